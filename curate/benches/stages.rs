@@ -19,7 +19,7 @@ use curate::language::identify;
 use curate::text::{Scratch, Splitter};
 use curate::verdict::{Judge, Verdict};
 
-/// Seconds that this thread has been on a processor, or of a clock where the system does not tell.
+/// CPU seconds of this thread, or wall-clock seconds if the system does not report them.
 fn seconds() -> f64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok();

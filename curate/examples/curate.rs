@@ -1,4 +1,4 @@
-//! Runs files through the chain without a job file and prints the merged report.
+//! Runs files through the curation chain without a job file and prints the merged report.
 //!
 //! `cargo run --release -p millrace-curate --example curate -- OUT warc|wet|jsonl|text none|filters FILE...`
 

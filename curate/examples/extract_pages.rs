@@ -1,8 +1,8 @@
-//! Main text of pages given in frames on stdin (length as four bytes, little endian, then the page):
+//! Extracts the main text of pages read from stdin in frames (length as four bytes, little endian, then the page):
 //! one JSON line each with text, metadata and elapsed seconds. For tests/oracles/extraction_scores.py. With
 //! `--urls` the frame before each page is its address; for tests/oracles/metadata_scores.py.
 //!
-//! With `--features [LOGITS]` the model's view of each page instead, in frames on stdout: blocks and
+//! With `--features [LOGITS]` writes the model's features of each page instead, in frames on stdout: blocks and
 //! columns as four bytes each, the columns, then each block's text and then
 //! its three lists of words (two bytes each), with lengths before them. LOGITS is
 //! a file of all pages' logits of the first ensemble, four bytes each. For extraction_train.py.

@@ -1,9 +1,9 @@
-//! Labels of each line of standard input by a fastText model, or languages by the built-in one.
+//! Labels each line of standard input by a fastText model, or identifies languages with the built-in one.
 //!
 //! `cargo run --release -p millrace-curate --example fasttext_predict -- MODEL|builtin K [REPEAT] < LINES`
 //!
-//! Prints `label:probability` pairs, tab-separated, a line per line. With REPEAT prints only the CPU-bound
-//! seconds that so many passes over all lines take, reading left out.
+//! Prints `label:probability` pairs, tab-separated, one line per input line. With REPEAT prints only the CPU-bound
+//! seconds of that many passes over all lines, without reading.
 #![expect(clippy::print_stdout, reason = "the labels are the result")]
 
 use std::fmt::Write;

@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release -p millrace-curate --example language_table -- SETS.tsv [MODEL.ftz]`
 //!
-//! Reads the `test SOURCE CODE TEXT` lines of `tests/oracles/language_sets.py`. Labels of lid.176 are
-//! read as ours where they mean the same (`no` is `nb`, `arz` is `ar`). Prints a table per source and
-//! one per language, with the languages that the model does not have left out of the comparison.
+//! Reads the `test SOURCE CODE TEXT` lines of `tests/oracles/language_sets.py`. Labels of lid.176 are mapped to
+//! ours where they mean the same (`no` is `nb`, `arz` is `ar`). Prints a table per source and one per language,
+//! with the languages that the model does not have left out of the comparison.
 #![expect(clippy::print_stdout, reason = "the table is the result")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use std::io::BufRead;
 
 use curate::language::{Identifier, LanguageScratch};
 
-/// lid.176 labels that stand for one of our codes.
+/// lid.176 labels that correspond to one of our codes.
 const SAME: &[(&str, &str)] = &[
     ("no", "nb"),
     ("arz", "ar"),

@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p millrace-curate --example normalize -- [REPEAT] < TEXTS.jsonl`
 //!
-//! Prints `{"text"}` of each line of standard input; with REPEAT the work is done that many times, to be
-//! timed from outside.
+//! Prints `{"text"}` for each line of standard input; with REPEAT the work is repeated that many times, for timing
+//! from outside.
 #![expect(clippy::print_stdout, reason = "the texts are the result")]
 
 use std::io::BufRead;

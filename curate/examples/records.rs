@@ -1,4 +1,4 @@
-//! The records of files, one a line: `offset kind bytes hash`, or `offset bad why`. `FORMAT time FILE...`
+//! Lists the records of files, one per line: `offset kind bytes hash`, or `offset bad why`. `FORMAT time FILE...`
 //! only counts bytes.
 //!
 //! The hash is XXH3-128 of the block. `tests/oracles/warc_records.py` compares the lines with FastWARC's.

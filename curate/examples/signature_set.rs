@@ -1,10 +1,11 @@
-//! A set of signatures with planted duplicates, of any size: `signature_set write OUT DOCUMENTS SHARDS`, then
-//! `signature_set dedup OUT SHARDS MEMORY_MB` (what is timed), then `signature_set check OUT DOCUMENTS SHARDS`.
+//! Benchmark for deduplication at any size: a set of signatures with planted duplicates: `signature_set write OUT
+//! DOCUMENTS SHARDS`, then `signature_set dedup OUT SHARDS MEMORY_MB` (the timed part), then `signature_set check
+//! OUT DOCUMENTS SHARDS`.
 //!
-//! The files are made from the format's table in this crate's README, without the crate's own writer. Of 100 documents 2
-//! are exact copies of an earlier one, 20 share one of their 14 bands (the number of the document modulo 14) with an
-//! earlier one, and 1 has no signature; everything else is different. So the set of a document is its tree of earlier
-//! ones, which `check` climbs again and compares with the keep lists.
+//! The files are made from the format's table in this crate's README, without the crate's own writer. Of 100
+//! documents 2 are exact copies of an earlier one, 20 share one of their 14 bands (the number of the document
+//! modulo 14) with an earlier one, and 1 has no signature; everything else is different. So a document's duplicate
+//! set is its tree of earlier ones, which `check` climbs again and compares with the keep lists.
 #![expect(clippy::print_stdout, reason = "the figures are the result")]
 
 use std::fs::File;

@@ -1,10 +1,10 @@
-//! Trains the model that tells code, and measures it on files it has not seen.
+//! Trains the source code classifier, and evaluates it on files it has not seen.
 //!
 //! `cargo run --release -p millrace-curate --example train_code -- TRAIN.jsonl TEST.jsonl MODEL.bin [STEPS]`
 //!
-//! Lines: `{"text", "language"}`; `prose` is prose, languages that are not asked for are `other`. With
-//! `-` for TRAIN the built-in model is measured. Prints right and all by language, by content alone,
-//! and what the wrong ones were taken for.
+//! Lines: `{"text", "language"}`; `prose` is prose, languages without a label are `other`. With `-` for TRAIN the
+//! built-in model is measured. Prints correct and total counts by language, by content alone, and the labels that
+//! wrong ones got.
 #![expect(clippy::print_stdout, reason = "the table is the result")]
 
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
-//! Trains the built-in language model from the file that `tests/oracles/language_sets.py` makes.
+//! Trains the built-in language model from the file that `tests/oracles/language_sets.py` writes.
 //!
 //! `cargo run --release -p millrace-curate --example train_language -- SETS.tsv MODEL.bin [STEPS BITS RATE]`
 //!
-//! Lines: `train SOURCE CODE TEXT`, `words SOURCE CODE WORD COUNT`; `test` lines are left alone.
+//! Lines: `train SOURCE CODE TEXT`, `words SOURCE CODE WORD COUNT`; `test` lines are ignored.
 
 #![expect(clippy::print_stderr, reason = "a program for developers, run by hand")]
 

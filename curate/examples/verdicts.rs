@@ -1,4 +1,4 @@
-//! What the four filters, the word splitter and MinHash say about each document of a JSONL file.
+//! Prints the results of the four filters, the word splitter and MinHash for each document of a JSONL file.
 //!
 //! `cargo run --release -p millrace-curate --example verdicts -- FILE [words|shingles|step|judge]`
 //! prints one JSON line per document, for comparison with other programs by tests/oracles/*.py. With `step` a line holds the
@@ -38,7 +38,7 @@ fn profile(text: &str, step: &Value, scratch: &mut Scratch) -> io::Result<Value>
     let mut rewritten = text.to_string();
     let verdict = match serde_json::from_value(step.clone())? {
         Step::Nemo(rules) => {
-            // whatever it says, the figures are all there
+            // all metrics are measured, whatever the verdict
             let _ = rules.measure(text, scratch, &mut judge);
             rules.judge(text, scratch)
         }

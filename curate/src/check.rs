@@ -1,6 +1,6 @@
-//! Checks of settings: every contradiction is reported, as key path, found and wanted.
+//! Validation of settings: every contradiction is reported, as key path, found and wanted.
 
-/// Where `check` reports: key path relative to the struct, what was found, what is wanted.
+/// Receives problems of `check`: key path relative to the struct, found value, wanted value.
 pub type Problem<'a> = &'a mut dyn FnMut(&str, String, &str);
 
 /// Reports when `value` is outside `low..=high`.

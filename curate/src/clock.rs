@@ -1,7 +1,7 @@
-//! Where the time of a curation goes: seconds of all threads by step.
+//! Time profile of a curation: seconds of all threads by step.
 //!
-//! Each thread laps a clock of its own between steps (about 25 ns a lap); the sums of all threads are told at the end. They
-//! are no part of any output that has to be the same twice.
+//! Each thread laps its own clock between steps (about 25 ns per lap); the sums over all threads are reported at
+//! the end. They are part of no output that has to be reproducible.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ impl Clock {
         self.since = Some(Instant::now());
     }
 
-    /// What has passed since the last lap, or the start, was spent on `step`.
+    /// Charges the time since the last lap, or the start, to `step`.
     pub(crate) fn lap(&mut self, step: &'static str) {
         let now = Instant::now();
         if let Some(since) = self.since.replace(now) {
@@ -27,7 +27,7 @@ impl Clock {
         }
     }
 
-    /// Takes what was counted.
+    /// Takes the times counted so far and resets them.
     pub(crate) fn take(&mut self) -> BTreeMap<&'static str, Duration> {
         std::mem::take(&mut self.spent)
     }
@@ -38,7 +38,7 @@ impl Clock {
 pub(crate) struct Spent(BTreeMap<&'static str, Duration>);
 
 impl Spent {
-    /// Adds what clocks counted.
+    /// Adds the times that a clock counted.
     pub(crate) fn add(&mut self, clock: &mut Clock) {
         for (step, time) in clock.take() {
             *self.0.entry(step).or_default() += time;

@@ -1,7 +1,8 @@
-//! The contract of a step: settings that are opened into a filter, which runs on one document after the other.
+//! The contract of a step: settings are opened into a filter, which runs on one document after the other.
 //!
-//! A step is a type of settings with [`StepConfig`] and a type with [`Filter`] (often the same one), in one file, and a line
-//! in the registry (`steps/registry.rs`). `open` has no default: a step that nothing opens does not compile.
+//! A step is a settings type with [`StepConfig`] and a type with [`Filter`] (often the same one), in one file, and
+//! one line in the registry (`steps/registry.rs`). `open` has no default: a step that nothing opens does not
+//! compile.
 
 use std::any::Any;
 use std::path::PathBuf;
@@ -27,7 +28,8 @@ pub trait StepConfig {
     /// Opens models and lists, once, before any data is read.
     ///
     /// # Errors
-    /// `Io`, `Input` or `Damaged` for a file that is not what it should be; `Config` for settings that do not fit it.
+    /// `Io`, `Input` or `Damaged` for an unreadable, unsuitable or damaged file; `Config` for settings that do not
+    /// fit it.
     fn open(&self, at: &Opening<'_>) -> Result<Box<dyn Filter>>;
 
     /// Models and lists that are read: the output depends on their bytes.
@@ -35,7 +37,7 @@ pub trait StepConfig {
         Vec::new()
     }
 
-    /// Whether the step only makes sense in front of all others.
+    /// Whether the step must come before all others.
     fn is_first(&self) -> bool {
         false
     }
@@ -43,11 +45,11 @@ pub trait StepConfig {
 
 /// A step, ready. Shared by threads.
 pub trait Filter: Send + Sync {
-    /// Judges a document, and repairs, names or rewrites it. A document that is dropped keeps its text.
+    /// Judges a document, and repairs, labels or rewrites it. A dropped document keeps its text.
     fn apply(&self, draft: &mut Draft, scratch: &mut StepScratch, judge: &mut Judge) -> Verdict;
 
-    /// Names of the metrics that conditions behind this step may use. Default: those of a sample page. To be given by
-    /// filters that measure some documents only.
+    /// Names of the metrics that conditions in later steps may use. Default: those of a sample page. Filters that
+    /// measure only some documents must override it.
     fn metrics(&self) -> Vec<String> {
         let mut draft = Draft {
             text: PROBE.to_string(),
@@ -59,7 +61,7 @@ pub trait Filter: Send + Sync {
         judge.metrics().iter().map(|m| m.rule.clone()).collect()
     }
 
-    /// Whether `apply` looks at the metrics of the steps in front.
+    /// Whether `apply` reads the metrics of earlier steps.
     fn reads_metrics(&self) -> bool {
         false
     }
@@ -72,7 +74,7 @@ const PROBE: &str = "The people of the town and those who live with them have to
     The river and the hills have been there for longer than the town, and that is good to know.\n\
     With the first light they set out again, and the old bridge carries them to the other side.\n";
 
-/// Where in a job a step is opened.
+/// Where in a job a step is opened, for errors.
 pub struct Opening<'a> {
     /// Number of the step, from 0.
     pub number: usize,
@@ -81,7 +83,7 @@ pub struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    /// An error about one of the step's keys, given as `step.key`.
+    /// An error about one of the step's keys, named `step.key`.
     pub fn wrong(&self, key: &str, found: String, wanted: String) -> Error {
         Error::Config {
             key: format!("step[{}].{key}", self.number),
@@ -91,18 +93,18 @@ impl Opening<'_> {
     }
 }
 
-/// A document on its way through the steps.
+/// A document while it passes through the steps.
 #[derive(Clone, Default)]
 pub struct Draft {
     /// `source/shard file/record number`, or the record's own id.
     pub id: String,
-    /// Where it came from.
+    /// Source address.
     pub url: Option<String>,
     /// `meta.pile_set_name` of Pile documents.
     pub subset: Option<String>,
     /// Language code; empty before a language step.
     pub language: String,
-    /// What was repaired in the text.
+    /// Repairs made in the text.
     pub repairs: Repairs,
     /// Rule of each piece of personal data that was found.
     pub personal: Vec<String>,
@@ -133,14 +135,14 @@ impl Draft {
 pub struct StepScratch {
     /// Words and counts of the text.
     pub text: Scratch,
-    /// A text on its way to replace the draft's.
+    /// Buffer for the text that will replace the draft's.
     pub rewritten: String,
-    /// Buffers that only some filters have.
+    /// Buffers of individual filters.
     pub own: OwnScratch,
     pub(crate) clock: Clock,
 }
 
-/// Buffers of filters by type, each made when it is first asked for.
+/// Buffers of filters by type, each created on first use.
 #[derive(Default)]
 pub struct OwnScratch(Vec<Box<dyn Any + Send>>);
 

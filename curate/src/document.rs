@@ -1,6 +1,6 @@
 //! A clean document.
 //!
-//! `clean/NNNNN.jsonl.zst` (or `.jsonl.gz`) holds one object a line: `id`, `text`, `url`, `source`,
+//! `clean/NNNNN.jsonl.zst` (or `.jsonl.gz`) holds one object per line: `id`, `text`, `url`, `source`,
 //! `subset`, `language`, `meta`; absent fields are left out. `clean/NNNNN.parquet` has the same as
 //! columns, `meta` as JSON text in `metadata`.
 
@@ -14,7 +14,7 @@ pub struct CleanDocument {
     pub id: String,
     /// The text.
     pub text: String,
-    /// Where it came from.
+    /// Source address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// `Input::source`.
@@ -24,9 +24,9 @@ pub struct CleanDocument {
     pub subset: Option<String>,
     /// Language code; empty if no language step ran.
     pub language: String,
-    /// Crawl date; what the page says of itself (see `PageMeta`); `is_cut` if it was not read whole; metadata of the record.
-    /// A number that JSON does not know (`NaN`, infinities, which Python writes) is an object of one field: its name is
-    /// U+FDD0, its value the number as it was written. In files it stands bare.
+    /// Crawl date; the page's own metadata (see `PageMeta`); `is_cut` if it was not read completely; metadata of
+    /// the record. A number that JSON does not have (`NaN`, infinities, which Python writes) is an object of one
+    /// field: its name is U+FDD0, its value the number as it was written. In files it is written bare.
     #[serde(skip_serializing_if = "Option::is_none", alias = "metadata")]
     pub meta: Option<serde_json::Value>,
 }

@@ -1,8 +1,8 @@
-//! The one error type of this crate.
+//! The error type of this crate.
 //!
-//! Bad *data* is never an `Error`: it is quarantined and counted. An `Error` means the stage cannot
-//! go on: an input that cannot be read or is of another kind, an output that cannot be written, a file
-//! of ours that is damaged, a config that cannot be.
+//! Bad *data* is never an `Error`: it is quarantined and counted. An `Error` means the stage cannot continue: an
+//! input that cannot be read or is of another kind, an output that cannot be written, a damaged file of ours, an
+//! invalid config.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub enum Error {
     Io {
         /// The file or folder concerned.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// A file written by an earlier stage does not have the bytes it should have.
@@ -26,11 +26,11 @@ pub enum Error {
     Damaged {
         /// The damaged file.
         path: PathBuf,
-        /// Byte offset of the first wrong byte, as far as it can be told.
+        /// Byte offset of the first wrong byte, as far as known.
         offset: u64,
-        /// What stands there.
+        /// Content found.
         found: String,
-        /// What should stand there.
+        /// Content expected.
         expected: String,
     },
     /// An input is a file of another kind than the job says.
@@ -42,7 +42,7 @@ pub enum Error {
         wanted: &'static str,
         /// The fault, with the first bytes where they show it.
         found: String,
-        /// How files of that kind start.
+        /// Expected start of files of that kind.
         start: &'static str,
     },
     /// More records of the stage cannot be read than the config allows.
@@ -53,12 +53,12 @@ pub enum Error {
         /// Path, offset and reason of one of them.
         first: String,
     },
-    /// An input named in the config is not there.
+    /// An input named in the config does not exist.
     #[error("input {path}: {why}", path = shown(path))]
     Input {
         /// Path as written in the config.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
     /// The config contradicts itself.
@@ -68,12 +68,12 @@ pub enum Error {
         key: String,
         /// The value given.
         found: String,
-        /// What would be accepted.
+        /// Accepted values.
         wanted: String,
     },
 }
 
-/// Shorthand used all over this crate.
+/// Result with this crate's error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Names the file an I/O error belongs to.

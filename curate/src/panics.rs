@@ -1,23 +1,23 @@
-//! Panics that are expected: of libraries that are handed the bytes of others.
+//! Marks panics that will be caught: of libraries that parse foreign bytes.
 //!
-//! A panic that is caught is still printed, by the hook of the process, which is not ours to replace. So a thread says
-//! when a panic would be no news: a program asks [`is_panic_expected`] in its hook and stays silent then.
+//! The process's panic hook, which is not ours to replace, still prints a caught panic. So a thread records when a
+//! panic would be no news: a program calls [`is_panic_expected`] in its hook and then stays silent.
 
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 thread_local! {
-    /// How many calls of this thread would catch a panic.
+    /// Number of calls on this thread that would catch a panic.
     static CATCHING: Cell<u32> = const { Cell::new(0) };
 }
 
-/// True in a panic hook if this crate catches the panic and tells it with the record that caused it.
+/// True in a panic hook if this crate catches the panic and reports it with the record that caused it.
 pub fn is_panic_expected() -> bool {
     CATCHING.with(Cell::get) > 0
 }
 
-/// Counts a call for as long as it lives, whichever way it ends.
+/// Counts a call as long as it is on the stack, whether it returns or unwinds.
 struct Catching;
 
 impl Catching {

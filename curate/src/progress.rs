@@ -1,4 +1,4 @@
-//! How a stage tells what it does while it runs.
+//! Progress callbacks of a running stage.
 
 /// Receives progress from any thread.
 pub trait Progress: Sync {

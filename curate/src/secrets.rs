@@ -1,8 +1,8 @@
-//! Secrets of stores and servers: which settings hold them, and how text that people read goes without them.
+//! Secrets of stores and servers: which settings contain them, and how they are hidden in printed text.
 //!
-//! A secret comes from the environment, where each cloud's own programs take it, or from a file that the setting names
-//! (`file:PATH`). One that is written into the job itself works, but it is not printed, so the resolved job cannot be run
-//! elsewhere.
+//! A secret comes from the environment, as for each cloud's own programs, or from a file that the setting names
+//! (`file:PATH`). A secret written into the job itself works, but it is not printed, so the resolved job cannot be
+//! run elsewhere.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 #[cfg(any(test, feature = "object-store"))]
 use std::io;
 
-/// What is printed in the place of a secret.
+/// Printed in place of a secret.
 pub const HIDDEN: &str = "***";
 /// Before the path of a file that holds a secret.
 const FILE: &str = "file:";
 
-/// Whether the setting of a store of this name holds a secret, by the names of the `object_store` crate.
+/// Whether a store's setting with this name contains a secret, by the names of the `object_store` crate.
 pub fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let harmless = ["_id", "_file", "_path", "_endpoint", "_uri", "_enabled"];
@@ -25,15 +25,15 @@ pub fn is_secret(name: &str) -> bool {
     !harmless.iter().any(|end| name.ends_with(end)) && telling.iter().any(|t| name.contains(t))
 }
 
-/// Whether a setting's value is the secret itself, not where it is.
+/// Whether a setting's value is the secret itself rather than its location.
 pub fn is_written_out(name: &str, value: &str) -> bool {
     is_secret(name) && !value.starts_with(FILE)
 }
 
-/// Settings with the secrets that are in files: their first lines.
+/// Replaces secrets in files by the files' first lines.
 ///
 /// # Errors
-/// Of a file that cannot be read, with its path.
+/// A file that cannot be read, with its path.
 #[cfg(any(test, feature = "object-store"))]
 pub(crate) fn resolved(options: &BTreeMap<String, String>) -> io::Result<BTreeMap<String, String>> {
     let each = options.iter().map(|(name, value)| {
@@ -51,8 +51,8 @@ pub(crate) fn resolved(options: &BTreeMap<String, String>) -> io::Result<BTreeMa
     each.collect()
 }
 
-/// Text without the passwords of the URLs in it: `http://user:secret@host/` becomes `http://user:***@host/`, and what stands
-/// alone before the `@` goes as a whole.
+/// Text without the passwords of the URLs in it: `http://user:secret@host/` becomes `http://user:***@host/`; a
+/// single field before the `@` is hidden as a whole.
 pub fn without_passwords(text: &str) -> Cow<'_, str> {
     let mut out = String::new();
     let (mut copied, mut from) = (0, 0);
@@ -77,7 +77,7 @@ pub fn without_passwords(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A path or URL for people: without the password of a URL.
+/// A path or URL for printing: without the password of a URL.
 pub fn shown(path: &Path) -> String {
     without_passwords(&path.to_string_lossy()).into_owned()
 }

@@ -1,4 +1,4 @@
-//! What a filter says about a document.
+//! Verdicts: a filter's result for a document.
 //!
 //! A filter leaves at the first broken rule with `?`; the rule's name, the measured value and the
 //! limit travel together into the dropped-documents file and the counters.
@@ -47,7 +47,7 @@ impl From<String> for MetricValue {
 pub struct Reason {
     /// `filter.rule`, stable: reports and tests rely on it.
     pub rule: String,
-    /// What was measured.
+    /// Measured value.
     pub value: MetricValue,
     /// The limit it broke.
     pub limit: MetricValue,
@@ -77,7 +77,7 @@ pub(crate) fn empty(rule: &str) -> Reason {
     broken(rule, 0.0, 1.0)
 }
 
-/// Which side of a limit is good.
+/// The good side of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
@@ -88,7 +88,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// Whether a value breaks a limit. What is no number breaks none.
+    /// Whether a value breaks a limit. NaN breaks none.
     pub fn breaks(self, value: f64, limit: f64) -> bool {
         match self {
             Side::AtMost => value > limit,
@@ -102,18 +102,18 @@ impl Side {
 pub struct Metric {
     /// `filter.rule`.
     pub rule: String,
-    /// What was measured.
+    /// Measured value.
     pub value: f64,
     /// The limit.
     pub limit: f64,
-    /// Which side of it is good.
+    /// The good side of the limit.
     pub side: Side,
 }
 
 /// Compares metrics with limits for the filters. One judge sees one document.
 #[derive(Debug, Default)]
 pub struct Judge {
-    /// Goes on after a broken rule, to measure the others as well.
+    /// Continues after a broken rule, to measure the others as well.
     goes_on: bool,
     /// Keeps the metrics.
     keeps: bool,
@@ -127,7 +127,7 @@ impl Judge {
         Judge::default()
     }
 
-    /// Stops at the first broken rule; keeps the metrics up to there.
+    /// A judge that stops at the first broken rule and keeps the metrics up to there.
     pub fn keeping() -> Judge {
         Judge {
             keeps: true,
@@ -135,7 +135,7 @@ impl Judge {
         }
     }
 
-    /// Measures every rule, whatever the others say, and keeps all metrics.
+    /// Measures every rule, even after one is broken, and keeps all metrics.
     pub fn measuring() -> Judge {
         Judge {
             goes_on: true,
@@ -144,7 +144,7 @@ impl Judge {
         }
     }
 
-    /// Whether a count may stop once its limit is decided.
+    /// Whether a count may stop once its limit is exceeded.
     pub(crate) fn may_stop_counting(&self) -> bool {
         !self.keeps
     }

@@ -1,6 +1,6 @@
-//! A clean document, and how to read clean documents back.
+//! Reads clean documents back, with their keep list and edits.
 //!
-//! `clean/NNNNN.jsonl.zst` (or `.jsonl.gz`) holds one object a line: `id`, `text`, `url`, `source`,
+//! `clean/NNNNN.jsonl.zst` (or `.jsonl.gz`) holds one object per line: `id`, `text`, `url`, `source`,
 //! `subset`, `language`, `meta`; absent fields are left out. `clean/NNNNN.parquet` has the same as
 //! columns, `meta` as JSON text in `metadata`.
 
@@ -41,10 +41,10 @@ pub fn documents(out: &Path, shard: usize) -> Result<Documents> {
 }
 
 impl Documents {
-    /// The document behind so many others, which are not parsed; none if there are not so many.
+    /// The document after `others` further ones, which are not parsed; None if there are fewer.
     ///
     /// # Errors
-    /// `Damaged` for what is no document.
+    /// `Damaged` if a record is not a document.
     pub(crate) fn skip_to(&mut self, mut others: u64) -> Result<Option<CleanDocument>> {
         while others > 0 {
             if self.next == self.batch.records.len() {
@@ -62,7 +62,7 @@ impl Documents {
         self.next().transpose()
     }
 
-    /// That the shard has fewer documents than it should.
+    /// The error for a shard with fewer documents than it should have.
     pub(crate) fn ended(&self) -> Error {
         let found = format!("end of file behind document {}", self.number);
         let wanted = "as many documents as there are signatures";
@@ -102,8 +102,8 @@ impl Iterator for Documents {
     }
 }
 
-/// Documents of a shard that survived deduplication, without what was cut from them; all of them if there is no keep list.
-/// One that was split comes as several, `#1`, `#2` and so on behind its id.
+/// Documents of a shard that survived deduplication, without the cut ranges; all of them if there is no keep list.
+/// A split document comes as several, with `#1`, `#2` and so on appended to its id.
 pub struct KeptDocuments {
     documents: Documents,
     keep: Option<KeepList>,
@@ -187,7 +187,7 @@ impl KeptDocuments {
         self.next - 1
     }
 
-    /// The document without what was cut from it, or the first of its pieces.
+    /// The document without its cut ranges, or the first of its pieces.
     fn edited(&mut self, at: usize, document: CleanDocument) -> Result<Option<CleanDocument>> {
         let (spans, splits) = (self.edits.of(at), self.edits.splits_of(at));
         if spans.is_empty() {

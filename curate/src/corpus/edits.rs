@@ -1,11 +1,11 @@
-//! `.edits`: which bytes of a shard's texts are cut. Clean documents are not rewritten; whoever reads them as they
-//! are kept leaves these ranges out. A range may split its text: what follows it is another document.
+//! `.edits` files: byte ranges that are cut from a shard's texts. Clean documents are not rewritten; readers of
+//! kept documents leave these ranges out. A range may split its text: the text after it is another document.
 //!
-//! All numbers little-endian. Ranges are of the text's UTF-8 bytes, start on a character and end before one; those of a
-//! document are in order and do not touch. The top bit of a range's end says that it splits. A shard without a file has no
-//! cuts.
+//! All numbers little-endian. Ranges are of the text's UTF-8 bytes, start on a character and end before one; those
+//! of a document are in order and do not touch. The top bit of a range's end says that it splits. A shard without
+//! an `.edits` file has no cuts.
 //!
-//! | bytes | what |
+//! | bytes | field |
 //! |---|---|
 //! | 0..8 | magic `MLREDIT1` |
 //! | 8..16 | number of documents in the shard |
@@ -38,12 +38,12 @@ pub struct EditList {
     /// Documents with cuts, in order, and where their ranges start in `spans`.
     starts: Vec<(u32, usize)>,
     spans: Vec<Span>,
-    /// Which of them split their text.
+    /// Whether each of them splits its text.
     splits: Vec<bool>,
 }
 
 impl EditList {
-    /// No cuts in a shard of so many documents.
+    /// An empty list for a shard with this many documents.
     pub(crate) fn none(documents: u64) -> EditList {
         EditList {
             documents,
@@ -76,12 +76,12 @@ impl EditList {
         self.splits.iter().filter(|s| **s).count()
     }
 
-    /// Ranges of a document.
+    /// Cut ranges of a document.
     pub fn of(&self, document: usize) -> &[Span] {
         &self.spans[self.range(document)]
     }
 
-    /// Which of a document's ranges split it.
+    /// For each range of a document, whether it splits it.
     pub(crate) fn splits_of(&self, document: usize) -> &[bool] {
         &self.splits[self.range(document)]
     }
@@ -99,7 +99,7 @@ impl EditList {
         }
     }
 
-    /// Appends a document's ranges, and which of them split it; documents come in order.
+    /// Appends a document's ranges, and whether each splits it; documents come in order.
     pub(crate) fn add(&mut self, document: u32, spans: &[Span], splits: &[bool]) {
         if !spans.is_empty() {
             self.starts.push((document, self.spans.len()));
@@ -185,10 +185,10 @@ impl EditList {
     }
 }
 
-/// Hands over what the ranges leave of a text, in pieces where they split it. `buffer` is for one piece.
+/// Passes the text outside the ranges to `take`, in pieces where a range splits. `buffer` holds one piece.
 ///
 /// # Errors
-/// Says what is wrong with a range that is not of this text; nothing has been handed over then.
+/// Describes a range that does not fit this text; nothing has been passed on then.
 pub(crate) fn pieces(
     text: &str,
     spans: &[Span],
@@ -224,7 +224,8 @@ pub(crate) fn pieces(
     Ok(())
 }
 
-/// Which of `all`, composed of `old` and `new`, split: those that hold one of `new` that does.
+/// For each range of `all`, composed of `old` and `new`, whether it splits: those that contain a splitting range of
+/// `new` do.
 pub(crate) fn composed_splits(
     all: &[Span],
     old: &[Span],
@@ -234,7 +235,7 @@ pub(crate) fn composed_splits(
     let mut found = vec![false; all.len()];
     let (mut gone, mut old) = (0, old.iter().peekable());
     for (span, _) in new.iter().zip(splits).filter(|(_, splits)| **splits) {
-        // what was cut up to here has moved it
+        // earlier cuts have shifted it
         while let Some(cut) = old.next_if(|cut| cut.0 - gone <= span.0) {
             gone += cut.1 - cut.0;
         }
@@ -247,10 +248,11 @@ pub(crate) fn composed_splits(
     found
 }
 
-/// Ranges of the whole text that cut what `old` cuts of it and then `new` of what is left.
+/// Ranges of the whole text that apply the cuts `old` and then the cuts `new`, which are relative to the remaining
+/// text.
 pub(crate) fn compose(old: &[Span], new: &[Span]) -> Vec<Span> {
     let mut all = old.to_vec();
-    // where the piece starts in the whole text and in what is left
+    // start of the piece in the whole text and in the remaining text
     let (mut whole, mut left) = (0u32, 0u32);
     let mut next = 0;
     for cut in old.iter().copied().chain([(u32::MAX, u32::MAX)]) {
@@ -273,7 +275,7 @@ pub(crate) fn compose(old: &[Span], new: &[Span]) -> Vec<Span> {
     joined(&all)
 }
 
-/// Sorted ranges with those that touch made one.
+/// Merges sorted ranges that touch.
 pub(crate) fn joined(spans: &[Span]) -> Vec<Span> {
     let mut out: Vec<Span> = Vec::with_capacity(spans.len());
     for span in spans.iter().filter(|s| s.0 < s.1) {

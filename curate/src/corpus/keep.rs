@@ -1,13 +1,13 @@
-//! `.keep`: which documents of a shard survive deduplication, and what the others repeat.
+//! `.keep` files: whether each document of a shard survives deduplication, and which one it duplicates.
 //!
 //! All numbers little-endian.
 //!
-//! | bytes | what |
+//! | bytes | field |
 //! |---|---|
 //! | 0..8 | magic `MLRKEEP2` |
 //! | 8..16 | number of documents n |
 //! | n bytes | 0 kept, 1 exact duplicate, 2 near duplicate, 3 same address, 4 too much of it was cut, 5 repeats an earlier crawl, 6 evaluation texts and little else |
-//! | 8 n bytes | kept: how many documents it stands for, itself among them; 4 and 6: all ones; 5: the number of the document in the indexes, counted through the files in order of their names; else the document it repeats: shard << 32 \| document |
+//! | 8 n bytes | kept: cluster size, itself included; 4 and 6: all ones; 5: the number of the document in the indexes, counted through the files in order of their names; else the document it repeats: shard << 32 \| document |
 //! | 8 bytes | number of documents again |
 //! | 16 bytes | XXH3-128 of all bytes before |
 
@@ -21,22 +21,22 @@ const MAGIC: &[u8; 8] = b"MLRKEEP2";
 /// `of` of a document that repeats no other one.
 pub(crate) const NONE: u64 = u64::MAX;
 
-/// What happened to a document.
+/// Result of deduplication for a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepStatus {
-    /// It stays.
+    /// Kept.
     Kept,
-    /// It has the same text as (shard, document).
+    /// Same text as (shard, document).
     Exact(u32, u32),
-    /// It is a near duplicate of (shard, document).
+    /// Near duplicate of (shard, document).
     Fuzzy(u32, u32),
-    /// It has the address of (shard, document).
+    /// Same address as (shard, document).
     Url(u32, u32),
-    /// It repeats so much of others that too little is left.
+    /// Dropped: cuts of repeated text left too little.
     Hollow,
-    /// It holds evaluation texts and little else, or falls into too many pieces without them.
+    /// Dropped: contains evaluation texts and little else, or falls into too many pieces without them.
     Contaminated,
-    /// It repeats the document of that number in the indexes of earlier crawls.
+    /// Duplicate of the document with this number in the indexes of earlier crawls.
     Earlier(u64),
 }
 
@@ -74,12 +74,12 @@ impl KeepList {
         self.flags.is_empty()
     }
 
-    /// Number of documents that stay.
+    /// Number of kept documents.
     pub fn kept(&self) -> usize {
         self.flags.iter().filter(|&&f| f == 0).count()
     }
 
-    /// What happened to `document`.
+    /// Result for `document`.
     pub fn status(&self, document: usize) -> KeepStatus {
         #[expect(
             clippy::cast_possible_truncation,
@@ -97,7 +97,7 @@ impl KeepList {
         }
     }
 
-    /// How many documents a kept one stands for: itself and those that were removed as its duplicates (FineWeb-2's
+    /// Cluster size of a kept document: itself and the documents removed as its duplicates (FineWeb-2's
     /// `minhash_cluster_size`, exact duplicates included). 0 for one that is not kept.
     pub fn cluster_size(&self, document: usize) -> u64 {
         if self.flags[document] == 0 {
@@ -144,7 +144,7 @@ impl KeepList {
             let found = format!("{count} documents in {size} bytes");
             return Err(damaged(path, 8, found, "9 bytes per document and 40 more"));
         }
-        // It fits: the file holds nine bytes for each.
+        // No overflow: the file holds nine bytes per document.
         let n = usize::try_from(count).unwrap_or(0);
         let flags = bytes[16..16 + n].to_vec();
         if let Some(i) = flags.iter().position(|&f| f > CONTAMINATED) {

@@ -1,9 +1,9 @@
-//! Texts to train and to measure models with: files, patterns and folders, as documents or as lines.
+//! Training and evaluation corpora for models: files, patterns and folders, read as documents or as lines.
 //!
-//! What a file holds is told by its name: `.jsonl`, `.ndjson` or `.json` (a field of each object), `.parquet` (a
-//! column), all else plain text, of which each line is a document; any of them compressed. A folder that has a folder
-//! `clean` is a job's: its shards without what deduplication removed. Blank lines are no documents. A record that
-//! cannot be read is counted and passed over.
+//! A file's name decides its format: `.jsonl`, `.ndjson` or `.json` (a field of each object), `.parquet` (a
+//! column), anything else plain text, of which each line is a document; any of them may be compressed. A folder
+//! with a subfolder `clean` is a job's output: its shards without documents that deduplication removed. Blank lines
+//! are skipped. An unreadable record is counted and skipped.
 
 mod documents;
 mod edits;
@@ -45,10 +45,10 @@ enum Part {
     Shard(PathBuf, usize),
 }
 
-/// What was read.
+/// Counts of a reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CorpusCounts {
-    /// Texts handed over.
+    /// Texts passed on.
     pub documents: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -75,7 +75,7 @@ impl Corpus {
     /// Finds the files; `field` is the one of a record that holds the text.
     ///
     /// # Errors
-    /// `Input` for a path that is not there and for a folder without files, before anything is read.
+    /// `Input` for a path that does not exist and for a folder without files, before anything is read.
     pub fn find(paths: &[String], field: &str) -> Result<Corpus> {
         let mut made = Corpus {
             parts: Vec::new(),
@@ -119,10 +119,10 @@ impl Corpus {
         }
     }
 
-    /// Hands every text to `take`, in the order of paths and records.
+    /// Passes every text to `take`, in the order of paths and records.
     ///
     /// # Errors
-    /// `Io`; `Damaged` shards; `Input` if no text was found; what `take` returns.
+    /// `Io`; `Damaged` shards; `Input` if no text was found; errors of `take`.
     pub fn each(
         &self,
         progress: &dyn Progress,
@@ -146,7 +146,7 @@ impl Corpus {
                     std::fs::metadata(clean_file(folder, *shard).0)
                 }
             };
-            // progress may be told too little; reading has succeeded
+            // progress may be underreported; reading has succeeded
             progress.bytes(size.map_or(0, |m| m.len()));
         }
         if counts.documents == 0 {
@@ -166,7 +166,7 @@ impl Corpus {
         Ok(counts)
     }
 
-    /// The path that stands for all in messages.
+    /// A path to name in messages for all of them.
     pub(crate) fn first(&self) -> PathBuf {
         match self.parts.first() {
             Some(Part::Records(path, _) | Part::Lines(path, _)) => path.clone(),

@@ -1,4 +1,4 @@
-//! Only the texts of documents, as the tokenizer wants them: no other field is built, no document is allocated.
+//! Fast reader for the texts of documents alone, for the tokenizer: no other field is built, no document is allocated.
 //!
 //! Lines are parsed to a tape (simd-json), of which the wanted strings are read in place. A value may be a string or
 //! an array of strings (sentences), as in Megatron's `preprocess_data.py`; of a field that is there twice the last
@@ -16,7 +16,7 @@ use crate::read::{Batch, Format, Input, Reader, can_be_split, reason};
 use crate::text::{excerpt, json};
 use crate::write::{clean_file, shard_file};
 
-/// Characters that are kept of why a record is bad: parsers like to quote all of it.
+/// Characters kept of a bad record's reason: parsers often quote the whole record.
 const WHY_CHARS: usize = 300;
 
 /// The texts of one document; valid during the call that hands it over.
@@ -29,12 +29,12 @@ pub struct TextRecord<'a> {
     pub language: &'a str,
 }
 
-/// What [`TextReader::next`] came upon.
+/// Result of [`TextReader::next`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// A document, which was handed over.
+    /// A document, which was passed on.
     Document,
-    /// A record that holds no text that could be used.
+    /// A record without a usable text.
     Bad {
         /// Byte offset in the (decompressed) file.
         offset: u64,
@@ -59,9 +59,9 @@ pub struct TextReader {
     scratch: Scratch,
     keep: Option<KeepList>,
     edits: EditList,
-    /// Documents of the shard so far, for the keep-list.
+    /// Documents of the shard so far, for indexing the keep list.
     number: usize,
-    /// A clean shard: what cannot be read is damage.
+    /// A clean shard of ours: an unreadable record is damage.
     ours: bool,
 }
 
@@ -70,7 +70,7 @@ struct Scratch {
     line: Vec<u8>,
     buffers: simd_json::Buffers,
     tape: Option<simd_json::Tape<'static>>,
-    /// A text without what was cut from it.
+    /// A text without its cut ranges.
     edited: String,
 }
 
@@ -105,10 +105,10 @@ impl TextReader {
         Ok(TextReader::new(path, reader, key, false))
     }
 
-    /// Opens a clean shard under `out`; `obey_keep` leaves out what its keep-list removed.
+    /// Opens a clean shard under `out`; `obey_keep` skips documents that its keep list removed.
     ///
     /// # Errors
-    /// `Io`; `Damaged` keep-list.
+    /// `Io`; `Damaged` keep list.
     pub fn shard(out: &Path, shard: usize, obey_keep: bool) -> Result<TextReader> {
         let (path, format) = clean_file(out, shard);
         let keep = out.join(shard_file("keep", shard, "keep"));
@@ -143,10 +143,10 @@ impl TextReader {
         &self.path
     }
 
-    /// Goes to the next record; hands a document's texts to `take`, more than once if the document was split.
+    /// Reads the next record; passes a document's texts to `take`, several if the document was split.
     ///
     /// # Errors
-    /// `Io` if the file cannot be read on; `Damaged` if a shard of ours is not what was written.
+    /// `Io` if the file cannot be read further; `Damaged` if one of our shards is not as it was written.
     pub fn next(&mut self, take: &mut dyn FnMut(&TextRecord<'_>)) -> Result<Found> {
         loop {
             if self.next == self.batch.records.len() {
@@ -256,7 +256,7 @@ impl Scratch {
             .reset();
         let found = match simd_json::fill_tape(&mut self.line, &mut self.buffers, &mut tape) {
             Ok(()) => pick(&tape.0, key, take),
-            // the second opinion also words the reason
+            // the fallback parser also words the reason
             Err(_) => slow(bytes, key, take),
         };
         self.tape = Some(tape.reset());

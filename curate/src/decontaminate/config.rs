@@ -16,7 +16,7 @@ pub struct DecontaminateConfig {
     pub profile: DecontaminateProfile,
     /// JSON fields to index; empty: every string of the record. Not of `datatrove` and `decon`.
     pub fields: Vec<String>,
-    /// Field that names a record's task; without it the file's name does.
+    /// Field with a record's task; without it the file's name is the task.
     pub task_field: String,
     /// `datatrove`: field of the answer.
     pub label_field: String,
@@ -29,7 +29,7 @@ pub struct DecontaminateConfig {
     /// Words per n-gram; absent: the profile's, 13, 12 or 5.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ngram: Option<usize>,
-    /// `mt_nlg`: what is cut, and what becomes of the pieces.
+    /// `mt_nlg`: the cuts, and the handling of the remaining pieces.
     pub cut: CutRules,
     /// `decon`: how documents are searched and scored.
     pub sampled: SampledRules,

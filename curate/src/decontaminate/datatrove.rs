@@ -1,8 +1,9 @@
-//! datatrove's n-grams of evaluation sets.
+//! datatrove's n-gram decontamination (profile `datatrove`).
 //!
-//! Program: datatrove 0.10.1, `pipeline/decont/n_grams.py`. Words are spaCy's blank English ones of the simplified text, an n-gram
-//! is 12 of them joined by a space, hashed with XXH64. Of a record the n-grams of the label count, those of its query
-//! if asked, and those that begin in the query and end in the label. The index has the hashes that datatrove's has.
+//! Program: datatrove 0.10.1, `pipeline/decont/n_grams.py`. Words are spaCy's blank English ones of the simplified
+//! text, an n-gram is 12 of them joined by a space, hashed with XXH64. A record contributes the n-grams of its
+//! label, on request those of its query, and those that begin in the query and end in the label. The index contains
+//! the same hashes as datatrove's.
 
 use xxhash_rust::xxh64::xxh64;
 
@@ -15,7 +16,7 @@ pub(super) struct Words {
     splitter: Splitter,
     simple: String,
     words: Vec<Word>,
-    /// Words with a space behind each, and where each ends.
+    /// Words with a space after each, and the end of each.
     joined: String,
     ends: Vec<usize>,
 }

@@ -1,8 +1,8 @@
-//! Evaluation sets: files of JSON lines or of plain text, compressed or not, and the texts in them.
+//! Reader for evaluation sets: files of JSON lines or of plain text, compressed or not.
 //!
 //! A line that is a JSON object is a record: its texts are the strings of the named fields, at any depth, or all its
 //! strings. Any other line is a text. A record's task is the value of `task_field`, or else the file's name up to the first
-//! dot, with `_` for white space. A file without a single text is an error: nothing could be met.
+//! dot, with `_` for white space. A file without a single text is an error, as nothing could match it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub(super) enum Entry<'a> {
 /// Longest record.
 const MOST_BYTES: usize = 64 << 20;
 
-/// Calls `take` with the task and the entry of every line; it returns the number of texts that it took, or what is wrong.
+/// Calls `take` with the task and the entry of every line; it returns the number of texts it used, or the problem.
 pub(super) fn each_entry(
     config: &DecontaminateConfig,
     take: &mut dyn FnMut(&str, &Entry<'_>) -> Result<u64, String>,

@@ -1,15 +1,15 @@
-//! Removal of documents, or of parts of them, that share an n-gram with an evaluation set.
+//! Decontamination: removes documents, or parts of them, that share an n-gram with an evaluation set.
 //!
-//! Paper: Brown et al. 2020, arXiv:2005.14165, app. C (13-grams). Words are `\w+` of the lower-cased
-//! text. Every n-gram of every evaluation text goes into a set of 64-bit hashes; a document with one
-//! of them drops with the n-gram as value. We differ: whole documents drop where GPT-3 cut 200
-//! characters around the hit; two different n-grams collide with probability (pairs) / 2^64.
-//! `profile = "datatrove"` takes words, n-grams and fields as datatrove does (`datatrove.rs`). `profile = "mt_nlg"` cuts
-//! documents as Megatron-LM did (`megatron/`), in a pass of its own after deduplication. `profile = "decon"` scores how much of
-//! a record is there (`sampled/`).
+//! Paper: Brown et al. 2020, arXiv:2005.14165, app. C (13-grams). Words are `\w+` of the lower-cased text. Every
+//! n-gram of every evaluation text goes into a set of 64-bit hashes; a document with one of them drops with the
+//! n-gram as value. We differ: whole documents drop where GPT-3 cut 200 characters around the hit; two different
+//! n-grams collide with probability (pairs) / 2^64. `profile = "datatrove"` takes words, n-grams and fields as
+//! datatrove does (`datatrove.rs`). `profile = "mt_nlg"` cuts documents as Megatron-LM did (`megatron/`), in a
+//! separate pass after deduplication. `profile = "decon"` scores how much of a record a document contains
+//! (`sampled/`).
 //!
-//! The rule of a drop is `decontaminate.TASK`, so the counts by rule say how often each task was met. A task is named by a
-//! field of the record or by its file; an n-gram of several tasks counts for the first of them.
+//! The rule of a drop is `decontaminate.TASK`, so the counts by rule show how often each task matched. A task is
+//! named by a field of the record or by its file; an n-gram of several tasks counts for the first of them.
 
 mod config;
 mod datatrove;
@@ -51,7 +51,7 @@ pub struct Decontaminator {
     buffers: Mutex<Vec<Words>>,
     /// Number of evaluation texts indexed.
     texts: u64,
-    /// Of `decon`, which has no use for the hashes.
+    /// Index of profile `decon`, which does not use the hashes.
     sampled: Option<Index>,
 }
 
@@ -162,7 +162,7 @@ impl Decontaminator {
         Ok(texts)
     }
 
-    /// A label and its query, as datatrove's index has them.
+    /// Adds the n-grams of a label and its query, as datatrove's index does.
     fn add_pair(&mut self, record: &Map<String, Value>, task: u32) -> Result<u64, String> {
         let config = &self.config;
         let field = |name: &str| record.get(name).and_then(Value::as_str);

@@ -1,4 +1,4 @@
-//! Counts of what was met of evaluation sets.
+//! Counts of matches with evaluation sets.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::DecontaminateProfile;
 
-/// What was met of evaluation sets, and what became of it.
+/// Matches with evaluation sets, and their handling.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Decontamination {
     /// Whose words and n-grams.
@@ -31,18 +31,18 @@ pub struct Decontamination {
     pub bytes: u64,
     /// By task.
     pub tasks: BTreeMap<String, TaskHits>,
-    /// Some documents that hold an n-gram, at most a few a task.
+    /// Some documents that contain an n-gram, at most a few per task.
     pub examples: Vec<Contaminated>,
 }
 
-/// What was met of one evaluation set.
+/// Matches with one evaluation set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskHits {
     /// Its texts.
     pub texts: u64,
-    /// Its n-grams, without those that an earlier task has.
+    /// Its n-grams, without those of earlier tasks.
     pub ngrams: u64,
-    /// Those that so many documents hold that they were not searched for.
+    /// N-grams in so many documents that they were not searched for.
     pub frequent: u64,
     /// Documents with at least one.
     pub documents: u64,
@@ -55,9 +55,9 @@ pub struct TaskHits {
 pub struct Contaminated {
     /// Document id.
     pub id: String,
-    /// The task of the n-gram that was met first.
+    /// The task of the first matched n-gram.
     pub task: String,
-    /// That n-gram, or what else was met.
+    /// The matched n-gram or other evidence.
     pub ngram: String,
     /// `trimmed`, `split`, `removed`, `too_many_pieces` or `dropped`.
     pub outcome: String,

@@ -1,9 +1,9 @@
-//! `keep/clusters.jsonl`: the largest duplicate sets with some members, for people.
+//! `keep/clusters.jsonl`: the largest duplicate sets with some members, for inspection.
 //!
-//! One line a set, largest first: `{"size","members":[{"shard","document","kept","exact","id","url",
-//! "excerpt"}]}`; at most 100 sets of 8 members. The last three only of the first 4 members of the first 10 sets: clean
-//! shards are opened for these, and read as far as the members lie. A document of an earlier crawl has `"crawl"`, its name
-//! in the index, and none of them.
+//! One line per set, largest first: `{"size","members":[{"shard","document","kept","exact","id","url",
+//! "excerpt"}]}`; at most 100 sets of 8 members. The last three only for the first 4 members of the first 10 sets:
+//! clean shards are opened for these, and read only up to the members. A document of an earlier crawl has
+//! `"crawl"`, its name in the index, and none of them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -24,14 +24,14 @@ use crate::write::{AtomicFile, OutputFile};
 
 const SETS: usize = 100;
 const MEMBERS: usize = 8;
-/// Sets and members whose texts are shown.
+/// Numbers of sets and members whose texts are shown.
 const TOLD_SETS: usize = 10;
 const TOLD_MEMBERS: usize = 4;
 const EXCERPT_CHARS: usize = 200;
 
-/// How many documents each set has, one byte a document: sizes of 255 and more lie apart.
+/// Sizes of the sets, one byte per document: sizes of 255 and more are stored separately.
 pub(super) struct Sizes {
-    /// Members beside the root, at the root's number.
+    /// Further members of the set, at the root's number.
     small: Vec<u8>,
     large: FxHashMap<u64, u64>,
 }
@@ -134,7 +134,7 @@ pub(super) fn largest(sizes: &Sizes, sets: &mut UnionFind, total: u64) -> Vec<Sh
     shown
 }
 
-/// What people see of a document: id, address, start of its text.
+/// Text shown for a document: id, address, start of its text.
 type Told = (String, Option<String>, String);
 
 /// Reads documents of this crawl.

@@ -18,23 +18,23 @@ pub struct DedupConfig {
     pub minhash: Option<MinhashConfig>,
     /// Documents with the same address, among those that are left; absent: off.
     pub url: Option<UrlDedupConfig>,
-    /// Lines or paragraphs that came before, in what is left; absent: off.
+    /// Removes repeated lines or paragraphs from the remaining texts; absent: off.
     pub lines: Option<LinesConfig>,
-    /// Paragraphs and documents of n-grams that came before, in what is left then, by a Bloom filter; absent: off.
+    /// Then removes paragraphs and documents of repeated n-grams, by a Bloom filter; absent: off.
     pub bloom: Option<BloomConfig>,
-    /// Long stretches of bytes that came before, in what is left then; absent: off.
+    /// Then removes long repeated substrings; absent: off.
     pub substring: Option<SubstringConfig>,
-    /// Which document of a cluster survives, among those of the best source.
+    /// Document of a cluster to keep, among those of the best source.
     pub keep: KeepPolicy,
     /// Sources, best first, as `source` or `source/subset`: a document of an earlier one survives those of later ones and of
     /// all that are not named.
     pub priority: Vec<String>,
-    /// Folder of indexes (`*.index`) of what earlier crawls kept: what matches them goes, without their texts being read. The
-    /// index of what is kept is written to `keep/kept.index`.
+    /// Folder of indexes (`*.index`) of documents that earlier crawls kept: documents that match them are removed,
+    /// without reading the earlier texts. The index of the kept documents is written to `keep/kept.index`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<PathBuf>,
-    /// Memory budget of the sort in MiB. What does not fit is read once per part that fits; with
-    /// `keep = "datatrove"` it goes to sorted runs on disk.
+    /// Memory budget of the sort in MiB. Larger inputs are read once per part that fits; with `keep = "datatrove"`
+    /// they are sorted in runs on disk.
     pub memory_mb: u64,
 }
 
@@ -63,7 +63,7 @@ pub struct ExactConfig {
     pub normalized: bool,
 }
 
-/// Which document of a duplicate cluster is kept.
+/// Document of a duplicate cluster to keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeepPolicy {
@@ -112,7 +112,7 @@ impl DedupConfig {
         }
     }
 
-    /// What decides who survives: sources, verification, indexes.
+    /// Checks the settings that decide which document is kept: sources, verification, indexes.
     fn check_keeper(&self, problem: Problem<'_>) {
         for (i, name) in self.priority.iter().enumerate() {
             if name.is_empty() || self.priority[..i].contains(name) {

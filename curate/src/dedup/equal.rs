@@ -1,11 +1,11 @@
-//! Documents with equal numbers in a column of all shards, found within a memory budget and without files of its own.
+//! Documents with equal numbers in a column of all shards, found within a memory budget and without temporary files.
 //!
-//! A pass reads the column of every shard in order, keeps the entries (key, document) whose key lies in a range, sorts
-//! them and reports neighbours with equal keys. If all entries fit there is one pass; otherwise the range of keys is divided
-//! so that each part should fit and the column is read once per part. When the buffer fills up all the same, of entries
-//! with equal keys one is left (their documents have been reported), and if that does not help the range is cut at the
-//! median and the upper part is read again later. So memory is bounded whatever the keys are, and which pairs are reported
-//! joins the same documents whatever the budget.
+//! A pass reads the column of every shard in order, keeps the entries (key, document) whose key is in a range,
+//! sorts them and reports neighbours with equal keys. If all entries fit there is one pass; otherwise the range of
+//! keys is divided so that each part should fit and the column is read once per part. If the buffer still fills up,
+//! only one of each group of equal keys is kept (their documents have been reported), and if that does not help the
+//! range is cut at the median and the upper part is read again later. So memory is bounded for any keys, and the
+//! reported pairs join the same documents for any budget.
 
 use rayon::prelude::*;
 
@@ -14,14 +14,14 @@ use super::signature::{NO_SIGNATURE, SignatureColumn, SignatureFile};
 use crate::error::Result;
 use crate::progress::Progress;
 
-/// What is read: a column of all shards.
+/// Input: a column of all shards.
 pub(super) struct Column<'a> {
     pub(super) files: &'a [SignatureFile],
     pub(super) numbering: &'a Numbering,
     pub(super) column: SignatureColumn,
 }
 
-/// What was found.
+/// Counts of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
     /// Documents of this crawl without a key.
@@ -39,7 +39,7 @@ const AT_ONCE: usize = 8;
 struct Entries<const K: usize, const N: usize> {
     list: Vec<[u32; N]>,
     limit: usize,
-    /// Keys whose upper 64 bits lie in this range are wanted.
+    /// Keys are taken if their upper 64 bits are in this range.
     low: u64,
     high: u64,
 }
@@ -171,14 +171,15 @@ impl<const K: usize, const N: usize> Entries<K, N> {
         self.list.truncate(kept + 1);
     }
 
-    /// Joins, and gives up the upper half of the range if that leaves more than half of the buffer full.
+    /// Reports and removes equal keys, and gives up the upper half of the range if the buffer is still more than
+    /// half full.
     fn make_room(&mut self, each: &mut dyn FnMut(u64, u64)) {
         self.join(each);
         if self.list.len() <= self.limit / 2 {
             return;
         }
         let middle = prefix(&self.list[self.list.len() / 2]);
-        // Equal upper halves of different 128-bit keys cannot be parted: then the buffer grows.
+        // Equal upper halves of different 128-bit keys cannot be separated: the buffer grows then.
         if middle > self.low {
             self.high = middle - 1;
             let end = self.list.partition_point(|e| prefix(e) < middle);
@@ -251,7 +252,7 @@ mod tests {
         (files, numbering)
     }
 
-    /// Roots of all documents, and what was found.
+    /// Roots of all documents, and the counts.
     fn sets<const K: usize, const N: usize>(
         (files, numbering): &(Vec<SignatureFile>, Numbering),
         column: SignatureColumn,

@@ -1,9 +1,9 @@
-//! From sets to keep lists, counts of clusters and FineWeb-2's rehydration.
+//! Final step of deduplication: from sets to keep lists, counts of clusters and FineWeb-2's rehydration.
 //!
-//! FineWeb-2 (Penedo et al. 2025, arXiv:2506.20920; huggingface/fineweb-2 at d0defb2) keeps one document of each cluster,
-//! tells how many it stands for, and for training repeats it so often: [`REHYDRATION`]. We write the number beside every
-//! kept document (`KeepList::cluster_size`) and tell what the repetition would yield; nothing is repeated here. Exact
-//! duplicates count as well, as they do where MinHash alone finds them.
+//! FineWeb-2 (Penedo et al. 2025, arXiv:2506.20920; huggingface/fineweb-2 at d0defb2) keeps one document of each
+//! cluster, records the cluster's size, and repeats the document in training accordingly: [`REHYDRATION`]. We write
+//! the size beside every kept document (`KeepList::cluster_size`) and report what the repetition would yield;
+//! nothing is repeated here. Exact duplicates count as well, as they do where MinHash alone finds them.
 
 use super::DedupReport;
 use super::cluster::{self, Sizes};
@@ -17,7 +17,7 @@ use crate::progress::Progress;
 use crate::write::shard_file;
 
 impl Stage<'_> {
-    /// Writes keep lists and clusters; what is needed afterwards.
+    /// Writes keep lists and clusters; returns the data for later passes.
     pub(super) fn finish(
         mut self,
         progress: &dyn Progress,

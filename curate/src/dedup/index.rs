@@ -1,10 +1,11 @@
-//! Signatures of what earlier crawls kept, so that a new crawl is compared with them without their texts.
+//! Index of an earlier crawl's kept documents: their signatures, so that a new crawl is compared with them without
+//! their texts.
 //!
-//! `keep/kept.index`: the columns of the `.sig` files of every document that stays, and where it was (layout in
-//! `signature/mod.rs`). A folder of such files (`*.index`) is what `dedup.index` names; its documents are numbered before
-//! the crawl's own, so they take part in everything and are never the ones to go. An index names its crawls by the
-//! checksums of their signatures: the same crawl twice, or the one that is running, is refused. Merging copies columns, so
-//! a merged index yields what its parts yield.
+//! `keep/kept.index`: the columns of the `.sig` files of every kept document, and its location (layout in
+//! `signature/mod.rs`). `dedup.index` names a folder of such files (`*.index`); their documents are numbered before
+//! the crawl's own, so they take part in every comparison and are never removed. An index names its crawls by the
+//! checksums of their signatures: the same crawl twice, or the running one, is refused. Merging copies
+//! columns, so a merged index yields what its parts yield.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +19,7 @@ use crate::progress::Progress;
 use crate::text::narrow;
 use crate::write::{OutputFile, shard_file, word};
 
-/// What a crawl's index is called.
+/// File name of a crawl's index.
 pub(super) const NAME: &str = "keep/kept.index";
 
 /// Names a crawl by its signatures.
@@ -49,7 +50,7 @@ pub fn index_files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Opens all indexes of a folder: each must be one, of this shape, and no crawl may be there twice or be `own`.
+/// Opens all indexes of a folder: each must be an index of this shape, and no crawl may occur twice or be `own`.
 pub(super) fn open_folder(
     folder: &Path,
     shape: Option<SignatureShape>,
@@ -121,7 +122,7 @@ pub(super) fn place(file: &SignatureFile, document: u64) -> Result<(u128, u32, u
     Ok((crawl.unwrap_or_default(), number(1), number(2)))
 }
 
-/// Writes the index of what the keep lists keep.
+/// Writes the index of the kept documents.
 pub(super) fn write(
     out: &Path,
     files: &[SignatureFile],
@@ -146,11 +147,11 @@ pub(super) fn write(
     writer.finish()
 }
 
-/// Joins indexes to one, in the order given; the file and how many documents it has.
+/// Merges indexes into one, in the order given; returns the file and its number of documents.
 ///
 /// # Errors
-/// `Damaged` for a file that is no index, of other parameters than the first, or of a crawl that another one has; `Config`
-/// if `out` names no file.
+/// `Damaged` for a file that is not an index, has other parameters than the first, or contains a crawl that another
+/// one has; `Config` if `out` is not a file name.
 pub fn merge_indexes(
     out: &Path,
     parts: &[PathBuf],

@@ -1,9 +1,11 @@
-//! Who survives of duplicates: the best source first (`priority`), then the first, the longest or the best document.
+//! Keep policy: which duplicate survives: the best source first (`priority`), then the first, the longest or the
+//! best document.
 //!
-//! Every document gets a rank, a number; of a set the lowest rank stays, of equal ones the first document. Documents of
-//! earlier crawls come before all others: they are not written again. Ranks are made of what the signature files say, in
-//! eight bytes a document, and only if the order of documents does not decide alone. We differ from programs that keep
-//! whatever comes first, and from those that sort by one score: sources are compared before scores.
+//! Every document gets a rank, a number; of a set the lowest rank stays, of equal ones the first document.
+//! Documents of earlier crawls come before all others: they are not written again. Ranks are computed from the
+//! signature files, eight bytes per document, and only if the order of documents does not decide alone. We differ
+//! from programs that keep the first document, and from those that sort by one score: sources are compared before
+//! scores.
 
 use super::numbering::Numbering;
 use super::priority::Priority;

@@ -1,13 +1,14 @@
 //! Deduplication over the signatures of all shards: exact, then MinHash with banding.
 //!
-//! `clean/NNNNN.sig` -> `keep/NNNNN.keep` and `keep/clusters.jsonl`. Exact: equal XXH3-128 of the
-//! text. Near: two documents that agree in all hashes of at least one of the bands are joined; each
-//! connected set keeps one document (`keep_policy.rs`), or, with `minhash.verify`, as many as are not alike (`verify/`).
-//! Columns are read one after the other and sorted in memory, in as many parts of the range of keys as the budget asks for
-//! (`equal.rs`); only `keep = "datatrove"`, whose result depends on the order of keys, sorts with runs on disk. The sets
-//! live in memory, 4 bytes per document (5 from 2^32 documents on; twice with `verify`; with another `keep` than `first`, or
-//! `priority`, 8 more), beside a bit for exact duplicates and a byte for sizes of sets. Documents of `index`, which earlier
-//! crawls kept, count as documents. Exact duplicates take no part in the near stage: the copy that stays stands for them.
+//! `clean/NNNNN.sig` -> `keep/NNNNN.keep` and `keep/clusters.jsonl`. Exact: equal XXH3-128 of the text. Near: two
+//! documents that agree in all hashes of at least one of the bands are joined; each connected set keeps one
+//! document (`keep_policy.rs`), or, with `minhash.verify`, as many as are not alike (`verify/`). Columns are read
+//! one after the other and sorted in memory, in as many parts of the range of keys as the budget asks for
+//! (`equal.rs`); only `keep = "datatrove"`, whose result depends on the order of keys, sorts with runs on disk. The
+//! union-find sets are in memory, 4 bytes per document (5 from 2^32 documents on; twice with `verify`; with another
+//! `keep` than `first`, or `priority`, 8 more), beside a bit for exact duplicates and a byte for sizes of sets.
+//! Documents of `index`, which earlier crawls kept, count as documents. Exact duplicates take no part in the near
+//! stage: the kept copy represents them.
 
 mod cluster;
 mod config;
@@ -50,10 +51,10 @@ pub(crate) use signature::{Origin, Signature, SignatureWriter, source};
 pub use signature::{SignatureColumn, SignatureFile, SignatureShape};
 pub use verify::VerifyReport;
 
-/// Reads the signatures of `shards` shards under `out` and writes who stays.
+/// Reads the signatures of `shards` shards under `out` and writes the keep lists.
 ///
 /// # Errors
-/// `Damaged` for a signature file or an index that is not what was written or was made with other settings.
+/// `Damaged` for a signature file or an index that is not as it was written or was made with other settings.
 pub fn dedup(
     config: &DedupConfig,
     out: &Path,
@@ -91,13 +92,13 @@ pub fn dedup(
     Ok(report)
 }
 
-/// Removes what did not fit the memory; what cannot be removed does no harm.
+/// Removes temporary files; a failure does no harm.
 fn sweep(out: &Path) {
     let _ = std::fs::remove_dir_all(out.join("tmp/dedup"));
     let _ = std::fs::remove_dir(out.join("tmp"));
 }
 
-/// Removes what an earlier job wrote and this one may not.
+/// Removes files of an earlier job that this one may not write.
 fn forget(out: &Path, shards: usize) -> Result<()> {
     passes::forget(out, shards)?;
     for name in ["keep/pairs.jsonl", index::NAME] {

@@ -1,13 +1,14 @@
-//! All documents of a deduplication in a row: those of the indexes of earlier crawls, then those of the shards.
+//! Global numbers of all documents of a deduplication: those of the indexes of earlier crawls, then those of the
+//! shards.
 
-/// Numbers all documents of all files in a row.
+/// Numbers all documents of all files consecutively.
 pub(crate) struct Numbering {
     /// First number of each file.
     pub(super) starts: Vec<u64>,
     pub(super) total: u64,
-    /// How many of the files are indexes.
+    /// Number of files that are indexes.
     pub(super) indexes: usize,
-    /// How many documents these have: the first of this crawl is the one of this number.
+    /// Number of documents in these, which is the number of this crawl's first document.
     pub(super) earlier: u64,
 }
 
@@ -25,8 +26,8 @@ impl Numbering {
         )
     }
 
-    /// What a keep list says of the document with this number: the number of an earlier crawl's, shard << 32 | document of
-    /// this one's.
+    /// Reference to a document in a keep list: its number for one of an earlier crawl, shard << 32 | document for
+    /// one of this crawl.
     pub(super) fn packed(&self, number: u64) -> u64 {
         if number < self.earlier {
             return number;
@@ -56,7 +57,7 @@ impl Flags {
         self.bits[usize::try_from(number / 64).unwrap_or(usize::MAX)] &= !(1 << (number % 64));
     }
 
-    /// How many are set.
+    /// Number of set flags.
     pub(super) fn count(&self) -> u64 {
         self.bits
             .iter()

@@ -1,8 +1,8 @@
 //! Bands in the order of their minima, for `keep = "datatrove"`.
 //!
-//! datatrove 0.10.1 sorts each band by its minima, joins neighbours with equal ones, band after band, and keeps the root
-//! that a union by size ends with: who stays depends on that order, so it is made here as well, by an external sort of all
-//! minima. The files then hold all minima of a band, at most eight.
+//! datatrove 0.10.1 sorts each band by its minima, joins neighbours with equal ones, band after band, and keeps the
+//! root that a union by size ends with: the kept document depends on that order, so it is reproduced here, by an
+//! external sort of all minima. The files then hold all minima of a band, at most eight.
 
 use super::numbering::Numbering;
 use super::signature::{NO_SIGNATURE, SignatureColumn};

@@ -46,7 +46,7 @@ impl Priority {
         Priority(sources.iter().map(|n| Name::of(n)).collect())
     }
 
-    /// The place of a source from 1 on; behind all for one that is not named.
+    /// Rank of a source, from 1; last for one that is not named.
     pub(super) fn place(&self, source: u64) -> u32 {
         let found = self.0.iter().position(|name| name.is(source));
         1 + narrow(found.unwrap_or(self.0.len()))

@@ -1,4 +1,4 @@
-//! How many documents a kept one stands for, and how often FineWeb-2 would repeat it.
+//! FineWeb-2's rehydration: cluster sizes of kept documents, and how often FineWeb-2 would repeat them.
 
 use std::path::Path;
 
@@ -8,15 +8,15 @@ use crate::corpus::KeepList;
 use crate::error::Result;
 use crate::write::shard_file;
 
-/// From how many documents on that a document stands for it is repeated how often.
+/// (Least cluster size, number of repetitions).
 pub const REHYDRATION: [(u64, u64); 6] = [(1, 1), (2, 2), (3, 3), (5, 5), (100, 8), (1000, 1)];
 
-/// Kept documents that stand for `from` documents or more (below the next row's).
+/// Kept documents with a cluster size of `from` or more (below the next row's).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rehydrated {
     /// Least size of the cluster.
     pub from: u64,
-    /// How often each is repeated.
+    /// Repetitions of each.
     pub times: u64,
     /// Kept documents.
     pub documents: u64,

@@ -9,12 +9,12 @@ use super::verify::VerifyReport;
 use crate::decontaminate::Decontamination;
 use crate::write::OutputFile;
 
-/// What deduplication did.
+/// Counts of a deduplication.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DedupReport {
-    /// Documents that came in; `documents == kept + earlier + exact + fuzzy + url + hollow + contaminated`.
+    /// Input documents; `documents == kept + earlier + exact + fuzzy + url + hollow + contaminated`.
     pub documents: u64,
-    /// Documents that stay.
+    /// Kept documents.
     pub kept: u64,
     /// Documents of the indexes that were compared with.
     #[serde(default)]
@@ -35,10 +35,10 @@ pub struct DedupReport {
     /// Removed because little or too many pieces were left without evaluation texts.
     #[serde(default)]
     pub contaminated: u64,
-    /// What each pass over the text cut.
+    /// Cuts of each pass over the texts.
     #[serde(default)]
     pub cuts: Vec<CutReport>,
-    /// What was met of evaluation sets.
+    /// Matches with evaluation sets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decontamination: Option<Decontamination>,
     /// Documents too short for a signature (kept unless exact duplicates).
@@ -52,10 +52,10 @@ pub struct DedupReport {
     pub cluster_sizes: BTreeMap<u64, u64>,
     /// Over all bands: documents that agree in the band with an earlier one.
     pub pairs: u64,
-    /// What verification did.
+    /// Counts of the verification.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify: Option<VerifyReport>,
-    /// Kept documents by how many they stand for, and how often FineWeb-2 would repeat them.
+    /// Kept documents by cluster size, and how often FineWeb-2 would repeat them.
     #[serde(default)]
     pub rehydration: Vec<Rehydrated>,
     /// Kept documents per shard.
@@ -64,12 +64,12 @@ pub struct DedupReport {
     pub outputs: Vec<OutputFile>,
 }
 
-/// What one pass over the text cut.
+/// Cuts of one pass over the texts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CutReport {
     /// The pass: `lines`, `bloom` or `substring`.
     pub rule: String,
-    /// Pieces that were looked at: lines, paragraphs or anchors of windows.
+    /// Pieces examined: lines, paragraphs or anchors of windows.
     pub pieces: u64,
     /// Documents that lost something and stay.
     pub documents: u64,
@@ -82,16 +82,16 @@ pub struct CutReport {
     pub bloom: Option<BloomReport>,
 }
 
-/// What became of the filter.
+/// State of the Bloom filter at the end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BloomReport {
     /// Its size.
     pub bytes: u64,
     /// Bits of each n-gram.
     pub hashes: u32,
-    /// N-grams it was made for.
+    /// N-grams it was sized for.
     pub expected_ngrams: u64,
-    /// N-grams that were put in, each as often as it was.
+    /// Insertions of n-grams, repeated ones included.
     pub ngrams: u64,
     /// False positives at the end: the share of bits that are set, to the power of `hashes`.
     pub false_positive_rate: f64,

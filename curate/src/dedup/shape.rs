@@ -1,11 +1,11 @@
-//! The shape of the signatures that a job's settings ask for.
+//! Shape of the signatures that a job's settings require.
 
 use super::config::{DedupConfig, KeepPolicy};
 use super::minhash::MinhashPreset;
 use super::signature::SignatureShape;
 
 impl SignatureShape {
-    /// The shape that a config asks for.
+    /// The shape that a config requires.
     pub fn of(config: Option<&DedupConfig>) -> SignatureShape {
         let normalized = config.and_then(|d| d.exact.as_ref());
         let exact = u32::from(normalized.is_some_and(|e| e.normalized));

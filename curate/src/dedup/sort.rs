@@ -1,8 +1,8 @@
-//! Sorting more fixed-size records than memory holds.
+//! External merge sort of fixed-size records.
 //!
 //! Records are byte arrays compared as bytes (numbers in them are big-endian). They are collected up
 //! to a budget, sorted and spilled to run files; reading merges the runs with a heap. At most 64 files are open and
-//! read at once, with buffers within the budget: of more runs, 64 after 64 are merged to longer ones first. Equal records
+//! read at once, with buffers within the budget: more runs are first merged into longer ones, 64 at a time. Equal records
 //! cannot occur (each ends in a document number), so the order is unique.
 
 use std::cmp::Reverse;
@@ -18,13 +18,13 @@ use crate::error::{At, Result};
 /// Runs that are merged at once.
 const FAN_IN: usize = 64;
 
-/// Collects records, then hands them out in order.
+/// Collects records, then returns them in order.
 pub(crate) struct Sorter<const N: usize> {
     folder: PathBuf,
     limit: usize,
     records: Vec<[u8; N]>,
     runs: Vec<PathBuf>,
-    /// Runs that have been written.
+    /// Runs written so far.
     made: usize,
 }
 
@@ -86,7 +86,7 @@ impl<const N: usize> Sorter<N> {
             self.spill()?;
         }
         self.records = Vec::new();
-        // one buffer a run and one for what is written
+        // one buffer per run and one for output
         let buffer = (self.limit * N / (FAN_IN + 1)).clamp(1 << 12, 1 << 18);
         while self.runs.len() > FAN_IN {
             let first: Vec<PathBuf> = self.runs.drain(..FAN_IN).collect();

@@ -1,4 +1,4 @@
-//! The state of deduplication between the signatures and the keep lists.
+//! State of deduplication between the signatures and the keep lists.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ pub(crate) struct Stage<'a> {
     pub(crate) numbering: Numbering,
     ranks: Option<Arc<Vec<u64>>>,
     pub(crate) sets: UnionFind,
-    /// With verification the sets that stand without it: exact duplicates, and what an earlier crawl has. `sets` are then
-    /// the candidates.
+    /// With verification: the sets that need none, exact duplicates and documents of an earlier crawl. `sets` are
+    /// then the candidates.
     verified: Option<UnionFind>,
     /// Documents that were removed as exact duplicates.
     pub(crate) exact: Flags,
@@ -39,7 +39,7 @@ impl<'a> Stage<'a> {
     pub(crate) fn open(config: &'a DedupConfig, out: &'a Path, shards: usize) -> Result<Stage<'a>> {
         let mut wrong = None;
         config.check(&mut |key, found, wanted| {
-            // "exact": nothing is asked for, and all documents stay, which cutting evaluation texts starts from
+            // "exact" alone removes nothing and keeps all documents: the starting point for cutting evaluation texts
             if key != "memory_mb" && key != "exact" {
                 wrong.get_or_insert((key.to_string(), found, wanted.to_string()));
             }
@@ -115,7 +115,7 @@ impl<'a> Stage<'a> {
         };
         equal::<4, N>(&column, memory, &|_| false, &mut join, progress)?;
         if self.ranks.is_some() {
-            // Of equal texts not the first stays but the one of the lowest rank.
+            // Of equal texts the one with the lowest rank is kept, not the first.
             for number in 0..self.numbering.total {
                 if self.sets.root(number) == number {
                     self.exact.clear(number);
@@ -172,7 +172,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Replaces the candidates by what is alike enough.
+    /// Replaces the candidate sets by the verified ones.
     pub(crate) fn verify(&mut self, progress: &dyn Progress) -> Result<()> {
         let Some(minhash) = &self.config.minhash else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Disjoint sets of document numbers, in memory: four bytes a document below 2^32 documents, five above.
+//! Union-find over document numbers, in memory: four bytes per document below 2^32 documents, five above.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ pub(crate) struct UnionFind {
     order: Order,
 }
 
-/// Which of two roots stays one.
+/// Rule for the root of a union.
 #[derive(Clone)]
 pub(crate) enum Order {
     /// The smaller number.
     Number,
-    /// That of the lower rank, of equal ones the smaller number.
+    /// The one with the lower rank; of equal ranks the smaller number.
     Rank(Arc<Vec<u64>>),
     /// The root of the larger set, of equal ones the first named, as in datatrove: sizes at roots.
     Size(Vec<u64>),

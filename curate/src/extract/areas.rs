@@ -1,4 +1,4 @@
-//! Sums over the elements of a page, and which of them may be the one around the text.
+//! Sums over the elements of a page, to find the element around the main text.
 
 use rustc_hash::FxHashMap;
 
@@ -25,7 +25,7 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// `area` is the candidate or lies inside it.
+    /// `area` is the candidate or inside it.
     pub(super) fn holds(&self, area: u32) -> bool {
         self.inside[area as usize]
     }
@@ -40,7 +40,7 @@ pub(super) struct Areas {
 }
 
 impl Areas {
-    /// Sums up; one pass down and one up, whatever the nesting.
+    /// Computes the sums; one pass down and one up, for any nesting.
     pub(super) fn new(page: &Page) -> Areas {
         let mut totals = vec![Totals::default(); page.areas.len()];
         // Prose of the blocks whose element is a child of the area: paragraphs speak for it.
@@ -94,7 +94,7 @@ impl Areas {
         self.totals[area as usize]
     }
 
-    /// How many siblings look alike, the area among them.
+    /// Number of siblings that look alike, including the area.
     pub(super) fn alike(&self, area: u32) -> u32 {
         self.alike[area as usize]
     }

@@ -1,9 +1,9 @@
 //! A page cut into blocks of text.
 //!
-//! Text between two block boundaries is a block; each block knows the element around it (its area),
-//! how far up each mark of its ancestors lies, and counts of its text. Nothing is thrown away here
-//! but what never is text (scripts, form fields, players); what is furniture is decided later.
-//! Tables of data give a block a row, layout tables a block a cell; two line breaks end a paragraph.
+//! Text between two block boundaries is a block; each block records the element around it (its area), the distance
+//! to each mark of its ancestors, and counts of its text. Only elements that never contain text (scripts, form
+//! fields, players) are discarded here; boilerplate is detected later. Data tables give one block per row, layout
+//! tables one per cell; two line breaks end a paragraph.
 
 use super::buckets::class_words;
 use super::counts::{Counts, count};
@@ -12,7 +12,7 @@ use super::marks::{MARKS, Marker, mark, phrases};
 use crate::text::entity::push_decoded;
 use crate::text::narrow;
 
-/// How a block is laid out.
+/// Layout of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub(super) enum Shape {
@@ -222,7 +222,7 @@ impl<'t, 'a> Walk<'t, 'a> {
         self.flush();
     }
 
-    /// Goes into an element; returns the node to go on with.
+    /// Enters an element; returns the next node.
     fn enter(&mut self, id: Id, node: &Node) -> Id {
         let tag = node.tag;
         let is_block = tag.is(BLOCK) || tag == Tag::Button;
@@ -292,7 +292,7 @@ impl<'t, 'a> Walk<'t, 'a> {
         }
     }
 
-    /// What an element says about the layout of its blocks.
+    /// Records an element's effect on the layout of its blocks.
     fn shape(&mut self, frame: &mut Frame, id: Id, tag: Tag) {
         match tag {
             _ if tag.is(HEADING) => {
@@ -411,7 +411,7 @@ impl<'t, 'a> Walk<'t, 'a> {
         let mut word = 0;
         let mut at = 0;
         while let Some(&b) = bytes.get(at) {
-            // Length of what ends the word here, and whether it is white space.
+            // Length of the separator here, and whether it is white space.
             let (length, is_space) = match b {
                 b' ' | b'\t' | b'\n' | b'\r' | 0x0c => (1, true),
                 0xc2 if bytes[at + 1] == 0xa0 => (2, true),

@@ -11,10 +11,10 @@ pub(super) const TEXT_WEIGHTS: usize = 1 << 14;
 /// the four around these.
 pub(super) const CLASS_WEIGHTS: usize = 1 << 13;
 
-/// Words of a text that are looked at.
+/// Words of a text that are used.
 const MAX_WORDS: usize = 48;
 
-/// Words of an element's class and id that are looked at.
+/// Words of an element's class and id that are used.
 const MAX_CLASS_WORDS: usize = 16;
 
 fn bucket(hash: u32, size: usize) -> u16 {

@@ -1,22 +1,22 @@
-//! Bytes of a page to text.
+//! Character decoding of pages: bytes to text.
 //!
 //! In the order of the HTML standard (WHATWG, section 13.2.3.2): byte order mark; `charset` of the
 //! Content-Type header; `meta` or XML declaration in the first 1024 bytes (comments skipped); then
 //! statistics: chardetng (the detector of Firefox) with the host's top-level domain as a hint.
 //!
-//! We differ where declarations lie: valid UTF-8 with characters outside ASCII is UTF-8 whatever is
-//! declared, since such text by accident is not; a declared charset that leaves errors in the page
-//! gives way to the statistics if those leave none; UTF-16 without a mark shows by its NULs.
+//! We differ where declarations are wrong: valid UTF-8 with characters outside ASCII is UTF-8 regardless of the
+//! declaration, since it is never valid by accident; a declared charset that leaves errors in the page is replaced
+//! by the statistics' choice if that leaves none; UTF-16 without a mark is recognized by its NULs.
 
 use std::borrow::Cow;
 
 use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
 
-/// Bytes that are looked at for a declaration.
+/// Bytes searched for a declaration.
 const PRESCAN: usize = 1024;
 /// Many pages declare later; nothing is lost by looking further before guessing.
 const LONG_PRESCAN: usize = 16 << 10;
-/// Bytes given to the statistics: characters outside ASCII come soon or hardly ever.
+/// Bytes given to the statistics: characters outside ASCII come early or hardly ever.
 const STATISTICS: usize = 64 << 10;
 
 /// Decodes; returns the text and the name of the charset.
@@ -72,10 +72,10 @@ fn decoded<'a>(encoding: &'static Encoding, bytes: &'a [u8]) -> (Cow<'a, str>, &
     (text, encoding.name())
 }
 
-/// What the statistics say.
+/// Encoding guessed by the statistics.
 fn guess(bytes: &[u8], url: Option<&str>) -> &'static Encoding {
     let mut detector = chardetng::EncodingDetector::new(chardetng::Iso2022JpDetection::Deny);
-    // The part with characters outside ASCII is what tells.
+    // Only the part with characters outside ASCII is informative.
     let first = bytes.iter().position(|b| !b.is_ascii()).unwrap_or(0);
     let start = first.saturating_sub(256);
     detector.feed(&bytes[start..bytes.len().min(start + STATISTICS)], true);
@@ -151,7 +151,7 @@ fn named(rest: &[u8]) -> Option<&'static Encoding> {
     };
     let end = rest.iter().position(stop).unwrap_or(rest.len());
     let encoding = Encoding::for_label(&rest[..end])?;
-    // The page was readable as ASCII so far, so a UTF-16 label is a lie for UTF-8.
+    // The page was readable as ASCII so far, so a UTF-16 label must mean UTF-8.
     let wide = encoding == UTF_16LE || encoding == UTF_16BE;
     Some(if wide { UTF_8 } else { encoding })
 }

@@ -1,11 +1,10 @@
-//! From the model's logits to the blocks that are written.
+//! Selection of the blocks to write, from the model's logits.
 //!
-//! Which blocks give the best text is a question about the page, not the block: to maximise the
-//! expected F1 of a set, take what is likelier than half the F1 that can be had (Lipton et al. 2014,
-//! arXiv:1402.1892). So on a page of clear cases a block must be about as likely as not, and on a
-//! page of doubtful ones less is enough. Pages that call themselves articles hold much that only
-//! looks like their text and must be surer. Both constants were measured on the pages the model was
-//! trained on (BENCHMARKS.md). Integers throughout.
+//! The best set of blocks depends on the whole page: to maximise the expected F1 of a set, take the items likelier
+//! than half the achievable F1 (Lipton et al. 2014, arXiv:1402.1892). So on a page of clear cases a block needs a
+//! probability of about one half, and on a page of doubtful ones less is enough. Pages that declare themselves
+//! articles contain much that only resembles their text, so they need a higher probability. Both constants were
+//! measured on the pages the model was trained on (BENCHMARKS.md). Integers throughout.
 
 use rustc_hash::FxHashSet;
 
@@ -19,7 +18,7 @@ const CALM: (i32, i32) = (2, 3);
 /// Logits in 1/1024 that blocks of an article need more, and blocks of other pages less.
 const ARTICLE: i32 = 1024;
 const OTHER: i32 = -205;
-/// What precision asks in addition, and recall waives.
+/// Added to the bar for precision, subtracted for recall.
 const FAVOUR: i32 = 1024;
 /// Chances are in 1/1024.
 const CERTAIN: u64 = 1024;
@@ -65,7 +64,7 @@ fn bar(page: &Page, logits: &[i32]) -> u64 {
     bar
 }
 
-/// A paragraph with at least so many words is written once: pages repeat their text for small screens,
+/// A paragraph with at least this many words is written only once: pages repeat their text for small screens,
 /// for printing, and in one piece for programs.
 const REPEATED: u32 = 40;
 
@@ -111,7 +110,7 @@ pub(super) fn choose(
 /// Index of the class category of comments among the categories.
 const COMMENT: usize = 5;
 
-/// Words of a reader, as far as class names tell.
+/// Whether a block is a reader's comment, judging by class names.
 fn is_comment(block: &Block) -> bool {
     let marked = block.near[mark::CLASSES + COMMENT] != 0 || block.near[mark::COMMENT_TYPE] != 0;
     marked && block.counts.words >= 4 && block.linked * 2 < block.bytes()

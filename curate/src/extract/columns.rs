@@ -1,4 +1,4 @@
-//! Feature columns of a page: a byte for each block, and the numbers they are made of.
+//! Feature columns of a page: one byte per block, and the numbers they are computed from.
 
 use super::blocks::{Block, Page};
 

@@ -11,11 +11,11 @@ use crate::verdict::{Judge, KEEP, Verdict};
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExtractConfig {
-    /// How the text is written.
+    /// Output format of the text.
     pub format: TextForm,
-    /// What a doubtful block counts as.
+    /// Treatment of doubtful blocks.
     pub favour: Favour,
-    /// Readers' comments behind the text. Default: left out.
+    /// Readers' comments after the text. Default: left out.
     pub comments: bool,
     /// Pages are read up to this many bytes. Default: browsers show such pages, no reader does.
     pub max_page_bytes: usize,
@@ -32,7 +32,7 @@ impl Default for ExtractConfig {
     }
 }
 
-/// How extracted text is written.
+/// Output format of extracted text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TextForm {
@@ -42,19 +42,19 @@ pub enum TextForm {
     Markdown,
 }
 
-/// What a block counts as that may or may not be main text.
+/// Treatment of blocks that may or may not be main text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Favour {
-    /// Only what is likely text: less furniture, some text lost.
+    /// Only likely text: less boilerplate, some text lost.
     Precision,
-    /// What gives the best F1 as far as can be told.
+    /// The best expected F1.
     Balance,
-    /// Also what is less likely: little text lost, some furniture.
+    /// Also less likely text: little text lost, some boilerplate.
     Recall,
 }
 
-/// Pages become texts where records are read, in front of all steps; this one has nothing left to do.
+/// Pages are converted to text when records are read, before all steps; this step has nothing left to do.
 struct Extracted;
 
 impl StepConfig for ExtractConfig {

@@ -1,6 +1,6 @@
 //! Counts of a text in one pass over its characters.
 //!
-//! Words are runs of letters and digits; scripts without spaces count two characters a word.
+//! Words are runs of letters and digits; scripts without spaces count two characters per word.
 
 use super::marks::{WORD_SEED, is_stop_word, word_hash};
 

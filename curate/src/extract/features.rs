@@ -1,11 +1,10 @@
-//! What the model is told about each block: numbers of one byte, a column a feature.
+//! Features of the extraction model: one byte per block and feature, one column per feature.
 //!
-//! After the literature on content extraction: text and link density (Kohlschuetter et al. 2010,
-//! boilerpipe), stop words and neighbours (Pomikalek 2011, justext), text that speaks for its
-//! containers (readability), class vocabulary, repeated siblings, and agreement with what the page
-//! says about itself (title, description, JSON-LD `articleBody`). Lengths are on a logarithmic
-//! scale, shares in sixtieths; all arithmetic is on integers, so the columns, and with them the
-//! model's verdicts, are the same on every machine.
+//! After the literature on content extraction: text and link density (Kohlschuetter et al. 2010, boilerpipe), stop
+//! words and neighbours (Pomikalek 2011, justext), text that speaks for its containers (readability), class
+//! vocabulary, repeated siblings, and agreement with the page's own metadata (title, description, JSON-LD
+//! `articleBody`). Lengths are on a logarithmic scale, shares in sixtieths; all arithmetic is on integers, so the
+//! columns, and with them the model's verdicts, are the same on every machine.
 //!
 //! The columns are numbered in the order in which `first` and `second` push them; model.bin refers
 //! to these numbers, so a change here needs a newly trained model (tests/oracles/extraction_train.py).
@@ -112,11 +111,11 @@ fn own(columns: &mut Columns, page: &Page) {
     }
 }
 
-/// Phrase categories (phrases.txt) that say what comes next: share, related, comment, subscribe,
+/// Phrase categories (phrases.txt) that announce the following text: share, related, comment, subscribe,
 /// byline, tags, about.
 const SIGNS: [usize; 7] = [1, 2, 3, 5, 7, 13, 15];
 
-/// Where the block stands in the page.
+/// Position of the block in the page.
 fn places(columns: &mut Columns, page: &Page) {
     let blocks = &page.blocks;
     let count = blocks.len() as u64;
@@ -146,7 +145,7 @@ fn places(columns: &mut Columns, page: &Page) {
     columns.push(|i| h1.map_or(0, |h| log(i.abs_diff(h) as u64)));
     columns.push(|i| h1.map_or(0, |h| log(bytes[i].abs_diff(bytes[h]))));
     headings(columns, page);
-    // What follows "comments", "read more" and the like for a long way.
+    // Blocks after "comments", "read more" and the like, over a long distance.
     for phrase in SIGNS {
         let mut since = 0u64;
         let steps: Vec<u64> = blocks
@@ -181,7 +180,7 @@ fn places(columns: &mut Columns, page: &Page) {
     }
 }
 
-/// What the nearest heading above says, and how far it is.
+/// Category of the nearest heading above, and its distance.
 fn headings(columns: &mut Columns, page: &Page) {
     let blocks = &page.blocks;
     let mut last: Option<usize> = None;
@@ -304,7 +303,7 @@ fn overlap(text: &str, set: &FxHashSet<u64>) -> u8 {
     if all == 0 { 61 } else { share(hits, all) }
 }
 
-/// Agreement with what the page says of itself, and repetition.
+/// Agreement with the page's own metadata, and repetition.
 fn agreement(columns: &mut Columns, page: &Page, meta: &PageMeta, hints: &Hints) {
     let blocks = &page.blocks;
     let mut title = FxHashSet::default();
@@ -351,7 +350,7 @@ fn agreement(columns: &mut Columns, page: &Page, meta: &PageMeta, hints: &Hints)
     columns.push(|i| least(seen.get(&hashes[i]).copied().unwrap_or(1).into(), 60));
 }
 
-/// What kind of page it is.
+/// Features of the whole page.
 pub(crate) fn whole(columns: &mut Columns, page: &Page, areas: &Areas, hints: &Hints) {
     let all = areas.totals(0);
     let articles = page.areas.iter().filter(|a| a.tag == Tag::Article).count();

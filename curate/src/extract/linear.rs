@@ -1,14 +1,15 @@
-//! What words say, learnt: two linear models over hashed words, one of the text, one of class names.
+//! Linear models over hashed words, one of the text, one of class names: the lexical features of the extraction
+//! model.
 //!
-//! Weights of words seen at several sites only (feature hashing: Weinberger et al. 2009,
-//! arXiv:0902.2206); words are lower-cased runs of letters, digits left out. Each model gives the
-//! trees one number a block; alone they would be weak, because a page has few words that tell.
-//! Scores are integers in 1/32 of a logit; a text's is divided by the root of its length.
+//! Weights of words seen at several sites only (feature hashing: Weinberger et al. 2009, arXiv:0902.2206); words
+//! are lower-cased runs of letters, digits left out. Each model gives the trees one number per block; alone they
+//! would be weak, because a page has few informative words. Scores are integers in 1/32 of a logit; a text's is
+//! divided by the root of its length.
 
 use super::blocks::Page;
 use super::buckets::text_words;
 
-/// Elements around a block that are looked at, and how many of them count as its own.
+/// Elements around a block that are used, and the number of them that count as its own.
 const LEVELS: usize = 6;
 const OWN_LEVELS: usize = 2;
 

@@ -1,9 +1,9 @@
-//! What tags, roles, classes and short phrases say about an element or a text.
+//! Marks: evidence from tags, roles, classes and short phrases about an element or a text.
 //!
-//! A mark is a number: the first are for tags and roles, the rest for categories of class and id
-//! vocabulary (class_words.txt). Phrases (phrases.txt) and stop words (stopwords.txt) do the same
-//! for texts. The lists are our own, gathered from how site builders in many languages name things;
-//! what each mark is worth is learnt (model.rs), not written here.
+//! A mark is a number: the first are for tags and roles, the rest for categories of class and id vocabulary
+//! (class_words.txt). Phrases (phrases.txt) and stop words (stopwords.txt) do the same for texts. The lists are our
+//! own, gathered from the naming habits of site builders in many languages; the weight of each mark is learnt
+//! (model.rs), not written here.
 
 use std::sync::LazyLock;
 
@@ -100,14 +100,14 @@ fn role_marks(role: &str) -> u64 {
 struct Pattern<'a> {
     text: &'a str,
     category: usize,
-    /// It counts between borders only.
+    /// Matches only between word boundaries.
     is_whole: bool,
 }
 
-/// Patterns with the category of each; a whole one stands between borders.
+/// Patterns with the category of each; a whole one must be between word boundaries.
 struct Words {
     automaton: AhoCorasick,
-    /// Category, and whether it must stand alone.
+    /// Category, and whether it must be a whole word.
     meaning: Vec<(usize, bool)>,
 }
 

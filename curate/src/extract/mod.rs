@@ -1,6 +1,6 @@
-//! HTML to main text.
+//! Main-content extraction: HTML to main text.
 //!
-//! Decode (charset.rs), parse (html/), read what the page says of itself (meta/), cut into blocks
+//! Decode (charset.rs), parse (html/), read the page's metadata (meta/), cut into blocks
 //! (blocks.rs, counts.rs, areas.rs, marks.rs), judge each block (features.rs, linear.rs, model.rs,
 //! choose.rs), write (render.rs).
 //! All of it is one pass per page with work bounded by the page's length.
@@ -35,16 +35,16 @@ pub struct PageSource<'a> {
     pub content_type: Option<&'a str>,
     /// `X-Robots-Tag` header.
     pub robots: Option<&'a str>,
-    /// Where it came from.
+    /// Address of the page.
     pub url: Option<&'a str>,
 }
 
-/// What was found in a page.
+/// Content extracted from a page.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Extracted {
     /// Main text; empty if there is none.
     pub text: String,
-    /// What the page says about itself.
+    /// The page's metadata.
     pub meta: PageMeta,
     /// Name of the charset the bytes were decoded with.
     pub charset: &'static str,
@@ -81,14 +81,14 @@ pub fn extract_page(source: &PageSource<'_>, config: &ExtractConfig) -> Extracte
     }
 }
 
-/// What the model is told about a page, for those who train it.
+/// The model's features of a page, for training.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BlockFeatures {
     /// Text of each block.
     pub texts: Vec<String>,
     /// Feature columns one after another, each a byte a block.
     pub columns: Vec<Vec<u8>>,
-    /// Hashed words of each block: of its text, of its own classes, of the classes around.
+    /// Hashed words of each block: of its text, its classes, and the surrounding classes.
     pub words: Vec<[Vec<u16>; 3]>,
 }
 

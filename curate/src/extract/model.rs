@@ -1,12 +1,13 @@
-//! Which blocks are main text: two ensembles of oblivious decision trees over byte features.
+//! The extraction model, which classifies blocks as main text: two ensembles of oblivious decision trees over byte
+//! features.
 //!
-//! In an oblivious tree every level asks one question of all blocks, so a tree is a few passes over
-//! columns without branches, and its answers are bits of an index into its leaves (Kohavi 1994;
-//! gradient boosting of them: Prokhorenkova et al. 2018, arXiv:1706.09516). The second ensemble sees
-//! what the first says about the neighbours and the elements around (stacking, Wolpert 1992), which
-//! gives runs of text their coherence. Leaves are integers: the verdict is exact everywhere.
+//! In an oblivious tree every level applies one test to all blocks, so a tree is a few passes over columns without
+//! branches, and its answers are bits of an index into its leaves (Kohavi 1994; gradient boosting of them:
+//! Prokhorenkova et al. 2018, arXiv:1706.09516). The second ensemble sees the first one's output for neighbours and
+//! surrounding elements (stacking, Wolpert 1992), which makes runs of text coherent. Leaves are integers: the
+//! verdict is exact on every machine.
 //!
-//! `model.bin` is made by tests/oracles/extraction_train.py from pages with known main text. Layout,
+//! tests/oracles/extraction_train.py writes `model.bin`, from pages with known main text. Layout,
 //! little endian: magic "MXM2"; weights of linear.rs (text, own classes,
 //! classes around), a byte each; for each of two ensembles: columns u16, trees u16, depth u8, then
 //! per tree `depth` pairs (column u16, least u8) and 2^depth leaves i16 in 1/1024 of a logit; bias i32.
@@ -154,7 +155,7 @@ fn level(logit: i32) -> u8 {
     u8::try_from((logit / 102 + 60).clamp(0, 120)).unwrap_or(120)
 }
 
-/// What the first ensemble says around each block.
+/// The first ensemble's output around each block.
 pub(super) fn context(columns: &mut Columns, page: &Page, areas: &Areas, logits: &[i32]) {
     let blocks = &page.blocks;
     columns.push(|i| level(logits[i]));

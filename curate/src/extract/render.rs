@@ -1,9 +1,8 @@
-//! Chosen blocks as readable text.
+//! Renders the chosen blocks as readable text.
 //!
-//! Plain text: a blank line between paragraphs, headings as lines, list items behind "- ", cells of a
-//! row between " | ", code as it is. Markdown (CommonMark with GitHub's tables) adds the marks of
-//! headings, ordered items, quotes, code fences and table heads; text is not escaped, because what
-//! reads it is a model and not a browser.
+//! Plain text: a blank line between paragraphs, headings as lines, list items behind "- ", cells of a row between "
+//! | ", code as it is. Markdown (CommonMark with GitHub's tables) adds the marks of headings, ordered items,
+//! quotes, code fences and table heads; text is not escaped, because its reader is a model and not a browser.
 
 use super::blocks::{Block, Page, Shape};
 use super::config::{ExtractConfig, TextForm};

@@ -1,10 +1,11 @@
-//! Lists of bad words: whole words and phrases, one file a language in the layout of LDNOOBW.
+//! Bad-word filter: whole words and phrases, one list file per language in the layout of LDNOOBW.
 //!
-//! Definition: datatrove 0.10.1 `C4BadWordsFilter`, after C4's multilingual variant: an entry counts where it stands in the
-//! lower-case text with no letter, digit or underscore before and behind it; in Japanese, Thai and Chinese it counts
-//! wherever it stands, and entries that are common parts of words there are left out. One drops the page. A share
-//! (`max_ratio`) may be allowed instead; and a fraction of the pages that would go may be kept. We differ: which ones is
-//! chosen by seed and id, so it does not depend on the order of documents; the lists are files of the user's.
+//! Definition: datatrove 0.10.1 `C4BadWordsFilter`, after C4's multilingual variant: an entry matches in the
+//! lower-case text where no letter, digit or underscore precedes or follows it; in Japanese, Thai and Chinese it
+//! matches anywhere, and entries that are common parts of words there are left out. One match drops the page. A
+//! share (`max_ratio`) may be allowed instead; and a fraction of the pages that would go may be kept. We differ:
+//! these are chosen by seed and id, so the choice does not depend on the order of documents; the user supplies the
+//! list files.
 
 use std::path::{Path, PathBuf};
 
@@ -26,11 +27,12 @@ use crate::verdict::{Judge, KEEP, Verdict};
 pub struct BadWords {
     /// A folder with one list a language (`en`, or `en.txt`), or one list for `language`.
     pub lists: String,
-    /// Language of all documents; empty: what a step `language` before says. Documents in a language without a list pass.
+    /// Language of all documents; empty: the result of an earlier step `language`. Documents in a language without
+    /// a list pass.
     pub language: String,
     /// Most bad words per word. C4: 0.
     pub max_ratio: f64,
-    /// Fraction of the pages above that are kept nevertheless. C4's multilingual variant: 0.001 but for English.
+    /// Fraction of matching pages that are kept nevertheless. C4's multilingual variant: 0.001 but for English.
     pub keep_fraction: f64,
     /// Seed of that choice.
     pub seed: u64,
@@ -52,7 +54,7 @@ impl Default for BadWords {
 }
 
 impl BadWords {
-    /// Files of the lists; a folder that cannot be read stands for itself.
+    /// Files of the lists; an unreadable folder is returned itself.
     fn list_files(&self) -> Vec<PathBuf> {
         let path = Path::new(&self.lists);
         if !self.language.is_empty() {

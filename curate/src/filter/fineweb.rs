@@ -1,10 +1,9 @@
 //! FineWeb's own rules: line endings, short lines, duplicate lines, lists.
 //!
-//! Paper: Penedo et al. 2024, arXiv:2406.17557, sec. 3.6. Definitions: datatrove 0.10.1
-//! `FineWebQualityFilter`: lines are split at `\n` and blank ones skipped; a line's end is looked at
-//! as it is, without stripping; characters are code points.
-//! We differ: a text without words drops as `list_ratio` only if it has a line feed, where datatrove
-//! divides by zero (it cannot happen: non-blank lines hold words).
+//! Paper: Penedo et al. 2024, arXiv:2406.17557, sec. 3.6. Definitions: datatrove 0.10.1 `FineWebQualityFilter`:
+//! lines are split at `\n` and blank ones skipped; a line's end is tested as it is, without stripping; characters
+//! are code points. We differ: a text without words drops as `list_ratio` only if it has a line feed, where
+//! datatrove divides by zero (it cannot happen: non-blank lines hold words).
 
 use serde::{Deserialize, Serialize};
 

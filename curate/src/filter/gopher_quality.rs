@@ -185,7 +185,7 @@ impl GopherQuality {
     }
 }
 
-/// What one pass over the words tells.
+/// Counts from one pass over the words.
 struct WordCounts {
     /// Words with a character that is not punctuation.
     real: usize,

@@ -185,8 +185,7 @@ pub(crate) fn duplicates<'a>(
     most: usize,
     set: &mut HashCounts,
 ) -> (f64, f64, f64) {
-    // A piece costs at least its separator, so their number is bounded by bytes; the table grows
-    // with what is seen instead.
+    // A piece has at least its separator, so their number is bounded by bytes; the table grows on demand instead.
     let pieces: Vec<&str> = pieces.collect();
     debug_assert!(pieces.len() <= most + 1);
     set.clear(pieces.len());

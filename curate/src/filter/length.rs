@@ -1,4 +1,4 @@
-//! Bounds on a text's length in characters.
+//! Length filter: bounds on a text's length in characters.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Rules in tables: what a recipe publishes as a list of metrics with limits is written down, and overridden, as one.
+//! Rule tables: a recipe published as a list of metrics with limits is written, and overridden, as a table.
 //!
 //! A rule has a name, a side and the published limit. A job file changes single limits: `limits = { max_urls = 0.3,
 //! max_numbers = false }`, where `false` switches a rule off.
@@ -45,7 +45,7 @@ impl Rule {
     }
 }
 
-/// What a job file says of one rule.
+/// A job file's override of one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum Limit {
@@ -61,7 +61,7 @@ pub enum Limit {
 pub struct Limits(pub BTreeMap<String, Limit>);
 
 impl Limits {
-    /// Reports names that no rule has, and what is neither a number nor `false`.
+    /// Reports names that no rule has, and values that are neither a number nor `false`.
     pub(super) fn check(&self, rules: &[Rule], problem: Problem<'_>) {
         for (name, limit) in &self.0 {
             let key = format!("limits.{name}");
@@ -97,9 +97,9 @@ impl Limits {
     }
 }
 
-/// A table of rules on its way through one document.
+/// Cursor over a table of rules for one document.
 pub(super) struct Rules<'a> {
-    /// Those that were not asked for yet.
+    /// Rules not checked yet.
     rest: &'a [Rule],
     limits: &'a Limits,
     judge: &'a mut Judge,
@@ -118,7 +118,7 @@ impl<'a> Rules<'a> {
     /// Compares a value with the limit of the rule `name`, given without the recipe's name.
     ///
     /// # Panics
-    /// If the table has no such rule behind the one that was asked for before: values come in the order of the table.
+    /// If the table has no such rule after the one checked before: values must come in the order of the table.
     pub(super) fn check(&mut self, name: &str, value: f64) -> Verdict {
         let is_named = |rule: &Rule| {
             let recipe = rule.name.strip_suffix(name);

@@ -1,10 +1,10 @@
 //! MassiveText: Gopher's quality and repetition rules, with stop words, as the paper words them.
 //!
-//! Paper: Rae et al. 2021, arXiv:2112.11446, app. A.1 and table A1. The paper defines neither words nor lines; here words
-//! lie between white space, lines between line feeds, paragraphs between empty lines, pieces without text are none. A
-//! duplicate is every copy but the first. The characters of duplicate n-grams count once where n-grams overlap, as the paper
-//! asks (datatrove's metric, step `gopher_repetition`, is another); shares are of all characters of words. Rules run in
-//! the paper's order. The repetition rules come after the quality rules.
+//! Paper: Rae et al. 2021, arXiv:2112.11446, app. A.1 and table A1. The paper defines neither words nor lines; here
+//! words are separated by white space, lines by line feeds, paragraphs by empty lines, and pieces without text are
+//! ignored. A duplicate is every copy but the first. The characters of duplicate n-grams count once where n-grams
+//! overlap, as the paper requires (datatrove's metric, step `gopher_repetition`, differs); shares are of all
+//! characters of words. Rules run in the paper's order. The repetition rules come after the quality rules.
 
 use serde::{Deserialize, Serialize};
 
@@ -67,7 +67,7 @@ const DUPLICATE: [(usize, &str); 6] = [
     (10, "max_duplicate_10_gram_ratio"),
 ];
 
-/// Of which two must occur.
+/// Stop words, of which two must occur.
 const STOP_WORDS: [&str; 8] = ["the", "be", "to", "of", "and", "that", "have", "with"];
 
 impl MassiveText {

@@ -1,8 +1,8 @@
 //! Filters: paper-named rule sets, one file each.
 //!
-//! Every filter of a paper has a `profile` naming whose definition it follows; only `datatrove` (0.10.1) exists. Its
-//! rules run in datatrove's order. A recipe that others publish as a whole (DCLM's) is a filter of its own, in its order.
-//! The first broken rule names the drop.
+//! Every filter of a paper has a `profile` that names the definition it follows; only `datatrove` (0.10.1) exists.
+//! Its rules run in datatrove's order. A recipe published as a whole (DCLM's) is a separate filter, with its order
+//! of rules. The first broken rule names the drop.
 
 mod bad_words;
 mod c4;

@@ -1,4 +1,4 @@
-//! The step that repairs texts (`text/repair/`) and counts what was repaired.
+//! The step `normalize`: repairs texts (`text/repair/`) and counts the repairs.
 
 use serde_json::{Map, Value};
 

@@ -1,11 +1,11 @@
 //! The clean-up of OpenWebText that Megatron-LM and MT-NLG used: short pages, notices about scripts, white space.
 //!
-//! Definitions: NVIDIA/Megatron-LM before 26ad37925, `tools/openwebtext/cleanup_fix_dataset.py`, tasks in its order: pages
-//! below 512 characters, below 256 with "javascript", below 512 that are not English, and its general cleaning
-//! (`  +|\b\n+ |\b\n+` becomes one space). MT-NLG: Smith et al. 2022, arXiv:2201.11990. Its repair of text (ftfy) is the step
-//! `normalize`; the language is what a step `language` before says. Left out: `cleanup_dataset.py` drops pages below 128
-//! GPT-2 tokens, and this crate knows no tokens. A task there is a run of its own; here they run one after the other, each where
-//! its own limit is not 0.
+//! Definitions: NVIDIA/Megatron-LM before 26ad37925, `tools/openwebtext/cleanup_fix_dataset.py`, tasks in its
+//! order: pages below 512 characters, below 256 with "javascript", below 512 that are not English, and its general
+//! cleaning (`  +|\b\n+ |\b\n+` becomes one space). MT-NLG: Smith et al. 2022, arXiv:2201.11990. Its repair of text
+//! (ftfy) is the step `normalize`; the language comes from an earlier step `language`. Left out:
+//! `cleanup_dataset.py` drops pages below 128 GPT-2 tokens, as this crate has no tokens. There each task is a
+//! separate run; here they run one after the other, each if its limit is not 0.
 
 use serde::{Deserialize, Serialize};
 
@@ -45,12 +45,12 @@ impl Default for Openwebtext {
 }
 
 impl Openwebtext {
-    /// Judges a text in a language; `out` is what it becomes.
+    /// Judges a text in a language; `out` receives the result.
     pub fn judge(&self, text: &str, language: &str, out: &mut String) -> Verdict {
         self.measure(text, language, out, &mut Judge::strict())
     }
 
-    /// Lets `judge` compare every metric of a text; `out` is what it becomes.
+    /// Lets `judge` compare every metric of a text; `out` receives the result.
     pub fn measure(
         &self,
         text: &str,

@@ -1,4 +1,4 @@
-//! Whose definition of a rule set is followed.
+//! Profiles: the definition of a rule set to follow.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,9 +1,10 @@
-//! Pages by their address: lists of domains and addresses, words that settle it, words of which several are needed.
+//! URL filter: lists of domains and addresses, words of which one is enough, words of which several are needed.
 //!
-//! The kinds of lists are FineWeb's (Penedo et al. 2024, arXiv:2406.17557; datatrove 0.10.1 `URLFilter`), the files those of
-//! UT1 (one domain or address a line, `#` comments; a folder holds `domains` and `urls` of every category). We differ: a
-//! listed domain stands for all hosts under it, where datatrove looks up the host and the registered domain; words of an
-//! address are compared in lower case, where datatrove lowers its lists and not the address.
+//! The kinds of lists are FineWeb's (Penedo et al. 2024, arXiv:2406.17557; datatrove 0.10.1 `URLFilter`), the files
+//! those of UT1 (one domain or address a line, `#` comments; a folder holds `domains` and `urls` of every
+//! category). We differ: a listed domain covers all hosts under it, where datatrove looks up the host and the
+//! registered domain; words of an address are compared in lower case, where datatrove lowers its lists and not the
+//! address.
 
 use std::path::{Path, PathBuf};
 
@@ -29,9 +30,9 @@ pub struct UrlConfig {
     pub words: Vec<String>,
     /// Words of which `soft_word_threshold` different ones drop a page.
     pub soft_words: Vec<String>,
-    /// How many.
+    /// Number of soft words that drops a page.
     pub soft_word_threshold: usize,
-    /// Parts of words: they count wherever they stand, separators left out.
+    /// Parts of words: they match anywhere, after separators are removed.
     pub subwords: Vec<String>,
     /// Drop documents without an address.
     pub require: bool,
@@ -51,7 +52,7 @@ impl Default for UrlConfig {
     }
 }
 
-/// Lists grow no larger than this; what UT1 calls adult has 4.6 million domains in 100 MB.
+/// Largest size of lists; UT1's category adult has 4.6 million domains in 100 MB.
 const MOST_BYTES: u64 = 4 << 30;
 
 /// The lists, ready.
@@ -155,7 +156,7 @@ impl UrlFilter {
         let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
         let mut domain = host;
         while !domain.is_empty() {
-            // what is longer than all that is listed need not be looked up
+            // a domain longer than all listed ones need not be looked up
             if domain.len() <= self.longest && self.domains.contains(&xxh3_64(domain.as_bytes())) {
                 return Verdict::Break(broken("url.domain", domain, "not listed"));
             }

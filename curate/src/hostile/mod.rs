@@ -1,9 +1,9 @@
-//! A gate: every parser, filter and step on hostile texts of n and of 4n bytes takes at most six times as long for the
-//! longer one.
+//! Complexity gate: on hostile texts of n and of 4n bytes, every parser, filter and step takes at most six times as
+//! long for the longer one.
 //!
-//! Steps come from the job file's own list of them, so a new one is measured without being named here. Time is that of
-//! this thread's processor, the least of several tries; a text that is done in no time is made longer. What looks into a
-//! window of some kilobytes is quadratic below its size: only a ratio that stays above six for longer texts fails.
+//! Steps come from the registry, so a new one is measured without being named here. Time is this thread's CPU time,
+//! the least of several tries; a text that takes too little time to measure is made longer. Code with a window of
+//! some kilobytes is quadratic below its size: only a ratio that stays above six for longer texts fails.
 
 mod parsers;
 mod patterns;
@@ -26,7 +26,7 @@ const SHORTEST: usize = 2 << 10;
 const LONGEST: usize = 512 << 10;
 /// Shorter times are too rough for a ratio.
 const ENOUGH: Duration = Duration::from_millis(2);
-/// A time that is as long as this for a text of a few megabytes is too long whatever the ratio.
+/// A time this long for a text of a few megabytes fails, whatever the ratio.
 const TOO_LONG: Duration = Duration::from_secs(4);
 /// Eight megabytes in less than this, 25 ns per byte, are no harm. Texts of that size get fresh pages of memory from the
 /// system for every copy, where two megabytes get used ones: ten times the time was seen for copies alone.
@@ -34,7 +34,7 @@ const HARMLESS: Duration = Duration::from_millis(200);
 const MOST: f64 = 6.0;
 const TRIES: usize = 6;
 
-/// Time that this thread had a processor.
+/// CPU time of this thread.
 fn clock() -> Duration {
     let told = clock_gettime(ClockId::ThreadCPUTime);
     told.try_into().expect("a clock that began at zero")
@@ -85,7 +85,7 @@ fn excess(work: &mut dyn FnMut(&str), text: &dyn Fn(usize) -> String) -> Option<
     }
 }
 
-/// Runs work of this name on all patterns; what was found.
+/// Runs the work with this name on all patterns; returns the failures.
 fn failures(name: &str, work: &mut dyn FnMut(&str)) -> Vec<String> {
     let mut found = Vec::new();
     for pattern in patterns() {
@@ -188,7 +188,7 @@ fn settings(name: &str, folder: &Path) -> Vec<Value> {
     }
 }
 
-/// A step by its name and settings, with what it needs in front of it.
+/// A step by its name and settings, preceded by the steps that it needs.
 fn steps(name: &str, settings: &Value) -> Vec<Step> {
     let step = |name: &str, settings: Value| {
         let step = serde_json::from_value::<Step>(json!({ name: settings }));

@@ -1,4 +1,4 @@
-//! Everything that reads the bytes of others, each as work on a text.
+//! Every parser of foreign bytes, each as work on a text.
 
 use std::io;
 
@@ -15,12 +15,12 @@ use crate::text::{Scratch, json};
 
 type Work = Box<dyn FnMut(&str)>;
 
-/// Uses what was found.
+/// Uses a result, so that the compiler keeps the computation.
 fn keep<T>(found: &T) {
     std::hint::black_box(found);
 }
 
-/// The text without what would end its line or element.
+/// The text without characters that would end its line or element.
 fn inline(text: &str) -> String {
     text.replace(['\r', '\n'], " ")
 }

@@ -1,4 +1,4 @@
-//! Hostile pages, made to keep a machine busy: short pieces again and again.
+//! Hostile pages, built to cause long run times: short pieces repeated many times.
 
 /// Pieces: each alone, over and over, is a text.
 const PIECES: &[&str] = &[
@@ -139,7 +139,7 @@ const PIECES: &[&str] = &[
     "1e999,",
     "\\u",
     "\\",
-    // what filters look for
+    // text that filters look for
     "lorem ipsum ",
     "read more...\n",
     "a\n",

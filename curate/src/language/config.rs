@@ -19,8 +19,7 @@ use crate::verdict::{Judge, Verdict, broken};
 pub struct LanguageConfig {
     /// `builtin`, or the path of a fastText model (`.bin` or `.ftz`) such as lid.176 or GlotLID.
     pub model: String,
-    /// Labels to keep, as the model gives them (built-in: ISO 639-1 where one exists); empty: keep all,
-    /// only label.
+    /// Labels to keep, in the model's notation (built-in: ISO 639-1 where one exists); empty: keep all, only label.
     pub keep: Vec<String>,
     /// Least confidence in 0..=1 for a kept document; 0 accepts any. datatrove: 0.65 with lid.176.
     pub min_confidence: f64,

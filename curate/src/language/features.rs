@@ -1,13 +1,13 @@
 //! Character n-grams of words as rows of a hashed table.
 //!
 //! A word is a run of letters of one script between `^` and `$`; its features are all n-grams of 2, 3
-//! and 4 characters and the whole word; ideographs are features by themselves too. An n-gram packs its
+//! and 4 characters and the whole word; single ideographs are features too. An n-gram packs its
 //! 16-bit characters into one integer; the row is the top of its product with an odd constant
 //! (Fibonacci hashing: Knuth, TAOCP 3, sec. 6.4). Collisions are left to training.
 
 use super::script::{Letter, Script, beyond, letters};
 
-/// Takes what [`walk`] finds.
+/// Receives the features that [`walk`] finds.
 pub(super) trait Sink {
     /// A row of the table.
     fn feature(&mut self, row: u32);
@@ -23,7 +23,7 @@ const START: u64 = 1;
 const STOP: u64 = 2;
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Cuts a text into words and gives `sink` their features. The table has 2^`bits` rows.
+/// Splits a text into words and passes their features to `sink`. The table has 2^`bits` rows.
 #[inline]
 pub(super) fn walk(text: &str, bits: u32, sink: &mut impl Sink) {
     let table = letters();

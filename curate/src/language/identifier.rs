@@ -1,4 +1,4 @@
-//! The identifier that a job names: the built-in one, or a fastText model's file.
+//! The language identifier that a job names: the built-in one, or a fastText model's file.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub struct LanguageScratch {
     found: Vec<(usize, f32)>,
 }
 
-/// What job files call the built-in model.
+/// Name of the built-in model in job files.
 pub(crate) const BUILT_IN: &str = "builtin";
 
 impl Identifier {
@@ -49,7 +49,7 @@ impl Identifier {
         }
     }
 
-    /// The language of a text and the confidence in it, 0 to 1; (`und`, 0) if nothing can be told.
+    /// The language of a text and the confidence, 0 to 1; (`und`, 0) if it cannot be determined.
     pub fn identify<'a>(&'a self, text: &str, scratch: &mut LanguageScratch) -> (&'a str, f64) {
         let Some(model) = &self.model else {
             let guess = best(text, &mut scratch.own);

@@ -1,8 +1,8 @@
 //! The languages that the built-in identifier knows, and the scripts they are written in.
 //!
 //! Codes are ISO 639-1 where one exists, ISO 639-3 otherwise. All natural languages of ROOTS (Laurencon
-//! et al. 2022, arXiv:2303.03915) but Tumbuka, for which no free text was at hand; those of CLD3 and
-//! of Common Crawl's statistics; Akan stands for Twi and Fante.
+//! et al. 2022, arXiv:2303.03915) but Tumbuka, for which no free text was available; those of CLD3 and
+//! of Common Crawl's statistics; Akan includes Twi and Fante.
 
 use Script::{
     Arabic, Armenian, Bengali, Burmese, Canadian, Cherokee, Cyrillic, Devanagari, Ethiopic,
@@ -70,7 +70,7 @@ const OWN: &[(Script, &str)] = &[
 /// words is without them.
 const ASSAMESE: [char; 2] = ['\u{9f0}', '\u{9f1}'];
 
-/// The language of a text in a script that has only one, or two that a letter tells apart.
+/// The language of a text in a script with only one language, or two that a letter distinguishes.
 pub(super) fn told_by_letters(script: Script, text: &str) -> Option<&'static str> {
     match script {
         Bengali if text.contains(ASSAMESE) => Some("as"),

@@ -1,12 +1,11 @@
 //! Language identification: scripts first, then a small linear model of character n-grams.
 //!
-//! Many scripts have one language of those known (`languages.rs`); in the others a model that is
-//! compiled in decides (`model.rs`, trained by `examples/train_language.rs`). The script with the most
-//! letters is the text's; a text with a tenth of kana among its ideographs is Japanese. Confidence is
-//! the share of that script times the model's probability. Of a text longer than [`WHOLE`] bytes
-//! [`PIECES`] pieces spread evenly are looked at.
+//! Many scripts have only one of the known languages (`languages.rs`); in the others a compiled-in model decides
+//! (`model.rs`, trained by `examples/train_language.rs`). The script with the most letters is the text's; a text
+//! with a tenth of kana among its ideographs is Japanese. Confidence is the share of that script times the model's
+//! probability. Of a text longer than [`WHOLE`] bytes, [`PIECES`] evenly spread pieces are read.
 //!
-//! A fastText model (lid.176, GlotLID) may take the built-in one's place.
+//! A fastText model (lid.176, GlotLID) can replace the built-in one.
 
 mod config;
 mod features;
@@ -32,13 +31,13 @@ pub use self::train::{LanguageExamples, LanguageTraining};
 /// A guess.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Guess {
-    /// ISO 639-1 code where one exists, ISO 639-3 otherwise; `und` if nothing can be told.
+    /// ISO 639-1 code where one exists, ISO 639-3 otherwise; `und` if it cannot be determined.
     pub code: &'static str,
     /// 0 to 1.
     pub confidence: f64,
 }
 
-/// Nothing can be told.
+/// Undetermined.
 pub(crate) const UNDETERMINED: &str = "und";
 const NOTHING: Guess = Guess {
     code: UNDETERMINED,

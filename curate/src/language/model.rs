@@ -14,7 +14,7 @@ use super::languages::known;
 use super::script::{COUNT, Script};
 use crate::error::{Result, damaged};
 
-/// Width of a row.
+/// Width of a row of the table.
 pub(super) const DIM: usize = 32;
 const MAGIC: &[u8] = b"MLRLANG1";
 /// Smallest and largest table.
@@ -257,7 +257,7 @@ pub(super) fn softmax(h: &[f32; DIM], w: &[[f32; DIM]], b: &[f32], into: &mut Ve
     let max = into.iter().copied().fold(f32::MIN, f32::max);
     let mut sum = 0.0;
     for x in into.iter_mut() {
-        // what is smaller than 1e-7 of the largest is nothing
+        // terms below 1e-7 of the largest are ignored
         *x = if *x - max > -16.0 {
             (*x - max).exp()
         } else {
@@ -271,7 +271,7 @@ pub(super) fn softmax(h: &[f32; DIM], w: &[[f32; DIM]], b: &[f32], into: &mut Ve
 struct Adder<'a> {
     model: &'a Model,
     sums: &'a mut Sums,
-    /// Rows of the word so far. They are added up at its end, in registers.
+    /// Row numbers of the current word. They are summed at its end, in registers.
     rows: [u32; MOST_FEATURES as usize],
     features: usize,
 }

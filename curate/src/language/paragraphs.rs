@@ -1,6 +1,6 @@
-//! Languages of a text paragraph by paragraph.
+//! Language identification by paragraph.
 //!
-//! A paragraph is a line. Its letters count for the language that the identifier gives it, or as
+//! A paragraph is a line. Its letters count for the language that the identifier assigns, or as
 //! undetermined if it has fewer than [`FEW`] letters or the identifier is less sure than
 //! [`UNSURE`]: a menu entry or a name says little about a language.
 
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::{Identifier, LanguageScratch, UNDETERMINED, script};
 
-/// Fewer letters than this do not tell a language. Half a short sentence.
+/// Minimum letters to determine a language. Half a short sentence.
 const FEW: u64 = 20;
 /// Less confidence than this does not either.
 const UNSURE: f64 = 0.5;

@@ -1,9 +1,9 @@
-//! Writing systems: which one a character belongs to, and how a text is shared among them.
+//! Writing systems: the script of a character, and the shares of scripts in a text.
 //!
 //! Ranges follow Unicode 16's blocks of letters (Scripts.txt), without historic scripts. Letters are
 //! folded to lower case one character at a time, so that n-grams see one form.
 //! We differ: only letters and the marks inside words count; digits, punctuation and symbols belong
-//! to no script. Characters beyond the basic plane are no letters, ideographs apart.
+//! to no script. Characters beyond the basic plane are not letters, except ideographs.
 
 use std::sync::LazyLock;
 
@@ -76,8 +76,7 @@ scripts! {
 /// Scripts there are.
 pub(super) const COUNT: usize = Script::ALL.len();
 
-/// A letter as the model sees it: its script's number plus one above 16 bits of folded character; 0
-/// for what is no letter.
+/// A letter for the model: its script's number plus one above 16 bits of folded character; 0 for other characters.
 pub(super) type Letter = u32;
 
 static LETTERS: LazyLock<Box<[Letter]>> = LazyLock::new(|| {

@@ -1,12 +1,12 @@
-//! Training of the built-in model.
+//! Training of the built-in language model.
 //!
-//! Stochastic gradient descent on the cross-entropy of [`super::model`]'s softmax, as fastText does it
-//! (Joulin et al. 2016, arXiv:1607.01759): rows start random, layers at zero, the rate falls to zero.
-//! A step takes a language (of n examples, with weight n^0.25; the web's most frequent ones more often,
-//! which makes them likelier where a word or two tell little), then a sentence, a few neighbouring
-//! words of one, or a handful of words drawn by frequency from the language's word list: n-grams do
-//! not span words, so such a handful is as good as a text. Rows are rounded to bytes at the end.
-//! Everything random comes from one counter, so the same lines give the same model.
+//! Stochastic gradient descent on the cross-entropy of [`super::model`]'s softmax, as fastText does it (Joulin et
+//! al. 2016, arXiv:1607.01759): rows start random, layers at zero, the rate falls to zero. A step samples a
+//! language (weight n^0.25 for n examples; the web's most frequent ones more often, which makes them likelier where
+//! one or two words are ambiguous), then a sentence, a few neighbouring words of one, or a handful of words drawn
+//! by frequency from the language's word list: n-grams do not span words, so such a handful is as good as a text.
+//! Rows are rounded to bytes at the end. Everything random comes from one counter, so the same lines give the same
+//! model.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::features::{Sink, walk};
 use super::model::{DIM, Layer, Model, softmax};
 use super::script::Script;
 
-/// How to train.
+/// Training settings.
 #[derive(Clone, Copy, Debug)]
 pub struct LanguageTraining {
     /// Logarithm of the table's rows.
@@ -75,7 +75,7 @@ impl Sink for Collector {
     }
 }
 
-/// How much more often than others a language is taken: a mild form of its share of the web.
+/// Relative sampling frequency of a language: a mild form of its share of the web.
 fn frequency(code: &str) -> f64 {
     match code {
         "en" => 3.0,

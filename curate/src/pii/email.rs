@@ -1,7 +1,8 @@
-//! E-mail addresses as datatrove 0.10.1 finds them: RFC 5322's dot-atoms, a domain with a dot or an address in brackets.
+//! E-mail addresses by datatrove 0.10.1's rule: RFC 5322's dot-atoms, a domain with a dot or an address in
+//! brackets.
 //!
-//! Its pattern is `\bATOM(\.ATOM)*@(LABEL\.)+LABEL` or `...@[ADDRESS]`, the leftmost match first. An `@` occurs once in a
-//! match, so we look for `@` and go both ways from there: text without one costs a byte search.
+//! Its pattern is `\bATOM(\.ATOM)*@(LABEL\.)+LABEL` or `...@[ADDRESS]`, the leftmost match first. An `@` occurs
+//! once in a match, so we search for `@` and extend both ways from there: text without one costs a byte search.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -10,7 +11,7 @@ use regex::Regex;
 
 use crate::text::unicode::{self, DIGIT, LETTER};
 
-/// What follows the `@`.
+/// The part after the `@`.
 static DOMAIN: LazyLock<Regex> = LazyLock::new(|| {
     const OCTET: &str = "(?:25[0-5]|2[0-4][0-9]|[01]?[0-9][0-9]?)";
     const LABEL: &str = "[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?";
@@ -50,7 +51,7 @@ pub(super) fn find(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>)
     }
 }
 
-/// Where the longest local part before the `@` at `sign` starts.
+/// Start of the longest local part before the `@` at `sign`.
 fn local(text: &str, from: usize, sign: usize) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut start = sign;

@@ -1,8 +1,8 @@
-//! IPv4 addresses as datatrove 0.10.1 finds them, IPv6 addresses by a rule of our own, global ones only if asked.
+//! IPv4 addresses by datatrove 0.10.1's rule, IPv6 addresses by our own, optionally only global ones.
 //!
-//! datatrove's pattern for IPv4 has no edges: `1234.5.6.7` holds `234.5.6.7`. Global is what Python 3.13's `ipaddress`
-//! calls so (IANA's special-purpose registries, RFC 6890); octets with leading zeros are no address there.
-//! IPv6: a run of hexadecimal digits and colons that is an address in 2000::/3 and stands alone.
+//! datatrove's pattern for IPv4 has no word boundaries: `1234.5.6.7` contains `234.5.6.7`. Global is defined as in
+//! Python 3.13's `ipaddress` (IANA's special-purpose registries, RFC 6890), which rejects octets with leading
+//! zeros. IPv6: a run of hexadecimal digits and colons that is an address in 2000::/3 and stands alone.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;

@@ -1,10 +1,11 @@
-//! Personal data and secrets in text: found, then replaced, tagged, or a reason to drop the document.
+//! PII step: finds personal data and secrets in text, and replaces or tags them or drops the document.
 //!
-//! Every kind has a rule that checks what it finds: addresses must be global, cards must pass Luhn's sum, IBANs theirs.
-//! E-mail and IPv4 are datatrove 0.10.1's rules (`PIIFormatter`), spans equal to its own. We differ in what is put in: a
-//! replacement is chosen by the hash of what it replaces, so that neither order nor sharding changes it, where datatrove
-//! goes round a list from document to document. Replacements are names and numbers reserved for examples: RFC 2606
-//! (example.com), RFC 5737 and RFC 3849 (addresses), 555-01xx (telephones); kinds without such numbers become tags.
+//! Every kind has a rule that validates its matches: addresses must be global, cards must pass Luhn's sum, IBANs
+//! theirs. E-mail and IPv4 are datatrove 0.10.1's rules (`PIIFormatter`), spans equal to its own. We differ in the
+//! replacements: each is chosen by the hash of the replaced text, so that neither order nor sharding changes it,
+//! where datatrove cycles through a list from document to document. Replacements are names and numbers reserved for
+//! examples: RFC 2606 (example.com), RFC 5737 and RFC 3849 (addresses), 555-01xx (telephones); kinds without such
+//! numbers become tags.
 
 mod boundary;
 mod email;
@@ -22,7 +23,7 @@ use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::Result;
 use crate::verdict::{Judge, KEEP, Verdict, at_most};
 
-/// What is looked for.
+/// Kind of personal data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PiiKind {
@@ -40,7 +41,7 @@ pub enum PiiKind {
     Phone,
 }
 
-/// In the order of precedence: what one kind has taken is not looked at by the next.
+/// In order of precedence: text matched by one kind is skipped by the next.
 const KINDS: [PiiKind; 6] = [
     PiiKind::Secret,
     PiiKind::Email,
@@ -50,7 +51,7 @@ const KINDS: [PiiKind; 6] = [
     PiiKind::Phone,
 ];
 
-/// What is done with it.
+/// Action on matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PiiAction {
@@ -69,7 +70,7 @@ pub enum PiiAction {
 pub struct PiiConfig {
     /// Kinds to look for. Default: datatrove's, e-mail and addresses.
     pub kinds: Vec<PiiKind>,
-    /// What to do.
+    /// Action on matches.
     pub action: PiiAction,
     /// Leave addresses alone that are not global: private, loopback, documentation.
     pub only_public_ips: bool,
@@ -155,12 +156,12 @@ impl PiiConfig {
         let Some((kind, _)) = found.first() else {
             return KEEP;
         };
-        // the rule is that of the first match: a reader wants to know what kind of document it was
+        // the rule is that of the first match, which shows the kind of document
         at_most(kind.rule(), found.len() as f64, self.max_matches as f64)
     }
 }
 
-/// Where nobody lives, RFC 5737: two of its three networks.
+/// Two of RFC 5737's three documentation networks.
 const NETWORKS: [&str; 2] = ["192.0.2", "203.0.113"];
 
 impl PiiKind {
@@ -176,7 +177,7 @@ impl PiiKind {
         }
     }
 
-    /// What stands for it with `action = "tag"`.
+    /// Replacement with `action = "tag"`.
     pub fn tag(self) -> &'static str {
         match self {
             PiiKind::Secret => "<SECRET>",
@@ -188,7 +189,7 @@ impl PiiKind {
         }
     }
 
-    /// Appends what stands for `found`: the same whenever and wherever the same is found.
+    /// Appends the replacement for `found`: always the same for the same text.
     fn replace(self, found: &str, out: &mut String) {
         use std::fmt::Write;
         let hash = xxh3_64(found.as_bytes());

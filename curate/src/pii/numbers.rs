@@ -1,4 +1,4 @@
-//! Numbers with a check: bank accounts, payment cards; and telephones, whose form is all there is.
+//! Numbers with a check digit: bank accounts, payment cards; and telephones, which only have a form.
 //!
 //! IBAN: ISO 13616, lengths by country of the SWIFT registry (release 99), remainder 1 modulo 97 (ISO 7064). Cards:
 //! ISO/IEC 7812 issuer ranges and Luhn's sum. Telephones: E.164 with `+`, or the North American plan's ten digits with
@@ -177,7 +177,7 @@ pub(super) fn phones(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>
     }
 }
 
-/// `+` and 8 to 15 digits, between which stand single separators or a pair of brackets.
+/// `+` and 8 to 15 digits, with single separators or a pair of brackets between them.
 fn international(bytes: &[u8], plus: usize) -> Option<usize> {
     let before = plus.checked_sub(1).and_then(|i| bytes.get(i));
     if !ends_word(before)

@@ -1,8 +1,9 @@
-//! Keys of services by the forms that their makers publish, private keys, and values given to names such as `password`.
+//! Secrets: keys of services in the forms that their vendors publish, private keys, and values assigned to names
+//! such as `password`.
 //!
-//! A key has a fixed beginning, an alphabet and a length: the beginnings are searched all at once, the rest is compared.
-//! An assigned value counts if it is quoted, has 16 characters or more, letters and digits, and an entropy of at least 3
-//! bits a character, which words and placeholders do not reach together.
+//! A key has a fixed prefix, an alphabet and a length: all prefixes are searched at once, the rest is checked. An
+//! assigned value counts if it is quoted, has 16 characters or more, letters and digits, and an entropy of at least
+//! 3 bits per character, which words and placeholders do not reach.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -12,7 +13,7 @@ use regex::Regex;
 
 use super::boundary::ends_word;
 
-/// What a key is made of: letters and digits, and more.
+/// Alphabet of a key: letters and digits, and more.
 #[derive(Clone, Copy)]
 enum Alphabet {
     Plain,
@@ -98,7 +99,7 @@ pub(super) fn find(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>)
         let end = match KEYS.get(hit.pattern().as_usize()) {
             Some(&(head, alphabet, fewest, most)) => {
                 let alone = ends_word(hit.start().checked_sub(1).and_then(|i| bytes.get(i)));
-                // one character more than fits tells that it is too long
+                // one character more than fits shows that it is too long
                 let rest = bytes[hit.end()..range.end].iter().take(most + 1);
                 let length = rest.take_while(|b| alone && alphabet.has(**b)).count();
                 let fits = alone && (fewest..=most).contains(&length);

@@ -1,4 +1,5 @@
-//! Spans against datatrove's (`tests/oracles/datatrove_pii.py` wrote them), the checks of numbers against python-stdnum's.
+//! Spans against datatrove's (recorded by `tests/oracles/datatrove_pii.py`), the checks of numbers against
+//! python-stdnum's.
 
 use serde_json::Value;
 

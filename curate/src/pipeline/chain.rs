@@ -1,4 +1,4 @@
-//! One record through extraction, filters and signatures.
+//! The chain of one record: extraction, steps and signatures.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -45,7 +45,7 @@ pub(crate) struct WorkScratch {
     json: JsonScratch,
 }
 
-/// What became of a record.
+/// Result for a record.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Outcome {
     Kept(Box<Kept>),
@@ -69,7 +69,7 @@ pub(crate) struct Kept {
     #[serde(with = "crate::statistics::boxed")]
     pub(crate) text_metrics: Option<Box<TextMetrics>>,
     pub(crate) host: Option<String>,
-    /// Source, with the subset behind a slash.
+    /// Source, with the subset after a slash.
     pub(crate) source: String,
     pub(crate) sample: Sample,
 }
@@ -85,7 +85,7 @@ pub(crate) struct Dropped {
     pub(crate) metrics: Vec<Metric>,
     #[serde(with = "crate::statistics::boxed")]
     pub(crate) text_metrics: Option<Box<TextMetrics>>,
-    /// Source, with the subset behind a slash.
+    /// Source, with the subset after a slash.
     pub(crate) source: String,
     /// Something that has no limit dropped it.
     pub(crate) is_lost: bool,
@@ -102,7 +102,7 @@ enum Stop {
 
 /// Characters shown of kept documents in reports.
 const SAMPLE_CHARS: usize = 400;
-/// Characters of a dropped document that are kept for people.
+/// Characters of a dropped document that are kept for inspection.
 const EXCERPT_CHARS: usize = 300;
 
 impl Chain {
@@ -177,7 +177,7 @@ impl Chain {
         }
     }
 
-    /// A page of an archive; of HTML its main text and what it says of itself.
+    /// Reads a page of an archive; of HTML its main text and metadata.
     fn read_page(&self, format: Format, bytes: &[u8], mut draft: Draft) -> Result<Draft, Stop> {
         let Some(page) = parse_page(format, bytes, self.max_record_bytes) else {
             return Err(Stop::Bad("WARC record with a broken header".to_string()));
@@ -220,7 +220,7 @@ impl Chain {
         verdict
     }
 
-    /// What has to hold of the text when all steps are done.
+    /// Final conditions on the text, after all steps.
     fn after(&self, text: &str) -> Verdict {
         if let Some(decontaminator) = &self.decontaminator {
             decontaminator.judge(text)?;
@@ -237,12 +237,12 @@ impl Chain {
         sets.map(Decontaminator::sets).unwrap_or_default()
     }
 
-    /// What a thread's clock counted, into a sum.
+    /// Adds the times of a thread's clock to a sum.
     pub(crate) fn spent(scratch: &mut WorkScratch, into: &mut Spent) {
         into.add(&mut scratch.steps.clock);
     }
 
-    /// Metrics of a text, if they are asked for and there is one.
+    /// Metrics of a text, if they are requested and there is a text.
     fn text_metrics(&self, text: &str, scratch: &mut WorkScratch) -> Option<Box<TextMetrics>> {
         if !self.statistics || text.is_empty() {
             return None;
@@ -357,7 +357,7 @@ fn quality_of(meta: Option<&Value>) -> f32 {
     quality
 }
 
-/// Source, with the subset behind a slash.
+/// Source, with the subset after a slash.
 fn source_of(draft: &Draft, input: &Input) -> String {
     match &draft.subset {
         Some(subset) => format!("{}/{subset}", input.source),
@@ -365,7 +365,7 @@ fn source_of(draft: &Draft, input: &Input) -> String {
     }
 }
 
-/// A draft with what its record says.
+/// A draft with its record's fields.
 fn with_fields(mut draft: Draft, fields: Fields) -> Draft {
     if let Some(id) = fields.id {
         draft.id = id;
@@ -377,7 +377,7 @@ fn with_fields(mut draft: Draft, fields: Fields) -> Draft {
     draft
 }
 
-/// Adds what a page says of itself to a document's metadata.
+/// Adds a page's own metadata to a document's metadata.
 fn add_page_meta(meta: &mut Option<Value>, page: PageMeta, is_cut: bool) {
     let Ok(Value::Object(found)) = serde_json::to_value(page) else {
         return;

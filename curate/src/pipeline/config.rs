@@ -21,10 +21,10 @@ pub struct CurateConfig {
     pub split_mb: u64,
     /// Format of `clean/`.
     pub output: OutputFormat,
-    /// How many shards may be in flight at once; 0: two more than threads. Never changes the output.
+    /// Number of shards in flight at once; 0: two more than threads. Never changes the output.
     pub tasks: usize,
-    /// Shards of at least this many MiB keep a journal, from which a killed run goes on in the middle of a shard; smaller
-    /// ones are done again. Never changes the output.
+    /// Shards of at least this many MiB keep a journal, from which a killed run resumes in the middle of a shard;
+    /// smaller ones are redone. Never changes the output.
     pub journal_mb: u64,
     /// Memory budget of one process in MiB. Default: fits a laptop.
     pub memory_mb: u64,
@@ -33,10 +33,10 @@ pub struct CurateConfig {
     /// A longer record or line (bytes, decompressed) is quarantined without being buffered.
     pub max_record_bytes: u64,
     /// Also measure every rule of every document, broken or not, and keep the metrics in `figures/`: the report then
-    /// shows what other limits would keep. Costs the rules that a dropped document would have been spared.
+    /// shows what other limits would keep. The cost: rules that a dropped document would otherwise skip.
     pub figures: bool,
-    /// Metric every document's text (datatrove's document, line, paragraph and word statistics), by source and language;
-    /// with `figures` also what the rules measured. Summed up in `statistics.json` and `statistics.parquet`.
+    /// Measure every document's text (datatrove's document, line, paragraph and word statistics), by source and
+    /// language; with `figures` also the rules' metrics. Summed up in `statistics.json` and `statistics.parquet`.
     pub statistics: bool,
     /// Filters in order; the first broken rule names the drop.
     pub step: Vec<Step>,

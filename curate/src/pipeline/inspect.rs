@@ -12,7 +12,7 @@ use crate::dedup::{SignatureColumn, SignatureFile};
 use crate::error::{At, Result};
 use crate::read::{Batch, Format, Input, Reader, parse_record};
 
-/// What a file is and what it holds.
+/// Describes a file's format and contents.
 ///
 /// # Errors
 /// A file that cannot be opened, or one of ours that is damaged.
@@ -88,8 +88,8 @@ fn edits(path: &Path) -> Result<Value> {
     )
 }
 
-/// What a file's first bytes show, for `extract`: `warc` (also ARC, compressed or not), `html`, `text`,
-/// or the name of something that is neither.
+/// Kind of a file by its first bytes, for `extract`: `warc` (also ARC, compressed or not), `html`, `text`, or the
+/// name of something that is neither.
 pub fn kind_of(bytes: &[u8]) -> &'static str {
     let head = &bytes[..bytes.len().min(4096)];
     let compressed: [&[u8]; 5] = [
@@ -142,12 +142,12 @@ const MAGICS: [(&[u8], &str); 9] = [
     (b"MLR", "a file of Millrace"),
 ];
 
-/// Records of this size are looked at; a longer one is told as a problem.
+/// Largest record that is inspected; a longer one is reported as a problem.
 const MAX_RECORD: usize = 1 << 30;
 /// Problems that are listed; all are counted.
 const MAX_PROBLEMS: usize = 10;
 
-/// What the bytes say a file holds: WARC (also ARC), a wiki's dump, Parquet, or lines.
+/// Format of a file by its bytes: WARC (also ARC), a wiki's dump, Parquet, or lines.
 fn format_of(path: &Path) -> Result<Format> {
     let mut magic = [0u8; 4];
     let read = File::open(path).and_then(|mut f| f.read(&mut magic));
@@ -173,7 +173,7 @@ fn is_archive(line: &[u8]) -> bool {
     line.starts_with(b"WARC/") || line.starts_with(b"filedesc://")
 }
 
-/// Counts the records of a file and lists what is wrong with them.
+/// Counts the records of a file and lists the problems.
 fn records(path: &Path) -> Result<Value> {
     let format = format_of(path)?;
     let mut reader = match format {
@@ -237,7 +237,7 @@ fn records(path: &Path) -> Result<Value> {
     if !repaired.is_empty() {
         value["repaired"] = json!(repaired);
     }
-    // what is lost comes first
+    // lost records come first
     problems.extend(faults);
     problems.truncate(MAX_PROBLEMS);
     value["problems"] = problems.into();

@@ -1,14 +1,17 @@
-//! What became of the records of a shard so far, batch by batch, so that a killed run need not work it out again.
+//! Journal (write-ahead log) of a shard: the results of its records, batch by batch, so that a killed run need not
+//! recompute them.
 //!
-//! The file: magic `MLRJRNL1`, length (u32) and bytes of the print of all that the work depends on; then a chunk per batch:
-//! length (u32) and XXH3-64 of its bytes, which are CBOR (where the batch starts, how many records, the outcomes without the
-//! lines of kept documents, the lengths of those) and the lines. All numbers little-endian. Nothing is compressed: that would
-//! cost a fast job a fifth of its time, and the file is gone when its shard is done.
+//! The file: magic `MLRJRNL1`, length (u32) and bytes of the fingerprint of everything that the work depends on;
+//! then a chunk per batch: length (u32) and XXH3-64 of its bytes, which are CBOR (start of the batch, number of
+//! records, the outcomes without the lines of kept documents, the lengths of those) and the lines. All numbers
+//! little-endian. Nothing is compressed: that would cost a fast job a fifth of its time, and the file is deleted
+//! when its shard is done.
 //!
-//! Chunks end where batches of records end. A chunk that was being written when the process was killed fails its checksum,
-//! or lacks its end, and is cut off with all behind it. Whoever resumes reads the input again from its start and takes the
-//! outcomes of the batches that the journal has; writing them goes the same way as ever, so that outputs are the same bytes
-//! in every format. Reading is the cheap part (7% of the time for WARC); the journal itself costs what BENCHMARKS.md says.
+//! Chunks end where batches of records end. A chunk that was being written when the process was killed fails its
+//! checksum, or is truncated, and is cut off with everything after it. A resumed run reads the input again from its
+//! start and takes the outcomes of the batches that the journal has; they are written in the same way as always, so
+//! that outputs are the same bytes in every format. Reading is the cheap part (7% of the time for WARC);
+//! BENCHMARKS.md has the journal's own cost.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
@@ -26,7 +29,7 @@ const MAGIC: &[u8; 8] = b"MLRJRNL1";
 /// Bytes of a chunk's length and checksum.
 const HEAD: usize = 12;
 
-/// Which batch a chunk is of.
+/// Identity of a chunk's batch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Place {
     offset: u64,
@@ -53,20 +56,20 @@ pub(crate) struct Journal {
 struct Open {
     reader: BufReader<File>,
     path: PathBuf,
-    /// End of the last chunk that was taken.
+    /// End of the last chunk that was used.
     end: u64,
     is_at_end: bool,
     chunk: Vec<u8>,
 }
 
 impl Journal {
-    /// Without a file: nothing is known, nothing is kept.
+    /// Without a file: no outcomes are known, none are recorded.
     pub(crate) fn none() -> Journal {
         Journal { file: None }
     }
 
-    /// The journal at `path` if it is one of `print`, else an empty one in its place. While another process has it, or
-    /// where files cannot be locked, the work is done without.
+    /// The journal at `path` if it is one of `print`, else an empty one in its place. While another process has it,
+    /// or where files cannot be locked, the work is done without a journal.
     pub(crate) fn open(path: &Path, print: &str) -> Result<Journal> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).at(folder)?;
@@ -100,8 +103,8 @@ impl Journal {
         })
     }
 
-    /// What became of the batch's records, if that is known. Batches come in the input's order; after the first one that
-    /// is not known there are no others.
+    /// The outcomes of the batch's records, if known. Batches come in the input's order; after the first unknown
+    /// one there are no others.
     pub(crate) fn next(&mut self, batch: &Batch) -> Result<Option<Vec<Outcome>>> {
         let Some(file) = self.file.as_mut().filter(|file| !file.is_at_end) else {
             return Ok(None);
@@ -117,7 +120,7 @@ impl Journal {
         Ok(None)
     }
 
-    /// Keeps what became of the batch's records.
+    /// Appends the outcomes of the batch's records.
     pub(crate) fn append(&mut self, batch: &Batch, outcomes: &[Outcome]) -> Result<()> {
         self.file
             .as_mut()
@@ -154,7 +157,7 @@ impl Open {
         Some((HEAD as u64 + u64::from(length), place, outcomes))
     }
 
-    /// Cuts off what stands behind the last chunk that was taken.
+    /// Truncates the file after the last chunk that was used.
     fn cut(&mut self) -> Result<()> {
         self.is_at_end = true;
         let file = self.reader.get_mut();

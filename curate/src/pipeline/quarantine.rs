@@ -1,7 +1,7 @@
-//! How many records of a stage may be bad: counted for all shards together, while they are read.
+//! Limit on bad records of a stage: counted for all shards together, while they are read.
 //!
-//! Whether there are too many does not depend on the order in which threads meet them: the count only grows, and it
-//! passes the limit if and only if all bad records of the stage do. Which shards are given up then does.
+//! The decision does not depend on the order in which threads find them: the count only grows, and it passes the
+//! limit if and only if the stage's total does. The set of abandoned shards does depend on it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ struct Bad {
     why: String,
 }
 
-/// Where a bad record is.
+/// Location of a bad record.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) shard: usize,
@@ -29,7 +29,7 @@ pub(crate) struct Place<'a> {
     pub(crate) number: u64,
 }
 
-/// Bad records so far.
+/// Bad records counted so far.
 #[derive(Default)]
 struct Met {
     /// By shard, of those of this process.
@@ -58,7 +58,7 @@ impl Quarantine {
         self.met.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a shard: what it had when it was tried before does not count twice.
+    /// Begins a shard: bad records of an earlier attempt do not count twice.
     pub(crate) fn begin(&self, shard: usize) {
         if let Some(before) = self.met().of_shards.remove(&shard) {
             self.count.fetch_sub(before, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What happened to a shard, in numbers that add up and can be added up over shards.
+//! Report of a shard: counts that add up, and that can be summed over shards.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +63,7 @@ pub struct Sample {
     pub id: String,
     /// The broken rule; empty if kept.
     pub rule: String,
-    /// What the rule measured.
+    /// Value that the rule measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<MetricValue>,
     /// The limit it broke.
@@ -123,7 +123,7 @@ impl ShardReport {
         self.outputs.extend(other.outputs.iter().cloned());
     }
 
-    /// What was met of evaluation sets by a profile that drops documents; `tasks` as
+    /// Matches with evaluation sets, for profiles that drop documents; `tasks` as
     /// [`crate::Curator::evaluation_sets`] has them.
     pub fn decontamination(
         &self,
@@ -231,7 +231,7 @@ impl Sample {
     }
 }
 
-/// Whether a sample of this rank is among the `most` first ones.
+/// Whether a sample of this rank is among the first `most`.
 fn is_wanted<'a>(shown: impl Iterator<Item = &'a Sample>, most: usize, rank: (bool, u64)) -> bool {
     let (mut count, mut last) = (0, (false, 0));
     for sample in shown {
@@ -241,8 +241,8 @@ fn is_wanted<'a>(shown: impl Iterator<Item = &'a Sample>, most: usize, rank: (bo
     count < most || rank < last
 }
 
-/// XXH3 of a document's id and the start of its text, which chooses the documents that reports show. The text is part of
-/// it because inputs may give all their documents one id.
+/// XXH3 of a document's id and the start of its text, which selects the documents shown in reports. The text is
+/// included because inputs may give all their documents the same id.
 pub(crate) fn sample_hash(id: &str, excerpt: &str) -> u64 {
     xxh3_64_with_seed(excerpt.as_bytes(), xxh3_64(id.as_bytes()))
 }

@@ -1,4 +1,4 @@
-//! One input file through the whole chain: the unit of work.
+//! One shard: an input file through the whole chain, the unit of work.
 //!
 //! Records are read in batches bounded by bytes; a batch is worked on by all threads while the next
 //! one is read, and written in input order. Outputs depend on the input's bytes and the config only.
@@ -67,7 +67,7 @@ pub fn shards(config: &CurateConfig) -> Result<Vec<Shard>> {
 pub struct Curator {
     chain: Chain,
     shape: SignatureShape,
-    /// Of the settings that decide what documents are.
+    /// Fingerprint of the settings that affect documents.
     run: u128,
     max_record_bytes: usize,
     output: OutputFormat,
@@ -130,9 +130,10 @@ impl Curator {
         self.work_through(shard, out, Journal::none(), progress)
     }
 
-    /// As [`Curator::run_shard`], with a journal under `out` from which a killed run's work is taken up: what became of
-    /// the records is told there batch by batch, and not worked out a second time. `print` names all that the work
-    /// depends on; the journal of another one is thrown away. To be followed by [`Curator::forget_journal`].
+    /// As [`Curator::run_shard`], with a journal under `out` from which a killed run's work is resumed: the
+    /// outcomes of records are recorded there batch by batch, and not recomputed. `print` is the fingerprint of
+    /// everything that the work depends on; a journal with another one is discarded. To be followed by
+    /// [`Curator::forget_journal`].
     ///
     /// # Errors
     /// As [`Curator::run_shard`]; `Io` if the journal cannot be written.
@@ -147,10 +148,8 @@ impl Curator {
         self.work_through(shard, out, journal, progress)
     }
 
-    /// Removes the journal of a shard whose work is recorded, if there is one.
-    ///
-    /// # Errors
-    /// `Io` if it is there and stays there.
+    /// Removes the journal of a shard whose work is recorded, if there is one. # Errors `Io` if it exists and
+    /// cannot be removed.
     pub fn forget_journal(out: &Path, shard: usize) -> Result<()> {
         let path = journal_file(out, shard);
         match std::fs::remove_file(&path) {
@@ -311,7 +310,7 @@ fn journal_file(out: &Path, shard: usize) -> PathBuf {
     out.join(shard_file("records/curate", shard, "journal"))
 }
 
-/// Names the settings that decide what documents are, the same for all shards of a run.
+/// Fingerprint of the settings that affect documents, the same for all shards of a run.
 fn run_of(config: &CurateConfig, decontaminate: Option<&DecontaminateConfig>) -> u128 {
     let settings = (&config.step, config.max_record_bytes, decontaminate);
     // Settings were read from a file, so they can be written.
@@ -329,11 +328,11 @@ struct Writers<'a> {
     report: ShardReport,
     source: PathBuf,
     shard: usize,
-    /// Of all shards.
+    /// Counter of bad records over all shards.
     quarantine: &'a Quarantine,
 }
 
-/// Characters that are kept of why a record is bad: parsers like to quote all of it.
+/// Characters kept of a bad record's reason: parsers often quote the whole record.
 const WHY_CHARS: usize = 300;
 
 #[derive(Serialize)]
@@ -353,7 +352,7 @@ struct ErrorLine<'a> {
     path: &'a str,
     offset: u64,
     record: u64,
-    /// The fault's name if the record was read all the same; without it the record is lost.
+    /// The fault's name if the record could still be read; without it the record is lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     repaired: Option<&'a str>,
     why: &'a str,

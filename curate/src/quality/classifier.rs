@@ -1,10 +1,12 @@
-//! Scores of models: a classifier's probability of a label, a language model's perplexity; limits and sampling by them.
+//! Filtering by model scores: a classifier's probability of a label, a language model's perplexity; limits and
+//! sampling.
 //!
-//! Classifier: any supervised fastText model (DCLM: Li et al. 2024, arXiv:2406.11794, keeps what scores at least 0.018112).
-//! Pareto sampling keeps a document if a Lomax variate of shape `alpha` exceeds 1 - score (GPT-3: Brown et al. 2020,
-//! arXiv:2005.14165, appendix A; MT-NLG: alpha 3). We differ: the variate is made of the document's id and a seed, so that
-//! order and sharding do not matter, where others draw from one generator. Perplexity and its head, middle and tail:
-//! CCNet (Wenzek et al. 2020, arXiv:1911.00359); words are what white space separates.
+//! Classifier: any supervised fastText model (DCLM: Li et al. 2024, arXiv:2406.11794, keeps documents that score at
+//! least 0.018112). Pareto sampling keeps a document if a Lomax variate of shape `alpha` exceeds 1 - score (GPT-3:
+//! Brown et al. 2020, arXiv:2005.14165, appendix A; MT-NLG: alpha 3). We differ: the variate is derived from the
+//! document's id and a seed, so that order and sharding do not matter, where others draw from one generator.
+//! Perplexity and its head, middle and tail: CCNet (Wenzek et al. 2020, arXiv:1911.00359); words are separated by
+//! white space.
 
 use std::path::{Path, PathBuf};
 
@@ -61,7 +63,7 @@ impl QualityConfig {
         self.buckets.partition_point(|b| *b <= score) as u64
     }
 
-    /// What a document's score has to reach in Pareto sampling: 1 - a Lomax variate.
+    /// Least score of a document in Pareto sampling: 1 - a Lomax variate.
     pub fn pareto_limit(&self, id: &str) -> f64 {
         let bits = xxh3_64_with_seed(id.as_bytes(), self.seed) >> 11;
         // in (0, 1]

@@ -1,4 +1,4 @@
-//! Conditions of one's own over the metrics of the steps in front.
+//! User-defined conditions over the metrics of earlier steps.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,16 +9,16 @@ use crate::error::Result;
 use crate::text::chars;
 use crate::verdict::{Judge, KEEP, Metric, Verdict, broken};
 
-/// Names in conditions that stand for texts.
+/// Names in conditions that are texts.
 const TEXTS: [&str; 3] = ["language", "url", "subset"];
 
-/// A condition of one's own.
+/// A user-defined condition.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExpressionConfig {
     /// Name of the rule: drops are counted as `expression.NAME`.
     pub name: String,
-    /// What a kept document meets, such as `chars >= 200 and language == "en"`.
+    /// Condition for keeping a document, such as `chars >= 200 and language == "en"`.
     pub keep: String,
 }
 
@@ -50,7 +50,7 @@ impl StepConfig for ExpressionConfig {
         if let Some(name) = condition.names().find(|n| !known.iter().any(|k| k == n)) {
             known.sort();
             known.dedup();
-            let wanted = format!("a metric of a step before: {}", known.join(" "));
+            let wanted = format!("a metric of an earlier step: {}", known.join(" "));
             return Err(wrong(format!("{name:?}"), wanted));
         }
         Ok(Box::new(Condition {
@@ -115,7 +115,7 @@ impl Metrics for Document<'_> {
             "chars" => Some(chars(text) as f64),
             "bytes" => Some(text.len() as f64),
             "lines" => Some(memchr::memchr_iter(b'\n', text.as_bytes()).count() as f64 + 1.0),
-            // a step that is there twice is asked for what it said last
+            // of a step that occurs twice the last metrics count
             _ => self
                 .metrics
                 .iter()

@@ -1,4 +1,5 @@
-//! Quality by models and by metrics: classifiers, language models, importance resampling, source code, conditions.
+//! Quality filters by models and by metrics: classifiers, language models, importance resampling, source code,
+//! conditions.
 
 mod classifier;
 pub mod code;

@@ -1,11 +1,11 @@
-//! The file that a training writes.
+//! Output file of a model training.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::{At, Result};
 use crate::write::AtomicFile;
 
-/// A model on its way to its file: temporary files go to the same folder.
+/// A model file being written: temporary files are in the same folder.
 pub(super) struct ModelFile {
     folder: PathBuf,
     name: String,

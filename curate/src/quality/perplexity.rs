@@ -1,6 +1,6 @@
-//! A language model's perplexity: limits, and the buckets head, middle and tail.
+//! Perplexity filter: limits on a language model's perplexity, and the buckets head, middle and tail.
 //!
-//! CCNet (Wenzek et al. 2020, arXiv:1911.00359); words are what white space separates.
+//! CCNet (Wenzek et al. 2020, arXiv:1911.00359); words are separated by white space.
 
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,8 @@
-//! Raw records of a file, in batches bounded by bytes.
+//! Batches of raw records of a file, bounded by bytes.
 
 use crate::text::narrow;
 
-/// What was wrong with a record that could be read all the same.
+/// Defect of a record that could still be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     /// Name in reports.
@@ -49,7 +49,7 @@ impl Batch {
         }
     }
 
-    /// What names a record in its file: its number, or its place where numbers are not known.
+    /// Identifies a record in its file: its number, or its position where numbers are not known.
     pub(crate) fn label(&self, raw: &Raw) -> String {
         match raw.nth {
             _ if !self.by_offset => raw.number.to_string(),

@@ -1,9 +1,9 @@
-//! dolma's layout: `documents/x.jsonl.gz` with `id`, `text`, `source`, `added`, `created`, `metadata`,
-//! and beside it `attributes/NAME/x.jsonl.gz` with a line for each document: `id`, `attributes`.
+//! Reader for dolma's layout: `documents/x.jsonl.gz` with `id`, `text`, `source`, `added`, `created`, `metadata`,
+//! and beside it `attributes/NAME/x.jsonl.gz` with one line per document: `id`, `attributes`.
 //!
-//! Facts: dolma 1.2 docs/data-format.md. The lines of both are read side by side; a record is the
-//! document's line and those of the attributes asked for, one a line. That ids agree is checked when
-//! the record is parsed (fields.rs).
+//! Facts: dolma 1.2 docs/data-format.md. The lines of both are read in parallel; a record is the document's line
+//! and those of the requested attributes, one per line. Matching ids are checked when the record is parsed
+//! (fields.rs).
 
 use std::io;
 use std::ops::Range;

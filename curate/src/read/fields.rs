@@ -1,10 +1,10 @@
-//! The fields of a document, as its record gives them.
+//! Fields of a document, as parsed from its record.
 
 use serde_json::Value;
 
 use crate::verdict::Reason;
 
-/// What a record says of its document.
+/// Fields of a record.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Fields {
     pub(crate) text: String,
@@ -19,8 +19,8 @@ pub(crate) struct Fields {
 /// Why a record is no document.
 #[derive(Debug)]
 pub(crate) enum Unread {
-    /// It cannot be understood.
+    /// The record cannot be parsed.
     Bad(String),
-    /// It is sound, but none that is wanted.
+    /// The record is valid, but not a wanted one.
     Drop(Box<Fields>, Reason),
 }

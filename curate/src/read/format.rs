@@ -1,8 +1,8 @@
-//! Whether a file is of the format it is to be read as.
+//! Format check: whether a file has the format that it should be read as.
 //!
-//! Damage in a file costs its records; a file of another kind is an error with what was found and what was wanted, as
-//! every one of its records would be lost. Readers look at the first bytes (decompressed); a file without any is empty,
-//! and one whose damage comes before anything can be told is damaged.
+//! Damage in a file loses its records; a file of another kind is an error with the found and the wanted kind, as
+//! every one of its records would be lost. Readers check the first bytes (decompressed); a file without any is
+//! empty, and one that is damaged before its kind is known is damaged.
 
 /// A file of another kind.
 #[derive(Debug)]
@@ -11,7 +11,7 @@ pub(crate) struct Mismatch {
     pub(crate) wanted: &'static str,
     /// The first bytes.
     pub(crate) found: String,
-    /// How files of that kind start.
+    /// Expected start of files of that kind.
     pub(crate) start: &'static str,
 }
 

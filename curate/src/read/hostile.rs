@@ -1,4 +1,4 @@
-//! Readers over bytes in memory, for tests of what hostile files cost.
+//! Readers over bytes in memory, for tests of the run time on hostile files.
 
 use std::borrow::Cow;
 use std::io::{self, Cursor, Read};

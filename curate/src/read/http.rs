@@ -1,8 +1,7 @@
-//! HTTP responses inside WARC records: status, content type, and the body as it was meant.
+//! HTTP responses inside WARC records: status, content type, and the decoded body.
 //!
-//! Transfer coding `chunked` and content coding gzip/deflate are undone where present; many crawlers
-//! store bodies already decoded under the original header, so a body that does not look coded is
-//! taken as it is.
+//! Transfer coding `chunked` and content coding gzip/deflate are undone where present; many crawlers store bodies
+//! already decoded under the original header, so a body that does not look encoded is used as it is.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Inputs of a job: where they are and how they are read.
+//! Settings of a job's inputs: location and format.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ pub struct Input {
     /// File or folder, relative to the working directory; a pattern (`*`, `?`, `[a-z]`, `**`); a URL
     /// (`http`, `https`, `s3`, `gs`, `az`); or a list of any of these, a file named `*.paths[.gz]`.
     pub path: String,
-    /// How to read it. Compression is told from the first bytes, not from the name.
+    /// Format. Compression is detected from the first bytes, not from the name.
     pub format: Format,
     /// Name that documents carry as their `source`, for example `crawl`.
     pub source: String,
     /// Put before every line of a list, for example `https://data.commoncrawl.org/`.
     pub prefix: String,
-    /// Attributes (dolma's layout) whose values documents get from the files beside them.
+    /// Attributes (dolma's layout) to read from the files beside the documents.
     pub attributes: Vec<String>,
     /// Namespaces of a Wikipedia dump to read; 0 holds the articles.
     pub namespaces: Vec<i64>,
@@ -54,7 +54,7 @@ pub enum Format {
     Wat,
     /// One JSON object a line with at least a `text` string; The Pile's layout is this one.
     Jsonl,
-    /// The same in dolma's layout: metadata is kept, attributes lie beside the documents.
+    /// The same in dolma's layout: metadata is kept, attributes are in files beside the documents.
     Dolma,
     /// Columns `text` or `content`, `id`, `url`; all others become metadata.
     Parquet,

@@ -1,7 +1,7 @@
-//! One JSON line to a document: simd-json first, serde_json as second opinion, then what Python reads beyond them: names
-//! that are there twice (the last one counts), `NaN` and infinities.
+//! Parser from a JSON line to a document: simd-json first, serde_json as fallback, then Python's extensions:
+//! duplicate names (the last one counts), `NaN` and infinities.
 //!
-//! Wanted: `text` (string). Used where present: `id` (string or number), `url`, and `meta` or
+//! Required: `text` (string). Used if present: `id` (string or number), `url`, and `meta` or
 //! `metadata` with `pile_set_name` (The Pile's layout), `url`, `language`. Other fields are ignored.
 
 use serde::Deserialize;

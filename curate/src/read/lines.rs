@@ -1,6 +1,6 @@
-//! Lines of a file, or the whole file as one record.
+//! Line reader: lines of a file, or the whole file as one record.
 //!
-//! A line longer than allowed is skipped as it streams by and becomes a bad record.
+//! A line longer than allowed is skipped while streaming and becomes a bad record.
 
 use std::io;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use super::storage::Blob;
 pub(crate) struct LineReader {
     source: Source,
     buffer: Vec<u8>,
-    /// Start of what has not been handed out.
+    /// Start of the bytes not yet returned.
     at: usize,
     /// No line feed before this position of the buffer.
     searched: usize,
@@ -31,15 +31,15 @@ pub(crate) struct LineReader {
     stop: u64,
     /// A file without lines is worth a bad record.
     wants_lines: bool,
-    /// What comes behind the bytes at hand, if that is known.
+    /// The piece after the buffered bytes, if known.
     pending: Option<Piece>,
     /// The read that was refused.
     failed: Option<io::Error>,
 }
 
-/// Lines are looked for that may be JSON objects in so many bytes of a file.
+/// Bytes of a file that are searched for lines that may be JSON objects.
 const LOOKED_AT: usize = 1 << 20;
-/// Damage before so many bytes leaves open what the file is.
+/// If damage comes before this many bytes, the file's kind stays undecided.
 const TELLING: usize = 64 << 10;
 
 impl LineReader {
@@ -64,7 +64,8 @@ impl LineReader {
         })
     }
 
-    /// Whether the file can be JSON lines: one of its first lines has to open an object. What is read stays at hand.
+    /// Whether the file can be JSON lines: one of its first lines must open an object. The bytes read stay in the
+    /// buffer.
     pub(crate) fn expect_objects(&mut self) -> io::Result<Option<Mismatch>> {
         loop {
             let text = self.buffer.strip_prefix(b"\xef\xbb\xbf");
@@ -102,7 +103,7 @@ impl LineReader {
     pub(crate) fn keep_to(&mut self, range: &Range<u64>) -> io::Result<()> {
         self.may_be_empty();
         if range.start > 0 {
-            // a line starts after a line feed: the one before the range tells whether its first byte starts one
+            // a line starts after a line feed: the byte before the range shows whether its first byte starts one
             self.source.seek(range.start - 1)?;
             self.offset = range.start - 1;
             self.consumed = range.start - 1;
@@ -114,7 +115,7 @@ impl LineReader {
         Ok(())
     }
 
-    /// Goes behind the next line feed (or to the end) without counting a record.
+    /// Skips to the next line feed (or to the end) without counting a record.
     fn skip_line(&mut self) -> io::Result<()> {
         loop {
             if let Some(i) = memchr::memchr(b'\n', &self.buffer[self.at..]) {
@@ -157,7 +158,7 @@ impl LineReader {
         self.failed.take().map_or(Ok(()), Err)
     }
 
-    /// Hands out `buffer[at..end]` and goes on at `next`.
+    /// Returns `buffer[at..end]` and continues at `next`.
     fn take(&mut self, end: usize, next: usize, batch: &mut Batch) {
         let line = &self.buffer[self.at..end];
         let offset = self.offset;
@@ -181,7 +182,7 @@ impl LineReader {
         format!("{what} longer than {} bytes", self.max)
     }
 
-    /// Gets another piece; deals with what cannot be completed.
+    /// Reads another piece; handles records that cannot be completed.
     fn more(&mut self, batch: &mut Batch) {
         self.searched = self.buffer.len();
         if self.buffer.len() - self.at > self.max {

@@ -1,10 +1,9 @@
 //! Readers: files to batches of raw records.
 //!
-//! A reader streams; it never holds more than a batch and one record. What it cannot make sense of
-//! becomes a bad record with offset and reason, and it goes on with what follows. A read that the system
-//! refuses and a file of another format are errors: nothing of such a file is done. Where the bytes lie
-//! (place), what they are compressed with (compression) and how records stand in them (warc, lines,
-//! pages, parquet, dolma) are three separate things.
+//! A reader streams; it never holds more than a batch and one record. Unreadable data becomes a bad record with
+//! offset and reason, and reading continues after it. A failed read of the system and a file of another format are
+//! errors: nothing of such a file is processed. Location of the bytes (storage), compression (compression) and
+//! format of the records (warc, lines, pages, parquet, dolma) are independent.
 
 mod batch;
 mod compression;
@@ -67,8 +66,8 @@ enum Kind {
 }
 
 impl Reader {
-    /// Opens a file of `input`, or what starts in a part of it; no longer records than `max` bytes
-    /// are buffered.
+    /// Opens a file of `input`, or the records that start in a part of it; records longer than `max` bytes are not
+    /// buffered.
     ///
     /// # Errors
     /// `Io` for a file that cannot be opened or read, `Format` for one of another kind.
@@ -88,7 +87,7 @@ impl Reader {
         Ok(Reader::new(path, kind))
     }
 
-    /// Opens the lines of a file, whatever they hold.
+    /// Opens the lines of a file, whatever their content.
     ///
     /// # Errors
     /// `Io`.
@@ -98,10 +97,10 @@ impl Reader {
         Ok(Reader::new(path, Kind::Lines(Box::new(lines.at(path)?))))
     }
 
-    /// Opens a clean shard that we wrote: lines of any length, or rows.
+    /// Opens one of our clean shards: lines of any length, or rows.
     ///
     /// # Errors
-    /// `Io`; `Format` if it is not what its name says.
+    /// `Io`; `Format` if its format is not that of its name.
     pub(crate) fn open_ours(path: &Path, format: OutputFormat) -> Result<Reader> {
         let options = Options::default();
         if format == OutputFormat::Parquet {
@@ -127,7 +126,7 @@ impl Reader {
     /// Replaces `batch` by the next records; false once there are no more.
     ///
     /// # Errors
-    /// `Io` if the system or the server refuses a read; `batch` is worth nothing then.
+    /// `Io` if the system or the server refuses a read; the content of `batch` is unspecified then.
     pub(crate) fn fill(&mut self, batch: &mut Batch) -> Result<bool> {
         batch.clear();
         batch.last = self.last;
@@ -144,7 +143,7 @@ impl Reader {
     }
 }
 
-/// The reader of a file of `input`, if it is one. Only what holds the file's start is looked at for that.
+/// The reader of a file of `input`, if it has that format. The check reads only the file's start.
 fn open(
     path: &Path,
     input: &Input,
@@ -204,7 +203,7 @@ fn open(
     Ok(other.map_or(Ok(kind), Err))
 }
 
-/// A record of a file as it stands there; for people and tools that look at files.
+/// A raw record of a file; for people and tools that inspect files.
 pub struct Record<'a> {
     /// Byte offset: of the gzip member or frame for WARC, in the decompressed text for lines.
     pub offset: u64,
@@ -220,10 +219,10 @@ pub struct Record<'a> {
     pub repaired: Option<&'a str>,
 }
 
-/// Hands every record of a file of `input` (or of what starts in a part of it) to `each`.
+/// Calls `each` with every record of a file of `input` (or of those that start in a part of it).
 ///
 /// # Errors
-/// `Io` if the file cannot be opened or read on, `Format` if it is of another kind.
+/// `Io` if the file cannot be opened or read further, `Format` if it is of another kind.
 pub fn each_record(
     path: &Path,
     input: &Input,
@@ -252,16 +251,16 @@ pub fn each_record(
     Ok(())
 }
 
-/// A bzip2 file whose second stream is not in its first bytes is taken for one of a single stream: those
-/// of a wiki's dump are a quarter of this, the first one is its header.
+/// A bzip2 file whose second stream is not in its first bytes counts as a single stream: streams of a wiki's dump
+/// are a quarter of this, the first one is its header.
 const FIRST_STREAMS: usize = 4 << 20;
 
-/// True if parts of a file can be read without what comes before them.
+/// True if parts of a file can be read without the bytes before them.
 pub(crate) fn can_be_split(path: &Path, input: &Input) -> io::Result<bool> {
     let open = || Source::open(storage::open(path, &input.options)?, false);
     match input.format {
         Format::Warc | Format::Wet | Format::Wat | Format::Parquet => Ok(true),
-        // attributes lie in other files, whose lines are told by counting
+        // attributes are in other files, whose lines are matched by counting
         Format::Dolma if !input.attributes.is_empty() => Ok(false),
         Format::Jsonl | Format::Dolma => Ok(!open()?.is_compressed()),
         Format::Wikipedia => {

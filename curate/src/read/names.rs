@@ -1,9 +1,9 @@
-//! What names a file in the ids of its documents: `source/NAME/NUMBER`.
+//! Names of files in the ids of their documents: `source/NAME/NUMBER`.
 //!
-//! A name is the file's path below what its input names (folder, fixed part of a pattern, the folder
-//! that all lines of a list share) without extensions. Files of one source for which that is the same
-//! get as much of their path, with its extensions, as tells them apart. So names depend on the inputs
-//! only: not on their order, on tasks, or on the folder that the program runs in.
+//! A name is the file's path relative to the input's path (folder, fixed part of a pattern, the common folder of a
+//! list) without extensions. Files of one source with the same name get as much of their path, with its extensions,
+//! as distinguishes them. So names depend on the inputs only: not on their order, on tasks, or on the folder that
+//! the program runs in.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ const EXTENSIONS: [&str; 16] = [
 pub(crate) struct Unnamed<'a> {
     pub(crate) source: &'a str,
     pub(crate) path: &'a Path,
-    /// Path below what the input names.
+    /// Path relative to the input's path.
     pub(crate) below: &'a str,
 }
 

@@ -1,12 +1,12 @@
-//! MediaWiki XML dumps: `<page>` after `<page>`, of which the newest text is turned into plain text.
+//! Reader for MediaWiki XML dumps: a sequence of `<page>` elements, whose newest text is converted to plain text.
 //!
-//! Facts: MediaWiki's export schema 0.11 (docs/export-0.11.xsd). The exporter writes one element a
-//! line and escapes `<`, `>`, `&` and `"` in texts, so pages are cut out at their tags without a
-//! general XML parser. A record is the URL of the wiki's main page, a line feed, and the page.
-//! bzip2 dumps of many streams (`-multistream`) are read as one.
+//! Facts: MediaWiki's export schema 0.11 (docs/export-0.11.xsd). The exporter writes one element per line and
+//! escapes `<`, `>`, `&` and `"` in texts, so pages are cut out at their tags without a general XML parser. A
+//! record is the URL of the wiki's main page, a line feed, and the page. bzip2 dumps of many streams
+//! (`-multistream`) are read as one.
 //!
 //! Ranges of a dump: a page belongs to the range that its tag starts in; of a bzip2 dump, to the range
-//! that its stream starts in. The base is read from the head of the dump whatever the range.
+//! that its stream starts in. The base is read from the head of the dump for every range.
 
 use std::borrow::Cow;
 use std::io;
@@ -41,7 +41,7 @@ pub(crate) struct PageReader {
     base: Vec<u8>,
     end: bool,
     consumed: u64,
-    /// Before the first page of the dump, where the base is told.
+    /// Before the first page of the dump, where the base is stated.
     in_head: bool,
     /// Pages that start here or later (in the file) belong to another range.
     stop: u64,
@@ -50,16 +50,16 @@ pub(crate) struct PageReader {
     is_past: bool,
     /// (buffer position, file offset) of the bzip2 streams in the buffer.
     streams: Vec<(usize, u64)>,
-    /// What comes behind the bytes at hand, if that is known.
+    /// The piece after the buffered bytes, if known.
     pending: Option<Piece>,
     /// The read that was refused.
     failed: Option<io::Error>,
 }
 
-/// Where a dump's first tags have to be.
+/// The first tags of a dump must be within this many bytes.
 const LOOKED_AT: usize = 1 << 20;
 
-/// The base is looked for in so many bytes before the first page.
+/// The base is searched in this many bytes before the first page.
 const HEAD: usize = 64 << 10;
 
 impl PageReader {
@@ -85,7 +85,7 @@ impl PageReader {
         })
     }
 
-    /// Whether the file can be a dump: its first tags have to be there. What is read stays at hand.
+    /// Whether the file can be a dump: its first tags must be present. The bytes read stay in the buffer.
     pub(super) fn expect_pages(&mut self) -> io::Result<Option<Mismatch>> {
         loop {
             let tags = [&b"<mediawiki"[..], OPEN];
@@ -113,7 +113,7 @@ impl PageReader {
         }
     }
 
-    /// More bytes behind those at hand; remembers where a bzip2 stream starts in them.
+    /// Reads more bytes; records where a bzip2 stream starts in them.
     fn next_piece(&mut self) -> Piece {
         if let Some(pending) = self.pending.take() {
             return pending;
@@ -163,7 +163,7 @@ impl PageReader {
         Ok(())
     }
 
-    /// Takes the base from what stands before the first page, if that is at hand.
+    /// Reads the base from the text before the first page, if that is in the buffer.
     fn read_base(&mut self, first: Option<usize>) {
         let here = &self.buffer[self.at..];
         if let Some(base) = element(&here[..first.unwrap_or(here.len())], "base") {
@@ -171,8 +171,8 @@ impl PageReader {
         }
     }
 
-    /// What names the page at the current position: its place in the dump, or in a range of a compressed
-    /// one that of its stream.
+    /// Identifies the page at the current position: its position in the dump, or in a range of a compressed one the
+    /// position of its stream.
     fn place(&self) -> u64 {
         let stream = self.streams.iter().rev().find(|s| s.0 <= self.at);
         match stream {
@@ -240,7 +240,7 @@ impl PageReader {
         }
     }
 
-    /// Hands out the page at the current position.
+    /// Returns the page at the current position.
     fn take_page(&mut self, batch: &mut Batch) {
         let start = self.place();
         loop {
@@ -275,7 +275,7 @@ impl PageReader {
                 return self.skip(self.buffer.len() - self.at);
             }
             if !self.more(batch) && !self.end {
-                // the damage has been counted; what is left of the page goes with it
+                // the damage has been counted; the rest of the page is lost with it
                 return self.skip(self.buffer.len() - self.at);
             }
         }
@@ -285,7 +285,7 @@ impl PageReader {
         format!("page longer than {} bytes", self.max)
     }
 
-    /// Drops a page that is too long as it streams by.
+    /// Skips a page that is too long while streaming.
     fn skip_page(&mut self, start: u64, batch: &mut Batch) {
         self.bad(start, self.too_long(), batch);
         loop {
@@ -316,7 +316,7 @@ impl PageReader {
         match self.next_piece() {
             Piece::Data { .. } => true,
             Piece::Failed(e) => {
-                // the page at hand is not told as cut off
+                // the current page is not reported as cut off
                 (self.end, self.is_past, self.failed) = (true, true, Some(e));
                 false
             }
@@ -337,7 +337,7 @@ impl PageReader {
     }
 }
 
-/// What ends a page: its own end, or the start of the next one where that is missing.
+/// End of a page: its own end tag, or the start of the next one if that is missing.
 pub(crate) enum Tag {
     Open,
     Close,
@@ -446,7 +446,7 @@ pub(super) fn read_page(bytes: &[u8], namespaces: &[i64]) -> Result<Fields, Unre
     Ok(fields)
 }
 
-/// Where the page stands: the main page's folder and the title.
+/// URL of the page: the main page's folder and the title.
 fn address(base: &str, title: &str) -> Option<String> {
     let folder = &base[..=base.rfind('/')?];
     Some(format!("{folder}{}", title.replace(' ', "_")))

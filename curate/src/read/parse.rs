@@ -1,4 +1,4 @@
-//! A raw record of the formats that hold text as it is (all but web pages) to the fields of a document.
+//! Parses raw records of the text formats (all but web pages) to the fields of a document.
 
 use serde_json::{Map, Value};
 
@@ -98,7 +98,7 @@ fn fields_of(mut object: Map<String, Value>, text_keys: &[&str]) -> Result<Field
     })
 }
 
-/// A document of dolma's layout with its lines of attributes, one a line.
+/// A document in dolma's layout, followed by its lines of attributes.
 fn dolma(bytes: &[u8]) -> Result<Fields, Unread> {
     let mut lines = bytes.split(|&b| b == b'\n');
     let mut fields = loose(lines.next().unwrap_or_default(), &["text"])?;

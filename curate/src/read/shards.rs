@@ -1,4 +1,4 @@
-//! Input files: listed, numbered and named.
+//! Input files as shards: listed, numbered and named.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -19,14 +19,14 @@ pub struct Shard {
     pub path: PathBuf,
     /// Format and source of the input it belongs to.
     pub input: Input,
-    /// Size in bytes when listed, of the part if it is one; 0 if it could not be told.
+    /// Size in bytes when listed, of the part if it is one; 0 if unknown.
     pub bytes: u64,
     /// The bytes of the file whose records this shard has; None: all of them, by number.
     pub part: Option<Range<u64>>,
-    /// Name of the file in ids: its own without extensions, with as much of its path as it takes to
-    /// tell it from other files of its source.
+    /// Name of the file in ids: its own without extensions, with as much of its path as distinguishes it from other
+    /// files of its source.
     pub name: String,
-    /// State of an object as its store tells it (ETag, or time of the last change); None for files.
+    /// Version of an object in its store (ETag, or time of the last change); None for files.
     pub version: Option<String>,
 }
 
@@ -70,10 +70,10 @@ pub fn input_files(inputs: &[Input]) -> Result<Vec<Shard>> {
     Ok(shards)
 }
 
-/// Every input that is not there: its number and why.
+/// Every missing input: its number and the reason.
 pub fn missing_inputs(inputs: &[Input]) -> Vec<(usize, String)> {
     let all = inputs.iter().enumerate();
-    // an empty path is told by `check`
+    // `check` reports an empty path
     all.filter(|(_, input)| !input.path.is_empty())
         .filter_map(|(i, input)| find_files(input).err().map(|why| (i, why)))
         .collect()

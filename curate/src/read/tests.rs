@@ -1,4 +1,4 @@
-//! A read that the system refuses is never a bad record, wherever it comes and whatever stands above it.
+//! Tests that a failed read of the system is never a bad record, at any position and in any format.
 
 use std::io::{self, Read, Write};
 

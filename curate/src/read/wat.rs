@@ -1,4 +1,4 @@
-//! WAT records: what Common Crawl computed from a response, as JSON.
+//! Reader for WAT records: Common Crawl's metadata of a response, as JSON.
 //!
 //! A page's text is its title and descriptions; links, status and headers of interest go to the
 //! metadata. Facts: ia-web-commons' extractor as run by Common Crawl (CC-MAIN-2024-22).

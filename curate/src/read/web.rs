@@ -1,4 +1,4 @@
-//! Pages of web archives: what a WARC record holds, by its HTTP response and its content type.
+//! Pages of web archives: content of a WARC record, by its HTTP response and its content type.
 
 use std::borrow::Cow;
 

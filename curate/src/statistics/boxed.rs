@@ -1,4 +1,4 @@
-//! Metrics of texts in the journal: serde has no arrays of their length.
+//! Serialization of text metrics for the journal: serde does not support arrays of their length.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -1,4 +1,4 @@
-//! How many different things were seen: exact while they are few, HyperLogLog beyond.
+//! Distinct count: exact for small numbers, HyperLogLog beyond.
 //!
 //! Flajolet et al. 2007 with 2^14 registers of a 64-bit hash and the estimator of Ertl 2017 (arXiv:1702.01284, algorithm 6),
 //! which needs no tables and has no steps between ranges; standard error 0.8%. Registers take the larger of two, so the
@@ -30,7 +30,7 @@ impl Distinct {
         self.add_hash(xxh3_64(thing));
     }
 
-    /// Adds what another one saw.
+    /// Merges another counter.
     pub fn merge(&mut self, other: &Distinct) {
         if !other.registers.is_empty() {
             self.use_registers();
@@ -41,12 +41,12 @@ impl Distinct {
         other.hashes.iter().for_each(|h| self.add_hash(*h));
     }
 
-    /// Whether [`Distinct::count`] is exact (but for equal 64-bit hashes).
+    /// Whether [`Distinct::count`] is exact (up to equal 64-bit hashes).
     pub fn is_exact(&self) -> bool {
         self.registers.is_empty()
     }
 
-    /// How many.
+    /// Number of distinct values.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

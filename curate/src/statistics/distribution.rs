@@ -1,4 +1,4 @@
-//! How a metric is spread over documents, mergeable without regard to order.
+//! Distribution of a metric over documents (log-linear histogram), mergeable in any order.
 //!
 //! Exact as long as a metric takes few different values. Beyond that values fall into buckets by sign, exponent and the
 //! upper six bits of the mantissa (a log-linear histogram as HdrHistogram's, with binary logarithm), so a quantile is off by
@@ -33,7 +33,7 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// Adds a value; what is no finite number is left out.
+    /// Adds a value; values that are not finite are left out.
     pub fn add(&mut self, value: f64) {
         if !value.is_finite() {
             return;
@@ -48,7 +48,7 @@ impl Distribution {
         self.coarsen();
     }
 
-    /// Adds what another one counted.
+    /// Merges another distribution.
     pub fn merge(&mut self, other: &Distribution) {
         self.count += other.count;
         self.sum += other.sum;
@@ -70,7 +70,7 @@ impl Distribution {
         self.count
     }
 
-    /// Whether quantiles are values that occurred, not middles of buckets.
+    /// Whether quantiles are observed values rather than middles of buckets.
     pub fn is_exact(&self) -> bool {
         !self.is_coarse
     }
@@ -93,7 +93,7 @@ impl Distribution {
     /// The value that `share` (0..=1) of the values do not exceed (nearest rank); within 1/128 of itself.
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let (least, most) = self.range()?;
-        // 0.07 of 100 is the seventh, whatever rounding says
+        // 0.07 of 100 is the seventh, in spite of rounding
         let rank = (share * self.count as f64 * (1.0 - 1e-12)).ceil().max(1.0);
         let mut seen = 0;
         for (key, n) in &self.counts {
@@ -159,7 +159,7 @@ impl Distribution {
             return value_of(key);
         }
         let low = key << SHIFT;
-        // zero and what is next to nothing
+        // zero and tiny values
         if value_of(low) == 0.0 {
             return 0.0;
         }

@@ -1,14 +1,15 @@
-//! The most frequent names of many: exact while they are few, with a stated error beyond.
+//! Heavy hitters: the most frequent names, exact while they are few, with a reported error bound beyond.
 //!
-//! Misra and Gries 1982 in the mergeable form of Agarwal et al. 2012: when too many names are held, the count of the first
-//! that is too many is taken from all, and names without a count go. A count is then too small by at most the sum of what
-//! was taken, which is told; it is at most the documents seen over the names held.
+//! Misra and Gries 1982 in the mergeable form of Agarwal et al. 2012: when there are too many names, the count of
+//! the first surplus one is subtracted from all, and names without a count are dropped. A count is then too small
+//! by at most the sum of the subtractions, which is reported; it is at most the documents seen divided by the names
+//! held.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Names that stay when there are too many.
+/// Names that are kept when there are too many.
 const HELD: usize = 32_768;
 
 /// Documents and characters by name.
@@ -29,7 +30,7 @@ impl Frequent {
         self.reduce();
     }
 
-    /// Adds what another one counted.
+    /// Merges another counter.
     pub fn merge(&mut self, other: &Frequent) {
         self.documents += other.documents;
         self.error += other.error;
@@ -72,7 +73,7 @@ impl Frequent {
         }
     }
 
-    /// At twice what is held, so that it happens once in a while only.
+    /// Reduces at twice the capacity, so that it happens rarely.
     fn reduce(&mut self) {
         if self.names.len() < 2 * HELD {
             return;
@@ -82,7 +83,7 @@ impl Frequent {
         let taken = *taken;
         self.error += taken;
         self.names.retain(|_, (n, chars)| {
-            // what is left of the characters is in proportion
+            // the characters are scaled in proportion
             let left = n.saturating_sub(taken);
             let part = u128::from(*chars) * u128::from(left) / u128::from((*n).max(1));
             *chars = u64::try_from(part).unwrap_or(u64::MAX);

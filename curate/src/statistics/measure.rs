@@ -1,7 +1,7 @@
-//! What is measured of every text: datatrove 0.10.1's document, line, paragraph and word statistics with their names.
+//! Text metrics: datatrove 0.10.1's document, line, paragraph and word statistics with their names.
 //!
 //! `DocStats`, `LineStats`, `ParagraphStats` and `WordStats` with their default thresholds; words are spaCy's, as in the
-//! filters; a share of nothing is 0. Added: `bytes`. Left out: sentences, and what needs a model.
+//! filters; an empty share is 0. Added: `bytes`. Left out: sentences, and metrics that need a model.
 
 use std::ops::RangeInclusive;
 

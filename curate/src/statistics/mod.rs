@@ -1,8 +1,8 @@
-//! What a corpus looks like: metrics of every document, kept and dropped, by source and language; hosts and suffixes.
+//! Corpus statistics: metrics of every document, kept and dropped, by source and language; hosts and suffixes.
 //!
-//! Every part of it can be merged with another's: a shard writes `statistics/NNNNN.jsonl.zst` in the pass that reads it, and
-//! a summary adds the shards up without a text being read again. Memory is bounded: a distribution holds at most some
-//! thousand buckets, names and groups are limited, and what does not fit is counted under a name that says so.
+//! All parts are mergeable: a shard writes `statistics/NNNNN.jsonl.zst` in the pass that reads it, and a summary
+//! merges the shards without reading texts again. Memory is bounded: a distribution has at most some thousand
+//! buckets, names and groups are limited, and the overflow is counted under a name of its own.
 
 pub(crate) mod boxed;
 mod distinct;
@@ -34,7 +34,7 @@ const GROUPS: usize = 2048;
 /// Their source.
 const OTHERS: &str = "(others)";
 
-/// What is counted apart.
+/// Group of documents that is counted separately.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Group {
     state: State,
@@ -42,11 +42,11 @@ struct Group {
     language: String,
 }
 
-/// What became of a document in the filters.
+/// Result of the filters for a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// It is in `clean/`, with the text as it is there.
+    /// It is in `clean/`; the text is measured as it is there.
     Kept,
     /// A rule dropped it, with the text as it was then.
     Dropped,
@@ -133,10 +133,10 @@ impl Statistics {
         self.merge_names(&other.names);
     }
 
-    /// Adds what a shard's file says.
+    /// Adds a shard's file.
     ///
     /// # Errors
-    /// `Io`; `Damaged` for a line that is no statistics.
+    /// `Io`; `Damaged` for a line that is not statistics.
     pub fn read(&mut self, path: &Path) -> Result<()> {
         let file = std::fs::File::open(path).at(path)?;
         let decoder = zstd::stream::read::Decoder::new(file).at(path)?;
@@ -198,7 +198,7 @@ impl Statistics {
     }
 }
 
-/// The public suffix of a host (`co.uk`); a host that is an address or has none stands for itself.
+/// The public suffix of a host (`co.uk`); a host that is an address or has none is returned itself.
 fn suffix(host: &str) -> &str {
     if host.parse::<std::net::Ipv4Addr>().is_ok() || host.starts_with('[') {
         return host;

@@ -1,7 +1,7 @@
-//! Statistics as rows: for people (`statistics.json`) and for queries (`statistics.parquet`).
+//! Summary of the statistics as rows: for people (`statistics.json`) and for queries (`statistics.parquet`).
 //!
-//! A row is one metric of one part of the corpus: a source, a language, both, or all of it. Parts are sums of what was
-//! counted apart, which merging makes exact.
+//! A row is one metric of one part of the corpus: a source, a language, both, or all of it. Parts are merged from
+//! the groups, which is exact.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -21,7 +21,7 @@ use super::{Distribution, Frequent, State, Statistics};
 use crate::error::{At, Result};
 use crate::write::{AtomicFile, OutputFile};
 
-/// Shares at which distributions are told, with their names.
+/// Quantiles reported for distributions, with their names.
 pub const QUANTILES: [(f64, &str); 9] = [
     (0.01, "p01"),
     (0.05, "p05"),
@@ -119,7 +119,7 @@ impl Statistics {
         &self.names.suffixes
     }
 
-    /// How many different (hosts, addresses, texts) the kept documents have, each with whether it is exact.
+    /// Distinct counts (hosts, addresses, texts) of the kept documents, each with whether it is exact.
     pub fn different(&self) -> [(&'static str, u64, bool); 3] {
         let n = &self.names;
         [

@@ -1,9 +1,9 @@
-//! What a filter would keep with other limits, told from metrics alone.
+//! What-if analysis: documents that a filter would keep with other limits, from metrics alone.
 //!
-//! A limit of one rule decides about the documents that break no other rule: a first pass over the metrics learns how these
-//! are spread and so which limits are worth a look, a second one counts what each of them keeps. Several limits changed
-//! together are one pass. Counts are exact for rules whose metrics do not hang on limits, which is all of them: limits
-//! decide, they do not measure. Memory is a few numbers a rule, whatever the corpus.
+//! The limit of one rule decides about the documents that break no other rule: a first pass over the metrics finds
+//! their distribution and so the interesting limits, a second one counts the documents that each keeps. Several
+//! limits changed together take one pass. Counts are exact for rules whose metrics do not depend on limits, which
+//! is all of them. Memory is a few numbers per rule, for any corpus.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::statistics::Distribution;
 use crate::verdict::{Metric, Side};
 
-/// What one limit keeps.
+/// Documents kept with one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Choice {
     /// The limit.
@@ -21,7 +21,7 @@ pub struct Choice {
     pub kept: u64,
 }
 
-/// First pass: limits worth a look.
+/// First pass: finds interesting limits.
 #[derive(Clone, Debug, Default)]
 pub struct Candidates {
     rules: BTreeMap<String, Deciding>,
@@ -37,7 +37,7 @@ struct Deciding {
 }
 
 impl Candidates {
-    /// Adds a document; `lost` if something without a limit dropped it.
+    /// Adds a document; `lost`: it was dropped by something without a limit.
     pub fn add(&mut self, metrics: &[Metric], lost: bool) {
         for m in metrics {
             self.rules.entry(m.rule.clone()).or_default().limit = m.limit;
@@ -55,7 +55,8 @@ impl Candidates {
         }
     }
 
-    /// For each rule its own limit, metrics at some shares of what it keeps and of what it alone drops.
+    /// For each rule its current limit, and metrics at some quantiles of the documents it keeps and of those that
+    /// it alone drops.
     pub fn limits(&self) -> BTreeMap<String, Vec<f64>> {
         let of = |rule: &Deciding| {
             let mut limits = vec![rule.limit];
@@ -80,7 +81,7 @@ impl Candidates {
     }
 }
 
-/// Second pass: what each limit keeps.
+/// Second pass: documents kept with each limit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WhatIf {
     asked: BTreeMap<String, Vec<f64>>,
@@ -105,13 +106,13 @@ impl WhatIf {
         }
     }
 
-    /// Adds a document; `lost` if something without a limit dropped it.
+    /// Adds a document; `lost`: it was dropped by something without a limit.
     pub fn add(&mut self, metrics: &[Metric], lost: bool) {
         self.documents += 1;
         for m in metrics {
             if !self.rules.contains_key(&m.rule) {
                 let limits = self.asked.get(&m.rule).map_or(&[][..], Vec::as_slice);
-                // it keeps those that were kept before it was heard of
+                // it keeps the documents counted before its first metric
                 let choice = |limit: &f64| Choice {
                     limit: *limit,
                     kept: self.kept,
@@ -160,14 +161,14 @@ impl WhatIf {
             .map(|(name, r)| (name.as_str(), r.limit, r.side))
     }
 
-    /// What `rule` keeps with each of the limits asked for; nothing for a rule that was not measured.
+    /// Counts for each of the requested limits of `rule`; empty for a rule that was not measured.
     pub fn choices(&self, rule: &str) -> &[Choice] {
         self.rules.get(rule).map_or(&[], |r| &r.choices)
     }
 }
 
 impl Rule {
-    /// A document that no other rule drops; what was not measured is kept.
+    /// Counts a document that no other rule drops; an unmeasured one is kept.
     fn count(&mut self, value: Option<f64>) {
         for choice in &mut self.choices {
             let breaks = value.is_some_and(|v| self.side.breaks(v, choice.limit));
@@ -213,7 +214,7 @@ impl Refilter {
         }
     }
 
-    /// Adds a document; `lost` if something without a limit dropped it.
+    /// Adds a document; `lost`: it was dropped by something without a limit.
     pub fn add(&mut self, metrics: &[Metric], lost: bool) {
         self.documents += 1;
         for m in metrics {

@@ -1,4 +1,4 @@
-//! The steps of a job: the registry, and how they run one after the other.
+//! The steps of a job: the registry, and the runner.
 
 mod registry;
 
@@ -22,7 +22,7 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// Opens what the steps need; `measures_all` leaves every metric in the drafts.
+    /// Opens the resources of the steps; `measures_all` keeps every metric in the drafts.
     pub(crate) fn open(steps: &[Step], measures_all: bool) -> Result<Steps> {
         let mut filters: Vec<Box<dyn Filter>> = Vec::new();
         for (number, step) in steps.iter().enumerate() {
@@ -44,8 +44,7 @@ impl Steps {
         })
     }
 
-    /// Runs all of them, up to the first rule that is broken.
-    /// `after` is what comes behind them, which metrics have to know of.
+    /// Runs all of them, up to the first broken rule. `after` runs after them; metrics must include it.
     pub(crate) fn run(
         &self,
         draft: &mut Draft,
@@ -67,7 +66,8 @@ impl Steps {
         KEEP
     }
 
-    /// The same verdict and the same draft, and every metric: after the first broken rule goes on with a copy.
+    /// The same verdict and the same draft, with every metric: after the first broken rule it continues with a
+    /// copy.
     fn measure(
         &self,
         draft: &mut Draft,

@@ -1,4 +1,4 @@
-//! No object store in this build: an error that says how to get one.
+//! Object storage in a build without it: an error that says how to enable it.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -1,9 +1,9 @@
-//! A folder in an object store (S3, Google, Azure) that processes share: what they finish is put there, whole.
+//! Shared folder in an object store (S3, Google, Azure): processes put finished files there, whole.
 //!
-//! Stores make an object visible when all of its bytes are there, so a reader never sees half of one. Where the store knows
-//! conditional puts (`If-None-Match`, `If-Match`; RFC 9110), an object is only replaced while it is still the one that was
-//! read; a store without them replaces it all the same. Requests that a store refuses for a while are repeated, answers that
-//! break off are taken up where they broke (see read/place/remote.rs).
+//! Stores make an object visible when all of its bytes are there, so a reader never sees half of one. If the store
+//! supports conditional puts (`If-None-Match`, `If-Match`; RFC 9110), an object is replaced only while it is still
+//! the one that was read; a store without them replaces it anyway. Temporarily refused requests are retried, broken
+//! responses are resumed (see read/storage/remote.rs).
 
 #[cfg(not(feature = "object-store"))]
 mod absent;
@@ -27,7 +27,7 @@ use absent::Objects;
 #[cfg(feature = "object-store")]
 use objects::Objects;
 
-/// Whether a path is a URL of the kinds that are fetched.
+/// Whether a path is a URL with a supported scheme.
 pub fn is_url(path: &Path) -> bool {
     is_remote(path)
 }
@@ -69,7 +69,7 @@ impl ObjectFolder {
         without_passwords(&format!("{}/{name}", self.url)).into_owned()
     }
 
-    /// A name that stands for a path below the folder, or an error: what a store lists becomes files.
+    /// Checks that a name is a path below the folder: names listed by a store become files.
     fn inside<'a>(&self, name: &'a str) -> Result<&'a str> {
         if is_inside(name) {
             return Ok(name);

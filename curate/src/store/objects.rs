@@ -1,4 +1,4 @@
-//! The requests, by the `object_store` crate.
+//! Requests to the store, by the `object_store` crate.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -50,7 +50,7 @@ impl Objects {
         parts.fold(self.folder.clone(), |path, part| path.join(part))
     }
 
-    /// A listing that breaks off is asked for again.
+    /// A broken listing is requested again.
     pub(super) fn list(&self, below: &str) -> io::Result<Vec<(String, u64)>> {
         let mut failures = 0;
         loop {

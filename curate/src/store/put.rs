@@ -1,10 +1,10 @@
-//! What became of a write that must not replace another one.
+//! Result of a conditional put.
 
-/// What became of a conditional put.
+/// Result of a conditional put.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Put {
-    /// The object is there, in this version.
+    /// The object was written, in this version.
     Done(Option<String>),
-    /// Another one is there than the one expected; nothing was changed.
+    /// Another version than the expected one exists; nothing was changed.
     Other,
 }

@@ -1,7 +1,7 @@
-//! An open-addressing table from 64-bit hashes to counts that is emptied in O(1).
+//! Hash table from 64-bit hashes to counts (open addressing), cleared in O(1).
 //!
-//! Used for duplicate lines and n-grams. Keys are hashes: two different items are taken for one
-//! with probability n^2 / 2^64, below 1e-9 for a document of 100 000 words.
+//! Used for duplicate lines and n-grams. Keys are hashes: two different items collide with probability n^2 / 2^64,
+//! below 1e-9 for a document of 100 000 words.
 
 /// Counts per key; cleared by bumping a generation.
 pub(crate) struct HashCounts {
@@ -41,7 +41,7 @@ impl HashCounts {
     pub(crate) fn add(&mut self, key: u64) -> u32 {
         debug_assert!(
             self.used < self.slots.len(),
-            "clear() was told too few items"
+            "clear() was given too few items"
         );
         let mask = self.slots.len() - 1;
         // High bits, because keys may be multiples of powers of two.

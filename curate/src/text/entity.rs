@@ -1,9 +1,9 @@
-//! Character references to characters.
+//! Decoder for HTML character references.
 //!
-//! The HTML standard (WHATWG, section 13.2.5.72 and on): longest name wins; a few old names need no
-//! semicolon, but in an attribute they do when a letter, digit or "=" follows; numbers that are no
-//! characters become U+FFFD or the Windows-1252 character meant. `entities.txt` lists the names
-//! (tests/oracles/html_entities.py). NUL is dropped, as browsers do in a page's body.
+//! The HTML standard (WHATWG, section 13.2.5.72 and on): longest name wins; a few old names need no semicolon, but
+//! in an attribute they do when a letter, digit or "=" follows; invalid numbers become U+FFFD or the intended
+//! Windows-1252 character. `entities.txt` lists the names (tests/oracles/html_entities.py). NUL is dropped, as
+//! browsers do in a page's body.
 
 use std::sync::LazyLock;
 
@@ -27,7 +27,7 @@ const LONGEST_BARE: usize = 6;
 /// Longest name ("CounterClockwiseContourIntegral;").
 const LONGEST: usize = 32;
 
-/// What 0x80 to 0x9f mean in a reference: the Windows-1252 characters, 0 where there is none.
+/// Meaning of 0x80 to 0x9f in a reference: the Windows-1252 characters, 0 where there is none.
 const C1: [u16; 32] = [
     0x20ac, 0, 0x201a, 0x0192, 0x201e, 0x2026, 0x2020, 0x2021, 0x02c6, 0x2030, 0x0160, 0x2039,
     0x0152, 0, 0x017d, 0, 0, 0x2018, 0x2019, 0x201c, 0x201d, 0x2022, 0x2013, 0x2014, 0x02dc,
@@ -56,7 +56,7 @@ pub(crate) fn push_decoded(out: &mut String, text: &str, in_attribute: bool) {
     out.push_str(rest);
 }
 
-/// Resolves the reference whose "&" stands before `rest`; returns the bytes used, 0 if it is none.
+/// Resolves the reference whose "&" precedes `rest`; returns the bytes used, 0 if it is not a reference.
 fn reference(out: &mut String, rest: &str, in_attribute: bool) -> usize {
     let bytes = rest.as_bytes();
     if bytes.first() == Some(&b'#') {

@@ -1,10 +1,10 @@
-//! JSON as Python's `json` reads and writes it: also `NaN`, `Infinity`, `-Infinity`, and numbers that are greater than any
-//! double (Python reads `1e999` as infinity).
+//! Python's dialect of JSON, as its `json` module reads and writes it: also `NaN`, `Infinity`, `-Infinity`, and
+//! numbers that are greater than any double (Python reads `1e999` as infinity).
 //!
-//! RFC 8259 knows none of these and serde_json holds none. In a [`Value`] such a number is an object of one field, whose
-//! name is the noncharacter U+FDD0 and whose value is the number as it was written; [`write`] writes it bare again. It is
-//! no string and no number to whoever asks, so it becomes no id, no text and no score. A record with such an object of its own
-//! is written with the number in its place.
+//! RFC 8259 and serde_json have none of these. In a [`Value`] such a number is an object of one field, whose name
+//! is the noncharacter U+FDD0 and whose value is the number as it was written; [`write`] writes it bare again. To
+//! readers it is neither a string nor a number, so it becomes no id, text or score. A record that already contains
+//! such an object is written with the number in its place.
 
 use std::borrow::Cow;
 use std::io;
@@ -14,8 +14,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// The start of an object that stands for a number. No string of JSON text holds these bytes: a quote in it is
-/// escaped.
+/// The start of an object that represents such a number. No string of JSON text contains these bytes, as a quote in
+/// it is escaped.
 const OPEN: &[u8] = b"{\"\xef\xb7\x90\":\"";
 const CLOSE: &[u8] = b"\"}";
 
@@ -208,7 +208,7 @@ mod tests {
         };
         let cases = golden["cases"].as_array().unwrap();
         for case in cases {
-            // Python reads the same from both, and what Python writes comes back byte for byte
+            // Python reads the same from both, and Python's output is restored byte for byte
             let kept = text(&case["kept"]);
             assert_eq!(there_and_back(&text(&case["text"])), kept);
             let dumps = text(&case["dumps"]);

@@ -1,4 +1,4 @@
-//! Texts: characters, words, n-grams, JSON, HTML entities and repair. Nothing here knows of documents.
+//! Text processing: characters, words, n-grams, JSON, HTML entities and repair. Nothing here depends on documents.
 
 mod chars;
 mod counts;

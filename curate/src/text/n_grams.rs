@@ -1,11 +1,11 @@
-//! Which n-grams of a document can occur twice, found with a few bytes per word.
+//! Repeated n-grams of a document: a cheap prefilter finds those that can occur twice, with a few bytes per word.
 //!
 //! Most n-grams of a text occur once, and a table of counts spends its time on them. Every n-gram is therefore first counted in
 //! a byte chosen by its hash, in an array that stays in the nearest cache; an n-gram alone in its byte occurs once. Only the
-//! others go to the exact table, so the answers are the table's own.
+//! others go to the exact table, so the results are the table's.
 //!
-//! Concatenated n-grams ("a b" and "ab" are one) have no words in common that a hash could be built from. Two that are equal
-//! still agree in their first 16 bytes, which serve for all n at once; shorter ones are always asked for.
+//! Concatenated n-grams ("a b" and "ab" are one) have no words in common that a hash could be built from. Two equal
+//! ones still agree in their first 16 bytes, which work for all n at once; shorter ones are always looked up.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -20,9 +20,9 @@ const PREFIX: usize = 16;
 pub(crate) struct NGrams {
     /// The document's words without separators, [`PREFIX`] zeros behind them.
     joined: Vec<u8>,
-    /// Where each word starts in `joined`, and the end of the last one.
+    /// Start of each word in `joined`, and the end of the last one.
     starts: Vec<u32>,
-    /// What was seen in each slot.
+    /// Count of each slot.
     seen: Vec<u8>,
     /// The slot of the n-gram at each word.
     slots: Vec<u32>,
@@ -63,7 +63,8 @@ impl NGrams {
         64 - slots.trailing_zeros()
     }
 
-    /// Where the most frequent n-gram of these words is first (the first to appear among equals) and its count.
+    /// Position of the first occurrence of the most frequent n-gram of these words (the earliest among equals), and
+    /// its count.
     pub(crate) fn top(
         &mut self,
         n: usize,
@@ -111,7 +112,8 @@ impl NGrams {
         Some((first, most))
     }
 
-    /// Takes a document's words and finds where concatenations of `least` or more of them may start that occur twice.
+    /// Loads a document's words and finds the possible starts of repeated concatenations of `least` or more of
+    /// them.
     pub(crate) fn join<'a>(&mut self, words: impl Iterator<Item = &'a str>, least: usize) {
         self.joined.clear();
         self.starts.clear();
@@ -147,8 +149,8 @@ impl NGrams {
         }
     }
 
-    /// Characters in concatenations of n words that were seen before, skipping n words at each; `n` is at least what
-    /// [`NGrams::join`] was told.
+    /// Characters in repeated concatenations of n words, skipping n words at each hit; `n` is at least the `least`
+    /// of [`NGrams::join`].
     pub(crate) fn repeated_chars(&self, n: usize, chars: &[u32], set: &mut HashCounts) -> usize {
         let words = chars.len();
         set.clear(self.repeated.len());

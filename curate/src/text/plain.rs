@@ -1,6 +1,6 @@
-//! Words between white space (`str.split`), with what recipes ask of them: hashes, lengths, n-grams.
+//! White-space words (`str.split`), with the data that recipes need: hashes, lengths, n-grams.
 //!
-//! Several recipes share one splitting of a document: it is kept until another text comes.
+//! Several recipes share one splitting of a document: it is cached until the next text.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -9,7 +9,7 @@ use crate::text::unicode::{self, SPACE};
 use crate::text::words::Word;
 use crate::text::{chars, narrow};
 
-/// Words of the text that was looked at last.
+/// Words of the last text.
 #[derive(Default)]
 pub(crate) struct PlainWords {
     of: Option<(u64, usize)>,
@@ -131,7 +131,7 @@ pub(crate) fn covered_chars(keys: &[u64], n: usize, chars: &[u32], set: &mut Has
     covered
 }
 
-/// What pieces of a page say more than once.
+/// Repeated content among the pieces of a page.
 #[derive(Default)]
 pub(crate) struct Copies {
     /// Pieces and their characters.

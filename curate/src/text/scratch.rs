@@ -1,7 +1,7 @@
-//! A document's text with what several filters need, computed once.
+//! Shared analysis of a document's text, computed once for several filters.
 //!
 //! Words (spaCy's), their hashes and lengths in characters, the length of the text in characters.
-//! All buffers live in [`Scratch`], one per thread, so a document costs no allocation.
+//! All buffers are in [`Scratch`], one per thread, so a document costs no allocation.
 
 use std::cell::Cell;
 

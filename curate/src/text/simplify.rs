@@ -1,4 +1,4 @@
-//! datatrove's `simplify_text`: what MinHash sees of a text.
+//! datatrove's `simplify_text`: the normalization of texts before MinHash.
 //!
 //! In this order: lower case; each number `\p{Nd}+([.,]\p{Nd}+)?` (and five more decimal signs)
 //! becomes "0"; each punctuation character becomes a space; white space is stripped and runs become
@@ -10,7 +10,7 @@ use unicode_normalization::char::{canonical_combining_class, decompose_canonical
 
 use crate::text::unicode::{self, DIGIT, MARK, SPACE, TRANSLATED};
 
-/// Decimal signs that may stand inside a number.
+/// Decimal signs allowed inside a number.
 const DECIMAL: [char; 7] = [
     '.', ',', '\u{60c}', '\u{66b}', '\u{2396}', '\u{2397}', '\u{2398}',
 ];
@@ -28,7 +28,7 @@ pub(crate) fn simplify(text: &str, out: &mut String) {
     }
 }
 
-/// What an ASCII byte becomes: itself in lower case, or a space.
+/// Result for an ASCII byte: itself in lower case, or a space.
 const ASCII: [u8; 128] = {
     let mut table = [b' '; 128];
     let mut i = 0u8;
@@ -130,7 +130,7 @@ fn wide(text: &str, out: &mut String) {
     }
 }
 
-/// Where in a number the scan stands.
+/// State of the scan within a number.
 #[derive(Clone, Copy)]
 enum Number {
     Outside,
@@ -143,7 +143,7 @@ enum Number {
 }
 
 impl Number {
-    /// Passes on what is not inside a number, and "0" for each number.
+    /// Passes on text outside numbers, and "0" for each number.
     #[inline]
     fn next(&mut self, c: char, table: &[u16], pass: &mut dyn FnMut(char)) {
         let digit = table[c as usize] & DIGIT != 0;

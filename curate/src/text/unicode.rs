@@ -1,4 +1,4 @@
-//! Character classes as Python sees them, in one table.
+//! Python's character classes, in one table.
 //!
 //! datatrove's rules are written in terms of `str.isspace`, `str.isalpha`, `str.splitlines` and
 //! hand-made punctuation lists; a table of bit flags per code point makes each test one load.
@@ -33,13 +33,13 @@ pub(crate) const LOWER: u16 = 1 << 9;
 pub(crate) const UPPER: u16 = 1 << 10;
 /// spaCy's icons (symbols, dingbats, emoji).
 pub(crate) const ICON: u16 = 1 << 11;
-/// One character that is a prefix of its own.
+/// A single character that is a prefix.
 pub(crate) const PREFIX: u16 = 1 << 12;
-/// One character that is a suffix of its own.
+/// A single character that is a suffix.
 pub(crate) const SUFFIX: u16 = 1 << 13;
 /// spaCy's quotes.
 pub(crate) const QUOTE: u16 = 1 << 14;
-/// May stand before a full stop that is split off.
+/// Allowed before a full stop that is split off.
 pub(crate) const BEFORE_STOP: u16 = 1 << 15;
 
 /// Cased letters of spaCy's `ALPHA`, as hexadecimal ranges.
@@ -89,7 +89,7 @@ const TERMINAL_CHARS: &str = "21 2e 3f 589 61d-61f 6d4 700-702 7f9 837 839 83d-8
     11641-11642 1173c-1173e 11944 11946 11a42-11a43 11a9b-11a9c 11c41-11c42 11ef7-11ef8 \
     11f43-11f44 16a6e-16a6f 16af5 16b37-16b38 16b44 16e98 1bc9f 1da88";
 
-/// spaCy's sentencizer: what ends a sentence.
+/// spaCy's sentencizer: characters that end a sentence.
 const SENTENCE_CHARS: &str = "21 2e 3f 589 61f 6d4 700-702 7f9 964-965 104a-104b 1362 1367-1368 166e 1735-1736 1803 1809 \
     1944-1945 1aa8-1aab 1b5a-1b5b 1b5e-1b5f 1c3b-1c3c 1c7e-1c7f 203c-203d 2047-2049 2e2e 2e3c \
     3002 a4ff a60e-a60f a6f3 a6f7 a876-a877 a8ce-a8cf a92f a9c8-a9c9 aa5d-aa5f aaf0-aaf1 abeb \
@@ -176,7 +176,7 @@ fn build() -> Box<[u16]> {
     ] {
         ranges(list).for_each(|c| set(c, flag));
     }
-    // U+0294 and U+03A2 stand in spaCy's lists although Unicode gives them no case.
+    // U+0294 and U+03A2 are in spaCy's lists although they have no case in Unicode.
     for c in ranges(CASED) {
         if c.is_lowercase() || c == '\u{294}' {
             set(c, LOWER | BEFORE_STOP);

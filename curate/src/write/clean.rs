@@ -1,4 +1,4 @@
-//! The file of clean documents in the format that the job asks for.
+//! Writer of the clean shard in the job's format.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use super::{JsonLines, OutputFile};
 use crate::error::{At, Result};
 use crate::write::shard_file;
 
-/// How clean documents are written.
+/// Format of clean documents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputFormat {
@@ -36,7 +36,7 @@ fn extension(format: OutputFormat) -> &'static str {
     }
 }
 
-/// The clean file of a shard, in whatever format it is there; the default's name if there is none.
+/// The clean file of a shard, in the format that exists; the default's name if there is none.
 pub(crate) fn clean_file(out: &Path, shard: usize) -> (PathBuf, OutputFormat) {
     let path = |format| out.join(shard_file("clean", shard, extension(format)));
     let there = ALL.into_iter().find(|format| path(*format).exists());
@@ -49,7 +49,7 @@ enum Writer {
     Parquet(Box<ParquetLines>),
 }
 
-/// Clean documents on their way.
+/// Writer of clean documents.
 pub(crate) struct CleanWriter {
     writer: Writer,
     /// The same shard in other formats, from an earlier job.

@@ -1,4 +1,4 @@
-//! The checksum at the end of our own files, and its check.
+//! Checksum at the end of our own files: writing and verification.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::{At, Result, damaged};
 
-/// `N` bytes at `at`; the caller knows they are there.
+/// `N` bytes at `at`, which must exist.
 pub(crate) fn word<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut out = [0; N];
     out.copy_from_slice(&bytes[at..at + N]);

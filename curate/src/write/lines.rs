@@ -1,4 +1,4 @@
-//! JSON lines, compressed, written atomically.
+//! Writer for JSON lines, compressed and atomic.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ enum Encoder {
     Gzip(Box<GzEncoder<AtomicFile>>),
 }
 
-/// A file of JSON lines on its way.
+/// A file of JSON lines being written.
 pub(crate) struct JsonLines {
     encoder: Encoder,
     line: Vec<u8>,

@@ -1,9 +1,9 @@
-//! Files that are either complete or absent.
+//! Atomic file writing: files are either complete or absent.
 //!
-//! A file is written to a temporary name in its folder, flushed to disk, renamed, and the folder is
-//! flushed; a kill at any instant leaves the old file or the new one. Temporary names are `.millrace-NAME.*.tmp`, another
-//! one each time, so that two processes that make the same file cannot spoil each other's; what killed ones leave
-//! behind is for the job to sweep.
+//! A file is written to a temporary name in its folder, flushed to disk, renamed, and the folder is flushed; a kill
+//! at any instant leaves the old file or the new one. Temporary names are `.millrace-NAME.*.tmp`, a new one each
+//! time, so that two processes that write the same file do not interfere; the job removes those that killed
+//! processes left.
 
 mod clean;
 mod digest;
@@ -53,7 +53,7 @@ pub fn checksum(path: &Path) -> Result<(u64, String)> {
     }
 }
 
-/// A file on its way; dropped unfinished, it leaves only its temporary name.
+/// A file being written; dropped unfinished, it leaves only its temporary name.
 pub(crate) struct AtomicFile {
     file: BufWriter<File>,
     hash: Xxh3,
@@ -82,7 +82,7 @@ impl AtomicFile {
         })
     }
 
-    /// Checksum of what has been written so far.
+    /// Checksum of the bytes written so far.
     pub(crate) fn digest(&self) -> u128 {
         self.hash.digest128()
     }

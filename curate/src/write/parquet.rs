@@ -1,7 +1,7 @@
-//! Clean documents as Parquet: `id`, `text`, `url`, `source`, `subset`, `language`, `metadata`.
+//! Writer of clean documents as Parquet: `id`, `text`, `url`, `source`, `subset`, `language`, `metadata`.
 //!
 //! All columns are strings; `metadata` is JSON text. zstd, plain and dictionary encoding as the
-//! library chooses, format version 1 data pages: what pyarrow, DuckDB, Spark and datasets read. Row
+//! library chooses, format version 1 data pages, which pyarrow, DuckDB, Spark and datasets read. Row
 //! groups are closed by bytes of text, so that memory is bounded and the same documents give the same
 //! file.
 
@@ -34,7 +34,7 @@ const COLUMNS: usize = 7;
 const GROUP_BYTES: usize = 32 << 20;
 const ZSTD_LEVEL: i32 = 3;
 
-/// A Parquet file on its way.
+/// A Parquet file being written.
 pub(super) struct ParquetLines {
     writer: SerializedFileWriter<AtomicFile>,
     path: PathBuf,
@@ -44,7 +44,7 @@ pub(super) struct ParquetLines {
     line: Vec<u8>,
 }
 
-/// An error of the library as one of ours.
+/// Converts an error of the library.
 fn told<T>(result: parquet::errors::Result<T>, path: &Path) -> Result<T> {
     result
         .map_err(|e| match e {

@@ -1,4 +1,4 @@
-//! WARC and ARC files: the records that FastWARC and warcio give, named faults, compressions, parts.
+//! WARC and ARC files: parity of records with FastWARC and warcio, named faults, compressions, parts.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -55,7 +55,7 @@ fn records_are_those_of_fastwarc_and_warcio() {
     for (name, want) in files {
         let mut found = records(&data(name), None);
         if name.contains(".arc") {
-            // warcio consumes the block of the first record, and has types of its own
+            // warcio consumes the block of the first record, and has its own types
             found.remove(0);
             for line in &mut found {
                 let words: Vec<&str> = line.split(' ').collect();
@@ -94,7 +94,7 @@ fn every_malformed_file_is_quarantined_or_named() {
 #[test]
 fn a_record_read_in_spite_of_a_fault_is_kept_and_told_with_the_faults_name() {
     let dir = tempfile::tempdir().unwrap();
-    // an answer of a server that gives no reason for its status
+    // a response without a reason phrase
     let body = "HTTP/1.1 200\r\nContent-Type: text/plain\r\n\r\nsome words";
     let bare = format!(
         "WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: http://example.com/\r\n\
@@ -349,7 +349,7 @@ proptest! {
                 found.extend(records(&path, Some(&part)));
             }
             let found = sound(found);
-            // a plain file is cut at exact record starts only: its reader goes on where looser ones are
+            // a plain file is cut at exact record starts only: its reader also continues at looser ones
             if !path.ends_with("damaged2") {
                 prop_assert_eq!(&found, &whole, "{} byte {}", path.display(), at);
             }

@@ -1,4 +1,4 @@
-//! Documents that no page looks like, through every filter: none may panic, and none may take more than a few times as long as
+//! Pathological documents through every filter: none may panic, and none may take more than a few times as long as
 //! plain words of the same size.
 
 use std::time::Duration;
@@ -171,7 +171,7 @@ fn awkward(bytes: usize) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Time that this thread had a processor; other work does not count.
+/// CPU time of this thread; other work does not count.
 fn clock() -> Duration {
     let told = clock_gettime(ClockId::ThreadCPUTime);
     told.try_into().expect("a clock that began at zero")
@@ -237,7 +237,7 @@ fn no_awkward_document_takes_more_than_its_size_explains() {
                 .min()
                 .unwrap_or_default()
         };
-        // what a computer that does other things needs to notice anything
+        // the least time that is measurable on a busy computer
         let usual = best(&plain).max(Duration::from_millis(10));
         for (kind, text) in awkward(bytes) {
             let mut found = took(&filter, &text, true);
@@ -252,8 +252,8 @@ fn no_awkward_document_takes_more_than_its_size_explains() {
     }
 }
 
-/// Sixteen times the bytes; what is quadratic would take 256 times as long, and more with what larger documents cost by
-/// themselves: first touches of pages and misses of caches, for which linear ones were seen to take up to 50 times as long.
+/// Sixteen times the bytes. Quadratic code would take 256 times as long, plus the cost of larger documents: first
+/// touches of pages and cache misses, with which linear code was seen to take up to 50 times as long.
 #[test]
 fn no_time_is_quadratic() {
     let (small, large) = (awkward(100_000), awkward(1_600_000));

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 const RECORDS: usize = 8;
 
-/// One WARC response with a page of its own.
+/// One WARC response with a distinct page.
 fn record(i: usize) -> Vec<u8> {
     let page = format!(
         "<html><body><p>Page number {i} says that the weather in town {i} will be fine, {}</p></body></html>",
@@ -176,7 +176,7 @@ fn empty_files_are_one_bad_record_and_vanished_ones_an_error() {
     assert!(shards(&config).is_err());
 }
 
-/// Every format against the files of every other: an error that says what was found and what was wanted.
+/// Every format with the files of every other: an error with the found and the wanted kind.
 #[test]
 fn a_file_of_another_format_is_refused_with_what_was_found() {
     let folder = tempfile::tempdir().unwrap();
@@ -253,7 +253,7 @@ fn a_file_that_cannot_be_read_is_an_error_of_its_shard() {
     }
 }
 
-/// Every stage must stay linear in the length of a text, whatever it holds.
+/// Every stage must be linear in the length of a text, for any content.
 #[test]
 fn megabytes_without_a_space_take_no_more_than_seconds() {
     let folder = tempfile::tempdir().unwrap();

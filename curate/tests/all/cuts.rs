@@ -1,4 +1,5 @@
-//! Lines, substrings and addresses across shards: against repetitions by hand, and the same bytes however they are run.
+//! Deduplication of lines, substrings and addresses across shards: against naive implementations, and the same
+//! bytes for any run configuration.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -242,7 +243,7 @@ fn every_repeated_stretch_is_found_and_nothing_else() {
     }
 }
 
-/// The same in words: letters in a row, or one of the other characters.
+/// The same in words: runs of letters, or single other characters.
 fn naive_words(texts: &[String], n: usize) -> Vec<String> {
     let mut seen = HashSet::new();
     let mut left = Vec::new();
@@ -384,7 +385,7 @@ fn naive_bloom(texts: &[String], config: &BloomConfig) -> Vec<String> {
         let (mut all, mut known, mut kept) = (0, 0, String::new());
         for bound in bounds.windows(2) {
             let paragraph = &text[bound[0]..bound[1]];
-            // only letters and spaces here, so words are what stands between white space
+            // only letters and spaces here, so words are separated by white space
             let words: Vec<String> = paragraph.split_whitespace().map(str::to_string).collect();
             let mut ngrams: Vec<Vec<String>> = words
                 .windows(config.ngram)

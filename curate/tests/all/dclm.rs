@@ -1,4 +1,4 @@
-//! DCLM's own answers, recorded by tests/oracles/dclm.py, against ours.
+//! Parity with DCLM, recorded by tests/oracles/dclm.py.
 
 use std::collections::BTreeMap;
 

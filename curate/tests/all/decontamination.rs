@@ -1,4 +1,4 @@
-//! datatrove's and Megatron-LM's own results, recorded by tests/oracles, against ours; tasks, bad input, cuts in files.
+//! Decontamination: parity with datatrove and Megatron-LM (recorded by tests/oracles); tasks, bad input, cuts in files.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Deduplication from texts to keep lists: the same documents stay however they are cut into files.
+//! Deduplication from texts to keep lists: the same documents are kept for any division into files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 const DOCUMENTS: usize = 600;
 
-/// Texts of 60 words, numbered in a row: every third repeats an earlier one with one or no word changed.
+/// Texts of 60 words, numbered consecutively: every third repeats an earlier one with one or no word changed.
 fn texts() -> Vec<String> {
     let mix = |x: u64| (x.wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> 33;
     let word = |mut x: u64| {
@@ -44,7 +44,7 @@ fn texts() -> Vec<String> {
     texts
 }
 
-/// Texts as records, numbered in a row.
+/// Texts as records, numbered consecutively.
 fn records() -> Vec<Value> {
     let texts = texts().into_iter().enumerate();
     texts
@@ -78,7 +78,7 @@ pub(crate) fn signed(out: &Path, records: &[Value], files: usize, settings: &Ded
     list.len()
 }
 
-/// What a document repeats: nothing, the document of that id, or one of an earlier crawl.
+/// The original of a document: none, the document with that id, or one of an earlier crawl.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Of {
     Nothing,
@@ -86,7 +86,7 @@ pub(crate) enum Of {
     Earlier,
 }
 
-/// What each document repeats, by id.
+/// The original of each document, by id.
 pub(crate) fn told(out: &Path, shards: usize) -> BTreeMap<String, Of> {
     let ids: Vec<Vec<String>> = (0..shards)
         .map(|s| documents(out, s).unwrap().map(|d| d.unwrap().id).collect())
@@ -108,7 +108,7 @@ pub(crate) fn told(out: &Path, shards: usize) -> BTreeMap<String, Of> {
     told
 }
 
-/// What each of the texts repeats.
+/// The original of each of the texts.
 fn fates(out: &Path, files: usize, settings: &DedupConfig) -> BTreeMap<String, Of> {
     let shards = signed(out, &records(), files, settings);
     dedup(settings, out, shards, &Silent).unwrap();
@@ -154,7 +154,7 @@ fn exact_duplicates_alone_need_no_minhash() {
     assert_eq!(kept, different.len());
 }
 
-/// What each document of two sources repeats, the second source's being `again`; and how many stay.
+/// The original of each document of two sources, where the second source's are `again`; and how many are kept.
 fn of_two_sources(settings: &DedupConfig, records: [&[Value]; 2]) -> (u64, BTreeMap<String, Of>) {
     let folder = tempfile::tempdir().unwrap();
     let input = |(source, records): (&str, &[Value])| {

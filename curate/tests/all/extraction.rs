@@ -1,4 +1,4 @@
-//! Extraction of hostile and broken pages: no panic, no hang, and what can be read is read.
+//! Extraction of hostile and broken pages: no panic, no hang, and readable text is extracted.
 
 use curate::extract::{ExtractConfig, PageSource, TextForm, extract_html, extract_page};
 use proptest::prelude::*;

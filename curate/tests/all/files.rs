@@ -191,7 +191,7 @@ fn signatures_of_another_shard_or_run_are_refused_by_name() {
     let sound = std::fs::read(&second).unwrap();
     std::fs::copy(&first, &second).unwrap();
     refused("shard 0");
-    // settings that change what documents are make another run of it, the budget does not
+    // settings that affect documents make it another run, the budget does not
     let roomy = CurateConfig {
         memory_mb: config.memory_mb * 2,
         ..config.clone()

@@ -1,4 +1,4 @@
-//! Formats other than web archives, and what is written: every codec, Parquet, dolma, dumps, fuzz.
+//! Formats other than web archives, and output formats: every codec, Parquet, dolma, dumps, fuzz.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -85,7 +85,7 @@ fn json_lines_are_read_in_every_codec() {
     };
     let plain = LINES.as_bytes();
     let half = plain.len() / 2;
-    // two streams one behind the other, cut inside a line
+    // two concatenated streams, cut inside a line
     let two = |f: &dyn Fn(&[u8]) -> Vec<u8>| [f(&plain[..half]), f(&plain[half..])].concat();
     for (name, bytes) in [
         ("plain", plain.to_vec()),
@@ -108,7 +108,7 @@ fn json_lines_are_read_in_every_codec() {
         if name == "plain" {
             continue;
         }
-        // cut short: what came before is read, and the end is named
+        // truncated: everything before is read, and the end is reported
         std::fs::write(&path, &bytes[..bytes.len() - 9]).unwrap();
         let (_, report) = run(
             &config(input(&path, Format::Jsonl)),

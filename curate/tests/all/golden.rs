@@ -1,4 +1,4 @@
-//! datatrove's own answers, recorded by tests/oracles/datatrove_golden.py, against ours.
+//! Parity with datatrove, recorded by tests/oracles/datatrove_golden.py.
 
 use curate::dedup::{MinhashConfig, MinhashScratch, Minhasher};
 use curate::filter::{C4Quality, FinewebQuality, GopherQuality, GopherRepetition};
@@ -20,7 +20,7 @@ fn text(row: &Value) -> &str {
     row["text"].as_str().unwrap()
 }
 
-/// `true` or datatrove's name of our reason.
+/// `true`, or datatrove's name for our reason.
 fn told(verdict: Verdict) -> Value {
     match verdict {
         Verdict::Continue(()) => Value::Bool(true),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use curate::read::{Format, Input, each_record, input_files};
 
-/// What the server does wrong.
+/// Misbehaviour of the server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
@@ -17,7 +17,7 @@ enum Fault {
     Drops,
     /// Answers the first two requests with 503.
     Busy,
-    /// Drops as above, and answers to ranges with the whole.
+    /// Drops as above, and answers range requests with the whole object.
     NoRanges,
     /// Sends no ETag.
     NoTags,
@@ -39,7 +39,7 @@ fn serve(files: BTreeMap<String, Vec<u8>>, fault: Fault) -> Server {
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let (files, counter) = (files.clone(), counter.clone());
-            // a client that goes away early is no failure of the test
+            // a client that disconnects early is not a failure of the test
             std::thread::spawn(move || answer(stream, &files, fault, &counter).ok());
         }
     });
@@ -284,7 +284,7 @@ fn a_changed_object_of_the_same_size_has_another_version() {
     }
 }
 
-/// What reads S3 from `endpoint` without credentials.
+/// Options to read S3 from `endpoint` without credentials.
 fn of_s3(endpoint: &str) -> BTreeMap<String, String> {
     BTreeMap::from([
         ("aws_endpoint".to_string(), endpoint.to_string()),

@@ -1,4 +1,4 @@
-//! A shard that was interrupted is taken up from its journal: the same bytes, without doing the work again.
+//! An interrupted shard resumes from its journal: the same bytes, without repeating the work.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -69,7 +69,7 @@ fn curator(config: &CurateConfig) -> (Curator, Shard) {
     (Curator::new(config, None, Some(&dedup), 0).unwrap(), shard)
 }
 
-/// Ends its run at the first report of documents from the given count on.
+/// Ends its run at the first progress report of at least this many documents.
 struct Until {
     most: u64,
     seen: AtomicU64,
@@ -145,7 +145,7 @@ fn what_the_journal_knows_is_not_worked_out_again() {
         "{}",
         mixed.kept
     );
-    // under a print of its own it finds nothing
+    // under another fingerprint it finds nothing
     let alone = strict.resume_shard(&shard, &out, "q", &Silent).unwrap();
     assert_eq!(alone.kept, 0);
 }

@@ -1,4 +1,4 @@
-//! Dumps and dolma files in parts: every page and line once, wherever a file is cut, also a damaged one.
+//! Dumps and dolma files in parts: every page and line once, for any cut, also in a damaged file.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -98,7 +98,7 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         for path in dumps(dir.path()) {
             let mut bytes = std::fs::read(&path).unwrap();
-            // the first bytes tell what kind of file it is
+            // the first bytes decide the kind of file
             let at = 10 + at % (bytes.len() - 10);
             bytes[at] ^= x;
             std::fs::write(&path, &bytes).unwrap();
@@ -159,7 +159,7 @@ fn dolma_files_and_dumps_give_the_same_documents_whatever_the_size_of_their_part
     let pages: Vec<String> = (0..2_400).map(|i| page(i, i % 400)).collect();
     let plain = format!("{HEAD}{}</mediawiki>\n", pages.concat());
     let mut streams = bzip2(HEAD.as_bytes());
-    // what differs from page to page keeps the streams from compressing to nothing
+    // different content per page keeps the streams from compressing to nothing
     for (i, pages) in pages.chunks(2).enumerate() {
         let noise = (0..400u64).fold(String::new(), |mut noise, k| {
             let word = (i as u64 * 400 + k).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,4 +1,4 @@
-//! What the programs that published the rules say of awkward pages, recorded by tests/oracles/profiles_*.py, against ours.
+//! Parity with the programs that published the rules, on awkward pages (recorded by tests/oracles/profiles_*.py).
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! datatrove's statistics of texts, recorded by tests/oracles/datatrove_statistics.py, against ours.
+//! Parity with datatrove's statistics of texts, recorded by tests/oracles/datatrove_statistics.py.
 
 use curate::statistics::{TEXT_METRICS, measure};
 use curate::text::Scratch;

@@ -1,4 +1,4 @@
-//! Steps of a chain that need lists, models or the figures of others.
+//! Steps of a chain that need lists, models or the metrics of other steps.
 
 use std::io::Write;
 use std::path::Path;

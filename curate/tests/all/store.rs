@@ -1,4 +1,5 @@
-//! A folder in an object store, from an S3 server in this process that refuses, breaks off and forgets to answer.
+//! A folder in an object store, on an S3 server in this process that refuses requests, breaks off and fails to
+//! answer.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use curate::store::{ObjectFolder, Put};
 
-/// What the server does wrong.
+/// Misbehaviour of the server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
@@ -31,7 +32,7 @@ fn serve(fault: Fault, settings: &[(&str, &str)]) -> (Objects, ObjectFolder) {
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let (objects, count) = (ours.clone(), count.clone());
-            // a client that goes away early is no failure of the test
+            // a client that disconnects early is not a failure of the test
             std::thread::spawn(move || answer(stream, &objects, fault, &count).ok());
         }
     });

@@ -1,4 +1,4 @@
-//! Verified deduplication, keep policies and indexes of earlier crawls, against greedy visits of all pairs.
+//! Verified deduplication, keep policies and indexes of earlier crawls, against a greedy comparison of all pairs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -370,7 +370,8 @@ fn a_kept_document_tells_how_many_it_stands_for_and_rehydration_follows() {
     }
 }
 
-/// Curates records and keeps what is not in the indexes of `folder`; the report, the fates and the folder of the run.
+/// Curates records and keeps those that are not in the indexes of `folder`; returns the report, the results and the
+/// folder of the run.
 fn crawl(
     root: &Path,
     name: &str,
@@ -421,7 +422,7 @@ fn a_new_crawl_loses_what_it_would_lose_behind_what_the_earlier_ones_kept() {
         "{second:?}"
     );
     std::fs::rename(out.join("keep/kept.index"), folder.join("b.index")).unwrap();
-    // a crawl after both, from two indexes, from one that was merged, and from scratch behind what they kept
+    // a crawl after both: from two indexes, from one merged index, and from scratch after their kept documents
     let (third, told_third, _) = crawl(root, "c", &records[400..], 5, &settings);
     let merged = root.join("merged");
     let settings_merged = with_index(settings.clone(), &merged);

@@ -1,15 +1,18 @@
-//! MT-NLG's rules: what stands around an n-gram of an evaluation set is cut out, and the document falls apart there.
+//! MT-NLG's decontamination: the text around an n-gram of an evaluation set is cut out, and the document is split
+//! there.
 //!
-//! Paper: Smith et al. 2022, arXiv:2201.11990, sec. 3; program: Megatron-LM, `tools/openwebtext/filter_ngrams.py` as it was
-//! before 26ad37925. The n-grams of an evaluation text are all of its 13 words in a row, or the whole text if it has
-//! fewer and at least 8. A document is searched word by word: 13 words first, then the shorter lengths there are, shortest
-//! first; the last 13 words are searched for shorter ones once more. Texts of 13 words or fewer are hardly looked at: of
-//! 13 the beginning, of fewer nothing. At a match 200 characters before it and 200 behind go, and all up to the nearest `.`,
-//! `!` or `?`; the search goes on in what follows. Pieces of up to 200 characters go; of more than 10 pieces the document does.
-//! Before, in a pass of its own, documents are counted by n-gram: those in 10 and more are no longer searched for.
+//! Paper: Smith et al. 2022, arXiv:2201.11990, sec. 3; program: Megatron-LM, `tools/openwebtext/filter_ngrams.py`
+//! as it was before 26ad37925. The n-grams of an evaluation text are all of its 13 words in a row, or the whole
+//! text if it has fewer and at least 8. A document is searched word by word: 13 words first, then the shorter
+//! lengths there are, shortest first; the last 13 words are searched for shorter ones once more. Texts of 13 words
+//! are searched only at their beginning, shorter ones not at all. At a match 200 characters before it and 200
+//! behind are removed, and all up to the nearest `.`, `!` or `?`; the search continues in the text after that.
+//! Pieces of up to 200 characters are dropped; a document with more than 10 pieces is dropped. A separate pass
+//! before that counts documents by n-gram: n-grams in 10 documents or more are no longer searched for.
 //!
-//! What is cut is theirs to the byte, with this quirk too: the match is taken to be as long as its words joined by single
-//! spaces. We differ: no n-grams left over is no error, and places in texts with a capital I with a dot, see `words.rs`.
+//! The cuts equal theirs to the byte, including this quirk: a match is assumed to be as long as its words joined by
+//! single spaces. We differ: it is no error if no n-grams remain; and offsets in texts with a capital I with a dot,
+//! see `words.rs`.
 
 mod rules;
 mod words;
@@ -64,7 +67,7 @@ struct Match {
     word: usize,
 }
 
-/// What is left of a document that has an n-gram.
+/// The remainder of a document that contains an n-gram.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cutting {
     /// Bytes that stay, in order.
@@ -73,17 +76,17 @@ pub(crate) struct Cutting {
     pub(crate) met: Vec<(u32, u32)>,
 }
 
-/// What becomes of a document that has an n-gram.
+/// Result for a document that contains an n-gram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome {
     /// One piece of it stays.
     Trimmed,
-    /// Several pieces stay, each a document.
+    /// Several pieces remain, each a document.
     Split,
     /// No piece is long enough.
     Removed,
-    /// It falls into too many pieces.
+    /// Dropped: too many pieces.
     TooManyPieces,
 }
 
@@ -149,7 +152,7 @@ impl CutNgrams {
         self.tasks[task as usize].ngrams += 1;
     }
 
-    /// Notes the lengths and beginnings of what is searched for.
+    /// Records the lengths and first words of the n-grams.
     fn settle(&mut self) {
         let searched = || self.grams.iter().filter(|g| !g.is_frequent);
         let mut lengths: Vec<usize> = searched().map(|g| g.words as usize).collect();
@@ -172,7 +175,7 @@ impl CutNgrams {
         (&gram.text, gram.task as usize)
     }
 
-    /// No longer searches for n-grams of too many documents; how many those are, by task.
+    /// Stops searching for n-grams in too many documents; returns their number by task.
     pub(crate) fn forget_frequent(&mut self, documents: &[u64]) -> Vec<u64> {
         let mut forgotten = vec![0; self.tasks.len()];
         for (gram, count) in self.grams.iter_mut().zip(documents) {
@@ -185,12 +188,12 @@ impl CutNgrams {
         forgotten
     }
 
-    /// Whether documents have to be counted first.
+    /// Whether documents have to be counted by n-gram first.
     pub(crate) fn wants_counts(&self) -> bool {
         self.rules.frequent_documents > 0
     }
 
-    /// The n-grams of a document, each once, in order. Searched for behind a match is only what follows it.
+    /// The n-grams of a document, each once, in order. After a match only the following text is searched.
     pub(crate) fn of(&self, text: &str) -> Vec<u32> {
         let mut words = Words::of(text);
         let (mut found, mut first) = (Vec::new(), 0);
@@ -208,7 +211,7 @@ impl CutNgrams {
         found
     }
 
-    /// What is left of a document; None if it has no n-gram.
+    /// The remainder of a document; None if it contains no n-gram.
     pub(crate) fn cut(&self, text: &str) -> Option<Cutting> {
         let mut words = Words::of(text);
         let mut found = Cutting::default();
@@ -238,7 +241,7 @@ impl CutNgrams {
         }
     }
 
-    /// What becomes of a document that was cut like this.
+    /// Result for a document with these cuts.
     pub(crate) fn outcome(&self, cutting: &Cutting) -> Outcome {
         match cutting.pieces.len() {
             0 => Outcome::Removed,
@@ -252,14 +255,14 @@ impl CutNgrams {
         words.joined_chars(hit.word, self.grams[hit.gram as usize].words as usize)
     }
 
-    /// End of what stays before a match.
+    /// End of the text that remains before a match.
     fn before(&self, text: &str, base: usize, start: usize) -> Option<usize> {
         let mut back = text[base..start].char_indices().rev();
         let at = match self.rules.side_chars {
             0 => start,
             side => base + back.nth(side - 1)?.0,
         };
-        // the character there counts, the first of the text does not
+        // the character there is included, the first of the text is not
         let end = at + text[at..].chars().next().map_or(0, char::len_utf8);
         let second = base + text[base..].chars().next().map_or(0, char::len_utf8);
         let sentences = text.as_bytes().get(second..end)?;
@@ -267,7 +270,7 @@ impl CutNgrams {
         Some(second + stop + 1)
     }
 
-    /// Start of what is looked at behind a match.
+    /// Start of the text to search after a match.
     fn behind(&self, text: &str, start: usize, chars: usize) -> Option<usize> {
         let from = skip(text, start, chars + self.rules.side_chars)?;
         let stop = memchr::memchr3(b'.', b'!', b'?', &text.as_bytes()[from..])?;
@@ -320,7 +323,7 @@ impl CutNgrams {
     }
 }
 
-/// The byte `chars` characters behind `start`; None at or past the end.
+/// The byte `chars` characters after `start`; None at or past the end.
 fn skip(text: &str, start: usize, chars: usize) -> Option<usize> {
     let (at, _) = text[start..].char_indices().nth(chars)?;
     Some(start + at)

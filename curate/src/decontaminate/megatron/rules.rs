@@ -1,22 +1,22 @@
-//! What is cut around evaluation texts, and what becomes of the pieces.
+//! Rules for cuts around evaluation texts and for the remaining pieces.
 
 use serde::{Deserialize, Serialize};
 
 use crate::check::{Problem, range};
 
-/// What is cut around a match, and what becomes of the pieces.
+/// Cuts around a match, and handling of the remaining pieces.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CutRules {
     /// Evaluation texts with fewer words are not searched for. MT-NLG: 8.
     pub min_ngram: usize,
-    /// Characters that go on each side of a match, before the nearest end of a sentence. MT-NLG: 200.
+    /// Characters removed on each side of a match, before extending to the nearest end of a sentence. MT-NLG: 200.
     pub side_chars: usize,
-    /// Pieces of up to so many characters go. MT-NLG: 200.
+    /// Pieces of up to this many characters are dropped. MT-NLG: 200.
     pub min_piece_chars: usize,
-    /// A document of more pieces goes. MT-NLG: 10.
+    /// A document with more pieces is dropped. MT-NLG: 10.
     pub max_pieces: usize,
-    /// N-grams of so many documents and more are not searched for; 0: all are. MT-NLG: 10.
+    /// N-grams in this many documents or more are not searched for; 0: all are. MT-NLG: 10.
     pub frequent_documents: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Against Megatron-LM's own functions, recorded by tests/oracles/megatron_ngrams.py.
+//! Parity with Megatron-LM's own functions, recorded by tests/oracles/megatron_ngrams.py.
 
 use serde_json::Value;
 

@@ -1,8 +1,8 @@
-//! Words as Megatron-LM's `filter_ngrams.py` finds them: Python's `\w+` of the lower-cased text, with their places.
+//! Words of Megatron-LM's `filter_ngrams.py`: Python's `\w+` of the lower-cased text, with their offsets.
 //!
-//! `\w` is a letter, a number of any kind or `_`, no combining mark. Lower case is that of the whole text, so a final
-//! sigma is one. We differ: places are those of the text itself; theirs are of the lower-cased one, which is a character
-//! longer for each capital I with a dot.
+//! `\w` is a letter, a number of any kind or `_`, no combining mark. Lower case is that of the whole text, so a
+//! final sigma is one. We differ: offsets are those of the text itself; theirs are of the lower-cased one, which is
+//! a character longer for each capital I with a dot.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -83,7 +83,7 @@ impl Words {
         &self.lower[word.from as usize..word.to as usize]
     }
 
-    /// Where a word starts in the text.
+    /// Offset of a word in the text.
     pub(super) fn start(&self, at: usize) -> usize {
         self.words[at].start as usize
     }
@@ -100,7 +100,7 @@ impl Words {
         words.join(" ")
     }
 
-    /// Whether `n` words, joined, are this text.
+    /// Whether `n` words, joined, equal this text.
     pub(super) fn are(&self, first: usize, n: usize, joined: &str) -> bool {
         let words = (first..first + n).map(|at| self.word(at));
         joined.split(' ').eq(words)

@@ -1,16 +1,17 @@
-//! Tokens of a text: lower case, punctuation and runs of white space as one space, one space in front, then UAX 29's segments.
+//! Tokens of profile `decon`: lower case, punctuation and runs of white space as one space, one space in front,
+//! then UAX 29's segments.
 
 use unicode_segmentation::UnicodeSegmentation;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// decon's punctuation beside that of ASCII.
+/// decon's punctuation outside ASCII.
 const PUNCTUATION: &str = "\u{201c}\u{201d}\u{2018}\u{2019}\u{2014}";
 
 /// A text's tokens.
 pub(super) struct Tokens {
     /// With the space in front.
     text: String,
-    /// Where each token starts in it.
+    /// Start of each token in it.
     starts: Vec<usize>,
     hashes: Vec<u64>,
 }
@@ -35,7 +36,7 @@ impl Tokens {
         self.hashes.len()
     }
 
-    /// True for a text of nothing but white space and punctuation.
+    /// True for a text of only white space and punctuation.
     pub(super) fn is_blank(&self) -> bool {
         self.text.len() == 1
     }

@@ -1,8 +1,8 @@
-//! Where questions are in a document: from a sampled n-gram to both sides.
+//! Finds questions in a document: extends a sampled n-gram to both sides.
 
 use super::index::Index;
 
-/// What of a question was met from one start.
+/// The part of a question matched from one start.
 #[derive(Clone, Debug)]
 pub(super) struct Met {
     pub(super) record: u32,

@@ -1,4 +1,4 @@
-//! Records of evaluation sets by the n-grams of their questions, with what scoring needs of answers and passages.
+//! Index of evaluation records by the n-grams of their questions, with the data for scoring answers and passages.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -10,12 +10,12 @@ use crate::text::narrow;
 /// Tokens of an n-gram of answers and of passages.
 pub(super) const ANSWER_NGRAM: usize = 3;
 pub(super) const PASSAGE_NGRAM: usize = 4;
-/// Answers of so many tokens have to be there word by word.
+/// Answers of up to this many tokens must match word by word.
 pub(super) const SHORT_ANSWER: usize = 3;
 /// N-grams of more questions, or of more than twice the root of all, start no search.
 const HOT: usize = 2000;
 
-/// What scoring needs of one part of a record.
+/// Scoring data of one part of a record.
 #[derive(Default)]
 pub(super) struct Part {
     pub(super) tokens: Vec<u64>,
@@ -107,7 +107,7 @@ impl Index {
         firsts.map(|record| self.task(*record))
     }
 
-    /// Adds a record; 0 if it has too little to be searched for.
+    /// Adds a record; 0 if it is too short to be searched for.
     pub(crate) fn add(&mut self, entry: &Entry<'_>, task: u32) -> u64 {
         let fields = [
             &self.rules.question_field,
@@ -257,14 +257,14 @@ impl Index {
         self.numbers.get(&hash(ngram)).copied()
     }
 
-    /// The n-gram of questions that starts at a token, and the records that have it.
+    /// The n-gram of questions that starts at a token, and the records that contain it.
     pub(super) fn question(&self, tokens: &[u64], at: usize) -> Option<(u32, &[u32])> {
         let number = self.number(&tokens[at..at + self.ngram])?;
         let records = self.questions.get(&number)?;
         Some((number, records))
     }
 
-    /// Whether so many records are too many to start with.
+    /// Whether an n-gram in this many records is too common to start from.
     pub(super) fn is_hot(&self, records: &[u32]) -> bool {
         records.len() > self.hot
     }

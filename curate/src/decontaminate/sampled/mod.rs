@@ -1,15 +1,17 @@
-//! decon's rules: documents are looked at every tenth token for an n-gram of a question; around one, how much of the
-//! question, of its answer and of its passage is there is scored by how rare their n-grams are.
+//! decon's decontamination: samples every tenth token of a document for an n-gram of a question. Around a hit, it
+//! scores how much of the question, its answer and its passage the document contains, weighted by how rare their
+//! n-grams are.
 //!
-//! Program: allenai/decon e1bcb80 (0.3.0), `detect/`, with its `uniseg` tokenizer: tokens are UAX 29's segments, the spaces among
-//! them, of the lower-cased text with punctuation for spaces (`clean.rs`). From an n-gram that some questions have the search
-//! goes left and right; a question is followed until 11 n-grams in a row bring nothing of it (`cluster.rs`). The score is a mean of
-//! the parts' overlaps, each the share of the part's ln(N / n) that was met, n of N records having the n-gram (`score.rs`);
-//! it has to be nearer to 1 for short records. Sums are in single precision and in decon's order, so scores are decon's to the
-//! bit for one evaluation file. We differ: decon's default tokens are cl100k's, which this crate does not know: a segment is a
-//! word or a space, two of which make about two and a half of such tokens, so that an n-gram of 5 spans three words instead of
-//! four or five. Records are numbered as they come, a `doc_id` is not asked for. Of several evaluation files decon numbers
-//! n-grams as its threads meet them, which can move a score by a rounding.
+//! Program: allenai/decon e1bcb80 (0.3.0), `detect/`, with its `uniseg` tokenizer: tokens are UAX 29's segments,
+//! the spaces among them, of the lower-cased text with punctuation for spaces (`clean.rs`). From an n-gram of some
+//! questions the search extends left and right; a question is followed until 11 n-grams in a row contain nothing of
+//! it (`cluster.rs`). The score is a mean of the parts' overlaps, each the share of the part's ln(N / n) that
+//! matched, n of N records having the n-gram (`score.rs`); short records need a score nearer to 1. Sums are in
+//! single precision and in decon's order, so scores are decon's to the bit for one evaluation file. We differ:
+//! decon's default tokens are cl100k's, which this crate lacks: a segment is a word or a space, two of which make
+//! about two and a half of such tokens, so that an n-gram of 5 spans three words instead of four or five. Records
+//! are numbered in order, without a `doc_id`. With several evaluation files decon numbers n-grams in thread order,
+//! which can change a score by a rounding.
 
 mod clean;
 mod cluster;
@@ -34,7 +36,7 @@ pub(super) struct Hit {
 }
 
 impl Index {
-    /// The record with the highest score in a text, the first of several: its task, the score and the words that were met.
+    /// The record with the highest score in a text, the first of several: its task, the score and the matched words.
     pub(super) fn meet(&self, text: &str) -> Option<(u32, f32, String)> {
         let tokens = Tokens::of(text);
         let hits = self.hits(&tokens);

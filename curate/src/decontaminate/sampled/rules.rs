@@ -1,10 +1,10 @@
-//! How documents are searched for evaluation records and scored.
+//! Settings of profile `decon`: search for evaluation records, and scoring.
 
 use serde::{Deserialize, Serialize};
 
 use crate::check::{Problem, range};
 
-/// How documents are searched and scored.
+/// Search and scoring settings.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SampledRules {
@@ -14,15 +14,16 @@ pub struct SampledRules {
     pub answer_field: String,
     /// Field of the passage that the question is about.
     pub passage_field: String,
-    /// Every so many tokens an n-gram is looked up. decon: 10.
+    /// Sampling interval in tokens. decon: 10.
     pub sample_every: usize,
-    /// A question is followed until so many n-grams in a row bring nothing of it. decon: 11.
+    /// A question is followed until this many n-grams in a row contain nothing of it. decon: 11.
     pub max_misses: usize,
     /// A document with a score of this or more is dropped. decon: 0.8.
     pub min_score: f64,
-    /// Records of so many tokens and fewer have to be met whole. decon: 20.
+    /// Records of up to this many tokens must match completely. decon: 20.
     pub whole_tokens: usize,
-    /// Records of so many tokens and more need no more than `min_score`; between the two the need falls evenly. decon: 50.
+    /// Records of at least this many tokens need only `min_score`; between the two the required score falls
+    /// linearly. decon: 50.
     pub free_tokens: usize,
     /// Records with fewer tokens are not searched for. decon: 20.
     pub min_tokens: usize,

@@ -1,15 +1,15 @@
-//! How much of a record a document has: question, answer behind it, passage before it.
+//! Contamination score of a record in a document: question, answer after it, passage before it.
 //!
-//! score = q O(question) + a O(answer) + p O(passage), O being the share of a part's weight that was met. The weights are
-//! (0.7, 0.2, 0.1), (0.75, 0.25, -), (0.85, -, 0.15) or (1, -, -), whatever parts the record has; a question of fewer than 20
-//! n-grams gives up to half of its weight to the others, an answer of fewer than 4 tokens to the passage. A score below 1 of a
-//! short record is scaled down: to reach `min_score` it has to be as near to 1 as the line from 1 at `whole_tokens` to
-//! `min_score` at `free_tokens` says.
+//! score = q O(question) + a O(answer) + p O(passage), O being the share of a part's weight that matched. The
+//! weights are (0.7, 0.2, 0.1), (0.75, 0.25, -), (0.85, -, 0.15) or (1, -, -), by the parts that the record has; a
+//! question of fewer than 20 n-grams gives up to half of its weight to the others, an answer of fewer than 4 tokens
+//! to the passage. A short record's score below 1 is scaled down: to reach `min_score` it must lie on or above the
+//! line from 1 at `whole_tokens` to `min_score` at `free_tokens`.
 
 use super::cluster::Met;
 use super::index::{ANSWER_NGRAM, Index, PASSAGE_NGRAM, Part, Record, SHORT_ANSWER};
 
-/// Tokens behind a question that a short answer may start in, and the fewest that others and passages are looked for in.
+/// Tokens after a question in which a short answer may start, and the least window for other answers and for passages.
 const SHORT_WINDOW: usize = 50;
 const WINDOW: usize = 100;
 /// N-grams that may be missing in a passage one after the other.
@@ -25,7 +25,7 @@ pub(super) fn score(index: &Index, tokens: &[u64], met: &Met) -> Option<f32> {
     let least = least(index);
     let question = question(index, record, met);
     let length = record.question.tokens.len();
-    // enough only if answer and passage are there whole
+    // enough only if answer and passage match completely
     let whole = ((least - (0.2 + 0.1)) / 0.7).max(0.0);
     if question < whole || question < needed(index, length, whole) {
         return None;
@@ -57,7 +57,7 @@ fn least(index: &Index) -> f32 {
     index.rules.min_score as f32
 }
 
-/// What a record of so many tokens needs where a long one needs `least`.
+/// Required score of a record with this many tokens, where a long one needs `least`.
 fn needed(index: &Index, tokens: usize, least: f32) -> f32 {
     let (whole, free) = (index.rules.whole_tokens, index.rules.free_tokens);
     if tokens <= whole {
@@ -113,7 +113,7 @@ fn weighted(record: &Record, question: f32, answer: Option<f32>, passage: Option
     }
 }
 
-/// Of an answer behind the question. A short one is there or not.
+/// Overlap of an answer after the question. A short one matches wholly or not at all.
 fn answer_overlap(index: &Index, tokens: &[u64], met: &Met, record: &Record, answer: &Part) -> f32 {
     let last = met.end + index.ngram() - 1;
     // n-grams that a question has twice stretch it into its answer
@@ -144,7 +144,7 @@ fn answer_overlap(index: &Index, tokens: &[u64], met: &Met, record: &Record, ans
     share(sum, answer.idf)
 }
 
-/// Of a passage before the question, searched from its end.
+/// Overlap of a passage before the question, searched from its end.
 fn passage_overlap(index: &Index, tokens: &[u64], met: &Met, passage: &Part) -> f32 {
     let window = (2 * passage.tokens.len()).max(WINDOW);
     let end = met.start.saturating_sub(1);

@@ -1,4 +1,4 @@
-//! Against decon itself, recorded by tests/oracles/decon_scores.py.
+//! Parity with decon itself, recorded by tests/oracles/decon_scores.py.
 
 use std::collections::HashSet;
 
@@ -58,7 +58,7 @@ fn records_found_and_their_scores_are_decons() {
         for (at, document) in documents.iter().enumerate() {
             let mut seen = HashSet::new();
             for hit in index.hits(&Tokens::of(document.as_str().unwrap())) {
-                // decon tells a record once for each place
+                // decon reports a record once per position
                 if seen.insert((hit.record, hit.start)) {
                     let line = lines[hit.record as usize];
                     found.push((at, line, hit.start, hit.score));

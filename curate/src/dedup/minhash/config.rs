@@ -1,9 +1,10 @@
-//! Definitions of MinHash-LSH by name, and bands for a similarity.
+//! Settings of MinHash-LSH: named presets, and bands for a similarity.
 //!
-//! `bands` bands of `rows` hashes let a pair of similarity s become a candidate with probability 1 - (1 - s^rows)^bands
-//! (Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, sec. 3.4). Where a job names a similarity (`threshold`)
-//! or a number of hashes (`permutations`) and neither bands nor rows, those are taken for which the area of false
-//! positives below the threshold and of false negatives above it is least together, as datasketch's `MinHashLSH` does.
+//! `bands` bands of `rows` hashes let a pair of similarity s become a candidate with probability 1 - (1 -
+//! s^rows)^bands (Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, sec. 3.4). Where a job names a
+//! similarity (`threshold`) or a number of hashes (`permutations`) and neither bands nor rows, they are chosen to
+//! minimize the area of false positives below the threshold plus that of false negatives above it, as datasketch's
+//! `MinHashLSH` does.
 //!
 //! | preset | shingle | bands x rows | seed | source |
 //! |---|---|---|---|---|
@@ -37,7 +38,7 @@ pub enum MinhashPreset {
     Nemotron,
 }
 
-/// What is counted as one element of a text's set.
+/// Element of a text's shingle set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShingleKind {
@@ -45,8 +46,8 @@ pub enum ShingleKind {
     Words,
     /// Neighbouring characters of the words, which one space parts.
     Chars,
-    /// Neighbouring tokens as Unicode's annex 29 segments texts: words, numbers, every other mark that is not white space,
-    /// as they stand. Those of a trained tokenizer are not known here.
+    /// Neighbouring tokens by Unicode's annex 29 segmentation: words, numbers, every other mark that is not white
+    /// space, unchanged. Tokens of a trained tokenizer are not available here.
     Tokens,
 }
 
@@ -73,19 +74,19 @@ impl ShingleKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shingle {
-    /// Of what.
+    /// Kind of element.
     pub kind: ShingleKind,
-    /// How many of them.
+    /// Elements per shingle.
     pub n: usize,
 }
 
-/// MinHash with locality-sensitive hashing. What a job file leaves out is as the preset has it.
+/// MinHash with locality-sensitive hashing. Keys absent from a job file have the preset's values.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(from = "Given")]
 pub struct MinhashConfig {
     /// Whose definition.
     pub preset: MinhashPreset,
-    /// What is hashed.
+    /// Definition of a shingle.
     pub shingle: Shingle,
     /// Groups of hashes; a pair that agrees in all hashes of one is a candidate.
     pub bands: usize,
@@ -93,7 +94,7 @@ pub struct MinhashConfig {
     pub rows: usize,
     /// Seed of the permutations.
     pub seed: u32,
-    /// Similarity (Jaccard) from which pairs are to be found: what bands and rows are chosen for if neither is given.
+    /// Similarity (Jaccard) from which pairs should be found; bands and rows are chosen for it if neither is given.
     pub threshold: f64,
     /// Most hashes that bands and rows may take together.
     pub permutations: usize,
@@ -107,7 +108,7 @@ impl Default for MinhashConfig {
     }
 }
 
-/// What a job file says.
+/// Keys of a job file.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Given {

@@ -1,10 +1,11 @@
 //! MinHash signatures (Broder 1997): datatrove's, bit for bit, and those of our own family.
 //!
-//! datatrove's: words of the simplified text, shingles of `n` words joined by one space, XXH64 of each, minima under
-//! permutations of 64 bits; a text with fewer words than a shingle has no signature and is never a near duplicate. Ours:
-//! `native.rs`, permutations of 32 bits. What is written is one number per band, XXH3-64 of the band's minima
-//! (little-endian): deduplication asks only whether bands are equal. Two different bands share a number with probability
-//! 2^-64. For `keep = "datatrove"`, whose result depends on the order of bands, it is the minima themselves.
+//! datatrove's: words of the simplified text, shingles of `n` words joined by one space, XXH64 of each, minima
+//! under permutations of 64 bits; a text with fewer words than a shingle has no signature and is never a near
+//! duplicate. Ours: `native.rs`, permutations of 32 bits. The signature is one number per band, XXH3-64 of the
+//! band's minima (little-endian): deduplication only needs to know whether bands are equal. Two different bands
+//! share a number with probability 2^-64. For `keep = "datatrove"`, whose result depends on the order of bands, it
+//! is the minima themselves.
 
 mod config;
 mod kernel;
@@ -73,7 +74,7 @@ impl Minhasher {
         }
     }
 
-    /// The same for what a job's signature files hold; None without MinHash.
+    /// The same for a job's signature files; None without MinHash.
     pub(crate) fn of(dedup: &DedupConfig) -> Option<Minhasher> {
         let mut hasher = Minhasher::new(dedup.minhash.as_ref()?);
         hasher.width = SignatureShape::of(Some(dedup)).width as usize;
@@ -154,7 +155,7 @@ impl Minhasher {
         }
     }
 
-    /// Fills `keys` with what a `.sig` file has of each band; with nothing if the text has too few words.
+    /// Fills `keys` with a `.sig` file's numbers of each band; empty if the text has too few words.
     pub(crate) fn keys(
         &self,
         text: &str,
@@ -177,7 +178,7 @@ impl Minhasher {
     }
 }
 
-/// One number for a band, never the one that says that there is none.
+/// Number of a band, never the reserved value for none.
 fn key(band: &[u64], bytes: &mut Vec<u8>) -> u64 {
     bytes.clear();
     band.iter()
@@ -312,7 +313,7 @@ mod tests {
         word + " "
     }
 
-    /// Texts of `n` words of which `shared` stand in both.
+    /// Two texts of `n` words with `shared` words in common.
     fn pair(trial: usize, n: usize, shared: usize) -> [String; 2] {
         [0, 1].map(|side| {
             (0..n)

@@ -1,12 +1,12 @@
-//! Shingle hashes of our own family: one pass over the text, no strings joined.
+//! Shingle hashes of our own MinHash family: one pass over the text, no strings joined.
 //!
-//! A word is a longest run of letters, digits and marks in lower case; everything else parts words. Characters of scripts
-//! that are written without spaces (Han, Kana, Thai, Lao, Myanmar, Khmer, Tibetan) are words of their own. A word's hash
-//! folds its bytes, eight at a time, into 64 bits by multiplications whose two halves are joined (as wyhash does); a
-//! shingle's is the polynomial of its words' hashes mod 2^64 (Karp and Rabin 1987), rolled from one shingle to the next,
-//! folded once more; the upper 32 bits of that are what is permuted. With `chars` the elements are the characters of the
-//! words, one space between two words; with `tokens` they are the segments of Unicode's annex 29 as they stand, white
-//! space left out. A text of fewer elements than a shingle is one shingle; without any word it has
+//! A word is a maximal run of letters, digits and marks in lower case; everything else separates words. Each
+//! character of a script written without spaces (Han, Kana, Thai, Lao, Myanmar, Khmer, Tibetan) is a word. A word's
+//! hash folds its bytes, eight at a time, into 64 bits by multiplications whose two halves are joined (as wyhash
+//! does); a shingle's is the polynomial of its words' hashes mod 2^64 (Karp and Rabin 1987), rolled from one
+//! shingle to the next, folded once more; the upper 32 bits of that are permuted. With `chars` the elements are the
+//! characters of the words, one space between two words; with `tokens` they are the unchanged segments of Unicode's
+//! annex 29, without white space. A text of fewer elements than a shingle is one shingle; without any word it has
 //! none, and no signature.
 
 use std::sync::LazyLock;
@@ -51,7 +51,7 @@ impl NativeScratch {
     }
 }
 
-/// What is permuted.
+/// The bits that are permuted.
 fn upper(hash: u64) -> u32 {
     (hash >> 32) as u32
 }
@@ -124,8 +124,8 @@ fn words(text: &str, word: &mut String, items: &mut Vec<u64>) {
     }
 }
 
-/// A word that may have other characters than ASCII's, from `start` on; the place behind it and what parts it from the
-/// next. Pushes single characters of scripts without spaces.
+/// A word from `start` on that may contain non-ASCII characters; returns its end and the separator after it. Pushes
+/// single characters of scripts without spaces.
 fn wide_word(text: &str, start: usize, word: &mut String, items: &mut Vec<u64>) -> usize {
     word.clear();
     let mut end = text.len();
@@ -200,14 +200,14 @@ fn tokens(text: &str) -> impl Iterator<Item = u64> + '_ {
         .map(|segment| hash(segment.as_bytes()))
 }
 
-/// What a character is to words.
+/// Role of a character in words.
 #[derive(Clone, Copy)]
 enum Folded {
-    /// It parts words.
+    /// Separates words.
     Gap,
     /// In lower case. One character for one: of two-character lower cases (one exists) the first.
     Letter(char),
-    /// A word of its own.
+    /// A word by itself.
     Alone(char),
 }
 
@@ -223,7 +223,8 @@ const ALONE: [(u32, u32); 8] = [
     (0x2_0000, 0x3_ffff),
 ];
 
-/// Of the first 65,536 characters: 0 a gap, else the lower case, with the highest bit if it stands alone.
+/// For the first 65,536 characters: 0 for a separator, else the lower case, with the highest bit set if it is a
+/// word by itself.
 static TABLE: LazyLock<Box<[u32]>> = LazyLock::new(|| {
     (0..0x1_0000)
         .map(|c| match char::from_u32(c).map(classify) {

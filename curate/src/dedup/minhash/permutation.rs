@@ -1,9 +1,10 @@
 //! The permutations of datatrove's MinHash, bit for bit, and ours.
 //!
-//! Ours (`shifts`) are SplitMix64's numbers by (seed, number), whatever their count. datatrove's: numpy's `RandomState(seed)`: MT19937 seeded by `init_genrand`; `randint(low, high, uint64)` draws
-//! 64 bits as (first << 32 | second), masks them to the smallest 2^k - 1 that covers the range and
-//! rejects what lies above. All multipliers are drawn first, then all addends.
-//! Source: Matsumoto & Nishimura 1998 (the generator), numpy legacy `randint` (the rejection).
+//! Ours (`shifts`) are SplitMix64's numbers by (seed, number), whatever their count. datatrove's: numpy's
+//! `RandomState(seed)`: MT19937 seeded by `init_genrand`; `randint(low, high, uint64)` draws 64 bits as (first <<
+//! 32 | second), masks them to the smallest 2^k - 1 that covers the range and rejects larger ones. All multipliers
+//! are drawn first, then all addends. Source: Matsumoto & Nishimura 1998 (the generator), numpy legacy `randint`
+//! (the rejection).
 
 /// 2^61 - 1, the prime of the hash family.
 pub(crate) const PRIME: u64 = (1 << 61) - 1;

@@ -1,17 +1,18 @@
-//! Paragraphs and documents whose n-grams the corpus has mostly had before: a Bloom filter.
+//! Bloom filter deduplication: removes paragraphs and documents whose n-grams have mostly occurred before in the
+//! corpus.
 //!
-//! Program: mlfoundations/dclm 361714b, `dedup/bff` (Li et al. 2024, arXiv:2406.11794, app. D). A paragraph reaches from one
-//! line feed to before the next; its words are UAX 29's segments that are no white space; its n-grams are all of `ngram`
-//! words, or the paragraph itself if it has fewer and at least `min_ngram`. A paragraph goes if more than `threshold`
-//! of its n-grams are in the filter; those of one that stays are put in. `document` takes the whole text for one paragraph;
-//! `both` also drops a document of whose n-grams, as they were met, more than `threshold` were in the filter (their `both` and
-//! `old-both`, whose texts are the same).
+//! Program: mlfoundations/dclm 361714b, `dedup/bff` (Li et al. 2024, arXiv:2406.11794, app. D). A paragraph reaches
+//! from one line feed to before the next; its words are UAX 29's segments other than white space; its n-grams are
+//! all of `ngram` words, or the paragraph itself if it has fewer and at least `min_ngram`. A paragraph is removed
+//! if more than `threshold` of its n-grams are in the filter; n-grams of a kept one are inserted. `document` treats
+//! the whole text as one paragraph; `both` also drops a document if more than `threshold` of its n-grams, in order
+//! of reading, were in the filter (their `both` and `old-both`, whose texts are the same).
 //!
-//! The result depends on the order of documents by its nature; here it is always that of (shard, document), one at a time. The
-//! filter has m = -n ln p / (ln 2)^2 bits for n n-grams and a rate p of false positives, ceil(m / n ln 2) of them for
-//! each n-gram. We differ: hashes are two halves of XXH3-128, h1 + i h2 (Kirsch and Mitzenmacher 2006), not AHash with random
-//! seeds, so a result can be had again; without `expected_ngrams` they are counted in a pass of their own, where theirs has to
-//! be told.
+//! The result depends on the order of documents by its nature; here it is always that of (shard, document), one at
+//! a time. The filter has m = -n ln p / (ln 2)^2 bits for n n-grams and a rate p of false positives, ceil(m / n ln
+//! 2) of them for each n-gram. We differ: hashes are two halves of XXH3-128, h1 + i h2 (Kirsch and Mitzenmacher
+//! 2006), not AHash with random seeds, so results are reproducible; without `expected_ngrams` they are counted in a
+//! separate pass, where theirs must be given.
 
 use serde::{Deserialize, Serialize};
 use unicode_segmentation::UnicodeSegmentation;
@@ -24,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::text::narrow;
 use crate::write::word;
 
-/// What is removed.
+/// Unit of removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BloomRemove {
@@ -41,17 +42,17 @@ pub enum BloomRemove {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BloomConfig {
-    /// What is removed.
+    /// Unit of removal.
     pub remove: BloomRemove,
     /// Words of an n-gram. DCLM: 13.
     pub ngram: usize,
     /// A paragraph with fewer words stays. DCLM: 13.
     pub min_ngram: usize,
-    /// Greatest share of known n-grams of what stays. DCLM: 0.8.
+    /// Greatest share of known n-grams in kept text. DCLM: 0.8.
     pub threshold: f64,
     /// False positives of the filter when all n-grams are in it. DCLM: 0.01.
     pub false_positive_rate: f64,
-    /// N-grams the filter is made for; 0: they are counted first.
+    /// N-grams that the filter is sized for; 0: they are counted first.
     pub expected_ngrams: u64,
     /// A document that loses a greater share of its bytes is dropped; one that loses all always is.
     pub max_removed_ratio: f64,
@@ -89,7 +90,7 @@ impl BloomConfig {
     }
 }
 
-/// A filter of so many bytes may always be.
+/// Least size of a filter in bytes.
 const LEAST: usize = 1 << 20;
 
 /// A paragraph and the hashes of its n-grams.
@@ -151,7 +152,7 @@ pub(super) fn run(config: &BloomConfig, passes: &mut Passes<'_>) -> Result<()> {
     passes.write_cuts("bloom", config.max_removed_ratio, cuts)
 }
 
-/// What is known of a document.
+/// Known n-grams of a document.
 struct Known {
     paragraphs: Vec<bool>,
     is_whole: bool,
@@ -216,7 +217,7 @@ impl Filter {
             .all(|(word, bit)| self.bits[word] >> bit & 1 == 1)
     }
 
-    /// Which paragraphs go. N-grams of those that stay are known from here on.
+    /// Decides which paragraphs are removed. N-grams of kept ones are inserted.
     fn judge(&mut self, config: &BloomConfig, found: &[Paragraph]) -> Known {
         let (mut all, mut known) = (0, 0);
         let mut paragraphs = Vec::with_capacity(found.len());
@@ -225,7 +226,7 @@ impl Filter {
             let here = ngrams.iter().filter(|n| self.has(**n)).count();
             all += ngrams.len();
             known += here;
-            // 0 / 0 is no number and greater than nothing
+            // 0 / 0 is NaN, which is greater than nothing
             let gone = here as f64 / ngrams.len() as f64 > config.threshold;
             if !gone {
                 self.ngrams += ngrams.len() as u64;

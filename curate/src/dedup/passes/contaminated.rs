@@ -1,9 +1,11 @@
-//! The pass that cuts evaluation texts out of what all other passes left (`decontaminate::megatron` has the rules).
+//! Decontamination pass: cuts evaluation texts out of the texts that all other passes left (rules:
+//! `decontaminate::megatron`).
 //!
-//! Two readings of the kept texts: one counts in how many documents each n-gram is, one cuts. The cuts go to
-//! `keep/NNNNN.edits`, where a range that has a piece on both sides splits its document; a document of which nothing or too
-//! many pieces are left leaves the keep-list. Every document that was touched has a line in `decontaminate/hits.jsonl`, the
-//! sums are in `decontaminate/report.json`. Memory: the n-grams and 8 bytes for each beside one shard's lists.
+//! Reads the kept texts twice: once to count the documents of each n-gram, once to cut. The cuts go to
+//! `keep/NNNNN.edits`, where a range that has a piece on both sides splits its document; a document with no pieces
+//! or too many pieces left is removed from the keep list. Every changed document has a line in
+//! `decontaminate/hits.jsonl`, the sums are in `decontaminate/report.json`. Memory: the n-grams and 8 bytes for
+//! each beside one shard's lists.
 
 use std::io::Write;
 use std::path::Path;
@@ -22,19 +24,19 @@ use crate::progress::Progress;
 use crate::text::{excerpt, narrow};
 use crate::write::{AtomicFile, shard_file};
 
-/// Examples a task.
+/// Examples per task.
 const EXAMPLES: usize = 3;
 /// Bytes shown before a match, and characters shown in all.
 const BEFORE: usize = 100;
 const EXCERPT_CHARS: usize = 400;
 
-/// Cuts what an evaluation set has in common with the documents that [`crate::dedup`] kept.
+/// Cuts evaluation texts out of the documents that [`crate::dedup`] kept.
 ///
-/// `report` is what that returned; what is returned takes its place. `memory_mb` is its budget.
+/// `report` is that call's result; the returned report replaces it. `memory_mb` is its budget.
 ///
 /// # Errors
-/// `Config` for a profile that drops documents, see [`crate::Decontaminator`]; `Input` for an evaluation file that cannot be
-/// read; `Io`; `Damaged` if the texts have been cut before.
+/// `Config` for a profile that drops documents, see [`crate::Decontaminator`]; `Input` for an evaluation file that
+/// cannot be read; `Io`; `Damaged` if the texts have been cut before.
 pub fn decontaminate(
     config: &DecontaminateConfig,
     memory_mb: u64,
@@ -164,7 +166,7 @@ fn cut_shard(
     passes.write_changes(number, &keep, &old, &changed)
 }
 
-/// What is not in the pieces of a text, and which of these ranges lie between two of them.
+/// The ranges of a text outside its pieces, and for each whether it is between two pieces.
 fn between(pieces: &[Span], bytes: u32) -> (Vec<Span>, Vec<bool>) {
     let mut from = 0;
     let mut ranges = Vec::with_capacity(pieces.len() + 1);

@@ -1,8 +1,10 @@
-//! What comes after whole documents: passes over the texts that are still kept, each seeing what those before left.
+//! Passes over the texts of kept documents, after deduplication of whole documents; each reads the text that
+//! earlier passes left.
 //!
-//! Order: `url`, `lines`, `bloom`, `substring`. A pass reads the kept texts, finds repeats by an external sort and hands
-//! over the pieces to cut; here they become `keep/NNNNN.edits`, and a document that loses all of its text, or more than its
-//! share, leaves the keep-list. `contaminated.rs` is one more pass, after all of these. Memory: 4 bytes a document beside the sort's budget, and one shard's cuts.
+//! Order: `url`, `lines`, `bloom`, `substring`. A pass reads the kept texts, finds repeats by an external sort and
+//! returns the pieces to cut; here they become `keep/NNNNN.edits`, and a document that loses all of its text, or
+//! more than its share, is removed from the keep list. `contaminated.rs` is one more pass, after all of these.
+//! Memory: 4 bytes per document beside the sort's budget, and one shard's cuts.
 
 use std::io::Write;
 use std::path::Path;
@@ -23,20 +25,20 @@ use crate::progress::Progress;
 use crate::text::narrow;
 use crate::write::{AtomicFile, OutputFile, shard_file, word};
 
-/// Where a document is.
+/// Location of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct DocumentRef {
     pub(super) shard: u32,
     pub(super) document: u32,
 }
 
-/// A piece of a text that goes.
+/// A piece of a text to cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) start: u32,
-    /// Without the separator behind it.
+    /// Without the separator after it.
     pub(super) content_end: u32,
-    /// With it. A piece without one ends its text: where it goes, the separator before it goes as well.
+    /// With it. A piece without one ends its text: if it is cut, the separator before it is cut as well.
     pub(super) end: u32,
     /// Bytes of the separator before it.
     pub(super) before: u32,
@@ -58,10 +60,10 @@ impl Piece {
 
 const PIECE: usize = 24;
 
-/// Pieces on their way to the edit lists.
+/// Pieces collected for the edit lists.
 pub(super) struct Cuts {
     sorter: Sorter<PIECE>,
-    /// Pieces that were looked at.
+    /// Pieces examined.
     pub(super) looked_at: u64,
     /// The filter that found them.
     pub(super) bloom: Option<BloomReport>,
@@ -76,7 +78,7 @@ impl Cuts {
         self.sorter.push(record)
     }
 
-    /// Says how many bytes of a document's text could be cut.
+    /// Records how many bytes of a document's text could be cut.
     pub(super) fn size(&mut self, place: DocumentRef, bytes: u32) {
         let sizes = &mut self.sizes[place.shard as usize];
         let at = place.document as usize;
@@ -111,12 +113,12 @@ pub(super) struct Passes<'a> {
     dropped: AtomicFile,
 }
 
-/// Documents that are worked on at once: so many, or so many bytes.
+/// Batch limits: documents, and bytes.
 const BATCH_DOCUMENTS: usize = 1024;
 const BATCH_BYTES: usize = 8 << 20;
 
 impl<'a> Passes<'a> {
-    /// Passes over what a report says is kept; `told` names the file of what they take.
+    /// Starts passes over the documents that a report counts as kept; `told` names the file that lists their cuts.
     pub(super) fn over(
         out: &'a Path,
         memory: usize,
@@ -163,7 +165,7 @@ impl<'a> Passes<'a> {
         }
     }
 
-    /// Calls `make` for all kept documents, many at once, and `take` with what it made, in order.
+    /// Calls `make` for all kept documents, in parallel, and `take` with the results, in order.
     pub(super) fn each<T: Send>(
         &self,
         make: impl Fn(&CleanDocument) -> T + Sync,
@@ -363,7 +365,7 @@ pub(super) struct Changed {
 }
 
 impl Changed {
-    /// Cuts of what `old` left of a document, as cuts of the whole.
+    /// Cuts in the text that `old` left of a document, as cuts of the whole text.
     pub(super) fn of(document: u32, old: &EditList, spans: &[Span], splits: &[bool]) -> Changed {
         let old = old.of(document as usize);
         let whole = compose(old, spans);
@@ -457,7 +459,7 @@ impl CutWriter<'_, '_> {
     }
 }
 
-/// Ranges of a document's pieces, and how many bytes of content they hold.
+/// Ranges of a document's pieces, and their bytes of content.
 fn spans_of(pieces: &[Piece]) -> (Vec<Span>, u32) {
     let mut spans: Vec<Span> = Vec::new();
     let (mut lost, mut covered) = (0, 0);

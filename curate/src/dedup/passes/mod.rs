@@ -1,4 +1,4 @@
-//! Passes over the texts that are left: addresses, lines, paragraphs, substrings, evaluation texts.
+//! Passes over the remaining texts: addresses, lines, paragraphs, substrings, evaluation texts.
 
 mod bloom;
 mod contaminated;
@@ -34,7 +34,7 @@ pub(super) fn forget(out: &Path, shards: usize) -> Result<()> {
     Ok(())
 }
 
-/// Runs the passes that the config asks for.
+/// Runs the passes that the config enables.
 pub(super) fn run(
     config: &DedupConfig,
     out: &Path,

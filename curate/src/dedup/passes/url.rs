@@ -1,9 +1,9 @@
-//! Documents with the same address: one stays.
+//! URL deduplication: one document per address is kept.
 //!
-//! Addresses are compared as parsed by the WHATWG's rules (host in lower case and ASCII, `.` and `..` resolved, the scheme's
-//! own port left out), without `http://` or `https://`, `www.`, the fragment, and slashes at the end of the path; with
-//! `sort_query` the query's parts in order. What cannot be parsed is compared as it is, without white space at its ends. A
-//! document without an address stays.
+//! Addresses are compared as parsed by the WHATWG's rules (host in lower case and ASCII, `.` and `..` resolved, the
+//! scheme's own port left out), without `http://` or `https://`, `www.`, the fragment, and slashes at the end of
+//! the path; with `sort_query` the query's parts in order. An unparsable address is compared as it is, without
+//! white space at its ends. A document without an address is kept.
 
 use serde::{Deserialize, Serialize};
 use url::Url;
@@ -15,7 +15,7 @@ use crate::dedup::signature::source;
 use crate::error::Result;
 use crate::text::narrow;
 
-/// Which document of an address stays.
+/// Document of an address to keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UrlKeep {
@@ -30,7 +30,7 @@ pub enum UrlKeep {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct UrlDedupConfig {
-    /// Which document of an address stays.
+    /// Document of an address to keep.
     pub keep: UrlKeep,
     /// The order of the query's parts does not matter.
     pub sort_query: bool,
@@ -84,7 +84,7 @@ pub(super) fn run(
     passes.remove_urls(removed)
 }
 
-/// What is compared of an address.
+/// The part of an address that is compared.
 fn plain(address: &str, sort_query: bool) -> String {
     let address = address.trim();
     let Ok(mut url) = Url::parse(address) else {

@@ -1,9 +1,9 @@
-//! Where the columns of a signature file are.
+//! Layout of a signature file: positions of its columns.
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What the numbers in a file are.
+/// Kind of the numbers in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SignatureShape {
     /// 0 without MinHash, 1 datatrove's hashes, 2 ours.
@@ -20,7 +20,7 @@ pub struct SignatureShape {
     pub width: u32,
     /// Seed of the permutations.
     pub seed: u32,
-    /// What the exact hash is of: 0 the text, 1 its words in lower case.
+    /// Input of the exact hash: 0 the text, 1 its words in lower case.
     pub exact: u32,
 }
 
@@ -140,11 +140,11 @@ pub enum SignatureColumn {
     Quality,
     /// A band's numbers, 8 bytes each.
     Band(u32),
-    /// Of an index: crawl, shard and document, 4 bytes each.
+    /// In an index: crawl, shard and document, 4 bytes each.
     Place,
 }
 
-/// What one document's entry says.
+/// One document's entry.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Signature {
     /// XXH3-128 of the text.
@@ -159,13 +159,14 @@ pub(crate) struct Signature {
     pub(crate) keys: Vec<u64>,
 }
 
-/// How a document's source is told: the hash of its name below, that of the subset's name, or zero, above.
+/// Encoded source of a document: the hash of its name in the lower half; that of the subset's name, or zero, in the
+/// upper half.
 pub(crate) fn source(name: &str, subset: Option<&str>) -> u64 {
     let low = |name: &str| xxh3_64(name.as_bytes()) & 0xffff_ffff;
     low(name) | subset.map_or(0, low) << 32
 }
 
-/// Which shard of which run a file belongs to.
+/// The shard and run that a file belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) shard: u32,

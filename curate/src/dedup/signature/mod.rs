@@ -1,26 +1,26 @@
-//! `.sig` version 2: exact hash, length, source, quality and bands of each kept document of a shard, in columns; and
-//! `.index`, the same for what earlier crawls kept (`index.rs`).
+//! Signature files. `.sig` version 2: exact hash, length, source, quality and bands of each kept document of a
+//! shard, in columns; and `.index`, the same for documents that earlier crawls kept (`index.rs`).
 //!
 //! All numbers little-endian.
 //!
-//! | bytes | what |
+//! | bytes | field |
 //! |---|---|
 //! | 0..8 | magic `MLRSIGN2` |
-//! | 8..40 | u32: family (0 no MinHash, 1 datatrove's, 2 ours), kind of shingle (0 words, 1 characters, 2 tokens), how many of them, bands, rows, numbers per band, seed, what the exact hash is of (0 the text, 1 its words in lower case) |
+//! | 8..40 | u32: family (0 no MinHash, 1 datatrove's, 2 ours), kind of shingle (0 words, 1 characters, 2 tokens), how many of them, bands, rows, numbers per band, seed, input of the exact hash (0 the text, 1 its words in lower case) |
 //! | 40..44 | number of the shard (u32) |
-//! | 44..60 | the run: XXH3-128 of the settings that decide what documents are (u128) |
+//! | 44..60 | the run: XXH3-128 of the settings that affect documents (u128) |
 //! | 60..68 | documents per group (u64) |
 //! | then per group | columns one after the other: exact hash (XXH3-128, u128), characters (u64), names of source and subset (u32 each: the lower half of their XXH3-64; no subset: 0), `meta.quality` (f32; none: not a number), then per band its numbers (u64) |
 //! | then per group and column | XXH3-64 of the column's bytes (u64) |
 //! | last 40 | number of documents (u64), XXH3-128 of header, checksums of columns and number of documents (u128), XXH3-128 of all bytes before this (u128) |
 //!
-//! A band has one number, a hash of its minima, or all its minima (`keep = "datatrove"`); all ones: the document has no
-//! signature. Groups are full but for the last, so every column of every group lies where these numbers say, and one band is
-//! read without the others: its bytes are checked against their own checksum.
+//! A band has one number, a hash of its minima, or all its minima (`keep = "datatrove"`); all ones: the document
+//! has no signature. All groups but the last are full, so these numbers determine the position of every column of
+//! every group, and one band is read without the others: its bytes are checked against their own checksum.
 //!
-//! An index differs: magic `MLRINDX1`; at 40..44 the number of crawls in it; at 44..60 zero; one more column, where each
-//! document was: crawl, shard, document (u32 each); behind the checksums of columns, and under the same checksum, each
-//! crawl (u128: XXH3-128 of the column checksums of all its signature files).
+//! An index differs: magic `MLRINDX1`; at 40..44 the number of crawls in it; at 44..60 zero; one more column, the
+//! location of each document: crawl, shard, document (u32 each); after the checksums of columns, and under the same
+//! checksum, each crawl (u128: XXH3-128 of the column checksums of all its signature files).
 
 mod layout;
 mod write;
@@ -121,7 +121,7 @@ impl SignatureFile {
             .checked_add((HEADER + TRAILER) as u64)
     }
 
-    /// How many crawls an index is of.
+    /// Number of crawls in an index.
     fn crawl_count(&self) -> usize {
         if self.layout.is_index {
             self.origin.shard as usize
@@ -158,7 +158,7 @@ impl SignatureFile {
         Ok(self)
     }
 
-    /// What the numbers are.
+    /// Definition of the numbers.
     pub fn shape(&self) -> SignatureShape {
         self.layout.shape
     }
@@ -216,7 +216,7 @@ impl SignatureFile {
     /// The bytes of a column for the documents of a group, verified.
     ///
     /// # Errors
-    /// `Io`; `Damaged` if they are not what was written; `Config` for a column or group that the file does not have.
+    /// `Io`; `Damaged` if they are not as written; `Config` for a column or group that the file does not have.
     pub fn column(&self, column: SignatureColumn, group: u64) -> Result<Vec<u8>> {
         let index = self.layout.index(column).filter(|_| group < self.groups());
         let Some(index) = index else {

@@ -1,4 +1,4 @@
-//! Writing signatures: of a shard as its documents come, of an index as they are copied.
+//! Writers of signature files: of a shard document by document, of an index by copying.
 
 use std::io::Write;
 use std::path::Path;
@@ -14,12 +14,12 @@ use crate::write::{AtomicFile, OutputFile};
 pub(crate) struct SignatureWriter {
     file: AtomicFile,
     layout: Layout,
-    /// Header, then checksums of columns: what the reader checks before all else.
+    /// Header, then checksums of columns: the part that readers check first.
     frame: Vec<u8>,
-    /// What an index has behind them.
+    /// Crawls, which an index has after them.
     crawls: Vec<u128>,
     count: u64,
-    /// The group's columns so far.
+    /// The current group's columns.
     columns: Vec<Vec<u8>>,
 }
 

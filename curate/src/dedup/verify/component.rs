@@ -1,13 +1,13 @@
-//! Who survives of one component: documents that bands connect, directly or through others.
+//! Verification of one component: documents that bands connect, directly or through others.
 //!
-//! Documents are visited in the order of the keep policy. The first is a keeper; each further one is compared with the
-//! keepers before it, in their order, until the similarity is high enough: then it is that keeper's duplicate, else it is a
-//! keeper. So every removed document was found similar to one that stays, and there are no chains. In a component of at
-//! most 64 documents all keepers are compared with, in a larger one those that share a band. A document is compared with
-//! at most 64 keepers (boilerplate makes components of millions of which few are alike); one that none of them is like
-//! stays, and is counted. Only the first 64 keepers of a band's number can ever be asked for, so no more are kept. Where the
-//! keepers do not fit the memory, the documents that are not yet decided are visited again, for the next keepers; the
-//! result is the same.
+//! Greedy clustering: documents are visited in the order of the keep policy. The first is a keeper; each further
+//! one is compared with the keepers before it, in their order, until the similarity is high enough: then it is that
+//! keeper's duplicate, otherwise it becomes a keeper. So every removed document was found similar to a kept one,
+//! and there are no chains. In a component of at most 64 documents all keepers are compared, in a larger one those
+//! that share a band. A document is compared with at most 64 keepers (boilerplate makes components of millions of
+//! which few are alike); one that is like none of them is kept, and is counted. Only the first 64 keepers of a
+//! band's number can ever be compared, so no more are stored. If the keepers do not fit the memory, undecided
+//! documents are visited again, for the next keepers; the result is the same.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(super) const MOST_COMPARED: usize = 64;
 /// Keepers so far.
 struct Keepers {
     list: Vec<(usize, Arc<Candidate>)>,
-    /// By band and its number; none if all are compared with.
+    /// By band and its number; None if all are compared.
     by_key: Option<FxHashMap<(usize, u64), Vec<usize>>>,
 }
 
@@ -42,7 +42,7 @@ impl Keepers {
         found
     }
 
-    /// Adds a keeper unless nobody can ask for it; its bytes.
+    /// Adds a keeper unless no comparison can reach it; returns its bytes.
     fn add(&mut self, member: usize, candidate: Arc<Candidate>) -> usize {
         let place = self.list.len();
         let mut is_wanted = self.by_key.is_none();
@@ -154,7 +154,7 @@ mod tests {
     use super::super::sets::Set;
     use super::*;
 
-    /// Members share key 1 of band 0; band 1 has a number of their own. Sets of 20, shifted.
+    /// Members share key 1 of band 0; in band 1 each has a distinct number. Sets of 20, shifted.
     fn member(number: u64, shift: u64) -> Arc<Candidate> {
         Arc::new(Candidate {
             number,

@@ -1,14 +1,16 @@
-//! Verification: of the documents that bands connect, those go whose sets of shingles are alike enough.
+//! Verification of near duplicates: of the documents that bands connect, only those with similar enough shingle
+//! sets are removed.
 //!
-//! Bands make candidates; this takes the true Jaccard similarity of their shingles (Broder 1997), of words or characters as
-//! the signatures have them. The clean shards are read once more, only candidates are parsed; their sets go to files in
-//! parts of whole components (`spill.rs`), and part after part is decided in memory, many components at once, a component
-//! that is larger than the budget by itself, in blocks (`component.rs`). Components and the order of their documents follow
-//! from the keep policy alone, so neither shards nor threads nor memory change who stays.
+//! Bands yield candidates; this computes the true Jaccard similarity of their shingles (Broder 1997), of words or
+//! characters as the signatures have them. The clean shards are read once more, only candidates are parsed; their
+//! sets go to files in parts of whole components (`spill.rs`), and part after part is decided in memory, many
+//! components at once, a component that is larger than the budget by itself, in blocks (`component.rs`). Components
+//! and the order of their documents follow from the keep policy alone, so neither shards nor threads nor memory
+//! change the result.
 //!
-//! We differ from programs that remove everything that bands connect, and from those that connect what was verified: of
-//! three documents in a chain the middle one may be like both others while these are not alike. Documents that an
-//! earlier crawl's index took away are not verified (their partners' texts are not there) and take no part.
+//! We differ from programs that remove everything that bands connect, and from those that connect verified pairs:
+//! of three documents in a chain the middle one may be like both others while these are not alike. Documents
+//! removed by an earlier crawl's index are not verified (their partners' texts are not available) and take no part.
 
 mod component;
 mod report;
@@ -40,7 +42,7 @@ use spill::{Bodies, Candidate, Head, Spill};
 
 pub use report::VerifyReport;
 
-/// What is verified.
+/// Inputs of the verification.
 pub(super) struct Verify<'a> {
     pub(super) minhash: &'a MinhashConfig,
     pub(super) hasher: &'a Minhasher,
@@ -55,13 +57,13 @@ pub(super) struct Verify<'a> {
     pub(super) progress: &'a dyn Progress,
 }
 
-/// Documents that are worked on at once: so many, or so many bytes of text.
+/// Batch limits: documents, and bytes of text.
 const BATCH_DOCUMENTS: usize = 1024;
 const BATCH_BYTES: usize = 8 << 20;
-/// Characters of a text that people are shown.
+/// Characters of a text shown in reports.
 const EXCERPT_CHARS: usize = 200;
 
-/// A document of a batch on its way to the files.
+/// A document of a batch, before it is written.
 struct Draft {
     document: CleanDocument,
     number: u64,
@@ -70,7 +72,7 @@ struct Draft {
 }
 
 impl Verify<'_> {
-    /// Verifies what `sets` connects and calls `remove(document, keeper)` for what goes.
+    /// Verifies the sets in `sets` and calls `remove(document, keeper)` for each removed document.
     pub(super) fn run(
         &self,
         sets: &mut UnionFind,
@@ -112,7 +114,7 @@ impl Verify<'_> {
         (self.numbering.earlier..self.numbering.total).filter(|number| !(self.gone)(*number))
     }
 
-    /// Roots of components with two and more documents that are not gone, and how many there are.
+    /// Roots of components with at least two remaining documents, and their number.
     fn several(&self, sets: &mut UnionFind) -> (Flags, u64) {
         let mut one = Flags::new(self.numbering.total);
         let mut several = Flags::new(self.numbering.total);
@@ -129,8 +131,8 @@ impl Verify<'_> {
         (several, count)
     }
 
-    /// How many parts: each should take about half of the memory. A shingle of words has about six characters and becomes
-    /// eight bytes.
+    /// Number of parts: each should take about half of the memory. A shingle of words has about six characters and
+    /// becomes eight bytes.
     fn parts(&self, sets: &mut UnionFind, several: &Flags) -> Result<usize> {
         let mut chars = 0u64;
         for (file, start) in self.files.iter().zip(&self.numbering.starts) {
@@ -171,7 +173,7 @@ impl Verify<'_> {
             file - self.numbering.indexes,
         );
         let mut texts = documents(self.out, shard)?;
-        // The document that `texts` gives next.
+        // The number of the next document in `texts`.
         let mut next = 0;
         for group in 0..file.groups() {
             let (first, count) = file.documents(group);

@@ -1,8 +1,9 @@
-//! What verification did, and `keep/pairs.jsonl`: pairs for people to look at.
+//! Counts of the verification, and `keep/pairs.jsonl`: sample pairs for inspection.
 //!
-//! One line a pair: `{"jaccard","removed","documents":[keeper, other]}` with `{"shard","document","id","url","excerpt"}` of
-//! each: first the removed pairs that were least alike, then the pairs that were most alike and both stay, 20 of each. These
-//! are the ones that another threshold would decide otherwise.
+//! One line per pair: `{"jaccard","removed","documents":[keeper, other]}` with
+//! `{"shard","document","id","url","excerpt"}` of each: first the least similar removed pairs, then the most
+//! similar pairs that are both kept, 20 of each. These are the ones that another threshold would decide
+//! differently.
 
 use std::io::Write;
 use std::path::Path;
@@ -18,14 +19,15 @@ use crate::write::{AtomicFile, OutputFile};
 /// Pairs shown of each kind.
 const SHOWN: usize = 20;
 
-/// What verification did.
+/// Counts of the verification.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct VerifyReport {
     /// Least Jaccard similarity of duplicates.
     pub threshold: f64,
     /// Near duplicates without verification: documents of the sets that bands connect, but for one of each set.
     pub candidates: u64,
-    /// Of these, documents that a keeper is similar enough to; they go. `removed / candidates` is the precision of bands alone.
+    /// Candidates similar enough to a keeper; they are removed. `removed / candidates` is the precision of bands
+    /// alone.
     pub removed: u64,
     /// The others; they stay.
     pub rejected: u64,
@@ -33,11 +35,11 @@ pub struct VerifyReport {
     pub compared: u64,
     /// Compared pairs by similarity: 0 to 0.05, 0.05 to 0.1, ... 0.95 to 1.
     pub similarities: Vec<u64>,
-    /// Documents that stay because they were like none of the 64 keepers that they were compared with, where there may be more.
+    /// Documents kept because they were like none of the 64 keepers compared, where there may be more keepers.
     pub capped: u64,
     /// Documents of more than 2^20 distinct shingles, compared by a sample.
     pub sampled: u64,
-    /// Documents that an earlier crawl's index took away: their similarity is not known.
+    /// Documents removed by an earlier crawl's index: their similarity is not known.
     pub unverified: u64,
 }
 

@@ -53,7 +53,7 @@ impl Set {
     }
 }
 
-/// How many of the hashes are at most `u64::MAX >> scale`.
+/// Number of hashes that are at most `u64::MAX >> scale`.
 fn below(hashes: &[u64], scale: u32) -> usize {
     if scale == 0 {
         return hashes.len();

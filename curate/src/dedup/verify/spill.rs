@@ -1,8 +1,8 @@
 //! Candidates on disk between the pass over the texts and the comparison, in parts that hold whole components.
 //!
-//! A part is two files: `heads`, 40 bytes a document (component, rank, number, offset, bytes; u64 little-endian), and
-//! `bodies`. A component's part is told by a hash of its number. The files are read back by the run that wrote them and
-//! by none else, so they carry no checksum; what an earlier run left is removed first.
+//! A part is two files: `heads`, 40 bytes per document (component, rank, number, offset, bytes; u64 little-endian),
+//! and `bodies`. A hash of a component's number selects its part. The files are read back only by the run that
+//! wrote them, so they carry no checksum; files of an earlier run are removed first.
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
@@ -19,7 +19,7 @@ pub(super) struct Candidate {
     /// One per band.
     pub(super) keys: Vec<u64>,
     pub(super) set: Set,
-    /// What people are shown of it, a JSON object.
+    /// Description for reports, a JSON object.
     pub(super) label: String,
 }
 
@@ -30,7 +30,7 @@ impl Candidate {
     }
 }
 
-/// Where a document's body is, and its place in the order of its component.
+/// Location of a document's body, and its rank in its component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Head {
     pub(super) component: u64,
@@ -83,7 +83,7 @@ pub(super) struct Spill {
     buffer: Vec<u8>,
 }
 
-/// The most parts: so many times two files are open.
+/// Most parts, each with two open files.
 pub(super) const MOST_PARTS: usize = 128;
 
 impl Spill {
@@ -146,7 +146,7 @@ impl Spill {
         part.bodies.write_all(buffer).at(&bodies)
     }
 
-    /// Ends writing; how many parts there are.
+    /// Ends writing; returns the number of parts.
     pub(super) fn finish(mut self) -> Result<usize> {
         for (i, part) in self.parts.iter_mut().enumerate() {
             part.heads.flush().at(&file(&self.folder, i, "heads"))?;

@@ -1,8 +1,8 @@
-//! HTML to a tree, in one pass and without copies.
+//! HTML parser: a page to a tree, in one pass and without copies.
 //!
-//! names.rs tags and attributes as numbers; token.rs cuts the page; entity.rs resolves character
-//! references; tree.rs nests. Browsers build a tree that scripts may change later, which costs most
-//! of a parser's time; nothing changes ours, so it is one vector in the order of the page.
+//! names.rs tags and attributes as numbers; token.rs cuts the page; entity.rs resolves character references;
+//! tree.rs nests. Browsers build a mutable tree for scripts, which takes most of a parser's time; ours is
+//! immutable, so it is one vector in document order.
 
 mod names;
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! A name of up to 16 bytes is packed, lower-cased, into one integer and looked up in a table built
 //! at compile time (multiplicative hash, linear probing). Names that mean nothing here are `Other`.
 //! Properties of tags are those of the HTML standard (WHATWG, sections 13.1.2, 13.2.4.2, 13.2.6)
-//! as of 2026, one flag a set.
+//! as of 2026, one flag per set.
 
 /// Slots of a name table: about a third of them are used.
 const SLOTS: usize = 512;
@@ -137,15 +137,15 @@ pub(super) const ENDS_P: u16 = 1 << 1;
 pub(super) const SPECIAL: u16 = 1 << 2;
 /// Ends the search for an element "in scope".
 pub(super) const SCOPE: u16 = 1 << 3;
-/// Formatting that says nothing about what a text is; gets no node.
+/// Formatting that does not help to classify text; gets no node.
 pub(super) const FORMATTING: u16 = 1 << 4;
 /// Its content is text up to its end tag.
 pub(super) const RAW: u16 = 1 << 5;
-/// May stand in the head without opening the body.
+/// Allowed in the head without opening the body.
 pub(super) const IN_HEAD: u16 = 1 << 6;
 /// Laid out as a block: text before and after it are apart.
 pub(crate) const BLOCK: u16 = 1 << 7;
-/// What it holds is not text of the page.
+/// Its content is not text of the page.
 pub(crate) const SKIPPED: u16 = 1 << 8;
 /// Ends foreign content (SVG, MathML) that was left open.
 pub(super) const BREAKS_OUT: u16 = 1 << 9;

@@ -1,4 +1,4 @@
-//! Our tokens against html5ever's, on random markup.
+//! Compares our tokens with html5ever's, on random markup.
 
 use std::cell::RefCell;
 

@@ -1,9 +1,8 @@
-//! Tokens of HTML, without copies.
+//! HTML tokenizer without copies.
 //!
-//! The states of the HTML standard (WHATWG, section 13.2.5) folded into byte searches: what lies
-//! between markup is skipped at the speed of `memchr`. Tokens are spans of the page; character
-//! references are left to whoever reads a span (entity.rs). A test holds the tokens against
-//! html5ever's tokenizer on random markup.
+//! The states of the HTML standard (WHATWG, section 13.2.5) folded into byte searches: text between markup is
+//! skipped at the speed of `memchr`. Tokens are spans of the page; character references are resolved by the reader
+//! of a span (entity.rs). A test compares the tokens with html5ever's on random markup.
 //!
 //! We differ: doctypes, comments and processing instructions give no token.
 
@@ -65,17 +64,17 @@ impl<'a> Tokenizer<'a> {
         }
     }
 
-    /// What follows is text up to the end tag of `tag`.
+    /// Switches to raw text up to the end tag of `tag`.
     pub(super) fn enter_raw(&mut self, tag: Tag) {
         self.raw = Some(tag);
     }
 
-    /// How far the page has been read, in bytes.
+    /// Bytes of the page read so far.
     pub(super) fn position(&self) -> usize {
         self.at
     }
 
-    /// The next token; `attribute` is given the name and value of each attribute of a start tag.
+    /// The next token; `attribute` is called with the name and value of each attribute of a start tag.
     pub(super) fn next(&mut self, attribute: &mut impl FnMut(Span, Span)) -> Option<Token> {
         if let Some(tag) = self.raw.take() {
             let start = self.at;
@@ -119,7 +118,7 @@ impl<'a> Tokenizer<'a> {
         }
     }
 
-    /// Where the next markup begins, at `from` or later.
+    /// Position of the next markup, at `from` or later.
     fn markup_from(&self, from: usize) -> usize {
         let end = self.bytes.len();
         let mut at = from;
@@ -142,7 +141,7 @@ impl<'a> Tokenizer<'a> {
         memchr(wanted, rest).map_or(self.bytes.len(), |i| from + i + 1)
     }
 
-    /// Skips what `<!` at `at` opens; the text of a CDATA section.
+    /// Skips the declaration that `<!` at `at` opens; returns the text of a CDATA section.
     fn declaration(&mut self, at: usize) -> Option<Span> {
         let rest = &self.bytes[at..];
         if rest.starts_with(b"<!--") {
@@ -259,7 +258,7 @@ impl<'a> Tokenizer<'a> {
         }
     }
 
-    /// Where the raw text that begins here ends.
+    /// End of the raw text that begins here.
     fn raw_end(&self, tag: Tag) -> usize {
         match tag {
             Tag::Plaintext => self.bytes.len(),
@@ -280,7 +279,7 @@ impl<'a> Tokenizer<'a> {
         }
     }
 
-    /// `opening` and the name of `tag` stand at `at`, and the name ends there.
+    /// Whether `opening` and the name of `tag` are at `at`, and the name ends there.
     fn is_tag(&self, at: usize, opening: &[u8], tag: Tag) -> bool {
         let name = tag.text().as_bytes();
         let rest = &self.bytes[at..];

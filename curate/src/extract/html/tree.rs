@@ -1,16 +1,16 @@
-//! A page as nodes in document order.
+//! HTML tree builder: a page as nodes in document order.
 //!
-//! Tree construction after the HTML standard (WHATWG, section 13.2.6), folded to what decides where
-//! text lies: implied end tags, scopes, tables, one open link at a time. A node's descendants follow
-//! it up to `end`, so a subtree is skipped by one jump and sums over subtrees are one backward loop.
+//! Tree construction after the HTML standard (WHATWG, section 13.2.6), reduced to the rules that decide the
+//! position of text: implied end tags, scopes, tables, one open link at a time. A node's descendants follow it up
+//! to `end`, so a subtree is skipped by one jump and sums over subtrees are one backward loop.
 //!
-//! We differ from browsers where it moves no text between blocks: formatting elements (b, i, em ..)
-//! get no node; text between table rows stays where it was written instead of moving before the
-//! table; `html`, `head`, `body` and `tbody` are not made up; an end tag that leaves a link while
-//! blocks are open inside repeats those blocks behind the link, at most eight.
+//! We differ from browsers where it moves no text between blocks: formatting elements (b, i, em ..) get no node;
+//! text between table rows stays where it was written instead of moving before the table; `html`, `head`, `body`
+//! and `tbody` are not made up; an end tag that closes a link with open blocks inside repeats those blocks after
+//! the link, at most eight.
 //!
-//! Work is bounded by a count, never by a clock: nesting stops at 512 as in browsers, and searches
-//! of the stack of open elements may take some steps a byte; a page that wants more is cut off there.
+//! Work is bounded by a count, never by a clock: nesting stops at 512 as in browsers, and searches of the stack of
+//! open elements may take a limited number of steps per byte; a page that needs more is cut off there.
 
 use super::names::{
     BLOCK, BREAKS_OUT, ENDS_P, FORMATTING, HEADING, IN_HEAD, Key, RAW, SCOPE, SPECIAL, TABLE_PART,
@@ -31,9 +31,9 @@ pub(crate) struct Node {
     pub(crate) tag: Tag,
     /// `NONE` for node 0, the document.
     pub(crate) parent: Id,
-    /// First node behind the subtree.
+    /// First node after the subtree.
     pub(crate) end: Id,
-    /// Of a text: its place in the page. Of an element: its range of attributes.
+    /// Text: its position in the page. Element: its range of attributes.
     span: Span,
 }
 
@@ -119,7 +119,7 @@ const MAX_DEPTH: usize = 512;
 const STEPS_PER_BYTE: usize = 8;
 /// A page may have this many nodes (20 bytes each), and as many attributes: memory stays bounded.
 const MAX_NODES: usize = 4 << 20;
-/// Blocks repeated behind a link that ends inside them.
+/// Blocks repeated after a link that ends inside them.
 const MAX_REPEATED: usize = 8;
 /// An attribute longer than this is left out; a page's data hides in them.
 const MAX_ATTRIBUTE_BYTES: u32 = 16 << 10;
@@ -151,7 +151,7 @@ pub(crate) fn parse(html: &str) -> Tree<'_> {
 struct Open {
     id: Id,
     tag: Tag,
-    /// Of a tag without a number here: hash of its name.
+    /// For a tag that has no number: hash of its name.
     name: u32,
 }
 
@@ -230,7 +230,7 @@ impl Builder<'_> {
     /// Opens an element.
     fn push(&mut self, tag: Tag, name: u32, attributes: Span) {
         let parent = self.current().id;
-        // Raw text needs an element of its own; it nests nothing.
+        // Raw text needs a separate element; it has no children.
         if self.open.len() >= MAX_DEPTH && !tag.is(RAW) {
             self.excess += 1;
             // Too deep to nest, but text on both sides of a block stays apart.
@@ -253,7 +253,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Depth of the innermost open element that `is_it`, unless one that `stops` lies further in.
+    /// Depth of the innermost open element that `is_it`, unless one that `stops` is further in.
     fn find(
         &mut self,
         is_it: impl Fn(&Open) -> bool,
@@ -360,7 +360,7 @@ impl Builder<'_> {
             || self.counts[Tag::Title as usize] > 0
     }
 
-    /// Closes what the start of `tag` closes; false if there may be no such element here.
+    /// Closes the elements that the start of `tag` closes; false if such an element is not allowed here.
     fn place(&mut self, tag: Tag) -> bool {
         match tag {
             Tag::Html => return self.root == NONE && self.open.len() == 1,
@@ -469,7 +469,7 @@ impl Builder<'_> {
                 self.push_node(Tag::Br, parent, Span::default());
                 return;
             }
-            // What follows them still belongs to the page.
+            // The content after them still belongs to the page.
             Tag::Html | Tag::Body => return,
             Tag::Head => {
                 self.leave_head_at_end_tag();
@@ -489,7 +489,7 @@ impl Builder<'_> {
             | Tag::Td
             | Tag::Th
             | Tag::Caption => self.find_tag(tag, |t| matches!(t, Tag::Table | Tag::Template)),
-            // Its end is often misplaced, and what it holds is not shown by it anyway.
+            // Its end is often misplaced, and it does not affect the display of its content anyway.
             Tag::Form if self.current().tag != Tag::Form => None,
             Tag::Svg | Tag::Math => {
                 let depth = self.find_tag(tag, |_| false);
@@ -520,7 +520,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Ends the open link, if there is one, and opens the blocks again that it was left in.
+    /// Ends the open link, if there is one, and reopens the blocks inside it.
     fn end_link(&mut self) {
         let Some(depth) = self.find_tag(Tag::A, |t| t.is(SCOPE)) else {
             return;

@@ -1,9 +1,9 @@
-//! Who wrote a page and when, where only its visible text says so.
+//! Author and date of a page, where only its visible text states them.
 //!
-//! An author stands in an element that calls itself so (`author`, `byline` and their like in class or
-//! id), or behind "by" near the headline; a day in one that calls itself date, or alone in a short
-//! element near the headline. Near is within so many nodes of the first `h1`; comments are not looked at.
-//! What is no short name, or no whole day, is nothing: a wrong author is worse than none.
+//! An author is in an element whose class or id says so (`author`, `byline` and similar), or after "by" near the
+//! headline; a date is in an element that calls itself date, or alone in a short element near the headline. Near
+//! means within a limited number of nodes of the first `h1`; comments are ignored. Anything but a short name, or a
+//! complete date, is rejected: a wrong author is worse than none.
 
 use super::super::html::{Id, Key, SKIPPED, Tag, Tree};
 use super::date;
@@ -18,7 +18,7 @@ const MAX_DATE: usize = 64;
 /// Most words of a name.
 const MAX_WORDS: usize = 6;
 
-/// What an element that names an author calls itself, in some languages.
+/// Class names of elements with an author, in some languages.
 const AUTHOR: [&str; 7] = [
     "author",
     "byline",
@@ -28,7 +28,7 @@ const AUTHOR: [&str; 7] = [
     "verfasser",
     "redakteur",
 ];
-/// The same for a day; and what has such a word in it but is another day.
+/// The same for a date; and names that contain such a word but are another date.
 const DATE: [&str; 6] = ["date", "datum", "publish", "posted", "fecha", "time"];
 const OTHER_DATE: [&str; 6] = ["update", "modif", "event", "sidebar", "widget", "countdown"];
 
@@ -102,7 +102,7 @@ const NO_NAMES: [&str; 29] = [
     "written",
 ];
 
-/// What the visible text says.
+/// Author and date from the visible text.
 #[derive(Default)]
 pub(super) struct Byline {
     pub(super) author: Option<String>,
@@ -208,7 +208,7 @@ fn named(text: &str) -> Option<String> {
     ((2..=MAX_WORDS).contains(&words) && name.split(' ').all(fits)).then_some(name)
 }
 
-/// What stands behind "by", if that is how the text starts.
+/// The text after "by", if the text starts with it.
 pub(super) fn without_by(text: &str) -> Option<&str> {
     BY.iter().find_map(|by| {
         let head = text.get(..by.len())?;
@@ -217,7 +217,7 @@ pub(super) fn without_by(text: &str) -> Option<&str> {
     })
 }
 
-/// The name in a byline: without "by", without what follows the name.
+/// The name in a byline: without "by" and without the text after the name.
 fn name(text: &str) -> Option<String> {
     let mut name = text;
     while let Some(rest) = without_by(name) {

@@ -1,8 +1,8 @@
-//! Days written in the ways pages write them, as `YYYY-MM-DD`.
+//! Parser for dates in the forms that pages use, to `YYYY-MM-DD`.
 //!
-//! Read are ISO 8601 (its time is ignored), `YYYY/MM/DD`, `YYYYMMDD`, `DD.MM.YYYY`, `DD/MM/YYYY`
+//! Accepted are ISO 8601 (its time is ignored), `YYYY/MM/DD`, `YYYYMMDD`, `DD.MM.YYYY`, `DD/MM/YYYY`
 //! where the first number cannot be a month or the separator is a dot, and month names of
-//! many languages with day and year in any order (RFC 2822 among them). What is ambiguous is no date.
+//! many languages with day and year in any order (RFC 2822 among them). Ambiguous forms are rejected.
 
 /// Earliest and latest year taken for a date of a page.
 const YEARS: std::ops::RangeInclusive<u32> = 1990..=2099;
@@ -100,7 +100,7 @@ pub(super) fn day(text: &str) -> Option<String> {
     }
 }
 
-/// Runs of digits or of letters, each with what stands between it and the next.
+/// Runs of digits or of letters, each with the separator after it.
 fn pieces(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {

@@ -1,8 +1,8 @@
-//! Things described in JSON-LD, as far as they are about the page's text.
+//! Reader for JSON-LD objects about the page's text.
 //!
-//! schema.org vocabulary: `headline`, `author`, `datePublished`, `dateModified`, `license`,
-//! `articleBody`. Objects are looked for in lists and under any key, to a depth. Broken JSON says
-//! nothing; control characters inside strings, the usual break, are taken as spaces.
+//! schema.org vocabulary: `headline`, `author`, `datePublished`, `dateModified`, `license`, `articleBody`. Objects
+//! are looked for in lists and under any key, to a depth. Broken JSON is ignored; control characters inside
+//! strings, the usual defect, are read as spaces.
 
 use serde_json::Value;
 

@@ -1,9 +1,9 @@
-//! What a page says about itself: title, author, dates, canonical address, language, robots, licence.
+//! Page metadata: title, author, dates, canonical address, language, robots, licence.
 //!
-//! Read from `title`, `meta`, `link`, JSON-LD (json_ld.rs), `time`, and `rel` and `itemprop`
-//! attributes; vocabularies: HTML, Open Graph, Dublin Core, schema.org, and the names that news
-//! systems use (parsely, sailthru); where these are silent, or name the site as the author, from what the
-//! visible text shows (byline.rs). The more explicit source wins; dates become `YYYY-MM-DD` (date.rs).
+//! Read from `title`, `meta`, `link`, JSON-LD (json_ld.rs), `time`, and `rel` and `itemprop` attributes;
+//! vocabularies: HTML, Open Graph, Dublin Core, schema.org, and the names that news systems use (parsely,
+//! sailthru); where these are absent, or name the site as the author, from the visible text (byline.rs). The more
+//! explicit source wins; dates become `YYYY-MM-DD` (date.rs).
 
 mod byline;
 mod date;
@@ -18,7 +18,7 @@ use text::{Best, squeeze, text_of};
 /// Metadata of a page; absent where the page does not say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PageMeta {
-    /// Title of the text, without the site's name where the page tells them apart.
+    /// Title of the text, without the site's name where the page separates them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// Names of the authors, separated by "; ".
@@ -30,7 +30,7 @@ pub struct PageMeta {
     /// Day of the last change, `YYYY-MM-DD`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modified: Option<String>,
-    /// Address the page gives as its own.
+    /// Canonical address declared by the page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub canonical: Option<String>,
     /// Language the page declares, as written (BCP 47 where the page is right).
@@ -51,18 +51,18 @@ pub struct PageMeta {
     pub licence: Vec<String>,
 }
 
-/// What extraction learns from the head besides the metadata.
+/// Other facts from the head that extraction uses.
 #[derive(Default)]
 pub(super) struct Hints {
     /// Text of the article in JSON-LD.
     pub(super) article_body: Option<String>,
-    /// The page calls itself an article.
+    /// The page declares itself an article.
     pub(super) is_article: bool,
     /// Its metadata or its address has a date.
     pub(super) is_dated: bool,
 }
 
-/// Directives that limit what may be done with a page.
+/// Directives that restrict the use of a page.
 const DIRECTIVES: [&str; 10] = [
     "noai",
     "noarchive",
@@ -349,7 +349,7 @@ impl Found {
         }
     }
 
-    /// Asks the visible text for what is missing.
+    /// Fills missing fields from the visible text.
     fn visible(&mut self, tree: &Tree<'_>, url: Option<&str>) {
         let same = |a: &str, b: &str| squeeze(a).eq_ignore_ascii_case(&squeeze(b));
         let is_site = match (&self.author.0, &self.site.0) {
@@ -400,7 +400,7 @@ impl Found {
     }
 }
 
-/// Text of the first element below that is the name of what the element describes.
+/// Text of the first element below that names the described object.
 fn name_below(tree: &Tree<'_>, id: Id) -> Option<String> {
     let names = |id: &Id| tree.attribute(*id, Key::Itemprop) == Some("name");
     // near: a page that is one large author must not cost its square

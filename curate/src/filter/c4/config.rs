@@ -9,13 +9,13 @@ pub enum C4Profile {
     /// datatrove's, of the paper.
     #[default]
     Datatrove,
-    /// The code that made C4.
+    /// The code that created C4.
     Google,
     /// dolma's.
     Dolma,
 }
 
-/// C4 quality. What a job file leaves out is as the profile has it. Numbers of 0 switch a rule off.
+/// C4 quality. Keys absent from a job file have the profile's values. A number of 0 switches a rule off.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(from = "Given")]
 pub struct C4Quality {
@@ -27,7 +27,7 @@ pub struct C4Quality {
     pub filter_no_terminal_punct: bool,
     /// Fewest sentences of a page. Paper: 5; Google: 3.
     pub min_num_sentences: usize,
-    /// Fewest words of a line. Paper: 3; Google: 5.
+    /// Fewest words per line. Paper: 3; Google: 5.
     pub min_words_per_line: usize,
     /// Longest word of a line in characters. 1000.
     pub max_word_length: usize,
@@ -47,7 +47,7 @@ impl Default for C4Quality {
     }
 }
 
-/// What a job file says.
+/// Keys of a job file.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Given {

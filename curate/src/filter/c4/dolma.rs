@@ -1,11 +1,11 @@
-//! C4 as dolma replicates it: page rules on the whole text, then lines cut out with their line feeds.
+//! dolma's replication of C4: page rules on the whole text, then lines cut out with their line feeds.
 
 use super::config::C4Quality;
 use super::phrases::{JAVASCRIPT, LOREM, phrases};
 use crate::text::{plain, unicode};
 use crate::verdict::{KEEP, Verdict, broken};
 
-/// Judges a text; `out` is what the page becomes.
+/// Judges a text; `out` receives the edited page.
 pub(super) fn measure(rules: &C4Quality, text: &str, out: &mut String) -> Verdict {
     if rules.filter_curly_bracket && text.contains('{') {
         return Verdict::Break(broken("c4.curly_bracket", "{", "none"));

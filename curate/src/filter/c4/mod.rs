@@ -1,21 +1,22 @@
-//! C4 rules: which lines of a page stay, and whether enough of it does.
+//! C4 filter: removes lines of a page, and drops the page if too little is left.
 //!
-//! Paper: Raffel et al. 2019, arXiv:1910.10683, sec. 2.2. Three programs mean three things by them, see [`C4Profile`].
+//! Paper: Raffel et al. 2019, arXiv:1910.10683, sec. 2.2. Three programs implement them differently, see [`C4Profile`].
 //!
-//! `datatrove` (0.10.1, `C4QualityFilter`) reads the paper. For each line of `str.splitlines`, stripped: drop it if a whitespace word is
-//! longer than `max_word_length`; delete citations `[12]`, `[edit]`, `[citation needed]`; it must end
-//! in `. ? ! " '` and not in `...`; it must have `min_words_per_line` words (counted before the
-//! citations went); a line with "lorem ipsum" or `{` drops the page; a line with "javascript" or a
-//! policy phrase is dropped. Fewer than `min_num_sentences` sentences (spaCy's sentencizer) in what
-//! stays drops the page. The kept lines, joined by line feeds, are the new text.
+//! `datatrove` (0.10.1, `C4QualityFilter`) follows the paper. For each line of `str.splitlines`, stripped: drop it
+//! if a whitespace word is longer than `max_word_length`; delete citations `[12]`, `[edit]`, `[citation needed]`;
+//! it must end in `. ? ! " '` and not in `...`; it must have `min_words_per_line` words (counted before the
+//! citations went); a line with "lorem ipsum" or `{` drops the page; a line with "javascript" or a policy phrase is
+//! dropped. Fewer than `min_num_sentences` sentences (spaCy's sentencizer) in the remaining text drops the page.
+//! The kept lines, joined by line feeds, are the new text.
 //!
-//! `google` (tensorflow-datasets 4.9.4, `text/c4_utils.py`: the code that made C4) does not let a line end in `'`, wants
-//! 5 words a line, counted when citations are gone, and 3 sentences. Its bad words are the step `bad_words`, its
-//! paragraphs that occur on other pages are deduplication. We differ: sentences are spaCy's, there NLTK's.
+//! `google` (tensorflow-datasets 4.9.4, `text/c4_utils.py`: the code that made C4) does not accept `'` at the end
+//! of a line, requires 5 words per line, counted after citations are deleted, and 3 sentences. Its bad words are
+//! the step `bad_words`; its removal of paragraphs that occur on other pages is deduplication. We differ: sentences
+//! are spaCy's, there NLTK's.
 //!
-//! `dolma` (1.2.1, tagger `c4_v2` with `configs/c4-replication/mixer.yaml`) drops a page for "javascript" too and counts
-//! no sentences; lines go with their line feeds. We differ: there spans are counted in the lower-case text, which
-//! shifts them behind a letter that becomes two.
+//! `dolma` (1.2.1, tagger `c4_v2` with `configs/c4-replication/mixer.yaml`) also drops a page for "javascript" and
+//! counts no sentences; lines are removed with their line feeds. We differ: there spans are counted in the
+//! lower-case text, which shifts them behind a letter that becomes two.
 
 mod config;
 mod dolma;
@@ -72,12 +73,12 @@ impl C4Quality {
         }
     }
 
-    /// Judges a text; `Some(text)` is what the page becomes if that differs.
+    /// Judges a text; `out` receives the edited page if it differs.
     pub fn judge(&self, text: &str, scratch: &mut Scratch, out: &mut String) -> Verdict {
         self.measure(text, scratch, out, &mut Judge::strict())
     }
 
-    /// Lets `judge` compare every metric of a text; `out` is what the page becomes.
+    /// Lets `judge` compare every metric of a text; `out` receives the edited page.
     pub fn measure(
         &self,
         text: &str,
@@ -174,7 +175,7 @@ impl C4Quality {
 
 /// Sentences as spaCy's sentencizer counts them: a new one starts at the first token after a sentence
 /// end that is neither punctuation nor a sentence end. White space other than one space between two
-/// words is a token too; a sentence of nothing else is not counted.
+/// words is a token too; a sentence with nothing else is not counted.
 fn count_sentences(text: &str, words: &[Word]) -> usize {
     let mut count = usize::from(!words.is_empty());
     let mut ended = false;

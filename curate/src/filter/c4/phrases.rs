@@ -27,8 +27,8 @@ static MATCHER: LazyLock<AhoCorasick> = LazyLock::new(|| {
         .expect("a few phrases fit")
 });
 
-/// Bits of the phrases in a line. The Kelvin sign is the one character outside ASCII whose lower
-/// case is a letter of a phrase.
+/// One bit per phrase found in a line. The Kelvin sign is the only non-ASCII character whose lower case is a letter
+/// of a phrase.
 pub(super) fn phrases(line: &str) -> u32 {
     if line.contains('\u{212a}') {
         return phrases(&line.replace('\u{212a}', "k"));

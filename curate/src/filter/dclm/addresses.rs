@@ -1,9 +1,10 @@
-//! Addresses taken out of a page: those under a domain of the top level, then those with an IPv4 number.
+//! Removes addresses from a page: first those under a top-level domain, then those with an IPv4 number.
 //!
-//! Definition: DCLM 361714b, `url_removal_modifier`. A web address is white space (at most 10), perhaps a scheme, up to 256
-//! characters of names, a dot, a top-level domain that ends there, and what may follow in an address. Its program looks for
-//! them only in pages that begin with the letters of a top-level domain, in any case: a slip (`match` for `search`) that
-//! made the published corpus, and is followed. `tlds.txt` are the domains of its list (IANA's, as of then).
+//! Definition: DCLM 361714b, `url_removal_modifier`. A web address is white space (at most 10), perhaps a scheme,
+//! up to 256 characters of names, a dot, a top-level domain that ends there, and the rest of an address. Its
+//! program looks for them only in pages that begin with the letters of a top-level domain, in any case: a bug
+//! (`match` instead of `search`) that shaped the published corpus, and is reproduced. `tlds.txt` are the domains of
+//! its list (IANA's, as of then).
 
 use std::sync::LazyLock;
 
@@ -17,7 +18,7 @@ static TLDS: LazyLock<FxHashSet<&'static str>> =
 /// Bytes of the longest top-level domain.
 static LONGEST: LazyLock<usize> = LazyLock::new(|| TLDS.iter().map(|t| t.len()).max().unwrap_or(0));
 
-/// White space before an address that goes with it.
+/// Most white space before an address that is removed with it.
 const MOST_SPACES: usize = 10;
 /// Characters of an address before its last dot.
 const MOST_NAMES: usize = 256;
@@ -32,7 +33,7 @@ pub(super) fn without(text: &str) -> String {
     removed(&named, numbered_address)
 }
 
-/// Whether the page begins with a top-level domain, in Python's way of ignoring case.
+/// Whether the page begins with a top-level domain, ignoring case as Python does.
 fn begins_with_tld(text: &str) -> bool {
     let fold = |c: char| match c {
         '\u{212a}' => 'k',
@@ -63,12 +64,12 @@ fn removed(text: &str, find: Find) -> String {
     out
 }
 
-/// May stand before the dot.
+/// Allowed before the dot.
 fn is_name(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b"-@:%._+~#=".contains(&b)
 }
 
-/// May stand behind a domain.
+/// Allowed after a domain.
 fn is_tail(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b"-()@:%_+.~#?&/=".contains(&b)
 }
@@ -119,7 +120,7 @@ fn named_address(text: &str, dot: usize, from: usize) -> Option<(usize, usize)> 
     Some((start, end_of_tail(text, end)))
 }
 
-/// Where the longest top-level domain that starts at `at` and ends at the edge of a word ends.
+/// End of the longest top-level domain that starts at `at` and ends at a word boundary.
 fn tld_end(text: &str, at: usize) -> Option<usize> {
     let mut found = None;
     let mut chars = text[at..].char_indices().peekable();

@@ -1,4 +1,5 @@
-//! What is taken out of a page: runs of newlines, lines of capitals, numbers, counters and single words, three phrases.
+//! DCLM's line edits: removes runs of newlines, lines of capitals, numbers, counters and single words, and three
+//! phrases.
 
 use std::sync::LazyLock;
 
@@ -64,7 +65,7 @@ pub(super) fn at_most_two_newlines(text: &str, out: &mut String) {
     out.push_str(rest);
 }
 
-/// Share of characters of a line; of an empty one 0.
+/// Share of such characters in a line; 0 for an empty line.
 fn share(line: &str, is: impl Fn(char) -> bool) -> f64 {
     let (mut all, mut found) = (0usize, 0usize);
     for c in line.chars() {
@@ -83,7 +84,7 @@ fn is_counter(line: &str) -> bool {
     line.bytes().any(|b| b.is_ascii_digit() || b >= 0x80) && COUNTER.is_match(&line.to_lowercase())
 }
 
-/// The lines that `keep` keeps; `strips` takes white space off the ends of what is left.
+/// The lines that `keep` accepts; `strips` also strips white space off the ends of the result.
 fn kept(text: &str, keep: impl Fn(&str) -> bool, strips: bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut first = true;
@@ -96,7 +97,7 @@ fn kept(text: &str, keep: impl Fn(&str) -> bool, strips: bool) -> String {
     if strips { stripped(out) } else { out }
 }
 
-/// The text without a phrase; a line of nothing else goes.
+/// The text without a phrase; a line with nothing else is removed.
 fn without(text: &str, phrase: &Regex) -> String {
     let mut out = String::with_capacity(text.len());
     let mut first = true;

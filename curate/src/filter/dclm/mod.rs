@@ -1,10 +1,10 @@
-//! DCLM-baseline's heuristics: the page rules, the repetition rules, the line edits, and how much the edits may take.
+//! DCLM-baseline's heuristics: page rules, repetition rules, line edits, and a limit on the text that edits may remove.
 //!
-//! Paper: Li et al. 2024, arXiv:2406.11794, after RefinedWeb (Penedo et al. 2023, arXiv:2306.01116). Definitions: the
-//! repository's `dclm_baseline_refinedweb.yaml` and `baselines/mappers` at commit 361714b, in its order. The names are
-//! Gopher's and the rules are not: words are split at white space, stop words count with repeats, a duplicate line is
-//! every copy, n-grams are over Unicode words without punctuation. Address lists and language are steps of their own. We
-//! differ: repeated items are compared by 64-bit hashes.
+//! Paper: Li et al. 2024, arXiv:2406.11794, after RefinedWeb (Penedo et al. 2023, arXiv:2306.01116). Definitions:
+//! the repository's `dclm_baseline_refinedweb.yaml` and `baselines/mappers` at commit 361714b, in its order. The
+//! names are Gopher's but the rules are not: words are split at white space, stop words count with repeats, a
+//! duplicate line is every copy, n-grams are over Unicode words without punctuation. Address lists and language are
+//! separate steps. We differ: repeated items are compared by 64-bit hashes.
 
 mod addresses;
 mod lines;
@@ -49,7 +49,7 @@ pub struct Dclm {
     pub repetition: bool,
     /// Edit lines: capitals, numbers, counters, single words, three phrases of shops and readers.
     pub edit_lines: bool,
-    /// Greatest share of words that the edits may take.
+    /// Greatest share of words that the edits may remove.
     pub max_removed_ratio: f64,
 }
 
@@ -76,12 +76,12 @@ impl Default for Dclm {
 const STOP_WORDS: [&str; 8] = ["the", "be", "to", "of", "and", "that", "have", "with"];
 
 impl Dclm {
-    /// Judges a text and writes what the page becomes to `out`.
+    /// Judges a text; `out` receives the edited page.
     pub fn judge(&self, text: &str, scratch: &mut Scratch, out: &mut String) -> Verdict {
         self.measure(text, scratch, out, &mut Judge::strict())
     }
 
-    /// Lets `judge` compare every metric of a text; `out` is what the page becomes.
+    /// Lets `judge` compare every metric of a text; `out` receives the edited page.
     pub fn measure(
         &self,
         text: &str,
@@ -176,7 +176,7 @@ impl Dclm {
     }
 }
 
-/// What the page rules count.
+/// Counts of the page rules.
 #[derive(Default)]
 struct Counts {
     words: usize,

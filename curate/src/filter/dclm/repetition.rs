@@ -1,4 +1,4 @@
-//! The share of a page that is said more than once, by lines, paragraphs and n-grams of words.
+//! DCLM's repetition rules: the share of a page that is repeated, by lines, paragraphs and n-grams of words.
 
 use unicode_segmentation::UnicodeSegmentation;
 use xxhash_rust::xxh3::xxh3_64;

@@ -1,4 +1,4 @@
-//! Words and pieces of a text, as DCLM's program cuts them.
+//! Words and pieces of a text, as DCLM's program splits them.
 
 use crate::text::unicode::{self, LETTER, SPACE};
 

@@ -26,7 +26,7 @@ use repetitions::Repetitions;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Dolma {
-    /// Which of its taggers.
+    /// Version of its tagger.
     pub gopher: DolmaGopher,
     /// Also measure repeated characters. Nothing is published to compare them with: see `limits`.
     pub repetitions: bool,

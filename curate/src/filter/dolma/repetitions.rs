@@ -1,8 +1,10 @@
-//! Groups of characters that are said four times or more in a row, with at most one white space between.
+//! dolma's repetition tagger: groups of characters that occur four times or more in a row, with at most one white
+//! space between.
 //!
-//! Definition: dolma 1.2.1 `repetitions_v1`, the matches of `(.+?)(\s?\1){3,}` from left to right: at each place the
-//! shortest group that repeats, white space taken where it can be. A backtracking engine needs quadratic time; we look
-//! for groups of at most 256 bytes, so the time is bounded by the length. We differ: longer groups are not found.
+//! Definition: dolma 1.2.1 `repetitions_v1`, the matches of `(.+?)(\s?\1){3,}` from left to right: at each position
+//! the shortest repeating group, with white space where possible. A backtracking engine needs quadratic time; we
+//! search for groups of at most 256 bytes, so the time is linear in the length. We differ: longer groups are not
+//! found.
 
 use crate::text::chars;
 use crate::text::unicode::{self, SPACE};
@@ -10,7 +12,7 @@ use crate::text::unicode::{self, SPACE};
 /// Bytes of the longest group.
 const MOST_BYTES: usize = 256;
 
-/// What repeats in a text.
+/// Repetitions in a text.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Repetitions {
     /// Most repetitions of one group.
@@ -87,7 +89,7 @@ fn run_at(text: &str, at: usize) -> Option<(usize, usize)> {
     None
 }
 
-/// Where repetitions of `text[at..end]` from `from` on end, if there are three; `done` of them are behind.
+/// End of the repetitions of `text[at..end]` from `from` on, if there are three; `done` of them came before.
 fn repeats(text: &str, at: usize, end: usize, from: usize, done: usize) -> Option<usize> {
     let group = &text.as_bytes()[at..end];
     let gap = space(text, from);
@@ -102,7 +104,7 @@ fn repeats(text: &str, at: usize, end: usize, from: usize, done: usize) -> Optio
             .flatten()
             .find_map(|next| repeats(text, at, end, next, done + 1));
     }
-    // the third is enough: what follows is taken as it comes
+    // the third is enough: further ones are taken greedily
     let mut stop = ways.into_iter().flatten().next()?;
     loop {
         let gap = space(text, stop);

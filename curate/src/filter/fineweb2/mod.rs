@@ -1,11 +1,12 @@
-//! FineWeb-2's filters for one language: Gopher repetition, FineWeb and Gopher quality with thresholds and stop words of its own.
+//! FineWeb-2's filters for one language: Gopher repetition, FineWeb and Gopher quality with the language's
+//! thresholds and stop words.
 //!
-//! Paper: Penedo et al. 2025, arXiv:2506.20920. Definitions: huggingface/fineweb-2 d0defb2, `fineweb-2-pipeline.py` and
-//! `configs/`, over datatrove 0.10.1: rules on paragraphs and characters of duplicate lines are off, short lines are not
-//! looked at, `char_duplicates_ratio` is 0.1; drops carry the names of the filters. The least confidence in the language is the step
-//! `language`. Words are datatrove's, as far as they are exact: of the 1,929 languages of `languages.tsv.zst`
-//! (tests/oracles/fineweb2_languages.py) 1,336 have spaCy's English or default rules. The others need words of an outside
-//! program; they are errors that name it.
+//! Paper: Penedo et al. 2025, arXiv:2506.20920. Definitions: huggingface/fineweb-2 d0defb2, `fineweb-2-pipeline.py`
+//! and `configs/`, over datatrove 0.10.1: rules on paragraphs and characters of duplicate lines are off, as is the
+//! one on short lines, `char_duplicates_ratio` is 0.1; drops carry the names of the filters. The least confidence
+//! in the language is the step `language`. Words are datatrove's, where we reproduce them exactly: of the 1,929
+//! languages of `languages.tsv.zst` (tests/oracles/fineweb2_languages.py) 1,336 have spaCy's English or default
+//! rules. The others need another program's word splitter; they give an error that names it.
 
 use std::sync::LazyLock;
 
@@ -59,7 +60,7 @@ const COMMON: [&str; 4] = [
     "min_stop_words",
 ];
 
-/// More would not fit the bits of what was seen.
+/// More would not fit the bit set of matches.
 const MOST_STOP_WORDS: usize = 128;
 
 /// Lines of the table.
@@ -76,7 +77,7 @@ struct Language {
     stop_words: Vec<&'static str>,
 }
 
-/// Finds a language; otherwise what is wrong with it.
+/// Looks up a language; the error describes the problem.
 fn language(code: &str) -> Result<Language, String> {
     let line = LANGUAGES.lines().find_map(|line| {
         let rest = line.strip_prefix(code)?.strip_prefix('\t')?;

@@ -1,4 +1,4 @@
-//! What a condition may ask of a line.
+//! Metrics of a line for conditions.
 
 use crate::quality::metrics::Metrics;
 use crate::text::unicode::{self, DIGIT, LETTER, PUNCT, SPACE};

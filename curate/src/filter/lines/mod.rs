@@ -1,9 +1,11 @@
-//! Edits of lines: dropped, kept or rewritten, by a regular expression, a condition over the line's metrics, or both.
+//! Line edits: lines are dropped, kept or rewritten, by a regular expression, a condition over the line's metrics,
+//! or both.
 //!
-//! `lines = { edits = [{ action = "drop", where = "upper > 0.5" }, { action = "rewrite", pattern = '\[\d*\]', with = "" }] }`.
-//! An edit is about the lines that match its pattern and meet its condition; they are dropped, or all others are, or
-//! the pattern is replaced in them. Edits run in order, each over all lines. What published programs do with lines
-//! (C4's, DCLM's and datamap-rs's modifiers) are such edits; regular expressions take time proportional to the text.
+//! `lines = { edits = [{ action = "drop", where = "upper > 0.5" }, { action = "rewrite", pattern = '\[\d*\]', with
+//! = "" }] }`. An edit selects the lines that match its pattern and meet its condition; it drops them, or all
+//! others, or replaces the pattern in them. Edits run in order, each over all lines. The line modifiers of
+//! published programs (C4, DCLM, datamap-rs) are such edits; regular expressions take time proportional to the
+//! text.
 //!
 //! Names in conditions: `words` (between white space), `chars`, `letters`, `upper`, `digits`, `spaces`, `punctuation` (shares
 //! of the characters that are such), `alphabetic_words` (share of words with a letter), `number` (of the line, from 0),
@@ -31,9 +33,9 @@ use metrics::{LineMetrics, NAMES, TEXTS};
 pub struct Lines {
     /// In the order they are made.
     pub edits: Vec<LineEdit>,
-    /// Take white space off the ends of what is left.
+    /// Strip white space off the ends of the result.
     pub strip: bool,
-    /// Greatest share of words that the edits may take. DCLM: 0.05.
+    /// Greatest share of words that the edits may remove. DCLM: 0.05.
     pub max_removed_ratio: f64,
 }
 
@@ -51,18 +53,18 @@ impl Default for Lines {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LineEdit {
-    /// What happens to the lines it is about.
+    /// Effect on the selected lines.
     pub action: LineAction,
     /// A regular expression that is searched for; empty: every line.
     pub pattern: String,
     /// A condition over the line's metrics; empty: every line.
     #[serde(rename = "where")]
     pub condition: String,
-    /// What replaces the pattern (`$1` is its first group), for `rewrite`.
+    /// Replacement for the pattern (`$1` is its first group), for `rewrite`.
     pub with: String,
 }
 
-/// What happens to lines.
+/// Effect on lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LineAction {
@@ -71,7 +73,7 @@ pub enum LineAction {
     Drop,
     /// All others go.
     Keep,
-    /// The pattern is replaced in them; a line that becomes empty goes.
+    /// The pattern is replaced in them; a line that becomes empty is removed.
     Rewrite,
 }
 
@@ -140,12 +142,12 @@ impl LineEditor {
         })
     }
 
-    /// Edits a text; `out` is what it becomes.
+    /// Edits a text; `out` receives the result.
     pub fn judge(&self, text: &str, out: &mut String) -> Verdict {
         self.measure(text, out, &mut Judge::strict())
     }
 
-    /// Lets `judge` compare how much the edits take; `out` is what the text becomes.
+    /// Lets `judge` compare how much the edits remove; `out` receives the result.
     pub fn measure(&self, text: &str, out: &mut String, judge: &mut Judge) -> Verdict {
         out.clear();
         out.push_str(text);

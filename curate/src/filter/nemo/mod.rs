@@ -1,12 +1,12 @@
 //! NeMo Curator's heuristic filters for English, in the order of its published pipeline.
 //!
 //! Definitions: NeMo Curator 1.4.0, `stages/text/filters/heuristic` and
-//! `config/text/heuristic_filter_english_pipeline.yaml`; its numbers are Gopher's and C4's, its metrics its own. Words are
-//! split at white space, lines without text are skipped, paragraphs lie between two line feeds, a repeated piece counts
-//! in what is left when copies are removed. Filters that need a tokenizer, code or a histogram are left out.
-//! We differ: a text without a word drops as `nemo.empty`, where it divides by zero; of n-grams that are equally frequent
-//! the first is taken, there the order is that of a randomly seeded set; common words are counted to the end, there up
-//! to the limit.
+//! `config/text/heuristic_filter_english_pipeline.yaml`; its numbers are Gopher's and C4's, its metrics its own.
+//! Words are split at white space, lines without text are skipped, paragraphs are separated by two line feeds,
+//! repetition is measured by the text left when copies are removed. Filters that need a tokenizer, code or a
+//! histogram are left out. We differ: a text without a word drops as `nemo.empty`, where it divides by zero; of
+//! equally frequent n-grams the first is taken, where NeMo uses the order of a randomly seeded set; common words
+//! are counted to the end, where NeMo stops at the limit.
 
 mod strings;
 
@@ -29,7 +29,7 @@ pub struct Nemo {
     pub limits: Limits,
 }
 
-/// In the order of the published pipeline; what that leaves out comes last.
+/// In the order of the published pipeline; rules that it leaves out come last.
 const RULES: [Rule; 31] = [
     Rule::at_most("nemo.max_non_alpha_numeric_ratio", 0.25),
     Rule::at_most("nemo.max_symbol_to_word_ratio", 0.1),
@@ -198,7 +198,7 @@ fn duplicated(all: usize, n: usize, plain: &mut PlainWords, set: &mut HashCounts
     share(found, all)
 }
 
-/// What is counted in words.
+/// Counts over words.
 #[derive(Default)]
 struct WordCounts {
     symbols: usize,
@@ -206,7 +206,7 @@ struct WordCounts {
     common: usize,
 }
 
-/// Words that stand for an omission.
+/// Words that mean an omission.
 const ELLIPSES: [&str; 6] = ["...", "[...]", "\u{2026}", "(...)", "[\u{2026}]", "-\u{bb}"];
 
 impl WordCounts {
@@ -214,7 +214,7 @@ impl WordCounts {
         let mut counts = WordCounts::default();
         for (word, &length) in plain.words.iter().zip(&plain.chars) {
             let word = word.of(text);
-            // runs of '#', however long, against characters
+            // runs of '#' of any length, relative to characters
             let hashes = word.split('#').filter(|p| !p.is_empty()).count();
             let runs = if word.contains('#') {
                 let ends = usize::from(!word.starts_with('#')) + usize::from(!word.ends_with('#'));

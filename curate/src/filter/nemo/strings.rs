@@ -1,4 +1,4 @@
-//! What NeMo Curator counts in characters, addresses, lines and paragraphs.
+//! NeMo Curator's counts over characters, addresses, lines and paragraphs.
 
 use std::sync::LazyLock;
 
@@ -55,7 +55,7 @@ impl Strings {
     }
 }
 
-/// How lines with text start and end.
+/// Counts of how lines with text start and end.
 #[derive(Default)]
 pub(super) struct Ends {
     pub(super) without_mark: usize,
@@ -63,7 +63,7 @@ pub(super) struct Ends {
     pub(super) bullets: usize,
 }
 
-/// Ends of a line that stand for an omission, in lower case.
+/// Line endings that mean an omission, in lower case.
 const ELLIPSES: [&str; 8] = [
     "...",
     "[...]",

@@ -1,4 +1,4 @@
-//! Signals of lines. A line ends with its line feed; scores are in RedPajama's order.
+//! RedPajama's line signals. A line ends with its line feed; scores are in RedPajama's order.
 
 use std::sync::LazyLock;
 

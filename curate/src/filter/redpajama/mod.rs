@@ -1,12 +1,11 @@
 //! RedPajama-v2's rule-based quality signals: metrics to put conditions on and to store.
 //!
 //! Paper: Weber et al. 2024, arXiv:2411.12372. Definitions: togethercomputer/RedPajama-Data 6d2cee9,
-//! `app/src/core/quality_signals`: nothing is dropped. Raw words are those of
-//! NLTK 3.8's `WordPunctTokenizer` (`\w+|[^\w\s]+`);
-//! normalized text has no ASCII punctuation, lower case, one space between words, NFD. A signal of a document is one
-//! number; one of lines has a number for each line, and its metric is their mean. Numbers are rounded to 8 digits.
-//! Left out: what needs models or a corpus (`rps_doc_ml_*`, `rps_doc_*_importance`: step `quality`; `ccnet_*`: steps
-//! `language`, `perplexity`; `rps_doc_ut1_blacklist`: step `url`).
+//! `app/src/core/quality_signals`; the filter drops nothing. Raw words are those of NLTK 3.8's `WordPunctTokenizer`
+//! (`\w+|[^\w\s]+`); normalized text has no ASCII punctuation, lower case, one space between words, NFD. A signal
+//! of a document is one number; one of lines has a number for each line, and its metric is their mean. Numbers are
+//! rounded to 8 digits. Left out: signals that need models or a corpus (`rps_doc_ml_*`, `rps_doc_*_importance`:
+//! step `quality`; `ccnet_*`: steps `language`, `perplexity`; `rps_doc_ut1_blacklist`: step `url`).
 //!
 //! `stop_words.txt` has a line for each language, its code first: the lists of github.com/6/stopwords-json (Apache-2.0)
 //! in the selection that RedPajama uses.
@@ -75,7 +74,7 @@ impl Redpajama {
 pub struct QualitySignal {
     /// RedPajama's name.
     pub name: &'static str,
-    /// First and last character of what it is about, and the score. `None`: it has none.
+    /// First and last character that the score refers to, and the score. `None`: not defined.
     pub spans: Vec<(usize, usize, Option<f64>)>,
 }
 
@@ -328,7 +327,7 @@ impl StepConfig for Redpajama {
 
 impl Filter for RedpajamaSignals {
     fn apply(&self, draft: &mut Draft, _scratch: &mut StepScratch, judge: &mut Judge) -> Verdict {
-        // signals cost more than any filter: they are counted only for those who ask
+        // signals cost more than any filter: they are computed only on request
         if !self.is_stored && judge.may_stop_counting() {
             return KEEP;
         }

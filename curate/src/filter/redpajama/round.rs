@@ -1,4 +1,4 @@
-//! Shares, rounded as Python rounds.
+//! Shares, rounded in Python's way.
 
 /// Rounded share; of nothing none.
 pub(super) fn ratio(part: usize, whole: usize) -> Option<f64> {

@@ -1,4 +1,4 @@
-//! Words as RedPajama sees them: raw ones with punctuation, and those of the normalized text.
+//! RedPajama's words: raw ones with punctuation, and those of the normalized text.
 
 use rustc_hash::FxHashSet;
 use unicode_normalization::UnicodeNormalization;
@@ -123,7 +123,7 @@ impl Normalized {
         }
     }
 
-    /// How many runs of `n` words are in the list.
+    /// Number of runs of `n` words in the list.
     pub(super) fn grams_in(&self, n: usize, list: &FxHashSet<String>) -> usize {
         self.words
             .windows(n)

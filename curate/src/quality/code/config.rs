@@ -1,4 +1,4 @@
-//! Settings of the step that tells source code from prose.
+//! Settings of the source code step.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::Result;
 use crate::verdict::{Judge, Verdict, broken};
 
-/// Source code or prose. What a document is goes to `meta.code`.
+/// Classifies documents as source code or prose. The label is written to `meta.code`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CodeConfig {

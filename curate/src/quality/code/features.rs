@@ -1,13 +1,13 @@
-//! Tokens of a text, hashed: what a programming language looks like.
+//! Features of the source code classifier: hashed tokens.
 //!
-//! Tokens are runs of letters, digits and `_`, single marks of punctuation, and line starts with their
-//! indentation. Features are each token, each pair of neighbours, and the first token of a line;
-//! numbers are one token, so are words of other alphabets and long words, which say more about a
-//! program's subject than about its language. Each feature counts once a text.
+//! Tokens are runs of letters, digits and `_`, single marks of punctuation, and line starts with their indentation.
+//! Features are each token, each pair of neighbours, and the first token of a line; all numbers share one token, as
+//! do words of other alphabets and long words, which depend more on a program's subject than on its language. Each
+//! feature counts once per text.
 
 /// Logarithm of the number of features.
 pub(super) const BITS: u32 = 14;
-/// Bytes of a text that are looked at; of longer ones the start, the middle and the end.
+/// Bytes of a text that are used; of longer ones the start, the middle and the end.
 const WHOLE: usize = 12 << 10;
 /// Words longer than this are all alike.
 const LONG: usize = 14;

@@ -1,4 +1,4 @@
-//! The labels of the model of code, in its order.
+//! Labels of the source code classifier, in the model's order.
 
 /// Labels in the model's order: languages, other code, prose.
 pub const CODE_LABELS: [&str; 15] = [

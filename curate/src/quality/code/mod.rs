@@ -1,9 +1,9 @@
-//! Source code told from prose, and its language among the thirteen of ROOTS.
+//! Source code classifier: distinguishes code from prose, and the thirteen programming languages of ROOTS.
 //!
-//! A linear model of hashed tokens (`model.rs`, trained by `examples/train_code.rs`) gives the
-//! probabilities of 13 languages (Laurencon et al. 2022, arXiv:2303.03915, table 1), of other code,
-//! markup and data, and of prose. A name's extension is believed where it has one meaning; where
-//! several share it (`.h`, `.ts`, `.php`, `.rs`) the content decides among them.
+//! A linear model of hashed tokens (`model.rs`, trained by `examples/train_code.rs`) gives the probabilities of 13
+//! languages (Laurencon et al. 2022, arXiv:2303.03915, table 1), of other code, markup and data, and of prose. A
+//! file name's extension decides where it has one meaning; where several languages share it (`.h`, `.ts`, `.php`,
+//! `.rs`) the content decides among them.
 
 mod config;
 mod features;
@@ -21,7 +21,7 @@ pub use self::config::CodeConfig;
 pub use self::labels::CODE_LABELS;
 pub use self::train::{CodeExamples, CodeTraining};
 
-/// What a text is.
+/// Class of a text.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CodeGuess {
     /// One of [`CODE_LABELS`].
@@ -71,7 +71,7 @@ fn from_extension(name: &str) -> &'static [usize] {
     EXTENSIONS.iter().find(known).map_or(&[], |e| e.1)
 }
 
-/// Tells what a text is, by its content and, if given, its file name or address.
+/// Classifies a text by its content and, if given, its file name or address.
 pub fn identify_code(text: &str, name: Option<&str>) -> CodeGuess {
     let p = MODEL.probabilities(text);
     let code = 1.0 - f64::from(p[PROSE]);
@@ -88,7 +88,7 @@ pub fn identify_code(text: &str, name: Option<&str>) -> CodeGuess {
     let confidence = if candidates.is_empty() {
         f64::from(p[label])
     } else {
-        // what the name leaves open
+        // probability of the labels that the name allows
         let open: f32 = candidates.iter().map(|&c| p[c]).sum();
         if open > 0.0 {
             f64::from(p[label] / open)

@@ -1,4 +1,5 @@
-//! Probabilities of labels: softmax(scale * sum of the features' rows / sqrt(features) + bias).
+//! Model of the source code classifier: probabilities = softmax(scale * sum of the features' rows / sqrt(features)
+//! + bias).
 //!
 //! File, little-endian: `MLRCODE1`, scale (f32), 16 biases (f32), rows (i8, 2^14 x 16); the sixteenth
 //! column is not used.
@@ -9,7 +10,7 @@ use super::features::{BITS, Features};
 use super::labels::CODE_LABELS;
 use crate::error::{Result, damaged};
 
-/// Columns of a row: a label each, one to spare.
+/// Columns of a row: one per label, one spare.
 pub(super) const COLUMNS: usize = 16;
 const MAGIC: &[u8] = b"MLRCODE1";
 const HEAD: usize = 8 + 4 + 4 * COLUMNS;

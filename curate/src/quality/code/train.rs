@@ -1,14 +1,13 @@
-//! Training of the model that tells code: logistic regression over features.
+//! Training of the source code classifier: logistic regression over features.
 //!
-//! Stochastic gradient descent with rates by AdaGrad (Duchi et al. 2011, JMLR 12) and weight decay;
-//! a step takes a label, one of its texts, and of that the whole or some neighbouring lines, so that
-//! snippets are learned too.
+//! Stochastic gradient descent with rates by AdaGrad (Duchi et al. 2011, JMLR 12) and weight decay; a step samples
+//! a label, one of its texts, and of that the whole or some consecutive lines, so that snippets are learned too.
 
 use super::features::{BITS, Features};
 use super::labels::{CODE_LABELS, OTHER, PROSE};
 use super::model::{COLUMNS, Model, softmax};
 
-/// How to train.
+/// Training settings.
 #[derive(Clone, Copy, Debug)]
 pub struct CodeTraining {
     /// Steps.

@@ -1,4 +1,4 @@
-//! Data selection by importance resampling: documents of raw texts, drawn so that they look like a target.
+//! DSIR, data selection by importance resampling: draws documents from raw texts so that they resemble a target.
 //!
 //! Paper: Xie et al. 2023, arXiv:2302.03169. Features are words and pairs of words hashed to 10,000 buckets; with the
 //! shares t of the target's and r of the raw texts' features in each bucket a document weighs the sum over its features of
@@ -7,10 +7,10 @@
 //! Unicode's words; older ones leave marks out of them): `\w+|[^\w\s]+` over the lower-cased text, an n-gram's words joined
 //! by a space, SHA-256 modulo the buckets; weights equal its own.
 //!
-//! We differ: the noise is made of a document's id and a seed, so that neither order nor shards matter; the k greatest are
-//! found in two passes (the step `dsir` measures, `dsir_cut` finds the limit, the step obeys it); `xxh3` may take SHA-256's
-//! place, which changes which n-grams share a bucket. With several targets the authors can draw from each apart; we fit one
-//! model a target.
+//! We differ: the noise is derived from a document's id and a seed, so that neither order nor shards matter; the k
+//! greatest are found in two passes (the step `dsir` measures, `dsir_cut` finds the limit, the step applies it);
+//! `xxh3` can replace SHA-256, which changes which n-grams share a bucket. With several targets the authors can
+//! draw from each separately; we fit one model per target.
 
 use std::collections::BinaryHeap;
 use std::io::Write;
@@ -32,7 +32,7 @@ use crate::quality::model_file::ModelFile;
 use crate::verdict::{Judge, Verdict};
 use crate::write::clean_file;
 
-/// What stands at the start of a model file.
+/// Kind at the start of a model file.
 const KIND: &str = "dsir";
 const MOST_BUCKETS: usize = 1 << 24;
 /// NLTK's WordPunctTokenizer.
@@ -51,7 +51,7 @@ pub enum DsirHash {
     Xxh3,
 }
 
-/// How documents become features.
+/// Feature extraction settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct DsirTraining {
     /// Words of the longest n-grams. Paper: 2.
@@ -85,7 +85,7 @@ pub struct DsirSide {
     pub features: u64,
 }
 
-/// What was fitted.
+/// Result of a fit.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct DsirReport {
     /// Settings.
@@ -169,7 +169,7 @@ impl DsirTraining {
         let DsirScratch { lower, words, gram } = scratch;
         lower.clear();
         words.clear();
-        // the whole text, because a final sigma hangs on what stands before it
+        // the whole text, because a final sigma depends on the characters before it
         lower.push_str(&text.to_lowercase());
         words.extend(
             WORDS
@@ -262,7 +262,7 @@ impl Dsir {
     /// Reads a model that [`DsirTraining::fit`] wrote.
     ///
     /// # Errors
-    /// `Io`; `Input` naming what is wrong with the file.
+    /// `Io`; `Input` with the problem in the file.
     pub fn open(path: &Path) -> Result<Dsir> {
         let bytes = std::fs::read(path).at(path)?;
         let wrong = |why: String| Error::Input {
@@ -401,7 +401,7 @@ pub fn dsir_cut(folders: &[&Path], count: usize, progress: &dyn Progress) -> Res
                 let Some(key) = key else {
                     let found = document.meta.unwrap_or(Value::Null);
                     let why = format!(
-                        "document {}: found meta {found}, wanted dsir.key, which a step dsir leaves",
+                        "document {}: found meta {found}, wanted dsir.key, which a step dsir writes",
                         document.id
                     );
                     return Err(wrong(&clean_file(folder, shard).0, why));

@@ -1,4 +1,4 @@
-//! Weights of the authors' package (`tests/oracles/dsir.py`), against ours.
+//! Parity with the authors' package (weights recorded by `tests/oracles/dsir.py`).
 
 use std::path::PathBuf;
 

@@ -1,10 +1,10 @@
-//! Words, labels and the hashes that name the rows of the input matrix.
+//! fastText's dictionary: words, labels and the hashes that select the rows of the input matrix.
 //!
 //! A word's features are its own row (if the dictionary has it) and the rows of its character
 //! n-grams, `<` and `>` being put around it. Hash: FNV-1a over bytes taken as signed, 32 bits; word
 //! n-grams chain the hashes of words, sign-extended to 64 bits, with the factor 116049371. Both modulo
 //! `bucket`. Pruned models keep only some buckets. As fastText 0.9.2.
-//! We differ: words are told apart by 64 bits of FNV-1a; kept buckets are found by a bit map, remainders by
+//! We differ: words are identified by 64 bits of FNV-1a; kept buckets are found by a bit map, remainders by
 //! multiplication (Lemire et al. 2019, arXiv:1902.01961); the rows are the same.
 
 use std::io::Read;
@@ -14,9 +14,9 @@ use rustc_hash::FxHashMap;
 use super::source::Source;
 use crate::error::Result;
 
-/// End of a text, a word of its own.
+/// End of a text, itself a word.
 pub(super) const END: &[u8] = b"</s>";
-/// What labels begin with.
+/// Prefix of labels.
 pub(super) const LABEL: &str = "__label__";
 pub(super) const CHAIN: u64 = 116_049_371;
 
@@ -29,7 +29,7 @@ pub(super) struct Shape {
     pub(super) maxn: usize,
 }
 
-/// What a token is.
+/// Kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token {
     Known(usize),
@@ -90,7 +90,7 @@ pub(super) fn mix(hash: u32, byte: u8) -> u32 {
     (hash ^ byte.cast_signed() as u32).wrapping_mul(16_777_619)
 }
 
-/// FNV-1a, 64 bits: what tells words apart. Grows byte by byte beside the other one.
+/// Seed of FNV-1a, 64 bits, which identifies words. Computed byte by byte beside the 32-bit hash.
 pub(super) const KEY_SEED: u64 = 0xcbf2_9ce4_8422_2325;
 
 #[inline]
@@ -159,7 +159,7 @@ impl Kept {
 }
 
 impl Dictionary {
-    /// Of words and labels in the order of their rows, with their counts.
+    /// Creates a dictionary from words and labels in the order of their rows, with their counts.
     pub(super) fn of(
         shape: Shape,
         words: &[(Box<[u8]>, i64)],

@@ -1,8 +1,8 @@
-//! Models of two labels as one weight a feature.
+//! Folding of models with two labels to one weight per feature.
 //!
 //! With softmax over two labels the probability of the second is the logistic function of (w1 - w0) . h, and h is the
 //! mean of rows r, so it is the mean of the numbers (w1 - w0) . r: both layers of the model fold into a number for each
-//! row. A word costs one look into a table that holds the number beside the word's hash, a word n-gram one load.
+//! row. A word costs one lookup in a table that stores the number beside the word's hash, a word n-gram one load.
 //! For models without character n-grams that are not pruned; sums are f64.
 //!
 //! Folding rounds each number to f32, by at most 2^-24 of it; p changes by a quarter of that at most, which
@@ -12,7 +12,7 @@ use super::dictionary::{CHAIN, Dictionary, END, KEY_SEED, LABEL, SEED, mix, mix_
 use super::loss::{Output, log, single};
 use super::matrix::Matrix;
 
-/// Greatest number of a row: 2^-24 / 4 of it are 4e-6.
+/// Greatest number of a row: 2^-24 / 4 of it is 4e-6.
 const MOST: f64 = 256.0;
 /// Longest word n-grams.
 const MOST_NGRAMS: usize = 8;
@@ -98,7 +98,7 @@ impl Folded {
         Some(made)
     }
 
-    /// Where a word lies, or those before it in the way.
+    /// Slot of a word, or the first of the slots that are probed for it.
     #[inline]
     fn home(&self, key: u64) -> usize {
         (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & self.mask
@@ -171,8 +171,8 @@ fn is_space(byte: u8) -> bool {
     byte <= b' ' && SPACES >> byte & 1 == 1
 }
 
-/// A text on its way. Words are looked up in batches: nothing hangs on a number before all of a batch are asked for, so
-/// that the memory's answers overlap.
+/// Running sums of a text. Words are looked up in batches: no sum depends on a number before all of a batch are
+/// requested, so that the memory accesses overlap.
 struct Sums<'a> {
     model: &'a Folded,
     sum: f64,

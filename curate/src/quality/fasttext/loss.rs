@@ -1,4 +1,4 @@
-//! From the hidden vector to the best labels.
+//! Output layers of fastText: from the hidden vector to the best labels.
 //!
 //! * softmax: p = exp(o - max o) / sum;
 //! * ova and ns: p = sigmoid(o) from fastText's table of 512 steps between -8 and 8;
@@ -14,7 +14,7 @@ use super::matrix::Matrix;
 use super::source::Source;
 use crate::error::Result;
 
-/// How the last layer is read.
+/// Kind of output layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Hierarchical,
@@ -98,8 +98,8 @@ impl Output {
         })
     }
 
-    /// What a hidden vector is multiplied with to give the second label's output less the first one's, if that is all
-    /// that the probabilities hang on: softmax over two labels.
+    /// Vector whose product with a hidden vector is the second label's output minus the first one's, if the
+    /// probabilities depend on that alone: softmax over two labels.
     pub(super) fn difference(&self, dim: usize) -> Option<Vec<f64>> {
         if self.kind != Kind::Softmax || self.labels != 2 {
             return None;

@@ -1,10 +1,9 @@
-//! Weight matrices: plain `f32`, or product-quantised.
+//! fastText's weight matrices: plain `f32`, or product-quantised.
 //!
-//! A quantised row is cut into pieces of `dsub` numbers; each piece is one of 256 centroids, named by
-//! a byte. With `qnorm` the row's length is one of 256 as well. Paper: Joulin et al. 2016,
-//! arXiv:1612.03651, sec. 3; layout as fastText 0.9.2 writes it.
-//! We differ: small quantised matrices are unpacked when they are loaded; products and order of the
-//! sums are the same, so are the bits (wide products apart, see [`WIDE`]).
+//! A quantised row is cut into pieces of `dsub` numbers; each piece is one of 256 centroids, named by a byte. With
+//! `qnorm` the row's length is one of 256 as well. Paper: Joulin et al. 2016, arXiv:1612.03651, sec. 3; layout as
+//! fastText 0.9.2 writes it. We differ: small quantised matrices are unpacked when they are loaded; products and
+//! order of the sums are the same, and so are the bits (except for wide products, see [`WIDE`]).
 
 use std::io::Read;
 
@@ -62,7 +61,7 @@ impl Pieces {
         })
     }
 
-    /// The numbers that `code` stands for in piece `piece`.
+    /// The numbers that `code` encodes in piece `piece`.
     fn of(&self, piece: usize, code: u8) -> &[f32] {
         let width = if piece + 1 == self.count {
             self.last

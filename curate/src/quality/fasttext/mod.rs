@@ -1,14 +1,14 @@
-//! fastText classifiers: reading `.bin` and `.ftz` models and asking them.
+//! fastText classifiers: reader for `.bin` and `.ftz` models, and prediction.
 //!
 //! A text is split at white space; the rows of its words, character n-grams and word n-grams are
 //! averaged, and the output layer gives probabilities of labels (lid.176, GlotLID, quality
 //! classifiers). Papers: Joulin et al. 2016, arXiv:1607.01759 and arXiv:1612.03651. Format and
 //! arithmetic: fastText 0.9.2 (model version 12; 11 of older supervised models).
 //!
-//! We differ: models of two labels are folded to one number a row (`fold.rs`); line feeds are white space
-//! (fastText's Python wrapper refuses them); the rows of a word
-//! are summed before they are added to the text's, and sums of recent words are remembered, so sums
-//! round differently in the last bits (the result does not depend on what is remembered).
+//! We differ: models of two labels are folded to one number per row (`fold.rs`); line feeds are white space
+//! (fastText's Python wrapper refuses them); the rows of a word are summed before they are added to the text's, and
+//! sums of recent words are cached, so sums round differently in the last bits (the result does not depend on the
+//! cache).
 
 mod dictionary;
 mod fold;
@@ -38,7 +38,7 @@ use crate::error::Result;
 pub struct FastText {
     dictionary: Dictionary,
     body: Body,
-    /// Hash of the file, which tells models apart.
+    /// Hash of the file, which identifies the model.
     content: u64,
 }
 
@@ -116,7 +116,7 @@ impl FastText {
             let wanted = "model: 3 (supervised); 1 and 2 are word vectors without labels";
             return Err(source.wrong(4, model.to_string(), wanted));
         }
-        // beyond what any model has; the map of kept buckets takes a bit for each
+        // more than any model has; the map of kept buckets takes one bit each
         let bucket = source.count("bucket", 0, 1 << 28)?;
         let minn = source.count("minn", 0, 1 << 10)?;
         let maxn = source.count("maxn", 0, 1 << 10)?;
@@ -126,7 +126,7 @@ impl FastText {
             word_ngrams,
             bucket: u32::try_from(bucket).unwrap_or(u32::MAX),
             minn,
-            // older supervised models have no character n-grams whatever the header says
+            // older supervised models have no character n-grams, in spite of the header
             maxn: if version == 11 { 0 } else { maxn },
         };
         let dictionary = Dictionary::read(source, shape)?;

@@ -1,7 +1,7 @@
-//! Numbers and arrays of a model file, read in order, each with its offset.
+//! Reader for numbers and arrays of a model file, in order, each with its offset.
 //!
-//! All numbers are little-endian. Sizes that the file claims are compared with the bytes that are
-//! left before anything is allocated, so a damaged size costs an error and no memory.
+//! All numbers are little-endian. Sizes that the file claims are compared with the remaining bytes before anything
+//! is allocated, so a damaged size gives an error and takes no memory.
 
 use std::fs::File;
 use std::io::{BufReader, Read};

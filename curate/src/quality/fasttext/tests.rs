@@ -1,4 +1,4 @@
-//! The reader against fastText's own answers, and against damage.
+//! Tests of the reader against fastText's own predictions, and with damaged files.
 
 use super::*;
 

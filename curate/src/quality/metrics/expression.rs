@@ -2,11 +2,11 @@
 //!
 //! Grammar, loosest first: `or`, `and`, `not`, one comparison (`< <= > >= == !=`), `+ -`, `* /`, `-`, then a number, a quoted
 //! text, `true`, `false`, a name, `min(..)`, `max(..)`, `ln(..)`, or brackets. A name is a rule (`filter.rule`) or one of the
-//! document's own. A metric that was not measured is no number: every comparison with it is false, `!=` too.
+//! document's own. A metric that was not measured is NaN: every comparison with it is false, including `!=`.
 
 use std::collections::BTreeSet;
 
-/// Where an expression finds its metrics.
+/// Source of an expression's metrics.
 pub trait Metrics {
     /// A metric by name; `None` if it was not measured.
     fn number(&self, name: &str) -> Option<f64>;
@@ -56,7 +56,7 @@ enum Function {
     Ln,
 }
 
-/// What a part of an expression comes to.
+/// Value of a part of an expression.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Value<'a> {
     Number(f64),
@@ -70,10 +70,10 @@ const MOST_DEPTH: usize = 64;
 const MOST_BYTES: usize = 16 << 10;
 
 impl Expression {
-    /// Parses a condition. `texts` are the names that stand for texts, all others for numbers.
+    /// Parses a condition. `texts` are the names of texts; all other names are numbers.
     ///
     /// # Errors
-    /// The byte at which it goes wrong, what was found and what is wanted.
+    /// The byte of the error, found and wanted.
     pub fn parse(source: &str, texts: &[&str]) -> Result<Expression, String> {
         if source.len() > MOST_BYTES {
             return Err(format!(
@@ -100,12 +100,12 @@ impl Expression {
         })
     }
 
-    /// Names that it asks for.
+    /// Names in the expression.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(String::as_str)
     }
 
-    /// Whether the document meets it.
+    /// Whether the document meets the condition.
     pub fn holds(&self, signals: &dyn Metrics) -> bool {
         value(&self.root, signals) == Value::Truth(true)
     }
@@ -125,7 +125,7 @@ fn value<'a>(node: &'a Node, signals: &'a dyn Metrics) -> Value<'a> {
         Node::Call(Function::Ln, of) => {
             Value::Number(of.first().map_or(f64::NAN, |n| number(n, signals)).ln())
         }
-        // f64's own min and max would pass over what is no number
+        // f64's own min and max would ignore NaN
         Node::Call(function, of) => {
             let choose = |a: f64, b: f64| match function {
                 _ if a.is_nan() || b.is_nan() => f64::NAN,
@@ -188,7 +188,7 @@ fn compared<'a>(order: Option<std::cmp::Ordering>, join: Join) -> Value<'a> {
     })
 }
 
-/// What a part of an expression is.
+/// Type of a part of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Number,

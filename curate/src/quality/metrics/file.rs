@@ -1,7 +1,8 @@
-//! `figures/NNNNN.jsonl.zst`: what every rule measured in every document of a shard.
+//! Metrics files `figures/NNNNN.jsonl.zst`: the value of every rule for every document of a shard.
 //!
 //! A line is either a rule, before its first metric: `{"rule", "limit", "side"}`, or a document: `{"id", "lost",
-//! "figures": [[number of the rule, value], ...]}`. Rules are numbered as they come. No number is `null`.
+//! "figures": [[number of the rule, value], ...]}`. Rules are numbered in order of appearance. NaN is written as
+//! `null`.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -69,7 +70,8 @@ impl MetricsWriter {
     }
 }
 
-/// Calls `each` for every document of a shard: its metrics, and whether something without a limit dropped it.
+/// Calls `each` for every document of a shard: its metrics, and whether it was dropped by something without a
+/// limit.
 ///
 /// # Errors
 /// `Io`; `Damaged` for a line that is neither a rule nor a document.

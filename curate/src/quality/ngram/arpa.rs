@@ -1,4 +1,5 @@
-//! ARPA: counts, then the n-grams of each order as `log10 probability TAB words TAB log10 backoff`.
+//! Reader for ARPA files: counts, then the n-grams of each order as `log10 probability TAB words TAB log10
+//! backoff`.
 
 use std::io::Read;
 
@@ -57,7 +58,7 @@ fn text(bytes: &[u8]) -> Result<(usize, Words, Search), String> {
         ));
     }
     let mut words: FxHashMap<u64, u32> = FxHashMap::default();
-    // at least a byte each: a count that lies cannot ask for more memory than the file has
+    // an entry takes several bytes: a false count cannot cause more allocation than the file's size
     let room = |count: usize| count.min(bytes.len() / 4);
     words.reserve(room(counts[0]));
     words.insert(murmur64a(b"<unk>"), 0);

@@ -40,7 +40,7 @@ pub(super) fn parse(bytes: Vec<u8>) -> Result<(usize, Words, Search), String> {
     }
     let counts: Vec<u64> = (0..order).map(|n| u64_at(&bytes, FIXED + 8 * n)).collect();
     let start = (FIXED + 8 * order).next_multiple_of(8);
-    // every n-gram takes a byte at least: larger counts would overflow what follows
+    // every n-gram takes at least one byte: larger counts would overflow the arithmetic below
     if let Some(n) = counts.iter().position(|c| *c > bytes.len() as u64) {
         return Err(format!(
             "byte {}: found {} n-grams, wanted fewer than bytes",

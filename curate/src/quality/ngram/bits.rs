@@ -1,4 +1,4 @@
-//! Numbers out of bytes, at bytes and at bits. What lies beyond the end is 0: sizes were compared before.
+//! Reads numbers at byte and bit positions. Bits beyond the end are 0: sizes were checked before.
 
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let four = bytes.get(at..).and_then(|b| b.first_chunk::<4>());

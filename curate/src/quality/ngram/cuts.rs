@@ -1,4 +1,4 @@
-//! Perplexities that part a set of texts, as CCNet's head, middle and tail: a model's thirds of a reference set.
+//! Perplexity thresholds that divide a set of texts, as CCNet's head, middle and tail: thirds of a reference set.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::corpus::Corpus;
 use crate::error::{Error, Result};
 use crate::progress::Progress;
 
-/// How the perplexities of texts lie.
+/// Distribution of the perplexities of texts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PerplexityCuts {
     /// Texts.
@@ -18,7 +18,7 @@ pub struct PerplexityCuts {
     pub bad: u64,
     /// Least and greatest perplexity.
     pub range: (f64, f64),
-    /// Shares of the texts that were asked for.
+    /// Requested shares of the texts.
     pub shares: Vec<f64>,
     /// Perplexities that these shares do not exceed: `buckets` of the step `perplexity`.
     pub buckets: Vec<f64>,

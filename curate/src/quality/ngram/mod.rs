@@ -1,4 +1,4 @@
-//! Backoff n-gram language models as KenLM has them: ARPA text and its binary files; log probabilities and perplexity.
+//! Backoff n-gram language models in KenLM's formats, ARPA text and its binary files: log probabilities and perplexity.
 //!
 //! Paper: Heafield 2011, "KenLM: Faster and Smaller Language Model Queries". The probability of a word is that of the
 //! longest n-gram that the model has, times the backoff weights of the longer contexts that it lacks. CCNet (Wenzek et al.
@@ -36,7 +36,7 @@ pub struct NgramModel {
     end: u32,
 }
 
-/// What a model remembers between words.
+/// Context of a model between words.
 #[derive(Clone, Debug)]
 pub struct NgramState {
     /// The last words, the newest first.
@@ -47,7 +47,7 @@ pub struct NgramState {
 }
 
 impl NgramModel {
-    /// Reads an ARPA file (plain, gzip or zstd) or a binary file of KenLM's, told apart by content.
+    /// Reads an ARPA file (plain, gzip or zstd) or a binary file of KenLM's, recognized by content.
     ///
     /// # Errors
     /// `Io`; `Input` naming line or byte, found and wanted, before anything is scored.
@@ -117,7 +117,7 @@ impl NgramModel {
         state
     }
 
-    /// log10 of the probability of `word` after what `state` remembers, and whether the model knows the word.
+    /// log10 of the probability of `word` in the context `state`, and whether the model knows the word.
     pub fn next(&self, state: &mut NgramState, word: &str) -> (f64, bool) {
         let number = self.word(word);
         (self.step(state, number), number != 0)
@@ -151,7 +151,7 @@ impl NgramModel {
         score
     }
 
-    /// log10 of the probability of a sentence, its end included; words are what white space separates.
+    /// log10 of the probability of a sentence, its end included; words are separated by white space.
     pub fn score(&self, sentence: &str) -> f64 {
         self.score_and_words(sentence).0
     }

@@ -12,7 +12,7 @@ struct Table {
 }
 
 impl Table {
-    /// Of `count` entries; returns where it ends.
+    /// A table of `count` entries; also returns its end.
     fn at(
         start: usize,
         count: u64,
@@ -42,7 +42,7 @@ impl Table {
         ))
     }
 
-    /// Where the value of a key lies.
+    /// Position of a key's value.
     fn find(&self, bytes: &[u8], key: u64) -> Option<usize> {
         let mut bucket = key % self.buckets;
         // a damaged file may have no free bucket
@@ -71,7 +71,7 @@ pub(crate) struct Probing {
     words: Table,
     unigrams: usize,
     bound: u64,
-    /// Of orders 2 and up.
+    /// Tables for orders 2 and up.
     tables: Vec<Table>,
 }
 pub(crate) fn probing(
@@ -86,7 +86,7 @@ pub(crate) fn probing(
             "byte 92: found probing multiplier {multiplier}, wanted 1 or more"
         ));
     }
-    // version and bound stand before the table of words
+    // version and bound precede the table of words
     let (words, unigrams) = Table::at(start + 8, counts[0], multiplier, 12)?;
     let mut end = unigrams + size((counts[0] + 1) * 8)?;
     let mut tables = Vec::new();
@@ -135,7 +135,7 @@ impl Probing {
         known.then(|| self.weights(self.unigrams + 8 * word as usize, true))
     }
 
-    /// Of `n` words.
+    /// Looks up an n-gram of `n` words.
     pub(super) fn find(&self, n: usize, hash: u64) -> Option<Weights> {
         let table = self.tables.get(n - 2)?;
         let at = table.find(&self.bytes, hash)?;

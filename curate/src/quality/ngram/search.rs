@@ -1,4 +1,4 @@
-//! Tables of an n-gram model, asked for words and for n-grams that grow to the left.
+//! Lookup interface of an n-gram model: words, and n-grams that grow to the left.
 
 use rustc_hash::FxHashMap;
 

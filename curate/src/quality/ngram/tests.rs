@@ -1,4 +1,4 @@
-//! Models that KenLM's own tools made and its scores (`tests/oracles/kenlm_scores.py`), against ours.
+//! Parity with KenLM: models made by its tools, and its scores (recorded by `tests/oracles/kenlm_scores.py`).
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::NgramModel;
 
-/// What KenLM said, and its files by kind.
+/// KenLM's scores, and its files by kind.
 type Golden = (Value, Vec<(String, Vec<u8>)>);
 
 static GOLDEN: LazyLock<Golden> = LazyLock::new(read_golden);

@@ -1,8 +1,9 @@
-//! KenLM's trie: the n-grams that end in a word, sorted by the word to the left, in as many bits as needed.
+//! KenLM's trie: the n-grams that end in a word, sorted by the word to the left, bit-packed.
 //!
-//! Of each entry: the word's number, probability and backoff (31 and 32 bits, or codes of the quantizer's tables), and
-//! where the entries one longer begin; they end where those of the next entry begin. With array compression (Raj and
-//! Whittaker 2003) the high bits of those pointers are an array of the entries at which they change.
+//! An entry has the word's number, probability and backoff (31 and 32 bits, or codes of the quantizer's tables),
+//! and the start of the entries one word longer, which end where those of the next entry begin. With array
+//! compression (Raj and Whittaker 2003) the high bits of those pointers are an array of the entries at which they
+//! change.
 
 use super::bits::{bits_at, f32_at, needed, size, u64_at};
 use super::weights::{Entries, Node, Weights, Words};
@@ -251,7 +252,7 @@ impl Trie {
     }
 }
 
-/// How many high bits of pointers go to the array: where array and saved bits together are least.
+/// Number of high bits of pointers to move to the array: minimizes array size minus saved bits.
 fn chop(entries: u64, most_next: u64, most_bits: u32) -> u32 {
     let required = needed(most_next);
     let change = |chop: u32| {

@@ -1,11 +1,11 @@
-//! Weights and words of an n-gram model, and the hashes that KenLM finds them by.
+//! Weights and words of an n-gram model, and the hashes that KenLM uses as keys.
 
 use rustc_hash::FxHashMap;
 
 /// Words of an n-gram at most.
 pub(crate) const MOST_ORDER: usize = 16;
 
-/// What KenLM gives to words that a model without `<unk>` does not know.
+/// KenLM's log probability of unknown words in a model without `<unk>`.
 pub(crate) const NO_UNKNOWN: f32 = -100.0;
 
 /// log10 probability and log10 backoff weight.
@@ -22,7 +22,7 @@ pub(crate) struct Entries {
     pub(crate) end: u64,
 }
 
-/// Where the n-grams that end in some words go on to the left.
+/// Location of the extensions to the left of the n-grams that end in some words.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Node {
     Hash(u64),
@@ -35,7 +35,7 @@ pub(crate) enum Words {
     Map(FxHashMap<u64, u32>),
     /// Sorted hashes: the place of one is its number less one.
     Sorted(Vec<u64>),
-    /// A table beside the n-grams.
+    /// In a table beside the n-grams.
     InSearch,
 }
 

@@ -1,7 +1,6 @@
-//! Content codings of HTTP bodies (RFC 9110 section 8.4.1): gzip, deflate, br, zstd, also several.
+//! Decoder for content codings of HTTP bodies (RFC 9110 section 8.4.1): gzip, deflate, br, zstd, also several.
 //!
-//! Output is bounded by the caller; what was decompressed before an error is still text, and browsers
-//! show it too.
+//! The caller bounds the output. Text decompressed before an error is kept, as in browsers.
 
 use std::borrow::Cow;
 use std::io::{self, Read};
@@ -9,8 +8,8 @@ use std::io::{self, Read};
 /// Servers apply one coding, proxies perhaps another; each of them may cost `most` bytes of work.
 const MAX_CODINGS: usize = 8;
 
-/// Undoes the codings of a `Content-Encoding` value, last first, up to `most` bytes each. None for a coding that is not
-/// known, for more than [`MAX_CODINGS`], and for bytes that are not what they are said to be.
+/// Undoes the codings of a `Content-Encoding` value, last first, up to `most` bytes each. None for an unknown
+/// coding, for more than [`MAX_CODINGS`], and for bytes that do not match the coding.
 pub(crate) fn decode_body<'a>(
     encoding: &str,
     body: Cow<'a, [u8]>,

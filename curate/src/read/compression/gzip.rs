@@ -1,4 +1,4 @@
-//! Where gzip members (RFC 1952) start, also behind damage.
+//! Finds the starts of gzip members (RFC 1952), also after damage.
 
 use std::io::{self, Read};
 
@@ -32,7 +32,7 @@ pub(super) fn find_sound(window: &mut Window, records: bool) -> io::Result<bool>
     }
 }
 
-/// The first bytes inflate, and for a WARC or ARC file they start a record.
+/// Whether the first bytes inflate and, in a WARC or ARC file, start a record.
 fn looks_sound(bytes: &[u8], records: bool) -> bool {
     let mut head = [0u8; 16];
     let mut filled = 0;

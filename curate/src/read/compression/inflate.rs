@@ -1,9 +1,9 @@
 //! One gzip member at a time through libdeflate.
 //!
-//! libdeflate inflates a whole member in one call, 1.5 times faster than any streaming inflater, and
-//! checks its CRC. The safe wrapper crate hides how much input was consumed, which is what finding
-//! the next member needs, so the C functions are called here. Output goes to memory that is reserved
-//! but not cleared: clearing it would cost more than inflating.
+//! libdeflate inflates a whole member in one call, 1.5 times faster than any streaming inflater, and checks its
+//! CRC. The safe wrapper crate hides how much input was consumed, which is needed to find the next member, so the C
+//! functions are called here. Output goes to memory that is reserved but not cleared: clearing it would cost more
+//! than inflating.
 #![expect(unsafe_code, reason = "calls into libdeflate's C interface")]
 
 use std::ptr::NonNull;
@@ -32,7 +32,7 @@ const FIRST_ROOM: usize = 256 << 10;
 impl Inflater {
     /// None if memory is short.
     pub(super) fn new() -> Option<Inflater> {
-        // SAFETY: takes no argument; null is handled.
+        // SAFETY: the function takes no argument and allocates; null is handled.
         NonNull::new(unsafe { sys::libdeflate_alloc_decompressor() }).map(Inflater)
     }
 

@@ -43,7 +43,7 @@ impl Source {
                         ends_member: true,
                     };
                 }
-                // not all of it is at hand, or it is damaged: a larger window tells
+                // it is incomplete or damaged: a larger window decides
                 Inflated::Bad if !window.at_end() && wanted < LAST_WINDOW => wanted *= 4,
                 Inflated::Bad | Inflated::TooLarge => break,
             }

@@ -1,11 +1,11 @@
 //! Plain and compressed files as one stream of pieces, with damage reported in between.
 //!
-//! The kind is told from the first bytes, never from the name: gzip `1f 8b`, zstd `28 b5 2f fd` (also
-//! behind skippable frames), bzip2 `BZh`, xz `fd 37 7a 58 5a 00`, LZ4 frame `04 22 4d 18`. A damaged
-//! gzip member or zstd frame costs that member: reading goes on at the next one that decompresses to
-//! something sensible, and after damage in bzip2 at the next stream. In the other kinds it ends the file.
+//! The kind is detected from the first bytes, never from the name: gzip `1f 8b`, zstd `28 b5 2f fd` (also behind
+//! skippable frames), bzip2 `BZh`, xz `fd 37 7a 58 5a 00`, LZ4 frame `04 22 4d 18`. Damage in a gzip member or zstd
+//! frame loses that member: reading continues at the next one that decompresses to something sensible, and after
+//! damage in bzip2 at the next stream. In the other kinds it ends the file.
 //!
-//! A member that expands more than 500 times and past 256 MiB is a bomb and given up: no text does that
+//! A member that expands more than 500 times and past 256 MiB is a bomb and abandoned: no text does that
 //! (deflate reaches 1,032 times on a run of one byte, zstd 32,000 times).
 
 mod body;
@@ -40,12 +40,12 @@ enum State {
     Done,
 }
 
-/// A gzip member on its way.
+/// A gzip member being read.
 struct Member {
     decoder: GzDecoder<Window>,
     /// File offset of the member.
     offset: u64,
-    /// Bytes handed out so far.
+    /// Bytes returned so far.
     made: u64,
 }
 
@@ -60,11 +60,11 @@ pub(crate) struct Source {
     consumed: u64,
     failure: Failure,
 }
-/// First bytes that tell the kind.
+/// Number of first bytes that identify the kind.
 const HEAD: usize = 6;
 
 impl Source {
-    /// Opens a file; `records` tells that each gzip member holds about one record.
+    /// Opens a file; `records`: each gzip member holds about one record.
     pub(crate) fn open(blob: Box<dyn Blob>, records: bool) -> io::Result<Source> {
         let (blob, failure) = Watched::over(blob);
         let mut window = Window::new(blob);
@@ -150,7 +150,7 @@ impl Source {
         self.gzip
     }
 
-    /// True if what comes next starts a member.
+    /// True if the next bytes start a member.
     pub(super) fn is_between_members(&self) -> bool {
         match &self.state {
             State::Gzip(_) => true,
@@ -231,7 +231,7 @@ fn has_damaged_start(window: &mut Window) -> io::Result<bool> {
     Ok(!plain && memchr::memmem::find(bytes, &[0x1f, 0x8b, 0x08]).is_some())
 }
 
-/// What stands between two records of a plain file, as far as it is fixed.
+/// Fixed part of the bytes between two records of a plain file.
 const BETWEEN: &[u8] = b"\r\n\r\nWARC/1.";
 
 /// Goes to the first record of a plain WARC file at or after `start`.

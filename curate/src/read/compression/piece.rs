@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// What came next.
+/// Next item of the stream.
 pub(crate) enum Piece {
     /// Bytes were appended; they start at this file offset (of the member, where compressed).
     Data {
@@ -10,16 +10,16 @@ pub(crate) enum Piece {
         offset: u64,
         /// The first bytes of a gzip member or of a frame.
         starts_member: bool,
-        /// The last bytes of it; only told where that is known.
+        /// True for the last bytes of a member, where that is known.
         ends_member: bool,
     },
-    /// Something could not be read; what follows is not contiguous with what came before.
+    /// Something could not be read; the following bytes are not contiguous with the previous ones.
     Damage {
         /// File offset of the damaged part.
         offset: u64,
-        /// What is wrong.
+        /// The problem.
         why: String,
-        /// The bytes handed out last belong to the damaged part.
+        /// The bytes returned last belong to the damaged part.
         inside: bool,
     },
     /// The system or the server refused a read: the file ends here this time.
@@ -31,7 +31,7 @@ pub(crate) enum Piece {
 /// Largest member that is decompressed in one call.
 pub(crate) const WHOLE: usize = 32 << 20;
 
-/// Compressed bytes at hand before a member is tried, and before it is taken for a long one.
+/// Compressed bytes buffered before a member is tried, and before it is treated as a long one.
 pub(crate) const FIRST_WINDOW: usize = 64 << 10;
 
 pub(crate) const LAST_WINDOW: usize = 1 << 20;
@@ -43,7 +43,7 @@ const BOMB_BYTES: u64 = 256 << 20;
 
 const BOMB_RATIO: u64 = 500;
 
-/// Why a member of `made` bytes out of `used` is given up.
+/// Why a member with `made` bytes from `used` is abandoned, if it is a bomb.
 pub(crate) fn bomb(made: u64, used: u64) -> Option<String> {
     let is = made > BOMB_BYTES && made / used.max(1) > BOMB_RATIO;
     is.then(|| format!("a compression bomb: {made} bytes out of {used}, and more to come"))

@@ -1,9 +1,9 @@
-//! bzip2, xz and LZ4.
+//! Decoders for bzip2, xz and LZ4.
 //!
-//! All are pure Rust: libbz2-rs (bzip2 1.0.8 translated), lzma-rust2, lz4_flex. LZ4 comes as one frame
-//! a WARC record (FastWARC writes it so) or one a file; bzip2 as one stream, or as many (pbzip2, the
-//! wikis' `-multistream` dumps). Damage ends a file, but for bzip2, which goes on at the next stream: its
-//! ten first bytes are known (`BZh`, level, and pi as the magic of a block).
+//! All are pure Rust: libbz2-rs (bzip2 1.0.8 translated), lzma-rust2, lz4_flex. LZ4 comes as one frame per WARC
+//! record (as FastWARC writes it) or one per file; bzip2 as one stream, or as many (pbzip2, the wikis'
+//! `-multistream` dumps). Damage ends a file, except in bzip2, which continues at the next stream: its first ten
+//! bytes are known (`BZh`, level, and pi as the magic of a block).
 
 use std::io::{self, Read};
 
@@ -14,7 +14,7 @@ use lzma_rust2::XzReader;
 use super::piece::{CHUNK, Piece, bomb};
 use crate::read::storage::Window;
 
-/// Memory for xz's dictionary, KiB: `xz -9` asks for 64 MiB.
+/// Memory limit for xz's dictionary, KiB: `xz -9` needs 64 MiB.
 const XZ_MEMORY_KIB: u32 = 256 << 10;
 
 enum Codec {
@@ -27,7 +27,7 @@ enum Codec {
 struct Streams {
     window: Window,
     raw: Decompress,
-    /// The stream's last byte has been handed out.
+    /// The stream's last byte has been returned.
     ended: bool,
 }
 
@@ -40,7 +40,7 @@ impl Streams {
         }
     }
 
-    /// What comes next is a new stream.
+    /// Prepares for a new stream.
     fn restart(&mut self) {
         self.raw = Decompress::new(false);
         self.ended = false;
@@ -93,7 +93,7 @@ impl Read for Streams {
 /// Magic of a block of bzip2.
 const BLOCK: &[u8] = &[0x31, 0x41, 0x59, 0x26, 0x53, 0x59];
 
-/// Where a stream starts whose first block is there.
+/// Start of the next stream that is followed by its first block.
 fn find_stream(bytes: &[u8]) -> Option<usize> {
     let blocks = memchr::memmem::find_iter(bytes, BLOCK);
     let mut starts = blocks.filter_map(|block| block.checked_sub(4));
@@ -104,10 +104,10 @@ fn find_stream(bytes: &[u8]) -> Option<usize> {
 /// A decompressor over a file.
 pub(super) struct Stream {
     codec: Codec,
-    /// Where the frame starts that is being read, and what it has given so far.
+    /// Start of the current frame, and bytes it has produced so far.
     start: u64,
     made: u64,
-    /// Nothing more is handed out.
+    /// Nothing more is returned.
     done: bool,
 }
 
@@ -194,7 +194,7 @@ impl Stream {
         Ok(!window.available().is_empty())
     }
 
-    /// Goes behind damage in what starts at `start`.
+    /// Skips damage in the stream that starts at `start`.
     fn skip_damage(&mut self, start: u64) {
         self.done = !matches!(self.sync(start + 1), Ok(Some(_)));
     }

@@ -1,8 +1,8 @@
-//! zstd frames (RFC 8878), one a WARC record or one a file, and the dictionary in front of them.
+//! Decoder for zstd frames (RFC 8878), one per WARC record or one per file, and the dictionary before them.
 //!
 //! IIPC's "WARC compressed with Zstandard" 1.0: a file may open with a skippable frame of magic
 //! 0x184D2A5D that holds the dictionary of all frames, itself perhaps a zstd frame. Other skippable
-//! frames (also those of pzstd and of the seekable format) are passed over.
+//! frames (also those of pzstd and of the seekable format) are skipped.
 
 use std::io::{self, Read};
 
@@ -16,9 +16,9 @@ const FRAME: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const DICTIONARY: [u8; 4] = [0x5d, 0x2a, 0x4d, 0x18];
 /// Largest dictionary: trained ones have 100 KB, the draft knows no bound.
 const MAX_DICTIONARY: usize = 32 << 20;
-/// A frame is handed out in pieces of this size.
+/// A frame is returned in pieces of this size.
 const PIECE: u64 = 4 << 20;
-/// A file with more bombs than this is left alone: each costs a quarter of a second.
+/// A file with more bombs than this is abandoned: each costs a quarter of a second.
 const MAX_BOMBS: u32 = 8;
 
 pub(super) fn is_frame(bytes: &[u8]) -> bool {
@@ -33,15 +33,15 @@ pub(super) fn is_skippable(bytes: &[u8]) -> bool {
 pub(super) struct Frames {
     window: Window,
     decoder: Decoder<'static>,
-    /// The frame being read: where it starts, what it has given so far.
+    /// The current frame: its start, and bytes it has produced so far.
     inside: Option<(u64, u64)>,
-    /// Where the frame before starts, if the reader stands right behind it.
+    /// Start of the previous frame, if the reader is right after it.
     before: Option<u64>,
     dictionary: Vec<u8>,
-    /// Where the dictionary ends: what looks like a frame before is not one of the file's.
+    /// End of the dictionary: apparent frames before it are not the file's.
     first: u64,
     records: bool,
-    /// Bombs met so far.
+    /// Bombs found so far.
     bombs: u32,
     done: bool,
 }
@@ -109,7 +109,7 @@ impl Frames {
                 }
                 Ok(_) => {}
                 Err(why) => {
-                    // what came before the damage is not handed out: its record is lost anyway
+                    // bytes before the damage are not returned: their record is lost anyway
                     out.truncate(before);
                     return self.skip_damage(offset, why, given > 0);
                 }
@@ -172,7 +172,7 @@ impl Frames {
         Ok(false)
     }
 
-    /// Goes behind damage at `offset`.
+    /// Skips damage at `offset`.
     fn skip_damage(&mut self, offset: u64, why: String, inside: bool) -> Piece {
         // the session is broken, the dictionary stays
         if self.decoder.reinit().is_err()
@@ -229,7 +229,7 @@ impl Frames {
         }
     }
 
-    /// The first bytes decompress, and for a WARC they start a record.
+    /// Whether the first bytes decompress and, for a WARC, start a record.
     fn looks_sound(&self) -> bool {
         let Ok(mut decoder) = Decoder::with_dictionary(&self.dictionary) else {
             return false;

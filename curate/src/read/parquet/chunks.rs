@@ -1,4 +1,4 @@
-//! Random access to a file for the Parquet library: a few blocks in memory.
+//! Random access to a file for the Parquet library, with a cache of a few blocks.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -11,7 +11,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use super::pages::{HEAD, Pages};
 use crate::read::storage::{Blob, Failure, Watched};
 
-/// Read at once; columns are read side by side, each from a block of its own.
+/// Size of a read; columns are read concurrently, each from its own block.
 const BLOCK: usize = 1 << 20;
 const BLOCKS: usize = 16;
 
@@ -27,7 +27,7 @@ pub(super) struct Chunks {
     blocks: Arc<Mutex<Blocks>>,
     size: u64,
     failure: Failure,
-    /// What pages may be like, once the file's metadata is known.
+    /// Limits on pages, once the file's metadata is known.
     pages: Option<Arc<Pages>>,
 }
 
@@ -104,7 +104,7 @@ impl Length for Chunks {
 impl ChunkReader for Chunks {
     type T = Part;
 
-    /// Page headers are read from here, and the footer's end. It is also asked for and not read.
+    /// Page headers are read from here, and the footer's end. The library also calls it without reading.
     fn get_read(&self, start: u64) -> parquet::errors::Result<Part> {
         Ok(Part {
             chunks: self.clone(),

@@ -1,11 +1,10 @@
-//! Parquet files: rows of some row groups, as JSON objects.
+//! Reader for Parquet files: rows of some row groups, as JSON objects.
 //!
-//! The `parquet` crate reads rows without arrow. Rows are made of pages as they are decompressed, a
-//! few rows at a time, so that memory follows pages, not row groups. A row is handed on as a JSON
-//! object of its columns (fields.rs makes a document of it); a column `metadata` or `meta` that holds
-//! JSON text is that JSON. A row group that cannot be read on is one bad record, its place that of
-//! the group; reading goes on with the next group. A page that declares more than a file of records holds is refused
-//! before it is read (pages.rs).
+//! The `parquet` crate reads rows without arrow. Rows are assembled from pages as they are decompressed, a few rows
+//! at a time, so that memory is bounded by pages, not row groups. A row is passed on as a JSON object of its
+//! columns (fields.rs converts it to a document); a column `metadata` or `meta` that holds JSON text is that JSON.
+//! A row group that cannot be read further is one bad record with the group's position; reading continues with the
+//! next group. A page that declares more than records can hold is refused before it is read (pages.rs).
 //!
 //! A part of a file owns the row groups that start in it.
 
@@ -59,14 +58,14 @@ pub(crate) struct ParquetReader {
     rows: Option<RowIter<'static>>,
     record: Vec<u8>,
     max: usize,
-    /// Why there is no row at all, until that is told.
+    /// Why there are no rows at all, until it is reported.
     empty: Option<&'static str>,
 }
 
 /// First bytes of a file, and its last.
 const MAGIC: &[u8] = b"PAR1";
 
-/// What `read` returns; a panic of the library is an error like any other.
+/// Result of `read`; a panic of the library becomes an error like any other.
 fn guarded<T>(read: impl FnOnce() -> parquet::errors::Result<T>) -> Result<T, String> {
     match caught(read) {
         Ok(Ok(value)) => Ok(value),

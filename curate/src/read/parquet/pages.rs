@@ -1,9 +1,9 @@
-//! What a page says of its size, looked at before the library makes room for it.
+//! Checks the declared size of Parquet pages before the library allocates memory for them.
 //!
-//! A header declares how long its page is decompressed, and that many bytes are allocated. No more are granted than two
-//! records may have, or sixteen times what the page takes in the file: texts shrink to a fifth, seldom to a tenth. Elements
-//! of lists are made row by row, so their number is bounded as well. The library inflates gzip without end: such pages
-//! are measured first.
+//! A header declares its page's decompressed size, and that many bytes are allocated. The limit is the size of two
+//! records, or sixteen times the page's bytes in the file: texts compress to a fifth, seldom to a tenth. Elements
+//! of lists are assembled row by row, so their number is bounded as well. The library inflates gzip without limit:
+//! such pages are measured first.
 //!
 //! Format: PageHeader of parquet-format 2.11 (parquet.thrift) in Thrift's compact protocol: `type`, `uncompressed_page_size`
 //! and `compressed_page_size` are the fields 1 to 3, all i32; in the headers of the kinds of pages `num_values` is field 1.
@@ -15,9 +15,9 @@ use parquet::basic::Compression;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 
-/// Bytes of a header up to what is looked at.
+/// Bytes of a header that are read.
 pub(super) const HEAD: usize = 64;
-/// How much a page may grow that is larger than two records.
+/// Largest growth of a page that is larger than two records.
 const MOST_GROWTH: u64 = 16;
 /// Elements of lists that a small page may have.
 const FEW_VALUES: u64 = 4 << 20;
@@ -44,7 +44,7 @@ fn refused(why: String) -> ParquetError {
 }
 
 impl Pages {
-    /// Of all columns of a file; `max` is the longest record.
+    /// Limits of all columns of a file; `max` is the longest record.
     pub(super) fn of(metadata: &ParquetMetaData, max: usize) -> Pages {
         let groups = metadata.row_groups().iter();
         let mut columns: Vec<Column> = groups.flat_map(columns_of).collect();
@@ -102,7 +102,7 @@ impl Pages {
         }
         let most = self.most(bytes.len() as u64);
         let mut inflated = flate2::read::MultiGzDecoder::new(bytes).take(most + 1);
-        // what cannot be inflated is for the library to tell
+        // the library reports data that cannot be inflated
         let length = std::io::copy(&mut inflated, &mut std::io::sink()).unwrap_or(0);
         if length > most {
             return Err(refused(format!(
@@ -126,7 +126,7 @@ fn columns_of(group: &RowGroupMetaData) -> impl Iterator<Item = Column> {
     })
 }
 
-/// What a header declares.
+/// Declarations of a header.
 #[derive(Debug, PartialEq)]
 struct Declared {
     uncompressed: u64,
@@ -214,7 +214,7 @@ impl Compact<'_> {
 /// Offset of a column's first page.
 pub(crate) fn start_of_column(column: &ColumnChunkMetaData) -> u64 {
     let data = column.data_page_offset();
-    // a dictionary stands before the data; 0 is written by some for "none"
+    // a dictionary precedes the data; some writers use 0 for "none"
     let dictionary = column.dictionary_page_offset().filter(|o| *o > 0);
     u64::try_from(dictionary.map_or(data, |d| d.min(data))).unwrap_or(0)
 }

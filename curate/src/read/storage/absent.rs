@@ -1,4 +1,4 @@
-//! Remote places in a build without them: an error that says how to get them.
+//! Remote storage in a build without it: an error that says how to enable it.
 
 use std::io::{self, Read};
 use std::path::Path;

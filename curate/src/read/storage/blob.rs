@@ -1,4 +1,4 @@
-//! The bytes of a file or an object, in order, from any offset on.
+//! Byte source of a file or an object: sequential reads from any offset.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -7,7 +7,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 /// Settings of an object store, by the names of the `object_store` crate.
 pub(crate) type Options = BTreeMap<String, String>;
 
-/// What a server tells of an object before it is read.
+/// A server's facts about an object before it is read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     /// Size; None if the server does not say.
@@ -20,7 +20,7 @@ pub(crate) struct State {
 pub(crate) trait Blob: Read + Send {
     /// The next read starts at this offset.
     fn go_to(&mut self, offset: u64) -> io::Result<()>;
-    /// Size in bytes; None where it cannot be told.
+    /// Size in bytes; None if unknown.
     fn size(&mut self) -> io::Result<Option<u64>>;
 }
 

@@ -1,4 +1,4 @@
-//! A file or an object that an input names.
+//! A file or object found for an input.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ pub(crate) struct Found {
     pub(crate) below: String,
     /// Size in bytes; 0 if it is not known without asking for each.
     pub(crate) bytes: u64,
-    /// What a store says of an object's state: its ETag, or when it was changed.
+    /// Version of an object in its store: its ETag, or time of the last change.
     pub(crate) version: Option<String>,
 }
 

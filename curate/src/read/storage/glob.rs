@@ -1,7 +1,7 @@
-//! Shell patterns on paths: `*` and `?` within a folder, `**` across folders, `[abc]`, `[a-z]`, `[!a]`.
+//! Glob patterns on paths: `*` and `?` within a folder, `**` across folders, `[abc]`, `[a-z]`, `[!a]`.
 //!
-//! POSIX.1-2017 section 2.13, with `**` as in bash's globstar. We differ: a leading dot is matched only
-//! by a pattern that has one, for every part of the path.
+//! POSIX.1-2017 section 2.13, with `**` as in bash's globstar. We differ: only a pattern with a leading dot matches
+//! a leading dot, for every part of the path.
 
 /// True if the text holds anything that makes it a pattern.
 pub(super) fn is_pattern(text: &str) -> bool {
@@ -18,7 +18,7 @@ pub(super) fn fixed_part(pattern: &str) -> &str {
 pub(super) fn matches(pattern: &str, path: &str) -> bool {
     let pattern: Vec<&str> = pattern.split('/').collect();
     let path: Vec<&str> = path.split('/').collect();
-    // reach[j]: the parts of the pattern so far match the first j parts of the path
+    // reach[j]: the parts of the pattern up to here match the first j parts of the path
     let mut reach = vec![false; path.len() + 1];
     reach[0] = true;
     for part in pattern {
@@ -46,7 +46,7 @@ fn part_matches(pattern: &str, name: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().collect();
     let name: Vec<char> = name.chars().collect();
     let (mut p, mut n) = (0, 0);
-    // where to go on when the last star has to take one character more
+    // Backtracking point when the last star has to take one character more.
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
         let step = match pattern.get(p) {

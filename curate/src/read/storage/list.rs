@@ -1,7 +1,7 @@
-//! From what an input names to the files it stands for: a file, a folder, a pattern, a list of paths.
+//! Expands an input's path to files: a file, a folder, a pattern, or a list of paths.
 //!
-//! A name that ends in `.paths` (also compressed) is a list as Common Crawl publishes it: one path a
-//! line, each put behind the input's `prefix`.
+//! A name that ends in `.paths` (also compressed) is a list as Common Crawl publishes it: one path per line, each
+//! appended to the input's `prefix`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ pub(crate) fn find(input: &Input) -> Result<Vec<Found>, String> {
     for entry in std::fs::read_dir(path).map_err(|e| e.to_string())? {
         let entry = entry.map_err(|e| e.to_string())?;
         let hidden = entry.file_name().to_string_lossy().starts_with('.');
-        // what cannot be looked at is an input that cannot be read, not one that is not there
+        // an entry without metadata counts as an unreadable input, not as an absent one
         let is_file = std::fs::metadata(entry.path()).map_or(true, |m| m.is_file());
         if !hidden && is_file {
             files.push(entry.path());
@@ -125,13 +125,13 @@ struct Folder {
 }
 
 impl Folder {
-    /// Whether a link in here leads back to a folder that we came through.
+    /// Whether a link in here leads back to a folder already on the path.
     fn is_circle(&self, target: &Path) -> bool {
         self.real == target || self.parent.as_ref().is_some_and(|p| p.is_circle(target))
     }
 }
 
-/// Folders that are entered through links; links among n folders can be followed in n! ways.
+/// Most folders entered through links; links among n folders can be followed in n! ways.
 const MAX_LINKS: usize = 10_000;
 
 /// Local files that match, in name order. Links to folders are followed, but not in circles.
@@ -199,10 +199,10 @@ fn matching_within(pattern: &str, most_links: usize) -> Result<Vec<Found>, Strin
     Ok(files.collect())
 }
 
-/// Whether a path leads to a folder; what cannot be looked at is none and fails when it is read.
+/// Whether a path leads to a folder; an inaccessible path is not one and fails when it is read.
 ///
 /// # Errors
-/// A path that the system finds too long: what is below it cannot be known.
+/// A path that is too long for the system: its contents cannot be known.
 fn is_folder(path: &Path) -> io::Result<bool> {
     match std::fs::metadata(path) {
         Ok(found) => Ok(found.is_dir()),

@@ -1,7 +1,7 @@
-//! Where input bytes lie: local files, HTTP servers, object stores.
+//! Storage of input bytes: local files, HTTP servers, object stores.
 //!
-//! A place is named by a path or by a URL (`http`, `https`, `s3`, `gs`, `az`). Readers see a [`Blob`]:
-//! bytes in order, from any offset on.
+//! A location is a path or a URL (`http`, `https`, `s3`, `gs`, `az`). Readers see a [`Blob`]: sequential reads from
+//! any offset.
 
 #[cfg(not(feature = "object-store"))]
 mod absent;

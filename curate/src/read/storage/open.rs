@@ -22,7 +22,7 @@ const SCHEMES: [&str; 8] = ["http", "https", "s3", "s3a", "gs", "az", "abfs", "a
 /// Opens a file or an object.
 ///
 /// # Errors
-/// What the system or the server said.
+/// The system's or the server's error.
 pub(crate) fn open(path: &Path, options: &Options) -> io::Result<Box<dyn Blob>> {
     if is_remote(path) {
         return Ok(Box::new(remote::Remote::open(path, options)?));

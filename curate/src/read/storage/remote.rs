@@ -1,12 +1,11 @@
-//! Objects behind HTTP or in a store (S3, Google, Azure), read as one stream that survives drops.
+//! Reader for objects behind HTTP or in a store (S3, Google, Azure), as one stream that survives dropped connections.
 //!
-//! The `object_store` crate makes the requests and repeats those that a server refuses for a while
-//! (500 to 599, 429, no connection). A stream that breaks off is opened again at the byte where it
-//! broke; from a server that knows no ranges the bytes before are read once more and thrown away.
-//! An object that changes while it is read is an error, where the server sends an ETag.
+//! The `object_store` crate makes the requests and retries temporary refusals (500 to 599, 429, no connection). A
+//! broken stream is reopened at the byte where it broke; from a server without range requests the bytes before are
+//! read again and discarded. An object that changes while it is read is an error, where the server sends an ETag.
 //!
-//! Credentials come from where each cloud's own programs take them: `AWS_*`, `GOOGLE_*`, `AZURE_*`
-//! variables, or the machine's role. The input's `options` stand above them; a secret among them may be `file:PATH`.
+//! Credentials come from the usual sources of each cloud's own programs: `AWS_*`, `GOOGLE_*`, `AZURE_*` variables,
+//! or the machine's role. The input's `options` override them; a secret among them may be `file:PATH`.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -30,7 +29,7 @@ use super::blob::{Blob, Options, State};
 use super::found::Found;
 use crate::secrets::{resolved, without_passwords};
 
-/// How often a stream may break off in a row without a byte in between.
+/// How often a stream may break off in a row without any progress.
 pub(crate) const MAX_FAILURES: u32 = 6;
 /// Wait before the first new attempt; doubled each time.
 pub(crate) const FIRST_WAIT: Duration = Duration::from_millis(100);
@@ -51,7 +50,7 @@ fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Erro
     io::Error::other(error)
 }
 
-/// The server gives the whole object only; stores say it in their own words.
+/// Whether the server only serves the whole object; each store has its own error for it.
 fn is_without_ranges(error: &object_store::Error) -> bool {
     matches!(error, object_store::Error::NotSupported { .. })
         || error.to_string().contains("non-partial")
@@ -183,9 +182,9 @@ pub(crate) struct Remote {
     store: Arc<Store>,
     path: object_store::path::Path,
     chunk: bytes::Bytes,
-    /// Offset of the next byte to hand out.
+    /// Offset of the next byte to return.
     offset: u64,
-    /// Bytes of the stream before `offset`, to be thrown away.
+    /// Bytes of the stream before `offset`, to be discarded.
     behind: u64,
     size: Option<u64>,
     e_tag: Option<String>,
@@ -224,7 +223,7 @@ impl Remote {
                 remote.version = version(&meta);
                 remote.e_tag = meta.e_tag;
             }
-            // Not every server answers HEAD: the first read tells.
+            // Not every server supports HEAD: the first read decides.
             Err(e) if matches!(told(&e).kind(), io::ErrorKind::Other) => remote.request()?,
             Err(e) => return Err(told(&e)),
         }
@@ -304,7 +303,7 @@ impl Remote {
         }
     }
 
-    /// Waits before another attempt, or gives up.
+    /// Waits before another attempt, or gives up with the error.
     fn failed(&mut self, error: io::Error) -> io::Result<()> {
         let hopeless = matches!(
             error.kind(),

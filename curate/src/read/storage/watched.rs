@@ -1,8 +1,8 @@
-//! A file whose read errors are kept apart from what its bytes hold.
+//! A file wrapper that records read errors, to separate them from damaged data.
 //!
-//! Decompressors and the Parquet library report a disk that fails and data that is damaged by the same kind of error.
-//! Damage costs a record; a read that the system or a server refuses must end the file, to be read again another time.
-//! So every refusal is noted where it happens, below all of them.
+//! Decompressors and the Parquet library report a disk that fails and data that is damaged by the same kind of
+//! error. Damage loses a record; a read that the system or a server refuses must end the file, to be retried later.
+//! So every refusal is recorded at its source, below all decoders.
 
 use std::io::{self, Read};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,7 +36,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// The blob, and where its failure is told.
+    /// Wraps a blob; also returns the handle for its failure.
     pub(crate) fn over(blob: Box<dyn Blob>) -> (Box<dyn Blob>, Failure) {
         let failure = Failure::default();
         let watched = Watched {

@@ -1,10 +1,10 @@
-//! A file seen through a growing buffer: the bytes from the current position on.
+//! Growing buffer over a file: the bytes from the current position on.
 
 use std::io::{self, BufRead, Read};
 
 use super::blob::Blob;
 
-/// Buffered bytes that know their position; holds as much as asked for.
+/// Buffered bytes with their position; grows on request.
 pub(crate) struct Window {
     blob: Box<dyn Blob>,
     buffer: Vec<u8>,
@@ -16,7 +16,7 @@ pub(crate) struct Window {
     end: bool,
 }
 
-/// Least that is asked of a file at once.
+/// Least size of a read.
 const STEP: usize = 1 << 20;
 
 impl Window {
@@ -36,17 +36,17 @@ impl Window {
         self.offset
     }
 
-    /// Bytes at hand.
+    /// Buffered bytes.
     pub(crate) fn available(&self) -> &[u8] {
         &self.buffer[self.at..self.filled]
     }
 
-    /// True if the file ends with the bytes at hand.
+    /// True if the file ends with the buffered bytes.
     pub(crate) fn at_end(&self) -> bool {
         self.end
     }
 
-    /// Reads until `wanted` bytes are at hand or the file ends.
+    /// Reads until `wanted` bytes are buffered or the file ends.
     pub(crate) fn fill_to(&mut self, wanted: usize) -> io::Result<()> {
         while !self.end && self.filled - self.at < wanted {
             if self.at > 0 {

@@ -1,9 +1,9 @@
-//! The line before a record of an ARC file.
+//! Parser for the header line of an ARC record.
 
 use super::record::WarcRecord;
 use crate::read::Fault;
 
-/// What the first record's line starts with.
+/// Start of the first record's line.
 pub(super) const START: &[u8] = b"filedesc://";
 
 /// A longer line is garbage.
@@ -23,7 +23,7 @@ pub(super) struct Line<'a> {
     pub(crate) length: u64,
 }
 
-/// Parses a line; the error says what is wrong with it.
+/// Parses a line; the error describes the problem.
 pub(crate) fn parse_line(line: &[u8]) -> Result<Line<'_>, String> {
     let text = std::str::from_utf8(line).map_err(|_| "ARC header is not UTF-8".to_string())?;
     let text = text.trim_end_matches(['\r', '\n']);

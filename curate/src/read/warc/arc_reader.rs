@@ -1,9 +1,9 @@
-//! ARC files, the Internet Archive's format before WARC: a line `URL IP date type length`, `length`
+//! Reader for ARC files, the Internet Archive's format before WARC: a line `URL IP date type length`, `length`
 //! bytes, a line end.
 //!
-//! Burner and Kahle, "The ARC File Format" (Internet Archive, 1996), versions 1 and 2; version 2 has
-//! more fields between type and length. A URL with spaces, which the format forbids, is read: the
-//! other fields are found from the date on.
+//! Burner and Kahle, "The ARC File Format" (Internet Archive, 1996), versions 1 and 2; version 2 has more fields
+//! between type and length. A URL with spaces, which the format forbids, is accepted: the other fields are found
+//! from the date on.
 
 use super::arc::{MAX_LINE, parse_line};
 use super::{Found, WarcReader};

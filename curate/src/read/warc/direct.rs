@@ -1,4 +1,5 @@
-//! The usual case: a member (or frame) that is one sound record, decompressed into the batch.
+//! Fast path of the WARC reader: a member (or frame) that is one sound record, decompressed directly into the
+//! batch.
 
 use super::WarcReader;
 use super::header::{end_from, header_value, is_start, parse_length, repair};
@@ -6,8 +7,8 @@ use crate::read::batch::Batch;
 use crate::read::compression::Piece;
 
 impl WarcReader {
-    /// Reads a member straight into the batch; false if there is something left to do for the slow
-    /// path: what was read is in its buffer then.
+    /// Reads a member directly into the batch; false if the slow path must handle it: the bytes read are in its
+    /// buffer then.
     pub(super) fn direct(&mut self, batch: &mut Batch) -> bool {
         let waiting = self.at < self.buffer.len() || self.damage.is_some() || self.end;
         if !self.compressed || waiting {

@@ -1,13 +1,13 @@
-//! WARC header lines.
+//! Parser for WARC header lines.
 
 use memchr::memmem;
 
 use crate::read::Fault;
 
-/// A header block longer than this is taken for garbage.
+/// A header block longer than this counts as garbage.
 pub(super) const MAX_HEADER: usize = 64 << 10;
 
-/// A record starts here, as far as the bytes tell.
+/// Whether a record starts here, as far as the bytes show.
 pub(super) fn is_start(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC)
         && bytes
@@ -29,7 +29,7 @@ pub(super) fn end_from(bytes: &[u8], searched: usize) -> Option<usize> {
     })
 }
 
-/// A record behind an empty line.
+/// A record after an empty line.
 pub(super) const START: &[u8] = b"\r\n\r\nWARC/";
 
 /// Position of a record start that looks like one.
@@ -74,7 +74,7 @@ const STATUS_WITHOUT_REASON: Fault = Fault {
     why: "HTTP status line without a reason",
 };
 
-/// The standard's annex D: each record is a gzip member of its own.
+/// The standard's annex D: each record is a separate gzip member.
 pub(super) const MEMBER_OF_SEVERAL: Fault = Fault {
     name: "warc.member_of_several_records",
     why: "not the first record of its gzip member",
@@ -92,5 +92,5 @@ pub(super) fn repair(head: &[u8], body: &[u8]) -> Option<Fault> {
     (words == 2).then_some(STATUS_WITHOUT_REASON)
 }
 
-/// What every record starts with; a digit follows (drafts before 1.0 said 0.17 or 0.18).
+/// Start of every record; a digit follows (drafts before 1.0 said 0.17 or 0.18).
 pub(crate) const MAGIC: &[u8] = b"WARC/";

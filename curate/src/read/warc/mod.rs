@@ -1,16 +1,16 @@
-//! WARC files: records one after the other, and what to do when they are not where they should be.
+//! Reader for WARC files, with recovery when records are not where they should be.
 //!
-//! Format: ISO 28500 (WARC/1.0, 1.1): `WARC/1.x CRLF` header lines, blank line, `Content-Length`
-//! bytes, CRLF CRLF. A record is handed out only once what follows it is known to be sound: a record
-//! start, a gzip member's end, or the end of the file. A wrong length, a broken header or a damaged
-//! member costs that record; reading resumes at the next `WARC/` and digit at a line start.
+//! Format: ISO 28500 (WARC/1.0, 1.1): `WARC/1.x CRLF` header lines, blank line, `Content-Length` bytes, CRLF CRLF.
+//! A record is returned only once it is followed by a record start, a gzip member's end, or the end of the file. A
+//! wrong length, a broken header or a damaged member loses that record; reading resumes at the next `WARC/` and
+//! digit at a line start.
 //!
 //! A file that starts with `filedesc://` is an ARC file (warc/arc.rs).
 //!
-//! Nearly every member of a crawl is one sound record: those are decompressed straight into the batch
-//! and only looked at once (warc/direct.rs). Ranges of a file: a range owns what starts at or after
-//! the first sound record (member, frame) in it and before the first one in the next range, so that
-//! ranges that cover a file give every record once.
+//! Nearly every member of a crawl is one sound record: those are decompressed directly into the batch and scanned
+//! only once (warc/direct.rs). Ranges of a file: a range owns the records that start at or after the first sound
+//! record (member, frame) in it and before the first one in the next range, so that ranges that cover a file give
+//! every record once.
 
 mod arc;
 mod arc_reader;
@@ -41,7 +41,7 @@ pub(crate) struct WarcReader {
     pieces: Vec<(usize, u64, bool)>,
     /// No empty line starts before this position: headers without an end are not searched again and again.
     no_blank: usize,
-    /// Positions of the members that may start with a record, in order: there are as many as a hostile file likes.
+    /// Positions of the members that may start with a record, in order; a hostile file can have any number.
     starts: Vec<usize>,
     /// Damage that comes after the bytes in the buffer, and whether those belong to it.
     damage: Option<(u64, String, bool)>,
@@ -61,10 +61,10 @@ pub(crate) struct WarcReader {
 
 /// A file is searched for its first record no further than this.
 const LOOKED_AT: usize = 32 << 20;
-/// Damage before so many bytes leaves open what the file is.
+/// If damage comes before this many bytes, the file's kind stays undecided.
 const TELLING: usize = 64 << 10;
 
-/// How a record stands in the buffer.
+/// Position of a record in the buffer.
 enum Found {
     /// Whole, with its end and where the next thing starts.
     Record { end: usize, next: usize },
@@ -98,7 +98,7 @@ impl WarcReader {
         }
     }
 
-    /// Whether the file can be a WARC or ARC file: there has to be a record in it. What is read stays at hand.
+    /// Whether the file can be a WARC or ARC file: it must contain a record. The bytes read stay in the buffer.
     pub(super) fn expect_records(&mut self) -> io::Result<Option<Mismatch>> {
         let most = self.max.saturating_add(MAX_HEADER).min(LOOKED_AT);
         let mut searched = 0;
@@ -142,8 +142,8 @@ impl WarcReader {
         None
     }
 
-    /// Only what starts in a range of the file; `next` is the same file once more, to find where the
-    /// range after this one starts.
+    /// Restricts the reader to records that start in a range of the file; `next` is the same file again, to find
+    /// the start of the next range.
     pub(super) fn keep_to(
         &mut self,
         range: &std::ops::Range<u64>,
@@ -224,7 +224,7 @@ impl WarcReader {
         true
     }
 
-    /// Nothing more is handed out.
+    /// Nothing more is returned.
     fn finish(&mut self) {
         self.end = true;
         self.damage = None;
@@ -259,7 +259,7 @@ impl WarcReader {
         self.number += 1;
     }
 
-    /// Forgets what has been handed out.
+    /// Drops bytes already returned.
     fn compact(&mut self) {
         if self.at < (1 << 20) && self.at < self.buffer.len() {
             return;
@@ -276,7 +276,7 @@ impl WarcReader {
             if piece.0 < at && !self.compressed {
                 piece.1 += (at - piece.0) as u64;
             }
-            // a member that started before what is left does not start in it
+            // a member that started before the remaining bytes does not start in them
             piece.2 &= piece.0 >= at;
             piece.0 = piece.0.saturating_sub(at);
         }
@@ -306,7 +306,7 @@ impl WarcReader {
         self.note(piece, before)
     }
 
-    /// Remembers where a piece came from that lies at `at` of the buffer.
+    /// Records the origin of a piece that is at `at` of the buffer.
     fn note(&mut self, piece: Piece, at: usize) -> bool {
         match piece {
             Piece::Data {
@@ -340,7 +340,7 @@ impl WarcReader {
         }
     }
 
-    /// True once `n` bytes from the current position are at hand.
+    /// True once `n` bytes from the current position are buffered.
     fn have(&mut self, n: usize) -> bool {
         while self.buffer.len() - self.at < n {
             if !self.more() {
@@ -350,7 +350,7 @@ impl WarcReader {
         true
     }
 
-    /// A member that starts inside `from..to` with a record of its own.
+    /// A member that starts inside `from..to` with its own record.
     fn member_inside(&mut self, from: usize, to: usize) -> Option<usize> {
         let first = self.starts.partition_point(|start| *start <= from);
         let (mut next, mut found) = (first, None);
@@ -361,7 +361,7 @@ impl WarcReader {
             }
             next += 1;
         }
-        // a member too short to tell when it came is looked at once
+        // a member that was too short to decide on arrival is checked once more
         self.starts.drain(first..next);
         found
     }
@@ -442,7 +442,7 @@ impl WarcReader {
             return Found::Bad { why, from: start };
         }
         if self.buffer[end..] == *b"\r\n\r\n" && self.source.is_between_members() {
-            // the member ends with the record: what comes next can be read straight into a batch
+            // the member ends with the record: the next one can be read directly into a batch
             return Found::Record { end, next: end + 4 };
         }
         // Look one byte beyond the separator, so that damage right after shows.
@@ -490,7 +490,7 @@ impl WarcReader {
                 self.at = hit;
                 return;
             }
-            // Keep what could be the start of the magic.
+            // Keep bytes that could be the start of the magic.
             from = self.buffer.len().saturating_sub(MAGIC.len()).max(from_here);
             self.at = from;
             let before = self.buffer.len();
@@ -530,7 +530,7 @@ impl WarcReader {
                 self.at += most;
                 return self.resync(self.at);
             }
-            // What could be the first half of a record start stays.
+            // Bytes that could be the first half of a record start are kept.
             let step = here.saturating_sub(header::START.len() + 16);
             left -= step as u64;
             self.at += step;

@@ -1,4 +1,4 @@
-//! A record of a WARC or ARC file, split into header fields and block.
+//! Splits a WARC or ARC record into header fields and block.
 
 use super::arc;
 use super::header::{end_from, header_value, is_start};

@@ -1,6 +1,6 @@
 //! A WARC or ARC record: its header fields and its block.
 
-/// What the pipeline needs of a record.
+/// The fields of a record that the pipeline uses.
 pub(crate) struct WarcRecord<'a> {
     /// `WARC-Type` in lower case.
     pub(crate) kind: String,

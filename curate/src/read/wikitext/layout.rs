@@ -1,4 +1,4 @@
-//! Lines to paragraphs: headings, lists, indents, and the traces that dropped markup leaves.
+//! Layout of wikitext: lines to paragraphs, headings, lists, indents, and clean-up after dropped markup.
 
 /// The level and text of `== Heading ==`.
 fn heading(line: &str) -> Option<(usize, &str)> {
@@ -75,7 +75,7 @@ fn tidy(text: &str) -> String {
             ' ' if out.is_empty() || out.ends_with([' ', '(']) => {}
             ',' | ';' | ':' if out.is_empty() || out.ends_with('(') => {}
             ',' | ';' | '.' if out.ends_with(' ') && before_space => {
-                // a template stood between the word and its comma
+                // a template was between the word and its comma
                 out.pop();
                 if c == '.' || !out.ends_with([',', ';']) {
                     out.push(c);
@@ -89,7 +89,7 @@ fn tidy(text: &str) -> String {
     out
 }
 
-/// Ends a bracket; one that is empty and stands alone goes.
+/// Ends a bracket; an empty one that stands alone is removed.
 fn close_bracket(out: &mut String) {
     let inner = out.trim_end_matches([' ', ',', ';']).len();
     let alone = out[..inner].ends_with(" (") || inner == 1 && out.starts_with('(');

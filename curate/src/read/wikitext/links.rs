@@ -1,4 +1,4 @@
-//! Links: what of them is text.
+//! Text of wiki links.
 
 /// Namespaces whose links show a file or sort the page, in the words of the larger wikis
 /// (MediaWiki languages/messages).
@@ -68,7 +68,7 @@ fn label(args: &[String]) -> Option<String> {
     (args.len() > 1).then(|| args[1..].join("|").trim().to_string())
 }
 
-/// `[[Mercury (planet)|]]` and `[[Help:Links|]]` show what is left without namespace and brackets.
+/// `[[Mercury (planet)|]]` and `[[Help:Links|]]` show the target without namespace and brackets.
 fn piped(target: &str) -> &str {
     let name = target.split_once(':').map_or(target, |(_, name)| name);
     name.split(" (").next().unwrap_or(name).trim()
@@ -84,8 +84,7 @@ fn is_language(prefix: &str) -> bool {
 /// An external link is no longer than this.
 const MAX_LABEL: usize = 4096;
 
-/// Where the label of `[http://host/ label]` starts; its end if there is none. None if it is no
-/// external link.
+/// Start of the label of `[http://host/ label]`; its end if there is none. None if it is not an external link.
 pub(super) fn external(text: &str) -> Option<usize> {
     let inner = &text[1..];
     let scheme = ["http://", "https://", "//", "ftp://", "mailto:", "news:"];
@@ -94,7 +93,7 @@ pub(super) fn external(text: &str) -> Option<usize> {
     }
     let near = &inner[..inner.floor_char_boundary(MAX_LABEL)];
     let line = &near[..near.find('\n').unwrap_or(near.len())];
-    // the label may hold a link of its own: [http://x a [[b]] c]
+    // the label may contain a link: [http://x a [[b]] c]
     let mut depth = 0;
     let end = line.bytes().position(|b| match b {
         b'[' => {

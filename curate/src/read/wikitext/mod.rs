@@ -1,10 +1,10 @@
-//! Wikitext to plain text: the job that WikiExtractor (3.0.8) does, in one pass.
+//! Converts wikitext to plain text, as WikiExtractor (3.0.8) does, in one pass.
 //!
-//! A stack of open brackets: each `{{`, `[[` and `{|` opens a frame that collects its arguments; its
-//! closing bracket pops the frame and puts what is worth keeping into the one below. Templates are
-//! dropped except for a table of simple ones (templates.rs); links become their text; files,
-//! categories and links to other languages go; tables go; references and the like go with their
-//! content (tags.rs); headings, lists and paragraphs stay (layout.rs).
+//! A stack of open brackets: each `{{`, `[[` and `{|` opens a frame that collects its arguments; its closing
+//! bracket pops the frame and appends its text to the one below. Templates are dropped except for a table of simple
+//! ones (templates.rs); links become their text; files, categories, links to other languages and tables are
+//! removed; references and the like are removed with their content (tags.rs); headings, lists and paragraphs are
+//! kept (layout.rs).
 //!
 //! We differ from WikiExtractor: no template is expanded from the dump itself, list items and
 //! preformatted text are kept, formulas stay as TeX between dollar signs, sections left empty lose
@@ -55,7 +55,7 @@ impl Frame {
         &mut self.args[last]
     }
 
-    /// What stands there if the bracket is never closed.
+    /// Literal text of the bracket if it is never closed.
     fn literal(self) -> String {
         let open = match self.kind {
             Kind::Link => "[[",
@@ -273,7 +273,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A link does not go on behind an empty line.
+    /// A link ends at an empty line at the latest.
     fn drop_open_links(&mut self) {
         self.external.clear();
         while self.top() == Kind::Link {

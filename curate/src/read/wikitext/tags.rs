@@ -1,4 +1,4 @@
-//! Tags: comments, and elements that are not text with what is in them.
+//! Tags of wikitext: removes comments, and elements that are not text with their content.
 
 use super::entities::read_entity;
 
@@ -29,9 +29,9 @@ const DROPPED: [&str; 24] = [
     "noinclude",
     "abschnitt",
 ];
-/// Elements whose content is text as it stands.
+/// Elements whose content is literal text.
 const LITERAL: [&str; 5] = ["nowiki", "pre", "source", "syntaxhighlight", "code"];
-/// Elements that start a line of their own.
+/// Elements that start a new line.
 const LINES: [&str; 9] = [
     "br",
     "p",
@@ -51,8 +51,7 @@ pub(super) struct Tags {
 }
 
 impl Tags {
-    /// What stands for the tag (or element) at the start of `text`, and its length. `text` starts
-    /// with `<`.
+    /// Replacement for the tag (or element) at the start of `text`, and its length. `text` starts with `<`.
     pub(super) fn read(&mut self, text: &str) -> (String, usize) {
         if text.starts_with("<!--") {
             // an open comment hides the rest of the page

@@ -4,7 +4,7 @@
 
 use super::wiki::Wiki;
 
-/// What `{{name|arg|...}}` stands for.
+/// Text of `{{name|arg|...}}`.
 pub(super) fn render(args: &[String], wiki: &Wiki<'_>) -> String {
     let name = args.first().map_or("", |n| n.trim());
     let lower = name.to_lowercase().replace('_', " ");

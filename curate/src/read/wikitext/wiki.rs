@@ -1,6 +1,6 @@
-//! What a page of a wiki is rendered with.
+//! Context for rendering a wiki page.
 
-/// What the text may refer to.
+/// Facts that the text may refer to.
 pub(crate) struct Wiki<'a> {
     /// Title of the page.
     pub(crate) title: &'a str,

@@ -1,11 +1,11 @@
-//! Does a text look like mojibake?
+//! Mojibake detection.
 //!
-//! The heuristic of ftfy 6.3 (Speer 2019, `ftfy.badness`): characters that wrongly decoded UTF-8 is
-//! made of are put into classes, and certain neighbours hardly ever stand in text that is meant. The
-//! classes and the neighbourhoods below are ftfy's, written as code points and pairs of classes.
+//! The heuristic of ftfy 6.3 (Speer 2019, `ftfy.badness`): characters that occur in wrongly decoded UTF-8 are put
+//! into classes, and certain neighbours hardly ever occur in intended text. The classes and the neighbourhoods
+//! below are ftfy's, written as code points and pairs of classes.
 //!
 //! Faster than the expression alone: nearly all text lacks the characters that any neighbourhood
-//! needs, so a table is asked first.
+//! needs, so a table is checked first.
 
 use std::sync::LazyLock;
 
@@ -17,7 +17,7 @@ const CLASSES: &[(char, &str)] = &[
     ('m', "a0 ad b4 b7 2013-2015 2019 2026"),
     // control characters
     ('1', "80-9f"),
-    // nobody writes these
+    // these do not occur in intended text
     (
         'x',
         "a4 a6 a8 aa ac af b8 ba 192 2c6-2c7 2d8 2db-2dc 2020-2021 2030 2310 25ca fffd",
@@ -85,7 +85,7 @@ const NEIGHBOURS: &[&str] = &[
     r"<lU><se>\w",
     "[\u{152}\u{153}][^A-Za-z]",
     "<U>\u{b0}",
-    // C2, C3, CE, D0 before what continues them
+    // C2, C3, CE, D0 before a continuation
     "[\u{c2}\u{c3}\u{ce}\u{d0}](?:<se>|[\u{20ac}\u{153}\u{160}\u{161}\u{a2}\u{a3}\u{178}\u{17e}\u{a0}\u{ad}\
         \u{ae}\u{a9}\u{b0}\u{b7}\u{bb}\u{2013}\u{2014}\u{b4}])",
     "\u{d7}[\u{b2}\u{b3}]",

@@ -1,8 +1,8 @@
-//! The single-byte encodings that text is wrongly decoded with, in the order ftfy 6 tries them.
+//! Single-byte encodings that cause mojibake, in the order in which ftfy 6 tries them.
 //!
-//! Tables are those of the Encoding Standard (`encoding_rs`), bytes without a character standing for
-//! the control character of the same number ("sloppy"), as ftfy has it; code page 437 is IBM's. In the
-//! Windows encodings byte 1A stands for U+FFFD: a byte that was lost.
+//! Tables are those of the Encoding Standard (`encoding_rs`), bytes without a character map to the control
+//! character of the same number ("sloppy"), as in ftfy; code page 437 is IBM's. In the Windows encodings byte 1A
+//! means U+FFFD: a lost byte.
 
 use std::sync::LazyLock;
 
@@ -72,7 +72,7 @@ pub(super) static PAGES: LazyLock<Vec<CodePage>> = LazyLock::new(|| {
     pages
 });
 
-/// What bytes 80 to 9F are in Windows-1252.
+/// Meaning of bytes 80 to 9F in Windows-1252.
 pub(super) fn windows_1252(byte: u8) -> char {
     let (text, _) = WINDOWS_1252.decode_without_bom_handling(std::slice::from_ref(&byte));
     text.chars().next().unwrap_or(char::from(byte))

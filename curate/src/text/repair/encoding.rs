@@ -1,4 +1,4 @@
-//! Repair of text that was decoded with the wrong encoding.
+//! Mojibake repair: text that was decoded with the wrong encoding.
 //!
 //! ftfy 6.3's procedure (Speer 2019), step by step until nothing looks bad: encode the text with the
 //! single-byte encoding it may have been read with and decode that as UTF-8, A0 bytes that became
@@ -205,7 +205,7 @@ fn decode(bytes: &[u8]) -> Option<String> {
     Some(out)
 }
 
-/// What leading and continuing bytes of UTF-8 look like in the encodings tried, as code points.
+/// Leading and continuation bytes of UTF-8 as decoded by the tried encodings, as code points.
 const FIRST_OF_2: &str = "c2-df 100 102 106 10c 10e 110 112 116 118 11a 11e 122 12a 130 136 139 13b 141 143 145 147 \
     14c 150 158 15a 15e 160 162 16a 16e 170 172 179 17b 17d 392-3a1 3a3-3af 412-42f";
 const FIRST_OF_3: &str =

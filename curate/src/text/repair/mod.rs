@@ -1,12 +1,12 @@
 //! Text repair: Unicode forms, mojibake, entities, quotes, control characters, white space.
 //!
-//! The procedure and the rules are those of ftfy 6.3 (Speer 2019, zenodo.2591652), each of which can be
-//! switched off, and NFKC and white space as our own additions. A text is repaired line by line (lines
-//! of more than a million characters in pieces); a line is repaired until nothing changes.
+//! The procedure and the rules are those of ftfy 6.3 (Speer 2019, zenodo.2591652), each of which can be switched
+//! off; NFKC and white space are our additions. A text is repaired line by line (lines of more than a million
+//! characters in pieces); a line is repaired until nothing changes.
 //!
-//! We differ: a line that is ASCII without `&`, carriage returns and control characters is done by one
-//! look at its bytes; at most [`ROUNDS`] rounds; entities are left alone in a text with a `<` before or
-//! in the line, as ftfy's `auto`.
+//! We differ: a line that is ASCII without `&`, carriage returns and control characters takes one scan of its
+//! bytes; at most [`ROUNDS`] rounds; entities are kept in a text with a `<` before or in the line, as with ftfy's
+//! `auto`.
 
 mod badness;
 mod codepages;
@@ -30,7 +30,7 @@ pub enum Form {
     Nfkc,
 }
 
-/// Which repairs are made. Defaults: ftfy's, without `white_space`.
+/// Switches of the repairs. Defaults: ftfy's, without `white_space`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NormalizeConfig {
@@ -76,7 +76,7 @@ impl Default for NormalizeConfig {
     }
 }
 
-/// Names of the repairs, in the order they are made; keys of the counts.
+/// Names of the repairs, in order of execution; keys of the counts.
 pub const REPAIRS: [&str; 11] = [
     "entities",
     "mojibake",
@@ -134,7 +134,7 @@ impl NormalizeConfig {
         white_space: false,
     };
 
-    /// Repairs a text into `out`, which is left alone if there is nothing to repair.
+    /// Repairs a text into `out`, which is unchanged if there is nothing to repair.
     pub fn repair(&self, text: &str, out: &mut String) -> Repairs {
         let mut repairs = Repairs::default();
         let mut fixed: Option<String> = None;
@@ -186,7 +186,7 @@ impl NormalizeConfig {
             let mut changed = false;
             for (i, (is_on, step)) in steps.iter().enumerate() {
                 let current = fixed.as_deref().unwrap_or(line);
-                // the characters of the line told what it needs; those of a repaired one may differ
+                // the line's characters decided which repairs it needs; those of a repaired line may differ
                 let may_change = fixed.is_some() || wanted >> i & 1 == 1;
                 if *is_on
                     && may_change
@@ -260,7 +260,7 @@ static STEPS: LazyLock<Box<[u16]>> = LazyLock::new(|| {
         bits |= u16::from(c == '&');
         bits |= u16::from(badness::is_suspect(c)) << 1;
         bits |= u16::from(c == '\u{1b}') << 7;
-        // Latin-1 is composed; what is beyond has compatibility forms and marks
+        // Latin-1 is composed; characters beyond it have compatibility forms and marks
         bits | u16::from(point >= 0xa0) << 9
     };
     (0..1 << 16).map(of).collect()

@@ -53,7 +53,7 @@ pub(super) fn unescape(text: &str) -> Option<String> {
     (copied > 0).then(|| out + &text[copied..])
 }
 
-/// What stands between `&` and `;`.
+/// Decodes an entity, the text between `&` and `;`.
 fn entity(name: &str) -> Option<String> {
     if let Some(number) = name.strip_prefix('#') {
         return (1..=NAME)

@@ -1,4 +1,4 @@
-//! Repairs against ftfy's own answers, and against the Unicode forms' laws.
+//! Tests of repairs against ftfy's own results, and of the Unicode forms' laws.
 
 use super::*;
 

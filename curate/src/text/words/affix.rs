@@ -82,7 +82,7 @@ pub(super) fn suffix(s: &str, units: &[&str]) -> usize {
             longest = longest.max(last.len_utf8());
         }
     }
-    // A unit follows a digit and holds none, so only what stands behind the last digit can be one.
+    // A unit follows a digit and contains none, so only the text after the last digit can be one.
     let near = s.len().saturating_sub(LONGEST_UNIT + 1);
     if let Some(digit) = s.as_bytes()[near..].iter().rposition(u8::is_ascii_digit) {
         let tail = &s[near + digit + 1..];

@@ -1,5 +1,5 @@
-//! Words as spaCy's blank English tokenizer makes them, which is what datatrove counts; and those of languages for which
-//! spaCy has its default rules and no words.
+//! spaCy's word splitter: the words of its blank English tokenizer, which datatrove counts, and those of languages
+//! for which spaCy has only its default rules.
 //!
 //! A text is cut at whitespace; each run is split by special cases, then prefixes and suffixes are
 //! peeled off, then URLs are kept whole, then infixes split the middle; last, sequences of words
@@ -25,7 +25,7 @@ use special::Specials;
 
 pub use word::Word;
 
-/// Which of spaCy's rules split a text into words.
+/// Rules of spaCy that split a text into words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum WordRules {
     /// spaCy's English.
@@ -81,7 +81,7 @@ impl Rules {
         rules
     }
 
-    /// True for a run of ASCII letters that is no special case: one word, whatever the rules.
+    /// True for a run of ASCII letters that is not a special case: one word under all rules.
     fn is_plain_word(&self, run: &str) -> bool {
         run.bytes().all(|b| b.is_ascii_alphabetic()) && !self.specials.contains_key(run)
     }
@@ -147,7 +147,7 @@ fn split_infixes(middle: &str, start: usize, after_digits: bool, cuts: &mut Vec<
     affix::infixes(middle, after_digits, &mut found);
     let mut done = 0;
     for Range { start: a, end: b } in found {
-        // An infix at the very start stays with what follows, as spaCy has it.
+        // An infix at the very start stays with the following text, as in spaCy.
         if a == 0 {
             continue;
         }
@@ -166,7 +166,7 @@ const CACHE_BITS: u32 = 14;
 const KEY_BYTES: usize = 24;
 const MAX_CUTS: usize = 7;
 
-/// One remembered run: its bytes, the ends of its words, and whether a phrase lies inside.
+/// One cached run: its bytes, the ends of its words, and whether it contains a phrase.
 #[derive(Clone, Copy)]
 struct Slot {
     key: [u64; KEY_BYTES / 8],

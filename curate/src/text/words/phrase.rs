@@ -1,4 +1,4 @@
-//! Special cases that the affix rules tear apart, and how they are put together again.
+//! Special cases that the affix rules split, and how they are joined again.
 //!
 //! spaCy searches the finished words for the sequences its special cases split into without special
 //! treatment, drops overlapping hits (longest first, then leftmost), and replaces a hit whose text
@@ -109,7 +109,7 @@ impl Phrases {
     }
 }
 
-/// Two words with nothing or one space between them; other whitespace is a word of its own.
+/// Two words with nothing or one space between them; other whitespace is a separate word.
 fn adjacent(text: &str, a: Word, b: Word) -> bool {
     a.end == b.start || (b.start == a.end + 1 && text.as_bytes()[a.end as usize] == b' ')
 }

@@ -1,4 +1,4 @@
-//! Words that are split (or kept whole) by table: contractions, abbreviations, times, emoticons.
+//! Special cases: words that are split (or kept whole) by table: contractions, abbreviations, times, emoticons.
 //!
 //! The list is that of spaCy 3.8's blank English tokenizer (lang/tokenizer_exceptions.py and
 //! lang/en/tokenizer_exceptions.py), built here from its generating rules: 1347 entries, of which 176 are every language's.
@@ -135,7 +135,7 @@ impl Builder {
         self.contract(verb, &pieces);
     }
 
-    /// What every language has.
+    /// Special cases of every language.
     fn base(&mut self) {
         for word in EMOTICONS.split_ascii_whitespace().chain(EMOTICONS_WIDE) {
             self.add(&[word]);
@@ -188,7 +188,7 @@ fn without_apostrophe(piece: &str) -> &str {
     }
 }
 
-/// The special words of a language without words of its own.
+/// Special cases of a language without its own.
 pub(super) fn base() -> Specials {
     let mut b = Builder {
         specials: Specials::default(),

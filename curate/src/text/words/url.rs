@@ -1,4 +1,4 @@
-//! Which words are URLs and stay whole.
+//! URL detection: words that are URLs are kept whole.
 //!
 //! The grammar is spaCy's `URL_PATTERN` (after D. Perini, MIT): optional scheme, optional user,
 //! host by name or IPv4 outside private ranges, optional port and path. Its look-aheads only

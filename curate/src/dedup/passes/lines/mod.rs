@@ -1,13 +1,14 @@
-//! Lines or paragraphs that the corpus has had before: the first of each stays, wherever it is.
+//! Line or paragraph deduplication: the first copy of each in the corpus is kept, wherever it is.
 //!
 //! Paper: Wenzek et al. 2019, arXiv:1911.00359 (CCNet), sec. 3.1; program: facebookresearch/cc_net bda555b,
-//! `dedup.py`. A line is normalised (see `normalize.rs`), hashed, and sorted with its place (shard, document, line); of equal
-//! hashes the first stays. With `hash = "sha1"` and `min_chars = 0` the texts are those of CCNet's `DuplicatesRemover`
-//! over all files in order. We differ: by default XXH3-128 takes the place of 64 bits of SHA-1 (ten billion lines have a
-//! chance of 1.5 in 10^19 that two different ones meet, SHA-1's 64 bits expect 2.7 such pairs); blank lines stay; CCNet forgets
-//! lines between groups of shards, we never do; a document of which only blank lines are left is gone.
+//! `dedup.py`. A line is normalised (see `normalize.rs`), hashed, and sorted with its place (shard, document,
+//! line); of equal hashes the first stays. With `hash = "sha1"` and `min_chars = 0` the texts are those of CCNet's
+//! `DuplicatesRemover` over all files in order. We differ: by default XXH3-128 replaces 64 bits of SHA-1 (ten
+//! billion lines collide with a chance of 1.5 in 10^19, SHA-1's 64 bits expect 2.7 collisions); blank lines are
+//! kept; CCNet forgets lines between groups of shards, we never do; a document with only blank lines left is
+//! removed.
 //!
-//! A removed document takes its first copies along. Disk: 40 bytes a line while sorting.
+//! First copies in a removed document are lost with it. Disk: 40 bytes per line while sorting.
 
 mod normalize;
 
@@ -22,18 +23,18 @@ use crate::text::{chars, narrow, unicode};
 
 pub(crate) use normalize::normalize;
 
-/// What is compared.
+/// Unit of comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LineUnit {
-    /// What stands between line feeds; CCNet's paragraphs.
+    /// Text between line feeds; CCNet's paragraphs.
     #[default]
     Line,
-    /// What stands between blank lines.
+    /// Text between blank lines.
     Paragraph,
 }
 
-/// The hash of a line.
+/// Hash function of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LineHash {
@@ -44,14 +45,15 @@ pub enum LineHash {
     Sha1,
 }
 
-/// Which copies stay.
+/// Copies to keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LineKeep {
     /// The first, by shard, document and line.
     #[default]
     First,
-    /// None of a line that several documents have: CCNet's two passes. What one document repeats it keeps once.
+    /// No copy of a line that several documents have: CCNet's two passes. A line repeated within one document is
+    /// kept once.
     None,
 }
 
@@ -59,15 +61,15 @@ pub enum LineKeep {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LinesConfig {
-    /// What is compared.
+    /// Unit of comparison.
     pub unit: LineUnit,
-    /// How it is hashed.
+    /// Hash function.
     pub hash: LineHash,
-    /// Which copies stay.
+    /// Copies to keep.
     pub keep: LineKeep,
     /// CCNet's normalisation before the hash: case, digits, some punctuation.
     pub normalize: bool,
-    /// Lines with fewer characters, normalised, are left alone. CCNet: 0, which also takes blank lines.
+    /// Lines with fewer characters, normalised, are exempt. CCNet: 0, which also removes blank lines.
     pub min_chars: usize,
     /// A document that loses a greater share of its lines' bytes is dropped; one that loses all always is.
     pub max_removed_ratio: f64,
@@ -98,7 +100,7 @@ impl LinesConfig {
         );
     }
 
-    /// The hash of a line; None if it is left alone.
+    /// The hash of a line; None if it is exempt.
     pub(crate) fn key(&self, line: &str, buffer: &mut String) -> Option<[u8; 16]> {
         buffer.clear();
         if self.normalize {
@@ -212,7 +214,7 @@ fn record(key: &[u8; 16], place: DocumentRef, piece: Piece) -> [u8; RECORD] {
     record
 }
 
-/// Tells repeats from first copies in sorted records.
+/// Distinguishes repeats from first copies in sorted records.
 struct Repeats {
     keep: LineKeep,
     /// The first of the current hash, and whether it has been cut.

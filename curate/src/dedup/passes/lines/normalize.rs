@@ -1,4 +1,5 @@
-//! What CCNet compares of a line: lower case, digits as 0, without its list of punctuation and control characters.
+//! CCNet's normalization of lines for comparison: lower case, digits as 0, without its list of punctuation and
+//! control characters.
 //!
 //! Program: facebookresearch/cc_net bda555b, `text_normalizer.normalize_for_dedup`, in this order: white space at
 //! both ends, case, decimal digits, characters left out. ASCII punctuation stays.

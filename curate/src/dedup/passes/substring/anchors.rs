@@ -1,9 +1,9 @@
 //! Anchors of windows: winnowing.
 //!
-//! Paper: Schleimer, Wilkerson and Aiken 2003, "Winnowing", sec. 3. A window of n units has n - k + 1 parts of k = n / 2
-//! units; its anchor is the part with the least hash, of equals the last. The choice depends on the window's units alone, so
-//! equal windows have equal anchors at the same place in them. Windows that follow each other mostly share one: an anchor
-//! stands for 1 + n / 4 windows on average.
+//! Paper: Schleimer, Wilkerson and Aiken 2003, "Winnowing", sec. 3. A window of n units has n - k + 1 parts of k =
+//! n / 2 units; its anchor is the part with the least hash, of equals the last. The choice depends on the window's
+//! units alone, so equal windows have equal anchors at the same place in them. Consecutive windows mostly share
+//! one: an anchor covers 1 + n / 4 windows on average.
 
 use std::collections::VecDeque;
 

@@ -1,24 +1,26 @@
-//! Stretches of at least `min_bytes` bytes, or `min_words` words, that the corpus has had before: the first copy stays.
+//! Exact substring deduplication: removes stretches of at least `min_bytes` bytes, or `min_words` words, that
+//! occurred before in the corpus; the first copy is kept.
 //!
-//! Paper: Lee et al. 2022, arXiv:2107.06499, sec. 4.2; program: google-research/deduplicate-text-datasets 4e9888a. Let n be
-//! `min_bytes`. A window is n bytes of one text, and a repeat if an equal window comes before it, by shard, document and
-//! byte. What is cut is every byte of every repeat, less the parts of characters at its ends: exactly the bytes that a suffix
-//! array of the corpus would show, those of first copies aside.
+//! Paper: Lee et al. 2022, arXiv:2107.06499, sec. 4.2; program: google-research/deduplicate-text-datasets 4e9888a.
+//! Let n be `min_bytes`. A window is n bytes of one text, and a repeat if an equal window comes before it, by
+//! shard, document and byte. Every byte of every repeat is cut, except partial characters at its ends: exactly the
+//! bytes that a suffix array of the corpus would find, except for first copies.
 //!
-//! The paper's 50 tokens are 100 bytes in their program because it looks at tokens of 2 bytes each. This crate knows no tokens:
-//! 50 tokens of GPT-2 are 220 bytes of English Wikipedia and 255 of speeches, 35 words of it and more, so `min_bytes = 100`, which
-//! their program's users give for plain text, cuts much shorter stretches. `unit = "word"` with `min_words = 50` asks for 50
-//! whole words, whatever white space is between them (`units.rs`).
+//! The paper's 50 tokens are 100 bytes in their program because it reads tokens of 2 bytes each. This crate has no
+//! tokens: 50 tokens of GPT-2 are 220 bytes of English Wikipedia and 255 of speeches, 35 words of it and more, so
+//! `min_bytes = 100`, which their program's users give for plain text, cuts much shorter stretches. `unit = "word"`
+//! with `min_words = 50` requires 50 whole words, with any white space between them (`units.rs`).
 //!
-//! No suffix array is built. Each window names an anchor, the least hash among its parts (`anchors.rs`), so equal
-//! windows have equal anchors at the same distance. Sorted by anchor, windows that could be equal lie together:
-//! * anchors that nobody else has, most of them, are done;
-//! * anchors whose windows all are those of an earlier one are repeats as they stand;
+//! No suffix array is built. Each window has an anchor, the least hash among its parts (`anchors.rs`), so equal
+//! windows have equal anchors at the same distance. Sorted by anchor, windows that could be equal are adjacent:
+//! * anchors that occur once, most of them, are done;
+//! * anchors whose windows all equal those of an earlier one are repeats as they are;
 //! * of the rest, text around the anchor that differs, each window is hashed and sorted by itself in a second pass.
 //!
-//! Equal 128-bit hashes count as equal bytes. Disk: 40 bytes an anchor, of which there is one in n / 4 bytes of text, and 32 a
-//! window in the second pass. We differ: their program removes first copies too; a stretch that overlaps its own first
-//! copy ("ababab...") keeps the beginning alone; documents are apart, nothing is found across their ends.
+//! Equal 128-bit hashes count as equal bytes. Disk: 40 bytes per anchor, of which there is one in n / 4 bytes of
+//! text, and 32 per window in the second pass. We differ: their program removes first copies too; of a stretch that
+//! overlaps its own first copy ("ababab...") only the beginning is kept; documents are separate, nothing is found
+//! across their ends.
 
 mod anchors;
 mod units;
@@ -35,14 +37,14 @@ use crate::write::word;
 use anchors::Anchor;
 use units::{Units, Words};
 
-/// What the length of a stretch is counted in.
+/// Unit of a stretch's length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SubstringUnit {
     /// Bytes of UTF-8.
     #[default]
     Byte,
-    /// Words; what is between them is not compared.
+    /// Words; the white space between them is not compared.
     Word,
 }
 
@@ -50,7 +52,7 @@ pub enum SubstringUnit {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SubstringConfig {
-    /// What the length of a stretch is counted in.
+    /// Unit of a stretch's length.
     pub unit: SubstringUnit,
     /// `byte`: bytes of the shortest stretch. 50 tokens are about 220 of English.
     pub min_bytes: usize,
@@ -128,7 +130,7 @@ pub(super) fn run(config: &SubstringConfig, passes: &mut Passes<'_>) -> Result<(
                 let mut record = [0; ANCHOR];
                 record[..8].copy_from_slice(&anchor.key.to_be_bytes());
                 record[8..24].copy_from_slice(&windows.to_be_bytes());
-                // what the characters at the ends take away is below 4 bytes
+                // partial characters at the ends are below 4 bytes
                 let others = (anchor.last - anchor.first) << 8;
                 let edges = (start - anchor.first) << 4 | (anchor.last + narrow(n) - end);
                 let numbers = [place.shard, place.document, anchor.first, others | edges];
@@ -162,7 +164,7 @@ fn repeated_anchors(
 ) -> Result<Sorter<GROUP>> {
     let n = config.window();
     let mut groups = passes.sorter::<GROUP>("anchor-groups", 4);
-    // the last first one of its windows, and whether it has been handed on
+    // the last first one of its windows, and whether it has been passed on
     let mut last: Option<([u8; ANCHOR], bool)> = None;
     anchors.drain(&mut |record: &[u8; ANCHOR]| match &mut last {
         Some((first, _)) if first[..24] == record[..24] && config.unit == SubstringUnit::Word => {

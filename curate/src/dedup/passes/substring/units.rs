@@ -1,7 +1,7 @@
-//! What windows are counted in: bytes, or words.
+//! Units of windows: bytes, or words.
 //!
-//! Words are UAX 29's segments that are no white space, compared as they are. The white space behind a word is not compared
-//! and is cut with it, as is what is before the first.
+//! Words are UAX 29's segments other than white space, compared as they are. The white space after a word is not
+//! compared and is cut with it, as is white space before the first word.
 
 use unicode_segmentation::UnicodeSegmentation;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
@@ -15,7 +15,7 @@ pub(super) enum Units<'a> {
     Words(&'a Words),
 }
 
-/// Where words stand, and their hashes.
+/// Offsets of words, and their hashes.
 #[derive(Default)]
 pub(super) struct Words {
     /// First byte of each but the first, which has all bytes before it, and the end of the text.
@@ -40,7 +40,7 @@ impl Words {
 }
 
 impl<'a> Units<'a> {
-    /// Words if they are given, or else bytes.
+    /// Words if they are given, otherwise bytes.
     pub(super) fn of(text: &'a str, words: Option<&'a Words>) -> Units<'a> {
         words.map_or(Units::Bytes(text), Units::Words)
     }

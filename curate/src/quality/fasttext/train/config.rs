@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::corpus::Corpus;
 
-/// How the last layer is trained.
+/// Loss of the output layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClassifierLoss {
@@ -16,10 +16,10 @@ pub enum ClassifierLoss {
     Ova,
 }
 
-/// How to train.
+/// Training settings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClassifierTraining {
-    /// Numbers of a row. fastText: 100.
+    /// Dimension of the embeddings. fastText: 100.
     pub dim: usize,
     /// First learning rate. fastText: 0.1.
     pub rate: f64,
@@ -37,7 +37,7 @@ pub struct ClassifierTraining {
     pub max_chars: usize,
     /// Last layer. fastText: softmax.
     pub loss: ClassifierLoss,
-    /// Of the choice, the order and the first weights.
+    /// Seed of the choice of examples, their order and the initial weights.
     pub seed: u64,
     /// Share of the examples that is not trained on.
     pub held_out: f64,

@@ -1,7 +1,7 @@
-//! The examples of a training: chosen, set in an order, and kept on disk.
+//! Training examples: selected, shuffled, and kept on disk.
 //!
-//! What is chosen and where it comes in the order is told by hashes of the texts and the seed, so the order of files does
-//! not matter. Texts lie in one unnamed file; memory holds 24 bytes for each.
+//! Hashes of the texts and the seed decide the selection and the order, so the order of files does not matter.
+//! Texts are in one unnamed file; memory holds 24 bytes for each.
 
 use std::collections::BinaryHeap;
 use std::fs::File;
@@ -59,7 +59,7 @@ pub(super) struct Examples {
     pub(super) sets: Vec<Vec<u32>>,
 }
 
-/// True for what separates words in fastText.
+/// True for separators of words in fastText.
 pub(super) fn is_space(byte: &u8) -> bool {
     matches!(byte, b' ' | b'\n' | b'\r' | b'\t' | 0x0b | 0x0c | 0)
 }
@@ -106,7 +106,7 @@ impl Collector {
         }
     }
 
-    /// A text with its labels, of which the first stands for it where labels are balanced.
+    /// Adds a text with its labels; the first one counts where labels are balanced.
     pub(super) fn add(&mut self, text: &str, labels: Vec<u32>) -> Result<()> {
         let hash = xxh3_64_with_seed(text.as_bytes(), self.seed);
         let first = labels.first().map_or(0, |l| *l as usize);
@@ -211,7 +211,7 @@ impl Examples {
         &self.sets[example.set as usize]
     }
 
-    /// A number that hangs on the example's text, the seed and `what` alone.
+    /// A number that depends only on the example's text, the seed and `what`.
     pub(super) fn draw(&self, example: &Example, what: u64) -> u64 {
         xxh3_64_with_seed(&example.hash.to_le_bytes(), what)
     }

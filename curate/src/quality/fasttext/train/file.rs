@@ -1,4 +1,5 @@
-//! A model file, version 12, as fastText 0.9.2 writes it: header, dictionary, both matrices, nothing quantised.
+//! Writer of fastText model files, version 12, as fastText 0.9.2 writes them: header, dictionary, both matrices,
+//! nothing quantised.
 
 use std::io::{self, Write};
 

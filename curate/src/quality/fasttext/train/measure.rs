@@ -1,4 +1,4 @@
-//! How good a classifier is on texts whose labels are known, and how its scores lie on texts of any kind.
+//! Evaluation of a classifier on texts with known labels, and the distribution of its scores on any texts.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ pub struct LabelMetrics {
     pub thresholds: Vec<(f64, f64)>,
 }
 
-/// What a model says of examples that it was not trained on.
+/// Evaluation on held-out examples.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct HeldOut {
     /// Texts.
@@ -140,7 +140,7 @@ pub struct ScoreReport {
     pub mean: f64,
     /// Texts by score, from 0 to 1 in equal steps.
     pub scores: Vec<u64>,
-    /// What parts the texts, by score, into parts of one size: `buckets` of the step `quality`.
+    /// Scores that divide the texts into parts of equal size: `buckets` of the step `quality`.
     pub buckets: Vec<f64>,
 }
 

@@ -1,12 +1,12 @@
-//! Training of classifiers that fastText can read.
+//! Training of fastText classifiers, in fastText's file format.
 //!
-//! Paper: Joulin et al. 2016, arXiv:1607.01759. Examples are chosen and set in an order by hashes (`examples.rs`), words
-//! and labels counted (`vocabulary.rs`), both layers found by gradient descent (`sgd.rs`), and written as fastText 0.9.2
-//! writes them (`file.rs`); the examples that were held out tell how good the model is (`measure.rs`).
+//! Paper: Joulin et al. 2016, arXiv:1607.01759. Examples are selected and shuffled by hashes (`examples.rs`), words
+//! and labels counted (`vocabulary.rs`), both layers trained by gradient descent (`sgd.rs`), and written as
+//! fastText 0.9.2 writes them (`file.rs`); the model is evaluated on the held-out examples (`measure.rs`).
 //!
-//! The recipe of MT-NLG (Smith et al. 2022, arXiv:2201.11990): texts that are known to be good against as many others,
-//! words and pairs of words, a tenth held out; the documents kept by Pareto sampling with alpha 3. DCLM's (Li et al. 2024,
-//! arXiv:2406.11794) is the same without the sampling. A killed training leaves no model; it is begun anew.
+//! The recipe of MT-NLG (Smith et al. 2022, arXiv:2201.11990): known good texts against as many others, words and
+//! pairs of words, a tenth held out; documents kept by Pareto sampling with alpha 3. DCLM's (Li et al. 2024,
+//! arXiv:2406.11794) is the same without the sampling. A killed training leaves no model; it must be restarted.
 
 mod config;
 mod examples;
@@ -30,12 +30,12 @@ use crate::quality::model_file::ModelFile;
 pub use self::config::{ClassifierInput, ClassifierLoss, ClassifierTraining};
 pub use self::measure::{HeldOut, LabelMetrics, ScoreReport, score_corpus};
 
-/// What was trained.
+/// Result of a training.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClassifierReport {
-    /// How it was trained.
+    /// Settings.
     pub settings: ClassifierTraining,
-    /// What was read.
+    /// Documents read.
     pub documents: u64,
     /// Records that could not be read.
     pub bad: u64,
@@ -47,7 +47,7 @@ pub struct ClassifierReport {
     pub words: usize,
     /// Mean loss of every epoch.
     pub losses: Vec<f64>,
-    /// What the model says of the examples that were held out.
+    /// Evaluation on the held-out examples.
     pub held_out: HeldOut,
 }
 

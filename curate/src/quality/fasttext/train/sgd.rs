@@ -1,13 +1,13 @@
 //! Stochastic gradient descent on the layers of a classifier.
 //!
-//! For a text with features f_1..f_n: h = mean of the rows of f_i, o = W h; with the gradient of the loss by o times the
-//! rate, g, every row gets W^T g / n and W gets g h^T. Joulin et al. 2016, arXiv:1607.01759. The rate falls from its first
-//! value to 0 with the tokens that were read, and is taken anew after 100 of them, as fastText does it.
+//! For a text with features f_1..f_n: h = mean of the rows of f_i, o = W h; with the gradient of the loss by o
+//! times the rate, g, every row gets W^T g / n and W gets g h^T. Joulin et al. 2016, arXiv:1607.01759. The rate
+//! falls from its initial value to 0 with the tokens read, and is updated every 100 tokens, as in fastText.
 //!
-//! Texts are taken one after the other in one order, so the model does not depend on the number of threads; others read
-//! and hash the texts that come next. We differ from fastText: its threads write to the same weights without order
-//! (Hogwild), which gives another model each time; rows start from a counter-based generator; logistic functions are
-//! computed, not looked up in a table.
+//! Texts are taken one after the other in one order, so the model does not depend on the number of threads; other
+//! threads prefetch: they read and hash the next texts. We differ from fastText: its threads write to the same
+//! weights without order (Hogwild), which gives another model each time; rows start from a counter-based generator;
+//! logistic functions are computed, not looked up in a table.
 
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 
@@ -100,7 +100,7 @@ fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// Way from the root of the tree to each label: inner nodes, and whether it goes on to the right.
+/// Path from the root of the tree to each label: inner nodes, and whether it continues to the right.
 fn paths(counts: &[i64]) -> Vec<Vec<(usize, bool)>> {
     let children = tree(counts);
     let mut above = vec![None; counts.len() + children.len()];
@@ -322,7 +322,7 @@ pub(super) fn descend(
 mod tests {
     use super::*;
 
-    /// A step of rate 1 takes the gradient off, which is what differences of the loss say.
+    /// A step with rate 1 subtracts the gradient, which equals the differences of the loss.
     #[test]
     fn a_step_follows_the_gradient_of_the_loss() {
         let start = || Weights {

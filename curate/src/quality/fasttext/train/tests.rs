@@ -1,4 +1,4 @@
-//! What fastText learns from some lines and says with two labels (`tests/oracles/fasttext_train.py`), against ours.
+//! Parity with fastText's training and prediction with two labels (recorded by `tests/oracles/fasttext_train.py`).
 
 use std::path::PathBuf;
 use std::sync::LazyLock;

@@ -1,8 +1,8 @@
-//! The words and labels of a training with their counts, as fastText's dictionary has them.
+//! Vocabulary of a training: words and labels with their counts, as in fastText's dictionary.
 //!
-//! Words are numbered by falling count, labels behind them; words rarer than `min_count` are left out. The end of a text is
-//! a word. When three quarters of [`MOST_WORDS`] are there, the rarest ones go, for good. We differ: of equal counts the
-//! one that was read first comes first (fastText's sort does not say).
+//! Words are numbered by falling count, followed by labels; words rarer than `min_count` are left out. The end of a
+//! text is a word. When three quarters of [`MOST_WORDS`] are reached, the rarest ones are dropped, permanently. We
+//! differ: of equal counts the one read first comes first (fastText's sort is not stable).
 
 use rustc_hash::FxHashMap;
 

@@ -1,10 +1,10 @@
 //! Adjusted counts of all lengths and the discounts that follow from them.
 //!
 //! The adjusted count of an n-gram that is not among the longest and does not begin with `<s>` is the number of
-//! different words before it. Discounts: Chen and Goodman 1998 (TR-10-98), equation 26,
-//! D_k = k - (k + 1) Y t_(k+1) / t_k with Y = t_1 / (t_1 + 2 t_2), t_k being the n-grams of adjusted count k. Pruning
-//! goes by the counts as they were before. One pass over the longest n-grams in the order of suffixes: all n-grams of a
-//! suffix lie together.
+//! different words before it. Discounts: Chen and Goodman 1998 (TR-10-98), equation 26, D_k = k - (k + 1) Y t_(k+1)
+//! / t_k with Y = t_1 / (t_1 + 2 t_2), t_k being the n-grams of adjusted count k. Pruning uses the counts before
+//! adjustment. One pass over the longest n-grams in the order of suffixes, in which all n-grams with a suffix are
+//! adjacent.
 //!
 //! As in lmplz, the last n-gram of every length enters the statistics with its own count, not with the adjusted one.
 
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 
 /// Set in the count of an n-gram that is pruned.
 const PRUNED: u64 = 1 << 63;
-/// What `--discount-fallback` stands for in lmplz.
+/// Discounts of lmplz's `--discount-fallback`.
 const FALLBACK: [f64; 4] = [0.0, 0.5, 1.0, 1.5];
 
 pub(super) fn is_pruned(value: u64) -> bool {
@@ -27,7 +27,7 @@ pub(super) fn count_of(value: u64) -> u64 {
     value & !PRUNED
 }
 
-/// Of one length.
+/// Statistics of one length.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Statistics {
     /// N-grams with a count of 0, 1, 2, 3, 4.
@@ -46,7 +46,7 @@ impl Statistics {
         }
     }
 
-    /// What is taken off counts of 1, 2, and 3 or more, and whether the fallback had to serve.
+    /// Discounts for counts of 1, 2, and 3 or more, and whether the fallback was used.
     pub(super) fn discounts(&self, order: usize, fallback: bool) -> Result<([f64; 4], bool)> {
         let t = self.with.map(|n| n as f64);
         let y = t[1] / (t[1] + 2.0 * t[2]);
@@ -75,12 +75,13 @@ impl Statistics {
 pub(super) struct Adjusted {
     /// By number; values are adjusted counts.
     pub(super) unigrams: Vec<Gram>,
-    /// Of 2 words and more, in the order of contexts: all words but the last, from right to left, then the last.
+    /// N-grams of 2 words and more, in the order of contexts: all words but the last, from right to left, then the
+    /// last.
     pub(super) longer: Vec<Merge>,
     pub(super) statistics: Vec<Statistics>,
 }
 
-/// The n-grams, shorter than the longest, that are suffixes of the one at hand.
+/// The n-grams, shorter than the longest, that are suffixes of the current one.
 struct Chain {
     key: [u32; MOST],
     depth: usize,

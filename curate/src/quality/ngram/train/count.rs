@@ -1,6 +1,6 @@
-//! The words of a corpus and its n-grams of the greatest length, with counts.
+//! Counts the words of a corpus and its n-grams of the greatest length.
 //!
-//! A line is a sentence; before its words stand as many `<s>` as an n-gram has words less one, behind them one `</s>`.
+//! A line is a sentence; its words are preceded by n - 1 `<s>` for n-grams of n words, and followed by one `</s>`.
 
 use std::path::Path;
 
@@ -16,8 +16,8 @@ pub(super) const END: u32 = 2;
 /// Marks that a text must not bring along.
 const MARKS: [&str; 3] = ["<unk>", "<s>", "</s>"];
 
-/// Words by number, in the order of their first appearance. They are told apart by the 64-bit hash by which KenLM's
-/// models know them too.
+/// Words by number, in the order of their first appearance. They are identified by the same 64-bit hash as in
+/// KenLM's models.
 #[derive(Default)]
 pub(super) struct Vocabulary {
     numbers: FxHashMap<u64, u32>,
@@ -58,7 +58,7 @@ impl Vocabulary {
     }
 }
 
-/// What separates words in models and where they are asked, and zeros.
+/// Separators of words, the same as for querying, and zeros.
 fn is_space(c: char) -> bool {
     c.is_ascii_whitespace() || matches!(c, '\0' | '\x0b')
 }

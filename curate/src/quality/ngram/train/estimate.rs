@@ -1,4 +1,4 @@
-//! From adjusted counts to probabilities and backoff weights, and to ARPA text.
+//! Estimates probabilities and backoff weights from adjusted counts, and writes ARPA text.
 //!
 //! With a(h w) the adjusted count of a word after a context, a(h) their sum over all words and N_k(h) the number of words
 //! with a count of k (3: and more),
@@ -23,7 +23,7 @@ use super::sort::{Gram, MOST, Merge, Sorter};
 use crate::error::{At, Result};
 use crate::write::AtomicFile;
 
-/// What is known of one length before interpolation, both in the order of suffixes.
+/// Intermediate values of one length before interpolation, both in the order of suffixes.
 struct Initial {
     /// Values are u and g, as two f32.
     grams: Merge,

@@ -5,9 +5,9 @@
 //! probabilities, interpolation, ARPA (`estimate.rs`); between them n-grams are sorted on disk within a memory budget
 //! (`sort.rs`), the vocabulary and the single words apart, which are held in memory.
 //!
-//! We differ from lmplz: blank lines are no sentences; `<s>`, `</s>` and `<unk>` in a text are left out (its
-//! `--skip_symbols`) and counted; the smallest numbers are in f64 before they are stored as f32. The model does not
-//! depend on the number of threads. A killed training leaves only temporary files; it is begun anew.
+//! We differ from lmplz: blank lines are not sentences; `<s>`, `</s>` and `<unk>` in a text are left out (its
+//! `--skip_symbols`) and counted; the smallest numbers are computed in f64 before they are stored as f32. The model
+//! does not depend on the number of threads. A killed training leaves only temporary files; it must be restarted.
 
 mod adjust;
 mod count;
@@ -23,12 +23,12 @@ use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::quality::model_file::ModelFile;
 
-/// How to train.
+/// Training settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NgramTraining {
     /// Words of the longest n-grams, 2 to 5.
     pub order: usize,
-    /// N-grams of a length with at most this count are left out; the last number stands for greater lengths too.
+    /// N-grams of a length with at most this count are left out; the last number applies to greater lengths too.
     pub prune: Vec<u64>,
     /// Discounts of 0.5, 1 and 1.5 where the counts give none.
     pub discount_fallback: bool,
@@ -50,7 +50,7 @@ impl Default for NgramTraining {
     }
 }
 
-/// What was trained.
+/// Result of a training.
 #[derive(Clone, Debug, Serialize)]
 pub struct NgramReport {
     /// Documents that were read.

@@ -32,7 +32,7 @@ pub(super) struct Sorter {
 }
 
 impl Sorter {
-    /// Of n-grams of `words` words, in `bytes` of memory; runs go to `folder`.
+    /// A sorter for n-grams of `words` words, in `bytes` of memory; runs are written to `folder`.
     pub(super) fn new(folder: &Path, words: usize, adds: bool, bytes: usize) -> Sorter {
         Sorter {
             folder: folder.to_path_buf(),
@@ -47,7 +47,7 @@ impl Sorter {
     pub(super) fn push(&mut self, gram: Gram) -> Result<()> {
         if self.held.len() == self.most {
             self.order();
-            // what could not be halved would be sorted over and over
+            // if merging cannot halve the buffer, it would be sorted over and over
             if self.held.len() > self.most / 2 {
                 self.spill()?;
             }

@@ -1,4 +1,4 @@
-//! Models that lmplz estimates (`tests/oracles/kenlm_train.py`), against ours.
+//! Parity with models that lmplz estimates (recorded by `tests/oracles/kenlm_train.py`).
 
 use std::collections::BTreeMap;
 
