@@ -169,15 +169,15 @@ fn check_sequence(plan: &Plan, problem: Problem<'_>) {
 
 fn check_pipeline(plan: &Plan, problem: Problem<'_>) {
     let parallel = &plan.parallel;
-    let (layers, pieces) = (plan.model.blocks(), parallel.pieces());
+    let (layers, model_chunks) = (plan.model.blocks(), parallel.model_chunks());
     if !parallel.stage_layers.is_empty() {
         let given = parallel.stage_layers.len();
         let sum = parallel
             .stage_layers
             .iter()
             .fold(0, |a: usize, b| a.saturating_add(*b));
-        if given != pieces {
-            let wanted = format!("{pieces}: pp * virtual_stages");
+        if given != model_chunks {
+            let wanted = format!("{model_chunks}: pp * virtual_stages");
             problem("parallel.stage_layers", format!("{given} numbers"), &wanted);
         }
         if sum != layers {
@@ -188,10 +188,10 @@ fn check_pipeline(plan: &Plan, problem: Problem<'_>) {
             let wanted = "no count_embedding, no count_head: the list says it all";
             problem("parallel.stage_layers", "both".into(), wanted);
         }
-    } else if pieces > 0 {
+    } else if model_chunks > 0 {
         let counted = usize::from(parallel.count_embedding) + usize::from(parallel.count_head);
         let whole = layers.saturating_add(counted);
-        if !divides(pieces, whole) || whole / pieces < counted.min(1) {
+        if !divides(model_chunks, whole) || whole / model_chunks < counted.min(1) {
             let (pp, v) = (parallel.pp, parallel.virtual_stages);
             let found = if v > 1 || counted > 0 {
                 format!("{pp} with virtual_stages = {v}, layers = {layers} (+ {counted} counted)")

@@ -1,7 +1,7 @@
 //! The job's `[parallel]` table: sizes of the parallel axes, the order in which ranks are numbered, and the layers
 //! of each pipeline stage.
 //!
-//! Stages: with v virtual stages the model is cut into p v pieces (model chunks); piece i is chunk i / p of rank i
+//! Stages: with v virtual stages the model is cut into p v model chunks; model chunk i is chunk i / p of rank i
 //! mod p (Narayanan et al. 2021, arXiv:2104.04473, sec. 2.2). Names and defaults follow megatron-core 0.16.1
 //! (`RankGenerator`, `account_for_embedding_in_pipeline_split`). We differ: uneven stages are one list of layer
 //! counts.
@@ -70,11 +70,11 @@ pub struct ParallelConfig {
     pub virtual_stages: usize,
     /// Order of passes through the pipeline. Default: `one_f_one_b`.
     pub schedule: PipelineSchedule,
-    /// Layers of each of the `pp * virtual_stages` pieces in order of the model; empty: even.
+    /// Layers of each of the `pp * virtual_stages` model chunks in order of the model; empty: even.
     pub stage_layers: Vec<usize>,
-    /// Count the embedding as a layer of the first piece when pieces are even. Default: false.
+    /// Count the embedding as a layer of the first model chunk when model chunks are even. Default: false.
     pub count_embedding: bool,
-    /// Count the head as a layer of the last piece when pieces are even. Default: false.
+    /// Count the head as a layer of the last model chunk when model chunks are even. Default: false.
     pub count_head: bool,
     /// ZeRO stage: what data-parallel ranks shard (Rajbhandari et al. 2020, arXiv:1910.02054): 0 nothing, 1 the
     /// optimizer's state, 2 also gradients, 3 also weights. Default: 0.
@@ -233,30 +233,30 @@ impl ParallelConfig {
     }
 
     /// Pieces of the model over all pipeline ranks.
-    pub(crate) fn pieces(&self) -> usize {
+    pub(crate) fn model_chunks(&self) -> usize {
         self.pp.saturating_mul(self.virtual_stages)
     }
 
-    /// Layers of each piece, in order of the model. Meant for a checked table; for others it still gives one range
-    /// per piece.
+    /// Layers of each model chunk, in order of the model. Meant for a checked table; for others it still gives one range
+    /// per model chunk.
     pub(crate) fn stages(&self, layers: usize) -> Vec<Range<usize>> {
-        let pieces = self.pieces().max(1);
+        let model_chunks = self.model_chunks().max(1);
         let counts: Vec<usize> = if self.stage_layers.is_empty() {
             let (first, last) = (
                 usize::from(self.count_embedding),
                 usize::from(self.count_head),
             );
-            let per = (layers + first + last) / pieces;
-            let mut counts = vec![per; pieces];
+            let per = (layers + first + last) / model_chunks;
+            let mut counts = vec![per; model_chunks];
             counts[0] = counts[0].saturating_sub(first);
-            counts[pieces - 1] = counts[pieces - 1].saturating_sub(last);
+            counts[model_chunks - 1] = counts[model_chunks - 1].saturating_sub(last);
             counts
         } else {
             self.stage_layers.clone()
         };
         let mut start = 0;
-        let ranges = (0..pieces).map(|piece| {
-            let count = counts.get(piece).copied().unwrap_or(0);
+        let ranges = (0..model_chunks).map(|model_chunk| {
+            let count = counts.get(model_chunk).copied().unwrap_or(0);
             let end = (start + count).min(layers);
             let range = start.min(layers)..end;
             start = end;

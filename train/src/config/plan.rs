@@ -60,8 +60,8 @@ impl Plan {
         self.seq_length + self.decoder_length
     }
 
-    /// Blocks of each piece of the model, in order.
-    pub(crate) fn pieces(&self) -> Vec<Range<usize>> {
+    /// Blocks of each model chunk, in order.
+    pub(crate) fn model_chunks(&self) -> Vec<Range<usize>> {
         self.parallel.stages(self.model.blocks())
     }
 

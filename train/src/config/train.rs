@@ -383,7 +383,7 @@ impl Default for TrainConfig {
 }
 
 impl TrainConfig {
-    /// Recomputation of layer `index` of a pipeline rank (counted from 0 over its pieces).
+    /// Recomputation of layer `index` of a pipeline rank (counted from 0 over its model chunks).
     pub(crate) fn recompute_of(&self, pp_rank: usize, index: usize) -> Recompute {
         let layers = match self.recompute_layers.as_slice() {
             [] => usize::MAX,

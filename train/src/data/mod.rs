@@ -239,13 +239,13 @@ impl MaskedSample {
 /// One rank's part of a micro-batch: of each sequence the tokens of its context-parallel rank, `[n]` in all. A rank
 /// has only the fields that its model chunks read.
 pub(crate) struct Batch {
-    /// Ids, for the first piece.
+    /// Ids, for the first model chunk.
     pub inputs: Option<Tensor>,
-    /// Their segments, for the first piece of a masked model.
+    /// Their segments, for the first model chunk of a masked model.
     pub segments: Option<Tensor>,
-    /// For the last piece.
+    /// For the last model chunk.
     pub targets: Option<Targets>,
-    /// For the last piece of a masked model.
+    /// For the last model chunk of a masked model.
     pub picks: Option<Picks>,
     /// Predictions of the whole sequences that count in the loss.
     pub counted: usize,

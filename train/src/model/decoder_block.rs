@@ -1,6 +1,6 @@
 //! Decoder block of an encoder-decoder, with cross attention, pre-norm (Vaswani et al. 2017, arXiv:1706.03762;
 //! norms as in Raffel et al. 2020, JMLR 21): m = x + drop(attention(norm1(x))); c = m + drop(cross(norm2(m),
-//! encoded)); y = c + drop(feed_forward(norm3(c))). Recomputation is chosen as in `block`; all blocks of a piece
+//! encoded)); y = c + drop(feed_forward(norm3(c))). Recomputation is chosen as in `block`; all blocks of a model chunk
 //! share the encoder's rows.
 
 use std::sync::Arc;

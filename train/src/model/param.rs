@@ -86,7 +86,7 @@ impl Spec {
         let is_used = self
             .uses
             .iter()
-            .any(|piece| piece % place.pp == place.pp_rank);
+            .any(|chunk| chunk % place.pp == place.pp_rank);
         is_used && self.ep_rank.is_none_or(|rank| rank == place.ep_rank())
     }
 
@@ -178,8 +178,8 @@ pub(crate) fn head_name(plan: &Plan) -> &'static str {
 /// All tensors of the model in the order of the forward pass.
 pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
     let shape = plan.shape();
-    let pieces = plan.pieces();
-    let last = pieces.len() - 1;
+    let model_chunks = plan.model_chunks();
+    let last = model_chunks.len() - 1;
     let normal = Init::Normal(plan.model.init_std);
     let (table, head) = if plan.model.architecture().is_encoder_decoder {
         (Init::Normal(1.0), fan_in(shape.d_model))
@@ -213,15 +213,15 @@ pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
     if plan.model.architecture().is_post_norm {
         add_norm(&mut list, plan, "embedding.norm");
     }
-    let piece_of = |layer| {
-        let piece = pieces.iter().position(|piece| piece.contains(&layer));
-        piece.unwrap_or(0)
+    let chunk_of = |layer| {
+        let chunk = model_chunks.iter().position(|chunk| chunk.contains(&layer));
+        chunk.unwrap_or(0)
     };
     if plan.model.architecture().is_encoder_decoder {
-        add_stacks(&mut list, plan, &piece_of);
+        add_stacks(&mut list, plan, &chunk_of);
     } else {
         for layer in 0..plan.model.layers {
-            list.start_unit(vec![piece_of(layer)]);
+            list.start_unit(vec![chunk_of(layer)]);
             add_block(&mut list, plan, layer);
         }
     }
@@ -387,23 +387,23 @@ fn add_block(list: &mut List, plan: &Plan, layer: usize) {
 }
 
 /// Encoder and decoder, each with the table of biases that its layers share.
-fn add_stacks(list: &mut List, plan: &Plan, piece_of: &dyn Fn(usize) -> usize) {
+fn add_stacks(list: &mut List, plan: &Plan, chunk_of: &dyn Fn(usize) -> usize) {
     let (s, layers) = (plan.shape(), plan.model.layers);
     let stacks = [
         ("encoder", 0..layers),
         ("decoder", layers..plan.model.blocks()),
     ];
     for (stack, blocks) in stacks {
-        list.start_unit(blocks.clone().map(piece_of).collect());
+        list.start_unit(blocks.clone().map(chunk_of).collect());
         let name = format!("{stack}.relative_bias.weight");
         let dims = [s.heads, plan.model.relative_buckets];
         list.add(name, &dims, true, fan_in(s.d_model));
         for block in blocks {
-            list.start_unit(vec![piece_of(block)]);
+            list.start_unit(vec![chunk_of(block)]);
             add_block(list, plan, block);
         }
         if stack == "encoder" {
-            list.start_unit(vec![piece_of(layers - 1)]);
+            list.start_unit(vec![chunk_of(layers - 1)]);
             add_norm(list, plan, "encoder.norm");
         }
     }

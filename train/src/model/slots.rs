@@ -27,7 +27,7 @@ impl<'a> Slots<'a> {
         all.flat_map(|(slot, spec)| {
             let here = self.place;
             let uses = spec.uses.iter().enumerate();
-            let uses = uses.filter(move |(_, piece)| *piece % here.pp == here.pp_rank);
+            let uses = uses.filter(move |(_, chunk)| *chunk % here.pp == here.pp_rank);
             uses.skip(1).map(move |(number, _)| (slot, number))
         })
         .collect()

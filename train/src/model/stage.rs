@@ -161,16 +161,16 @@ impl Saved {
 }
 
 impl Stage {
-    /// Chunk `chunk` of the rank's pieces.
+    /// Chunk `chunk` of the rank's model chunks.
     pub(crate) fn of(plan: &Plan, place: &RankCoord, chunk: usize, specs: &[Spec]) -> Stage {
         let slots = Slots::on(place, specs);
-        let pieces = plan.pieces();
-        let piece = chunk * place.pp + place.pp_rank;
+        let model_chunks = plan.model_chunks();
+        let model_chunk = chunk * place.pp + place.pp_rank;
         let before: usize = (0..chunk)
-            .map(|chunk| pieces[chunk * place.pp + place.pp_rank].len())
+            .map(|chunk| model_chunks[chunk * place.pp + place.pp_rank].len())
             .sum();
         let mut layers = Vec::new();
-        if piece == 0 {
+        if model_chunk == 0 {
             let embedding = Embedding::named(plan, place.tp, place.tp_rank, &slots);
             let weights = slots.starting(&["embedding.", "position.", "segment."]);
             layers.push(Layer::new(
@@ -179,7 +179,7 @@ impl Stage {
                 weights,
             ));
         }
-        for (index, block) in pieces[piece].clone().enumerate() {
+        for (index, block) in model_chunks[model_chunk].clone().enumerate() {
             let recompute = plan.train.recompute_of(place.pp_rank, before + index);
             let mut layer = Layer::of_block(block, plan, (place.tp, recompute), &slots);
             layer.is_offloaded = before + index < plan.train.offload.layers;
@@ -194,7 +194,7 @@ impl Stage {
                 ));
             }
         }
-        if piece + 1 == pieces.len() {
+        if model_chunk + 1 == model_chunks.len() {
             layers.push(Layer::of_head(plan, place, &slots));
         }
         Stage { layers }
@@ -430,17 +430,17 @@ fn alone(x: Arc<Tensor>) -> kernels::Result<Tensor> {
 
 fn inputs(batch: &Batch) -> (&Tensor, Option<&Tensor>) {
     let inputs = batch.inputs.as_ref();
-    let inputs = inputs.expect("a rank with the first piece reads its inputs");
+    let inputs = inputs.expect("a rank with the first model chunk reads its inputs");
     (inputs, batch.segments.as_ref())
 }
 
 fn picked(batch: &Batch) -> (&Targets, &Picks) {
     let picks = batch.picks.as_ref();
-    let picks = picks.expect("a rank with a masked model's last piece reads its places");
+    let picks = picks.expect("a rank with a masked model's last model chunk reads its places");
     (targets(batch), picks)
 }
 
 fn targets(batch: &Batch) -> &Targets {
     let targets = batch.targets.as_ref();
-    targets.expect("a rank with the last piece reads its targets")
+    targets.expect("a rank with the last model chunk reads its targets")
 }

@@ -31,7 +31,7 @@ const MOST_UNTAKEN: usize = 2;
 /// Everything that one rank needs to run its model chunks.
 pub(crate) struct Worker<'a> {
     pub plan: &'a Plan,
-    /// The rank's pieces of the model, by chunk.
+    /// The rank's model chunks.
     pub stages: &'a [Stage],
     pub groups: &'a Groups,
     pub device: &'a Device,
@@ -308,11 +308,11 @@ impl Worker<'_> {
         sums: &mut GradientReducer,
     ) -> Result<()> {
         let (cx, rank) = (self.context_of(pass, true), self.rank());
-        let (piece, first) = (self.piece(chunk), self.first_part(chunk));
-        let mut slope = if piece + 1 == self.plan.parallel.pieces() {
+        let (model_chunk, first) = (self.model_chunk(chunk), self.first_part(chunk));
+        let mut slope = if model_chunk + 1 == self.plan.parallel.model_chunks() {
             FlowGrad::None
         } else {
-            FlowGrad::Hidden(self.receive(block, piece + 1)?)
+            FlowGrad::Hidden(self.receive(block, model_chunk + 1)?)
         };
         for (index, part) in self.stages[chunk].layers.iter().enumerate().rev() {
             let lent = self.parameters.gather(&part.weights);
@@ -334,8 +334,11 @@ impl Worker<'_> {
                 .on_rank(rank, "sum gradients")?;
         }
         match slope.joined(&cx).on_rank(rank, "join gradients")? {
-            Some(dx) if piece > 0 => {
-                let to = self.groups.place.on_stage(self.pipeline_rank(piece - 1));
+            Some(dx) if model_chunk > 0 => {
+                let to = self
+                    .groups
+                    .place
+                    .on_stage(self.pipeline_rank(model_chunk - 1));
                 let sent = self.groups.back.send(to, dx.f32());
                 sent.on_rank(rank, "send gradients")
             }
@@ -371,7 +374,7 @@ impl Worker<'_> {
         let batch = &self.read(samples, 0, block)?;
         for chunk in 0..self.stages.len() {
             let input = self.input(block, chunk)?;
-            if let Some(before) = self.piece(chunk).checked_sub(1) {
+            if let Some(before) = self.model_chunk(chunk).checked_sub(1) {
                 let to = self.groups.place.on_stage(self.pipeline_rank(before));
                 let sent = self.groups.back.send(to, &[0.0]);
                 sent.on_rank(self.rank(), "tell another stage")?;
@@ -454,22 +457,22 @@ impl Worker<'_> {
     }
 
     /// Number of a chunk in the whole model.
-    fn piece(&self, chunk: usize) -> usize {
+    fn model_chunk(&self, chunk: usize) -> usize {
         chunk * self.groups.place.pp + self.groups.place.pp_rank
     }
 
-    fn pipeline_rank(&self, piece: usize) -> usize {
-        piece % self.groups.place.pp
+    fn pipeline_rank(&self, model_chunk: usize) -> usize {
+        model_chunk % self.groups.place.pp
     }
 
     /// Receives rows from the previous chunk, for all but the first.
     fn input(&self, block: Block, chunk: usize) -> Result<Flow> {
-        let piece = self.piece(chunk);
-        if piece == 0 {
+        let model_chunk = self.model_chunk(chunk);
+        if model_chunk == 0 {
             return Ok(Flow::Start);
         }
         let place = self.groups.place;
-        let from = place.on_stage(self.pipeline_rank(piece - 1));
+        let from = place.on_stage(self.pipeline_rank(model_chunk - 1));
         let mut x = self.rows(block)?;
         let got = self.groups.ahead.recv(from, x.f32_mut());
         got.on_rank(self.rank(), "receive from another stage")?;
@@ -477,8 +480,8 @@ impl Worker<'_> {
     }
 
     /// Receives gradients from another chunk.
-    fn receive(&self, block: Block, piece: usize) -> Result<Tensor> {
-        let from = self.groups.place.on_stage(self.pipeline_rank(piece));
+    fn receive(&self, block: Block, model_chunk: usize) -> Result<Tensor> {
+        let from = self.groups.place.on_stage(self.pipeline_rank(model_chunk));
         let mut dy = self.rows(block)?;
         let got = self.groups.back.recv(from, dy.f32_mut());
         got.on_rank(self.rank(), "receive from another stage")?;
@@ -495,7 +498,7 @@ impl Worker<'_> {
     fn pass_on(&self, output: Flow, block: Block, chunk: usize, losses: &mut Losses) -> Result<()> {
         match output {
             Flow::Hidden(x) => {
-                let next = self.pipeline_rank(self.piece(chunk) + 1);
+                let next = self.pipeline_rank(self.model_chunk(chunk) + 1);
                 let to = self.groups.place.on_stage(next);
                 let sent = self.groups.ahead.send(to, x.f32());
                 sent.on_rank(self.rank(), "send activations")

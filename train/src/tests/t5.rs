@@ -11,7 +11,7 @@ use crate::infer::{GenerateOptions, generate};
 use crate::tests::layouts::{assert_same, train_on, with};
 use crate::trainer::{memory, run};
 
-/// At least one layout of each parallel axis, with pieces that end within the encoder, between the stacks and
+/// At least one layout of each parallel axis, with model chunks that end within the encoder, between the stacks and
 /// within the decoder.
 pub(super) const LAYOUTS: [&str; 28] = [
     "mb=1",

@@ -3,9 +3,9 @@
 /// One action of a rank: a micro-batch through one of its model chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Receive (or look up) activations, run the piece, send them on.
+    /// Receive (or look up) activations, run the model chunk, send them on.
     Forward { micro: usize, chunk: usize },
-    /// Receive (or start) gradients, run the piece backwards, send them back.
+    /// Receive (or start) gradients, run the model chunk backwards, send them back.
     Backward { micro: usize, chunk: usize },
 }
 

@@ -1,16 +1,16 @@
 //! Simulates schedules with the program's communication rules: sending never blocks, receiving takes the oldest
 //! message of a channel. A schedule is valid if every rank reaches its end, every message is the one that its
-//! receiver wants, and each piece sees each micro-batch once in each direction, in order.
+//! receiver wants, and each model chunk sees each micro-batch once in each direction, in order.
 
 use std::collections::VecDeque;
 
 use super::{Action, actions};
 use crate::config::parallel::{ParallelConfig, PipelineSchedule};
 
-/// One message: which micro-batch, which piece of the model it is for.
+/// One message: which micro-batch, which model chunk it is for.
 type Message = (usize, usize);
 
-/// Largest number of micro-batches whose activations a rank holds at once, over its pieces.
+/// Largest number of micro-batches whose activations a rank holds at once, over its model chunks.
 fn play(parallel: &ParallelConfig, microbatches: usize) -> Result<Vec<usize>, String> {
     let lists = (0..parallel.pp).map(|rank| actions(parallel, rank, microbatches).into());
     play_lists(lists.collect(), parallel.virtual_stages, microbatches)
@@ -42,32 +42,36 @@ fn play_lists(
             while let Some(&action) = left[rank].front() {
                 match action {
                     Action::Forward { micro, chunk } => {
-                        let piece = chunk * p + rank;
-                        if piece > 0 && !take(&mut ahead[rank], (micro, piece))? {
+                        let model_chunk = chunk * p + rank;
+                        if model_chunk > 0 && !take(&mut ahead[rank], (micro, model_chunk))? {
                             break;
                         }
-                        if forwards[piece] != micro {
-                            return Err(format!("piece {piece} runs {micro} out of turn"));
+                        if forwards[model_chunk] != micro {
+                            return Err(format!(
+                                "model chunk {model_chunk} runs {micro} out of turn"
+                            ));
                         }
-                        forwards[piece] += 1;
+                        forwards[model_chunk] += 1;
                         held[rank] += 1;
                         most[rank] = most[rank].max(held[rank]);
-                        if piece < last {
-                            ahead[(rank + 1) % p].push_back((micro, piece + 1));
+                        if model_chunk < last {
+                            ahead[(rank + 1) % p].push_back((micro, model_chunk + 1));
                         }
                     }
                     Action::Backward { micro, chunk } => {
-                        let piece = chunk * p + rank;
-                        if piece < last && !take(&mut back[rank], (micro, piece))? {
+                        let model_chunk = chunk * p + rank;
+                        if model_chunk < last && !take(&mut back[rank], (micro, model_chunk))? {
                             break;
                         }
-                        if backwards[piece] != micro || forwards[piece] <= micro {
-                            return Err(format!("piece {piece} turns {micro} out of turn"));
+                        if backwards[model_chunk] != micro || forwards[model_chunk] <= micro {
+                            return Err(format!(
+                                "model chunk {model_chunk} turns {micro} out of turn"
+                            ));
                         }
-                        backwards[piece] += 1;
+                        backwards[model_chunk] += 1;
                         held[rank] -= 1;
-                        if piece > 0 {
-                            back[(rank + p - 1) % p].push_back((micro, piece - 1));
+                        if model_chunk > 0 {
+                            back[(rank + p - 1) % p].push_back((micro, model_chunk - 1));
                         }
                     }
                 }

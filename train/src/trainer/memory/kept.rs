@@ -42,18 +42,18 @@ impl Rank<'_> {
     pub(super) fn kept(&self, chunk: usize, b: usize) -> usize {
         let (plan, place) = (self.plan, &self.place);
         let architecture = plan.model.architecture();
-        let pieces = plan.pieces();
+        let model_chunks = plan.model_chunks();
         let before: usize = (0..chunk)
-            .map(|chunk| pieces[chunk * place.pp + place.pp_rank].len())
+            .map(|chunk| model_chunks[chunk * place.pp + place.pp_rank].len())
             .sum();
-        let piece = chunk * place.pp + place.pp_rank;
+        let model_chunk = chunk * place.pp + place.pp_rank;
         let near = self.rows(b, plan.seq_length);
         let far = self.rows(b, plan.decoder_length);
         let mut kept = 0;
-        if piece == 0 && architecture.is_post_norm {
+        if model_chunk == 0 && architecture.is_post_norm {
             kept += self.width(near.m) + self.statistics(near.m);
         }
-        for (index, block) in pieces[piece].clone().enumerate() {
+        for (index, block) in model_chunks[model_chunk].clone().enumerate() {
             let recompute = plan.train.recompute_of(place.pp_rank, before + index);
             let of_block = if plan.model.is_decoder_block(block) {
                 self.decoder_block(block, recompute, far, near)
@@ -65,12 +65,12 @@ impl Rank<'_> {
                 kept += self.width(near.m) + self.statistics(near.m);
             }
         }
-        let mut blocks = pieces[piece].clone();
+        let mut blocks = model_chunks[model_chunk].clone();
         if blocks.any(|block| plan.model.is_decoder_block(block)) {
             // the encoder's rows, once for all blocks
             kept += self.width(near.m);
         }
-        if piece + 1 < pieces.len() {
+        if model_chunk + 1 < model_chunks.len() {
             return kept;
         }
         if architecture.is_masked {

@@ -363,12 +363,12 @@ impl Rank<'_> {
         let (pp, plan) = (self.place.pp, self.plan);
         let specs = param::specs(plan);
         let of_chunk = |chunk: usize| {
-            let piece = chunk * pp + self.place.pp_rank;
+            let model_chunk = chunk * pp + self.place.pp_rank;
             let units = 0..self.shards.units.len();
             let here = units.filter(|&unit| self.shards.units[unit].is_of(self.place.dp_rank));
             let by_use = here.flat_map(|unit| {
                 let spec = &specs[self.shards.units[unit].specs.start];
-                let uses = spec.uses.iter().filter(|&&use_| use_ == piece);
+                let uses = spec.uses.iter().filter(|&&use_| use_ == model_chunk);
                 uses.map(move |_| unit)
             });
             by_use.collect()
@@ -437,7 +437,7 @@ impl Rank<'_> {
         blocks.iter().map(of).sum()
     }
 
-    /// Bytes of a piece's gradients after a micro-batch.
+    /// Bytes of a model chunk's gradients after a micro-batch.
     fn summed(&self, units: &[usize], sums: &mut Waiting, block: Block, is_last: bool) -> usize {
         let (is_exact, zero) = (self.plan.is_exact(), self.shards.zero);
         let is_by_round = self.plan.parallel.is_summed_by_round();
