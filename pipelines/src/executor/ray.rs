@@ -17,6 +17,12 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Failures of the dashboard in a row that are waited out.
 const PATIENCE: usize = 60;
 
+/// A task to submit, and how often it failed before.
+struct Waiting {
+    task: usize,
+    attempt: usize,
+}
+
 /// A job that is under way.
 struct Running {
     id: String,
@@ -40,7 +46,8 @@ impl Ray {
         }
         let progress = Progress::start("ray", "tasks", work.tasks as u64);
         progress.add((work.tasks - work.todo.len()) as u64);
-        let mut waiting: Vec<(usize, usize)> = work.todo.iter().rev().map(|t| (*t, 0)).collect();
+        let first = |&task: &usize| Waiting { task, attempt: 0 };
+        let mut waiting: Vec<Waiting> = work.todo.iter().rev().map(first).collect();
         let mut running = self.adopt(work, &mut waiting);
         let most = if self.at_once == 0 {
             usize::MAX
@@ -49,13 +56,14 @@ impl Ray {
         };
         while !waiting.is_empty() || !running.is_empty() {
             while running.len() < most
-                && let Some((task, attempt)) = waiting.pop()
+                && let Some(Waiting { task, attempt }) = waiting.pop()
             {
                 running.push(self.start(work, Some(task), attempt)?);
                 self.remember(work, &running)?;
             }
             for (task, attempt) in self.look(&mut running, &progress)? {
-                waiting.push((task.unwrap_or(0), attempt));
+                let task = task.unwrap_or(0);
+                waiting.push(Waiting { task, attempt });
             }
             std::thread::sleep(PAUSE);
         }
@@ -74,14 +82,14 @@ impl Ray {
     }
 
     /// Jobs of an earlier process that are still under way; their tasks wait no longer.
-    fn adopt(&self, work: &Work, waiting: &mut Vec<(usize, usize)>) -> Vec<Running> {
+    fn adopt(&self, work: &Work, waiting: &mut Vec<Waiting>) -> Vec<Running> {
         let before = Submission::read(&work.out()).filter(|s| s.executor == "ray");
         let mut running = Vec::new();
         for job in before.iter().flat_map(|s| &s.jobs) {
             let alive =
                 matches!(self.status(&job.id), Ok((s, _)) if s == "RUNNING" || s == "PENDING");
             if let (true, [task]) = (alive, &job.tasks[..]) {
-                waiting.retain(|(t, _)| t != task);
+                waiting.retain(|waiting| waiting.task != *task);
                 running.push(Running {
                     id: job.id.clone(),
                     task: Some(*task),

@@ -66,10 +66,17 @@ pub(super) fn excerpt(kind: &str, caption: &str, text: &str) -> String {
     )
 }
 
+/// An entry of the page's list of contents.
+pub(super) struct Link<'a> {
+    /// Of the section.
+    pub id: &'a str,
+    pub name: &'a str,
+}
+
 /// The whole page.
-pub(super) fn page(title: &str, subtitle: &str, contents: &[(&str, &str)], body: &str) -> String {
+pub(super) fn page(title: &str, subtitle: &str, contents: &[Link<'_>], body: &str) -> String {
     let mut nav = String::new();
-    for (id, name) in contents {
+    for Link { id, name } in contents {
         let _ = write!(nav, "<a href=\"#{id}\">{}</a>", escape(name));
     }
     let (title, subtitle) = (escape(title), escape(subtitle));
@@ -122,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_page_asks_for_nothing_from_the_network() {
-        let page = page("t", "s", &[("a", "A")], "<p></p>");
+        let page = page("t", "s", &[Link { id: "a", name: "A" }], "<p></p>");
         for word in ["http:", "https:", "src=", "@import", "url("] {
             assert!(!page.contains(word), "{word}");
         }

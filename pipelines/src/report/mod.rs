@@ -33,7 +33,11 @@ pub(crate) fn render(m: &Material) -> String {
         ("stages", "Stages", stages::stages(m)),
     ];
     let shown = || parts.iter().filter(|p| !p.2.is_empty());
-    let contents: Vec<(&str, &str)> = shown().map(|p| (p.0, p.1)).collect();
+    let link = |part: &(&'static str, &'static str, String)| html::Link {
+        id: part.0,
+        name: part.1,
+    };
+    let contents: Vec<html::Link<'_>> = shown().map(link).collect();
     let body = sections::tiles(m) + &shown().map(|p| p.2.as_str()).collect::<String>();
     let subtitle = format!("From {} to a trained model", sections::sources(m));
     html::page(&m.job.name, &subtitle, &contents, &body)

@@ -10,7 +10,7 @@
 use super::normalize::SPACE;
 use super::proto::{Kind, Piece};
 use super::sink::{Sink, char_len};
-use super::trie::Trie;
+use super::trie::{Key, Trie};
 use rustc_hash::FxHashMap;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -113,7 +113,11 @@ impl Bpe {
         let symbols: Vec<_> = (0u32..)
             .zip(pieces)
             .filter(|(_, p)| p.kind == Kind::UserDefined)
-            .map(|(id, p)| (p.text.as_bytes(), id, 0.0))
+            .map(|(id, p)| Key {
+                bytes: p.text.as_bytes(),
+                value: id,
+                score: 0.0,
+            })
             .collect();
         let user_defined = match symbols.as_slice() {
             [] => None,

@@ -5,7 +5,7 @@
 //! User-defined symbols pass unchanged; a blank becomes U+2581; runs of blanks may shrink to one, none at either end.
 
 use super::proto::NormalizerSpec;
-use super::trie::Trie;
+use super::trie::{Key, Trie};
 
 /// U+2581, which stands for a blank inside pieces.
 pub(super) const SPACE: &str = "\u{2581}";
@@ -123,9 +123,11 @@ impl Normalizer {
             });
             *plain = byte != b' ' && !rule && !user_defined.iter().any(begins);
         }
-        let symbols = (0u32..)
-            .zip(user_defined)
-            .map(|(i, s)| (s.as_bytes(), i, 0.0));
+        let symbols = (0u32..).zip(user_defined).map(|(i, s)| Key {
+            bytes: s.as_bytes(),
+            value: i,
+            score: 0.0,
+        });
         let user_defined = match user_defined {
             [] => None,
             _ => Some(Trie::new(symbols)?),

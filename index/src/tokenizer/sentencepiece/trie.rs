@@ -27,6 +27,29 @@ const FREE: Unit = Unit {
     score: 0.0,
 };
 
+/// A key of a trie with its value and score.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Key<'k> {
+    pub bytes: &'k [u8],
+    pub value: u32,
+    pub score: f32,
+}
+
+/// Entries that a node's subtree holds: a range of the sorted keys, which share `depth` bytes.
+struct Pending {
+    node: u32,
+    first: usize,
+    last: usize,
+    depth: usize,
+}
+
+/// A child of a node: its byte and its range of the sorted keys.
+struct Child {
+    byte: u8,
+    first: usize,
+    last: usize,
+}
+
 /// Keys of bytes with a value and a score each.
 #[derive(Debug)]
 pub(crate) struct Trie {
@@ -39,24 +62,27 @@ impl Trie {
 
     /// Builds from any order of keys; of equal keys the last counts. Empty keys are ignored. Fails when there are too
     /// many to index.
-    pub(crate) fn new<'k>(
-        entries: impl IntoIterator<Item = (&'k [u8], u32, f32)>,
-    ) -> Result<Trie, String> {
+    pub(crate) fn new<'k>(entries: impl IntoIterator<Item = Key<'k>>) -> Result<Trie, String> {
         let mut entries: Vec<_> = entries
             .into_iter()
-            .filter(|(k, _, _)| !k.is_empty())
+            .filter(|key| !key.bytes.is_empty())
             .collect();
-        entries.sort_by(|a, b| a.0.cmp(b.0));
+        entries.sort_by(|a, b| a.bytes.cmp(b.bytes));
         let mut build = Build {
             units: vec![FREE; 256],
             cursor: 1,
             entries: &entries,
         };
         build.units[0].check = 0;
-        // (node, first entry, past the last, depth): a stack, for keys may be long
-        let mut pending = vec![(0u32, 0usize, entries.len(), 0usize)];
-        while let Some((node, first, last, depth)) = pending.pop() {
-            build.expand(node, first, last, depth, &mut pending);
+        // a stack instead of recursion: keys may be long
+        let mut pending = vec![Pending {
+            node: 0,
+            first: 0,
+            last: entries.len(),
+            depth: 0,
+        }];
+        while let Some(next) = pending.pop() {
+            build.expand(next, &mut pending);
             if build.units.len() > MOST {
                 return Err(format!(
                     "{} pieces need a trie of more than {MOST} nodes",
@@ -96,29 +122,32 @@ struct Build<'a, 'k> {
     units: Vec<Unit>,
     /// No place below is free.
     cursor: usize,
-    entries: &'a [(&'k [u8], u32, f32)],
+    entries: &'a [Key<'k>],
 }
 
 impl Build<'_, '_> {
-    /// Places the children of `node`, which share `depth` bytes and are entries `first..last`.
-    fn expand(
-        &mut self,
-        node: u32,
-        first: usize,
-        last: usize,
-        depth: usize,
-        pending: &mut Vec<(u32, usize, usize, usize)>,
-    ) {
-        let mut children: Vec<(u8, usize, usize)> = Vec::new();
-        for (i, (key, value, score)) in (first..last).zip(&self.entries[first..last]) {
-            let Some(&byte) = key.get(depth) else {
-                self.units[node as usize].value = *value;
-                self.units[node as usize].score = *score;
+    /// Places the children of a node.
+    fn expand(&mut self, next: Pending, pending: &mut Vec<Pending>) {
+        let Pending {
+            node,
+            first,
+            last,
+            depth,
+        } = next;
+        let mut children: Vec<Child> = Vec::new();
+        for (i, key) in (first..last).zip(&self.entries[first..last]) {
+            let Some(&byte) = key.bytes.get(depth) else {
+                self.units[node as usize].value = key.value;
+                self.units[node as usize].score = key.score;
                 continue;
             };
             match children.last_mut() {
-                Some((b, _, end)) if *b == byte => *end = i + 1,
-                _ => children.push((byte, i, i + 1)),
+                Some(child) if child.byte == byte => child.last = i + 1,
+                _ => children.push(Child {
+                    byte,
+                    first: i,
+                    last: i + 1,
+                }),
             }
         }
         if children.is_empty() {
@@ -126,19 +155,24 @@ impl Build<'_, '_> {
         }
         let base = self.place(&children);
         self.units[node as usize].base = base;
-        for (byte, from, to) in children {
+        for Child { byte, first, last } in children {
             let child = base ^ u32::from(byte);
             self.units[child as usize].check = node;
-            pending.push((child, from, to, depth + 1));
+            pending.push(Pending {
+                node: child,
+                first,
+                last,
+                depth: depth + 1,
+            });
         }
     }
 
     /// A base under which every child's place is free.
-    fn place(&mut self, children: &[(u8, usize, usize)]) -> u32 {
+    fn place(&mut self, children: &[Child]) -> u32 {
         while self.cursor < self.units.len() && self.units[self.cursor].check != NONE {
             self.cursor += 1;
         }
-        let lead = usize::from(children[0].0);
+        let lead = usize::from(children[0].byte);
         let free = |units: &[Unit], i: usize| units.get(i).is_some_and(|u| u.check == NONE);
         let mut tried = 0;
         for place in self.cursor..self.units.len() {
@@ -148,7 +182,7 @@ impl Build<'_, '_> {
             let base = place ^ lead;
             if children
                 .iter()
-                .all(|(byte, _, _)| free(&self.units, base ^ usize::from(*byte)))
+                .all(|child| free(&self.units, base ^ usize::from(child.byte)))
             {
                 return index(base);
             }
@@ -185,7 +219,7 @@ mod tests {
             keys in prop::collection::btree_map(prop::collection::vec(0u8..5, 1..6), 0u32..1000, 0..200),
             text in prop::collection::vec(0u8..5, 0..8),
         ) {
-            let trie = Trie::new(keys.iter().map(|(k, v)| (k.as_slice(), *v, 0.5))).unwrap();
+            let trie = Trie::new(keys.iter().map(|(bytes, &value)| Key { bytes, value, score: 0.5 })).unwrap();
             let naive = (1..=text.len()).rev().find_map(|n| keys.get(&text[..n]).map(|v| (n, *v)));
             prop_assert_eq!(trie.longest(&text), naive);
         }
@@ -202,7 +236,12 @@ mod tests {
             let bytes = state.to_le_bytes();
             keys.insert(bytes[..3 + (i as usize % 5)].to_vec(), i);
         }
-        let trie = Trie::new(keys.iter().map(|(k, v)| (k.as_slice(), *v, 0.0))).unwrap();
+        let entries = keys.iter().map(|(bytes, &value)| Key {
+            bytes,
+            value,
+            score: 0.0,
+        });
+        let trie = Trie::new(entries).unwrap();
         for (key, value) in &keys {
             let (mut node, mut found) = (Trie::ROOT, NONE);
             for byte in key {

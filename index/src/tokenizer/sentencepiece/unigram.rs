@@ -8,7 +8,7 @@
 
 use super::proto::{Kind, Piece};
 use super::sink::{Sink, char_len};
-use super::trie::{NONE, Trie};
+use super::trie::{Key, NONE, Trie};
 
 /// Added below the lowest score for what no piece covers.
 const UNKNOWN_PENALTY: f32 = 10.0;
@@ -43,10 +43,17 @@ impl Unigram {
     pub(super) fn new(pieces: &[Piece], unknown: u32) -> Result<Unigram, String> {
         let normal = || pieces.iter().filter(|p| p.kind == Kind::Normal);
         let lowest = normal().map(|p| p.score).fold(f32::MAX, f32::min);
-        let entries = (0u32..).zip(pieces).filter_map(|(id, p)| match p.kind {
-            Kind::Normal => Some((p.text.as_bytes(), id, p.score)),
-            Kind::UserDefined => Some((p.text.as_bytes(), id | USER_DEFINED, 0.0)),
-            _ => None,
+        let entries = (0u32..).zip(pieces).filter_map(|(id, p)| {
+            let (value, score) = match p.kind {
+                Kind::Normal => (id, p.score),
+                Kind::UserDefined => (id | USER_DEFINED, 0.0),
+                _ => return None,
+            };
+            Some(Key {
+                bytes: p.text.as_bytes(),
+                value,
+                score,
+            })
         });
         Ok(Unigram {
             trie: Trie::new(entries)?,

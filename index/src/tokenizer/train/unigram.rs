@@ -8,7 +8,7 @@
 
 use super::settings::TrainSettings;
 use crate::tokenizer::load::metaspace_json;
-use crate::tokenizer::sentencepiece::trie::{NONE, Trie};
+use crate::tokenizer::sentencepiece::trie::{Key, NONE, Trie};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
@@ -222,9 +222,11 @@ struct Edge {
 
 impl Model {
     fn new(pieces: &[Piece]) -> Result<Model, String> {
-        let entries = (0u32..)
-            .zip(pieces)
-            .map(|(id, (t, _))| (t.as_bytes(), id, 0.0));
+        let entries = (0u32..).zip(pieces).map(|(id, (text, _))| Key {
+            bytes: text.as_bytes(),
+            value: id,
+            score: 0.0,
+        });
         Ok(Model {
             trie: Trie::new(entries)?,
             scores: pieces.iter().map(|(_, s)| *s).collect(),
