@@ -14,7 +14,7 @@ fn root() -> PathBuf {
 }
 
 /// Every `.rs` file of the workspace, relative to its root.
-fn sources() -> Vec<(String, String)> {
+pub(crate) fn sources() -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut folders: Vec<PathBuf> = ["curate", "index", "kernels", "train", "pipelines", "tests"]
         .map(|f| root().join(f))

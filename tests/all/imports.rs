@@ -12,7 +12,7 @@ pub(crate) struct Imports {
 }
 
 /// A file's text without comments, strings and test code, as words and signs.
-fn tokens(text: &str) -> Vec<String> {
+pub(crate) fn tokens(text: &str) -> Vec<String> {
     let bytes = text.as_bytes();
     let mut out = Vec::new();
     let mut at = 0;
@@ -257,7 +257,7 @@ fn tokens_of_modules(text: &str) -> Vec<Module> {
 }
 
 /// Tokens without the items that stand under `#[cfg(test)]`.
-fn without_tests(tokens: &[String]) -> Vec<String> {
+pub(crate) fn without_tests(tokens: &[String]) -> Vec<String> {
     let mark: Vec<String> = ["#", "[", "cfg", "(", "test", ")", "]"]
         .map(String::from)
         .into();

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod architecture;
+mod arguments;
 mod bad_input;
 mod blend_jobs;
 mod checkpoints;

@@ -188,7 +188,7 @@ impl Host<'_> {
             };
             // a caller whose connection broke before it was acknowledged calls again
             callers.retain(|other| !other.is_same(&caller));
-            let problem = self.problem(&callers, (&caller, processes, ranks));
+            let problem = self.problem(&callers, &caller, processes, ranks);
             callers.push(caller);
             if let Some(problem) = problem {
                 return Err(refuse(&mut callers, problem));
@@ -229,7 +229,9 @@ impl Host<'_> {
     fn problem(
         &self,
         callers: &[Caller],
-        (caller, processes, ranks): (&Caller, usize, usize),
+        caller: &Caller,
+        processes: usize,
+        ranks: usize,
     ) -> Option<Error> {
         let Rendezvous {
             processes: all,
@@ -351,7 +353,7 @@ fn join(
     until: Instant,
 ) -> Result<Met> {
     let me = format!("process {} on {}", rendezvous.process, rendezvous.host);
-    let (mut host, listener) = join_host(rendezvous, (&me, at), addresses, until)?;
+    let (mut host, listener) = join_host(rendezvous, &me, at, addresses, until)?;
     // process 0 waits for all, and refuses if one does not come
     let patience = Instant::now() + rendezvous.patience + 2 * HANDSHAKE;
     let left = |error: std::io::Error| {
@@ -387,11 +389,11 @@ fn join(
                 "address, port and host",
             ));
         };
-        peers.push((
-            address.to_owned(),
-            port.parse().unwrap_or(0),
-            host.to_owned(),
-        ));
+        peers.push(Peer {
+            address: address.to_owned(),
+            port: port.parse().unwrap_or(0),
+            host: host.to_owned(),
+        });
     }
     host.set_read_timeout(None).map_err(left)?;
     let mut links: Vec<Option<TcpStream>> = (0..rendezvous.processes).map(|_| None).collect();
@@ -405,7 +407,7 @@ fn join(
     hear_higher(rendezvous, &acceptor, (&mut links, until))?;
     Ok(Met {
         links,
-        hosts: peers.into_iter().map(|(_, _, host)| host).collect(),
+        hosts: peers.into_iter().map(|peer| peer.host).collect(),
         remarks: Vec::new(),
     })
 }
@@ -414,7 +416,8 @@ fn join(
 /// by which it reached process 0, which sees the same one.
 fn join_host(
     rendezvous: &Rendezvous,
-    (me, at): (&str, &str),
+    me: &str,
+    at: &str,
     addresses: &[SocketAddr],
     until: Instant,
 ) -> Result<(TcpStream, TcpListener)> {
@@ -467,17 +470,29 @@ fn join_host(
     }
 }
 
+/// Where a process listens.
+struct Peer {
+    address: String,
+    port: u16,
+    /// Its name, for messages.
+    host: String,
+}
+
 type Streams<'a> = (&'a mut Vec<Option<TcpStream>>, Instant);
 
 /// Connects to the processes between 0 and this one.
 fn call_lower(
     rendezvous: &Rendezvous,
     secret: &Secret,
-    peers: &[(String, u16, String)],
+    peers: &[Peer],
     (links, until): Streams<'_>,
 ) -> Result<()> {
     for process in 1..rendezvous.process {
-        let (address, port, host) = &peers[process];
+        let Peer {
+            address,
+            port,
+            host,
+        } = &peers[process];
         let lost = |why: String| {
             let at = format!("process {} on {}", rendezvous.process, rendezvous.host);
             let found = format!("no way to {address}:{port} ({why})");

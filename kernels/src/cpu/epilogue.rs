@@ -221,7 +221,7 @@ impl<E: Element> SecondRows<E> {
 
     /// Writes elements of the tile.
     #[inline(always)]
-    fn settle<L: Lanes, N: Step<L>>(&self, x: [L; 2], (start, len): (usize, usize)) {
+    fn settle<L: Lanes, N: Step<L>>(&self, x: [L; 2], start: usize, len: usize) {
         // SAFETY: elements of the tile, inside the output and this task's, by the contract of `of`.
         let out = unsafe { std::slice::from_raw_parts_mut(self.0.add(start), len) };
         E::settle::<L, N>(x, out);
@@ -232,19 +232,19 @@ impl<E: Element> Rows<'_, '_, E> {
     #[inline(always)]
     fn ends<L: Lanes, N: Step<L>, const WHOLE: bool>(self) {
         match self.epilogue.then {
-            Then::Nothing | Then::Rotary(_) => self.each::<L, N, WHOLE>(|x, _| x),
+            Then::Nothing | Then::Rotary(_) => self.each::<L, N, WHOLE>(|x, _, _| x),
             Then::Activation(kind, second) => {
                 // SAFETY: the tile is this task's by `Rows::new`, and `each` passes elements of the tile alone.
                 let second = unsafe { SecondRows::<E>::of(&second, &self.tile) };
-                by_kind!(kind, C => self.each::<L, N, WHOLE>(|x, at| {
+                by_kind!(kind, C => self.each::<L, N, WHOLE>(|x, start, len| {
                     let (low, high) = (C::both(x[0]), C::both(x[1]));
-                    second.settle::<L, N>([low.0, high.0], at);
+                    second.settle::<L, N>([low.0, high.0], start, len);
                     [low.1, high.1]
                 }));
             }
             Then::Times(by) => {
                 let by = E::input(by);
-                self.each::<L, N, WHOLE>(|x, (start, len)| {
+                self.each::<L, N, WHOLE>(|x, start, len| {
                     let by = E::two::<L>(&by[start..start + len]);
                     [x[0].mul(by[0]), x[1].mul(by[1])]
                 });
@@ -257,7 +257,7 @@ impl<E: Element> Rows<'_, '_, E> {
     #[inline(always)]
     fn each<L: Lanes, N: Step<L>, const WHOLE: bool>(
         self,
-        mut then: impl FnMut([L; 2], (usize, usize)) -> [L; 2],
+        mut then: impl FnMut([L; 2], usize, usize) -> [L; 2],
     ) {
         let Rows {
             epilogue,
@@ -288,7 +288,7 @@ impl<E: Element> Rows<'_, '_, E> {
                 if epilogue.bias.is_some() {
                     x = [x[0].add(bias[0]), x[1].add(bias[1])];
                 }
-                E::settle::<L, N>(then(x, (start, len)), c);
+                E::settle::<L, N>(then(x, start, len), c);
             }
         }
     }

@@ -66,14 +66,9 @@ impl Order {
         Cuts::new(self.steps(), self.words(self.leaf))
     }
 
-    /// Packs steps start .. end of some panels, whose k are the columns of their matrix.
-    fn pack(
-        self,
-        isa: Isa,
-        panels: Panels<Matrix<'_>>,
-        (start, end): (usize, usize),
-        out: &mut [f32],
-    ) {
+    /// Packs steps of some panels, whose k are the columns of their matrix.
+    fn pack(self, isa: Isa, panels: Panels<Matrix<'_>>, steps: Range, out: &mut [f32]) {
+        let Range { start, end } = steps;
         let part = |first, end| Panels {
             a: panels.a.columns(first, end),
             ..panels
@@ -186,8 +181,8 @@ pub(crate) fn gemm<'m>(
     let out = c.data.shared();
     let b = b.transposed(); // lanes of a B panel are columns
     if m <= FEW_PANELS * rows && n > cols {
-        let whole = (0, order.steps());
-        let packed_a = pack_block((a, order), 0..m, (whole, rows), plan.device, parallel)?;
+        let whole = 0..order.steps();
+        let packed_a = pack_block((a, order), 0..m, whole, rows, plan.device, parallel)?;
         let few = Few {
             a: &packed_a,
             b,
@@ -225,7 +220,8 @@ pub(crate) fn gemm<'m>(
                     None => packed_b.insert(pack_block(
                         (b, order),
                         n0..n_end,
-                        (span, cols),
+                        span.0..span.1,
+                        cols,
                         plan.device,
                         parallel,
                     )?),
@@ -254,9 +250,9 @@ pub(crate) fn gemm<'m>(
 }
 
 /// Whether a product of m rows over k words of k applies rotary embedding itself (`epilogue::Then::Rotary`).
-pub(crate) fn turns(plan: &Plan<'_>, c: DType, (m, k): (usize, usize)) -> bool {
+pub(crate) fn turns(plan: &Plan<'_>, c: DType, m: usize, k: usize) -> bool {
     if plan.numbers == Numbers::Bf16Tiles {
-        return tiles::turns(plan, (m, k));
+        return tiles::turns(plan, m, k);
     }
     // Sums of an output in bf16 are rounded tile by tile.
     c == DType::F32 && m > FEW_PANELS * shape(plan.device.isa(), m).0
@@ -279,11 +275,12 @@ fn shape(isa: Isa, m: usize) -> (usize, usize) {
 fn pack_block(
     (x, order): (Matrix<'_>, Order),
     lanes: Range,
-    (span, width): ((usize, usize), usize),
+    span: Range,
+    width: usize,
     device: &Device,
     parallel: bool,
 ) -> Result<Packed> {
-    let k = span.1 - span.0;
+    let k = span.len();
     let panels = lanes.len().div_ceil(width);
     // Powers of two let packs of unlike shapes share pooled buffers.
     let floats = (panels * k * width).max(1).next_power_of_two();
@@ -306,7 +303,7 @@ fn pack_block(
                 count: out.len() / apart,
                 apart,
             };
-            order.pack(device.isa(), panels, span, out);
+            order.pack(device.isa(), panels, span.clone(), out);
         };
         if parallel {
             pieces(out.par_chunks_mut(each * apart).enumerate()).for_each(one);
@@ -363,13 +360,14 @@ impl Rect<'_> {
         let pack = |panels: Range, parallel| {
             let end = self.m.min(panels.end * self.height);
             let lanes = self.at.0 + panels.start * self.height..self.at.0 + end;
-            pack_block(self.a, lanes, (self.span, self.height), device, parallel)
+            let span = self.span.0..self.span.1;
+            pack_block(self.a, lanes, span, self.height, device, parallel)
         };
         // A task that alone uses a group packs it itself and so has it in L2.
         let shared = (strips > 1).then(|| pack(0..rows, parallel)).transpose()?;
         let one = |task: usize| {
             let (g, s) = (task / strips, task % strips);
-            let panels = share(rows, (g, groups));
+            let panels = share(rows, g, groups);
             let own;
             let (a, first) = match &shared {
                 Some(a) => (a, 0),
@@ -581,7 +579,7 @@ impl Task for Tiles<'_> {
             {
                 let end = rect.n.min((j + 1) * width) / rotary.width() * rotary.width();
                 // SAFETY: a task's columns are whole heads; its rows and columns are its own.
-                unsafe { rect.turn(isa, rotary, (rows.clone(), turned..end)) }
+                unsafe { rect.turn(isa, rotary, rows.clone(), turned..end) }
                 turned = end;
             }
         }
@@ -591,7 +589,7 @@ impl Task for Tiles<'_> {
 impl Rect<'_> {
     /// Applies rotary embedding to heads that are complete in the output, some panels of rows and columns of the
     /// block. # Safety Nobody else uses them.
-    unsafe fn turn(&self, isa: Isa, rotary: &Rotary<'_>, (panels, columns): (Range, Range)) {
+    unsafe fn turn(&self, isa: Isa, rotary: &Rotary<'_>, panels: Range, columns: Range) {
         let Shared::F32(c) = self.c else {
             unreachable!("only heads of f32 turn in the output")
         };
@@ -643,7 +641,7 @@ impl Task for FewTiles<'_> {
                     count: 1,
                     apart: longest * width,
                 };
-                few.order.pack(isa, one, (start, end), &mut panel);
+                few.order.pack(isa, one, start..end, &mut panel);
                 for i in 0..rows {
                     let whole = Whole {
                         c: few.c,

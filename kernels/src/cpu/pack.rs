@@ -96,7 +96,7 @@ impl<'a> Matrix<'a> {
     pub(crate) fn of(
         data: Data<'a>,
         first: usize,
-        (rows, cols): (usize, usize),
+        [rows, cols]: [usize; 2],
         stride: usize,
     ) -> Matrix<'a> {
         match data {
@@ -254,9 +254,9 @@ fn across<L: Lanes, N: Step<L>, E: Element>(panels: Panels<View<'_, E>>, out: &m
             let out = &mut out[panel0 * panels.apart..];
             if step0 < plain && inside {
                 match width {
-                    12 => several::<L, N, E, 12, 5>(panels, (first, soon), step0..end, out),
-                    32 => several::<L, N, E, 32, 2>(panels, (first, soon), step0..end, out),
-                    16 => several::<L, N, E, 16, 4>(panels, (first, soon), step0..end, out),
+                    12 => several::<L, N, E, 12, 5>(panels, first, soon, step0..end, out),
+                    32 => several::<L, N, E, 32, 2>(panels, first, soon, step0..end, out),
+                    16 => several::<L, N, E, 16, 4>(panels, first, soon, step0..end, out),
                     _ => one_by_one::<L, N, E>(panels, some, step0..end, out),
                 }
             } else {
@@ -271,7 +271,8 @@ fn across<L: Lanes, N: Step<L>, E: Element>(panels: Panels<View<'_, E>>, out: &m
 #[inline(always)]
 fn several<L: Lanes, N: Step<L>, E: Element, const WIDTH: usize, const COUNT: usize>(
     panels: Panels<View<'_, E>>,
-    (first, soon): (usize, usize),
+    first: usize,
+    soon: usize,
     steps: std::ops::Range<usize>,
     out: &mut [f32],
 ) {
@@ -308,7 +309,8 @@ fn column<L: Lanes, E: Element>(
     a: View<'_, E>,
     k: usize,
     row: usize,
-    (present, lanes): (usize, usize),
+    present: usize,
+    lanes: usize,
 ) -> L {
     if k >= a.cols || present == 0 {
         return L::splat(0.0);
@@ -339,11 +341,11 @@ fn one_by_one<L: Lanes, N: Step<L>, E: Element>(
         for step in steps.clone() {
             let k = step * N::PER_WORD;
             let odd = if N::PER_WORD == 2 {
-                column(a, k + 1, row, (present, lanes))
+                column(a, k + 1, row, present, lanes)
             } else {
                 L::splat(0.0)
             };
-            let words = N::weave(column(a, k, row, (present, lanes)), odd);
+            let words = N::weave(column(a, k, row, present, lanes), odd);
             put(words, &mut out[step * width..], lanes, width);
         }
     }
@@ -371,15 +373,15 @@ fn along<L: Lanes, N: Step<L>, E: Element>(panels: Panels<View<'_, E>>, out: &mu
                 let rows = &a.data[start..];
                 match (width, lanes) {
                     (12, 12) => {
-                        turn::<L, N, E, 12, 12>(rows, (a.row_stride, soon), out);
+                        turn::<L, N, E, 12, 12>(rows, a.row_stride, soon, out);
                         continue;
                     }
                     (32, 16) => {
-                        turn::<L, N, E, 16, 32>(rows, (a.row_stride, soon), out);
+                        turn::<L, N, E, 16, 32>(rows, a.row_stride, soon, out);
                         continue;
                     }
                     (16, 16) => {
-                        turn::<L, N, E, 16, 16>(rows, (a.row_stride, soon), out);
+                        turn::<L, N, E, 16, 16>(rows, a.row_stride, soon, out);
                         continue;
                     }
                     _ => {}
@@ -405,7 +407,8 @@ fn along<L: Lanes, N: Step<L>, E: Element>(panels: Panels<View<'_, E>>, out: &mu
 #[inline(always)]
 fn turn<L: Lanes, N: Step<L>, E: Element, const ROWS: usize, const WIDTH: usize>(
     rows: &[E],
-    (stride, soon): (usize, usize),
+    stride: usize,
+    soon: usize,
     out: &mut [f32],
 ) {
     let out = &mut out[..(LANES - 1) * WIDTH + ROWS];

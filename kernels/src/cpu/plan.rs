@@ -44,7 +44,7 @@ pub(crate) struct ViewMut<'a> {
 }
 
 /// Part `number` of `parts`, none of which has more than one more than another.
-pub(super) fn share(len: usize, (number, parts): (usize, usize)) -> Range<usize> {
+pub(super) fn share(len: usize, number: usize, parts: usize) -> Range<usize> {
     number * len / parts..(number + 1) * len / parts
 }
 

@@ -205,7 +205,7 @@ impl<'a> Call<'a> {
         x: (&'static str, &Tensor),
         cols: usize,
     ) -> Result<()> {
-        let dims = (self.b * self.t, cols);
+        let dims = [self.b * self.t, cols];
         if self.numbers.are_pairs() {
             return check_number_rows(op, x, self.heads, dims);
         }

@@ -103,7 +103,7 @@ impl Frequencies {
                 truncate,
                 magnitude: given,
             } => {
-                let ramp = ramp(theta, rotary, original, (beta_fast, beta_slow), truncate);
+                let ramp = ramp(theta, rotary, original, beta_fast, beta_slow, truncate);
                 for (i, f) in steps.iter_mut().enumerate() {
                     let stretched = ramp(i);
                     *f = *f / factor * stretched + *f * (1.0 - stretched);
@@ -143,7 +143,8 @@ fn ramp(
     theta: f64,
     rotary: usize,
     original: usize,
-    (fast, slow): (f64, f64),
+    fast: f64,
+    slow: f64,
     truncate: bool,
 ) -> impl Fn(usize) -> f64 {
     let r = rotary as f64;

@@ -56,10 +56,10 @@ pub(crate) fn check_rows(
     op: &'static str,
     (name, x): (&'static str, &Tensor),
     heads: &Heads,
-    (rows, cols): (usize, usize),
+    [rows, cols]: [usize; 2],
 ) -> Result<()> {
     x.expect(op, name, DType::F32)?;
-    check_number_rows(op, (name, x), heads, (rows, cols))
+    check_number_rows(op, (name, x), heads, [rows, cols])
 }
 
 /// As `check_rows`, of f32 or bf16.
@@ -67,7 +67,7 @@ pub(crate) fn check_number_rows(
     op: &'static str,
     (name, x): (&'static str, &Tensor),
     heads: &Heads,
-    (rows, cols): (usize, usize),
+    [rows, cols]: [usize; 2],
 ) -> Result<()> {
     heads.check(op)?;
     if x.expect_number_rows(op, name)? == (rows, cols) {

@@ -24,7 +24,8 @@ const WIDE: usize = 32;
 /// `Memory` if packs or sums do not fit.
 pub(super) fn multiply<U: Units>(
     rect: &Rect<'_, U>,
-    (a, b): (Matrix<'_>, Matrix<'_>),
+    a: Matrix<'_>,
+    b: Matrix<'_>,
     device: &Device,
     parallel: bool,
 ) -> Result<()> {
@@ -49,14 +50,14 @@ pub(super) fn multiply<U: Units>(
                 let out = &mut packed_a.f32_mut()[..i.len() * panel_a];
                 each_panel(out, panel_a, parallel, |panel, out| {
                     let first = (i.start + panel) * rect.height;
-                    order.pack_a(isa, (a, first), (start, end), rect.height, out);
+                    order.pack_a(isa, (a, first), start..end, rect.height, out);
                 });
                 let out = &mut packed_b.f32_mut()[..j.len() * panel_b];
                 let each = if parallel { 2 } else { j.len() };
                 each_panel(out, each * panel_b, parallel, |part, out| {
                     let first = (j.start + part * each) * BOTH;
                     let count = out.len() / panel_b;
-                    order.pack_b(isa, (b, first), (start, end), (count, panel_b), out);
+                    order.pack_b(isa, (b, first), start..end, count, panel_b, out);
                 });
                 let square = Rect {
                     span: (start, end),

@@ -51,7 +51,7 @@ pub(crate) enum Right<'a> {
 }
 
 /// Floats that `fill` writes for k words of n columns; None if k is so long that products do not use such packs.
-pub(crate) fn packed_floats((k, n): (usize, usize), leaf: usize) -> Option<usize> {
+pub(crate) fn packed_floats([k, n]: [usize; 2], leaf: usize) -> Option<usize> {
     let steps = Order::new(k, leaf).steps();
     (steps <= DEEP).then(|| n.div_ceil(BOTH) * steps * BOTH)
 }
@@ -132,7 +132,7 @@ fn multiply<U: Units>(
         }
     };
     if steps > DEEP {
-        return long_k::multiply(&rect, (a, b), plan.device, parallel);
+        return long_k::multiply(&rect, a, b, plan.device, parallel);
     }
     let whole_heads = BOTH * plan.epilogue.unit(BOTH);
     let n_block = block(n, BOTH, steps, PACK_B_BYTES).next_multiple_of(whole_heads);
@@ -155,6 +155,6 @@ fn multiply<U: Units>(
 }
 
 /// Whether a product of m rows applies rotary embedding itself.
-pub(super) fn turns(plan: &Plan<'_>, (m, k): (usize, usize)) -> bool {
+pub(super) fn turns(plan: &Plan<'_>, m: usize, k: usize) -> bool {
     m > FEW_PANELS * BOTH && Order::new(k, plan.leaf).steps() <= DEEP
 }

@@ -87,16 +87,18 @@ impl Order {
         })
     }
 
-    /// Packs words start .. end of `count` panels of columns, `apart` words from one to the next; lanes of `b` are its
+    /// Packs words of `count` panels of columns, `apart` words from one to the next; lanes of `b` are its
     /// rows.
     pub(super) fn pack_b(
         self,
         isa: Isa,
         (b, first): (Matrix<'_>, usize),
-        (start, end): (usize, usize),
-        (count, apart): (usize, usize),
+        words: Range<usize>,
+        count: usize,
+        apart: usize,
         out: &mut [f32],
     ) {
+        let Range { start, end } = words;
         for part in self.parts(start, end) {
             let out = &mut out[(part.at - start) * BOTH..];
             let panels = Panels {
@@ -117,19 +119,19 @@ impl Order {
         }
     }
 
-    /// Packs words start .. end, whole steps, of the panel of `height` rows from row `first` on.
+    /// Packs words, whole steps, of the panel of `height` rows from row `first` on.
     pub(super) fn pack_a(
         self,
         isa: Isa,
         (a, first): (Matrix<'_>, usize),
-        (start, end): (usize, usize),
+        words: Range<usize>,
         height: usize,
         out: &mut [f32],
     ) {
         let tiles = height.div_ceil(SIDE);
         each_kind!(a, a => {
             let rows = Rows {
-                words: start..end,
+                words: words.clone(),
                 order: self,
                 a,
                 first,
@@ -176,8 +178,8 @@ impl<E: Element> Task for Rows<'_, '_, E> {
                     let words = match (a.row_stride, a.col_stride) {
                         (_, 1) if is_whole => whole_along::<L, N, E>(a, row, k),
                         (1, _) if is_whole => whole_across::<L, N, E>(a, row, k),
-                        (_, 1) => along::<L, N, E>(a, (row, present), (k, len)),
-                        _ => across::<L, N, E>(a, (row, present), (k, len)),
+                        (_, 1) => along::<L, N, E>(a, row, present, k..k + len),
+                        _ => across::<L, N, E>(a, row, present, k..k + len),
                     };
                     for (words, out) in words.into_iter().zip(out.chunks_exact_mut(LANES)) {
                         words.store(out);
@@ -234,13 +236,14 @@ fn whole_across<L: Lanes, N: Step<L>, E: Element>(
 #[inline(always)]
 fn along<L: Lanes, N: Step<L>, E: Element>(
     a: View<'_, E>,
-    (row, present): (usize, usize),
-    (k, len): (usize, usize),
+    row: usize,
+    present: usize,
+    k: Range<usize>,
 ) -> [L; SIDE] {
     let mut words = [L::splat(0.0); SIDE];
     for (r, words) in words.iter_mut().enumerate().take(present) {
-        let elements = &a.data[(row + r) * a.row_stride + k..][..len];
-        let (low, high) = elements.split_at(len.min(LANES));
+        let elements = &a.data[(row + r) * a.row_stride + k.start..][..k.len()];
+        let (low, high) = elements.split_at(k.len().min(LANES));
         *words = N::join(E::load_part(low), E::load_part(high));
     }
     words
@@ -250,32 +253,34 @@ fn along<L: Lanes, N: Step<L>, E: Element>(
 #[inline(always)]
 fn across<L: Lanes, N: Step<L>, E: Element>(
     a: View<'_, E>,
-    (row, present): (usize, usize),
-    (k, len): (usize, usize),
+    row: usize,
+    present: usize,
+    k: Range<usize>,
 ) -> [L; SIDE] {
     let mut words = [L::splat(0.0); SIDE];
     for (at, words) in words.iter_mut().enumerate() {
         let (even, odd) = (2 * at, 2 * at + 1);
         *words = N::weave(
-            column(a, (row, present), (k, len), even),
-            column(a, (row, present), (k, len), odd),
+            column(a, row, present, k.clone(), even),
+            column(a, row, present, k.clone(), odd),
         );
     }
     L::transpose(words)
 }
 
-/// `present` rows from `row` on of column k + at, zeros from k + len on.
+/// `present` rows from `row` on of column number `at` of `k`, zeros past its end.
 #[inline(always)]
 fn column<L: Lanes, E: Element>(
     a: View<'_, E>,
-    (row, present): (usize, usize),
-    (k, len): (usize, usize),
+    row: usize,
+    present: usize,
+    k: Range<usize>,
     at: usize,
 ) -> L {
-    if at >= len || present == 0 {
+    if at >= k.len() || present == 0 {
         return L::splat(0.0);
     }
-    let start = (k + at) * a.col_stride + row * a.row_stride;
+    let start = (k.start + at) * a.col_stride + row * a.row_stride;
     if a.row_stride == 1 {
         return E::load_part(&a.data[start..start + present]);
     }

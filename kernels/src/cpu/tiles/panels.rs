@@ -50,7 +50,7 @@ pub(super) fn pack_a(
         parallel,
         |panel, out| {
             let first = rows.start + panel * height;
-            order.pack_a(device.isa(), (a, first), (0, order.steps()), height, out);
+            order.pack_a(device.isa(), (a, first), 0..order.steps(), height, out);
         },
     );
     Ok(packed)
@@ -90,8 +90,8 @@ pub(super) fn fill_columns(
     let each = (out.len() / apart.max(1)).div_ceil(tasks).max(1);
     each_panel(out, each * apart, parallel, |task, out| {
         let first = first + task * each * BOTH;
-        let panels = (out.len() / apart, apart);
-        order.pack_b(isa, (b, first), (0, steps), panels, out);
+        let count = out.len() / apart;
+        order.pack_b(isa, (b, first), 0..steps, count, apart, out);
     });
 }
 

@@ -135,7 +135,7 @@ impl<U: Units> Rect<'_, U> {
                 let (own, shared) = waiting.parts();
                 let work = Work {
                     rect,
-                    rows: share(rows, (y, down)),
+                    rows: share(rows, y, down),
                     cols: x * wide..cols.min((x + 1) * wide),
                     own,
                     shared,
@@ -152,6 +152,20 @@ impl<U: Units> Rect<'_, U> {
         }
         Ok(())
     }
+}
+
+/// Panels of rows and of columns of a part of the output.
+struct Panels {
+    rows: Range<usize>,
+    cols: Range<usize>,
+}
+
+/// Sums of a task that wait in the tree.
+struct WaitingSums<'a> {
+    /// Of each tile.
+    own: &'a mut [Sums],
+    /// Of one tile at a time.
+    shared: &'a mut [Sums],
 }
 
 /// Panels of rows and of columns, and a task's buffers: sums of its columns' tiles, sums that they share, panels of
@@ -188,14 +202,21 @@ impl<U: Units> Task for Work<'_, U> {
                 Columns::Packed(all) => (&all[next * apart..cols.end * apart], next..cols.end),
                 Columns::Apart(b) => {
                     let first = (b, next * BOTH);
-                    let one = (1, apart);
-                    rect.order.pack_b(rect.isa, first, rect.span, one, panel_b);
+                    rect.order
+                        .pack_b(rect.isa, first, from..to, 1, apart, panel_b);
                     (&*panel_b, next..next + 1)
                 }
             };
             next = cols.end;
             let panels = (&mut *panel_a, b);
-            let (part, sums) = ((rows.clone(), cols), (&mut *own, &mut *shared));
+            let part = Panels {
+                rows: rows.clone(),
+                cols,
+            };
+            let sums = WaitingSums {
+                own: &mut *own,
+                shared: &mut *shared,
+            };
             rect.rows_by_columns::<L, _>(&mut unit, part, panels, sums, strip);
         }
     }
@@ -233,8 +254,7 @@ impl<U> Rect<'_, U> {
                 (BOTH, Finish::Store) => write::<L, false>(sums, (c, whole.stride), whole.rows),
                 (BOTH, Finish::Add) => write::<L, true>(sums, (c, whole.stride), whole.rows),
                 (columns, finish) => {
-                    let size = (whole.rows, columns);
-                    write_part::<L>(sums, (c, whole.stride), size, finish);
+                    write_part::<L>(sums, (c, whole.stride), [whole.rows, columns], finish);
                 }
             }
         }
@@ -252,9 +272,9 @@ impl<U> Rect<'_, U> {
     fn rows_by_columns<L: Lanes, T: Unit>(
         &self,
         unit: &mut T,
-        (rows, cols): (Range<usize>, Range<usize>),
+        Panels { rows, cols }: Panels,
         (panel, b): (&mut [f32], &[f32]),
-        (own, shared): (&mut [Sums], &mut [Sums]),
+        WaitingSums { own, shared }: WaitingSums<'_>,
         strip: &mut [f32],
     ) {
         let cuts = self.order.cuts();
@@ -267,7 +287,7 @@ impl<U> Rect<'_, U> {
                 Rows::Apart(a) => {
                     let first = self.at.0 + i * self.height;
                     self.order
-                        .pack_a(self.isa, (a, first), self.span, self.height, panel);
+                        .pack_a(self.isa, (a, first), from..to, self.height, panel);
                     &*panel
                 }
             };
@@ -299,7 +319,7 @@ impl<U> Rect<'_, U> {
                     ahead.ask::<L>(some);
                     let of_strip = strip.get_mut(number * BOTH..).unwrap_or_default();
                     let stride = cols.len() * BOTH;
-                    self.visit::<L, _>(unit, &block, (i, j), &mut sums, (of_strip, stride));
+                    self.visit::<L, _>(unit, &block, [i, j], &mut sums, (of_strip, stride));
                 }
             }
             if to == cuts.k
@@ -345,18 +365,18 @@ impl<U> Rect<'_, U> {
         &self,
         unit: &mut T,
         block: &Block<'_>,
-        (i, j): (usize, usize),
+        [i, j]: [usize; 2],
         sums: &mut Stack<'_>,
         (strip, stride): (&mut [f32], usize),
     ) {
         let (row, col) = (i * self.height, j * BOTH);
         let is_last = block.end == block.cuts.k;
-        let mut soon = self.soon(block, (row, col));
+        let mut soon = self.soon(block, row, col);
         if is_last && matches!(self.c, Shared::F32(_)) {
             self.whole(row, col).prefetch_second::<L>(&self.epilogue);
         }
         let tall = self.height.next_multiple_of(SIDE);
-        block.add::<L, _>(unit, sums, (self.height, tall), &mut soon);
+        block.add::<L, _>(unit, sums, self.height, tall, &mut soon);
         if is_last && self.epilogue.rotary().is_some() {
             let rows = self.height.min(self.m - row);
             assert!((rows - 1) * stride + BOTH <= strip.len(), "a tile fits");
@@ -371,7 +391,7 @@ impl<U> Rect<'_, U> {
     /// Lines of the output, and of a second matrix in bf16, that a block of k prefetches, from (row, col) of the
     /// block on, in the first steps of k.
     #[inline(always)]
-    pub(super) fn soon(&self, block: &Block<'_>, (row, col): (usize, usize)) -> Soon {
+    pub(super) fn soon(&self, block: &Block<'_>, row: usize, col: usize) -> Soon {
         if self.height != BOTH || block.cuts.k == 0 {
             return Soon::NOTHING;
         }
@@ -437,7 +457,7 @@ unsafe fn write<L: Lanes, const ADD: bool>(
 unsafe fn write_part<L: Lanes>(
     sums: &Sums,
     (c, apart): (*mut f32, usize),
-    (rows, columns): (usize, usize),
+    [rows, columns]: [usize; 2],
     finish: Finish,
 ) {
     for (row, sums) in sums.0.chunks_exact(BOTH).take(rows).enumerate() {

@@ -28,14 +28,33 @@ const SHAPES: [[usize; 4]; 7] = [
     [40, 45, 1300, 0],
 ];
 
-/// Rows, columns and words of k of unpacked products, and whether they continue sums.
-const STRIPS: [(usize, usize, usize, bool); 5] = [
-    (1, 16, 16, false),
-    (16, 32, 32, true),
-    (21, 48, 16, true),
-    (64, 32, 48, false),
-    (40, 80, 32, true),
+/// An unpacked product.
+#[derive(Clone, Copy)]
+struct StripShape {
+    rows: usize,
+    columns: usize,
+    /// Words of k.
+    steps: usize,
+    /// Whether it continues sums.
+    goes_on: bool,
+}
+
+const STRIPS: [StripShape; 5] = [
+    strip(1, 16, 16, false),
+    strip(16, 32, 32, true),
+    strip(21, 48, 16, true),
+    strip(64, 32, 48, false),
+    strip(40, 80, 32, true),
 ];
+
+const fn strip(rows: usize, columns: usize, steps: usize, goes_on: bool) -> StripShape {
+    StripShape {
+        rows,
+        columns,
+        steps,
+        goes_on,
+    }
+}
 
 /// First exponent and how many: near 1, any, whose products are subnormal, whose products overflow; with
 /// zeros.
@@ -88,7 +107,13 @@ pub(super) fn passes<U: Units>(isa: Isa) -> bool {
             }
         });
         are_packed
-            && STRIPS.into_iter().all(|shape @ (rows, lanes, steps, _)| {
+            && STRIPS.into_iter().all(|shape| {
+                let StripShape {
+                    rows,
+                    columns,
+                    steps,
+                    ..
+                } = shape;
                 let apart = Apart::of(shape);
                 let words = |x: Vec<f32>| {
                     let mut words = vec![0.0; x.len() / 2];
@@ -98,9 +123,9 @@ pub(super) fn passes<U: Units>(isa: Isa) -> bool {
                 let a = words(numbers(size_a, 2 * rows * apart.a));
                 let b = words(numbers(size_b, 2 * steps * apart.b));
                 let c = numbers((120, 14), rows * apart.c);
-                let found = as_it_lies::<U>(isa, shape, (&a, &b, &c));
-                let wanted = as_it_lies::<Emulation>(isa, shape, (&a, &b, &c));
-                lanes <= apart.c && are_same(&found, &wanted)
+                let found = unpacked::<U>(isa, shape, &a, &b, &c);
+                let wanted = unpacked::<Emulation>(isa, shape, &a, &b, &c);
+                columns <= apart.c && are_same(&found, &wanted)
             })
     })
 }
@@ -113,21 +138,23 @@ struct Apart {
 }
 
 impl Apart {
-    fn of((_, lanes, steps, _): (usize, usize, usize, bool)) -> Apart {
+    fn of(shape: StripShape) -> Apart {
         Apart {
-            a: steps + 5,
-            b: lanes + 16,
-            c: lanes + 3,
+            a: shape.steps + 5,
+            b: shape.columns + 16,
+            c: shape.columns + 3,
         }
     }
 }
 
 /// Unpacked A B, or c + A B, with the floats between rows of c.
-fn as_it_lies<U: Units>(
-    isa: Isa,
-    shape @ (rows, lanes, steps, goes_on): (usize, usize, usize, bool),
-    (a, b, c): (&[f32], &[f32], &[f32]),
-) -> Vec<f32> {
+fn unpacked<U: Units>(isa: Isa, shape: StripShape, a: &[f32], b: &[f32], c: &[f32]) -> Vec<f32> {
+    let StripShape {
+        rows,
+        columns,
+        steps,
+        goes_on,
+    } = shape;
     let apart = Apart::of(shape);
     let mut c = c.to_vec();
     let strip = Strip {
@@ -138,7 +165,7 @@ fn as_it_lies<U: Units>(
         c: &mut c,
         c_at: apart.c,
         rows,
-        lanes,
+        lanes: columns,
         steps,
         goes_on,
     };

@@ -6,6 +6,7 @@ use super::super::tile::Cuts;
 use super::unit::{BOTH, SIDE, Soon, Stretch, Sums, Unit};
 use crate::{DType, Device, Result, Tensor};
 use std::marker::PhantomData;
+use std::ops::Range;
 
 /// A block of k of one panel of rows and one of columns.
 pub(super) struct Block<'a> {
@@ -24,7 +25,8 @@ impl Block<'_> {
         &self,
         unit: &mut T,
         sums: &mut Stack<'_>,
-        (height, tall): (usize, usize),
+        height: usize,
+        tall: usize,
         soon: &mut Soon,
     ) {
         let cuts = self.cuts;
@@ -59,8 +61,8 @@ impl Block<'_> {
                 // Leaves of one step: the unit also adds every second one to its predecessor, unless it would flush
                 // a sum; the vectors then merge two such sums at once.
                 let middle = at + 2 * SIDE;
-                self.run(unit, sums.at(depth), (at, middle), tall, soon);
-                self.run(unit, sums.at(top), (middle, four), tall, soon);
+                self.run(unit, sums.at(depth), at..middle, tall, soon);
+                self.run(unit, sums.at(top), middle..four, tall, soon);
                 merges -= 1;
                 if !sums.merge_two::<L>(depth, outlives && merges == 0, height) {
                     alone = four;
@@ -70,13 +72,13 @@ impl Block<'_> {
                 if outlives && merges == 0 {
                     sums.kept = levels;
                 }
-                self.run(unit, sums.at(depth), (at, stop), tall, soon);
+                self.run(unit, sums.at(depth), at..stop, tall, soon);
             }
             at = stop;
             if at < leaf_end {
                 break;
             }
-            sums.merge::<L>((depth, merges), outlives, height);
+            sums.merge::<L>(depth, merges, outlives, height);
             depth = depth - merges + 1;
         }
     }
@@ -88,16 +90,20 @@ impl Block<'_> {
         is_end(self.start) && is_end(self.end)
     }
 
-    /// Adds elements from .. to of a leaf, counted in words, to its sums.
+    /// Adds a range of a leaf's words to its sums.
     #[inline(always)]
     fn run<T: Unit>(
         &self,
         unit: &mut T,
         sums: &mut Sums,
-        (from, to): (usize, usize),
+        words: Range<usize>,
         tall: usize,
         soon: &mut Soon,
     ) {
+        let Range {
+            start: from,
+            end: to,
+        } = words;
         let here = (from - self.start, to - self.start);
         let (a, b) = (
             &self.a[here.0 * tall..here.1 * tall],
@@ -166,7 +172,7 @@ impl<'a> Stack<'a> {
     /// Adds the sums at `depth` to those that wait below, `merges` times, for `height` rows; the result may outlive
     /// the block.
     #[inline(always)]
-    fn merge<L: Lanes>(&mut self, (depth, merges): (usize, usize), outlives: bool, height: usize) {
+    fn merge<L: Lanes>(&mut self, depth: usize, merges: usize, outlives: bool, height: usize) {
         let places = self.places();
         let (mut top, mut left) = (depth, merges);
         while left > 0 {

@@ -523,7 +523,7 @@ fn asked_for(k: usize, leaf: usize, c: Shared, stride: usize) -> Vec<usize> {
             start: start_of_block,
             end,
         };
-        let mut soon = rect.soon(&block, (BOTH, BOTH));
+        let mut soon = rect.soon(&block, BOTH, BOTH);
         assert!(soon.each <= Soon::MOST);
         for _ in 0..(end - start_of_block) / SIDE {
             let now = soon.take(1);

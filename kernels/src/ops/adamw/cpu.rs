@@ -49,12 +49,11 @@ pub(super) fn step(isa: Isa, w: &mut [f32], g: &[f32], moments: Moments<'_>, p: 
         .par_chunks_mut(CHUNK)
         .zip(g.par_chunks(CHUNK))
         .zip(moments);
-    parts.for_each(|((w, g), (m, v))| update(isa, w, g, (m, v), factors));
+    parts.for_each(|((w, g), (m, v))| update(isa, w, g, m, v, factors));
 }
 
 vector_fn! {
-    fn update<L>(w: &mut [f32], g: &[f32], moments: (&mut [f32], &mut [f32]), f: Factors) {
-        let (m, v) = moments;
+    fn update<L>(w: &mut [f32], g: &[f32], m: &mut [f32], v: &mut [f32], f: Factors) {
         let ins = w.chunks_mut(16).zip(g.chunks(16));
         for ((w, g), (m, v)) in ins.zip(m.chunks_mut(16).zip(v.chunks_mut(16))) {
             L::prefetch(g.as_ptr().wrapping_add(AHEAD));

@@ -52,7 +52,7 @@ pub use crate::descriptor::position_bias::{Bias, Buckets};
 pub fn forward(qkv: &Tensor, call: &Call<'_>) -> Result<(Tensor, Tensor)> {
     call.check("attention::forward", qkv)?;
     let (mut out, mut lse) = outputs(call, qkv.device())?;
-    dispatch!(qkv.device(), forward_whole((&mut out, &mut lse), qkv, call))?;
+    dispatch!(qkv.device(), forward_whole(&mut out, &mut lse, qkv, call))?;
     Ok((out, lse))
 }
 
@@ -90,7 +90,7 @@ impl RunningForward {
     pub fn finish(self, call: &Call<'_>) -> Result<(Tensor, Tensor)> {
         let device = self.0.device().clone();
         let (mut out, mut lse) = outputs(call, &device)?;
-        dispatch!(device, forward_end(self.0, (&mut out, &mut lse), call));
+        dispatch!(device, forward_end(self.0, &mut out, &mut lse, call));
         Ok((out, lse))
     }
 }
@@ -199,7 +199,7 @@ pub fn dkv_rows(dkv: &Tensor, heads: &Heads) -> Result<Tensor> {
         }
     };
     let mut out = Tensor::empty(&[rows, heads.kv_width()], DType::F32, dkv.device())?;
-    dispatch!(dkv.device(), settle_rows(&mut out, dkv, (t, heads.width)));
+    dispatch!(dkv.device(), settle_rows(&mut out, dkv, t, heads.width));
     Ok(out)
 }
 
@@ -230,7 +230,7 @@ pub fn take_kv(qkv: &Tensor, heads: &Heads) -> Result<Tensor> {
     const OP: &str = "attention::take_kv";
     heads.check(OP)?;
     let (n, _) = qkv.expect_number_rows(OP, "qkv")?;
-    check_number_rows(OP, ("qkv", qkv), heads, (n, heads.packed()))?;
+    check_number_rows(OP, ("qkv", qkv), heads, [n, heads.packed()])?;
     let mut kv = Tensor::empty(&[n, heads.kv_width()], DType::F32, qkv.device())?;
     let (first, width) = (heads.per_group() * heads.width, heads.group_width());
     let rows = kv.f32_mut().chunks_exact_mut(2 * heads.width);
@@ -253,7 +253,7 @@ pub fn put_kv(qkv: &mut Tensor, kv: &Tensor, heads: &Heads) -> Result<()> {
     const OP: &str = "attention::put_kv";
     heads.check(OP)?;
     let (n, _) = qkv.expect_rows(OP, "qkv")?;
-    check_rows(OP, ("qkv", qkv), heads, (n, heads.packed()))?;
+    check_rows(OP, ("qkv", qkv), heads, [n, heads.packed()])?;
     kv.expect_f32(OP, "kv", &[n, heads.kv_width()])?;
     let groups = qkv.f32_mut().chunks_exact_mut(heads.group_width());
     for (to, from) in groups.zip(kv.f32().chunks_exact(2 * heads.width)) {
@@ -265,8 +265,8 @@ pub fn put_kv(qkv: &mut Tensor, kv: &Tensor, heads: &Heads) -> Result<()> {
 fn check_passed(op: &'static str, passed: &Passed<'_>, call: &Call<'_>) -> Result<()> {
     call.check(op, passed.qkv)?;
     let heads = call.heads;
-    let dims = (call.b * call.t, heads.heads * heads.width);
-    call.check_factor(op, ("dout", passed.dout), dims.1)?;
+    let dims = [call.b * call.t, heads.heads * heads.width];
+    call.check_factor(op, ("dout", passed.dout), dims[1])?;
     check_rows(op, ("out", passed.out), heads, dims)?;
     if let Some(turn) = &passed.turn {
         turn.check(op, "qkv", passed.qkv)?;
@@ -292,7 +292,7 @@ pub fn decode(
     let heads = next.heads;
     heads.check(OP)?;
     let (b, _) = q_packed.expect_rows(OP, "q_packed")?;
-    check_rows(OP, ("q_packed", q_packed), heads, (b, heads.packed()))?;
+    check_rows(OP, ("q_packed", q_packed), heads, [b, heads.packed()])?;
     k_cache.expect(OP, "k_cache", DType::F32)?;
     let wanted = |max_t| [b, heads.kv_heads, max_t, heads.width];
     match *k_cache.dims() {
@@ -323,7 +323,9 @@ pub fn decode(
     }
     let width = heads.heads * heads.width;
     let mut out = Tensor::empty(&[b, width], DType::F32, q_packed.device())?;
-    let caches = (k_cache, v_cache);
-    dispatch!(q_packed.device(), decode(&mut out, q_packed, caches, next))?;
+    dispatch!(
+        q_packed.device(),
+        decode(&mut out, q_packed, k_cache, v_cache, next)
+    )?;
     Ok(out)
 }

@@ -29,10 +29,12 @@ impl Cut {
 /// As in a ring: this part's rows over all parts of the keys that they attend to, ascending. Gradients of
 /// keys by part.
 fn around(
-    (qkv, dout): (&Tensor, &Tensor),
+    qkv: &Tensor,
+    dout: &Tensor,
     kv: &[Tensor],
     whole: &Call<'_>,
-    (part, leaf): (usize, usize),
+    part: usize,
+    leaf: usize,
 ) -> (Passes, Vec<Option<Tensor>>) {
     let (parts, t) = (kv.len(), whole.t);
     let rows = t / parts;
@@ -109,7 +111,7 @@ fn rows_around_a_ring_have_the_bits_of_the_whole() {
                 let kv = take_kv(&qkv, &HEADS).unwrap();
                 let kv: Vec<Tensor> = (0..parts).map(|part| cut(&kv, part, rows, t)).collect();
                 let found = (0..parts).map(|part| {
-                    let (mut found, dkv) = around((&qkv, &dout), &kv, &call, (part, leaf));
+                    let (mut found, dkv) = around(&qkv, &dout, &kv, &call, part, leaf);
                     let at = Cut { part, rows, t };
                     assert_eq!(
                         bits(found.out.f32()),

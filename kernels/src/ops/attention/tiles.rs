@@ -67,7 +67,7 @@ impl Definition<'_> {
     }
 
     /// Feature c of keys or values of a sequence's keys from `from` on.
-    fn column(&self, (sequence, slot, c): (usize, usize, usize), keys: Range<usize>) -> Vec<f32> {
+    fn column(&self, sequence: usize, slot: usize, c: usize, keys: Range<usize>) -> Vec<f32> {
         keys.map(|key| self.slot(sequence * self.t + key, slot)[c])
             .collect()
     }
@@ -107,7 +107,7 @@ impl Definition<'_> {
                 sum += p[key - keys.start];
             }
             for (c, value) in values.iter_mut().enumerate() {
-                let column = self.column((sequence, v, c), keys.clone());
+                let column = self.column(sequence, v, c, keys.clone());
                 *value = chain(*value * factor, &p, &column);
             }
         }
@@ -124,7 +124,7 @@ impl Definition<'_> {
         }
         let dq = (0..e).map(|c| {
             blocks().fold(0.0, |sum, keys| {
-                let column = self.column((sequence, k, c), keys.clone());
+                let column = self.column(sequence, k, c, keys.clone());
                 chain(sum, &ds[keys], &column)
             }) + 0.0
         });

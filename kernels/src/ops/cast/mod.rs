@@ -118,8 +118,8 @@ pub fn scaled_blocks(x: &Tensor, format: Format, blocks: &Blocks) -> Result<Tens
     }
     let mut y = Tensor::empty(x.dims(), DType::F32, x.device())?;
     let cuts = (
-        &cuts(x.rows_cols().0, blocks.rows),
-        &cuts(x.rows_cols().1, blocks.columns),
+        &cuts(x.rows_cols().0, blocks.rows.0, blocks.rows.1),
+        &cuts(x.rows_cols().1, blocks.columns.0, blocks.columns.1),
     );
     dispatch!(
         x.device(),
@@ -129,7 +129,7 @@ pub fn scaled_blocks(x: &Tensor, format: Format, blocks: &Blocks) -> Result<Tens
 }
 
 /// Ends of runs.
-fn cuts(len: usize, (run, slice): (usize, usize)) -> Vec<usize> {
+fn cuts(len: usize, run: usize, slice: usize) -> Vec<usize> {
     let mut ends = vec![0];
     while ends[ends.len() - 1] < len {
         let start = ends[ends.len() - 1];

@@ -6,16 +6,27 @@ use crate::cpu::simd::vector_fn;
 use crate::{DType, Result, Tensor};
 use rayon::prelude::*;
 
+/// The ids of a shard of logits.
+#[derive(Clone, Copy)]
+pub(super) struct Shard {
+    /// Id of the first column.
+    pub(super) first: usize,
+    /// Ids from here on are padding.
+    pub(super) vocab: usize,
+}
+
 /// Ids of the shard that are not padding, at most `rows`.
 fn real(rows: usize, first: usize, vocab: usize) -> usize {
     vocab.saturating_sub(first).min(rows)
 }
 
 pub(super) fn statistics(
-    (maxima, sums, target): (&mut Tensor, &mut Tensor, &mut Tensor),
+    maxima: &mut Tensor,
+    sums: &mut Tensor,
+    target: &mut Tensor,
     logits: &Tensor,
     targets: &Tensor,
-    (first, vocab): (usize, usize),
+    Shard { first, vocab }: Shard,
     slice: usize,
 ) -> Result<()> {
     let (isa, (n, rows)) = (logits.device().isa(), logits.rows_cols());
@@ -96,9 +107,12 @@ vector_fn! {
 
 pub(super) fn backward(
     logits: &mut Tensor,
-    (max, sum): (&Tensor, &Tensor),
-    (targets, weights, pull): (&Tensor, &Tensor, Option<&Tensor>),
-    (first, vocab): (usize, usize),
+    max: &Tensor,
+    sum: &Tensor,
+    targets: &Tensor,
+    weights: &Tensor,
+    pull: Option<&Tensor>,
+    Shard { first, vocab }: Shard,
 ) {
     let isa = logits.device().isa();
     let (_, rows) = logits.rows_cols();

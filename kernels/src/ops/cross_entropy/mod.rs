@@ -31,10 +31,11 @@ pub fn statistics(
     let empty = |dims: &[usize]| Tensor::empty(dims, DType::F32, logits.device());
     let by_slice = [rows / slice, n];
     let (mut maxima, mut sums, mut target) = (empty(&by_slice)?, empty(&by_slice)?, empty(&[n])?);
-    let outs = (&mut maxima, &mut sums, &mut target);
+    let shard = cpu::Shard { first, vocab };
+    let (a, b, c) = (&mut maxima, &mut sums, &mut target);
     dispatch!(
         logits.device(),
-        statistics(outs, logits, targets, (first, vocab), slice)
+        statistics(a, b, c, logits, targets, shard, slice)
     )?;
     Ok((maxima, sums, target))
 }
@@ -104,9 +105,10 @@ pub fn backward(
     }
     targets.expect_ids(OP, "targets", n)?;
     let device = logits.device().clone();
+    let shard = cpu::Shard { first, vocab };
     dispatch!(
         device,
-        backward(logits, (max, sum), (targets, weights, pull), (first, vocab))
+        backward(logits, max, sum, targets, weights, pull, shard)
     );
     Ok(())
 }

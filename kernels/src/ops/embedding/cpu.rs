@@ -23,24 +23,32 @@ pub(super) fn forward(y: &mut Tensor, table: &Tensor, ids: &Tensor, first: usize
         });
 }
 
+/// A token whose row of the table is here; in order of rows, then of tokens.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Token {
+    row: usize,
+    /// Its number among the tokens.
+    at: usize,
+}
+
 pub(super) fn backward(dtable: &mut Tensor, dy: &Tensor, ids: &Tensor, first: usize, leaf: usize) {
     let (n, d) = dy.rows_cols();
     let leaf = if leaf == 0 { n } else { leaf };
     let rows = dtable.dims()[0];
     let here = |id: u32| (id as usize).checked_sub(first).filter(|&row| row < rows);
-    let mut tokens: Vec<(usize, usize)> = ids
+    let mut tokens: Vec<Token> = ids
         .u32()
         .iter()
         .enumerate()
-        .filter_map(|(i, &id)| Some((here(id)?, i)))
+        .filter_map(|(at, &id)| Some(Token { row: here(id)?, at }))
         .collect();
     tokens.sort_unstable();
-    let groups: Vec<&[(usize, usize)]> = tokens.chunk_by(|a, b| a.0 == b.0).collect();
+    let groups: Vec<&[Token]> = tokens.chunk_by(|a, b| a.row == b.row).collect();
     let mut tasks = Vec::with_capacity(groups.len());
     let mut rest = dtable.f32_mut();
     let mut next = 0;
     for group in groups {
-        let row = group[0].0;
+        let row = group[0].row;
         let (out, after) = rest.split_at_mut((row + 1 - next) * d);
         tasks.push((&mut out[(row - next) * d..], group));
         (rest, next) = (after, row + 1);
@@ -52,17 +60,17 @@ pub(super) fn backward(dtable: &mut Tensor, dy: &Tensor, ids: &Tensor, first: us
 }
 
 /// Adds the tree over one table row's tokens to its gradient.
-fn add_row(out: &mut [f32], tokens: &[(usize, usize)], dy: &[f32], leaf: usize, leaves: usize) {
+fn add_row(out: &mut [f32], tokens: &[Token], dy: &[f32], leaf: usize, leaves: usize) {
     let d = out.len();
     let mut blocks: Vec<(usize, Vec<f32>)> = Vec::new();
-    for group in tokens.chunk_by(|a, b| a.1 / leaf == b.1 / leaf) {
+    for group in tokens.chunk_by(|a, b| a.at / leaf == b.at / leaf) {
         let mut sum = vec![0.0_f32; d];
-        for &(_, token) in group {
-            for (s, x) in sum.iter_mut().zip(&dy[token * d..(token + 1) * d]) {
+        for &Token { at, .. } in group {
+            for (s, x) in sum.iter_mut().zip(&dy[at * d..(at + 1) * d]) {
                 *s += x;
             }
         }
-        blocks.push((group[0].1 / leaf, sum));
+        blocks.push((group[0].at / leaf, sum));
     }
     let sum = tree(&mut blocks, leaves);
     for (o, s) in out.iter_mut().zip(sum) {

@@ -25,14 +25,14 @@ pub(super) fn product(
     let (mut tasks, mut row) = (Vec::new(), 0);
     for (w, &rows) in w.iter().zip(counts).filter(|(_, rows)| **rows > 0) {
         let (out, later) = y.split_at(rows * n);
-        tasks.push((out, Matrix::of(x, row * k, (rows, k), k), Data::of(w)));
+        tasks.push((out, Matrix::of(x, row * k, [rows, k], k), Data::of(w)));
         (y, row) = (later, row + rows);
     }
     let parallel = tasks.len() < rayon::current_num_threads();
     let run = |(out, x, w): (DataMut<'_>, Matrix<'_>, Data<'_>)| {
         let w = match op {
-            Op::Plain => Matrix::of(w, 0, (k, n), n),
-            Op::Transposed => Matrix::of(w, 0, (n, k), k).transposed(),
+            Op::Plain => Matrix::of(w, 0, [k, n], n),
+            Op::Transposed => Matrix::of(w, 0, [n, k], k).transposed(),
         };
         let plan = plan((&device, numbers), leaf, parallel);
         gemm(view_mut(out, x.rows(), n), x, w, plan)
@@ -70,8 +70,8 @@ pub(super) fn backward_weight(
         for &rows in leaves {
             let sum = (rows > 0).then(|| {
                 let mut sum = Tensor::empty(&[height, width], DType::F32, &device)?;
-                let a = Matrix::of(a, row * height, (rows, height), height);
-                let b = Matrix::of(b, row * width, (rows, width), width);
+                let a = Matrix::of(a, row * height, [rows, height], height);
+                let b = Matrix::of(b, row * width, [rows, width], width);
                 let plan = plan((&device, numbers), 0, parallel);
                 let out = view_mut(DataMut::of(&mut sum), height, width);
                 gemm(out, a.transposed(), b, plan)?;

@@ -67,8 +67,8 @@ pub fn backward_weight(
 ) -> Result<()> {
     const OP: &str = "grouped_matmul::backward_weight";
     let (dw, op) = dw;
-    let (rows, k) = matrix(numbers, (OP, "x"), x)?;
-    let (rows_of_dy, n) = matrix(numbers, (OP, "dy"), dy)?;
+    let (rows, k) = matrix(numbers, OP, "x", x)?;
+    let (rows_of_dy, n) = matrix(numbers, OP, "dy", dy)?;
     if rows_of_dy != rows {
         return Err(Error::Shape {
             op: OP,
@@ -111,11 +111,11 @@ fn product(
     counts: &[usize],
     leaf: usize,
 ) -> Result<Tensor> {
-    let (rows, k) = matrix(numbers, (name, of), x)?;
+    let (rows, k) = matrix(numbers, name, of, x)?;
     as_many(name, "w", w.len(), counts.len())?;
     let mut width = None;
     for one in w {
-        number(numbers, (name, "w"), one)?;
+        number(numbers, name, "w", one)?;
         let n = match (one.dims(), op) {
             (&[a, n], Op::Plain) if a == k => n,
             (&[n, a], Op::Transposed) if a == k => n,
@@ -135,7 +135,7 @@ fn product(
     total(name, "counts", counts.iter(), rows)?;
     let n = width.expect("there is at least one expert");
     let mut y = Tensor::empty(&[rows, n], stored, x.device())?;
-    number(numbers, (name, result), &y)?;
+    number(numbers, name, result, &y)?;
     dispatch!(
         x.device(),
         product(numbers, &mut y, x, (w, op), counts, leaf)
@@ -157,7 +157,7 @@ fn as_many(op: &'static str, name: &'static str, found: usize, wanted: usize) ->
 }
 
 /// f32, or bf16 where factors are.
-fn number(numbers: Numbers, (op, name): (&'static str, &'static str), x: &Tensor) -> Result<()> {
+fn number(numbers: Numbers, op: &'static str, name: &'static str, x: &Tensor) -> Result<()> {
     if numbers.are_pairs() {
         x.expect_number(op, name)
     } else {
@@ -167,10 +167,11 @@ fn number(numbers: Numbers, (op, name): (&'static str, &'static str), x: &Tensor
 
 fn matrix(
     numbers: Numbers,
-    (op, name): (&'static str, &'static str),
+    op: &'static str,
+    name: &'static str,
     x: &Tensor,
 ) -> Result<(usize, usize)> {
-    number(numbers, (op, name), x)?;
+    number(numbers, op, name, x)?;
     match x.dims() {
         &[rows, cols] if cols > 0 => Ok((rows, cols)),
         dims => Err(Error::Shape {

@@ -55,7 +55,7 @@ fn turned(
     };
     let plan = plan(&factors, Finish::Store, epilogue, &device);
     let ((rows, _), k) = (c.rows_cols(), view(factors.a).cols());
-    if turns(&plan, c.dtype(), (rows, k)) {
+    if turns(&plan, c.dtype(), rows, k) {
         return run(c, factors, Finish::Store, epilogue);
     }
     let epilogue = Epilogue {
@@ -102,13 +102,9 @@ fn run(c: &mut Tensor, factors: Factors<'_>, finish: Finish, epilogue: Epilogue<
 }
 
 /// Floats of a pack of op(b) `[k, n]`, if products of such numbers read one.
-pub(super) fn packed_floats(
-    numbers: Numbers,
-    (k, n): (usize, usize),
-    leaf: usize,
-) -> Option<usize> {
+pub(super) fn packed_floats(numbers: Numbers, [k, n]: [usize; 2], leaf: usize) -> Option<usize> {
     (numbers == Numbers::Bf16Tiles)
-        .then(|| tiles::packed_floats((k, n), leaf))
+        .then(|| tiles::packed_floats([k, n], leaf))
         .flatten()
 }
 

@@ -21,7 +21,7 @@ impl Packed {
         let b = b.into();
         b.tensor.expect_number("matmul::Packed", "b")?;
         let (k, n) = flattened(b);
-        let Some(floats) = cpu::packed_floats(numbers, (k, n), leaf) else {
+        let Some(floats) = cpu::packed_floats(numbers, [k, n], leaf) else {
             return Ok(None);
         };
         let mut words = Tensor::empty(&[floats], crate::DType::F32, device)?;
@@ -37,6 +37,6 @@ impl Packed {
 
     /// Bytes that `new` takes for op(b) `[k, n]`, 0 where it returns None.
     pub fn bytes_of(numbers: Numbers, k: usize, n: usize, leaf: usize) -> usize {
-        cpu::packed_floats(numbers, (k, n), leaf).map_or(0, Device::bytes_of)
+        cpu::packed_floats(numbers, [k, n], leaf).map_or(0, Device::bytes_of)
     }
 }

@@ -63,7 +63,7 @@ impl Backward<'_> {
             more.expect_f32(op, "more", self.x.dims())?;
         }
         if let Some(((name, first), others)) = sums.split_first() {
-            expect_sums(op, name, first, (n, d))?;
+            expect_sums(op, name, first, [n, d])?;
             for (name, sums) in others {
                 sums.expect_f32(op, name, first.dims())?;
             }

@@ -42,7 +42,9 @@ pub(super) fn gather(y: &mut Tensor, x: &Tensor, weights: Option<&[f32]>, order:
 pub(super) fn combine_backward(
     dx: &mut Tensor,
     dweights: &mut Tensor,
-    (dy, x, weights): (&Tensor, &Tensor, &Tensor),
+    dy: &Tensor,
+    x: &Tensor,
+    weights: &Tensor,
     order: &Order,
 ) {
     let isa = dx.device().isa();

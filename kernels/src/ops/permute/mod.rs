@@ -70,7 +70,7 @@ pub fn combine_backward(
     let mut dweights = Tensor::empty(weights.dims(), DType::F32, x.device())?;
     dispatch!(
         x.device(),
-        combine_backward(&mut dx, &mut dweights, (dy, x, weights), order)
+        combine_backward(&mut dx, &mut dweights, dy, x, weights, order)
     );
     Ok((dx, dweights))
 }

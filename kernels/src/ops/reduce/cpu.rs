@@ -66,18 +66,19 @@ pub(crate) fn leaf_rows(leaf: usize, rows: usize) -> usize {
 
 pub(super) fn sum_rows(out: &mut Tensor, x: &Tensor, leaf: usize, accumulate: bool) {
     let isa = x.device().isa();
-    let shape = x.rows_cols();
+    let (rows, d) = x.rows_cols();
     let out = out.f32_mut();
     match x.dtype() {
-        DType::Bf16 => sum_rows_of(isa, out, (x.bf16(), shape), leaf, accumulate),
-        _ => sum_rows_of(isa, out, (x.f32(), shape), leaf, accumulate),
+        DType::Bf16 => sum_rows_of(isa, out, x.bf16(), [rows, d], leaf, accumulate),
+        _ => sum_rows_of(isa, out, x.f32(), [rows, d], leaf, accumulate),
     }
 }
 
 fn sum_rows_of<E: Element>(
     isa: Isa,
     out: &mut [f32],
-    (x, (rows, d)): (&[E], (usize, usize)),
+    x: &[E],
+    [rows, d]: [usize; 2],
     leaf: usize,
     accumulate: bool,
 ) {

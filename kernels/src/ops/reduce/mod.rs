@@ -27,7 +27,7 @@ pub(crate) fn expect_sums(
     op: &'static str,
     name: &'static str,
     sums: &Tensor,
-    (n, d): (usize, usize),
+    [n, d]: [usize; 2],
 ) -> Result<()> {
     let (parts, width) = sums.expect_rows(op, name)?;
     if width == d && n.is_multiple_of(parts) {

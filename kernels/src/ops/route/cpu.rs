@@ -10,7 +10,8 @@ use rayon::prelude::*;
 const TINY: f64 = 1e-20;
 
 pub(super) fn forward(
-    (choices, weights): (&mut Tensor, &mut Tensor),
+    choices: &mut Tensor,
+    weights: &mut Tensor,
     logits: &Tensor,
     bias: Option<&Tensor>,
     router: &Router,
@@ -49,7 +50,9 @@ pub(super) fn forward(
 
 pub(super) fn backward(
     dlogits: &mut Tensor,
-    (dweights, logits, experts): (&Tensor, &Tensor, &Tensor),
+    dweights: &Tensor,
+    logits: &Tensor,
+    experts: &Tensor,
     router: &Router,
     slopes: &Slopes,
 ) {

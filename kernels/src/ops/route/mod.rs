@@ -52,7 +52,7 @@ pub fn forward(logits: &Tensor, bias: Option<&Tensor>, router: &Router) -> Resul
     let mut weights = Tensor::empty(&[n, router.k], DType::F32, logits.device())?;
     let statistics = dispatch!(
         logits.device(),
-        forward((&mut choices, &mut weights), logits, bias, router)
+        forward(&mut choices, &mut weights, logits, bias, router)
     );
     Ok(Routing {
         experts: choices,
@@ -104,7 +104,9 @@ pub fn backward(
         logits.device(),
         backward(
             &mut dlogits,
-            (dweights, logits, experts),
+            dweights,
+            logits,
+            experts,
             router,
             &statistics.slopes(coefficients)
         )

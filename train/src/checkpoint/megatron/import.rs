@@ -304,7 +304,7 @@ struct Args<'p> {
 
 impl<'p> Args<'p> {
     fn of(pickle: &'p Pickle, args: Ref) -> Args<'p> {
-        let object = pickle.object(args, ("argparse", "Namespace"));
+        let object = pickle.object(args, ["argparse", "Namespace"]);
         let table = match object {
             Some((_, state)) => state,
             // newer ones keep a plain table

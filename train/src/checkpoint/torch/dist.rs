@@ -160,7 +160,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Stored>> {
     let pickle =
         Pickle::read(bytes).map_err(|(at, found, wanted)| damaged(at, "pickle", found, wanted))?;
     let table = |key: &str| {
-        let (_, state) = pickle.object(pickle.root(), (MODULE, "Metadata"))?;
+        let (_, state) = pickle.object(pickle.root(), [MODULE, "Metadata"])?;
         match pickle.value(pickle.get(state?, key)?) {
             Value::Dict(pairs) => Some(pairs),
             _ => None,
@@ -188,7 +188,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Stored>> {
                 "a text",
             ));
         };
-        let class = (MODULE, "TensorStorageMetadata");
+        let class = [MODULE, "TensorStorageMetadata"];
         let Some((_, Some(state))) = pickle.object(*about, class) else {
             continue;
         };
@@ -227,7 +227,7 @@ fn stored<'p>(
     };
     let mut chunks = Vec::new();
     for chunk in list {
-        let chunk = pickle.object(*chunk, (MODULE, "ChunkStorageMetadata"));
+        let chunk = pickle.object(*chunk, [MODULE, "ChunkStorageMetadata"]);
         let state = chunk
             .and_then(|(_, state)| state)
             .ok_or("another kind of chunk")?;
@@ -249,13 +249,13 @@ fn stored<'p>(
 
 /// `torch.Size`.
 fn size_of(pickle: &Pickle, at: Ref) -> Option<Vec<usize>> {
-    let (args, _) = pickle.object(at, ("torch", "Size"))?;
+    let (args, _) = pickle.object(at, ["torch", "Size"])?;
     pickle.counts(*args.first()?)
 }
 
 /// Tensor and offsets of a chunk.
 fn index_of(pickle: &Pickle, at: Ref) -> Option<(String, Vec<usize>)> {
-    let (_, state) = pickle.object(at, (MODULE, "MetadataIndex"))?;
+    let (_, state) = pickle.object(at, [MODULE, "MetadataIndex"])?;
     let name = pickle.text(pickle.get(state?, "fqn")?)?;
     let offsets = size_of(pickle, pickle.get(state?, "offset")?)?;
     Some((name.to_owned(), offsets))
@@ -263,7 +263,7 @@ fn index_of(pickle: &Pickle, at: Ref) -> Option<(String, Vec<usize>)> {
 
 /// File of a chunk, first byte and length.
 fn info_of(pickle: &Pickle, at: Ref) -> Option<ChunkFile> {
-    let class = ("torch.distributed.checkpoint.filesystem", "_StorageInfo");
+    let class = ["torch.distributed.checkpoint.filesystem", "_StorageInfo"];
     let (_, state) = pickle.object(at, class)?;
     let get = |key| pickle.get(state?, key);
     let file = pickle.text(get("relative_path")?)?;

@@ -86,7 +86,7 @@ impl Pickle {
     pub(crate) fn object(
         &self,
         at: Ref,
-        (module, name): (&str, &str),
+        [module, name]: [&str; 2],
     ) -> Option<(&[Ref], Option<Ref>)> {
         let Value::Call(class, args, state) = self.value(at) else {
             return None;
@@ -460,8 +460,8 @@ mod tests {
     #[test]
     fn a_pickle_that_calls_the_system_is_data() {
         let pickle = read(b"cposix\nsystem\n(X\x08\x00\x00\x00rm -rf /tR.");
-        assert!(pickle.object(pickle.root(), ("torch", "Size")).is_none());
-        let (args, _) = pickle.object(pickle.root(), ("posix", "system")).unwrap();
+        assert!(pickle.object(pickle.root(), ["torch", "Size"]).is_none());
+        let (args, _) = pickle.object(pickle.root(), ["posix", "system"]).unwrap();
         assert_eq!(args.len(), 1);
     }
 

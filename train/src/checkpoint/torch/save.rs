@@ -42,11 +42,11 @@ struct View {
 impl View {
     fn of(pickle: &Pickle, at: Ref) -> Option<View> {
         // a parameter holds its tensor
-        let at = match pickle.object(at, ("torch._utils", "_rebuild_parameter")) {
+        let at = match pickle.object(at, ["torch._utils", "_rebuild_parameter"]) {
             Some((&[tensor, ..], _)) => tensor,
             _ => at,
         };
-        let (args, _) = pickle.object(at, ("torch._utils", "_rebuild_tensor_v2"))?;
+        let (args, _) = pickle.object(at, ["torch._utils", "_rebuild_tensor_v2"])?;
         let &[storage, first, dims, strides, ..] = args else {
             return None;
         };

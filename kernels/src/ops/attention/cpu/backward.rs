@@ -145,10 +145,11 @@ impl Slopes {
                 let out = columns.from(i, group * heads.group_width() + per * width);
                 let halves = dkv.map(|dkv| {
                     let at = ((i / t * heads.kv_heads + group) * t + i % t) * 2 * width;
-                    dkv.f32()[at..at + 2 * width].split_at(width)
+                    let row = &dkv.f32()[at..at + 2 * width];
+                    [&row[..width], &row[width..]]
                 });
                 // SAFETY: this task alone writes the keys and values of its row.
-                unsafe { side_by_side(isa, halves, (1, width, width), out) }
+                unsafe { side_by_side(isa, halves, 1, width, width, out) }
             }
         });
     }
@@ -218,16 +219,26 @@ fn whole<E: Element>(
             let saved = Saved::of(passed, call, bias.as_ref(), sequence);
             let out = columns.from(sequence * t, group * group_width);
             scratch_pool.with(|(room, dq, rows)| {
-                let sums = (dq.f32_mut(), by_distance);
+                let dq = dq.f32_mut();
                 let Some(rotary) = &rotary else {
                     // SAFETY: this task alone writes the columns of its group in the rows of its sequence.
-                    return unsafe { group_whole(out, sums, &saved, (group, plan), room, device) };
+                    return unsafe {
+                        group_whole(out, dq, by_distance, &saved, (group, plan), room, device)
+                    };
                 };
                 let rows = rows.f32_mut();
                 let own = Columns::of(rows, group_width);
                 // SAFETY: the buffer `rows` belongs to this task.
                 unsafe {
-                    group_whole(own.from(0, 0), sums, &saved, (group, plan), room, device);
+                    group_whole(
+                        own.from(0, 0),
+                        dq,
+                        by_distance,
+                        &saved,
+                        (group, plan),
+                        room,
+                        device,
+                    );
                 }
                 let part = Part {
                     row: sequence * t,
@@ -258,7 +269,8 @@ fn whole<E: Element>(
 /// Writes gradients of a group's queries, keys and values as rows, from `out` on. # Safety Nobody else uses them.
 unsafe fn group_whole<E: Element>(
     out: Place<'_, E>,
-    (dq, by_distance): (&mut [f32], &mut [f32]),
+    dq: &mut [f32],
+    by_distance: &mut [f32],
     saved: &Saved<'_>,
     (group, plan): (usize, Plan),
     room: &mut Room,
@@ -298,7 +310,7 @@ impl Plan {
                 let dq = &dq[tile * width * TILE..][..width * TILE];
                 // SAFETY: `turn_back` writes these columns of the sequence's rows, which no other task uses by this
                 // function's contract.
-                unsafe { turn_back(isa, dq, None, (len, width), out.after(first, 0)) }
+                unsafe { turn_back(isa, dq, None, len, width, out.after(first, 0)) }
             }
         }
     }
@@ -373,11 +385,11 @@ struct Room {
 
 impl Room {
     fn new(rows: &Rows<'_>, (plan, is_dropped): (Plan, bool), device: &Device) -> Result<Room> {
-        let size = (rows.keys.len(), rows.heads.width);
+        let (keys, width) = (rows.keys.len(), rows.heads.width);
         let kind = (rows.numbers, rows.block);
         let operands = Operands {
-            k: Operand::new(size, kind, Read::Both, device)?,
-            v: Operand::new(size, kind, Read::Rows, device)?,
+            k: Operand::new(keys, width, kind, Read::Both, device)?,
+            v: Operand::new(keys, width, kind, Read::Rows, device)?,
         };
         Ok(Room {
             operands,
@@ -401,10 +413,18 @@ unsafe fn one_group<E: Element>(
     let (per, width) = (rows.heads.per_group(), rows.heads.width);
     let (count, held) = (rows.keys.len(), saved.call.held());
     let padded = width.next_multiple_of(LANES);
-    let size = |keys| (keys, width, padded);
     // available keys that no row may attend to
     // SAFETY: nobody else uses the group's keys and values in the output, by this function's contract.
-    unsafe { side_by_side(isa, None, size(held - count), sums.dkv.after(count, 0)) }
+    unsafe {
+        side_by_side(
+            isa,
+            None,
+            held - count,
+            width,
+            padded,
+            sums.dkv.after(count, 0),
+        )
+    }
     if count == 0 {
         return;
     }
@@ -461,9 +481,12 @@ unsafe fn one_group<E: Element>(
         let from = block - all.start;
         let keys = (from + rows.block).min(count) - from;
         let sum = tree.take(isa);
-        let halves = sum.as_ref().map(|sum| sum.split_at(half));
+        let halves = sum.as_ref().map(|sum| {
+            let (left, right) = sum.split_at(half);
+            [left, right]
+        });
         // SAFETY: nobody else uses the group's keys and values in the output, by this function's contract.
-        unsafe { side_by_side(isa, halves, size(keys), sums.dkv.after(from, 0)) }
+        unsafe { side_by_side(isa, halves, keys, width, padded, sums.dkv.after(from, 0)) }
         tree.free.extend(sum);
     }
 }
@@ -521,12 +544,7 @@ impl Work<'_> {
             };
             strips.multiply(product);
         }
-        self.score(
-            (p, dp),
-            (of.rows, by_distance),
-            &mut scratch.factors,
-            device,
-        );
+        self.score(p, dp, (of.rows, by_distance), &mut scratch.factors, device);
         let padded = self.queries.floats.padded;
         let first = (self.keys.start - self.block) * padded;
         let end = first + count * padded;
@@ -591,7 +609,8 @@ impl Work<'_> {
     /// Scores to probabilities times dropout factors, dp to the gradient of the unscaled scores.
     fn score(
         &self,
-        (p, dp): (&mut [f32], &mut [f32]),
+        p: &mut [f32],
+        dp: &mut [f32],
         (of, by_distance): (OfRows<'_>, &mut [f32]),
         [room, turned]: &mut [Tensor; 2],
         device: &Device,
@@ -602,7 +621,7 @@ impl Work<'_> {
             let turned = &mut turned.f32_mut()[..p.len()];
             let constants = dropout.of_head(self.head);
             let of = (self.tile, self.keys.clone());
-            rows.factors(isa, of, (room.f32_mut(), &mut *turned), constants);
+            rows.factors(isa, of, room.f32_mut(), turned, constants);
             softmax::times(isa, dp, turned);
             turned
         });

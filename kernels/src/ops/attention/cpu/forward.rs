@@ -136,16 +136,17 @@ impl State<'_> {
         }
         let by = |r: usize| if self.sum[r] == 0.0 { 1.0 } else { self.sum[r] };
         let by: [f32; TILE] = std::array::from_fn(by);
-        let size = (lse.len(), self.values.len() / TILE);
+        let (rows, width) = (lse.len(), self.values.len() / TILE);
         // SAFETY: `turn_back` writes the values' columns of these rows, which no other task uses by this function's
         // contract.
-        unsafe { turn_back(isa, self.values, Some(&by), size, out) }
+        unsafe { turn_back(isa, self.values, Some(&by), rows, width, out) }
     }
 }
 
 /// Forward with all keys available: each tile is written as soon as it is complete.
 pub(crate) fn forward_whole(
-    (out, lse): (&mut Tensor, &mut Tensor),
+    out: &mut Tensor,
+    lse: &mut Tensor,
     qkv: &Tensor,
     call: &Call<'_>,
 ) -> Result<()> {
@@ -193,11 +194,7 @@ pub(crate) fn forward(running: &mut Running, qkv: &Tensor, call: &Call<'_>) -> R
     running.visit(qkv, call)
 }
 
-pub(crate) fn forward_end(
-    running: Running,
-    (out, lse): (&mut Tensor, &mut Tensor),
-    call: &Call<'_>,
-) {
+pub(crate) fn forward_end(running: Running, out: &mut Tensor, lse: &mut Tensor, call: &Call<'_>) {
     running.finish(out, lse, call);
 }
 
@@ -210,11 +207,11 @@ struct Room {
 
 impl Room {
     fn new(rows: &Rows<'_>, is_dropped: bool, device: &Device) -> Result<Room> {
-        let size = (rows.keys.len(), rows.heads.width);
+        let (keys, width) = (rows.keys.len(), rows.heads.width);
         let kind = (rows.numbers, rows.block);
         Ok(Room {
-            k: Operand::new(size, kind, Read::Rows, device)?,
-            v: Operand::new(size, kind, Read::Columns, device)?,
+            k: Operand::new(keys, width, kind, Read::Rows, device)?,
+            v: Operand::new(keys, width, kind, Read::Columns, device)?,
             scratch: Scratch::new(rows, is_dropped, device)?,
         })
     }
@@ -292,27 +289,45 @@ impl<'a> Group<'a> {
         if tile.visited.is_empty() {
             return;
         }
-        let q = rows.queries(self.group, query, (first, tile.len));
+        let q = rows.queries(self.group, query, first, tile.len);
         lay(device, rows.numbers, q, TILE, self.scratch.q.f32_mut());
         let head = self.group * rows.heads.per_group() + query;
         let constants = self.call.dropout.map(|dropout| dropout.of_head(head));
         attend(
             state,
             rows,
-            (&tile, head, constants),
-            (self.k, self.v),
+            HeadTile {
+                tile: &tile,
+                head,
+                dropout: constants,
+            },
+            self.k,
+            self.v,
             (&mut *self.scratch, &mut self.strips),
             device,
         );
     }
 }
 
+/// A tile of queries of one head.
+struct HeadTile<'a> {
+    tile: &'a Tile,
+    head: usize,
+    /// `None`: no dropout.
+    dropout: Option<Constants>,
+}
+
 /// Runs a tile, whose queries are in `scratch`, over the blocks of keys that it attends to.
 fn attend(
     state: State<'_>,
     rows: &Rows<'_>,
-    (tile, head, constants): (&Tile, usize, Option<Constants>),
-    (k, v): (&Operand, &Operand),
+    HeadTile {
+        tile,
+        head,
+        dropout: constants,
+    }: HeadTile<'_>,
+    k: &Operand,
+    v: &Operand,
     (scratch, strips): (&mut Scratch, &mut Strips),
     device: &Device,
 ) {
@@ -348,8 +363,15 @@ fn attend(
         before.copy_from_slice(state.max);
         softmax::scores(isa, scores, state.max, made, lanes);
         let mut factors = [1.0; TILE];
-        let changed = (&before[..], &*state.max);
-        if softmax::exponentials(isa, scores, changed, state.sum, &mut factors, lanes) {
+        if softmax::exponentials(
+            isa,
+            scores,
+            &before,
+            state.max,
+            state.sum,
+            &mut factors,
+            lanes,
+        ) {
             let least = if numbers.are_pairs() {
                 f32::MIN_POSITIVE
             } else {
@@ -361,7 +383,7 @@ fn attend(
             let [room, turned] = &mut scratch.factors;
             let turned = &mut turned.f32_mut()[..keys.len() * TILE];
             let of = (tile, keys.clone());
-            rows.factors(isa, of, (room.f32_mut(), &mut *turned), constants);
+            rows.factors(isa, of, room.f32_mut(), turned, constants);
             softmax::times(isa, scores, turned);
         }
         let chain = steps(numbers, keys.len());
@@ -394,7 +416,8 @@ fn attend(
 pub(crate) fn decode(
     out: &mut Tensor,
     packed: &Tensor,
-    (k_cache, v_cache): (&mut Tensor, &mut Tensor),
+    k_cache: &mut Tensor,
+    v_cache: &mut Tensor,
     next: &Next<'_>,
 ) -> Result<()> {
     let (device, heads) = (packed.device(), next.heads);
@@ -469,16 +492,21 @@ pub(crate) fn decode(
             attend(
                 state,
                 &rows,
-                (&tile, head, None),
-                (&k_operand, &v_operand),
+                HeadTile {
+                    tile: &tile,
+                    head,
+                    dropout: None,
+                },
+                &k_operand,
+                &v_operand,
                 (&mut scratch, &mut strips),
                 device,
             );
             let columns = Columns::of(out, width);
             // SAFETY: `out` is this task's own chunk of the output.
             unsafe {
-                let (size, out) = ((len, width), columns.from(0, 0));
-                turn_back(device.isa(), &values, Some(&sum), size, out);
+                let out = columns.from(0, 0);
+                turn_back(device.isa(), &values, Some(&sum), len, width, out);
             }
         }
         Ok(())

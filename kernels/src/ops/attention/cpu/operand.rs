@@ -31,7 +31,8 @@ pub(super) enum Read {
 impl Operand {
     /// Buffers for `keys` keys, the first of which starts a block.
     pub(super) fn new(
-        (keys, width): (usize, usize),
+        keys: usize,
+        width: usize,
         (numbers, block): (Numbers, usize),
         read: Read,
         device: &Device,

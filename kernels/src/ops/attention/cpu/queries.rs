@@ -171,9 +171,9 @@ impl Queries {
                     continue;
                 }
                 let number = query * plan.tiles() + i;
-                let q = rows.queries(group, query, (tile.first, tile.len));
+                let q = rows.queries(group, query, tile.first, tile.len);
                 let at = tile.first * stride + head * width;
-                let dout = Matrix::of(saved.dout, at, (tile.len, width), stride);
+                let dout = Matrix::of(saved.dout, at, [tile.len, width], stride);
                 let of = [
                     (q, &mut queries.q, &mut queries.q_rows),
                     (dout, &mut queries.dout, &mut queries.dout_rows),

@@ -158,18 +158,19 @@ impl<'a> Rows<'a> {
         &self,
         group: usize,
         query: usize,
-        (first, len): (usize, usize),
+        first: usize,
+        len: usize,
     ) -> Matrix<'a> {
         let (stride, step) = self.q_at;
         let at = group * step + query * self.heads.width;
-        Matrix::of(self.q, first * stride + at, (len, self.heads.width), stride)
+        Matrix::of(self.q, first * stride + at, [len, self.heads.width], stride)
     }
 
     /// Available keys (`slot` 0) or values (1).
     pub(super) fn shared(&self, group: usize, slot: usize) -> Matrix<'a> {
         let (stride, step, before) = self.kv_at;
         let at = group * step + before + slot * self.heads.width;
-        let size = (self.keys.len(), self.heads.width);
+        let size = [self.keys.len(), self.heads.width];
         Matrix::of(self.kv, at, size, stride)
     }
 
@@ -182,7 +183,8 @@ impl<'a> Rows<'a> {
         &self,
         isa: Isa,
         (tile, keys): (&Tile, Range<usize>),
-        (room, out): (&mut [f32], &mut [f32]),
+        room: &mut [f32],
+        out: &mut [f32],
         c: Constants,
     ) {
         let room = &mut room[..tile.len * keys.len()];

@@ -49,9 +49,8 @@ vector_fn! {
     /// Scores to e^(score - max); max: `[32]` before and now. sum: `[32]`, rescaled from the one to the other and
     /// continued. factors: `[32]`, by which all earlier sums must be multiplied. Returns whether one is not 1.
     pub(super) fn exponentials<L>(
-        x: &mut [f32], max: (&[f32], &[f32]), sum: &mut [f32], factors: &mut [f32], lanes: usize,
+        x: &mut [f32], before: &[f32], now: &[f32], sum: &mut [f32], factors: &mut [f32], lanes: usize,
     ) -> bool {
-        let (before, now) = max;
         let mut is_changed = false;
         for lane in (0..lanes).step_by(16) {
             // for a row without any key so far: -infinity minus -infinity would be NaN

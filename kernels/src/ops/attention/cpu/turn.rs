@@ -104,13 +104,15 @@ pub(super) unsafe fn turn_back<E: Element>(
     isa: Isa,
     turned: &[f32],
     by: Option<&[f32]>,
-    size: (usize, usize),
+    rows: usize,
+    width: usize,
     out: Place<'_, E>,
 ) {
     let tile = Turned {
         turned,
         by,
-        size,
+        rows,
+        width,
         out,
     };
     perform(isa, E::IN_PAIRS, tile);
@@ -120,7 +122,8 @@ pub(super) unsafe fn turn_back<E: Element>(
 struct Turned<'a, E> {
     turned: &'a [f32],
     by: Option<&'a [f32]>,
-    size: (usize, usize),
+    rows: usize,
+    width: usize,
     out: Place<'a, E>,
 }
 
@@ -130,7 +133,8 @@ impl<E: Element> Task for Turned<'_, E> {
         let Turned {
             turned,
             by,
-            size: (rows, width),
+            rows,
+            width,
             out,
         } = self;
         for row in (0..rows).step_by(LANES) {
@@ -172,8 +176,10 @@ fn square<L: Lanes>(turned: &[f32], by: Option<L>, columns: usize) -> [L; LANES]
 /// Nobody else uses these columns of these rows of the output.
 pub(super) unsafe fn side_by_side<E: Element>(
     isa: Isa,
-    halves: Option<(&[f32], &[f32])>,
-    (rows, width, padded): (usize, usize, usize),
+    halves: Option<[&[f32]; 2]>,
+    rows: usize,
+    width: usize,
+    padded: usize,
     out: Place<'_, E>,
 ) {
     let sides = Sides {
@@ -188,7 +194,7 @@ pub(super) unsafe fn side_by_side<E: Element>(
 
 /// Created by `side_by_side` alone, whose contract covers the output.
 struct Sides<'a, E> {
-    halves: Option<(&'a [f32], &'a [f32])>,
+    halves: Option<[&'a [f32]; 2]>,
     rows: usize,
     width: usize,
     padded: usize,
@@ -208,7 +214,7 @@ impl<E: Element> Task for Sides<'_, E> {
         for row in 0..rows {
             // SAFETY: no other task has these columns of the output, by this function's contract.
             let out = unsafe { out.row(row, 2 * width) };
-            let Some((left, right)) = halves else {
+            let Some([left, right]) = halves else {
                 out.fill(E::default());
                 continue;
             };
@@ -226,7 +232,7 @@ impl<E: Element> Task for Sides<'_, E> {
 }
 
 /// Gradients of keys and values, `[b, kv_heads, t, 2*width]`, as rows: `[b * t, kv_width]`.
-pub(crate) fn settle_rows(rows: &mut Tensor, dkv: &Tensor, (t, width): (usize, usize)) {
+pub(crate) fn settle_rows(rows: &mut Tensor, dkv: &Tensor, t: usize, width: usize) {
     let dkv = dkv.f32();
     let row = rows.dims()[1];
     let kv_heads = row / (2 * width);
