@@ -1,4 +1,4 @@
-//! The command line: verbs and the few flags they have. Everything else is a key of the job file.
+//! The command line (clap): the verbs and their few flags. Every other setting is a key of the job file.
 
 use crate::context::Context;
 use crate::job::{self, Executor, Job};
@@ -18,7 +18,7 @@ struct Cli {
     verb: Verb,
 }
 
-/// A job file and what may be changed on the way.
+/// A job file and its overrides from the command line.
 #[derive(Args)]
 pub(crate) struct JobArgs {
     /// Job file (TOML).
@@ -33,19 +33,19 @@ pub(crate) struct JobArgs {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Run every stage of a job; finished stages are skipped, a killed run goes on where it was.
+    /// Run every stage of a job: finished stages are skipped, an interrupted run resumes where it stopped.
     Run {
         #[command(flatten)]
         job: JobArgs,
-        /// Print what the job's executor would be told, and stop.
+        /// Print what would be submitted to the job's executor, and stop.
         #[arg(long)]
         dry_run: bool,
     },
-    /// One task of a stage, as executors run it.
+    /// Run one task of a stage (started by executors).
     Task {
         #[command(flatten)]
         job: JobArgs,
-        /// Stage with tasks: curate.
+        /// The stage, one that is divided into tasks: curate.
         #[arg(long)]
         stage: String,
         /// Number of the task, from 0.
@@ -55,7 +55,7 @@ enum Verb {
         #[arg(long)]
         of: usize,
     },
-    /// How far a job is, from the files in its folder.
+    /// Show the progress of a job, from the files in its folder.
     Status {
         /// Job file (TOML).
         job: PathBuf,
@@ -72,8 +72,8 @@ enum Verb {
     Dedup(JobArgs),
     /// Train or load the tokenizer and write the token datasets.
     Tokenize(JobArgs),
-    /// Join token datasets, or indexes of what crawls kept, to one, in the order given; a folder stands for what it holds, in
-    /// name order.
+    /// Merge token datasets, or indexes of earlier crawls, into one, in the order given; a folder is read as
+    /// everything in it, sorted by name.
     Merge {
         /// Prefix of the dataset to write, or a file *.index.
         out: PathBuf,
@@ -81,7 +81,7 @@ enum Verb {
         #[arg(required = true)]
         parts: Vec<PathBuf>,
     },
-    /// Show the blend: asked and realised shares, epochs.
+    /// Show the blend: requested and realised shares, epochs.
     Blend {
         #[command(flatten)]
         job: JobArgs,
@@ -118,18 +118,20 @@ enum Verb {
         #[arg(long = "set", value_name = "KEY=VALUE")]
         set: Vec<String>,
     },
-    /// Write report.html; or, from kept figures, what the filters would keep with other limits.
+    /// Write report.html; or count, from the recorded figures of every document, how many the filters would keep
+    /// with other limits.
     Report {
         #[command(flatten)]
         job: JobArgs,
-        /// Another limit, e.g. --limit gopher_quality.short_doc=80 (repeatable; together they are one question).
+        /// Another limit, e.g. --limit gopher_quality.short_doc=80 (repeatable; all given limits apply together).
         #[arg(long = "limit", value_name = "RULE=NUMBER", value_parser = limit)]
         limits: Vec<(String, f64)>,
     },
-    /// Write a checkpoint in Hugging Face form (config.json, model.safetensors), without what only training needs, or split and
-    /// joined otherwise; or a model of Hugging Face or Megatron as a checkpoint.
+    /// Write a checkpoint in Hugging Face form (config.json, model.safetensors), without the optimizer state, or
+    /// for another tensor- and pipeline-parallel layout; or import a Hugging Face or Megatron model as a
+    /// checkpoint.
     Convert(run::Convert),
-    /// Describe any file that we read or write.
+    /// Describe any file that millrace reads or writes.
     Inspect {
         /// File, or dataset prefix, or checkpoint folder.
         path: PathBuf,
@@ -145,13 +147,13 @@ enum Verb {
     /// Train a quality classifier, or score texts with one.
     #[command(subcommand)]
     Classifier(run::Classifier),
-    /// Train an n-gram language model, or find the perplexities that part texts into buckets.
+    /// Train an n-gram language model, or find the perplexities that divide texts into buckets.
     #[command(subcommand)]
     Ngram(run::Ngram),
     /// Importance resampling towards a target (DSIR).
     #[command(subcommand)]
     Dsir(run::Dsir),
-    /// What this machine offers and what would be used.
+    /// Show this machine's processor, memory, GPUs and libraries, and which of them a run would use.
     Doctor {
         /// As JSON on stdout.
         #[arg(long)]
@@ -165,7 +167,7 @@ pub(crate) fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(e) => {
             let code = if e.use_stderr() { 2 } else { 0 };
-            // nothing can be done if stderr is closed
+            // stderr is closed: nothing can be done
             let _ = e.print();
             return ExitCode::from(code);
         }
@@ -260,13 +262,15 @@ fn run_or_submit(args: &JobArgs, dry_run: bool) -> anyhow::Result<()> {
             executor::submit(&cx, dry_run)
         }
         Some(_) if dry_run => {
-            bail!("--dry-run shows what an executor is told; this job has executor = \"local\"")
+            bail!(
+                "--dry-run shows what is submitted to an executor; this job has executor = \"local\""
+            )
         }
         Some(job) => with_ranks(job, run::all),
     }
 }
 
-/// Runs a verb that trains: in as many processes as a launcher started.
+/// Runs a verb that trains, in as many processes as the launcher started.
 fn with_ranks(job: Job, verb: impl FnOnce(&Context) -> anyhow::Result<()>) -> anyhow::Result<()> {
     if job.train.is_none() {
         return verb(&Context::open(job)?);
@@ -289,7 +293,7 @@ fn with_job(
     }
 }
 
-/// The job; None if it was only to be looked at.
+/// The checked job; None if it was only to be printed (`--check`).
 fn checked(args: &JobArgs) -> anyhow::Result<Option<Job>> {
     let job: Job = job::load(&args.job, &args.set)?;
     if !args.check {

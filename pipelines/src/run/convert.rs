@@ -1,11 +1,11 @@
-//! `convert`: a checkpoint into other forms, and other programs' models into checkpoints.
+//! `convert`: exports checkpoints to other forms, and imports other programs' models as checkpoints.
 
 use crate::machine::write_atomically;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
-/// What `convert` writes.
+/// Output form of `convert`.
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 pub(crate) enum Form {
     Hf,
@@ -23,7 +23,7 @@ pub(crate) struct Convert {
     /// The running averages in place of the weights.
     #[arg(long)]
     averages: bool,
-    /// With the optimizer's state and the averages, so that a run can go on.
+    /// Include the optimizer state and the weight averages, so that training can continue.
     #[arg(long, conflicts_with = "averages")]
     state: bool,
     /// Split into files as the ranks of this many tensor-parallel ones would write them.
@@ -35,7 +35,7 @@ pub(crate) struct Convert {
     /// Hugging Face form in several files of at most this size, such as 5GB or 500MB.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     max_shard_size: Option<u64>,
-    /// tokenizer.json to put beside it.
+    /// A tokenizer.json to copy into the output.
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
     /// Folder to write.
@@ -97,7 +97,7 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
         true => from.join("ema.safetensors"),
         false => from.clone(),
     };
-    // the checkpoint itself, as `train.init_from` and `--checkpoint` take it
+    // the checkpoint itself: the path that `train.init_from` and `--checkpoint` take
     let written = match args.to {
         Form::Hf if is_foreign => bail!(
             "{} is another program's; `--to millrace` makes a checkpoint of it",
@@ -129,7 +129,7 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
     Ok(())
 }
 
-/// The checkpoint that an import made, after the fields of the other program's configuration that were passed over.
+/// The checkpoint that an import wrote, after printing the ignored fields of the other program's configuration.
 fn imported(imported: train::Imported) -> PathBuf {
     for note in &imported.notes {
         log!("convert: {note}");

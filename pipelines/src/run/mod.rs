@@ -1,4 +1,4 @@
-//! The verbs. Each stage is: fingerprint, skip if done, work, record.
+//! The verbs. Each stage computes its fingerprint, is skipped if done, works, and is recorded.
 
 mod blend;
 mod convert;

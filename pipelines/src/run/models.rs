@@ -1,4 +1,4 @@
-//! `classifier`, `ngram`, `dsir`: models of quality, trained from texts and used by steps of `[curate]`.
+//! `classifier`, `ngram`, `dsir`: quality models, trained from texts and used by steps of `[curate]`.
 
 use crate::log::print;
 use crate::progress::Progress as Bar;
@@ -13,12 +13,13 @@ use curate::quality::ngram::{NgramTraining, perplexity_cuts};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// What to do with a classifier.
+/// Verbs of `classifier`.
 #[derive(Subcommand)]
 pub(crate) enum Classifier {
     /// Train a fastText model on texts of two or more labels; the report goes to stdout.
     Train(TrainClassifier),
-    /// Score texts; prints how the scores lie and the thresholds that part them into buckets of one size.
+    /// Score texts; prints the distribution of the scores and the thresholds that divide them into buckets of equal
+    /// size.
     Score {
         /// Model (.bin or .ftz).
         #[arg(long, value_name = "FILE")]
@@ -72,22 +73,22 @@ pub(crate) struct TrainClassifier {
     /// Field that holds the text.
     #[arg(long, default_value = "text", value_name = "NAME")]
     field: String,
-    /// Numbers of a row.
+    /// Embedding dimension.
     #[arg(long, default_value_t = 100)]
     dim: usize,
-    /// First learning rate.
+    /// Initial learning rate.
     #[arg(long, default_value_t = 0.1)]
     rate: f64,
-    /// Times that every text is read.
+    /// Epochs.
     #[arg(long, default_value_t = 5)]
     epochs: usize,
     /// Longest word n-grams.
     #[arg(long, default_value_t = 2, value_name = "N")]
     word_ngrams: usize,
-    /// Times that a word must be there.
+    /// Minimum number of occurrences of a word.
     #[arg(long, default_value_t = 1, value_name = "N")]
     min_count: i64,
-    /// Rows that n-grams share.
+    /// Hash buckets for n-grams.
     #[arg(long, default_value_t = 2_000_000, value_name = "N")]
     buckets: u32,
     /// Shortest character n-grams.
@@ -96,24 +97,24 @@ pub(crate) struct TrainClassifier {
     /// Longest character n-grams; 0: none.
     #[arg(long, default_value_t = 0, value_name = "N")]
     max_chars: usize,
-    /// Last layer.
+    /// Loss of the last layer.
     #[arg(long, value_enum, default_value = "softmax")]
     loss: Loss,
-    /// Of the choice, the order and the first weights.
+    /// Seed of sampling, shuffling and initial weights.
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// Share of the texts that is kept for the report.
+    /// Share of the texts that is held out for the report.
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     held_out: f64,
-    /// Texts of a label at most; 0: all.
+    /// Maximum number of texts per label; 0: all.
     #[arg(long, default_value_t = 0, value_name = "N")]
     per_label: usize,
-    /// All texts, though labels have more or fewer; otherwise as many of each as the rarest has.
+    /// Use all texts of every label; by default each label is cut to the size of the rarest.
     #[arg(long)]
     unbalanced: bool,
 }
 
-/// What to do with an n-gram model.
+/// Verbs of `ngram`.
 #[derive(Subcommand)]
 pub(crate) enum Ngram {
     /// Estimate a model with modified Kneser-Ney smoothing, as KenLM's lmplz; each line of a text is a sentence.
@@ -121,16 +122,16 @@ pub(crate) enum Ngram {
         /// Model to write (ARPA).
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
-        /// Words of the longest n-grams, 2 to 5.
+        /// Order of the model (words of the longest n-grams), 2 to 5.
         #[arg(long, default_value_t = 5, value_name = "N")]
         order: usize,
-        /// Counts up to which n-grams are left out, by length, e.g. 0,0,1.
+        /// Pruning thresholds: n-grams with counts up to this are left out, one number per order, e.g. 0,0,1.
         #[arg(long, value_delimiter = ',', value_name = "N,N,..")]
         prune: Vec<u64>,
-        /// Fixed discounts where the counts give none.
+        /// Use fixed discounts where the counts give none.
         #[arg(long)]
         discount_fallback: bool,
-        /// Lower case first.
+        /// Convert texts to lower case first.
         #[arg(long)]
         lowercase: bool,
         /// Memory for sorting in MiB.
@@ -139,7 +140,7 @@ pub(crate) enum Ngram {
         #[command(flatten)]
         texts: Texts,
     },
-    /// Perplexities that part texts into head, middle and tail.
+    /// Perplexities that divide texts into head, middle and tail.
     Buckets {
         /// Model (ARPA or a binary of KenLM's).
         #[arg(long, value_name = "FILE")]
@@ -147,7 +148,7 @@ pub(crate) enum Ngram {
         /// Shares of the texts below each cut.
         #[arg(long, value_delimiter = ',', default_values_t = [1.0 / 3.0, 2.0 / 3.0], value_name = "SHARE,..")]
         shares: Vec<f64>,
-        /// Lower case first.
+        /// Convert texts to lower case first.
         #[arg(long)]
         lowercase: bool,
         #[command(flatten)]
@@ -161,7 +162,7 @@ pub(crate) enum Hash {
     Xxh3,
 }
 
-/// What to do for importance resampling.
+/// Verbs of `dsir`.
 #[derive(Subcommand)]
 pub(crate) enum Dsir {
     /// Count hashed words and pairs of words of a target and of raw texts.
@@ -188,7 +189,7 @@ pub(crate) enum Dsir {
         #[arg(long, default_value = "text", value_name = "NAME")]
         field: String,
     },
-    /// The limit that keeps a number of the documents that a job's step dsir has measured.
+    /// The limit that keeps a number of the documents that a job's step dsir has scored.
     Cut {
         /// Documents to keep.
         #[arg(long, value_name = "N")]
@@ -213,7 +214,7 @@ fn shown(stage: &str) -> Shown {
     Shown(Bar::start(stage, "documents", 0))
 }
 
-/// A report to stdout, a line about it to stderr.
+/// Prints a report to stdout and a line about it to stderr.
 fn done(shown: Shown, report: &impl Serialize, said: &str) -> Result<()> {
     shown.0.finish(said);
     print(&format!("{}\n", serde_json::to_string_pretty(report)?))
