@@ -1,4 +1,4 @@
-//! The command line: verbs and the few flags they have. Everything else is a key of the job file.
+//! The command line (clap): the verbs and their few flags. Every other setting is a key of the job file.
 
 use crate::context::Context;
 use crate::job::{self, Executor, Job};
@@ -166,7 +166,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(e) => {
             let code = if e.use_stderr() { 2 } else { 0 };
-            // nothing can be done if stderr is closed
+            // stderr is closed: nothing can be done
             let _ = e.print();
             return ExitCode::from(code);
         }
@@ -269,7 +269,7 @@ fn run_or_submit(args: &JobArgs, dry_run: bool) -> anyhow::Result<()> {
     }
 }
 
-/// Runs a verb that trains: in as many processes as a launcher started.
+/// Runs a verb that trains, in as many processes as the launcher started.
 fn with_ranks(job: Job, verb: impl FnOnce(&Context) -> anyhow::Result<()>) -> anyhow::Result<()> {
     if job.train.is_none() {
         return verb(&Context::open(job)?);
@@ -292,7 +292,7 @@ fn with_job(
     }
 }
 
-/// The job; None if it was only to be looked at.
+/// The checked job; None if it was only to be printed (`--check`).
 fn checked(args: &JobArgs) -> anyhow::Result<Option<Job>> {
     let job: Job = job::load(&args.job, &args.set)?;
     if !args.check {

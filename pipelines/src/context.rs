@@ -1,4 +1,4 @@
-//! An opened job: its folder, its lock, its threads and its manifest. Every verb works on one.
+//! The context of a verb: an opened job with its folder, lock, thread pool and manifest.
 
 use crate::job::Job;
 use crate::machine::write_atomically;
@@ -15,9 +15,9 @@ pub(crate) struct Context {
     pub out: PathBuf,
     pub manifest: Manifest,
     shards: OnceLock<Vec<Shard>>,
-    /// The processes that train together, until they have.
+    /// The distributed world of training; taken out when training starts.
     world: Mutex<Option<::train::dist::World>>,
-    /// None in a process that only trains beside the one that has it.
+    /// None in a process that does not own the folder (process 1 and up of a training).
     _lock: Option<File>,
 }
 
@@ -31,7 +31,8 @@ impl Context {
         Context::begin(job, lock)
     }
 
-    /// For handing a job to its executor: what that starts has to find the folder free, and some of it may be at work.
+    /// For submitting a job to its executor: takes `.submit.lock`, not `.lock`, because the submitted processes
+    /// need the folder unlocked and some of them may be running already.
     pub(crate) fn open_to_submit(job: Job) -> Result<Context> {
         let lock = lock_in(&job.out, ".submit.lock")?.with_context(|| {
             format!(
@@ -39,7 +40,7 @@ impl Context {
                 job.out.display()
             )
         })?;
-        // nobody is at work
+        // no process is working in the folder
         if lock_in(&job.out, ".lock")?.is_some() {
             sweep(&job.out);
         }
@@ -62,7 +63,7 @@ impl Context {
         })
     }
 
-    /// For a task of an executor: others of its kind may be at work in the folder, a whole job not.
+    /// For a task of an executor: other tasks may be working in the folder, but no whole job.
     pub(crate) fn open_for_task(job: Job) -> Result<Context> {
         let out = job.out.clone();
         let lock_path = out.join(".lock");
@@ -102,8 +103,8 @@ impl Context {
         })
     }
 
-    /// For a process that does not own the job's folder and writes nothing there: one that trains beside the one that
-    /// does, or only shows what an executor would be given.
+    /// For a process that does not own the job's folder and writes nothing there: process 1 and up of a training,
+    /// or a dry run that only prints what would be submitted.
     pub(crate) fn open_to_read(job: Job) -> Result<Context> {
         start_threads(&job)?;
         let out = job.out.clone();
@@ -122,7 +123,7 @@ impl Context {
         *self.world.lock().unwrap_or_else(PoisonError::into_inner) = Some(world);
     }
 
-    /// The processes to train with; this one alone if nobody set others.
+    /// The world to train with; a world of this one process if none was set.
     pub(crate) fn take_world(&self) -> Option<::train::dist::World> {
         self.world
             .lock()
@@ -130,7 +131,7 @@ impl Context {
             .take()
     }
 
-    /// The shards of the curation, listed once a process.
+    /// The shards of the curation, listed once per process.
     pub(crate) fn shards(&self) -> Result<&[Shard]> {
         if let Some(shards) = self.shards.get() {
             return Ok(shards);
@@ -217,15 +218,15 @@ const FOLDERS: [&str; 16] = [
     "tokens",
 ];
 
-/// Removes the temporary files of a killed run: files whose names are ours, in folders that are ours. The lock says that
-/// nobody is writing them. Other programs' files and those of jobs in folders below stay.
+/// Removes the temporary files of a killed run: files with our naming scheme, in our folders. Holding the lock
+/// means that no process is writing them. Files of other programs and of jobs in subfolders are left alone.
 fn sweep(out: &Path) {
     sweep_files(out);
     FOLDERS.iter().for_each(|name| sweep_below(&out.join(name)));
 }
 
 fn sweep_below(folder: &Path) {
-    // a job of its own, which may be running
+    // a separate job, which may be running
     if folder.join(".lock").exists() {
         return;
     }
@@ -242,7 +243,7 @@ fn sweep_files(folder: &Path) {
         let name = entry.file_name().to_string_lossy().into_owned();
         let is_ours = name.starts_with(".millrace-") && name.ends_with(".tmp");
         if is_ours && entry.file_type().is_ok_and(|t| t.is_file()) {
-            // one that cannot be removed does no harm
+            // a file that cannot be removed does no harm
             let _ = std::fs::remove_file(entry.path());
         }
     }

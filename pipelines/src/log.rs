@@ -1,7 +1,8 @@
-//! Lines for people, on stderr, and results, on stdout.
+//! Output: log lines on stderr, results on stdout.
 //!
-//! `eprintln!` panics when stderr cannot be written, as on a full disk under a log file or after `2>&1 | head -1`. A job must
-//! not end because nobody reads its log, so a line that cannot be written is lost. Lints refuse `eprintln!` everywhere else.
+//! `eprintln!` panics when stderr cannot be written, as with a log file on a full disk or after `2>&1 | head -1`. A
+//! job must not end because its log cannot be written, so such a line is dropped. Lints forbid `eprintln!`
+//! everywhere else.
 
 use anyhow::{Context as _, Result};
 use std::borrow::Cow;
@@ -11,7 +12,7 @@ use std::io::{IsTerminal, Write};
 pub(crate) fn line(text: &str) {
     let mut line = printable(text);
     line.push('\n');
-    // in one piece, so that lines of several threads do not mix; there is nowhere to report a failure
+    // one write, so that lines of several threads do not mix; a failure cannot be reported anywhere
     let _ = std::io::stderr().lock().write_all(line.as_bytes());
 }
 
@@ -41,13 +42,13 @@ pub(crate) fn print(text: &str) -> Result<()> {
         false => Cow::from(text),
     };
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // the reader of a pipe may leave early; that is its right
+        // the reader of a pipe may close it early, as `head` does
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         other => other.context("cannot write to stdout"),
     }
 }
 
-/// The error and its causes; a cause that a message already holds is not said twice.
+/// The error with its causes; a cause whose text the message already contains is not repeated.
 pub(crate) fn message(e: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in e.chain().map(ToString::to_string) {

@@ -1,16 +1,16 @@
-//! What this machine offers, and atomic files: the few facts that the operating system tells.
+//! Facts about the machine (memory, processor) and atomic file writes.
 
 use anyhow::{Context, Result};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-/// Largest resident set of this process so far, in bytes; 0 where the system does not tell.
+/// Peak resident set of this process so far, in bytes; 0 where the system does not report it.
 pub(crate) fn peak_rss_bytes() -> u64 {
     status_bytes("/proc/self/status", "VmHWM:")
 }
 
-/// Memory of the machine, in bytes; 0 where the system does not tell.
+/// Memory of the machine, in bytes; 0 where the system does not report it.
 pub(crate) fn memory_bytes() -> u64 {
     status_bytes("/proc/meminfo", "MemTotal:")
 }
@@ -22,7 +22,7 @@ fn status_bytes(file: &str, field: &str) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// The processor's own name for itself.
+/// Model name of the processor.
 pub(crate) fn processor() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text
@@ -34,12 +34,12 @@ pub(crate) fn processor() -> String {
     )
 }
 
-/// Writes a file so that a crash leaves the old one or all of this one.
+/// Writes a file atomically: after a crash either the old file or all of the new one is there.
 pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     publish(path, |file| file.write_all(bytes))
 }
 
-/// Writes the files `parts` one behind the other, likewise; those that are not there are left out.
+/// Concatenates the files `parts` into one, atomically; missing parts are left out.
 pub(crate) fn concatenate(path: &Path, parts: impl Iterator<Item = PathBuf>) -> Result<()> {
     publish(path, |file| {
         for part in parts.filter(|p| p.exists()) {
@@ -49,7 +49,7 @@ pub(crate) fn concatenate(path: &Path, parts: impl Iterator<Item = PathBuf>) -> 
     })
 }
 
-/// Lets `fill` write a file that appears whole or not at all.
+/// Writes a file atomically through `fill`: it appears whole or not at all.
 pub(crate) fn publish(
     path: &Path,
     fill: impl FnOnce(&mut File) -> std::io::Result<()>,
@@ -69,7 +69,8 @@ pub(crate) fn publish(
     write().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// A temporary file whose name the next run of the job recognizes, with the mode that the umask gives new files.
+/// A temporary file with a name that the next run's cleanup recognizes, and the mode that the umask gives new
+/// files.
 fn temporary_in(folder: &Path) -> std::io::Result<tempfile::NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".millrace-").suffix(".tmp");

@@ -1,4 +1,4 @@
-//! The one binary: everything it does starts in `pipelines::main`.
+//! The `millrace` binary; all of it is in `pipelines::main`.
 
 use std::process::ExitCode;
 

@@ -1,12 +1,12 @@
-//! `manifest.json`: which stages are done, from what, with which counts and checksums.
+//! `manifest.json`: the finished stages with their inputs' fingerprint, counts, output files and checksums.
 //!
-//! A stage is skipped only if its fingerprint (its settings and everything it reads) is unchanged and every file it
-//! wrote still has its size and checksum: a record is verified before it is trusted. Shards of a curation have a file each,
-//! `records/curate/NNNNN.json`, so that processes on many machines can record theirs side by side, and so that the manifest
-//! does not grow with the corpus.
+//! A stage is skipped only if its fingerprint (settings and everything it reads) is unchanged and every file it
+//! wrote still has its size and checksum: a record is verified before it is trusted. Each shard of a curation has a
+//! record file, `records/curate/NNNNN.json`, so that processes on many machines can record concurrently and the
+//! manifest does not grow with the corpus.
 //!
-//! With a store (`[store]`) the job's folder is one machine's own: files go to the store before their record does, records
-//! are only ever replaced while they are what was read, and what is done is what the store's records say.
+//! With a store (`[store]`) the job's folder is local to a machine. Files are uploaded before the record that names
+//! them, records are replaced with compare-and-swap, and the store's records decide which stages are done.
 
 use crate::machine::{checksum, checksum_bytes, peak_rss_bytes, publish, write_atomically};
 use anyhow::{Context, Result, bail};
@@ -31,7 +31,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Whether a file has these bytes.
+    /// Whether the file at `path` has this size and checksum.
     fn is_at(&self, path: &Path) -> bool {
         std::fs::metadata(path).is_ok_and(|m| m.len() == self.bytes)
             && checksum(path).is_ok_and(|c| c == self.xxh3)
@@ -55,11 +55,11 @@ fn modified_ns(path: &Path) -> Option<u64> {
 /// A finished stage, or a finished part of one (`curate/00003`).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// Of settings and inputs.
+    /// Fingerprint of settings and inputs.
     pub fingerprint: String,
     /// Files.
     pub outputs: Vec<Output>,
-    /// What the stage counted.
+    /// Counts of the stage.
     pub counts: serde_json::Value,
     /// Wall clock.
     pub seconds: f64,
@@ -72,17 +72,17 @@ const PARTS: &str = "curate/";
 /// Files that no later stage reads: they stay in the store.
 const LAST: &str = "dropped";
 
-/// The file and its records. Shared by tasks of one process; records of parts also by processes.
+/// The manifest and its records. Shared by the tasks of one process; records of parts also by processes.
 pub(crate) struct Manifest {
     out: PathBuf,
     records: Mutex<BTreeMap<String, Record>>,
     shared: Option<Shared>,
 }
 
-/// The store that a job's files are shared through. What counts as done is what is recorded there.
+/// The store that a job's files are shared through. Only what is recorded there counts as done.
 struct Shared {
     folder: ObjectFolder,
-    /// Version of `manifest.json` as last read or written; None: there was none.
+    /// Version (ETag) of `manifest.json` as last read or written; None: it did not exist.
     version: Mutex<Option<String>>,
     /// Records of parts that have been read from there.
     seen: Mutex<BTreeMap<String, Record>>,
@@ -103,10 +103,11 @@ fn name_of(path: &Path) -> String {
 }
 
 impl Manifest {
-    /// Reads `out/manifest.json`, or that of the store; an absent or unreadable one is empty, so its stages run again.
+    /// Reads `out/manifest.json`, or that of the store; an absent or unreadable one counts as empty, so all stages
+    /// run again.
     ///
     /// # Errors
-    /// If the store cannot be asked.
+    /// If the store cannot be reached.
     pub(crate) fn open(out: &Path, store: Option<ObjectFolder>) -> Result<Manifest> {
         let (text, shared) = match store {
             None => {
@@ -133,7 +134,7 @@ impl Manifest {
     /// The record of `stage`, if there is one.
     ///
     /// # Errors
-    /// If the store cannot be asked.
+    /// If the store cannot be reached.
     pub(crate) fn get(&self, stage: &str) -> Result<Option<Record>> {
         if !stage.starts_with(PARTS) {
             return Ok(held(&self.records).get(stage).cloned());
@@ -153,10 +154,10 @@ impl Manifest {
         Ok(record)
     }
 
-    /// The record of `stage` if it may be skipped. Files that only the store has are taken from there.
+    /// The record of `stage` if it may be skipped. Output files that only the store has are downloaded.
     ///
     /// # Errors
-    /// If the store cannot be asked, or a file not be written.
+    /// If the store cannot be reached, or a file not be written.
     pub(crate) fn done(&self, stage: &str, fingerprint: &str) -> Result<Option<Record>> {
         let is_needed = |name: &Path| !name.starts_with(LAST);
         self.checked(stage, fingerprint, is_needed, Output::is_at)
@@ -173,10 +174,10 @@ impl Manifest {
         Ok(found?.is_some())
     }
 
-    /// Whether `stage` may be skipped, its files left where they are.
+    /// Whether `stage` may be skipped; nothing is downloaded.
     ///
     /// # Errors
-    /// If the store cannot be asked.
+    /// If the store cannot be reached.
     pub(crate) fn is_done(&self, stage: &str, fingerprint: &str) -> Result<bool> {
         let found = self.checked(stage, fingerprint, |_| false, Output::is_at);
         Ok(found?.is_some())
@@ -192,7 +193,8 @@ impl Manifest {
         let Some(record) = self.get(stage)?.filter(|r| r.fingerprint == fingerprint) else {
             return Ok(None);
         };
-        // a record from a store is another machine's word: its files are in the job's folder or it is not trusted
+        // a record from a store was written by another machine: it is trusted only if its files are in the job's
+        // folder
         let is_ours = |output: &Output| {
             output.path.is_relative() && curate::store::is_inside(&name_of(&output.path))
         };
@@ -218,7 +220,7 @@ impl Manifest {
         Ok(Some(record))
     }
 
-    /// Takes a recorded file from the store; false if what is there is not what was recorded.
+    /// Downloads a recorded file; false if the object there is not the recorded one.
     fn bring_output(&self, folder: &ObjectFolder, output: &Output) -> Result<bool> {
         let name = name_of(&output.path);
         let path = self.out.join(&output.path);
@@ -237,10 +239,10 @@ impl Manifest {
         Ok(is_whole)
     }
 
-    /// Takes a file of the job from the store, if there is one and it is there; the local one gives way.
+    /// Downloads a file of the job if there is a store and it has the file, replacing the local one.
     ///
     /// # Errors
-    /// If the store cannot be asked, or the file not be written.
+    /// If the store cannot be reached, or the file not be written.
     pub(crate) fn bring(&self, name: &str) -> Result<()> {
         if let Some(shared) = &self.shared {
             fetch(&shared.folder, name, &self.out.join(name))?;
@@ -248,7 +250,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Takes all files of a folder of the job from the store, if there is one.
+    /// Downloads all files of a folder of the job, if there is a store.
     ///
     /// # Errors
     /// As [`Manifest::bring`].
@@ -262,10 +264,10 @@ impl Manifest {
         Ok(())
     }
 
-    /// Puts a file of the job into the store, if there is one.
+    /// Uploads a file of the job to the store, if there is one.
     ///
     /// # Errors
-    /// If the store does not take it.
+    /// If the upload fails.
     pub(crate) fn share(&self, name: &str) -> Result<()> {
         match &self.shared {
             Some(shared) => Ok(shared.folder.put(name, &self.out.join(name))?),
@@ -278,8 +280,8 @@ impl Manifest {
         Some(self.shared.as_ref()?.folder.url(name))
     }
 
-    /// Records a finished stage: checksums its files and writes the manifest. In a store the files come first, so that
-    /// what is recorded is there.
+    /// Records a finished stage: computes the checksums of its files and writes the manifest. With a store the
+    /// files are uploaded first, so that every recorded file exists.
     pub(crate) fn record(
         &self,
         stage: &str,
@@ -297,7 +299,7 @@ impl Manifest {
             outputs.push(Output {
                 path: path.clone(),
                 bytes,
-                // taken first: a change while the sum is made shows as a change
+                // taken before the checksum: a change while it is computed is detected as a change
                 modified_ns: modified_ns(&at),
                 xxh3: checksum(&at)?,
             });
@@ -329,7 +331,7 @@ impl Manifest {
         Ok(record)
     }
 
-    /// Forgets `stage`, so that a failure halfway cannot leave the record of older files.
+    /// Removes the record of `stage`, so that a failure halfway cannot leave a record of older files.
     pub(crate) fn forget(&self, stage: &str) {
         held(&self.records).remove(stage);
     }
@@ -341,7 +343,7 @@ fn part(stage: &str) -> String {
     format!("records/{stage}.json")
 }
 
-/// An object into a file that appears whole; false if there is no such object.
+/// Downloads an object into a file that appears whole; false if there is no such object.
 fn fetch(folder: &ObjectFolder, name: &str, path: &Path) -> Result<bool> {
     let mut trouble = None;
     let written = publish(path, |file| match folder.fetch(name, file) {
@@ -363,12 +365,12 @@ fn fetch(folder: &ObjectFolder, name: &str, path: &Path) -> Result<bool> {
     }
 }
 
-/// How often a record that others keep writing is tried.
+/// Retries of a compare-and-swap on a record that others keep writing.
 const TRIES: usize = 8;
 
 impl Shared {
-    /// Puts the record of a part. A task of another process may have done the same part: then both have written the same
-    /// bytes, and either record will do. One of other settings is replaced.
+    /// Uploads the record of a part. A task of another process may have done the same part: then both have written
+    /// the same bytes, and either record will do. A record of other settings is replaced.
     fn publish_part(&self, name: &str, text: &[u8], record: &Record) -> Result<()> {
         let mut expected: Option<String> = None;
         for _ in 0..TRIES {
@@ -384,7 +386,7 @@ impl Shared {
             expected = version;
         }
         bail!(
-            "{} is written by others all the time",
+            "{} is being written by other processes all the time",
             self.folder.url(name)
         )
     }
@@ -395,10 +397,12 @@ impl Shared {
             Put::Done(now) => *version = now,
             Put::Other => {
                 let (found, now) = self.folder.read(NAME)?.unwrap_or_default();
-                // a request that was repeated meets what its first try has put
+                // a retried request finds the record that its first try wrote
                 if found != text {
                     let url = self.folder.url(NAME);
-                    bail!("{url}: another process has written it meanwhile; run one at a time")
+                    bail!(
+                        "{url}: another process has replaced it in the meantime; run one at a time"
+                    )
                 }
                 *version = now;
             }
@@ -485,7 +489,7 @@ mod tests {
         std::fs::write(&path, b"hellO").unwrap();
         touch(modified + std::time::Duration::from_secs(1));
         assert!(!whole(), "other bytes");
-        // a copy of the same bytes has another time: its checksum is asked
+        // a copy of the same bytes has another mtime: its checksum is computed
         std::fs::write(&path, b"hello").unwrap();
         touch(modified + std::time::Duration::from_secs(2));
         assert!(whole());

@@ -1,6 +1,6 @@
-//! The panic hook: a panic that is caught, and whose message is reported elsewhere, is not printed as well.
+//! Panic hook: panics that are caught, and whose messages are reported elsewhere, are not printed as well.
 
-/// Installs it over the one that is there, which prints all other panics.
+/// Installs the hook over the default one, which prints all other panics.
 pub(crate) fn hide_expected() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,4 +1,4 @@
-//! Progress of long work: a bar with rate and time left on a terminal, plain lines when piped. All on stderr.
+//! Progress of a stage on stderr: a bar with rate and time left on a terminal, plain lines when piped.
 
 use crate::machine::grouped;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -16,7 +16,7 @@ pub(crate) struct Progress {
     unit: &'static str,
     total: u64,
     done: AtomicU64,
-    /// Units that an earlier process did: they took none of this one's time.
+    /// Units done by an earlier process: they do not count in this one's rate.
     before: AtomicU64,
     started: Instant,
     bar: Option<ProgressBar>,
@@ -25,7 +25,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Starts a stage of `total` `unit`s (0 where nobody knows).
+    /// Starts a stage of `total` `unit`s (0: unknown).
     pub(crate) fn start(stage: &str, unit: &'static str, total: u64) -> Progress {
         let bar = std::io::stderr()
             .is_terminal()
@@ -57,7 +57,7 @@ impl Progress {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// `done` units were done before this stage was started: rate and time left count from there.
+    /// `done` units were done before this stage started: rate and time left exclude them.
     pub(crate) fn begin_at(&self, done: u64) {
         self.done.store(done, Ordering::Relaxed);
         self.before.store(done, Ordering::Relaxed);
@@ -72,7 +72,7 @@ impl Progress {
         self.set(self.done.fetch_add(n, Ordering::Relaxed) + n, "");
     }
 
-    /// Counts to show beside the figures from now on.
+    /// Sets counts that are shown beside rate and time left.
     pub(crate) fn note(&self, text: String) {
         if let Some(bar) = &self.bar {
             bar.set_message(text);
@@ -81,7 +81,7 @@ impl Progress {
         }
     }
 
-    /// `done` units are done in all; `note` goes beside the figures.
+    /// Sets the number of units done; `note` is shown beside rate and time left.
     pub(crate) fn set(&self, done: u64, note: &str) {
         self.done.store(done, Ordering::Relaxed);
         if let Some(bar) = &self.bar {
@@ -118,7 +118,7 @@ impl Progress {
         log!("{text}, {rate:.1} {}/s {note}", self.unit);
     }
 
-    /// A line that stays, above the bar if there is one.
+    /// Prints a line that stays, above the bar if there is one.
     pub(crate) fn say(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
@@ -137,7 +137,7 @@ impl Progress {
     }
 }
 
-/// Units per second of those that this process did.
+/// Units per second, of those done by this process.
 fn rate(done: u64, before: u64, seconds: f64) -> f64 {
     done.saturating_sub(before) as f64 / seconds
 }

@@ -1,5 +1,6 @@
-//! SIGTERM and SIGINT while a model trains: the step is finished, a checkpoint written, and the process ends with
-//! exit code 128 + the signal's number, as a shell reports a process that a signal ended. A second signal ends it at once, as any does outside of training; nothing is lost that a checkpoint has.
+//! SIGTERM and SIGINT during training: the step is finished, a checkpoint is written, and the process exits with
+//! code 128 + the signal's number, the shell convention. A second signal ends the process at once, as any signal
+//! does outside of training; everything in a checkpoint is kept.
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -7,7 +8,7 @@ use signal_hook::flag;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Listens until it is dropped.
+/// Signal handlers that are active until it is dropped.
 pub(crate) struct Signals {
     asked: Arc<AtomicBool>,
     signal: Arc<AtomicUsize>,
@@ -18,7 +19,7 @@ impl Signals {
         let asked = Arc::new(AtomicBool::new(false));
         let signal = Arc::new(AtomicUsize::new(0));
         for (number, value) in [(SIGTERM, 15), (SIGINT, 2)] {
-            // in this order: the first signal finds the flag down
+            // in this order: at the first signal the flag is still down
             flag::register_conditional_default(number, Arc::clone(&asked))
                 .and_then(|_| flag::register_usize(number, Arc::clone(&signal), value))
                 .and_then(|_| flag::register(number, Arc::clone(&asked)))
@@ -27,7 +28,7 @@ impl Signals {
         Ok(Signals { asked, signal })
     }
 
-    /// The one that came to this process; SIGTERM if another process of the training was signalled.
+    /// The signal that this process received; SIGTERM if another process of the training received one.
     pub(crate) fn interrupted(&self) -> Interrupted {
         let number = u8::try_from(self.signal.load(Ordering::SeqCst)).unwrap_or(0);
         Interrupted {
@@ -35,20 +36,20 @@ impl Signals {
         }
     }
 
-    /// Whether one came.
+    /// Whether a signal was received.
     pub(crate) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::SeqCst)
     }
 }
 
 impl Drop for Signals {
-    // what was registered stays; with the flag up a signal does what it does by default
+    // handlers cannot be removed; with the flag up a signal has its default effect
     fn drop(&mut self) {
         self.asked.store(true, Ordering::SeqCst);
     }
 }
 
-/// A signal ended a stage before its end. Finished work is kept; the same command continues.
+/// A signal ended a stage early. Finished work is kept; the same command continues.
 #[derive(Debug, thiserror::Error)]
 #[error("stopped by {}; the same command continues", signal_name(*.signal))]
 pub(crate) struct Interrupted {

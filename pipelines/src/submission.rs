@@ -1,4 +1,4 @@
-//! Jobs that an executor was given, in `executor.json`.
+//! Record of the jobs submitted to an executor, in `executor.json`.
 
 use crate::context::Context;
 use crate::machine::write_atomically;
@@ -6,28 +6,28 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// What an executor was told to run, in `executor.json`.
+/// A submission to an executor, in `executor.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Submission {
     /// `slurm` or `ray`.
     pub executor: String,
-    /// Their names at the executor.
+    /// The submitted jobs.
     pub jobs: Vec<SubmittedJob>,
 }
 
-/// One of them.
+/// One submitted job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SubmittedJob {
-    /// Name at the executor.
+    /// Its id at the executor.
     pub id: String,
-    /// The tasks it runs; empty for what comes behind them.
+    /// The tasks it runs; empty for the job of the remaining stages.
     pub tasks: Vec<usize>,
 }
 
 impl Submission {
     pub(crate) const FILE: &'static str = "executor.json";
 
-    /// The last one of the job in `out`.
+    /// The latest submission of the job in `out`.
     pub(crate) fn read(out: &Path) -> Option<Submission> {
         let text = std::fs::read_to_string(out.join(Submission::FILE)).ok()?;
         serde_json::from_str(&text).ok()

@@ -133,7 +133,7 @@ fn a_longer_run_with_another_rate_goes_on_if_the_job_allows_it_and_says_what_cha
     args.extend(["--set", "train.resume.allow=[\"lr\", \"steps\"]"]);
     let said = stderr_of(&args);
     for text in [
-        "train: going on after step 12",
+        "train: resuming after step 12",
         "train: train.lr was 0.01 so far, from here on 0.005",
         "train: train.steps was 12 so far, from here on 14",
     ] {

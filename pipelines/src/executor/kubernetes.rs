@@ -1,7 +1,9 @@
-//! Kubernetes: an indexed Job for the tasks and a Job for the rest, rendered for `kubectl`.
+//! Kubernetes executor: renders an indexed Job for the tasks and a second Job for the remaining stages, for
+//! `kubectl`.
 //!
-//! Manifests are JSON, which kubectl reads as it reads YAML. The job's folder has to be on a volume that all pods mount at
-//! the same path (a claim that many nodes may write), or the job has a store that the pods' environment tells how to reach.
+//! Manifests are JSON, which kubectl reads as it reads YAML. Either the job's folder is on a volume that all pods
+//! mount at the same path (a ReadWriteMany claim), or the job has a store whose address and credentials are in the
+//! pods' environment.
 
 use super::work::{Work, quoted, shell};
 use crate::job::Kubernetes;
@@ -10,8 +12,8 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 impl Kubernetes {
-    /// Writes both manifests and returns the commands that run them; with `dry_run` the manifests stand before the commands
-    /// and nothing is written.
+    /// Writes both manifests and returns the commands that apply them; with `dry_run` nothing is written and the
+    /// manifests are printed before the commands.
     pub(super) fn render(&self, work: &Work, dry_run: bool) -> Result<String> {
         let folder = work.out().join("kubernetes");
         let (curate, rest) = (folder.join("curate.json"), folder.join("rest.json"));
@@ -42,7 +44,7 @@ impl Kubernetes {
             ))
     }
 
-    /// One pod a task, by `JOB_COMPLETION_INDEX`.
+    /// One pod per task, numbered by `JOB_COMPLETION_INDEX`.
     fn tasks_job(&self, work: &Work, name: &str) -> Value {
         let mut args = work.task(self.cpus);
         args[0] = self.program.clone();
@@ -73,7 +75,7 @@ impl Kubernetes {
         let mut container = json!({
             "name": "millrace",
             "image": self.image,
-            // Kubernetes replaces $(NAME) before the shell reads the line; $$ stands for one dollar
+            // Kubernetes expands $(NAME) before the shell reads the line; $$ escapes one dollar
             "command": ["/bin/sh", "-c", format!("exec {}", line.replace("$(", "$$("))],
             "resources": {"requests": amount, "limits": amount},
         });

@@ -1,9 +1,9 @@
-//! Who runs the tasks of a curation: this process, or a cluster that is told to run `millrace task`.
+//! Executors of a curation: this process, or a cluster (Slurm, Ray, Kubernetes) that runs `millrace task`.
 //!
-//! A task is "shards I, I + N, I + 2N, ... of the job"; it needs nothing but the job file, the list of shards and the job's
-//! folder, writes its files atomically and leaves a record of each shard. So an executor only has to run argument lists: an
-//! array of tasks, and when all of them have succeeded one process that adds their records up and goes on with the job.
-//! Anything may be run again at any time; what is recorded is skipped.
+//! Task I of N is the shards I, I + N, I + 2N, ... of the job. It needs only the job file, the list of shards and
+//! the job's folder, writes its files atomically and leaves a record per shard. So an executor only has to run
+//! command lines: an array of tasks and, once all of them have succeeded, one process that merges their records and
+//! runs the remaining stages. Every command may be repeated at any time; recorded shards are skipped.
 
 mod kubernetes;
 mod ray;
@@ -17,7 +17,7 @@ use crate::machine::write_atomically;
 use anyhow::{Result, bail};
 use work::Work;
 
-/// Hands the job to its executor; with `dry_run` only prints what would be handed over.
+/// Submits the job to its executor; with `dry_run` only prints what would be submitted.
 pub(crate) fn submit(cx: &Context, dry_run: bool) -> Result<()> {
     let job = &cx.job;
     if job.curate.is_none() {

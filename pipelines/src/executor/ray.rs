@@ -1,7 +1,8 @@
-//! Ray: one job a task over the Jobs REST API (`/api/jobs/`), watched from here; then the rest of the job as one more.
+//! Ray executor: one Ray job per task over the Jobs REST API (`/api/jobs/`), polled from here; then one for the
+//! remaining stages.
 //!
-//! Ray's jobs know no dependencies, so this process waits: it shows how far the tasks are, submits failed ones again, and
-//! when it is killed the same command finds the jobs that are still under way and goes on watching them.
+//! Ray's jobs have no dependencies, so this process waits: it shows progress and resubmits failed tasks. If it is
+//! killed, the same command finds the jobs that are still running and watches them again.
 
 use super::work::{Work, quoted, shell};
 use crate::job::Ray;
@@ -12,9 +13,9 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Between two looks at the jobs.
+/// Interval between two polls.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Failures of the dashboard in a row that are waited out.
+/// Consecutive failures of the dashboard that are tolerated.
 const PATIENCE: usize = 60;
 
 /// A task to submit, and how often it failed before.
@@ -23,10 +24,10 @@ struct Waiting {
     attempt: usize,
 }
 
-/// A job that is under way.
+/// A job that is pending or running.
 struct Running {
     id: String,
-    /// None: the rest.
+    /// None: the job of the remaining stages.
     task: Option<usize>,
     attempt: usize,
 }
@@ -81,7 +82,7 @@ impl Ray {
         Ok(())
     }
 
-    /// Jobs of an earlier process that are still under way; their tasks wait no longer.
+    /// Jobs of an earlier process that are still running; their tasks are taken out of `waiting`.
     fn adopt(&self, work: &Work, waiting: &mut Vec<Waiting>) -> Vec<Running> {
         let before = Submission::read(&work.out()).filter(|s| s.executor == "ray");
         let mut running = Vec::new();
@@ -112,7 +113,7 @@ impl Ray {
         told.write(work.cx)
     }
 
-    /// Takes those that have ended out of `running`; (task, attempt) of those to submit again.
+    /// Removes finished jobs from `running`; returns (task, attempt) of those to submit again.
     fn look(
         &self,
         running: &mut Vec<Running>,
@@ -171,7 +172,7 @@ impl Ray {
         })
     }
 
-    /// A dashboard that restarts or is busy is asked again.
+    /// Retries a request while the dashboard restarts or is busy.
     fn patiently<T>(&self, ask: impl Fn() -> Result<T>) -> Result<T> {
         let mut failures = 0;
         loop {

@@ -1,8 +1,8 @@
-//! Slurm: an array of tasks, and behind it (`afterok`) the rest of the job.
+//! Slurm executor: a job array of tasks and, depending on it (`afterok`), one job for the remaining stages.
 //!
-//! Arrays longer than the site allows (`MaxArraySize`) become several. Only tasks with something left are submitted, so the
-//! same command after a failure runs what is missing. Written for `sbatch --parsable` and environment variables, which
-//! Slurm 22.05 and later share.
+//! Arrays longer than the site's `MaxArraySize` are split into several. Only unfinished tasks are submitted, so the
+//! same command after a failure runs what is missing. Uses `sbatch --parsable` and environment variables that Slurm
+//! 22.05 and later share.
 
 use super::work::{Work, quoted, ranges, shell};
 use crate::job::Slurm;
@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use std::path::Path;
 use std::process::Command;
 
-/// `MaxArraySize` where nothing says otherwise: Slurm's own default.
+/// `MaxArraySize` if the site's value is unknown: Slurm's own default.
 const MAX_ARRAY: usize = 1001;
 
 impl Slurm {
@@ -40,7 +40,7 @@ impl Slurm {
             }
             let script = self.array(work, first, &tasks);
             let file = out.join(format!("slurm/curate-{number}.sh"));
-            // `at_once` is a limit of each array: with several of them each waits for the one before
+            // `at_once` is a limit per array, so with several arrays each waits for the previous one
             let wait = match (self.at_once, &before) {
                 (1.., Some(id)) => vec![format!("--dependency=afterany:{id}")],
                 _ => Vec::new(),
@@ -56,7 +56,7 @@ impl Slurm {
         if !told.jobs.is_empty() {
             let ids: Vec<&str> = told.jobs.iter().map(|j| j.id.as_str()).collect();
             after.push(format!("--dependency=afterok:{}", ids.join(":")));
-            // one that can never start would wait for ever
+            // a job whose dependency can never be met would wait for ever
             after.push("--kill-on-invalid-dep=yes".to_string());
         }
         let script = self.script(work, "rest", &[], &shell(&work.rest(self.cpus_per_task)));
@@ -69,7 +69,7 @@ impl Slurm {
             told.write(work.cx)?;
             let ids: Vec<&str> = told.jobs.iter().map(|j| j.id.as_str()).collect();
             log!(
-                "slurm: {} of {} tasks in jobs {}; `millrace status` tells how far they are",
+                "slurm: {} of {} tasks in jobs {}; `millrace status` shows their progress",
                 work.todo.len(),
                 work.tasks,
                 ids.join(" ")
@@ -78,7 +78,7 @@ impl Slurm {
         Ok(())
     }
 
-    /// The script of tasks `first` and on, of which `tasks` are to run.
+    /// The script of an array: `tasks` of those from `first` on.
     fn array(&self, work: &Work, first: usize, tasks: &[usize]) -> String {
         let indices: Vec<usize> = tasks.iter().map(|t| t - first).collect();
         let limit = match self.at_once {
@@ -104,7 +104,7 @@ impl Slurm {
             format!("--job-name={}-{stage}", work.name()),
             format!(
                 "--output={}",
-                // Slurm reads % in file names
+                // Slurm expands % in file names
                 format!(
                     "{}/slurm/{log}.log",
                     work.out().display().to_string().replace('%', "%%")
@@ -138,7 +138,7 @@ impl Slurm {
         text + &format!("exec {line}\n")
     }
 
-    /// An array that is still under way would do the same work a second time.
+    /// Refuses to submit while an earlier array is queued or running: it would do the same work twice.
     fn refuse_twice(&self, out: &Path) -> Result<()> {
         let Some(before) = Submission::read(out).filter(|s| s.executor == "slurm") else {
             return Ok(());
@@ -147,12 +147,12 @@ impl Slurm {
         let asked = Command::new("squeue")
             .args(["-h", "-o", "%i", "-j", &ids.join(",")])
             .output();
-        // squeue fails once none of them is known any more
+        // squeue fails once it knows none of them any more
         let Ok(asked) = asked else { return Ok(()) };
         let alive = String::from_utf8_lossy(&asked.stdout).trim().to_string();
         if asked.status.success() && !alive.is_empty() {
             bail!(
-                "the job was submitted before and is under way as {}; `millrace status` tells how far, `scancel` stops it",
+                "the job was submitted before and is under way as {}; `millrace status` shows its progress, `scancel` stops it",
                 alive.split_whitespace().collect::<Vec<_>>().join(" ")
             );
         }
@@ -160,7 +160,7 @@ impl Slurm {
     }
 }
 
-/// A number, or nothing for 0.
+/// A number, or an empty string for 0.
 fn some(n: u64) -> String {
     match n {
         0 => String::new(),
@@ -168,7 +168,7 @@ fn some(n: u64) -> String {
     }
 }
 
-/// Longest array the site allows.
+/// `MaxArraySize` of the site.
 fn site_limit() -> usize {
     let told = Command::new("scontrol").args(["show", "config"]).output();
     let text = told.map(|o| String::from_utf8_lossy(&o.stdout).into_owned());
@@ -184,7 +184,7 @@ fn site_limit() -> usize {
         .unwrap_or(MAX_ARRAY)
 }
 
-/// Writes a script and submits it; its id, or None if it was only printed.
+/// Writes a script and submits it; returns its id, or None if it was only printed.
 fn hand_over(
     file: &Path,
     script: &str,
@@ -213,7 +213,7 @@ fn hand_over(
             String::from_utf8_lossy(&told.stderr).trim()
         );
     }
-    // the cluster's name may stand behind a semicolon
+    // the cluster's name may follow behind a semicolon
     let text = String::from_utf8_lossy(&told.stdout).into_owned();
     let id = text
         .trim()

@@ -1,17 +1,17 @@
-//! The tasks of a curation as an executor is given them: argument lists and lines of shell.
+//! Command lines of a curation's tasks, as executors run them: argument lists and quoted lines of shell.
 
 use crate::context::Context;
 use anyhow::{Context as _, Result, bail};
 use std::path::PathBuf;
 
-/// The tasks of a curation and what each of them runs.
+/// A curation divided into tasks, and the command of each.
 pub(crate) struct Work<'a> {
     pub(super) cx: &'a Context,
     pub(super) program: PathBuf,
     pub(super) folder: PathBuf,
-    /// Number of tasks the shards are dealt to.
+    /// Number of tasks that the shards are distributed over.
     pub tasks: usize,
-    /// Those with something left to do.
+    /// Tasks with shards left to do.
     pub todo: Vec<usize>,
 }
 
@@ -54,7 +54,7 @@ impl<'a> Work<'a> {
             "millrace-{}",
             self.cx.job.name.chars().map(plain).collect::<String>()
         );
-        // with the stage behind it a name of Kubernetes, which has at most 63 characters and ends with no dash
+        // with the stage's suffix it is a Kubernetes name: at most 63 characters, no dash at the end
         name.truncate(NAME_CHARS);
         name.truncate(name.trim_end_matches('-').len());
         name
@@ -64,7 +64,7 @@ impl<'a> Work<'a> {
         self.folder.join(&self.cx.out)
     }
 
-    /// Arguments of a task, without those of its number.
+    /// Arguments of `millrace task`, without the task's number.
     pub(super) fn task(&self, threads: usize) -> Vec<String> {
         let mut args = self.verb("task", threads);
         args.extend(["--stage".into(), "curate".into()]);
@@ -72,12 +72,12 @@ impl<'a> Work<'a> {
         args
     }
 
-    /// A task as a line of shell; `index` is an expression of the shell, everything else is quoted.
+    /// A task as a line of shell; `index` is a shell expression for its number, everything else is quoted.
     pub(super) fn task_line(&self, args: &[String], index: &str) -> String {
         format!("{} --index {index}", shell(args))
     }
 
-    /// Arguments of what comes behind the tasks.
+    /// Arguments of the process that runs the remaining stages after the tasks.
     pub(super) fn rest(&self, threads: usize) -> Vec<String> {
         let mut args = self.verb("run", threads);
         args.extend(["--set".into(), "executor=\"local\"".into()]);

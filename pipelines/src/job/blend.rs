@@ -1,4 +1,4 @@
-//! `[blend]`: datasets, weights and the order of samples.
+//! `[blend]`: datasets, weights and the order of training samples.
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -7,12 +7,12 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BlendTable {
-    /// Tokens a sample; for `t5` those of the encoder.
+    /// Tokens per sample; for `t5` those of the encoder.
     pub seq_length: usize,
-    /// What a sample is: `text` for decoders; `bert` or `t5` from datasets of sentences (`tokenize.dataset.sentences`).
-    /// Default: `text`.
+    /// Kind of samples: `text` for decoders; `bert` or `t5` from datasets of sentences
+    /// (`tokenize.dataset.sentences`). Default: `text`.
     pub samples: BlendSamples,
-    /// How `bert` and `t5` samples are masked. Defaults: Megatron's.
+    /// Masking of `bert` and `t5` samples. Defaults: Megatron's.
     #[serde(skip_serializing_if = "is_default")]
     pub masking: index::samples::Masking,
     /// Most tokens of a `t5` sample's decoder. Default: 128, Megatron's.
@@ -22,7 +22,7 @@ pub struct BlendTable {
     /// `weighted` repeats datasets as their weights need; `proportional` takes one epoch of each at most, in proportion
     /// to their samples; `exhaustive` takes every sample of one epoch once. Default: `weighted`.
     pub mixture: index::blend::Mixture,
-    /// What a `weight` is multiplied by: nothing (`given`), or the dataset's `tokens` or `documents`. Default: `given`.
+    /// Multiplier of every `weight`: none (`given`), or the dataset's `tokens` or `documents`. Default: `given`.
     pub weights: BlendWeights,
     /// Samples built beyond those planned, as a share: room for rounding. Default: 0.005, Megatron's.
     pub surplus: f64,
@@ -71,7 +71,7 @@ pub struct BlendTable {
     /// Datasets of the test part alone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub test: Vec<BlendDataset>,
-    /// Validation sets of training beside the blend's own, each by its name in `metrics.jsonl`; `weight` does not matter.
+    /// Additional validation sets for training, each under its name in `metrics.jsonl`; `weight` is ignored.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub validation: Vec<BlendDataset>,
 }
@@ -133,7 +133,7 @@ impl BlendTable {
         }
     }
 
-    /// Whether parts have datasets of their own instead of a split.
+    /// Whether train, valid and test have separate dataset lists instead of a split.
     pub(crate) fn has_own_parts(&self) -> bool {
         !(self.train.is_empty() && self.valid.is_empty() && self.test.is_empty())
     }
@@ -256,7 +256,7 @@ fn is_default(masking: &index::samples::Masking) -> bool {
     *masking == index::samples::Masking::default()
 }
 
-/// What a sample is.
+/// Kind of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlendSamples {
@@ -272,7 +272,7 @@ pub enum BlendSamples {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlendSampler {
-    /// As they come.
+    /// In the blend's order.
     Single,
     /// Shuffled within a bucket of each rank.
     Cyclic,
@@ -280,7 +280,7 @@ pub enum BlendSampler {
     CyclicUnsharded,
 }
 
-/// What weights are multiplied by.
+/// Multiplier of the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlendWeights {
@@ -329,7 +329,7 @@ pub struct FimTable {
     pub middle_token: String,
     /// Token before the suffix.
     pub suffix_token: String,
-    /// Token that fills up what is short; give its id as `pad_id` to leave it out of the loss.
+    /// Token that fills up a sample that became shorter; give its id as `pad_id` to leave it out of the loss.
     pub pad_token: String,
     /// Token that ends documents.
     pub eod_token: String,

@@ -1,4 +1,5 @@
-//! What a job says: its resolved form, its inputs and datasets, the plan of its training, and every contradiction.
+//! Checks of a resolved job: its inputs and datasets, the plan of its training, and every contradiction between
+//! tables.
 
 use super::blend::BlendTable;
 use super::executors::Kubernetes;
@@ -9,8 +10,8 @@ use super::tokenize::TokenDataset;
 use std::path::Path;
 
 impl Job {
-    /// The resolved job as TOML; loading it gives the same job. A secret that is written into the job stands there as
-    /// [`curate::secrets::HIDDEN`], and loading that is a problem of its key.
+    /// The resolved job as TOML; loading it gives the same job. Secrets written into the job are replaced by
+    /// [`curate::secrets::HIDDEN`]; loading that placeholder is a problem of its key.
     pub fn to_toml(&self) -> String {
         let shown = secrets::hidden(self);
         toml::to_string(&shown).expect("a job holds only tables, arrays, strings and numbers")
@@ -22,7 +23,7 @@ impl Job {
         self.store.as_ref().map(open).transpose()
     }
 
-    /// Whether the dedup stage runs: for duplicates, or for evaluation texts to cut. It writes keep-lists.
+    /// Whether the dedup stage runs, for duplicates or for evaluation texts to cut out. It writes keep-lists.
     pub(crate) fn has_keep_lists(&self) -> bool {
         self.dedup.is_some() || self.cutting().is_some()
     }
@@ -66,8 +67,8 @@ impl Job {
         told.collect()
     }
 
-    /// The model whose weights training starts from, if there is one. Once training has begun its own checkpoints tell it
-    /// as well, in case the source is gone.
+    /// The model that training starts from, if there is one. Once training has begun, its own checkpoints are used
+    /// as a fallback in case the source is gone.
     pub(crate) fn initial_model(&self) -> Option<train::Result<train::checkpoint::InitialModel>> {
         let train = self.train.as_ref().filter(|t| !t.init_from.is_empty())?;
         let source = Path::new(&train.init_from);
@@ -91,7 +92,7 @@ impl Job {
             Some(Err(error)) => problems.push(Problem {
                 key: "model".into(),
                 found: format!(
-                    "no table, and train.init_from tells none: {}",
+                    "no table, and none can be read from train.init_from: {}",
                     error.with_causes()
                 ),
                 wanted: "a table, or the model of train.init_from".into(),
@@ -99,7 +100,8 @@ impl Job {
         }
     }
 
-    /// Whether the weights that `train.init_from` names fit the model, all but the vocabulary, which only the tokenizer tells.
+    /// Problems where the weights of `train.init_from` do not fit the model, except for the vocabulary, whose size
+    /// only the tokenizer knows.
     pub(crate) fn init_problems(&self) -> Vec<Problem> {
         let (Some(model), Some(train)) = (&self.model, &self.train) else {
             return Vec::new();
@@ -231,7 +233,7 @@ impl Job {
         self.check_training(&mut add);
     }
 
-    /// A source that no input has would never come first.
+    /// A problem for a source in the priority list that no input has.
     fn check_priority(
         &self,
         dedup: &curate::dedup::DedupConfig,
@@ -273,7 +275,7 @@ impl Job {
                 model,
                 train,
                 blend.seq_length,
-                // whether there is an end-of-document token only the tokenizer tells
+                // only the tokenizer knows whether there is an end-of-document token
                 (self.vocab_hint(), Some(0)),
                 String::new(),
             );
@@ -322,7 +324,7 @@ impl Job {
         }
     }
 
-    /// Vocabulary as far as the job file tells; the tokenizer itself decides when there is one.
+    /// Vocabulary size as far as the job file gives it; the tokenizer overrides it when there is one.
     fn vocab_hint(&self) -> usize {
         let train = self
             .tokenize
@@ -331,7 +333,7 @@ impl Job {
         train.map_or(50_257, |t| t.vocab.max(1))
     }
 
-    /// The plan of training with the numbers that only the data can tell.
+    /// The plan of training, given the numbers that only the data can provide.
     pub(crate) fn plan(
         &self,
         model: &train::config::ModelConfig,
@@ -357,5 +359,5 @@ impl Job {
     }
 }
 
-/// No machine has more processors than this; a larger number is a slip.
+/// No machine has more processors than this; a larger number is a typo.
 const MOST_THREADS: usize = 4096;

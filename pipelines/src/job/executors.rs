@@ -1,4 +1,4 @@
-//! Tables of the executors.
+//! The tables of the executors: `[slurm]`, `[ray]`, `[kubernetes]`.
 
 use super::problem::Problem;
 use serde::{Deserialize, Serialize};
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Slurm {
-    /// Tasks that the shards are dealt to; 0: one a shard.
+    /// Tasks that the shards are distributed over; 0: one per shard.
     pub tasks: usize,
-    /// Tasks that may run at once, all arrays together; 0: as many as Slurm allows.
+    /// Limit of tasks that run at once, over all arrays; 0: as many as Slurm allows.
     pub at_once: usize,
-    /// Longest array of the site; 0: as `scontrol show config` tells, or 1001.
+    /// Longest array of the site; 0: the value that `scontrol show config` reports, or 1001.
     pub max_array: usize,
     /// `--partition`; empty: the site's default, likewise for the next three.
     pub partition: String,
@@ -58,15 +58,15 @@ impl Slurm {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ray {
-    /// Of the dashboard, `http://HOST:PORT`.
+    /// The dashboard's address, `http://HOST:PORT`.
     pub address: String,
-    /// Tasks that the shards are dealt to; 0: one a shard.
+    /// Tasks that the shards are distributed over; 0: one per shard.
     pub tasks: usize,
-    /// Tasks that are submitted at once; 0: all. Ray queues those that find no processors.
+    /// Tasks that are submitted at once; 0: all. Ray queues those that find no free processors.
     pub at_once: usize,
     /// Processors of a task, which is also the number of threads.
     pub cpus: usize,
-    /// How often a failed task is submitted again.
+    /// Retries of a failed task.
     pub retries: usize,
 }
 
@@ -115,7 +115,7 @@ pub struct Kubernetes {
     pub program: String,
     /// Namespace; empty: kubectl's own.
     pub namespace: String,
-    /// Tasks that the shards are dealt to; 0: one a shard.
+    /// Tasks that the shards are distributed over; 0: one per shard.
     pub tasks: usize,
     /// Pods at once.
     pub at_once: usize,
@@ -125,11 +125,11 @@ pub struct Kubernetes {
     pub mem_mb: u64,
     /// Claim of the volume that holds inputs and the job's folder.
     pub claim: String,
-    /// Where pods mount it: the folder that the job's paths lie under.
+    /// Mount path in the pods: the folder that contains the job's paths.
     pub mount: String,
-    /// Secret whose entries are the pods' environment: what the job's store asks for; empty: none.
+    /// Secret whose entries become the pods' environment (credentials of the job's store); empty: none.
     pub secret: String,
-    /// How often the pod of a task is started again.
+    /// Retries of a failed pod of a task.
     pub retries: usize,
 }
 
@@ -151,7 +151,7 @@ impl Default for Kubernetes {
     }
 }
 
-/// A name as RFC 1123 has labels, which namespaces of Kubernetes are.
+/// Whether a name is an RFC 1123 label, as names of Kubernetes namespaces are.
 fn is_label(name: &str) -> bool {
     let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     name.len() <= 63 && name.chars().all(is_inner) && !name.starts_with('-') && !name.ends_with('-')

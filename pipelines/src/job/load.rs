@@ -1,9 +1,9 @@
 //! TOML to a resolved [`Job`], with every problem reported at once.
 //!
-//! A problem has file, key path, found and wanted. Unknown keys and wrong types are found one by one by deserialising,
-//! taking the offending key out and trying again, so that one run names them all; contradictions are then asked of every
-//! table. As a last guard the loader compares the key paths of the input with those of the resolved job: a key that was
-//! read by nobody is a problem too.
+//! A problem names the file, the key path, the value found and the value wanted. Unknown keys and wrong types are
+//! found one at a time: deserialise, remove the offending key, try again; so one run names them all. Contradictions
+//! are then collected from every table. As a last check the loader compares the key paths of the input with those
+//! of the resolved job, which finds keys that nothing has read.
 
 use super::problem::Problem;
 use super::table::Job;
@@ -83,7 +83,7 @@ pub fn load(path: &Path, overrides: &[String]) -> Result<Job, LoadError> {
     }
 }
 
-/// The text of a job file, which may be an object of a store that the environment tells how to reach.
+/// Reads a job file, which may be an object of a store that is configured by the environment.
 fn read(path: &Path) -> Result<String, String> {
     if !curate::store::is_url(path) {
         return std::fs::read_to_string(path).map_err(|e| e.to_string());
@@ -145,7 +145,7 @@ fn insert(place: &mut Value, keys: &[&str], value: Value) -> Result<(), String> 
     }
 }
 
-/// Deserialises, taking out what does not fit until the rest does.
+/// Deserialises, removing offending keys until the rest fits.
 fn parse(table: &Table, problems: &mut Vec<Problem>) -> Job {
     let mut rest = Value::Table(table.clone());
     let mut taken = Taken::default();
@@ -164,7 +164,7 @@ fn parse(table: &Table, problems: &mut Vec<Problem>) -> Job {
                 taken.note(&keys);
                 problems.push(problem);
                 if !removed {
-                    // Nothing to take out: stop here rather than loop; what was found is reported.
+                    // nothing to remove: stop instead of looping; the problems found are reported
                     return Job::default();
                 }
             }
@@ -172,12 +172,12 @@ fn parse(table: &Table, problems: &mut Vec<Problem>) -> Job {
     }
 }
 
-/// Array elements taken out so far, as numbered in the file: later elements have moved up.
+/// Array elements removed so far, by their index in the file: later elements have moved up.
 #[derive(Default)]
 struct Taken(Vec<(Vec<String>, usize)>);
 
 impl Taken {
-    /// The path as the file has it.
+    /// The key path with the file's indices.
     fn as_written(&self, keys: &[String]) -> Vec<String> {
         let mut out: Vec<String> = Vec::with_capacity(keys.len());
         for k in keys {
@@ -201,7 +201,7 @@ impl Taken {
     }
 }
 
-/// Key path of the error, as text and as steps to the value to take out.
+/// Key path of a deserialisation error, as text and as steps to the value to remove.
 fn explain(
     root: &Value,
     e: &serde_path_to_error::Error<toml::de::Error>,
@@ -224,7 +224,8 @@ fn explain(
     if message.starts_with("unknown field") && keys.last() != Some(&quoted(&message)) {
         keys.push(quoted(&message));
     }
-    // The path may name an enum variant that the input spells as a string; cut what is not there.
+    // The path may end in an enum variant that the input spells as a string; cut the steps that are not in the
+    // input.
     while !keys.is_empty() && get(root, &keys).is_none() {
         keys.pop();
     }
@@ -309,7 +310,7 @@ fn remove(v: &mut Value, keys: &[String]) -> bool {
     }
 }
 
-/// The guard against silent drops: every key path of the input must be in the resolved job.
+/// Check against silently ignored keys: every key path of the input must be in the resolved job.
 fn unread_keys(input: &Value, job: &Job, problems: &mut Vec<Problem>) {
     let Ok(resolved) = Value::try_from(job) else {
         return;
@@ -321,7 +322,7 @@ fn unread_keys(input: &Value, job: &Job, problems: &mut Vec<Problem>) {
             problems.push(Problem {
                 key: dotted(&keys),
                 found: get(input, &keys).map_or_else(String::new, short),
-                wanted: "a key that the job has (this one is read by nobody)".into(),
+                wanted: "a key that the job has (nothing reads this one)".into(),
             });
         }
     }

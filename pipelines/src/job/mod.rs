@@ -1,6 +1,7 @@
-//! The job file's tables: one struct each, resolved defaults, and every contradiction between them.
+//! The job file: one struct per table, resolved defaults, and every contradiction between tables.
 //!
-//! Parse, resolve, print, then run; `load.rs` does the reading. Tables that belong to a crate are that crate's structs.
+//! Parse, resolve, print, then run; reading is in `load.rs`. A table that belongs to a crate is that crate's config
+//! struct.
 
 mod blend;
 mod check;

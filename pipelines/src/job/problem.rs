@@ -1,12 +1,12 @@
-//! A key of a job file that cannot be taken.
+//! A problem of a job file: a key whose value cannot be used.
 
 /// One thing wrong with a job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Key path, dotted, arrays as `[0]`.
     pub key: String,
-    /// What is there.
+    /// The value found.
     pub found: String,
-    /// What should be there.
+    /// The value expected.
     pub wanted: String,
 }

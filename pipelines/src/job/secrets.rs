@@ -1,4 +1,4 @@
-//! Secrets of stores and servers in a job: never printed, so neither in `job.toml` nor in the report.
+//! Secrets of stores and servers in a job file: never printed, neither in `job.toml` nor in the report.
 
 use super::table::{Executor, Job};
 use curate::secrets::HIDDEN;
@@ -6,7 +6,7 @@ use curate::secrets::is_written_out;
 use curate::secrets::without_passwords;
 use std::collections::BTreeMap;
 
-/// The job with a placeholder where a secret is written.
+/// The job with placeholders in place of secrets.
 pub(super) fn hidden(job: &Job) -> Job {
     let mut job = job.clone();
     let hide = |options: &mut BTreeMap<String, String>| {
@@ -31,8 +31,8 @@ pub(super) fn hidden(job: &Job) -> Job {
     job
 }
 
-/// Reports placeholders, which are of a printed job, and secrets that would not reach the tasks of an executor: those
-/// read the printed job.
+/// Reports placeholders, which come from a printed job, and secrets that would not reach an executor's tasks
+/// because those read the printed job.
 pub(super) fn check(job: &Job, add: &mut dyn FnMut(&str, String, &str)) {
     let is_handed_on = job.executor != Executor::Local;
     let mut options = |key: &str, options: &BTreeMap<String, String>| {

@@ -1,4 +1,4 @@
-//! The job file as one struct, and the small tables that no other crate owns.
+//! The job file as one struct, with the small tables that belong to no other crate.
 
 use super::blend::BlendTable;
 use super::executors::{Kubernetes, Ray, Slurm};
@@ -15,14 +15,15 @@ pub struct Job {
     pub name: String,
     /// Folder that everything is written under, relative to the working directory.
     pub out: PathBuf,
-    /// Where machines without a common file system share what they finish; `out` is then each machine's own.
+    /// Object store through which machines without a common file system share finished files; `out` is then local
+    /// to each machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<StoreTable>,
     /// Seed of sample order, initial weights and generation.
     pub seed: u32,
     /// Threads, at most 4,096; 0 is one per core.
     pub threads: usize,
-    /// What is promised about the bits of a training run.
+    /// Guarantee about the bits of a training run.
     pub determinism: train::config::Determinism,
     /// Who runs the tasks.
     pub executor: Executor,
@@ -55,7 +56,7 @@ pub struct Job {
     pub model: Option<train::config::ModelConfig>,
     /// Ranks.
     pub parallel: train::config::ParallelConfig,
-    /// Processes that ranks are spread over, as far as their launcher does not tell.
+    /// Launch of several training processes, as far as the launcher's environment does not define it.
     pub launch: train::dist::LaunchConfig,
     /// Optimisation.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! `[tokenize]`: which tokenizer, which texts, which datasets.
+//! `[tokenize]`: tokenizer, input texts and output datasets.
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -7,21 +7,22 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tokenize {
-    /// Where the tokenizer comes from.
+    /// Source of the tokenizer.
     pub tokenizer: TokenizerTable,
     /// Files to tokenize as they are (`jsonl`, `text`), in a job without `[curate]`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<curate::read::Input>,
     /// Fields of a JSON line that hold text, a string or an array of strings; each makes its own datasets.
     pub json_keys: Vec<String>,
-    /// Cut documents in sentences. Default: no, a document is one sequence.
+    /// Split documents into sentences. Default: no, a document is one sequence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sentences: Option<Sentences>,
     /// Append the end-of-document id to every document. Default: yes, as GPT datasets expect.
     pub append_eod: bool,
-    /// Add to every text what the tokenizer's post-processor adds around it (LLaMA's BOS, BERT's `[CLS]` and `[SEP]`), as
-    /// Megatron's `include_special_tokens` does. Default: with `naming = "megatron"` as `preprocess_data.py` does, that is
-    /// yes for `tokenizer_json`, `gpt2` and `wordpiece` (`false` is its `--tokenizer-hf-no-include-special-tokens`); else no.
+    /// Add the tokens that the tokenizer's post-processor puts around every text (LLaMA's BOS, BERT's `[CLS]` and
+    /// `[SEP]`), like Megatron's `include_special_tokens`. Default: with `naming = "megatron"` as in
+    /// `preprocess_data.py`, that is yes for `tokenizer_json`, `gpt2` and `wordpiece` (`false` is its
+    /// `--tokenizer-hf-no-include-special-tokens`); else no.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub add_special_tokens: Option<bool>,
     /// The name of a special token in a text (`<|endoftext|>`) is text like any other; if not, it becomes that token.
@@ -31,9 +32,9 @@ pub struct Tokenize {
     pub split_special_tokens: Option<bool>,
     /// Type of the stored ids. Default: Megatron's choice, 16 bits for fewer than 65 500 entries.
     pub dtype: IdType,
-    /// How datasets of several keys or levels are named.
+    /// Naming of datasets with several keys or levels.
     pub naming: Naming,
-    /// Parts that the work of a dataset is cut in; finished parts survive a kill. Never changes the output.
+    /// Number of parts that a dataset is tokenized in; finished parts survive a kill. Never changes the output.
     pub tasks: usize,
     /// The job fails when more records than this hold no text (`inputs` only; a curated document always has one).
     pub max_bad_records: u64,
@@ -72,7 +73,7 @@ pub struct TokenizerTable {
     /// `.model`, a `.tiktoken`, a folder with one of them, or `null:VOCAB` for texts that are numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
-    /// What that file does not say: kind, lowercase, split, special, eod.
+    /// Settings that the tokenizer file does not contain: kind, lowercase, split, special, eod.
     #[serde(skip_serializing_if = "is_default")]
     pub options: index::tokenizer::LoadOptions,
     /// Train one on the texts.
@@ -92,7 +93,7 @@ pub struct TrainTokenizer {
     pub kind: index::tokenizer::TrainKind,
     /// Entries, special tokens included.
     pub vocab: usize,
-    /// Fewest occurrences of what becomes an entry.
+    /// Minimum number of occurrences of a vocabulary entry.
     pub min_frequency: u64,
     /// Text to learn from, in MiB, taken in document order; 0 is all.
     pub max_mb: u64,
@@ -144,7 +145,7 @@ impl TrainTokenizer {
 pub struct Sentences {
     /// `english`, or a folder of Punkt parameters in NLTK's `punkt_tab` form. `english` has parameters of this program, which
     /// differ from NLTK's: of 22,980 boundaries in English texts 23 fall elsewhere. NLTK's own are not in this program, as
-    /// nobody who trained them says under what licence they may be shipped (NLTK's index of data names none; the corpus is
+    /// their authors state no licence for redistribution (NLTK's index of data names none; the corpus is
     /// the Wall Street Journal of the Penn Treebank). For the sentences of NLTK and of Megatron's `--split-sentences` give
     /// the folder `tokenizers/punkt_tab/english` of NLTK's data. Default: `english`.
     pub punkt: String,
@@ -258,7 +259,7 @@ impl Tokenize {
         datasets
     }
 
-    /// How special tokens are treated with `tokenizer`.
+    /// Treatment of special tokens by `tokenizer`.
     pub(crate) fn special_tokens(
         &self,
         tokenizer: &index::tokenizer::Tokenizer,
@@ -275,7 +276,7 @@ impl Tokenize {
         }
     }
 
-    /// Everything that cannot be, as (key, found, wanted).
+    /// Every contradiction, as (key, found, wanted).
     pub(crate) fn check(
         &self,
         curated: bool,

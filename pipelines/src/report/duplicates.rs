@@ -1,4 +1,4 @@
-//! The section on duplicates: counts, verification, sizes of clusters, members and pairs to look at.
+//! Report section on duplicates: counts, verification, cluster sizes, example clusters and pairs.
 
 use super::html::{excerpt, section, table};
 use super::material::Material;
@@ -80,12 +80,12 @@ pub(super) fn duplicates(m: &Material) -> String {
     section(
         "duplicates",
         "Duplicates",
-        "Exact duplicates share a hash of the text; near duplicates share a MinHash band and, if they were verified, are as similar as asked for. One document of each cluster stays.",
+        "Exact duplicates share a hash of the text; near duplicates share a MinHash band and, if they were verified, reach the similarity limit. One document of each cluster stays.",
         &body,
     )
 }
 
-/// What verification did, similarities and pairs near the limit.
+/// Verification of candidate pairs: counts, histogram of similarities, pairs near the limit.
 fn verified(m: &Material, verify: &Value) -> String {
     if !verify.is_object() {
         return String::new();
@@ -158,7 +158,7 @@ fn verified(m: &Material, verify: &Value) -> String {
     body
 }
 
-/// How many clusters of which size, and what repeating their documents would make.
+/// Number of clusters by size, and the documents that repeating them would add.
 fn clusters(d: &Value) -> String {
     let sizes = d["cluster_sizes"].as_object().into_iter().flatten();
     let mut sizes: Vec<(u64, u64)> = sizes

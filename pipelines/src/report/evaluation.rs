@@ -1,4 +1,4 @@
-//! Evaluation sets: how often each was met in the documents, what became of these, and some of them.
+//! Report section on evaluation sets: how many documents contain each, the outcome for these, and examples.
 
 use super::html::{excerpt, section, table};
 use super::material::Material;
@@ -6,7 +6,7 @@ use super::values::{number, text_value};
 use crate::machine::grouped;
 use serde_json::Value;
 
-/// Empty if the job has no evaluation sets, or has not looked for them yet.
+/// The section; empty if the job has no evaluation sets, or has not searched for them yet.
 pub(super) fn evaluation(m: &Material) -> String {
     let found = &m.decontamination;
     let Some(tasks) = found["tasks"].as_object() else {

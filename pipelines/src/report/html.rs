@@ -1,4 +1,4 @@
-//! The page around the charts: escaping, style, tables, text boxes. No script, no network, one file.
+//! HTML of the report page: escaping, style, tables, text boxes. No script, no network, one file.
 
 use std::fmt::Write;
 

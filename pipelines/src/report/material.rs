@@ -1,11 +1,11 @@
-//! What the page is made from: the manifest and the small files of a job.
+//! Input of the report: the manifest and the small files of a job.
 
 use super::trace::{self, Profile};
 use crate::job::Job;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Everything the page is made from. Missing files are `null`: a job may have only some stages.
+/// Everything that the page shows. Missing files are `null`: a job may have run only some stages.
 pub(crate) struct Material {
     pub job: Job,
     /// `manifest.json`.
@@ -32,12 +32,12 @@ pub(crate) struct Material {
     pub pairs: Vec<Value>,
     /// `statistics.json`.
     pub statistics: Value,
-    /// Figures of all documents, if the job keeps them; or why they cannot be read.
+    /// Recorded figures of all documents, if the job keeps them; or why they cannot be read.
     pub what_if: Result<curate::statistics::WhatIf, String>,
 }
 
 impl Material {
-    /// Reads what is there under `out`.
+    /// Reads the files that exist under `out`.
     pub(crate) fn read(job: &Job, out: &Path) -> Material {
         let text = |name: &str| std::fs::read_to_string(out.join(name)).unwrap_or_default();
         let value = |name: &str| serde_json::from_str(&text(name)).unwrap_or_default();
@@ -80,7 +80,7 @@ impl Material {
     }
 }
 
-/// What other limits would keep: the figures are read once to choose limits and once to count.
+/// Statistics of other limits: the figures are read once to choose limits and once to count.
 fn figures(job: &Job, out: &Path) -> Result<curate::statistics::WhatIf, String> {
     let mut candidates = curate::statistics::Candidates::default();
     each_figure(job, out, |measures, lost| candidates.add(measures, lost))?;
@@ -89,7 +89,7 @@ fn figures(job: &Job, out: &Path) -> Result<curate::statistics::WhatIf, String> 
     Ok(what_if)
 }
 
-/// Calls `each` for the figures of every document, shard by shard; for none if the job keeps none.
+/// Calls `each` for the figures of every document, shard by shard; never if the job keeps none.
 pub(crate) fn each_figure(
     job: &Job,
     out: &Path,

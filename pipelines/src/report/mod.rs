@@ -1,4 +1,4 @@
-//! `report.html`: one self-contained page made from the manifest and the small JSON files of a job.
+//! `report.html`: one self-contained page rendered from the manifest and the small JSON files of a job.
 
 mod duplicates;
 mod evaluation;
@@ -27,7 +27,7 @@ pub(crate) fn render(m: &Material) -> String {
         ("evaluation", "Evaluation sets", evaluation::evaluation(m)),
         ("data", "Data", tokens::data(m)),
         ("training", "Training", sections::training(m)),
-        ("profile", "Time of a step", profile::profile(m)),
+        ("profile", "Where a step's time goes", profile::profile(m)),
         ("generated", "Generated text", sections::generated(m)),
         ("samples", "Kept and dropped", sections::samples(m)),
         ("stages", "Stages", stages::stages(m)),

@@ -1,4 +1,4 @@
-//! Where a step's time goes, from the traces that `train.profile` left: by kind, part of the step, op, rank.
+//! Report section on step time, from the traces of `train.profile`: by kind, phase of the step, op and rank.
 
 use super::html::{escape, section, table};
 use super::material::Material;
@@ -7,7 +7,7 @@ use super::trace::{Kind, Profile};
 use crate::machine::grouped;
 use std::cmp::Reverse;
 
-/// Ops that get a bar; the table has all.
+/// Ops shown as bars; the table lists all.
 const MOST_BARS: usize = 15;
 
 /// The section; empty without traces of whole steps.
@@ -24,7 +24,7 @@ pub(super) fn profile(m: &Material) -> String {
         .into();
     kinds.push(all.bar("outside of these".into(), all.outside(), "--quiet"));
     body += &bars(&kinds);
-    body += "</div><div><h3>Parts of a step</h3>";
+    body += "</div><div><h3>Phases of a step</h3>";
     let mut phases: Vec<_> = all.phases.iter().collect();
     phases.sort_by(|a, b| b.1.micros.total_cmp(&a.1.micros));
     let phases = phases.into_iter();
@@ -47,7 +47,7 @@ pub(super) fn profile(m: &Material) -> String {
             all.share(spent.micros),
         ]
     });
-    let head = ["name", "kind", "calls a step", "ms a step", "share"];
+    let head = ["name", "kind", "calls per step", "ms per step", "share"];
     body += "<details><summary>All of them</summary>";
     body += &table(&head, &rows.collect::<Vec<_>>());
     body += "</details>";
@@ -66,12 +66,12 @@ pub(super) fn profile(m: &Material) -> String {
         _ => format!("Steps {from} to {to}, means over {told} ranks."),
     };
     let lead = format!(
-        "{which} The time of one op, collective or wait within another counts for the inner one; the traces lie in profile/."
+        "{which} The time of one op, collective or wait within another counts for the inner one; the traces are in profile/."
     );
-    section("profile", "Time of a step", &lead, &body)
+    section("profile", "Where a step's time goes", &lead, &body)
 }
 
-/// Sizes of microseconds in their order.
+/// Sort key of a time: the bits of a non-negative double sort like its value.
 fn order(micros: f64) -> u64 {
     micros.max(0.0).to_bits()
 }
@@ -87,7 +87,7 @@ fn by_rank(ranks: &[&Profile]) -> String {
     });
     let head = [
         "rank",
-        "ms a step",
+        "ms per step",
         "compute",
         "collective",
         "wait",

@@ -1,4 +1,4 @@
-//! Time and memory of the stages, and the job itself.
+//! Report sections on time and memory per stage, and on the job file.
 
 use super::html::{escape, section, table};
 use super::material::Material;

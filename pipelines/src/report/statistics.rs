@@ -1,5 +1,5 @@
-//! How the documents are made: figures of kept and dropped ones, by source and language, hosts and suffixes
-//! (`curate.statistics = true`).
+//! Report section on document statistics: figures of kept and dropped documents, by source and language, hosts and
+//! suffixes (`curate.statistics = true`).
 
 use super::html::{escape, section, table};
 use super::material::Material;
@@ -10,10 +10,10 @@ use serde_json::Value;
 
 /// Figures that have a chart.
 const CHARTS: [(&str, &str); 6] = [
-    ("length", "Characters a document"),
-    ("n_words", "Words a document"),
+    ("length", "Characters per document"),
+    ("n_words", "Words per document"),
     ("avg_word_length", "Characters a word"),
-    ("avg_line_length", "Characters a line"),
+    ("avg_line_length", "Characters per line"),
     ("stop_word_ratio", "Share of stop words"),
     (
         "line_char_duplicates",

@@ -1,5 +1,6 @@
-//! Charts as inline SVG: horizontal bars, columns, lines. Colours come from the page's CSS variables, so that light and
-//! dark follow the reader's system. Every chart has a title for screen readers and scales to the width of the page.
+//! Charts as inline SVG: horizontal bars, columns, lines. Colours come from the page's CSS variables, so that light
+//! and dark mode follow the reader's system. Every chart has a title for screen readers and scales to the width of
+//! the page.
 
 use super::html::escape;
 use std::fmt::Write;
@@ -9,7 +10,7 @@ pub(super) struct Curve {
     pub name: String,
     pub colour: &'static str,
     pub points: Vec<(f64, f64)>,
-    /// Dots instead of a line, for few measured points.
+    /// Draw dots instead of a line, for few measured points.
     pub dots: bool,
 }
 
@@ -27,7 +28,7 @@ pub(super) fn tick(v: f64) -> String {
     }
 }
 
-/// Round steps that cut `low..high` in about five.
+/// Round tick values that divide `low..high` into about five steps.
 fn ticks(low: f64, high: f64) -> Vec<f64> {
     let span = (high - low).max(f64::MIN_POSITIVE);
     let raw = span / 5.0;

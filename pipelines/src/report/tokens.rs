@@ -1,4 +1,4 @@
-//! The section on tokens: datasets, their lengths and vocabularies, and what the blend reads of them.
+//! Report section on tokens: datasets, their lengths and vocabularies, and the parts that the blend reads.
 
 use super::html::{escape, section, table};
 use super::material::Material;
@@ -9,9 +9,9 @@ use index::dataset::{Lengths, Sidecar};
 use index::tokenizer::Tokenizer;
 use serde_json::Value;
 
-/// Most frequent tokens that are shown of a dataset.
+/// Most frequent tokens shown per dataset.
 const TOP: usize = 15;
-/// Languages of a dataset that are shown.
+/// Languages shown per dataset.
 const GROUPS: usize = 12;
 
 pub(super) fn dataset_counts(m: &Material) -> Vec<(String, Value)> {
@@ -43,7 +43,7 @@ pub(super) fn data(m: &Material) -> String {
         })
         .collect();
     let mut body = table(
-        &["dataset", "documents", "tokens", "text", "bytes a token"],
+        &["dataset", "documents", "tokens", "text", "bytes per token"],
         &rows,
     );
     for sidecar in &m.sidecars {
@@ -82,7 +82,7 @@ pub(super) fn data(m: &Material) -> String {
     section(
         "data",
         "Data",
-        "Token datasets, and what training reads of them: shares asked for by weight and shares realised.",
+        "Token datasets, and what training reads of them: shares by weight and realised shares.",
         &body,
     )
 }
@@ -167,7 +167,7 @@ fn statistics(s: &Sidecar, tokenizer: Option<&Tokenizer>) -> String {
             "documents",
             "tokens",
             "share",
-            "bytes a token",
+            "bytes per token",
         ],
         &rows,
     );

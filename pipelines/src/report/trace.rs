@@ -1,4 +1,4 @@
-//! Traces of a training's ranks, summed up.
+//! Summary of the ranks' training traces.
 
 use super::svg::{Bar, tick};
 use serde::Deserialize;
@@ -48,7 +48,7 @@ struct Args {
     number: Option<u64>,
 }
 
-/// What the time of a span went to, but for phases.
+/// Kind of a span; phases have none.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Compute,
@@ -99,21 +99,21 @@ impl Spent {
     }
 }
 
-/// Sums over the traced steps of one rank, or of several.
+/// Totals over the traced steps of one rank, or of several.
 #[derive(Clone, Default)]
 pub(crate) struct Profile {
-    /// Numbers of the steps.
+    /// Step numbers.
     pub(super) steps: Vec<u64>,
-    /// Of the steps, all together.
+    /// Duration of all steps together.
     pub(super) micros: f64,
     pub(super) ops: BTreeMap<(Kind, String), Spent>,
     pub(super) phases: BTreeMap<String, Spent>,
-    /// Of the thread that sums gradients meanwhile.
+    /// Time of the thread that reduces gradients concurrently.
     pub(super) beside: f64,
     pub(super) lost: u64,
 }
 
-/// Traces of the ranks that a job has, in their order; those that are no traces are left out.
+/// Traces of the job's ranks, in rank order; files that are no traces are skipped.
 pub(super) fn read(out: &Path, ranks: usize) -> Vec<Profile> {
     let file = |rank| out.join("profile").join(format!("rank-{rank:03}.json"));
     let texts = (0..ranks.min(MOST_RANKS)).filter_map(|rank| std::fs::read(file(rank)).ok());
@@ -134,7 +134,7 @@ impl Profile {
                 _ => other.push(event),
             }
         }
-        // spans come in the order in which they ended: of two with the same times the later is around
+        // spans are written in the order in which they end: of two with equal times the later one is the outer
         own.reverse();
         own.sort_by(|a, b| a.ts.total_cmp(&b.ts).then(b.dur.total_cmp(&a.dur)));
         profile.add_steps(&own);
@@ -199,7 +199,7 @@ impl Profile {
         ops.map(|(_, spent)| spent.micros).sum()
     }
 
-    /// Within steps, but in no op, collective or wait.
+    /// Time within steps, but in no op, collective or wait.
     pub(super) fn outside(&self) -> f64 {
         let inside: f64 = self.ops.values().map(|spent| spent.micros).sum();
         (self.micros - inside).max(0.0)
@@ -212,7 +212,7 @@ impl Profile {
         )
     }
 
-    /// Milliseconds of a step.
+    /// Milliseconds per step.
     pub(super) fn millis(&self, micros: f64) -> f64 {
         micros / 1e3 / self.steps.len().max(1) as f64
     }
@@ -235,7 +235,7 @@ fn ends(span: &Event) -> f64 {
     span.ts + span.dur
 }
 
-/// With the group of ranks that a collective is among.
+/// Name of the span, with the process group of a collective.
 fn name(span: &Event) -> String {
     match &span.args.group {
         Some(group) => format!("{} ({group})", span.name),

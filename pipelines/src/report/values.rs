@@ -1,4 +1,4 @@
-//! Values of JSON files as numbers and text.
+//! Readers for JSON values: numbers and text with defaults.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ pub(super) fn text_value(v: &Value) -> String {
     }
 }
 
-/// Whole stages, not the parts that a stage sums up (`curate/00003`).
+/// Whether a name is a whole stage, not a part of one (`curate/00003`).
 pub(super) fn is_stage(name: &str) -> bool {
     !name.contains('/') || name == "tokenize/tokenizer"
 }

@@ -1,4 +1,4 @@
-//! What other limits would keep, from the figures of every document (`curate.figures = true`).
+//! Report section on other filter limits, from the recorded figures of every document (`curate.figures = true`).
 
 use super::html::{section, table};
 use super::material::Material;
@@ -45,7 +45,7 @@ pub(super) fn what_if(m: &Material) -> String {
             Side::AtMost => "at most",
             Side::AtLeast => "at least",
         };
-        // the documents that it alone drops
+        // the documents that this rule alone drops
         let most = choices.iter().map(|c| c.kept).max().unwrap_or(0);
         let alone = most.saturating_sub(known.kept());
         let folded = format!(
@@ -60,7 +60,7 @@ pub(super) fn what_if(m: &Material) -> String {
     if rules.is_empty() {
         return String::new();
     }
-    // those first that decide about the most
+    // the rules that decide about the most documents first
     rules.sort_by_key(|(alone, _)| std::cmp::Reverse(*alone));
     let body: String = rules.into_iter().map(|(_, folded)| folded).collect();
     section(

@@ -1,4 +1,4 @@
-//! `blend`: datasets, weights and split to samples; shows asked and realised shares.
+//! `blend`: datasets, weights and split to samples; shows requested and realised shares.
 
 use super::text_samples::{Reading, TextSamples};
 use crate::context::Context;
@@ -47,28 +47,28 @@ pub(crate) struct Blended {
     pub parts: [Option<PartSamples>; 3],
     /// Names in the order of the blend's dataset numbers, for each part.
     pub names: [Vec<String>; 3],
-    /// Ids are below this.
+    /// Vocabulary size: every id is below it.
     pub vocab: usize,
     /// The token that ends documents, if it is known.
     pub eod: Option<u32>,
-    /// The token that begins the decoder's sequence, of samples of T5.
+    /// Start token of the decoder, for T5 samples.
     pub start: Option<u32>,
-    /// What fixes which sample comes when: data, weights, epochs, seed, lengths, tokenizer. Not how many samples.
+    /// Identity of the sample order: data, weights, epochs, seed, lengths, tokenizer; not the number of samples.
     pub orders: [Value; 3],
-    /// Samples asked of each part.
+    /// Samples requested per part.
     pub samples: [u64; 3],
-    /// What is done to samples of text.
+    /// Processing of text samples: padding and fill-in-the-middle.
     reading: Arc<Reading>,
 }
 
-/// Samples to be asked for where all there are are wanted; a number that every file format of ours holds.
+/// Number of samples that requests every one; fits all of our file formats.
 pub(crate) const EVERY_SAMPLE: u64 = i64::MAX.unsigned_abs();
 
-/// Datasets of one part with what identifies them.
+/// Datasets of one part with their identities.
 struct Opened {
     sources: Vec<Source>,
     prints: Vec<String>,
-    /// Whether any has a weight of its own.
+    /// Whether any dataset has an explicit weight.
     weighed: bool,
 }
 
@@ -156,7 +156,7 @@ impl Blended {
                 if let (0, Some(train), false) =
                     (i, &cx.job.train, table.sampler == BlendSampler::Single)
                 {
-                    // the permutation is over all samples and dealt to ranks
+                    // the permutation is over all samples, which are then distributed to ranks
                     order["sampler"] = json!([
                         table.sampler,
                         blend.len(),
@@ -222,7 +222,7 @@ impl Blended {
             .with_context(|| format!("blend.split leaves no {} samples", part.name()))
     }
 
-    /// The order in which training takes the blend's samples, if not one after the other.
+    /// The shuffled order in which training takes the blend's samples; None for sequential order.
     pub(crate) fn cyclic(&self, cx: &Context) -> Result<Option<Cyclic>> {
         let sampler = cx.job.blend.as_ref().map(|b| b.sampler);
         let (Some(train), Some(sampler)) = (&cx.job.train, sampler) else {
@@ -237,13 +237,14 @@ impl Blended {
         Ok(Some(Cyclic::new(total, micro, ranks, sharded)?))
     }
 
-    /// Identity of one part's order: equal for more samples as long as they only follow those before.
+    /// Identity of one part's order: unchanged when more samples are requested, as long as they only follow the
+    /// earlier ones.
     pub(crate) fn fingerprint(&self, part: Part) -> String {
         crate::manifest::fingerprint(&self.orders[part as usize])
     }
 }
 
-/// Opens a list of datasets; every one that cannot be opened is named.
+/// Opens a list of datasets; the error names every one that cannot be opened.
 fn open(cx: &Context, list: &[BlendDataset]) -> Result<Opened> {
     let mut prefixes = Vec::new();
     for d in list {
@@ -281,8 +282,8 @@ fn print_of(cx: &Context, dataset: &Dataset, name: &str) -> Result<String> {
     }
 }
 
-/// Refuses datasets that are not what their sidecars say, were made by another tokenizer, or hold ids beyond the
-/// vocabulary where they are looked at (the rest is verified as it is read); every one is named.
+/// Refuses datasets that differ from their sidecars, were made by another tokenizer, or hold ids beyond the
+/// vocabulary in the sampled places (the rest is verified as it is read); the error names every one.
 fn verify(opened: &[Opened; 3], vocab: usize, tokenizer: &str) -> Result<()> {
     let mut problems = Vec::new();
     let mut seen: Vec<&Dataset> = Vec::new();
@@ -306,7 +307,7 @@ fn verify(opened: &[Opened; 3], vocab: usize, tokenizer: &str) -> Result<()> {
     Ok(())
 }
 
-/// Weights as given, or times the size of the dataset.
+/// Weights as given, or multiplied by the size of the dataset.
 fn weigh(sources: &[Source], weights: BlendWeights) -> Vec<Source> {
     let size = |d: &Dataset| match weights {
         BlendWeights::Given => 1.0,
@@ -317,13 +318,13 @@ fn weigh(sources: &[Source], weights: BlendWeights) -> Vec<Source> {
     weighed.collect()
 }
 
-/// Samples of a batch if every batch is to have each dataset's share.
+/// The batch size, if every batch must have each dataset's share.
 fn even_batches(cx: &Context, table: &BlendTable) -> Option<u64> {
     let batch = cx.job.train.as_ref().map_or(1, |t| t.global_batch as u64);
     table.even_batches.then_some(batch)
 }
 
-/// What Megatron hashes of a tokenizer: as the job says, or our own identity.
+/// The tokenizer identity that Megatron's cache key hashes: from the job file, or our own.
 fn cache_tokenizer(table: &BlendTable, tokenizer: &Value) -> Result<Value> {
     match &table.cache_tokenizer {
         Some(text) => serde_json::from_str(text).context("blend.cache_tokenizer"),
@@ -331,7 +332,7 @@ fn cache_tokenizer(table: &BlendTable, tokenizer: &Value) -> Result<Value> {
     }
 }
 
-/// What fixes the order of a part.
+/// Settings and identities that fix the order of a part.
 fn order(
     cx: &Context,
     table: &BlendTable,
@@ -359,7 +360,7 @@ fn order(
         "datasets": datasets, "seq_length": table.seq_length, "seed": cx.job.seed,
         "mixture": table.mixture, "even_batches": even_batches(cx, table),
     });
-    // keys that change samples stand here once they are set: what was trained without them keeps its identity
+    // keys that change samples are added only when they are set, so that older trainings keep their identity
     if !table.add_extra_token_to_sequence {
         order["add_extra_token_to_sequence"] = json!(false);
     }
@@ -381,7 +382,8 @@ fn sample_request(cx: &Context, table: &BlendTable) -> index::samples::Request {
     }
 }
 
-/// What fixes the order of a part of masked samples. Whole epochs are shuffled at once, so their number does too.
+/// Settings and identities that fix the order of a part of masked samples. Whole epochs are shuffled at once, so
+/// the number of available samples is one of them.
 fn masked_order(
     cx: &Context,
     table: &BlendTable,
@@ -400,7 +402,7 @@ fn masked_order(
     })
 }
 
-/// What masked samples are made of besides the datasets.
+/// The request for masked samples, without the datasets.
 fn masked_request<'a>(
     cx: &Context,
     table: &BlendTable,
@@ -432,8 +434,8 @@ fn masked_request<'a>(
     })
 }
 
-/// Prefix of a dataset of this job, compared with what `tokenize` recorded: files that have been changed since are read and
-/// must have their checksum, as training on damaged tokens shows nowhere.
+/// Prefix of a dataset of this job, compared with its `tokenize` record: the checksum of every file changed since
+/// then is verified, because training on damaged tokens would not show otherwise.
 fn intact(cx: &Context, name: &str) -> Result<std::path::PathBuf> {
     let (stage, prefix) = (
         format!("tokenize/{name}"),
@@ -450,7 +452,7 @@ fn intact(cx: &Context, name: &str) -> Result<std::path::PathBuf> {
     }
 }
 
-/// Samples of train, valid, test: what training and evaluation will read.
+/// Numbers of train, valid and test samples that training and evaluation will read.
 fn wanted_samples(cx: &Context) -> [u64; 3] {
     let train = cx
         .job
@@ -535,7 +537,7 @@ fn share(d: &Value) -> String {
     )
 }
 
-/// Asked and realised shares, tokens and epochs of every dataset in every part.
+/// Requested and realised shares, tokens and epochs of every dataset in every part.
 pub(super) fn describe(blended: &Blended) -> Value {
     let mut parts = Vec::new();
     for (i, blend) in blended.parts.iter().enumerate() {
@@ -577,7 +579,7 @@ pub(super) fn describe(blended: &Blended) -> Value {
     json!({"orders": blended.orders, "vocab": blended.vocab, "parts": parts})
 }
 
-/// As `describe`, of masked samples: tokens with the padding.
+/// Like `describe`, for masked samples: tokens include padding.
 fn describe_masked(blend: &MaskedBlend, names: &[String], samples: u64, seq_length: u64) -> Value {
     let samples = samples.min(blend.len());
     let mut taken = vec![0u64; names.len()];
@@ -633,7 +635,7 @@ fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// The first `k` masked samples as Megatron's dataset gives them.
+/// The first `k` masked samples in the form of Megatron's dataset.
 fn dump_masked(samples: &PartSamples, k: u64) -> Result<Value> {
     let PartSamples::Masked(blend) = samples else {
         return Ok(Value::Null);
@@ -705,7 +707,7 @@ fn dump_splits(blended: &Blended, k: u64) -> Result<Value> {
     Ok(Value::Object(splits))
 }
 
-/// Datasets of which training takes more than one epoch, as a line; none if there are none.
+/// A log line that names datasets read for more than one epoch; None if there are none.
 pub(super) fn repeated(cx: &Context, blended: &Blended) -> Result<Option<String>> {
     if blended.cyclic(cx)?.is_some() {
         // the sampler goes through all samples again and again

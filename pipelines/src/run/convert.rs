@@ -1,11 +1,11 @@
-//! `convert`: a checkpoint into other forms, and other programs' models into checkpoints.
+//! `convert`: exports checkpoints to other forms, and imports other programs' models as checkpoints.
 
 use crate::machine::write_atomically;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
-/// What `convert` writes.
+/// Output form of `convert`.
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 pub(crate) enum Form {
     Hf,
@@ -97,7 +97,7 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
         true => from.join("ema.safetensors"),
         false => from.clone(),
     };
-    // the checkpoint itself, as `train.init_from` and `--checkpoint` take it
+    // the checkpoint itself: the path that `train.init_from` and `--checkpoint` take
     let written = match args.to {
         Form::Hf if is_foreign => bail!(
             "{} is another program's; `--to millrace` makes a checkpoint of it",
@@ -129,7 +129,7 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
     Ok(())
 }
 
-/// The checkpoint that an import made, after the fields of the other program's configuration that were passed over.
+/// The checkpoint that an import wrote, after printing the ignored fields of the other program's configuration.
 fn imported(imported: train::checkpoint::Imported) -> PathBuf {
     for note in &imported.notes {
         log!("convert: {note}");

@@ -1,4 +1,4 @@
-//! `curate`: every input shard through the curation pass, several at once, each skipped if it is done.
+//! `curate`: runs every input shard through the curation pass, several at once; finished shards are skipped.
 
 use crate::context::Context;
 use crate::machine::{concatenate, grouped, megabytes, write_atomically};
@@ -43,7 +43,7 @@ fn stage_name(shard: &Shard) -> String {
     format!("curate/{:05}", shard.number)
 }
 
-/// What a shard's output depends on: not on tasks, threads or the other inputs.
+/// Fingerprint of a shard: everything its output depends on, so not tasks, threads or the other inputs.
 fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
     let job = &cx.job;
     let settings = job.curate.as_ref().map(|c| {
@@ -85,7 +85,7 @@ fn table(cx: &Context) -> Result<&curate::pipeline::CurateConfig> {
     table.ok_or_else(|| anyhow!("the job has no [curate] table"))
 }
 
-/// Those of the shards whose work is not recorded, by number. `is_done` asks for one.
+/// Indices of the shards without a valid record. `is_done` checks one shard.
 fn left(
     shards: &[Shard],
     prints: &[String],
@@ -99,7 +99,7 @@ fn left(
     Ok(numbers.map(|(i, _)| i).collect())
 }
 
-/// Shards whose work is not recorded, by number.
+/// Numbers of the shards without a valid record.
 pub(crate) fn shards_left(cx: &Context) -> Result<Vec<usize>> {
     let shards = cx.shards()?;
     let prints: Vec<String> = shards.iter().map(|s| shard_fingerprint(cx, s)).collect();
@@ -108,7 +108,7 @@ pub(crate) fn shards_left(cx: &Context) -> Result<Vec<usize>> {
     })
 }
 
-/// The shards `index`, `index + of` and so on, as far as they are left. Nothing is summed up.
+/// Runs the unfinished shards among `index`, `index + of`, ...; writes no totals.
 pub(super) fn run_task(cx: &Context, index: usize, of: usize) -> Result<()> {
     let config = table(cx)?;
     let own: Vec<Shard> = cx
@@ -148,7 +148,7 @@ fn curator(cx: &Context, config: &curate::pipeline::CurateConfig) -> Result<Cura
     )?)
 }
 
-/// Bad records of the shards that are done, those of `todo` left out.
+/// Bad records of the finished shards, without those of `todo`.
 fn bad_before(cx: &Context, shards: &[Shard], todo: &[usize]) -> Result<u64> {
     let is_left: HashSet<usize> = todo.iter().copied().collect();
     let mut bad = 0;
@@ -163,7 +163,7 @@ fn bad_before(cx: &Context, shards: &[Shard], todo: &[usize]) -> Result<u64> {
     Ok(bad)
 }
 
-/// A stage with more bad records than allowed, or with nothing but bad ones, has failed: it is not recorded, so that the
+/// A stage with more bad records than allowed, or whose records are all bad, fails and is not recorded, so that the
 /// same command fails again.
 fn check_bad(
     cx: &Context,
@@ -249,7 +249,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     }
     let seconds = progress.seconds();
     let mut counts = serde_json::to_value(&sum)?;
-    // of the shards that this run did
+    // of the shards processed by this run
     counts["seconds_by_step"] = json!(curator.seconds_by_step());
     cx.manifest
         .record("curate", &of_all, &files, counts, seconds)?;
@@ -265,7 +265,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     Ok(())
 }
 
-/// `tasks` shards in flight; each spreads its documents over all threads, so tasks only hide reading.
+/// Runs `tasks` shards at once; each spreads its documents over all threads, so more tasks only hide reading.
 fn run_shards(
     cx: &Context,
     curator: &Curator,
@@ -276,14 +276,14 @@ fn run_shards(
 ) -> Result<()> {
     let asked = cx.job.curate.as_ref().map_or(0, |c| c.tasks);
     let tasks = if asked == 0 {
-        // what some wait for, discs above all, hides behind the work of the others
+        // I/O waits of some shards hide behind the work of the others
         rayon::current_num_threads() + 2
     } else {
         asked
     };
     let journal_mb = cx.job.curate.as_ref().map_or(0, |c| c.journal_mb);
     let least = journal_mb.saturating_mul(1 << 20);
-    // of a run that was killed between a shard's record and here
+    // finished shards whose journal a kill left behind
     let is_left: HashSet<usize> = todo.iter().copied().collect();
     for (_, shard) in shards
         .iter()
@@ -301,7 +301,7 @@ fn run_shards(
             };
             let (shard, print) = (&shards[*i], &prints[*i]);
             let started = std::time::Instant::now();
-            // of an object whose size is not told there may be much
+            // an object of unknown size may be large
             let is_long = shard.bytes >= least || shard.bytes == 0;
             let report = if is_long {
                 curator.resume_shard(shard, &cx.out, print, watcher)
@@ -322,7 +322,7 @@ fn run_shards(
             });
             if let (Err(e), Ok(mut failed)) = (done, failed.lock()) {
                 failed.push((*i, e));
-                // the other shards are worth finishing: they are skipped when the cause is gone
+                // continue with the other shards: the next run skips them once the cause is fixed
             }
         }
     };
@@ -343,7 +343,7 @@ fn run_shards(
             let errors = cx.out.join("errors");
             Err(e.context(format!("[curate] stopped; see {}", errors.display())))
         }
-        // without a shard that could say so: those that were done before had too many already
+        // no shard has reported it: the finished shards alone exceed the limit
         (None, _) if curator.has_too_many_bad() => {
             let most = table(cx)?.max_bad_records;
             bail!(
@@ -355,10 +355,10 @@ fn run_shards(
     }
 }
 
-/// Shards that are named when several have failed.
+/// Maximum number of failed shards named in the error.
 const NAMED: usize = 10;
 
-/// One error of all shards that have failed: the others are done, and these are tried again by the next run.
+/// One error for all failed shards; the others are recorded, and the next run retries these.
 fn all_of(shards: &[Shard], mut failed: Vec<(usize, anyhow::Error)>) -> anyhow::Error {
     let name = |i: usize| format!("shard {i} ({})", curate::secrets::shown(&shards[i].path));
     if failed.len() == 1 {

@@ -1,4 +1,4 @@
-//! `dedup`: signatures to keep-lists. Documents are not rewritten.
+//! `dedup`: MinHash signatures to keep-lists. Documents are not rewritten.
 
 use crate::context::Context;
 use crate::machine::grouped;
@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// Checksums of the curation outputs: what dedup and tokenize read.
+/// Number of shards and checksums of the curation outputs, which dedup and tokenize read.
 pub(crate) fn upstream(cx: &Context) -> Result<(usize, serde_json::Value)> {
     if cx.job.curate.is_none() {
         bail!("the job has no [curate] table")
@@ -51,7 +51,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let sets = cutting.iter().flat_map(|d| &d.files);
     let sets: Vec<_> = sets.map(|f| identity(Path::new(f))).collect();
     let (shards, sums) = upstream(cx)?;
-    // memory_mb decides where the sort spills, never what it yields
+    // memory_mb only decides when the sort spills; it does not change the result
     let print = fingerprint(&json!([
         "dedup",
         config.exact,
@@ -103,7 +103,8 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     Ok(())
 }
 
-/// What verification left, what earlier crawls had, and what went by address and by lines and substrings, if anything did.
+/// Log text for verification, documents of earlier crawls, and removals by address, lines, substrings and
+/// evaluation texts.
 fn later(report: &curate::dedup::DedupReport) -> String {
     let mut told = String::new();
     if let Some(verify) = &report.verify {
@@ -123,7 +124,8 @@ fn later(report: &curate::dedup::DedupReport) -> String {
     if let Some(found) = &report.decontamination {
         let (met, split) = (grouped(found.met), grouped(found.split));
         let gone = grouped(report.contaminated);
-        told += &format!(", evaluation texts in {met} of which {split} split and {gone} went");
+        told +=
+            &format!(", evaluation texts in {met} of which {split} were split and {gone} removed");
     }
     told
 }

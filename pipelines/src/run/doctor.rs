@@ -1,4 +1,4 @@
-//! `doctor`: what this machine offers and what would be used.
+//! `doctor`: processor, memory, GPUs and libraries of this machine, and which of them a run would use.
 
 use crate::log::print;
 use crate::machine::{grouped, memory_bytes, processor};
@@ -92,7 +92,7 @@ fn features() -> Vec<&'static str> {
     Vec::new()
 }
 
-/// Free bytes of the working directory's file system, as `df` tells.
+/// Free bytes of the working directory's file system, from `df`.
 fn free_bytes() -> Option<u64> {
     let out = std::process::Command::new("df")
         .args(["-Pk", "."])

@@ -1,6 +1,7 @@
-//! Stages that failed: `records/failed/STAGE.json` says so until the stage is run again, for `millrace status`.
+//! Records of failed stages: `records/failed/STAGE.json` exists until the stage is run again, for `millrace
+//! status`.
 //!
-//! It never decides anything: a stage without a record in the manifest is run again, whether it failed or was killed.
+//! They decide nothing: a stage without a record in the manifest is run again, whether it failed or was killed.
 
 use crate::context::Context;
 use crate::machine::write_atomically;
@@ -21,7 +22,7 @@ fn name(stage: &str) -> String {
 }
 
 impl Failure {
-    /// Of the last run of `stage` in `out`, if that failed.
+    /// The failure of the last run of `stage` in `out`, if it failed.
     pub(super) fn read(out: &Path, stage: &str) -> Option<Failure> {
         let text = std::fs::read(out.join(name(stage))).ok()?;
         let failure: Option<Failure> = serde_json::from_slice(&text).ok();

@@ -1,4 +1,4 @@
-//! `generate` and `convert`: what a checkpoint is for.
+//! `generate`: continues prompts with a checkpoint.
 
 use super::tokenize::tokenizer_of;
 use super::train::newest_checkpoint;
@@ -45,7 +45,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let tokenizer = tokenizer_of(cx)?;
     let mut samples = Vec::new();
     for (number, prompt) in (0u32..).zip(&table.prompts) {
-        // each prompt has a random stream of its own
+        // a separate random stream per prompt
         let seed = cx.job.seed.wrapping_add(number);
         let text = continued(&tokenizer, &checkpoint, prompt, table, seed, &mut |_| {})?;
         log!("generate: {prompt}{}", text.replace('\n', "\n  "));
@@ -64,15 +64,15 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Ids of a prompt. Sentinels of T5 are written as they are: a prompt, other than a text to learn from, says
-/// what is meant.
+/// Ids of a prompt. Unlike in training texts, the names of T5 sentinels become sentinel ids: in a prompt they are
+/// intended.
 fn encode(tokenizer: &Tokenizer, prompt: &str) -> Result<Vec<u32>> {
     let (mut ids, mut rest) = (Vec::new(), prompt);
     loop {
         let sentinels = tokenizer.special().sentinels.iter();
         let named = sentinels.filter_map(|&id| Some((id, tokenizer.token(id)?)));
         let found = named.filter_map(|(id, name)| Some((rest.find(name)?, name.len(), id)));
-        // of names that begin alike the longest
+        // the longest of names that start at the same position
         let first = found.min_by_key(|&(at, len, _)| (at, usize::MAX - len));
         let Some((at, len, id)) = first else {
             ids.extend(tokenizer.encode(rest)?);
@@ -105,7 +105,7 @@ fn continued(
     if end.is_some() && new.last().copied() == end {
         new.pop();
     }
-    // rows of the embedding beyond the tokenizer's ids stand for no text
+    // rows of the embedding beyond the tokenizer's ids have no text
     new.retain(|id| (*id as usize) < tokenizer.vocab());
     Ok(tokenizer.decode(&new)?)
 }

@@ -1,6 +1,6 @@
-//! Training in several processes, on one host or many: who does what around it. All of them are started with the same
-//! command; process 0 runs the stages of the job, and when it comes to the training the others take their share of the ranks.
-//! Before that they compare program, job and data. Whoever fails tells the others.
+//! Training in several processes, on one host or many: the roles of the processes. All are started with the same
+//! command; process 0 runs the stages of the job, and the others join with their ranks when it reaches the
+//! training. Before that, program, job and data are compared. A process that fails reports its error to the others.
 
 use super::failure::watched;
 use super::told::{DONE, TRAIN, told};
@@ -11,10 +11,11 @@ use ::train::dist::World;
 use anyhow::{Context as _, Result};
 use serde_json::json;
 
-/// Connects to the other processes of the job, if a launcher started several, and makes sure that they run the same.
+/// Connects to the other processes of the job, if a launcher started several, and checks that program and job are
+/// equal.
 pub(crate) fn join(job: &Job) -> Result<World> {
     let world = World::open(&job.launch, &job.parallel, &job.out)?;
-    // a wrong variable is told before anything is done
+    // a wrong MILLRACE_* variable is reported before any work
     told(&world, ::train::dist::cpu_path().map_err(Into::into))?;
     if world.processes() > 1 {
         told(&world, same(&world, job))?;
@@ -22,7 +23,8 @@ pub(crate) fn join(job: &Job) -> Result<World> {
         for remark in world.remarks() {
             log!("process {}: {remark}", world.process());
         }
-        // mpirun may end this process before its ranks notice, and once it has read the first bytes
+        // logged at once: mpirun may kill this process before its ranks notice the loss, as soon as it has read
+        // some output
         let process = world.process();
         world.on_loss(move |who, reason| {
             log!("process {process}: {who} {reason}");
@@ -42,7 +44,7 @@ fn same(world: &World, job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// What a process other than 0 does: waits for the training and takes its part.
+/// Body of process 1 and up: waits until process 0 reaches the training, then runs its ranks.
 pub(crate) fn follow(job: Job, world: World) -> Result<()> {
     let word = told(&world, world.exchange("").map_err(Into::into))?;
     if word[0] != TRAIN {
@@ -53,7 +55,7 @@ pub(crate) fn follow(job: Job, world: World) -> Result<()> {
     watched(&cx, "train", super::train::run)
 }
 
-/// Runs stages as process 0.
+/// Body of process 0: runs the stages.
 pub(crate) fn lead(
     job: Job,
     world: World,
@@ -63,7 +65,7 @@ pub(crate) fn lead(
     cx.set_world(world);
     let done = stages(&cx);
     match (done, cx.take_world()) {
-        // it failed before it came to the training
+        // failed before the training: the other processes are still waiting
         (done @ Err(_), Some(world)) => told(&world, done),
         (done, Some(world)) => {
             told(&world, world.exchange(DONE).map_err(Into::into))?;

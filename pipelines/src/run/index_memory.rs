@@ -1,17 +1,17 @@
-//! What a job's samples cost beside the model: the arrays of the sample order, which grow with the samples asked for and
-//! are predicted before they are built, and the epochs of each dataset.
+//! Memory of the sample order, beside that of the model: its arrays grow with the number of samples requested, so
+//! their size is predicted before they are built.
 
 use crate::machine::{grouped, memory_bytes};
 use anyhow::{Result, bail};
 use index::blend::{BlendRequest, IndexBytes};
 
-/// Smaller arrays are not worth a line.
+/// Smaller arrays are not reported.
 const WORTH_A_LINE: u64 = 64 << 20;
-/// Bytes of a masked sample: its row of three numbers, and which sample of which dataset it is.
+/// Bytes per masked sample: its row of three numbers, its dataset and its number there.
 const MASKED_BYTES: u64 = 12 + 10;
 
-/// Prints the memory that the order of samples will take, and refuses what the machine does not have. With a cache,
-/// too: arrays that it has are read into memory.
+/// Prints the memory of the sample order, and refuses more than the machine has. The same with a cache: cached
+/// arrays are read into memory.
 pub(super) fn check(request: &BlendRequest) -> Result<()> {
     let parts = index::blend::index_bytes(request)?;
     let sum = |of: fn(&IndexBytes) -> u64| parts.iter().map(of).fold(0, u64::saturating_add);
@@ -25,7 +25,7 @@ pub(super) fn check(request: &BlendRequest) -> Result<()> {
     report(total, &kinds, memory_limit())
 }
 
-/// As `check`, of masked samples, so many of each part.
+/// Like `check`, for masked samples; `samples` per part.
 pub(super) fn check_masked(samples: &[u64; 3]) -> Result<()> {
     let count = samples.iter().fold(0u64, |sum, n| sum.saturating_add(*n));
     let total = count.saturating_mul(MASKED_BYTES);
@@ -33,7 +33,7 @@ pub(super) fn check_masked(samples: &[u64; 3]) -> Result<()> {
     report(total, &kinds, memory_limit())
 }
 
-/// `total` and `limit` are bytes.
+/// Logs or refuses `total` bytes against `limit` bytes.
 fn report(total: u64, kinds: &str, limit: u64) -> Result<()> {
     if total > limit {
         bail!(
@@ -55,7 +55,7 @@ fn megabytes(bytes: u64) -> String {
     format!("{} MB", grouped(bytes / 1_000_000))
 }
 
-/// Memory of the machine, or what its control group gives this process; no limit where the system tells none.
+/// Memory of the machine, or the limit of this process's control group (cgroup); no limit where neither is known.
 fn memory_limit() -> u64 {
     let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max").unwrap_or_default();
     let group = group.trim().parse().unwrap_or(u64::MAX);

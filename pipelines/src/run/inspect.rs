@@ -1,4 +1,4 @@
-//! `inspect` and `extract`: look at one file.
+//! `inspect` and `extract`: show one file.
 
 use crate::log::print;
 use crate::log::printable;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Which crate knows this file; told by what is there, then by its name.
+/// Description of a file by the crate that reads its format, recognized by content, then by name.
 fn describe(path: &Path) -> Result<Value> {
     let name = path
         .file_name()
@@ -69,7 +69,7 @@ pub(crate) fn inspect(path: &Path, as_json: bool) -> Result<()> {
     }
 }
 
-/// What is wrong with a file of which some records cannot be read.
+/// The error for a file with unreadable records.
 fn damaged(path: &Path, bad: u64, value: &Value) -> anyhow::Error {
     let first = &value["problems"][0];
     let place = first["offset"].as_u64().map_or(String::new(), |offset| {
@@ -103,7 +103,7 @@ fn lines(value: &Value, depth: usize, out: &mut String) {
     }
 }
 
-/// `extract FILE`: for people who tune extraction.
+/// `extract FILE`: shows the extraction of one page, for tuning.
 pub(crate) fn extract(path: &Path) -> Result<()> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)

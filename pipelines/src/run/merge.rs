@@ -1,5 +1,5 @@
-//! `merge`: token datasets to one, with a sidecar if all parts have sidecars that agree; or indexes of earlier crawls
-//! (`*.index`) to one.
+//! `merge`: concatenates token datasets into one, with a sidecar if all parts have sidecars that agree; or merges
+//! indexes of earlier crawls (`*.index`).
 
 use crate::log::print;
 use crate::machine::grouped;
@@ -21,7 +21,7 @@ pub(crate) fn merge(out: &Path, parts: &[PathBuf]) -> Result<()> {
             prefixes.push(without_suffix(part));
         }
     }
-    // the old name of a part would be gone before it is read
+    // writing the result would replace this part before it is read
     if let Some(same) = prefixes.iter().find(|p| p.as_path() == out) {
         bail!("{} is both a part and the result", same.display());
     }
@@ -42,7 +42,7 @@ pub(crate) fn merge(out: &Path, parts: &[PathBuf]) -> Result<()> {
     ))
 }
 
-/// Indexes of what crawls kept; a folder stands for its indexes in the order of names.
+/// Merges indexes of earlier crawls; a folder is read as all indexes in it, sorted by name.
 fn merge_indexes(out: &Path, parts: &[PathBuf]) -> Result<()> {
     let mut files = Vec::new();
     for part in parts {
@@ -64,7 +64,7 @@ fn merge_indexes(out: &Path, parts: &[PathBuf]) -> Result<()> {
     ))
 }
 
-/// Every dataset of a folder in the order of names, as Megatron's tool takes them.
+/// Every dataset of a folder, sorted by name, as in Megatron's merge tool.
 fn datasets_in(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut prefixes = Vec::new();
     let entries =
@@ -88,8 +88,8 @@ fn without_suffix(path: &Path) -> PathBuf {
     prefix.map_or_else(|| path.to_path_buf(), PathBuf::from)
 }
 
-/// Sums of the parts' sidecars, statistics aside; `None` if a part has none. Parts of different tokenizers are refused: their ids do
-/// not mean the same.
+/// The merged sidecar, without statistics; `None` if a part has none. Parts of different tokenizers are refused:
+/// the same id means different tokens.
 fn joined(parts: &[PathBuf], out: &Path) -> Result<Option<Sidecar>> {
     let mut sum: Option<Sidecar> = None;
     for part in parts {

@@ -1,4 +1,4 @@
-//! The verbs. Each stage is: fingerprint, skip if done, work, record.
+//! The verbs. Each stage computes its fingerprint, is skipped if done, works, and is recorded.
 
 mod blend;
 mod convert;
@@ -91,7 +91,7 @@ fn mixed(cx: &Context) -> Result<()> {
     watched(cx, "blend", blend::run)
 }
 pub(crate) fn train(cx: &Context) -> Result<()> {
-    watched(cx, "train", train::run)
+    watched(cx, "train", train::trainer::run)
 }
 pub(crate) fn eval(cx: &Context) -> Result<()> {
     watched(cx, "eval", eval::run)

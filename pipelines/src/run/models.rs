@@ -1,4 +1,4 @@
-//! `classifier`, `ngram`, `dsir`: models of quality, trained from texts and used by steps of `[curate]`.
+//! `classifier`, `ngram`, `dsir`: quality models, trained from texts and used by steps of `[curate]`.
 
 use crate::log::print;
 use crate::progress::Progress as Bar;
@@ -13,7 +13,7 @@ use curate::quality::ngram::{NgramTraining, perplexity_cuts};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// What to do with a classifier.
+/// Verbs of `classifier`.
 #[derive(Subcommand)]
 pub(crate) enum Classifier {
     /// Train a fastText model on texts of two or more labels; prints a report to stdout.
@@ -113,7 +113,7 @@ pub(crate) struct TrainClassifier {
     unbalanced: bool,
 }
 
-/// What to do with an n-gram model.
+/// Verbs of `ngram`.
 #[derive(Subcommand)]
 pub(crate) enum Ngram {
     /// Estimate a model with modified Kneser-Ney smoothing, as KenLM's lmplz does; each line of a text is a sentence.
@@ -161,7 +161,7 @@ pub(crate) enum Hash {
     Xxh3,
 }
 
-/// What to do for importance resampling.
+/// Verbs of `dsir`.
 #[derive(Subcommand)]
 pub(crate) enum Dsir {
     /// Fit a model to the hashed word n-grams of target and raw texts.
@@ -213,7 +213,7 @@ fn shown(stage: &str) -> Shown {
     Shown(Bar::start(stage, "documents", 0))
 }
 
-/// A report to stdout, a line about it to stderr.
+/// Prints a report to stdout and a line about it to stderr.
 fn done(shown: Shown, report: &impl Serialize, said: &str) -> Result<()> {
     shown.0.finish(said);
     print(&format!("{}\n", serde_json::to_string_pretty(report)?))

@@ -1,4 +1,5 @@
-//! `report`: the page, always written anew since it costs milliseconds; with `--limit` the filters asked again.
+//! `report`: writes the page, every time since it takes milliseconds; with `--limit`, counts what the filters would
+//! keep.
 
 use crate::context::Context;
 use crate::log::print;
@@ -24,7 +25,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     Ok(())
 }
 
-/// What the filters would keep with these limits, from the figures of every document.
+/// Documents that the filters would keep with these limits, from the recorded figures of every document.
 pub(crate) fn refilter(cx: &Context, limits: &[(String, f64)]) -> Result<()> {
     if !cx.job.curate.as_ref().is_some_and(|c| c.figures) {
         bail!("the job keeps no figures; set curate.figures = true and run `millrace curate`");

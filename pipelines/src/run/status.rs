@@ -1,4 +1,4 @@
-//! `status`: how far a job is, from the files in its folder alone, while others run it or not.
+//! `status`: progress of a job, from the files in its folder alone, whether or not other processes are running it.
 
 use super::failure::Failure;
 use super::task::{TaskState, is_alive, read_state};
@@ -17,7 +17,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Where tasks say what they do.
+/// Folder of the tasks' state files.
 const TASKS: &str = "records/tasks";
 
 /// Stages in the order of a run.
@@ -41,7 +41,7 @@ pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
         .iter()
         .filter_map(|stage| Some((*stage, Failure::read(out, stage)?)))
         .collect();
-    // a record may be of an earlier run, with other settings
+    // a failure record may come from an earlier run with other settings
     let has_failed = |stage: &str| failed.iter().any(|(name, _)| *name == stage);
     let done: Vec<(&str, Record)> = STAGES
         .iter()
@@ -65,7 +65,7 @@ pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
     let whole: u64 = shards.iter().map(|s| s.bytes).sum();
     let mut tasks = tasks(out);
     if job.store.is_some() {
-        // locks are not seen across machines
+        // locks are not visible on other machines
         tasks.iter_mut().for_each(|t| t.2 = !t.1.is_done);
     }
     let alive = tasks.iter().filter(|t| t.2).count();
@@ -114,7 +114,7 @@ pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
     }
     for name in &died {
         text += &format!(
-            "          {name} ended without finishing; it goes on where it was when it is started again\n"
+            "          {name} ended without finishing; started again, it continues where it stopped\n"
         );
     }
     for (name, error) in &tasks_failed {
@@ -133,15 +133,15 @@ pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
 /// The checkpoint that `train`, `eval` and `generate` would use.
 #[derive(Serialize)]
 struct CheckpointState {
-    /// Of the newest verified one; absent if none is whole.
+    /// Step of the newest verified checkpoint; absent if none is intact.
     step: Option<u64>,
     path: Option<PathBuf>,
-    /// Newer ones that are not used, a line each.
+    /// Newer checkpoints that are damaged, one line each.
     damaged: Vec<String>,
 }
 
 impl CheckpointState {
-    /// By the one rule for all verbs, which reads every byte of the checkpoint; nothing if there is none.
+    /// Reads it as all verbs do, verifying every byte of the checkpoint; None if there is none.
     fn read(out: &Path) -> Option<CheckpointState> {
         match train::checkpoint::newest_checkpoint(&out.join("checkpoints")) {
             Ok(newest) => {
@@ -186,7 +186,7 @@ fn shards(job: &Job, out: &Path) -> Result<Vec<Shard>> {
     }
 }
 
-/// (name, what it says, whether it is alive) of every task that was started.
+/// (name, recorded state, whether its process is alive) of every task that was started.
 fn tasks(out: &Path) -> Vec<(String, TaskState, bool)> {
     let entries = std::fs::read_dir(out.join(TASKS));
     let mut found: Vec<_> = entries

@@ -1,5 +1,5 @@
-//! `task`: one task of a stage, for executors. It holds a lock of its own, so that a second one of the same number is
-//! refused, and leaves the finishing of the stage to the job.
+//! `task`: one task of a stage, started by an executor. It locks its own state file, so that a second process with
+//! the same task number is refused, and leaves the totals of the stage to the job.
 
 use crate::context::{Context, lock_file, relative};
 use crate::machine::write_atomically;
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// What a task says of itself, in `records/tasks/`.
+/// State of a task, in `records/tasks/`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TaskState {
     /// Machine it runs on.
     pub host: String,
-    /// Process.
+    /// Process id.
     pub pid: u32,
-    /// Set when it has ended well.
+    /// Set after success.
     pub is_done: bool,
     /// Why it failed, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -73,13 +73,13 @@ pub(crate) fn task(cx: &Context, stage: &str, index: usize, of: usize) -> Result
     done
 }
 
-/// What a task says of itself.
+/// The recorded state of a task.
 pub(crate) fn read_state(file: &Path) -> Option<TaskState> {
     let text = std::fs::read_to_string(file.with_extension("json")).ok()?;
     serde_json::from_str(&text).ok()
 }
 
-/// Whether a task's process is alive: it holds its lock.
+/// Whether a task's process is alive, that is, holds its lock.
 pub(crate) fn is_alive(file: &Path) -> bool {
     let lock = File::open(file.with_extension("lock"));
     lock.is_ok_and(|lock| lock.try_lock_shared().is_err())

@@ -1,8 +1,9 @@
-//! Samples of text as the trainer takes them: padding, the missing extra token, and fill-in-the-middle.
+//! Text samples for the trainer: padding, the optional extra token, and fill-in-the-middle.
 //!
-//! A sample is L + 1 tokens, each but the first predicted from those before it. Without the extra token it is L, and the
-//! last prediction does not count. Padding (of a partial last sample, or `blend.pad_id` in the data) is token 0 and is not
-//! predicted. Source: megatron-core 0.16.1 `gpt_dataset.py` (`__getitem__`), Megatron-LM `fim_dataset.py` (facts).
+//! A sample is L + 1 tokens, so that L of them are predicted from those before. Without the extra token it is L
+//! tokens, and the last position has no target. Padding (of a partial last sample, or `blend.pad_id` in the data)
+//! is token 0 and is not predicted. Source: megatron-core 0.16.1 `gpt_dataset.py` (`__getitem__`), Megatron-LM
+//! `fim_dataset.py` (facts).
 
 use crate::job::{BlendTable, FimTable};
 use anyhow::{Context as _, Result};
@@ -11,20 +12,20 @@ use index::samples::{Fim, FimText, PAD};
 use index::tokenizer::Tokenizer;
 use std::sync::Arc;
 
-/// A blend and how its samples are read.
+/// A blend and the processing of its samples.
 pub(crate) struct TextSamples {
     pub blend: Blend,
     reading: Arc<Reading>,
 }
 
-/// What is done to a sample's tokens.
+/// Processing of a sample's tokens.
 pub(crate) struct Reading {
     pad: Option<u32>,
     fim: Option<(Fim, Tokenizer)>,
 }
 
 impl Reading {
-    /// Of `[blend]`; `tokenizer` is asked for where fill-in-the-middle needs it.
+    /// From `[blend]`; `tokenizer` is called only if fill-in-the-middle needs it.
     pub(crate) fn of(
         table: &BlendTable,
         tokenizer: impl FnOnce() -> Result<Tokenizer>,
@@ -43,7 +44,7 @@ impl Reading {
     }
 }
 
-/// Tokens by their names.
+/// Fill-in-the-middle settings, with token names resolved to ids.
 fn rates(fim: &FimTable, tokenizer: &Tokenizer) -> Result<Fim> {
     let id = |key: &str, token: &str| {
         let id = tokenizer.id_of(token);
@@ -81,7 +82,7 @@ impl TextSamples {
         usize::try_from(tokens).unwrap_or(usize::MAX)
     }
 
-    /// Fills `tokens` with sample `k`, rearranged if asked, padding as [`PAD`]; returns the dataset's number.
+    /// Fills `tokens` with sample `k` after fill-in-the-middle, padding as [`PAD`]; returns the dataset's number.
     pub(crate) fn read(&self, k: u64, tokens: &mut [u32]) -> index::Result<usize> {
         let Some((fim, tokenizer)) = &self.reading.fim else {
             return self.blend.read(k, tokens);
@@ -93,7 +94,7 @@ impl TextSamples {
         self.blend.read_fim(k, fim, &text, tokens)
     }
 
-    /// Sample `k` as the trainer takes it.
+    /// Fills `to` with sample `k` in the trainer's form.
     pub(crate) fn fill(&self, k: u64, to: &mut train::data::TextSample) -> index::Result<()> {
         let n = self.tokens().min(to.tokens.len());
         let (text, missing) = to.tokens.split_at_mut(n);

@@ -1,4 +1,4 @@
-//! Where the tokenizer's texts come from: clean shards with their keep-lists, or files as they are, cut among tasks.
+//! Texts for the tokenizer: clean shards with their keep-lists, or plain files, divided among tasks.
 
 use crate::context::Context;
 use crate::job::{Job, TokenDataset};
@@ -9,10 +9,10 @@ use index::dataset::{Group, GroupCounts, TextBatch, TextSource};
 use std::ops::Range;
 use std::path::PathBuf;
 
-/// Plain files are cut no finer than this.
+/// Smallest piece that plain files are cut into, in bytes.
 const SMALLEST_CUT: u64 = 1 << 20;
 
-/// A run of documents that one reader reads.
+/// A contiguous run of documents that one reader reads.
 #[derive(Clone, Debug)]
 pub(super) struct Unit {
     place: Place,
@@ -28,7 +28,7 @@ enum Place {
     File(PathBuf, Format, Option<Range<u64>>),
 }
 
-/// Units of a dataset in document order. `tasks` decides how fine plain files are cut, never what is read.
+/// Units of a dataset in document order. `tasks` decides how finely plain files are cut, not the documents read.
 pub(super) fn units(job: &Job, dataset: &TokenDataset, tasks: usize) -> Result<Vec<Unit>> {
     let files = curate::read::input_files(job.inputs())?;
     let wanted = |s: &curate::read::Shard| {
@@ -83,7 +83,7 @@ pub(super) fn share(units: &[Unit], task: usize, tasks: usize) -> Vec<Unit> {
     let mut before = 0u128;
     let mut own = Vec::new();
     for unit in units {
-        // a unit belongs to the task in whose share its middle lies
+        // a unit belongs to the task whose share contains its middle
         let middle = 2 * before + u128::from(unit.bytes);
         before += u128::from(unit.bytes);
         let of = (middle * tasks as u128 / (2 * total)).min(tasks as u128 - 1);
@@ -106,7 +106,8 @@ pub(super) struct Reader<'a> {
     pub(super) errors: Vec<u8>,
     /// Records without a text.
     pub(super) bad: u64,
-    /// Those of the stage's other parts and datasets: `tokenize.max_bad_records` is of all together.
+    /// Bad records of the stage's other parts and datasets: `tokenize.max_bad_records` is a limit for all of them
+    /// together.
     bad_before: u64,
 }
 
@@ -142,7 +143,7 @@ impl<'a> Reader<'a> {
         let Some(unit) = self.units.next() else {
             return Ok(None);
         };
-        // Without a dedup stage a keep-list of an earlier job in this folder must not be obeyed.
+        // without a dedup stage, ignore a keep-list that an earlier job left in this folder
         let keep = self.cx.job.has_keep_lists();
         let most = self
             .cx
@@ -182,7 +183,7 @@ impl<'a> Reader<'a> {
                     groups.len() - 1
                 });
             }
-            // a corpus has some hundred languages; whatever comes after 65 535 groups is counted with the last
+            // a corpus has some hundred languages; groups beyond 65 535 are counted with the last one
             batch.end_document(u16::try_from(*last).unwrap_or(u16::MAX));
         })?;
         match found {

@@ -1,7 +1,8 @@
-//! `tokenize`: texts to a tokenizer (trained or copied) and one Megatron dataset for each name and key.
+//! `tokenize`: trains or copies the tokenizer and writes one Megatron dataset for each name and key.
 //!
-//! A dataset may be cut in parts (`tasks`), each a run of documents with its own record in the manifest; merged they
-//! are the bytes of one part. The sidecar and the statistics are made from the sums, so they too are the same.
+//! A dataset may be divided into parts (`tasks`), each a run of documents with its own record in the manifest;
+//! merged, they are byte-identical to a single part. Sidecar and statistics are made from the sums, so they too are
+//! identical.
 
 use super::texts::{self, Reader};
 use crate::context::{Context, relative};
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// Where the job's tokenizer lies once the stage has run.
+/// Path of the job's tokenizer once the stage has run.
 pub(crate) fn tokenizer_path(cx: &Context) -> PathBuf {
     cx.out.join("tokens/tokenizer.json")
 }
@@ -50,7 +51,7 @@ pub(crate) fn prefix(cx: &Context, name: &str) -> PathBuf {
     cx.out.join("tokens").join(name)
 }
 
-/// What a part counted.
+/// Counts of a part.
 #[derive(Serialize, Deserialize)]
 struct Counts {
     #[serde(flatten)]
@@ -67,7 +68,7 @@ struct Stage<'a> {
     tokenizer: Tokenizer,
     /// Cuts documents in sentences.
     splitter: Option<index::sentences::Punkt>,
-    /// Identity of everything the documents depend on.
+    /// Identity of everything that the documents depend on.
     upstream: Value,
 }
 
@@ -76,7 +77,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         bail!("the job has no [tokenize] table")
     };
     let upstream = upstream(cx)?;
-    // a large vocabulary takes a second to load: once is enough
+    // loading a large vocabulary takes a second: do it once
     let named = match &table.tokenizer.file {
         Some(_) => Some(named_tokenizer(cx)?),
         None => None,
@@ -221,7 +222,7 @@ fn train(cx: &Context, table: &Tokenize, progress: &Progress) -> Result<Tokenize
 }
 
 impl Stage<'_> {
-    /// `tasks` is not in it: it never changes the output.
+    /// Fingerprint of a dataset; `tasks` is not in it because it never changes the output.
     fn fingerprint(&self, dataset: &TokenDataset) -> String {
         let mut parts = vec![
             json!(dataset),
@@ -232,7 +233,7 @@ impl Stage<'_> {
             json!(self.table.max_record_bytes),
             self.upstream.clone(),
         ];
-        // what was made before there was a choice keeps its fingerprint
+        // datasets made before this setting existed keep their fingerprint
         let special = self.table.special_tokens(&self.tokenizer);
         if special != index::tokenizer::SpecialTokens::default() {
             parts.push(json!(special));
@@ -249,7 +250,7 @@ impl Stage<'_> {
         }
     }
 
-    /// How documents are cut, and the parameters' files if they are not ours.
+    /// Sentence splitting, with identities of the Punkt parameter files if they are not ours.
     fn sentences(&self) -> Value {
         let table = self.table.sentences.as_ref();
         let files = table.filter(|s| s.punkt != "english").map(|s| {
@@ -354,7 +355,7 @@ impl Stage<'_> {
         };
         let written = &counts.built.written;
         progress.finish(&format!(
-            "{} documents, {} tokens, {:.2} bytes a token{bad}",
+            "{} documents, {} tokens, {:.2} bytes per token{bad}",
             grouped(written.documents),
             grouped(written.tokens),
             counts.built.text_bytes as f64 / written.tokens.max(1) as f64
@@ -362,7 +363,7 @@ impl Stage<'_> {
         Ok(record)
     }
 
-    /// One task: its documents to a dataset named `name`.
+    /// One task: tokenizes its documents into a dataset named `name`.
     fn part(
         &self,
         dataset: &TokenDataset,
@@ -410,7 +411,7 @@ impl Stage<'_> {
         prefix(self.cx, &name)
     }
 
-    /// The dataset is recorded: its parts are only disk space now.
+    /// Removes the parts: once the dataset is recorded they only take disk space.
     fn remove_parts(&self, dataset: &TokenDataset) -> Result<()> {
         let folder = self.cx.out.join("tokens/parts");
         let own = format!("{}.", dataset.name);

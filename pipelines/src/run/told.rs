@@ -1,15 +1,15 @@
-//! Words between the processes of a training: what process 0 says, and failures that all of them get.
+//! Messages between the processes of a training: the words of process 0, and the spreading of failures to all.
 
 use ::train::dist::World;
 use anyhow::Result;
 
-/// What process 0 says when it comes to the training.
+/// Word of process 0 when it reaches the training.
 pub(super) const TRAIN: &str = "train";
 
-/// What it says when there is nothing to train.
+/// Word of process 0 when the job ends without training.
 pub(super) const DONE: &str = "done";
 
-/// The result; a failure is told to the other processes, and one that comes from them gets their words.
+/// Returns `result`; an error is sent to the other processes, and one that came from them gets their description.
 pub(super) fn told<T>(world: &World, result: Result<T>) -> Result<T> {
     result.map_err(|error| match error.downcast::<::train::Error>() {
         Ok(error) => world.end(error).into(),

@@ -1,4 +1,4 @@
-//! `train`: the blend's samples into the trainer, which resumes by itself; its events onto the bar.
+//! `train`: connects the blend's samples, the trainer (which resumes by itself) and the progress bar.
 
 use super::blend::{Blended, PartSamples};
 use super::told::{DONE, TRAIN, told};
@@ -21,7 +21,7 @@ use train::dist::World;
 use train::metrics::StepRecord;
 use train::trainer::ValidationSet;
 
-/// A blend as the trainer reads it: as it comes, or shuffled every epoch.
+/// The blend as the trainer's sample source: sequential, or shuffled every epoch.
 pub(super) struct BlendSamples<'a>(pub &'a PartSamples, pub Option<Cyclic>);
 
 impl train::data::Samples for BlendSamples<'_> {
@@ -51,7 +51,7 @@ impl train::data::Samples for BlendSamples<'_> {
     }
 }
 
-/// BERT's sample as the trainer takes it. Padding is token 0 of segment 0: nothing sees it.
+/// Converts a BERT sample. Padding is token 0 of segment 0; attention masks it.
 fn fill(to: &mut train::data::MaskedSample, item: &BertItem) -> Result<()> {
     to.length = item.length;
     to.is_swapped = item.is_random;
@@ -74,7 +74,7 @@ fn fill(to: &mut train::data::MaskedSample, item: &BertItem) -> Result<()> {
     Ok(())
 }
 
-/// T5's sample as the trainer takes it.
+/// Converts a T5 sample.
 fn fill_spans(to: &mut train::data::SpanSample, item: &T5Item) -> Result<()> {
     let ids = |from: &[i32], to: &mut [u32]| -> Result<()> {
         for (to, from) in to.iter_mut().zip(from) {
@@ -106,7 +106,7 @@ pub(super) fn plan(cx: &Context, blended: &Blended) -> Result<Plan> {
         .context("the job has no [train] table")?;
     let seq_length = cx.job.blend.as_ref().map_or(0, |b| b.seq_length);
     let print = blended.fingerprint(Part::Train);
-    // published models have rows for more ids than their tokenizers
+    // published models have more embedding rows than their tokenizers have ids
     let found = cx.job.initial_model().and_then(Result::ok);
     let rows = found.map_or(0, |found| found.vocab);
     let ids = (blended.vocab.max(rows), blended.eod);
@@ -121,8 +121,8 @@ pub(super) fn plan(cx: &Context, blended: &Blended) -> Result<Plan> {
     Ok(plan)
 }
 
-/// The checkpoint that training would go on from: the newest verified one (`train::checkpoint::newest_checkpoint`). Damaged newer
-/// ones are named on stderr for `verb`.
+/// The checkpoint that training would resume from: the newest verified one (`train::checkpoint::newest_checkpoint`). Damaged
+/// newer ones are named on stderr for `verb`.
 pub(super) fn newest_checkpoint(out: &Path, verb: &str) -> Result<PathBuf> {
     let folder = out.join("checkpoints");
     let newest = train::checkpoint::newest_checkpoint(&folder)?.with_context(|| {
@@ -145,13 +145,13 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         follow(cx, &world)
     };
     match done {
-        // all processes stopped together
+        // all processes were stopped together
         Err(error) if error.is::<Interrupted>() => Err(error),
         done => told(&world, done),
     }
 }
 
-/// A process other than 0: its share of the ranks, nothing to write.
+/// Process 1 and up: trains its ranks, writes no records.
 fn follow(cx: &Context, world: &World) -> Result<()> {
     let blended = Blended::open(cx)?;
     let plan = plan(cx, &blended)?;
@@ -215,7 +215,7 @@ fn with_samples(
 fn lead(cx: &Context, world: &World) -> Result<()> {
     let blended = Blended::open(cx)?;
     let plan = plan(cx, &blended)?;
-    // the layout is part of the plan but not of the result
+    // the parallel layout is part of the plan but not of the result
     let mut parts = vec![
         json!(plan.model),
         json!(plan.train),
@@ -242,7 +242,7 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
     }
     let parallel = &plan.parallel;
     log!(
-        "train: {} parameters, vocabulary {}, {} tokens a step, tp {} pp {} dp {} cp {} zero {}",
+        "train: {} parameters, vocabulary {}, {} tokens per step, tp {} pp {} dp {} cp {} zero {}",
         grouped(plan.parameters()),
         grouped(plan.vocab as u64),
         grouped((plan.train.global_batch * plan.sample_tokens()) as u64),
@@ -268,7 +268,7 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
         .map_err(|error| explained(cx, &blended, error))?;
     if outcome.ended == Ended::Asked {
         progress.finish(&format!(
-            "stopped by a signal after step {}; the same command goes on from its checkpoint",
+            "stopped by a signal after step {}; the same command continues from its checkpoint",
             outcome.steps
         ));
         return Err(signals.interrupted().into());
@@ -301,7 +301,7 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
     Ok(())
 }
 
-/// The memory of the rank that needs most, by kind. A plan that contradicts itself is reported by the run.
+/// Prints the peak memory of the rank that needs most, by kind. A plan that contradicts itself is reported by the run.
 fn print_memory(plan: &Plan, processes: usize) {
     let ranks = train::trainer::memory::predict_in(plan, processes).unwrap_or_default();
     let Some(rank) = ranks.iter().max_by_key(|rank| rank.total()) else {
@@ -312,8 +312,7 @@ fn print_memory(plan: &Plan, processes: usize) {
         bytes => format!(", checkpoint parts between processes {}", bytes / 1_000_000),
     };
     log!(
-        "train: the fullest of {} ranks holds {} MB: weights {}, optimizer {}, gradients {}, activations {}, packed weights {}, copy for checkpoints {}{transfer}",
-        ranks.len(),
+        "train: peak memory per rank: {} MB (weights {}, optimizer {}, gradients {}, activations {}, packed weights {}, checkpoint buffer {}{transfer})",
         rank.total() / 1_000_000,
         rank.weights / 1_000_000,
         rank.optimizer / 1_000_000,
@@ -324,14 +323,14 @@ fn print_memory(plan: &Plan, processes: usize) {
     );
 }
 
-/// Identities of the files that the first weights come from.
+/// Identities of the files that the initial weights come from.
 fn source_identity(path: &Path) -> serde_json::Value {
     let folder = match path.ends_with("ema.safetensors") {
         true => path.parent().unwrap_or(path),
         false => path,
     };
     let mut files = files_in(folder);
-    // of a folder of checkpoints those in each
+    // of a folder of checkpoints, the files in each
     for inside in files.clone().iter().filter(|path| path.is_dir()) {
         files.extend(files_in(inside));
     }
@@ -345,16 +344,16 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).collect()
 }
 
-/// Where the manifest keeps what fixed the order of the data when the training began.
+/// Manifest entry for the settings that fixed the order of the data when the training began.
 const SETTINGS: &str = "train/settings";
 
-/// Whether a folder of checkpoints has anything in it.
+/// Whether the folder of checkpoints has any entries.
 fn has_begun(cx: &Context) -> bool {
     let folder = cx.out.join("checkpoints");
     std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
 }
 
-/// Records what fixes the order of the data, once a training.
+/// Records the settings that fix the order of the data, once per training.
 fn record_data(cx: &Context, blended: &Blended) -> Result<()> {
     if has_begun(cx) && cx.manifest.get(SETTINGS)?.is_some() {
         return Ok(());
@@ -366,7 +365,7 @@ fn record_data(cx: &Context, blended: &Blended) -> Result<()> {
         .map(drop)
 }
 
-/// The trainer's refusal of another order of samples, with what is other about it in place of a fingerprint.
+/// Expands the trainer's refusal of another sample order: names the differing settings instead of a fingerprint.
 fn explained(cx: &Context, blended: &Blended, error: anyhow::Error) -> anyhow::Error {
     let mut error = match error.downcast::<train::Error>() {
         Ok(error) => error,
@@ -386,7 +385,7 @@ fn explained(cx: &Context, blended: &Blended, error: anyhow::Error) -> anyhow::E
     error.into()
 }
 
-/// Every leaf that differs.
+/// Appends every leaf that differs.
 fn data_differences(
     there: &serde_json::Value,
     here: &serde_json::Value,
@@ -413,7 +412,7 @@ fn data_differences(
     }
 }
 
-/// Training events onto the bar.
+/// Shows training events on the progress bar.
 struct Watcher<'a> {
     cx: &'a Context,
     progress: &'a Progress,
@@ -441,11 +440,11 @@ impl train::metrics::Events for Watcher<'_> {
         self.progress.say(&format!("train: kernels: {path}"));
     }
     fn resumed(&self, step: u64) {
-        // the checkpoint fits this job: from here on its folder changes
+        // the checkpoint fits this job: the folder changes from here on
         self.cx.manifest.forget("train");
         self.progress.begin_at(step);
         self.progress
-            .say(&format!("train: going on after step {step}"));
+            .say(&format!("train: resuming after step {step}"));
     }
     fn note(&self, text: &str) {
         self.progress.say(&format!("train: {text}"));
@@ -458,7 +457,7 @@ impl train::metrics::Events for Watcher<'_> {
     }
 }
 
-/// What a process other than 0 hears and says.
+/// Events of process 1 and up: logs kernels and notes only.
 struct Follower<'a> {
     signals: &'a Signals,
 }
@@ -482,7 +481,7 @@ impl train::metrics::Events for Follower<'_> {
     }
 }
 
-/// Ends the program although a rank's thread does not.
+/// Exits the program although a rank's thread is stuck.
 fn end(error: &train::Error) {
     let error = error.with_causes();
     log!("error: {error}; a rank of this process does not end");
