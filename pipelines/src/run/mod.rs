@@ -91,7 +91,7 @@ fn mixed(cx: &Context) -> Result<()> {
     watched(cx, "blend", blend::run)
 }
 pub(crate) fn train(cx: &Context) -> Result<()> {
-    watched(cx, "train", train::trainer::run)
+    watched(cx, "train", train::run)
 }
 pub(crate) fn eval(cx: &Context) -> Result<()> {
     watched(cx, "eval", eval::run)

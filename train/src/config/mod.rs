@@ -31,7 +31,7 @@ pub use precision::{AmaxAlgo, Bf16Sums, Fp8Config, Fp8Format, Fp8Recipe, Precisi
 pub use profile::{Profile, ProfileWindow};
 pub use resume::{Difference, SettingChange};
 pub use rope_scaling::RopeScaling;
-pub use train::config::{
+pub use train::{
     BadStepAction, BatchRampup, CheckpointConfig, EarlyStop, MuonConfig, OnBadStep, OptimizerKind,
     Recompute, ResumeConfig, Schedule, TrainConfig, WsdDecay,
 };
