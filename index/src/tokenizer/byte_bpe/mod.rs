@@ -102,9 +102,9 @@ fn pairs(tokens: &[(Vec<u8>, u32)], merges: Merges) -> Result<Pairs, String> {
     Ok(table)
 }
 
-/// Two parts of a token can only be neighbours as the last two of the token's own merges, so one pair a token is
-/// enough: inside a token's bytes, lower ranks merge in the same order in any context. A token whose lower
-/// ranks leave more than two parts gets every pair that joins to it.
+/// Two parts of a token can only be neighbours as the last two of the token's own merges, so one pair per token is
+/// enough: inside a token's bytes, lower ranks merge in the same order in any context. A token whose lower ranks
+/// leave more than two parts gets every pair that joins to it.
 fn by_rank(ids: &FxHashMap<&[u8], u32>, table: &mut Pairs) -> Result<(), String> {
     let mut tokens: Vec<(&[u8], u32)> = ids.iter().map(|(b, id)| (*b, *id)).collect();
     tokens.sort_by_key(|(_, id)| *id);
