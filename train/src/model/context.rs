@@ -315,7 +315,7 @@ impl<'a> Context<'a> {
         Ok(Some(dropped))
     }
 
-    /// As `drop_rows`, for `[n, f]` rows whose features are split.
+    /// Like `drop_rows`, for `[n, f]` rows whose features are split.
     pub(crate) fn drop_features(&self, x: &mut Tensor, p: f32, tensor: u32) -> kernels::Result<()> {
         let feature = self.tp.rank() * x.dims()[1];
         let time = (self.first, self.time);
@@ -368,7 +368,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Most keys of a block of attention's softmax, if the length allows: scores of 32 query rows are then
+/// Maximum number of keys of a block of attention's softmax, if the length allows: scores of 32 query rows are then
 /// 64 KiB.
 const LONGEST_BLOCK: usize = 512;
 

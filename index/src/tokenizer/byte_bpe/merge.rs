@@ -234,7 +234,7 @@ impl Merger {
             }
             let at = (lowest & 63) as usize;
             ids[at] = pairs.becomes((lowest >> 6).cast_unsigned());
-            // of the parts above `at`, the first goes and the second is the neighbour then
+            // of the parts above `at`, the first is removed and the second becomes the neighbour
             let above = alive & (!1 << at);
             let gone = above.trailing_zeros() as usize & 63;
             alive &= !(1 << gone);

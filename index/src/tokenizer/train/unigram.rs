@@ -178,7 +178,7 @@ fn thinned(pieces: &[Piece], words: &[(&str, u64)], enough: usize) -> Result<Vec
         if parts.is_empty() {
             kept[id] = true; // nothing else covers it: a character
         } else if counts[id] > 0.0 {
-            // its count goes to its parts; the total grows by one less than their number
+            // its count is added to its parts; the total grows by one less than their number
             let count = counts[id];
             let grown = (total + count * (parts.len() as f64 - 1.0)).ln();
             let of_parts: f64 = parts

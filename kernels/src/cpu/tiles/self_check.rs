@@ -142,7 +142,7 @@ fn as_it_lies<U: Units>(
         steps,
         goes_on,
     };
-    // SAFETY: `passes` makes operands of so many rows, each as long as it is apart from the next.
+    // SAFETY: `passes` makes operands of this many rows, each as long as it is apart from the next.
     unsafe { strided::multiply::<U>(isa, strip) }
     c
 }
