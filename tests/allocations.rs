@@ -1,5 +1,5 @@
-//! A step's buffers come from the arena that was planned before the first step: after two steps nothing
-//! large is asked of the system any more, in any precision.
+//! Test that a step's buffers come from the arena planned before the first step: after two steps no large
+//! allocation is made any more, in any precision.
 #![expect(unsafe_code, reason = "an allocator that counts")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -28,28 +28,30 @@ fn count(bytes: usize) {
     }
 }
 
-// SAFETY: the system's allocator does all of it.
+// SAFETY: every method passes its arguments on to `System` unchanged and returns its result, so `System`'s
+// guarantees hold.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller guarantees a layout of non-zero size, which is all that `System.alloc` requires.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller guarantees a layout of non-zero size, which is all that `System.alloc_zeroed` requires.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count(size);
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller guarantees that `at` came from this allocator, that is from `System`, with `layout`,
+        // and that `size` is valid.
         unsafe { System.realloc(at, layout, size) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller guarantees that `at` came from this allocator, that is from `System`, with `layout`.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -124,7 +126,7 @@ fn plan(precision: Precision, determinism: Determinism) -> Plan {
     }
 }
 
-// One test, so that no other allocates beside it.
+// A single test, so that no other one allocates concurrently.
 #[test]
 fn after_two_steps_nothing_large_is_allocated() {
     for precision in [Precision::F32, Precision::Bf16] {

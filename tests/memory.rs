@@ -1,6 +1,8 @@
-//! Reading what others wrote takes a bounded memory: at most 50 times the file and 256 MB, whatever its headers declare.
+//! Test that reading foreign files takes bounded memory: at most 50 times the file plus 256 MB, whatever their
+//! headers claim.
 //!
-//! Counted by the allocator: what is asked for counts, touched or not. What is compressed in C (zstd's windows) does not.
+//! Counted by the allocator: requested bytes count, touched or not. Memory of C libraries (zstd's windows) does
+//! not.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![expect(unsafe_code, reason = "an allocator that counts")]
@@ -39,17 +41,18 @@ fn less(bytes: usize) {
     LIVE.fetch_sub(bytes, Ordering::Relaxed);
 }
 
-// SAFETY: the system's allocator does all of it.
+// SAFETY: every method passes its arguments on to `System` unchanged and returns its result, so `System`'s
+// guarantees hold.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         more(layout.size());
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller guarantees a layout of non-zero size, which is all that `System.alloc` requires.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         more(layout.size());
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller guarantees a layout of non-zero size, which is all that `System.alloc_zeroed` requires.
         unsafe { System.alloc_zeroed(layout) }
     }
 
@@ -57,13 +60,14 @@ unsafe impl GlobalAlloc for Counting {
         // both are there while bytes are moved
         more(size);
         less(layout.size());
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller guarantees that `at` came from this allocator, that is from `System`, with `layout`,
+        // and that `size` is valid.
         unsafe { System.realloc(at, layout, size) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         less(layout.size());
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller guarantees that `at` came from this allocator, that is from `System`, with `layout`.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -71,7 +75,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Most that the work asked for at a time.
+/// Peak of the bytes that `work` has allocated at a time.
 fn peak(work: impl FnOnce()) -> usize {
     let before = LIVE.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
@@ -102,7 +106,7 @@ fn curate_one(path: &Path, format: Format, out: &Path) {
         max_bad_records: u64::MAX,
         ..CurateConfig::default()
     };
-    // a file that is refused has been looked at
+    // a refused file has been read
     if let Ok(list) = shards(&config) {
         let curator = Curator::new(&config, None, None, 0).unwrap();
         let _ = curator.run_shard(&list[0], out, &Silent);
@@ -150,7 +154,7 @@ fn deflate(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// A Parquet file of one row with a text and a list of so many nulls, which take some hundred bytes.
+/// A Parquet file of one row with a text and a list of `elements` nulls, which take some hundred bytes.
 fn list_of_nulls(elements: usize) -> Vec<u8> {
     let schema = "message m { required binary text (UTF8); optional group list (LIST) { repeated group list { optional int32 element; } } }";
     let schema = Arc::new(parse_message_type(schema).unwrap());
@@ -164,7 +168,7 @@ fn list_of_nulls(elements: usize) -> Vec<u8> {
     texts.write_batch(&[text], None, None).unwrap();
     column.close().unwrap();
     let mut column = group.next_column().unwrap().unwrap();
-    // all in one row: the first element begins it
+    // all in one row, which the first element begins
     let definition = vec![2i16; elements];
     let mut repetition = vec![1i16; elements];
     repetition[0] = 0;
@@ -176,7 +180,7 @@ fn list_of_nulls(elements: usize) -> Vec<u8> {
     writer.into_inner().unwrap()
 }
 
-/// Every format of records, small.
+/// A small valid file of every record format.
 fn sound_files() -> Vec<(&'static str, Format, Vec<u8>)> {
     let http = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>some words of a page";
     let warc = |kind: &str, body: &str| {
@@ -209,7 +213,7 @@ fn sound_files() -> Vec<(&'static str, Format, Vec<u8>)> {
     ]
 }
 
-/// Numbers that a header should not be believed.
+/// Implausibly large numbers for headers.
 const LARGE: [&[u8]; 5] = [
     &[0xff; 4],
     &[0xff, 0xff, 0xff, 0x7f],
@@ -218,7 +222,7 @@ const LARGE: [&[u8]; 5] = [
     &[0xff, 0xff, 0xff, 0xff, 0x0f],
 ];
 
-/// A file with a large number in so many places.
+/// Copies of a file with a large number at each of `places` positions.
 fn damaged(bytes: &[u8], places: usize) -> impl Iterator<Item = Vec<u8>> {
     let step = (bytes.len() / places).max(1);
     let places = (0..bytes.len()).step_by(step);
@@ -232,7 +236,7 @@ fn damaged(bytes: &[u8], places: usize) -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// What reads a file.
+/// A reader under test.
 type Open = fn(&Path);
 
 fn readers_of_records(folder: &Path) {
@@ -329,9 +333,9 @@ fn bombs(folder: &Path) {
 /// Signatures, keep lists and edits as a run writes them.
 fn our_files(folder: &Path) -> Vec<PathBuf> {
     let path = folder.join("in.jsonl");
-    // each document twice, with words of its own and a line that all have
+    // each document twice, with unique words and a line common to all
     let line = |i: usize| {
-        // in letters: digits are one to the pass over lines
+        // in letters: the pass over lines treats all digits as equal
         let letter = |n: usize| char::from(b"abcdefghijklmnopqrstuvwxyz"[n % 26]);
         let word =
             |at: usize| format!("{}{}{} ", letter(i / 2), letter(at), letter(7 * at + i / 2));
@@ -388,7 +392,7 @@ fn models_and_our_files(folder: &Path) {
     for name in ["ova.bin.zst", "hs.bin.zst", "hs-pruned.ftz.zst"] {
         let packed = data(&format!("fasttext/{name}"));
         let bytes = zstd::decode_all(&packed[..]).unwrap();
-        // the numbers that decide are at the start
+        // the decisive numbers are at the start
         let head = &bytes[..bytes.len().min(160)];
         for copy in damaged(head, 160) {
             run(name, &[&copy[..], &bytes[head.len()..]].concat(), fasttext);
@@ -420,10 +424,10 @@ fn models_and_our_files(folder: &Path) {
     }
 }
 
-// One test, so that no other allocates beside it.
+// A single test, so that no other one allocates concurrently.
 #[test]
 fn hostile_files_take_a_bounded_memory() {
-    // thousands of small files are synced to the disk: in memory that takes no time
+    // thousands of small files are synced to the disk: in memory that is fast
     let in_memory = Path::new("/dev/shm");
     let folder = match tempfile::tempdir_in(in_memory) {
         Ok(folder) => folder,
@@ -432,6 +436,6 @@ fn hostile_files_take_a_bounded_memory() {
     readers_of_records(folder.path());
     bombs(folder.path());
     models_and_our_files(folder.path());
-    // the count itself: what is asked for is seen
+    // the counter itself: a large request is seen
     assert!(peak(|| drop(vec![1u8; 300_000_000])) >= 300_000_000);
 }

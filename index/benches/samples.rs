@@ -1,4 +1,4 @@
-//! Index building, blending and random reads: `cargo bench -p millrace-index --bench samples -- WHAT ...`.
+//! Benchmark of index building, blending and random reads: `cargo bench -p millrace-index --bench samples -- WHAT ...`.
 //!
 //! `index DOCUMENTS EPOCHS [MEAN] [SEQ]`: builds a GPT index over simulated lengths (a function, no file; geometric-like,
 //! mean 600) and prints seconds, CPU seconds, bytes of the arrays and the growth of the process beyond them.
@@ -26,7 +26,7 @@ fn cpu_seconds() -> f64 {
         .map_or(0.0, |f| f.iter().sum::<f64>() / 100.0)
 }
 
-/// Most memory that was this process's own, in bytes.
+/// Peak private memory of this process, in bytes.
 fn own_memory() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text
@@ -40,7 +40,7 @@ fn own_memory() -> u64 {
     kib.unwrap_or(0) << 10
 }
 
-/// Runs `work` and prints what it took.
+/// Runs `work` and prints its time and CPU time.
 fn timed<T>(what: &str, work: impl FnOnce() -> T) -> (T, f64) {
     let (start, cpu) = (Instant::now(), cpu_seconds());
     let out = work();
@@ -138,7 +138,7 @@ fn reads(mib: usize) {
     };
     all("first pass over all samples in random order");
     let wall = all("second pass");
-    // what memory allows: as many tokens widened from places as random, without an index to follow
+    // upper bound from memory: as many tokens read and widened at equally random places, without an index
     let mut out = vec![0u32; 2049];
     let bin = std::fs::read(folder.path().join("x.bin")).expect("the tokens");
     let mut copies = |what: &str, place: &dyn Fn(u64) -> usize| {

@@ -1,7 +1,9 @@
-//! Training and encoding speed on one core: `cargo bench -p millrace-index --bench tokenize -- FILE.jsonl [VOCAB]`.
+//! Benchmark of tokenizer training and encoding on one core: `cargo bench -p millrace-index --bench tokenize --
+//! FILE.jsonl [VOCAB]`.
 //!
-//! FILE has one object with `text` a line. Prints MB/s of UTF-8 text: BPE training, and text to `.bin/.idx` on disk with
-//! reading and writing included (median of 5; process CPU seconds, so that other work on the machine does not count).
+//! FILE has one JSON object with `text` per line. Prints MB/s of UTF-8 text: BPE training, and text to `.bin/.idx`
+//! on disk with reading and writing included (median of 5; process CPU seconds, so that other work on the machine
+//! does not count).
 
 #![expect(clippy::print_stderr, reason = "a program for developers, run by hand")]
 

@@ -1,6 +1,7 @@
-//! Ids of every line's `text`: `cargo run --release -p millrace-index --example encode -- TOKENIZER.json FILE.jsonl`.
+//! Prints the ids of every line's `text`: `cargo run --release -p millrace-index --example encode -- TOKENIZER.json
+//! FILE.jsonl`.
 //!
-//! Prints one JSON array a line, to compare with other encoders.
+//! One JSON array per line, for comparison with other encoders.
 
 use std::io::{BufRead, BufReader, BufWriter, Write};
 

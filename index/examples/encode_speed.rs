@@ -1,8 +1,8 @@
-//! Encoding alone on one thread, beside tokenizers 1.0.0-rc.3 in the same process:
+//! Speed of encoding alone on one thread, compared with tokenizers 1.0.0-rc.3 in the same process:
 //! `cargo run --release -p millrace-index --example encode_speed -- TOKENIZER FILE.jsonl [--ours]`.
 //!
-//! Prints MB/s of UTF-8 text in this process's CPU time, cold (first pass) and warm (second), in turn, and fails if an id
-//! differs. `--ours` leaves the library out, for profilers. TOKENIZER is a `tokenizer.json`.
+//! Prints MB/s of UTF-8 text in this process's CPU time, cold (first pass) and warm (second), alternating, and
+//! fails if an id differs. `--ours` leaves the library out, for profilers. TOKENIZER is a `tokenizer.json`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

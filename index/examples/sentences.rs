@@ -1,7 +1,7 @@
-//! Checks sentences against another splitter's: `punkt_english.py compare ... | cargo run --release -p millrace-index
-//! --example sentences`.
+//! Compares our sentence splits with another splitter's: `punkt_english.py compare ... | cargo run --release -p
+//! millrace-index --example sentences`.
 //!
-//! Reads lines `{"text", "plain", "newlines"}` with spans of characters; prints what differs and counts.
+//! Reads lines `{"text", "plain", "newlines"}` with spans of characters; prints the differences and counts.
 
 #![expect(clippy::print_stderr, reason = "a program for developers, run by hand")]
 

@@ -1,17 +1,17 @@
 //! Long arrays of plain numbers in memory.
 //!
-//! An array above 4 MiB is an anonymous map with huge pages asked for: a shuffle touches a 4 GB array in random order, and
-//! with 4 KiB pages most touches would also miss the page table cache. Files of such arrays are little-endian, as are all
-//! machines that we build for.
+//! An array above 4 MiB is an anonymous map with huge pages requested (madvise): a shuffle touches a 4 GB array in
+//! random order, and with 4 KiB pages most accesses would also miss the TLB. Files of such arrays are
+//! little-endian, as are all machines that we build for.
 
 use crate::error::{Error, Result};
 use bytemuck::Pod;
 use std::ops::Deref;
 
-/// Below this many bytes a plain vector serves.
+/// Below this many bytes a plain vector is used.
 const LONG_BYTES: usize = 4 << 20;
 
-/// A long array that is not changed once made.
+/// A long array that is immutable once filled.
 pub struct Array<T>(Place<T>);
 
 enum Place<T> {
@@ -23,7 +23,7 @@ impl<T: Pod + Send + Sync> Array<T> {
     /// `len` zeros.
     ///
     /// # Errors
-    /// `Memory` if the system has no room for them.
+    /// `Memory` if the allocation fails.
     pub(crate) fn zeros(what: &'static str, len: u64) -> Result<Array<T>> {
         let refuse = |why: String| Error::Memory {
             what,
@@ -38,7 +38,7 @@ impl<T: Pod + Send + Sync> Array<T> {
             return Ok(Array(Place::Short(vec![T::zeroed(); n])));
         }
         let map = memmap2::MmapMut::map_anon(bytes).map_err(|e| refuse(e.to_string()))?;
-        // refused where the kernel has no huge pages: slower, not wrong
+        // fails where the kernel has no huge pages: slower, not wrong
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
         Ok(Array(Place::Long(map, n)))

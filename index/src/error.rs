@@ -1,8 +1,9 @@
-//! The one error type of this crate: every variant says where (path, offset, field) and found / wanted.
+//! Error type of this crate: every variant names the location (path, offset, field), the value found and the value
+//! wanted.
 
 use std::path::{Path, PathBuf};
 
-/// What can go wrong between text and samples.
+/// Errors between text and samples.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -14,18 +15,18 @@ pub enum Error {
         /// Cause.
         source: std::io::Error,
     },
-    /// A file does not hold what its format promises.
+    /// A file violates its format.
     #[error("{path}: {field} at byte {offset}: found {found}, wanted {wanted}", path = path.display())]
     Format {
         /// File.
         path: PathBuf,
         /// Byte offset of the field.
         offset: u64,
-        /// Which field.
+        /// The field.
         field: &'static str,
-        /// What is there.
+        /// The value found.
         found: String,
-        /// What should be there.
+        /// The value wanted.
         wanted: String,
     },
     /// A tokenizer file cannot be used.
@@ -53,11 +54,11 @@ pub enum Error {
     Mismatch {
         /// File or prefix.
         path: PathBuf,
-        /// What disagrees.
+        /// The field that disagrees.
         field: &'static str,
-        /// What is there.
+        /// The value found.
         found: String,
-        /// What the others have.
+        /// The value of the other files.
         wanted: String,
     },
     /// The documents to tokenize could not be read.
@@ -73,14 +74,14 @@ pub enum Error {
     Split {
         /// As written.
         split: String,
-        /// What is wrong.
+        /// The problem.
         found: String,
-        /// What is accepted.
+        /// Accepted values.
         wanted: &'static str,
     },
-    /// Samples are asked of a split that has no tokens.
+    /// Samples are requested from a split without tokens.
     #[error(
-        "dataset {dataset}: split {split} holds {documents} documents and {tokens} tokens, but {samples} samples of {seq_length} tokens are asked for"
+        "dataset {dataset}: split {split} holds {documents} documents and {tokens} tokens, but {samples} samples of {seq_length} tokens were requested"
     )]
     EmptySplit {
         /// Path prefix.
@@ -91,15 +92,15 @@ pub enum Error {
         documents: u64,
         /// Their tokens.
         tokens: u64,
-        /// Samples asked for.
+        /// Samples requested.
         samples: u64,
-        /// Tokens a sample.
+        /// Tokens per sample.
         seq_length: u64,
     },
     /// The system has no room for an array.
     #[error("{what}: no room for {bytes} bytes: {why}")]
     Memory {
-        /// Which array.
+        /// The array.
         what: &'static str,
         /// Its size.
         bytes: u64,
@@ -109,11 +110,11 @@ pub enum Error {
     /// A sample past the end.
     #[error("{what} {index} of {len}")]
     Range {
-        /// What was indexed.
+        /// The indexed collection.
         what: &'static str,
         /// The index.
         index: u64,
-        /// How many there are.
+        /// Its length.
         len: u64,
     },
     /// More than one thing is wrong.
@@ -122,11 +123,11 @@ pub enum Error {
     /// A blend that cannot be made.
     #[error("blend: {field}: found {found}, wanted {wanted}")]
     Blend {
-        /// Which setting.
+        /// The setting.
         field: &'static str,
-        /// As given.
+        /// The value given.
         found: String,
-        /// What is accepted.
+        /// Accepted values.
         wanted: String,
     },
 }

@@ -1,14 +1,15 @@
-//! Panics that are expected: of the library that reads tokenizers.
+//! Marks panics that are expected and caught: those of the library that reads tokenizers.
 //!
-//! A panic that is caught is still printed, by the hook of the process, which is not ours to replace. So a thread says
-//! when a panic would be no news: a program asks [`is_panic_expected`] in its hook and stays silent then.
+//! A caught panic is still printed by the process's panic hook, which a library should not replace. So a
+//! thread-local flag marks calls that catch panics, and a program may check [`is_panic_expected`] in its hook to
+//! print nothing.
 
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 thread_local! {
-    /// How many calls of this thread would catch a panic.
+    /// Nesting depth of panic-catching calls on this thread.
     static CATCHING: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -17,7 +18,7 @@ pub fn is_panic_expected() -> bool {
     CATCHING.with(Cell::get) > 0
 }
 
-/// Counts a call for as long as it lives, whichever way it ends.
+/// Guard that counts a panic-catching call, also if it unwinds.
 struct Catching;
 
 impl Catching {

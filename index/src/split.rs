@@ -1,9 +1,9 @@
-//! Split strings such as `949,50,1` to ranges of elements, with numpy's and Python's arithmetic.
+//! Split strings such as `949,50,1` to ranges of elements, with the arithmetic of NumPy and Python.
 //!
-//! Every match of `[.0-9]+` is a ratio; up to three are padded with 0.0; ratios are divided by numpy's sum; bounds are
-//! cumulative sums; an element range is round-half-even(bound * elements).
-//! Source: megatron-core `blended_megatron_dataset_config.py`. We differ: a split that holds nothing while samples are
-//! asked of it is an error (Megatron loops for ever, NVIDIA/Megatron-LM issue 957).
+//! Every match of `[.0-9]+` is a ratio; up to three are padded with 0.0; ratios are divided by numpy's sum; bounds
+//! are cumulative sums; an element range is round-half-even(bound * elements). Source: megatron-core
+//! `blended_megatron_dataset_config.py`. We differ: an empty split of which samples are requested is an error
+//! (Megatron loops for ever, NVIDIA/Megatron-LM issue 957).
 
 use crate::error::{Error, Result};
 use std::ops::Range;
@@ -33,7 +33,7 @@ impl Part {
     }
 }
 
-/// Where a part begins and ends, as fractions of a dataset.
+/// Begin and end of a part, as fractions of a dataset.
 pub type Bounds = (f64, f64);
 
 /// Bounds of the three parts as fractions; `None` where a part is empty by its ratio.

@@ -109,7 +109,7 @@ impl Buffer {
         }
     }
 
-    /// As `part`, but the caller guarantees that this buffer lives longer.
+    /// Like `part`, but the caller guarantees that this buffer lives longer.
     ///
     /// # Safety
     /// As `part`, and this buffer outlives the returned one.

@@ -36,7 +36,7 @@ pub(crate) enum Kind {
 struct Shared {
     isa: Isa,
     memory: Mutex<Memory>,
-    /// The last table of rotary angles, which a step uses again and again.
+    /// Cache of the last table of rotary angles, which a step uses many times.
     table: Mutex<Option<CachedTable>>,
 }
 

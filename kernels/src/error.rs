@@ -100,7 +100,7 @@ pub enum Error {
         rank: String,
         /// The deadline.
         seconds: u64,
-        /// The training step under way.
+        /// The current training step.
         step: u64,
         /// World rank and host of the missing ranks.
         missing: Vec<String>,

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// Most dims a tensor can have.
+/// Maximum number of dims a tensor can have.
 const MAX_RANK: usize = 4;
 
 /// Owned, contiguous, row-major, 64-byte aligned. Dropping it returns the memory to the device.
@@ -403,7 +403,7 @@ impl Tensor {
         self.expect_number_rows(op, name)
     }
 
-    /// As `expect_rows`, of f32 or bf16.
+    /// Like `expect_rows`, of f32 or bf16.
     pub(crate) fn expect_number_rows(
         &self,
         op: &'static str,

@@ -37,7 +37,7 @@ impl Output {
             && checksum(path).is_ok_and(|c| c == self.xxh3)
     }
 
-    /// As [`Output::is_at`], without reading a file that has not been changed since its checksum was taken.
+    /// Like [`Output::is_at`], without reading a file that has not been changed since its checksum was taken.
     fn is_untouched_at(&self, path: &Path) -> bool {
         let untouched = std::fs::metadata(path).is_ok_and(|m| m.len() == self.bytes)
             && self.modified_ns.is_some()
@@ -163,7 +163,7 @@ impl Manifest {
         self.checked(stage, fingerprint, is_needed, Output::is_at)
     }
 
-    /// As [`Manifest::done`], but files that have not been changed since they were recorded are not read: for stages that
+    /// Like [`Manifest::done`], but files that have not been changed since they were recorded are not read: for stages that
     /// only begin to read terabytes of them.
     ///
     /// # Errors

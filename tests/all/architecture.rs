@@ -1,4 +1,4 @@
-//! The structure that ARCHITECTURE.md promises: crate edges, unsafe places, lints, sizes, names.
+//! The rules of ARCHITECTURE.md as tests: crate edges, `unsafe` files, lints, sizes, names.
 
 use crate::imports::Imports;
 use serde_json::Value;
@@ -176,7 +176,7 @@ fn files_import_each_other_in_no_circle() {
 /// Groups of folders and files, the lowest first.
 type Layers = &'static [&'static [&'static str]];
 
-/// The layers of each crate: a file uses its own layer and those below.
+/// The layers of each crate: a file may use its own layer and those below.
 const LAYERS: [(&str, Layers); 5] = [
     (
         "curate",

@@ -1,4 +1,5 @@
-//! Bad data is counted and told, bad jobs are told whole, damaged files are refused; nothing panics.
+//! Tests of bad input: bad records are counted and reported, a bad job's problems are reported all at once, damaged
+//! files are refused; nothing panics.
 
 use crate::jobs::{data, output, succeed, write_small_job};
 use serde_json::Value;
@@ -140,12 +141,12 @@ fn more_bad_records_than_allowed_fail_the_job_each_time_whatever_was_done_before
         );
         assert!(!is_recorded(&out, "curate"));
     }
-    // one of the two that have bad records is over the limit, and its errors can be looked at
+    // one of the two shards with bad records is over the limit, and its errors can be inspected
     let done = ["curate/00000", "curate/00001"].map(|stage| is_recorded(&out, stage));
     assert!(done.contains(&false));
     let told = (0..2).map(|i| std::fs::read_to_string(out.join(format!("errors/{i:05}.jsonl"))));
     assert!(told.flatten().any(|text| text.contains("broken JSON")));
-    // the limit is no part of the result: with a higher one the rest is done
+    // the limit does not affect the result: with a higher one the rest is done
     let (code, stderr) = curate(&job, &["--set", "curate.max_bad_records=3"]);
     assert_eq!(code, Some(0), "{stderr}");
     assert!(is_recorded(&out, "curate"));
@@ -162,7 +163,7 @@ fn ten_megabytes_of_bad_lines_stop_soon_and_write_little() {
     let dir = tempfile::tempdir().unwrap();
     let paths = ["short.jsonl", "long.jsonl"].map(|name| dir.path().join(name));
     std::fs::write(&paths[0], "{\n".repeat(5 << 20)).unwrap();
-    // parsers quote what they find
+    // parsers quote their input
     let line = format!("{{\"text\": [\"{}\"]}}\n", "a".repeat(1 << 20));
     std::fs::write(
         &paths[1],
@@ -190,9 +191,9 @@ fn inputs_that_cannot_be_read_are_errors_of_their_shards_and_tried_again() {
     let at = |name: &str| dir.path().join(name);
     let good = "{\"text\": \"good\"}\n";
     std::fs::write(at("good.jsonl"), good).unwrap();
-    // opened, and every read is refused
+    // can be opened, but every read fails
     std::os::unix::fs::symlink("/proc/self/mem", at("refused.jsonl")).unwrap();
-    // named in a list and not there
+    // named in a list, but missing
     std::fs::write(
         at("list.paths"),
         format!("{}\n", at("gone.jsonl").display()),
@@ -260,7 +261,8 @@ fn a_run_of_bad_records_alone_fails_and_names_the_first_reasons() {
     assert_eq!(counts(&dir.path().join("out"))["kept"].as_u64(), Some(1));
 }
 
-/// A Parquet file with one byte changed makes its library panic or fail: either is a reason, neither is printed.
+/// A Parquet file with one byte changed makes its library panic or fail: either is reported as a reason, and no
+/// panic is printed.
 #[test]
 fn panics_of_libraries_are_reasons_of_records_and_are_not_printed() {
     let dir = tempfile::tempdir().unwrap();
@@ -277,7 +279,7 @@ fn panics_of_libraries_are_reasons_of_records_and_are_not_printed() {
         let _ = std::fs::remove_dir_all(dir.path().join("out"));
         stderr + &errors.unwrap_or_default()
     };
-    // these are asserts and bounds in the library, whose messages it gives to a panic alone
+    // these are asserts and bounds checks in the library, which reports them only by panicking
     for (at, change, message) in [
         (3170, 0x10, "Decoder for dict should have been set"),
         (4591, 0x01, "column start and length should not be negative"),
@@ -371,7 +373,7 @@ fn damaged_datasets_and_checkpoints_are_refused_with_place_and_expectation() {
         flipped(&bytes, bytes.len() - 5),
     ] {
         std::fs::write(&weights, damage).unwrap();
-        // asked for by name it is refused
+        // named explicitly, it is refused
         let folder = weights.parent().unwrap().display().to_string();
         let tokenizer = out.join("tokens/tokenizer.json").display().to_string();
         let args = [
@@ -386,7 +388,7 @@ fn damaged_datasets_and_checkpoints_are_refused_with_place_and_expectation() {
         assert_eq!(told.status.code(), Some(1), "{stderr}");
         assert!(stderr.contains("model.safetensors"), "{stderr}");
         assert!(!stderr.contains("panicked"), "{stderr}");
-        // a job takes the newest one that is whole, and says why it is not the newest
+        // a job uses the newest intact one, and reports why it is not the newest
         let told = succeed(&["generate", &job]);
         let stderr = String::from_utf8_lossy(&told.stderr);
         let reason = "checkpoint of step 12 is not used: ";

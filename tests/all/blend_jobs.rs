@@ -1,4 +1,4 @@
-//! `[blend]` of a job: parts of their own, caps, the cache, and more steps of a finished training.
+//! Jobs with `[blend]`: separate datasets per part, caps, the cache, and more steps of a finished training.
 
 use crate::jobs::{metrics, output, succeed};
 use crate::megatron::write;
@@ -6,7 +6,7 @@ use index::dataset::Dataset;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// A job on datasets that exist, with a very small model.
+/// A job on existing datasets, with a very small model.
 fn job(folder: &Path, blend: &str) -> PathBuf {
     for (name, seed, documents) in [("a", 1, 400), ("b", 2, 300)] {
         let prefix = folder.join(name);
@@ -373,7 +373,7 @@ fn a_blend_of_a_terabyte_starts_without_reading_it() {
     );
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.replacen("seq_length = 16\n", "", 1)).unwrap();
-    // tokens that are nowhere: the file has a size and no blocks
+    // a sparse file of tokens: it has a size but no blocks
     let prefix = dir.path().join("a");
     let (length, count) = (i32::MAX.unsigned_abs(), 128);
     let mut writer =

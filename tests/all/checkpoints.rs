@@ -1,9 +1,10 @@
-//! Which checkpoint the verbs use, and what may change between two runs of one training.
+//! Tests of the checkpoint that the verbs choose, and of the settings that may change between two runs of one
+//! training.
 
 use crate::jobs::{output, succeed, write_small_job};
 use std::path::Path;
 
-/// Runs the small job to its end; the job file and `out`.
+/// Runs the small job to its end; returns the job file and `out`.
 fn trained(dir: &Path) -> (String, std::path::PathBuf) {
     let job = write_small_job(dir).display().to_string();
     succeed(&["run", &job]);
@@ -55,7 +56,7 @@ fn eval_and_generate_pass_over_a_damaged_checkpoint_as_training_does() {
     assert!(named.ends_with("out/checkpoints/step-00000009"), "{told}");
     let damaged = told["damaged"][0].as_str().unwrap();
     assert!(damaged.starts_with(wanted), "{told}");
-    // the same answer as with that folder gone, another one than with it whole
+    // the same answer as without that folder, a different one than with it intact
     std::fs::rename(&last, dir.path().join("aside")).unwrap();
     stderr_of(&["eval", &job]);
     assert_eq!(loss(&out), of_step_9);
@@ -64,7 +65,7 @@ fn eval_and_generate_pass_over_a_damaged_checkpoint_as_training_does() {
     stderr_of(&["eval", &job]);
     assert_ne!(loss(&out), of_step_9);
     assert!(status(&[]).contains("newest verified checkpoint: step 12, "));
-    // none is whole: an error with every reason, not the seed's weights
+    // none is intact: an error with every reason, not weights initialised from the seed
     for step in ["step-00000009", "step-00000012"] {
         std::fs::write(out.join("checkpoints").join(step).join("state.json"), "{}").unwrap();
     }
@@ -128,7 +129,7 @@ fn a_longer_run_with_another_rate_goes_on_if_the_job_allows_it_and_says_what_cha
     ] {
         assert!(refused.contains(text), "{refused}");
     }
-    // what was there is left as it was: the job before is still done
+    // the existing files are untouched: the earlier job is still done
     assert!(stderr_of(&["run", &job]).contains("train: done before"));
     args.extend(["--set", "train.resume.allow=[\"lr\", \"steps\"]"]);
     let said = stderr_of(&args);

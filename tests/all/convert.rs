@@ -1,4 +1,4 @@
-//! Checkpoints made into other things and back, and what a job keeps beside the last weights.
+//! Tests of checkpoint conversions in both directions, and of the files that a job keeps beside the last weights.
 
 use crate::jobs::{metrics, output, succeed, write_small_job};
 
@@ -99,7 +99,7 @@ fn shards_are_split_and_joined_and_weights_start_another_job() {
     let about: serde_json::Value = serde_json::from_slice(&of_megatron.stdout).unwrap();
     assert_eq!(about["plan"]["vocab"], 61);
 
-    // a second job from these weights, whatever form they are in
+    // a second job from these weights, in any form
     let from = |source: &str, out: &str, more: &str| {
         let init = format!("train.init_from={:?}", path(source));
         let out = format!("out={:?}", path(out));
@@ -142,7 +142,8 @@ fn shards_are_split_and_joined_and_weights_start_another_job() {
     }
 }
 
-/// `[model]` comes from the weights where a job has no such table, and rows of the embedding beyond the tokenizer's ids stay.
+/// `[model]` comes from the weights where a job has no `[model]` table, and rows of the embedding beyond the
+/// tokenizer's ids stay.
 #[test]
 fn a_job_without_a_model_takes_that_of_its_first_weights_and_their_larger_vocabulary() {
     let dir = tempfile::tempdir().unwrap();
@@ -184,10 +185,10 @@ fn a_job_without_a_model_takes_that_of_its_first_weights_and_their_larger_vocabu
     ]);
     let about: serde_json::Value = serde_json::from_slice(&about.stdout).unwrap();
     assert_eq!(about["plan"]["vocab"], 512);
-    // the run's own checkpoints tell the model once the source is gone
+    // once the source is gone, the run's own checkpoints provide the model
     std::fs::rename(path("out"), path("moved")).unwrap();
     run();
-    // without a source there is nothing to take it from
+    // without a source there is no model to use
     let told = output(&[
         "run",
         without.to_str().unwrap(),

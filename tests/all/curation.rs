@@ -1,4 +1,4 @@
-//! A curation with every step that needs no file of its own, cut into parts: the same bytes however it is run.
+//! Test of a curation with every step that needs no external file: the same bytes for every division into tasks.
 
 use crate::jobs::{assert_same, millrace, succeed};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// A job over two files of pages and 3 MB of texts, of which parts are made.
+/// A job over two files of pages and 3 MB of texts, which are divided into parts.
 pub(crate) fn job(folder: &Path) -> PathBuf {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pipelines/jobs/tiny/data");
     let packed = std::fs::read(data.join("pile-00000.jsonl.zst")).unwrap();
@@ -56,7 +56,7 @@ minhash = {{ preset = "fineweb" }}
     path
 }
 
-/// Runs both stages with settings of its own; the folder.
+/// Runs both stages with the overrides `sets`; returns the folder.
 pub(crate) fn run(job: &Path, name: &str, sets: &[&str]) -> PathBuf {
     let out = job.with_file_name(name);
     for verb in ["curate", "dedup"] {
@@ -180,7 +180,7 @@ fn statistics_are_those_of_the_documents_however_the_files_are_cut() {
         found["hosts"]["documents"].as_u64(),
         row_count(&counts["hosts"])
     );
-    // what a rule measured is there too, of documents that it dropped as well
+    // the values that a rule measured are recorded too, also for documents that it dropped
     let measured = row("dropped", "gopher_quality.short_doc")["documents"].as_u64();
     assert!(measured > counts["dropped"]["gopher_quality.short_doc"].as_u64());
 }
@@ -211,7 +211,7 @@ fn report_answers_for_other_limits_and_refuses_unknown_rules() {
         .replace(',', "")
         .parse()
         .unwrap();
-    // the same question by filtering again
+    // the same counts by filtering again
     let again = run(
         &job,
         "again",

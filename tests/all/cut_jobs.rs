@@ -1,4 +1,5 @@
-//! A job with every pass that cuts texts: the same keep-lists, edit lists and tokens for any tasks, threads and kills.
+//! Test of a job with every pass that cuts texts: the same keep-lists, edit lists and tokens for any tasks, threads
+//! and kills.
 
 use crate::jobs::{assert_same, data, millrace, output, succeed};
 use serde_json::{Value, json};
@@ -176,7 +177,7 @@ fn tasks_of_an_executor_leave_the_lists_of_one_process() {
         let out = job.with_file_name(format!("of-{of}"));
         let set = format!("out={out:?}");
         let mut args = vec!["run", job.to_str().unwrap(), "--set", &set];
-        // rendering for kubernetes is what submits without starting anything
+        // the kubernetes executor only renders, so it submits without starting anything
         for set in [
             "executor=kubernetes",
             "kubernetes.image=i",
@@ -295,6 +296,6 @@ fn the_sorts_of_repeated_stretches_stay_within_their_budget() {
     assert_same(&outs[0], &outs[1], 24, "a small and a large budget");
     let [small, large] = outs.map(|out| peak(&out));
     assert!(small + (40 << 20) < large, "{small} and {large} bytes");
-    // what is not the sort: a batch of texts and their anchors, buffers of reading, the program
+    // memory besides the sort: a batch of texts with their anchors, read buffers, the program
     assert!(small < 120 << 20, "{small} bytes");
 }

@@ -1,5 +1,5 @@
-//! On the committed Pile-style texts the filters and MinHash decide as datatrove does, document by document
-//! (`data/datatrove_pile.json`). No difference is known; one would be named here.
+//! Tests that filters and MinHash decide as datatrove does on the committed Pile-style texts, document by document
+//! (`data/datatrove_pile.json`). No difference is known; it would be named here.
 
 use crate::jobs::{data, succeed};
 use serde_json::Value;
@@ -122,7 +122,7 @@ fn removed(files: usize, all: &[String]) -> BTreeSet<String> {
 #[test]
 fn minhash_removes_exactly_what_datatrove_removes_from_1_3_and_7_files() {
     let golden: Value = serde_json::from_str(GOLDEN).unwrap();
-    // datatrove numbers documents of one task in a row; one input file was one task there
+    // datatrove numbers the documents of a task consecutively; one input file was one task there
     let mut all = Vec::new();
     for shard in ["pile-00000", "pile-00001"] {
         for (i, mut d) in (0..).zip(lines(&data(&format!("{shard}.jsonl.zst")))) {

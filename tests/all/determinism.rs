@@ -1,4 +1,4 @@
-//! The same job gives the same bytes: any threads, any tasks, any layout, any kill.
+//! Tests of determinism: the same job gives the same bytes for any threads, tasks, layout and kills.
 
 use crate::jobs::{assert_same, metrics, millrace, succeed, write_small_job};
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ fn ten_kills_change_nothing_and_a_finished_job_is_not_redone() {
     let killed = dir.path().join("killed");
     let set = format!("out={killed:?}");
     let args = ["run", job.as_str(), "--set", set.as_str()];
-    // Moments from a fixed sequence, spread over a run's length; each restart goes on from the last.
+    // Moments from a fixed sequence, spread over a run's length; each restart continues from the last.
     let mut state = 0x2545_f491u32;
     for kill in 0..10 {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -79,7 +79,7 @@ fn ten_kills_change_nothing_and_a_finished_job_is_not_redone() {
             .spawn()
             .unwrap();
         std::thread::sleep(whole.mul_f64(share * 0.5).max(Duration::from_millis(5)));
-        // SIGKILL; a run that ended before is no fault
+        // SIGKILL; the run may have ended before
         let _ = child.kill();
         let status = child.wait().unwrap();
         assert!(
@@ -104,7 +104,7 @@ fn a_signal_ends_training_with_a_checkpoint_and_its_exit_code_and_the_next_run_g
 {
     let dir = tempfile::tempdir().unwrap();
     let job = write_small_job(dir.path()).display().to_string();
-    // many steps, so that there is one under way, and no other checkpoint than the signal's
+    // many steps, so that one is running, and no checkpoint but the signal's
     let sets = ["train.steps=400", "train.checkpoint.every=0"];
     let calm = run(dir.path(), "calm", &sets);
     let asked = dir.path().join("asked");

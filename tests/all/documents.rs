@@ -1,4 +1,4 @@
-//! The documents tell the truth about files: every path they name exists, the data has its licences and its size.
+//! Checks of the documents against the files: every path they name exists, the data has its licences and its size.
 
 use crate::jobs::root;
 use std::path::Path;

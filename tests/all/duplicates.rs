@@ -1,5 +1,5 @@
-//! `[dedup]` with verification, policies and indexes, as processes: the same bytes after kills, crawl after crawl, and a
-//! report that tells it.
+//! Tests of `[dedup]` with verification, policies and indexes, as processes: the same bytes after kills, crawl
+//! after crawl, and the sections of the report.
 
 use crate::jobs::{assert_same, data, millrace, output, succeed};
 use serde_json::Value;
@@ -79,7 +79,7 @@ fn ten_kills_and_other_threads_do_not_change_a_byte_of_verified_deduplication() 
             .spawn()
             .unwrap();
         std::thread::sleep(whole.mul_f64(share * 0.9).max(Duration::from_millis(5)));
-        // SIGKILL; a run that ended before is no fault
+        // SIGKILL; the run may have ended before
         let _ = child.kill();
         child.wait().unwrap();
     }
@@ -99,7 +99,7 @@ fn a_second_crawl_loses_what_the_first_kept_and_the_report_tells_it() {
     let kept = counts(folder, "first")["kept"].as_u64().unwrap();
     let index = folder.join("indexes/first.index");
     std::fs::copy(folder.join("first/keep/kept.index"), &index).unwrap();
-    // the texts of the first crawl once more: all of them go
+    // the texts of the first crawl again: all of them are removed
     let second = job(
         folder,
         "second",
@@ -125,7 +125,7 @@ fn a_second_crawl_loses_what_the_first_kept_and_the_report_tells_it() {
     ] {
         assert!(page.contains(told), "{told}");
     }
-    // another index in the folder is another fingerprint: the stage runs again
+    // another index in the folder changes the fingerprint: the stage runs again
     let newer = folder.join("second/keep/kept.index");
     let merged = folder.join("all.index");
     let of = |path: &Path| path.to_str().unwrap().to_string();
@@ -143,7 +143,7 @@ fn a_second_crawl_loses_what_the_first_kept_and_the_report_tells_it() {
         stderr.contains("first.index") || stderr.contains("all.index"),
         "{stderr}"
     );
-    // a name that no input has is told before anything runs
+    // a source that no input has is reported before anything runs
     let wrong = output(&["dedup", second, "--set", "dedup.priority=[\"wiki\"]"]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("dedup.priority[0]"));

@@ -1,6 +1,7 @@
-//! A curation by an executor's tasks, in any order, with failures and kills: the same bytes as in one process.
+//! Tests of executors: a curation by tasks, in any order, with failures and kills, gives the same bytes as one
+//! process.
 //!
-//! Slurm is played by a script that understands what is asked of `sbatch`; tests/slurm/ runs the real one.
+//! Slurm is emulated by a script that implements the options used of `sbatch`; tests/slurm/ runs the real one.
 
 use crate::curation::{job, run};
 use crate::jobs::{assert_same, millrace, output, succeed};
@@ -11,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// Runs arrays from their last index to the first; the rest only if all that it waits for went well.
+/// Runs arrays from their last index to the first; the rest only if all of its dependencies succeeded.
 const SBATCH: &str = r#"#!/bin/bash
 cd "$(dirname "$0")"
 echo "$@" >> asked
@@ -32,7 +33,7 @@ else bash "$script" >> log-$id 2>&1 || ok=no; fi
 echo "$id;cluster"
 "#;
 
-/// A folder with programs that stand in for Slurm's.
+/// A folder with emulations of Slurm's programs.
 fn slurm(folder: &Path) -> PathBuf {
     let bin = folder.join("bin");
     std::fs::create_dir(&bin).unwrap();
@@ -94,7 +95,7 @@ fn slurms_arrays_make_the_bytes_of_one_process_and_a_failure_is_made_good() {
     );
     assert!(!bin.join("asked").exists());
 
-    // one task of the first array fails: what waits for it does not start
+    // one task of the first array fails: the jobs that depend on it do not start
     std::fs::write(bin.join("fails"), "2").unwrap();
     let first = with_slurm(&bin, &args);
     assert!(first.status.success(), "{}", text(&first.stderr));
@@ -106,7 +107,7 @@ fn slurms_arrays_make_the_bytes_of_one_process_and_a_failure_is_made_good() {
     assert_eq!(status["shards_done"], shards - 1);
     assert_eq!(status["tasks_running"], 0);
 
-    // while something is under way nothing is submitted twice
+    // while jobs are running nothing is submitted twice
     std::fs::write(bin.join("alive"), "101_2\n").unwrap();
     let refused = with_slurm(&bin, &args);
     assert!(!refused.status.success() && text(&refused.stderr).contains("101_2"));
@@ -153,7 +154,7 @@ fn tasks_killed_and_started_twice_in_any_number_leave_the_same_bytes() {
         };
         let early = task(0).output().unwrap();
         assert!(!early.status.success() && text(&early.stderr).contains("job.toml"));
-        // rendering for kubernetes is what submits without starting anything
+        // the kubernetes executor only renders, so it submits without starting anything
         let kubernetes = "executor=kubernetes";
         let sets = [
             "kubernetes.image=i",
@@ -210,7 +211,7 @@ fn tasks_killed_and_started_twice_in_any_number_leave_the_same_bytes() {
     }
 }
 
-/// A dashboard that runs what it is told at once, fails the first job, and answers 500 now and then.
+/// An emulated Ray dashboard that runs submitted jobs at once, fails the first one, and answers 500 now and then.
 fn ray(listener: TcpListener) {
     let mut statuses: Vec<String> = Vec::new();
     let mut answered = 0;

@@ -1,4 +1,4 @@
-//! A job's folder and its log: what other programs put there stays, what fails is remembered, and a log that cannot be
+//! Tests of a job's folder and log: other programs' files stay, failures are recorded, and a log that cannot be
 //! written does not end the work.
 
 use crate::curation::job;
@@ -26,7 +26,7 @@ fn a_log_that_cannot_be_written_does_not_end_the_work() {
     let mut command = millrace(&run_in(&job, &set(&full)));
     assert!(command.stderr(log).status().unwrap().success());
     assert_same(&calm, &full, 14, "a log on a full disk");
-    // a reader that leaves after one line, as `2>&1 | head -1`
+    // a reader that closes the pipe after one line, as `2>&1 | head -1`
     let set = set(&gone);
     let mut command = millrace(&run_in(&job, &set));
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();

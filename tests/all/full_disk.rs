@@ -1,9 +1,9 @@
-//! A disk that fills up, played by a limit on the size of files: a clear error, nothing half-written that is read as whole,
+//! Tests of a full disk, emulated by a limit on file size: a clear error, no partial file that is read as complete,
 //! and the same bytes once there is room. `tests/disks/full.sh` does the same on a file system that is full.
 //!
-//! Where the limit's signal is ignored a write fails and the program names the file. Where it is not, the system ends the
-//! program in the middle of a write, which is one more kill. We leave the signal as it was found: a user who sets a limit
-//! and a batch system that does have said what they want.
+//! Where SIGXFSZ is ignored, a write fails and the program names the file. Where it is not, the system kills the
+//! program in the middle of a write, which is one more kill. The program leaves the signal's disposition as it is:
+//! users and batch systems that set such a limit have chosen it.
 
 use crate::cut_jobs::cut_job;
 use crate::jobs::{assert_same, metrics, millrace, output, write_small_job};
@@ -11,7 +11,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// `millrace ARGS...` that may write files of so many blocks.
+/// `millrace ARGS...` under a file-size limit of `blocks` blocks.
 fn limited(blocks: u32, trap: &str, args: &[&str]) -> Output {
     let program = millrace(&[]).get_program().to_owned();
     let script = format!("ulimit -c 0; ulimit -f {blocks}; {trap} exec \"$0\" \"$@\"");
@@ -51,7 +51,7 @@ fn a_job_without_room_names_the_file_and_goes_on_when_there_is_some() {
             "no file in: {stderr}"
         );
         assert!(!stderr.contains("panicked"), "{stderr}");
-        // work that was done stays done
+        // finished work stays
         let now = files(&outs[1].join("clean"));
         assert!(now >= last, "{blocks} blocks");
         last = now;
@@ -100,7 +100,7 @@ fn without_room(form: &str) {
     for verb in ["curate", "dedup", "tokenize"] {
         assert!(output(&args(verb, 1)).status.success());
     }
-    // room for metrics, not for tensors
+    // space for metrics, not for tensors
     let told = limited(100, "trap '' XFSZ;", &args("train", 1));
     let stderr = String::from_utf8(told.stderr).unwrap();
     assert_eq!(told.status.code(), Some(1), "{stderr}");

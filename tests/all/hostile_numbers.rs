@@ -1,5 +1,5 @@
-//! Files whose numbers ask for more memory than the files could fill: every reader of tokenizers, indices, sidecars,
-//! cached arrays and checkpoints runs on them under a limit of 50 times the input and 256 MB.
+//! Tests of files whose numbers claim more memory than the files could fill: every reader of tokenizers, indices,
+//! sidecars, cached arrays and checkpoints runs on them under a limit of 50 times the input plus 256 MB.
 
 use crate::jobs::{succeed, write_small_job};
 use crate::megatron::write;
@@ -20,7 +20,7 @@ fn limited(input_bytes: u64, args: &[&str]) -> Output {
         .unwrap()
 }
 
-/// An answer, whatever it is: neither a signal nor a panic nor an allocation that failed.
+/// Asserts an orderly exit: no signal, no panic, no failed allocation.
 fn assert_answers(what: &str, told: &Output, wanted: Option<&str>) {
     let stderr = String::from_utf8_lossy(&told.stderr);
     let code = told.status.code();
@@ -280,7 +280,7 @@ fn indices_whose_counts_are_larger_than_their_files_do_not_take_the_memory() {
     assert_answers("a length of 2^31 - 1", &told, Some("sequence offset"));
 }
 
-/// A job that blends the dataset at `prefix` with a cache, and what it must answer.
+/// Runs a job that blends the dataset at `prefix` with a cache; its error must contain `wanted`.
 fn blend(folder: &Path, prefix: &Path, what: &str, wanted: Option<&str>) -> PathBuf {
     let job = folder.join("job.toml");
     let text = format!(
@@ -319,7 +319,7 @@ fn sidecars_and_cached_arrays_whose_numbers_lie_do_not_take_the_memory() {
         let good = std::fs::read(&path).unwrap();
         let text = String::from_utf8_lossy(&good[10..128]).into_owned();
         for count in ["999999999999", "99999999999999999999"] {
-            // the same length of header: blanks before the line break give way
+            // the same header length: padding blanks before the line break are removed
             let from = text.find("'shape': (").unwrap() + "'shape': (".len();
             let to = from + text[from..].find(',').unwrap();
             let mut changed = format!("{}{count}{}", &text[..from], &text[to..]);
@@ -406,7 +406,7 @@ fn checkpoints_whose_plans_lie_are_refused_quickly_by_key_with_little_memory() {
             assert!(took < Duration::from_secs(10), "{key}: {args:?}: {took:?}");
         }
     }
-    // the verbs of the job pass over it
+    // the job's verbs skip it
     let told = limited(bytes_in(dir.path()), &["eval", &job]);
     let stderr = String::from_utf8_lossy(&told.stderr);
     assert!(

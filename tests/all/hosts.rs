@@ -1,5 +1,5 @@
-//! Training in several processes that find each other as launchers tell them, here on one host: the bytes of one process, and
-//! what each says when they do not fit together or one of them ends.
+//! Tests of training in several processes, started with the variables of launchers, here on one host: the bytes of
+//! one process, and the messages of each when they do not fit together or one of them ends.
 
 use crate::jobs::{metrics, millrace, output, succeed, write_small_job};
 use std::net::TcpListener;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Variables of a process.
+/// Environment variables of a process.
 type Variables<'a> = &'a [(&'a str, String)];
 
 fn free_port() -> u16 {
@@ -15,7 +15,7 @@ fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-/// As torchrun tells process `rank` of `size`.
+/// A command with torchrun's environment for process `rank` of `size`.
 fn launched(args: &[&str], (rank, size, port): (usize, usize, u16)) -> Command {
     let mut command = millrace(args);
     for (key, value) in [
@@ -46,7 +46,7 @@ fn end(child: Child) -> (bool, String) {
     )
 }
 
-/// Runs so many processes to their ends.
+/// Runs `size` processes to their ends.
 fn in_processes(args: &[&str], size: usize) -> Vec<(bool, String)> {
     let port = free_port();
     let children: Vec<Child> = (0..size)
@@ -102,7 +102,7 @@ fn processes_train_to_the_bytes_of_threads() {
         }
         assert!(trained(&one) == trained(&many), "{size} processes");
         assert!(many.join("report.html").exists());
-        // what is done is done for all of them
+        // finished work counts for all of them
         for (is_good, stderr) in in_processes(&[&args[..], &["--set", &to(&many)]].concat(), size) {
             assert!(is_good, "{stderr}");
         }
@@ -131,7 +131,7 @@ fn processes_that_do_not_fit_together_all_say_why_before_the_first_step() {
             && stderr.contains(" has train.lr 0.5, rank 0 on ");
         assert!(is_named, "{stderr}");
     }
-    // another number of processes than divides the ranks; a variable that is no number
+    // a number of processes that does not divide the ranks; a variable that is no number
     for (size, want) in [
         ("3", "WORLD_SIZE of torchrun: found 3 for 2 ranks"),
         ("two", "WORLD_SIZE: found \"two\""),
@@ -233,7 +233,7 @@ fn a_killed_process_ends_the_others_by_name_and_sigterm_to_one_ends_all_with_a_c
     );
 }
 
-/// Variables of other launchers.
+/// Environment variables of other launchers.
 #[test]
 fn the_variables_of_mpirun_and_srun_start_the_same_job() {
     let (_folder, job, _) = job();
@@ -319,7 +319,7 @@ fn strangers_take_no_seat_and_processes_know_each_other_by_a_secret_of_the_run()
             .permissions();
         assert_eq!(mode.mode() & 0o777, 0o600);
     }
-    // another secret: both say so, and neither waits for ever
+    // different secrets: both report it, and neither waits for ever
     let port = free_port();
     let args = [
         "run",
@@ -381,8 +381,8 @@ fn process_0_takes_the_others_shares_of_a_checkpoint_part_by_part() {
     };
     let own = peak("shards", "train.checkpoint.sharded=true");
     let all = peak("whole", "train.checkpoint.sharded=false");
-    // three quarters of the moments of 20 million weights, 120 MB, are in the other processes; the parts of
-    // them that are under way are 16 MB at most, and pages of the allocator come and go
+    // three quarters of the moments of 20 million weights, 120 MB, are in the other processes; the parts of them in
+    // transfer are 16 MB at most, and pages of the allocator come and go
     assert!(
         all < own + 48e6,
         "{all} bytes with shares of others, {own} without"

@@ -1,12 +1,13 @@
-//! The graph of imports between the files of a crate, read from the text of its `use` declarations and paths.
+//! Import graph between the files of a crate, read from the text of its `use` declarations and paths.
 //!
-//! A file points at the file that defines each name it uses: `use crate::a::Name` points at the file of `crate::a`, or, if that
-//! file only re-exports `Name` with `pub use`, at the file behind it. A re-export is no arrow of its own, since the file that
-//! passes a name on does not need it. Code under `#[cfg(test)]` is left out, since tests may name anything.
+//! A file points at the file that defines each name it uses: `use crate::a::Name` points at the file of `crate::a`,
+//! or, if that file only re-exports `Name` with `pub use`, at the file behind it. A re-export adds no edge, since
+//! the file that re-exports a name does not need it. Code under `#[cfg(test)]` is left out, since tests may name
+//! anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Module path (`["a", "b"]`) of each file and the files that it points at, by name relative to `src/`.
+/// Module path (`["a", "b"]`) of each file and the files that it imports from, by name relative to `src/`.
 pub(crate) struct Imports {
     pub(crate) edges: BTreeMap<String, BTreeSet<String>>,
 }
@@ -118,14 +119,14 @@ fn quote(text: &[u8]) -> usize {
     }
 }
 
-/// What a file declares and names.
+/// The declarations and names of a file.
 #[derive(Default)]
 struct Contents {
-    /// Modules with a file of their own, and their `#[path]`, if any.
+    /// Modules in separate files, and their `#[path]`, if any.
     modules: Vec<Module>,
     /// Paths as written, from `use` and from expressions.
     paths: Vec<Vec<String>>,
-    /// Names passed on by `pub use`, and the path behind each.
+    /// Names re-exported by `pub use`, with the path of each.
     exports: Vec<Export>,
 }
 
@@ -256,7 +257,7 @@ fn tokens_of_modules(text: &str) -> Vec<Module> {
     found
 }
 
-/// Tokens without the items that stand under `#[cfg(test)]`.
+/// Tokens without the items under `#[cfg(test)]`.
 pub(crate) fn without_tests(tokens: &[String]) -> Vec<String> {
     let mark: Vec<String> = ["#", "[", "cfg", "(", "test", ")", "]"]
         .map(String::from)
@@ -333,7 +334,7 @@ impl Imports {
         Imports { edges }
     }
 
-    /// Groups of files that import each other in a circle, the largest first.
+    /// Groups of files with circular imports, the largest first.
     pub(crate) fn circles(&self) -> Vec<Vec<String>> {
         let reach: BTreeMap<&String, BTreeSet<&String>> =
             self.edges.keys().map(|f| (f, self.reachable(f))).collect();
@@ -349,8 +350,9 @@ impl Imports {
         found
     }
 
-    /// Arrows from a file to one of a higher layer, and files that no layer has. `layers` are the groups of folders (with a
-    /// slash behind them) and files, the lowest first; of several that fit the longest counts. `lib.rs` is above all.
+    /// Imports from a file of a higher layer, and files without a layer. `layers` are the groups of folders (with a
+    /// slash behind them) and files, the lowest first; of several that match, the longest counts. `lib.rs` is above
+    /// all.
     pub(crate) fn upward(&self, layers: &[&[&str]]) -> Vec<String> {
         let layer_of = |file: &str| {
             let named = layers.iter().enumerate().flat_map(|(layer, names)| {
@@ -509,11 +511,11 @@ fn a_planted_arrow_up_is_found_and_so_is_a_file_without_a_layer() {
     };
     let layers: &[&[&str]] = &[&["low.rs", "side.rs"], &["top/"]];
     assert_eq!(upward("", layers), [""; 0]);
-    // inside a layer only circles are forbidden
+    // within a layer only circular imports are forbidden
     assert_eq!(upward("use crate::side::Side;", layers), [""; 0]);
     let found = upward("use crate::top::part::Part;", layers);
     assert_eq!(found, ["low.rs -> top/part.rs"]);
-    // a file of a folder can have a layer of its own
+    // a file of a folder can have a separate layer
     let split: &[&[&str]] = &[&["top/part.rs", "low.rs", "side.rs"], &["top/"]];
     assert_eq!(upward("use crate::top::part::Part;", split), [""; 0]);
     let found = upward("use crate::top;", split);

@@ -1,4 +1,4 @@
-//! Small jobs on the repository's real data, run as processes of their own.
+//! Helpers that run small jobs on the repository's real data, as separate processes.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub(crate) fn data(name: &str) -> PathBuf {
     root().join("pipelines/jobs/tiny/data").join(name)
 }
 
-/// Writes a job that does everything of the tiny job on two small shards with a very small model.
+/// Writes a job with all stages of the tiny job, on two small shards with a very small model.
 pub(crate) fn write_small_job(folder: &Path) -> PathBuf {
     let pile = small_pile(folder);
     let text = format!(
@@ -93,7 +93,7 @@ fn small_pile(folder: &Path) -> PathBuf {
     let bytes = std::fs::read(data("pile-00000.jsonl.zst")).unwrap();
     let text = zstd::decode_all(bytes.as_slice()).unwrap();
     let text = String::from_utf8(text).unwrap();
-    // novels are most of the bytes and none of the variety
+    // novels are most of the bytes and add no variety
     let lines: String = text
         .split_inclusive('\n')
         .filter(|l| !l.contains("Gutenberg"))
@@ -134,7 +134,7 @@ const MEASURED: [&str; 6] = [
     "stall_s",
 ];
 
-/// Lines of `metrics.jsonl` without what the clock wrote.
+/// Lines of `metrics.jsonl` without times.
 pub(crate) fn metrics(out: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(out.join("metrics.jsonl")).unwrap();
     let mut lines: Vec<Value> = text
@@ -150,7 +150,7 @@ pub(crate) fn metrics(out: &Path) -> Vec<Value> {
     lines
 }
 
-/// Every file of a job but those that tell the time or who ran it, by name; metrics without their clocks.
+/// Every file of a job by name, except those that contain times or the host; metrics without times.
 pub(crate) fn results(out: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![out.to_path_buf()];

@@ -1,5 +1,5 @@
-//! Integration tests: one binary, one module a claim area. Oracles are outside programs whose answers lie in `data/`
-//! with the scripts that made them in `oracles/`.
+//! Integration tests: one binary, one module per area of claims. Oracles are outside programs; their answers are in
+//! `data/`, with the scripts that made them in `oracles/`.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 

@@ -1,4 +1,4 @@
-//! Jobs of masked language models: from texts to sentences, samples, a trained BERT or T5 and its loss.
+//! Tests of masked-language-model jobs: from texts to sentences, samples, a trained BERT or T5 and its loss.
 
 use crate::jobs::{metrics, output, succeed};
 use serde_json::Value;

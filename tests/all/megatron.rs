@@ -1,4 +1,4 @@
-//! GPT datasets, sample order, blends, items and cache files equal megatron-core's, bit for bit
+//! Tests that GPT datasets, sample order, blends, items and cache files equal megatron-core's, bit for bit
 //! (`data/megatron_samples.json`, 60 configurations).
 
 use index::blend::{Blend, BlendRequest, Mixture, Source};
@@ -226,7 +226,7 @@ fn items_hash(blend: &Blend, case: &Value) -> String {
     hash.hex()
 }
 
-/// Prefixes as the oracle script gave them, relative.
+/// The cache of a case; prefixes are relative, as in the oracle script.
 fn cache_for(case: &Value, tokenizer: &Value, folder: &Path) -> Cache {
     Cache::new(folder, case["split"].as_str(), tokenizer.clone()).unwrap()
 }
@@ -313,12 +313,12 @@ fn a_cached_index_is_mapped_again_and_rebuilt_when_the_data_changed() {
     assert_eq!(written.len(), 4 * 5 + 2 * 4, "{written:?}");
     run("mapped", 0);
     assert_eq!(files(&folder), written);
-    // Megatron's own files have no record of ours beside them
+    // Megatron's own files come without our record
     for name in written.iter().filter(|n| n.ends_with("millrace.json")) {
         std::fs::remove_file(folder.join(name)).unwrap();
     }
     run("without records", 0);
-    // a flipped byte, a cut file: built again
+    // a flipped byte, a truncated file: rebuilt
     let named = |suffix: &str| written.iter().find(|n| n.ends_with(suffix)).unwrap();
     let sample_index = folder.join(named("sample_index.npy"));
     let mut bytes = std::fs::read(&sample_index).unwrap();

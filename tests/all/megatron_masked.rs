@@ -1,4 +1,4 @@
-//! BERT and T5 samples equal megatron-core's, bit for bit (`data/megatron_masked.json`).
+//! Tests that BERT and T5 samples equal megatron-core's, bit for bit (`data/megatron_masked.json`).
 
 use crate::megatron::{Hash, number};
 use index::cache::Cache;
@@ -16,8 +16,8 @@ fn golden() -> Value {
     serde_json::from_str(GOLDEN).unwrap()
 }
 
-/// The formula of `oracles/megatron_masked.py`; the index file by its byte table, since our writer has one sequence a
-/// document.
+/// The formula of `oracles/megatron_masked.py`; the index file by its byte table, since our writer has one sequence
+/// per document.
 fn write(prefix: &Path) -> u64 {
     let mut random = RandomState::new(42);
     let (mut lengths, mut boundaries, mut bin) = (Vec::new(), vec![0u64], Vec::new());

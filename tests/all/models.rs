@@ -1,4 +1,4 @@
-//! Models of quality from the command line: trained from texts, measured on them, used by a job's steps.
+//! Tests of quality models from the command line: trained from texts, evaluated on them, used by a job's steps.
 
 use crate::jobs::{millrace, output, succeed};
 use serde_json::Value;
@@ -124,7 +124,7 @@ dsir = {{ model = {dsir:?}, min_words = 10 {min_key} }}
         let inside = documents
             .iter()
             .filter(|d| d["meta"]["quality_bucket"] == bucket);
-        // scores of one value lie in one bucket
+        // equal scores are in one bucket
         assert!((90..=110).contains(&inside.count()), "bucket {bucket}");
     }
     let head = documents

@@ -1,4 +1,5 @@
-//! `millrace` built by this crate: Cargo tells a test the path only of its own package's programs.
+//! The `millrace` binary, built by this crate because Cargo gives a test only the paths of its own package's
+//! binaries.
 
 use std::process::ExitCode;
 

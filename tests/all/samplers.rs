@@ -1,4 +1,5 @@
-//! Which rank takes which sample equals Megatron's samplers and torch's permutations (`data/megatron_samplers.json`).
+//! Tests that each rank's samples equal Megatron's samplers and torch's permutations
+//! (`data/megatron_samplers.json`).
 
 use crate::megatron::{Hash, number};
 use index::sampler::{Cyclic, Sampler, randperm, share};

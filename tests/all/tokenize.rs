@@ -1,4 +1,5 @@
-//! `[tokenize]` on files as they are: Megatron's bytes, the same from any number of tasks and after kills, bad input.
+//! Tests of `[tokenize]` on plain files: Megatron's bytes, the same for any number of tasks and after kills, bad
+//! input.
 
 use crate::jobs::{assert_same, millrace, output, root, succeed};
 use index::dataset::{Dataset, DatasetWriter, TokenType};
@@ -84,7 +85,7 @@ fn special_tokens_are_treated_as_megatrons_preprocess_data_does() {
         std::fs::write(folder.join("tokenizer_config.json"), config).unwrap();
         let has = |arg: &str| case["args"].as_array().unwrap().iter().any(|a| a == arg);
         let bare = has("--tokenizer-hf-no-include-special-tokens");
-        // Megatron's naming has Megatron's defaults; with other names the same is asked for
+        // Megatron's naming has Megatron's defaults; with other naming, the same settings are given explicitly
         for (naming, keys) in [
             (
                 "megatron",
@@ -209,7 +210,7 @@ fn check(prefix: &Path, want: &Value) {
 #[test]
 fn tasks_and_kills_do_not_change_a_byte() {
     let dir = tempfile::tempdir().unwrap();
-    // one plain file, large enough to be cut in ranges
+    // one plain file, large enough to be divided into ranges
     let input = dir.path().join("in.jsonl");
     let lines = std::fs::read_to_string(data("preprocess/documents.jsonl")).unwrap();
     let broken = "{\"text\": 5}\nnot json\n";
@@ -239,7 +240,7 @@ fn tasks_and_kills_do_not_change_a_byte() {
             .spawn()
             .unwrap();
         std::thread::sleep(Duration::from_millis(5 + 17 * kill));
-        // a run that ended before is no fault
+        // the run may have ended before
         let _ = child.kill();
         child.wait().unwrap();
         let prefix = out("killed/tokens/out");
@@ -284,7 +285,7 @@ fn bad_records_are_counted_and_too_many_stop_the_job() {
         "an empty text is an empty document"
     );
     let told = output(&["tokenize", &job, "--set", "tokenize.max_bad_records=2"]);
-    // what is done is not done again: the limit is no part of the result
+    // finished work is not repeated: the limit does not affect the result
     assert!(told.status.success());
     std::fs::remove_file(dir.path().join("out/tokens/out.idx")).unwrap();
     let told = output(&["tokenize", &job, "--set", "tokenize.max_bad_records=2"]);
@@ -336,7 +337,7 @@ fn a_panic_of_the_tokenizers_library_is_the_reason_and_is_not_printed() {
         dir.path().join("tokenizer.json"),
     );
     std::fs::write(&input, "{\"text\":\"fine\"}\n").unwrap();
-    // the library asserts that no token is as long
+    // the library asserts a smaller maximum token length
     let tokenizer = serde_json::json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
         "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,

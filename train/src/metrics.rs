@@ -92,7 +92,7 @@ pub(crate) struct ChangeRecord<'a> {
 /// A checkpoint that could not be written: a line of `metrics.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct FailureRecord {
-    /// Step under way when it was noticed.
+    /// Step during which it was noticed.
     pub step: u64,
     /// Step of the checkpoint.
     pub checkpoint_step: u64,

@@ -1,7 +1,7 @@
 //! Fast reader for the texts of documents alone, for the tokenizer: no other field is built, no document is allocated.
 //!
 //! Lines are parsed to a tape (simd-json), of which the wanted strings are read in place. A value may be a string or
-//! an array of strings (sentences), as in Megatron's `preprocess_data.py`; of a field that is there twice the last
+//! an array of strings (sentences), as in Megatron's `preprocess_data.py`; of a repeated field the last
 //! counts, as for Python's `json`. We differ: a line without the field is a bad record, not the end of the run.
 
 use std::ops::Range;
@@ -61,7 +61,7 @@ pub struct TextReader {
     edits: EditList,
     /// Documents of the shard so far, for indexing the keep list.
     number: usize,
-    /// A clean shard of ours: an unreadable record is damage.
+    /// A clean shard written by us: an unreadable record is damage.
     ours: bool,
 }
 

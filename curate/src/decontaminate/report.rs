@@ -42,7 +42,7 @@ pub struct TaskHits {
     pub texts: u64,
     /// Its n-grams, without those of earlier tasks.
     pub ngrams: u64,
-    /// N-grams in so many documents that they were not searched for.
+    /// N-grams that occur in too many documents and were not searched for.
     pub frequent: u64,
     /// Documents with at least one.
     pub documents: u64,

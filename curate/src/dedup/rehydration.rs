@@ -14,7 +14,7 @@ pub const REHYDRATION: [(u64, u64); 6] = [(1, 1), (2, 2), (3, 3), (5, 5), (100, 
 /// Kept documents with a cluster size of `from` or more (below the next row's).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rehydrated {
-    /// Least size of the cluster.
+    /// Minimum size of the cluster.
     pub from: u64,
     /// Repetitions of each.
     pub times: u64,

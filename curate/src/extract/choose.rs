@@ -22,7 +22,7 @@ const OTHER: i32 = -205;
 const FAVOUR: i32 = 1024;
 /// Chances are in 1/1024.
 const CERTAIN: u64 = 1024;
-/// Least chance of a chosen block before the offsets above.
+/// Minimum chance of a chosen block before the offsets above.
 const LEAST: u64 = 51;
 const ROUNDS: usize = 6;
 
@@ -68,7 +68,7 @@ fn bar(page: &Page, logits: &[i32]) -> u64 {
 /// for printing, and in one piece for programs.
 const REPEATED: u32 = 40;
 
-/// Not a paragraph whose runs of three words have mostly (8 of 10) been seen; remembers them.
+/// Not a paragraph whose runs of three words have mostly (8 of 10) been seen; records them.
 fn says_more(page: &Page, block: &Block, seen: &mut FxHashSet<u64>) -> bool {
     let (mut count, mut repeated) = (0, 0);
     triples(page.text_of(block), |triple| {

@@ -211,13 +211,13 @@ pub(super) fn phrases(text: &str) -> u32 {
     found
 }
 
-/// Reads marks of elements; remembers the classes of a page, which repeat.
+/// Reads marks of elements; caches the classes of a page, which repeat.
 #[derive(Default)]
 pub(super) struct Marker {
     seen: FxHashMap<u64, u64>,
 }
 
-/// Class and id values are looked at up to this length.
+/// Class and id values are read up to this length.
 const MAX_CLASS_BYTES: usize = 512;
 
 impl Marker {

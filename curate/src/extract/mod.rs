@@ -86,7 +86,7 @@ pub fn extract_page(source: &PageSource<'_>, config: &ExtractConfig) -> Extracte
 pub struct BlockFeatures {
     /// Text of each block.
     pub texts: Vec<String>,
-    /// Feature columns one after another, each a byte a block.
+    /// Feature columns one after another, one byte per block in each.
     pub columns: Vec<Vec<u8>>,
     /// Hashed words of each block: of its text, its classes, and the surrounding classes.
     pub words: Vec<[Vec<u16>; 3]>,

@@ -30,7 +30,7 @@ pub struct BadWords {
     /// Language of all documents; empty: the result of an earlier step `language`. Documents in a language without
     /// a list pass.
     pub language: String,
-    /// Most bad words per word. C4: 0.
+    /// Maximum ratio of bad words to words. C4: 0.
     pub max_ratio: f64,
     /// Fraction of matching pages that are kept nevertheless. C4's multilingual variant: 0.001 but for English.
     pub keep_fraction: f64,

@@ -22,7 +22,7 @@ use crate::verdict::{Judge, KEEP, Verdict, empty};
 pub struct FinewebQuality {
     /// Whose definition.
     pub profile: Profile,
-    /// Least share of lines that end with terminal punctuation. Paper: 0.12.
+    /// Minimum share of lines that end with terminal punctuation. Paper: 0.12.
     pub line_punct_thr: f64,
     /// Accept documents without a single such line.
     pub line_punct_exclude_zero: bool,
@@ -32,7 +32,7 @@ pub struct FinewebQuality {
     pub short_line_length: usize,
     /// Greatest share of characters in duplicate lines. FineWeb: 0.01.
     pub char_duplicates_ratio: f64,
-    /// Most line feeds per word. FineWeb: 0.3.
+    /// Maximum line feeds per word. FineWeb: 0.3.
     pub new_line_ratio: f64,
 }
 

@@ -38,11 +38,11 @@ pub(crate) fn stop_word(word: &[u8]) -> u128 {
 pub struct GopherQuality {
     /// Whose definition.
     pub profile: Profile,
-    /// Fewest non-symbol words. Paper: 50.
+    /// Minimum number of non-symbol words. Paper: 50.
     pub min_doc_words: usize,
-    /// Most non-symbol words. Paper: 100 000.
+    /// Maximum number of non-symbol words. Paper: 100 000.
     pub max_doc_words: usize,
-    /// Least mean word length in characters. Paper: 3.
+    /// Minimum mean word length in characters. Paper: 3.
     pub min_avg_word_length: f64,
     /// Greatest mean word length in characters. Paper: 10.
     pub max_avg_word_length: f64,
@@ -52,9 +52,9 @@ pub struct GopherQuality {
     pub max_bullet_lines_ratio: f64,
     /// Greatest share of lines that end with an ellipsis. Paper: 0.3.
     pub max_ellipsis_lines_ratio: f64,
-    /// Least share of words with a letter. Paper: 0.8.
+    /// Minimum share of words with a letter. Paper: 0.8.
     pub min_alpha_words_ratio: f64,
-    /// Fewest distinct stop words. Paper: 2.
+    /// Minimum number of distinct stop words. Paper: 2.
     pub min_stop_words: usize,
 }
 

@@ -12,9 +12,9 @@ use crate::verdict::{Judge, KEEP, Verdict};
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Length {
-    /// Fewest characters.
+    /// Minimum number of characters.
     pub min_chars: usize,
-    /// Most characters.
+    /// Maximum number of characters.
     pub max_chars: usize,
 }
 

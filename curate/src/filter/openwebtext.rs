@@ -20,11 +20,12 @@ use crate::verdict::{Judge, KEEP, Verdict, broken};
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Openwebtext {
-    /// Fewest characters. Megatron-LM: 512.
+    /// Minimum number of characters. Megatron-LM: 512.
     pub min_chars: usize,
-    /// Fewest characters of a page with "javascript". Megatron-LM: 256.
+    /// Minimum number of characters of a page with "javascript". Megatron-LM: 256.
     pub min_javascript_chars: usize,
-    /// Fewest characters of a page in another language than `language`; needs a step `language` before. Megatron-LM: 512.
+    /// Minimum number of characters of a page in another language than `language`; needs a step `language` before.
+    /// Megatron-LM: 512.
     pub min_foreign_chars: usize,
     /// The language of the corpus, as the step `language` names it.
     pub language: String,

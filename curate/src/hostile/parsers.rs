@@ -279,7 +279,7 @@ fn texts(all: &mut Vec<(&'static str, Work)>) {
         "an address",
         Box::new(|t| drop(url::Url::parse(&format!("http://{}", inline(t))))),
     ));
-    // read when they are opened, before the folder goes
+    // read when they are opened, before the folder is removed
     let folder = tempfile::tempdir().unwrap();
     for config in crate::hostile::evaluation_sets(folder.path()) {
         let sets = Decontaminator::new(&config).expect("a set that was written");

@@ -174,7 +174,7 @@ pub(super) struct Pattern {
 }
 
 impl Pattern {
-    /// About so many bytes of it.
+    /// About `bytes` bytes of the pattern.
     pub(super) fn text(&self, bytes: usize) -> String {
         let times = bytes.saturating_sub(self.opening.len()) / self.piece.len();
         format!("{}{}", self.opening, self.piece.repeat(times))

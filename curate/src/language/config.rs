@@ -21,7 +21,7 @@ pub struct LanguageConfig {
     pub model: String,
     /// Labels to keep, in the model's notation (built-in: ISO 639-1 where one exists); empty: keep all, only label.
     pub keep: Vec<String>,
-    /// Least confidence in 0..=1 for a kept document; 0 accepts any. datatrove: 0.65 with lid.176.
+    /// Minimum confidence in 0..=1 for a kept document; 0 accepts any. datatrove: 0.65 with lid.176.
     pub min_confidence: f64,
     /// Identifies every paragraph. The document's language is then the one with the most letters and its
     /// confidence that language's share of them; all shares go to `meta.languages`.

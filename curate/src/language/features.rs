@@ -11,13 +11,13 @@ use super::script::{Letter, Script, beyond, letters};
 pub(super) trait Sink {
     /// A row of the table.
     fn feature(&mut self, row: u32);
-    /// The end of a word of so many letters; its features came just before.
+    /// End of a word of this many letters; its features came just before.
     fn word(&mut self, script: Script, letters: u32);
 }
 
 /// Longest word in letters; longer ones are cut. Keeps sums of a word within 16 bits.
 const LONGEST: u32 = 48;
-/// Most features of a word: three per letter and end, itself, ideographs.
+/// Maximum number of features of a word: three per letter and end, itself, ideographs.
 pub(super) const MOST_FEATURES: u32 = 4 * (LONGEST + 1) + 1;
 const START: u64 = 1;
 const STOP: u64 = 2;

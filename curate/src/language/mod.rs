@@ -44,7 +44,7 @@ const NOTHING: Guess = Guess {
     confidence: 0.0,
 };
 
-/// Texts up to this many bytes are looked at as a whole.
+/// Texts up to this many bytes are scored as a whole.
 const WHOLE: usize = 4096;
 /// Pieces of longer texts, `WHOLE / PIECES` bytes each.
 const PIECES: usize = 8;
@@ -74,7 +74,7 @@ pub fn identify(text: &str) -> Guess {
     best(text, &mut Buffers::default())
 }
 
-/// The pieces of a text that are looked at.
+/// The pieces of a text that are scored.
 fn sample(text: &str) -> impl Iterator<Item = &str> {
     let (count, length) = if text.len() <= WHOLE {
         (1, text.len())

@@ -55,12 +55,12 @@ const KINDS: [PiiKind; 6] = [
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PiiAction {
-    /// Something of the same kind that belongs to nobody.
+    /// A replacement of the same kind that belongs to nobody.
     #[default]
     Replace,
     /// The kind in angle brackets: `<EMAIL>`.
     Tag,
-    /// The document goes if it has more than `max_matches`.
+    /// The document is dropped if it has more than `max_matches`.
     Drop,
 }
 

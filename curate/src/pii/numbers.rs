@@ -26,7 +26,7 @@ pub(super) fn ibans(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>
     let bytes = &text.as_bytes()[..range.end];
     let mut at = range.start;
     while at + 15 <= bytes.len() {
-        // most bytes are no digit: the check digits are looked at first
+        // most bytes are no digit: the check digits are tested first
         if !bytes[at + 2].is_ascii_digit() {
             at += 1;
             continue;

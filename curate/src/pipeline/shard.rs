@@ -45,7 +45,7 @@ pub fn shards(config: &CurateConfig) -> Result<Vec<Shard>> {
     }
     let mut shards = Vec::new();
     for file in files {
-        // a file that cannot be opened is one shard, whose reading says so
+        // a file that cannot be opened becomes one shard, and reading it reports the error
         let can = file.bytes > 0 && can_be_split(&file.path, &file.input).unwrap_or(false);
         let parts = if can { file.bytes.div_ceil(most) } else { 1 };
         for i in 0..parts {
@@ -130,7 +130,7 @@ impl Curator {
         self.work_through(shard, out, Journal::none(), progress)
     }
 
-    /// As [`Curator::run_shard`], with a journal under `out` from which a killed run's work is resumed: the
+    /// Like [`Curator::run_shard`], with a journal under `out` from which a killed run's work is resumed: the
     /// outcomes of records are recorded there batch by batch, and not recomputed. `print` is the fingerprint of
     /// everything that the work depends on; a journal with another one is discarded. To be followed by
     /// [`Curator::forget_journal`].

@@ -28,7 +28,7 @@ pub struct QualityConfig {
     pub model: String,
     /// The label whose probability is the score, with or without `__label__`.
     pub label: String,
-    /// Least score.
+    /// Minimum score.
     pub min_score: f64,
     /// Shape of Pareto sampling; 0: no sampling. MT-NLG: 3.
     pub pareto_alpha: f64,
@@ -38,7 +38,7 @@ pub struct QualityConfig {
     /// the number of those that the score reaches. Of several steps with buckets the greatest counts. Nemotron-CC (Su et
     /// al. 2024, arXiv:2412.02595): 19, of a sample's scores. Empty: none.
     pub buckets: Vec<f64>,
-    /// Least bucket.
+    /// Minimum bucket.
     pub min_bucket: u64,
 }
 
@@ -63,7 +63,7 @@ impl QualityConfig {
         self.buckets.partition_point(|b| *b <= score) as u64
     }
 
-    /// Least score of a document in Pareto sampling: 1 - a Lomax variate.
+    /// Minimum score of a document in Pareto sampling: 1 - a Lomax variate.
     pub fn pareto_limit(&self, id: &str) -> f64 {
         let bits = xxh3_64_with_seed(id.as_bytes(), self.seed) >> 11;
         // in (0, 1]

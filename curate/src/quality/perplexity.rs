@@ -19,7 +19,7 @@ use crate::verdict::{Judge, Verdict};
 pub struct PerplexityConfig {
     /// An ARPA file or a binary of KenLM's.
     pub model: String,
-    /// Least perplexity; 0: none.
+    /// Minimum perplexity; 0: none.
     pub min: f64,
     /// Greatest perplexity; 0: none.
     pub max: f64,

@@ -80,7 +80,7 @@ impl DolmaReader {
         self.documents.reader.keep_to(range)
     }
 
-    /// As [`LineReader::expect_objects`], of the documents and of their attributes.
+    /// Like [`LineReader::expect_objects`], of the documents and of their attributes.
     pub(super) fn expect_objects(&mut self) -> io::Result<Option<Mismatch>> {
         for lines in std::iter::once(&mut self.documents).chain(&mut self.attributes) {
             if let Some(mut other) = lines.reader.expect_objects()? {

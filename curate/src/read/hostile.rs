@@ -65,7 +65,7 @@ pub(crate) fn read_bytes(format: Format, bytes: Vec<u8>) -> crate::Result<()> {
     Ok(())
 }
 
-/// As [`read_bytes`], of a text.
+/// Like [`read_bytes`], of a text.
 pub(crate) fn read_records(format: Format, text: &str) -> crate::Result<()> {
     read_bytes(format, text.as_bytes().to_vec())
 }

@@ -81,7 +81,7 @@ pub(crate) fn parse_line(bytes: &[u8], scratch: &mut JsonScratch) -> Result<Line
 
 fn slow(bytes: &[u8]) -> serde_json::Result<Line> {
     serde_json::from_slice(bytes).or_else(|error| {
-        // of names that are there twice the last one counts, as for Python
+        // of repeated names the last one counts, as in Python
         let value: Value = json::from_slice(bytes)?;
         if value.is_object() {
             serde_json::from_value(value)

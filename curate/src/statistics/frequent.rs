@@ -17,7 +17,7 @@ const HELD: usize = 32_768;
 pub struct Frequent {
     /// (documents, characters of those counted).
     names: BTreeMap<String, (u64, u64)>,
-    /// Most by which a number of documents is too small; 0: all are exact.
+    /// Maximum undercount of a number of documents; 0: all are exact.
     error: u64,
     documents: u64,
 }
@@ -44,7 +44,7 @@ impl Frequent {
         self.documents
     }
 
-    /// Most by which a number of documents is too small.
+    /// Maximum undercount of a number of documents.
     pub fn error(&self) -> u64 {
         self.error
     }

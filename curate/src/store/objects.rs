@@ -14,7 +14,7 @@ use object_store::{
 use super::put::Put;
 use crate::read::{FIRST_WAIT, MAX_FAILURES, Remote, Store, told};
 
-/// Files above this go in parts of this size: stores want 5 MiB at least, and 10,000 parts at most.
+/// Larger files are uploaded in parts of this size: stores require at least 5 MiB per part, and at most 10,000 parts.
 const PART: usize = 64 << 20;
 
 pub(super) struct Objects {
@@ -30,7 +30,7 @@ fn there<T>(answer: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Fills the buffer as far as the file goes.
+/// Fills the buffer up to the end of the file.
 fn read_part(file: &mut File, part: &mut Vec<u8>) -> io::Result<()> {
     part.clear();
     file.take(PART as u64).read_to_end(part).map(|_| ())

@@ -172,7 +172,7 @@ fn sets(folder: &Path, golden: &Value) -> DecontaminateConfig {
     }
 }
 
-/// Curates documents in so many files, deduplicates and decontaminates; the folder of the result.
+/// Curates documents in `files` files, deduplicates and decontaminates; returns the folder of the result.
 fn cut(
     folder: &Path,
     documents: &[&str],

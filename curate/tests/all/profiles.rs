@@ -203,7 +203,7 @@ fn redpajamas_signals() {
         assert_eq!(ours.len(), row["signals"].as_object().unwrap().len());
         for signal in &ours {
             let theirs = row["signals"][signal.name].as_array().unwrap();
-            // of no line RedPajama says nothing in one of the signals
+            // without lines, RedPajama leaves out some of the signals
             if text(row).is_empty() && signal.name.starts_with("rps_lines") {
                 continue;
             }
@@ -262,7 +262,7 @@ fn c4_as_it_was_made() {
 
 #[test]
 fn addresses_go_as_dclm_takes_them_out() {
-    // no other rule is in the way
+    // no other rule interferes
     let rules = Dclm {
         min_words: 0,
         max_words: usize::MAX,

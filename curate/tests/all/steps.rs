@@ -289,7 +289,7 @@ fn figures_tell_what_filtering_again_with_another_limit_keeps_and_change_nothing
     }
     assert!(differ >= 3, "{differ}");
 
-    // both at once, and where every other document goes
+    // both at once, and with every other document dropped
     let changes = [(words.to_string(), 120.0), (dots.to_string(), 0.05)];
     let mut both = curate::statistics::Refilter::new(changes.into());
     curate::quality::metrics::read_metrics(&figures, |measures, lost| both.add(measures, lost))

@@ -1,7 +1,8 @@
-//! MT-NLG's correction: every global batch has each dataset's share.
+//! Even batches (MT-NLG's correction): every global batch has each dataset's share.
 //!
-//! Every batch of B samples has floor or ceil of w_d B samples of dataset d; the fractions go where most is owed from
-//! earlier batches. Within a batch the greedy order, among datasets with a share left.
+//! Every batch of B samples has floor(w_d B) or ceil(w_d B) samples of dataset d; the fractions go to the datasets
+//! with the largest deficit from earlier batches. Within a batch the order is the greedy one, among datasets with
+//! samples left.
 //! Source: Smith et al. 2022, arXiv:2201.11990, sec. 3.1 (the idea; the paper gives no rule for fractions).
 
 use super::order::Columns;

@@ -1,9 +1,9 @@
-//! Samples of BERT or T5 from several datasets of sentences, mixed by weight as texts are.
+//! Blend of BERT or T5 samples from several datasets of sentences, mixed by weight as texts are.
 //!
-//! One dataset is used as it is: whole epochs of its sample index. Of several, target_d = ceil(size w_d) samples are
-//! planned, ceil(target_d (1 + surplus)) built, and the choice at each place is the weighted one of `order.rs`.
-//! Source: megatron-core 0.16.1 `blended_megatron_dataset_builder.py` with `BERTMaskedWordPieceDataset` and
-//! `T5MaskedWordPieceDataset`.
+//! A single dataset is used directly: whole epochs of its sample index. Of several datasets, target_d = ceil(size
+//! w_d) samples are planned, ceil(target_d (1 + surplus)) built, and the dataset at each position is chosen by the
+//! weighted rule of `order.rs`. Source: megatron-core 0.16.1 `blended_megatron_dataset_builder.py` with
+//! `BERTMaskedWordPieceDataset` and `T5MaskedWordPieceDataset`.
 
 use super::parts::{bounds_of, each_part, place};
 use super::{Columns, Source, weighted_order, weights};
@@ -15,12 +15,12 @@ use crate::samples::{
 use crate::split::{Bounds, Part};
 use std::sync::Arc;
 
-/// Which model the samples are for.
+/// Model that the samples are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaskedKind {
     /// BERT: the second segment swapped with the first in half of the samples, if it has a head for that.
     Bert {
-        /// Whether samples have two segments of which the order is to be told.
+        /// Samples have two segments whose order the model predicts (next-sentence prediction).
         classification_head: bool,
     },
     /// T5: spans to be written by a decoder of this length.
@@ -30,11 +30,11 @@ pub enum MaskedKind {
     },
 }
 
-/// What to blend.
+/// Request for a blend of masked samples.
 pub struct MaskedBlendRequest<'a> {
-    /// Datasets of train, valid and test: thrice the same if `split` divides them. Empty: no such part.
+    /// Datasets of train, valid and test: three times the same if `split` divides them. Empty: no such part.
     pub sources: [&'a [Source]; 3],
-    /// Split string; `None` if every part has datasets of its own.
+    /// Split string; `None` if every part has separate datasets.
     pub split: Option<&'a str>,
     /// Samples of train, valid, test; 0 no such part.
     pub samples: [u64; 3],
@@ -42,15 +42,15 @@ pub struct MaskedBlendRequest<'a> {
     pub surplus: f64,
     /// Tokens of a sample; for T5 those of the encoder.
     pub seq_length: u32,
-    /// Seed of everything.
+    /// Seed of mapping, masking and shuffles.
     pub seed: u32,
-    /// How to mask.
+    /// Masking settings.
     pub masking: Masking,
     /// The vocabulary.
     pub tokens: Arc<MaskTokens>,
     /// The model.
     pub kind: MaskedKind,
-    /// Where to keep index arrays.
+    /// Cache of index arrays.
     pub cache: Option<&'a Cache>,
 }
 
@@ -84,7 +84,7 @@ pub struct MaskedBlend {
     columns: Option<Columns>,
 }
 
-/// Builds train, valid and test; `None` where the split's ratio, the datasets or the samples asked are none.
+/// Builds train, valid and test; `None` for a part whose ratio, datasets or requested samples are none.
 ///
 /// # Errors
 /// `Split`, `Blend` (weights, masking, a part without a usable document), `Several` of them.
@@ -155,21 +155,21 @@ impl MaskedBlend {
             None => self.sets.iter().map(Set::len).sum(),
         }
     }
-    /// Whether there is none.
+    /// Whether it has no samples.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Which part.
+    /// The part.
     pub fn part(&self) -> Part {
         self.part
     }
-    /// Normalised weights, one a dataset.
+    /// Normalised weights, one per dataset.
     pub fn weights(&self) -> &[f64] {
         &self.weights
     }
 
-    /// Epochs of each dataset's documents that so many of its samples are: its samples are shuffled over all epochs that
-    /// were made, so this is their share of these.
+    /// Epochs of each dataset's documents that `taken` samples amount to: samples are shuffled over all epochs
+    /// built, so this is their share of those epochs.
     pub fn epochs(&self, taken: &[u64]) -> Vec<f64> {
         let sets = self.sets.iter().zip(taken);
         sets.map(|(set, taken)| *taken as f64 * set.epochs() as f64 / set.len().max(1) as f64)

@@ -1,10 +1,11 @@
-//! Several datasets mixed by weight, bit-equal to megatron-core's `BlendedDataset`.
+//! Blend: several datasets mixed by weight, bit-equal to megatron-core's `BlendedDataset`.
 //!
-//! Weighted: target_d = ceil(size w_d); each dataset is built for ceil(target_d (1 + surplus)) samples; the blend has
-//! sum target_d samples. Proportional: one epoch of each, weights are the samples they have. Exhaustive: the same, every
-//! sample once. One dataset that needs no mixing is used as it is. `weights.rs` has sizes and caps, `order.rs` the choice.
-//! Source: megatron-core 0.16.1 `blended_megatron_dataset_builder.py`. The choice at s does not depend on the size, so a
-//! longer run keeps the blend's order as long as no dataset's own order changes ([`Order`]).
+//! Weighted: target_d = ceil(size w_d); each dataset is built for ceil(target_d (1 + surplus)) samples; the blend
+//! has sum target_d samples. Proportional: one epoch of each, weighted by its number of samples. Exhaustive: the
+//! same, every sample once. A single dataset is used directly, without mixing. Sizes and caps are in `weights.rs`,
+//! the greedy choice in `order.rs`. Source: megatron-core 0.16.1 `blended_megatron_dataset_builder.py`. The choice
+//! at s does not depend on the size, so a longer run keeps the blend's order as long as no dataset's own order
+//! changes ([`Order`]).
 
 mod batches;
 mod masked;
@@ -28,13 +29,14 @@ use rayon::prelude::*;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Room for rounding in the datasets under a blend, as a share. Megatron's `mid_level_dataset_surplus`.
+/// Surplus of samples built per dataset of a blend, as a share: room for rounding. Megatron's
+/// `mid_level_dataset_surplus`.
 pub const SURPLUS: f64 = 0.005;
 
 /// A dataset and its weight, any positive scale.
 pub type Source = (Arc<Dataset>, f64);
 
-/// How datasets are mixed.
+/// Rule by which datasets are mixed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mixture {
@@ -43,33 +45,33 @@ pub enum Mixture {
     Weighted,
     /// One epoch of each at most, in proportion to their samples: Megatron without weights, with a size.
     Proportional,
-    /// One epoch of each exactly: Megatron without weights and size. The samples asked for are a lower limit.
+    /// One epoch of each exactly: Megatron without weights and size. The requested number of samples is a lower limit.
     Exhaustive,
 }
 
-/// What to blend.
+/// Request for a blend.
 #[derive(Clone)]
 pub struct BlendRequest<'a> {
-    /// Datasets of train, valid and test: thrice the same if `split` divides them. Empty: no such part.
+    /// Datasets of train, valid and test: three times the same if `split` divides them. Empty: no such part.
     pub sources: [&'a [Source]; 3],
-    /// Split string, e.g. `949,50,1`; `None` if every part has datasets of its own.
+    /// Split string, e.g. `949,50,1`; `None` if every part has separate datasets.
     pub split: Option<&'a str>,
-    /// How they are mixed.
+    /// Mixing rule.
     pub mixture: Mixture,
-    /// Samples of train, valid, test; `None` is every sample of one epoch, in a weighted blend of each dataset whatever
-    /// its weight; 0 no such part.
+    /// Samples of train, valid, test; `None` means every sample of one epoch (in a weighted blend, of each dataset
+    /// regardless of its weight), 0 means that there is no such part.
     pub samples: [Option<u64>; 3],
-    /// Whether weights were given. Without, one dataset alone is used as it is, as Megatron reads a lone path.
+    /// Whether weights were given. Without weights a single dataset is used directly, as Megatron reads a lone path.
     pub weighed: bool,
-    /// Length, seed and kind of a sample; its `samples` are not looked at, and `drop_last` is the validation part's.
+    /// Length, seed and kind of a sample; its `samples` are ignored, and `drop_last` applies to the validation part.
     pub sample: Request,
     /// Samples built beyond those planned, as a share.
     pub surplus: f64,
-    /// Most epochs of any dataset in a weighted blend, and what to do above.
+    /// Maximum epochs of any dataset in a weighted blend, and the policy above it.
     pub max_epochs: Option<(f64, AboveCap)>,
     /// Samples of a global batch: every batch gets each dataset's share (MT-NLG's correction).
     pub even_batches: Option<u64>,
-    /// Where to keep index arrays.
+    /// Cache of index arrays.
     pub cache: Option<&'a Cache>,
 }
 
@@ -102,11 +104,11 @@ pub struct Blend {
     part: Part,
     weights: Vec<f64>,
     datasets: Vec<GptSamples>,
-    /// Dataset and its sample for every sample; none if one dataset is used as it is.
+    /// Dataset and its sample for every sample; None if a single dataset is used directly.
     columns: Option<Columns>,
 }
 
-/// Builds train, valid and test; `None` where the split's ratio, the datasets or the samples asked are none.
+/// Builds train, valid and test; `None` for a part whose ratio, datasets or requested samples are none.
 ///
 /// # Errors
 /// `Split`, `Blend` (weights, epochs), `EmptySplit` (a part without tokens), `Several` of them.
@@ -130,7 +132,7 @@ impl Blend {
         let sources = r.sources[part as usize];
         let opening = Opening::of(r, part, bounds);
         if let ([source], true) = (sources, opening.is_alone(sources)) {
-            // as Megatron: one prefix alone is repeated as the samples asked for need
+            // as Megatron: a lone prefix is repeated as often as the requested samples need
             let samples = r.samples[part as usize].filter(|_| r.mixture != Mixture::Exhaustive);
             opening.refuse_above_cap(source, samples)?;
             let dataset = opening.dataset(source, samples)?;
@@ -151,7 +153,7 @@ impl Blend {
         Ok(blend)
     }
 
-    /// The sum of rounded shares can ask one dataset for more than its surplus gives.
+    /// Refuses a plan whose rounded shares take more samples of a dataset than its surplus provides.
     fn refuse_more_than_there_is(&self) -> Result<()> {
         let taken = self.taken(self.len());
         let mut problems = Vec::new();
@@ -174,15 +176,15 @@ impl Blend {
             None => self.datasets.iter().map(GptSamples::len).sum(),
         }
     }
-    /// Whether there is none.
+    /// Whether it has no samples.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Which part.
+    /// The part.
     pub fn part(&self) -> Part {
         self.part
     }
-    /// Normalised weights, one a dataset; lengths of the datasets if every sample is taken once.
+    /// Normalised weights, one per dataset; lengths of the datasets if every sample is taken once.
     pub fn weights(&self) -> &[f64] {
         &self.weights
     }
@@ -190,15 +192,15 @@ impl Blend {
     pub fn datasets(&self) -> &[GptSamples] {
         &self.datasets
     }
-    /// Which dataset each sample comes from; empty if one dataset is used as it is.
+    /// Dataset of each sample; empty if a single dataset is used directly.
     pub fn dataset_index(&self) -> &[i16] {
         self.columns.as_ref().map_or(&[], |c| &c.0)
     }
-    /// Which of that dataset's samples; empty if one dataset is used as it is.
+    /// Number of each sample in its dataset; empty if a single dataset is used directly.
     pub fn dataset_sample_index(&self) -> &[i64] {
         self.columns.as_ref().map_or(&[], |c| &c.1)
     }
-    /// What fixes the order of each dataset's samples.
+    /// Sample order of each dataset.
     pub fn orders(&self) -> Vec<Order> {
         self.datasets.iter().map(|d| d.indices().order).collect()
     }
@@ -221,7 +223,7 @@ impl Blend {
         Ok(d)
     }
 
-    /// As [`Blend::read`], rearranged to fill in the middle.
+    /// Like [`Blend::read`], with fill-in-the-middle applied.
     ///
     /// # Errors
     /// As [`GptSamples::read_fim`].
@@ -275,7 +277,7 @@ impl<'a> Opening<'a> {
 }
 
 impl Opening<'_> {
-    /// Whether one dataset is used as it is, without an order over several.
+    /// Whether a single dataset is used directly, without an order over several.
     fn is_alone(&self, sources: &[Source]) -> bool {
         let is_mixed =
             self.r.split.is_some() && self.r.mixture == Mixture::Weighted && self.r.weighed;
@@ -296,7 +298,7 @@ impl Opening<'_> {
         )
     }
 
-    /// Every dataset, or every reason why not.
+    /// Builds every dataset's samples, or returns every problem.
     fn datasets(&self, sources: &[Source], samples: &[Option<u64>]) -> Result<Vec<GptSamples>> {
         let built: Vec<Result<GptSamples>> = sources
             .par_iter()
@@ -314,7 +316,7 @@ impl Opening<'_> {
         Ok(datasets)
     }
 
-    /// A dataset that is used alone has no other to give samples to.
+    /// Refuses a lone dataset above the cap: there is no other to redistribute to.
     fn refuse_above_cap(&self, source: &Source, samples: Option<u64>) -> Result<()> {
         let (Some((epochs, _)), Some(asked)) = (self.r.max_epochs, samples) else {
             return Ok(());
@@ -330,7 +332,7 @@ impl Opening<'_> {
         })
     }
 
-    /// Of a weighted blend of `asked` samples: shares of the datasets, and samples taken of each.
+    /// Normalised weights and samples per dataset of a weighted blend of `asked` samples.
     fn plan(&self, sources: &[Source], asked: u64) -> Result<(Vec<f64>, Vec<u64>)> {
         let given: Vec<f64> = sources.iter().map(|s| s.1).collect();
         let mut shares = weights::normalise(&given)?;
@@ -392,7 +394,7 @@ impl Opening<'_> {
             (Some(size), None) => order::weighted(&weights, size),
             (Some(size), Some(batch)) => batches::batched(&weights, size, batch.max(1)),
         };
-        // Megatron knows no even batches: such an order must not lie under its name
+        // Megatron has no even batches: such an order must not be cached under Megatron's name
         let columns = match self.r.cache.filter(|_| self.r.even_batches.is_none()) {
             None => build()?,
             Some(cache) => {
@@ -430,7 +432,7 @@ impl Opening<'_> {
     }
 }
 
-/// Opens every dataset, or says of every one why not.
+/// Opens every dataset, or returns the problem of each that cannot be opened.
 ///
 /// # Errors
 /// As [`Dataset::open`], `Several` if there are.

@@ -3,13 +3,14 @@
 //! Sample s comes from the first dataset with the largest error w_d max(s, 1) - taken_d in f64, product and difference
 //! rounded one after the other. Exhaustive: the same, w_d = size_d / sum of sizes, among datasets with samples left.
 //! Source: megatron-core 0.16.1 `helpers.cpp` (`build_blending_indices`, `build_exhaustive_blending_indices`).
-//! How it is fast: counts are kept as f64 (exact below 2^53), datasets stand in blocks of eight lanes, and a step finds
-//! the largest error and its first place without a branch; an absent or used-up dataset has taken +infinity samples, so
-//! that its error never wins. A step must wait for the one before, so a long order is made in pieces, four interleaved on
-//! each thread: a piece starts a little early from counts guessed by rounding w_d s, and the greedy choice soon forgets
-//! the guess, since a dataset that is ahead is chosen later. It is forgotten for certain if the counts at the seam are
-//! those with which the piece before ended; that is checked, and a piece that fails it is made again from the true counts.
-//! So the order never depends on threads or guesses. Compiled three times, for the vectors that the CPU has.
+//! Performance: counts are kept as f64 (exact below 2^53) in blocks of eight SIMD lanes, and a step finds the
+//! largest error and its first position without a branch; an absent or exhausted dataset counts +infinity samples
+//! taken, so that its error never wins. Since each step depends on the previous one, a long order is computed
+//! speculatively in pieces, four interleaved on each thread: a piece starts a little early from counts guessed by
+//! rounding w_d s, and the greedy choice soon converges, since a dataset that is ahead is chosen later. The guess
+//! was harmless if the counts at the seam equal those with which the previous piece ended; this is checked, and a
+//! piece that fails is computed again from the true counts. So the order never depends on threads or guesses.
+//! Compiled three times, for the vectors that the CPU has.
 #![cfg_attr(
     target_arch = "x86_64",
     expect(
@@ -29,11 +30,11 @@ const PIECES: usize = 4;
 /// Shorter orders are made in one piece.
 const LONG: usize = 1 << 16;
 
-/// Which dataset, and which of its samples, for every sample.
+/// Dataset and number in that dataset, for every sample.
 pub type Columns = (Array<i16>, Array<i64>);
 
-/// Weights and counts of eight datasets, each in a cache line of its own: a vector that straddles two lines is loaded
-/// and stored in two halves, and cannot be forwarded from the step before.
+/// Weights and counts of eight datasets, each array in its own cache line: a vector that straddles two lines needs
+/// two accesses and defeats store forwarding from the previous step.
 #[derive(Clone, Debug, PartialEq)]
 #[repr(C, align(64))]
 struct Block {
@@ -41,7 +42,7 @@ struct Block {
     taken: [f64; LANES],
 }
 
-/// State of the choice: weights and counts in blocks, absent lanes used up.
+/// State of the choice: weights and counts in blocks, absent lanes marked as exhausted.
 #[derive(Clone)]
 struct Scales {
     blocks: Vec<Block>,
@@ -83,7 +84,7 @@ impl Scales {
     #[inline(always)]
     fn heaviest(&self, m: f64) -> usize {
         let (mut most, mut at) = ([f64::NEG_INFINITY; LANES], [0.0; LANES]);
-        // block numbers as f64, so that they live in the registers that errors live in
+        // block numbers as f64, so that they stay in the same kind of register as the errors
         let mut b = 0.0;
         for Block { weights, taken } in &self.blocks {
             for i in 0..LANES {
@@ -134,7 +135,7 @@ impl Scales {
         // counts are whole and far below 2^53; at most 32 766 datasets
         #[expect(clippy::cast_possible_truncation, reason = "see above")]
         let chosen = (d as i16, taken[lane] as i64);
-        // the whole block, so that the next step's vector load meets one store
+        // the whole block, so that the next step's vector load is forwarded from one store
         for (i, t) in taken.iter_mut().enumerate() {
             *t += if i == lane { 1.0 } else { 0.0 };
         }
@@ -195,7 +196,7 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// Some pieces, four of them interleaved; what each starts its own samples with is left in `start`.
+/// Runs some pieces, four of them interleaved; the counts with which each begins its own samples are stored in `start`.
 // Plain loops: a closure would be compiled for the vectors that every CPU has.
 #[inline(always)]
 fn advance(pieces: &mut [Piece]) {
@@ -255,7 +256,7 @@ fn advance_avx2(pieces: &mut [Piece]) {
     advance(pieces);
 }
 
-/// [`advance`] with the vectors that there are.
+/// [`advance`], dispatched to the best vector instructions of this CPU.
 fn advance_here(pieces: &mut [Piece]) {
     #[cfg(target_arch = "x86_64")]
     {
@@ -281,7 +282,7 @@ fn advance_here(pieces: &mut [Piece]) {
 /// `Memory`.
 pub fn weighted(weights: &[f64], size: u64) -> Result<Columns> {
     let least = weights.iter().copied().fold(1.0, f64::min);
-    // a guess is forgotten once every dataset has had its turn a few times
+    // a guess has converged once every dataset was chosen a few times
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -291,7 +292,7 @@ pub fn weighted(weights: &[f64], size: u64) -> Result<Columns> {
     in_pieces(weights, size, LONG, early)
 }
 
-/// As [`weighted`], in one piece below `long` samples, guessing `early` samples before a piece.
+/// Like [`weighted`], in one piece below `long` samples, guessing `early` samples before a piece.
 fn in_pieces(weights: &[f64], size: u64, long: usize, early: u64) -> Result<Columns> {
     let mut dataset = Array::zeros("dataset_index", size)?;
     let mut sample = Array::zeros("dataset_sample_index", size)?;
@@ -390,7 +391,7 @@ mod tests {
             let mut plain = Scales::of(&weights, Vec::new());
             let got: Vec<_> = (0..500).map(|s| plain.step::<false>(s)).collect();
             proptest::prop_assert_eq!(got, naive(&weights, 500, None));
-            // pieces of every length; a guess that is not warmed up is wrong more often than not
+            // pieces of every length; a guess without warm-up is usually wrong
             for early in [0, 7, 500] {
                 let in_pieces = in_pieces(&weights, size, 0, early).unwrap();
                 proptest::prop_assert_eq!(rows(&in_pieces), naive(&weights, size, None));

@@ -1,10 +1,11 @@
-//! What blends of texts and of masked samples share: the parts of a split, and the place of a sample in several datasets.
+//! Helpers shared by blends of texts and of masked samples: the parts of a split, and a sample's position among
+//! datasets.
 
 use super::order::Columns;
 use crate::error::{Error, Result};
 use crate::split::{self, Bounds, Part};
 
-/// Bounds of train, valid and test; without a split each part has all of its own datasets.
+/// Bounds of train, valid and test; without a split each part has all of its separate datasets.
 pub(super) fn bounds_of(split: Option<&str>) -> Result<[Option<Bounds>; 3]> {
     match split {
         Some(split) => split::parse(split),
@@ -12,7 +13,7 @@ pub(super) fn bounds_of(split: Option<&str>) -> Result<[Option<Bounds>; 3]> {
     }
 }
 
-/// Opens every part that has bounds and is asked for; all problems at once.
+/// Opens every requested part that has bounds; reports all problems at once.
 pub(super) fn each_part<T>(
     bounds: [Option<Bounds>; 3],
     is_asked: impl Fn(usize) -> bool,
@@ -32,7 +33,8 @@ pub(super) fn each_part<T>(
     Ok(parts)
 }
 
-/// Dataset and its sample at place `k` of `len`, of so many datasets; without columns the one dataset is used as it is.
+/// Dataset and its sample at place `k` of `len`, of that many datasets; without columns the single dataset is used
+/// directly.
 ///
 /// # Errors
 /// `Range`.

@@ -1,5 +1,5 @@
-//! Bytes of the index arrays of a blend, from counts alone: they grow with the samples asked for (Megatron's
-//! arrays have a row for each), so a job can be refused before they are made.
+//! Predicted bytes of a blend's index arrays, from counts alone: they grow with the requested samples (Megatron's
+//! arrays have a row for each), so a job can be refused before they are built.
 //!
 //! A dataset of D sequences and E epochs with N samples: 4 D E bytes of documents, 8 (N + 1) of starts (16 above
 //! 2^31 positions), 4 N of places (8 from 2^32 - 2 samples on); a blend of n samples: 10 n, its dataset and sample.
@@ -14,9 +14,9 @@ use crate::split::{self, Part};
 pub struct IndexBytes {
     /// Sequence numbers, all epochs of all datasets.
     pub documents: u64,
-    /// Where samples start and in which order they come, of all datasets.
+    /// Sample starts and sample order, over all datasets.
     pub samples: u64,
-    /// Which dataset gives which sample, if there are several.
+    /// Dataset of every sample, if there are several datasets.
     pub order: u64,
 }
 
@@ -29,7 +29,7 @@ impl IndexBytes {
     }
 }
 
-/// Bytes that `build_blend` takes for the arrays of train, valid and test, which stay as long as the blend; reads the
+/// Bytes that `build_blend` allocates for the arrays of train, valid and test, for the lifetime of the blend; reads the
 /// lengths of all sequences once.
 ///
 /// # Errors
@@ -78,7 +78,7 @@ impl Opening<'_> {
         Ok(bytes)
     }
 
-    /// Adds one dataset's; returns its samples. One that cannot be built is reported when it is.
+    /// Adds one dataset's bytes; returns its samples. Errors of building it are reported by the build.
     fn add(&self, source: &Source, samples: Option<u64>, bytes: &mut IndexBytes) -> u64 {
         let request = Request {
             samples,
@@ -180,7 +180,7 @@ mod tests {
                 }
             }
         }
-        // with the samples asked for, where datasets are repeated
+        // grows with the requested samples, where datasets are repeated
         assert!(seen.iter().max().unwrap() > &(40_000 * 12));
     }
 

@@ -1,24 +1,24 @@
-//! From weights to samples of each dataset: normalising, sizes, and the cap on epochs.
+//! Weights to samples per dataset: normalisation, sizes, and the cap on epochs.
 //!
-//! w normalised by numpy's sum; target_d = ceil(size w_d); built_d = ceil(target_d (1 + surplus)).
-//! Source: megatron-core 0.16.1 `blended_megatron_dataset_builder.py`, `utils.py`.
-//! Ours: a dataset may be given at most e epochs. What it may not give is refused, naming every dataset above the cap, or
-//! shared among the others by weight, again while that puts one of them above its cap.
+//! w normalised by numpy's sum; target_d = ceil(size w_d); built_d = ceil(target_d (1 + surplus)). Source:
+//! megatron-core 0.16.1 `blended_megatron_dataset_builder.py`, `utils.py`. Our extension: a cap of e epochs per
+//! dataset. Samples above it are refused, naming every dataset above the cap, or redistributed to the others by
+//! weight, repeatedly while that puts one of them above its cap.
 
 use crate::error::{Error, Result};
 use crate::split::numpy_sum;
 
-/// Most datasets of one blend (Megatron stores their numbers in 16 bits).
+/// Maximum number of datasets in a blend (Megatron stores their numbers in 16 bits).
 const MOST_DATASETS: usize = 32_766;
 
-/// What to do where a weight asks for more epochs of a dataset than allowed.
+/// Policy where a weight needs more epochs of a dataset than allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AboveCap {
-    /// An error that names them.
+    /// Refuse, with an error that names them.
     #[default]
     Refuse,
-    /// The others give what these may not.
+    /// The other datasets provide the excess.
     Redistribute,
 }
 
@@ -71,10 +71,10 @@ pub(super) fn with_surplus(target: u64, surplus: f64) -> u64 {
     ceil(target as f64 * (1.0 + surplus))
 }
 
-/// Weights under which no dataset gives more than its `caps` samples.
+/// Weights under which no dataset provides more than its `caps` samples.
 ///
 /// # Errors
-/// `Blend` with every dataset above its cap, or if all together cannot give `size`.
+/// `Blend` with every dataset above its cap, or if all together cannot provide `size`.
 pub(super) fn capped(
     weights: &[f64],
     size: u64,

@@ -1,4 +1,4 @@
-//! MD5, which names Megatron's cache files. Not a safeguard against anybody.
+//! MD5, which names Megatron's cache files. Not used for security.
 //!
 //! Source: Rivest 1992, RFC 1321; the constants are floor(2^32 |sin(i + 1)|).
 

@@ -1,14 +1,14 @@
-//! Index arrays on disk in Megatron's own files, so that Megatron and Millrace find each other's.
+//! Cache of index arrays on disk in Megatron's own files, so that Megatron and Millrace can use each other's.
 //!
-//! A set is `<md5>-<class>-<part>-` + `description.txt` and one `.npy` an array; md5 is of the description, a JSON text of
-//! what Megatron thinks fixes the arrays (class, path, samples, part, seed, length, split, tokenizer). Arrays are read to
-//! memory and checked there: a file that another program changes later changes nothing. Source: megatron-core 0.16.1 `megatron_dataset.py`, `gpt_dataset.py`,
-//! `blended_dataset.py` (facts).
-//! We differ: Megatron reuses a set although the dataset under the same path, the extra token or the last partial sample
-//! changed. A fourth file of ours, `<base>-millrace.json`, holds what really fixes the arrays (all lengths, both flags)
-//! and a checksum of each; a set that disagrees is built again, with a line on why. A set without it (Megatron's) is taken
-//! only if walking its document_index again gives its sample_index. Every file is written under a temporary name and
-//! renamed, the description last.
+//! A set is `<md5>-<class>-<part>-` + `description.txt` and one `.npy` per array; md5 is of the description, a JSON
+//! text of everything that Megatron takes to fix the arrays (class, path, samples, part, seed, length, split,
+//! tokenizer). Arrays are read into memory and checked there, so later changes of the file have no effect. Source:
+//! megatron-core 0.16.1 `megatron_dataset.py`, `gpt_dataset.py`, `blended_dataset.py` (facts). We differ: Megatron
+//! reuses a set although the dataset under the same path, the extra token or the last partial sample changed. A
+//! fourth file of ours, `<base>-millrace.json`, covers everything that really fixes the arrays (all lengths, both
+//! flags) and has a checksum of each; a set that disagrees is rebuilt, with a log line on why. A set without it
+//! (Megatron's) is used only if recomputing the walk over its document_index gives its sample_index. Every file is
+//! written under a temporary name and renamed, the description last.
 
 mod md5;
 mod npy;
@@ -26,10 +26,10 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-/// A folder of cached index arrays and what Megatron's descriptions need besides the request.
+/// A folder of cached index arrays, with the fields of Megatron's descriptions that are not in the request.
 pub struct Cache {
     folder: PathBuf,
-    /// The split as written and its bounds; none where every part has datasets of its own.
+    /// The split as written and its bounds; none where every part has separate datasets.
     split: Option<(String, [Option<Bounds>; 3])>,
     /// `unique_identifiers` of Megatron's tokenizer object, in its order.
     tokenizer: Value,
@@ -83,7 +83,7 @@ impl Cache {
         })
     }
 
-    /// Why sets that were there have not been used, one line each.
+    /// Reasons why existing sets were not used, one line each.
     pub fn notes(&self) -> Vec<String> {
         self.notes.lock().map(|n| n.clone()).unwrap_or_default()
     }
@@ -99,7 +99,7 @@ impl Cache {
         }
     }
 
-    /// What Megatron calls the unique identifiers of a dataset of `class`, in its order.
+    /// Megatron's `unique_identifiers` of a dataset of `class`, in its order.
     pub fn identifiers(&self, class: &str, prefix: &Path, part: Part, r: &Request) -> Value {
         let split = self.split.as_ref();
         // Python's sum of shares starts with the integer 0, and prints it as one
@@ -212,7 +212,7 @@ impl Cache {
         self.put(base, affix, |mut out| npy::write(&mut out, array, &path))
     }
 
-    /// Our own record beside a set; `None` if there is none to read.
+    /// Reads our own record beside a set; `None` if there is no readable file.
     fn record(&self, base: &str) -> Option<Value> {
         let text = std::fs::read_to_string(self.path(base, "millrace.json")).ok()?;
         Some(serde_json::from_str(&text).unwrap_or_default())
@@ -233,7 +233,7 @@ impl Cache {
         })
     }
 
-    /// Stores what was built. In a folder that nobody may write it stays in memory, with a line that says so.
+    /// Stores newly built arrays. If the folder is read-only they stay in memory only, with a log line.
     fn keep(&self, base: &str, store: impl FnOnce() -> Result<()>) -> Result<()> {
         use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
         match store() {
@@ -297,7 +297,7 @@ impl Cache {
     ) -> Result<Array<[u32; 3]>> {
         let base = format!("{}-{class}", description.md5);
         let path = self.path(&base, "sample_index.npy");
-        // whole epochs are made, and a row has a sentence at least
+        // whole epochs are built, and a row has at least one sentence
         let most = samples.saturating_add(dataset.sequences());
         let open = || npy::read::<[u32; 3]>(&path, npy::rows::<[u32; 3]>(&path, most)?);
         let at = |d: u64| dataset.document(usize::try_from(d).unwrap_or(usize::MAX));
@@ -337,7 +337,8 @@ struct Set<'a> {
 }
 
 impl Set<'_> {
-    /// What the files hold if they are ours and unchanged, or what building gives; anything else is replaced and noted.
+    /// Loads the files if they are valid (ours and unchanged), else builds; invalid files are replaced, with a log
+    /// line.
     fn take_or_build<T: PartialEq>(
         &self,
         open: &dyn Fn() -> Result<T>,
@@ -363,7 +364,7 @@ impl Set<'_> {
         let built = build()?;
         match foreign {
             Some(found) if found == built => {
-                // without it the next start compares again, as it must in a folder that nobody may write
+                // without the record the next start verifies again, as it must in a read-only folder
                 let _ = cache.put_record(base, &record(&built));
                 return Ok(built);
             }
@@ -391,7 +392,7 @@ impl GptEntry<'_> {
         })
     }
 
-    /// The arrays from the cache or by `build` and then stored; what is wrong with a set that is not taken is noted.
+    /// The arrays from the cache, or from `build` and then stored; the reason why a set is rejected is logged.
     pub(crate) fn indices(
         &self,
         documents: &Range<u64>,

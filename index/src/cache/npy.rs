@@ -1,4 +1,4 @@
-//! NumPy's `.npy` version 1.0 for arrays of rows of integers: header text, then the numbers, little-endian, C order.
+//! NumPy's `.npy` version 1.0 for 2-D or 1-D integer arrays: header text, then the numbers, little-endian, C order.
 //!
 //! ```text
 //! 0  6 bytes  93 "NUMPY"      8   u16  bytes of the header text
@@ -14,11 +14,11 @@ use bytemuck::Pod;
 use std::io::Write;
 use std::path::Path;
 
-/// A number type, or a row of them, as numpy names it.
+/// Element type of an array: an integer, or a row of them.
 pub(super) trait Element: Pod + Send + Sync {
     /// `descr`.
     const DESCR: &'static str;
-    /// Numbers a row; `None` where the array has one dimension.
+    /// Numbers per row; `None` where the array has one dimension.
     const COLUMNS: Option<usize>;
 }
 
@@ -67,10 +67,11 @@ pub(super) fn write<T: Element>(out: &mut impl Write, array: &[T], path: &Path) 
     out.write_all(bytemuck::cast_slice(array)).at(path)
 }
 
-/// Reads an array that must be of this type and have `rows` rows. Memory is taken once the file has that size.
+/// Reads an array that must be of this type and have `rows` rows. Memory is allocated only after the file's size is
+/// verified.
 ///
 /// # Errors
-/// `Io`; `Memory`; `Format` that says what is there instead.
+/// `Io`; `Memory`; `Format` with the header or size found.
 pub(super) fn read<T: Element>(path: &Path, rows: usize) -> Result<Array<T>> {
     let file = StoredFile::open(path)?;
     let length = file.len();
@@ -114,7 +115,7 @@ pub(super) fn read<T: Element>(path: &Path, rows: usize) -> Result<Array<T>> {
     Ok(array)
 }
 
-/// Rows of a file that is there, if it is of this type: its size tells.
+/// Number of rows of an existing file of this type, from its size.
 ///
 /// # Errors
 /// `Io`; `Format` if they are more than `most`.

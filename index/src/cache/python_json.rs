@@ -1,7 +1,8 @@
 //! Python's `json.dumps(value, indent=4)`, byte for byte: the text that Megatron hashes to name its cache files.
 //!
-//! Items end with a comma and a line break, keys with a colon and a space, four spaces a level, empty containers on one
-//! line, every character outside ASCII as UTF-16 escapes, floats as Python's `repr`. Source: Python 3's `json` (facts).
+//! Items end with a comma and a line break, keys with a colon and a space, four spaces per level, empty containers
+//! on one line, every character outside ASCII as UTF-16 escapes, floats as Python's `repr`. Source: Python 3's
+//! `json` (facts).
 
 use serde_json::Value;
 

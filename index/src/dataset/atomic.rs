@@ -1,4 +1,4 @@
-//! Files that are there whole or not at all: temporary name, sync, rename, sync of the folder.
+//! Atomic file writes: temporary name, sync, rename, sync of the folder.
 
 use crate::error::{At, Error, Result};
 use std::fs::File;
@@ -14,7 +14,8 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// A temporary file `.millrace-*.tmp`, which a later run recognizes, with the mode that the umask gives new files.
+/// A temporary file `.millrace-*.tmp`, which a later run's cleanup recognizes, with the mode that the umask gives
+/// new files.
 pub(crate) fn temporary_in(folder: &Path) -> std::io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".millrace-").suffix(".tmp");

@@ -1,13 +1,13 @@
-//! Texts on their way to the encoder: some documents in one buffer, which is used again and again.
+//! Batches of texts on their way to the encoder: several documents in one buffer, which is reused.
 
-/// Text of one batch in bytes: large enough to share among threads, small enough to forget.
+/// Text of one batch in bytes: large enough to divide among threads, small enough for a bounded memory.
 const BATCH_BYTES: usize = 8 << 20;
 
 /// Some documents. A document is a run of sequences: one, or one for each string or sentence of it.
 #[derive(Default)]
 pub struct TextBatch {
     text: String,
-    /// Where each sequence ends in `text`.
+    /// End of each sequence in `text`.
     ends: Vec<usize>,
     documents: Vec<Document>,
 }
@@ -15,7 +15,7 @@ pub struct TextBatch {
 /// A closed document.
 #[derive(Clone, Copy)]
 struct Document {
-    /// Where its last sequence ends in `ends`.
+    /// Index in `ends` after its last sequence.
     end: usize,
     group: u16,
 }
@@ -33,7 +33,7 @@ impl TextBatch {
         self.documents.push(Document { end, group });
     }
 
-    /// Whether the source should hand it over.
+    /// Whether the batch is large enough to hand over.
     pub fn is_full(&self) -> bool {
         self.text.len() >= BATCH_BYTES || self.documents.len() >= BATCH_BYTES / 64
     }
@@ -43,7 +43,7 @@ impl TextBatch {
         self.documents.len()
     }
 
-    /// Whether there is no document.
+    /// Whether it has no documents.
     pub fn is_empty(&self) -> bool {
         self.documents.is_empty()
     }
@@ -58,7 +58,7 @@ impl TextBatch {
         (0..self.len()).flat_map(|d| self.sequences(d))
     }
 
-    /// Forgets everything but the memory.
+    /// Empties the batch, keeping its allocations.
     pub fn clear(&mut self) {
         self.text.clear();
         self.ends.clear();
@@ -96,12 +96,12 @@ impl TextBatch {
     }
 }
 
-/// Where texts come from.
+/// A source of texts.
 pub trait TextSource: Send {
     /// Adds documents until the batch is full or there are no more; false at the end.
     ///
     /// # Errors
-    /// Whatever stops the source; the build stops with it.
+    /// Errors of the source; the build stops with them.
     fn fill(
         &mut self,
         batch: &mut TextBatch,

@@ -1,4 +1,4 @@
-//! Documents in, one dataset out: reads ahead, encodes in parallel, writes in the documents' order, keeps bounded batches.
+//! Dataset builder, a bounded pipeline: reads documents ahead, encodes in parallel, writes in the documents' order.
 //!
 //! The rules are those of Megatron's `preprocess_data.py`: sequences without tokens are dropped, the end-of-document id
 //! follows the last sequence of a document that has tokens and counts in its length, a document without tokens leaves a
@@ -18,26 +18,26 @@ use std::sync::{Mutex, PoisonError};
 
 /// Text that a thread encodes at a time.
 const PIECE_BYTES: usize = 256 << 10;
-/// Batches in flight: one read, one encoded, one on the way.
+/// Batches in flight: one being read, one being encoded, one in the channel.
 const BATCHES: usize = 3;
 
-/// How to build a dataset.
+/// Settings of a dataset build.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BuildOptions<'a> {
-    /// Append the end-of-document id to every document that has a token.
+    /// Append the end-of-document id to every document that has tokens.
     pub append_eod: bool,
     /// Type of the stored ids; `None` is Megatron's choice by vocabulary size.
     pub token_type: Option<TokenType>,
-    /// Cut every text in sentences, each of them a sequence.
+    /// Split every text into sentences, each of which becomes a sequence.
     pub sentences: Option<&'a Punkt>,
-    /// How special tokens are treated in each sequence.
+    /// Treatment of special tokens in each sequence.
     pub special_tokens: SpecialTokens,
 }
 
 /// Counts of a build.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Built {
-    /// What lies in the dataset.
+    /// Counts of the dataset.
     #[serde(flatten)]
     pub written: Written,
     /// Bytes of UTF-8 text read.
@@ -70,7 +70,8 @@ impl GroupCounts {
 
 /// Tokenizes the documents of `source` into `PREFIX.bin` and `PREFIX.idx`.
 ///
-/// The order of documents is the source's, whatever the threads. `progress` hears (documents, text bytes) so far.
+/// The order of documents is the source's for any number of threads. `progress` is called with (documents, text
+/// bytes) so far.
 ///
 /// # Errors
 /// `Document` if the source fails; `Tokenizer`; `Width` if an id does not fit; `Io`.
@@ -92,7 +93,7 @@ pub fn build(
     let mut writer = DatasetWriter::create(prefix, job.token_type)?;
     let mut built = Built::default();
     let mut documents = 0u64;
-    // Encoders keep what they learnt about words: one for each thread, for the whole build.
+    // Encoders cache words: one per thread, for the whole build.
     let encoders = (0..rayon::current_num_threads())
         .map(|_| Ok(Mutex::new(tokenizer.encoder_with(options.special_tokens)?)))
         .collect::<Result<Vec<_>>>()?;
@@ -102,7 +103,7 @@ pub fn build(
         // the channel has room for all of them
         let _ = give_back.send(TextBatch::default());
     }
-    // Reading is decompression and parsing: it runs beside the encoders.
+    // Reading (decompression and parsing) runs concurrently with the encoders.
     std::thread::scope(|scope| {
         scope.spawn(move || read(source, &take_back, &send));
         for batch in receive {
@@ -274,8 +275,9 @@ const HASHED_WHOLE_BYTES: u64 = 64 << 20;
 const HASHED_BLOCKS: u64 = 256;
 const HASHED_BLOCK_BYTES: u64 = 64 << 10;
 
-/// Identity of a dataset: XXH3-128 over its index and tokens, in hex. Of a `.bin` above 64 MiB it is `s-` and the hash of the
-/// index, the size and 256 blocks of 64 KiB spread evenly, so that it costs as little for terabytes.
+/// Identity of a dataset: XXH3-128 over its index and tokens, in hex. Above 64 MiB of `.bin` it is `s-` and the
+/// hash of the index, the size and 256 blocks of 64 KiB spread evenly, so that the cost does not grow with the
+/// size.
 ///
 /// # Errors
 /// As reading the files.

@@ -1,4 +1,4 @@
-//! MMIDIDX, the index file of Megatron-LM datasets: the only file that knows byte positions.
+//! MMIDIDX, the index file format of Megatron-LM datasets; the `.bin` has only tokens.
 //!
 //! ```text
 //! 0   9 bytes  "MMIDIDX" 00 00          17  u8   token width code
@@ -9,7 +9,7 @@
 //! 34 + 12 S   i64[D] document boundaries as sequence numbers, first 0, last S
 //! end         i8[S]  sequence modes, in multimodal files only
 //! ```
-//! No field says that modes are there: the size of the file does.
+//! No field indicates modes: their presence follows from the file size.
 //! All little-endian, no padding: arrays start at byte 34, so none is aligned and every load here is unaligned.
 //! Source: megatron-core `indexed_dataset.py` (0.16.1 and 0.19.2 write the same bytes).
 //! We differ: the sizes of both files and every offset are verified on opening; Megatron checks only the last boundary.
@@ -89,7 +89,7 @@ impl TokenType {
         }
     }
 
-    /// Bytes a token.
+    /// Bytes per token.
     pub fn bytes(self) -> u64 {
         match self {
             TokenType::U8 | TokenType::I8 => 1,
@@ -128,7 +128,7 @@ impl TokenType {
     }
 }
 
-/// The fixed part of an index file and where its arrays lie.
+/// The header of an index file, with the offsets of its arrays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     /// Token width.
@@ -137,7 +137,7 @@ pub(crate) struct Header {
     pub(crate) sequences: u64,
     /// Documents, that is D - 1.
     pub(crate) documents: u64,
-    /// One mode a sequence follows the boundaries.
+    /// The boundaries are followed by one mode per sequence.
     pub(crate) modes: bool,
 }
 

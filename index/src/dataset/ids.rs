@@ -1,8 +1,8 @@
-//! The search for ids that a vocabulary does not have, at memory speed.
+//! Search for ids outside the vocabulary, at memory speed.
 
 use crate::dataset::format::TokenType;
 
-/// Tokens that are looked at before the first bad one is searched.
+/// Tokens checked at once before the first bad one is searched.
 const BLOCK: usize = 4096;
 
 /// Number and value of the first token of `bytes` that is negative or not below `vocab`.

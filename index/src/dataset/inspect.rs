@@ -1,4 +1,4 @@
-//! What a dataset is, for people: counts, checksums and the sidecar.
+//! Description of a dataset for people: counts, checksums and the sidecar.
 
 use crate::dataset::read::{Dataset, at};
 use crate::dataset::sidecar::Sidecar;
@@ -6,8 +6,8 @@ use crate::dataset::stored::StoredFile;
 use crate::error::Result;
 use std::path::Path;
 
-/// What `millrace inspect PREFIX.idx --json` prints. `tokens_sha256` is over the ids as little-endian u32 (floating-point
-/// values cut to whole numbers).
+/// The output of `millrace inspect PREFIX.idx --json`. `tokens_sha256` is over the ids as little-endian u32
+/// (floating-point values cut to whole numbers).
 ///
 /// # Errors
 /// As [`Dataset::open`].

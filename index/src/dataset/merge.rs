@@ -1,4 +1,4 @@
-//! Several datasets to one, as if their documents had been tokenized in one go.
+//! Merge of several datasets into one, equal to tokenizing their documents in one go.
 //!
 //! Tokens are copied as they are, lengths follow each other, document boundaries are moved by the sequences before.
 //! The result equals Megatron's `tools/merge_datasets.py` over the same prefixes in the same order.
@@ -75,7 +75,7 @@ mod tests {
         for d in documents {
             let mut bytes = Vec::new();
             put_tokens(token_type, d, &mut bytes).unwrap();
-            // one sequence a token: several sequences a document
+            // one sequence per token: several sequences per document
             let lengths = vec![1; d.len()];
             w.append(&bytes, &lengths, &[u32::try_from(d.len()).unwrap()])
                 .unwrap();

@@ -1,4 +1,4 @@
-//! Token datasets in Megatron's format (MMIDIDX) and what the two files cannot say (`sidecar.rs`).
+//! Token datasets in Megatron's format (MMIDIDX), with a sidecar for lineage and statistics (`sidecar.rs`).
 
 pub(crate) mod atomic;
 pub(crate) mod batch;

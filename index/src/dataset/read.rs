@@ -1,7 +1,7 @@
-//! A token dataset on disk: `PREFIX.idx`, read to memory (`index_file.rs`), and `PREFIX.bin`, read where tokens are needed.
+//! A token dataset on disk: `PREFIX.idx`, read into memory (`index_file.rs`), and `PREFIX.bin`, read on demand.
 //!
-//! Opening reads and verifies the index alone, so that it takes as long for a `.bin` of any size. Tokens are verified as
-//! they are read: a `.bin` that has been cut, or an id that the vocabulary does not have, is an error of that read.
+//! Opening reads and verifies only the index, so its time does not depend on the size of the `.bin`. Tokens are
+//! verified as they are read: a truncated `.bin`, or an id outside the vocabulary, is an error of that read.
 
 use crate::dataset::format::TokenType;
 use crate::dataset::ids;
@@ -60,7 +60,7 @@ impl Dataset {
     pub fn token_type(&self) -> TokenType {
         self.index.header.token_type
     }
-    /// Sequences (one a document, unless documents were cut in sentences).
+    /// Sequences (one per document, unless documents were split into sentences).
     pub fn sequences(&self) -> u64 {
         self.index.header.sequences
     }
@@ -124,7 +124,7 @@ impl Dataset {
 
     /// Makes every later read of an id that is negative or not below `vocab` an error, so that no such id reaches a model.
     ///
-    /// A few places are looked at now: the whole `.bin` up to 1 MiB, else 16 blocks of 64 KiB spread over it, so that most
+    /// A sample is checked now: the whole `.bin` up to 1 MiB, else 16 blocks of 64 KiB spread over it, so that most
     /// datasets of another tokenizer are refused before the first step. The cost does not grow with the dataset.
     ///
     /// # Errors
@@ -150,7 +150,7 @@ impl Dataset {
         Ok(())
     }
 
-    /// Refuses `bytes`, which stand at byte `from` of the `.bin`, if an id is not below the limit.
+    /// Refuses `bytes`, read from byte `from` of the `.bin`, if an id is not below the limit.
     fn refuse_beyond(&self, from: u64, bytes: &[u8]) -> Result<()> {
         let limit = self.limit.load(Ordering::Relaxed);
         let token_type = self.token_type();
@@ -233,9 +233,9 @@ impl Dataset {
 
 /// Bytes that a read takes from the file at once, on the stack: 8,192 tokens of 16 bits.
 const BLOCK_BYTES: usize = 16 << 10;
-/// Bytes of one look of [`Dataset::expect_ids_below`].
+/// Bytes of one block checked by [`Dataset::expect_ids_below`].
 const LOOKED_AT_BYTES: usize = 64 << 10;
-/// Looks of [`Dataset::expect_ids_below`], the one at the end aside.
+/// Blocks checked by [`Dataset::expect_ids_below`], besides the one at the end.
 const LOOKS: u64 = 16;
 
 /// Counts of an index in memory fit `usize`.
@@ -392,7 +392,7 @@ mod tests {
         assert!(why.contains("found 4294967298"), "{why}");
     }
 
-    /// A terabyte of zeros that is nowhere: opening, bounding and blending it must not read it.
+    /// A sparse file of a terabyte of zeros: opening, bounding and blending it must not read it.
     #[test]
     fn a_bin_of_a_terabyte_opens_in_less_time_than_reading_a_thousandth_takes() {
         let dir = tempfile::tempdir().unwrap();
@@ -420,7 +420,7 @@ mod tests {
         let took = start.elapsed().as_secs_f64();
         assert!(out.iter().all(|id| *id == 0) && samples.len() > 200_000);
         assert!(took < 5.0, "{took} s; reading it all takes minutes");
-        // an id that no look finds is found when its sample is read; the other samples are whole
+        // an id that the sampled blocks miss is found when its sample is read; the other samples are intact
         use std::os::unix::fs::FileExt;
         bin.write_all_at(&70_000u32.to_le_bytes(), bytes / 32 * 5)
             .unwrap();
@@ -430,7 +430,7 @@ mod tests {
         let why = data.tokens_at(at - 1, &mut out).unwrap_err().to_string();
         assert!(why.contains("found 70000, wanted 0 to 49999"), "{why}");
         data.tokens_at(at + 1, &mut out).unwrap();
-        // the last bytes are looked at
+        // the last bytes are checked
         bin.write_all_at(&70_000u32.to_le_bytes(), bytes - 4)
             .unwrap();
         assert!(data.expect_ids_below(50_000).is_err());

@@ -1,4 +1,5 @@
-//! `PREFIX.json`: what Megatron's two files cannot say. Which tokenizer made the ids, from which documents, and statistics.
+//! `PREFIX.json`, the sidecar of a dataset: tokenizer, source documents and statistics, which Megatron's two files
+//! lack.
 //!
 //! Readers other than Millrace ignore it; a dataset without one is a dataset of unknown origin.
 
@@ -16,9 +17,9 @@ use std::path::{Path, PathBuf};
 /// The file's content.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sidecar {
-    /// Where the documents came from: the caller's words.
+    /// Origin of the documents, as described by the caller.
     pub dataset: serde_json::Value,
-    /// Who made the ids.
+    /// Tokenizer that made the ids.
     pub tokenizer: TokenizerNote,
     /// numpy's name of the token type.
     pub dtype: String,
@@ -52,7 +53,7 @@ pub struct TokenizerNote {
     pub encoder: String,
     /// Appended to documents, if it was.
     pub end_of_document: Option<u32>,
-    /// How special tokens were treated.
+    /// Treatment of special tokens.
     #[serde(default, skip_serializing_if = "is_default")]
     pub special_tokens: SpecialTokens,
 }
@@ -74,7 +75,7 @@ pub struct Group {
 }
 
 impl Sidecar {
-    /// Describes what a build wrote.
+    /// Describes the result of a build.
     pub fn new(
         dataset: serde_json::Value,
         tokenizer: &Tokenizer,

@@ -1,8 +1,8 @@
-//! What a dataset holds: exact percentiles of lengths, and how its vocabulary is used.
+//! Statistics of a dataset: exact percentiles of lengths, and use of the vocabulary.
 //!
-//! Percentile p is the nearest rank: the smallest length that at least p % of the documents (or sequences) do not pass.
-//! One pass over the index and one over the tokens, in parallel; memory is one counter for each id that occurs and
-//! thread, and one for each distinct length.
+//! Percentile p is the nearest rank: the smallest length that at least p % of the documents (or sequences) do not
+//! pass. One pass over the index and one over the tokens, in parallel; memory is one counter per occurring id and
+//! thread, and one per distinct length.
 
 use crate::dataset::format::TokenType;
 use crate::dataset::paths::bin_path;
@@ -35,7 +35,7 @@ pub struct Statistics {
 /// Lengths in tokens.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lengths {
-    /// How many.
+    /// Number of them.
     pub count: u64,
     /// Arithmetic mean.
     pub mean: f64,
@@ -43,7 +43,7 @@ pub struct Lengths {
     pub percentiles: Vec<(u8, u64)>,
 }
 
-/// How often ids occur.
+/// Use of the vocabulary: how often ids occur.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Vocabulary {
     /// Entries of the tokenizer.
@@ -168,11 +168,11 @@ impl Vocabulary {
     }
 }
 
-/// How often ids occur: counters for small ids, a map for the others, so that memory follows the ids that occur and not
-/// the largest of them.
+/// Occurrences per id: an array for small ids, a map for the others, so that memory depends on the ids that occur,
+/// not on the largest one.
 #[derive(Default)]
 struct Counts {
-    /// Of ids 0, 1, ..., up to the largest small one seen.
+    /// Counts of ids 0, 1, ..., up to the largest small one seen.
     small: Vec<u64>,
     large: FxHashMap<u32, u64>,
 }

@@ -1,7 +1,7 @@
-//! Files that are read at byte offsets (`pread`), not mapped.
+//! Positional file reads (`pread`) instead of memory maps.
 //!
-//! A mapped file that another program cuts short kills the process with SIGBUS at the next access behind its new end.
-//! `pread` reports it, so that every read here is checked against the size that the file had when it was opened.
+//! If another program truncates a mapped file, the next access behind its new end kills the process with SIGBUS.
+//! `pread` reports an error instead, and every read is checked against the size at opening.
 
 use crate::error::{At, Error, Result};
 use std::fs::File;

@@ -1,4 +1,5 @@
-//! Writes a token dataset: documents stream to `.bin`, lengths are kept (4 bytes a sequence), the `.idx` follows at the end.
+//! Dataset writer: documents stream to `.bin`, lengths are kept in memory (4 bytes per sequence), the `.idx` is
+//! written last.
 //!
 //! Both files are written under temporary names in the same folder, synced and renamed, the `.idx` last: a reader that
 //! finds an `.idx` finds a whole dataset. Bytes equal Megatron's `IndexedDatasetBuilder` (tested against megatron-core).
@@ -124,7 +125,7 @@ impl DatasetWriter {
     }
 
     /// Writes the index and gives both files their names. An older dataset of this name loses its index (and its
-    /// sidecar) first: whenever a kill comes, an index that is there belongs to the tokens beside it.
+    /// sidecar) first: whenever a kill comes, an existing index always belongs to the tokens beside it.
     ///
     /// # Errors
     /// `Io`; `Mismatch` if some sequences have a mode and others have none.

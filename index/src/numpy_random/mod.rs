@@ -1,9 +1,9 @@
-//! numpy's legacy generator, bit for bit: MT19937 with masked rejection. Sample order and masking depend on it.
+//! NumPy's legacy generator, bit-equal: MT19937 with masked rejection. Sample order and masking depend on it.
 //!
 //! Source: Matsumoto & Nishimura 1998 (MT19937); numpy `RandomState` (legacy seeding `init_genrand`).
 //! bounded(max): no draw if max == 0; mask = 2^bits(max) - 1; draw 32 bits (64, high half first, if max > 2^32 - 1),
 //! mask, reject while > max. Shuffles, which need it a billion times, are in `shuffle.rs`.
-//! We differ: 624 words are tempered at once, which the compiler makes vector code of.
+//! We differ: all 624 words are tempered at once, in a loop that the compiler vectorises.
 
 mod mt64;
 mod shuffle;
@@ -12,7 +12,7 @@ pub(crate) use mt64::Mt64;
 
 /// Words of the state.
 const N: usize = 624;
-/// The recurrence's reach.
+/// The recurrence's offset.
 const M: usize = 397;
 
 /// `numpy.random.RandomState(seed)` for a 32-bit seed.
@@ -109,7 +109,7 @@ impl RandomState {
         low + usize::try_from(self.bounded(span)).unwrap_or(0)
     }
 
-    /// The place that `choice(values, p = weights / sum)` takes: the first whose cumulative share is above a draw.
+    /// The index that `choice(values, p = weights / sum)` returns: the first whose cumulative share is above a draw.
     pub(crate) fn choice(&mut self, shares: &[f64]) -> usize {
         let cumulative: Vec<f64> = shares
             .iter()

@@ -1,4 +1,4 @@
-//! `std::mt19937_64`, which Megatron's C++ draws from when it shuffles the sample maps of BERT and T5.
+//! C++'s `std::mt19937_64`, with which Megatron shuffles the sample maps of BERT and T5.
 //!
 //! Source: Nishimura & Matsumoto 2004, the 64-bit variant (n = 312, m = 156), with the C++ standard's seeding.
 

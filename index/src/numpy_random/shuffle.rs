@@ -1,9 +1,9 @@
-//! `RandomState.shuffle`: for i = n-1 down to 1, swap(i, bounded(i)).
+//! NumPy's `RandomState.shuffle`: for i = n-1 down to 1, swap(i, bounded(i)).
 //!
-//! A shuffle of 10^9 numbers is 10^9 swaps with random places and as many draws with a rejection that no branch
-//! predictor can guess. So the draws of a few thousand swaps are made first, without a branch on the rejection: within a
-//! power of two the mask is constant, and a refused draw is overwritten by the next. Then the places are touched, many
-//! cache misses under way at once, and only then swapped.
+//! A shuffle of 10^9 numbers is 10^9 swaps at random positions and as many draws whose rejection no branch
+//! predictor can guess. So a few thousand draws are made first, branch-free: within a power of two the mask is
+//! constant, and a rejected draw is overwritten by the next. Then the positions are touched as a prefetch, with
+//! many cache misses in flight, and only then swapped.
 
 use super::{N, RandomState};
 

@@ -1,12 +1,12 @@
-//! The order of Megatron's `cyclic` sampler: a permutation drawn anew for every epoch.
+//! Megatron's `cyclic` sampler: a new permutation for every epoch.
 //!
-//! M = micro-batch x ranks; an epoch has the first total - total mod M samples' worth of places. Place p of epoch e: chunk
-//! c = p / M, rank r = (p mod M) / micro-batch, lane l. Sharded: every rank owns a bucket of B = total / M x micro-batch
-//! samples, and takes r B + perm_B\[c micro-batch + l\]; else perm\[c M + l ranks + r\] over all whole micro-batches. perm is
-//! torch's randperm seeded with the epoch alone.
-//! Source: Megatron-LM `data_samplers.py` (`MegatronPretrainingRandomSampler`); torch 2 `randperm` on the CPU.
-//! We differ: every rank takes the same number of batches an epoch (unsharded, Megatron can give the first ranks one more,
-//! after which ranks disagree about the epoch).
+//! M = micro-batch x ranks; an epoch has total - total mod M positions. Position p of epoch e: chunk c = p / M,
+//! rank r = (p mod M) / micro-batch, lane l. Sharded: every rank owns a bucket of B = total / M x micro-batch
+//! samples, and takes r B + perm_B\[c micro-batch + l\]; else perm\[c M + l ranks + r\] over all whole
+//! micro-batches. perm is torch's randperm seeded with the epoch alone. Source: Megatron-LM `data_samplers.py`
+//! (`MegatronPretrainingRandomSampler`); torch 2 `randperm` on the CPU. We differ: every rank takes the same number
+//! of batches per epoch (unsharded, Megatron can give the first ranks one more, after which ranks disagree about
+//! the epoch).
 
 use crate::error::{Error, Result};
 use crate::numpy_random::RandomState;
@@ -38,7 +38,7 @@ pub struct Cyclic {
     micro_batch: u64,
     ranks: u64,
     sharded: bool,
-    /// Permutation of the epoch asked for last.
+    /// Permutation of the epoch requested last.
     latest: Mutex<Option<(u64, Arc<Vec<u32>>)>>,
 }
 

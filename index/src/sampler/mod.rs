@@ -1,11 +1,11 @@
-//! Which samples a step takes, positioned by one number.
+//! Samplers: the samples of each training step, positioned by one number.
 //!
-//! The state is `consumed_samples` alone, so a run resumes on any number of ranks at exactly the next sample. A global
-//! batch is always the next places of the order; how many may follow a schedule (`schedule.rs`). Which samples stand at
-//! those places is the order's affair: as they are (Megatron's `single`), or shuffled anew every epoch (`cyclic.rs`).
-//! [`share`] says which of a batch a data-parallel rank takes in Megatron: micro-batches dealt round-robin. Our trainer
-//! takes contiguous shares instead; the set of samples of a step is the same.
-//! Source: Megatron-LM `megatron/training/datasets/data_samplers.py` (facts).
+//! The state is `consumed_samples` alone, so a run resumes on any number of ranks at exactly the next sample. A
+//! global batch is always the next positions of the order; its size may follow a schedule (`schedule.rs`). The
+//! samples at those positions are in sequence (Megatron's `single`) or reshuffled every epoch (`cyclic.rs`).
+//! [`share`] gives a data-parallel rank's part of a batch in Megatron: micro-batches dealt round-robin. Our trainer
+//! takes contiguous shares instead; the set of samples of a step is the same. Source: Megatron-LM
+//! `megatron/training/datasets/data_samplers.py` (facts).
 
 mod cyclic;
 mod prefetch;
@@ -26,7 +26,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// A sampler over places `0..total` that has given out `consumed`.
+    /// A sampler over positions `0..total` that has consumed the first `consumed`.
     ///
     /// # Panics
     /// If `global_batch` is 0: the job's checks refuse that.
@@ -44,7 +44,7 @@ impl Sampler {
         }
     }
 
-    /// Samples given out; store this to resume.
+    /// Samples consumed; store this to resume.
     pub fn consumed(&self) -> u64 {
         self.consumed
     }
@@ -60,8 +60,8 @@ impl Iterator for Sampler {
     }
 }
 
-/// The micro-batches of a global batch that data-parallel `rank` of `ranks` takes in Megatron, as ranges of places. What
-/// does not fill a micro-batch on every rank is left out, as there.
+/// The micro-batches of a global batch that data-parallel `rank` of `ranks` takes in Megatron, as ranges of
+/// positions. As in Megatron, a remainder that does not fill a micro-batch on every rank is dropped.
 pub fn share(
     batch: Range<u64>,
     micro_batch: u64,
@@ -76,8 +76,8 @@ pub fn share(
     })
 }
 
-/// Samples that `rank` of `ranks` takes of a validation set that is read whole, one at a time: every sample once, however
-/// few there are. Megatron's `--full-validation`.
+/// Samples of `rank` of `ranks` in a full validation pass, one at a time: every sample exactly once, however few
+/// there are. Megatron's `--full-validation`.
 pub fn full_validation(total: u64, ranks: u64, rank: u64) -> impl Iterator<Item = u64> {
     let step = usize::try_from(ranks.max(1)).unwrap_or(usize::MAX);
     (rank..total).step_by(step)

@@ -1,7 +1,7 @@
-//! Reads ahead on threads of its own; what comes out has the order of what went in, whatever the threads do.
+//! Prefetch: reads ahead on background threads; the output keeps the order of the input.
 //!
-//! A thread takes the next place and its number, reads, and puts the result under that number; the reader takes numbers
-//! one after the other. No thread starts a number `depth` or more ahead of the reader, so memory is bounded.
+//! A thread takes the next input and its number, reads, and stores the result under that number; the consumer takes
+//! the numbers in order. No thread starts a number `depth` or more ahead of the consumer, so memory is bounded.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -9,12 +9,12 @@ use std::thread::JoinHandle;
 
 struct State<I, T> {
     places: I,
-    /// Number of the next place to read, and of the next result to hand out.
+    /// Number of the next input to read, and of the next result to return.
     begun: u64,
     taken: u64,
-    /// The places have come to their end.
+    /// The input is exhausted.
     ended: bool,
-    /// Nobody wants more, or a reader panicked.
+    /// The consumer is gone, or a reader panicked.
     stopped: bool,
     ready: BTreeMap<u64, T>,
 }
@@ -37,7 +37,7 @@ impl<I, T> Shared<I, T> {
     }
 }
 
-/// Stops everybody if its thread ends by a panic.
+/// Drop guard that stops all threads if its thread panics.
 struct Guard<'a, I, T>(&'a Shared<I, T>);
 
 impl<I, T> Drop for Guard<'_, I, T> {
@@ -48,7 +48,7 @@ impl<I, T> Drop for Guard<'_, I, T> {
     }
 }
 
-/// Iterator over what was read ahead.
+/// Iterator over the prefetched results.
 pub struct Prefetch<I, T> {
     shared: Arc<Shared<I, T>>,
     threads: Vec<JoinHandle<()>>,
@@ -140,7 +140,7 @@ impl<I, T> Drop for Prefetch<I, T> {
     fn drop(&mut self) {
         self.shared.stop();
         for thread in self.threads.drain(..) {
-            // a panic of `read` that nobody asked for stays with its thread
+            // a panic in a read whose result nobody has taken is dropped
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! How large the global batch is after so many samples: constant, ramped up, or by steps.
+//! Batch-size schedules: the global batch after so many samples, constant, ramped up, or by steps.
 //!
 //! Ramp-up: k = (size - start) / increment steps, each of samples / k; size now = start + floor(consumed / step) increment
 //! while consumed <= samples, then size. Steps: the size of the last threshold that is reached; thresholds are tokens,
@@ -22,7 +22,7 @@ pub enum BatchSizes {
         samples: u64,
         /// Samples of a batch afterwards.
         size: u64,
-        /// Every size is rounded down to a multiple of this, if that leaves something; 1 leaves it.
+        /// Every size is rounded down to a multiple of this, if that is not 0; 1: no rounding.
         multiple: u64,
     },
     /// (samples consumed, size), ascending, the first at 0.
@@ -60,10 +60,10 @@ impl BatchSizes {
         })
     }
 
-    /// Megatron's `--step-batch-size-schedule`, e.g. `0:768 250B:1536`; thresholds are tokens if a length is given.
+    /// Megatron's `--step-batch-size-schedule`, e.g. `0:768 250B:1536`; thresholds are in tokens if a length is given.
     ///
     /// # Errors
-    /// `Blend` with the entry that is wrong.
+    /// `Blend` with the wrong entry.
     pub fn steps(text: &str, seq_length: Option<u64>) -> Result<BatchSizes> {
         let mut steps: Vec<(u64, u64)> = Vec::new();
         for entry in text.split([',', ' ', '\t', '\n']).filter(|e| !e.is_empty()) {

@@ -1,13 +1,13 @@
 //! Fill in the middle: a document's middle is moved behind its end, so that a model learns to write between two texts.
 //!
-//! Every stretch between ends of documents is, with probability `rate`, turned back into text, cut at two drawn places
-//! between characters, each piece encoded anew, and written as prefix-suffix-middle (PRE p SUF s MID m) or, with
-//! probability `spm_rate`, suffix first (PRE SUF s MID p m). With a split token the stretch is first drawn for as a whole,
-//! then every fragment with `fragment_rate`. What comes out is cut or padded to the length that went in.
-//! Paper: Bavarian et al. 2022, arXiv:2207.14255. Source: Megatron-LM `fim_dataset.py` (facts), whose treatment of empty
+//! Every stretch between ends of documents is, with probability `rate`, decoded to text, cut at two random
+//! character boundaries, each piece encoded again, and written as prefix-suffix-middle (PRE p SUF s MID m) or, with
+//! probability `spm_rate`, suffix first (PRE SUF s MID p m). With a split token one draw decides for the stretch as
+//! a whole, then one per fragment with `fragment_rate`. The result is cut or padded to the original length. Paper:
+//! Bavarian et al. 2022, arXiv:2207.14255. Source: Megatron-LM `fim_dataset.py` (facts), whose treatment of empty
 //! stretches is kept: one before an end of document vanishes with it, one at the end may become three bare tokens.
-//! We differ: draws come from a counter keyed by (seed, sample) where Megatron has one stream that every read moves on,
-//! so that there a sample depends on which samples its worker has read before; here resuming is exact.
+//! We differ: draws come from a counter-based generator keyed by (seed, sample). Megatron has one stream that every
+//! read advances, so that a sample depends on the samples that its worker has read before; here resuming is exact.
 
 use super::gpt::GptSamples;
 use crate::error::Result;
@@ -31,7 +31,7 @@ pub struct Fim {
     pub middle: u32,
     /// Before the suffix.
     pub suffix: u32,
-    /// Fills what is short.
+    /// Token that pads a sample which became shorter.
     pub pad: u32,
     /// Ends documents.
     pub eod: u32,
@@ -45,7 +45,7 @@ pub struct FimText<'a> {
     pub encode: &'a dyn Fn(&str) -> Result<Vec<u32>>,
 }
 
-/// Where draws come from: a counter, or in tests those of another program.
+/// Source of draws: a counter-based generator, or in tests the draws of another program.
 trait Draws {
     /// True with probability `p`.
     fn chance(&mut self, p: f64) -> bool;
@@ -93,10 +93,10 @@ impl Draws for Counter {
 }
 
 impl GptSamples {
-    /// As [`GptSamples::read`], rearranged.
+    /// Like [`GptSamples::read`], with fill-in-the-middle applied.
     ///
     /// # Errors
-    /// `Range`; whatever decoding or encoding says.
+    /// `Range`; errors of decoding or encoding.
     pub fn read_fim(&self, k: u64, fim: &Fim, text: &FimText, out: &mut [u32]) -> Result<()> {
         self.read(k, out)?;
         let draws = &mut Counter::new(self.request().seed, k);
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
     use serde_json::Value;
 
-    /// Letters, told apart by nothing but number: a token is one to three equal letters, a letter is one token.
+    /// A tokenizer of equal letters: a token is one to three of them, and a single letter is one token.
     fn decode(tokens: &[u32]) -> Result<String> {
         let letter = |t: &u32| char::from(b'a' + u8::try_from(t % 26).unwrap()).to_string();
         let times = |t: &u32| {

@@ -1,4 +1,4 @@
-//! Documents to training samples, in Megatron's order.
+//! Training samples from documents, in Megatron's order.
 
 mod fim;
 mod gpt;

@@ -1,8 +1,8 @@
-//! Places where a sentence may end, each with the words around it that decide.
+//! Contexts of possible sentence ends: each candidate position with the words around it that decide.
 //!
 //! Facts: NLTK 3.10's `period_context_re` (a `.`, `?` or `!` before a closing mark, or before white space and a word) and
 //! Megatron-LM's variant that keeps newlines (the whole word, and white space after it, belong to the match).
-//! A place is dropped where the word before it is not yet over: of `!!!` only the last one counts.
+//! A candidate is dropped if the word before it continues: of `!!!` only the last one counts.
 
 use super::words::is_non_word;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use std::ops::Range;
 /// A possible end.
 #[derive(Clone, Debug)]
 pub(super) struct End {
-    /// Where the match starts: the context's first part ends here.
+    /// Start of the match: the context's first part ends here.
     start: usize,
     /// The sentence ends here.
     pub(super) end: usize,

@@ -1,8 +1,8 @@
-//! Text cut into sentences, for BERT and T5 (`preprocess_data --split-sentences`).
+//! Sentence splitting (Punkt), for BERT and T5 (`preprocess_data --split-sentences`).
 //!
 //! Paper: Kiss & Strunk 2006, "Unsupervised Multilingual Sentence Boundary Detection", Computational Linguistics 32.
 //! Facts: NLTK 3.10's `PunktSentenceTokenizer` given parameters (older versions do not know curly quotes), Megatron-LM's
-//! `CustomLanguageVars` for `keep_newlines` and its chunks of 1,000,000 characters, each split on its own.
+//! `CustomLanguageVars` for `keep_newlines` and its chunks of 1,000,000 characters, each split separately.
 //! We differ: nothing is trained while splitting, and a text is never copied; sentences are ranges of it.
 
 mod contexts;
@@ -30,7 +30,7 @@ impl Punkt {
     /// `ortho_context.tab` and `sent_starters.txt`.
     ///
     /// # Errors
-    /// `Io`; `Format` with the byte of a line that is not what its file holds.
+    /// `Io`; `Format` with the byte offset of an invalid line.
     pub fn load(folder: &Path) -> Result<Punkt> {
         Ok(Punkt {
             parameters: Parameters::read(folder)?.into(),
@@ -48,8 +48,8 @@ impl Punkt {
         }
     }
 
-    /// Whether white space between sentences, newlines among it, stays with the sentence before it, as with Megatron's
-    /// `--keep-newlines`. Off: it is dropped.
+    /// Keeps white space between sentences, including newlines, with the sentence before it, as Megatron's
+    /// `--keep-newlines`; off, it is dropped.
     pub fn keep_newlines(mut self, keep: bool) -> Punkt {
         self.keep_newlines = keep;
         self
@@ -110,7 +110,7 @@ impl Punkt {
         for word in &mut found {
             self.judge_alone(word);
         }
-        // the last word has no next one: its own break would count for nothing
+        // the last word has no next one: a break after it would have no effect
         let last = found.len().saturating_sub(1);
         (0..last).any(|i| {
             let (before, after) = found.split_at_mut(i + 1);
@@ -165,7 +165,8 @@ impl Punkt {
         }
     }
 
-    /// Whether `word` begins a sentence by the cases it was seen in; nothing if that tells neither.
+    /// Punkt's orthographic heuristic: whether `word` begins a sentence, from the cases it was seen in; None if
+    /// undecided.
     fn starts_sentence(&self, word: &Word<'_>) -> Option<bool> {
         if matches!(word.text, ";" | ":" | "," | "." | "!" | "?") {
             return Some(false);
@@ -203,7 +204,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::Value;
 
-    /// Spans in characters, as NLTK gives them.
+    /// Spans in characters, like NLTK's.
     fn spans(punkt: &Punkt, text: &str) -> Vec<[usize; 2]> {
         let mut out = Vec::new();
         punkt.split(text, &mut out);

@@ -1,6 +1,7 @@
-//! What Punkt knows of a language: abbreviations, collocations, sentence starters, and the cases that words occur in.
+//! Punkt's parameters of a language: abbreviations, collocations, sentence starters, and the cases that words occur
+//! in.
 //!
-//! Facts: NLTK's `punkt_tab` files: one entry a line, columns by tab; `ortho_context.tab` has the sum of flags.
+//! Facts: NLTK's `punkt_tab` files: one entry per line, columns by tab; `ortho_context.tab` has the sum of flags.
 
 use crate::error::{At, Error, Result};
 use rustc_hash::{FxHashMap, FxHashSet};

@@ -1,7 +1,8 @@
-//! Punkt's words: a text's lines cut into words, numbers, multi-character punctuation and single marks.
+//! Punkt's word tokenizer: lines cut into words, numbers, multi-character punctuation and single marks.
 //!
-//! Facts: NLTK 3.10's `PunktLanguageVars` and `PunktToken`, whose regular expressions run in the `regex` module, so white
-//! space is Unicode's property and a digit is general category Nd. Written as scans: each byte is looked at a few times.
+//! Facts: NLTK 3.10's `PunktLanguageVars` and `PunktToken`, whose regular expressions run in the `regex` module, so
+//! white space is Unicode's property and a digit is general category Nd. Implemented as scans that visit each byte
+//! a few times.
 
 use unicode_normalization::char::is_combining_mark;
 
@@ -122,7 +123,7 @@ fn word_len(text: &str) -> usize {
         .unwrap_or(text.len())
 }
 
-/// A word with what Punkt decides about it.
+/// A word with Punkt's annotations.
 #[derive(Debug)]
 pub(super) struct Word<'a> {
     pub(super) text: &'a str,
@@ -133,7 +134,7 @@ pub(super) struct Word<'a> {
     pub(super) is_ellipsis: bool,
 }
 
-/// What every number's kind is.
+/// The type of every number.
 pub(super) const NUMBER: &str = "##number##";
 
 impl<'a> Word<'a> {

@@ -1,4 +1,4 @@
-//! GPT-2's printable alphabet of bytes.
+//! GPT-2's printable alphabet of bytes (`bytes_to_unicode`).
 
 /// GPT-2's printable stand-in for each byte: itself if printable, else the next free code point from 256 on.
 pub(super) fn byte_alphabet() -> Vec<char> {

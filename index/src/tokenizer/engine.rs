@@ -1,4 +1,4 @@
-//! What encodes: one engine for each kind of vocabulary, and the library's tokenizer that is made only when it is needed.
+//! Encoding engines, one per kind of vocabulary, with the library's tokenizer built lazily.
 
 use super::byte_bpe::ByteBpe;
 use super::null::Null;
@@ -8,13 +8,13 @@ use crate::panics::caught;
 use std::sync::OnceLock;
 use tokenizers::pipeline::PipelineTokenizer;
 
-/// What turns text into ids. Every engine gives the ids of its reference program.
+/// Encoding engine: text to ids, equal to those of its reference program.
 pub(super) enum Engine {
     /// Hugging Face's own library, for everything a `tokenizer.json` can describe.
     Library(Box<PipelineTokenizer>),
-    /// The library's models behind our own way to cut words, for files that it cannot cut.
+    /// The library's models behind our own pre-tokenization, for files whose pre-tokenizer it cannot run.
     Pieces(Box<Pieces>),
-    /// Our own encoder for the files that it does exactly; the library decodes.
+    /// Our own encoder, for the files that it encodes exactly; the library decodes.
     ByteBpe { bpe: Box<ByteBpe>, library: Later },
     /// A SentencePiece model.
     SentencePiece(Box<SentencePiece>),
@@ -22,8 +22,8 @@ pub(super) enum Engine {
     Null(Null),
 }
 
-/// The library's tokenizer of a file that it reads when something is to be decoded: reading a vocabulary of 50 000 with
-/// it takes as long as encoding tens of megabytes.
+/// The library's tokenizer of a file, built lazily at the first decode: building it for a vocabulary of 50 000
+/// takes as long as encoding tens of megabytes.
 pub(super) struct Later {
     json: String,
     made: OnceLock<Result<Box<PipelineTokenizer>, String>>,
@@ -45,7 +45,7 @@ impl Later {
 }
 
 pub(super) fn read(json: &str) -> Result<Box<PipelineTokenizer>, String> {
-    // A release candidate's reader may panic on what it did not expect; nothing it touched is used afterwards.
+    // The reader of this release candidate may panic on unexpected input; nothing that it touched is used afterwards.
     caught(|| {
         let canonical = tokenizers::canonicalize_str(json).map_err(|e| e.to_string())?;
         let pipeline = tokenizers::from_json(&canonical).map_err(|e| e.to_string())?;

@@ -1,8 +1,8 @@
-//! Kinds of tokenizer files and what their files do not say.
+//! Kinds of tokenizer files, and options for facts that the files do not contain.
 
 use serde::{Deserialize, Serialize};
 
-/// What a tokenizer file is.
+/// Kind of a tokenizer file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -23,7 +23,7 @@ pub enum Kind {
     Null,
 }
 
-/// Pattern that cuts text into words before merges, for files that do not say.
+/// Pattern that cuts text into words before merges, for files that do not contain it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Split {
@@ -39,21 +39,21 @@ pub enum Split {
     Qwen,
 }
 
-/// What a tokenizer's files do not say. All of it may be left out.
+/// Options for facts that a tokenizer's files do not contain. All are optional.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LoadOptions {
-    /// What the file is. Default: told by its content.
+    /// Kind of the file. Default: detected from its content.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
     /// WordPiece: fold case and strip accents first. Default: `do_lower_case` of the `tokenizer_config.json` beside the
-    /// file, else whether no token holds an upper-case letter (names in brackets aside).
+    /// file, else yes if no token has an upper-case letter (names in brackets aside).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lowercase: Option<bool>,
     /// tiktoken: the pattern. Default: by the file's name (cl100k, o200k, r50k, p50k, gpt2, neox, llama, qwen).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<Split>,
-    /// Special tokens that the file lacks, with their ids. Default: what OpenAI gives the vocabularies known by name.
+    /// Special tokens that the file lacks, with their ids. Default: OpenAI's, for vocabularies known by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub special: Vec<(String, u32)>,
     /// The token that ends a document. Default: by kind, see the table of the tokenizer module.

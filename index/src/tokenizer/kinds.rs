@@ -1,4 +1,5 @@
-//! Every kind of `tokenizer.json` against tokenizers 0.23.3: `tests/oracles/tokenizer_kinds.py` made the answers.
+//! Tests of every kind of `tokenizer.json` against tokenizers 0.23.3; `tests/oracles/tokenizer_kinds.py` made the
+//! answers.
 
 use super::{SpecialTokens, Tokenizer};
 use serde_json::Value;

@@ -1,10 +1,10 @@
-//! Text to token ids by any of the usual vocabularies, loaded (`load/`) or trained here (`train/`).
+//! Tokenizers: text to token ids with any of the usual vocabularies, loaded (`load/`) or trained (`train/`).
 //!
-//! Unless asked (`SpecialTokens`), encoding never maps text that looks like a special token to that token's id
+//! By default (see `SpecialTokens`), encoding never maps text that looks like a special token to that token's id
 //! (`<|endoftext|>` inside a document is text), and adds nothing around a document; the end-of-document id is appended by
-//! the dataset builder. What Megatron-LM does by kind is [`Tokenizer::megatrons_special_tokens`].
+//! the dataset builder. Megatron-LM's behaviour by kind is [`Tokenizer::megatrons_special_tokens`].
 //!
-//! Which token ends a document, as in Megatron-LM (core tokenizers, 2026):
+//! The end-of-document token, as in Megatron-LM (core tokenizers, 2026):
 //!
 //! | kind | end of document | Megatron's class and rule |
 //! |---|---|---|
@@ -66,7 +66,7 @@ pub struct Tokenizer {
     vocabulary: Vocabulary,
     special: Special,
     end_of_document: Option<u32>,
-    /// What is added around a text if asked, or why that is not known.
+    /// Tokens added around a text on request, or why they are unknown.
     around: Result<Around, String>,
     /// Special tokens by name.
     named: Vec<(String, Added)>,
@@ -83,16 +83,17 @@ impl std::fmt::Debug for Tokenizer {
 }
 
 impl Tokenizer {
-    /// Where it came from.
+    /// Path that it was loaded from.
     pub fn path(&self) -> &Path {
         &self.path
     }
-    /// What kind of file it came from.
+    /// Kind of the file that it was loaded from.
     pub fn kind(&self) -> Kind {
         self.kind
     }
-    /// The tokenizer as one text that [`Tokenizer::from_json`] and [`Tokenizer::load`] read back: a `tokenizer.json` as
-    /// Hugging Face reads it where that format can say it all, else the original files and options packed in JSON.
+    /// The tokenizer as one text that [`Tokenizer::from_json`] and [`Tokenizer::load`] read back: a
+    /// `tokenizer.json` as Hugging Face reads it where that format can express everything, else the original files
+    /// and options packed in JSON.
     pub fn json(&self) -> &str {
         &self.json
     }
@@ -100,7 +101,7 @@ impl Tokenizer {
     pub fn vocab(&self) -> usize {
         self.vocabulary.size()
     }
-    /// Id that ends a document, if the vocabulary has a known one.
+    /// The end-of-document id, if the vocabulary has a known one.
     pub fn end_of_document(&self) -> Option<u32> {
         self.end_of_document
     }
@@ -115,18 +116,18 @@ impl Tokenizer {
             _ => self.vocabulary.id_of(token),
         }
     }
-    /// Text of an id as the vocabulary writes it; nothing for a hole in it and for the null tokenizer.
+    /// Text of an id as the vocabulary writes it; None for unused ids and for the null tokenizer.
     pub fn token(&self, id: u32) -> Option<&str> {
         self.vocabulary.token(id)
     }
 
     /// XXH3-128 of [`Tokenizer::json`], in hex: the tokenizer's identity in lineage and checkpoints. It covers the
-    /// files' content and every option, and does not depend on where they lie.
+    /// files' content and every option, and does not depend on their location.
     pub fn identity(&self) -> String {
         format!("{:032x}", xxhash_rust::xxh3::xxh3_128(self.json.as_bytes()))
     }
 
-    /// What Megatron-LM's `preprocess_data.py` does about special tokens with a tokenizer of this kind (core tokenizers,
+    /// Treatment of special tokens by Megatron-LM's `preprocess_data.py` with a tokenizer of this kind (core tokenizers,
     /// d98e8a6): its Hugging Face classes add what the post-processor adds and find names in the text, tiktoken's finds
     /// names, the others do neither.
     pub fn megatrons_special_tokens(&self) -> SpecialTokens {
@@ -138,15 +139,15 @@ impl Tokenizer {
         SpecialTokens { add, parse }
     }
 
-    /// A reusable encoder for one thread, which treats special tokens by default.
+    /// A reusable encoder for one thread, with the default treatment of special tokens.
     pub fn encoder(&self) -> Encoder<'_> {
         self.encoder_of(None, None)
     }
 
-    /// As [`Tokenizer::encoder`], with special tokens treated as asked.
+    /// Like [`Tokenizer::encoder`], with the given treatment of special tokens.
     ///
     /// # Errors
-    /// `Tokenizer` if the file has a post-processor of an unknown form and it is asked for.
+    /// `Tokenizer` if the file has a post-processor of an unknown form and `special` uses it.
     pub fn encoder_with(&self, special: SpecialTokens) -> Result<Encoder<'_>> {
         let around = match (special.add, &self.around) {
             (false, _) => None,
@@ -227,7 +228,7 @@ impl Tokenizer {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// As [`Tokenizer::decode`], special tokens left out.
+    /// Like [`Tokenizer::decode`], without special tokens.
     ///
     /// # Errors
     /// `Tokenizer`.
@@ -237,7 +238,7 @@ impl Tokenizer {
         self.decode(&ids)
     }
 
-    /// Whether it came from a rank file, which says no more of special tokens than their names.
+    /// Whether it came from a rank file, in which special tokens have only names.
     fn has_ranks(&self) -> bool {
         matches!(self.kind, Kind::Tiktoken | Kind::Tekken)
     }
@@ -307,7 +308,7 @@ impl Encoder<'_> {
     fn parse_into(&mut self, text: &str, names: &Search, out: &mut Vec<u32>) -> Result<()> {
         let tokenizer = self.tokenizer;
         match &tokenizer.engine {
-            // these know more of the file's tokens: those that are not special, and normalised ones
+            // these engines also handle the file's non-special and normalised added tokens
             Engine::Library(pipeline) if !tokenizer.has_ranks() => {
                 let mut tokens = Vec::new();
                 pipeline

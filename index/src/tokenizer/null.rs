@@ -1,7 +1,8 @@
-//! Text that is ids already: decimal numbers separated by blanks.
+//! The null tokenizer: text that is ids already, decimal numbers separated by blanks.
 //!
-//! Facts: Megatron-LM's `NullTokenizer` (core, 2026): `text.split(' ')` through `int`, end of document = vocabulary - 1.
-//! Before 2025 its end of document was the number given and the vocabulary one more; name that as `null:` and one more.
+//! Facts: Megatron-LM's `NullTokenizer` (core, 2026): `text.split(' ')` through `int`, end of document = the last id.
+//! Before 2025 its end of document was the given number and the vocabulary one larger; for that, give `null:` with the
+//! number plus one.
 //! We differ: any run of ASCII white space separates; a number at or past the vocabulary is an error, not a wrong id.
 
 use crate::error::{Error, Result};
@@ -45,7 +46,7 @@ impl Null {
         Null { end, ..self }
     }
 
-    /// What [`Null::parse`] reads back.
+    /// The name that [`Null::parse`] reads.
     pub(super) fn name(self) -> String {
         if self.end == self.vocab - 1 {
             format!("null:{}", self.vocab)

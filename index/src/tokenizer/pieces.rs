@@ -1,12 +1,12 @@
-//! Tokenizers whose way to cut text into words the library cannot run, or runs with newer tables of Unicode: we cut, its
-//! model encodes the words.
+//! Hybrid engine for tokenizers whose pre-tokenization the library cannot run, or runs with newer Unicode tables:
+//! our code cuts text into words, the library's model encodes the words.
 //!
-//! The library (tokenizers 1.0.0-rc.3) reads no `Split` pattern but the few that it has native code for, no `ByteLevel` before
-//! another step and none that puts a blank first. Here the steps run one after the other over the words that the one before
-//! left, each of the library's own, with patterns by fancy-regex; `ByteLevel` writes bytes in GPT-2's printable alphabet,
-//! in which later steps see them. Added tokens are found before that, as tokenizers 0.23.3 finds them: those that are not
-//! normalised in the text, the others in what the normalisers made of it. Source: tokenizers 0.23.3 (facts), compared with
-//! it in `kinds.rs`.
+//! The library (tokenizers 1.0.0-rc.3) reads only the `Split` patterns for which it has native code, no `ByteLevel`
+//! before another step and none with a prefix space. Here the library's own steps run in sequence, each over the
+//! words of the previous one, with patterns by fancy-regex; `ByteLevel` writes bytes in GPT-2's printable alphabet,
+//! which is the input of later steps. Added tokens are found before that, as tokenizers 0.23.3 finds them: those that
+//! are not normalised in the text, the others in the normalised text. Source: tokenizers 0.23.3
+//! (facts), compared with it in `kinds.rs`.
 
 use super::alphabet::byte_alphabet;
 use super::special_tokens::{Added, Part, Search, options};
@@ -25,20 +25,20 @@ use tokenizers::utils::recognize;
 /// GPT-2's pattern, which `ByteLevel` cuts by.
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
-/// One step of cutting.
+/// One pre-tokenization step.
 enum Step {
     Cut(PipelinePreTokenizer),
-    /// White space is dropped if so asked, punctuation is cut out.
+    /// Optionally drops white space; isolates punctuation.
     Punctuation {
         drop_spaces: bool,
         behavior: SplitDelimiterBehavior,
     },
-    /// `ByteLevel`: perhaps a blank first, perhaps cut, then bytes as printable characters.
+    /// `ByteLevel`: optional prefix space, optional GPT-2 split, then bytes as printable characters.
     Bytes {
         prefix_space: bool,
         words: Option<PipelinePreTokenizer>,
     },
-    /// `Metaspace`: blanks become a character, perhaps one is put first, perhaps words are cut before each.
+    /// `Metaspace`: blanks become a character, optionally with one prepended, optionally with a cut before each.
     Metaspace {
         replacement: char,
         prepend: Prepend,
@@ -46,32 +46,32 @@ enum Step {
     },
 }
 
-/// Before which words `Metaspace` puts its character, unless they begin with it. We differ, as the library does: a text
+/// Words to which `Metaspace` prepends its character, unless they begin with it. We differ, as the library does: a text
 /// whose first characters the normalisers drop still has a first word here, and none in tokenizers 0.23.3.
 #[derive(Clone, Copy, PartialEq)]
 enum Prepend {
-    /// Each that earlier steps left.
+    /// Every word left by earlier steps.
     Always,
-    /// The one at the start of the text.
+    /// The word at the start of the text.
     First,
     Never,
 }
 
-/// The encoder.
+/// The hybrid encoder.
 pub(super) struct Pieces {
-    /// The whole file but for how it cuts: normalisers and the decoder.
+    /// The file without its pre-tokenizer: normalisers and the decoder.
     whole: Box<PipelineTokenizer>,
     /// Its model alone.
     model: Box<PipelineTokenizer>,
-    /// The library's tokenizer of the whole file, for texts without a character that its tables are too new for; none if
-    /// it cannot cut as the file says.
+    /// The library's tokenizer of the whole file, for texts without characters on which its newer tables differ;
+    /// None if it cannot run the pre-tokenizer.
     native: Option<Box<PipelineTokenizer>>,
     steps: Vec<Step>,
     /// Tokens found in the text as it is, and in the normalised text.
     raw: Search,
     normalized: Search,
     alphabet: Vec<char>,
-    /// Ids of words of one character that end with the model's suffix, which the library leaves out of such words.
+    /// Ids of words of one character that end with the model's suffix, which the library omits for such words.
     suffixed: FxHashMap<char, u32>,
 }
 
@@ -83,7 +83,7 @@ fn members(pre: &Value) -> Vec<&Value> {
     }
 }
 
-/// Whether the library cannot cut as the file says.
+/// Whether the library cannot run the file's pre-tokenizer.
 pub(super) fn are_needed(value: &Value) -> bool {
     let pre = &value["pre_tokenizer"];
     let all = members(pre);
@@ -126,7 +126,7 @@ impl Pieces {
         rest["truncation"] = Value::Null;
         rest["padding"] = Value::Null;
         let whole = read(&rest.to_string())?;
-        // what it refuses is cut here
+        // patterns that the library refuses run here
         let native = match are_needed(value) {
             true => None,
             false => read(&value.to_string()).ok(),
@@ -261,7 +261,7 @@ impl Pieces {
         Ok(words)
     }
 
-    /// Cuts a text without added tokens and encodes its words.
+    /// Splits a text that has no added tokens and encodes its words.
     fn encode_words(
         &self,
         text: &str,
@@ -289,7 +289,7 @@ impl Pieces {
     }
 }
 
-/// Of a BPE model with `end_of_word_suffix`.
+/// Ids of characters with the suffix, for a BPE model with `end_of_word_suffix`.
 fn suffixed(model: &Value) -> FxHashMap<char, u32> {
     let suffix = model["end_of_word_suffix"].as_str().unwrap_or_default();
     let mut found = FxHashMap::default();
@@ -304,7 +304,7 @@ fn suffixed(model: &Value) -> FxHashMap<char, u32> {
     found
 }
 
-/// What stands in Oniguruma's POSIX brackets, which know Unicode.
+/// Contents of Oniguruma's POSIX bracket classes, which cover Unicode.
 const POSIX: [(&str, &str); 9] = [
     ("[:alpha:]", r"\p{L}\p{M}"),
     ("[:alnum:]", r"\p{L}\p{M}\p{Nd}"),
@@ -359,7 +359,7 @@ fn normalize<'t>(tokenizer: &PipelineTokenizer, text: &'t str) -> Result<Cow<'t,
     if !unicode9::is_in(text) {
         return all(text);
     }
-    // what the library would decompose stays as it is
+    // characters that only the library's newer tables decompose stay unchanged
     let mut done = String::new();
     let mut from = 0;
     for (at, letter) in text
@@ -431,7 +431,7 @@ fn punctuation<'t>(
             if from < at {
                 matches.push(((from, at), false));
             }
-            // what is dropped parts words as a match of its own
+            // dropped white space separates words but is no match
             if !is_space {
                 matches.push(((at, end), true));
             }
@@ -453,7 +453,7 @@ fn punctuation<'t>(
     cut
 }
 
-/// Every word cut in words. `is_first` stays true if the first word begins where it did.
+/// Applies a step to every word. `is_first` stays true if the first word begins where it did.
 fn cut<'t>(
     words: &[Cow<'t, str>],
     by: &PipelinePreTokenizer,
@@ -536,7 +536,7 @@ fn step(step: &Value) -> Result<Step, String> {
             let (Some(replacement), None) = (letters.next(), letters.next()) else {
                 return wrong("a replacement of one character");
             };
-            // the older form's flag stands before the scheme
+            // the older form's flag takes precedence over the scheme
             let prepend = match (
                 step["add_prefix_space"].as_bool(),
                 step["prepend_scheme"].as_str(),

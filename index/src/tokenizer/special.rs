@@ -1,6 +1,7 @@
-//! Ids of tokens with a role, found by the names that vocabularies have for them.
+//! Special ids by role, found by the names that vocabularies use.
 //!
-//! A `tokenizer_config.json` beside the file says the roles outright and wins over names (`load/roles.rs`).
+//! A `tokenizer_config.json` beside the file gives the roles explicitly and takes precedence over names
+//! (`load/roles.rs`).
 
 use super::vocabulary::Vocabulary;
 use std::collections::BTreeMap;
@@ -43,19 +44,19 @@ const NAMES: [(&str, &[&str]); 7] = [
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Special {
-    /// Begins a sequence.
+    /// Begin of sequence.
     pub bos: Option<u32>,
-    /// Ends a sequence.
+    /// End of sequence.
     pub eos: Option<u32>,
-    /// Fills a sequence up.
+    /// Padding.
     pub pad: Option<u32>,
-    /// What the vocabulary lacks.
+    /// Unknown token.
     pub unk: Option<u32>,
-    /// Stands first in BERT's sequences.
+    /// First token of BERT's sequences.
     pub cls: Option<u32>,
-    /// Stands between and after BERT's segments.
+    /// Separator between and after BERT's segments.
     pub sep: Option<u32>,
-    /// Hides a token.
+    /// Mask token.
     pub mask: Option<u32>,
     /// T5's `<extra_id_0>`, `<extra_id_1>` and so on, in that order, as many as follow without a gap.
     pub sentinels: Vec<u32>,

@@ -1,6 +1,6 @@
-//! Special tokens where a text is encoded: what a post-processor adds around it, and whether their names in the text count.
+//! Special tokens in encoding: those that a post-processor adds around a text, and their names within a text.
 //!
-//! The words are transformers': `add_special_tokens` adds what the post-processor of a `tokenizer.json` says (LLaMA's BOS,
+//! Named as in transformers: `add_special_tokens` adds the tokens of a `tokenizer.json`'s post-processor (LLaMA's BOS,
 //! BERT's `[CLS]` and `[SEP]`), `split_special_tokens` treats the name of a special token in the text as text.
 //! `add_bos_token` of a `tokenizer_config.json` changes nothing beside a `tokenizer.json`, as in transformers 5.
 //! Source: tokenizers 0.23.3 and transformers 5.23 (facts), compared with them in `kinds.rs`.
@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokenizers::pipeline::{EncodeOptions, Override};
 
-/// How special tokens are treated. Default: none is added, and their names in a text are text.
+/// Treatment of special tokens. Default: none is added, and their names in a text are text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SpecialTokens {
-    /// Add what the tokenizer's post-processor adds around a text.
+    /// Add the post-processor's tokens around a text.
     pub add: bool,
     /// The name of a special token within a text becomes its id.
     pub parse: bool,
@@ -28,7 +28,7 @@ pub(super) struct Around {
 }
 
 impl Around {
-    /// Of the `post_processor` of a `tokenizer.json`.
+    /// From the `post_processor` of a `tokenizer.json`.
     pub(super) fn of(processor: &Value) -> Result<Around, String> {
         let wrong = |found: &Value, wanted: &str| {
             let found: String = found.to_string().chars().take(80).collect();
@@ -50,7 +50,7 @@ impl Around {
             Some("Sequence") => {
                 let mut all = Around::default();
                 for step in processor["processors"].as_array().into_iter().flatten() {
-                    // each works on what the one before it made
+                    // each works on the output of the one before it
                     let outer = Around::of(step)?;
                     all.before.splice(0..0, outer.before);
                     all.after.extend(outer.after);
@@ -89,14 +89,14 @@ impl Around {
     }
 }
 
-/// A token that text becomes before it is cut into words.
+/// An added token, which is matched before the text is cut into words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Added {
     pub(super) id: u32,
     pub(super) special: bool,
     /// Only between characters that are not `\w`.
     single_word: bool,
-    /// White space before, and behind, it belongs to it.
+    /// White space before it (`lstrip`) or after it (`rstrip`) belongs to it.
     lstrip: bool,
     rstrip: bool,
 }
@@ -115,7 +115,7 @@ pub(super) enum Part<'t> {
 }
 
 impl Added {
-    /// A special token of which no more is known than its id.
+    /// A special token of which only the id is known.
     pub(super) fn named(id: u32) -> Added {
         Added {
             id,
@@ -195,7 +195,8 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_' || unicode_normalization::char::is_combining_mark(c)
 }
 
-/// The library's options: nothing is added, cut or filled up, whatever the file says; `parse` finds names.
+/// The library's options: no added tokens, truncation or padding, regardless of the file; `parse` recognizes
+/// special tokens in the text.
 pub(super) fn options(parse: bool) -> EncodeOptions {
     EncodeOptions {
         encode_special_tokens: !parse,

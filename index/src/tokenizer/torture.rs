@@ -1,4 +1,5 @@
-//! Every engine against its reference program on awkward texts: `tests/oracles/tokenizer_torture.py` made the answers.
+//! Tests of every engine against its reference program on awkward texts; `tests/oracles/tokenizer_torture.py` made
+//! the answers.
 
 use super::{Kind, LoadOptions, Tokenizer};
 use serde_json::Value;

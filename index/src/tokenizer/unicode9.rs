@@ -1,9 +1,9 @@
-//! Where the tables of tokenizers 0.23.3 are older than those of the library that encodes here.
+//! Differences between the Unicode tables of tokenizers 0.23.3 and the newer ones of the library used here.
 //!
-//! 0.23.3 takes punctuation from Unicode 8 and decompositions from Unicode 13, the release candidate both from Unicode 17:
-//! BERT's splitter cuts at 141 code points that 0.23.3 does not cut at, leaves 2 whole that it cuts at, and 21 are decomposed
-//! that 0.23.3 leaves as they are. Texts with none of these are the same to both. Tables: `tests/oracles/tokenizer_kinds.py`;
-//! every code point is compared in `kinds.rs`.
+//! 0.23.3 takes punctuation from Unicode 8 and decompositions from Unicode 13, the release candidate both from
+//! Unicode 17: BERT's splitter cuts at 141 code points that 0.23.3 does not cut at, leaves 2 whole that it cuts at,
+//! and 21 are decomposed that 0.23.3 leaves as they are. Texts with none of these are treated equally by both.
+//! Tables: `tests/oracles/tokenizer_kinds.py`; every code point is compared in `kinds.rs`.
 
 use serde_json::Value;
 
@@ -49,12 +49,12 @@ pub(super) fn matters_to(value: &Value) -> bool {
     has(&value["normalizer"]) || has(&value["pre_tokenizer"])
 }
 
-/// Whether the two treat a character differently.
+/// Whether the two versions treat a character differently.
 pub(super) fn is_unsettled(c: char) -> bool {
     UNSETTLED.binary_search(&u32::from(c)).is_ok()
 }
 
-/// Whether any character of a text is one of those.
+/// Whether a text has such a character.
 pub(super) fn is_in(text: &str) -> bool {
     !text.is_ascii() && text.chars().any(is_unsettled)
 }

@@ -1,4 +1,4 @@
-//! Tokens and ids both ways, whatever file they came from.
+//! Vocabulary: tokens to ids and back, for every kind of file.
 
 use rustc_hash::FxHashMap;
 
@@ -25,7 +25,7 @@ pub(super) fn refuse_sparse(entries: usize, largest: u32) -> Result<(), String> 
 #[derive(Debug, Default)]
 pub(super) struct Vocabulary {
     ids: FxHashMap<String, u32>,
-    /// Sorted by id; of tokens with one id the first stands for it.
+    /// Sorted by id; of tokens with the same id the first is used.
     tokens: Vec<(u32, String)>,
     size: usize,
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 pub(super) const HEADER: usize = 48;
 const MAGIC: [u8; 4] = *b"MRF1";
-/// Most bytes that a frame may carry; more means damage.
+/// Maximum number of bytes that a frame may carry; more means damage.
 const MOST_BYTES: u64 = 1 << 40;
 /// Memory is allocated as bytes arrive, not as a header says.
 const STRETCH: usize = 1 << 22;
@@ -91,7 +91,7 @@ impl Payload {
         }
     }
 
-    /// As `f32`.
+    /// Like `f32`.
     pub(super) fn f64(&self) -> &[f64] {
         match self {
             Payload::F64(x) => x,

@@ -33,7 +33,7 @@ const ONE_ADDRESS: Duration = Duration::from_secs(1);
 /// Longest text with process 0's address: the limit of MPI's exchange.
 const MOST_BYTES: usize = 255;
 
-/// A process that wants a liveness connection.
+/// A process that requests a liveness connection.
 pub(super) struct Seat<'a> {
     pub process: usize,
     /// Name of every process's host.
@@ -335,7 +335,7 @@ impl Links {
 
     /// Records how a process ended; process 0 forwards it to the others if it is news.
     fn ended(&self, (kind, of): (Kind, usize), payload: &Payload) {
-        // its own report may have come by MPI before, but not to everybody. This goes first: once ranks here know,
+        // its own report may have come by MPI before, but not to everybody. This is done first: once ranks here know,
         // they end, and this process's good-bye must not overtake it
         if self.process == 0 && (kind == Kind::Failed || !self.mailbox.has_ended(of)) {
             self.tell_all((kind, of), payload);

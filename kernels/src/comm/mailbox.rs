@@ -105,7 +105,7 @@ struct Groups {
     early_bytes: usize,
 }
 
-/// Most bytes of early frames, and most groups of which there may be some.
+/// Limits of early frames: total bytes, and number of groups that may have some.
 const MOST_EARLY_BYTES: usize = 1 << 30;
 const MOST_EARLY_GROUPS: usize = 1 << 12;
 
@@ -116,7 +116,7 @@ pub(super) struct Mailbox {
     gone: Vec<AtomicBool>,
     /// By process: whether it ended without a good-bye.
     died: Vec<AtomicBool>,
-    /// This process fails and waits for nobody any more.
+    /// This process has failed and no longer waits for others.
     is_over: AtomicBool,
     ends: Mutex<Ends>,
     ended: Condvar,
@@ -207,7 +207,7 @@ impl Mailbox {
             }
         }
         drop(ends);
-        // this goes first, as there may be no time for anything else
+        // done first: there may be no time for anything else
         if let Some((tell, failure)) = tell {
             tell(&failure);
         }

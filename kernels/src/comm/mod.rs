@@ -98,26 +98,26 @@ pub trait Collective: Send + Sync {
     fn size(&self) -> usize;
     /// Replaces x by the tree sum over ranks, elementwise.
     /// # Errors
-    /// As the trait says.
+    /// As stated for the trait.
     fn all_reduce_sum(&self, x: &mut [f32]) -> Result<()>;
     /// Writes this rank's part `[cuts[rank], cuts[rank + 1])` of the tree sum over ranks, elementwise, with the
     /// bits of `all_reduce_sum`. All ranks must pass the same `cuts`.
     /// # Errors
-    /// As the trait says; `Argument` if `cuts` are not ascending numbers from 0 to the length, or `out` is not as
+    /// As stated for the trait; `Argument` if `cuts` are not ascending numbers from 0 to the length, or `out` is not as
     /// long as the part.
     fn reduce_scatter_sum(&self, x: &[f32], cuts: &[usize], out: &mut [f32]) -> Result<()>;
     /// Replaces x by the maximum over ranks, elementwise.
     /// # Errors
-    /// As the trait says.
+    /// As stated for the trait.
     fn all_reduce_max(&self, x: &mut [f32]) -> Result<()>;
     /// Passes every rank's x to `take`, in pieces: the rank, the start of the piece in its x, and the piece; the
     /// pieces of a rank in order. Lengths may differ.
     /// # Errors
-    /// As the trait says.
+    /// As stated for the trait.
     fn all_gather_to(&self, x: &[f32], take: &mut Take<'_>) -> Result<()>;
     /// Returns every rank's x, by rank; lengths may differ.
     /// # Errors
-    /// As the trait says.
+    /// As stated for the trait.
     fn all_gather(&self, x: &[f32]) -> Result<Vec<Vec<f32>>> {
         let mut all = vec![Vec::new(); self.size()];
         self.all_gather_to(x, &mut |rank, _, piece| all[rank].extend_from_slice(piece))?;
@@ -125,15 +125,15 @@ pub trait Collective: Send + Sync {
     }
     /// Returns every rank's x, by rank; lengths may differ.
     /// # Errors
-    /// As the trait says.
+    /// As stated for the trait.
     fn all_gather_f64(&self, x: &[f64]) -> Result<Vec<Vec<f64>>>;
     /// Sends `parts[r]` to rank r; returns the parts that this rank received, by sender. Lengths may differ.
     /// # Errors
-    /// As the trait says; `Argument` if there is not one part for each rank.
+    /// As stated for the trait; `Argument` if there is not one part for each rank.
     fn all_to_all(&self, parts: Vec<Vec<f32>>) -> Result<Vec<Vec<f32>>>;
     /// Replaces x by root's.
     /// # Errors
-    /// As the trait says; `Argument` if root is not in the group.
+    /// As stated for the trait; `Argument` if root is not in the group.
     fn broadcast(&self, x: &mut [f32], root: usize) -> Result<()>;
     /// Sends x to a rank; never waits. Messages between two ranks arrive in order.
     /// # Errors
@@ -141,10 +141,10 @@ pub trait Collective: Send + Sync {
     fn send(&self, to: usize, x: &[f32]) -> Result<()>;
     /// Waits for the next message of a rank.
     /// # Errors
-    /// As the trait says; `Argument` if `from` is not in the group.
+    /// As stated for the trait; `Argument` if `from` is not in the group.
     fn recv(&self, from: usize, x: &mut [f32]) -> Result<()>;
     /// Waits until every rank has called it.
     /// # Errors
-    /// As the trait says.
+    /// As stated for the trait.
     fn barrier(&self) -> Result<()>;
 }

@@ -97,7 +97,7 @@ impl Remote {
         }
     }
 
-    /// As `send_to`, to all others.
+    /// Like `send_to`, to all others.
     fn send_to_all(&self, header: &Header, payload: &Payload) {
         // each member begins with its successor, so that not all send to the first at once
         let start = self
@@ -192,7 +192,7 @@ impl Remote {
         Ok(messages.collect())
     }
 
-    /// As `exchange`, for calls that must have equally many elements on every member.
+    /// Like `exchange`, for calls that must have equally many elements on every member.
     fn exchange_alike(&self, op: &'static str, whole: usize, given: Given) -> Result<Vec<Message>> {
         let messages = self.exchange(op, whole, given)?;
         let len = messages[0].whole;
@@ -243,7 +243,7 @@ impl Remote {
         Ok(())
     }
 
-    /// Most messages of one member that wait here.
+    /// Maximum number of messages of one member that wait here.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         let queues = self.inbox.queues();

@@ -300,7 +300,7 @@ impl Host<'_> {
     }
 }
 
-/// Tells the callers why there will be no run.
+/// Sends the callers the reason why the run cannot start.
 fn refuse(callers: &mut [Caller], reason: Error) -> Error {
     for caller in callers {
         // a caller that has ended need not receive it
@@ -455,7 +455,7 @@ fn join_host(
             Err(Refusal::Connection(error)) if Instant::now() >= until => {
                 return Err(silent(error));
             }
-            // process 0 may have too many callers to hear this one in time
+            // process 0 may have too many callers to serve this one in time
             Err(Refusal::Connection(_)) => thread::sleep(PAUSE),
             Err(Refusal::Stranger) => {
                 let found = format!("another program at {at}");

@@ -370,7 +370,7 @@ fn failure(rendezvous: &Rendezvous) -> String {
 
 #[test]
 fn processes_that_do_not_meet_say_why_on_each() {
-    // nobody comes, nobody answers
+    // no process calls, none answers
     let mut alone = rendezvous_of(3, 1);
     for rendezvous in &mut alone {
         rendezvous.patience = Duration::from_millis(200);
@@ -475,7 +475,7 @@ fn attack(port: u16, kind: usize) -> Vec<TcpStream> {
         stream
     };
     match kind {
-        // more than are heard at once, and they say nothing
+        // more silent callers than are served at once
         0 => (0..80).map(|_| stranger(port)).collect(),
         // the seat of process 1, a line of another run, numbers out of range
         1 => vec![
@@ -518,7 +518,7 @@ fn who_does_not_know_the_secret_takes_no_seat_and_no_time() {
             let started = Instant::now();
             let open = (rendezvous.process == 1).then(|| attack(port, kind));
             let network = connect(&rendezvous).unwrap();
-            // 80 silent callers are more than are heard at once: they hold the others up for one deadline
+            // 80 silent callers are more than are served at once: they delay the others by one deadline
             let most = if kind == 0 { 8 } else { 2 };
             let took = started.elapsed();
             assert!(took < Duration::from_secs(most), "{kind}: {took:?}");

@@ -17,7 +17,7 @@ use crate::Error;
 pub struct Watch {
     /// None: waits for ever.
     timeout: Option<Duration>,
-    /// The training step under way, for messages alone.
+    /// The current training step, for messages only.
     step: AtomicU64,
     /// Host of every process, in order.
     hosts: Vec<String>,

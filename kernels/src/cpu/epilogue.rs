@@ -139,7 +139,7 @@ impl Epilogue<'_> {
         unsafe { go_over::<f32>(isa, self, tile, None) }
     }
 
-    /// As `apply`, for elements that are in `sums`, rows of whole vectors, and not yet in the output.
+    /// Like `apply`, for elements that are in `sums`, rows of whole vectors, and not yet in the output.
     /// # Safety
     /// As `apply`.
     pub(crate) unsafe fn apply_to(self, isa: Isa, tile: Whole, sums: (&[f32], usize)) {

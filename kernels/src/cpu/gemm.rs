@@ -1,4 +1,4 @@
-//! `C[m,n] = A[m,k] B[k,n]` with one k order per element whatever m, n, tile, threads, instruction set.
+//! `C[m,n] = A[m,k] B[k,n]` with one order of k per element, independent of m, n, tile, threads and instruction set.
 //!
 //! Blocked GEMM: both operands are packed into panels of a block of k; tasks are rectangles of tiles. For a long k
 //! the sums of a block of the output wait in memory (`tile.rs`) while one block of k after the other is packed and
@@ -23,7 +23,7 @@ use rayon::prelude::*;
 
 /// Bytes of the A panels one task goes through per B panel: half of a 1 MiB L2.
 const GROUP_BYTES: usize = 512 << 10;
-/// Least panels per group, even if threads then finish unevenly: B comes from a farther cache.
+/// Minimum panels per group, even if threads then finish unevenly: B comes from a farther cache.
 const GROUP_LEAST: usize = 8;
 /// Sums that wait between blocks of k; each task uses only its own tiles'.
 #[derive(Clone, Copy)]
@@ -134,7 +134,7 @@ fn has_elements(c: &ViewMut<'_>, a: Matrix<'_>, plan: &Plan<'_>) -> bool {
     true
 }
 
-/// As `gemm` in tiles, of columns that `tiles::fill` packed for as many as c has and the plan's leaves.
+/// Like `gemm` in tiles, of columns that `tiles::fill` packed for as many as c has and the plan's leaves.
 /// # Errors
 /// `Memory` if packs do not fit.
 pub(crate) fn gemm_packed(

@@ -87,7 +87,7 @@ impl<'a> Rotary<'a> {
         unsafe { self.in_place_at(isa, start, stride, part) }
     }
 
-    /// As `in_place`, for rows from `start` on.
+    /// Like `in_place`, for rows from `start` on.
     /// # Safety
     /// The rows exist, and no other task uses these columns of them.
     pub(crate) unsafe fn in_place_at(&self, isa: Isa, start: *mut f32, stride: usize, part: Part) {

@@ -70,7 +70,7 @@ impl Cuts {
         self.block.min(self.k)
     }
 
-    /// Tiles that a tile of the output keeps between blocks: waiting sums and the chain under way.
+    /// Tiles that a tile of the output keeps between blocks: waiting sums and the current chain.
     pub(crate) fn own(self) -> usize {
         let waiting = self
             .blocks()

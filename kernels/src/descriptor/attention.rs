@@ -198,7 +198,7 @@ impl<'a> Call<'a> {
         self.check_dropout(op)
     }
 
-    /// Checks rows that products read, one a query: f32, or bf16 if the products are of that.
+    /// Checks rows that products read, one per query: f32, or bf16 if the products are of that.
     pub(crate) fn check_factor(
         &self,
         op: &'static str,

@@ -60,7 +60,7 @@ impl Dropout {
         }
     }
 
-    /// As `constants` for the probabilities of an attention head: the key is again passed through
+    /// Like `constants` for the probabilities of an attention head: the key is again passed through
     /// Philox with counter (head, 0, 0, `HEAD_DOMAIN`). The position is the query's, the feature the key.
     pub(crate) fn of_head(&self, head: u32) -> Constants {
         let constants = self.constants();

@@ -62,7 +62,7 @@ pub(crate) fn check_rows(
     check_number_rows(op, (name, x), heads, [rows, cols])
 }
 
-/// As `check_rows`, of f32 or bf16.
+/// Like `check_rows`, of f32 or bf16.
 pub(crate) fn check_number_rows(
     op: &'static str,
     (name, x): (&'static str, &Tensor),

@@ -7,7 +7,7 @@ pub enum Numbers {
     F32,
     /// bf16, to nearest even; subnormals become zero. Sums take pairs of k (`bf16.rs`).
     Bf16,
-    /// As `Bf16`, with sums that take blocks of 32 k (`tiles/`).
+    /// Like `Bf16`, with sums that take blocks of 32 k (`tiles/`).
     Bf16Tiles,
 }
 

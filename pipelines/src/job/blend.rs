@@ -15,7 +15,7 @@ pub struct BlendTable {
     /// Masking of `bert` and `t5` samples. Defaults: Megatron's.
     #[serde(skip_serializing_if = "is_default")]
     pub masking: index::samples::Masking,
-    /// Most tokens of a `t5` sample's decoder. Default: 128, Megatron's.
+    /// Maximum number of tokens of a `t5` sample's decoder. Default: 128, Megatron's.
     pub decoder_length: usize,
     /// Ratios of train, validation and test documents of `dataset`.
     pub split: String,
@@ -26,13 +26,13 @@ pub struct BlendTable {
     pub weights: BlendWeights,
     /// Samples built beyond those planned, as a share: room for rounding. Default: 0.005, Megatron's.
     pub surplus: f64,
-    /// Most epochs of any dataset under `weighted`; 0 is no limit. Default: 0.
+    /// Maximum number of epochs of any dataset under `weighted`; 0 is no limit. Default: 0.
     pub max_epochs: f64,
     /// Above `max_epochs`: `refuse`, or `redistribute` to the other datasets by weight. Default: `refuse`.
     pub above_cap: index::blend::AboveCap,
     /// Every global batch has each dataset's share to within one sample (MT-NLG). Default: no, Megatron's order.
     pub even_batches: bool,
-    /// Order of training: `single` takes the blend as it is; `cyclic` and `cyclic_unsharded` shuffle its samples anew
+    /// Order of training: `single` takes the blend as it is; `cyclic` and `cyclic_unsharded` reshuffle its samples
     /// every epoch, as Megatron's samplers of these names do for this `micro_batch` and `dp`. Default: `single`.
     pub sampler: BlendSampler,
     /// A sample has one token more than `seq_length`, so that every token has one to predict; without it the last one has
@@ -108,7 +108,7 @@ impl Default for BlendTable {
 }
 
 impl BlendTable {
-    /// Most tokens that a masked sample predicts; 0 for text.
+    /// Maximum number of tokens that a masked sample predicts; 0 for text.
     pub(crate) fn predictions(&self) -> usize {
         if self.samples != BlendSamples::Bert {
             return 0;

@@ -121,7 +121,7 @@ fn apply(table: &mut Table, set: &str) -> Result<(), Problem> {
     outcome.map_err(|found| wrong(&found, "a path of tables or array numbers"))
 }
 
-/// Walks to the last key, making tables on the way.
+/// Walks to the last key, creating missing tables.
 fn insert(place: &mut Value, keys: &[&str], value: Value) -> Result<(), String> {
     let Some((key, rest)) = keys.split_first() else {
         *place = value;

@@ -710,7 +710,7 @@ fn dump_splits(blended: &Blended, k: u64) -> Result<Value> {
 /// A log line that names datasets read for more than one epoch; None if there are none.
 pub(super) fn repeated(cx: &Context, blended: &Blended) -> Result<Option<String>> {
     if blended.cyclic(cx)?.is_some() {
-        // the sampler goes through all samples again and again
+        // the sampler repeats all samples
         let all = blended.part(Part::Train)?.len();
         let epochs = blended.samples[Part::Train as usize] as f64 / all.max(1) as f64;
         return Ok((epochs > 1.0).then(|| format!("all samples {epochs:.2}")));

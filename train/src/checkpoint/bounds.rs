@@ -57,7 +57,7 @@ pub(crate) struct Excess {
 }
 
 impl Excess {
-    /// As `to_string`, with the plan's key.
+    /// Like `to_string`, with the plan's key.
     pub(crate) fn line_of_plan(&self) -> String {
         let Excess {
             key, found, wanted, ..
@@ -178,7 +178,7 @@ pub(crate) fn excesses(numbers: Numbers<'_>, size: Size) -> Vec<Excess> {
         .collect()
 }
 
-/// As `excesses`, for one of our plans, in which every expert has its own tensors.
+/// Like `excesses`, for one of our plans, in which every expert has its own tensors.
 pub(crate) fn excesses_of_plan(plan: &Plan, size: Size) -> Vec<Excess> {
     let mut excesses = excesses(Numbers::of_plan(plan), size);
     if let (Some(moe), true) = (&plan.model.moe, excesses.is_empty()) {

@@ -87,7 +87,7 @@ pub(crate) fn is_folder_of_checkpoints(folder: &Path) -> bool {
     !folder.join(STATE).exists() && steps_in(folder).is_ok_and(|steps| !steps.is_empty())
 }
 
-/// As `newest_checkpoint`, opened.
+/// Like `newest_checkpoint`, opened.
 pub(crate) fn find(folder: &Path) -> Result<Found> {
     let mut skipped = Vec::new();
     for step in steps_in(folder)?.into_iter().rev() {

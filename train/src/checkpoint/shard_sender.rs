@@ -25,8 +25,8 @@ type Digests = Vec<(String, Digest)>;
 
 /// Elements of a part, the unit of transfer: 4 MB, some tens of times the data that a network holds in flight.
 const PART: usize = 1 << 20;
-/// Most bytes of parts that a process holds in flight: one in the transport, one being written or read, and over
-/// MPI a copy of each.
+/// Maximum number of bytes of parts that a process holds in flight: one in the transport, one being written or
+/// read, and over MPI a copy of each.
 pub(crate) const TRANSFER_BYTES: usize = 4 * 4 * PART;
 /// Sent instead of a rank's number: no more parts of this checkpoint are needed.
 const DONE: f32 = -1.0;

@@ -77,7 +77,7 @@ pub(crate) struct Slice<'a> {
     pub elements: usize,
 }
 
-/// As `shard`, for some files; `give` writes the values of one slice after the other.
+/// Like `shard`, for some files; `give` writes the values of one slice after the other.
 pub(crate) fn shard_of(
     form: &Form<'_>,
     (files, rank): (&'static [FileOf], usize),

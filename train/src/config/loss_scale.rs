@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct LossScaleConfig {
     /// First scale. Megatron's `initial-loss-scale`. Default: 2^32.
     pub initial: f64,
-    /// Least scale; a step that overflows with it is a bad one (`on_bad_step`). Megatron's
+    /// Minimum scale; a step that overflows with it is a bad one (`on_bad_step`). Megatron's
     /// `min-loss-scale`. Default: 1.
     pub min: f64,
     /// Clean steps in a row after which the scale grows. Megatron's `loss-scale-window`. Default: 1000.

@@ -8,7 +8,7 @@
 use kernels::route;
 use serde::{Deserialize, Serialize};
 
-/// Most experts of a layer; their numbers stay exact in f32.
+/// Maximum number of experts of a layer; their numbers stay exact in f32.
 const MOST_EXPERTS: usize = 65_536;
 
 /// How router logits become expert choices and weights.

@@ -31,7 +31,7 @@ pub struct Plan {
     /// Tokens of the decoder's sequence of t5; 0 for other models.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub decoder_length: usize,
-    /// Most tokens that a masked sample predicts; 0 for other models.
+    /// Maximum number of tokens that a masked sample predicts; 0 for other models.
     #[serde(default)]
     pub predictions: usize,
     /// The token that begins the decoder's sequence of t5, for `generate`.

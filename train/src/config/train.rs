@@ -140,7 +140,7 @@ impl Default for OnBadStep {
 pub struct EarlyStop {
     /// Validations in a row without a lower loss after which the run ends; 0: never. Default: 0.
     pub patience: u64,
-    /// Least improvement of the loss, nats. Default: 0.
+    /// Minimum improvement of the loss, nats. Default: 0.
     pub min_delta: f64,
     /// Name of the validation set. Default: `valid`, the blend's.
     pub set: String,
@@ -218,7 +218,7 @@ impl ResumeConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainConfig {
-    /// Optimizer steps in all; with a `time_budget` at most so many. Default: 1000.
+    /// Optimizer steps in all; with a `time_budget` an upper limit. Default: 1000.
     pub steps: u64,
     /// Checkpoint (of any step, or `ema.safetensors` in one), or a Hugging Face or Megatron folder, whose weights
     /// the run starts from at step 0; a run that has its own checkpoints resumes from those. Empty: weights drawn

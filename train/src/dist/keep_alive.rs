@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    /// Seconds until nobody holds the output of a keep-alive shell, whose parent ends as `end` says.
+    /// Seconds until no process holds the output of a keep-alive shell, whose parent ends as `end` says.
     fn held(end: impl FnOnce(KeepAlive)) -> f64 {
         let mut keep_alive = KeepAlive::holding(2, Stdio::piped()).unwrap();
         let mut output = keep_alive.shell.stdout.take().unwrap();

@@ -145,13 +145,13 @@ pub(crate) struct Groups {
     pub dp: Box<dyn Collective>,
     /// Ranks with the other experts.
     pub ep: Box<dyn Collective>,
-    /// As `dp`, of ranks with the same experts.
+    /// Like `dp`, of ranks with the same experts.
     pub expert_dp: Box<dyn Collective>,
     /// Gradients, which another thread may reduce while the rank continues.
     pub sums: Arc<dyn Collective>,
-    /// As `expert_dp`, for that thread.
+    /// Like `expert_dp`, for that thread.
     pub expert_sums: Arc<dyn Collective>,
-    /// As `cp`, for that thread.
+    /// Like `cp`, for that thread.
     pub cp_sums: Arc<dyn Collective>,
 }
 
@@ -168,7 +168,7 @@ impl Wiring<'_> {
     fn connect(&self, name: &'static str, lists: &[Vec<usize>]) -> Connections {
         let world = self.parallel.world();
         let comms = self.world.connect(name, (lists, world)).into_iter();
-        // nobody is waited for in a group of one
+        // a group of one waits for no other
         let traced = comms.map(|comm| match comm.size() {
             1 => comm,
             _ => Box::new(Traced::new(name, comm)) as Box<dyn Collective>,

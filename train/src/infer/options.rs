@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 /// Sampling options and limits for the continuation of a prompt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerateOptions {
-    /// Most tokens to add.
+    /// Maximum number of tokens to add.
     pub max_tokens: usize,
     /// Divides the logits; 0: always the likeliest token, the lowest id among equals.
     pub temperature: f64,

@@ -144,7 +144,7 @@ impl Attention {
         Ok((qkv, Some(raw)))
     }
 
-    /// As `project` without norms, with the result stored as `stored`.
+    /// Like `project` without norms, with the result stored as `stored`.
     fn project_as(&self, x: &Tensor, stored: DType, cx: &Context<'_>) -> kernels::Result<Tensor> {
         match self.turn(cx) {
             Some(turn) => self.qkv.forward_turned(x, (stored, turn), cx),

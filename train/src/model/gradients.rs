@@ -107,7 +107,7 @@ impl Gradients {
         })
     }
 
-    /// As `sums`, for ascending slots.
+    /// Like `sums`, for ascending slots.
     pub(crate) fn sums_of(&mut self, slots: &[Slot]) -> Vec<&mut Tensor> {
         let is_fresh = self.is_fresh;
         let all = self.tensors.iter_mut().enumerate();

@@ -136,7 +136,7 @@ impl ColumnLinear {
         outputs(x, (self.weight, self.bias), stored, cx)
     }
 
-    /// As `forward`, for packed queries, keys and values, with rotary embedding.
+    /// Like `forward`, for packed queries, keys and values, with rotary embedding.
     pub(crate) fn forward_turned(
         &self,
         x: &Tensor,
@@ -150,7 +150,7 @@ impl ColumnLinear {
         outputs_then(x, self.weight, (stored, Some(then)), cx)
     }
 
-    /// As `forward`, fused with an activation: its derivative at the layer's output, and its values there, both
+    /// Like `forward`, fused with an activation: its derivative at the layer's output, and its values there, both
     /// stored as `between_products` says.
     pub(crate) fn forward_activated(
         &self,

@@ -95,7 +95,7 @@ impl Norm {
         }
     }
 
-    /// As `backward` where every rank has a share of each sequence.
+    /// Like `backward` where every rank has a share of each sequence.
     fn backward_rows(
         &self,
         dy: &Tensor,

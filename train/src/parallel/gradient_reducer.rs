@@ -303,7 +303,7 @@ fn serve(
     for job in jobs {
         let is_end = matches!(job, Job::End);
         if let Err(error) = summer.work(job) {
-            // nobody may be left to read it
+            // the receiver may be gone
             let _ = answers.send(Err(error));
             return;
         }

@@ -51,7 +51,7 @@ struct Kept {
     away: Option<Away>,
 }
 
-/// Most bytes at the end of a pass, when no layer runs.
+/// Peak bytes at the end of a pass, when no layer runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Held {
     /// Activations kept for backward.
@@ -82,7 +82,7 @@ struct BackwardOf {
 pub(crate) struct Trained {
     /// Mean losses of the batch.
     pub losses: head::vocabulary::Losses,
-    /// Most bytes held between passes.
+    /// Peak bytes held between passes.
     pub held: Held,
     /// Statistics of the mixtures' routers, if there are any.
     pub routing: Option<StepRouting>,

@@ -31,7 +31,7 @@ fn plan() -> Plan {
     plan
 }
 
-/// A chain that remembers which samples were read.
+/// A `Chain` that records the samples read.
 struct Read(Chain, Mutex<Vec<u64>>);
 
 impl Read {

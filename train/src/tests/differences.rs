@@ -67,7 +67,7 @@ fn worst(plan: &Plan, of: &Plan) -> (f64, usize) {
     (worst, seen)
 }
 
-/// Numbers of size 1 at most, so that no weight goes far.
+/// Numbers of size 1 at most, so that no weight changes much.
 fn unit(mut way: Tensor) -> Tensor {
     way.f32_mut()
         .iter_mut()

@@ -65,7 +65,7 @@ struct Kills {
     elsewhere: usize,
 }
 
-/// Waits up to `most` for a checkpoint under way.
+/// Waits up to `most` for a checkpoint to be in progress.
 fn is_writing(out: &Path, most: Duration) -> bool {
     let started = Instant::now();
     while started.elapsed() < most {

@@ -79,7 +79,7 @@ pub struct ValidationSet<'a> {
     pub samples: &'a dyn Samples,
 }
 
-/// As `run_with_sets` with no validation set, or one that is called `valid`.
+/// Like `run_with_sets` with no validation set, or one that is called `valid`.
 ///
 /// # Errors
 /// As `run_with_sets`.
@@ -100,7 +100,7 @@ pub fn run(
     run_with_sets(plan, train_set, &sets, out, events)
 }
 
-/// As `run_in_world` with all ranks in this process.
+/// Like `run_in_world` with all ranks in this process.
 ///
 /// # Errors
 /// As `run_in_world`.

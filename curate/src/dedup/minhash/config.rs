@@ -96,7 +96,7 @@ pub struct MinhashConfig {
     pub seed: u32,
     /// Similarity (Jaccard) from which pairs should be found; bands and rows are chosen for it if neither is given.
     pub threshold: f64,
-    /// Most hashes that bands and rows may take together.
+    /// Maximum number of hashes that bands and rows may take together.
     pub permutations: usize,
     /// Candidates are duplicates only if their sets of shingles have at least this Jaccard similarity; 0: all of them are.
     pub verify: f64,

@@ -90,7 +90,7 @@ impl BloomConfig {
     }
 }
 
-/// Least size of a filter in bytes.
+/// Minimum size of a filter in bytes.
 const LEAST: usize = 1 << 20;
 
 /// A paragraph and the hashes of its n-grams.

@@ -18,7 +18,7 @@ use super::spill::Candidate;
 use crate::dedup::signature::NO_SIGNATURE;
 use crate::error::Result;
 
-/// Most keepers that a document is compared with.
+/// Maximum number of keepers that a document is compared with.
 pub(super) const MOST_COMPARED: usize = 64;
 
 /// Keepers so far.
@@ -75,7 +75,8 @@ struct Open {
     best: Option<(f64, usize)>,
 }
 
-/// Decides a component of `members` documents, which `get` reads in order: calls `remove(document, keeper)` for each that goes.
+/// Decides a component of `members` documents, which `get` reads in order: calls `remove(document, keeper)` for
+/// each that is removed.
 pub(super) fn decide(
     members: usize,
     get: &mut dyn FnMut(usize) -> Result<Arc<Candidate>>,

@@ -2,7 +2,7 @@
 //! sets are removed.
 //!
 //! Bands yield candidates; this computes the true Jaccard similarity of their shingles (Broder 1997), of words or
-//! characters as the signatures have them. The clean shards are read once more, only candidates are parsed; their
+//! characters as the signatures have them. The clean shards are read a second time, only candidates are parsed; their
 //! sets go to files in parts of whole components (`spill.rs`), and part after part is decided in memory, many
 //! components at once, a component that is larger than the budget by itself, in blocks (`component.rs`). Components
 //! and the order of their documents follow from the keep policy alone, so neither shards nor threads nor memory

@@ -1,11 +1,12 @@
 //! Sets of shingle hashes and their Jaccard similarity, |A and B| / |A or B|.
 //!
-//! A set is its distinct 64-bit hashes in ascending order; two shingles share one with probability 2^-64. Of a text with
-//! more than 2^20 distinct shingles only the hashes below 2^64 / 2^s are kept, s the least that leaves so many (FracMinHash:
-//! Irber et al. 2022, doi:10.1101/2022.01.11.475838): a sample that is the same for every text. Two sets are compared
-//! below the smaller of their bounds; the error of a sampled similarity is about 0.0005.
+//! A set is its distinct 64-bit hashes in ascending order; two shingles share one with probability 2^-64. Of a text
+//! with more than 2^20 distinct shingles only the hashes below 2^64 / 2^s are kept, s the smallest that leaves at
+//! most that many (FracMinHash: Irber et al. 2022, doi:10.1101/2022.01.11.475838): a sample that is the same for
+//! every text. Two sets are compared below the smaller of their bounds; the error of a sampled similarity is about
+//! 0.0005.
 
-/// Most hashes of a set: 8 MiB.
+/// Maximum number of hashes of a set: 8 MiB.
 const MOST: usize = 1 << 20;
 
 /// The shingles of one text.

@@ -83,7 +83,7 @@ pub(super) struct Spill {
     buffer: Vec<u8>,
 }
 
-/// Most parts, each with two open files.
+/// Maximum number of parts, each with two open files.
 pub(super) const MOST_PARTS: usize = 128;
 
 impl Spill {

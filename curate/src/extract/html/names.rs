@@ -85,7 +85,7 @@ macro_rules! names {
 }
 
 names! {
-    /// Attributes that extraction looks at.
+    /// Attributes that extraction uses.
     Key {
         AriaHidden = "aria-hidden", Class = "class", Content = "content", Datetime = "datetime",
         Hidden = "hidden", Href = "href", HttpEquiv = "http-equiv", Hreflang = "hreflang", Id = "id",

@@ -111,7 +111,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// Nodes looked at for the text below a node: titles and names are short.
+/// Maximum nodes visited for the text below a node: titles and names are short.
 const MAX_BELOW: usize = 512;
 /// Nesting stops here, as in browsers.
 const MAX_DEPTH: usize = 512;
@@ -444,7 +444,7 @@ impl Builder<'_> {
         }
     }
 
-    /// A second `html` or `body` only adds attributes, and only those of `html` are looked at.
+    /// A second `html` or `body` only adds attributes, and only those of `html` are used.
     fn merge_or_drop(&mut self, tag: Tag, attributes: Span) {
         let target = if tag == Tag::Html { self.root } else { NONE };
         match self.tree.nodes.get_mut(target as usize) {

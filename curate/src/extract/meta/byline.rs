@@ -15,7 +15,7 @@ const BEHIND: Id = 160;
 /// Longest text (bytes) that may be a byline, and longest that may be a date with its label.
 const MAX_BYLINE: usize = 160;
 const MAX_DATE: usize = 64;
-/// Most words of a name.
+/// Maximum number of words of a name.
 const MAX_WORDS: usize = 6;
 
 /// Class names of elements with an author, in some languages.

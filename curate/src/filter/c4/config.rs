@@ -25,9 +25,9 @@ pub struct C4Quality {
     pub remove_citations: bool,
     /// Drop lines that do not end like a sentence. FineWeb's recipe sets this to false.
     pub filter_no_terminal_punct: bool,
-    /// Fewest sentences of a page. Paper: 5; Google: 3.
+    /// Minimum number of sentences of a page. Paper: 5; Google: 3.
     pub min_num_sentences: usize,
-    /// Fewest words per line. Paper: 3; Google: 5.
+    /// Minimum number of words per line. Paper: 3; Google: 5.
     pub min_words_per_line: usize,
     /// Longest word of a line in characters. 1000.
     pub max_word_length: usize,

@@ -18,7 +18,7 @@ static TLDS: LazyLock<FxHashSet<&'static str>> =
 /// Bytes of the longest top-level domain.
 static LONGEST: LazyLock<usize> = LazyLock::new(|| TLDS.iter().map(|t| t.len()).max().unwrap_or(0));
 
-/// Most white space before an address that is removed with it.
+/// Maximum white space before an address that is removed with it.
 const MOST_SPACES: usize = 10;
 /// Characters of an address before its last dot.
 const MOST_NAMES: usize = 256;

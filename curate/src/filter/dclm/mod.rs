@@ -27,11 +27,11 @@ use words::{pieces, plain_words, words};
 pub struct Dclm {
     /// Take addresses out of the text first.
     pub remove_urls: bool,
-    /// Fewest words that start with a letter or a digit.
+    /// Minimum number of words that start with a letter or a digit.
     pub min_words: usize,
-    /// Most of them.
+    /// Maximum number of such words.
     pub max_words: usize,
-    /// Least mean length of words in characters.
+    /// Minimum mean length of words in characters.
     pub min_mean_word_length: f64,
     /// Greatest mean length.
     pub max_mean_word_length: f64,
@@ -43,7 +43,7 @@ pub struct Dclm {
     pub max_ellipsis_ratio: f64,
     /// Greatest share of words without a letter.
     pub max_non_alphabetic_ratio: f64,
-    /// Fewest of eight English stop words, repeats counted.
+    /// Minimum number of occurrences of eight English stop words.
     pub min_stop_words: usize,
     /// Apply the repetition rules of Gopher's table A1.
     pub repetition: bool,
@@ -126,7 +126,7 @@ impl Dclm {
         judge.at_most("dclm.removed_ratio", removed, self.max_removed_ratio)
     }
 
-    /// The rules that look at the page as a whole.
+    /// The rules that judge the page as a whole.
     fn page(&self, text: &str, judge: &mut Judge) -> Verdict {
         let words = plain_words(text) as f64;
         judge.at_least("dclm.min_words", words, self.min_words as f64)?;

@@ -15,7 +15,7 @@ const MOST_BYTES: usize = 256;
 /// Repetitions in a text.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Repetitions {
-    /// Most repetitions of one group.
+    /// Maximum number of repetitions of one group.
     pub(super) times: usize,
     /// Characters of the longest run.
     pub(super) longest: usize,

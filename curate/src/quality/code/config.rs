@@ -17,7 +17,7 @@ pub struct CodeConfig {
     /// Labels to keep, of `CODE_LABELS`: names of programming languages, `other` for other code, markup and
     /// data, `prose`; empty: keep all, only label.
     pub keep: Vec<String>,
-    /// Least confidence in 0..=1 for a kept document; 0 accepts any.
+    /// Minimum confidence in 0..=1 for a kept document; 0 accepts any.
     pub min_confidence: f64,
 }
 

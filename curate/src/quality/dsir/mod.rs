@@ -307,9 +307,9 @@ pub struct DsirConfig {
     pub model: String,
     /// Seed of the noise.
     pub seed: u64,
-    /// Fewest words of a document. The authors' package: 100.
+    /// Minimum number of words of a document. The authors' package: 100.
     pub min_words: usize,
-    /// Least weight with noise, as `millrace dsir cut` finds it; without it all are kept and measured.
+    /// Minimum weight with noise, as `millrace dsir cut` finds it; without it all are kept and measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_key: Option<f64>,
 }

@@ -75,9 +75,9 @@ struct Recent {
 }
 
 const MAGIC: i32 = 793_712_314;
-/// Bytes of remembered sums per thread.
+/// Bytes of cached sums per thread.
 const RECENT: usize = 1 << 20;
-/// Longer words are not remembered.
+/// Longer words are not cached.
 const RECENT_WORD: usize = 64;
 
 impl FastText {

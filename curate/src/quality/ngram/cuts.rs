@@ -16,7 +16,7 @@ pub struct PerplexityCuts {
     pub documents: u64,
     /// Records that could not be read.
     pub bad: u64,
-    /// Least and greatest perplexity.
+    /// Lowest and highest perplexity.
     pub range: (f64, f64),
     /// Requested shares of the texts.
     pub shares: Vec<f64>,
@@ -24,7 +24,7 @@ pub struct PerplexityCuts {
     pub buckets: Vec<f64>,
 }
 
-/// Finds the perplexities that `shares` of the texts do not exceed. Memory: 8 bytes a text.
+/// Finds the perplexities that `shares` of the texts do not exceed. Memory: 8 bytes per text.
 ///
 /// # Errors
 /// `Config` for shares that are none; `Io` and `Input` for a model that is none, before a text is read; `Input` for a

@@ -46,7 +46,7 @@ impl Chunks {
         })
     }
 
-    /// The same file, whose pages are looked at before they are read.
+    /// The same file, whose page headers are checked before the pages are read.
     pub(super) fn with_pages(self, pages: Pages) -> Chunks {
         Chunks {
             pages: Some(Arc::new(pages)),

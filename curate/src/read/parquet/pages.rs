@@ -61,7 +61,7 @@ impl Pages {
         column.bytes.contains(&offset).then_some(column)
     }
 
-    /// Bytes that a page of so many compressed ones may have.
+    /// Maximum uncompressed bytes of a page with this many compressed bytes.
     fn most(&self, compressed: u64) -> u64 {
         let of_records = self.max.saturating_mul(2);
         of_records.max(compressed.saturating_mul(MOST_GROWTH))

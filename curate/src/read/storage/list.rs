@@ -116,7 +116,7 @@ fn read_list(path: &Path, options: &Options) -> io::Result<Vec<String>> {
     Ok(lines.map(str::to_string).collect())
 }
 
-/// A folder on the way to files that match.
+/// A folder on the path to matching files.
 struct Folder {
     path: PathBuf,
     /// The path without links.
@@ -131,13 +131,13 @@ impl Folder {
     }
 }
 
-/// Most folders entered through links; links among n folders can be followed in n! ways.
+/// Maximum number of folders entered through links; links among n folders can be followed in n! ways.
 const MAX_LINKS: usize = 10_000;
 
 /// Local files that match, in name order. Links to folders are followed, but not in circles.
 ///
 /// # Errors
-/// In words; also for a folder on the way that cannot be read.
+/// In words; also for an unreadable folder on the path.
 fn matching(pattern: &str) -> Result<Vec<Found>, String> {
     matching_within(pattern, MAX_LINKS)
 }
@@ -296,7 +296,7 @@ mod tests {
         // in a pattern of fixed depth a link is a folder like any other
         let found = names(&input(&root.join("o*/*/1.gz"), ""));
         assert_eq!(found, ["one/a/1.gz", "one/b/1.gz"].map(at));
-        // each of twelve folders has links to all others: more ways than anybody wants to walk
+        // each of twelve folders has links to all others: far too many paths to follow
         let many = root.join("many");
         for i in 0..12 {
             let folder = many.join(i.to_string());

@@ -201,7 +201,7 @@ impl Remote {
         Remote::of(Arc::new(store), path)
     }
 
-    /// As [`Remote::open`], of an object in a store.
+    /// Like [`Remote::open`], of an object in a store.
     pub(crate) fn of(store: Arc<Store>, path: object_store::path::Path) -> io::Result<Remote> {
         let mut remote = Remote {
             stream: None,

@@ -16,7 +16,7 @@ pub(crate) struct Window {
     end: bool,
 }
 
-/// Least size of a read.
+/// Minimum size of a read.
 const STEP: usize = 1 << 20;
 
 impl Window {

@@ -49,7 +49,7 @@ pub(super) fn header_value<'a>(head: &'a [u8], name: &[u8]) -> Option<&'a [u8]> 
     while !rest.is_empty() {
         let end = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
         let line = &rest[..end];
-        // the name is looked at before the colon is searched: most lines have another length
+        // the name is compared before the colon is searched: most lines have another length
         if line.get(name.len()) == Some(&b':') && line[..name.len()].eq_ignore_ascii_case(name) {
             return Some(line[name.len() + 1..].trim_ascii());
         }

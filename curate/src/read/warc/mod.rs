@@ -39,7 +39,7 @@ pub(crate) struct WarcReader {
     at: usize,
     /// (buffer position, file offset, starts a member) of the pieces in the buffer, by position.
     pieces: Vec<(usize, u64, bool)>,
-    /// No empty line starts before this position: headers without an end are not searched again and again.
+    /// No empty line starts before this position: headers without an end are not searched repeatedly.
     no_blank: usize,
     /// Positions of the members that may start with a record, in order; a hostile file can have any number.
     starts: Vec<usize>,

@@ -44,7 +44,7 @@ const LINES: [&str; 9] = [
     "center",
 ];
 
-/// Reads tags; remembers which are never closed, so that no end is searched for twice.
+/// Reads tags; records those that are never closed, so that no end is searched for twice.
 #[derive(Default)]
 pub(super) struct Tags {
     unclosed: Vec<String>,

@@ -184,7 +184,7 @@ const EMPTY: Slot = Slot {
     cuts: [0; MAX_CUTS],
 };
 
-/// Splits texts into words; one per thread, it remembers recent runs.
+/// Splits texts into words; one per thread, with a cache of recent runs.
 pub struct Splitter {
     rules: &'static Rules,
     cache: Vec<Slot>,

@@ -1,14 +1,14 @@
 //! The three index arrays of GPT samples, bit-equal to megatron-core's for any number of threads.
 //!
-//! For one dataset and part: T tokens an epoch, L tokens a sample, x = 1 if a sample has an extra token for the shifted
-//! labels, else 0; N samples asked for, or none for one epoch.
-//! E epochs = smallest with E T >= N L + x. If E > 1, the last epoch is kept apart when it would give fewer than 80% of
-//! its samples. document_index = E copies of the part's documents shuffled as one array (the kept-apart epoch on its
-//! own); sample_index row k = (position in document_index, token offset) where sample k starts; shuffle_index = a
-//! permutation of the samples. One MT19937 stream, in that order, with the same seed for every dataset and part.
-//! Source: megatron-core 0.16.1 `gpt_dataset.py`, `helpers.cpp` (facts); checked against the package in tests/oracles.
-//! We differ: a part without tokens of which samples are asked is an error (Megatron loops for ever); the sample index is
-//! built by all threads while one shuffles the samples, since only the shuffles share a random stream.
+//! For one dataset and part: T tokens per epoch, L tokens per sample, x = 1 if a sample has an extra token for the
+//! shifted labels, else 0; N samples requested, or none for one epoch. E epochs = smallest with E T >= N L + x. If
+//! E > 1, the last epoch is kept apart when it would give fewer than 80% of its samples. document_index = E copies
+//! of the part's documents shuffled as one array (the kept-apart epoch separately); sample_index row k = (position
+//! in document_index, token offset) where sample k starts; shuffle_index = a permutation of the samples. One
+//! MT19937 stream, in that order, with the same seed for every dataset and part. Source: megatron-core 0.16.1
+//! `gpt_dataset.py`, `helpers.cpp` (facts); checked against the package in tests/oracles. We differ: samples
+//! requested from a part without tokens are an error (Megatron loops for ever); the sample index is built by all
+//! threads while one shuffles the samples, since only the shuffles share a random stream.
 
 use super::request::{Order, Places, Request, Sizes, Starts, index};
 use super::walk;
@@ -24,19 +24,20 @@ use std::ops::Range;
 pub struct GptIndices {
     /// Sequence numbers in the order of reading, all epochs.
     pub document_index: Array<i32>,
-    /// Where the samples start.
+    /// Starts of the samples.
     pub sample_index: Starts,
-    /// Which sample comes when.
+    /// Shuffled order of the samples.
     pub shuffle_index: Places,
-    /// What fixed the order.
+    /// The parameters that fix the order.
     pub order: Order,
 }
 
 impl GptIndices {
-    /// Builds the three arrays for sequences `documents` whose lengths `length` gives; `name` and `part` are for errors.
+    /// Builds the three arrays for the sequences `documents`, with lengths from `length`; `name` and `part` are for
+    /// errors.
     ///
     /// # Errors
-    /// `EmptySplit` if the part holds no tokens but samples are asked for; `Blend` if sequence numbers leave 31 bits or L
+    /// `EmptySplit` if samples are requested but the part has no tokens; `Blend` if sequence numbers leave 31 bits or L
     /// is 0; `Memory`.
     pub fn build<F: Fn(usize) -> u32 + Sync>(
         (name, part): (&str, Part),
@@ -79,12 +80,12 @@ impl GptIndices {
         self.shuffle_index.len() as u64
     }
 
-    /// Whether there is none.
+    /// Whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.shuffle_index.is_empty()
     }
 
-    /// Bytes of the three arrays, which are Megatron's bytes.
+    /// Bytes of the three arrays, equal to Megatron's.
     pub fn bytes(&self) -> u64 {
         (self.document_index.bytes().len()
             + self.sample_index.bytes().len()
@@ -131,7 +132,7 @@ pub(crate) fn check(
     Ok(sizes)
 }
 
-/// `out` = count, count + 1, ... again and again.
+/// Fills `out` with copies of start, start + 1, ..., start + count - 1.
 fn copies(out: &mut [i32], start: u64, count: u64) {
     if count == 0 {
         return;
@@ -156,7 +157,7 @@ fn iota<T: Send>(out: &mut [T], start: u64, of: impl Fn(u64) -> T + Sync) {
         });
 }
 
-/// The permutation of the samples, in two halves if the last epoch is apart.
+/// The permutation of the samples, in two parts if the last epoch is apart.
 fn places(sizes: &Sizes, random: &mut RandomState) -> Result<Places> {
     let n = sizes.samples;
     let cut = index(sizes.before_last);

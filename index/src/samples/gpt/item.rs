@@ -1,29 +1,29 @@
-//! A sample as a model is given it: tokens, labels, loss mask, positions and who sees whom.
+//! A GPT sample as model input: tokens, labels, loss mask, positions and attention bounds.
 //!
-//! Labels are the tokens shifted by one; without an extra token the last label is padding. The loss of a position is left
-//! out where its label is padding and, if asked, where its token ends a document. Positions and attention restart after a
-//! token that ends a document, or, between documents themselves, where the next document's part begins.
-//! Source: megatron-core 0.16.1 `gpt_dataset.py` (`__getitem__`, `_get_ltor_masks_and_position_ids`); `inter_document` is
-//! 0.19's `inter_document_masking`.
-//! We differ: attention is one number a row (the first column it sees) instead of an L x L mask, which is made on demand.
+//! Labels are the tokens shifted by one; without an extra token the last label is padding. A position has no loss
+//! if its label is padding and, optionally, if its token ends a document. Positions and attention restart after a
+//! token that ends a document, or (`inter_document`) wherever the next document's part begins. Source:
+//! megatron-core 0.16.1 `gpt_dataset.py` (`__getitem__`, `_get_ltor_masks_and_position_ids`); `inter_document` is
+//! 0.19's `inter_document_masking`. We differ: attention is one number per row (the first column it attends to);
+//! the L x L mask is built on demand.
 
 use super::{GptSamples, PAD, request::index};
 use crate::error::Result;
 
-/// What [`GptSamples::item`] makes of a sample.
+/// Options of [`GptSamples::item`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ItemOptions {
-    /// The token that ends a document.
+    /// The end-of-document token.
     pub eod: u32,
-    /// Padding's id, if the tokenizer has one that is nothing else: such tokens in the data count as padding too.
+    /// Padding id, if the tokenizer has a dedicated one: such tokens in the data count as padding too.
     pub pad: Option<u32>,
-    /// No loss where the token ends a document.
+    /// No loss where the token ends a document. Megatron's key.
     pub eod_mask_loss: bool,
     /// Positions restart after the end of a document.
     pub reset_position_ids: bool,
-    /// Rows after the end of a document see nothing up to it.
+    /// Rows after the end of a document do not attend to it or anything before.
     pub reset_attention_mask: bool,
-    /// Positions restart and attention stops where one document's part meets the next, end token or not.
+    /// Positions restart and attention stops at every document boundary, with or without an end token.
     pub inter_document: bool,
 }
 
@@ -32,22 +32,21 @@ pub struct ItemOptions {
 pub struct GptItem {
     /// Inputs; padding is 0.
     pub tokens: Vec<u32>,
-    /// What to predict; padding is 0.
+    /// Labels; padding is 0.
     pub labels: Vec<u32>,
     /// 1.0 where a label counts.
     pub loss_mask: Vec<f32>,
     /// Positions.
     pub position_ids: Vec<u32>,
-    /// First column that each row sees; the last is the row itself.
+    /// First column that each row attends to; the last is the row itself.
     pub sees_from: Vec<u32>,
-    /// Where parts of documents begin, and L at the end; empty without `inter_document`. Megatron's `cu_seqlens`, not
-    /// padded.
+    /// Starts of the documents' parts, then L; empty without `inter_document`. Megatron's `cu_seqlens`, not padded.
     pub boundaries: Vec<u32>,
     text: Vec<u32>,
 }
 
 impl GptItem {
-    /// Megatron's mask: true at [row * L + column] where the row does not see the column.
+    /// Megatron's mask: true at [row * L + column] where the row does not attend to the column.
     pub fn attention_mask(&self) -> Vec<bool> {
         let l = self.tokens.len();
         let mut hidden = vec![true; l * l];
@@ -64,7 +63,7 @@ impl GptItem {
 }
 
 impl GptSamples {
-    /// Sample `k` in training order as a model is given it.
+    /// Sample `k` in training order as model input.
     ///
     /// # Errors
     /// `Range`.

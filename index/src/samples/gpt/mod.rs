@@ -1,6 +1,6 @@
 //! GPT samples: fixed-length windows over shuffled documents, bit-equal to megatron-core's `GPTDataset`.
 //!
-//! `indices.rs` has the arrays and the rules behind them, `walk.rs` the sample index, `item.rs` what a model is given.
+//! `indices.rs` builds the index arrays and states their rules, `walk.rs` the sample index, `item.rs` the model input.
 
 mod indices;
 mod item;
@@ -76,11 +76,11 @@ impl GptSamples {
     pub fn len(&self) -> u64 {
         self.indices.len()
     }
-    /// Whether there is none.
+    /// Whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.indices.is_empty()
     }
-    /// L, tokens a sample (without the extra token that [`GptSamples::read`] may fill).
+    /// L, tokens per sample (without the extra token that [`GptSamples::read`] may fill).
     pub fn seq_length(&self) -> u64 {
         self.request.seq_length
     }
@@ -88,7 +88,7 @@ impl GptSamples {
     pub fn sample_tokens(&self) -> u64 {
         self.request.seq_length + self.request.extra()
     }
-    /// What was asked.
+    /// The request that it was built for.
     pub fn request(&self) -> &Request {
         &self.request
     }
@@ -96,7 +96,7 @@ impl GptSamples {
     pub fn indices(&self) -> &GptIndices {
         &self.indices
     }
-    /// The dataset behind.
+    /// The underlying dataset.
     pub fn dataset(&self) -> &Dataset {
         &self.dataset
     }
@@ -104,7 +104,7 @@ impl GptSamples {
     pub fn documents(&self) -> Range<u64> {
         self.documents.clone()
     }
-    /// Which part.
+    /// The part.
     pub fn part(&self) -> Part {
         self.part
     }
@@ -121,7 +121,7 @@ impl GptSamples {
         self.read_parts(k, out, |_| ())
     }
 
-    /// As [`GptSamples::read`]; `part` is told how many tokens each document gave.
+    /// Like [`GptSamples::read`]; calls `part` with the number of tokens from each document.
     fn read_parts(&self, k: u64, out: &mut [u32], mut part: impl FnMut(usize)) -> Result<()> {
         let range = |what, index, len| Err(Error::Range { what, index, len });
         if k >= self.len() {

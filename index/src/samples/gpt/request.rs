@@ -1,21 +1,21 @@
-//! What samples are asked for, and the arrays that answer: orders and places by sample.
+//! Request for GPT samples, and the index arrays built for it: the sample order and sample starts.
 
 use crate::array::Array;
 
-/// What is asked of a part.
+/// Request for the samples of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// L, tokens a sample.
+    /// L, tokens per sample.
     pub seq_length: u64,
     /// N, samples; `None` is one epoch.
     pub samples: Option<u64>,
     /// Seed of the shuffles.
     pub seed: u32,
-    /// Whether a sample is L + 1 tokens, so that its labels are its tokens shifted by one. Megatron's
+    /// A sample is L + 1 tokens, so that its labels are its tokens shifted by one. Megatron's
     /// `add_extra_token_to_sequence`, on by default there.
     pub extra_token: bool,
-    /// Whether tokens that do not fill a last sample are dropped; if not, that sample is padded. Megatron pads only
-    /// validation samples, and only if told to.
+    /// Tokens that do not fill a last sample are dropped; if not, that sample is padded. Megatron pads only
+    /// validation samples, and only on request.
     pub drop_last: bool,
 }
 
@@ -37,17 +37,17 @@ impl Request {
     }
 }
 
-/// What fixes the order of a part's samples, besides its documents and the request's seed and lengths: two requests with
-/// equal orders give the same sample at every place that both have.
+/// Parameters that fix the order of a part's samples, besides its documents and the request's seed and lengths: two
+/// requests with equal orders have the same sample at every position that both have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Order {
     /// E.
     pub epochs: u64,
-    /// Whether the last epoch is shuffled on its own.
+    /// The last epoch is shuffled separately.
     pub last_epoch_apart: bool,
 }
 
-/// Where each sample starts, and one row past the last: (position in `document_index`, token offset).
+/// Start of each sample, and one row past the last: (position in `document_index`, token offset).
 #[derive(Debug, PartialEq)]
 pub enum Starts {
     /// Megatron's choice while every number fits 31 bits.
@@ -104,7 +104,7 @@ impl Places {
         }
     }
 
-    /// Whether there is none.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -141,7 +141,8 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// For `tokens` an epoch; `None` if there are none but samples are asked for, or numbers leave 63 bits.
+    /// Sizes for `tokens` tokens per epoch; `None` if there are none but samples are requested, or numbers exceed
+    /// 63 bits.
     pub(crate) fn of(tokens: u64, r: &Request) -> Option<Sizes> {
         let (l, x) = (r.seq_length, r.extra());
         let epochs = match r.samples {

@@ -1,4 +1,4 @@
-//! Closed forms and small cases of the GPT index; Megatron's own answers are in tests/all/megatron.rs.
+//! Tests of the GPT index by closed forms and small cases; comparisons with Megatron are in tests/all/megatron.rs.
 
 use super::*;
 

@@ -1,9 +1,10 @@
-//! Where samples start: the walk over shuffled documents, cut into chunks for all threads.
+//! Sample starts, parallel: the walk over shuffled documents, cut into chunks for all threads.
 //!
-//! With c(p) = tokens before position p, sample k ends at token k L + x of the stream, and row k is the first position p
-//! with c(p + 1) >= k L + x, offset k L - c(p): Megatron's walk in closed form. So a chunk of documents needs only the
-//! tokens before it: a wave of chunks is measured by all threads, summed up, and its rows are written by all threads. Rows
-//! past the last token (a padded last sample) are the last document's end. Source: megatron-core 0.16.1 `helpers.cpp` (`build_sample_idx`).
+//! With c(p) = tokens before position p, sample k ends at token k L + x of the stream, and row k is the first
+//! position p with c(p + 1) >= k L + x, offset k L - c(p): Megatron's walk in closed form. So a chunk of documents
+//! needs only the number of tokens before it (a parallel prefix sum): all threads count a wave of chunks, the
+//! counts are summed up, and all threads write the rows. Rows past the last token (a padded last sample) are the
+//! last document's end. Source: megatron-core 0.16.1 `helpers.cpp` (`build_sample_idx`).
 
 use super::request::{Request, Sizes, Starts, index};
 use crate::array::Array;
@@ -12,7 +13,7 @@ use bytemuck::Pod;
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Documents a thread takes at once.
+/// Documents that a thread processes at a time.
 const CHUNK: usize = 1 << 16;
 
 /// Sum of the lengths of consecutive documents.

@@ -1,8 +1,9 @@
 //! BERT samples: CLS A SEP B SEP with masked tokens, and whether B really follows A.
 //!
-//! With a classification head, sentences are cut in two at a drawn place and the halves swapped for every second sample;
-//! A and B together are cut to the target by dropping tokens from the front or the back of the longer.
-//! Source: megatron-core 0.16.1 `bert_dataset.py`; Devlin et al. 2019, arXiv:1810.04805 (80% mask, 10% random, 10% kept).
+//! With a classification head, the sentences are divided at a random place into A and B, which are swapped with
+//! probability one half; both together are shortened to the target by dropping tokens from the front or the back of
+//! the longer one. Source: megatron-core 0.16.1 `bert_dataset.py`; Devlin et al. 2019, arXiv:1810.04805 (80% mask,
+//! 10% random, 10% kept).
 
 use super::{Masked, MaskedRequest, id, mask, padded};
 use crate::error::Result;
@@ -22,13 +23,13 @@ pub struct BertItem {
     pub types: Vec<i32>,
     /// Tokens to predict, -1 (0 if there is no padding id) elsewhere.
     pub labels: Vec<i32>,
-    /// Whether A and B are swapped.
+    /// A and B are swapped (next-sentence prediction's negative label).
     pub is_random: bool,
     /// 1 on tokens, the padding id on padding.
     pub padding_mask: Vec<i32>,
     /// 1 where a label counts.
     pub loss_mask: Vec<i32>,
-    /// Whether tokens have been dropped.
+    /// Tokens were dropped to fit.
     pub truncated: bool,
     /// Tokens before the padding.
     pub length: usize,
@@ -44,7 +45,7 @@ impl BertSamples {
     /// Maps sentences to samples.
     ///
     /// # Errors
-    /// `Blend` for settings that cannot be or a part without a usable document; `Io` if the cache cannot be written.
+    /// `Blend` for invalid settings or a part without a usable document; `Io` if the cache cannot be written.
     pub fn new(r: &MaskedRequest, classification_head: bool) -> Result<BertSamples> {
         let more = json!({ "classification_head": classification_head });
         let sentences = if classification_head { 2 } else { 1 };
@@ -59,11 +60,11 @@ impl BertSamples {
     pub fn len(&self) -> u64 {
         self.masked.rows.len() as u64
     }
-    /// Epochs of the documents that these are; whole ones are made.
+    /// Epochs of the documents that were built; always whole ones.
     pub fn epochs(&self) -> u64 {
         self.masked.epochs()
     }
-    /// Whether there is none.
+    /// Whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.masked.rows.is_empty()
     }

@@ -1,13 +1,13 @@
-//! Which sentences make a sample of BERT or T5: Megatron's `build_mapping`, bit-equal.
+//! Sentences of each BERT or T5 sample: Megatron's `build_mapping`, bit-equal.
 //!
-//! target() = the longest length M, or, for one draw r in round(1 / p) (r mod that = 0), 2 + r mod (M - 1). For every
-//! epoch that begins with too few samples, for every document without a sentence above 512 tokens (documents of one
-//! sentence aside) and with enough sentences: sentences are added up; a sample is cut when the target is reached, more
-//! than one sentence is left and it has enough sentences, or at the document's end; a new target is drawn after each cut.
-//! Then a Fisher-Yates shuffle of the rows (first sentence, last + 1, target).
-//! Source: megatron-core 0.16.1 `helpers.cpp`. Draws: `std::mt19937(seed)`, `std::mt19937_64(seed + 1)`.
-//! We differ: an epoch without a sample is an error (Megatron goes through 2^31 epochs); more than 2^32 - 1 sentences are
-//! refused (Megatron then stores 64 bits).
+//! target() = the longest length M, or, for one draw r in round(1 / p) (r mod that = 0), 2 + r mod (M - 1). For
+//! every epoch that begins with too few samples, for every document without a sentence above 512 tokens (documents
+//! of one sentence aside) and with enough sentences: sentences are accumulated; a sample ends when the target is
+//! reached, more than one sentence is left and it has enough sentences, or at the document's end; a new target is
+//! drawn after each sample. Then a Fisher-Yates shuffle of the rows (first sentence, last + 1, target). Source:
+//! megatron-core 0.16.1 `helpers.cpp`. Draws: `std::mt19937(seed)`, `std::mt19937_64(seed + 1)`. We differ: an
+//! epoch without a sample is an error (Megatron runs through 2^31 epochs); more than 2^32 - 1 sentences are refused
+//! (Megatron then stores 64 bits).
 
 use crate::dataset::read::Dataset;
 use crate::error::{Error, Result};
@@ -20,17 +20,17 @@ const LONG_SENTENCE_TOKENS: u32 = 512;
 /// First sentence, last sentence + 1, target length.
 pub(crate) type Row = [u32; 3];
 
-/// What fixes a mapping besides the dataset.
+/// Parameters that fix a mapping, besides the dataset.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// Fewest samples; whole epochs are emitted.
+    /// Minimum number of samples; whole epochs are emitted.
     pub(crate) samples: u64,
     /// M.
     pub(crate) longest: u32,
     /// p.
     pub(crate) short_probability: f64,
     pub(crate) seed: u32,
-    /// Fewest sentences of a sample.
+    /// Minimum number of sentences per sample.
     pub(crate) sentences: u32,
 }
 

@@ -1,13 +1,14 @@
-//! Masked samples: what BERT and T5 share.
+//! Masked samples: masking shared by BERT and T5.
 //!
-//! Candidates for masking are all tokens but CLS and SEP; a piece that continues a word joins the candidate before it if
-//! whole words are masked. n = min(p target, max(1, round(p length))) tokens may be masked. The candidates are shuffled;
-//! from each, an n-gram of candidates is tried whose size is drawn (1/k, reversed if longer ones are favoured, or
-//! geometric with 0.2) and reduced until it fits what is left; one that overlaps a masked token is skipped. All draws come
-//! from `RandomState((seed + sample) mod 2^32)`: a sample depends on nothing but its number, so resuming is exact.
-//! Source: megatron-core 0.16.1 `masked_dataset.py`; n-grams: Joshi et al. 2020 (SpanBERT), sec. 3.1.
-//! We differ: the sizes of permuted n-grams come from the sample's stream, where Megatron takes the process's global one,
-//! which no resumed run can repeat; what Megatron would answer with an assertion is an error that names the sample.
+//! Candidates for masking are all tokens but CLS and SEP; a piece that continues a word joins the candidate before
+//! it if whole words are masked. n = min(p target, max(1, round(p length))) tokens may be masked. The candidates
+//! are shuffled; at each of them an n-gram of candidates is tried, whose size is drawn (1/k, reversed if longer
+//! ones are favoured, or geometric with 0.2) and reduced until it fits what is left; one that overlaps a masked
+//! token is skipped. All draws come from `RandomState((seed + sample) mod 2^32)`: a sample depends only on its
+//! number, so resuming is exact. Source: megatron-core 0.16.1 `masked_dataset.py`; n-grams: Joshi et al. 2020
+//! (SpanBERT), sec. 3.1. We differ: the sizes of permuted n-grams come from the sample's stream, where Megatron
+//! uses the process's global stream, which a resumed run cannot reproduce; where Megatron fails an assertion, this
+//! is an error that names the sample.
 
 mod bert;
 mod mapping;
@@ -28,14 +29,14 @@ use mapping::{Row, Rules};
 use serde_json::json;
 use std::sync::Arc;
 
-/// What masking needs to know of a vocabulary.
+/// Tokens of a vocabulary that masking uses.
 #[derive(Clone, Debug, Default)]
 pub struct MaskTokens {
     /// Begins a BERT sample.
     pub cls: u32,
     /// Ends a segment of a BERT sample.
     pub sep: u32,
-    /// Stands for a masked token.
+    /// Replacement of a masked token.
     pub mask: u32,
     /// Padding, if it is no other special token.
     pub pad: Option<u32>,
@@ -52,8 +53,8 @@ pub struct MaskTokens {
 }
 
 impl MaskTokens {
-    /// Of a tokenizer, for BERT (CLS, SEP and mask) or T5 (end and sentinels; the decoder begins with BOS, without one
-    /// with padding as transformers does).
+    /// From a tokenizer, for BERT (CLS, SEP and mask) or T5 (end and sentinels; the decoder begins with BOS, or
+    /// with padding if there is none, as in transformers).
     ///
     /// # Errors
     /// `Several`: every token that the vocabulary lacks.
@@ -93,7 +94,7 @@ impl MaskTokens {
     }
 }
 
-/// How tokens are masked. Defaults: BERT's in Megatron.
+/// Masking settings. Defaults: BERT's in Megatron.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Masking {
@@ -101,15 +102,15 @@ pub struct Masking {
     pub probability: f64,
     /// Share of samples that are cut short. Default: 0.1.
     pub short_probability: f64,
-    /// Most candidates masked together. Default: 3.
+    /// Maximum number of candidates masked together. Default: 3.
     pub max_ngram: usize,
-    /// Whether all pieces of a word are masked together. Default: yes.
+    /// Mask all pieces of a word together. Default: yes.
     pub full_word: bool,
-    /// Whether as many tokens again change places. Default: no.
+    /// Also permute as many tokens again. Default: no.
     pub permutation: bool,
-    /// Whether long n-grams are likelier than short ones. Default: no.
+    /// Favour long n-grams over short ones. Default: no.
     pub longer_ngrams: bool,
-    /// Whether sizes follow SpanBERT's geometric distribution. Default: no.
+    /// Draw n-gram sizes from SpanBERT's geometric distribution. Default: no.
     pub geometric: bool,
 }
 
@@ -128,7 +129,7 @@ impl Default for Masking {
 }
 
 impl Masking {
-    /// Calls `problem` (key, found, wanted) for every setting that cannot be.
+    /// Calls `problem` (key, found, wanted) for every invalid setting.
     pub fn check(&self, problem: &mut dyn FnMut(&str, String, &str)) {
         if !(self.probability > 0.0 && self.probability < 1.0) {
             problem(
@@ -167,9 +168,9 @@ struct Masked {
     tokens: Arc<MaskTokens>,
 }
 
-/// What to open and how.
+/// Request for masked samples.
 pub struct MaskedRequest<'a> {
-    /// Sentences, one a sequence.
+    /// Dataset with one sentence per sequence.
     pub dataset: Arc<Dataset>,
     /// Part of its documents.
     pub part: Part,
@@ -177,20 +178,21 @@ pub struct MaskedRequest<'a> {
     pub bounds: Bounds,
     /// Tokens of a sample; for T5 those of the encoder.
     pub seq_length: u32,
-    /// Fewest samples; whole epochs are made.
+    /// Minimum number of samples; whole epochs are built.
     pub samples: u64,
-    /// Seed of everything.
+    /// Seed of mapping, masking and shuffles.
     pub seed: u32,
-    /// How to mask.
+    /// Masking settings.
     pub masking: Masking,
     /// The vocabulary.
     pub tokens: Arc<MaskTokens>,
-    /// Where to keep the sample index.
+    /// Cache of the sample index.
     pub cache: Option<&'a Cache>,
 }
 
 impl Masked {
-    /// `special` tokens of a sample are not the text's; `more` is what the class adds to Megatron's description.
+    /// `special` is the number of tokens of a sample that are not text; `more` are the fields that the class adds
+    /// to Megatron's description.
     fn open(
         r: &MaskedRequest,
         class: &str,
@@ -254,7 +256,7 @@ impl Masked {
         })
     }
 
-    /// Epochs that its samples are: in each, one sample begins with the first sentence of all.
+    /// Epochs in the sample index: in each, one sample begins with the very first sentence.
     fn epochs(&self) -> u64 {
         let first = self.rows.iter().map(|row| row[0]).min();
         let begins = self.rows.iter().filter(|row| Some(row[0]) == first);
@@ -270,7 +272,7 @@ impl Masked {
         })
     }
 
-    /// The stream of sample `k`.
+    /// The random stream of sample `k`.
     fn random(&self, k: u64) -> RandomState {
         let seed = (u64::from(self.seed) + k) & u64::from(u32::MAX);
         RandomState::new(u32::try_from(seed).unwrap_or(0))
@@ -294,7 +296,7 @@ impl Masked {
     }
 }
 
-/// What masking makes of a sample.
+/// Result of masking a sample.
 struct Predictions {
     /// Tokens with masks.
     tokens: Vec<u32>,
@@ -333,7 +335,7 @@ impl Candidates {
     }
 }
 
-/// Masks `text`; `replace` gives what stands for a token, or none if it stays.
+/// Masks `text`; `replace` returns the replacement of a token, or None if it stays.
 fn mask(
     text: &[u32],
     target: u32,

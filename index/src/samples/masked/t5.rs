@@ -1,8 +1,8 @@
-//! T5 samples: spans of the text replaced by sentinels, and the spans to be written by the decoder.
+//! T5 samples: spans of the text replaced by sentinels, and the spans as the decoder's targets.
 //!
-//! encoder: text with each span replaced by the next sentinel; decoder input: BOS, then sentinel and span, again and
-//! again; decoder output: the same without BOS, then EOS.
-//! Source: megatron-core 0.16.1 `t5_dataset.py`; Raffel et al. 2020, arXiv:1910.10683.
+//! encoder: text with each span replaced by the next sentinel; decoder input: BOS, then sentinel and span,
+//! repeatedly; decoder output: the same without BOS, then EOS. Source: megatron-core 0.16.1 `t5_dataset.py`; Raffel
+//! et al. 2020, arXiv:1910.10683.
 
 use super::{Masked, MaskedRequest, id, mask, padded};
 use crate::error::Result;
@@ -22,7 +22,7 @@ pub struct T5Item {
     pub labels: Vec<i32>,
     /// 1 where a label counts.
     pub loss_mask: Vec<i32>,
-    /// Whether tokens have been dropped.
+    /// Tokens were dropped to fit.
     pub truncated: bool,
     /// 1 on encoder tokens, 0 on padding.
     pub enc_mask: Vec<i32>,
@@ -54,11 +54,11 @@ impl T5Samples {
     pub fn len(&self) -> u64 {
         self.masked.rows.len() as u64
     }
-    /// Epochs of the documents that these are; whole ones are made.
+    /// Epochs of the documents that were built; always whole ones.
     pub fn epochs(&self) -> u64 {
         self.masked.epochs()
     }
-    /// Whether there is none.
+    /// Whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.masked.rows.is_empty()
     }

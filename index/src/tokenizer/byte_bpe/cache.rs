@@ -1,4 +1,5 @@
-//! Words and their ids, kept by a thread from document to document. Bounded, and never wrong: a hit compares all bytes.
+//! Word cache of an encoder: words and their ids, kept per thread across documents. Bounded and exact: a hit
+//! compares all bytes.
 //!
 //! Words of up to 15 bytes are a 16-byte number (bytes, zeros, length), found with two comparisons in one cache line:
 //! no byte loop, no branch on the length. Longer ones are compared as slices. The table grows with use; once it is at
@@ -6,16 +7,16 @@
 
 use super::masks;
 
-/// Bytes of the longest word that is a number.
+/// Bytes of the longest word stored as a 16-byte number.
 pub(super) const SHORT: usize = 15;
-/// Bytes of the longest word that is kept at all.
+/// Bytes of the longest cached word.
 pub(super) const LONG: usize = 160;
-/// Ids that lie beside the word; more are in the arena.
+/// Ids stored inline beside the word; longer lists are in the arena.
 const INLINE: usize = 3;
-/// Slots at most: 16 MiB of short words, 6 MiB of long ones.
+/// Maximum number of slots: 16 MiB of short words, 6 MiB of long ones.
 const MOST_SETS: usize = 1 << 18;
 const MOST_LONG: usize = 1 << 18;
-/// Entries of the arenas at which everything is forgotten.
+/// Entries of the arenas at which the cache is cleared.
 const MOST_ARENA: usize = 1 << 23;
 
 #[derive(Clone, Copy, Default)]
@@ -63,7 +64,7 @@ const MASKS: [u128; 16] = {
     let mut masks = [0; 16];
     let mut length = 1;
     while length < 16 {
-        // the length lies in the byte that a short word never has
+        // the length is in the 16th byte, which a short word never uses
         masks[length] = !0 >> (128 - 8 * length);
         length += 1;
     }
@@ -121,7 +122,7 @@ impl Cache {
         }
     }
 
-    /// Holds nothing and can hold nothing: what an encoder leaves behind when it hands its cache back.
+    /// A placeholder without capacity, left in an encoder whose cache has been returned.
     pub(super) fn empty() -> Cache {
         Cache {
             sets: Vec::new(),
@@ -134,7 +135,8 @@ impl Cache {
         }
     }
 
-    /// Where a short word is or would be: `find` and `keep` want it, and it can be fetched ahead.
+    /// Slot of a short word, present or not: an argument of `find` and `keep`, computed early so that it can be
+    /// prefetched.
     #[inline(always)]
     pub(super) fn place(&self, key: Key) -> usize {
         let at = self.set_of(key);
@@ -168,7 +170,7 @@ impl Cache {
         }
         if count > INLINE {
             let from = slot.ids[0] as usize;
-            // as many as there can be: a copy of known size is no call
+            // always copy the maximum: a copy of constant size needs no call
             let known = self.ids.get(from..from + SHORT);
             if let (Some(ids), Some(out)) = (known, out.get_mut(at..at + SHORT)) {
                 out.copy_from_slice(ids);
@@ -226,7 +228,7 @@ impl Cache {
         }
     }
 
-    /// Where the ids of a known long word lie, for `long_ids`.
+    /// Range of the ids of a cached long word, for `long_ids`.
     pub(super) fn find_long(&self, word: &[u8], hash: u64) -> Option<std::ops::Range<usize>> {
         let first = self.long_place(hash);
         [first, first ^ 1].into_iter().find_map(|at| {
@@ -285,7 +287,7 @@ impl Cache {
         at
     }
 
-    /// Forgets everything when the arenas are full: replaced words leave their ids behind.
+    /// Clears the cache when the arenas are full: ids of replaced words are never freed singly.
     fn make_room(&mut self, bytes: usize, ids: usize) {
         let full = |held: usize, more: usize| held + more > MOST_ARENA;
         if full(self.bytes.len(), bytes) || full(self.ids.len(), ids) {

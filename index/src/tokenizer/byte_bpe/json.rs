@@ -1,4 +1,5 @@
-//! Which `tokenizer.json` files the fast engine does exactly; the library keeps the others.
+//! Reader of `tokenizer.json` for the fast engine: accepts the files it encodes exactly; the library keeps the
+//! others.
 //!
 //! Accepted: a byte-level BPE without normalizer, truncation, padding or dropout, with a split pattern of `split.rs`
 //! and no added token but special ones (which text never becomes, so they need no search).
@@ -34,7 +35,7 @@ const CL100K: [(&str, &str, bool); 3] = [
 ];
 
 impl Split {
-    /// The split that does what a regular expression says, if it is a known one.
+    /// The split equivalent to a regular expression, if it is a known one.
     pub(crate) fn from_pattern(pattern: &str) -> Option<Split> {
         if GPT2.contains(&pattern) {
             return Some(Split::Gpt2);
@@ -52,7 +53,7 @@ impl Split {
     }
 }
 
-/// The engine for a `tokenizer.json`, if it is one of those that it does exactly.
+/// The engine for a `tokenizer.json`, if it is one that the engine encodes exactly.
 pub(crate) fn from_tokenizer_json(value: &Value) -> Option<ByteBpe> {
     let absent = |v: &Value| v.is_null();
     let off = |v: &Value| v.is_null() || v == &Value::Bool(false);
@@ -83,7 +84,7 @@ pub(crate) fn from_tokenizer_json(value: &Value) -> Option<ByteBpe> {
     for (token, id) in model["vocab"].as_object()? {
         let id = u32::try_from(id.as_u64()?).ok()?;
         ids.insert(token.as_str(), id);
-        // a token with characters outside the alphabet is never met
+        // a token with characters outside the alphabet never occurs in text
         let bytes: Option<Vec<u8>> = token.chars().map(|c| byte_of.get(&c).copied()).collect();
         tokens.extend(bytes.map(|b| (b, id)));
     }
@@ -133,7 +134,7 @@ fn split_of(pre_tokenizer: &Value) -> Option<Split> {
     Split::from_pattern(pattern).filter(|_| !differs)
 }
 
-/// The byte for which each character of GPT-2's alphabet stands.
+/// Byte of each character of GPT-2's alphabet.
 fn bytes_of_alphabet() -> FxHashMap<char, u8> {
     let alphabet = crate::tokenizer::alphabet::byte_alphabet();
     alphabet.into_iter().zip(0..=255).collect()

@@ -1,4 +1,4 @@
-//! 64 bytes of text to one bit a byte and class: letters, numbers, white space, others.
+//! Class bit streams: 64 bytes of text to one bit per byte and class (letters, numbers, white space, others).
 //!
 //! ASCII is classed by comparisons of 64 (AVX-512), 32 (AVX2) or one byte at a time, chosen at run time and bit-equal.
 //! Characters beyond ASCII are decoded and looked up; every byte of a character carries its class, so that "the class
@@ -30,7 +30,7 @@ pub(super) struct Masks {
     pub(super) apostrophe: u64,
 }
 
-/// What comparisons of single bytes can tell.
+/// Classes that comparisons of single bytes can determine.
 struct Ascii {
     letter: u64,
     number: u64,
@@ -55,12 +55,12 @@ pub(super) enum Level {
 }
 
 impl Level {
-    /// The fastest that can run here.
+    /// The fastest level that this CPU supports.
     pub(super) fn best() -> Level {
         Level::available()[0]
     }
 
-    /// All that can run here, the fastest first.
+    /// All levels that this CPU supports, the fastest first.
     #[cfg_attr(
         not(target_arch = "x86_64"),
         expect(clippy::vec_init_then_push, reason = "others may stand in front")
@@ -205,7 +205,7 @@ fn ascii_portable(block: &[u8; 64]) -> Ascii {
     }
 }
 
-/// Asks for an entry ahead of its use; does nothing where the machine has no such instruction.
+/// Prefetches an entry; does nothing on machines without a prefetch instruction.
 #[inline(always)]
 pub(super) fn prefetch<T>(table: &[T], at: usize) {
     #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,5 @@
-//! One word's bytes to ids: the pair of the lowest rank is merged first, the leftmost among equals, until none is left.
+//! BPE merging of one word: the pair of the lowest rank is merged first, the leftmost among equals, until none is
+//! left.
 //!
 //! Paper: Sennrich et al. 2016, arXiv:1508.07909. Words of up to 64 bytes keep their parts in place, mark the living ones
 //! in one number and rescan the ranks after every merge; longer ones keep a linked list and a heap, O(n log n): a
@@ -7,35 +8,35 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Words up to this many bytes rescan: their parts are the bits of a number.
+/// Words up to this many bytes are merged by rescanning: their parts are the bits of a u64.
 const SHORT: usize = 64;
 /// No pair, no neighbour.
 const NONE: u32 = u32::MAX;
-/// Bits of an id and of a rank; two ids and a rank are one number.
+/// Bits of an id and of a rank, so that two ids and a rank fit in 64 bits.
 const ID_BITS: u32 = 21;
 const RANK_BITS: u32 = 22;
 /// Pairs that may share a bucket.
 const BUCKET: usize = 4;
 
-/// Which pairs merge, in what order, and what they become.
+/// Hash table of merges: pair to rank and merged id.
 ///
-/// A bucket is 32 bytes and is searched without a branch: whether two parts merge is not predictable, and most that are
-/// asked for do not. What does not fit goes to the bucket behind.
+/// A bucket is 32 bytes and is searched without a branch: whether two parts merge is not predictable, and most
+/// lookups miss. Overflow goes to the next bucket.
 pub(super) struct Pairs {
     /// (left, right, rank) from the high bits down; all ones if free.
     buckets: Vec<[u64; BUCKET]>,
     shift: u32,
     used: usize,
-    /// What the pair of each rank becomes.
+    /// Merged id of each rank.
     merged: Vec<u32>,
-    /// In most vocabularies tokens are numbered as they merge: this and the rank is the id, as long as that holds.
+    /// In most vocabularies ids follow merge order: as long as that holds, the id is this plus the rank.
     offset: Option<u32>,
     of_byte: [u32; 256],
 }
 
 const FREE: u64 = u64::MAX;
 
-/// Whether an id has few enough bits. The highest is left out: two of it would be a free slot.
+/// Whether an id has few enough bits. The highest is excluded: a pair of it is the mark of a free slot.
 fn fits(id: u32) -> Result<(), String> {
     let most = (1 << ID_BITS) - 1;
     if id < most {
@@ -61,7 +62,7 @@ impl Pairs {
         })
     }
 
-    /// Adds a pair behind those that are there. One that occurs again moves here: its last rank counts.
+    /// Adds a pair with the next rank. A repeated pair moves here: its last rank counts.
     ///
     /// # Errors
     /// If an id or the rank has too many bits; a reason.
@@ -78,7 +79,7 @@ impl Pairs {
         self.push_alike(left, right)
     }
 
-    /// What the pair of a rank becomes: without a look into memory if that can be.
+    /// Merged id of a rank, without a memory access if possible.
     #[inline(always)]
     fn becomes(&self, rank: u32) -> u32 {
         match self.offset {
@@ -101,7 +102,7 @@ impl Pairs {
     }
 
     fn insert(&mut self, left: u32, right: u32, rank: u64) {
-        // dense: what is searched most should stay in a core's own cache
+        // dense: the most searched buckets should stay in the core's own cache
         if 5 * self.used >= 4 * self.buckets.len() * BUCKET {
             self.used = 0;
             let larger = vec![[FREE; BUCKET]; self.buckets.len() * 2];
@@ -193,7 +194,7 @@ impl Merger {
         &self.ids
     }
 
-    /// `id` alone, as `merge` gives it.
+    /// `id` alone, in the form of `merge`'s result.
     pub(super) fn single(&mut self, id: u32) -> &[u32] {
         self.ids.clear();
         self.ids.push(id);
@@ -233,7 +234,7 @@ impl Merger {
             }
             let at = (lowest & 63) as usize;
             ids[at] = pairs.becomes((lowest >> 6).cast_unsigned());
-            // of the parts above `at`, the first goes and the second is the neighbour then
+            // of the parts above `at`, the first is removed and the second becomes the neighbour
             let above = alive & (!1 << at);
             let gone = above.trailing_zeros() as usize & 63;
             alive &= !(1 << gone);

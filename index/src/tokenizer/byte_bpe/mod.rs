@@ -1,4 +1,4 @@
-//! Byte-level BPE at memory speed: split by bit arithmetic, look words up, merge only what was not seen before.
+//! Byte-level BPE at memory speed: split by bit arithmetic, look words up in a cache, merge only new words.
 //!
 //! Exact: the ids are those of tokenizers 0.23 (Unicode version aside, see `unicode.rs`) and of tiktoken for the files
 //! that `json.rs` accepts; everything else stays with the library. Special tokens in text are text.
@@ -21,7 +21,7 @@ use merge::{Merger, Pairs};
 use rustc_hash::FxHashMap;
 use std::sync::Mutex;
 
-/// Where the ranks of merges come from.
+/// Source of merge ranks.
 pub(crate) enum Merges {
     /// Hugging Face: (left id, right id) in rank order; they become the token of their joined bytes.
     Ranked(Vec<(u32, u32)>),
@@ -34,9 +34,9 @@ pub(crate) struct ByteBpe {
     split: Split,
     level: Level,
     pairs: Pairs,
-    /// With `ignore_merges`: tokens that a word may be as a whole, whether merges lead there or not.
+    /// With `ignore_merges`: tokens that match a whole word, whether or not merges produce them.
     whole: Option<FxHashMap<Box<[u8]>, u32>>,
-    /// Caches of encoders that are gone: the next ones start with what was learnt.
+    /// Caches of dropped encoders, reused by the next ones.
     caches: Mutex<Vec<Cache>>,
 }
 
@@ -102,9 +102,9 @@ fn pairs(tokens: &[(Vec<u8>, u32)], merges: Merges) -> Result<Pairs, String> {
     Ok(table)
 }
 
-/// Two parts of a token can only be neighbours as the last two of the token's own merges, so one pair a token is
-/// enough: inside a token's bytes, lower ranks merge in the same order whatever stands around. A token whose lower
-/// ranks leave more than two parts gets every pair that joins to it.
+/// Two parts of a token can only be neighbours as the last two of the token's own merges, so one pair per token is
+/// enough: inside a token's bytes, lower ranks merge in the same order in any context. A token whose lower ranks
+/// leave more than two parts gets every pair that joins to it.
 fn by_rank(ids: &FxHashMap<&[u8], u32>, table: &mut Pairs) -> Result<(), String> {
     let mut tokens: Vec<(&[u8], u32)> = ids.iter().map(|(b, id)| (*b, *id)).collect();
     tokens.sort_by_key(|(_, id)| *id);
@@ -148,7 +148,7 @@ impl ByteEncoder<'_> {
             let Some(&length) = self.ends.last() else {
                 break;
             };
-            // at most an id a byte, and what `Cache::find` may overwrite
+            // at most one id per byte, plus the slack that `Cache::find` may overwrite
             let room = length as usize + cache::SHORT + 1;
             if self.ids.len() < room {
                 self.ids.resize(room, 0);
@@ -199,10 +199,10 @@ impl ByteEncoder<'_> {
     }
 }
 
-/// Words whose places in the cache are computed, and fetched, before the first of them is used.
+/// Words whose cache slots are computed and prefetched before the first of them is used.
 const AHEAD: usize = 32;
 
-/// A word on its way.
+/// A word whose cache slot is being prefetched.
 #[derive(Clone, Copy, Default)]
 struct Lookup {
     key: Key,

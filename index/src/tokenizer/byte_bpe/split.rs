@@ -1,17 +1,18 @@
-//! Text to words: the split patterns of GPT-2 and of the cl100k family, as arithmetic on class bit streams.
+//! Pre-tokenization: the split patterns of GPT-2 and of the cl100k family, as arithmetic on class bit streams.
 //!
 //! GPT-2 (Radford et al. 2019): `'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 //! cl100k, LLaMA 3 (3 digits), Qwen 2 (1): `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
 //!  ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 //!
-//! Both patterns match at every position, so the words tile the text and only their starts are needed. A match depends
-//! on nothing before it: a text may be cut at any start and gone on from there, which keeps the streams in the cache.
-//! Here "other" is `[^\s\p{L}\p{N}]`, a run is a longest stretch of one class. We differ from tokenizers 1.0.0-rc.3 in
-//! one place, where the regular expression engines of 0.23.3 and tiktoken agree with us: U+017F is an `s` to `(?i:'s)`.
+//! Both patterns match at every position, so the words tile the text and only their starts are needed. A match does
+//! not depend on the text before it, so a text can be processed in pieces that end at any word start, which keeps
+//! the streams in cache. Here "other" is `[^\s\p{L}\p{N}]`, a run is a longest stretch of one class. We differ from
+//! tokenizers 1.0.0-rc.3 in one place, where the regular expression engines of 0.23.3 and tiktoken agree with us:
+//! U+017F is an `s` to `(?i:'s)`.
 
 use super::masks::{self, Level, Masks};
 
-/// Which pattern cuts the text into words.
+/// Split pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Split {
     /// GPT-2, GPT-3, GPT-NeoX, RoBERTa, and the tokenizers trained here.
@@ -25,9 +26,9 @@ pub(crate) enum Split {
     },
 }
 
-/// Bytes that are split at a time.
+/// Bytes split at a time.
 const WINDOW: usize = 8192;
-/// A start may hang on this many bytes after it: an apostrophe, two letters of at most two bytes, and the next one.
+/// A start may depend on this many bytes after it: an apostrophe, two letters of at most two bytes, and the next one.
 const LOOKAHEAD: usize = 16;
 
 /// Cuts texts; owns its buffers.
@@ -41,7 +42,7 @@ pub(crate) struct Splitter {
 }
 
 impl Splitter {
-    /// With the best instructions that this machine has.
+    /// With the best instructions of this CPU.
     pub(crate) fn new(split: Split) -> Splitter {
         Splitter::with(split, Level::best())
     }
@@ -58,7 +59,7 @@ impl Splitter {
 
     /// Writes the ends of some words from `text[from]` on, at least one unless nothing is left, relative to `from`.
     ///
-    /// `text` is UTF-8 and `from` is 0 or the end of the word before. The last end is where to go on.
+    /// `text` is UTF-8 and `from` is 0 or the end of the word before. Continue from the last end.
     pub(crate) fn cut(&mut self, text: &[u8], from: usize, ends: &mut Vec<u32>) {
         ends.clear();
         let mut size = WINDOW;
@@ -97,7 +98,7 @@ impl Splitter {
         let limit = if is_last {
             text.len()
         } else {
-            // White space that reaches the end may go on behind it: only where it begins is certain.
+            // White space that reaches the end may continue behind it: only its start is certain.
             let solid = run_back(&self.masks, text.len(), |m| m.space);
             solid.min(text.len().saturating_sub(LOOKAHEAD))
         };
@@ -216,7 +217,7 @@ impl Splitter {
         }
     }
 
-    /// Notes the contractions among the apostrophes of word `i` that open a match and stand before a letter.
+    /// Marks the contractions among the apostrophes of mask word `i` that open a match and precede a letter.
     fn contractions(&mut self, i: usize, mut quotes: u64, text: &[u8], any_case: bool) {
         while quotes != 0 {
             let at = i * 64 + quotes.trailing_zeros() as usize;

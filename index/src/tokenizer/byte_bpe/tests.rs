@@ -1,4 +1,5 @@
-//! The engine against tokenizers 1.0.0-rc.3 in this process: random texts from the classes where patterns differ.
+//! Tests of the engine against tokenizers 1.0.0-rc.3 in this process: random texts from the classes where patterns
+//! differ.
 
 use super::*;
 use proptest::prelude::*;
@@ -63,7 +64,7 @@ impl Both {
         PipelineToken::cast_slice(&tokens).to_vec()
     }
 
-    /// Compares words as well as ids: a small vocabulary would hide many a wrong border.
+    /// Compares words as well as ids: a small vocabulary would hide wrong word boundaries.
     fn check(&mut self, text: &str) {
         let mut spans = Vec::new();
         let cutter = self.library.get_pre_tokenizer();
@@ -241,7 +242,7 @@ fn runs_longer_than_a_window_get_the_librarys_ids() {
     }
 }
 
-/// tiktoken's rule said plainly: as long as two neighbours join to a token, the lowest does, the leftmost of it.
+/// tiktoken's rule, implemented naively: while any two neighbours join to a token, join the lowest, leftmost first.
 fn by_the_rule(ranks: &FxHashMap<Vec<u8>, u32>, word: &[u8]) -> Vec<u32> {
     if let Some(id) = ranks.get(word) {
         return vec![*id];

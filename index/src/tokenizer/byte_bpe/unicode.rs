@@ -1,8 +1,8 @@
-//! The class of a code point, as the split patterns see it.
+//! Unicode classes of code points for the split patterns.
 //!
 //! Source: Unicode 17.0 (general categories and White_Space), written to `unicode17.bin` as runs by
 //! `tests/oracles/unicode_classes.py`. The version matters: a code point that is a letter in one version is "other" in
-//! the one before it, and words fall apart elsewhere. tokenizers 1.0.0-rc.3 has 17.0 as well, 0.23.3 has 16.0.
+//! the one before it, and words split differently. tokenizers 1.0.0-rc.3 has 17.0 as well, 0.23.3 has 16.0.
 
 use std::sync::LazyLock;
 

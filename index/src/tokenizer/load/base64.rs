@@ -21,7 +21,7 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
     text
 }
 
-/// Bytes of `text`; nothing if it is not exactly what [`encode`] would write.
+/// Bytes of `text`; None if it is not exactly the output of [`encode`].
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     if text.is_empty() || !text.len().is_multiple_of(4) {
         return None;

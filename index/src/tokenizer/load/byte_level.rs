@@ -1,7 +1,7 @@
-//! GPT-2's `vocab.json` and `merges.txt`, as one `tokenizer.json`.
+//! Loader of GPT-2's `vocab.json` and `merges.txt`, converted to one `tokenizer.json`.
 //!
 //! Facts: Radford et al. 2019 and Hugging Face's `GPT2Tokenizer`: bytes are written as printable characters; `merges.txt`
-//! has one join a line in order of rank, after an optional `#version` line.
+//! has one merge per line in order of rank, after an optional `#version` line.
 
 use super::library;
 use super::source::Parts;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// The token that ends a document; special wherever the vocabulary has it.
 const END: &str = "<|endoftext|>";
 
-/// `merges.txt` beside `vocab.json`, `X-merges.txt` beside `X-vocab.json`.
+/// The merges file: `merges.txt` beside `vocab.json`, `X-merges.txt` beside `X-vocab.json`.
 pub(super) fn merges_beside(vocab: &Path) -> PathResult<PathBuf> {
     let name = vocab
         .file_name()

@@ -1,4 +1,4 @@
-//! Hugging Face's `tokenizer.json`, read by their own library (older forms are upgraded in memory).
+//! Loader of Hugging Face's `tokenizer.json` through their own library (older forms are upgraded in memory).
 
 use super::source::Parts;
 use crate::tokenizer::engine::{Engine, Later, read};
@@ -22,7 +22,7 @@ pub(super) fn parts(json: String) -> Result<Parts, String> {
         None if pieces::are_needed(&value) || unicode9::matters_to(&value) => {
             Engine::Pieces(Box::new(Pieces::of(&value, read)?))
         }
-        // what the library refuses as a whole it may still read in parts
+        // the library may read parts of a file that it refuses as a whole
         None => match read(&json) {
             Ok(library) => Engine::Library(library),
             Err(why) => Engine::Pieces(Box::new(Pieces::of(&value, read).map_err(|_| why)?)),
@@ -92,7 +92,7 @@ fn vocabulary(value: &Value) -> Result<Vec<(String, u32)>, String> {
     Ok(entries)
 }
 
-/// Every merge joins two tokens into a third; the library would only count the broken ones.
+/// Checks that every merge joins two tokens into a third; the library would only count the broken ones.
 fn check_merges(value: &Value, entries: &[(String, u32)]) -> Result<(), String> {
     let Some(merges) = value["model"]["merges"].as_array() else {
         return Ok(());

@@ -1,4 +1,5 @@
-//! A Unigram model as one `tokenizer.json`, with the normaliser and word splitter of Hugging Face's SentencePiece trainer.
+//! Conversion of a Unigram model to a `tokenizer.json`, with the normaliser and word splitter of Hugging Face's
+//! SentencePiece trainer.
 
 use serde_json::json;
 

@@ -1,11 +1,10 @@
-//! Finds out what a tokenizer file is and builds the tokenizer.
+//! Tokenizer loading: detects the kind of a file and builds the tokenizer.
 //!
-//! By content, for names lie: `{` opens a `tokenizer.json` (has `model`), Mistral's `tekken.json` (has `config` and a list
-//! `vocab`), a packed tokenizer of ours, or GPT-2's
-//! `vocab.json` (then `merges.txt` lies beside it); text whose first line is `BASE64 NUMBER` is tiktoken's; other text is
-//! BERT's `vocab.txt`, one token a line; anything else must be a SentencePiece model. A folder is searched for the usual
-//! names in that order. `null:VOCAB` or
-//! `null:VOCAB:END` names no file.
+//! By content, because names are unreliable: `{` opens a `tokenizer.json` (has `model`), Mistral's `tekken.json`
+//! (has `config` and a list `vocab`), a packed tokenizer of ours, or GPT-2's `vocab.json` (with `merges.txt` beside
+//! it); text whose first line is `BASE64 NUMBER` is tiktoken's; other text is BERT's `vocab.txt`, one token per
+//! line; anything else must be a SentencePiece model. A folder is searched for the usual names in that order.
+//! `null:VOCAB` or `null:VOCAB:END` is no file name but the null tokenizer.
 
 mod base64;
 mod byte_level;
@@ -40,11 +39,11 @@ use source::{Parts, Source};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// No tokenizer file is larger; guards against naming a corpus.
+/// Size limit of a tokenizer file: catches a corpus given by mistake.
 const MOST_BYTES: u64 = 1 << 30;
 
 impl Tokenizer {
-    /// Loads a tokenizer of any kind, told apart by what the file holds; this module says how.
+    /// Loads a tokenizer of any kind, detected from the file's content by the rules at the head of this module.
     ///
     /// # Errors
     /// `Io`; `Tokenizer` with the place in the file, what was found and what was wanted.
@@ -52,17 +51,17 @@ impl Tokenizer {
         Tokenizer::load_with(path, &LoadOptions::default())
     }
 
-    /// Same as [`Tokenizer::load`], told what the files do not say.
+    /// Same as [`Tokenizer::load`], with options for facts that the files do not contain.
     ///
     /// # Errors
-    /// `Io`; `Tokenizer`, also if the file is not of the kind asked for.
+    /// `Io`; `Tokenizer`, also if the file is not of the requested kind.
     pub fn load_with(path: &Path, options: &LoadOptions) -> Result<Tokenizer> {
         if let Some(null) = Null::parse(path)? {
             return of_null(path, null, options);
         }
         let main = main_file(path, options.kind)?;
         let bytes = read(&main)?;
-        // what `json` gives for the null tokenizer is its name
+        // the null tokenizer's `json` is its name
         if let Some(null) = Null::parse(Path::new(
             String::from_utf8_lossy(&bytes[..bytes.len().min(32)]).trim_end(),
         ))? {
@@ -112,7 +111,7 @@ impl Tokenizer {
         assemble(path, source)
     }
 
-    /// From the text that [`Tokenizer::json`] gave, or any `tokenizer.json`; `path` only names it in messages.
+    /// From the text that [`Tokenizer::json`] returned, or any `tokenizer.json`; `path` only names it in messages.
     ///
     /// # Errors
     /// `Tokenizer`.
@@ -204,7 +203,8 @@ fn assemble(path: &Path, source: Source) -> Result<Tokenizer> {
             "eod: found {token:?}, wanted a token of the vocabulary"
         )));
     }
-    // What a tokenizer.json cannot say (another end of document, roles from another file) needs our own form.
+    // Facts that a tokenizer.json cannot hold (another end of document, roles from another file) need our own
+    // packed form.
     let none = BTreeMap::new();
     let plain = source.options.eod.is_none()
         && source.options.special.is_empty()
@@ -281,14 +281,14 @@ fn utf8<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a str> {
         .map_err(|e| wrong(path, &format!("byte {}: wanted UTF-8", e.valid_up_to())))
 }
 
-/// What `bytes` hold, by the rules above.
+/// Kind of the file content `bytes`, by the rules above.
 fn kind_of(bytes: &[u8]) -> Kind {
     let text = std::str::from_utf8(bytes).ok();
     let Some(text) = text.filter(|t| !t.contains(|c: char| c < '\t')) else {
         return Kind::SentencePiece;
     };
     if text.trim_start().starts_with('{') {
-        // tokens may be called "model" or "version" as well, but only a vocabulary has nothing but numbers
+        // tokens may be called "model" or "version" as well, but only a vocabulary has numbers for all values
         let is_vocabulary = serde_json::from_str::<BTreeMap<String, u64>>(text).is_ok();
         return match is_vocabulary {
             true => Kind::Gpt2,

@@ -1,7 +1,7 @@
-//! Several files and options in one JSON text, so that any tokenizer can be kept as one file with one identity.
+//! Packed tokenizers: files and options in one JSON text, so that any tokenizer is one file with one identity.
 //!
 //! `{"millrace_tokenizer": 1, "options": LoadOptions, "roles": {ROLE: TOKEN}, "files": [BASE64, ...]}`; the main file
-//! comes first. The options say the kind and everything that was found out when the files were read.
+//! comes first. The options contain the kind and everything detected when the files were read.
 
 use super::base64;
 use super::source::Source;
@@ -38,7 +38,7 @@ pub(super) fn pack(source: &Source) -> String {
     serde_json::to_string(&packed).unwrap_or_default()
 }
 
-/// The source, or nothing if `bytes` are no packed tokenizer.
+/// The source, or None if `bytes` are no packed tokenizer.
 pub(super) fn unpack(path: &Path, bytes: &[u8]) -> Result<Option<Source>> {
     let head = &bytes[..bytes.len().min(64)];
     let marked = std::str::from_utf8(head)

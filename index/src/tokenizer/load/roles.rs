@@ -1,5 +1,5 @@
-//! Which token has which role: from Hugging Face's `tokenizer_config.json` beside the file, the SentencePiece model
-//! itself, or known names.
+//! Roles of tokens (bos, eos, ...): from Hugging Face's `tokenizer_config.json` beside the file, the SentencePiece
+//! model itself, or known names.
 
 use super::source::Source;
 use crate::error::{At, Result};
@@ -23,14 +23,14 @@ const END_OF_DOCUMENT: [&str; 7] = [
     "<EOD>",
 ];
 
-/// What a configuration beside a tokenizer says.
+/// Contents of a configuration beside a tokenizer.
 #[derive(Debug, Default)]
 pub(super) struct Config {
     pub(super) roles: BTreeMap<String, String>,
     pub(super) lowercase: Option<bool>,
 }
 
-/// Reads `tokenizer_config.json` beside `file`; an absent one says nothing.
+/// Reads `tokenizer_config.json` beside `file`; empty if there is none.
 pub(super) fn read(file: &Path) -> Result<Config> {
     let path = file.with_file_name("tokenizer_config.json");
     let text = match std::fs::read_to_string(&path) {
@@ -53,7 +53,7 @@ pub(super) fn read(file: &Path) -> Result<Config> {
     Ok(config)
 }
 
-/// `said`, and what a SentencePiece model says itself where `said` is silent.
+/// `said`, completed from the SentencePiece model where `said` has no value.
 pub(super) fn with_models(
     engine: &Engine,
     said: &BTreeMap<String, String>,

@@ -1,18 +1,18 @@
-//! What a tokenizer is made of: its files, and the parts that come of them.
+//! Sources of a tokenizer: its files, and the parts built from them.
 
 use crate::tokenizer::engine::Engine;
 use crate::tokenizer::format::{Kind, LoadOptions};
 use crate::tokenizer::special_tokens::{Added, Around};
 use std::collections::BTreeMap;
 
-/// Everything that makes a tokenizer: what is packed, and what its identity covers.
+/// Everything that determines a tokenizer: the contents of its packed form and identity.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) kind: Kind,
     /// Main file first.
     pub(super) files: Vec<Vec<u8>>,
     pub(super) options: LoadOptions,
-    /// Role (bos, eos, ...) to token, as a configuration beside the file says.
+    /// Role (bos, eos, ...) to token, from a configuration beside the file.
     pub(super) roles: BTreeMap<String, String>,
 }
 
@@ -20,9 +20,9 @@ pub(super) struct Source {
 pub(super) struct Parts {
     pub(super) engine: Engine,
     pub(super) entries: Vec<(String, u32)>,
-    /// The whole as a `tokenizer.json`, if it can be written as one.
+    /// The equivalent `tokenizer.json`, if there is one.
     pub(super) json: Option<String>,
-    /// What its post-processor adds.
+    /// Tokens that its post-processor adds around a text.
     pub(super) around: Result<Around, String>,
     /// Its special tokens.
     pub(super) named: Vec<(String, Added)>,

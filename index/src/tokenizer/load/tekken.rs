@@ -1,9 +1,10 @@
-//! Mistral's `tekken.json`: tiktoken's ranks with a pattern of the file's own, behind a block of special tokens.
+//! Loader of Mistral's `tekken.json`: tiktoken's ranks with the file's own pattern, behind a block of special
+//! tokens.
 //!
-//! `config` has the pattern, the vocabulary's size V and the special tokens' number S; the first V - S entries of `vocab` are
-//! used, and entry r has id S + r. `special_tokens` names ids 0 and up; files before version 11 have none and mean the
-//! twenty below; what is missing up to S is `<SPECIAL_n>`. The name of a special token in a text is text.
-//! Source: mistral_common 1.13 `tekken.py` (facts).
+//! `config` has the pattern, the vocabulary's size V and the special tokens' number S; the first V - S entries of
+//! `vocab` are used, and entry r has id S + r. `special_tokens` names ids 0 and up; files before version 11 have
+//! none and imply the twenty below; missing ids up to S are `<SPECIAL_n>`. The name of a special token in a text is
+//! text. Source: mistral_common 1.13 `tekken.py` (facts).
 
 use super::source::Parts;
 use super::{base64, tiktoken};
@@ -34,7 +35,7 @@ const UNNAMED: [&str; 20] = [
     "[TOOL_CONTENT]",
 ];
 
-/// Most special tokens: those that a file does not name are made from its number alone.
+/// Maximum number of special tokens: unnamed ones are generated from the file's count alone.
 const MOST_SPECIAL: usize = 1 << 16;
 
 #[derive(Deserialize)]
@@ -63,7 +64,7 @@ struct SpecialEntry {
     token_str: String,
 }
 
-/// Whether a JSON text is such a file.
+/// Whether a JSON text is a `tekken.json`.
 pub(super) fn is_tekken(text: &str) -> bool {
     #[derive(Deserialize)]
     struct Probe {

@@ -1,4 +1,4 @@
-//! What the loaders make of files that are broken, mixed up or random.
+//! Tests of the loaders with files that are broken, mixed up or random.
 
 use super::*;
 use crate::tokenizer::Split;

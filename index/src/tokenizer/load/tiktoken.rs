@@ -1,9 +1,10 @@
-//! OpenAI's rank files: one token a line, its bytes in base64 and its rank, which is its id.
+//! Loader of OpenAI's rank files: one token per line, its bytes in base64 and its rank, which is its id.
 //!
-//! Facts: tiktoken 0.14 (`tiktoken/load.py`, `tiktoken_ext/openai_public.py`: patterns and special tokens of the published
-//! vocabularies). A word that is a token becomes it; else the two neighbours whose join has the lowest rank are joined,
-//! leftmost first. Inside a token's bytes lower ranks join in the same order whatever stands around it, so each token is
-//! made from one pair: the last two parts of its own joins; that turns ranks into the usual list of merges.
+//! Facts: tiktoken 0.14 (`tiktoken/load.py`, `tiktoken_ext/openai_public.py`: patterns and special tokens of the
+//! published vocabularies). A word that is a token becomes it; else the two neighbours whose join has the lowest
+//! rank are joined, leftmost first. Inside a token's bytes, lower ranks join in the same order in any context, so
+//! each token comes from one pair, the last two parts of its own joins; this converts ranks to the usual list of
+//! merges.
 
 use super::source::Parts;
 use super::{base64, library};
@@ -21,7 +22,7 @@ const GPT2: &str =
 const CL100K: &str = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s";
 const O200K: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Qwen's `tokenization_qwen.py`: LLaMA 3's with one digit a word.
+/// Qwen's `tokenization_qwen.py`: LLaMA 3's with one digit per word.
 const QWEN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 /// Bytes that no UTF-8 holds; GPT-NeoX's vocabulary lacks them.
@@ -129,7 +130,7 @@ pub(super) fn parts_of(
 /// The fast engine with tiktoken's own rule, where it has the pattern.
 fn by_rank(ranks: FxHashMap<Vec<u8>, u32>, missing: &[u8], pattern: &str) -> Option<ByteBpe> {
     let mut tokens: Vec<(Vec<u8>, u32)> = ranks.into_iter().collect();
-    // it wants a token for every byte; no text has these
+    // the engine needs a token for every byte; no text contains these
     let past = tokens.iter().map(|(_, rank)| *rank).max().unwrap_or(0);
     tokens.extend(
         missing

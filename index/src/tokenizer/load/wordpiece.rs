@@ -1,4 +1,4 @@
-//! BERT's `vocab.txt`: one token a line, its id the line's number from 0.
+//! Loader of BERT's `vocab.txt`: one token per line, its id the line's number from 0.
 //!
 //! Facts: Devlin et al. 2018, arXiv:1810.04805, and Hugging Face's `BertTokenizer`: clean and split around punctuation and
 //! CJK, longest piece first, `##` inside a word, words of more than 100 characters unknown. Lower case also strips accents.
@@ -11,7 +11,7 @@ use serde_json::json;
 /// Tokens with a role; found in text they are text.
 const SPECIAL: [&str; 5] = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"];
 
-/// Whether a token outside brackets holds a letter that lower case would change: then the vocabulary is cased. (Not any
+/// Whether a token outside brackets has a letter that lower-casing would change: then the vocabulary is cased. (Not any
 /// upper-case letter: BERT's own uncased vocabulary has U+211D, which has no lower-case form.)
 pub(super) fn has_upper_case(text: &str) -> bool {
     let named = |line: &str| line.starts_with('[') && line.ends_with(']') && line.len() > 2;

@@ -2,10 +2,10 @@
 //! equals) until none is left.
 //!
 //! Paper: Sennrich et al. 2016, arXiv:1508.07909, with a heap as Kudo & Richardson 2018, arXiv:1808.06226. Facts
-//! (sentencepiece 0.2.3): text starts as characters and user-defined symbols, which never join; a join is looked up by its
-//! text; an unused piece is taken apart again along the join that last proposed it, wherever in the text that was.
-//! We differ: where no piece crosses from a word into the next one, words are cut out first and remembered; joins in one
-//! word cannot touch another, so the ids are the same.
+//! (sentencepiece 0.2.3): text starts as characters and user-defined symbols, which never join; a join is looked up
+//! by its text; an unused piece is taken apart again along the join that last proposed it, wherever in the text
+//! that was. We differ: where no piece crosses from a word into the next one, words are cut out first and cached;
+//! joins in one word cannot affect another, so the ids are the same.
 
 use super::normalize::SPACE;
 use super::proto::{Kind, Piece};
@@ -15,14 +15,14 @@ use rustc_hash::FxHashMap;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// Words remembered by one thread; all are forgotten when there are more.
+/// Words cached per thread; the cache is cleared when there are more.
 const CACHED_WORDS: usize = 1 << 16;
-/// Longer words are not remembered.
+/// Longer words are not cached.
 const CACHED_BYTES: usize = 48;
 /// No symbol before or after.
 const END: u32 = u32::MAX;
 
-/// Where text can be cut without cutting a piece.
+/// Positions where text can be cut without cutting a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cut {
     Nowhere,
@@ -92,7 +92,7 @@ pub(super) struct Scratch {
     left_parts: FxHashMap<Box<[u8]>, u32>,
     pending: Vec<(usize, usize)>,
     words: FxHashMap<Box<[u8]>, (u32, u32)>,
-    /// (id, bytes) of remembered words' symbols.
+    /// (id, bytes) of the symbols of cached words.
     remembered: Vec<(u32, u32)>,
 }
 

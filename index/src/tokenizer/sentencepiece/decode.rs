@@ -1,8 +1,8 @@
-//! Ids back to text, as sentencepiece's `decode` does it.
+//! SentencePiece decoding: ids to text, as sentencepiece's `decode`.
 //!
 //! Facts (sentencepiece 0.2): control pieces vanish, the unknown piece becomes the model's surface for it, U+2581 a
 //! blank; the first piece that is not empty loses its leading blank if the model adds or removes such; runs of byte
-//! pieces are read as UTF-8, each byte that fits nowhere becoming U+FFFD; a denormaliser, if any, runs last.
+//! pieces are read as UTF-8, each invalid byte becoming U+FFFD; a denormaliser, if any, runs last.
 
 use super::SentencePiece;
 use super::normalize::SPACE;

@@ -1,8 +1,8 @@
 //! SentencePiece models: ids equal to the reference program's `encode(text)` without bos and eos, and its `decode`.
 //!
-//! Paper: Kudo & Richardson 2018, arXiv:1808.06226. Facts: sentencepiece 0.2.3 (Unigram and BPE; word and char models are
-//! refused). The path of a text: normalise (normalize.rs), cut (unigram.rs or bpe.rs), then what the vocabulary lacks
-//! becomes byte pieces, or one unknown id for a run of it. Control pieces such as `<s>` in text are text.
+//! Paper: Kudo & Richardson 2018, arXiv:1808.06226. Facts: sentencepiece 0.2.3 (Unigram and BPE; word and char
+//! models are refused). Encoding: normalise (normalize.rs), segment (unigram.rs or bpe.rs), then characters outside
+//! the vocabulary become byte pieces, or one unknown id per run. Control pieces such as `<s>` in text are text.
 
 mod bpe;
 mod decode;
@@ -50,7 +50,7 @@ pub(super) struct Scratch {
 }
 
 impl SentencePiece {
-    /// Parses a `.model` file's bytes and checks what the reference checks. The error says where.
+    /// Parses a `.model` file's bytes with the reference program's checks. The error names the location.
     pub(super) fn parse(bytes: &[u8]) -> Result<SentencePiece, String> {
         let model = proto::parse(bytes)?;
         let mut ids = FxHashMap::default();

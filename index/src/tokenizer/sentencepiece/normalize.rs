@@ -1,4 +1,4 @@
-//! SentencePiece's text normaliser: longest rule of a compiled map at each place, then white space.
+//! SentencePiece's text normaliser: the longest matching rule of a compiled map at each position, then white space.
 //!
 //! Facts (sentencepiece 0.2): the map is `u32 size`, a darts-clone double array of that many bytes, then replacement
 //! texts ended by NUL; a unit holds label (bits 0-7 and 31), leaf flag (8), offset (10-30, shifted by 8 more if bit 9).
@@ -7,7 +7,7 @@
 use super::proto::NormalizerSpec;
 use super::trie::{Key, Trie};
 
-/// U+2581, which stands for a blank inside pieces.
+/// U+2581, which represents a blank inside pieces.
 pub(super) const SPACE: &str = "\u{2581}";
 
 /// The compiled map.

@@ -1,4 +1,5 @@
-//! Reads a SentencePiece `.model`: the protocol buffer message `ModelProto`, only the fields that encoding needs.
+//! Reader of SentencePiece `.model` files: the protocol buffer message `ModelProto`, only the fields that encoding
+//! needs.
 //!
 //! Facts: wire format of Protocol Buffers (tag = field << 3 | wire type; varint, 64-bit, length-delimited, 32-bit);
 //! field numbers of sentencepiece 0.2 (`sentencepiece_model.proto`). Unknown fields are skipped, as the format asks.
@@ -7,16 +8,16 @@
 /// Pieces are shorter than this.
 const MOST_BYTES: usize = 8000;
 
-/// What a piece is to the encoder.
+/// Type of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// An ordinary piece with a score.
     Normal,
-    /// The one for what nothing else covers.
+    /// The unknown piece.
     Unknown,
     /// Never found in text: `<s>`, `</s>`, `<pad>`.
     Control,
-    /// Always cut out of the text as it stands.
+    /// User-defined symbol: always one piece, unnormalised.
     UserDefined,
     /// Kept for its id only.
     Unused,
@@ -32,14 +33,14 @@ pub(super) struct Piece {
     pub(super) kind: Kind,
 }
 
-/// Which algorithm cuts the text.
+/// Segmentation algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Algorithm {
     Unigram,
     Bpe,
 }
 
-/// How text is rewritten before it is cut (or after it was put together).
+/// Rules that rewrite text before segmentation (or, for a denormaliser, after decoding).
 #[derive(Clone, Debug)]
 pub(super) struct NormalizerSpec {
     pub(super) charsmap: Vec<u8>,
@@ -75,7 +76,7 @@ pub(super) struct Model {
     pub(super) denormalizer: Option<NormalizerSpec>,
 }
 
-/// Parses a whole file. The error says which byte, what was found and what was wanted.
+/// Parses a whole file. The error has the byte, the value found and the value wanted.
 pub(super) fn parse(bytes: &[u8]) -> Result<Model, String> {
     let mut model = Model {
         pieces: Vec::new(),
@@ -190,7 +191,7 @@ struct Message<'a> {
     offset: usize,
 }
 
-/// One field as it lies on the wire.
+/// One field in wire format.
 struct Field<'a> {
     number: u64,
     offset: usize,

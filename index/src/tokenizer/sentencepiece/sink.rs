@@ -1,6 +1,6 @@
-//! Where pieces of a text are written as ids.
+//! Output of the SentencePiece engines: pieces of a text written as ids.
 
-/// Collects ids: unknown text becomes bytes where the model has them, else one id a run.
+/// Collects ids: unknown text becomes bytes where the model has them, else one id per run.
 pub(super) struct Sink<'a> {
     pub(super) out: &'a mut Vec<u32>,
     pub(super) unknown: u32,

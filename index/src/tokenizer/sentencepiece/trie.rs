@@ -1,15 +1,15 @@
-//! A double-array trie over bytes, for finding every piece that starts at a place in one pass.
+//! A double-array trie over bytes, for finding every piece that starts at a position in one pass.
 //!
 //! Node s has children s.base ^ byte, valid where their `check` is s. Paper: Aoe 1989, "An efficient digital search
-//! algorithm by using a double-array structure". Four words a node, so that one cache line answers a step whole.
+//! algorithm by using a double-array structure". Four words per node, so that a step touches one cache line.
 
 /// No value ends here / no such node.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// Places tried in one search for a base before the array grows instead: bounds building time.
+/// Positions tried in one search for a base before the array grows instead: bounds the building time.
 const TRIES: usize = 512;
 
-/// Most places, 2 GiB of them: a million pieces need a tenth.
+/// Maximum positions, 2 GiB of them: a million pieces need a tenth.
 const MOST: usize = 1 << 27;
 
 #[derive(Clone, Copy, Debug)]
@@ -50,14 +50,14 @@ struct Child {
     last: usize,
 }
 
-/// Keys of bytes with a value and a score each.
+/// The trie: byte strings as keys, with a value and a score each.
 #[derive(Debug)]
 pub(crate) struct Trie {
     units: Vec<Unit>,
 }
 
 impl Trie {
-    /// The start of every walk.
+    /// The root node, where every walk starts.
     pub(crate) const ROOT: u32 = 0;
 
     /// Builds from any order of keys; of equal keys the last counts. Empty keys are ignored. Fails when there are too
@@ -188,7 +188,7 @@ impl Build<'_, '_> {
             }
             tried += 1;
             if tried >= TRIES {
-                // leave the crowded part behind, or every later search would walk it again
+                // skip the crowded part, or every later search would walk it again
                 self.cursor = self.cursor.max(place.saturating_sub(TRIES));
                 break;
             }

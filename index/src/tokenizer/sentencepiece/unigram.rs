@@ -1,16 +1,17 @@
 //! Unigram segmentation: the path of pieces with the highest sum of scores (Viterbi).
 //!
-//! Paper: Kudo 2018, arXiv:1804.10959. Facts (sentencepiece 0.2.3): sums are f32 and run from the start of the text; a
-//! later path must be strictly better; a character without a piece of its own costs the lowest score - 10; a
-//! user-defined symbol of n bytes counts 0.1 (n - 1); where the sum so far passes 100,000 it is taken from all sums ahead.
-//! Ties decide ids, so the same roundings are made here, and a text cannot be cut into words first: what f32 keeps of a
-//! sum depends on all that came before. (0.2.1 compared in f64 and never reset: it differs on near ties.)
+//! Paper: Kudo 2018, arXiv:1804.10959. Facts (sentencepiece 0.2.3): sums are f32 and run from the start of the
+//! text; a later path must be strictly better; a character without a piece costs the lowest score - 10; a
+//! user-defined symbol of n bytes counts 0.1 (n - 1); where the sum so far passes 100,000 it is taken from all sums
+//! ahead. Ties decide ids, so the same roundings are made here, and a text cannot be cut into words first: the
+//! rounding of an f32 sum depends on everything before it. (0.2.1 compared in f64 and never reset: it differs on
+//! near ties.)
 
 use super::proto::{Kind, Piece};
 use super::sink::{Sink, char_len};
 use super::trie::{Key, NONE, Trie};
 
-/// Added below the lowest score for what no piece covers.
+/// Penalty below the lowest score for characters that no piece covers.
 const UNKNOWN_PENALTY: f32 = 10.0;
 /// A sum beyond this, either way, becomes 0.
 const RESET: f32 = 100_000.0;
@@ -25,7 +26,7 @@ pub(super) struct Unigram {
     unknown: u32,
 }
 
-/// The best way to reach a place.
+/// The best path to a position.
 #[derive(Clone, Copy)]
 pub(super) struct Arrival {
     score: f32,
@@ -118,7 +119,7 @@ impl Unigram {
     }
 }
 
-/// Takes the first sum from all that are reached.
+/// Subtracts the first sum from all reached positions.
 fn reset(ahead: &mut [Arrival]) {
     let offset = ahead.first().map_or(0.0, |a| a.score);
     for arrival in ahead.iter_mut().filter(|a| a.start != NONE) {

@@ -1,4 +1,4 @@
-//! Byte-level BPE: Hugging Face's trainer on our counts.
+//! Byte-level BPE training: Hugging Face's trainer on our word counts.
 //!
 //! Papers: Sennrich et al. 2016, arXiv:1508.07909; byte alphabet and pattern: Radford et al. 2019 (GPT-2). Ties in pair
 //! counts go to the smaller ids.

@@ -1,8 +1,8 @@
-//! Trains a vocabulary on streamed text: byte-level BPE (GPT-2's kind), WordPiece (BERT's) or Unigram (T5's).
+//! Tokenizer training on streamed text: byte-level BPE (GPT-2's kind), WordPiece (BERT's) or Unigram (T5's).
 //!
-//! Texts are normalised and cut into words by the tokenizer that the result will be, words are counted as they stream by,
-//! and the vocabulary is found on the counts alone. Deterministic: counts are sorted first, ties are broken by text or
-//! by smaller ids, and sums of floats are made in one order whatever the number of threads.
+//! Texts are normalised and cut into words by the resulting tokenizer's own steps, words are counted in one
+//! streaming pass, and the vocabulary is trained on the counts alone. Deterministic: counts are sorted first, ties
+//! are broken by text or by smaller ids, and sums of floats are made in one order whatever the number of threads.
 
 mod bpe;
 mod settings;
@@ -32,11 +32,11 @@ pub struct Trainer {
 
 type Counts = FxHashMap<Box<[u8]>, u64>;
 
-/// What cuts texts in words.
+/// The word splitter.
 enum Words {
     /// Byte-level BPE: our own splitter, and where words end.
     Bytes(Box<byte_bpe::Splitter>, Vec<u32>),
-    /// The normaliser and word splitter of the tokenizer to come.
+    /// The normaliser and word splitter of the resulting tokenizer.
     Library {
         pipeline: Box<PipelineTokenizer>,
         scratch: PreTokenizerScratch,
@@ -46,7 +46,7 @@ enum Words {
 
 impl Words {
     fn new(settings: &TrainSettings) -> Result<Words> {
-        // around a vocabulary that nothing asks
+        // with a placeholder vocabulary that is never used
         let json = match settings.kind {
             TrainKind::Bpe => {
                 let splitter = byte_bpe::Splitter::new(byte_bpe::Split::Gpt2);
@@ -154,7 +154,7 @@ impl Trainer {
         Ok(true)
     }
 
-    /// Finds the vocabulary.
+    /// Trains the vocabulary.
     ///
     /// # Errors
     /// `Tokenizer` if there was no text, or `vocab` has no room for the text's characters.

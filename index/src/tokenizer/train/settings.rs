@@ -1,8 +1,8 @@
-//! Settings of a training.
+//! Settings of tokenizer training.
 
 use serde::{Deserialize, Serialize};
 
-/// What can be trained.
+/// Algorithm to train.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TrainKind {
@@ -15,7 +15,7 @@ pub enum TrainKind {
     Unigram,
 }
 
-/// Settings of a training.
+/// Settings of a tokenizer training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainSettings {
@@ -23,7 +23,7 @@ pub struct TrainSettings {
     pub kind: TrainKind,
     /// Entries, special tokens included. Default: 8192, for small models.
     pub vocab: usize,
-    /// Fewest occurrences of what is joined (BPE, WordPiece) or considered (Unigram). Default: 2, as Hugging Face's.
+    /// Minimum occurrences of a merged pair (BPE, WordPiece) or candidate (Unigram). Default: 2, as Hugging Face's.
     pub min_frequency: u64,
     /// Bytes of text to learn from; the rest is not counted. 0: all.
     pub max_bytes: u64,
@@ -80,7 +80,7 @@ impl TrainSettings {
         }
     }
 
-    /// The usual special tokens of the kind, then the ones asked for.
+    /// The usual special tokens of the kind, then the requested ones.
     pub(super) fn specials(&self) -> Vec<&str> {
         let usual: &[&str] = match self.kind {
             TrainKind::Bpe => &["<|endoftext|>"],

@@ -1,10 +1,11 @@
-//! Unigram language model: many candidate pieces, thinned out until the vocabulary fits.
+//! Unigram training (EM): many candidate pieces, pruned until the vocabulary fits.
 //!
-//! Paper: Kudo 2018, arXiv:1804.10959, section 3.2. Expected counts of pieces over all segmentations (forward-backward),
-//! the Bayesian M-step of SentencePiece (digamma; pieces expected less than 0.5 times go), two rounds, then the quarter of
-//! the pieces that the likelihood misses least is dropped; again until 1.1 times the vocabulary is left; then the best.
-//! Characters always stay. We differ: candidates are substrings (2 to 16 characters) of the 200,000 most frequent words,
-//! not of a suffix array; the words' expected counts are summed in 64 fixed parts, so threads change nothing.
+//! Paper: Kudo 2018, arXiv:1804.10959, section 3.2. Expected counts of pieces over all segmentations
+//! (forward-backward), the Bayesian M-step of SentencePiece (digamma; pieces with an expected count below 0.5 are
+//! removed), two rounds, then the quarter of the pieces whose removal costs the least likelihood is dropped;
+//! repeated until 1.1 times the vocabulary is left; then the best are kept. Characters always stay. We differ:
+//! candidates are substrings (2 to 16 characters) of the 200,000 most frequent words, not of a suffix array; the
+//! words' expected counts are summed in 64 fixed parts, so threads change nothing.
 
 use super::settings::TrainSettings;
 use crate::tokenizer::load::metaspace_json;
@@ -17,15 +18,15 @@ use std::cmp::Reverse;
 const LONGEST: usize = 16;
 /// Words that candidates are taken from, the most frequent ones.
 const SEED_WORDS: usize = 200_000;
-/// Most candidates.
+/// Maximum number of candidates.
 const SEEDS: usize = 1_000_000;
-/// Rounds of expectation and maximisation between two thinnings.
+/// EM rounds between two prunings.
 const ROUNDS: usize = 2;
-/// Share of the pieces that stays at a thinning.
+/// Share of the pieces kept by a pruning.
 const KEPT: f64 = 0.75;
-/// Parts whose sums are made in order.
+/// Number of parts whose sums are added in order.
 const PARTS: usize = 64;
-/// Longer words are cut: forward sums of a megabyte would only cost time.
+/// Longer words are cut: forward sums over a megabyte would only cost time.
 const LONGEST_WORD: usize = 4096;
 
 /// A piece and its log probability.
@@ -135,7 +136,7 @@ fn candidates(
     pieces
 }
 
-/// The M-step: log probabilities from expected counts; rare pieces go, characters stay.
+/// The M-step: log probabilities from expected counts; rare pieces are removed, characters stay.
 fn maximised(
     pieces: &[Piece],
     expected: &[f64],
@@ -165,7 +166,7 @@ fn digamma(mut x: f64) -> f64 {
     shift + x.ln() - 0.5 / x - series
 }
 
-/// Drops the pieces whose loss the likelihood feels least.
+/// Drops the pieces whose removal costs the least likelihood.
 fn thinned(pieces: &[Piece], words: &[(&str, u64)], enough: usize) -> Result<Vec<Piece>, String> {
     let model = Model::new(pieces)?;
     let counts = model.best_counts(words);
@@ -177,7 +178,7 @@ fn thinned(pieces: &[Piece], words: &[(&str, u64)], enough: usize) -> Result<Vec
         if parts.is_empty() {
             kept[id] = true; // nothing else covers it: a character
         } else if counts[id] > 0.0 {
-            // its count goes to its parts; the total grows by one less than their number
+            // its count is added to its parts; the total grows by one less than their number
             let count = counts[id];
             let grown = (total + count * (parts.len() as f64 - 1.0)).ln();
             let of_parts: f64 = parts
@@ -254,14 +255,14 @@ impl Model {
         }
     }
 
-    /// Sums over words in fixed parts, each by `count`, which adds to a vector with one place a piece.
+    /// Sums over words in fixed parts; `count` adds one word to a vector with one number per piece.
     fn summed(
         &self,
         words: &[(&str, u64)],
         count: impl Fn(&mut Vec<f64>, &mut Scratch, &str, f64) + Sync,
     ) -> Vec<f64> {
         let part = words.len().div_ceil(PARTS).max(1);
-        // a few parts at a time: each holds a number a piece
+        // a few parts at a time: each holds one number per piece
         let mut total = vec![0.0; self.scores.len()];
         for group in words.chunks(part * 8) {
             let sums: Vec<Vec<f64>> = group
@@ -319,7 +320,7 @@ impl Model {
         })
     }
 
-    /// The best way to write a piece with others, nothing if there is none.
+    /// The best segmentation of a piece into others, empty if there is none.
     fn without(&self, text: &str, id: usize) -> Vec<usize> {
         let mut edges = Vec::new();
         self.edges(text, &mut edges);
@@ -344,7 +345,7 @@ fn log_sum(a: f64, b: f64) -> f64 {
     high + (low - high).exp().ln_1p()
 }
 
-/// Pieces of the best path from 0 to `len`, last first; nothing if there is no path.
+/// Pieces of the best path from 0 to `len`, last first; empty if there is no path.
 fn best_path(edges: &[Edge], scores: &[f64], len: usize) -> Vec<usize> {
     let mut best: Vec<Option<(f64, Edge)>> = vec![None; len + 1];
     for e in edges {

@@ -1,9 +1,9 @@
-//! WordPiece: the most frequent pair of neighbours is joined, as in BPE, until the vocabulary is full.
+//! WordPiece training: the most frequent pair of neighbours is joined, as in BPE, until the vocabulary is full.
 //!
 //! Schuster & Nakajima 2012 ask for the pair that raises the likelihood most; Hugging Face's trainer, and so most BERT
 //! vocabularies made since, joins by frequency, and that is done here. Characters inside a word are `##x`. Ties go to the
 //! smaller pair of ids. At most 1000 characters (Hugging Face's limit for BERT) make the alphabet, the most frequent ones;
-//! a word with another character is unknown as a whole and teaches nothing.
+//! a word with another character is unknown as a whole and is ignored.
 
 use super::settings::TrainSettings;
 use crate::tokenizer::load::wordpiece_json;
@@ -11,7 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Most characters of the alphabet.
+/// Maximum characters of the alphabet.
 const ALPHABET: usize = 1000;
 /// Longer words are unknown to the encoder.
 const LONGEST: usize = 100;
@@ -99,7 +99,7 @@ struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// Id of a token, a fresh one if it has none. Vocabularies have at most a million entries.
+    /// Id of a token, a new one if it has none. Vocabularies have at most a million entries.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "settings.vocab is at most a million"
@@ -121,7 +121,7 @@ struct Joins {
     counts: FxHashMap<Pair, u64>,
     /// Words that may hold a pair; some no longer do.
     places: FxHashMap<Pair, Vec<usize>>,
-    /// Counts as they were when pushed; only what is still true counts.
+    /// Counts at the time of the push (lazy deletion): outdated entries are skipped.
     queue: BinaryHeap<(u64, Reverse<Pair>)>,
 }
 

@@ -4,8 +4,8 @@
 use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Most floats that an op with several turns exchanges at once, so that they stay in the caches and take little
-/// memory.
+/// Maximum number of floats that an op with several turns exchanges at once, so that they stay in the caches and
+/// take little memory.
 pub(super) const AT_ONCE: usize = 1 << 20;
 /// Lengths of buffers that are kept: for shorter ones the allocator itself keeps memory.
 const KEPT: Range<usize> = 1 << 14..AT_ONCE + AT_ONCE / 2;
@@ -13,7 +13,7 @@ const KEPT: Range<usize> = 1 << 14..AT_ONCE + AT_ONCE / 2;
 /// Free buffers of a group.
 pub(super) struct Buffers {
     free: Mutex<Vec<Vec<f32>>>,
-    /// Most vectors that are kept.
+    /// Maximum number of vectors that are kept.
     most: usize,
 }
 

@@ -26,7 +26,7 @@ pub fn group(size: usize) -> Vec<LocalComm> {
     watched(Roster::unwatched(size))
 }
 
-/// As `group`, for ranks that wait until a deadline.
+/// Like `group`, for ranks that wait until a deadline.
 pub fn watched(roster: Roster) -> Vec<LocalComm> {
     let size = roster.members.len();
     let state = State {
@@ -225,7 +225,7 @@ impl LocalComm {
         Ok(slots.into_iter().map(|slot| slot.1).collect())
     }
 
-    /// As `exchange`, for some of `whole` floats; all ranks must have the same number.
+    /// Like `exchange`, for some of `whole` floats; all ranks must have the same number.
     fn exchange_alike(&self, op: &'static str, whole: usize, some: Buffer) -> Result<Vec<Data>> {
         let all = self.exchange(op, Data::F32(whole, Arc::new(some)))?;
         let len = all[0].whole();

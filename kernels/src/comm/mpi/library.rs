@@ -125,7 +125,7 @@ impl Abi {
     }
 }
 
-/// Opens the first of the libraries that is there and starts MPI.
+/// Opens the first of the libraries that exists and starts MPI.
 pub(super) fn open(names: &[String]) -> Result<Box<dyn Mpi>> {
     let opened = first_of(names)?;
     match opened.abi() {
@@ -177,7 +177,7 @@ const GLOBAL: c_int = if cfg!(target_os = "macos") {
     0x100
 };
 
-/// Opens the first that is there.
+/// Opens the first library that exists.
 fn first_of(names: &[String]) -> Result<Opened> {
     let mut reasons = Vec::new();
     for name in names {

@@ -68,7 +68,7 @@ pub fn connect(start: &Start) -> Result<Network> {
     connect_by(start, MOST_WAITING, move || library::open(&libraries))
 }
 
-/// As `connect`, with the library that `open` opens.
+/// Like `connect`, with the library that `open` opens.
 fn connect_by(
     start: &Start,
     most_waiting: usize,

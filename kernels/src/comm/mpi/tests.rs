@@ -29,7 +29,7 @@ struct Fabric {
     changed: Condvar,
     /// Processes that ended MPI.
     finished: AtomicUsize,
-    /// Most bytes that one process had under way.
+    /// Peak bytes that one process had in flight.
     high_water: AtomicUsize,
 }
 
@@ -54,7 +54,7 @@ impl Fabric {
     }
 }
 
-/// A process's library. A message is under way until its receiver takes it, as large ones are.
+/// A process's library. A message is in flight until its receiver takes it, as large ones are.
 struct Queues {
     process: usize,
     fabric: Arc<Fabric>,
@@ -227,7 +227,7 @@ fn a_process_that_dies_is_named_to_all_others_at_once_and_nobody_waits_for_it() 
                 (cause.who, cause.reason),
                 (who, "ended (connection closed)".into())
             );
-            // milliseconds, on a machine that has others to run; nobody waits as long as for a good-bye
+            // milliseconds on a busy machine; none waits as long as for a good-bye
             assert!(told - died < GOOD_BYE / 2, "{:?}", told - died);
             assert!(closed - died < GOOD_BYE, "{:?}", closed - died);
         }

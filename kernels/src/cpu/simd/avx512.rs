@@ -70,7 +70,7 @@ impl Lanes for Wide {
     }
     #[inline(always)]
     unsafe fn add_all(a: *const f32, b: *const f32, out: *mut f32, len: usize) -> bool {
-        // A mask waits for its last test: several are under way at once.
+        // A mask is used one iteration after its test, so that several are in flight at once.
         let mut others = [[u16::MAX; 2]; 2];
         // SAFETY: `len` floats can be read at `a` and `b` and written at `out`, by the trait's contract; only inside `run`.
         unsafe {

@@ -134,7 +134,7 @@ pub(crate) trait Lanes: Copy {
     #[inline(always)]
     fn prefetch(_: *const f32) {}
 
-    /// As `ask_for`, with the intent to write.
+    /// Like `ask_for`, with the intent to write.
     #[inline(always)]
     fn prefetch_to_write(_: *const f32) {}
 

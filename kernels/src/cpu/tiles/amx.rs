@@ -217,7 +217,7 @@ macro_rules! assembled {
 }
 use assembled;
 
-/// As `assembled`, for packs of 32 rows and columns, whose distances are known, with lines to prefetch in each step.
+/// Like `assembled`, for packs of 32 rows and columns, whose distances are known, with lines to prefetch in each step.
 macro_rules! asking {
     (
         ($stretch:ident, $each:ident)

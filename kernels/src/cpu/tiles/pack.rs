@@ -210,7 +210,7 @@ fn whole_along<L: Lanes, N: Step<L>, E: Element>(
     words
 }
 
-/// As `whole_along`, for rows that are adjacent.
+/// Like `whole_along`, for rows that are adjacent.
 #[inline(always)]
 fn whole_across<L: Lanes, N: Step<L>, E: Element>(
     a: View<'_, E>,
@@ -249,7 +249,7 @@ fn along<L: Lanes, N: Step<L>, E: Element>(
     words
 }
 
-/// As `along`, for rows that are adjacent, or for any strides.
+/// Like `along`, for rows that are adjacent, or for any strides.
 #[inline(always)]
 fn across<L: Lanes, N: Step<L>, E: Element>(
     a: View<'_, E>,

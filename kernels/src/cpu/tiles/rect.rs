@@ -21,10 +21,10 @@ use rayon::prelude::*;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Bytes of the panels of B that one task goes over again and again: most of a 2 MiB L2.
+/// Bytes of the panels of B that one task reuses repeatedly: most of a 2 MiB L2.
 pub(super) const GROUP_BYTES: usize = 5 << 18;
 
-/// Least panels per task: B comes from a farther cache.
+/// Minimum panels per task: B comes from a farther cache.
 pub(super) const GROUP_LEAST: usize = 4;
 
 /// Source of rows of A.
@@ -450,7 +450,7 @@ unsafe fn write<L: Lanes, const ADD: bool>(
     }
 }
 
-/// As `write`, for some columns.
+/// Like `write`, for some columns.
 /// # Safety
 /// From `c` on there are this many columns, which no other task uses.
 #[inline(always)]

@@ -169,7 +169,7 @@ fn unpacked<U: Units>(isa: Isa, shape: StripShape, a: &[f32], b: &[f32], c: &[f3
         steps,
         goes_on,
     };
-    // SAFETY: `passes` makes operands of so many rows, each as long as it is apart from the next.
+    // SAFETY: `passes` makes operands of this many rows, each as long as it is apart from the next.
     unsafe { strided::multiply::<U>(isa, strip) }
     c
 }

@@ -206,7 +206,7 @@ struct Places<'a> {
 }
 
 impl Places<'_> {
-    /// As `Stack::at`.
+    /// Like `Stack::at`.
     #[inline(always)]
     fn at(&self, depth: usize) -> *mut Sums {
         match depth.checked_sub(self.kept) {

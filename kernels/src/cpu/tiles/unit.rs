@@ -20,7 +20,7 @@ pub(super) const SIDE: usize = 16;
 pub(super) const BOTH: usize = 2 * SIDE;
 /// Tiles of the unit.
 const TILES: usize = 8;
-/// Sums under way: up to 32 rows of 32.
+/// Running sums: up to 32 rows of 32.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub(super) struct Sums(pub(super) [f32; BOTH * BOTH]);
@@ -65,7 +65,7 @@ impl Soon {
 
 /// A part of a leaf: steps of 16 words of k, for up to 32 rows and 32 columns of sums.
 pub(super) struct Stretch<'a> {
-    /// For each step a tile of rows of A, or two: a row is 16 words of k.
+    /// For each step one or two tiles of rows of A: a row is 16 words of k.
     pub(super) a: *const f32,
     pub(super) a_at: Distances,
     /// For each step 16 words of k, each of 32 columns or 16.
@@ -267,7 +267,7 @@ pub(super) struct Emulated<L> {
     rows: [u8; TILES],
     /// One vector per row.
     tiles: [[L; SIDE]; TILES],
-    /// Least exponents of the factors in them.
+    /// Smallest exponents of the factors in them.
     least: [i32; TILES],
 }
 
@@ -411,7 +411,7 @@ impl<L: Lanes> Emulated<L> {
     }
 }
 
-/// Least exponent of the factors of words, as bf16 has it; very large if all are zero, very small if one
+/// Smallest exponent of the factors of words, as bf16 has it; very large if all are zero, very small if one
 /// is subnormal.
 #[inline(always)]
 fn least<L: Lanes>(words: &[L; SIDE]) -> i32 {

@@ -71,7 +71,7 @@ fn cross_attention_matches_an_f64_loop_and_finite_differences() {
             let bound = tolerance::sum(time) + tolerance::elementwise(32);
             assert!(error(found.out.f32(), &run(&x, &y)) < bound, "{t} {time}");
             if t > 10 {
-                continue; // differences of so many numbers take seconds
+                continue; // finite differences of this many numbers take seconds
             }
             let loss = |out: Vec<f64>| out.iter().zip(&slopes).map(|(o, d)| o * d).sum::<f64>();
             let bound = tolerance::sum(t * 6) + tolerance::central_difference(1e-5);

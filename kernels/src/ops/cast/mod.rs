@@ -101,7 +101,7 @@ pub struct Blocks {
     pub columns: (usize, usize),
 }
 
-/// As `scaled_rows`, each block by its own largest number.
+/// Like `scaled_rows`, each block by its own largest number.
 /// # Errors
 /// `Argument` if a run or slice is 0; else as `rounded`.
 pub fn scaled_blocks(x: &Tensor, format: Format, blocks: &Blocks) -> Result<Tensor> {

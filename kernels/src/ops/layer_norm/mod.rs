@@ -31,7 +31,7 @@ fn outputs(x: &Tensor, n: usize) -> Result<[Tensor; 3]> {
     Ok([empty(x.dims())?, empty(&[n])?, empty(&[n])?])
 }
 
-/// As `forward` of x + more, which x becomes: the end of a residual branch and the norm after it.
+/// Like `forward` of x + more, which x becomes: the end of a residual branch and the norm after it.
 /// # Shapes
 /// As `forward`; more: the dims of x.
 /// # Errors

@@ -32,7 +32,7 @@ pub fn matmul<'a, 'b>(
     product(Numbers::F32, c, a, b.into(), leaf, accumulate)
 }
 
-/// As `matmul`, with factors rounded to `numbers` while they are packed; sums are f32.
+/// Like `matmul`, with factors rounded to `numbers` while they are packed; sums are f32.
 ///
 /// With bf16 numbers each of a, b and c may be stored in bf16: such a result is rounded once, and cannot be
 /// accumulated into. A packed factor gives the same bits as the stored one.
@@ -59,7 +59,7 @@ pub fn product<'a, 'b>(
     dispatch!(device, product(c, factors, accumulate))
 }
 
-/// As `product`, with a fused epilogue that has the bits of `add::bias`, `activation` and `rope::forward`. All of
+/// Like `product`, with a fused epilogue that has the bits of `add::bias`, `activation` and `rope::forward`. All of
 /// it is in f32; outputs in bf16 are rounded last.
 /// # Shapes
 /// As `matmul` and `Then`.
@@ -197,7 +197,7 @@ mod tests {
         })
     }
 
-    /// As `naive` with factors rounded to bf16; normal numbers only.
+    /// Like `naive` with factors rounded to bf16; normal numbers only.
     fn naive_bf16(
         c: &Tensor,
         a: (&Tensor, Op),

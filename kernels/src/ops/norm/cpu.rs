@@ -40,7 +40,7 @@ pub(crate) fn forward<const S: usize>(
     });
 }
 
-/// As `forward`, of x + more, which x becomes.
+/// Like `forward`, of x + more, which x becomes.
 pub(crate) fn forward_sum<const S: usize>(
     y: &mut Tensor,
     statistics: [&mut Tensor; S],

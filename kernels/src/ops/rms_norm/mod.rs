@@ -19,7 +19,7 @@ pub fn forward(x: &Tensor, w: &Tensor, eps: f32) -> Result<(Tensor, Tensor)> {
     Ok((y, inv_rms))
 }
 
-/// As `forward` of x + more, which x becomes: the end of a residual branch and the norm after it.
+/// Like `forward` of x + more, which x becomes: the end of a residual branch and the norm after it.
 /// # Shapes
 /// As `forward`; more: the dims of x.
 /// # Errors

@@ -28,7 +28,7 @@ pub(crate) struct Out {
     pub values: Vec<f32>,
 }
 
-/// All tensors of a model, weights or anything that goes with them.
+/// All tensors of a model: weights, or tensors of the same shapes.
 pub(crate) struct Source<'a> {
     pub plan: &'a Plan,
     pub specs: &'a [Spec],
@@ -64,7 +64,7 @@ pub fn export_hf(checkpoint: &Path, out: &Path) -> Result<()> {
     export_hf_shards(checkpoint, out, None)
 }
 
-/// As `export_hf`; if the tensors take more than `max_bytes`, in files of at most so many, in order (a
+/// Like `export_hf`; if the tensors take more than `max_bytes`, in files of at most that size, in order (a
 /// larger tensor is alone), named as by transformers' `save_pretrained`, with
 /// `model.safetensors.index.json`.
 ///

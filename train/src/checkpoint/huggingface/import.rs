@@ -58,7 +58,7 @@ const HEAD: &str = "lm_head.weight";
 /// Names of a head that is kept although it is tied.
 const TIED: &[&str] = &["lm_head.weight", "cls.predictions.decoder.weight"];
 
-/// Names under which files hold the embedding once more.
+/// Names of duplicates of the embedding.
 fn copies(plan: &Plan) -> impl Iterator<Item = &'static str> {
     let heads = if plan.model.is_tied() { TIED } else { &[] };
     let tables = if plan.model.family == Family::T5 {
@@ -86,7 +86,7 @@ pub fn import_hf(folder: &Path, out: &Path) -> Result<Imported> {
     import(Folder::open(folder)?, out)
 }
 
-/// As `import_hf` of a checkpoint of Megatron-core's, format torch_dist: the folder of an iteration, or the one
+/// Like `import_hf` of a checkpoint of Megatron-core's, format torch_dist: the folder of an iteration, or the one
 /// above with `latest_checkpointed_iteration.txt`. The model's settings come from `args` in its `common.pt`, or
 /// from a Hugging Face `config.json` beside it.
 ///
@@ -213,7 +213,7 @@ impl Folder {
         })
     }
 
-    /// Fills a whole tensor of ours; padding is 0.
+    /// Fills one of our tensors as a whole; padding is 0.
     pub(crate) fn fill(&mut self, spec: &Spec, out: &mut [f32]) -> Result<()> {
         let shape = self.plan.shape();
         out.fill(0.0);

@@ -14,7 +14,7 @@ use crate::checkpoint::huggingface::pair::{GatedWidth, Own, Pair, Prefixes, Rows
 use crate::config::plan::Plan;
 use crate::config::{Activation, ModelConfig, TieEmbeddings};
 
-/// Names under which older files hold the embedding once more.
+/// Names of duplicates of the embedding in older files.
 pub(crate) const TABLES: [&str; 2] = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"];
 
 /// Length if a file states none: T5's.

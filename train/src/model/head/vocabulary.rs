@@ -117,7 +117,7 @@ impl Vocabulary {
         Ok((losses, Saved { logits, max, sum }))
     }
 
-    /// As `cross_entropy::statistics`, of logits that are dropped slice by slice.
+    /// Like `cross_entropy::statistics`, of logits that are dropped slice by slice.
     fn statistics_in_chunks(
         &self,
         normed: &Tensor,

@@ -1,6 +1,6 @@
 //! Simulates schedules with the program's communication rules: sending never blocks, receiving takes the oldest
 //! message of a channel. A schedule is valid if every rank reaches its end, every message is the one that its
-//! receiver wants, and each model chunk sees each micro-batch once in each direction, in order.
+//! receiver expects, and each model chunk processes each micro-batch once in each direction, in order.
 
 use std::collections::VecDeque;
 
@@ -146,10 +146,10 @@ fn interleaved_pieces_end_for_every_number_of_micro_batches() {
 fn a_schedule_that_waits_for_itself_is_noticed() {
     let lists = || (0..2).map(|rank| actions(&parallel(2, 1), rank, 3).into());
     let mut left: Vec<VecDeque<Action>> = lists().collect();
-    // the last stage asks for a gradient before its forward pass
+    // the last stage receives a gradient before its forward pass
     left[1].swap(0, 1);
     assert!(play_lists(left, 1, 3).is_err());
-    // the first stage wants the gradients in another order than they come
+    // the first stage expects the gradients in another order than they arrive
     let mut left: Vec<VecDeque<Action>> = lists().collect();
     left[0].swap(3, 5);
     assert!(play_lists(left, 1, 3).is_err());

@@ -47,9 +47,9 @@ pub struct RankMemory {
     pub weights: usize,
     /// The optimizer's state.
     pub optimizer: usize,
-    /// Most bytes of gradients between two passes.
+    /// Peak bytes of gradients between two passes.
     pub gradients: usize,
-    /// Most bytes kept for backward passes.
+    /// Peak bytes kept for backward passes.
     pub activations: usize,
     /// Weights packed for products, during a step (`train.keep_packed`).
     pub packs: usize,
@@ -98,7 +98,7 @@ pub fn predict(plan: &Plan) -> Result<Vec<RankMemory>> {
         .collect())
 }
 
-/// As `predict`, for ranks divided over this many processes.
+/// Like `predict`, for ranks divided over this many processes.
 ///
 /// # Errors
 /// As `predict`.
@@ -376,7 +376,7 @@ impl Rank<'_> {
         (0..plan.parallel.virtual_stages).map(of_chunk).collect()
     }
 
-    /// Most bytes of gradients and of activations over the step, simulated through the schedule.
+    /// Peak bytes of gradients and of activations over the step, simulated through the schedule.
     fn peaks(&self) -> (usize, usize) {
         let (plan, place) = (self.plan, &self.place);
         let blocks = micro_batches(plan, place);
@@ -486,7 +486,7 @@ impl Rank<'_> {
 #[derive(Default)]
 struct Waiting {
     blocks: Vec<Block>,
-    /// Most at once.
+    /// Peak number of waiting blocks.
     most: usize,
 }
 

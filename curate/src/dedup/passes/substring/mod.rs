@@ -154,7 +154,7 @@ fn piece(start: u32, end: u32) -> Piece {
     }
 }
 
-/// Cuts anchors that repeat an earlier one with all its windows; returns those whose windows have to be looked at. Where
+/// Cuts anchors that repeat an earlier one with all its windows; returns those whose windows have to be checked. Where
 /// words are in a text is not known here, so of words the former are among the latter, marked.
 fn repeated_anchors(
     passes: &Passes<'_>,

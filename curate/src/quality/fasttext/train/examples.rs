@@ -41,7 +41,7 @@ pub(super) struct Collector {
     seed: u64,
     /// Texts with one label at most; 0: all.
     per_label: usize,
-    /// Hashes of the texts with a label that are in the choice; the greatest goes first.
+    /// Hashes of the texts with a label that are in the choice; the greatest is evicted first.
     chosen: Vec<BinaryHeap<u64>>,
     examples: Vec<Example>,
     names: Vec<String>,

@@ -30,7 +30,7 @@ pub struct LabelMetrics {
     pub scores: Vec<u64>,
     /// The same of the texts without this label.
     pub scores_of_others: Vec<u64>,
-    /// Least scores of the best 1 %, 5 %, 10 %, 25 %, 50 %, 75 %, 90 % of all texts.
+    /// Lowest scores among the best 1 %, 5 %, 10 %, 25 %, 50 %, 75 %, 90 % of all texts.
     pub thresholds: Vec<(f64, f64)>,
 }
 
@@ -144,7 +144,7 @@ pub struct ScoreReport {
     pub buckets: Vec<f64>,
 }
 
-/// Scores every text of a corpus. `label` is the model's; `buckets` is the number of parts. Memory: 4 bytes a text.
+/// Scores every text of a corpus. `label` is the model's; `buckets` is the number of parts. Memory: 4 bytes per text.
 ///
 /// # Errors
 /// `Io`, `Damaged` and `Config` for a model that is none or does not know the label, before any text is read; `Input`

@@ -21,7 +21,7 @@ use crate::quality::fasttext::loss::tree;
 /// Texts that are hashed at a time, and their bytes.
 const BATCH: usize = 256;
 const BATCH_BYTES: u64 = 16 << 20;
-/// Tokens after which the rate is computed anew.
+/// Tokens after which the rate is recomputed.
 const UPDATE_TOKENS: u64 = 100;
 
 /// Both layers, by rows.

@@ -112,7 +112,7 @@ impl Running {
 }
 
 impl State<'_> {
-    /// Borrowed once more.
+    /// Reborrows the state.
     fn again(&mut self) -> State<'_> {
         State {
             values: self.values,

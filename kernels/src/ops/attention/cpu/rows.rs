@@ -228,7 +228,7 @@ pub(super) fn lay(device: &Device, numbers: Numbers, x: Matrix<'_>, width: usize
     }
 }
 
-/// As `lay`, for the transposed matrix and a width of whole vectors.
+/// Like `lay`, for the transposed matrix and a width of whole vectors.
 pub(super) fn lay_turned(
     device: &Device,
     numbers: Numbers,
