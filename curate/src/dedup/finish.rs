@@ -1,7 +1,7 @@
 //! From sets to keep lists, counts of clusters and FineWeb-2's rehydration.
 //!
 //! FineWeb-2 (Penedo et al. 2025, arXiv:2506.20920; huggingface/fineweb-2 at d0defb2) keeps one document of each cluster,
-//! tells how many it stands for, and for training repeats it so often: [`REHYDRATION`]. We write the number beside every
+//! tells how many it stands for, and for training repeats it so often: [`super::REHYDRATION`]. We write the number beside every
 //! kept document (`KeepList::cluster_size`) and tell what the repetition would yield; nothing is repeated here. Exact
 //! duplicates count as well, as they do where MinHash alone finds them.
 

@@ -3,8 +3,8 @@
 //! Many scripts have one language of those known (`languages.rs`); in the others a model that is
 //! compiled in decides (`model.rs`, trained by `examples/train_language.rs`). The script with the most
 //! letters is the text's; a text with a tenth of kana among its ideographs is Japanese. Confidence is
-//! the share of that script times the model's probability. Of a text longer than [`WHOLE`] bytes
-//! [`PIECES`] pieces spread evenly are looked at.
+//! the share of that script times the model's probability. Of a text longer than `WHOLE` bytes
+//! `PIECES` pieces spread evenly are looked at.
 //!
 //! A fastText model (lid.176, GlotLID) may take the built-in one's place.
 

@@ -2,7 +2,7 @@
 //! double (Python reads `1e999` as infinity).
 //!
 //! RFC 8259 knows none of these and serde_json holds none. In a [`Value`] such a number is an object of one field, whose
-//! name is the noncharacter U+FDD0 and whose value is the number as it was written; [`write`] writes it bare again. It is
+//! name is the noncharacter U+FDD0 and whose value is the number as it was written; [`write()`] writes it bare again. It is
 //! no string and no number to whoever asks, so it becomes no id, no text and no score. A record with such an object of its own
 //! is written with the number in its place.
 

@@ -33,7 +33,7 @@ const EXCERPT_CHARS: usize = 400;
 /// `report` is what that returned; what is returned takes its place. `memory_mb` is its budget.
 ///
 /// # Errors
-/// `Config` for a profile that drops documents, see [`crate::Decontaminator`]; `Input` for an evaluation file that cannot be
+/// `Config` for a profile that drops documents, see [`crate::decontaminate::Decontaminator`]; `Input` for an evaluation file that cannot be
 /// read; `Io`; `Damaged` if the texts have been cut before.
 pub fn decontaminate(
     config: &DecontaminateConfig,

@@ -5,7 +5,7 @@
 //! of more than a million characters in pieces); a line is repaired until nothing changes.
 //!
 //! We differ: a line that is ASCII without `&`, carriage returns and control characters is done by one
-//! look at its bytes; at most [`ROUNDS`] rounds; entities are left alone in a text with a `<` before or
+//! look at its bytes; at most `ROUNDS` rounds; entities are left alone in a text with a `<` before or
 //! in the line, as ftfy's `auto`.
 
 mod badness;
