@@ -1,7 +1,7 @@
 //! Final step of deduplication: from sets to keep lists, counts of clusters and FineWeb-2's rehydration.
 //!
 //! FineWeb-2 (Penedo et al. 2025, arXiv:2506.20920; huggingface/fineweb-2 at d0defb2) keeps one document of each
-//! cluster, records the cluster's size, and repeats the document in training accordingly: [`REHYDRATION`]. We write
+//! cluster, records the cluster's size, and repeats the document in training accordingly: [`super::REHYDRATION`]. We write
 //! the size beside every kept document (`KeepList::cluster_size`) and report what the repetition would yield;
 //! nothing is repeated here. Exact duplicates count as well, as they do where MinHash alone finds them.
 

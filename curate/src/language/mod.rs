@@ -3,7 +3,7 @@
 //! Many scripts have only one of the known languages (`languages.rs`); in the others a compiled-in model decides
 //! (`model.rs`, trained by `examples/train_language.rs`). The script with the most letters is the text's; a text
 //! with a tenth of kana among its ideographs is Japanese. Confidence is the share of that script times the model's
-//! probability. Of a text longer than [`WHOLE`] bytes, [`PIECES`] evenly spread pieces are read.
+//! probability. Of a text longer than `WHOLE` bytes, `PIECES` evenly spread pieces are read.
 //!
 //! A fastText model (lid.176, GlotLID) can replace the built-in one.
 

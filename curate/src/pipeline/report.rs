@@ -56,7 +56,7 @@ pub struct ShardReport {
 /// A document to show.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// [`sample_hash`] of id and excerpt; the samples with the smallest hashes are shown.
+    /// Hash of id and excerpt; the samples with the smallest hashes are shown.
     #[serde(default)]
     pub hash: u64,
     /// Document id.
@@ -124,7 +124,7 @@ impl ShardReport {
     }
 
     /// Matches with evaluation sets, for profiles that drop documents; `tasks` as
-    /// [`crate::Curator::evaluation_sets`] has them.
+    /// [`crate::pipeline::Curator::evaluation_sets`] has them.
     pub fn decontamination(
         &self,
         config: &DecontaminateConfig,

@@ -33,7 +33,7 @@ pub struct Shard {
 /// The files of some inputs, in order.
 ///
 /// # Errors
-/// As [`shards`].
+/// `Input` for a path that is not there and for a folder without files.
 pub fn input_files(inputs: &[Input]) -> Result<Vec<Shard>> {
     let mut shards = Vec::new();
     let mut below = Vec::new();

@@ -2,7 +2,7 @@
 //! numbers that are greater than any double (Python reads `1e999` as infinity).
 //!
 //! RFC 8259 and serde_json have none of these. In a [`Value`] such a number is an object of one field, whose name
-//! is the noncharacter U+FDD0 and whose value is the number as it was written; [`write`] writes it bare again. To
+//! is the noncharacter U+FDD0 and whose value is the number as it was written; [`write()`] writes it bare again. To
 //! readers it is neither a string nor a number, so it becomes no id, text or score. A record that already contains
 //! such an object is written with the number in its place.
 

@@ -18,7 +18,7 @@ pub(crate) trait Step<L: Lanes> {
     const PER_WORD: usize;
 
     fn step(a: L, b: L, sum: L) -> L;
-    /// Lane i: even[i] and, where a word has two, odd[i].
+    /// Lane i: `even[i]` and, where a word has two, `odd[i]`.
     fn weave(even: L, odd: L) -> L;
     /// Lane i: word i of low followed by high, of low alone where a word has one element.
     fn join(low: L, high: L) -> L;

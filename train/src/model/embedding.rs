@@ -1,4 +1,4 @@
-//! Token embedding: x = table[token] (+ position table, if positions are learned; + segment table
+//! Token embedding: x = `table[token]` (+ position table, if positions are learned; + segment table
 //! and a norm of the sum for an encoder as published).
 //!
 //! Tensor parallel: a rank holds adjacent rows of the table, looks up zeros for the others, and an all-reduce

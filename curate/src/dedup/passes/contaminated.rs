@@ -35,7 +35,7 @@ const EXCERPT_CHARS: usize = 400;
 /// `report` is that call's result; the returned report replaces it. `memory_mb` is its budget.
 ///
 /// # Errors
-/// `Config` for a profile that drops documents, see [`crate::Decontaminator`]; `Input` for an evaluation file that
+/// `Config` for a profile that drops documents, see [`crate::decontaminate::Decontaminator`]; `Input` for an evaluation file that
 /// cannot be read; `Io`; `Damaged` if the texts have been cut before.
 pub fn decontaminate(
     config: &DecontaminateConfig,

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
 
-/// Phrases in the order of the bits of [`Line::phrases`].
+/// Phrases in the order of the bits of [`phrases`].
 const PHRASES: [&str; 8] = [
     "lorem ipsum",
     "javascript",

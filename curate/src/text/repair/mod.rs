@@ -5,7 +5,7 @@
 //! characters in pieces); a line is repaired until nothing changes.
 //!
 //! We differ: a line that is ASCII without `&`, carriage returns and control characters takes one scan of its
-//! bytes; at most [`ROUNDS`] rounds; entities are kept in a text with a `<` before or in the line, as with ftfy's
+//! bytes; at most `ROUNDS` rounds; entities are kept in a text with a `<` before or in the line, as with ftfy's
 //! `auto`.
 
 mod badness;

@@ -2,7 +2,7 @@
 //!
 //! A leaf is cut into blocks of 32 elements of k, the last padded with zeros. In a block the even and
 //! the odd elements are a chain each, from 0,
-//!   even = fma(a[2i], b[2i], even), odd = fma(a[2i + 1], b[2i + 1], odd), for i = 0 .. 16,
+//!   `even = fma(a[2i], b[2i], even)`, `odd = fma(a[2i + 1], b[2i + 1], odd)`, for i = 0 .. 16,
 //! and the leaf's sum, from 0, is sum = sum + (even + odd). All round to nearest even; subnormal factors and sums
 //! are taken as zeros of their sign, results below 2^-126 become such zeros. Leaves are merged as everywhere
 //! (`tile.rs`). Operands are rounded to bf16 as `bf16.rs` says.
