@@ -2,8 +2,7 @@
 
 use crate::context::Context;
 use crate::job::{self, Executor, Job};
-use crate::signals::Interrupted;
-use crate::{executor, panics, run};
+use crate::{executor, exit_code, panics, run};
 use anyhow::bail;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
@@ -159,29 +158,19 @@ enum Verb {
     },
 }
 
-/// Parses `args`, runs the verb, reports. Exit code 0 done, 1 failed, 2 bad usage or job, 128 + N stopped by signal N.
+/// Parses `args`, runs the verb, reports. Returns the exit code of `exit_code.rs`.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     panics::hide_expected();
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(e) => {
-            let code = if e.use_stderr() { 2 } else { 0 };
+            let code = if e.use_stderr() { exit_code::USAGE } else { 0 };
             // stderr is closed: nothing can be done
             let _ = e.print();
             return ExitCode::from(code);
         }
     };
-    match dispatch(cli.verb) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            if let Some(stopped) = e.downcast_ref::<Interrupted>() {
-                return ExitCode::from(128 + stopped.signal);
-            }
-            log!("error: {}", crate::log::message(&e));
-            let bad_job = e.downcast_ref::<job::LoadError>().is_some();
-            ExitCode::from(if bad_job { 2 } else { 1 })
-        }
-    }
+    exit_code::of(dispatch(cli.verb))
 }
 
 fn dispatch(verb: Verb) -> anyhow::Result<()> {

@@ -7,6 +7,7 @@ mod log;
 mod cli;
 mod context;
 mod executor;
+mod exit_code;
 mod job;
 mod machine;
 mod manifest;

@@ -5,7 +5,7 @@
 //! repeated boundary.
 
 use crate::dataset::batch::{TextBatch, TextSource};
-use crate::dataset::format::TokenType;
+use crate::dataset::idx_format::TokenType;
 use crate::dataset::read::Dataset;
 use crate::dataset::write::{DatasetWriter, Written, put_tokens};
 use crate::error::{Error, Result};

@@ -1,6 +1,6 @@
 //! Search for ids outside the vocabulary, at memory speed.
 
-use crate::dataset::format::TokenType;
+use crate::dataset::idx_format::TokenType;
 
 /// Tokens checked at once before the first bad one is searched.
 const BLOCK: usize = 4096;

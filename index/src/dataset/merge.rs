@@ -67,7 +67,7 @@ pub fn merge(parts: &[PathBuf], prefix: &Path) -> Result<Written> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dataset::format::TokenType;
+    use crate::dataset::idx_format::TokenType;
     use crate::dataset::write::put_tokens;
 
     fn write(prefix: &Path, token_type: TokenType, documents: &[&[u32]], modes: bool) {

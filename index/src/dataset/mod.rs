@@ -3,9 +3,9 @@
 pub(crate) mod atomic;
 pub(crate) mod batch;
 pub(crate) mod build;
-pub(crate) mod format;
 pub(crate) mod ids;
-pub(crate) mod index_file;
+pub(crate) mod idx_arrays;
+pub(crate) mod idx_format;
 pub(crate) mod inspect;
 pub(crate) mod merge;
 pub(crate) mod paths;
@@ -17,7 +17,7 @@ pub(crate) mod write;
 
 pub use batch::{TextBatch, TextSource, Texts};
 pub use build::{BuildOptions, Built, GroupCounts, build, fingerprint, whole_fingerprint};
-pub use format::TokenType;
+pub use idx_format::TokenType;
 pub use inspect::inspect;
 pub use merge::merge;
 pub use read::Dataset;

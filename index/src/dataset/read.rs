@@ -3,9 +3,9 @@
 //! Opening reads and verifies only the index, so its time does not depend on the size of the `.bin`. Tokens are
 //! verified as they are read: a truncated `.bin`, or an id outside the vocabulary, is an error of that read.
 
-use crate::dataset::format::TokenType;
 use crate::dataset::ids;
-use crate::dataset::index_file::Index;
+use crate::dataset::idx_arrays::Index;
+use crate::dataset::idx_format::TokenType;
 use crate::dataset::paths::{bin_path, idx_path};
 use crate::dataset::stored::StoredFile;
 use crate::error::{Error, Result};

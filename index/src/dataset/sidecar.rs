@@ -5,7 +5,7 @@
 
 use crate::dataset::atomic::write_atomically;
 use crate::dataset::build::{BuildOptions, Built, GroupCounts};
-use crate::dataset::format::TokenType;
+use crate::dataset::idx_format::TokenType;
 use crate::dataset::paths::with_suffix;
 use crate::dataset::read::Dataset;
 use crate::dataset::stats::Statistics;

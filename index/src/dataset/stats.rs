@@ -4,7 +4,7 @@
 //! pass. One pass over the index and one over the tokens, in parallel; memory is one counter per occurring id and
 //! thread, and one per distinct length.
 
-use crate::dataset::format::TokenType;
+use crate::dataset::idx_format::TokenType;
 use crate::dataset::paths::bin_path;
 use crate::dataset::read::Dataset;
 use crate::error::{Error, Result};

@@ -5,7 +5,7 @@
 //! finds an `.idx` finds a whole dataset. Bytes equal Megatron's `IndexedDatasetBuilder` (tested against megatron-core).
 
 use crate::dataset::atomic::{folder_of, persist, temporary_in};
-use crate::dataset::format::{Header, TokenType};
+use crate::dataset::idx_format::{Header, TokenType};
 use crate::dataset::paths::{bin_path, idx_path, with_suffix};
 use crate::error::{At, Error, Result};
 use std::io::{BufWriter, Write};

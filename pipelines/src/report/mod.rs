@@ -2,6 +2,7 @@
 
 mod duplicates;
 mod evaluation;
+mod funnel;
 mod html;
 mod material;
 mod profile;
@@ -19,7 +20,7 @@ pub(crate) use material::{Material, each_figure};
 /// The page.
 pub(crate) fn render(m: &Material) -> String {
     let parts = [
-        ("funnel", "Funnel", sections::funnel(m)),
+        ("funnel", "Funnel", funnel::funnel(m)),
         ("limits", "Other limits", what_if::what_if(m)),
         ("text", "Languages and hosts", sections::text(m)),
         ("statistics", "Statistics", statistics::statistics(m)),

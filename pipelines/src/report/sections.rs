@@ -1,19 +1,18 @@
 //! Report sections. Each returns an empty string if its stage has not run.
 
-use super::html::{escape, excerpt, section, table, tile};
+use super::html::{escape, excerpt, section, tile};
 use super::material::Material;
 use super::svg::{Bar, Curve, bars, columns, lines};
 use super::tokens::dataset_counts;
 use super::values::{is_stage, number, percent, text_value};
 use crate::machine::{grouped, megabytes};
 use serde_json::Value;
-use std::collections::BTreeMap;
 
 /// Rows shown of a ranking; the others are added up in one row.
 const RANKS: usize = 12;
 
 /// A map of counts, largest first, ties by name.
-fn ranked(v: &Value) -> Vec<(String, u64)> {
+pub(super) fn ranked(v: &Value) -> Vec<(String, u64)> {
     let mut rows: Vec<(String, u64)> = v
         .as_object()
         .into_iter()
@@ -49,18 +48,6 @@ fn ranking(v: &Value, colour: &'static str) -> String {
     }
     bars(&out)
 }
-
-/// Removals of the dedup stage after exact and near duplicates: key of the count, step, outcome.
-const LATER: [(&str, &str, &str); 4] = [
-    ("earlier", "earlier crawls", "duplicate.earlier"),
-    ("url", "address dedup", "duplicate.url"),
-    ("hollow", "cutting repeats", "duplicate.hollow"),
-    (
-        "contaminated",
-        "cutting evaluation texts",
-        "decontaminate.cut",
-    ),
-];
 
 /// Names of the sources, for the page's subtitle.
 pub(super) fn sources(m: &Material) -> String {
@@ -131,112 +118,13 @@ pub(super) fn tiles(m: &Material) -> String {
     out + "</div>"
 }
 
-fn kept(m: &Material) -> u64 {
+pub(super) fn kept(m: &Material) -> u64 {
     let dedup = m.counts("dedup");
     number(if dedup.is_object() {
         &dedup["kept"]
     } else {
         &m.counts("curate")["kept"]
     })
-}
-
-/// Every record in exactly one row, so that the rows add up to the records read.
-pub(super) fn funnel(m: &Material) -> String {
-    let c = m.counts("curate");
-    if !c.is_object() {
-        return String::new();
-    }
-    let records = number(&c["records"]);
-    let dropped = ranked(&c["dropped"]);
-    let mut left = records;
-    let mut stages: Vec<(String, u64)> = vec![("read".into(), left)];
-    let mut families: BTreeMap<usize, (String, u64)> = BTreeMap::new();
-    let order = step_order(m);
-    for (rule, n) in &dropped {
-        let family = rule.split('.').next().unwrap_or(rule).to_string();
-        let place = order
-            .iter()
-            .position(|f| *f == family)
-            .unwrap_or(order.len());
-        families.entry(place).or_insert((family, 0)).1 += n;
-    }
-    left -= number(&c["quarantined"]);
-    stages.push(("readable".into(), left));
-    for (family, n) in families.values() {
-        left = left.saturating_sub(*n);
-        stages.push((format!("after {family}"), left));
-    }
-    let dedup = m.counts("dedup");
-    if dedup.is_object() {
-        left = left.saturating_sub(number(&dedup["exact"]));
-        stages.push(("after exact dedup".into(), left));
-        left = left.saturating_sub(number(&dedup["fuzzy"]));
-        stages.push(("after near dedup (kept)".into(), left));
-        for (key, name, _) in LATER {
-            if number(&dedup[key]) > 0 {
-                left = left.saturating_sub(number(&dedup[key]));
-                stages.push((format!("after {name} (kept)"), left));
-            }
-        }
-    }
-    let rows: Vec<Bar> = stages
-        .iter()
-        .map(|(name, n)| Bar {
-            name: name.clone(),
-            value: *n as f64,
-            label: format!("{} ({})", grouped(*n), percent(*n, records)),
-            colour: "--a",
-        })
-        .collect();
-    let mut reasons: Vec<Vec<String>> = Vec::new();
-    let mut add = |rule: String, n: u64| reasons.push(vec![rule, grouped(n), percent(n, records)]);
-    add("kept".into(), kept(m));
-    dropped.iter().for_each(|(rule, n)| add(rule.clone(), *n));
-    if dedup.is_object() {
-        add("duplicate.exact".into(), number(&dedup["exact"]));
-        add("duplicate.near".into(), number(&dedup["fuzzy"]));
-        let later = LATER.iter().filter(|(key, ..)| number(&dedup[key]) > 0);
-        later.for_each(|(key, _, outcome)| add(outcome.to_string(), number(&dedup[key])));
-    }
-    add("quarantined".into(), number(&c["quarantined"]));
-    let sum = kept(m)
-        + dropped.iter().map(|d| d.1).sum::<u64>()
-        + number(&c["quarantined"])
-        + number(&dedup["exact"])
-        + number(&dedup["fuzzy"])
-        + LATER
-            .iter()
-            .map(|(key, ..)| number(&dedup[key]))
-            .sum::<u64>();
-    reasons.push(vec!["sum".into(), grouped(sum), percent(sum, records)]);
-    let verdict = if sum == records {
-        "equal to"
-    } else {
-        "NOT equal to"
-    };
-    let body = bars(&rows)
-        + "<h3>Where every record went</h3>"
-        + &table(&["outcome", "records", "share"], &reasons)
-        + &format!(
-            "<p class=quiet>The sum is {verdict} the {} records read.</p>",
-            grouped(records)
-        );
-    section(
-        "funnel",
-        "Funnel",
-        "How many records were left after each step, and the rule that took each of the others.",
-        &body,
-    )
-}
-
-/// Rule families in the order in which the job runs them.
-fn step_order(m: &Material) -> Vec<String> {
-    let mut order: Vec<String> = vec!["read".into()];
-    for step in m.job.curate.iter().flat_map(|c| &c.step) {
-        order.push(step.name().to_string());
-    }
-    order.push("decontaminate".into());
-    order
 }
 
 /// Languages, hosts, subsets, lengths.

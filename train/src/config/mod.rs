@@ -5,6 +5,7 @@ mod check;
 pub(crate) mod choices;
 mod divisibility;
 pub(crate) mod exact;
+mod families;
 pub(crate) mod loss_scale;
 pub(crate) mod model;
 pub(crate) mod moe;

@@ -20,7 +20,7 @@ use crate::model::prepacked::PrepackedWeights;
 use crate::model::slots::Slot;
 
 mod dropout;
-pub(crate) mod rows;
+pub(crate) mod tensor_parallel;
 
 /// Whole tensors of the rank by slot.
 #[derive(Clone, Copy)]
@@ -301,14 +301,6 @@ impl<'a> Context<'a> {
                 offset: self.sequence.first,
             },
         }
-    }
-
-    /// All-reduce over tensor-parallel ranks, each of which holds an aligned part of the sum.
-    pub(crate) fn sum_over_tp(&self, mut x: Tensor) -> kernels::Result<Tensor> {
-        if self.groups.tp.size() > 1 {
-            self.groups.tp.all_reduce_sum(x.f32_mut())?;
-        }
-        Ok(x)
     }
 }
 

@@ -22,7 +22,7 @@ use kernels::{Tensor, add};
 use crate::config::moe::MoeConfig;
 use crate::config::plan::Plan;
 use crate::model::context::Context;
-use crate::model::context::rows::Rows;
+use crate::model::context::tensor_parallel::Rows;
 use crate::model::gradients::Gradients;
 use crate::model::mlp;
 use crate::model::moe::experts::Experts;

@@ -12,7 +12,7 @@ use kernels::{DType, Error, Tensor};
 
 use crate::config::moe::{DropPolicy, MoeConfig, RouterScope};
 use crate::model::context::Context;
-use crate::model::context::rows::gather_rows;
+use crate::model::context::tensor_parallel::gather_rows;
 use crate::model::gradients::Gradients;
 use crate::model::slots::{Slot, Slots};
 

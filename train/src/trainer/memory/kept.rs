@@ -5,7 +5,7 @@ use kernels::Device;
 
 use super::Rank;
 use crate::config::{NormKind, Recompute};
-use crate::model::context::rows::Rows;
+use crate::model::context::tensor_parallel::Rows;
 use crate::model::{attention, mlp, moe};
 
 /// 4-byte words of each tensor that a block keeps: those that stay in memory and those that can be offloaded.

@@ -6,7 +6,7 @@
 //! bytes are the bytes used, even if the file changes afterwards.
 
 use crate::array::Array;
-use crate::dataset::format::{HEADER_BYTES, Header};
+use crate::dataset::idx_format::{HEADER_BYTES, Header};
 use crate::dataset::stored::StoredFile;
 use crate::error::{Error, Result};
 use std::ops::Range;
@@ -188,7 +188,7 @@ fn documents(file: &StoredFile, header: &Header) -> Result<Option<Array<u64>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dataset::format::TokenType;
+    use crate::dataset::idx_format::TokenType;
     use crate::dataset::write::DatasetWriter;
     use proptest::prelude::*;
 

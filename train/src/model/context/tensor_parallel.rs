@@ -1,5 +1,6 @@
-//! Rows between layers under sequence parallelism: all-gather before a layer with split features, reduce-scatter after it
-//! (Korthikanti et al. 2022, arXiv:2205.05198).
+//! Communication of tensor and sequence parallelism around a layer: the all-reduce of a row-parallel layer's partial sums
+//! (Shoeybi et al. 2019, arXiv:1909.08053), and with sequence parallelism the all-gather of rows before a layer with split
+//! features and the reduce-scatter after it (Korthikanti et al. 2022, arXiv:2205.05198).
 
 use kernels::comm::Collective;
 use kernels::{DType, Tensor};
@@ -16,6 +17,14 @@ pub(crate) struct Rows {
 }
 
 impl Context<'_> {
+    /// All-reduce over tensor-parallel ranks, each of which holds an aligned part of the sum.
+    pub(crate) fn sum_over_tp(&self, mut x: Tensor) -> kernels::Result<Tensor> {
+        if self.groups.tp.size() > 1 {
+            self.groups.tp.all_reduce_sum(x.f32_mut())?;
+        }
+        Ok(x)
+    }
+
     /// All-gathers the rows that a layer with split features reads: all of this rank's sequences. `room` owns them
     /// if they had to be gathered.
     pub(crate) fn gather<'t>(

@@ -1,0 +1,21 @@
+//! Exit codes: 0 done, 1 failed, 2 bad usage or job, 128 + N stopped by signal N (130 for SIGINT, 143 for SIGTERM).
+
+use crate::job::LoadError;
+use crate::signals::Interrupted;
+use std::process::ExitCode;
+
+/// The command line or the job file is wrong.
+pub(crate) const USAGE: u8 = 2;
+
+/// Prints the error, if there is one, and returns its code. A training that a signal stopped has said so.
+pub(crate) fn of(result: anyhow::Result<()>) -> ExitCode {
+    let Err(error) = result else {
+        return ExitCode::SUCCESS;
+    };
+    if let Some(stopped) = error.downcast_ref::<Interrupted>() {
+        return ExitCode::from(128 + stopped.signal);
+    }
+    log!("error: {}", crate::log::message(&error));
+    let is_bad_job = error.downcast_ref::<LoadError>().is_some();
+    ExitCode::from(if is_bad_job { USAGE } else { 1 })
+}

@@ -1,0 +1,72 @@
+//! Model families: the choices of norm, positions, activation, biases and ties that GPT, LLaMA, Mistral, Qwen, BERT and T5
+//! make, and the keys of `[model]` that overrule them.
+
+use crate::config::architecture::{Architecture, Positions};
+use crate::config::choices::{Activation, Biases, Family, NormKind, TieEmbeddings};
+use crate::config::model::ModelConfig;
+
+impl ModelConfig {
+    /// Every choice of the family and the options.
+    pub(crate) fn architecture(&self) -> Architecture {
+        let gpt = Architecture {
+            norm: NormKind::Layer,
+            positions: Positions::Learned,
+            activation: Activation::GeluTanh,
+            biases: Biases::All,
+            qk_norm: false,
+            is_tied: true,
+            is_post_norm: false,
+            is_masked: false,
+            next_sentence: false,
+            is_encoder_decoder: false,
+        };
+        let llama = Architecture {
+            norm: NormKind::Rms,
+            positions: Positions::Rotary,
+            activation: Activation::Swiglu,
+            biases: Biases::None,
+            qk_norm: false,
+            is_tied: false,
+            ..gpt
+        };
+        let bert = Architecture {
+            activation: Activation::Gelu,
+            is_post_norm: self.post_norm,
+            is_masked: true,
+            next_sentence: self.next_sentence,
+            ..gpt
+        };
+        let family = match self.family {
+            Family::Gpt => gpt,
+            Family::Llama | Family::Mistral => llama,
+            Family::Qwen2 => Architecture {
+                biases: Biases::Qkv,
+                ..llama
+            },
+            Family::Qwen3 => Architecture {
+                qk_norm: true,
+                ..llama
+            },
+            Family::Bert => bert,
+            Family::T5 => Architecture {
+                positions: Positions::Relative,
+                activation: Activation::Relu,
+                is_tied: true,
+                is_encoder_decoder: true,
+                ..llama
+            },
+        };
+        Architecture {
+            norm: self.norm.unwrap_or(family.norm),
+            activation: self.activation.unwrap_or(family.activation),
+            biases: self.bias.unwrap_or(family.biases),
+            qk_norm: self.qk_norm.unwrap_or(family.qk_norm),
+            is_tied: match self.tie_embeddings {
+                TieEmbeddings::Family => family.is_tied,
+                TieEmbeddings::Tied => true,
+                TieEmbeddings::Untied => false,
+            },
+            ..family
+        }
+    }
+}
