@@ -387,6 +387,7 @@ pub enum Determinism {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::architecture::Architecture;
 
     #[test]
     fn options_lie_over_the_familys_choices() {
