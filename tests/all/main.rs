@@ -22,6 +22,7 @@ mod hostile_numbers;
 mod hosts;
 mod imports;
 mod jobs;
+mod key_reference;
 mod masked_jobs;
 mod megatron;
 mod megatron_masked;

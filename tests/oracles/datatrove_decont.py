@@ -12,17 +12,12 @@ import tempfile
 import numpy as np
 from datatrove.data import Document
 from datatrove.pipeline.decont import NGramsDecontConfig, NGramsDecontFilter, NGramsDecontIndexer
+from speeches import pieces_of
 
 # only its own tasks need lighteval
 NGramsDecontIndexer._requires_dependencies = []
-words = " ".join(json.loads(l)["text"] for l in open(sys.argv[1], encoding="utf-8")).split()
+piece = pieces_of(sys.argv[1])
 random.seed(2)
-
-
-def piece(length):
-    at = random.randrange(len(words) - length)
-    return " ".join(words[at : at + length])
-
 
 odd = ["Caf\u00e9 na\u00efve 3.14 don't can't U.S. e.g. http://a.b/c?d=1 \u4e2d\u6587 one two three four", "a b c", ""]
 records = [{"task": t, "query": piece(random.randint(1, 30)), "text": piece(random.randint(1, 30))}

@@ -5,32 +5,10 @@
 Needs datatrove[io,processing] 0.10.1, spacy 3.8 and zstandard. IN.jsonl has `id` and `text`. One file is one task of
 datatrove's. Makes nothing; prints how many documents each removes and whether they are the same ones.
 """
-import glob, json, os, subprocess, sys
+import json, os, subprocess, sys
 
 import zstandard
-from datatrove.executor import LocalPipelineExecutor
-from datatrove.pipeline.dedup.minhash import (MinhashConfig, MinhashDedupBuckets, MinhashDedupCluster, MinhashDedupFilter,
-                                              MinhashDedupSignature)
-from datatrove.pipeline.readers import JsonlReader
-from datatrove.pipeline.writers import JsonlWriter
-
-
-def datatrove(folder, files, out):
-    config = MinhashConfig()
-    read = lambda: JsonlReader(folder, glob_pattern="*.jsonl")
-    stages = [
-        ([read(), MinhashDedupSignature(f"{out}/sig", config=config)], files),
-        ([MinhashDedupBuckets(f"{out}/sig", f"{out}/buckets", config=config)], config.num_buckets),
-        ([MinhashDedupCluster(f"{out}/buckets", f"{out}/remove", config=config)], 1),
-        ([read(), MinhashDedupFilter(f"{out}/remove"), JsonlWriter(f"{out}/kept", compression=None)], files),
-    ]
-    for i, (pipeline, tasks) in enumerate(stages):
-        LocalPipelineExecutor(pipeline=pipeline, tasks=tasks, workers=1, logging_dir=f"{out}/logs{i}").run()
-    kept = set()
-    for part in glob.glob(f"{out}/kept/*.jsonl"):
-        with open(part) as file:
-            kept |= {json.loads(line)["id"] for line in file}
-    return kept
+from datatrove_minhash import kept_ids
 
 
 def millrace(binary, folder, files, out):
@@ -68,7 +46,7 @@ def main(binary, texts, work):
         for i in range(files):
             with open(f"{folder}/{i:03}.jsonl", "w") as file:
                 file.writelines(lines[len(lines) * i // files : len(lines) * (i + 1) // files])
-        theirs = everything - datatrove(folder, files, f"{work}/{files}/datatrove")
+        theirs = everything - kept_ids(folder, "*.jsonl", files, f"{work}/{files}/datatrove")
         ours = everything - millrace(binary, folder, files, f"{work}/{files}/millrace")
         print(f"{files} files: datatrove removes {len(theirs)}, Millrace {len(ours)}, differ {len(theirs ^ ours)}", flush=True)
 

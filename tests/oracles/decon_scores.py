@@ -11,13 +11,10 @@ import subprocess
 import sys
 import tempfile
 
-words = " ".join(json.loads(l)["text"] for l in open(sys.argv[2], encoding="utf-8")).split()
+from speeches import pieces_of
+
+piece = pieces_of(sys.argv[2])
 random.seed(11)
-
-
-def piece(length):
-    at = random.randrange(len(words) - length)
-    return " ".join(words[at : at + length])
 
 
 def edited(text):

@@ -167,26 +167,9 @@ def run(name, path, out):
         documents = [json.loads(line) for line in file]
     kept = None
     if name == "datatrove":
-        from datatrove.executor import LocalPipelineExecutor
-        from datatrove.pipeline.dedup.minhash import (MinhashConfig, MinhashDedupBuckets, MinhashDedupCluster,
-                                                      MinhashDedupFilter, MinhashDedupSignature)
-        from datatrove.pipeline.readers import JsonlReader
-        from datatrove.pipeline.writers import JsonlWriter
+        from datatrove_minhash import kept_ids
         folder, file = os.path.split(path)
-        config = MinhashConfig()
-        read = lambda: JsonlReader(folder, glob_pattern=file)
-        stages = [
-            ([read(), MinhashDedupSignature(f"{out}/sig", config=config)], 1),
-            ([MinhashDedupBuckets(f"{out}/sig", f"{out}/buckets", config=config)], config.num_buckets),
-            ([MinhashDedupCluster(f"{out}/buckets", f"{out}/remove", config=config)], 1),
-            ([read(), MinhashDedupFilter(f"{out}/remove"), JsonlWriter(f"{out}/kept", compression=None)], 1),
-        ]
-        for i, (pipeline, tasks) in enumerate(stages):
-            LocalPipelineExecutor(pipeline=pipeline, tasks=tasks, workers=1, logging_dir=f"{out}/logs{i}").run()
-        kept = set()
-        for part in glob.glob(f"{out}/kept/*.jsonl"):
-            with open(part) as file:
-                kept |= {int(json.loads(line)["id"]) for line in file}
+        kept = {int(i) for i in kept_ids(folder, file, 1, out)}
     elif name == "textdedup":
         import datasets
         kept = {int(i) for i in datasets.load_from_disk(f"{out}/kept")["id"]}

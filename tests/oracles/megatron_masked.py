@@ -13,6 +13,7 @@ logging.disable(logging.WARNING)
 import megatron.core
 import numpy as np
 import torch
+from array_hash import sha
 from megatron.core.datasets import bert_dataset, masked_dataset, t5_dataset
 from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
 from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder, get_bin_path, get_idx_path
@@ -45,14 +46,6 @@ class Tokenizer:
 
     def __init__(self, pad):
         self.pad = pad
-
-
-def sha(*arrays):
-    h = hashlib.sha256()
-    for a in arrays:
-        a = np.ascontiguousarray(a)
-        h.update(a.astype(a.dtype.newbyteorder("<"), copy=False).tobytes())
-    return h.hexdigest()[:32]
 
 
 builder = IndexedDatasetBuilder(get_bin_path("s"), dtype=np.uint16)

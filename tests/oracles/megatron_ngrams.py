@@ -15,18 +15,15 @@ import tempfile
 import types
 import unicodedata
 
+from speeches import pieces_of
+
 sys.modules["nltk"] = types.ModuleType("nltk")  # imported there, not used
 spec = importlib.util.spec_from_file_location("filter_ngrams", sys.argv[1])
 theirs = importlib.util.module_from_spec(spec)
 sys.modules["filter_ngrams"] = theirs  # its workers look it up
 spec.loader.exec_module(theirs)
-words = " ".join(json.loads(l)["text"] for l in open(sys.argv[2], encoding="utf-8")).split()
+piece = pieces_of(sys.argv[2])
 random.seed(5)
-
-
-def piece(length):
-    at = random.randrange(len(words) - length)
-    return " ".join(words[at : at + length])
 
 
 def mangled(text):

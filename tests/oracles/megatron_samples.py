@@ -13,6 +13,7 @@ logging.disable(logging.WARNING)
 import megatron.core
 import numpy as np
 import torch
+from array_hash import sha
 from megatron.core.datasets.blended_dataset import BlendedDataset
 from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
 from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
@@ -31,14 +32,6 @@ class Tokenizer:
 
     def __init__(self, pad):
         self.pad = pad
-
-
-def sha(*arrays):
-    h = hashlib.sha256()
-    for a in arrays:
-        a = np.ascontiguousarray(a)
-        h.update(a.astype(a.dtype.newbyteorder("<"), copy=False).tobytes())
-    return h.hexdigest()[:32]
 
 
 def file_sha(path):

@@ -10,16 +10,13 @@ MegatronBertForPreTraining: the loss of the order of segments, the mean over seq
 
 The error recorded beside each quantity is what conditioning.py measures.
 """
-import json
-
 import numpy as np
 import torch
 import transformers
-from conditioning import moved, worst
-from safetensors.numpy import save_file
-from torch_goldens import BATCH, BETAS, CLIP, D, DECAY, EPS, F, HEADS, HERE, LAYERS, LR, PADDED, T, VOCAB, formula, token
+from tiny_runs import BATCH, VOCAB, formula, token, train, write
+from torch_goldens import D, EPS, F, HEADS, LAYERS, PADDED, T
 
-STEPS, MASK = 10, 5
+MASK = 5
 
 
 def native(post, order=False):
@@ -122,46 +119,19 @@ def build(post, order):
     return transformers.MegatronBertForMaskedLM(transformers.MegatronBertConfig(**sizes))
 
 
-def train(post, order, weights, dtype):
-    model = build(post, order).to(dtype).train()
-    named = dict(model.named_parameters())
-    assert sorted(named) == sorted(weights), set(named) ^ set(weights)
-    with torch.no_grad():
-        for name, p in named.items():
-            p.copy_(torch.from_numpy(weights[name]).to(dtype))
-    groups = [{"params": [p for p in named.values() if p.dim() > 1], "weight_decay": DECAY},
-              {"params": [p for p in named.values() if p.dim() == 1], "weight_decay": 0.0}]
-    opt = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS)
-    out, losses, norms = {}, [], []
-    for step in range(STEPS):
-        ids, segments, seen, labels = (torch.tensor(x) for x in zip(*(sample(step * BATCH + s) for s in range(BATCH))))
-        found = model(ids, attention_mask=seen, token_type_ids=segments)
-        logits = found.prediction_logits if order else found.logits
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
-        if order:
-            swapped = torch.tensor([is_swapped(step * BATCH + s) for s in range(BATCH)])
-            loss = loss + torch.nn.functional.cross_entropy(found.seq_relationship_logits, swapped)
-        opt.zero_grad()
-        loss.backward()
-        if step == 0:
-            out["logits"] = logits.detach().numpy().copy()
-            out |= {"grad." + n: p.grad.numpy().copy() for n, p in named.items()}
-        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)))
-        losses.append(float(loss.detach()))
-        opt.step()
-    out |= {"final." + n: p.detach().numpy().copy() for n, p in named.items()}
-    return out, {"losses": losses, "grad_norms": norms}
+def forward(model, step, order):
+    ids, segments, seen, labels = (torch.tensor(x) for x in zip(*(sample(step * BATCH + s) for s in range(BATCH))))
+    found = model(ids, attention_mask=seen, token_type_ids=segments)
+    logits = found.prediction_logits if order else found.logits
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+    if order:
+        swapped = torch.tensor([is_swapped(step * BATCH + s) for s in range(BATCH)])
+        loss = loss + torch.nn.functional.cross_entropy(found.seq_relationship_logits, swapped)
+    return loss, logits
 
 
 if __name__ == "__main__":
     for name, post, order in (("bert", True, False), ("bert_pre", False, False), ("bert_order", False, True)):
-        weights = to_hf(native(post, order), post)
-        wide, record = train(post, order, weights, torch.float64)
-        others = [train(post, order, weights, torch.float32)]
-        others += [train(post, order, moved(weights, seed), torch.float64) for seed in range(8)]
-        tensors = {"weight." + k: v for k, v in weights.items()} | {k: v.astype(np.float32) for k, v in wide.items()}
-        save_file(tensors, HERE / f"{name}.safetensors")
-        versions = {"torch": torch.__version__, "transformers": transformers.__version__, "numpy": np.__version__}
-        record = {"versions": versions} | record | {"torch_f32": worst((wide, record), others)}
-        (HERE / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
-        print(name, record["losses"], "worst", sorted(record["torch_f32"]["max_abs_error"].items(), key=lambda x: -x[1])[:4])
+        step_of = lambda model, step: forward(model, step, order)
+        run = lambda weights, dtype: train(build(post, order), weights, dtype, EPS, step_of)
+        write(name, to_hf(native(post, order), post), run)

@@ -13,17 +13,12 @@ what follows an end does not count in the loss (Megatron's reset_attention_mask,
 """
 import json
 import sys
-from pathlib import Path
 
-import numpy as np
 import torch
 import transformers
-from conditioning import moved, worst
-from safetensors.numpy import save_file
+from tiny_runs import BATCH, VOCAB, token, train, write
 
-HERE = Path(__file__).parent
-VOCAB, T, BATCH, STEPS = 61, 16, 4, 10
-LR, DECAY, BETAS, EPS, CLIP = 1e-2, 0.1, (0.9, 0.95), 1e-4, 0.5
+T, EPS = 16, 1e-4
 LLAMA = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
              num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False)
 
@@ -57,10 +52,6 @@ def build(kind, settings):
     return getattr(transformers, name)(config)
 
 
-def token(sample, position):
-    return (sample * 7919 + position * position * 31 + position * 17) % VOCAB
-
-
 def packed(ids, eod, dtype):
     """Additive mask, positions and what counts, of inputs `ids`."""
     masks, positions = torch.zeros(*ids.shape, ids.shape[1], dtype=dtype), torch.zeros_like(ids)
@@ -75,33 +66,13 @@ def packed(ids, eod, dtype):
     return dict(attention_mask=masks[:, None], position_ids=positions), ids != eod
 
 
-def train(kind, settings, eod, weights, dtype):
-    model = build(kind, settings).to(dtype).train()
-    named = dict(model.named_parameters())
-    with torch.no_grad():
-        for name, p in named.items():
-            p.copy_(torch.from_numpy(weights[name]).to(dtype))
-    groups = [{"params": [p for p in named.values() if p.dim() > 1], "weight_decay": DECAY},
-              {"params": [p for p in named.values() if p.dim() == 1], "weight_decay": 0.0}]
-    opt = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS)
-    out, losses, norms = {}, [], []
-    for step in range(STEPS):
-        ids = torch.tensor([[token(step * BATCH + s, j) for j in range(T + 1)] for s in range(BATCH)])
-        extra, counts = ({}, torch.ones_like(ids[:, 1:], dtype=torch.bool))
-        if eod is not None:
-            extra, counts = packed(ids[:, :-1], eod, dtype)
-        logits = model(ids[:, :-1], use_cache=False, **extra).logits
-        loss = torch.nn.functional.cross_entropy(logits[counts], ids[:, 1:][counts])
-        opt.zero_grad()
-        loss.backward()
-        if step == 0:
-            out["logits"] = logits.detach().numpy().copy()
-            out |= {"grad." + n: p.grad.numpy().copy() for n, p in named.items()}
-        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)))
-        losses.append(float(loss.detach()))
-        opt.step()
-    out |= {"final." + n: p.detach().numpy().copy() for n, p in named.items()}
-    return out, {"losses": losses, "grad_norms": norms}
+def forward(model, step, eod, dtype):
+    ids = torch.tensor([[token(step * BATCH + s, j) for j in range(T + 1)] for s in range(BATCH)])
+    extra, counts = ({}, torch.ones_like(ids[:, 1:], dtype=torch.bool))
+    if eod is not None:
+        extra, counts = packed(ids[:, :-1], eod, dtype)
+    logits = model(ids[:, :-1], use_cache=False, **extra).logits
+    return torch.nn.functional.cross_entropy(logits[counts], ids[:, 1:][counts]), logits
 
 
 for name, (kind, settings, eod) in MODELS.items():
@@ -113,13 +84,7 @@ for name, (kind, settings, eod) in MODELS.items():
     for n, p in model.named_parameters():
         w = torch.randn(p.shape) * (0.15 if p.dim() > 1 else 0.1)
         weights[n] = (w + 1.0 if "norm" in n or "ln_" in n and n.endswith("weight") else w).numpy()
-    wide, record = train(kind, settings, eod, weights, torch.float64)
-    others = [train(kind, settings, eod, weights, torch.float32)]
-    others += [train(kind, settings, eod, moved(weights, seed), torch.float64) for seed in range(8)]
-    tensors = {"weight." + k: v for k, v in weights.items()} | {k: v.astype(np.float32) for k, v in wide.items()}
-    save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()}, HERE / f"hf_{name}.safetensors")
-    versions = {"torch": torch.__version__, "transformers": transformers.__version__, "numpy": np.__version__}
+    run = lambda weights, dtype: train(build(kind, settings), weights, dtype, EPS,
+                                       lambda model, step: forward(model, step, eod, dtype))
     config = json.loads(model.config.to_json_string(use_diff=False))
-    record = {"versions": versions, "config": config, "eod": eod} | record | {"torch_f32": worst((wide, record), others)}
-    (HERE / f"hf_{name}.json").write_text(json.dumps(record, indent=1) + "\n")
-    print(name, record["losses"][-1], "worst", sorted(record["torch_f32"]["max_abs_error"].items(), key=lambda x: -x[1])[:2])
+    write(f"hf_{name}", weights, run, config=config, eod=eod)

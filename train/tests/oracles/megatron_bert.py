@@ -6,38 +6,30 @@
 The same weights and first batch as bert_goldens.py: logits of every place that is seen, the loss, and every gradient.
 Fails if one differs by more than 1e-6 of the largest value (the goldens are float32 roundings of float64).
 """
-import contextlib
 import os
 
 import numpy as np
 import torch
+from megatron_cpu import without_cuda, without_tracker
 from safetensors.numpy import load_file
 
-torch.cuda.current_device = lambda: "cpu"
-torch.cuda.synchronize = lambda *a, **k: None
+without_cuda()
 
 
 def main():
     from bert_goldens import native, sample
-    from torch_goldens import BATCH, D, F, HEADS, HERE, LAYERS, PADDED, T, VOCAB
+    from tiny_runs import BATCH, HERE, VOCAB
+    from torch_goldens import D, F, HEADS, LAYERS, PADDED, T
 
     address = f"tcp://127.0.0.1:{29540 + os.getpid() % 500}"
     torch.distributed.init_process_group("gloo", init_method=address, rank=0, world_size=1)
     import megatron.core
-    import megatron.core.tensor_parallel.random as rng
     from megatron.core import parallel_state
     from megatron.core.models.bert.bert_layer_specs import bert_layer_local_spec
     from megatron.core.models.bert.bert_model import BertModel
     from megatron.core.transformer.transformer_config import TransformerConfig
 
-    class NoTracker:
-        def fork(self, *a, **k):
-            return contextlib.nullcontext()
-
-        def is_initialized(self):
-            return True
-
-    rng._CUDA_RNG_STATE_TRACKER, rng._CUDA_RNG_STATE_TRACKER_INITIALIZED = NoTracker(), True
+    without_tracker()
     parallel_state.initialize_model_parallel(1, 1)
     torch.manual_seed(0)
     config = TransformerConfig(

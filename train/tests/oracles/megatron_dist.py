@@ -13,7 +13,6 @@ same models there, in float32, on one sequence:
 The args are a namespace with the names that Megatron-LM's own parser gives these settings.
 """
 import argparse
-import contextlib
 import json
 import os
 import shutil
@@ -23,25 +22,12 @@ from pathlib import Path
 import torch
 import torch.multiprocessing as mp
 import torch.nn.functional as F
+from megatron_cpu import without_cuda, without_tracker
 
 warnings.filterwarnings("ignore")
 HERE = Path(__file__).parent
 LAYERS, D, HEADS, VOCAB, LENGTH = 2, 16, 4, 64, 16
 TOKENS = [3, 17, 60, 0, 5, 5, 41, 22, 9]
-
-
-class NoTracker:
-    def fork(self, *a, **k):
-        return contextlib.nullcontext()
-
-    def is_initialized(self):
-        return True
-
-    def get_states(self):
-        return {}
-
-    def add(self, *a, **k):
-        pass
 
 
 def model_of(kind, tp):
@@ -80,15 +66,13 @@ def args():
 
 def rank_of(rank, tp, name, port, results):
     kind = name.split("_")[0]
-    torch.cuda.current_device = lambda: "cpu"
-    torch.cuda.synchronize = lambda *a, **k: None
+    without_cuda()
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=tp)
-    import megatron.core.tensor_parallel.random as random
     from megatron.core import dist_checkpointing, parallel_state
 
     parallel_state.initialize_model_parallel(tp, 1)
-    random._CUDA_RNG_STATE_TRACKER, random._CUDA_RNG_STATE_TRACKER_INITIALIZED = NoTracker(), True
+    without_tracker()
     model = model_of(kind, tp)
     with torch.no_grad():
         for name_, weight in model.named_parameters():

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from megatron_cpu import without_cuda, without_tracker
 from safetensors.numpy import save_file
 
-torch.cuda.current_device = lambda: "cpu"
-torch.cuda.synchronize = lambda *a, **k: None
+without_cuda()
 T, D, F, EXPERTS, TOP_K, BALANCE, Z, RATE = 16, 16, 24, 4, 2, 0.05, 0.002, 0.1
 CASES = {"dropless": (None, "probs"), "probability": (1.0, "probs"), "position": (1.0, "position")}
 BIASED = {"bias": None, "bias_over_capacity": 1.0}
@@ -37,27 +37,17 @@ def stable_topk(x, k, dim=-1, **rest):
 torch.topk = stable_topk
 
 
-class NoTracker:
-    def fork(self, *a, **k):
-        import contextlib
-        return contextlib.nullcontext()
-
-    def is_initialized(self):
-        return True
-
-
 def chunked(fc1):
     """[2f, d], gate over up -> 8 chunks of gate rows and up rows."""
     return fc1.reshape(2, 8, F // 8, D).swapaxes(0, 1).reshape(2 * F, D)
 
 
 def layer(capacity, policy, **more):
-    import megatron.core.tensor_parallel.random as random
     import megatron.core.transformer.moe.moe_utils as moe_utils
     moe_utils.te_general_gemm = None
     from megatron.core.models.gpt.moe_module_specs import get_moe_module_spec
     from megatron.core.transformer.transformer_config import TransformerConfig
-    random._CUDA_RNG_STATE_TRACKER, random._CUDA_RNG_STATE_TRACKER_INITIALIZED = NoTracker(), True
+    without_tracker()
     config = TransformerConfig(
         num_layers=1, hidden_size=D, num_attention_heads=4, ffn_hidden_size=F, num_moe_experts=EXPERTS,
         moe_router_topk=TOP_K, moe_router_load_balancing_type="aux_loss", moe_aux_loss_coeff=BALANCE,

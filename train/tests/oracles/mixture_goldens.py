@@ -9,32 +9,14 @@ own load_balancing_loss_func of each sequence (over k: theirs counts a token k t
 the mean squared log-sum of the router's logits. transformers' routers work in float32 also in a float64 model, so that
 float64 weights that are moved (conditioning.py) tell what their rounding comes to; torch's float32 runs in four orders.
 """
-import json
-from pathlib import Path
-
 import numpy as np
 import torch
 import transformers
-from conditioning import moved, worst
-from safetensors.numpy import save_file
+from tiny_runs import BATCH, BETAS, CLIP, DECAY, LR, STEPS, VOCAB, formula, token, write
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
-HERE = Path(__file__).parent
-VOCAB, PADDED, T, D, HEADS, KV, F, LAYERS, BATCH, STEPS = 61, 128, 16, 16, 4, 2, 24, 2, 4, 10
+PADDED, T, D, HEADS, KV, F, LAYERS, EPS = 128, 16, 16, 4, 2, 24, 2, 1e-6
 EXPERTS, TOP_K, SHARED, BALANCE, Z = 4, 2, 32, 0.05, 0.002
-LR, DECAY, BETAS, EPS, CLIP = 1e-2, 0.1, (0.9, 0.95), 1e-6, 0.5
-
-
-def formula(salt, dims, scale, offset):
-    """Element i is ((i + 977 salt) * 2654435761 mod 2^32 >> 16) / 2^16 - 1/2, scaled in float32: exact everywhere."""
-    i = np.arange(int(np.prod(dims)), dtype=np.uint64) + np.uint64(977 * salt)
-    h = ((i * np.uint64(2654435761)) & np.uint64(0xFFFFFFFF)) >> np.uint64(16)
-    x = h.astype(np.float32) / np.float32(65536.0) - np.float32(0.5)
-    return (x * np.float32(scale) + np.float32(offset)).reshape(dims)
-
-
-def token(sample, position):
-    return (sample * 7919 + position * position * 31 + position * 17) % VOCAB
 
 
 def is_mixture(kind, layer):
@@ -199,13 +181,6 @@ def train(kind, weights, dtype, order=(0, 1, 2, 3)):
 
 for kind in ("mixtral", "qwen2_moe"):
     weights = to_hf(kind, native(kind))
-    wide, record = train(kind, weights, torch.float64)
     orders = ((0, 1, 2, 3), (2, 0, 3, 1), (3, 2, 1, 0), (1, 3, 0, 2))
-    others = [train(kind, weights, torch.float32, order) for order in orders]
-    others += [train(kind, moved(weights, seed), torch.float64) for seed in range(8)]
-    tensors = {"weight." + k: v for k, v in weights.items()} | {k: v.astype(np.float32) for k, v in wide.items()}
-    save_file(tensors, HERE / f"{kind}.safetensors")
-    versions = {"torch": torch.__version__, "transformers": transformers.__version__, "numpy": np.__version__}
-    record = {"versions": versions} | record | {"torch_f32": worst((wide, record), others)}
-    (HERE / f"{kind}.json").write_text(json.dumps(record, indent=1) + "\n")
-    print(kind, record["losses"], record["balance"], record["z"], "worst", sorted(record["torch_f32"]["max_abs_error"].items(), key=lambda x: -x[1])[:4])
+    singles = [train(kind, weights, torch.float32, order) for order in orders]
+    write(kind, weights, lambda weights, dtype: train(kind, weights, dtype), singles)

@@ -9,30 +9,12 @@ Recorded from float64 (stored as float32): HF weights, logits, gradients of the 
 clip_grad_norm_ + AdamW. Recorded in JSON: losses, gradient norms, and for every quantity how closely a float32 program
 can follow it, as conditioning.py measures it (the tolerance of the test is a small multiple of that).
 """
-import json
-from pathlib import Path
-
 import numpy as np
 import torch
 import transformers
-from conditioning import moved, worst
-from safetensors.numpy import save_file
+from tiny_runs import BATCH, VOCAB, formula, token, train, write
 
-HERE = Path(__file__).parent
-VOCAB, PADDED, T, D, HEADS, F, LAYERS, BATCH, STEPS = 61, 128, 16, 16, 4, 24, 2, 4, 10
-LR, DECAY, BETAS, EPS, CLIP = 1e-2, 0.1, (0.9, 0.95), 1e-6, 0.5
-
-
-def formula(salt, dims, scale, offset):
-    """Element i is ((i + 977 salt) * 2654435761 mod 2^32 >> 16) / 2^16 - 1/2, scaled in float32: exact everywhere."""
-    i = np.arange(int(np.prod(dims)), dtype=np.uint64) + np.uint64(977 * salt)
-    h = ((i * np.uint64(2654435761)) & np.uint64(0xFFFFFFFF)) >> np.uint64(16)
-    x = h.astype(np.float32) / np.float32(65536.0) - np.float32(0.5)
-    return (x * np.float32(scale) + np.float32(offset)).reshape(dims)
-
-
-def token(sample, position):
-    return (sample * 7919 + position * position * 31 + position * 17) % VOCAB
+PADDED, T, D, HEADS, F, LAYERS, EPS = 128, 16, 16, 4, 24, 2, 1e-6
 
 
 def native(family):
@@ -130,43 +112,13 @@ def build(family, kv):
     return transformers.LlamaForCausalLM(c)
 
 
-def train(family, weights, kv, dtype):
-    model = build(family, kv).to(dtype).train()
-    named = dict(model.named_parameters())
-    assert sorted(named) == sorted(weights), set(named) ^ set(weights)
-    with torch.no_grad():
-        for name, p in named.items():
-            p.copy_(torch.from_numpy(weights[name]).to(dtype))
-    groups = [{"params": [p for p in named.values() if p.dim() > 1], "weight_decay": DECAY},
-              {"params": [p for p in named.values() if p.dim() == 1], "weight_decay": 0.0}]
-    opt = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS)
-    out, losses, norms = {}, [], []
-    for step in range(STEPS):
-        ids = torch.tensor([[token(step * BATCH + s, j) for j in range(T + 1)] for s in range(BATCH)])
-        logits = model(ids[:, :-1]).logits
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
-        opt.zero_grad()
-        loss.backward()
-        if step == 0:
-            out["logits"] = logits.detach().numpy().copy()
-            out |= {"grad." + n: p.grad.numpy().copy() for n, p in named.items()}
-        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)))
-        losses.append(float(loss.detach()))
-        opt.step()
-    out |= {"final." + n: p.detach().numpy().copy() for n, p in named.items()}
-    return out, {"losses": losses, "grad_norms": norms}
+def forward(model, step):
+    ids = torch.tensor([[token(step * BATCH + s, j) for j in range(T + 1)] for s in range(BATCH)])
+    logits = model(ids[:, :-1]).logits
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten()), logits
 
 
 if __name__ == "__main__":
     for family in ("gpt", "llama"):
         w, kv = native(family)
-        weights = to_hf(family, w, kv)
-        wide, record = train(family, weights, kv, torch.float64)
-        others = [train(family, weights, kv, torch.float32)]
-        others += [train(family, moved(weights, seed), kv, torch.float64) for seed in range(8)]
-        tensors = {"weight." + k: v for k, v in weights.items()} | {k: v.astype(np.float32) for k, v in wide.items()}
-        save_file(tensors, HERE / f"{family}.safetensors")
-        versions = {"torch": torch.__version__, "transformers": transformers.__version__, "numpy": np.__version__}
-        record = {"versions": versions} | record | {"torch_f32": worst((wide, record), others)}
-        (HERE / f"{family}.json").write_text(json.dumps(record, indent=1) + "\n")
-        print(family, record["losses"], "worst", sorted(record["torch_f32"]["max_abs_error"].items(), key=lambda x: -x[1])[:4])
+        write(family, to_hf(family, w, kv), lambda weights, dtype: train(build(family, kv), weights, dtype, EPS, forward))
