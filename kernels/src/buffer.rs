@@ -120,7 +120,7 @@ impl Buffer {
                 && bytes.is_multiple_of(ALIGN)
                 && offset.is_multiple_of(ALIGN)
                 && offset.checked_add(bytes).is_some_and(is_inside),
-            "a part lies inside the whole"
+            "a part is inside the whole"
         );
         Buffer {
             // SAFETY: inside the memory by the assert.

@@ -229,7 +229,7 @@ impl Tensor {
     /// # Panics
     /// If the tensor does not hold f32.
     pub fn f32(&self) -> &[f32] {
-        assert_eq!(self.dtype, DType::F32, "f32() is asked of f32 tensors only");
+        assert_eq!(self.dtype, DType::F32, "f32() is for f32 tensors only");
         self.buffer().f32(self.elements())
     }
 
@@ -237,11 +237,7 @@ impl Tensor {
     /// # Panics
     /// If the tensor does not hold f32.
     pub fn f32_mut(&mut self) -> &mut [f32] {
-        assert_eq!(
-            self.dtype,
-            DType::F32,
-            "f32_mut() is asked of f32 tensors only"
-        );
+        assert_eq!(self.dtype, DType::F32, "f32_mut() is for f32 tensors only");
         let elements = self.elements();
         self.buffer_mut().f32_mut(elements)
     }
@@ -250,11 +246,7 @@ impl Tensor {
     /// # Panics
     /// If the tensor does not hold bf16.
     pub fn bf16(&self) -> &[Bf16] {
-        assert_eq!(
-            self.dtype,
-            DType::Bf16,
-            "bf16() is asked of bf16 tensors only"
-        );
+        assert_eq!(self.dtype, DType::Bf16, "bf16() is for bf16 tensors only");
         self.buffer().bf16(self.elements())
     }
 
@@ -265,7 +257,7 @@ impl Tensor {
         assert_eq!(
             self.dtype,
             DType::Bf16,
-            "bf16_mut() is asked of bf16 tensors only"
+            "bf16_mut() is for bf16 tensors only"
         );
         let elements = self.elements();
         self.buffer_mut().bf16_mut(elements)
@@ -286,7 +278,7 @@ impl Tensor {
     /// # Panics
     /// If the tensor does not hold u32.
     pub fn u32(&self) -> &[u32] {
-        assert_eq!(self.dtype, DType::U32, "u32() is asked of u32 tensors only");
+        assert_eq!(self.dtype, DType::U32, "u32() is for u32 tensors only");
         self.buffer().u32(self.elements())
     }
 
@@ -294,11 +286,7 @@ impl Tensor {
     /// # Panics
     /// If the tensor does not hold u32.
     pub fn u32_mut(&mut self) -> &mut [u32] {
-        assert_eq!(
-            self.dtype,
-            DType::U32,
-            "u32_mut() is asked of u32 tensors only"
-        );
+        assert_eq!(self.dtype, DType::U32, "u32_mut() is for u32 tensors only");
         let elements = self.elements();
         self.buffer_mut().u32_mut(elements)
     }
@@ -640,7 +628,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "f32() is asked of f32 tensors only")]
+    #[should_panic(expected = "f32() is for f32 tensors only")]
     fn reading_ids_as_f32_breaks_an_invariant() {
         let _ = Tensor::zeros(&[1], DType::U32, &Device::cpu())
             .unwrap()

@@ -75,7 +75,7 @@ impl Context {
         }
         let lock = File::open(&lock_path).with_context(|| {
             format!(
-                "{} is not there; the job has not been submitted",
+                "{} is missing; the job has not been submitted",
                 lock_path.display()
             )
         })?;

@@ -225,7 +225,7 @@ impl Manifest {
         let name = name_of(&output.path);
         let path = self.out.join(&output.path);
         if !fetch(folder, &name, &path)? {
-            log!("{} is recorded and not there", folder.url(&name));
+            log!("{} is recorded but missing", folder.url(&name));
             return Ok(false);
         }
         let is_whole = output.is_at(&path);

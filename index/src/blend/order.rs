@@ -15,7 +15,7 @@
     target_arch = "x86_64",
     expect(
         unsafe_code,
-        reason = "calls of functions compiled for vectors that the CPU was asked for"
+        reason = "calls of functions compiled for vectors that the CPU was detected to have"
     )
 )]
 

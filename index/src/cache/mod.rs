@@ -368,7 +368,7 @@ impl Set<'_> {
                 let _ = cache.put_record(base, &record(&built));
                 return Ok(built);
             }
-            Some(_) => cache.note(base, "it is not what building it gives"),
+            Some(_) => cache.note(base, "it differs from a rebuilt one"),
             None => {}
         }
         cache.keep(base, || store(&built))?;

@@ -183,7 +183,7 @@ impl Mailbox {
         let bytes = groups.early_bytes + HEADER + payload.bytes().len();
         let count = groups.early.len() + usize::from(!groups.early.contains_key(&header.group));
         if bytes > MOST_EARLY_BYTES || count > MOST_EARLY_GROUPS {
-            let what = "too much for groups that are not there yet";
+            let what = "too much for groups that do not exist yet";
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, what));
         }
         groups.early_bytes = bytes;
@@ -304,7 +304,7 @@ mod tests {
             let told = deliver(frame(15, 65 << 20)).unwrap_err();
             assert_eq!(
                 told.to_string(),
-                "too much for groups that are not there yet"
+                "too much for groups that do not exist yet"
             );
             for group in 0..15 {
                 mailbox.open(group, &[0]);

@@ -41,7 +41,7 @@ pub(crate) fn join_pairs(isa: Isa, numbers: Numbers, x: Matrix<'_>, out: &mut [f
 }
 
 fn check<E>(x: View<'_, E>) {
-    assert!(x.col_stride == 1, "numbers of a row lie side by side");
+    assert!(x.col_stride == 1, "numbers of a row are contiguous");
     x.check();
 }
 

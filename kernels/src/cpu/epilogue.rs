@@ -215,7 +215,7 @@ impl<E: Element> SecondRows<E> {
     unsafe fn of(second: &Second<'_>, tile: &Whole) -> SecondRows<E> {
         let last = (tile.row + tile.rows - 1) * tile.stride;
         let end = last + tile.column + tile.columns;
-        assert!(end <= second.len, "the tile lies inside the output");
+        assert!(end <= second.len, "the tile is inside the output");
         SecondRows(E::output(second.data))
     }
 

@@ -125,7 +125,7 @@ fn has_elements(c: &ViewMut<'_>, a: Matrix<'_>, plan: &Plan<'_>) -> bool {
     }
     assert!(
         (m - 1) * c.row_stride + n <= c.data.len(),
-        "the output lies inside its slice"
+        "the output is inside its slice"
     );
     assert!(
         plan.epilogue.is_none() || c.row_stride == n,

@@ -53,10 +53,7 @@ pub(crate) fn logistic<L: Lanes>(x: L) -> L {
 }
 
 #[cfg(test)]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "tests round f64 to the f32 they ask about"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "tests round f64 to f32")]
 mod tests {
     use super::*;
     use crate::cpu::Isa;

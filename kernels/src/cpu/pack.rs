@@ -59,10 +59,7 @@ impl<'a, E> View<'a, E> {
     pub(crate) fn check(&self) {
         if self.rows > 0 && self.cols > 0 {
             let last = (self.rows - 1) * self.row_stride + (self.cols - 1) * self.col_stride;
-            assert!(
-                last < self.data.len(),
-                "a matrix view lies inside its slice"
-            );
+            assert!(last < self.data.len(), "a matrix view is inside its slice");
         }
     }
 }

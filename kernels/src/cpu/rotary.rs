@@ -82,7 +82,7 @@ impl<'a> Rotary<'a> {
     pub(crate) fn in_place(&self, isa: Isa, x: &mut [f32], stride: usize, part: Part) {
         let start = x.as_mut_ptr();
         let last = (part.rows.saturating_sub(1)) * stride + part.columns;
-        assert!(part.rows == 0 || last <= x.len(), "rows lie in their slice");
+        assert!(part.rows == 0 || last <= x.len(), "rows are in their slice");
         // SAFETY: the rows are inside `x` by the assert, and `x` is exclusively borrowed.
         unsafe { self.in_place_at(isa, start, stride, part) }
     }

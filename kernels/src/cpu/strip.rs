@@ -41,13 +41,13 @@ impl Strip<'_> {
         );
         assert!(
             (self.rows - 1) * self.c_at + self.lanes <= self.c.len(),
-            "the output lies inside its slice"
+            "the output is inside its slice"
         );
         if self.steps > 0 {
             let last = (self.rows - 1) * self.a_at.0 + (self.steps - 1) * self.a_at.1;
-            assert!(last < self.a.len(), "A lies inside its slice");
+            assert!(last < self.a.len(), "A is inside its slice");
             let last = (self.steps - 1) * self.b_at + self.lanes;
-            assert!(last <= self.b.len(), "B lies inside its slice");
+            assert!(last <= self.b.len(), "B is inside its slice");
         }
     }
 

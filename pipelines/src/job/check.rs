@@ -62,7 +62,7 @@ impl Job {
                 curate::secrets::without_passwords(&self.inputs()[i].path),
                 curate::secrets::without_passwords(&why)
             ),
-            wanted: "a file, folder, pattern, list or URL that is there".into(),
+            wanted: "a file, folder, pattern, list or URL that exists".into(),
         });
         told.collect()
     }
@@ -164,7 +164,7 @@ impl Job {
         if self.executor != Executor::Local
             && self.out.to_string_lossy().chars().any(char::is_control)
         {
-            let wanted = "a path without control characters, as scripts of clusters hold it";
+            let wanted = "a path without control characters, since cluster scripts contain it";
             add("out", format!("{:?}", self.out), wanted);
         }
         if self.out.as_os_str().is_empty() {

@@ -193,7 +193,7 @@ fn clusters(d: &Value) -> String {
         ]
     });
     let names = [
-        "stands for",
+        "represents",
         "kept documents",
         "repeated (FineWeb-2)",
         "documents then",

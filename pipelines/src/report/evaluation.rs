@@ -67,6 +67,6 @@ pub(super) fn evaluation(m: &Material) -> String {
         );
         body += &excerpt("dropped", &caption, &field("excerpt"));
     }
-    let lead = "An n-gram that several sets have counts for the first of them. N-grams that many documents hold are common language and are not searched for.";
+    let lead = "An n-gram that several sets have counts for the first of them. N-grams in many documents are common language and are not searched for.";
     section("evaluation", "Evaluation sets", lead, &body)
 }

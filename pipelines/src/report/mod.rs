@@ -28,7 +28,7 @@ pub(crate) fn render(m: &Material) -> String {
         ("evaluation", "Evaluation sets", evaluation::evaluation(m)),
         ("data", "Data", tokens::data(m)),
         ("training", "Training", sections::training(m)),
-        ("profile", "Where a step's time goes", profile::profile(m)),
+        ("profile", "Step time", profile::profile(m)),
         ("generated", "Generated text", sections::generated(m)),
         ("samples", "Kept and dropped", sections::samples(m)),
         ("stages", "Stages", stages::stages(m)),

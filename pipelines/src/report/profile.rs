@@ -68,7 +68,7 @@ pub(super) fn profile(m: &Material) -> String {
     let lead = format!(
         "{which} The time of one op, collective or wait within another counts for the inner one; the traces are in profile/."
     );
-    section("profile", "Where a step's time goes", &lead, &body)
+    section("profile", "Step time", &lead, &body)
 }
 
 /// Sort key of a time: the bits of a non-negative double sort like its value.
@@ -92,7 +92,7 @@ fn by_rank(ranks: &[&Profile]) -> String {
         "collective",
         "wait",
         "outside",
-        "ms summing gradients beside",
+        "ms reducing gradients concurrently",
     ];
     let table = table(&head, &rows.collect::<Vec<_>>());
     format!("<h3>By rank</h3>{table}")

@@ -208,7 +208,7 @@ impl Bodies {
                 &self.path,
                 head.offset,
                 found,
-                "what was written there",
+                "the bytes that were written",
             ));
         };
         Ok(Candidate {

@@ -243,7 +243,7 @@ impl StepConfig for Lines {
                 problem(
                     &key("pattern"),
                     "\"\"".to_string(),
-                    "what is to be replaced",
+                    "the text to be replaced",
                 );
             }
             if edit.pattern.is_empty() && edit.condition.is_empty() {

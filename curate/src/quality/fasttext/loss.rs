@@ -144,7 +144,7 @@ impl Output {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "the argument lies in 0..=512"
+        reason = "the argument is in 0..=512"
     )]
     fn squash(&self, x: f32) -> f32 {
         if x < -EDGE {

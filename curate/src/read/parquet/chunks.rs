@@ -36,7 +36,7 @@ impl Chunks {
         let (mut blob, failure) = Watched::over(blob);
         let size = blob
             .size()?
-            .ok_or_else(|| io::Error::other("the server does not tell the file's size"))?;
+            .ok_or_else(|| io::Error::other("the server does not report the file's size"))?;
         let blocks = VecDeque::new();
         Ok(Chunks {
             blocks: Arc::new(Mutex::new(Blocks { blob, blocks })),

@@ -65,7 +65,7 @@ pub(super) fn parse_length(value: &[u8]) -> Option<u64> {
 /// wget has written it so, by the letter of the grammar in ISO 28500:2009.
 const URI_IN_BRACKETS: Fault = Fault {
     name: "warc.uri_in_brackets",
-    why: "WARC-Target-URI stands in angle brackets",
+    why: "WARC-Target-URI is in angle brackets",
 };
 
 /// `HTTP/1.0 204` and no more.

@@ -41,7 +41,7 @@ pub(crate) fn starts<F: Fn(usize) -> u32 + Sync>(
     // i32 offsets and positions: the caller knows that they fit
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "narrow is asked only if all fit"
+        reason = "narrow is called only if all fit"
     )]
     if narrow {
         let mut rows = Array::<[i32; 2]>::zeros("sample_index", sizes.samples + 1)?;

@@ -180,7 +180,7 @@ fn assemble(path: &Path, source: Source) -> Result<Tokenizer> {
                 let text = utf8(path, &source.files[0])?;
                 tiktoken::parts(text, split)
             }
-            None => Err("split: found none, wanted gpt2, cl100k, o200k, llama3 or qwen (the file's name tells nothing)".into()),
+            None => Err("split: found none, wanted gpt2, cl100k, o200k, llama3 or qwen (the file's name does not show it)".into()),
         },
         Kind::Tekken => tekken::parts(utf8(path, &source.files[0])?),
         Kind::Null => Err("found a file, wanted null:VOCAB for the null tokenizer".into()),

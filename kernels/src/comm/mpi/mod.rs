@@ -98,7 +98,8 @@ fn connect_by(
     let watch = Watch::new(Some(start.timeout), hosts, start.ranks_per_process);
     let watch = Arc::new(watch);
     let liveness = Liveness::start(start.process, lines, (&mailbox, &watch)).map_err(no_thread)?;
-    let remark = |who| format!("no line of liveness to {who}; if it dies, mpirun alone can tell");
+    let remark =
+        |who| format!("no liveness connection to {who}; if it dies, only mpirun can report it");
     Ok(Network::new(Connected {
         process: start.process,
         processes: start.processes,

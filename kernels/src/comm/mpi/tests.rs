@@ -308,7 +308,7 @@ fn a_process_without_a_line_is_told_and_the_run_goes_on() {
         let network = connect(&fabric, process);
         network.remarks().to_vec()
     });
-    let want = "no line of liveness to process 1 on host-1: no way to 10.0.0.1:9 (no route); if it dies, mpirun alone can tell";
+    let want = "no liveness connection to process 1 on host-1: no way to 10.0.0.1:9 (no route); if it dies, only mpirun can report it";
     assert_eq!(found, [vec![want.to_owned()], vec![], vec![]]);
 }
 

@@ -2,7 +2,7 @@
 //! sizes, packed and unpacked, are compared with the emulation, which tests compare with the definition.
 #![expect(
     unsafe_code,
-    reason = "products of operands as they lie trust their caller"
+    reason = "products of operands in place rely on their caller"
 )]
 
 use super::super::bf16_pack::join_row;

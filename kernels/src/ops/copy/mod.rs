@@ -8,7 +8,7 @@ use crate::Device;
 /// # Panics
 /// If their lengths differ.
 pub fn copy(to: &mut [f32], from: &[f32], device: &Device) {
-    assert_eq!(to.len(), from.len(), "copies are as long as what is copied");
+    assert_eq!(to.len(), from.len(), "copies are as long as their source");
     dispatch!(device, copy(to, from, device));
 }
 
@@ -34,7 +34,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "copies are as long as what is copied")]
+    #[should_panic(expected = "copies are as long as their source")]
     fn other_lengths_break_an_invariant() {
         copy(&mut [0.0; 2], &[0.0; 3], &Device::cpu());
     }

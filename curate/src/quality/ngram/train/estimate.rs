@@ -33,7 +33,7 @@ struct Initial {
 
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "what is kept of them is single precision"
+    reason = "they are kept in single precision"
 )]
 fn packed(u: f64, g: f64) -> u64 {
     u64::from((u as f32).to_bits()) << 32 | u64::from((g as f32).to_bits())

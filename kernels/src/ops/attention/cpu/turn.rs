@@ -90,7 +90,7 @@ impl<'a, E> Place<'a, E> {
         let at = (self.row + row) * width + self.column;
         assert!(
             self.column + len <= width && at + len <= all,
-            "a place lies inside its output"
+            "a place is inside its output"
         );
         // SAFETY: inside the output by the assert; no other task has this part, by the contract of `row`.
         unsafe { std::slice::from_raw_parts_mut(start.add(at), len) }
