@@ -523,6 +523,23 @@ mod tests {
     }
 
     #[test]
+    fn the_first_rank_of_each_process_holds_the_transfer_of_a_whole_checkpoint() {
+        let mut plan = tiny_gpt();
+        plan.train.global_batch = 12;
+        plan.parallel.dp = 6;
+        let transfers = |plan: &Plan, processes| -> Vec<usize> {
+            let ranks = predict_in(plan, processes).unwrap();
+            ranks.iter().map(|rank| rank.transfer).collect()
+        };
+        let all = TRANSFER_BYTES;
+        assert_eq!(transfers(&plan, 1), [0; 6], "nothing is sent");
+        assert_eq!(transfers(&plan, 2), [all, 0, 0, all, 0, 0]);
+        assert_eq!(transfers(&plan, 6), [all; 6]);
+        plan.train.checkpoint.sharded = true;
+        assert_eq!(transfers(&plan, 2), [0; 6], "ranks write their own files");
+    }
+
+    #[test]
     fn every_rank_holds_the_bytes_that_the_formulas_say() {
         for mut plan in [tiny_gpt(), tiny_llama()] {
             plan.model.layers = 4;
