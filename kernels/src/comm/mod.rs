@@ -30,12 +30,9 @@ pub use watchdog::{Roster, Watch};
 
 use crate::{Error, Result};
 
-/// Checks the arguments of `reduce_scatter_sum`: cuts, the rank in its group, lengths of `x` and `out`.
-fn check_cuts(
-    cuts: &[usize],
-    (rank, size): (usize, usize),
-    (len, out): (usize, usize),
-) -> Result<()> {
+/// Checks the arguments of a group's `reduce_scatter_sum`.
+fn check_cuts(group: &dyn Collective, x: &[f32], cuts: &[usize], out: &[f32]) -> Result<()> {
+    let (rank, size, len) = (group.rank(), group.size(), x.len());
     let whole = cuts.first() == Some(&0) && cuts.last() == Some(&len) && cuts.is_sorted();
     let wrong = |name, found, wanted| {
         Err(Error::Argument {
@@ -50,9 +47,9 @@ fn check_cuts(
         return wrong("cuts", format!("{cuts:?}"), wanted);
     }
     let width = cuts[rank + 1] - cuts[rank];
-    if out != width {
+    if out.len() != width {
         let wanted = format!("{width}, those of rank {rank}");
-        return wrong("out", format!("{out} numbers"), wanted);
+        return wrong("out", format!("{} numbers", out.len()), wanted);
     }
     Ok(())
 }
@@ -70,8 +67,14 @@ fn check_parts(parts: usize, size: usize) -> Result<()> {
     })
 }
 
-/// Checks a rank of the group that another rank is to talk to.
-fn check_peer(op: &'static str, name: &'static str, (rank, size): (usize, usize)) -> Result<()> {
+/// Checks the argument `name` of `op`: a rank of the group.
+fn check_peer(
+    group: &dyn Collective,
+    op: &'static str,
+    name: &'static str,
+    rank: usize,
+) -> Result<()> {
+    let size = group.size();
     if rank < size {
         return Ok(());
     }

@@ -81,7 +81,7 @@ impl Collective for Nested {
     }
 
     fn reduce_scatter_sum(&self, x: &[f32], cuts: &[usize], out: &mut [f32]) -> Result<()> {
-        check_cuts(cuts, (self.rank(), self.size()), (x.len(), out.len()))?;
+        check_cuts(self, x, cuts, out)?;
         // a node's rank i collects the shares of the ranks i of all nodes, sums them inside the node, and sends the
         // other nodes theirs
         let (nodes, per) = (self.outer.size(), self.inner.size());

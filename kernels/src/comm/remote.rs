@@ -296,7 +296,7 @@ impl Collective for Remote {
     }
 
     fn reduce_scatter_sum(&self, x: &[f32], cuts: &[usize], out: &mut [f32]) -> Result<()> {
-        check_cuts(cuts, (self.rank, self.size()), (x.len(), out.len()))?;
+        check_cuts(self, x, cuts, out)?;
         self.scattered("reduce_scatter_sum", x, cuts, out)
     }
 
@@ -334,7 +334,7 @@ impl Collective for Remote {
     }
 
     fn broadcast(&self, x: &mut [f32], root: usize) -> Result<()> {
-        check_peer("broadcast", "root", (root, self.size()))?;
+        check_peer(self, "broadcast", "root", root)?;
         let given = match self.rank == root {
             true => same(x),
             false => Given::Same(Payload::none()),
@@ -345,7 +345,7 @@ impl Collective for Remote {
     }
 
     fn send(&self, to: usize, x: &[f32]) -> Result<()> {
-        check_peer("send", "to", (to, self.size()))?;
+        check_peer(self, "send", "to", to)?;
         let header = self.header(Kind::Mail, "exchange", narrow(to));
         self.send_to(to, &header, Payload::F32(Arc::new(x.to_vec())));
         Ok(())
@@ -353,7 +353,7 @@ impl Collective for Remote {
 
     fn recv(&self, from: usize, x: &mut [f32]) -> Result<()> {
         const OP: &str = "recv";
-        check_peer(OP, "from", (from, self.size()))?;
+        check_peer(self, OP, "from", from)?;
         let deadline = self.group.roster.deadline();
         let mut queues = self.inbox.queues();
         let message = loop {

@@ -33,7 +33,7 @@ pub(crate) struct Update<'a> {
 
 /// Loss and gradient norm of a step. In a checkpoint: an array of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(from = "(Exact, Exact)", into = "(Exact, Exact)")]
+#[serde(from = "[Exact; 2]", into = "[Exact; 2]")]
 pub(crate) struct GoodStep {
     pub loss: Exact,
     pub grad_norm: Exact,
@@ -48,14 +48,14 @@ impl GoodStep {
     }
 }
 
-impl From<(Exact, Exact)> for GoodStep {
-    fn from((loss, grad_norm): (Exact, Exact)) -> GoodStep {
+impl From<[Exact; 2]> for GoodStep {
+    fn from([loss, grad_norm]: [Exact; 2]) -> GoodStep {
         GoodStep { loss, grad_norm }
     }
 }
 
-impl From<GoodStep> for (Exact, Exact) {
-    fn from(step: GoodStep) -> (Exact, Exact) {
-        (step.loss, step.grad_norm)
+impl From<GoodStep> for [Exact; 2] {
+    fn from(step: GoodStep) -> [Exact; 2] {
+        [step.loss, step.grad_norm]
     }
 }

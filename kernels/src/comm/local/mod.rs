@@ -293,7 +293,7 @@ impl Collective for LocalComm {
 
     fn reduce_scatter_sum(&self, x: &[f32], cuts: &[usize], out: &mut [f32]) -> Result<()> {
         let size = self.shared.size;
-        check_cuts(cuts, (self.rank, size), (x.len(), out.len()))?;
+        check_cuts(self, x, cuts, out)?;
         if size == 1 {
             out.copy_from_slice(x);
             return Ok(());
@@ -373,7 +373,7 @@ impl Collective for LocalComm {
     }
 
     fn broadcast(&self, x: &mut [f32], root: usize) -> Result<()> {
-        check_peer("broadcast", "root", (root, self.shared.size))?;
+        check_peer(self, "broadcast", "root", root)?;
         if self.shared.size > 1 {
             let all = self.exchange_alike("broadcast", x.len(), self.copy(x))?;
             x.copy_from_slice(all[root].f32());
@@ -382,7 +382,7 @@ impl Collective for LocalComm {
     }
 
     fn send(&self, to: usize, x: &[f32]) -> Result<()> {
-        check_peer("send", "to", (to, self.shared.size))?;
+        check_peer(self, "send", "to", to)?;
         let message = self.copy(x);
         self.lock()
             .mail
@@ -394,7 +394,7 @@ impl Collective for LocalComm {
     }
 
     fn recv(&self, from: usize, x: &mut [f32]) -> Result<()> {
-        check_peer("recv", "from", (from, self.shared.size))?;
+        check_peer(self, "recv", "from", from)?;
         let (mut deadline, mut overdue) = (self.shared.roster.deadline(), None);
         let mut state = self.lock();
         let message = loop {
