@@ -13,7 +13,7 @@ use curate::text::{Scratch, Splitter};
 use curate::verdict::{Judge, Verdict};
 use serde_json::{Value, json};
 
-fn told(verdict: Verdict) -> Value {
+fn verdict_json(verdict: Verdict) -> Value {
     match verdict {
         Verdict::Continue(()) => Value::Bool(true),
         Verdict::Break(reason) => json!([reason.rule, reason.value]),
@@ -22,13 +22,13 @@ fn told(verdict: Verdict) -> Value {
 
 fn judge(text: &str, scratch: &mut Scratch) -> Value {
     let mut rewritten = String::new();
-    let c4 = told(C4Quality::default().judge(text, scratch, &mut rewritten));
+    let c4 = verdict_json(C4Quality::default().judge(text, scratch, &mut rewritten));
     json!({
-        "gopher_repetition": told(GopherRepetition::default().judge(text, scratch)),
-        "gopher_quality": told(GopherQuality::default().judge(text, scratch)),
+        "gopher_repetition": verdict_json(GopherRepetition::default().judge(text, scratch)),
+        "gopher_quality": verdict_json(GopherQuality::default().judge(text, scratch)),
         "after_c4": if c4 == true { json!(rewritten) } else { Value::Null },
         "c4_quality": c4,
-        "fineweb_quality": told(FinewebQuality::default().judge(text, scratch)),
+        "fineweb_quality": verdict_json(FinewebQuality::default().judge(text, scratch)),
     })
 }
 
@@ -58,7 +58,7 @@ fn profile(text: &str, step: &Value, scratch: &mut Scratch) -> io::Result<Value>
         .iter()
         .map(|m| (m.rule.clone(), json!(m.value)))
         .collect();
-    Ok(json!({"verdict": told(verdict), "figures": figures, "text": rewritten}))
+    Ok(json!({"verdict": verdict_json(verdict), "figures": figures, "text": rewritten}))
 }
 
 fn main() -> io::Result<()> {
@@ -73,7 +73,7 @@ fn main() -> io::Result<()> {
     for line in BufReader::new(file).lines() {
         let record: Value = serde_json::from_str(&line?)?;
         let text = record["text"].as_str().unwrap_or_default();
-        let told = match what.as_str() {
+        let verdict_json = match what.as_str() {
             "words" => {
                 let mut words = Vec::new();
                 splitter.split(text, &mut words);
@@ -83,7 +83,7 @@ fn main() -> io::Result<()> {
             "step" => profile(text, &record["step"], &mut scratch)?,
             _ => judge(text, &mut scratch),
         };
-        writeln!(out, "{told}")?;
+        writeln!(out, "{verdict_json}")?;
     }
     Ok(())
 }

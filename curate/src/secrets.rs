@@ -141,9 +141,9 @@ mod tests {
         let path = dir.path().join("key");
         std::fs::write(&path, "abc\n").unwrap();
         let at = |value: String| BTreeMap::from([("aws_secret_access_key".to_string(), value)]);
-        let told = resolved(&at(format!("file:{}", path.display()))).unwrap();
-        assert_eq!(told, at("abc".to_string()));
-        assert_eq!(resolved(&at("abc".to_string())).unwrap(), told);
+        let secret = resolved(&at(format!("file:{}", path.display()))).unwrap();
+        assert_eq!(secret, at("abc".to_string()));
+        assert_eq!(resolved(&at("abc".to_string())).unwrap(), secret);
         let region = BTreeMap::from([("aws_region".to_string(), "file:x".to_string())]);
         assert_eq!(resolved(&region).unwrap(), region);
         let why = resolved(&at("file:/nowhere".to_string())).unwrap_err();

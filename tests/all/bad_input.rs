@@ -144,8 +144,8 @@ fn more_bad_records_than_allowed_fail_the_job_each_time_whatever_was_done_before
     // one of the two shards with bad records is over the limit, and its errors can be inspected
     let done = ["curate/00000", "curate/00001"].map(|stage| is_recorded(&out, stage));
     assert!(done.contains(&false));
-    let told = (0..2).map(|i| std::fs::read_to_string(out.join(format!("errors/{i:05}.jsonl"))));
-    assert!(told.flatten().any(|text| text.contains("broken JSON")));
+    let printed = (0..2).map(|i| std::fs::read_to_string(out.join(format!("errors/{i:05}.jsonl"))));
+    assert!(printed.flatten().any(|text| text.contains("broken JSON")));
     // the limit does not affect the result: with a higher one the rest is done
     let (code, stderr) = curate(&job, &["--set", "curate.max_bad_records=3"]);
     assert_eq!(code, Some(0), "{stderr}");
@@ -212,7 +212,7 @@ fn inputs_that_cannot_be_read_are_errors_of_their_shards_and_tried_again() {
     for _ in 0..2 {
         let (code, stderr) = curate(&job, &[]);
         assert_eq!(code, Some(1), "{stderr}");
-        for told in [
+        for printed in [
             "3 shards failed",
             "refused.jsonl",
             "os error 5",
@@ -220,7 +220,7 @@ fn inputs_that_cannot_be_read_are_errors_of_their_shards_and_tried_again() {
             "No such file",
             "other.warc: not a WARC file: starts with",
         ] {
-            assert!(stderr.contains(told), "{told} is missing:\n{stderr}");
+            assert!(stderr.contains(printed), "{printed} is missing:\n{stderr}");
         }
         assert!(!is_recorded(&out, "curate") && is_recorded(&out, "curate/00003"));
         for shard in 0..3 {
@@ -245,13 +245,13 @@ fn a_run_of_bad_records_alone_fails_and_names_the_first_reasons() {
     for _ in 0..2 {
         let (code, stderr) = curate(&job, &[]);
         assert_eq!(code, Some(1), "{stderr}");
-        for told in [
+        for printed in [
             "all 2 records are bad",
             "no text field",
             "byte 12",
             "errors.jsonl",
         ] {
-            assert!(stderr.contains(told), "{told} is missing:\n{stderr}");
+            assert!(stderr.contains(printed), "{printed} is missing:\n{stderr}");
         }
         assert!(!is_recorded(&dir.path().join("out"), "curate"));
     }
@@ -289,9 +289,9 @@ fn panics_of_libraries_are_reasons_of_records_and_are_not_printed() {
             "range end index 4 out of range for slice of length 0",
         ),
     ] {
-        let told = reasons(at, change);
+        let printed = reasons(at, change);
         let wanted = format!("the file contradicts itself: {message}");
-        assert!(told.contains(&wanted), "byte {at}: {told}");
+        assert!(printed.contains(&wanted), "byte {at}: {printed}");
     }
     for at in (4..sound.len()).step_by(sound.len() / 60) {
         reasons(at, 0xff);
@@ -355,9 +355,9 @@ fn damaged_datasets_and_checkpoints_are_refused_with_place_and_expectation() {
         (flipped(&whole, 9), "version"),
     ] {
         std::fs::write(&idx, damage).unwrap();
-        let told = output(&["inspect", &idx.display().to_string()]);
-        let stderr = String::from_utf8_lossy(&told.stderr);
-        assert_eq!(told.status.code(), Some(1));
+        let printed = output(&["inspect", &idx.display().to_string()]);
+        let stderr = String::from_utf8_lossy(&printed.stderr);
+        assert_eq!(printed.status.code(), Some(1));
         assert!(
             stderr.contains("pile.idx") && stderr.contains("byte") && stderr.contains(word),
             "{stderr}"
@@ -383,14 +383,14 @@ fn damaged_datasets_and_checkpoints_are_refused_with_place_and_expectation() {
             "--tokenizer",
             &tokenizer,
         ];
-        let told = output(&args);
-        let stderr = String::from_utf8_lossy(&told.stderr);
-        assert_eq!(told.status.code(), Some(1), "{stderr}");
+        let printed = output(&args);
+        let stderr = String::from_utf8_lossy(&printed.stderr);
+        assert_eq!(printed.status.code(), Some(1), "{stderr}");
         assert!(stderr.contains("model.safetensors"), "{stderr}");
         assert!(!stderr.contains("panicked"), "{stderr}");
         // a job uses the newest intact one, and reports why it is not the newest
-        let told = succeed(&["generate", &job]);
-        let stderr = String::from_utf8_lossy(&told.stderr);
+        let printed = succeed(&["generate", &job]);
+        let stderr = String::from_utf8_lossy(&printed.stderr);
         let reason = "checkpoint of step 12 is not used: ";
         assert!(
             stderr.contains(reason) && stderr.contains("model.safetensors"),
@@ -428,7 +428,7 @@ fn check_asks_whether_inputs_are_there() {
 #[test]
 fn inspect_and_extract_fail_on_damage_and_on_what_is_no_page() {
     let dir = tempfile::tempdir().unwrap();
-    let told = |verb: &str, name: &str, bytes: &[u8]| {
+    let printed = |verb: &str, name: &str, bytes: &[u8]| {
         let path = dir.path().join(name);
         std::fs::write(&path, bytes).unwrap();
         let out = output(&[verb, &path.display().to_string()]);
@@ -436,8 +436,8 @@ fn inspect_and_extract_fail_on_damage_and_on_what_is_no_page() {
         (out.status.code(), stderr)
     };
     let warc = std::fs::read(data("crawl-00000.warc.gz")).unwrap();
-    assert_eq!(told("inspect", "whole.warc.gz", &warc).0, Some(0));
-    let (code, why) = told("inspect", "cut.warc.gz", &warc[..200_000]);
+    assert_eq!(printed("inspect", "whole.warc.gz", &warc).0, Some(0));
+    let (code, why) = printed("inspect", "cut.warc.gz", &warc[..200_000]);
     assert_eq!(code, Some(1));
     assert!(
         why.contains("at byte") && why.contains("inside a gzip member"),
@@ -448,9 +448,9 @@ fn inspect_and_extract_fail_on_damage_and_on_what_is_no_page() {
         ("x.bin", &[1, 2, 3, 0, 0, 5][..], "binary data"),
         ("x.json", b"{\"text\": \"<p>x\"}", "JSON"),
     ] {
-        let (code, why) = told("extract", name, bytes);
+        let (code, why) = printed("extract", name, bytes);
         assert_eq!(code, Some(1));
         assert!(why.contains(kind) && why.contains("wanted"), "{why}");
     }
-    assert_eq!(told("extract", "x.txt", b"plain words").0, Some(0));
+    assert_eq!(printed("extract", "x.txt", b"plain words").0, Some(0));
 }

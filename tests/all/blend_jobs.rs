@@ -357,10 +357,10 @@ fn a_zeroed_array_in_the_cache_is_built_again_with_a_warning() {
             zeroed += 1;
         }
     }
-    let told = succeed(&["blend", path.to_str().unwrap(), "--json", "--dump", "3"]);
-    let stderr = String::from_utf8(told.stderr).unwrap();
+    let printed = succeed(&["blend", path.to_str().unwrap(), "--json", "--dump", "3"]);
+    let stderr = String::from_utf8(printed.stderr).unwrap();
     assert_eq!(stderr.matches("built again").count(), zeroed, "{stderr}");
-    let found: Value = serde_json::from_slice(&told.stdout).unwrap();
+    let found: Value = serde_json::from_slice(&printed.stdout).unwrap();
     assert!(zeroed >= 2 && found == good);
 }
 

@@ -49,13 +49,16 @@ fn eval_and_generate_pass_over_a_damaged_checkpoint_as_training_does() {
         "{}",
         status(&[])
     );
-    let told: serde_json::Value = serde_json::from_str(&status(&["--json"])).unwrap();
-    let told = &told["checkpoint"];
-    assert_eq!(told["step"], 9, "{told}");
-    let named = told["path"].as_str().unwrap();
-    assert!(named.ends_with("out/checkpoints/step-00000009"), "{told}");
-    let damaged = told["damaged"][0].as_str().unwrap();
-    assert!(damaged.starts_with(wanted), "{told}");
+    let printed: serde_json::Value = serde_json::from_str(&status(&["--json"])).unwrap();
+    let printed = &printed["checkpoint"];
+    assert_eq!(printed["step"], 9, "{printed}");
+    let named = printed["path"].as_str().unwrap();
+    assert!(
+        named.ends_with("out/checkpoints/step-00000009"),
+        "{printed}"
+    );
+    let damaged = printed["damaged"][0].as_str().unwrap();
+    assert!(damaged.starts_with(wanted), "{printed}");
     // the same answer as without that folder, a different one than with it intact
     std::fs::rename(&last, dir.path().join("aside")).unwrap();
     stderr_of(&["eval", &job]);
@@ -69,8 +72,8 @@ fn eval_and_generate_pass_over_a_damaged_checkpoint_as_training_does() {
     for step in ["step-00000009", "step-00000012"] {
         std::fs::write(out.join("checkpoints").join(step).join("state.json"), "{}").unwrap();
     }
-    let told: serde_json::Value = serde_json::from_str(&status(&["--json"])).unwrap();
-    assert!(told["checkpoint"]["step"].is_null(), "{told}");
+    let printed: serde_json::Value = serde_json::from_str(&status(&["--json"])).unwrap();
+    assert!(printed["checkpoint"]["step"].is_null(), "{printed}");
     assert!(status(&[]).contains("no checkpoint in "), "{}", status(&[]));
     let refused = output(&["eval", &job]);
     let text = String::from_utf8(refused.stderr).unwrap();
@@ -90,8 +93,8 @@ fn the_path_that_convert_prints_starts_a_training() {
     let mut sources = vec![back.clone(), out.join("checkpoints").display().to_string()];
     for (from, to) in [(&hf, &back), (&last, &path("weights"))] {
         let said = stderr_of(&["convert", "--checkpoint", from, "--to", "millrace", to]);
-        let told = said.lines().find_map(|line| line.strip_prefix("wrote "));
-        sources.push(told.unwrap_or_else(|| panic!("{said}")).to_owned());
+        let printed = said.lines().find_map(|line| line.strip_prefix("wrote "));
+        sources.push(printed.unwrap_or_else(|| panic!("{said}")).to_owned());
     }
     let mut models = Vec::new();
     for (number, source) in sources.iter().enumerate() {
@@ -142,9 +145,9 @@ fn a_longer_run_with_another_rate_goes_on_if_the_job_allows_it_and_says_what_cha
     }
     let read = |name: &str| std::fs::read_to_string(out.join(name)).unwrap();
     let manifest: serde_json::Value = serde_json::from_str(&read("manifest.json")).unwrap();
-    let told = &manifest["train"]["counts"]["changes"];
-    assert_eq!(told[0]["key"], "train.steps", "{manifest}");
-    assert_eq!(told[1]["key"], "train.lr");
+    let changes = &manifest["train"]["counts"]["changes"];
+    assert_eq!(changes[0]["key"], "train.steps", "{manifest}");
+    assert_eq!(changes[1]["key"], "train.lr");
     assert!(read("metrics.jsonl").contains("{\"step\":13,\"changed\":["));
 }
 

@@ -89,8 +89,8 @@ fn shards_are_split_and_joined_and_weights_start_another_job() {
         "/../train/tests/oracles/megatron_dist_gpt_tp2"
     );
     convert(megatron, &[], &path("megatron"));
-    let told = output(&["convert", "--checkpoint", megatron, &path("no")]);
-    let stderr = String::from_utf8(told.stderr).unwrap();
+    let printed = output(&["convert", "--checkpoint", megatron, &path("no")]);
+    let stderr = String::from_utf8(printed.stderr).unwrap();
     assert!(
         stderr.contains("`--to millrace` makes a checkpoint of it"),
         "{stderr}"
@@ -120,9 +120,9 @@ fn shards_are_split_and_joined_and_weights_start_another_job() {
         ))
     };
     assert!(model("second") == model("third"));
-    let told = from("whole", "second", "model.layers=3");
-    let stderr = String::from_utf8(told.stderr).unwrap();
-    assert_eq!(told.status.code(), Some(1), "{stderr}");
+    let printed = from("whole", "second", "model.layers=3");
+    let stderr = String::from_utf8(printed.stderr).unwrap();
+    assert_eq!(printed.status.code(), Some(1), "{stderr}");
     let init = format!("train.init_from={:?}", path("whole"));
     let sets = [
         "--check",
@@ -133,9 +133,9 @@ fn shards_are_split_and_joined_and_weights_start_another_job() {
         "--set",
         "model.heads=2",
     ];
-    let told = output(&[&["train", job.as_str()], &sets[..]].concat());
-    let stderr = String::from_utf8(told.stderr).unwrap();
-    assert_eq!(told.status.code(), Some(2), "{stderr}");
+    let printed = output(&[&["train", job.as_str()], &sets[..]].concat());
+    let stderr = String::from_utf8(printed.stderr).unwrap();
+    assert_eq!(printed.status.code(), Some(2), "{stderr}");
     assert!(stderr.contains("train.init_from"), "{stderr}");
     for key in ["model.layers: found ", "model.heads: found "] {
         assert!(stderr.contains(key), "{stderr}");
@@ -189,13 +189,13 @@ fn a_job_without_a_model_takes_that_of_its_first_weights_and_their_larger_vocabu
     std::fs::rename(path("out"), path("moved")).unwrap();
     run();
     // without a source there is no model to use
-    let told = output(&[
+    let printed = output(&[
         "run",
         without.to_str().unwrap(),
         "--set",
         &format!("out={:?}", path("third")),
     ]);
-    let stderr = String::from_utf8(told.stderr).unwrap();
-    assert_eq!(told.status.code(), Some(2), "{stderr}");
+    let stderr = String::from_utf8(printed.stderr).unwrap();
+    assert_eq!(printed.status.code(), Some(2), "{stderr}");
     assert!(stderr.contains("[train] without [model]"), "{stderr}");
 }

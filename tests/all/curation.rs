@@ -200,9 +200,9 @@ fn report_answers_for_other_limits_and_refuses_unknown_rules() {
         limits.iter().for_each(|l| args.extend(["--limit", l]));
         millrace(&args).output().unwrap()
     };
-    let told = ask(&["gopher_quality.short_doc=200"]);
-    assert!(told.status.success());
-    let text = String::from_utf8(told.stdout).unwrap();
+    let printed = ask(&["gopher_quality.short_doc=200"]);
+    assert!(printed.status.success());
+    let text = String::from_utf8(printed.stdout).unwrap();
     let kept = text.lines().find(|l| l.starts_with("kept")).unwrap();
     let then: u64 = kept
         .split_whitespace()

@@ -126,10 +126,10 @@ fn lists_and_cuts_are_the_same_for_any_tasks_and_threads_and_after_ten_kills() {
         .into_iter()
         .find(|p| p.extension().is_some_and(|e| e == "idx"))
         .unwrap();
-    let told = output(&["inspect", index.to_str().unwrap(), "--json"]);
-    let told: Value = serde_json::from_slice(&told.stdout).unwrap();
+    let printed = output(&["inspect", index.to_str().unwrap(), "--json"]);
+    let printed: Value = serde_json::from_slice(&printed.stdout).unwrap();
     assert_eq!(
-        told["documents"].as_u64(),
+        printed["documents"].as_u64(),
         Some(counts["kept"].as_u64().unwrap() + pieces)
     );
 
@@ -227,10 +227,10 @@ fn evaluation_texts_are_cut_without_a_dedup_table_and_other_rules_redo_no_curati
         "--set",
         "decontaminate.cut.side_chars=1000",
     ];
-    let told = String::from_utf8(succeed(&wider).stderr).unwrap();
+    let printed = String::from_utf8(succeed(&wider).stderr).unwrap();
     assert!(
-        told.contains("curate: done before") && !told.contains("dedup: done before"),
-        "{told}"
+        printed.contains("curate: done before") && !printed.contains("dedup: done before"),
+        "{printed}"
     );
     let bytes = |counts: &Value| counts["decontamination"]["bytes"].as_u64();
     assert!(bytes(&counts("dedup")) != bytes(&first));
@@ -241,10 +241,10 @@ fn evaluation_texts_are_cut_without_a_dedup_table_and_other_rules_redo_no_curati
         "{\"question\": \"no\", \"answer\": \"never\"}\n",
     )
     .unwrap();
-    let told = String::from_utf8(succeed(&wider).stderr).unwrap();
+    let printed = String::from_utf8(succeed(&wider).stderr).unwrap();
     assert!(
-        told.contains("curate: done before") && !told.contains("dedup: done before"),
-        "{told}"
+        printed.contains("curate: done before") && !printed.contains("dedup: done before"),
+        "{printed}"
     );
     assert_eq!(counts("dedup")["decontamination"]["met"], 0);
 }

@@ -131,9 +131,9 @@ fn a_signal_ends_training_with_a_checkpoint_and_its_exit_code_and_the_next_run_g
             .args([signal, &child.id().to_string()])
             .status();
         assert!(kill.unwrap().success());
-        let told = Instant::now();
+        let printed = Instant::now();
         let status = child.wait().unwrap();
-        assert!(told.elapsed() < Duration::from_secs(30), "{signal}");
+        assert!(printed.elapsed() < Duration::from_secs(30), "{signal}");
         let mut stderr = String::new();
         std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut stderr).unwrap();
         if stderr.contains("stopped by a signal after step ") {
@@ -157,9 +157,9 @@ fn checkpoints_of_other_settings_are_refused_with_the_key_and_damaged_tokens_wit
     let dir = tempfile::tempdir().unwrap();
     let job = write_small_job(dir.path()).display().to_string();
     succeed(&["run", &job]);
-    let told = crate::jobs::output(&["run", &job, "--set", "train.lr=0.02"]);
-    let stderr = String::from_utf8_lossy(&told.stderr).to_string();
-    assert_eq!(told.status.code(), Some(1), "{stderr}");
+    let printed = crate::jobs::output(&["run", &job, "--set", "train.lr=0.02"]);
+    let stderr = String::from_utf8_lossy(&printed.stderr).to_string();
+    assert_eq!(printed.status.code(), Some(1), "{stderr}");
     assert!(
         stderr
             .contains("train.lr: 0.01 there, 0.02 here (train.resume.allow = [\"lr\"] allows it)"),
@@ -179,9 +179,9 @@ fn checkpoints_of_other_settings_are_refused_with_the_key_and_damaged_tokens_wit
     let mut bytes = std::fs::read(&bin).unwrap();
     bytes[100] ^= 1;
     std::fs::write(&bin, bytes).unwrap();
-    let told = crate::jobs::output(&["eval", &job]);
-    let stderr = String::from_utf8_lossy(&told.stderr).to_string();
-    assert_eq!(told.status.code(), Some(1), "{stderr}");
+    let printed = crate::jobs::output(&["eval", &job]);
+    let stderr = String::from_utf8_lossy(&printed.stderr).to_string();
+    assert_eq!(printed.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("is not what tokenize wrote"), "{stderr}");
     succeed(&["run", &job]);
 }

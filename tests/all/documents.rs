@@ -91,7 +91,7 @@ fn every_record_of_a_benchmark_exists_and_is_linked() {
 #[test]
 fn the_data_is_small_and_every_file_has_its_licence() {
     let folder = root().join("pipelines/jobs/tiny/data");
-    let told = std::fs::read_to_string(folder.join("README.md")).unwrap();
+    let printed = std::fs::read_to_string(folder.join("README.md")).unwrap();
     let mut bytes = 0;
     for entry in std::fs::read_dir(&folder).unwrap().flatten() {
         let name = entry.file_name().to_string_lossy().to_string();
@@ -100,7 +100,7 @@ fn the_data_is_small_and_every_file_has_its_licence() {
             .replace(|c: char| c.is_ascii_digit(), "")
             .replace("-.", "-0000N.");
         assert!(
-            told.contains(&family) || name == "README.md",
+            printed.contains(&family) || name == "README.md",
             "{name} is not in the list of licences"
         );
     }

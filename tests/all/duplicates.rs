@@ -118,23 +118,23 @@ fn a_second_crawl_loses_what_the_first_kept_and_the_report_tells_it() {
     assert_eq!(found["documents"].as_u64(), Some(sum));
     succeed(&["report", second]);
     let page = std::fs::read_to_string(folder.join("second/report.html")).unwrap();
-    for told in [
+    for printed in [
         "of earlier crawls",
         "Verified from a similarity of 0.7",
         "repeated (FineWeb-2)",
     ] {
-        assert!(page.contains(told), "{told}");
+        assert!(page.contains(printed), "{printed}");
     }
     // another index in the folder changes the fingerprint: the stage runs again
     let newer = folder.join("second/keep/kept.index");
     let merged = folder.join("all.index");
     let of = |path: &Path| path.to_str().unwrap().to_string();
     succeed(&["merge", &of(&merged), &of(&index), &of(&newer)]);
-    let told = succeed(&["inspect", &of(&merged), "--json"]);
-    let told: Value = serde_json::from_slice(&told.stdout).unwrap();
+    let printed = succeed(&["inspect", &of(&merged), "--json"]);
+    let printed: Value = serde_json::from_slice(&printed.stdout).unwrap();
     let wanted = kept + found["kept"].as_u64().unwrap();
-    assert_eq!(told["documents"].as_u64(), Some(wanted));
-    assert_eq!(told["crawls"].as_array().unwrap().len(), 2);
+    assert_eq!(printed["documents"].as_u64(), Some(wanted));
+    assert_eq!(printed["crawls"].as_array().unwrap().len(), 2);
     std::fs::rename(&merged, folder.join("indexes/all.index")).unwrap();
     let refused = output(&["dedup", second]);
     assert!(!refused.status.success());

@@ -170,10 +170,10 @@ fn tasks_killed_and_started_twice_in_any_number_leave_the_same_bytes() {
             kubernetes,
         ];
         sets.iter().for_each(|s| args.extend(["--set", s]));
-        let told = text(&succeed(&args).stdout);
+        let printed = text(&succeed(&args).stdout);
         assert!(
-            told.contains("kubectl apply -f") && told.lines().count() == 3,
-            "{told}"
+            printed.contains("kubectl apply -f") && printed.lines().count() == 3,
+            "{printed}"
         );
         let manifest = std::fs::read(out.join("kubernetes/curate.json")).unwrap();
         let manifest: Value = serde_json::from_slice(&manifest).unwrap();
@@ -302,14 +302,14 @@ fn rays_jobs_make_the_bytes_of_one_process_and_failed_ones_are_submitted_again()
         "--set",
         &address,
     ];
-    let told = output(
+    let printed = output(
         &[
             &args[..],
             &["--set", "executor=ray", "--set", "ray.tasks=2"],
         ]
         .concat(),
     );
-    assert!(told.status.success(), "{}", text(&told.stderr));
+    assert!(printed.status.success(), "{}", text(&printed.stderr));
     assert_same(&here, &out, 22, "one process and Ray's jobs");
 }
 
@@ -322,13 +322,13 @@ fn an_executor_without_what_it_needs_is_refused_with_its_keys() {
         sets.iter().for_each(|s| args.extend(["--set", s]));
         output(&args)
     };
-    let told = run(&[
+    let printed = run(&[
         "executor=kubernetes",
         "slurm.options=[\"x\"]",
         "ray.address=\"ftp\"",
     ]);
-    assert_eq!(told.status.code(), Some(2));
-    let why = text(&told.stderr);
+    assert_eq!(printed.status.code(), Some(2));
+    let why = text(&printed.stderr);
     for key in [
         "kubernetes.image",
         "kubernetes.claim",

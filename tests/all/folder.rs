@@ -76,9 +76,9 @@ fn a_lock_that_is_a_symbolic_link_is_refused_and_what_it_names_stays() {
     fs::create_dir(&out).unwrap();
     fs::write(&other, "precious").unwrap();
     symlink(&other, out.join(".lock")).unwrap();
-    let told = output(&run_in(&job, &format!("out={out:?}")));
-    let stderr = String::from_utf8(told.stderr).unwrap();
-    assert_eq!(told.status.code(), Some(1), "{stderr}");
+    let printed = output(&run_in(&job, &format!("out={out:?}")));
+    let stderr = String::from_utf8(printed.stderr).unwrap();
+    assert_eq!(printed.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains(".lock"), "{stderr}");
     assert_eq!(fs::read_to_string(&other).unwrap(), "precious");
 }
@@ -118,11 +118,11 @@ fn a_stage_that_failed_is_so_called_until_it_succeeds() {
     let set = format!("out={out:?}");
     // a folder where a file has to be
     fs::create_dir_all(out.join("errors.jsonl/x")).unwrap();
-    let told = output(&run_in(&job, &set));
-    assert_eq!(told.status.code(), Some(1));
+    let printed = output(&run_in(&job, &set));
+    assert_eq!(printed.status.code(), Some(1));
     let status = || {
-        let told = succeed(&["status", job.to_str().unwrap(), "--set", &set, "--json"]);
-        serde_json::from_slice::<Value>(&told.stdout).unwrap()
+        let printed = succeed(&["status", job.to_str().unwrap(), "--set", &set, "--json"]);
+        serde_json::from_slice::<Value>(&printed.stdout).unwrap()
     };
     let failed = status()["stages_failed"]["curate"].clone();
     assert!(
@@ -149,8 +149,8 @@ fn what_inspect_shows_of_a_file_cannot_steer_a_terminal() {
     )
     .unwrap();
     for args in [vec!["inspect"], vec!["inspect", "--json"]] {
-        let told = output(&[&args[..], &[path.to_str().unwrap()]].concat());
-        let bytes = [told.stdout, told.stderr].concat();
+        let printed = output(&[&args[..], &[path.to_str().unwrap()]].concat());
+        let bytes = [printed.stdout, printed.stderr].concat();
         assert!(
             !bytes.contains(&0x1b),
             "{}",
@@ -158,17 +158,17 @@ fn what_inspect_shows_of_a_file_cannot_steer_a_terminal() {
         );
     }
     let name = dir.path().join("evil\u{1b}[31m.jsonl");
-    let told = output(&["inspect", name.to_str().unwrap()]);
-    assert!(!told.stderr.contains(&0x1b) && !told.status.success());
+    let printed = output(&["inspect", name.to_str().unwrap()]);
+    assert!(!printed.stderr.contains(&0x1b) && !printed.status.success());
 }
 
 #[test]
 fn more_threads_than_a_machine_can_have_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let job = job(dir.path());
-    let told = output(&["curate", job.to_str().unwrap(), "--set", "threads=1000000"]);
-    let stderr = String::from_utf8(told.stderr).unwrap();
-    assert_eq!(told.status.code(), Some(2), "{stderr}");
+    let printed = output(&["curate", job.to_str().unwrap(), "--set", "threads=1000000"]);
+    let stderr = String::from_utf8(printed.stderr).unwrap();
+    assert_eq!(printed.status.code(), Some(2), "{stderr}");
     assert!(
         stderr.contains("key    threads") && stderr.contains("1000000"),
         "{stderr}"

@@ -31,20 +31,20 @@ fn files(folder: &Path) -> usize {
 fn a_job_without_room_names_the_file_and_goes_on_when_there_is_some() {
     let dir = tempfile::tempdir().unwrap();
     let job = cut_job(dir.path()).display().to_string();
-    let outs = ["calm", "told", "ended"].map(|name| dir.path().join(name));
+    let outs = ["calm", "signalled", "ended"].map(|name| dir.path().join(name));
     let sets = outs.clone().map(|out| format!("out={out:?}"));
     let args = |i: usize| ["run", job.as_str(), "--set", sets[i].as_str()];
     assert!(output(&args(0)).status.success());
 
     let (mut failures, mut last) = (0, 0);
     for blocks in [1, 8, 24, 64, 256, 1024, 4096] {
-        let told = limited(blocks, "trap '' XFSZ;", &args(1));
-        if told.status.success() {
+        let printed = limited(blocks, "trap '' XFSZ;", &args(1));
+        if printed.status.success() {
             break;
         }
         failures += 1;
-        let stderr = String::from_utf8(told.stderr).unwrap();
-        assert_eq!(told.status.code(), Some(1), "{stderr}");
+        let stderr = String::from_utf8(printed.stderr).unwrap();
+        assert_eq!(printed.status.code(), Some(1), "{stderr}");
         assert!(stderr.contains("File too large"), "{stderr}");
         assert!(
             stderr.contains(outs[1].to_str().unwrap()),
@@ -101,9 +101,9 @@ fn without_room(form: &str) {
         assert!(output(&args(verb, 1)).status.success());
     }
     // space for metrics, not for tensors
-    let told = limited(100, "trap '' XFSZ;", &args("train", 1));
-    let stderr = String::from_utf8(told.stderr).unwrap();
-    assert_eq!(told.status.code(), Some(1), "{stderr}");
+    let printed = limited(100, "trap '' XFSZ;", &args("train", 1));
+    let stderr = String::from_utf8(printed.stderr).unwrap();
+    assert_eq!(printed.status.code(), Some(1), "{stderr}");
     for step in [3, 6, 9] {
         let note = format!("the checkpoint of step {step} could not be written: write ");
         assert!(stderr.contains(&note), "{stderr}");

@@ -21,13 +21,13 @@ fn limited(input_bytes: u64, args: &[&str]) -> Output {
 }
 
 /// Asserts an orderly exit: no signal, no panic, no failed allocation.
-fn assert_answers(what: &str, told: &Output, wanted: Option<&str>) {
-    let stderr = String::from_utf8_lossy(&told.stderr);
-    let code = told.status.code();
+fn assert_answers(what: &str, printed: &Output, wanted: Option<&str>) {
+    let stderr = String::from_utf8_lossy(&printed.stderr);
+    let code = printed.status.code();
     assert!(
         matches!(code, Some(0 | 1)),
         "{what}: {:?}: {stderr}",
-        told.status
+        printed.status
     );
     assert!(
         !stderr.contains("panicked") && !stderr.contains("memory"),
@@ -61,8 +61,8 @@ fn tokenize(folder: &Path, file: &Path, what: &str, wanted: Option<&str>) {
         folder.join("out"),
     );
     std::fs::write(&job, text).unwrap();
-    let told = limited(bytes_in(folder), &["tokenize", job.to_str().unwrap()]);
-    assert_answers(what, &told, wanted);
+    let printed = limited(bytes_in(folder), &["tokenize", job.to_str().unwrap()]);
+    assert_answers(what, &printed, wanted);
 }
 
 fn bpe() -> Value {
@@ -262,22 +262,22 @@ fn indices_whose_counts_are_larger_than_their_files_do_not_take_the_memory() {
             let mut bad = good.clone();
             bad[at..at + 8].copy_from_slice(&number.to_le_bytes());
             std::fs::write(prefix.with_extension("idx"), &bad).unwrap();
-            let told = limited(
+            let printed = limited(
                 bytes_in(dir.path()),
                 &["inspect", prefix.with_extension("idx").to_str().unwrap()],
             );
-            assert_answers(&format!("{number} {what}"), &told, Some("file size"));
+            assert_answers(&format!("{number} {what}"), &printed, Some("file size"));
         }
     }
     // a length that the .bin does not have
     let mut bad = good.clone();
     bad[34..38].copy_from_slice(&i32::MAX.to_le_bytes());
     std::fs::write(prefix.with_extension("idx"), &bad).unwrap();
-    let told = limited(
+    let printed = limited(
         bytes_in(dir.path()),
         &["inspect", prefix.with_extension("idx").to_str().unwrap()],
     );
-    assert_answers("a length of 2^31 - 1", &told, Some("sequence offset"));
+    assert_answers("a length of 2^31 - 1", &printed, Some("sequence offset"));
 }
 
 /// Runs a job that blends the dataset at `prefix` with a cache; its error must contain `wanted`.
@@ -289,8 +289,8 @@ fn blend(folder: &Path, prefix: &Path, what: &str, wanted: Option<&str>) -> Path
         folder.join("cache"),
     );
     std::fs::write(&job, text).unwrap();
-    let told = limited(bytes_in(folder), &["blend", job.to_str().unwrap()]);
-    assert_answers(what, &told, wanted);
+    let printed = limited(bytes_in(folder), &["blend", job.to_str().unwrap()]);
+    assert_answers(what, &printed, wanted);
     folder.join("cache")
 }
 
@@ -400,17 +400,17 @@ fn checkpoints_whose_plans_lie_are_refused_quickly_by_key_with_little_memory() {
             ],
         ] {
             let start = Instant::now();
-            let told = limited(bytes, args);
-            assert_answers(&format!("{key}: {args:?}"), &told, Some(&wanted));
+            let printed = limited(bytes, args);
+            assert_answers(&format!("{key}: {args:?}"), &printed, Some(&wanted));
             let took = start.elapsed();
             assert!(took < Duration::from_secs(10), "{key}: {args:?}: {took:?}");
         }
     }
     // the job's verbs skip it
-    let told = limited(bytes_in(dir.path()), &["eval", &job]);
-    let stderr = String::from_utf8_lossy(&told.stderr);
+    let printed = limited(bytes_in(dir.path()), &["eval", &job]);
+    let stderr = String::from_utf8_lossy(&printed.stderr);
     assert!(
-        stderr.contains("checkpoint of step 12 is not used: ") && told.status.success(),
+        stderr.contains("checkpoint of step 12 is not used: ") && printed.status.success(),
         "{stderr}"
     );
     std::fs::write(&state, &good).unwrap();

@@ -168,10 +168,12 @@ pub(crate) fn results(out: &Path) -> BTreeMap<String, Vec<u8>> {
                 "shards.json",
                 "executor.json",
             ];
-            let told = ["records/", "slurm/", "kubernetes/"];
+            let printed = ["records/", "slurm/", "kubernetes/"];
             if path.is_dir() {
                 folders.push(path);
-            } else if !timed.contains(&name.as_str()) && !told.iter().any(|t| name.starts_with(t)) {
+            } else if !timed.contains(&name.as_str())
+                && !printed.iter().any(|t| name.starts_with(t))
+            {
                 found.insert(name, std::fs::read(&path).unwrap());
             }
         }

@@ -116,9 +116,9 @@ fn a_t5_is_trained_from_texts_with_the_same_losses_on_other_layouts_and_answers(
     succeed(&["run", path]);
     let want = metrics(&dir.path().join("out"));
     assert_eq!(want.len(), 6, "4 steps, 2 validations");
-    let told = std::fs::read(dir.path().join("out/generated.json")).unwrap();
-    let told: Value = serde_json::from_slice(&told).unwrap();
-    assert!(!told["samples"][0]["text"].as_str().unwrap().is_empty());
+    let printed = std::fs::read(dir.path().join("out/generated.json")).unwrap();
+    let printed: Value = serde_json::from_slice(&printed).unwrap();
+    assert!(!printed["samples"][0]["text"].as_str().unwrap().is_empty());
     let other = dir.path().join("other");
     let out = format!("out={other:?}");
     let sets = ["parallel.tp=2", "parallel.pp=2", "parallel.cp=2"];
@@ -129,8 +129,11 @@ fn a_t5_is_trained_from_texts_with_the_same_losses_on_other_layouts_and_answers(
     let refused = output(&["run", path, "--check", "--set", "blend.decoder_length=12"]);
     assert_eq!(refused.status.code(), Some(2));
     let found = String::from_utf8(refused.stderr).unwrap();
-    let told = ["blend.decoder_length", "a multiple of 8 above 0"];
-    assert!(told.iter().all(|told| found.contains(told)), "{found}");
+    let printed = ["blend.decoder_length", "a multiple of 8 above 0"];
+    assert!(
+        printed.iter().all(|printed| found.contains(printed)),
+        "{found}"
+    );
     let refused = output(&["run", path, "--check", "--set", "blend.samples=text"]);
     let found = String::from_utf8(refused.stderr).unwrap();
     assert!(found.contains("t5 for family t5"), "{found}");

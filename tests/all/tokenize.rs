@@ -284,13 +284,13 @@ fn bad_records_are_counted_and_too_many_stop_the_job() {
         (2, 1),
         "an empty text is an empty document"
     );
-    let told = output(&["tokenize", &job, "--set", "tokenize.max_bad_records=2"]);
+    let printed = output(&["tokenize", &job, "--set", "tokenize.max_bad_records=2"]);
     // finished work is not repeated: the limit does not affect the result
-    assert!(told.status.success());
+    assert!(printed.status.success());
     std::fs::remove_file(dir.path().join("out/tokens/out.idx")).unwrap();
-    let told = output(&["tokenize", &job, "--set", "tokenize.max_bad_records=2"]);
-    let stderr = String::from_utf8_lossy(&told.stderr);
-    assert_eq!(told.status.code(), Some(1), "{stderr}");
+    let printed = output(&["tokenize", &job, "--set", "tokenize.max_bad_records=2"]);
+    let stderr = String::from_utf8_lossy(&printed.stderr);
+    assert_eq!(printed.status.code(), Some(1), "{stderr}");
     assert!(
         stderr.contains("tokenize.max_bad_records = 2") && stderr.contains("byte 42"),
         "{stderr}"
@@ -306,9 +306,9 @@ fn bad_records_alone_fail_the_job_each_time_in_any_number_of_tasks() {
         std::fs::write(&input, bad).unwrap();
         let job = write_job(dir.path(), &input, &format!("tasks = {tasks}"));
         for _ in 0..2 {
-            let told = output(&["tokenize", &job]);
-            let stderr = String::from_utf8_lossy(&told.stderr);
-            assert_eq!(told.status.code(), Some(1), "{stderr}");
+            let printed = output(&["tokenize", &job]);
+            let stderr = String::from_utf8_lossy(&printed.stderr);
+            assert_eq!(printed.status.code(), Some(1), "{stderr}");
             assert!(
                 stderr.contains("all 3 records hold no text in field \"text\"")
                     && stderr.contains("errors.jsonl"),
@@ -352,9 +352,9 @@ fn a_panic_of_the_tokenizers_library_is_the_reason_and_is_not_printed() {
     );
     let job = dir.path().join("job.toml");
     std::fs::write(&job, text).unwrap();
-    let told = output(&["tokenize", job.to_str().unwrap()]);
-    let stderr = String::from_utf8_lossy(&told.stderr);
-    assert_eq!(told.status.code(), Some(1), "{stderr}");
+    let printed = output(&["tokenize", job.to_str().unwrap()]);
+    let stderr = String::from_utf8_lossy(&printed.stderr);
+    assert_eq!(printed.status.code(), Some(1), "{stderr}");
     let reason = "the tokenizers library panicked on this file: token longer than 65535 bytes";
     assert!(stderr.contains(reason), "{stderr}");
     // as the hook of a process prints a panic
@@ -375,9 +375,9 @@ fn everything_wrong_with_the_table_is_told_at_once() {
          dataset = [{ name = \"\", sources = [\"x\"] }]\n",
     )
     .unwrap();
-    let told = output(&["tokenize", &job.display().to_string()]);
-    let stderr = String::from_utf8_lossy(&told.stderr);
-    assert_eq!(told.status.code(), Some(2), "{stderr}");
+    let printed = output(&["tokenize", &job.display().to_string()]);
+    let stderr = String::from_utf8_lossy(&printed.stderr);
+    assert_eq!(printed.status.code(), Some(2), "{stderr}");
     for key in [
         "tokenize.tokenizer",
         "tokenize.json_keys",
@@ -388,7 +388,7 @@ fn everything_wrong_with_the_table_is_told_at_once() {
         "tokenize.dataset[0].name",
         "tokenize.dataset[0].sources",
     ] {
-        assert!(stderr.contains(key), "{key} is not told:\n{stderr}");
+        assert!(stderr.contains(key), "{key} is not printed:\n{stderr}");
     }
 }
 
@@ -409,9 +409,9 @@ fn merging_datasets_of_different_tokenizers_is_refused_and_a_folder_is_its_datas
     let part = tokens.join("out_title.json");
     let text = std::fs::read_to_string(&part).unwrap();
     std::fs::write(&part, text.replace("\"vocab\": 600", "\"vocab\": 601")).unwrap();
-    let told = output(&["merge", &name(&merged), &name(&tokens)]);
-    let stderr = String::from_utf8_lossy(&told.stderr);
-    assert_eq!(told.status.code(), Some(1), "{stderr}");
+    let printed = output(&["merge", &name(&merged), &name(&tokens)]);
+    let stderr = String::from_utf8_lossy(&printed.stderr);
+    assert_eq!(printed.status.code(), Some(1), "{stderr}");
     assert!(
         stderr.contains("out_title.json: tokenizer: found"),
         "{stderr}"
@@ -436,9 +436,9 @@ fn a_blend_refuses_datasets_of_other_tokenizers_ids_beyond_the_vocabulary_and_da
             dir.path().join("blended"),
         );
         std::fs::write(&path, text).unwrap();
-        let told = output(&["blend", &path.display().to_string()]);
-        let stderr = String::from_utf8_lossy(&told.stderr).to_string();
-        (told.status.code(), stderr)
+        let printed = output(&["blend", &path.display().to_string()]);
+        let stderr = String::from_utf8_lossy(&printed.stderr).to_string();
+        (printed.status.code(), stderr)
     };
     let source = |p: &Path| {
         let name = p.file_name().unwrap();
@@ -464,7 +464,7 @@ fn a_blend_refuses_datasets_of_other_tokenizers_ids_beyond_the_vocabulary_and_da
         "foreign.bin: token id at byte",
         "wanted 0 to 89",
     ] {
-        assert!(stderr.contains(want), "{want} is not told:\n{stderr}");
+        assert!(stderr.contains(want), "{want} is not printed:\n{stderr}");
     }
     let (code, stderr) = blend(&source(&floats), &own);
     assert_eq!(code, Some(1));

@@ -135,10 +135,10 @@ pub(super) fn largest(sizes: &Sizes, sets: &mut UnionFind, total: u64) -> Vec<Sh
 }
 
 /// Text shown for a document: id, address, start of its text.
-type Told = (String, Option<String>, String);
+type Label = (String, Option<String>, String);
 
 /// Reads documents of this crawl.
-fn told(out: &Path, numbers: &[u64], numbering: &Numbering) -> Result<FxHashMap<u64, Told>> {
+fn labels(out: &Path, numbers: &[u64], numbering: &Numbering) -> Result<FxHashMap<u64, Label>> {
     let mut wanted: BTreeMap<usize, Vec<(u64, u64)>> = BTreeMap::new();
     for &number in numbers.iter().filter(|n| **n >= numbering.earlier) {
         let (file, document) = numbering.place(number);
@@ -148,7 +148,7 @@ fn told(out: &Path, numbers: &[u64], numbering: &Numbering) -> Result<FxHashMap<
             .or_default()
             .push((document as u64, number));
     }
-    let mut told = FxHashMap::default();
+    let mut labels = FxHashMap::default();
     for (shard, mut list) in wanted {
         list.sort_unstable();
         let mut texts = documents(out, shard)?;
@@ -160,10 +160,10 @@ fn told(out: &Path, numbers: &[u64], numbering: &Numbering) -> Result<FxHashMap<
             };
             next = place + 1;
             let text = excerpt(&document.text, EXCERPT_CHARS).to_string();
-            told.insert(number, (document.id, document.url, text));
+            labels.insert(number, (document.id, document.url, text));
         }
     }
-    Ok(told)
+    Ok(labels)
 }
 
 /// Writes the sets with ids and excerpts from the clean shards.
@@ -179,7 +179,7 @@ pub(super) fn write(
         .flat_map(|set| set.members.iter().take(TOLD_MEMBERS))
         .copied()
         .collect();
-    let told = told(out, &numbers, numbering)?;
+    let labels = labels(out, &numbers, numbering)?;
     let member = |number: u64, root: u64| -> Result<Value> {
         if number < numbering.earlier {
             let (file, document) = numbering.place(number);
@@ -191,7 +191,7 @@ pub(super) fn write(
         let packed = numbering.packed(number);
         let mut member = json!({"shard": packed >> 32, "document": packed & 0xffff_ffff,
             "kept": number == root, "exact": exact.get(number)});
-        if let Some((id, url, text)) = told.get(&number) {
+        if let Some((id, url, text)) = labels.get(&number) {
             member["id"] = json!(id);
             member["url"] = json!(url);
             member["excerpt"] = json!(text);

@@ -36,8 +36,8 @@ const TRIES: usize = 6;
 
 /// CPU time of this thread.
 fn clock() -> Duration {
-    let told = clock_gettime(ClockId::ThreadCPUTime);
-    told.try_into().expect("a clock that began at zero")
+    let clock = clock_gettime(ClockId::ThreadCPUTime);
+    clock.try_into().expect("a clock that began at zero")
 }
 
 fn took(work: &mut dyn FnMut(&str), text: &str) -> Duration {

@@ -199,8 +199,8 @@ mod tests {
     fn the_model_knows_every_language_of_shared_scripts() {
         for code in languages() {
             let in_model = MODEL.layers.iter().any(|l| l.codes.contains(&code));
-            let told = |&s: &Script| ["", "\u{9f0}"].map(|t| languages::told_by_letters(s, t));
-            let alone = Script::ALL.iter().flat_map(told).any(|c| c == Some(code));
+            let codes = |&s: &Script| ["", "\u{9f0}"].map(|t| languages::told_by_letters(s, t));
+            let alone = Script::ALL.iter().flat_map(codes).any(|c| c == Some(code));
             assert!(in_model || alone, "{code}");
         }
     }

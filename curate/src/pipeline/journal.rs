@@ -177,8 +177,8 @@ impl Open {
         self.chunk.clear();
         self.chunk.extend_from_slice(&[0; HEAD]);
         let write = || -> std::io::Result<()> {
-            let told = (Place::of(batch), outcomes, lengths);
-            ciborium::into_writer(&told, &mut self.chunk).map_err(std::io::Error::other)?;
+            let state = (Place::of(batch), outcomes, lengths);
+            ciborium::into_writer(&state, &mut self.chunk).map_err(std::io::Error::other)?;
             kept().for_each(|line| self.chunk.extend_from_slice(line));
             let (head, body) = self.chunk.split_at_mut(HEAD);
             head[..4].copy_from_slice(&narrow(body.len()).to_le_bytes());

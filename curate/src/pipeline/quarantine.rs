@@ -138,8 +138,8 @@ mod tests {
         assert!(!quarantine.is_exceeded());
         quarantine.check().unwrap();
         let why = met(&quarantine, 1, 10).unwrap_err().to_string();
-        let told = "more records are bad than max_bad_records = 3 allows; the first: in: at byte 90: no text field";
-        assert_eq!(why, told);
+        let message = "more records are bad than max_bad_records = 3 allows; the first: in: at byte 90: no text field";
+        assert_eq!(why, message);
         assert!(quarantine.check().is_err());
         quarantine.begin(1);
         quarantine.check().unwrap();

@@ -42,7 +42,7 @@ pub(crate) use lines::LineReader;
 pub(crate) use parse::read_fields;
 pub use shards::{Shard, input_files, missing_inputs};
 #[cfg(feature = "object-store")]
-pub(crate) use storage::{FIRST_WAIT, MAX_FAILURES, Remote, Store, told};
+pub(crate) use storage::{FIRST_WAIT, MAX_FAILURES, Remote, Store, io_error};
 pub(crate) use storage::{Options, find as find_files, is_remote};
 pub(crate) use warc::parse_record;
 pub(crate) use web::{Content, parse_page};

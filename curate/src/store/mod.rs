@@ -78,7 +78,7 @@ impl ObjectFolder {
         Err(io::Error::new(io::ErrorKind::InvalidInput, why)).at(Path::new(&self.url))
     }
 
-    fn told<T>(&self, name: &str, result: io::Result<T>) -> Result<T> {
+    fn named<T>(&self, name: &str, result: io::Result<T>) -> Result<T> {
         result.at(Path::new(&self.url(name)))
     }
 
@@ -88,7 +88,7 @@ impl ObjectFolder {
     /// `Io` with the URL, also for an object whose name leads out of the folder.
     pub fn list(&self, below: &str) -> Result<Vec<(String, u64)>> {
         let below = self.inside(below)?;
-        let mut all = self.told(below, self.objects.list(below))?;
+        let mut all = self.named(below, self.objects.list(below))?;
         for (name, _) in &all {
             self.inside(name)?;
         }
@@ -102,7 +102,7 @@ impl ObjectFolder {
     /// `Io` with the URL.
     pub fn size(&self, name: &str) -> Result<Option<u64>> {
         let name = self.inside(name)?;
-        self.told(name, self.objects.size(name))
+        self.named(name, self.objects.size(name))
     }
 
     /// All of a small object and its version, None if there is none.
@@ -112,7 +112,7 @@ impl ObjectFolder {
     pub fn read(&self, name: &str) -> Result<Option<(Vec<u8>, Option<String>)>> {
         let name = self.inside(name)?;
         let mut bytes = Vec::new();
-        let version = self.told(name, self.objects.get(name, &mut bytes))?;
+        let version = self.named(name, self.objects.get(name, &mut bytes))?;
         Ok(version.map(|version| (bytes, version)))
     }
 
@@ -122,7 +122,7 @@ impl ObjectFolder {
     /// `Io` with the URL.
     pub fn fetch(&self, name: &str, file: &mut File) -> Result<bool> {
         let name = self.inside(name)?;
-        let got = self.told(name, self.objects.get(name, file))?;
+        let got = self.named(name, self.objects.get(name, file))?;
         Ok(got.is_some())
     }
 
@@ -132,7 +132,7 @@ impl ObjectFolder {
     /// `Io` with the URL.
     pub fn put(&self, name: &str, file: &Path) -> Result<()> {
         let name = self.inside(name)?;
-        self.told(name, self.objects.put(name, file))
+        self.named(name, self.objects.put(name, file))
     }
 
     /// Puts a small object if the one there is the `expected` version, or if there is none and none is expected.
@@ -141,7 +141,7 @@ impl ObjectFolder {
     /// `Io` with the URL.
     pub fn put_if(&self, name: &str, bytes: &[u8], expected: Option<&str>) -> Result<Put> {
         let name = self.inside(name)?;
-        self.told(name, self.objects.put_if(name, bytes, expected))
+        self.named(name, self.objects.put_if(name, bytes, expected))
     }
 }
 

@@ -12,7 +12,7 @@ use object_store::{
 };
 
 use super::put::Put;
-use crate::read::{FIRST_WAIT, MAX_FAILURES, Remote, Store, told};
+use crate::read::{FIRST_WAIT, MAX_FAILURES, Remote, Store, io_error};
 
 /// Larger files are uploaded in parts of this size: stores require at least 5 MiB per part, and at most 10,000 parts.
 const PART: usize = 64 << 20;
@@ -68,7 +68,7 @@ impl Objects {
         let mut stream = self.store.store.list(Some(&self.path(below)));
         let mut found = Vec::new();
         while let Some(meta) = self.store.runtime.block_on(stream.next()) {
-            let meta = meta.map_err(|e| told(&e))?;
+            let meta = meta.map_err(|e| io_error(&e))?;
             if let Some(parts) = meta.location.prefix_match(&self.folder) {
                 let parts: Vec<String> = parts.map(|p| p.as_ref().to_string()).collect();
                 found.push((parts.join("/"), meta.size));
@@ -80,7 +80,7 @@ impl Objects {
     pub(super) fn size(&self, name: &str) -> io::Result<Option<u64>> {
         let path = self.path(name);
         let head = self.store.runtime.block_on(self.store.store.head(&path));
-        there(head.map(|meta| meta.size).map_err(|e| told(&e)))
+        there(head.map(|meta| meta.size).map_err(|e| io_error(&e)))
     }
 
     /// Copies an object; its version, None if there is no object.
@@ -120,7 +120,7 @@ impl Objects {
             Ok(Ok(()))
         };
         let sent: Result<io::Result<()>, Error> = self.store.runtime.block_on(send);
-        sent.map_err(|e| told(&e))?
+        sent.map_err(|e| io_error(&e))?
     }
 
     pub(super) fn put_if(
@@ -159,7 +159,7 @@ impl Objects {
             Err(
                 Error::AlreadyExists { .. } | Error::Precondition { .. } | Error::NotFound { .. },
             ) => Ok(Put::Other),
-            Err(e) => Err(told(&e)),
+            Err(e) => Err(io_error(&e)),
         }
     }
 }

@@ -45,7 +45,7 @@ pub(super) struct ParquetLines {
 }
 
 /// Converts an error of the library.
-fn told<T>(result: parquet::errors::Result<T>, path: &Path) -> Result<T> {
+fn at_path<T>(result: parquet::errors::Result<T>, path: &Path) -> Result<T> {
     result
         .map_err(|e| match e {
             ParquetError::External(e) => std::io::Error::other(e),
@@ -58,15 +58,15 @@ impl ParquetLines {
     pub(super) fn create(root: &Path, name: &str) -> Result<ParquetLines> {
         let file = AtomicFile::create(root, name)?;
         let path = file.path();
-        let schema = Arc::new(told(parse_message_type(SCHEMA), &path)?);
-        let level = told(ZstdLevel::try_new(ZSTD_LEVEL), &path)?;
+        let schema = Arc::new(at_path(parse_message_type(SCHEMA), &path)?);
+        let level = at_path(ZstdLevel::try_new(ZSTD_LEVEL), &path)?;
         let properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(level))
             .set_created_by("millrace".to_string())
             .build();
         let writer = SerializedFileWriter::new(file, schema, Arc::new(properties));
         Ok(ParquetLines {
-            writer: told(writer, &path)?,
+            writer: at_path(writer, &path)?,
             path,
             columns: Default::default(),
             bytes: 0,
@@ -122,11 +122,11 @@ impl ParquetLines {
         };
         let written = write();
         self.bytes = 0;
-        told(written, &self.path)
+        at_path(written, &self.path)
     }
 
     pub(super) fn finish(mut self) -> Result<OutputFile> {
         self.close_group()?;
-        told(self.writer.into_inner(), &self.path)?.finish()
+        at_path(self.writer.into_inner(), &self.path)?.finish()
     }
 }

@@ -131,12 +131,12 @@ fn a_record_read_in_spite_of_a_fault_is_kept_and_told_with_the_faults_name() {
         assert_eq!((report.quarantined, report.kept), (0, kept), "{errors}");
         assert!(report.adds_up(), "{report:?}");
         let name = format!("\"repaired\":\"{fault}\",\"why\":\"");
-        let told = errors.lines().filter(|l| l.contains(&name)).count() as u64;
-        assert!(told > 0 && told == report.repaired[fault], "{errors}");
+        let count = errors.lines().filter(|l| l.contains(&name)).count() as u64;
+        assert!(count > 0 && count == report.repaired[fault], "{errors}");
         assert!(errors.contains("\"offset\":") && errors.contains("\"record\":"));
         let value = inspect(&path).unwrap();
         assert_eq!(value["bad"], 0, "{value}");
-        assert_eq!(value["repaired"][fault], told, "{value}");
+        assert_eq!(value["repaired"][fault], count, "{value}");
         assert_eq!(value["problems"][0]["repaired"], fault, "{value}");
     }
 }

@@ -173,8 +173,8 @@ fn awkward(bytes: usize) -> Vec<(&'static str, String)> {
 
 /// CPU time of this thread; other work does not count.
 fn clock() -> Duration {
-    let told = clock_gettime(ClockId::ThreadCPUTime);
-    told.try_into().expect("a clock that began at zero")
+    let clock = clock_gettime(ClockId::ThreadCPUTime);
+    clock.try_into().expect("a clock that began at zero")
 }
 
 fn took(filter: &Filter, text: &str, measuring: bool) -> Duration {

@@ -167,8 +167,8 @@ fn empty_files_are_one_bad_record_and_vanished_ones_an_error() {
     let list = shards(&config).unwrap();
     std::fs::remove_file(&path).unwrap();
     let curator = Curator::new(&config, None, None, 0).unwrap();
-    let told = curator.run_shard(&list[0], &folder.path().join("out2"), &Silent);
-    let why = told.unwrap_err().to_string();
+    let result = curator.run_shard(&list[0], &folder.path().join("out2"), &Silent);
+    let why = result.unwrap_err().to_string();
     assert!(
         why.contains("gone") && why.contains("No such file"),
         "{why}"
@@ -206,11 +206,11 @@ fn a_file_of_another_format_is_refused_with_what_was_found() {
     for (format, own, wanted) in formats {
         for (kind, bytes) in &files {
             // a Parquet file is entered at both ends, so it is never compressed
-            let told = try_run(bytes, format, folder.path());
+            let result = try_run(bytes, format, folder.path());
             if *kind == own && !(own == "warc" && format != Format::Warc) {
-                assert!(told.unwrap().records > 0, "{kind} as {format:?}");
+                assert!(result.unwrap().records > 0, "{kind} as {format:?}");
             } else if *kind != own {
-                let why = told.unwrap_err().to_string();
+                let why = result.unwrap_err().to_string();
                 let is_told = why.contains(wanted) && why.contains("starts with \"");
                 assert!(
                     is_told && why.contains("/in: "),
@@ -220,10 +220,10 @@ fn a_file_of_another_format_is_refused_with_what_was_found() {
         }
     }
     let why = try_run(&jsonl(), Format::Warc, folder.path()).unwrap_err();
-    let told = why.to_string();
-    let (_, told) = told.split_once("/in: ").unwrap();
+    let result = why.to_string();
+    let (_, result) = result.split_once("/in: ").unwrap();
     assert_eq!(
-        told,
+        result,
         "not a WARC file: starts with \"{\\\"text\\\":\\\"document number 0 has t\"..., wanted \"WARC/1.\", or \"filedesc://\" of an ARC file"
     );
 }
@@ -246,8 +246,8 @@ fn a_file_that_cannot_be_read_is_an_error_of_its_shard() {
         };
         let curator = Curator::new(&config, None, None, 0).unwrap();
         let out = folder.path().join("out");
-        let told = curator.run_shard(&shards(&config).unwrap()[0], &out, &Silent);
-        let why = told.unwrap_err().to_string();
+        let result = curator.run_shard(&shards(&config).unwrap()[0], &out, &Silent);
+        let why = result.unwrap_err().to_string();
         assert!(why.contains("/in: ") && why.contains("os error 5"), "{why}");
         assert!(!out.join("errors/00000.jsonl").exists());
     }

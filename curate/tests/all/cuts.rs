@@ -139,17 +139,23 @@ fn a_document_that_loses_more_than_its_share_is_dropped_and_told() {
     let report = dedup(&config, &out, count, &Silent).unwrap();
     assert_eq!((report.kept, report.hollow), (2, 1));
     assert_eq!(left(&out, count), ["one\ntwo\nsix", "and something else"]);
-    let told = std::fs::read_to_string(out.join("keep/dropped.jsonl")).unwrap();
-    let told: Value = serde_json::from_str(&told).unwrap();
-    assert_eq!(told["rule"], "lines.removed_ratio");
-    assert_eq!((&told["shard"], &told["document"]), (&json!(0), &json!(1)));
-    assert_eq!(told["value"], 6.0 / 9.0);
-    assert_eq!(told["limit"], 0.5);
+    let message = std::fs::read_to_string(out.join("keep/dropped.jsonl")).unwrap();
+    let message: Value = serde_json::from_str(&message).unwrap();
+    assert_eq!(message["rule"], "lines.removed_ratio");
+    assert_eq!(
+        (&message["shard"], &message["document"]),
+        (&json!(0), &json!(1))
+    );
+    assert_eq!(message["value"], 6.0 / 9.0);
+    assert_eq!(message["limit"], 0.5);
     let list = KeepList::read(&out.join("keep/00000.keep")).unwrap();
     assert_eq!(list.status(1), KeepStatus::Hollow);
     let file = out.join("keep/00000.edits");
-    let told = inspect(&file).unwrap();
-    assert_eq!((&told["documents"], &told["cuts"]), (&json!(3), &json!(1)));
+    let message = inspect(&file).unwrap();
+    assert_eq!(
+        (&message["documents"], &message["cuts"]),
+        (&json!(3), &json!(1))
+    );
     for file in &report.outputs {
         assert_eq!(
             checksum(&out.join(&file.path)).unwrap().1,

@@ -96,13 +96,13 @@ fn drops_are_counted_by_task_which_a_field_or_the_file_names() {
     let shard = &shards(&config).unwrap()[0];
     let out = folder.path().join("out");
     let report = curator.run_shard(shard, &out, &Silent).unwrap();
-    let told: Vec<(&str, u64)> = report
+    let message: Vec<(&str, u64)> = report
         .dropped
         .iter()
         .map(|(k, n)| (k.as_str(), *n))
         .collect();
     assert_eq!(
-        told,
+        message,
         [("decontaminate.a_task", 2), ("decontaminate.quiz", 1)]
     );
     assert_eq!(report.kept, 1);
@@ -123,8 +123,11 @@ fn an_evaluation_record_without_its_label_is_named() {
         let Err(error) = Decontaminator::new(&config) else {
             panic!("made")
         };
-        let told = error.to_string();
-        assert!(told.contains("eval.jsonl") && told.contains(why), "{told}");
+        let message = error.to_string();
+        assert!(
+            message.contains("eval.jsonl") && message.contains(why),
+            "{message}"
+        );
     }
     let mut found = Vec::new();
     DecontaminateConfig {
@@ -263,9 +266,9 @@ fn cut_documents_are_megatrons_however_many_files_hold_them() {
         let sums = found.trimmed + found.split + found.removed + found.too_many_pieces;
         assert_eq!(found.met, sums);
         assert!(found.tasks["common"].frequent > 0 && found.tasks["long"].documents > 50);
-        let told = std::fs::read(out.join("decontaminate/report.json")).unwrap();
-        let told: Value = serde_json::from_slice(&told).unwrap();
-        assert_eq!(told, serde_json::to_value(&found).unwrap());
+        let message = std::fs::read(out.join("decontaminate/report.json")).unwrap();
+        let message: Value = serde_json::from_slice(&message).unwrap();
+        assert_eq!(message, serde_json::to_value(&found).unwrap());
         // ids name the files
         found.examples.iter_mut().for_each(|e| e.id.clear());
         reports.push(found);
@@ -352,8 +355,8 @@ fn evaluation_sets_and_rules_that_cannot_be_are_told() {
         profile,
         ..DecontaminateConfig::default()
     };
-    let told = |error: curate::Error| error.to_string();
-    let why = told(
+    let message = |error: curate::Error| error.to_string();
+    let why = message(
         Decontaminator::new(&config(DecontaminateProfile::Gpt3))
             .err()
             .unwrap(),
@@ -367,10 +370,10 @@ fn evaluation_sets_and_rules_that_cannot_be_are_told() {
         let out = folder.path().join("out");
         decontaminate(&config(profile), 64, &out, report.clone(), &Silent).unwrap_err()
     };
-    assert!(told(run(DecontaminateProfile::MtNlg)).contains("found no text in fields"));
-    assert!(told(run(DecontaminateProfile::Gpt3)).starts_with("profile: "));
+    assert!(message(run(DecontaminateProfile::MtNlg)).contains("found no text in fields"));
+    assert!(message(run(DecontaminateProfile::Gpt3)).starts_with("profile: "));
     let wrong = Decontaminator::new(&config(DecontaminateProfile::MtNlg)).err();
-    assert!(told(wrong.unwrap()).starts_with("profile: "));
+    assert!(message(wrong.unwrap()).starts_with("profile: "));
     let mut found = Vec::new();
     let text = r#"{"profile":"mt_nlg","ngram":6,"cut":{"side_chars":9999999,"max_pieces":0}}"#;
     let wrong: DecontaminateConfig = serde_json::from_str(text).unwrap();
@@ -414,13 +417,13 @@ fn records_are_scored_and_documents_dropped_under_their_tasks() {
         panic!("kept")
     };
     assert_eq!(reason.rule, "decontaminate.quiz_1");
-    let told = serde_json::to_value(&reason).unwrap();
-    let value = told["value"].as_str().unwrap();
+    let message = serde_json::to_value(&reason).unwrap();
+    let value = message["value"].as_str().unwrap();
     assert!(
         value.starts_with("1.000: what year was the tower"),
         "{value}"
     );
-    assert_eq!(told["limit"], "a score below 0.8");
+    assert_eq!(message["limit"], "a score below 0.8");
     let half = question.split_at(question.len() / 2).0;
     assert!(
         set.judge(&format!("Trivia. {half} and so on and so forth, in 1889."))

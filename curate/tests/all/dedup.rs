@@ -87,11 +87,11 @@ pub(crate) enum Of {
 }
 
 /// The original of each document, by id.
-pub(crate) fn told(out: &Path, shards: usize) -> BTreeMap<String, Of> {
+pub(crate) fn outcomes(out: &Path, shards: usize) -> BTreeMap<String, Of> {
     let ids: Vec<Vec<String>> = (0..shards)
         .map(|s| documents(out, s).unwrap().map(|d| d.unwrap().id).collect())
         .collect();
-    let mut told = BTreeMap::new();
+    let mut outcomes = BTreeMap::new();
     for (shard, ids_here) in ids.iter().enumerate() {
         let keep = KeepList::read(&out.join(format!("keep/{shard:05}.keep"))).unwrap();
         for (i, id) in ids_here.iter().enumerate() {
@@ -102,17 +102,17 @@ pub(crate) fn told(out: &Path, shards: usize) -> BTreeMap<String, Of> {
                     Of::This(ids[s as usize][d as usize].clone())
                 }
             };
-            told.insert(id.clone(), of);
+            outcomes.insert(id.clone(), of);
         }
     }
-    told
+    outcomes
 }
 
 /// The original of each of the texts.
 fn fates(out: &Path, files: usize, settings: &DedupConfig) -> BTreeMap<String, Of> {
     let shards = signed(out, &records(), files, settings);
     dedup(settings, out, shards, &Silent).unwrap();
-    told(out, shards)
+    outcomes(out, shards)
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn of_two_sources(settings: &DedupConfig, records: [&[Value]; 2]) -> (u64, BTree
         curator.run_shard(shard, &out, &Silent).unwrap();
     }
     let report = dedup(settings, &out, list.len(), &Silent).unwrap();
-    (report.kept, told(&out, list.len()))
+    (report.kept, outcomes(&out, list.len()))
 }
 
 #[test]
@@ -203,10 +203,13 @@ fn texts_of_the_same_words_are_exact_duplicates_where_that_is_asked_for() {
             exact: Some(curate::dedup::ExactConfig { normalized }),
             ..DedupConfig::default()
         };
-        let (left, told) = of_two_sources(&settings, [&first, &again]);
-        assert_eq!((left, &told["d"]), (kept, &of_d));
-        assert_eq!(told["f"], Of::This("b".to_string()));
-        assert_eq!((&told["e"], &told["c"]), (&Of::Nothing, &Of::Nothing));
+        let (left, outcomes) = of_two_sources(&settings, [&first, &again]);
+        assert_eq!((left, &outcomes["d"]), (kept, &of_d));
+        assert_eq!(outcomes["f"], Of::This("b".to_string()));
+        assert_eq!(
+            (&outcomes["e"], &outcomes["c"]),
+            (&Of::Nothing, &Of::Nothing)
+        );
     }
 }
 
@@ -218,11 +221,11 @@ fn signatures_of_raw_texts_are_refused_where_words_are_asked_for() {
         ..DedupConfig::default()
     };
     let count = signed(folder.path(), &records(), 2, &of(false));
-    let told = dedup(&of(true), folder.path(), count, &Silent).unwrap_err();
-    let told = told.to_string();
+    let message = dedup(&of(true), folder.path(), count, &Silent).unwrap_err();
+    let message = message.to_string();
     assert!(
-        told.contains("exact.normalized") && told.contains("00000.sig"),
-        "{told}"
+        message.contains("exact.normalized") && message.contains("00000.sig"),
+        "{message}"
     );
 }
 
@@ -245,7 +248,7 @@ fn of_one_address_the_best_source_stays() {
             priority: priority.iter().map(ToString::to_string).collect(),
             ..DedupConfig::default()
         };
-        let (kept, told) = of_two_sources(&settings, [&first, &again]);
-        assert_eq!((kept, &told[stays]), (1, &Of::Nothing), "{priority:?}");
+        let (kept, outcomes) = of_two_sources(&settings, [&first, &again]);
+        assert_eq!((kept, &outcomes[stays]), (1, &Of::Nothing), "{priority:?}");
     }
 }

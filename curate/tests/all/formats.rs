@@ -498,8 +498,8 @@ proptest! {
         let start = std::time::Instant::now();
         let config = config(input(&path, format));
         let curator = Curator::new(&config, None, None, 0).unwrap();
-        let told = curator.run_shard(&shards(&config).unwrap()[0], &dir.path().join("out"), &Silent);
-        match told {
+        let result = curator.run_shard(&shards(&config).unwrap()[0], &dir.path().join("out"), &Silent);
+        match result {
             Ok(report) => prop_assert!(report.adds_up()),
             // nothing of its kind is left of it
             Err(e) => prop_assert!(matches!(e, curate::Error::Format { .. }), "{e}"),

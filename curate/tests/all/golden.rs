@@ -21,7 +21,7 @@ fn text(row: &Value) -> &str {
 }
 
 /// `true`, or datatrove's name for our reason.
-fn told(verdict: Verdict) -> Value {
+fn verdict_json(verdict: Verdict) -> Value {
     match verdict {
         Verdict::Continue(()) => Value::Bool(true),
         Verdict::Break(reason) => {
@@ -55,16 +55,20 @@ fn every_filter_gives_datatroves_verdict() {
     for (i, row) in rows().iter().enumerate() {
         let text = text(row);
         let repetition = GopherRepetition::default().judge(text, &mut scratch);
-        assert_eq!(told(repetition), row["gopher_repetition"], "row {i}");
+        assert_eq!(
+            verdict_json(repetition),
+            row["gopher_repetition"],
+            "row {i}"
+        );
         let quality = GopherQuality::default().judge(text, &mut scratch);
-        assert_eq!(told(quality), row["gopher_quality"], "row {i}");
+        assert_eq!(verdict_json(quality), row["gopher_quality"], "row {i}");
         let c4 = C4Quality::default().judge(text, &mut scratch, &mut out);
-        assert_eq!(told(c4), row["c4"], "row {i}");
+        assert_eq!(verdict_json(c4), row["c4"], "row {i}");
         if row["c4"] == true {
             assert_eq!(out, row["after_c4"].as_str().unwrap(), "row {i}");
         }
         let fineweb = FinewebQuality::default().judge(text, &mut scratch);
-        assert_eq!(told(fineweb), row["fineweb"], "row {i}");
+        assert_eq!(verdict_json(fineweb), row["fineweb"], "row {i}");
     }
 }
 
@@ -93,7 +97,7 @@ fn a_slightly_different_limit_is_noticed() {
     let mut scratch = Scratch::new();
     let differs = rows()
         .iter()
-        .any(|row| told(strict.judge(text(row), &mut scratch)) != row["gopher_quality"]);
+        .any(|row| verdict_json(strict.judge(text(row), &mut scratch)) != row["gopher_quality"]);
     assert!(differs, "the golden texts cannot tell a wrong limit");
 }
 

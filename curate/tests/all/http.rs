@@ -242,9 +242,9 @@ fn an_address_without_an_object_is_an_error_before_anything_runs() {
         format!("http://{}/gone.jsonl", server.address),
         Format::Jsonl,
     );
-    let told = curate::read::missing_inputs(&[missing]);
-    assert_eq!(told.len(), 1);
-    assert!(told[0].1.contains("not found"), "{told:?}");
+    let message = curate::read::missing_inputs(&[missing]);
+    assert_eq!(message.len(), 1);
+    assert!(message[0].1.contains("not found"), "{message:?}");
     let nobody = input("http://127.0.0.1:1/x?y=1".to_string(), Format::Jsonl);
     assert!(
         curate::read::missing_inputs(&[nobody])[0]
@@ -327,6 +327,6 @@ fn lists_and_buckets_give_their_objects() {
     }
     let mut wrong = input("s3://bucket/crawl/".to_string(), Format::Warc);
     wrong.options = BTreeMap::from([("aws_colour".to_string(), "red".to_string())]);
-    let told = curate::read::missing_inputs(&[wrong]);
-    assert!(told[0].1.contains("aws_colour"), "{told:?}");
+    let message = curate::read::missing_inputs(&[wrong]);
+    assert!(message[0].1.contains("aws_colour"), "{message:?}");
 }

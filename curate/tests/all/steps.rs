@@ -277,14 +277,14 @@ fn figures_tell_what_filtering_again_with_another_limit_keeps_and_change_nothing
     };
     for (i, least) in least.into_iter().enumerate() {
         let (_, again) = curated(&format!("words{least}"), false, quality(least, 0.3));
-        let told = what_if.choices(words)[i].kept;
-        assert_eq!(told, again.kept, "at least {least} words");
+        let count = what_if.choices(words)[i].kept;
+        assert_eq!(count, again.kept, "at least {least} words");
         differ += usize::from(again.kept != counted.kept);
     }
     for (i, most) in most.into_iter().enumerate() {
         let (_, again) = curated(&format!("dots{most}"), false, quality(50, most));
-        let told = what_if.choices(dots)[i].kept;
-        assert_eq!(told, again.kept, "at most {most} ellipses");
+        let count = what_if.choices(dots)[i].kept;
+        assert_eq!(count, again.kept, "at most {most} ellipses");
         differ += usize::from(again.kept != counted.kept);
     }
     assert!(differ >= 3, "{differ}");
@@ -297,8 +297,8 @@ fn figures_tell_what_filtering_again_with_another_limit_keeps_and_change_nothing
     let (_, again) = curated("both", false, quality(120, 0.05));
     assert_eq!(both.kept, again.kept);
     for (rule, limit) in both.known() {
-        let told = both.dropped.get(rule).copied().unwrap_or(0);
+        let count = both.dropped.get(rule).copied().unwrap_or(0);
         let found = again.dropped.get(rule).copied().unwrap_or(0);
-        assert_eq!(told, found, "{rule} ({limit})");
+        assert_eq!(count, found, "{rule} ({limit})");
     }
 }

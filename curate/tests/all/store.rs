@@ -241,15 +241,18 @@ fn a_store_without_conditions_is_written_to_all_the_same() {
 #[test]
 fn what_a_store_refuses_is_named() {
     let (_, folder) = serve(Fault::Forbidden, &[]);
-    for told in [
+    for message in [
         folder.read("a/b").unwrap_err().to_string(),
         folder.put_if("a/b", b"", None).unwrap_err().to_string(),
         folder.list("a/b").unwrap_err().to_string(),
     ] {
-        assert!(told.starts_with("s3://bucket/runs/one/a/b: "), "{told}");
+        assert!(
+            message.starts_with("s3://bucket/runs/one/a/b: "),
+            "{message}"
+        );
     }
     let wrong = BTreeMap::from([("aws_colour".to_string(), "red".to_string())]);
-    let told = ObjectFolder::open("s3://bucket/x", &wrong).err().unwrap();
-    assert!(told.to_string().contains("aws_colour"), "{told}");
+    let message = ObjectFolder::open("s3://bucket/x", &wrong).err().unwrap();
+    assert!(message.to_string().contains("aws_colour"), "{message}");
     assert!(ObjectFolder::open("bucket/x", &BTreeMap::new()).is_err());
 }

@@ -12,7 +12,7 @@ use curate::pipeline::inspect;
 use curate::{Error, Silent};
 use serde_json::{Value, json};
 
-use crate::dedup::{Of, signed, told};
+use crate::dedup::{Of, outcomes, signed};
 
 /// Numbers without a pattern, the same each time.
 struct Numbers(u64);
@@ -90,14 +90,14 @@ fn settings(verify: f64) -> DedupConfig {
 
 fn run(out: &Path, shards: usize, settings: &DedupConfig) -> (DedupReport, BTreeMap<String, Of>) {
     let report = dedup(settings, out, shards, &Silent).unwrap();
-    let told = told(out, shards);
-    let earlier = told.values().filter(|of| **of == Of::Earlier).count() as u64;
+    let outcomes = outcomes(out, shards);
+    let earlier = outcomes.values().filter(|of| **of == Of::Earlier).count() as u64;
     assert_eq!(report.earlier, earlier);
     assert_eq!(
         report.documents,
         report.kept + report.exact + report.fuzzy + report.url + report.hollow + earlier
     );
-    (report, told)
+    (report, outcomes)
 }
 
 /// The set of words of a record.
@@ -160,8 +160,8 @@ fn verified_duplicates_are_those_of_a_greedy_visit_in_every_cut_with_every_budge
     let mut removed = Vec::new();
     for threshold in [0.6, 0.7, 0.8, 0.9] {
         let wanted = greedy(&records, &unverified, threshold, |_| ());
-        let (report, told) = run(&one, shards, &settings(threshold));
-        assert_eq!(told, wanted, "{threshold}");
+        let (report, outcomes) = run(&one, shards, &settings(threshold));
+        assert_eq!(outcomes, wanted, "{threshold}");
         let verify = report.verify.clone().unwrap();
         assert_eq!(
             (verify.removed, verify.candidates),
@@ -182,8 +182,8 @@ fn verified_duplicates_are_those_of_a_greedy_visit_in_every_cut_with_every_budge
                 .num_threads(threads)
                 .build()
                 .unwrap();
-            let (other, told) = pool.install(|| run(&out, shards, &settings));
-            assert_eq!(told, wanted, "{files} files");
+            let (other, outcomes) = pool.install(|| run(&out, shards, &settings));
+            assert_eq!(outcomes, wanted, "{files} files");
             assert_eq!(other.verify, report.verify);
             let ids = |bytes: &[u8]| -> Vec<String> {
                 let text = String::from_utf8_lossy(bytes).into_owned();
@@ -294,9 +294,9 @@ fn sources_then_the_policy_decide_who_stays_verified_or_not() {
                 exact: base.exact.clone(),
                 ..settings(verify)
             };
-            let (report, told) = run(folder.path(), shards, &settings);
+            let (report, outcomes) = run(folder.path(), shards, &settings);
             let wanted = greedy(&records, &unverified, verify, key);
-            assert_eq!(told, wanted, "{keep:?} {by_source} {verify}");
+            assert_eq!(outcomes, wanted, "{keep:?} {by_source} {verify}");
             assert!(report.fuzzy > 50, "{report:?}");
         }
     }
@@ -321,10 +321,10 @@ fn of_equal_texts_the_best_source_stays_and_is_no_duplicate() {
             ..settings(verify)
         };
         let shards = signed(folder.path(), &records, 2, &settings);
-        let (report, told) = run(folder.path(), shards, &settings);
+        let (report, outcomes) = run(folder.path(), shards, &settings);
         let b = || Of::This("b".to_string());
         let wanted = [("a", b()), ("b", Of::Nothing), ("c", b()), ("d", b())];
-        assert_eq!(told, wanted.map(|(id, of)| (id.to_string(), of)).into());
+        assert_eq!(outcomes, wanted.map(|(id, of)| (id.to_string(), of)).into());
         assert_eq!((report.exact, report.fuzzy, report.kept), (2, 1, 1));
     }
 }
@@ -335,9 +335,9 @@ fn a_kept_document_tells_how_many_it_stands_for_and_rehydration_follows() {
     let folder = tempfile::tempdir().unwrap();
     let shards = signed(folder.path(), &records, 4, &settings(0.7));
     for verify in [0.0, 0.7] {
-        let (report, told) = run(folder.path(), shards, &settings(verify));
+        let (report, outcomes) = run(folder.path(), shards, &settings(verify));
         let mut sizes: BTreeMap<String, u64> = BTreeMap::new();
-        for (id, of) in &told {
+        for (id, of) in &outcomes {
             let keeper = if let Of::This(keeper) = of {
                 keeper
             } else {
@@ -381,8 +381,8 @@ fn crawl(
 ) -> (DedupReport, BTreeMap<String, Of>, PathBuf) {
     let out = root.join(name);
     let shards = signed(&out, records, files, settings);
-    let (report, told) = run(&out, shards, settings);
-    (report, told, out)
+    let (report, outcomes) = run(&out, shards, settings);
+    (report, outcomes, out)
 }
 
 fn with_index(settings: DedupConfig, folder: &Path) -> DedupConfig {
@@ -401,11 +401,11 @@ fn a_new_crawl_loses_what_it_would_lose_behind_what_the_earlier_ones_kept() {
     let root = root.path();
     let folder = root.join("indexes");
     let settings = with_index(settings(0.0), &folder);
-    let kept = |told: &BTreeMap<String, Of>| -> Vec<Value> {
-        let of = |r: &&Value| told[r["id"].as_str().unwrap()] == Of::Nothing;
+    let kept = |outcomes: &BTreeMap<String, Of>| -> Vec<Value> {
+        let of = |r: &&Value| outcomes[r["id"].as_str().unwrap()] == Of::Nothing;
         records
             .iter()
-            .filter(|r| told.contains_key(r["id"].as_str().unwrap()))
+            .filter(|r| outcomes.contains_key(r["id"].as_str().unwrap()))
             .filter(of)
             .cloned()
             .collect()
@@ -463,18 +463,18 @@ fn verified_or_not_a_document_that_shares_a_band_with_an_earlier_crawl_goes_unse
     std::fs::rename(out.join("keep/kept.index"), folder.join("a.index")).unwrap();
     // its texts are gone
     std::fs::remove_dir_all(out).unwrap();
-    let (report, told, out) = crawl(root, "b", &records[60..], 3, &settings);
+    let (report, outcomes, out) = crawl(root, "b", &records[60..], 3, &settings);
     let verify = report.verify.unwrap();
     assert_eq!(verify.unverified, report.earlier);
     assert!(
         report.earlier > 30 && verify.removed > 5 && verify.rejected > 5,
         "{verify:?}"
     );
-    for (id, of) in &told {
+    for (id, of) in &outcomes {
         if let Of::This(keeper) = of {
             let record = |id: &str| records.iter().find(|r| r["id"] == id).unwrap();
             assert_eq!(
-                told[keeper],
+                outcomes[keeper],
                 Of::Nothing,
                 "{id} repeats {keeper}, which is gone"
             );

@@ -106,11 +106,11 @@ impl Ray {
             id: r.id.clone(),
             tasks: r.task.into_iter().collect(),
         };
-        let told = Submission {
+        let answer = Submission {
             executor: "ray".into(),
             jobs: running.iter().map(job).collect(),
         };
-        told.write(work.cx)
+        answer.write(work.cx)
     }
 
     /// Removes finished jobs from `running`; returns (task, attempt) of those to submit again.
@@ -146,9 +146,11 @@ impl Ray {
 
     fn start(&self, work: &Work, task: Option<usize>, attempt: usize) -> Result<Running> {
         let body = self.body(work, task, attempt);
-        let told = self.patiently(|| self.post(&body))?;
-        let id = told["submission_id"].as_str().or(told["job_id"].as_str());
-        let id = id.ok_or_else(|| anyhow!("Ray answered {told}, expected a submission_id"))?;
+        let answer = self.patiently(|| self.post(&body))?;
+        let id = answer["submission_id"]
+            .as_str()
+            .or(answer["job_id"].as_str());
+        let id = id.ok_or_else(|| anyhow!("Ray answered {answer}, expected a submission_id"))?;
         Ok(Running {
             id: id.to_string(),
             task,
@@ -177,7 +179,7 @@ impl Ray {
         let mut failures = 0;
         loop {
             match ask() {
-                Ok(told) => return Ok(told),
+                Ok(answer) => return Ok(answer),
                 Err(_) if failures < PATIENCE => failures += 1,
                 Err(e) => return Err(e),
             }
@@ -187,10 +189,11 @@ impl Ray {
 
     fn post(&self, body: &Value) -> Result<Value> {
         let url = format!("{}/api/jobs/", self.address);
-        let mut told = ureq::post(&url)
+        let mut answer = ureq::post(&url)
             .send_json(body)
             .with_context(|| format!("POST {url}"))?;
-        told.body_mut()
+        answer
+            .body_mut()
             .read_json()
             .with_context(|| format!("the answer of {url}"))
     }
@@ -198,22 +201,22 @@ impl Ray {
     /// (status, message) of a job.
     fn status(&self, id: &str) -> Result<(String, String)> {
         let url = format!("{}/api/jobs/{id}", self.address);
-        let mut told = ureq::get(&url)
+        let mut answer = ureq::get(&url)
             .call()
             .with_context(|| format!("GET {url}"))?;
-        let told: Value = told
+        let answer: Value = answer
             .body_mut()
             .read_json()
             .with_context(|| format!("the answer of {url}"))?;
-        let text = |key: &str| told[key].as_str().unwrap_or_default().to_string();
+        let text = |key: &str| answer[key].as_str().unwrap_or_default().to_string();
         Ok((text("status"), text("message")))
     }
 
     /// The last lines a job printed, if the dashboard has them.
     fn log(&self, id: &str) -> String {
         let url = format!("{}/api/jobs/{id}/logs", self.address);
-        let told = || -> Result<Value> { Ok(ureq::get(&url).call()?.body_mut().read_json()?) };
-        let text = told()
+        let answer = || -> Result<Value> { Ok(ureq::get(&url).call()?.body_mut().read_json()?) };
+        let text = answer()
             .ok()
             .and_then(|t| t["logs"].as_str().map(str::to_string));
         let text = text.unwrap_or_default();

@@ -27,7 +27,7 @@ impl Slurm {
             0 => site_limit(),
             n => n,
         };
-        let mut told = Submission {
+        let mut answer = Submission {
             executor: "slurm".into(),
             jobs: Vec::new(),
         };
@@ -48,13 +48,13 @@ impl Slurm {
             let id = hand_over(&file, &script, &wait, dry_run)?;
             before = Some(id.clone().unwrap_or_else(|| "ARRAY-BEFORE".into()));
             if let Some(id) = id {
-                told.jobs.push(SubmittedJob { id, tasks });
-                told.write(work.cx)?;
+                answer.jobs.push(SubmittedJob { id, tasks });
+                answer.write(work.cx)?;
             }
         }
         let mut after = Vec::new();
-        if !told.jobs.is_empty() {
-            let ids: Vec<&str> = told.jobs.iter().map(|j| j.id.as_str()).collect();
+        if !answer.jobs.is_empty() {
+            let ids: Vec<&str> = answer.jobs.iter().map(|j| j.id.as_str()).collect();
             after.push(format!("--dependency=afterok:{}", ids.join(":")));
             // a job whose dependency can never be met would wait for ever
             after.push("--kill-on-invalid-dep=yes".to_string());
@@ -62,12 +62,12 @@ impl Slurm {
         let script = self.script(work, "rest", &[], &shell(&work.rest(self.cpus_per_task)));
         let file = out.join("slurm/rest.sh");
         if let Some(id) = hand_over(&file, &script, &after, dry_run)? {
-            told.jobs.push(SubmittedJob {
+            answer.jobs.push(SubmittedJob {
                 id,
                 tasks: Vec::new(),
             });
-            told.write(work.cx)?;
-            let ids: Vec<&str> = told.jobs.iter().map(|j| j.id.as_str()).collect();
+            answer.write(work.cx)?;
+            let ids: Vec<&str> = answer.jobs.iter().map(|j| j.id.as_str()).collect();
             log!(
                 "slurm: {} of {} tasks in jobs {}; `millrace status` shows their progress",
                 work.todo.len(),
@@ -170,8 +170,8 @@ fn some(n: u64) -> String {
 
 /// `MaxArraySize` of the site.
 fn site_limit() -> usize {
-    let told = Command::new("scontrol").args(["show", "config"]).output();
-    let text = told.map(|o| String::from_utf8_lossy(&o.stdout).into_owned());
+    let answer = Command::new("scontrol").args(["show", "config"]).output();
+    let text = answer.map(|o| String::from_utf8_lossy(&o.stdout).into_owned());
     let line = |text: &str| {
         let line = text
             .lines()
@@ -200,21 +200,21 @@ fn hand_over(
         return Ok(None);
     }
     write_atomically(file, script.as_bytes())?;
-    let told = Command::new("sbatch")
+    let answer = Command::new("sbatch")
         .arg("--parsable")
         .args(options)
         .arg(file)
         .output()
         .context("cannot run sbatch; is this a machine that submits to Slurm?")?;
-    if !told.status.success() {
+    if !answer.status.success() {
         bail!(
             "sbatch refused {}: {}",
             file.display(),
-            String::from_utf8_lossy(&told.stderr).trim()
+            String::from_utf8_lossy(&answer.stderr).trim()
         );
     }
     // the cluster's name may follow behind a semicolon
-    let text = String::from_utf8_lossy(&told.stdout).into_owned();
+    let text = String::from_utf8_lossy(&answer.stdout).into_owned();
     let id = text
         .trim()
         .split(';')

@@ -55,7 +55,7 @@ impl Job {
             "tokenize"
         };
         let missing = curate::read::missing_inputs(self.inputs());
-        let told = missing.into_iter().map(|(i, why)| Problem {
+        let found = missing.into_iter().map(|(i, why)| Problem {
             key: format!("{table}.inputs[{i}].path"),
             found: format!(
                 "{:?}: {}",
@@ -64,7 +64,7 @@ impl Job {
             ),
             wanted: "a file, folder, pattern, list or URL that exists".into(),
         });
-        told.collect()
+        found.collect()
     }
 
     /// The model that training starts from, if there is one. Once training has begun, its own checkpoints are used
@@ -117,12 +117,12 @@ impl Job {
             Err(train::Error::Foreign { problems, .. }) => problems,
             Err(error) => vec![format!("{:#}", anyhow::Error::from(error))],
         };
-        let told = lines.into_iter().map(|line| Problem {
+        let found = lines.into_iter().map(|line| Problem {
             key: "train.init_from".into(),
             found: format!("{}: {line}", train.init_from),
             wanted: "weights of this model".into(),
         });
-        told.collect()
+        found.collect()
     }
 
     /// The datasets that `[tokenize]` writes.

@@ -134,11 +134,11 @@ mod tests {
         let Err(LoadError::Problems { problems, .. }) = load(&path, &[]) else {
             panic!("a job was taken whose tasks would not have its secrets")
         };
-        let told = format!("{problems:?}");
-        assert_eq!(problems.len(), 3, "{told}");
+        let message = format!("{problems:?}");
+        assert_eq!(problems.len(), 3, "{message}");
         assert!(
-            !told.contains("SECRET") && told.contains("file:PATH"),
-            "{told}"
+            !message.contains("SECRET") && message.contains("file:PATH"),
+            "{message}"
         );
     }
 }

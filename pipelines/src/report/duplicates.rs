@@ -64,8 +64,8 @@ pub(super) fn duplicates(m: &Material) -> String {
             "<h3>Cluster of {}</h3>",
             number(&cluster["size"]).max(members.len() as u64)
         );
-        let told = members.iter().filter(|member| member["id"].is_string());
-        for member in told.take(4) {
+        let shown = members.iter().filter(|member| member["id"].is_string());
+        for member in shown.take(4) {
             let is_kept = member["kept"].as_bool().unwrap_or(false);
             let caption = format!(
                 "{}: {} {}",

@@ -60,10 +60,10 @@ pub(super) fn profile(m: &Material) -> String {
             escape(&grouped(all.lost))
         );
     }
-    let told = ranks.len();
-    let which = match told {
+    let count = ranks.len();
+    let which = match count {
         1 => format!("Steps {from} to {to}."),
-        _ => format!("Steps {from} to {to}, means over {told} ranks."),
+        _ => format!("Steps {from} to {to}, means over {count} ranks."),
     };
     let lead = format!(
         "{which} The time of one op, collective or wait within another counts for the inner one; the traces are in profile/."

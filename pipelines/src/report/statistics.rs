@@ -81,16 +81,16 @@ fn find<'a>(
 }
 
 fn different(s: &Value) -> String {
-    let told = |name: &str| {
+    let section = |name: &str| {
         let d = &s["different"][name];
         let about = if d["exact"] == true { "" } else { "about " };
         format!("{about}{} {name}", grouped(number(&d["count"])))
     };
     format!(
         "<p>Kept documents have {}, {} and {} that differ.</p>",
-        told("texts"),
-        told("addresses"),
-        told("hosts")
+        section("texts"),
+        section("addresses"),
+        section("hosts")
     )
 }
 

@@ -196,19 +196,19 @@ const REASONS: usize = 3;
 /// The first lines of the errors, for a message.
 fn first_reasons(errors: &Path) -> Result<String> {
     let file = File::open(errors).with_context(|| errors.display().to_string())?;
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     for line in BufReader::new(file).lines().take(REASONS) {
         let line = line.with_context(|| errors.display().to_string())?;
         let line: serde_json::Value = serde_json::from_str(&line)?;
         let text = |key: &str| line[key].as_str().unwrap_or_default().to_string();
-        told.push(format!(
+        lines.push(format!(
             "{}, byte {}: {}",
             text("path"),
             line["offset"],
             text("why")
         ));
     }
-    Ok(told.join("; "))
+    Ok(lines.join("; "))
 }
 
 pub(super) fn run(cx: &Context) -> Result<()> {

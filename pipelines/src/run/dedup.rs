@@ -106,28 +106,28 @@ pub(super) fn run(cx: &Context) -> Result<()> {
 /// Log text for verification, documents of earlier crawls, and removals by address, lines, substrings and
 /// evaluation texts.
 fn later(report: &curate::dedup::DedupReport) -> String {
-    let mut told = String::new();
+    let mut text = String::new();
     if let Some(verify) = &report.verify {
         let (candidates, rejected) = (grouped(verify.candidates), grouped(verify.rejected));
-        told += &format!(", {rejected} of {candidates} candidates not alike");
+        text += &format!(", {rejected} of {candidates} candidates not alike");
     }
     if report.indexed > 0 {
-        told += &format!(", {} of earlier crawls", grouped(report.earlier));
+        text += &format!(", {} of earlier crawls", grouped(report.earlier));
     }
     if report.url > 0 {
-        told += &format!(", {} of the same address", grouped(report.url));
+        text += &format!(", {} of the same address", grouped(report.url));
     }
     for cut in &report.cuts {
         let (documents, hollow) = (grouped(cut.documents), grouped(cut.hollow));
-        told += &format!(", {} cut from {documents} and took {hollow}", cut.rule);
+        text += &format!(", {} cut from {documents} and took {hollow}", cut.rule);
     }
     if let Some(found) = &report.decontamination {
         let (met, split) = (grouped(found.met), grouped(found.split));
         let gone = grouped(report.contaminated);
-        told +=
+        text +=
             &format!(", evaluation texts in {met} of which {split} were split and {gone} removed");
     }
-    told
+    text
 }
 
 /// Documents through the bar.

@@ -3,7 +3,7 @@
 //! training. Before that, program, job and data are compared. A process that fails reports its error to the others.
 
 use super::failure::watched;
-use super::told::{DONE, TRAIN, told};
+use super::words::{DONE, TRAIN, shared_failure};
 use crate::context::Context;
 use crate::job::Job;
 use crate::machine::checksum;
@@ -16,9 +16,9 @@ use serde_json::json;
 pub(crate) fn join(job: &Job) -> Result<World> {
     let world = World::open(&job.launch, &job.parallel, &job.out)?;
     // a wrong MILLRACE_* variable is reported before any work
-    told(&world, ::train::dist::cpu_path().map_err(Into::into))?;
+    shared_failure(&world, ::train::dist::cpu_path().map_err(Into::into))?;
     if world.processes() > 1 {
-        told(&world, same(&world, job))?;
+        shared_failure(&world, same(&world, job))?;
         log!("process {} of {}", world.process(), world.processes());
         for remark in world.remarks() {
             log!("process {}: {remark}", world.process());
@@ -46,11 +46,11 @@ fn same(world: &World, job: &Job) -> Result<()> {
 
 /// Body of process 1 and up: waits until process 0 reaches the training, then runs its ranks.
 pub(crate) fn follow(job: Job, world: World) -> Result<()> {
-    let word = told(&world, world.exchange("").map_err(Into::into))?;
+    let word = shared_failure(&world, world.exchange("").map_err(Into::into))?;
     if word[0] != TRAIN {
         return Ok(());
     }
-    let cx = told(&world, Context::open_to_read(job))?;
+    let cx = shared_failure(&world, Context::open_to_read(job))?;
     cx.set_world(world);
     watched(&cx, "train", super::train::run)
 }
@@ -61,14 +61,14 @@ pub(crate) fn lead(
     world: World,
     stages: impl FnOnce(&Context) -> Result<()>,
 ) -> Result<()> {
-    let cx = told(&world, Context::open(job))?;
+    let cx = shared_failure(&world, Context::open(job))?;
     cx.set_world(world);
     let done = stages(&cx);
     match (done, cx.take_world()) {
         // failed before the training: the other processes are still waiting
-        (done @ Err(_), Some(world)) => told(&world, done),
+        (done @ Err(_), Some(world)) => shared_failure(&world, done),
         (done, Some(world)) => {
-            told(&world, world.exchange(DONE).map_err(Into::into))?;
+            shared_failure(&world, world.exchange(DONE).map_err(Into::into))?;
             done
         }
         (done, None) => done,

@@ -19,8 +19,8 @@ mod task;
 mod text_samples;
 mod texts;
 mod tokenize;
-mod told;
 mod train;
+mod words;
 
 pub(crate) use self::curate::shards_left;
 pub(crate) use blend::blend;

@@ -31,10 +31,12 @@ pub(crate) fn refilter(cx: &Context, limits: &[(String, f64)]) -> Result<()> {
         bail!("the job keeps no figures; set curate.figures = true and run `millrace curate`");
     }
     let ask = |changes: &[(String, f64)]| {
-        let mut told = curate::statistics::Refilter::new(changes.iter().cloned().collect());
-        each_figure(&cx.job, &cx.out, |measures, lost| told.add(measures, lost))
-            .map_err(|e| anyhow!(e))?;
-        Ok::<_, anyhow::Error>(told)
+        let mut refilter = curate::statistics::Refilter::new(changes.iter().cloned().collect());
+        each_figure(&cx.job, &cx.out, |measures, lost| {
+            refilter.add(measures, lost)
+        })
+        .map_err(|e| anyhow!(e))?;
+        Ok::<_, anyhow::Error>(refilter)
     };
     let (now, then) = (ask(&[])?, ask(limits)?);
     if let Some((rule, _)) = limits
@@ -53,7 +55,9 @@ pub(crate) fn refilter(cx: &Context, limits: &[(String, f64)]) -> Result<()> {
     };
     line("kept", now.kept, then.kept);
     for rule in now.known().keys() {
-        let of = |told: &curate::statistics::Refilter| told.dropped.get(rule).copied().unwrap_or(0);
+        let of = |refilter: &curate::statistics::Refilter| {
+            refilter.dropped.get(rule).copied().unwrap_or(0)
+        };
         if of(&now) + of(&then) > 0 {
             line(rule, of(&now), of(&then));
         }

@@ -81,7 +81,7 @@ pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
     let submitted = Submission::read(out);
     let checkpoint = CheckpointState::read(out);
     if is_json {
-        let told = json!({
+        let json_line = json!({
             "stages_done": done.iter().map(|d| d.0).collect::<Vec<_>>(),
             "stages_failed": failed.iter().map(|(stage, f)| (*stage, f.error.as_str())).collect::<BTreeMap<_, _>>(),
             "tasks_failed": tasks_failed,
@@ -91,7 +91,7 @@ pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
             "tasks_running": alive, "tasks_died": died, "submitted": submitted,
             "checkpoint": checkpoint,
         });
-        return print(&format!("{told}\n"));
+        return print(&format!("{json_line}\n"));
     }
     let mut text = String::new();
     if !shards.is_empty() {

@@ -1,7 +1,7 @@
 //! `train`: connects the blend's samples, the trainer (which resumes by itself) and the progress bar.
 
 use super::blend::{Blended, PartSamples};
-use super::told::{DONE, TRAIN, told};
+use super::words::{DONE, TRAIN, shared_failure};
 use crate::context::{Context, relative};
 use crate::machine::grouped;
 use crate::manifest::{fingerprint, identity};
@@ -147,7 +147,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     match done {
         // all processes were stopped together
         Err(error) if error.is::<Interrupted>() => Err(error),
-        done => told(&world, done),
+        done => shared_failure(&world, done),
     }
 }
 

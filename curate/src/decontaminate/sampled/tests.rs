@@ -15,8 +15,8 @@ fn golden() -> Value {
 /// The golden's records with the rules of one of its runs, and the lines of those that are searched for.
 fn index(golden: &Value, settings: &Value) -> (Index, Vec<usize>) {
     let size = |key: &str, own: usize| {
-        let told = settings[key].as_u64();
-        told.map_or(own, |n| usize::try_from(n).unwrap())
+        let setting = settings[key].as_u64();
+        setting.map_or(own, |n| usize::try_from(n).unwrap())
     };
     let own = SampledRules::default();
     let score = settings["contamination-score-threshold"].as_f64();

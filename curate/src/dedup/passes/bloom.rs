@@ -114,7 +114,7 @@ pub(super) fn run(config: &BloomConfig, passes: &mut Passes<'_>) -> Result<()> {
             )?;
             count
         }
-        told => told,
+        message => message,
     };
     let mut filter = Filter::new(config, expected, passes.memory())?;
     let mut cuts = passes.cuts(2);
@@ -323,8 +323,8 @@ mod tests {
             // four standard deviations of the count, and a bit more set than was meant
             let allowed = 0.1 * rate + 4.0 * (rate / f64::from(tries)).sqrt();
             assert!((found - rate).abs() < allowed, "{found} for {rate}");
-            let told = filter.report().false_positive_rate;
-            assert!((told - rate).abs() < 0.1 * rate, "{told} for {rate}");
+            let message = filter.report().false_positive_rate;
+            assert!((message - rate).abs() < 0.1 * rate, "{message} for {rate}");
         }
     }
 
@@ -334,7 +334,10 @@ mod tests {
         let Err(error) = Filter::new(&config, 1 << 30, 64 << 20) else {
             panic!("made")
         };
-        let told = error.to_string();
-        assert!(told.starts_with("memory_mb: found 64, wanted 24"), "{told}");
+        let message = error.to_string();
+        assert!(
+            message.starts_with("memory_mb: found 64, wanted 24"),
+            "{message}"
+        );
     }
 }

@@ -84,13 +84,13 @@ pub fn decontaminate(
     for shard in 0..passes.shards() {
         cut_shard(&ngrams, &mut passes, shard, &mut found)?;
     }
-    let mut told = AtomicFile::create(out, "decontaminate/report.json")?;
-    let path = told.path();
-    serde_json::to_writer_pretty(&mut told, &found)
+    let mut report = AtomicFile::create(out, "decontaminate/report.json")?;
+    let path = report.path();
+    serde_json::to_writer_pretty(&mut report, &found)
         .map_err(std::io::Error::from)
-        .and_then(|()| told.write_all(b"\n"))
+        .and_then(|()| report.write_all(b"\n"))
         .at(&path)?;
-    passes.put(told.finish()?);
+    passes.put(report.finish()?);
     passes.report.decontamination = Some(found);
     passes.finish()
 }

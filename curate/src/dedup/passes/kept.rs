@@ -118,13 +118,13 @@ const BATCH_DOCUMENTS: usize = 1024;
 const BATCH_BYTES: usize = 8 << 20;
 
 impl<'a> Passes<'a> {
-    /// Starts passes over the documents that a report counts as kept; `told` names the file that lists their cuts.
+    /// Starts passes over the documents that a report counts as kept; `list_name` names the file that lists their cuts.
     pub(super) fn over(
         out: &'a Path,
         memory: usize,
         report: DedupReport,
         progress: &'a dyn Progress,
-        told: &str,
+        list_name: &str,
     ) -> Result<Passes<'a>> {
         Ok(Passes {
             out,
@@ -132,7 +132,7 @@ impl<'a> Passes<'a> {
             memory,
             progress,
             report,
-            dropped: AtomicFile::create(out, told)?,
+            dropped: AtomicFile::create(out, list_name)?,
         })
     }
 

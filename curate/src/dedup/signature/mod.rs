@@ -358,8 +358,11 @@ mod tests {
         bytes[HEADER + group * 44 + 77] ^= 4;
         std::fs::write(&path, &bytes).unwrap();
         read(SignatureColumn::Band(0), 0).unwrap();
-        let told = read(SignatureColumn::Band(1), 0).unwrap_err().to_string();
-        assert!(told.contains("a.sig") && told.contains("Band(1)"), "{told}");
+        let message = read(SignatureColumn::Band(1), 0).unwrap_err().to_string();
+        assert!(
+            message.contains("a.sig") && message.contains("Band(1)"),
+            "{message}"
+        );
         assert!(SignatureFile::open(&path).unwrap().verify().is_err());
     }
 

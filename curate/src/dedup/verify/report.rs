@@ -53,10 +53,10 @@ pub(super) struct Pair {
 
 impl Pair {
     pub(super) fn of(jaccard: f64, keeper: &Candidate, other: &Candidate) -> Pair {
-        let told = |c: &Candidate| (c.number, c.label.clone());
+        let named = |c: &Candidate| (c.number, c.label.clone());
         Pair {
             jaccard,
-            documents: [told(keeper), told(other)],
+            documents: [named(keeper), named(other)],
         }
     }
 
@@ -67,10 +67,10 @@ impl Pair {
     fn to_json(&self, removed: bool, numbering: &Numbering) -> Value {
         let document = |(number, label): &(u64, String)| {
             let packed = numbering.packed(*number);
-            let mut told: Value = serde_json::from_str(label).unwrap_or_else(|_| json!({}));
-            told["shard"] = json!(packed >> 32);
-            told["document"] = json!(packed & 0xffff_ffff);
-            told
+            let mut document: Value = serde_json::from_str(label).unwrap_or_else(|_| json!({}));
+            document["shard"] = json!(packed >> 32);
+            document["document"] = json!(packed & 0xffff_ffff);
+            document
         };
         json!({"jaccard": self.jaccard, "removed": removed,
             "documents": self.documents.each_ref().map(document)})

@@ -145,10 +145,10 @@ fn matching(pattern: &str) -> Result<Vec<Found>, String> {
 fn matching_within(pattern: &str, most_links: usize) -> Result<Vec<Found>, String> {
     let fixed = fixed_part(pattern);
     let root = Path::new(if fixed.is_empty() { "." } else { fixed });
-    let told = |path: &Path, e: &io::Error| format!("{}: {e}", path.display());
+    let described = |path: &Path, e: &io::Error| format!("{}: {e}", path.display());
     let mut folders = vec![Rc::new(Folder {
         path: root.to_path_buf(),
-        real: root.canonicalize().map_err(|e| told(root, &e))?,
+        real: root.canonicalize().map_err(|e| described(root, &e))?,
         parent: None,
     })];
     // a pattern without ** reaches as deep as it has slashes
@@ -156,13 +156,13 @@ fn matching_within(pattern: &str, most_links: usize) -> Result<Vec<Found>, Strin
     let has_any_depth = pattern.contains("**");
     let (mut files, mut links) = (Vec::new(), 0);
     while let Some(folder) = folders.pop() {
-        let refused = |e: io::Error| told(&folder.path, &e);
+        let refused = |e: io::Error| described(&folder.path, &e);
         for entry in std::fs::read_dir(&folder.path).map_err(refused)? {
             let entry = entry.map_err(refused)?;
             let path = entry.path();
             let below = path.strip_prefix(root).unwrap_or(&path);
             let name = format!("{fixed}{}", below.to_string_lossy());
-            if !is_folder(&path).map_err(|e| told(&path, &e))? {
+            if !is_folder(&path).map_err(|e| described(&path, &e))? {
                 if matches(pattern, &name) {
                     files.push(PathBuf::from(name));
                 }
@@ -175,7 +175,7 @@ fn matching_within(pattern: &str, most_links: usize) -> Result<Vec<Found>, Strin
             let mut real = folder.real.join(entry.file_name());
             // a pattern of fixed depth ends by itself
             if has_any_depth && entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
-                real = path.canonicalize().map_err(|e| told(&path, &e))?;
+                real = path.canonicalize().map_err(|e| described(&path, &e))?;
                 if folder.is_circle(&real) {
                     continue;
                 }

@@ -22,6 +22,6 @@ pub(crate) use blob::{Blob, Options};
 pub(crate) use list::find;
 pub(crate) use open::{is_remote, open};
 #[cfg(feature = "object-store")]
-pub(crate) use remote::{FIRST_WAIT, MAX_FAILURES, Remote, Store, told};
+pub(crate) use remote::{FIRST_WAIT, MAX_FAILURES, Remote, Store, io_error};
 pub(crate) use watched::{Failure, Watched};
 pub(crate) use window::Window;

@@ -57,7 +57,7 @@ fn is_without_ranges(error: &object_store::Error) -> bool {
 }
 
 /// An error with its causes on one line.
-pub(crate) fn told(error: &object_store::Error) -> io::Error {
+pub(crate) fn io_error(error: &object_store::Error) -> io::Error {
     let kind = match error {
         object_store::Error::NotFound { .. } => io::ErrorKind::NotFound,
         object_store::Error::PermissionDenied { .. }
@@ -88,7 +88,7 @@ impl Store {
         // Another part of the program may have chosen one already: that one serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let options = resolved(options)?;
-        let store = build(&scheme, &url, &base, &options).map_err(|e| told(&e))?;
+        let store = build(&scheme, &url, &base, &options).map_err(|e| io_error(&e))?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -164,7 +164,7 @@ pub(super) fn list(url: &str, options: &Options) -> io::Result<Vec<Found>> {
     let mut stream = store.store.list(Some(&path));
     let mut found = Vec::new();
     while let Some(meta) = store.runtime.block_on(stream.next()) {
-        let meta = meta.map_err(|e| told(&e))?;
+        let meta = meta.map_err(|e| io_error(&e))?;
         found.push(Found {
             path: format!("{}/{}", store.base, meta.location).into(),
             below: String::new(),
@@ -224,8 +224,8 @@ impl Remote {
                 remote.e_tag = meta.e_tag;
             }
             // Not every server supports HEAD: the first read decides.
-            Err(e) if matches!(told(&e).kind(), io::ErrorKind::Other) => remote.request()?,
-            Err(e) => return Err(told(&e)),
+            Err(e) if matches!(io_error(&e).kind(), io::ErrorKind::Other) => remote.request()?,
+            Err(e) => return Err(io_error(&e)),
         }
         Ok(remote)
     }
@@ -260,7 +260,7 @@ impl Remote {
             Err(object_store::Error::Precondition { .. }) => {
                 Err(other("the object was changed while it was read"))
             }
-            Err(e) => Err(told(&e)),
+            Err(e) => Err(io_error(&e)),
         }
     }
 
@@ -292,7 +292,7 @@ impl Remote {
                 }
                 Some(Err(e)) => {
                     self.stream = None;
-                    self.failed(told(&e))?;
+                    self.failed(io_error(&e))?;
                 }
                 None if self.size.is_none() => return Ok(false),
                 None => {

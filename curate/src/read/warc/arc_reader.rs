@@ -82,11 +82,11 @@ impl WarcReader {
             let is_header = self.at == 0 || self.buffer[self.at - 1] == b'\n';
             let line = &self.buffer[self.at..self.at + length.min(MAX_LINE)];
             // a broken length is a broken header, but a header all the same
-            let told = match parse_line(line) {
+            let is_known = match parse_line(line) {
                 Ok(_) => true,
                 Err(why) => why.contains("with length"),
             };
-            if is_header && told {
+            if is_header && is_known {
                 return;
             }
             self.at += length;

@@ -10,7 +10,7 @@ pub(super) const TRAIN: &str = "train";
 pub(super) const DONE: &str = "done";
 
 /// Returns `result`; an error is sent to the other processes, and one that came from them gets their description.
-pub(super) fn told<T>(world: &World, result: Result<T>) -> Result<T> {
+pub(super) fn shared_failure<T>(world: &World, result: Result<T>) -> Result<T> {
     result.map_err(|error| match error.downcast::<::train::Error>() {
         Ok(error) => world.end(error).into(),
         Err(error) => {
