@@ -14,12 +14,12 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// Returns an arena of `bytes`, which come from `Buffer::round_up`, or `None` without memory.
-    pub(crate) fn of(bytes: usize) -> Option<Arena> {
-        Some(Arena {
-            whole: Arc::new(Buffer::zeroed(bytes)?),
-            free: BTreeMap::from([(0, bytes)]),
-        })
+    /// Returns an arena of this block.
+    pub(crate) fn of(block: Buffer) -> Arena {
+        Arena {
+            free: BTreeMap::from([(0, block.bytes())]),
+            whole: Arc::new(block),
+        }
     }
 
     /// Returns a part of `bytes`, which come from `Buffer::round_up`, or `None` if no range is as large.
@@ -64,7 +64,7 @@ mod tests {
         fn parts_never_overlap_and_all_comes_back(
             steps in prop::collection::vec((any::<bool>(), 1_usize..9, 0_usize..20), 1..80),
         ) {
-            let mut arena = Arena::of(64 * 40).unwrap();
+            let mut arena = Arena::of(Buffer::zeroed(64 * 40).unwrap());
             let mut live: Vec<Buffer> = Vec::new();
             for (takes, size, which) in steps {
                 if takes {
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_part_outlives_its_arena() {
-        let mut arena = Arena::of(128).unwrap();
+        let mut arena = Arena::of(Buffer::zeroed(128).unwrap());
         let mut part = arena.take(64).unwrap();
         assert!(arena.take(128).is_none());
         drop(arena);

@@ -1,8 +1,10 @@
-//! Raw memory of tensors: 64-byte aligned (one cache line, one AVX-512 register), always initialised.
-//! Elements are plain bytes, so any byte pattern is a valid value of each type.
+//! Raw memory of tensors: 64-byte aligned (one cache line, one AVX-512 register). Elements are plain bytes, so any byte
+//! pattern is a valid value of each type. Host memory is always initialised; the memory of another device has only an
+//! address here, which is never followed.
 #![expect(unsafe_code, reason = "aligned allocation and typed views of it")]
 
 use crate::Bf16;
+use crate::cuda::{Address, Cuda};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -41,8 +43,11 @@ fn ask_for_large_pages(_: NonNull<u8>, _: usize) {}
 
 /// Owned block of `bytes` initialised bytes, aligned to `ALIGN`; `bytes` is a positive multiple of it.
 pub(crate) struct Buffer {
+    /// Of host memory, or an address of the device's memory.
     start: NonNull<u8>,
     bytes: usize,
+    /// False: the host must not follow `start`.
+    is_on_host: bool,
     source: Source,
 }
 
@@ -54,6 +59,8 @@ enum Source {
     Part(Arc<Buffer>),
     /// A part of another buffer, which the caller keeps alive longer.
     Lent,
+    /// An allocation of a device.
+    Cuda(Arc<Cuda>),
 }
 
 // SAFETY: the buffer owns its memory alone, and plain bytes may move between threads.
@@ -85,8 +92,28 @@ impl Buffer {
             // SAFETY: the layout has ALIGN - ASKED bytes more, and the base is a multiple of ASKED.
             start: unsafe { base.add(before) },
             bytes,
+            is_on_host: true,
             source: Source::Allocation(before),
         })
+    }
+
+    /// Returns a buffer of a device with unspecified values, or `None` when the device has no memory. `bytes` comes
+    /// from `round_up`.
+    pub(crate) fn on_cuda(cuda: &Arc<Cuda>, bytes: usize) -> Option<Buffer> {
+        let Address(address) = cuda.allocate(bytes)?;
+        Some(Buffer {
+            start: NonNull::new(std::ptr::without_provenance_mut(
+                usize::try_from(address).ok()?,
+            ))?,
+            bytes,
+            is_on_host: false,
+            source: Source::Cuda(Arc::clone(cuda)),
+        })
+    }
+
+    /// The address, for kernels.
+    pub(crate) fn address(&self) -> Address {
+        Address(self.start.addr().get() as u64)
     }
 
     /// Layout of an allocation for `bytes` plus the padding to the next multiple of `ALIGN`.
@@ -122,10 +149,11 @@ impl Buffer {
                 && offset.checked_add(bytes).is_some_and(is_inside),
             "a part is inside the whole"
         );
+        let start = self.start.as_ptr().wrapping_add(offset);
         Buffer {
-            // SAFETY: inside the memory by the assert.
-            start: unsafe { self.start.add(offset) },
+            start: NonNull::new(start).expect("an address inside the memory is not null"),
             bytes,
+            is_on_host: self.is_on_host,
             source: Source::Lent,
         }
     }
@@ -136,7 +164,7 @@ impl Buffer {
             Source::Part(whole) => {
                 Some(self.start.as_ptr() as usize - whole.start.as_ptr() as usize)
             }
-            Source::Allocation(_) | Source::Lent => None,
+            Source::Allocation(_) | Source::Lent | Source::Cuda(_) => None,
         }
     }
 
@@ -194,6 +222,10 @@ impl Buffer {
 
     fn check<T>(&self, len: usize) {
         assert!(
+            self.is_on_host,
+            "the host reads and writes host memory only"
+        );
+        assert!(
             len <= self.bytes / size_of::<T>(),
             "the tensor's elements fit its buffer"
         );
@@ -202,8 +234,10 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let Source::Allocation(before) = self.source else {
-            return;
+        let before = match &self.source {
+            Source::Allocation(before) => *before,
+            Source::Cuda(cuda) => return cuda.free(self.address()),
+            Source::Part(_) | Source::Lent => return,
         };
         let layout = Buffer::layout(self.bytes).expect("checked when allocated");
         // SAFETY: allocated in `zeroed` with this very layout, freed once; its parts keep it alive.

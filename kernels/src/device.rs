@@ -1,4 +1,4 @@
-//! Device: memory of tensors and instruction set of ops. Today one kind: the CPU.
+//! Device: memory of tensors and backend of ops: the CPU, or an NVIDIA GPU.
 //!
 //! Caching allocator: a device keeps freed buffers by size, so the tensors of a training step cost no page faults
 //! after the first step. The pool never holds more than the peak of live bytes; beyond that, memory returns to the
@@ -6,6 +6,7 @@
 
 use crate::arena::Arena;
 use crate::buffer::Buffer;
+use crate::cuda::{self, Cuda};
 use crate::{Error, Isa, Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,11 +30,20 @@ pub enum Use {
 
 /// Kind of device, for dispatch.
 #[derive(Clone, Copy)]
-pub(crate) enum Kind {
+pub(crate) enum Kind<'a> {
     Cpu,
+    Cuda(&'a Arc<Cuda>),
+}
+
+enum Backend {
+    Cpu,
+    Cuda(Arc<Cuda>),
 }
 
 struct Shared {
+    backend: Backend,
+    name: String,
+    /// Of the host's vectors.
     isa: Isa,
     memory: Mutex<Memory>,
     /// Cache of the last table of rotary angles, which a step uses many times.
@@ -60,27 +70,70 @@ struct Memory {
 impl Device {
     /// A CPU that runs ops with `isa`, which the caller has found on this machine (`cpu/detect.rs`).
     pub(crate) fn unchecked(isa: Isa) -> Device {
-        Device(
-            Arc::new(Shared {
-                isa,
-                memory: Mutex::default(),
-                table: Mutex::new(None),
-            }),
-            Use::Work,
-        )
+        let name = match isa {
+            Isa::Amx => "cpu (avx512, bf16, amx)",
+            Isa::Avx512Bf16 => "cpu (avx512, bf16)",
+            Isa::Avx512 => "cpu (avx512)",
+            Isa::Avx2 => "cpu (avx2)",
+            Isa::Neon => "cpu (neon)",
+            Isa::Portable => "cpu (portable)",
+        };
+        Device::of(Backend::Cpu, name.to_owned(), isa)
+    }
+
+    /// An NVIDIA GPU, whose host code uses `isa`.
+    pub(crate) fn on_cuda(options: &cuda::Options, isa: Isa) -> Result<Device> {
+        let cuda = Cuda::open(options)?;
+        let name = cuda.label();
+        Ok(Device::of(Backend::Cuda(Arc::new(cuda)), name, isa))
+    }
+
+    fn of(backend: Backend, name: String, isa: Isa) -> Device {
+        let shared = Shared {
+            backend,
+            name,
+            isa,
+            memory: Mutex::default(),
+            table: Mutex::new(None),
+        };
+        Device(Arc::new(shared), Use::Work)
     }
 
     /// Takes one block of `bytes` from the system, from which tensors are cut from now on.
     /// # Errors
     /// `Memory` if the system does not give it.
-    pub(crate) fn reserve(&self, bytes: usize) -> Result<()> {
+    pub fn reserve(&self, bytes: usize) -> Result<()> {
         let lacking = || Error::Memory {
             device: self.name().to_owned(),
             bytes,
         };
         let size = Buffer::round_up(bytes).ok_or_else(lacking)?;
-        self.memory().arena = Some(Arena::of(size).ok_or_else(lacking)?);
+        let block = self.allocate(size).ok_or_else(lacking)?;
+        self.memory().arena = Some(Arena::of(block));
         Ok(())
+    }
+
+    /// A new block of memory; zeros on the host, unspecified values elsewhere.
+    fn allocate(&self, size: usize) -> Option<Buffer> {
+        match &self.0.backend {
+            Backend::Cpu => Buffer::zeroed(size),
+            Backend::Cuda(cuda) => Buffer::on_cuda(cuda, size),
+        }
+    }
+
+    /// True if the host reads and writes its tensors.
+    pub fn is_host(&self) -> bool {
+        matches!(self.0.backend, Backend::Cpu)
+    }
+
+    /// Waits until all work that was given to the device is done.
+    /// # Errors
+    /// `Driver` if it failed.
+    pub fn synchronize(&self) -> Result<()> {
+        match &self.0.backend {
+            Backend::Cpu => Ok(()),
+            Backend::Cuda(cuda) => cuda.synchronize(),
+        }
     }
 
     /// Peak bytes that did not fit the arena; 0 without one.
@@ -105,14 +158,7 @@ impl Device {
 
     /// Name for messages, such as `cpu (avx512)`.
     pub fn name(&self) -> &str {
-        match self.0.isa {
-            Isa::Amx => "cpu (avx512, bf16, amx)",
-            Isa::Avx512Bf16 => "cpu (avx512, bf16)",
-            Isa::Avx512 => "cpu (avx512)",
-            Isa::Avx2 => "cpu (avx2)",
-            Isa::Neon => "cpu (neon)",
-            Isa::Portable => "cpu (portable)",
-        }
+        &self.0.name
     }
 
     /// Bytes held by live tensors now.
@@ -125,8 +171,11 @@ impl Device {
         self.memory().peak_bytes
     }
 
-    pub(crate) fn kind(&self) -> Kind {
-        Kind::Cpu
+    pub(crate) fn kind(&self) -> Kind<'_> {
+        match &self.0.backend {
+            Backend::Cpu => Kind::Cpu,
+            Backend::Cuda(cuda) => Kind::Cuda(cuda),
+        }
     }
 
     pub(crate) fn isa(&self) -> Isa {
@@ -185,7 +234,7 @@ impl Device {
             pooled
         };
         // Zeroing a large block outside the lock keeps other threads going.
-        match pooled.or_else(|| Buffer::zeroed(size)) {
+        match pooled.or_else(|| self.allocate(size)) {
             Some(buffer) => Ok(buffer),
             None => {
                 let mut memory = self.memory();

@@ -13,7 +13,7 @@ pub enum DType {
 
 /// A bfloat16: the upper half of an f32's bits. Those in tensors are never subnormal: products take such
 /// numbers as zeros.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(transparent)]
 pub struct Bf16(pub u16);
 

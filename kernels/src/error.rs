@@ -52,6 +52,48 @@ pub enum Error {
         /// Bytes requested (saturated).
         bytes: usize,
     },
+    /// A library or a device that an option asks for is not on this machine, or is too old.
+    #[error("{library} is not available: tried {tried}; {hint}")]
+    NotAvailable {
+        /// What is missing.
+        library: String,
+        /// Names and folders that were tried.
+        tried: String,
+        /// What to do.
+        hint: String,
+    },
+    /// The host would read or write the memory of another device.
+    #[error("{device}: the host has no access to a tensor there")]
+    NotOnHost {
+        /// Name of the device.
+        device: String,
+    },
+    /// A backend has no code for an op, or for these settings of it.
+    #[error("{op} is not implemented on {device}")]
+    NotImplemented {
+        /// Name of the op.
+        op: &'static str,
+        /// Name of the device.
+        device: String,
+    },
+    /// NVIDIA's driver refused a call, or the device failed.
+    #[error("{call}: {code} ({meaning})")]
+    Driver {
+        /// The driver's function, or the kernel that was started.
+        call: String,
+        /// The driver's name of the error.
+        code: String,
+        /// The driver's description.
+        meaning: String,
+    },
+    /// A kernel could not be compiled.
+    #[error("{source_file}: {log}")]
+    Compile {
+        /// The file.
+        source_file: String,
+        /// The compiler's messages, with line numbers.
+        log: String,
+    },
     /// Another rank of the group ended while this one waited for it.
     #[error("{op}: rank {rank} is gone")]
     PeerGone {

@@ -4,6 +4,7 @@ mod arena;
 mod buffer;
 pub mod comm;
 mod cpu;
+pub mod cuda;
 mod descriptor;
 mod device;
 mod dtype;
@@ -16,6 +17,7 @@ mod tensor;
 pub mod testing;
 pub mod tolerance;
 pub mod trace;
+mod view;
 
 pub use comm::Collective;
 pub use cpu::{CpuPath, peak_flops};
@@ -31,4 +33,5 @@ pub use ops::{
     grouped_matmul, layer_norm, lerp, matmul, muon, permute, qk_norm, reduce, rms_norm, rope,
     route,
 };
-pub use tensor::Tensor;
+pub use tensor::{Element, Tensor};
+pub use view::{View, ViewMut};

@@ -3,6 +3,8 @@
 #![expect(unsafe_code, reason = "parts of a tensor lie in its memory")]
 
 use crate::buffer::{ALIGN, Buffer};
+use crate::cuda::Address;
+use crate::device::Kind;
 use crate::{Bf16, DType, Device, Error, Result};
 use std::marker::PhantomData;
 use std::ops::{Deref, Range};
@@ -10,6 +12,24 @@ use std::sync::Arc;
 
 /// Maximum number of dims a tensor can have.
 const MAX_RANK: usize = 4;
+
+/// A number that tensors hold.
+pub trait Element: bytemuck::Pod + Send + Sync {
+    /// Its kind.
+    const DTYPE: DType;
+}
+
+impl Element for f32 {
+    const DTYPE: DType = DType::F32;
+}
+
+impl Element for Bf16 {
+    const DTYPE: DType = DType::Bf16;
+}
+
+impl Element for u32 {
+    const DTYPE: DType = DType::U32;
+}
 
 /// Owned, contiguous, row-major, 64-byte aligned. Dropping it returns the memory to the device.
 pub struct Tensor {
@@ -45,32 +65,120 @@ impl Tensor {
     /// As `empty`.
     pub fn zeros(dims: &[usize], dtype: DType, device: &Device) -> Result<Tensor> {
         let mut tensor = Tensor::empty(dims, dtype, device)?;
-        match dtype {
-            DType::F32 => tensor.f32_mut().fill(0.0),
-            DType::Bf16 => tensor.bf16_mut().fill(Bf16(0)),
-            DType::U32 => tensor.u32_mut().fill(0),
+        tensor.clear()?;
+        Ok(tensor)
+    }
+
+    /// Sets every element to 0.
+    /// # Errors
+    /// `Driver` if the device fails.
+    pub fn clear(&mut self) -> Result<()> {
+        match self.device.kind() {
+            Kind::Cpu => {
+                let bytes = self.elements() * self.dtype.bytes();
+                self.buffer_mut().u8_mut(bytes).fill(0);
+                Ok(())
+            }
+            Kind::Cuda(cuda) => cuda.clear(self.address(), self.len_bytes()),
         }
-        Ok(tensor)
     }
 
     /// Returns a tensor with these values, last dim fastest.
     /// # Errors
     /// `Shape` if `values` is not as long as `dims` says; else as `empty`.
+    pub fn from_host<T: Element>(dims: &[usize], values: &[T], device: &Device) -> Result<Tensor> {
+        let mut tensor = Tensor::empty(dims, T::DTYPE, device)?;
+        tensor.expect_len("from_host", values.len())?;
+        tensor.upload(values)?;
+        Ok(tensor)
+    }
+
+    /// `from_host` of f32.
+    /// # Errors
+    /// As `from_host`.
     pub fn from_f32(dims: &[usize], values: &[f32], device: &Device) -> Result<Tensor> {
-        let mut tensor = Tensor::empty(dims, DType::F32, device)?;
-        tensor.expect_len("from_f32", values.len())?;
-        tensor.f32_mut().copy_from_slice(values);
-        Ok(tensor)
+        Tensor::from_host(dims, values, device)
     }
 
-    /// Returns a tensor with these values, last dim fastest.
+    /// `from_host` of u32.
     /// # Errors
-    /// `Shape` if `values` is not as long as `dims` says; else as `empty`.
+    /// As `from_host`.
     pub fn from_u32(dims: &[usize], values: &[u32], device: &Device) -> Result<Tensor> {
-        let mut tensor = Tensor::empty(dims, DType::U32, device)?;
-        tensor.expect_len("from_u32", values.len())?;
-        tensor.u32_mut().copy_from_slice(values);
-        Ok(tensor)
+        Tensor::from_host(dims, values, device)
+    }
+
+    /// The values, where they are in host memory.
+    /// # Errors
+    /// `NotOnHost` if they are on another device; `DType` if the tensor holds other numbers.
+    pub fn host<T: Element>(&self) -> Result<&[T]> {
+        self.expect_on_host::<T>()?;
+        Ok(bytemuck::cast_slice(self.buffer().u8(self.len_bytes())))
+    }
+
+    /// The values, to write, where they are in host memory.
+    /// # Errors
+    /// As `host`.
+    pub fn host_mut<T: Element>(&mut self) -> Result<&mut [T]> {
+        self.expect_on_host::<T>()?;
+        let bytes = self.len_bytes();
+        Ok(bytemuck::cast_slice_mut(self.buffer_mut().u8_mut(bytes)))
+    }
+
+    /// Copies all values to the host, after all work that was given to the device before.
+    /// # Errors
+    /// `DType` if the tensor holds other numbers; `Driver` if the device fails.
+    pub fn download<T: Element>(&self) -> Result<Vec<T>> {
+        let mut values = vec![T::zeroed(); self.elements()];
+        self.view().download_to(&mut values)?;
+        Ok(values)
+    }
+
+    /// Copies all values from the host.
+    /// # Errors
+    /// `Shape` if `values` are not as many; `DType` if the tensor holds other numbers; `Driver` if the device fails.
+    pub fn upload<T: Element>(&mut self, values: &[T]) -> Result<()> {
+        self.view_mut().upload(values)
+    }
+
+    /// Copies the values to a tensor on `device`.
+    /// # Errors
+    /// `Memory` if it does not fit; `Driver` if a device fails.
+    pub fn to_device(&self, device: &Device) -> Result<Tensor> {
+        let mut copy = Tensor::empty(self.dims(), self.dtype, device)?;
+        let bytes = self.len_bytes();
+        match (self.device.kind(), device.kind()) {
+            (Kind::Cpu, Kind::Cpu) => copy.bytes_mut().copy_from_slice(self.bytes()),
+            (Kind::Cpu, Kind::Cuda(cuda)) => cuda.upload(copy.address(), self.bytes())?,
+            (Kind::Cuda(cuda), Kind::Cpu) => cuda.download(copy.bytes_mut(), self.address())?,
+            (Kind::Cuda(from), Kind::Cuda(to)) if std::sync::Arc::ptr_eq(from, to) => {
+                to.copy(copy.address(), self.address(), bytes)?;
+            }
+            (Kind::Cuda(from), Kind::Cuda(to)) => {
+                let mut staged = vec![0; bytes];
+                from.download(&mut staged, self.address())?;
+                to.upload(copy.address(), &staged)?;
+            }
+        }
+        Ok(copy)
+    }
+
+    fn expect_on_host<T: Element>(&self) -> Result<()> {
+        if !self.device.is_host() {
+            return Err(Error::NotOnHost {
+                device: self.device.name().to_owned(),
+            });
+        }
+        self.expect("host", "tensor", T::DTYPE)
+    }
+
+    /// The address of the first value, for kernels.
+    pub(crate) fn address(&self) -> Address {
+        self.buffer().address()
+    }
+
+    /// Bytes of the values.
+    fn len_bytes(&self) -> usize {
+        self.elements() * self.dtype.bytes()
     }
 
     fn expect_len(&self, op: &'static str, len: usize) -> Result<()> {
@@ -216,7 +324,7 @@ impl Tensor {
             let from = part.cut_from.as_ref();
             from.is_some_and(|from| Arc::ptr_eq(from, &whole))
         };
-        let in_order = parts.is_sorted_by_key(|part| part.bytes().as_ptr());
+        let in_order = parts.is_sorted_by_key(|part| part.address().0);
         let elements: usize = parts.iter().map(Tensor::elements).sum();
         if !in_order || !parts.iter().all(is_of_it) || elements != whole.elements() {
             return Err(parts);
@@ -295,9 +403,7 @@ impl Tensor {
     /// # Errors
     /// `Memory` if it does not fit.
     pub fn try_clone(&self) -> Result<Tensor> {
-        let mut copy = Tensor::empty(self.dims(), self.dtype, &self.device)?;
-        copy.bytes_mut().copy_from_slice(self.bytes());
-        Ok(copy)
+        self.to_device(&self.device)
     }
 
     /// Sets every element.

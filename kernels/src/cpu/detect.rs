@@ -1,7 +1,7 @@
 //! Detection of this machine's instruction sets, and the CPU as a device: it only uses those that exist here and
 //! give the promised bits.
 
-use crate::{Device, Isa, Result};
+use crate::{Device, Isa, Result, cuda};
 
 #[cfg(target_arch = "x86_64")]
 use super::tiles::{amx, self_check};
@@ -54,6 +54,13 @@ impl Device {
             Isa::Portable
         };
         Device::unchecked(isa)
+    }
+
+    /// Opens an NVIDIA GPU.
+    /// # Errors
+    /// `NotAvailable` if a library, the device or a recent enough driver is missing; `Driver` if the driver refuses.
+    pub fn cuda(options: &cuda::Options) -> Result<Device> {
+        Device::on_cuda(options, Isa::detect())
     }
 
     /// Returns the CPU as `cpu_with` does, with one block of `bytes` from which tensors are cut. Pages that no tensor

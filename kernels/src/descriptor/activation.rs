@@ -16,3 +16,17 @@ pub enum Kind {
     /// (e^x - e^-x) / (e^x + e^-x).
     Tanh,
 }
+
+impl Kind {
+    /// Its number in CUDA kernels (`cuda/activation.cuh`).
+    pub(crate) fn number(self) -> u32 {
+        match self {
+            Kind::GeluTanh => 0,
+            Kind::GeluErf => 1,
+            Kind::QuickGelu => 2,
+            Kind::Relu => 3,
+            Kind::SquaredRelu => 4,
+            Kind::Tanh => 5,
+        }
+    }
+}

@@ -1,11 +1,41 @@
 //! The ops. Each folder holds the contract, checks and dispatch in `mod.rs` and one file per backend.
 
-/// Calls the backend's implementation, as a span of `trace`; checks are done before, in the op's `mod.rs`.
+/// Calls the backend's implementation, as a span of `trace`; checks are done before, in the op's `mod.rs`. A launch on
+/// CUDA can fail, so the function that dispatches returns a `Result`.
 macro_rules! dispatch {
     ($device:expr, $call:ident($($arg:expr),* $(,)?)) => {{
         let _span = $crate::trace::op(concat!(module_path!(), "::", stringify!($call)));
         match $device.kind() {
             $crate::device::Kind::Cpu => cpu::$call($($arg),*),
+            $crate::device::Kind::Cuda(on) => cuda::$call(on, $($arg),*)?,
+        }
+    }};
+}
+
+/// `dispatch` of a call that can fail on the CPU as well.
+macro_rules! try_dispatch {
+    ($device:expr, $call:ident($($arg:expr),* $(,)?)) => {{
+        let _span = $crate::trace::op(concat!(module_path!(), "::", stringify!($call)));
+        match $device.kind() {
+            $crate::device::Kind::Cpu => cpu::$call($($arg),*)?,
+            $crate::device::Kind::Cuda(on) => cuda::$call(on, $($arg),*)?,
+        }
+    }};
+}
+
+/// `dispatch` of a call that only the CPU has so far.
+macro_rules! dispatch_cpu {
+    ($device:expr, $call:ident($($arg:expr),* $(,)?)) => {{
+        const OP: &str = concat!(module_path!(), "::", stringify!($call));
+        let _span = $crate::trace::op(OP);
+        match $device.kind() {
+            $crate::device::Kind::Cpu => cpu::$call($($arg),*),
+            $crate::device::Kind::Cuda(_) => {
+                return Err($crate::Error::NotImplemented {
+                    op: OP,
+                    device: $device.name().to_owned(),
+                });
+            }
         }
     }};
 }
@@ -136,10 +166,10 @@ mod tests {
             step: 3,
         };
         let moments = adamw::Moments {
-            m: m.f32_mut(),
-            v: v.f32_mut(),
+            m: m.view_mut(),
+            v: v.view_mut(),
         };
-        adamw::step(&device, weights.f32_mut(), dy.f32(), moments, &p);
+        adamw::step(weights.view_mut(), dy.view(), moments, &p).unwrap();
         let more = [
             activation::forward(&x, None, activation::Kind::GeluTanh).unwrap(),
             glu::forward(&x, glu::Gate::Silu).unwrap(),

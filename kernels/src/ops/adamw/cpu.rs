@@ -1,48 +1,16 @@
 //! AdamW on the CPU; memory bound: 16 bytes read and 12 written per weight.
 
-use super::settings::{AdamW, Moments};
-use crate::cpu::Isa;
+use super::settings::{AdamW, Factors, Moments};
 use crate::cpu::simd::{AHEAD, vector_fn};
+use crate::{View, ViewMut};
 use rayon::prelude::*;
 
 const CHUNK: usize = 1 << 13;
 
-/// Scalars of a step as the loop uses them.
-#[derive(Clone, Copy)]
-struct Factors {
-    grad_scale: f32,
-    keep: f32,
-    one_minus_beta1: f32,
-    beta2: f32,
-    one_minus_beta2: f32,
-    root_correction2: f32,
-    eps: f32,
-    step_size: f32,
-}
-
-impl Factors {
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "each scalar is rounded to f32 once"
-    )]
-    fn new(p: &AdamW) -> Factors {
-        let [lr, beta1, beta2] = [p.lr, p.beta1, p.beta2].map(f64::from);
-        let steps = p.step as f64;
-        Factors {
-            grad_scale: p.grad_scale,
-            keep: (1.0 - lr * f64::from(p.weight_decay)) as f32,
-            one_minus_beta1: (1.0 - beta1) as f32,
-            beta2: p.beta2,
-            one_minus_beta2: (1.0 - beta2) as f32,
-            root_correction2: (1.0 - beta2.powf(steps)).sqrt() as f32,
-            eps: p.eps,
-            step_size: (lr / (1.0 - beta1.powf(steps))) as f32,
-        }
-    }
-}
-
-pub(super) fn step(isa: Isa, w: &mut [f32], g: &[f32], moments: Moments<'_>, p: &AdamW) {
-    let Moments { m, v } = moments;
+pub(super) fn step(w: &mut ViewMut<'_>, g: View<'_>, moments: &mut Moments<'_>, p: &AdamW) {
+    let isa = w.device().isa();
+    let (m, v) = (moments.m.f32_mut(), moments.v.f32_mut());
+    let (w, g) = (w.f32_mut(), g.f32());
     let factors = Factors::new(p);
     let moments = m.par_chunks_mut(CHUNK).zip(v.par_chunks_mut(CHUNK));
     let parts = w

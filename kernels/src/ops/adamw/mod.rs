@@ -4,29 +4,29 @@
 //! Paper: Loshchilov & Hutter 2019, arXiv:1711.05101. Scalars are computed in f64 and rounded once.
 
 mod cpu;
+mod cuda;
 mod settings;
 
-use crate::Device;
+use crate::view::expect_alike;
+use crate::{Result, View, ViewMut};
 pub use settings::{AdamW, Moments};
 
-/// Updates weights and both moments, with the instruction set of `device`.
-/// # Panics
-/// If the slices differ in length.
-pub fn step(device: &Device, w: &mut [f32], g: &[f32], moments: Moments<'_>, p: &AdamW) {
-    let n = w.len();
-    assert!(
-        g.len() == n && moments.m.len() == n && moments.v.len() == n,
-        "one gradient and two moments per weight"
-    );
-    let _span = crate::trace::op("adamw::step");
-    cpu::step(device.isa(), w, g, moments, p);
+/// Updates weights and both moments, all f32.
+/// # Errors
+/// `Argument` or `DType` if they differ in length or are no f32.
+pub fn step(mut w: ViewMut<'_>, g: View<'_>, mut moments: Moments<'_>, p: &AdamW) -> Result<()> {
+    let (m, v) = (moments.m.as_view(), moments.v.as_view());
+    expect_alike("adamw::step", w.as_view(), &[("g", g), ("m", m), ("v", v)])?;
+    let device = w.device().clone();
+    dispatch!(device, step(&mut w, g, &mut moments, p));
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{assert_same_bits, error, random, wide};
-    use crate::tolerance;
+    use crate::testing::{assert_same_bits_everywhere, error, random, values, wide};
+    use crate::{DType, Device, Error, Tensor, tolerance};
 
     const P: AdamW = AdamW {
         lr: 1e-2,
@@ -63,18 +63,14 @@ mod tests {
         let g = random(&[10_007], 1, &device).unwrap();
         let mut w = random(&[10_007], 2, &device).unwrap();
         let start = wide(w.f32());
-        let (mut m, mut v) = (vec![0.0; 10_007], vec![0.0; 10_007]);
+        let [mut m, mut v] = [0; 2].map(|_| Tensor::zeros(&[10_007], DType::F32, &device).unwrap());
         for number in 1..=5 {
-            step(
-                &device,
-                w.f32_mut(),
-                g.f32(),
-                Moments {
-                    m: &mut m,
-                    v: &mut v,
-                },
-                &AdamW { step: number, ..P },
-            );
+            let moments = Moments {
+                m: m.view_mut(),
+                v: v.view_mut(),
+            };
+            let p = AdamW { step: number, ..P };
+            step(w.view_mut(), g.view(), moments, &p).unwrap();
         }
         let bound = tolerance::elementwise(5 * 8);
         assert!(error(w.f32(), &reference(&start, &wide(g.f32()), 5, &P)) < bound);
@@ -91,37 +87,48 @@ mod tests {
         let g = random(&[9000], 1, &device).unwrap();
         let w = random(&[9000], 2, &device).unwrap();
         let run = |range: std::ops::Range<usize>| {
-            let mut w = w.f32()[range.clone()].to_vec();
-            let (mut m, mut v) = (vec![0.1; w.len()], vec![0.2; w.len()]);
-            step(
-                &device,
-                &mut w,
-                &g.f32()[range],
-                Moments {
-                    m: &mut m,
-                    v: &mut v,
-                },
-                &AdamW { step: 3, ..P },
-            );
-            w
+            let n = range.len();
+            let mut w = Tensor::from_f32(&[n], &w.f32()[range.clone()], &device).unwrap();
+            let [mut m, mut v] =
+                [0.1, 0.2].map(|x| Tensor::from_f32(&[n], &vec![x; n], &device).unwrap());
+            let moments = Moments {
+                m: m.view_mut(),
+                v: v.view_mut(),
+            };
+            let p = AdamW { step: 3, ..P };
+            step(w.view_mut(), g.flat(range).unwrap(), moments, &p).unwrap();
+            w.f32().to_vec()
         };
         assert_eq!(run(0..9000)[4001..8503], run(4001..8503));
     }
 
     #[test]
-    fn every_instruction_set_gives_the_same_bits() {
-        assert_same_bits(|device| {
+    fn every_device_gives_the_same_bits() {
+        assert_same_bits_everywhere(|device| {
             let n = 10_007;
-            let [mut w, g, mut m] = [2, 1, 3].map(|seed| random(&[n], seed, device).unwrap());
-            let mut v = random(&[n], 4, device).unwrap();
-            v.f32_mut().iter_mut().for_each(|v| *v = v.abs());
+            let [mut w, g, mut m, v] = [2, 1, 3, 4].map(|seed| random(&[n], seed, device).unwrap());
+            let squares: Vec<f32> = values(&v).iter().map(|v| v.abs()).collect();
+            let mut v = Tensor::from_f32(&[n], &squares, device).unwrap();
             let moments = Moments {
-                m: m.f32_mut(),
-                v: v.f32_mut(),
+                m: m.view_mut(),
+                v: v.view_mut(),
             };
             let p = AdamW { step: 3, ..P };
-            step(device, w.f32_mut(), g.f32(), moments, &p);
+            step(w.view_mut(), g.view(), moments, &p).unwrap();
             vec![w, m, v]
         });
+    }
+
+    #[test]
+    fn other_lengths_are_an_error() {
+        let device = Device::cpu();
+        let [mut w, g, mut m, mut v] =
+            [9, 9, 9, 8].map(|n| Tensor::zeros(&[n], DType::F32, &device).unwrap());
+        let moments = Moments {
+            m: m.view_mut(),
+            v: v.view_mut(),
+        };
+        let found = step(w.view_mut(), g.view(), moments, &P);
+        assert!(matches!(found, Err(Error::Argument { name: "v", .. })));
     }
 }

@@ -13,7 +13,7 @@ pub fn bias(x: &mut Tensor, b: &Tensor) -> Result<()> {
     let (_, d) = x.expect_rows("add::bias", "x")?;
     b.expect_f32("add::bias", "b", &[d])?;
     let device = x.device().clone();
-    dispatch!(device, bias(x, b));
+    dispatch_cpu!(device, bias(x, b));
     Ok(())
 }
 
@@ -26,7 +26,7 @@ pub fn add_into(x: &mut Tensor, y: &Tensor) -> Result<()> {
     x.expect("add::add_into", "x", crate::DType::F32)?;
     y.expect_f32("add::add_into", "y", x.dims())?;
     let device = x.device().clone();
-    dispatch!(device, add_into(x, y));
+    dispatch_cpu!(device, add_into(x, y));
     Ok(())
 }
 

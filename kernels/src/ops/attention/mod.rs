@@ -52,7 +52,7 @@ pub use crate::descriptor::position_bias::{Bias, Buckets};
 pub fn forward(qkv: &Tensor, call: &Call<'_>) -> Result<(Tensor, Tensor)> {
     call.check("attention::forward", qkv)?;
     let (mut out, mut lse) = outputs(call, qkv.device())?;
-    dispatch!(qkv.device(), forward_whole(&mut out, &mut lse, qkv, call))?;
+    dispatch_cpu!(qkv.device(), forward_whole(&mut out, &mut lse, qkv, call))?;
     Ok((out, lse))
 }
 
@@ -81,7 +81,7 @@ impl RunningForward {
     /// Runs the rows over the call's keys. # Errors As `forward`.
     pub fn visit(&mut self, qkv: &Tensor, call: &Call<'_>) -> Result<()> {
         call.check("attention::forward", qkv)?;
-        dispatch!(qkv.device(), forward(&mut self.0, qkv, call))
+        dispatch_cpu!(qkv.device(), forward(&mut self.0, qkv, call))
     }
 
     /// Returns out and lse, as `forward`.
@@ -90,7 +90,7 @@ impl RunningForward {
     pub fn finish(self, call: &Call<'_>) -> Result<(Tensor, Tensor)> {
         let device = self.0.device().clone();
         let (mut out, mut lse) = outputs(call, &device)?;
-        dispatch!(device, forward_end(self.0, &mut out, &mut lse, call));
+        dispatch_cpu!(device, forward_end(self.0, &mut out, &mut lse, call));
         Ok((out, lse))
     }
 }
@@ -119,7 +119,7 @@ pub fn backward(
         let (qkv, device) = (passed.qkv, passed.qkv.device());
         let mut dqkv = Tensor::empty(qkv.dims(), qkv.dtype(), device)?;
         let outs = (&mut dqkv, dtable);
-        dispatch!(device, backward_whole(outs, passed, call, leaf))?;
+        dispatch_cpu!(device, backward_whole(outs, passed, call, leaf))?;
         return Ok((dqkv, None));
     }
     let mut slopes = RunningBackward::new(passed, call, leaf)?;
@@ -154,7 +154,7 @@ impl RunningBackward {
         let heads = call.heads;
         let dims = [call.b, heads.kv_heads, call.held(), 2 * heads.width];
         let mut dkv = Tensor::empty(&dims, DType::F32, device)?;
-        dispatch!(device, backward((&mut self.0, &mut dkv), passed, call))?;
+        dispatch_cpu!(device, backward((&mut self.0, &mut dkv), passed, call))?;
         Ok(dkv)
     }
 
@@ -176,7 +176,7 @@ impl RunningBackward {
         }
         let mut dqkv = Tensor::empty(passed.qkv.dims(), passed.qkv.dtype(), device)?;
         let outs = (&mut dqkv, dtable);
-        dispatch!(device, backward_end(self.0, outs, dkv, (passed, call)))?;
+        dispatch_cpu!(device, backward_end(self.0, outs, dkv, (passed, call)))?;
         Ok(dqkv)
     }
 }
@@ -199,7 +199,7 @@ pub fn dkv_rows(dkv: &Tensor, heads: &Heads) -> Result<Tensor> {
         }
     };
     let mut out = Tensor::empty(&[rows, heads.kv_width()], DType::F32, dkv.device())?;
-    dispatch!(dkv.device(), settle_rows(&mut out, dkv, t, heads.width));
+    dispatch_cpu!(dkv.device(), settle_rows(&mut out, dkv, t, heads.width));
     Ok(out)
 }
 
@@ -323,7 +323,7 @@ pub fn decode(
     }
     let width = heads.heads * heads.width;
     let mut out = Tensor::empty(&[b, width], DType::F32, q_packed.device())?;
-    dispatch!(
+    dispatch_cpu!(
         q_packed.device(),
         decode(&mut out, q_packed, k_cache, v_cache, next)
     )?;

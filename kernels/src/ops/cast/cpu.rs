@@ -59,7 +59,8 @@ pub(super) fn row_amax(amax: &mut Tensor, x: &Tensor, columns: usize) {
 }
 
 /// `amax`: of each row, or one of all.
-pub(super) fn scaled_rows(y: &mut Tensor, x: &Tensor, grid: Grid, amax: &[f32]) {
+pub(super) fn scaled_rows(y: &mut Tensor, x: &Tensor, grid: Grid, amax: &Tensor) {
+    let amax = amax.f32();
     let isa = x.device().isa();
     let columns = x.rows_cols().1.max(1);
     let rows = y.f32_mut().par_chunks_mut(columns).enumerate();

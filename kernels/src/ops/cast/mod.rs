@@ -12,6 +12,7 @@
 //! FP8: Micikevicius et al. 2022, arXiv:2209.05433.
 
 mod cpu;
+pub(super) mod cuda;
 mod format;
 
 use crate::{DType, Result, Tensor};
@@ -63,10 +64,7 @@ pub fn scaled_rows(x: &Tensor, format: Format, amax: &Tensor) -> Result<Tensor> 
         amax.expect_f32(OP, "amax", &[rows])?;
     }
     let mut y = Tensor::empty(x.dims(), DType::F32, x.device())?;
-    dispatch!(
-        x.device(),
-        scaled_rows(&mut y, x, format.grid(), amax.f32())
-    );
+    dispatch!(x.device(), scaled_rows(&mut y, x, format.grid(), amax));
     Ok(y)
 }
 

@@ -1,13 +1,14 @@
 //! Copies on the CPU; memory bound: lines to be written are prefetched.
 
-use crate::Device;
 use crate::cpu::simd::{AHEAD, vector_fn};
+use crate::{View, ViewMut};
 use rayon::prelude::*;
 
 const CHUNK: usize = 1 << 16;
 
-pub(super) fn copy(to: &mut [f32], from: &[f32], device: &Device) {
-    let isa = device.isa();
+pub(super) fn copy(to: &mut ViewMut<'_>, from: View<'_>) {
+    let isa = from.device().isa();
+    let (to, from) = (to.f32_mut(), from.f32());
     let chunks = to.par_chunks_mut(CHUNK).zip(from.par_chunks(CHUNK));
     chunks.for_each(|(to, from)| all(isa, to, from));
 }

@@ -33,7 +33,7 @@ pub fn statistics(
     let (mut maxima, mut sums, mut target) = (empty(&by_slice)?, empty(&by_slice)?, empty(&[n])?);
     let shard = cpu::Shard { first, vocab };
     let (a, b, c) = (&mut maxima, &mut sums, &mut target);
-    dispatch!(
+    dispatch_cpu!(
         logits.device(),
         statistics(a, b, c, logits, targets, shard, slice)
     )?;
@@ -48,7 +48,7 @@ pub fn statistics(
 pub fn merge_maxima(maxima: &Tensor) -> Result<Tensor> {
     let (_, n) = maxima.expect_rows("cross_entropy::merge_maxima", "maxima")?;
     let mut max = Tensor::empty(&[n], DType::F32, maxima.device())?;
-    dispatch!(maxima.device(), merge_maxima(&mut max, maxima));
+    dispatch_cpu!(maxima.device(), merge_maxima(&mut max, maxima));
     Ok(max)
 }
 
@@ -62,7 +62,7 @@ pub fn merge_sums(mut sums: Tensor, maxima: &Tensor, max: &Tensor) -> Result<Ten
     let (_, n) = sums.expect_rows(OP, "sums")?;
     maxima.expect_like(OP, "maxima", &sums)?;
     max.expect_f32(OP, "max", &[n])?;
-    dispatch!(max.device(), rescale(&mut sums, maxima, max));
+    dispatch_cpu!(max.device(), rescale(&mut sums, maxima, max));
     reduce::tree_sum_slices(&sums)
 }
 
@@ -106,7 +106,7 @@ pub fn backward(
     targets.expect_ids(OP, "targets", n)?;
     let device = logits.device().clone();
     let shard = cpu::Shard { first, vocab };
-    dispatch!(
+    dispatch_cpu!(
         device,
         backward(logits, max, sum, targets, weights, pull, shard)
     );

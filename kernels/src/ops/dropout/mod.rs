@@ -78,7 +78,7 @@ fn apply(
         return Ok(());
     }
     let device = x.device().clone();
-    dispatch!(device, apply(x, &dropout.constants(), place));
+    dispatch_cpu!(device, apply(x, &dropout.constants(), place));
     Ok(())
 }
 

@@ -17,7 +17,7 @@ pub fn forward(table: &Tensor, ids: &Tensor, first: usize) -> Result<Tensor> {
     let d = table_width(table, "table")?;
     ids.expect("embedding::forward", "ids", DType::U32)?;
     let mut y = Tensor::empty(&[ids.elements(), d], DType::F32, ids.device())?;
-    dispatch!(table.device(), forward(&mut y, table, ids, first));
+    dispatch_cpu!(table.device(), forward(&mut y, table, ids, first));
     Ok(y)
 }
 
@@ -47,7 +47,7 @@ pub fn backward(
     }
     ids.expect_ids("embedding::backward", "ids", n)?;
     let device = dtable.device().clone();
-    dispatch!(device, backward(dtable, dy, ids, first, leaf));
+    dispatch_cpu!(device, backward(dtable, dy, ids, first, leaf));
     Ok(())
 }
 

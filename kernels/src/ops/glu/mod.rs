@@ -17,7 +17,7 @@ pub use gate::Gate;
 pub fn forward(gate_up: &Tensor, gate: Gate) -> Result<Tensor> {
     let (n, f) = halves("glu::forward", gate_up)?;
     let mut y = Tensor::empty(&[n, f], gate_up.dtype(), gate_up.device())?;
-    dispatch!(gate_up.device(), forward(&mut y, gate_up, gate));
+    dispatch_cpu!(gate_up.device(), forward(&mut y, gate_up, gate));
     Ok(y)
 }
 
@@ -39,7 +39,7 @@ pub fn backward(dy: &Tensor, gate_up: &Tensor, gate: Gate) -> Result<Tensor> {
         });
     }
     let mut dx = Tensor::empty(gate_up.dims(), gate_up.dtype(), gate_up.device())?;
-    dispatch!(gate_up.device(), backward(&mut dx, dy, gate_up, gate));
+    dispatch_cpu!(gate_up.device(), backward(&mut dx, dy, gate_up, gate));
     Ok(dx)
 }
 

@@ -93,7 +93,7 @@ pub fn backward_weight(
     }
     total(OP, "leaves", leaves.iter().flatten(), rows)?;
     let (left, right) = if op == Op::Plain { (x, dy) } else { (dy, x) };
-    dispatch!(
+    dispatch_cpu!(
         x.device(),
         backward_weight(numbers, dw, left, right, leaves)
     )
@@ -136,7 +136,7 @@ fn product(
     let n = width.expect("there is at least one expert");
     let mut y = Tensor::empty(&[rows, n], stored, x.device())?;
     number(numbers, name, result, &y)?;
-    dispatch!(
+    dispatch_cpu!(
         x.device(),
         product(numbers, &mut y, x, (w, op), counts, leaf)
     )?;

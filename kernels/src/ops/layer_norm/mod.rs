@@ -21,7 +21,7 @@ pub fn forward(x: &Tensor, w: &Tensor, b: &Tensor, eps: f32) -> Result<(Tensor, 
         mean: &mut mean,
         inv_std: &mut inv_std,
     };
-    dispatch!(x.device(), forward(&mut y, kept, x, w, b, eps));
+    dispatch_cpu!(x.device(), forward(&mut y, kept, x, w, b, eps));
     Ok((y, mean, inv_std))
 }
 
@@ -51,7 +51,7 @@ pub fn forward_sum(
         mean: &mut mean,
         inv_std: &mut inv_std,
     };
-    dispatch!(device, forward_sum(&mut y, kept, x, more, w, b, eps));
+    dispatch_cpu!(device, forward_sum(&mut y, kept, x, more, w, b, eps));
     Ok((y, mean, inv_std))
 }
 
@@ -77,11 +77,11 @@ pub fn backward(
         &[("dw", sums.dw), ("db", sums.db)],
     )?;
     let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
-    dispatch!(
+    dispatch_cpu!(
         x.device(),
         backward_input(&mut dx, dy, x, w, statistics, more)
     );
-    dispatch!(x.device(), backward_weights(sums, dy, x, statistics, leaf));
+    dispatch_cpu!(x.device(), backward_weights(sums, dy, x, statistics, leaf));
     Ok(dx)
 }
 

@@ -8,6 +8,7 @@
 //! instruction set) touches the bits.
 
 mod cpu;
+mod cuda;
 mod operand;
 mod packed;
 
@@ -56,7 +57,8 @@ pub fn product<'a, 'b>(
     };
     check(c, &factors, accumulate)?;
     let device = c.device().clone();
-    dispatch!(device, product(c, factors, accumulate))
+    try_dispatch!(device, product(c, factors, accumulate));
+    Ok(())
 }
 
 /// Like `product`, with a fused epilogue that has the bits of `add::bias`, `activation` and `rope::forward`. All of
@@ -99,7 +101,8 @@ pub fn product_then<'a, 'b>(
         }
     }
     let device = c.device().clone();
-    dispatch!(device, product_then(c, factors, then))
+    try_dispatch!(device, product_then(c, factors, then));
+    Ok(())
 }
 
 /// Rows and columns of a product whose operands fit.

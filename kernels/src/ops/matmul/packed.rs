@@ -25,7 +25,7 @@ impl Packed {
             return Ok(None);
         };
         let mut words = Tensor::empty(&[floats], crate::DType::F32, device)?;
-        dispatch!(device, fill(&mut words, b, leaf));
+        dispatch_cpu!(device, fill(&mut words, b, leaf));
         let packed = Packed { words, k, n, leaf };
         Ok(Some(packed))
     }

@@ -6,9 +6,11 @@
 //! We differ: f32 throughout, where these iterate in bf16.
 
 mod cpu;
+mod cuda;
 
 use crate::matmul::matmul;
-use crate::{DType, Result, Tensor, reduce};
+use crate::view::expect_alike;
+use crate::{DType, Result, Tensor, View, ViewMut, reduce};
 
 /// Coefficients of the iteration, chosen for their slope at 0: Jordan et al.
 const A: f32 = 3.4445;
@@ -18,15 +20,23 @@ const C: f32 = 2.0315;
 const EPS: f64 = 1e-7;
 
 /// Updates the momentum `m` with gradients `g` times `grad_scale`, and sets `u` to the direction before
-/// orthogonalization.
-/// # Panics
-/// If the slices differ in length.
-pub fn momentum(m: &mut [f32], u: &mut [f32], g: &[f32], grad_scale: f32, momentum: f32) {
-    assert!(
-        m.len() == g.len() && u.len() == g.len(),
-        "one momentum and direction per gradient"
+/// orthogonalization, all f32.
+/// # Errors
+/// `Argument` or `DType` if they differ in length or are no f32.
+pub fn momentum(
+    mut m: ViewMut<'_>,
+    mut u: ViewMut<'_>,
+    g: View<'_>,
+    grad_scale: f32,
+    momentum: f32,
+) -> Result<()> {
+    let others = [("u", u.as_view()), ("g", g)];
+    expect_alike("muon::momentum", m.as_view(), &others)?;
+    dispatch!(
+        g.device(),
+        momentum(&mut m, &mut u, g, grad_scale, momentum)
     );
-    cpu::momentum(m, u, g, grad_scale, momentum);
+    Ok(())
 }
 
 /// Replaces a matrix by one with nearly the same singular vectors and singular values near 1.
@@ -36,12 +46,14 @@ pub fn momentum(m: &mut [f32], u: &mut [f32], g: &[f32], grad_scale: f32, moment
 /// `Shape` or `DType` if x is no f32 matrix; `Memory`.
 pub fn orthogonalize(x: &mut Tensor, steps: usize) -> Result<()> {
     let (rows, cols) = x.expect_rows("muon::orthogonalize", "x")?;
-    let norm = reduce::sum_squares(x.f32(), x.device()).sqrt().max(EPS);
+    let squares = reduce::sum_squares(&[x.view()])?;
+    let norm = squares[0].sqrt().max(EPS);
     #[expect(
         clippy::cast_possible_truncation,
         reason = "rounds to f32, in which the matrix is"
     )]
-    cpu::scale(x.f32_mut(), (1.0 / norm) as f32);
+    let factor = (1.0 / norm) as f32;
+    scale(x.view_mut(), factor)?;
     // the product with its own transpose over the longer side is the smaller one
     let short = rows.min(cols);
     let is_wide = rows <= cols;
@@ -56,23 +68,39 @@ pub fn orthogonalize(x: &mut Tensor, steps: usize) -> Result<()> {
         }
         matmul(&mut gram2, &gram, &gram, 0, false)?;
         // b G + c G G
-        cpu::combine(gram.f32_mut(), B, gram2.f32(), C);
+        combine(gram.view_mut(), B, gram2.view(), C)?;
         if is_wide {
             matmul(&mut next, &gram, &*x, 0, false)?;
         } else {
             matmul(&mut next, &*x, &gram, 0, false)?;
         }
-        cpu::combine(x.f32_mut(), A, next.f32(), 1.0);
+        combine(x.view_mut(), A, next.view(), 1.0)?;
     }
     Ok(())
 }
 
-/// w = w `keep` - o `step`.
-/// # Panics
-/// If the slices differ in length.
-pub fn apply(w: &mut [f32], o: &[f32], keep: f32, step: f32) {
-    assert!(w.len() == o.len(), "one direction per weight");
-    cpu::combine(w, keep, o, -step);
+/// w = w `keep` - o `step`, f32.
+/// # Errors
+/// `Argument` or `DType` if they differ in length or are no f32.
+pub fn apply(w: ViewMut<'_>, o: View<'_>, keep: f32, step: f32) -> Result<()> {
+    combine(w, keep, o, -step)
+}
+
+/// x = x `factor`, f32.
+/// # Errors
+/// `DType` if they are no f32.
+pub fn scale(mut x: ViewMut<'_>, factor: f32) -> Result<()> {
+    expect_alike("muon::scale", x.as_view(), &[])?;
+    let device = x.device().clone();
+    dispatch!(device, scale(&mut x, factor));
+    Ok(())
+}
+
+/// x = x a + y b.
+fn combine(mut x: ViewMut<'_>, a: f32, y: View<'_>, b: f32) -> Result<()> {
+    expect_alike("muon::combine", x.as_view(), &[("y", y)])?;
+    dispatch!(y.device(), combine(&mut x, a, y, b));
+    Ok(())
 }
 
 #[cfg(test)]
@@ -158,11 +186,14 @@ mod tests {
             random(&[40_000], 7, &device).unwrap(),
         );
         let run = |range: std::ops::Range<usize>| {
-            let (mut m, mut u) = (vec![0.5; range.len()], vec![0.0; range.len()]);
-            momentum(&mut m, &mut u, &g.f32()[range.clone()], 0.3, 0.95);
-            let mut w = w.f32()[range].to_vec();
-            apply(&mut w, &u, 0.99, 0.02);
-            bits(&w)
+            let n = range.len();
+            let [mut m, mut u] =
+                [0.5, 0.0].map(|x| Tensor::from_f32(&[n], &vec![x; n], &device).unwrap());
+            let g = g.flat(range.clone()).unwrap();
+            momentum(m.view_mut(), u.view_mut(), g, 0.3, 0.95).unwrap();
+            let mut w = Tensor::from_f32(&[n], &w.f32()[range], &device).unwrap();
+            apply(w.view_mut(), u.view(), 0.99, 0.02).unwrap();
+            bits(w.f32())
         };
         assert_eq!(run(0..40_000)[11..20_003], run(11..20_003));
     }

@@ -21,7 +21,7 @@ pub use order::{DROPPED, Order};
 pub fn permute(x: &Tensor, order: &Order) -> Result<Tensor> {
     let d = order.check("permute", "x", x, order.token_count())?;
     let mut y = Tensor::empty(&[order.choices.len(), d], DType::F32, x.device())?;
-    dispatch!(x.device(), permute(&mut y, x, order));
+    dispatch_cpu!(x.device(), permute(&mut y, x, order));
     Ok(y)
 }
 
@@ -33,7 +33,7 @@ pub fn permute(x: &Tensor, order: &Order) -> Result<Tensor> {
 pub fn permute_backward(dy: &Tensor, order: &Order) -> Result<Tensor> {
     let d = order.check("permute_backward", "dy", dy, order.choices.len())?;
     let mut dx = Tensor::empty(&[order.token_count(), d], DType::F32, dy.device())?;
-    dispatch!(dy.device(), gather(&mut dx, dy, None, order));
+    dispatch_cpu!(dy.device(), gather(&mut dx, dy, None, order));
     Ok(dx)
 }
 
@@ -47,7 +47,7 @@ pub fn combine(x: &Tensor, weights: &Tensor, order: &Order) -> Result<Tensor> {
     let d = order.check(OP, "x", x, order.choices.len())?;
     weights.expect_f32(OP, "weights", &[order.token_count(), order.k])?;
     let mut y = Tensor::empty(&[order.token_count(), d], DType::F32, x.device())?;
-    dispatch!(x.device(), gather(&mut y, x, Some(weights.f32()), order));
+    dispatch_cpu!(x.device(), gather(&mut y, x, Some(weights.f32()), order));
     Ok(y)
 }
 
@@ -68,7 +68,7 @@ pub fn combine_backward(
     weights.expect_f32(OP, "weights", &[order.token_count(), order.k])?;
     let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
     let mut dweights = Tensor::empty(weights.dims(), DType::F32, x.device())?;
-    dispatch!(
+    dispatch_cpu!(
         x.device(),
         combine_backward(&mut dx, &mut dweights, dy, x, weights, order)
     );

@@ -20,7 +20,7 @@ pub use weights::Weights;
 pub fn forward(qkv: &mut Tensor, heads: &Heads, weights: Weights<'_>, eps: f32) -> Result<()> {
     check("qk_norm::forward", qkv, heads, weights)?;
     let device = qkv.device().clone();
-    dispatch!(device, forward(qkv, heads, weights, eps));
+    dispatch_cpu!(device, forward(qkv, heads, weights, eps));
     Ok(())
 }
 
@@ -58,7 +58,7 @@ pub fn backward(
         q: &mut dwq,
         k: &mut dwk,
     };
-    dispatch!(device, backward(dqkv, sums, qkv, heads, weights, eps, leaf));
+    dispatch_cpu!(device, backward(dqkv, sums, qkv, heads, weights, eps, leaf));
     Ok((dwq, dwk))
 }
 

@@ -1,9 +1,10 @@
 //! Sums on the CPU: parallel over columns, rows in order, waiting blocks of the tree in a small stack.
 
+use super::SQUARES;
 use crate::cpu::Isa;
 use crate::cpu::element::Element;
 use crate::cpu::simd::{AHEAD, Kernel, Lanes, run, vector_fn};
-use crate::{DType, Tensor};
+use crate::{DType, Tensor, View};
 use rayon::prelude::*;
 
 /// Columns per task: four cache lines of a row, so that row-wise reads stay streams and narrow matrices
@@ -166,11 +167,17 @@ vector_fn! {
     }
 }
 
-pub(super) fn sum_squares(x: &[f32], isa: Isa) -> f64 {
-    const BLOCK: usize = 4096;
-    let blocks = x.par_chunks(BLOCK).map(|x| block_squares(isa, x));
-    let blocks: Vec<f64> = blocks.collect();
-    blocks.into_iter().fold(0.0, |sum, block| sum + block)
+pub(super) fn sum_squares(views: &[View<'_>]) -> Vec<f64> {
+    let sums = views.par_iter().map(|view| {
+        let isa = view.device().isa();
+        let blocks = view
+            .f32()
+            .par_chunks(SQUARES)
+            .map(|x| block_squares(isa, x));
+        let blocks: Vec<f64> = blocks.collect();
+        blocks.into_iter().fold(0.0, |sum, block| sum + block)
+    });
+    sums.collect()
 }
 
 vector_fn! {

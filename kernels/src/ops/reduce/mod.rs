@@ -4,8 +4,9 @@
 //! 0.0 in ascending rows; equal aligned power-of-two blocks merge, the rest from the right.
 
 mod cpu;
+mod cuda;
 
-use crate::{Device, Error, Result, Tensor};
+use crate::{DType, Error, Result, Tensor, View};
 
 pub(crate) use cpu::{COLUMNS, LeafSums, leaf_rows, settle};
 
@@ -56,23 +57,34 @@ pub fn tree_add_into(a: &mut Tensor, b: &Tensor) -> Result<()> {
 /// `DType` or `Shape` if sums is empty; `Memory` if the result does not fit.
 pub fn tree_sum_slices(sums: &Tensor) -> Result<Tensor> {
     let (_, n) = sums.expect_rows("reduce::tree_sum_slices", "sums")?;
-    let mut out = Tensor::empty(&[n], crate::DType::F32, sums.device())?;
+    let mut out = Tensor::empty(&[n], DType::F32, sums.device())?;
     // A leaf of one row is 0.0 + x, so a -0.0 slice counts as 0.0 wherever it is held.
     dispatch!(sums.device(), sum_rows(&mut out, sums, 1, false));
     Ok(out)
 }
 
-/// Returns the sum of squares in f64: blocks of 4096 elements, 16 lane sums per block and a fixed tree
-/// over lanes, blocks added in order. Squares of f32 are exact in f64. Thread count changes nothing.
-pub fn sum_squares(x: &[f32], device: &Device) -> f64 {
-    cpu::sum_squares(x, device.isa())
+/// Returns each view's sum of squares in f64: blocks of 4096 elements, 16 lane sums per block and a fixed tree over
+/// lanes, blocks added in order. Squares of f32 are exact in f64. Thread count changes nothing. Waits for the device.
+/// # Errors
+/// `DType` if one is no f32.
+pub fn sum_squares(views: &[View<'_>]) -> Result<Vec<f64>> {
+    for view in views {
+        crate::view::expect_alike("reduce::sum_squares", *view, &[])?;
+    }
+    let Some(first) = views.first() else {
+        return Ok(Vec::new());
+    };
+    Ok(dispatch!(first.device(), sum_squares(views)))
 }
+
+/// Elements whose squares `sum_squares` adds as one block.
+const SQUARES: usize = 4096;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::DType;
-    use crate::testing::{bits, random, stored_as, tree, widened};
+    use crate::Device;
+    use crate::testing::{assert_same_bits_everywhere, bits, random, stored_as, tree, widened};
     use proptest::prelude::*;
 
     fn rows(x: &Tensor, first: usize, len: usize) -> Tensor {
@@ -210,7 +222,8 @@ mod tests {
     fn sum_squares_is_right_and_its_blocks_are_fixed() {
         let x = random(&[100_003], 1, &Device::cpu()).unwrap();
         let want: f64 = x.f32().iter().map(|x| f64::from(*x).powi(2)).sum();
-        assert!((sum_squares(x.f32(), x.device()) / want - 1.0).abs() < 1e-13);
+        let found = sum_squares(&[x.view()]).unwrap()[0];
+        assert!((found / want - 1.0).abs() < 1e-13);
         let one = rayon::ThreadPoolBuilder::new()
             .num_threads(1)
             .build()
@@ -219,8 +232,43 @@ mod tests {
             .num_threads(3)
             .build()
             .unwrap();
-        let run = || sum_squares(x.f32(), x.device()).to_bits();
+        let run = || sum_squares(&[x.view()]).unwrap()[0].to_bits();
         assert_eq!(one.install(run), three.install(run));
-        assert_eq!(sum_squares(&[], x.device()), 0.0);
+        assert_eq!(sum_squares(&[x.flat(7..7).unwrap()]).unwrap(), [0.0]);
+    }
+
+    #[test]
+    fn every_device_gives_the_same_bits() {
+        assert_same_bits_everywhere(|device| {
+            let mut all = Vec::new();
+            for (n, d, leaf) in [
+                (1, 1, 0),
+                (7, 3, 2),
+                (64, 300, 4),
+                (50, 129, 7),
+                (9, 16, 100),
+            ] {
+                let x = random(&[n, d], 1, device).unwrap();
+                for x in [stored_as(DType::Bf16, &x), x] {
+                    let mut out = random(&[d], 2, device).unwrap();
+                    sum_rows(&mut out, &x, leaf, true).unwrap();
+                    sum_rows(&mut out, &x, leaf, true).unwrap();
+                    all.push(out);
+                    all.push(Tensor::zeros(&[d], DType::F32, device).unwrap());
+                    let last = all.len() - 1;
+                    sum_rows(&mut all[last], &x, leaf, false).unwrap();
+                }
+            }
+            let x = random(&[100_003], 1, device).unwrap();
+            let views = [0..100_003, 5..6, 9..9, 4096..8192, 3..70_000].map(|r| x.flat(r).unwrap());
+            let words: Vec<u32> = sum_squares(&views)
+                .unwrap()
+                .iter()
+                .flat_map(|sum| bytemuck::cast::<f64, [u32; 2]>(*sum))
+                .collect();
+            let words: Vec<f32> = words.into_iter().map(f32::from_bits).collect();
+            all.push(Tensor::from_f32(&[words.len()], &words, device).unwrap());
+            all
+        });
     }
 }

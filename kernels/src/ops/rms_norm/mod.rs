@@ -15,7 +15,7 @@ pub fn forward(x: &Tensor, w: &Tensor, eps: f32) -> Result<(Tensor, Tensor)> {
     let (n, _) = check_forward("rms_norm::forward", x, None, &[("w", w)])?;
     let mut y = Tensor::empty(x.dims(), DType::F32, x.device())?;
     let mut inv_rms = Tensor::empty(&[n], DType::F32, x.device())?;
-    dispatch!(x.device(), forward(&mut y, &mut inv_rms, x, w, eps));
+    dispatch_cpu!(x.device(), forward(&mut y, &mut inv_rms, x, w, eps));
     Ok((y, inv_rms))
 }
 
@@ -34,7 +34,7 @@ pub fn forward_sum(
     let device = x.device().clone();
     let mut y = Tensor::empty(x.dims(), DType::F32, &device)?;
     let mut inv_rms = Tensor::empty(&[n], DType::F32, &device)?;
-    dispatch!(device, forward_sum(&mut y, &mut inv_rms, x, more, w, eps));
+    dispatch_cpu!(device, forward_sum(&mut y, &mut inv_rms, x, more, w, eps));
     Ok((y, inv_rms))
 }
 
@@ -60,8 +60,8 @@ pub fn backward(
         &[("dw", dw)],
     )?;
     let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
-    dispatch!(x.device(), backward_input(&mut dx, dy, x, w, inv_rms, more));
-    dispatch!(x.device(), backward_weights(dw, dy, x, inv_rms, leaf));
+    dispatch_cpu!(x.device(), backward_input(&mut dx, dy, x, w, inv_rms, more));
+    dispatch_cpu!(x.device(), backward_weights(dw, dy, x, inv_rms, leaf));
     Ok(dx)
 }
 

@@ -35,7 +35,7 @@ fn run(op: &'static str, qkv: &mut Tensor, turn: &Turn<'_>, way: Way) -> Result<
     qkv.expect_rows(op, "qkv")?;
     turn.check(op, "qkv", qkv)?;
     let device = qkv.device().clone();
-    dispatch!(device, turn(qkv, turn, way));
+    dispatch_cpu!(device, turn(qkv, turn, way));
     Ok(())
 }
 

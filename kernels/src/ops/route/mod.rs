@@ -50,7 +50,7 @@ pub fn forward(logits: &Tensor, bias: Option<&Tensor>, router: &Router) -> Resul
     }
     let mut choices = Tensor::empty(&[n, router.k], DType::U32, logits.device())?;
     let mut weights = Tensor::empty(&[n, router.k], DType::F32, logits.device())?;
-    let statistics = dispatch!(
+    let statistics = dispatch_cpu!(
         logits.device(),
         forward(&mut choices, &mut weights, logits, bias, router)
     );
@@ -100,7 +100,7 @@ pub fn backward(
         });
     }
     let mut dlogits = Tensor::empty(&[n, count], DType::F32, logits.device())?;
-    dispatch!(
+    dispatch_cpu!(
         logits.device(),
         backward(
             &mut dlogits,

@@ -1,5 +1,7 @@
 //! Shared by tests and benches of this workspace: random tensors, f64 differences, error measures.
 
+pub mod simulator;
+
 use crate::cpu::bf16::rounded;
 use crate::{Bf16, DType, Device, Isa, Result, Tensor, rng};
 
@@ -7,9 +9,45 @@ use crate::{Bf16, DType, Device, Isa, Result, Tensor, rng};
 /// # Errors
 /// As `Tensor::empty`.
 pub fn random(dims: &[usize], seed: u64, device: &Device) -> Result<Tensor> {
-    let mut x = Tensor::empty(dims, DType::F32, device)?;
-    rng::fill_normal(x.f32_mut(), seed, 0, 0, 1.0);
-    Ok(x)
+    let mut x = vec![0.0; dims.iter().product()];
+    rng::fill_normal(&mut x, seed, 0, 0, 1.0);
+    Tensor::from_f32(dims, &x, device)
+}
+
+/// Returns the f32 values of a tensor of any device.
+pub fn values(x: &Tensor) -> Vec<f32> {
+    x.download().expect("a test's device works")
+}
+
+/// Returns `devices()` and the simulated GPU.
+pub fn all_devices() -> Vec<Device> {
+    let mut all = devices();
+    all.extend(simulator::device());
+    all
+}
+
+/// Panics unless `run` returns the same bits on every instruction set and on the simulated GPU.
+pub fn assert_same_bits_everywhere(run: impl Fn(&Device) -> Vec<Tensor>) {
+    let mut wanted: Option<(String, Vec<Vec<u32>>)> = None;
+    for device in all_devices() {
+        let found = run(&device);
+        let found: Vec<Vec<u32>> = found.iter().map(|x| bits(&values(x))).collect();
+        let Some((first, wanted)) = &wanted else {
+            wanted = Some((device.name().to_owned(), found));
+            continue;
+        };
+        assert_eq!(found.len(), wanted.len(), "{}", device.name());
+        for (at, (found, wanted)) in found.iter().zip(wanted).enumerate() {
+            let differs = found.iter().zip(wanted).position(|(a, b)| a != b);
+            assert!(
+                differs.is_none() && found.len() == wanted.len(),
+                "tensor {at} of {} differs from {first} at {differs:?}: {} {}",
+                device.name(),
+                f32::from_bits(found[differs.unwrap_or(0)]),
+                f32::from_bits(wanted[differs.unwrap_or(0)]),
+            );
+        }
+    }
 }
 
 /// Returns one device per instruction set of this machine.
@@ -101,12 +139,12 @@ pub fn stored_as(dtype: DType, x: &Tensor) -> Tensor {
     if dtype == DType::F32 {
         return x.try_clone().expect("a test's tensors fit");
     }
-    let mut copy = Tensor::zeros(x.dims(), dtype, x.device()).expect("a test's tensors fit");
-    for (to, x) in copy.bf16_mut().iter_mut().zip(x.f32()) {
+    let round = |x: &f32| {
         let [.., low, high] = rounded(*x).to_le_bytes();
-        *to = Bf16(u16::from_le_bytes([low, high]));
-    }
-    copy
+        Bf16(u16::from_le_bytes([low, high]))
+    };
+    let rounded: Vec<Bf16> = values(x).iter().map(round).collect();
+    Tensor::from_host(x.dims(), &rounded, x.device()).expect("a test's tensors fit")
 }
 
 /// Returns numbers of f32 or bf16 as f32.
@@ -114,7 +152,8 @@ pub fn widened(x: &Tensor) -> Tensor {
     if x.dtype() == DType::F32 {
         return x.try_clone().expect("a test's tensors fit");
     }
-    let values: Vec<f32> = x.bf16().iter().map(|x| f32::from(*x)).collect();
+    let values: Vec<Bf16> = x.download().expect("a test's device works");
+    let values: Vec<f32> = values.iter().map(|x| f32::from(*x)).collect();
     Tensor::from_f32(x.dims(), &values, x.device()).expect("a test's tensors fit")
 }
 

@@ -1,0 +1,145 @@
+//! NVIDIA's libraries, opened at run time: found in given folders, such as those of Python's `nvidia` packages, or by
+//! the system's loader.
+//!
+//! cudarc opens a library by its name and panics if there is none. So each is opened here first, by its path; the
+//! system's loader then finds it by its name, as it is loaded already.
+
+use std::path::{Path, PathBuf};
+
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+
+use crate::{Error, Result};
+
+/// A library that was looked for.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Such as `libnvrtc`.
+    pub library: &'static str,
+    /// What it is for.
+    pub purpose: &'static str,
+    /// True if training needs it.
+    pub is_needed: bool,
+    /// File or name by which it was opened; `None` if it was not found.
+    pub opened: Option<String>,
+}
+
+/// A library and the file names that cudarc looks for, newest first.
+struct Wanted {
+    library: &'static str,
+    purpose: &'static str,
+    is_needed: bool,
+    /// Opened before the library, from the same folder, if it is there.
+    before: Option<&'static str>,
+    files: &'static [&'static str],
+}
+
+const WANTED: [Wanted; 5] = [
+    Wanted {
+        library: "libcuda",
+        purpose: "the driver",
+        is_needed: true,
+        before: None,
+        files: &["libcuda.so.1", "libcuda.so"],
+    },
+    Wanted {
+        library: "libnvrtc",
+        purpose: "compiles kernels",
+        is_needed: true,
+        before: Some("libnvrtc-builtins.so.13.0"),
+        files: &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
+    },
+    Wanted {
+        library: "libcublasLt",
+        purpose: "matrix products",
+        is_needed: false,
+        before: None,
+        files: &["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"],
+    },
+    Wanted {
+        library: "libcudnn",
+        purpose: "attention",
+        is_needed: false,
+        before: None,
+        files: &["libcudnn.so.9", "libcudnn.so"],
+    },
+    Wanted {
+        library: "libnccl",
+        purpose: "collectives between devices",
+        is_needed: false,
+        before: None,
+        files: &["libnccl.so.2", "libnccl.so"],
+    },
+];
+
+/// Opens what there is of NVIDIA's libraries, in `folders` first.
+pub fn libraries(folders: &[PathBuf]) -> Vec<Found> {
+    let found = WANTED.iter().map(|wanted| Found {
+        library: wanted.library,
+        purpose: wanted.purpose,
+        is_needed: wanted.is_needed,
+        opened: open(wanted, folders),
+    });
+    found.collect()
+}
+
+/// Opens what a device needs.
+/// # Errors
+/// `NotAvailable` with the names and folders that were tried.
+pub(super) fn require(folders: &[PathBuf]) -> Result<()> {
+    let found = libraries(folders);
+    let Some(at) = found
+        .iter()
+        .position(|found| found.is_needed && found.opened.is_none())
+    else {
+        return Ok(());
+    };
+    let (missing, wanted) = (&found[at], &WANTED[at]);
+    let mut tried = wanted.files.join(", ");
+    for folder in folders {
+        tried.push_str(&format!(" in {}", folder.display()));
+    }
+    let hint = match missing.library {
+        "libcuda" => "install NVIDIA's driver, or set device = \"cpu\"",
+        _ => "install it (pip install nvidia-cuda-nvrtc), or set CUDA_HOME to the toolkit's folder",
+    };
+    Err(Error::NotAvailable {
+        library: format!("{} ({})", missing.library, missing.purpose),
+        tried,
+        hint: hint.to_owned(),
+    })
+}
+
+fn open(wanted: &Wanted, folders: &[PathBuf]) -> Option<String> {
+    let in_folders = folders.iter().flat_map(|folder| {
+        wanted
+            .files
+            .iter()
+            .map(move |file| (Some(folder.as_path()), *file))
+    });
+    let by_name = wanted.files.iter().map(|file| (None, *file));
+    in_folders.chain(by_name).find_map(|(folder, file)| {
+        let path = match folder {
+            Some(folder) => {
+                if let Some(before) = wanted.before {
+                    let _ = load(&folder.join(before));
+                }
+                folder.join(file)
+            }
+            None => PathBuf::from(file),
+        };
+        load(&path).then(|| path.display().to_string())
+    })
+}
+
+/// Loads a library for the rest of the process.
+#[expect(unsafe_code, reason = "opens a library")]
+fn load(path: &Path) -> bool {
+    // SAFETY: NVIDIA's libraries may be opened by any thread at any time; the library is never closed.
+    match unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) } {
+        Ok(library) => {
+            std::mem::forget(library);
+            true
+        }
+        Err(_) => false,
+    }
+}

@@ -1,0 +1,100 @@
+// What kernels share: sizes, loops over elements, bf16, the CPU backend's sums and exponential.
+//
+// Every operation is one correctly rounded IEEE operation, as in kernels/src/cpu: the compiler contracts nothing
+// (--fmad=false), and a fused multiply-add is written fmaf. So the bits are the CPU's.
+#pragma once
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef unsigned short u16;
+typedef unsigned char u8;
+typedef long long i64;
+
+// Index of the thread in the grid, and the number of threads: for (u64 i = first(); i < n; i += stride()).
+__device__ __forceinline__ u64 first() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ __forceinline__ u64 stride() { return (u64)gridDim.x * blockDim.x; }
+
+// bf16 is the upper half of an f32.
+__device__ __forceinline__ float widen(u16 x) { return __uint_as_float((u32)x << 16); }
+
+// bf16 nearest to x, ties to even; subnormal results are 0, NaN stays one (kernels/src/cpu/bf16.rs).
+__device__ __forceinline__ u16 to_bf16(float x) {
+    u32 bits = __float_as_uint(x), size = bits & 0x7fffffffu;
+    if (size > 0x7f800000u) return (u16)((bits | 0x00400000u) >> 16);
+    if (size < 0x00800000u) return (u16)((bits & 0x80000000u) >> 16);
+    return (u16)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+// x[i] of f32 or bf16.
+__device__ __forceinline__ float number(const void* x, u32 is_bf16, u64 i) {
+    return is_bf16 ? widen(((const u16*)x)[i]) : ((const float*)x)[i];
+}
+
+// x[i] = value, rounded to bf16 if that is the type.
+__device__ __forceinline__ void set_number(void* x, u32 is_bf16, u64 i, float value) {
+    if (is_bf16) {
+        ((u16*)x)[i] = to_bf16(value);
+    } else {
+        ((float*)x)[i] = value;
+    }
+}
+
+// The tree over leaves that every sum is made in: a binary counter. Two neighbouring blocks merge when they have the
+// same power-of-two number of leaves; finish merges the rest from the right (kernels/README.md, promise 2).
+struct Tree {
+    float waiting[40];
+    u32 count = 0;
+    u64 leaves = 0;
+
+    __device__ __forceinline__ void push(float leaf) {
+        for (u64 ones = leaves; ones & 1; ones >>= 1) leaf = waiting[--count] + leaf;
+        waiting[count++] = leaf;
+        leaves++;
+    }
+
+    // 0 without leaves.
+    __device__ __forceinline__ float finish() {
+        if (count == 0) return 0.0f;
+        float sum = waiting[--count];
+        while (count > 0) sum = waiting[--count] + sum;
+        return sum;
+    }
+};
+
+// Sixteen lanes' sums to one: halves added until one is left, as the CPU's vectors do.
+__device__ __forceinline__ float lanes_sum(float* lanes) {
+    for (u32 width = 8; width > 0; width /= 2)
+        for (u32 i = 0; i < width; i++) lanes[i] = lanes[i] + lanes[i + width];
+    return lanes[0];
+}
+
+// a > b ? a : b, so b when either is NaN; likewise min.
+__device__ __forceinline__ float larger(float a, float b) { return a > b ? a : b; }
+__device__ __forceinline__ float smaller(float a, float b) { return a < b ? a : b; }
+
+// e^x as kernels/src/cpu/math.rs has it, to the bit: 0 under the smallest normal, e^88 above 88.
+__device__ __forceinline__ float exp_of_score(float x) {
+    const float lowest = -87.33654f, nearest = 12582912.0f;
+    float clamped = smaller(88.0f, larger(lowest, x));
+    float shifted = clamped * 1.44269504088896340736f + nearest;
+    float n = shifted - nearest;
+    float r = fmaf(n, -0.6933594f, clamped);
+    r = fmaf(n, 2.1219444e-4f, r);
+    float p = 1.0f / 5040.0f;
+    p = fmaf(p, r, 1.0f / 720.0f);
+    p = fmaf(p, r, 1.0f / 120.0f);
+    p = fmaf(p, r, 1.0f / 24.0f);
+    p = fmaf(p, r, 1.0f / 6.0f);
+    p = fmaf(p, r, 0.5f);
+    p = fmaf(p, r, 1.0f);
+    p = fmaf(p, r, 1.0f);
+    // 2^n: the integer is in the low bits of `shifted`
+    float value = p * __uint_as_float((__float_as_uint(shifted) << 23) + 0x3f800000u);
+    return x < lowest ? 0.0f : value;
+}
+
+// 1 / (1 + e^-x)
+__device__ __forceinline__ float logistic(float x) {
+    float value = 1.0f / (1.0f + exp_of_score(0.0f - x));
+    return x < -87.33654f ? 0.0f : value;
+}

@@ -1,0 +1,304 @@
+//! The CUDA backend's base: one NVIDIA device, its memory and its launches. Ops are in `ops/<op>/cuda.rs`, each beside
+//! its kernels (`<op>.cu`), which NVRTC compiles at first use (`compile.rs`).
+//!
+//! All work of a device is on one stream, so it runs in the order of the calls, and freed memory can be given to the
+//! next op at once. Only downloads and `synchronize` wait for the device.
+#![expect(unsafe_code, reason = "calls of the CUDA driver")]
+
+mod compile;
+mod launch;
+mod library;
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cudarc::driver::{result, sys};
+
+use crate::{Error, Result};
+pub(crate) use compile::Source;
+pub(crate) use launch::{Arg, Grid};
+pub use library::{Found, libraries};
+
+/// How to open a device.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Number of the device, from 0.
+    pub ordinal: usize,
+    /// Folders with NVIDIA's libraries, searched before the system's: `CUDA_HOME/lib64`, Python's `nvidia` packages.
+    pub libraries: Vec<PathBuf>,
+    /// Folder of compiled kernels; `None` keeps them in memory alone.
+    pub cache: Option<PathBuf>,
+}
+
+/// An open device.
+pub(crate) struct Cuda {
+    ordinal: usize,
+    name: String,
+    /// Compute capability, such as (9, 0).
+    capability: (i32, i32),
+    device: sys::CUdevice,
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+    cache: Option<PathBuf>,
+    /// Loaded functions by source and name.
+    functions: Mutex<HashMap<(&'static str, &'static str), Function>>,
+    /// Loaded modules by source.
+    modules: Mutex<HashMap<&'static str, Module>>,
+}
+
+/// A kernel that is loaded in the device's context.
+#[derive(Clone, Copy)]
+struct Function(sys::CUfunction);
+
+/// A compiled source that is loaded in the device's context.
+#[derive(Clone, Copy)]
+struct Module(sys::CUmodule);
+
+// SAFETY: handles of the driver may be used from any thread; each call binds the context to its thread first.
+unsafe impl Send for Cuda {}
+// SAFETY: the driver's functions are safe for threads, and the maps are behind locks.
+unsafe impl Sync for Cuda {}
+
+/// Address of a byte in the device's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Address(pub u64);
+
+impl Cuda {
+    /// Opens a device.
+    /// # Errors
+    /// `NotAvailable` if a library is missing or too old, or there is no such device; `Driver` if the driver refuses.
+    pub(crate) fn open(options: &Options) -> Result<Cuda> {
+        library::require(&options.libraries)?;
+        let call = |what, found: std::result::Result<_, result::DriverError>| {
+            found.map_err(|error| failed(what, error))
+        };
+        call("cuInit", result::init())?;
+        let count =
+            result::device::get_count().map_err(|error| failed("cuDeviceGetCount", error))?;
+        let count = usize::try_from(count).unwrap_or(0);
+        if options.ordinal >= count {
+            return Err(Error::NotAvailable {
+                library: "a CUDA device".to_owned(),
+                tried: format!("device {} of {count}", options.ordinal),
+                hint: "check nvidia-smi and CUDA_VISIBLE_DEVICES".to_owned(),
+            });
+        }
+        let ordinal = i32::try_from(options.ordinal).unwrap_or(i32::MAX);
+        let device = result::device::get(ordinal).map_err(|error| failed("cuDeviceGet", error))?;
+        let name = result::device::get_name(device).map_err(|e| failed("cuDeviceGetName", e))?;
+        let attribute = |which| {
+            // SAFETY: the device comes from the driver.
+            unsafe { result::device::get_attribute(device, which) }
+                .map_err(|error| failed("cuDeviceGetAttribute", error))
+        };
+        use sys::CUdevice_attribute as Of;
+        let capability = (
+            attribute(Of::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            attribute(Of::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        );
+        if capability < (8, 0) {
+            return Err(Error::NotAvailable {
+                library: format!("device {ordinal}, {name}"),
+                tried: format!("compute capability {}.{}", capability.0, capability.1),
+                hint: "devices from compute capability 8.0 (A100) on are supported".to_owned(),
+            });
+        }
+        // SAFETY: the device comes from the driver; `drop` releases the context once.
+        let context = unsafe { result::primary_ctx::retain(device) }
+            .map_err(|error| failed("cuDevicePrimaryCtxRetain", error))?;
+        let mut cuda = Cuda {
+            ordinal: options.ordinal,
+            name,
+            capability,
+            device,
+            context,
+            stream: std::ptr::null_mut(),
+            cache: options.cache.clone(),
+            functions: Mutex::default(),
+            modules: Mutex::default(),
+        };
+        cuda.bind()?;
+        cuda.stream = result::stream::create(result::stream::StreamKind::NonBlocking)
+            .map_err(|error| failed("cuStreamCreate", error))?;
+        Ok(cuda)
+    }
+
+    /// Such as `cuda:0 (NVIDIA H100, sm_90)`.
+    pub(crate) fn label(&self) -> String {
+        let (major, minor) = self.capability;
+        format!("cuda:{} ({}, sm_{major}{minor})", self.ordinal, self.name)
+    }
+
+    /// Makes the device's context the calling thread's.
+    fn bind(&self) -> Result<()> {
+        // SAFETY: the context is retained until `drop`.
+        unsafe { result::ctx::set_current(self.context) }
+            .map_err(|error| failed("cuCtxSetCurrent", error))
+    }
+
+    /// Returns a block of device memory with unspecified values, or `None` if there is none.
+    pub(crate) fn allocate(&self, bytes: usize) -> Option<Address> {
+        self.bind().ok()?;
+        // SAFETY: a context is current.
+        unsafe { result::malloc_sync(bytes) }.ok().map(Address)
+    }
+
+    /// Gives a block of `allocate` back.
+    pub(crate) fn free(&self, block: Address) {
+        if self.bind().is_ok() {
+            // SAFETY: the block comes from `allocate` and is given back once; the driver waits for work that uses it.
+            // An error means that the device is lost, and its memory with it.
+            let _ = unsafe { result::free_sync(block.0) };
+        }
+    }
+
+    /// Copies from the host. Returns when `from` may change.
+    pub(crate) fn upload(&self, to: Address, from: &[u8]) -> Result<()> {
+        self.bind()?;
+        // SAFETY: the caller's tensor holds as many bytes; the wait below keeps `from` borrowed until it is read.
+        unsafe { result::memcpy_htod_async(to.0, from, self.stream) }
+            .map_err(|error| failed("cuMemcpyHtoDAsync", error))?;
+        self.synchronize()
+    }
+
+    /// Copies to the host, after all work before.
+    pub(crate) fn download(&self, to: &mut [u8], from: Address) -> Result<()> {
+        self.bind()?;
+        // SAFETY: the caller's tensor holds as many bytes; the wait below keeps `to` borrowed until it is written.
+        unsafe { result::memcpy_dtoh_async(to, from.0, self.stream) }
+            .map_err(|error| failed("cuMemcpyDtoHAsync", error))?;
+        self.synchronize()
+    }
+
+    /// Copies within the device.
+    pub(crate) fn copy(&self, to: Address, from: Address, bytes: usize) -> Result<()> {
+        self.bind()?;
+        // SAFETY: the caller's tensors hold as many bytes, and do not overlap.
+        unsafe { result::memcpy_dtod_async(to.0, from.0, bytes, self.stream) }
+            .map_err(|error| failed("cuMemcpyDtoDAsync", error))
+    }
+
+    /// Sets bytes to 0.
+    pub(crate) fn clear(&self, to: Address, bytes: usize) -> Result<()> {
+        self.bind()?;
+        // SAFETY: the caller's tensor holds as many bytes.
+        unsafe { result::memset_d8_async(to.0, 0, bytes, self.stream) }
+            .map_err(|error| failed("cuMemsetD8Async", error))
+    }
+
+    /// Waits for all work.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        self.bind()?;
+        // SAFETY: the stream lives as long as self.
+        unsafe { result::stream::synchronize(self.stream) }
+            .map_err(|error| failed("cuStreamSynchronize", error))
+    }
+
+    /// Starts `function` of `source`, which is compiled and loaded at first use.
+    /// # Errors
+    /// `Compile` with the compiler's log; `Driver`.
+    pub(crate) fn launch(
+        &self,
+        source: &Source,
+        function: &'static str,
+        grid: Grid,
+        args: &[Arg],
+    ) -> Result<()> {
+        self.bind()?;
+        let found = self.function(source, function)?;
+        let mut values: Vec<u64> = args.iter().map(|arg| arg.word()).collect();
+        let mut pointers: Vec<*mut c_void> = values
+            .iter_mut()
+            .map(|word| std::ptr::from_mut(word).cast())
+            .collect();
+        let block = (grid.threads, 1, 1);
+        let [x, y, z] = grid.blocks;
+        // SAFETY: the arguments are those that the kernel declares (each op's `cuda.rs` and `.cu` agree, and tests run
+        // every kernel); the driver copies them before it returns.
+        unsafe {
+            result::launch_kernel(
+                found.0,
+                (x, y, z),
+                block,
+                grid.shared,
+                self.stream,
+                &mut pointers,
+            )
+        }
+        .map_err(|error| failed(function, error))
+    }
+
+    fn function(&self, source: &Source, function: &'static str) -> Result<Function> {
+        let key = (source.name, function);
+        if let Some(found) = lock(&self.functions).get(&key) {
+            return Ok(*found);
+        }
+        let module = self.module(source)?;
+        let name = std::ffi::CString::new(function).unwrap_or_default();
+        // SAFETY: the module is loaded in this context and never unloaded.
+        let found = unsafe { result::module::get_function(module.0, name) }
+            .map_err(|error| failed(function, error))?;
+        lock(&self.functions).insert(key, Function(found));
+        Ok(Function(found))
+    }
+
+    fn module(&self, source: &Source) -> Result<Module> {
+        // held while compiling, so that two threads do not compile the same source
+        let mut modules = lock(&self.modules);
+        if let Some(found) = modules.get(source.name) {
+            return Ok(*found);
+        }
+        let (major, minor) = self.capability;
+        let target = compile::Target {
+            architecture: format!("sm_{major}{minor}"),
+            cache: self.cache.as_deref(),
+        };
+        let load = |image: &[u8]| {
+            // SAFETY: the image is a module in the driver's format or is refused; it is copied.
+            unsafe { result::module::load_data(image.as_ptr().cast()) }
+        };
+        let image = compile::image(source, &target)?;
+        let module = match load(&image) {
+            Ok(module) => module,
+            // a damaged cache file, or one of another driver: made again
+            Err(_) => load(&compile::image_anew(source, &target)?)
+                .map_err(|error| failed(source.name, error))?,
+        };
+        modules.insert(source.name, Module(module));
+        Ok(Module(module))
+    }
+}
+
+impl Drop for Cuda {
+    fn drop(&mut self) {
+        if self.bind().is_ok() {
+            // SAFETY: made in `open`, destroyed once; an error means that the device is lost.
+            unsafe {
+                let _ = result::stream::synchronize(self.stream);
+                let _ = result::stream::destroy(self.stream);
+                let _ = result::primary_ctx::release(self.device);
+            }
+        }
+    }
+}
+
+// A panic elsewhere leaves no entry half made, so a poisoned lock is still good.
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn failed(call: &str, error: result::DriverError) -> Error {
+    let text = |found: std::result::Result<&std::ffi::CStr, _>| {
+        found.map_or_else(
+            |_| "unknown".to_owned(),
+            |text| text.to_string_lossy().into_owned(),
+        )
+    };
+    Error::Driver {
+        call: call.to_owned(),
+        code: text(error.error_name()),
+        meaning: text(error.error_string()),
+    }
+}

@@ -1,0 +1,52 @@
+//! Muon's elementwise parts on CUDA: a thread per element; the products are `matmul`'s.
+
+use std::sync::Arc;
+
+use crate::cuda::{Cuda, Grid, Source};
+use crate::{Result, View, ViewMut};
+
+static SOURCE: Source = Source {
+    name: "muon.cu",
+    text: include_str!("muon.cu"),
+};
+
+pub(super) fn momentum(
+    on: &Arc<Cuda>,
+    m: &mut ViewMut<'_>,
+    u: &mut ViewMut<'_>,
+    g: View<'_>,
+    grad_scale: f32,
+    momentum: f32,
+) -> Result<()> {
+    let args = [
+        m.address().into(),
+        u.address().into(),
+        g.address().into(),
+        g.len().into(),
+        grad_scale.into(),
+        momentum.into(),
+    ];
+    on.launch(&SOURCE, "muon_momentum", Grid::over(g.len()), &args)
+}
+
+pub(super) fn scale(on: &Arc<Cuda>, x: &mut ViewMut<'_>, factor: f32) -> Result<()> {
+    let args = [x.address().into(), x.len().into(), factor.into()];
+    on.launch(&SOURCE, "muon_scale", Grid::over(x.len()), &args)
+}
+
+pub(super) fn combine(
+    on: &Arc<Cuda>,
+    x: &mut ViewMut<'_>,
+    a: f32,
+    y: View<'_>,
+    b: f32,
+) -> Result<()> {
+    let args = [
+        x.address().into(),
+        a.into(),
+        y.address().into(),
+        b.into(),
+        x.len().into(),
+    ];
+    on.launch(&SOURCE, "muon_combine", Grid::over(x.len()), &args)
+}

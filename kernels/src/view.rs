@@ -1,0 +1,271 @@
+//! A run of a tensor's elements, without a copy: for ops on flat tensors, such as optimizers over shards.
+
+use crate::cuda::Address;
+use crate::device::Kind;
+use crate::{DType, Device, Element, Error, Result, Tensor};
+use std::ops::Range;
+
+/// Some elements of a tensor, to read.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    tensor: &'a Tensor,
+    start: usize,
+    len: usize,
+}
+
+/// Some elements of a tensor, to write.
+pub struct ViewMut<'a> {
+    tensor: &'a mut Tensor,
+    start: usize,
+    len: usize,
+}
+
+impl Tensor {
+    /// All elements, flat.
+    pub fn view(&self) -> View<'_> {
+        View {
+            start: 0,
+            len: self.elements(),
+            tensor: self,
+        }
+    }
+
+    /// All elements, flat, to write.
+    pub fn view_mut(&mut self) -> ViewMut<'_> {
+        ViewMut {
+            start: 0,
+            len: self.elements(),
+            tensor: self,
+        }
+    }
+
+    /// Elements `range`, counted over all dims.
+    /// # Errors
+    /// `Argument` if it does not have them.
+    pub fn flat(&self, range: Range<usize>) -> Result<View<'_>> {
+        self.expect_range(&range)?;
+        Ok(View {
+            start: range.start,
+            len: range.len(),
+            tensor: self,
+        })
+    }
+
+    /// Elements `range`, counted over all dims, to write.
+    /// # Errors
+    /// `Argument` if it does not have them.
+    pub fn flat_mut(&mut self, range: Range<usize>) -> Result<ViewMut<'_>> {
+        self.expect_range(&range)?;
+        Ok(ViewMut {
+            start: range.start,
+            len: range.len(),
+            tensor: self,
+        })
+    }
+
+    fn expect_range(&self, range: &Range<usize>) -> Result<()> {
+        if range.start <= range.end && range.end <= self.elements() {
+            return Ok(());
+        }
+        Err(Error::Argument {
+            op: "flat",
+            name: "range",
+            found: format!("{range:?}"),
+            wanted: format!("a range within {} elements", self.elements()),
+        })
+    }
+}
+
+impl<'a> View<'a> {
+    /// Number of elements.
+    #[expect(clippy::len_without_is_empty, reason = "as of a tensor's elements")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Kind of number.
+    pub fn dtype(&self) -> DType {
+        self.tensor.dtype()
+    }
+
+    /// The device of its memory.
+    pub fn device(&self) -> &'a Device {
+        self.tensor.device()
+    }
+
+    /// Elements `range` of it.
+    /// # Errors
+    /// `Argument` if it does not have them.
+    pub fn part(&self, range: Range<usize>) -> Result<View<'a>> {
+        if range.end > self.len {
+            return Err(outside(&range, self.len));
+        }
+        self.tensor
+            .flat(self.start + range.start..self.start + range.end)
+    }
+
+    /// The values, where they are in host memory.
+    /// # Errors
+    /// `NotOnHost` if they are on another device; `DType` if the tensor holds other numbers.
+    pub fn host<T: Element>(&self) -> Result<&'a [T]> {
+        let all = self.tensor.host::<T>()?;
+        Ok(&all[self.start..self.start + self.len])
+    }
+
+    /// Copies the values to the host, after all work that was given to the device before.
+    /// # Errors
+    /// `Argument` if `to` is not as long; `DType` if the tensor holds other numbers; `Driver` if the device fails.
+    pub fn download_to<T: Element>(&self, to: &mut [T]) -> Result<()> {
+        self.tensor.expect("download", "tensor", T::DTYPE)?;
+        expect_len("download", to.len(), self.len)?;
+        match self.tensor.device().kind() {
+            Kind::Cpu => to.copy_from_slice(self.host()?),
+            Kind::Cuda(cuda) => cuda.download(bytemuck::cast_slice_mut(to), self.address())?,
+        }
+        Ok(())
+    }
+
+    /// The values, for the CPU backend.
+    /// # Panics
+    /// If they are not f32 in host memory.
+    pub(crate) fn f32(&self) -> &'a [f32] {
+        &self.tensor.f32()[self.start..self.start + self.len]
+    }
+
+    /// The address of the first value, for kernels.
+    pub(crate) fn address(&self) -> Address {
+        let Address(first) = self.tensor.address();
+        Address(first + (self.start * self.dtype().bytes()) as u64)
+    }
+}
+
+impl ViewMut<'_> {
+    /// Number of elements.
+    #[expect(clippy::len_without_is_empty, reason = "as of a tensor's elements")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Kind of number.
+    pub fn dtype(&self) -> DType {
+        self.tensor.dtype()
+    }
+
+    /// The device of its memory.
+    pub fn device(&self) -> &Device {
+        self.tensor.device()
+    }
+
+    /// The same elements, for a shorter time.
+    pub fn reborrow(&mut self) -> ViewMut<'_> {
+        ViewMut {
+            start: self.start,
+            len: self.len,
+            tensor: self.tensor,
+        }
+    }
+
+    /// The same elements, to read.
+    pub fn as_view(&self) -> View<'_> {
+        View {
+            start: self.start,
+            len: self.len,
+            tensor: self.tensor,
+        }
+    }
+
+    /// Elements `range` of it.
+    /// # Errors
+    /// `Argument` if it does not have them.
+    pub fn part(&mut self, range: Range<usize>) -> Result<ViewMut<'_>> {
+        if range.end > self.len {
+            return Err(outside(&range, self.len));
+        }
+        self.tensor
+            .flat_mut(self.start + range.start..self.start + range.end)
+    }
+
+    /// The values, to write, where they are in host memory.
+    /// # Errors
+    /// `NotOnHost` if they are on another device; `DType` if the tensor holds other numbers.
+    pub fn host_mut<T: Element>(&mut self) -> Result<&mut [T]> {
+        let all = self.tensor.host_mut::<T>()?;
+        Ok(&mut all[self.start..self.start + self.len])
+    }
+
+    /// Copies values from the host.
+    /// # Errors
+    /// `Argument` if `values` are not as many; `DType` if the tensor holds other numbers; `Driver` if the device fails.
+    pub fn upload<T: Element>(&mut self, values: &[T]) -> Result<()> {
+        self.tensor.expect("upload", "tensor", T::DTYPE)?;
+        expect_len("upload", values.len(), self.len)?;
+        let to = self.address();
+        match self.tensor.device().kind() {
+            Kind::Cpu => self.host_mut()?.copy_from_slice(values),
+            Kind::Cuda(cuda) => cuda.upload(to, bytemuck::cast_slice(values))?,
+        }
+        Ok(())
+    }
+
+    /// The values, to write, for the CPU backend.
+    /// # Panics
+    /// If they are not f32 in host memory.
+    pub(crate) fn f32_mut(&mut self) -> &mut [f32] {
+        &mut self.tensor.f32_mut()[self.start..self.start + self.len]
+    }
+
+    /// The address of the first value, for kernels.
+    pub(crate) fn address(&self) -> Address {
+        self.as_view().address()
+    }
+}
+
+/// Checks that these are f32, and the others are as many f32 on the same kind of device.
+pub(crate) fn expect_alike(
+    op: &'static str,
+    first: View<'_>,
+    others: &[(&'static str, View<'_>)],
+) -> Result<()> {
+    first.tensor.expect(op, "first", DType::F32)?;
+    for (name, other) in others {
+        other.tensor.expect(op, name, DType::F32)?;
+        if other.len != first.len {
+            return Err(Error::Argument {
+                op,
+                name,
+                found: format!("{} elements", other.len),
+                wanted: format!("{}", first.len),
+            });
+        }
+        if other.device().is_host() != first.device().is_host() {
+            return Err(Error::Argument {
+                op,
+                name,
+                found: other.device().name().to_owned(),
+                wanted: first.device().name().to_owned(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn expect_len(op: &'static str, found: usize, len: usize) -> Result<()> {
+    if found == len {
+        return Ok(());
+    }
+    Err(Error::Argument {
+        op,
+        name: "values",
+        found: format!("{found} of them"),
+        wanted: format!("{len}"),
+    })
+}
+
+fn outside(range: &Range<usize>, len: usize) -> Error {
+    Error::Argument {
+        op: "part",
+        name: "range",
+        found: format!("{range:?}"),
+        wanted: format!("a range within {len} elements"),
+    }
+}
