@@ -156,18 +156,89 @@ fn cards_and_the_cpu_train_to_the_same_bytes_and_go_on_from_each_others_checkpoi
     assert_eq!(metrics(&cuda), metrics(&cpu));
     assert!(checkpoint(&cuda, 3) == checkpoint(&cpu, 3));
     // two steps on one kind of device, the third on the other
-    for (name, first, then) in [("to_card", "device=\"cpu\"", CUDA), ("to_cpu", CUDA, "device=\"cpu\"")] {
+    for (name, first, then) in [
+        ("to_card", "device=\"cpu\"", CUDA),
+        ("to_cpu", CUDA, "device=\"cpu\""),
+    ] {
         let out = prepared.start(name);
-        let sets = [first, "train.stop_at=2"];
-        let started = prepared.train(name, &sets, &cards);
-        if !started.status.success() {
-            // without such a key the run is cut after its end: the newest checkpoint goes
-            assert_done(&prepared.train(name, &[first], &cards));
-            std::fs::remove_dir_all(out.join("checkpoints/step-00000003")).unwrap();
-            std::fs::remove_file(out.join("records/train.json")).ok();
-        }
-        assert_done(&prepared.train(name, &[then], &cards));
+        assert_done(&prepared.train(name, &[first], &cards));
+        std::fs::remove_dir_all(out.join("checkpoints/step-00000003")).unwrap();
+        let output = prepared.train(name, &[then], &cards);
+        assert_done(&output);
+        assert!(text(&output).contains("step 2"), "{}", text(&output));
         assert_eq!(metrics(&out), metrics(&cpu), "{name}");
         assert!(checkpoint(&out, 3) == checkpoint(&cpu, 3), "{name}");
     }
+}
+
+#[test]
+fn a_card_that_is_lost_ends_the_run_by_its_rank_and_the_next_run_goes_on() {
+    let Some(cards) = Cards::simulated(2) else {
+        return;
+    };
+    let prepared = Prepared::new();
+    let (calm, lost) = (prepared.start("calm"), prepared.start("lost"));
+    assert_done(&prepared.train("calm", &[], &Cards::default()));
+    let losing = Cards::simulated(2)
+        .map(|cards| cards.with("MILLRACE_SIM_LOSE", "1:1200"))
+        .unwrap_or_default();
+    let started = std::time::Instant::now();
+    let sets = [CUDA, "parallel.dp=2", "launch.timeout=\"20s\""];
+    let output = prepared.train("lost", &sets, &losing);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("rank 1") && said.contains("CUDA_ERROR"), "{said}");
+    assert!(started.elapsed().as_secs() < 120, "{said}");
+    assert_done(&prepared.train("lost", &sets[..2], &cards));
+    assert_eq!(metrics(&lost), metrics(&calm));
+    assert!(checkpoint(&lost, 3) == checkpoint(&calm, 3));
+}
+
+#[test]
+fn small_cards_and_old_drivers_are_refused_and_a_damaged_cache_is_made_again() {
+    let Some(cards) = Cards::simulated(1) else {
+        return;
+    };
+    let prepared = Prepared::new();
+    let small = Cards::simulated(1)
+        .map(|cards| cards.with("MILLRACE_SIM_MEMORY_MB", "1"))
+        .unwrap_or_default();
+    let output = prepared.train("first", &[CUDA], &small);
+    let said = text(&output);
+    assert!(matches!(output.status.code(), Some(1 | 2)), "{said}");
+    assert!(said.contains("cuda:0") && said.contains("bytes"), "{said}");
+    let old = Cards::simulated(1)
+        .map(|cards| cards.with("MILLRACE_SIM_DRIVER_VERSION", "11000"))
+        .unwrap_or_default();
+    let output = prepared.train("first", &[CUDA], &old);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("driver") && said.contains("11.0"), "{said}");
+    // a cache of its own, damaged after the first run
+    let own = prepared.out("cache");
+    let cards = Cards {
+        cache: Some(own.clone()),
+        ..cards
+    };
+    let first = prepared.start("one");
+    assert_done(&prepared.train("one", &[CUDA], &cards));
+    let kernels: Vec<_> = std::fs::read_dir(own.join("millrace/kernels"))
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    assert!(kernels.len() > 5, "{kernels:?}");
+    for (at, path) in kernels.iter().enumerate() {
+        let mut bytes = std::fs::read(path).unwrap();
+        let middle = bytes.len() / 2;
+        match at % 3 {
+            0 => bytes.truncate(middle),
+            1 => bytes[middle] ^= 0x40,
+            _ => bytes.clear(),
+        }
+        std::fs::write(path, bytes).unwrap();
+    }
+    let second = prepared.start("two");
+    assert_done(&prepared.train("two", &[CUDA], &cards));
+    assert_eq!(metrics(&first), metrics(&second));
 }
