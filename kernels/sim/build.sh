@@ -18,12 +18,17 @@ if ! command -v ${cxx%% *} >/dev/null 2>&1; then
     exit 3
 fi
 
+# The second of two processes waits for the first and finds its work done.
+mkdir -p "$(dirname "$out")"
+if command -v flock >/dev/null 2>&1; then
+    exec 9>"$out.lock"
+    flock 9
+fi
 stamp=$(cd "$source" && cat *.cpp *.h include/*.h build.sh | cksum; $cxx -dumpfullversion)
 if [ -f "$out/stamp" ] && [ "$(cat "$out/stamp")" = "$stamp" ]; then
     exit 0
 fi
 
-mkdir -p "$(dirname "$out")"
 work=$(mktemp -d "$out.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/include"
@@ -44,7 +49,8 @@ ln -s libnvrtc.so.13 "$work/libnvrtc.so"
 printf '%s\n' "$stamp" >"$work/stamp"
 chmod 755 "$work"
 
-# A folder cannot be replaced in one step; a process that comes second finds the first one's and keeps it.
+# Programs that run from the old folder keep their mapped files. Without flock another process may have come first;
+# its folder is as good.
 if [ -d "$out" ]; then
     mv "$out" "$work.old" 2>/dev/null || true
 fi
