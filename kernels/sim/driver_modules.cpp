@@ -37,6 +37,7 @@ struct ModuleObject {
     void* handle = nullptr;
     int file = -1;
     unsigned dynamic_alignment = 0;
+    bool observed = false;
     SharedImage shared;
     std::map<std::string, std::unique_ptr<Function>> functions;
     std::vector<uint64_t> ranges;  // of variables that were asked for
@@ -120,6 +121,7 @@ CUresult load(Context* context, const void* image, ModuleObject** out) {
     module->shared.bytes = thread_local_bytes(object, header.bytes);
     if (module->shared.bytes && dlinfo(module->handle, RTLD_DI_TLS_MODID, &module->shared.tls_module))
         module->shared.bytes = 0;
+    module->observed = table->observed;
     for (unsigned i = 0; i < table->kernels; i++) {
         const Kernel& kernel = table->kernel[i];
         std::string name;
@@ -225,6 +227,7 @@ CUresult launch(const Function* function, const Shape& shape, CUstream handle, v
     plan.dynamic_shared_bytes = shape.dynamic_bytes;
     plan.dynamic_shared_alignment = function->module->dynamic_alignment;
     plan.shared = function->module->shared;
+    plan.observed = function->module->observed;
     plan.parameters = nullptr;
     plan.seed = 0;
     auto work = [plan, arguments, context](std::string* message) {

@@ -282,7 +282,7 @@ bool Runner::complete_warp(unsigned w, unsigned lane) {
     warp.pending &= ~group;
     warp.ready |= group;
     if (group) ready_warps |= 1u << w;
-    warp_epochs[w]++;
+    if (observer && warp.kind[lane] == warp_sync) observe_warp_sync(observer, w, group);
     return true;
 }
 
@@ -291,8 +291,7 @@ void Runner::start_block() {
     ready_warps = 0;
     unsigned warp_count = (threads + 31) / 32;
     for (unsigned w = 0; w < warp_count; w++) {
-        unsigned lanes = threads - w * 32 >= 32 ? ~0u : (1u << (threads - w * 32)) - 1;
-        warps[w].ready = warps[w].alive = lanes;
+        warps[w].ready = warps[w].alive = warp_lanes(w);
         warps[w].pending = 0;
         ready_warps |= 1u << w;
     }
@@ -302,6 +301,7 @@ void Runner::start_block() {
     warp_now = random.below(warp_count);
     if (shared_bytes) memset(shared, poison_byte, shared_bytes);
     memset(dynamic_front, poison_byte, dynamic_end - dynamic_front);
+    if (observer) observe_block(observer);
 }
 
 // Bytes around the dynamic shared memory that a block may not touch.
@@ -325,6 +325,7 @@ void Runner::run_block() {
     fiber_of[first] = fiber;
     millrace_sim_switch(&main_stack_pointer, fiber->stack_pointer);
     if (result.code == 0) check_dynamic();
+    if (observer && result.code == 0) observe_block_end(observer);
 }
 
 bool Runner::in_shared(const void* at, size_t bytes) const {
@@ -389,6 +390,7 @@ LaunchResult run_launch(const Launch& launch) {
 
     uint64_t blocks = static_cast<uint64_t>(launch.grid.x) * launch.grid.y * launch.grid.z;
     uint64_t step = coprime_step(blocks, r.random), number = r.random.next() % blocks;
+    if (launch.observed) r.observer = observe_launch(r);
     r.active = true;
     for (uint64_t i = 0; i < blocks && r.result.code == 0; i++) {
         number = static_cast<uint64_t>((static_cast<unsigned __int128>(number) + step) % blocks);
@@ -402,6 +404,8 @@ LaunchResult run_launch(const Launch& launch) {
         r.result = describe_fault(r);
         r.fault = Fault();
     }
+    if (r.observer) observe_launch_end(r.observer, r.result.code != 0);
+    r.observer = nullptr;
     if (r.result.code) r.drop_fibers();
     r.launch = nullptr;
     return r.result;

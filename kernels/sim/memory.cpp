@@ -194,6 +194,10 @@ bool is_device_address(uint64_t pointer) {
     return reserved && at >= reserved && at < reserved + reserved_per_device * max_devices;
 }
 
+bool is_device_address_fast(const char* at) {
+    return reserved && at >= reserved && at < reserved + reserved_per_device * max_devices;
+}
+
 std::string check_red_zones(int device, bool thorough) {
     std::lock_guard<std::mutex> hold(lock);
     if (!reserved) return "";

@@ -100,12 +100,15 @@ void multiply_s8(void* const arguments[32]) {
 }
 
 // The rows of matrix `i`, checked.
-char* matrix_row(void* const arguments[32], int matrix, int row, const char* name) {
+char* matrix_row(void* const arguments[32], int matrix, int row, const char* name, AccessKind kind) {
     char* at = static_cast<char*>(static_cast<const MatrixArguments*>(arguments[8 * matrix + row])->row);
     if (reinterpret_cast<uintptr_t>(at) % 16)
         millrace_sim_fail(failure_misaligned, (std::string(name) + " row is not aligned to 16 bytes").c_str(), nullptr, 0);
     if (!runner().in_shared(at, 16))
         millrace_sim_fail(failure_illegal_address, (std::string(name) + " row is not in shared memory").c_str(), nullptr, 0);
+    Runner& r = runner();
+    if (r.observer)
+        observe_access(r.observer, r.now / 32 * 32 + 8 * matrix + row, at, 16, kind, __builtin_return_address(0));
     return at;
 }
 
@@ -114,7 +117,7 @@ void load_matrices(void* const arguments[32]) {
     need_all_lanes(arguments, "ldmatrix needs all 32 lanes of the warp");
     uint16_t values[8][8];
     for (int i = 0; i < matrices; i++) {
-        for (int row = 0; row < 8; row++) memcpy(values[row], matrix_row(arguments, i, row, "ldmatrix"), 16);
+        for (int row = 0; row < 8; row++) memcpy(values[row], matrix_row(arguments, i, row, "ldmatrix", access_load), 16);
         for (int lane = 0; lane < 32; lane++) {
             int g = lane / 4, t = lane % 4;
             uint16_t low = transposed ? values[2 * t][g] : values[g][2 * t];
@@ -135,7 +138,7 @@ void store_matrices(void* const arguments[32]) {
             (transposed ? values[2 * t][g] : values[g][2 * t]) = static_cast<uint16_t>(pair);
             (transposed ? values[2 * t + 1][g] : values[g][2 * t + 1]) = static_cast<uint16_t>(pair >> 16);
         }
-        for (int row = 0; row < 8; row++) memcpy(matrix_row(arguments, i, row, "stmatrix"), values[row], 16);
+        for (int row = 0; row < 8; row++) memcpy(matrix_row(arguments, i, row, "stmatrix", access_store), values[row], 16);
     }
 }
 

@@ -254,7 +254,7 @@ bool enabled(const char* name, bool otherwise) {
     return text && *text ? *text != '0' : otherwise;
 }
 
-std::vector<std::string> code_options(bool counted) {
+std::vector<std::string> code_options(bool observed) {
     std::vector<std::string> options = {
         "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-mfma", "-w", "-fno-math-errno",
         "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-fno-stack-protector", "-fcf-protection=none",
@@ -266,9 +266,10 @@ std::vector<std::string> code_options(bool counted) {
         options.push_back("-fsanitize=alignment,bounds,shift-exponent,integer-divide-by-zero,float-cast-overflow");
         options.push_back("-fno-sanitize-recover=all");
     }
-    if (counted) {
-        options.push_back("-fsanitize=thread");
-        options.push_back("-fno-tree-vectorize");
+    if (observed) {
+        // Accesses as they are written, and their lines for messages.
+        options.insert(options.end(), {"-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0",
+                                       "-fno-tree-vectorize", "-fno-tree-slp-vectorize", "-fno-store-merging", "-g1"});
     }
     return options;
 }
@@ -279,7 +280,7 @@ Result compile(Program* program, const Options& options) {
         program->log = "nvrtc: error: cannot make a temporary folder\n";
         return internal_error;
     }
-    bool counted = enabled("MILLRACE_SIM_COUNT", false);
+    bool observed = enabled("MILLRACE_SIM_COUNT", false) || enabled("MILLRACE_SIM_RACES", false);
     std::string name = program->name.empty() ? "default_program" : program->name;
     for (char& c : name)
         if (c == '/') c = '_';
@@ -308,7 +309,7 @@ Result compile(Program* program, const Options& options) {
     arguments.insert(arguments.end(), {"-o", expanded, folder.path + "/" + name});
     if (!run(folder, arguments, &program->log) || !read_file(expanded, &text)) return compilation;
 
-    ScanResult scanned = scan(text, program->expressions, counted);
+    ScanResult scanned = scan(text, program->expressions, observed);
     if (!scanned.error.empty()) {
         std::string message = scanned.error;
         if (starts_with(message, folder.path.c_str())) message.erase(0, folder.path.size() + 1);
@@ -317,7 +318,7 @@ Result compile(Program* program, const Options& options) {
     }
     folder.write("kernels.ii", scanned.source);
     arguments = {"-c", "-x", "c++-cpp-output", "-std=" + options.standard};
-    std::vector<std::string> code = code_options(counted);
+    std::vector<std::string> code = code_options(observed);
     arguments.insert(arguments.end(), code.begin(), code.end());
     arguments.insert(arguments.end(), {"-o", object, folder.path + "/kernels.ii"});
     if (!run(folder, arguments, &program->log)) return compilation;

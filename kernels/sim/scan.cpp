@@ -286,7 +286,7 @@ private:
 
 }  // namespace
 
-ScanResult scan(const std::string& preprocessed, const std::vector<NameExpression>& expressions, bool counted) {
+ScanResult scan(const std::string& preprocessed, const std::vector<NameExpression>& expressions, bool observed) {
     Scanner scanner(preprocessed);
     scanner.walk();
     ScanResult result;
@@ -318,7 +318,7 @@ ScanResult scan(const std::string& preprocessed, const std::vector<NameExpressio
     result.source += "extern \"C\" const ::millrace_sim::Module millrace_sim_module;\n"
                      "const ::millrace_sim::Module millrace_sim_module = {::millrace_sim::abi_version, " +
                      std::to_string(number) + ", " + (number ? "millrace_sim_table" : "nullptr") + ", " +
-                     (counted ? "1" : "0") + "};\n";
+                     (observed ? "1" : "0") + "};\n";
     return result;
 }
 

@@ -57,6 +57,8 @@ int cuLaunchKernel(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, uns
 int cuGetProcAddress_v2(const char*, void**, int, uint64_t, int*);
 const char* millrace_sim_last_error();
 void millrace_sim_set_seed(uint64_t);
+const char* millrace_sim_counts();
+void millrace_sim_reset_counts();
 
 int nvrtcCreateProgram(Handle*, const char*, const char*, int, const char* const*, const char* const*);
 int nvrtcCompileProgram(Handle, int, const char* const*);

@@ -72,7 +72,7 @@ struct Module {
     unsigned abi;
     unsigned kernels;
     const Kernel* kernel;
-    int counted;  // built with memory counters
+    int observed;  // built with a call before each access of memory
 };
 
 }  // namespace millrace_sim
