@@ -42,8 +42,10 @@ flags="-std=c++17 -O2 -g1 -fPIC -fno-strict-aliasing -ffp-contract=off -mavx2 -m
     done | xargs -P 2 -I{} sh -c "$cxx $flags -c {} -o '$work/{}.o'"
     $cxx $flags -fvisibility=hidden -shared -Wl,-soname,libnvrtc.so.13 -o "$work/libnvrtc.so.13" nvrtc.cpp scan.cpp
 )
-$cxx -shared -Wl,-soname,libcuda.so.1 -o "$work/libcuda.so.1" "$work"/*.o -ldl -lpthread
-rm "$work"/*.o
+# Only the interfaces are seen from outside; the driver opens itself for all when it loads kernels.
+echo '{ global: cu*; millrace_sim_*; __tsan_*; __ubsan_*; local: *; };' >"$work/exports"
+$cxx -shared -Wl,-soname,libcuda.so.1 -Wl,--version-script="$work/exports" -o "$work/libcuda.so.1" "$work"/*.o -ldl -lpthread
+rm "$work"/*.o "$work/exports"
 ln -s libcuda.so.1 "$work/libcuda.so"
 ln -s libnvrtc.so.13 "$work/libnvrtc.so"
 printf '%s\n' "$stamp" >"$work/stamp"

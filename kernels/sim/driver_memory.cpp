@@ -417,3 +417,4 @@ MILLRACE_API cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdevicep
 }
 
 MILLRACE_API cuMemAdvise_v2(CUdeviceptr, size_t, int, uint64_t) { return success; }
+MILLRACE_API cuMemPrefetchAsync_v2(CUdeviceptr, size_t, uint64_t, unsigned, CUstream) { return not_supported; }

@@ -59,7 +59,7 @@ void unload(ModuleObject* module) {
 bool share_own_symbols() {
     static const bool shared = [] {
         Dl_info info;
-        return dladdr(reinterpret_cast<void*>(&run_launch), &info) &&
+        return dladdr(reinterpret_cast<void*>(&share_own_symbols), &info) &&
                dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL) != nullptr;
     }();
     return shared;
@@ -499,3 +499,5 @@ MILLRACE_API cuOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, const Functi
     *bytes = left < shared_bytes_optin ? left : shared_bytes_optin;
     return success;
 }
+MILLRACE_API cuOccupancyMaxActiveClusters(int*, const Function*, const LaunchConfig*) { return not_supported; }
+MILLRACE_API cuOccupancyMaxPotentialClusterSize(int*, const Function*, const LaunchConfig*) { return not_supported; }

@@ -9,7 +9,9 @@
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -93,6 +95,8 @@ constexpr unsigned front_canary_bytes = 256;
 
 size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
+int timeout_signal() { return SIGRTMIN + 7; }
+
 char* map_with_guards(size_t bytes) {
     void* at = mmap(nullptr, bytes + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) abort();
@@ -141,6 +145,22 @@ Runner::Runner() {
         mine.ss_size = 64 << 10;
         sigaltstack(&mine, nullptr);
     }
+    const char* seconds = getenv("MILLRACE_SIM_TIMEOUT_SECS");
+    timeout_secs = seconds ? static_cast<unsigned>(atoi(seconds)) : 0;
+    if (timeout_secs) {
+        struct sigevent event {};
+        event.sigev_notify = SIGEV_THREAD_ID;
+        event.sigev_signo = timeout_signal();
+        event._sigev_un._tid = static_cast<pid_t>(syscall(SYS_gettid));
+        if (timer_create(CLOCK_MONOTONIC, &event, &timer)) timeout_secs = 0;
+    }
+}
+
+void Runner::arm_timer(bool on) {
+    if (!timeout_secs) return;
+    struct itimerspec when {};
+    when.it_value.tv_sec = on ? static_cast<time_t>(timeout_secs) : 0;
+    timer_settime(timer, 0, &when, nullptr);
 }
 
 Runner::~Runner() {
@@ -148,6 +168,7 @@ Runner::~Runner() {
         munmap(fiber->stack - page, stack_bytes + 2 * page);
         delete fiber;
     }
+    if (timeout_secs) timer_delete(timer);
     munmap(dynamic - page, dynamic_limit + 3 * page);
     if (signal_stack) {
         stack_t off{};
@@ -392,6 +413,7 @@ LaunchResult run_launch(const Launch& launch) {
     uint64_t step = coprime_step(blocks, r.random), number = r.random.next() % blocks;
     if (launch.observed) r.observer = observe_launch(r);
     r.active = true;
+    r.arm_timer(true);
     for (uint64_t i = 0; i < blocks && r.result.code == 0; i++) {
         number = static_cast<uint64_t>((static_cast<unsigned __int128>(number) + step) % blocks);
         at.block = uint3{static_cast<unsigned>(number % launch.grid.x),
@@ -400,6 +422,7 @@ LaunchResult run_launch(const Launch& launch) {
         r.run_block();
     }
     r.active = false;
+    r.arm_timer(false);
     if (r.fault.signal) {
         r.result = describe_fault(r);
         r.fault = Fault();
@@ -414,11 +437,12 @@ LaunchResult run_launch(const Launch& launch) {
 // The handlers that were installed before ours.
 namespace {
 
-struct sigaction old_actions[64];
+struct sigaction old_actions[65];
 
 void on_fault(int number, siginfo_t* info, void* context) {
     Runner* r = running();
     if (!r) {
+        if (number == timeout_signal()) return;  // the launch has just ended
         // Put the earlier handler back and return: the instruction faults again and reaches it.
         sigaction(number, &old_actions[number], nullptr);
         return;
@@ -437,7 +461,7 @@ void on_fault(int number, siginfo_t* info, void* context) {
 }  // namespace
 
 void install_fault_handlers() {
-    for (int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) {
+    for (int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, timeout_signal()}) {
         struct sigaction action {};
         action.sa_sigaction = on_fault;
         action.sa_flags = SA_SIGINFO | SA_ONSTACK;
@@ -455,7 +479,10 @@ LaunchResult describe_fault(const Runner& r) {
     result.code = failure_illegal_address;
     const char* address = static_cast<const char*>(r.fault.address);
     std::string text;
-    if (r.fault.signal == SIGFPE) {
+    if (r.fault.signal == timeout_signal()) {
+        result.code = failure_timeout;
+        text = "ran for more than " + std::to_string(r.timeout_secs) + " s (MILLRACE_SIM_TIMEOUT_SECS)";
+    } else if (r.fault.signal == SIGFPE) {
         result.code = failure_launch;
         text = "integer division by zero";
     } else if (r.fault.signal == SIGILL) {

@@ -1,6 +1,8 @@
 // The state of the block that a host thread is running; private to the runtime.
 #pragma once
 
+#include <time.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -97,6 +99,9 @@ struct Runner {
     char* dynamic_front = nullptr;
     char* dynamic_end = nullptr;
     char* signal_stack = nullptr;
+    timer_t timer;  // of launches that last too long
+    unsigned timeout_secs = 0;
+    void arm_timer(bool on);
 
     Observer* observer = nullptr;  // of modules that were built for it
 

@@ -537,6 +537,7 @@ static int child(const char* argument, const char* variable, const char* value) 
 
 TEST(a_lost_card_fails_from_its_launch_on) { CHECK_EQUAL(child("--lose", "MILLRACE_SIM_LOSE", "1:3"), 0); }
 TEST(no_devices_is_an_error_of_cuinit) { CHECK_EQUAL(child("--init", "MILLRACE_SIM_DEVICES", "0"), 100); }
+TEST(an_endless_kernel_is_ended) { CHECK_EQUAL(child("--endless", "MILLRACE_SIM_TIMEOUT_SECS", "1"), 0); }
 TEST(faults_of_the_host_stay_faults) { CHECK_EQUAL(child("--crash", "MILLRACE_SIM_DEVICES", "1"), 128 + 11); }
 
 static int run_child(const std::string& what) {
@@ -546,6 +547,14 @@ static int run_child(const std::string& what) {
         Device device;
         fresh(16);
         *reinterpret_cast<volatile int*>(16) = 1;
+        return 0;
+    }
+    if (what == "--endless") {
+        Device device;
+        Module module("extern \"C\" __global__ void kernel(volatile int* x) { while (x[0] == 0) {} }");
+        CUdeviceptr x = upload(std::vector<int>{0});
+        int code = launch(module.function("kernel"), 1, 1, 0, nullptr, x);
+        CHECK_EQUAL(code ? code : cuCtxSynchronize(), 702);
         return 0;
     }
     Device kept(0);

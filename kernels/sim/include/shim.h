@@ -29,6 +29,7 @@
 #define __builtin_align__(n) __attribute__((aligned(n)))
 #define __restrict__ __restrict
 #define __nv_pure__ __attribute__((pure))
+#define __builtin_assume(condition) ((void)0)
 #define warpSize 32
 
 #include "abi.h"
