@@ -31,6 +31,23 @@ int environment(const char* name, int otherwise) {
     return text && *text ? atoi(text) : otherwise;
 }
 
+// CUDA_VISIBLE_DEVICES names devices by number; the list ends at the first that is not there.
+void choose_visible(Settings& s) {
+    for (int i = 0; i < s.devices; i++) s.physical[i] = i;
+    const char* list = getenv("CUDA_VISIBLE_DEVICES");
+    if (!list) return;
+    int all = s.devices;
+    s.devices = 0;
+    while (s.devices < all) {
+        char* end;
+        long number = strtol(list, &end, 10);
+        if (end == list || number < 0 || number >= all) break;
+        s.physical[s.devices++] = static_cast<int>(number);
+        if (*end != ',') break;
+        list = end + 1;
+    }
+}
+
 Context* make_context(int device, bool is_primary) {
     Context* context = new Context();
     context->device = device;
@@ -81,7 +98,7 @@ int attribute_of_h100(int attribute, int device, bool* known) {
         {133, 0},          {134, -1},
     };
     *known = true;
-    if (attribute == 33) return 0x10 + device;
+    if (attribute == 33) return 0x10 + settings().physical[device];
     if (attribute == 34 || attribute == 50) return 0;
     auto it = values.find(attribute);
     if (it != values.end()) return it->second;
@@ -175,8 +192,9 @@ MILLRACE_API cuInit(unsigned flags) {
         if (sscanf(lose, "%d:%llu", &s.lose_device, &at) != 2) s.lose_device = -1;
         s.lose_at = at;
     }
-    if (s.devices <= 0) return no_device;
     if (s.devices > max_devices) s.devices = max_devices;
+    choose_visible(s);
+    if (s.devices <= 0) return no_device;
     install_fault_handlers();
     s.initialized = true;
     return success;
@@ -235,7 +253,7 @@ MILLRACE_API cuDeviceGetUuid_v2(unsigned char* uuid, CUdevice device) {
     MILLRACE_DEVICE(device);
     if (!uuid) return invalid_value;
     memcpy(uuid, "millrace-sim-dev", 16);
-    uuid[15] = static_cast<unsigned char>(device);
+    uuid[15] = static_cast<unsigned char>(settings().physical[device]);
     return success;
 }
 MILLRACE_API cuDeviceGetUuid(unsigned char* uuid, CUdevice device) { return cuDeviceGetUuid_v2(uuid, device); }
@@ -243,7 +261,7 @@ MILLRACE_API cuDeviceGetUuid(unsigned char* uuid, CUdevice device) { return cuDe
 MILLRACE_API cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
     MILLRACE_DEVICE(device);
     if (!text || length < 13) return invalid_value;
-    snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0", 0x10 + device);
+    snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0", 0x10 + settings().physical[device]);
     return success;
 }
 
@@ -251,10 +269,12 @@ MILLRACE_API cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
     if (!settings().initialized) return not_initialized;
     unsigned bus = 0;
     if (!device || !text || sscanf(text, "0000:%x:00.0", &bus) != 1) return invalid_value;
-    int wanted = static_cast<int>(bus) - 0x10;
-    MILLRACE_DEVICE(wanted);
-    *device = wanted;
-    return success;
+    for (int i = 0; i < settings().devices; i++) {
+        if (settings().physical[i] + 0x10 != static_cast<int>(bus)) continue;
+        *device = i;
+        return success;
+    }
+    return invalid_device;
 }
 
 MILLRACE_API cuDeviceComputeCapability(int* major, int* minor, CUdevice device) {

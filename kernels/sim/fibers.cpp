@@ -412,6 +412,9 @@ LaunchResult run_launch(const Launch& launch) {
     uint64_t blocks = static_cast<uint64_t>(launch.grid.x) * launch.grid.y * launch.grid.z;
     uint64_t step = coprime_step(blocks, r.random), number = r.random.next() % blocks;
     if (launch.observed) r.observer = observe_launch(r);
+    // Whatever the host thread has set: denormals are kept and results round to nearest, as on a card.
+    unsigned host_mode = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(0x1f80);
     r.active = true;
     r.arm_timer(true);
     for (uint64_t i = 0; i < blocks && r.result.code == 0; i++) {
@@ -422,6 +425,7 @@ LaunchResult run_launch(const Launch& launch) {
         r.run_block();
     }
     r.active = false;
+    __builtin_ia32_ldmxcsr(host_mode);
     r.arm_timer(false);
     if (r.fault.signal) {
         r.result = describe_fault(r);

@@ -536,6 +536,7 @@ static int child(const char* argument, const char* variable, const char* value) 
 }
 
 TEST(a_lost_card_fails_from_its_launch_on) { CHECK_EQUAL(child("--lose", "MILLRACE_SIM_LOSE", "1:3"), 0); }
+TEST(visible_devices_are_chosen) { CHECK_EQUAL(child("--visible", "CUDA_VISIBLE_DEVICES", "2,0,9,1"), 0); }
 TEST(no_devices_is_an_error_of_cuinit) { CHECK_EQUAL(child("--init", "MILLRACE_SIM_DEVICES", "0"), 100); }
 TEST(an_endless_kernel_is_ended) { CHECK_EQUAL(child("--endless", "MILLRACE_SIM_TIMEOUT_SECS", "1"), 0); }
 TEST(faults_of_the_host_stay_faults) { CHECK_EQUAL(child("--crash", "MILLRACE_SIM_DEVICES", "1"), 128 + 11); }
@@ -543,6 +544,15 @@ TEST(faults_of_the_host_stay_faults) { CHECK_EQUAL(child("--crash", "MILLRACE_SI
 static int run_child(const std::string& what) {
     if (what == "--init") return cuInit(0);
     OK(cuInit(0));
+    if (what == "--visible") {
+        int count;
+        char bus[32];
+        OK(cuDeviceGetCount(&count));
+        CHECK_EQUAL(count, 2);
+        OK(cuDeviceGetPCIBusId(bus, sizeof(bus), 0));
+        CHECK(std::string(bus) == "0000:12:00.0");
+        return 0;
+    }
     if (what == "--crash") {
         Device device;
         fresh(16);

@@ -17,6 +17,7 @@ int cuDevicePrimaryCtxRetain(Handle*, int);
 int cuDevicePrimaryCtxRelease_v2(int);
 int cuDevicePrimaryCtxReset_v2(int);
 int cuDeviceGetCount(int*);
+int cuDeviceGetPCIBusId(char*, int, int);
 int cuCtxSetCurrent(Handle);
 int cuCtxSynchronize();
 int cuMemAlloc_v2(CUdeviceptr*, size_t);

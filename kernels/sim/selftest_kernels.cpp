@@ -549,3 +549,16 @@ extern "C" __global__ void halves(int* out) {
     OK(launch(module.function("halves"), 1, 64, 0, nullptr, out));
     CHECK_EQUAL(download<int>(out, 64)[63], 7);
 }
+
+TEST(the_host_threads_rounding_does_not_reach_kernels) {
+    unsigned mode = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(mode | 0x8040);  // flush denormals to zero, read them as zero
+    Device device;
+    Module module("extern \"C\" __global__ void kernel(float* x) { x[0] = x[1] * 0.5f; }");
+    CUdeviceptr x = upload(std::vector<unsigned>{0, 0x00800000});
+    OK(launch(module.function("kernel"), 1, 1, 0, nullptr, x));
+    std::vector<unsigned> got = download<unsigned>(x, 1);
+    CHECK((__builtin_ia32_stmxcsr() & 0x8040) == 0x8040);
+    __builtin_ia32_ldmxcsr(mode);
+    CHECK_EQUAL(got[0], 0x00400000u);
+}
