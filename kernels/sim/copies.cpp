@@ -31,7 +31,8 @@ extern "C" void millrace_sim_copy_async(void* target, const void* source, int by
         millrace_sim_fail(failure_illegal_instruction, "cp.async moves 4, 8 or 16 bytes", nullptr, line);
     if (source_bytes < 0 || source_bytes > bytes)
         millrace_sim_fail(failure_illegal_instruction, "cp.async with more source bytes than bytes", nullptr, line);
-    if ((reinterpret_cast<unsigned long>(target) | reinterpret_cast<unsigned long>(source)) % static_cast<unsigned>(bytes))
+    if ((reinterpret_cast<unsigned long>(target) | reinterpret_cast<unsigned long>(source)) %
+        static_cast<unsigned>(bytes))
         millrace_sim_fail(failure_misaligned, "misaligned cp.async", nullptr, line);
     Runner& r = runner();
     Copies& mine = r.copies[r.now];
@@ -44,9 +45,11 @@ extern "C" void millrace_sim_copy_async(void* target, const void* source, int by
         (void)at[source_bytes - 1];
     }
     if (r.observer) {
-        observe_access(r.observer, r.now, target, static_cast<size_t>(bytes), access_store, __builtin_return_address(0));
+        observe_access(r.observer, r.now, target, static_cast<size_t>(bytes), access_store,
+                       __builtin_return_address(0));
         if (source_bytes)
-            observe_access(r.observer, r.now, source, static_cast<size_t>(source_bytes), access_load, __builtin_return_address(0));
+            observe_access(r.observer, r.now, source, static_cast<size_t>(source_bytes), access_load,
+                           __builtin_return_address(0));
     }
     memset(target, poison_byte, static_cast<size_t>(bytes));
     mine.copies.push_back(Copy{static_cast<char*>(target), static_cast<const char*>(source),

@@ -126,9 +126,12 @@ CUresult load(Context* context, const void* image, ModuleObject** out) {
         const Kernel& kernel = table->kernel[i];
         std::string name;
         Dl_info info;
-        if (kernel.name) name = kernel.name;
-        else if (dladdr(kernel.function, &info) && info.dli_sname) name = info.dli_sname;
-        else continue;
+        if (kernel.name)
+            name = kernel.name;
+        else if (dladdr(kernel.function, &info) && info.dli_sname)
+            name = info.dli_sname;
+        else
+            continue;
         std::unique_ptr<Function> function(new Function());
         function->module = module.get();
         function->kernel = &kernel;
@@ -168,9 +171,9 @@ CUresult copy_arguments(const Kernel& kernel, void** parameters, void** extra, A
     }
     if (kernel.parameters && !parameters && !packed) return invalid_value;
     if (parameters && packed) return invalid_value;
-    size_t total = kernel.parameters ? parameter_offset(kernel, kernel.parameters - 1) +
-                                           kernel.parameter_sizes[kernel.parameters - 1]
-                                     : 0;
+    size_t total = kernel.parameters
+                       ? parameter_offset(kernel, kernel.parameters - 1) + kernel.parameter_sizes[kernel.parameters - 1]
+                       : 0;
     if (packed && packed_bytes < total) return invalid_value;
     out->bytes.resize(total + 64);
     char* base = out->bytes.data() + (-reinterpret_cast<uintptr_t>(out->bytes.data()) & 63);
@@ -194,11 +197,16 @@ CUresult check_shape(const Function& function, const Shape& shape) {
     const uint3 &g = shape.grid, &b = shape.block;
     uint64_t threads = static_cast<uint64_t>(b.x) * b.y * b.z;
     std::string why;
-    if (!g.x || !g.y || !g.z) why = "an empty grid";
-    else if (g.x > 0x7fffffffu || g.y > 65535 || g.z > 65535) why = "a grid beyond the limits";
-    else if (!threads) why = "an empty block";
-    else if (b.x > 1024 || b.y > 1024 || b.z > 64 || threads > 1024) why = "a block beyond 1024 threads";
-    else if (threads > function.max_threads) why = "a block beyond the kernel's launch bounds";
+    if (!g.x || !g.y || !g.z)
+        why = "an empty grid";
+    else if (g.x > 0x7fffffffu || g.y > 65535 || g.z > 65535)
+        why = "a grid beyond the limits";
+    else if (!threads)
+        why = "an empty block";
+    else if (b.x > 1024 || b.y > 1024 || b.z > 64 || threads > 1024)
+        why = "a block beyond 1024 threads";
+    else if (threads > function.max_threads)
+        why = "a block beyond the kernel's launch bounds";
     else if (shape.dynamic_bytes > static_cast<unsigned>(function.dynamic_limit))
         why = std::to_string(shape.dynamic_bytes) + " bytes of dynamic shared memory, " +
               std::to_string(function.dynamic_limit) + " allowed";
@@ -234,7 +242,8 @@ CUresult launch(const Function* function, const Shape& shape, CUstream handle, v
         Launch now = plan;
         now.parameters = arguments->pointers.data();
         // Only the thread that executes for this context counts, so the order is the order of execution.
-        now.seed = simulator_seed() * 0x9e3779b97f4a7c15ULL + static_cast<uint64_t>(context->device) * 0xbf58476d1ce4e5b9ULL +
+        now.seed = simulator_seed() * 0x9e3779b97f4a7c15ULL +
+                   static_cast<uint64_t>(context->device) * 0xbf58476d1ce4e5b9ULL +
                    ++context->launches * 0x94d049bb133111ebULL;
         LaunchResult result = run_launch(now);
         if (result.code == 0) {
@@ -320,8 +329,8 @@ MILLRACE_API cuModuleGetGlobal_v2(CUdeviceptr* pointer, size_t* bytes, ModuleObj
     void* at = dlsym(module->handle, name);
     Dl_info info;
     const Elf64_Sym* symbol = nullptr;
-    if (!at || !dladdr1(at, &info, reinterpret_cast<void**>(const_cast<Elf64_Sym**>(&symbol)), RTLD_DL_SYMENT) || !symbol ||
-        ELF64_ST_TYPE(symbol->st_info) != STT_OBJECT)
+    if (!at || !dladdr1(at, &info, reinterpret_cast<void**>(const_cast<Elf64_Sym**>(&symbol)), RTLD_DL_SYMENT) ||
+        !symbol || ELF64_ST_TYPE(symbol->st_info) != STT_OBJECT)
         return not_found;
     uint64_t base = reinterpret_cast<uint64_t>(at);
     Allocation known;
@@ -340,7 +349,8 @@ MILLRACE_API cuModuleGetLoadingMode(int* mode) {
 }
 
 // Libraries are modules that belong to no context in particular; here they belong to the current one.
-MILLRACE_API cuLibraryLoadData(ModuleObject** library, const void* image, int*, void**, unsigned, int*, void**, unsigned) {
+MILLRACE_API cuLibraryLoadData(ModuleObject** library, const void* image, int*, void**, unsigned, int*, void**,
+                               unsigned) {
     return cuModuleLoadData(library, image);
 }
 MILLRACE_API cuLibraryUnload(ModuleObject* library) { return cuModuleUnload(library); }
@@ -387,16 +397,32 @@ MILLRACE_API cuFuncGetAttribute(int* value, int attribute, const Function* funct
     MILLRACE_TRY(current_context(&context));
     if (!functions.count(function)) return invalid_handle;
     switch (attribute) {
-        case 0: *value = static_cast<int>(function->max_threads); return success;
-        case 1: *value = static_cast<int>(function->module->shared.bytes); return success;
+        case 0:
+            *value = static_cast<int>(function->max_threads);
+            return success;
+        case 1:
+            *value = static_cast<int>(function->module->shared.bytes);
+            return success;
         case 2:
-        case 3: *value = 0; return success;
-        case 4: *value = 32; return success;
+        case 3:
+            *value = 0;
+            return success;
+        case 4:
+            *value = 32;
+            return success;
         case 5:
-        case 6: *value = 90; return success;
-        case 7: *value = 0; return success;
-        case 8: *value = function->dynamic_limit; return success;
-        case 9: *value = -1; return success;
+        case 6:
+            *value = 90;
+            return success;
+        case 7:
+            *value = 0;
+            return success;
+        case 8:
+            *value = function->dynamic_limit;
+            return success;
+        case 9:
+            *value = -1;
+            return success;
         default:
             if (attribute > 15) return invalid_value;
             *value = 0;

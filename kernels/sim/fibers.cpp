@@ -126,8 +126,7 @@ std::string place(const Runner& r, bool with_thread) {
     const Position& at = millrace_sim_position;
     char text[160];
     int n = snprintf(text, sizeof(text), ", block (%u,%u,%u)", at.block.x, at.block.y, at.block.z);
-    if (with_thread)
-        snprintf(text + n, sizeof(text) - n, ", thread (%u,%u,%u)", at.thread.x, at.thread.y, at.thread.z);
+    if (with_thread) snprintf(text + n, sizeof(text) - n, ", thread (%u,%u,%u)", at.thread.x, at.thread.y, at.thread.z);
     return "kernel " + r.launch->name + text;
 }
 
@@ -148,7 +147,7 @@ Runner::Runner() {
     const char* seconds = getenv("MILLRACE_SIM_TIMEOUT_SECS");
     timeout_secs = seconds ? static_cast<unsigned>(atoi(seconds)) : 0;
     if (timeout_secs) {
-        struct sigevent event {};
+        struct sigevent event{};
         event.sigev_notify = SIGEV_THREAD_ID;
         event.sigev_signo = timeout_signal();
         event._sigev_un._tid = static_cast<pid_t>(syscall(SYS_gettid));
@@ -158,7 +157,7 @@ Runner::Runner() {
 
 void Runner::arm_timer(bool on) {
     if (!timeout_secs) return;
-    struct itimerspec when {};
+    struct itimerspec when{};
     when.it_value.tv_sec = on ? static_cast<time_t>(timeout_secs) : 0;
     timer_settime(timer, 0, &when, nullptr);
 }
@@ -392,8 +391,8 @@ LaunchResult run_launch(const Launch& launch) {
     at.block_dim = launch.block;
     at.grid_dim = launch.grid;
     for (unsigned t = 0; t < r.threads; t++)
-        r.index[t] = uint3{t % launch.block.x, t / launch.block.x % launch.block.y,
-                           t / (launch.block.x * launch.block.y)};
+        r.index[t] =
+            uint3{t % launch.block.x, t / launch.block.x % launch.block.y, t / (launch.block.x * launch.block.y)};
     r.shared = nullptr;
     r.shared_bytes = launch.shared.bytes;
     if (launch.shared.bytes) {
@@ -466,7 +465,7 @@ void on_fault(int number, siginfo_t* info, void* context) {
 
 void install_fault_handlers() {
     for (int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, timeout_signal()}) {
-        struct sigaction action {};
+        struct sigaction action{};
         action.sa_sigaction = on_fault;
         action.sa_flags = SA_SIGINFO | SA_ONSTACK;
         sigemptyset(&action.sa_mask);
@@ -550,7 +549,8 @@ extern "C" int millrace_sim_block_barrier(int id, int count, int vote, int predi
         barrier.line = line;
         barrier.count = 0;
     } else if (barrier.expected != expected || (count == 0 && barrier.line != line)) {
-        r.fail(failure_launch, place(r, true) + ": barrier divergence: threads of one block wait at different barriers (line " +
+        r.fail(failure_launch, place(r, true) +
+                                   ": barrier divergence: threads of one block wait at different barriers (line " +
                                    std::to_string(barrier.line) + " and line " + std::to_string(line) + ")");
     }
     barrier.count += predicate != 0;
@@ -571,7 +571,8 @@ extern "C" int millrace_sim_block_barrier(int id, int count, int vote, int predi
 
 extern "C" void millrace_sim_block_arrive(int id, int count, int line) {
     Runner& r = runner();
-    if (id < 0 || id > 15 || count <= 0) millrace_sim_fail(failure_launch, "bad barrier number or count", nullptr, line);
+    if (id < 0 || id > 15 || count <= 0)
+        millrace_sim_fail(failure_launch, "bad barrier number or count", nullptr, line);
     Barrier& barrier = r.barriers[id];
     if (barrier.arrived == 0) {
         barrier.expected = static_cast<unsigned>(count);

@@ -62,20 +62,20 @@ void __tsan_write_range(void* address, unsigned long bytes) {
     access(address, bytes, access_store, __builtin_return_address(0));
 }
 
-#define MILLRACE_ATOMIC_HOOK(bits, T)                                                                           \
-    T __tsan_atomic##bits##_load(const volatile T* address, int) {                                              \
-        return __atomic_load_n(address, __ATOMIC_RELAXED);                                                      \
-    }                                                                                                           \
-    void __tsan_atomic##bits##_store(volatile T* address, T value, int) {                                       \
-        access(const_cast<T*>(address), sizeof(T), access_atomic, __builtin_return_address(0));                 \
-        __atomic_store_n(address, value, __ATOMIC_RELAXED);                                                     \
-    }                                                                                                           \
-    int __tsan_atomic##bits##_compare_exchange_strong(volatile T* address, T* expected, T value, int, int) {    \
-        access(const_cast<T*>(address), sizeof(T), access_atomic, __builtin_return_address(0));                 \
+#define MILLRACE_ATOMIC_HOOK(bits, T)                                                                            \
+    T __tsan_atomic##bits##_load(const volatile T* address, int) {                                               \
+        return __atomic_load_n(address, __ATOMIC_RELAXED);                                                       \
+    }                                                                                                            \
+    void __tsan_atomic##bits##_store(volatile T* address, T value, int) {                                        \
+        access(const_cast<T*>(address), sizeof(T), access_atomic, __builtin_return_address(0));                  \
+        __atomic_store_n(address, value, __ATOMIC_RELAXED);                                                      \
+    }                                                                                                            \
+    int __tsan_atomic##bits##_compare_exchange_strong(volatile T* address, T* expected, T value, int, int) {     \
+        access(const_cast<T*>(address), sizeof(T), access_atomic, __builtin_return_address(0));                  \
         return __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED); \
-    }                                                                                                           \
-    int __tsan_atomic##bits##_compare_exchange_weak(volatile T* address, T* expected, T value, int a, int b) {  \
-        return __tsan_atomic##bits##_compare_exchange_strong(address, expected, value, a, b);                   \
+    }                                                                                                            \
+    int __tsan_atomic##bits##_compare_exchange_weak(volatile T* address, T* expected, T value, int a, int b) {   \
+        return __tsan_atomic##bits##_compare_exchange_strong(address, expected, value, a, b);                    \
     }
 MILLRACE_ATOMIC_HOOK(8, uint8_t)
 MILLRACE_ATOMIC_HOOK(16, uint16_t)

@@ -255,8 +255,8 @@ std::string describe_address(const void* address) {
         snprintf(text, sizeof(text), "%p is no device memory", address);
     } else {
         snprintf(text, sizeof(text), "%p is offset %lld of %s of %zu bytes (device %d)", address,
-                 static_cast<long long>(at - near->base),
-                 near->live ? "an allocation" : "a freed allocation", near->bytes, near->device);
+                 static_cast<long long>(at - near->base), near->live ? "an allocation" : "a freed allocation",
+                 near->bytes, near->device);
         if (near->live && at >= near->base && at < near->base + near->bytes)
             strncat(text, "; its allocation is not ordered before this use", sizeof(text) - strlen(text) - 1);
     }

@@ -17,8 +17,8 @@ struct Allocation {
     size_t mapping_bytes = 0;
     int device = 0;
     const void* owner = nullptr;  // the context
-    bool live = false;        // host calls may name it
-    bool accessible = false;  // its pages are mapped
+    bool live = false;            // host calls may name it
+    bool accessible = false;      // its pages are mapped
     bool stream_ordered = false;
 };
 

@@ -112,7 +112,8 @@ struct Observer {
 
     uint64_t block_number() const {
         const Position& at = millrace_sim_position;
-        return 1 + at.block.x + static_cast<uint64_t>(at.grid_dim.x) * (at.block.y + static_cast<uint64_t>(at.grid_dim.y) * at.block.z);
+        return 1 + at.block.x +
+               static_cast<uint64_t>(at.grid_dim.x) * (at.block.y + static_cast<uint64_t>(at.grid_dim.y) * at.block.z);
     }
     bool ordered(unsigned a, unsigned b, unsigned since) const {
         if (a == b) return true;
@@ -218,11 +219,14 @@ void Observer::finish(const Request& request, const Site& site, unsigned warp) {
     bool partial = request.mask != runner.warp_lanes(warp);
     unsigned lanes = static_cast<unsigned>(__builtin_popcount(request.mask));
     if (!site.shared) {
-        Counts::Global& c = site.kind == access_load ? counts.load : site.kind == access_store ? counts.store : counts.atomic;
+        Counts::Global& c = site.kind == access_load    ? counts.load
+                            : site.kind == access_store ? counts.store
+                                                        : counts.atomic;
         uint64_t sectors[64];
         unsigned found = 0;
         for (unsigned left = request.mask; left; left &= left - 1) {
-            uint64_t begin = request.address[__builtin_ctz(left)] / 32, end = (request.address[__builtin_ctz(left)] + request.bytes - 1) / 32;
+            uint64_t begin = request.address[__builtin_ctz(left)] / 32,
+                     end = (request.address[__builtin_ctz(left)] + request.bytes - 1) / 32;
             for (uint64_t sector = begin; sector <= end; sector++) {
                 bool known = false;
                 for (unsigned i = 0; i < found; i++) known = known || sectors[i] == sector;
@@ -239,7 +243,8 @@ void Observer::finish(const Request& request, const Site& site, unsigned warp) {
         std::vector<uint64_t> words;
         for (unsigned lane = part * width; lane < (part + 1) * width; lane++) {
             if (!(request.mask >> lane & 1)) continue;
-            for (uint64_t word = request.address[lane] / 4; word <= (request.address[lane] + request.bytes - 1) / 4; word++) {
+            for (uint64_t word = request.address[lane] / 4; word <= (request.address[lane] + request.bytes - 1) / 4;
+                 word++) {
                 bool known = false;
                 for (uint64_t each : words) known = known || each == word;
                 if (known) continue;
@@ -252,7 +257,8 @@ void Observer::finish(const Request& request, const Site& site, unsigned warp) {
         least += !words.empty();
     }
     Counts::Shared& c = counts.shared;
-    c.requests++, c.partial_requests += partial, c.passes += passes, c.least_passes += least, c.bytes += lanes * request.bytes;
+    c.requests++, c.partial_requests += partial, c.passes += passes, c.least_passes += least,
+        c.bytes += lanes * request.bytes;
 }
 
 void Observer::flush() {
@@ -287,10 +293,12 @@ void Observer::check_shared(Shadow& s, unsigned thread, AccessKind kind, const v
         return;
     }
     if (s.read_epoch == epoch) {
-        if (s.read_warp == many_warps) race("shared memory", offset, thread, site, "reads", warp == 0 ? 32 : 0, s.read_site);
+        if (s.read_warp == many_warps)
+            race("shared memory", offset, thread, site, "reads", warp == 0 ? 32 : 0, s.read_site);
         for (unsigned left = s.readers; left; left &= left - 1) {
             unsigned reader = s.read_warp * 32u + static_cast<unsigned>(__builtin_ctz(left));
-            if (!ordered(thread, reader, s.read_time)) race("shared memory", offset, thread, site, "a read", reader, s.read_site);
+            if (!ordered(thread, reader, s.read_time))
+                race("shared memory", offset, thread, site, "a read", reader, s.read_site);
         }
     }
     s.write_epoch = epoch, s.writer = static_cast<uint16_t>(thread), s.write_time = time[warp], s.write_site = site;
@@ -301,25 +309,31 @@ void Observer::check_global(const char* address, size_t bytes, unsigned thread, 
     uint64_t at = reinterpret_cast<uint64_t>(address), block = block_number();
     for (uint64_t byte = at; byte < at + bytes; byte++) {
         GlobalSector& sector = sectors[byte / 32];
-        if (kind == access_load) sector.loaded |= 1u << byte % 32;
-        else sector.stored |= 1u << byte % 32;
+        if (kind == access_load)
+            sector.loaded |= 1u << byte % 32;
+        else
+            sector.stored |= 1u << byte % 32;
         if (!races || kind == access_atomic) continue;
         if (sector.writers.empty()) {
             if (kind == access_load) continue;
             sector.writers.resize(32);
         }
         GlobalWriter& w = sector.writers[byte % 32];
-        if (w.block && (w.block != block ? kind != access_load : w.epoch == runner.epoch && !ordered(thread, w.thread, w.time))) {
+        if (w.block &&
+            (w.block != block ? kind != access_load : w.epoch == runner.epoch && !ordered(thread, w.thread, w.time))) {
             Allocation a;
             long offset = find_allocation(byte, &a) ? static_cast<long>(byte - a.base) : 0;
             std::string what = "global memory (an allocation of " + std::to_string(a.bytes) + " bytes)";
-            race(what.c_str(), offset, thread, site, w.block != block ? "a write of another block" : "a write", w.thread, w.site);
+            race(what.c_str(), offset, thread, site, w.block != block ? "a write of another block" : "a write",
+                 w.thread, w.site);
         }
-        if (kind != access_load) w = GlobalWriter{block, runner.epoch, time[thread / 32], static_cast<uint16_t>(thread), site};
+        if (kind != access_load)
+            w = GlobalWriter{block, runner.epoch, time[thread / 32], static_cast<uint16_t>(thread), site};
     }
 }
 
-void observe_access(Observer* o, unsigned thread, const void* address, size_t bytes, AccessKind kind, const void* site) {
+void observe_access(Observer* o, unsigned thread, const void* address, size_t bytes, AccessKind kind,
+                    const void* site) {
     Runner& r = o->runner;
     const char* at = static_cast<const char*>(address);
     const char* dynamic = millrace_sim_position.dynamic_shared;
@@ -365,17 +379,19 @@ extern "C" const char* millrace_sim_counts() {
     for (const auto& entry : totals) {
         const Counts& c = entry.second;
         auto global = [](const char* name, const Counts::Global& g) {
-            return std::string(", \"") + name + "\": {\"requests\": " + std::to_string(g.requests) + ", \"partial_requests\": " +
-                   std::to_string(g.partial_requests) + ", \"sectors\": " + std::to_string(g.sectors) + ", \"bytes\": " +
-                   std::to_string(g.bytes) + ", \"unique_bytes\": " + std::to_string(g.unique_bytes) + "}";
+            return std::string(", \"") + name + "\": {\"requests\": " + std::to_string(g.requests) +
+                   ", \"partial_requests\": " + std::to_string(g.partial_requests) +
+                   ", \"sectors\": " + std::to_string(g.sectors) + ", \"bytes\": " + std::to_string(g.bytes) +
+                   ", \"unique_bytes\": " + std::to_string(g.unique_bytes) + "}";
         };
         *text += (text->size() > 1 ? ", \"" : "\"") + entry.first + "\": {\"launches\": " + std::to_string(c.launches) +
                  ", \"blocks\": " + std::to_string(c.blocks) + ", \"threads\": " + std::to_string(c.threads) +
                  global("load", c.load) + global("store", c.store) + global("atomic", c.atomic) +
-                 ", \"shared\": {\"requests\": " + std::to_string(c.shared.requests) + ", \"partial_requests\": " +
-                 std::to_string(c.shared.partial_requests) + ", \"passes\": " + std::to_string(c.shared.passes) +
-                 ", \"least_passes\": " + std::to_string(c.shared.least_passes) + ", \"bytes\": " +
-                 std::to_string(c.shared.bytes) + "}}";
+                 ", \"shared\": {\"requests\": " + std::to_string(c.shared.requests) +
+                 ", \"partial_requests\": " + std::to_string(c.shared.partial_requests) +
+                 ", \"passes\": " + std::to_string(c.shared.passes) +
+                 ", \"least_passes\": " + std::to_string(c.shared.least_passes) +
+                 ", \"bytes\": " + std::to_string(c.shared.bytes) + "}}";
     }
     *text += "}";
     return text->c_str();

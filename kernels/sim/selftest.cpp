@@ -399,8 +399,9 @@ TEST(events_order_work_across_devices) {
 
 TEST(launches_beyond_the_limits_are_refused) {
     Device device;
-    Module module("extern \"C\" __global__ void __launch_bounds__(128) k(int* x) { extern __shared__ int s[];\n"
-                  "    s[threadIdx.x] = 1; x[0] = s[0]; }");
+    Module module(
+        "extern \"C\" __global__ void __launch_bounds__(128) k(int* x) { extern __shared__ int s[];\n"
+        "    s[threadIdx.x] = 1; x[0] = s[0]; }");
     Handle k = module.function("k");
     CUdeviceptr x = fresh(4);
     CHECK_EQUAL(launch(k, 0, 32, 0, nullptr, x), 1);
@@ -420,7 +421,10 @@ TEST(damaged_images_are_refused) {
     Device device;
     Compiled compiled = compile(add_one);
     Handle module;
-    CHECK_EQUAL(cuModuleLoadData(&module, "\x7f" "ELF no cubin of ours, whatever it may hold instead"), 200);
+    CHECK_EQUAL(cuModuleLoadData(&module,
+                                 "\x7f"
+                                 "ELF no cubin of ours, whatever it may hold instead"),
+                200);
     compiled.image[compiled.image.size() / 2] ^= 1;
     CHECK_EQUAL(cuModuleLoadData(&module, compiled.image.data()), 200);
     compiled.image[compiled.image.size() / 2] ^= 1;
@@ -441,7 +445,9 @@ TEST(the_compiler_reports_lines_and_refuses_options) {
     CHECK_EQUAL(compile(add_one, {"--no-such-option"}).code, 5);
     CHECK_EQUAL(compile(add_one, {"--gpu-architecture=sm_12"}).code, 5);
     CHECK_EQUAL(compile(add_one, {"-arch=sm_80", "--fmad=false", "--std=c++17", "-DX=1", "-I/tmp",
-                                  "--device-as-default-execution-space", "--include-path=/tmp"}).code, 0);
+                                  "--device-as-default-execution-space", "--include-path=/tmp"})
+                    .code,
+                0);
     // As with NVRTC, there are no headers of the system.
     CHECK_EQUAL(compile("#include <stdint.h>\n").code, 6);
 }

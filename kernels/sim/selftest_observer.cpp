@@ -113,7 +113,8 @@ extern "C" __global__ void kernel(unsigned* out, const unsigned* in) {
 }
 
 TEST(races_on_shared_memory_are_found_under_every_seed) {
-    const char* start = "extern \"C\" __global__ void kernel(int* x) {\n    __shared__ int s[64];\n    s[threadIdx.x] = 1;\n    ";
+    const char* start =
+        "extern \"C\" __global__ void kernel(int* x) {\n    __shared__ int s[64];\n    s[threadIdx.x] = 1;\n    ";
     const char* end = ";\n    x[threadIdx.x] = s[threadIdx.x ^ 1];\n}";
     CHECK_EQUAL(race_code(start + std::string("") + end, 1, 64), 719);
     CHECK(mentions("race on shared memory") && mentions("test.cu:3") && mentions("test.cu:5"));
@@ -126,22 +127,40 @@ TEST(races_on_shared_memory_are_found_under_every_seed) {
     // A shuffle orders no memory.
     CHECK_EQUAL(race_code(start + std::string("__shfl_sync(~0u, 1, 0)") + end, 1, 64), 719);
     // Overwriting what others still read.
-    CHECK_EQUAL(race_code("extern \"C\" __global__ void kernel(int* x) { __shared__ int s; for (int i = 0; i < 3; i++) {\n"
-                          "if (threadIdx.x == 0) s = i;\n__syncthreads();\nx[threadIdx.x] += s; } }", 1, 64), 719);
+    CHECK_EQUAL(
+        race_code("extern \"C\" __global__ void kernel(int* x) { __shared__ int s; for (int i = 0; i < 3; i++) {\n"
+                  "if (threadIdx.x == 0) s = i;\n__syncthreads();\nx[threadIdx.x] += s; } }",
+                  1, 64),
+        719);
     // Halves of one word are two places.
-    CHECK_EQUAL(race_code("extern \"C\" __global__ void kernel(int* x) { extern __shared__ short h[]; h[threadIdx.x] = 1; x[threadIdx.x] = h[threadIdx.x]; }", 1, 64, 128), 0);
+    CHECK_EQUAL(race_code("extern \"C\" __global__ void kernel(int* x) { extern __shared__ short h[]; h[threadIdx.x] = "
+                          "1; x[threadIdx.x] = h[threadIdx.x]; }",
+                          1, 64, 128),
+                0);
     // Atomics and the reduction that every kernel has.
-    CHECK_EQUAL(race_code("extern \"C\" __global__ void kernel(int* x) { __shared__ int s; if (threadIdx.x == 0) s = 0;\n"
-                          "__syncthreads(); atomicAdd(&s, 1); __syncthreads(); x[threadIdx.x] = s; }", 2, 1), 719);
+    CHECK_EQUAL(
+        race_code("extern \"C\" __global__ void kernel(int* x) { __shared__ int s; if (threadIdx.x == 0) s = 0;\n"
+                  "__syncthreads(); atomicAdd(&s, 1); __syncthreads(); x[threadIdx.x] = s; }",
+                  2, 1),
+        719);
     CHECK(mentions("another block"));
-    CHECK_EQUAL(race_code("extern \"C\" __global__ void kernel(int* x) { __shared__ int s; if (threadIdx.x == 0) s = 0;\n"
-                          "__syncthreads(); atomicAdd(&s, 1); __syncthreads(); if (threadIdx.x == 0) x[blockIdx.x] = s; }", 2, 64), 0);
+    CHECK_EQUAL(
+        race_code("extern \"C\" __global__ void kernel(int* x) { __shared__ int s; if (threadIdx.x == 0) s = 0;\n"
+                  "__syncthreads(); atomicAdd(&s, 1); __syncthreads(); if (threadIdx.x == 0) x[blockIdx.x] = s; }",
+                  2, 64),
+        0);
 }
 
 TEST(races_on_global_memory_are_found) {
     CHECK_EQUAL(race_code("extern \"C\" __global__ void kernel(int* x) { x[threadIdx.x / 2] = 1; }", 1, 64), 719);
     CHECK_EQUAL(race_code("extern \"C\" __global__ void kernel(int* x) { x[threadIdx.x] = 1; }", 2, 64), 719);
-    CHECK_EQUAL(race_code("extern \"C\" __global__ void kernel(int* x) { x[threadIdx.x] = 1; x[100] = x[threadIdx.x ^ 1]; }", 1, 2), 719);
-    CHECK_EQUAL(race_code("extern \"C\" __global__ void kernel(int* x) { x[threadIdx.x] = 1; __syncthreads(); x[threadIdx.x + 100] = x[threadIdx.x ^ 1]; }", 1, 64), 0);
+    CHECK_EQUAL(
+        race_code("extern \"C\" __global__ void kernel(int* x) { x[threadIdx.x] = 1; x[100] = x[threadIdx.x ^ 1]; }", 1,
+                  2),
+        719);
+    CHECK_EQUAL(race_code("extern \"C\" __global__ void kernel(int* x) { x[threadIdx.x] = 1; __syncthreads(); "
+                          "x[threadIdx.x + 100] = x[threadIdx.x ^ 1]; }",
+                          1, 64),
+                0);
     CHECK_EQUAL(race_code("extern \"C\" __global__ void kernel(int* x) { atomicAdd(x, 1); }", 4, 64), 0);
 }

@@ -244,7 +244,8 @@ int submit(Hold& hold, Stream* stream, const std::string& name, Work work, std::
     if (added) *added = operation;
     // A card may be ahead of the host at any time, by any amount.
     if (context->random.below(4) == 0)
-        for (uint32_t n = context->random.below(8); n > 0 && run_one(hold, context); n--) {}
+        for (uint32_t n = context->random.below(8); n > 0 && run_one(hold, context); n--) {
+        }
     return 0;
 }
 
@@ -263,9 +264,7 @@ void drain(Hold& hold, Context* context) {
     if (!text.empty()) fail_context(context, failure_illegal_address, text);
 }
 
-void progress(Hold& hold, Context* context) {
-    run_some(hold, context);
-}
+void progress(Hold& hold, Context* context) { run_some(hold, context); }
 
 void record_event(Hold& hold, Event* event, Stream* stream, int* code) {
     if (event->capture) event->capture->events.erase(event);

@@ -50,10 +50,10 @@ int memcmp(const void*, const void*, size_t) noexcept;
 int printf(const char*, ...);
 }
 
-#define assert(condition)                                                                     \
-    ((condition) ? (void)0                                                                    \
-                 : millrace_sim_fail(millrace_sim::failure_assert, "assertion failed: " #condition, \
-                                     __FILE__, __LINE__))
+#define assert(condition) \
+    ((condition)          \
+         ? (void)0        \
+         : millrace_sim_fail(millrace_sim::failure_assert, "assertion failed: " #condition, __FILE__, __LINE__))
 
 #include "vector_types.h"
 #include "intrinsics.h"
