@@ -18,8 +18,6 @@
 
 namespace millrace_sim {
 
-CUresult count_launch(Context* context);
-
 namespace {
 
 struct ModuleObject;
@@ -87,7 +85,8 @@ CUresult load(Context* context, const void* image, ModuleObject** out) {
         return refuse_image("the image was not made by the simulator's NVRTC");
     memcpy(&header, image, sizeof(header));
     if (header.header_hash != image_header_hash(header)) return refuse_image("the image's header is damaged");
-    if (header.abi != abi_version) return refuse_image("the image is of another version of the simulator");
+    if (header.abi != abi_version || header.settings != simulator_settings())
+        return refuse_image("the image was made by another simulator or under other MILLRACE_SIM_ settings");
     const char* object = static_cast<const char*>(image) + sizeof(header);
     if (header.object_hash != image_hash(object, header.bytes)) return refuse_image("the image is damaged");
     if (!share_own_symbols()) return refuse_image(dlerror());

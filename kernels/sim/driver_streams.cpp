@@ -321,6 +321,7 @@ MILLRACE_API cuGraphLaunch(GraphHandle* exec, CUstream handle) {
     Stream* stream;
     MILLRACE_TRY(resolve_stream(context, handle, &stream));
     if (!live_graphs.count(exec)) return invalid_value;
+    if (!stream->capture) MILLRACE_TRY(count_launch(context));
     MILLRACE_TRY(submit(hold, stream, "graph", nullptr, nullptr, exec->graph));
     return context->error;
 }

@@ -1,6 +1,5 @@
 // The stand-in for NVRTC: compiles CUDA source with the system's C++ compiler into an image for the stand-in driver.
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/stat.h>
@@ -261,21 +260,6 @@ bool run(Folder& folder, const std::vector<std::string>& arguments, std::string*
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-// The folder of the headers: beside this library.
-std::string include_folder() {
-    Dl_info info;
-    if (!dladdr(reinterpret_cast<void*>(&include_folder), &info)) return "";
-    char* real = realpath(info.dli_fname, nullptr);
-    std::string path = real ? real : info.dli_fname;
-    free(real);
-    return path.substr(0, path.rfind('/')) + "/include";
-}
-
-bool enabled(const char* name, bool otherwise) {
-    const char* text = getenv(name);
-    return text && *text ? *text != '0' : otherwise;
-}
-
 std::vector<std::string> code_options(bool observed) {
     std::vector<std::string> options = {
         // Unrolled loops have constant indices, which need no check: with checks, twice as fast as -O2.
@@ -315,7 +299,7 @@ bool write_sources(Folder& folder, Program* program, std::string* name) {
 }
 
 bool preprocess(Folder& folder, Program* program, const Options& options, std::string* text) {
-    std::string name, headers = include_folder(), expanded = folder.add("expanded.ii");
+    std::string name, headers = own_folder() + "/include", expanded = folder.add("expanded.ii");
     if (!write_sources(folder, program, &name)) return false;
     std::vector<std::string> arguments = {"-E",
                                           "-x",
@@ -358,7 +342,7 @@ Result compile(Program* program, const Options& options) {
         program->log = "nvrtc: error: cannot make a temporary folder\n";
         return internal_error;
     }
-    bool observed = enabled("MILLRACE_SIM_COUNT", false) || enabled("MILLRACE_SIM_RACES", false);
+    bool observed = observed_by_request();
     std::string text;
     if (!preprocess(folder, program, options, &text)) return compilation;
     ScanResult scanned = scan(text, program->expressions, observed);
@@ -375,6 +359,7 @@ Result compile(Program* program, const Options& options) {
     memcpy(header.magic, image_magic, sizeof(header.magic));
     header.abi = abi_version;
     header.dynamic_shared_alignment = scanned.dynamic_alignment;
+    header.settings = simulator_settings();
     header.bytes = text.size();
     header.object_hash = image_hash(text.data(), text.size());
     header.header_hash = image_header_hash(header);

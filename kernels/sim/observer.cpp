@@ -26,6 +26,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "image.h"
 #include "memory.h"
 #include "runner.h"
 
@@ -129,11 +130,6 @@ struct Observer {
 
 namespace {
 
-bool enabled(const char* name) {
-    const char* text = getenv(name);
-    return text && *text && *text != '0';
-}
-
 // "file:line" of an instruction, from the compiler's debug information, if there is an addr2line to read it.
 std::string line_of(const void* site) {
     Dl_info info;
@@ -159,8 +155,8 @@ std::string line_of(const void* site) {
 
 Observer* observe_launch(Runner& runner) {
     Observer* observer = new Observer(runner);
-    observer->count = enabled("MILLRACE_SIM_COUNT");
-    observer->races = enabled("MILLRACE_SIM_RACES");
+    observer->count = enabled("MILLRACE_SIM_COUNT", false);
+    observer->races = enabled("MILLRACE_SIM_RACES", false);
     observer->counts.launches = 1;
     if (observer->races) {
         observer->shared.resize(runner.shared_bytes);

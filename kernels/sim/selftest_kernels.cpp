@@ -228,6 +228,7 @@ TEST(mistakes_of_arithmetic_and_alignment_are_caught) {
     CHECK_EQUAL(run_once("extern \"C\" __global__ void kernel(int* x) { x[0] = 5 / threadIdx.x; }", 1), 719);
     CHECK_EQUAL(run_once("extern \"C\" __global__ void kernel(int* x) { x[0] = 1 << (threadIdx.x + 31); }", 2), 719);
     CHECK_EQUAL(run_once("extern \"C\" __global__ void kernel(int* x) { x[0] = (int)(3e9f + threadIdx.x); }", 1), 719);
+    CHECK(mentions("outside the range of 'int'") && mentions("test.cu:1"));
     CHECK_EQUAL(run_once("__device__ __noinline__ int deep(int n) { volatile int a[999]; a[n % 999] = n; return n ? "
                          "deep(n - 1) + a[0] : 0; }\n"
                          "extern \"C\" __global__ void kernel(int* x) { x[0] = deep(1000000); }",

@@ -88,6 +88,16 @@ extern "C" __global__ void adds(int* out) { atomicAdd(out, 1); }
     CHECK_EQUAL(counted("adds", "load", "requests"), 0u);
 }
 
+TEST(images_of_other_settings_are_refused) {
+    Device device;
+    Compiled plain = compile("extern \"C\" __global__ void kernel(int* x) { x[0] = 1; }");
+    Handle module;
+    OK(cuModuleLoadData(&module, plain.image.data()));
+    Environment count("MILLRACE_SIM_COUNT");
+    CHECK_EQUAL(cuModuleLoadData(&module, plain.image.data()), 200);
+    CHECK(mentions("other MILLRACE_SIM_ settings"));
+}
+
 TEST(matrix_loads_and_async_copies_are_counted) {
     Environment count("MILLRACE_SIM_COUNT");
     millrace_sim_reset_counts();
