@@ -31,7 +31,7 @@ pub use ops::copy::copy;
 pub use ops::{
     activation, adamw, add, attention, cast, cross_entropy, dropout, embedding, glu,
     grouped_matmul, layer_norm, lerp, matmul, muon, permute, qk_norm, reduce, rms_norm, rope,
-    route,
+    route, rows,
 };
 pub use tensor::{Element, Tensor};
 pub use view::{View, ViewMut};

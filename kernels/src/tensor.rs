@@ -3,9 +3,10 @@
 #![expect(unsafe_code, reason = "parts of a tensor lie in its memory")]
 
 use crate::buffer::{ALIGN, Buffer};
-use crate::cuda::Address;
+use crate::cuda::{Address, Arg};
 use crate::device::Kind;
 use crate::{Bf16, DType, Device, Error, Result};
+use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -160,6 +161,35 @@ impl Tensor {
             }
         }
         Ok(copy)
+    }
+
+    /// The memory of the values on the host, of any type: lent where it is there, else copied.
+    /// # Errors
+    /// `Driver` if the device fails.
+    pub fn read_bytes(&self) -> Result<Cow<'_, [u8]>> {
+        match self.device.kind() {
+            Kind::Cpu => Ok(Cow::Borrowed(self.bytes())),
+            Kind::Cuda(cuda) => {
+                let mut bytes = vec![0; self.len_bytes()];
+                cuda.download(&mut bytes, self.address())?;
+                Ok(Cow::Owned(bytes))
+            }
+        }
+    }
+
+    /// Lets `write` write the memory of all values, of the tensor's type; what it receives is unspecified.
+    /// # Errors
+    /// `Driver` if the device fails.
+    pub fn renew_bytes<R>(&mut self, write: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
+        if self.device.is_host() {
+            return Ok(write(self.bytes_mut()));
+        }
+        let mut bytes = vec![0; self.len_bytes()];
+        let result = write(&mut bytes);
+        if let Kind::Cuda(cuda) = self.device.kind() {
+            cuda.upload(self.address(), &bytes)?;
+        }
+        Ok(result)
     }
 
     fn expect_on_host<T: Element>(&self) -> Result<()> {
@@ -567,6 +597,25 @@ impl Drop for Tensor {
         {
             self.device.give(buffer);
         }
+    }
+}
+
+impl From<&Tensor> for Arg {
+    fn from(tensor: &Tensor) -> Arg {
+        Arg::Pointer(tensor.address())
+    }
+}
+
+impl From<&mut Tensor> for Arg {
+    fn from(tensor: &mut Tensor) -> Arg {
+        Arg::Pointer(tensor.address())
+    }
+}
+
+/// Null without a tensor.
+impl From<Option<&Tensor>> for Arg {
+    fn from(tensor: Option<&Tensor>) -> Arg {
+        tensor.map_or(Arg::NULL, Arg::from)
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::cuda::Address;
 use crate::device::Kind;
 use crate::{DType, Device, Element, Error, Result, Tensor};
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// Some elements of a tensor, to read.
@@ -125,6 +126,26 @@ impl<'a> View<'a> {
         Ok(())
     }
 
+    /// The values on the host: lent where they are there, else copied after all work that was given to the device
+    /// before.
+    /// # Errors
+    /// `DType` if the tensor holds other numbers; `Driver` if the device fails.
+    pub fn read<T: Element>(&self) -> Result<Cow<'a, [T]>> {
+        if self.device().is_host() {
+            return Ok(Cow::Borrowed(self.host()?));
+        }
+        let mut values = vec![T::zeroed(); self.len];
+        self.download_to(&mut values)?;
+        Ok(Cow::Owned(values))
+    }
+
+    /// A copy of the values on the host.
+    /// # Errors
+    /// As `read`.
+    pub fn download<T: Element>(&self) -> Result<Vec<T>> {
+        Ok(self.read()?.into_owned())
+    }
+
     /// The values, for the CPU backend.
     /// # Panics
     /// If they are not f32 in host memory.
@@ -205,6 +226,33 @@ impl ViewMut<'_> {
             Kind::Cuda(cuda) => cuda.upload(to, bytemuck::cast_slice(values))?,
         }
         Ok(())
+    }
+
+    /// Lets `change` change the values on the host: in place where they are there, else in a copy that returns to the
+    /// device.
+    /// # Errors
+    /// `DType` if the tensor holds other numbers; `Driver` if the device fails.
+    pub fn edit<T: Element, R>(&mut self, change: impl FnOnce(&mut [T]) -> R) -> Result<R> {
+        if self.device().is_host() {
+            return Ok(change(self.host_mut()?));
+        }
+        let mut values = self.as_view().download()?;
+        let result = change(&mut values);
+        self.upload(&values)?;
+        Ok(result)
+    }
+
+    /// Like `edit`, for all values anew: those that `write` receives are unspecified.
+    /// # Errors
+    /// As `edit`.
+    pub fn renew<T: Element, R>(&mut self, write: impl FnOnce(&mut [T]) -> R) -> Result<R> {
+        if self.device().is_host() {
+            return Ok(write(self.host_mut()?));
+        }
+        let mut values = vec![T::zeroed(); self.len];
+        let result = write(&mut values);
+        self.upload(&values)?;
+        Ok(result)
     }
 
     /// The values, to write, for the CPU backend.

@@ -203,7 +203,7 @@ fn rows(table: &Table) {
         kernels::add::add_into(&mut y, &x).expect("fits");
     });
     table.row("sum_squares 1024 x 768", "GB/s", bytes, || {
-        std::hint::black_box(kernels::reduce::sum_squares(x.f32(), &device));
+        std::hint::black_box(kernels::reduce::sum_squares(&[x.view()]).expect("fits"));
     });
     optimizer(table);
 }
@@ -281,8 +281,8 @@ fn experts(table: &Table) {
 
 fn optimizer(table: &Table) {
     let (n, device) = (1 << 20, Device::cpu());
-    let [mut w, mut m, mut v] = [0.1_f32, 0.0, 0.0].map(|x| vec![x; n]);
-    let g = vec![0.01_f32; n];
+    let of = |x: f32| Tensor::from_f32(&[n], &vec![x; n], &device).expect("fits");
+    let [mut w, mut m, mut v, g] = [0.1, 0.0, 0.0, 0.01].map(of);
     let p = AdamW {
         lr: 1e-3,
         beta1: 0.9,
@@ -294,15 +294,15 @@ fn optimizer(table: &Table) {
     };
     table.row("adamw 1048576", "GB/s", (28 * n) as f64, || {
         kernels::adamw::step(
-            &device,
-            &mut w,
-            &g,
+            w.view_mut(),
+            g.view(),
             kernels::adamw::Moments {
-                m: &mut m,
-                v: &mut v,
+                m: m.view_mut(),
+                v: v.view_mut(),
             },
             &p,
-        );
+        )
+        .expect("fits");
     });
 }
 

@@ -15,6 +15,7 @@ mod rendezvous;
 mod secret;
 pub mod socket;
 mod sum;
+pub mod tensors;
 #[cfg(test)]
 mod tests;
 mod traced;

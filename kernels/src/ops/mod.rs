@@ -45,6 +45,7 @@ pub mod reduce;
 pub mod rms_norm;
 pub mod rope;
 pub mod route;
+pub mod rows;
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use kernels::Tensor;
+use kernels::{Tensor, ViewMut};
 
 use crate::checkpoint::bounds;
 use crate::checkpoint::changes::{self, Compared};
@@ -18,7 +18,7 @@ use crate::config::ParallelConfig;
 use crate::config::plan::Plan;
 use crate::config::precision::Bf16Sums;
 use crate::config::resume::{Difference, SettingChange};
-use crate::error::{Error, Result};
+use crate::error::{Error, OnRank, Result};
 use crate::model::fp8_delayed::Delayed;
 use crate::model::param::{self, Spec};
 use crate::optim::adamw::within;
@@ -171,7 +171,9 @@ impl Opened {
     ) -> Result<()> {
         let mut reader = self.tensors(file)?;
         for (spec, tensor) in specs.iter().zip(weights) {
-            reader.read_part(&spec.name, &spec.dims, 0, tensor.f32_mut())?;
+            let mut out = tensor.view_mut();
+            let read = out.renew(|out| reader.read_part(&spec.name, &spec.dims, 0, out));
+            read.on_rank(0, "load weights")??;
         }
         Ok(())
     }
@@ -210,22 +212,28 @@ impl Opened {
         averages: &mut Option<Tensors>,
     ) -> Result<()> {
         let (local_shards, specs) = (&state.local_shards, state.specs);
+        let rank = state.groups.place.rank();
         let held = local_shards.moments(index);
         for piece in local_shards.shards.units[local_shards.local[index].unit].pieces(held.clone())
         {
             let spec = &specs[piece.spec];
             let first = first_element(spec, &local_shards.place) + piece.local.start;
             let at = within(&held, &piece);
-            let m = &mut state.moments.m[index].f32_mut()[at.clone()];
-            optimizer.read_part(&format!("{}.m", spec.name), &spec.dims, first, m)?;
+            let fill = |tensors: &mut Tensors, name: &str, out: kernels::Result<ViewMut<'_>>| {
+                let read = out.and_then(|mut out| {
+                    out.renew(|out| tensors.read_part(name, &spec.dims, first, out))
+                });
+                read.on_rank(rank, "load the optimizer's state")?
+            };
+            let m = state.moments.m[index].flat_mut(at.clone());
+            fill(optimizer, &format!("{}.m", spec.name), m)?;
             if Kind::Second.is_of(spec) {
                 let from = local_shards.second_at(index, specs, piece.at);
-                let v = &mut state.moments.v[index].f32_mut()[from..from + at.len()];
-                optimizer.read_part(&format!("{}.v", spec.name), &spec.dims, first, v)?;
+                let v = state.moments.v[index].flat_mut(from..from + at.len());
+                fill(optimizer, &format!("{}.v", spec.name), v)?;
             }
             if let Some(averages) = averages {
-                let average = &mut state.averages[index].f32_mut()[at];
-                averages.read_part(&spec.name, &spec.dims, first, average)?;
+                fill(averages, &spec.name, state.averages[index].flat_mut(at))?;
             }
         }
         Ok(())
@@ -281,13 +289,14 @@ pub(crate) fn load_weights(
             let spec = &specs[piece.spec];
             let out = if local_shards.has_weight_shards() {
                 let at = piece.at - held.start;
-                &mut state.weight_shards[index].f32_mut()[at..at + piece.local.len()]
+                state.weight_shards[index].flat_mut(at..at + piece.local.len())
             } else {
                 let slot = local_shards.slot(index, piece.spec);
-                &mut state.weights[slot].f32_mut()[piece.local.clone()]
+                state.weights[slot].flat_mut(piece.local.clone())
             };
             let first = first_element(spec, &local_shards.place) + piece.local.start;
-            read(spec, first, out)?;
+            let filled = out.and_then(|mut out| out.renew(|out| read(spec, first, out)));
+            filled.on_rank(local_shards.place.rank(), "load weights")??;
         }
     }
     Ok(())

@@ -8,6 +8,8 @@
 use std::ops::Range;
 use std::sync::mpsc::sync_channel;
 
+use kernels::View;
+
 use crate::checkpoint::{EMA, MODEL, OPTIMIZER};
 use crate::config::plan::Plan;
 use crate::dist::mesh::RankCoord;
@@ -169,23 +171,25 @@ pub(crate) fn shares(
 }
 
 /// Copies of this rank's shares.
-pub(crate) fn take(state: &RankState<'_>) -> Pieces {
-    let copies: Vec<Vec<f32>> = (of_trainer(state).iter())
-        .map(|share| copy(state, share))
-        .collect();
-    Pieces::of(copies.into_iter())
+pub(crate) fn take(state: &RankState<'_>) -> kernels::Result<Pieces> {
+    let copies = of_trainer(state)
+        .into_iter()
+        .map(|share| copy(state, &share));
+    let copies = copies.collect::<kernels::Result<Vec<Vec<f32>>>>()?;
+    Ok(Pieces::of(copies.into_iter()))
 }
 
 /// Passes an iterator over this rank's shares to `give` and copies each share as it is consumed. Returns after the
 /// last one, or when the consumer gives up.
-pub(crate) fn lend(state: &RankState<'_>, give: impl FnOnce(Pieces)) {
+pub(crate) fn lend(state: &RankState<'_>, give: impl FnOnce(Pieces)) -> kernels::Result<()> {
     let (next, pieces) = sync_channel(0);
     give(Pieces::of(pieces.into_iter()));
     for share in of_trainer(state) {
-        if next.send(copy(state, &share)).is_err() {
-            return;
+        if next.send(copy(state, &share)?).is_err() {
+            break;
         }
     }
+    Ok(())
 }
 
 fn of_trainer(state: &RankState<'_>) -> Vec<Share> {
@@ -193,8 +197,8 @@ fn of_trainer(state: &RankState<'_>) -> Vec<Share> {
     shares(files(&state.plan), (state.specs, shards), place)
 }
 
-fn copy(state: &RankState<'_>, share: &Share) -> Vec<f32> {
-    values(state, share.kind, share.spec, &share.local).to_vec()
+fn copy(state: &RankState<'_>, share: &Share) -> kernels::Result<Vec<f32>> {
+    values(state, share.kind, share.spec, &share.local)?.download()
 }
 
 /// Elements of each copy that a rank makes, in order.
@@ -218,7 +222,7 @@ fn values<'a>(
     kind: Kind,
     spec: usize,
     local: &Range<usize>,
-) -> &'a [f32] {
+) -> kernels::Result<View<'a>> {
     let local_shards = &state.local_shards;
     let unit = local_shards.shards.unit_of(spec);
     let index = (local_shards
@@ -229,7 +233,7 @@ fn values<'a>(
     let start = local_shards.shards.units[unit].start_of(spec) + local.start;
     let (flat, at) = match kind {
         Kind::Weights if !local_shards.has_weight_shards() => {
-            return &state.weights[local_shards.slot(index, spec)].f32()[local.clone()];
+            return state.weights[local_shards.slot(index, spec)].flat(local.clone());
         }
         Kind::Weights => (
             &state.weight_shards[index],
@@ -248,5 +252,5 @@ fn values<'a>(
             start - local_shards.moments(index).start,
         ),
     };
-    &flat.f32()[at..at + local.len()]
+    flat.flat(at..at + local.len())
 }

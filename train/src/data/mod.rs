@@ -10,7 +10,7 @@ pub(crate) mod micro_batches;
 use std::error::Error as StdError;
 use std::ops::Range;
 
-use kernels::{DType, Device, Tensor};
+use kernels::{DType, Device, Isa, Tensor};
 use serde::Serialize;
 
 use crate::config::plan::Plan;
@@ -255,6 +255,37 @@ pub(crate) struct Batch {
     pub seen: Vec<[u32; 2]>,
 }
 
+impl Batch {
+    /// The same on another device.
+    fn to_device(&self, device: &Device) -> kernels::Result<Batch> {
+        let copy = |tensor: &Option<Tensor>| {
+            let copied = tensor.as_ref().map(|tensor| tensor.to_device(device));
+            copied.transpose()
+        };
+        Ok(Batch {
+            inputs: copy(&self.inputs)?,
+            segments: copy(&self.segments)?,
+            targets: match &self.targets {
+                Some(Targets { ids, counts }) => Some(Targets {
+                    ids: ids.to_device(device)?,
+                    counts: counts.to_device(device)?,
+                }),
+                None => None,
+            },
+            picks: match &self.picks {
+                Some(Picks { rows, swapped }) => Some(Picks {
+                    rows: rows.to_device(device)?,
+                    swapped: copy(swapped)?,
+                }),
+                None => None,
+            },
+            counted: self.counted,
+            documents: self.documents.clone(),
+            seen: self.seen.clone(),
+        })
+    }
+}
+
 /// Prediction targets: `[n]` each (the decoder's rows, for an encoder-decoder), or `[b * predictions]` for a masked
 /// model.
 pub(crate) struct Targets {
@@ -283,14 +314,25 @@ pub(crate) fn read(
     plan: &Plan,
     (device, place): (&Device, &RankCoord),
 ) -> Result<Batch> {
-    let room = Room::of(range.len(), plan, device, place);
-    let mut room = room.on_rank(place.rank(), "allocate a batch")?;
+    let rank = place.rank();
+    // filled on the host
+    let host = match device.is_host() {
+        true => device.clone(),
+        false => Device::cpu_with(Isa::Portable),
+    };
+    let room = Room::of(range.len(), plan, &host, place);
+    let mut room = room.on_rank(rank, "allocate a batch")?;
     let mut sample = Sample::of(plan);
     for (at, offset) in range.enumerate() {
         read_one(samples, first + offset as u64, plan, &mut sample)?;
-        room.put(at, &sample, plan.eod);
+        let put = room.put(at, &sample, plan.eod);
+        put.on_rank(rank, "fill a batch")?;
     }
-    Ok(room.batch)
+    if device.is_host() {
+        return Ok(room.batch);
+    }
+    let batch = room.batch.to_device(device);
+    batch.on_rank(rank, "copy a batch to the device")
 }
 
 /// Reads a sample and refuses one that the model of `plan` cannot take.
@@ -412,7 +454,7 @@ impl Room {
     }
 
     /// The sample of sequence `at`.
-    fn put(&mut self, at: usize, sample: &Sample, eod: Option<u32>) {
+    fn put(&mut self, at: usize, sample: &Sample, eod: Option<u32>) -> kernels::Result<()> {
         let counts = sample.counts().iter();
         self.batch.counted += counts.filter(|&&counts| counts).count();
         match sample {
@@ -422,11 +464,11 @@ impl Room {
         }
     }
 
-    fn put_spans(&mut self, at: usize, spans: &SpanSample) {
+    fn put_spans(&mut self, at: usize, spans: &SpanSample) -> kernels::Result<()> {
         let (time, from, places) = (self.time, self.from, self.places);
         let batch = &mut self.batch;
         if let Some(inputs) = &mut batch.inputs {
-            let to = &mut inputs.u32_mut()[at * time..(at + 1) * time];
+            let to = &mut inputs.host_mut()?[at * time..(at + 1) * time];
             let split = spans.tokens.len();
             for (to, &place) in to.iter_mut().zip(&self.order[from..from + time]) {
                 *to = match place.checked_sub(split) {
@@ -446,22 +488,21 @@ impl Room {
             // a context-parallel rank has the same share of both sequences
             let from = from / time * places;
             let here = at * places..(at + 1) * places;
-            ids.u32_mut()[here.clone()].copy_from_slice(&spans.targets[from..from + places]);
+            let ids = &mut ids.host_mut::<u32>()?[here.clone()];
+            ids.copy_from_slice(&spans.targets[from..from + places]);
             let from = &spans.counts[from..from + places];
-            for ((weight, id), &is_counted) in counts.f32_mut()[here.clone()]
-                .iter_mut()
-                .zip(&mut ids.u32_mut()[here])
-                .zip(from)
-            {
+            let both = counts.host_mut::<f32>()?[here].iter_mut().zip(ids);
+            for ((weight, id), &is_counted) in both.zip(from) {
                 *weight = f32::from(u8::from(is_counted));
                 if !is_counted {
                     *id = 0;
                 }
             }
         }
+        Ok(())
     }
 
-    fn put_text(&mut self, at: usize, text: &TextSample, eod: Option<u32>) {
+    fn put_text(&mut self, at: usize, text: &TextSample, eod: Option<u32>) -> kernels::Result<()> {
         let (time, from) = (self.time, self.from);
         if let Some(documents) = &mut self.batch.documents {
             let tokens = &text.tokens[..text.counts.len()];
@@ -469,18 +510,21 @@ impl Room {
         }
         let here = at * time..(at + 1) * time;
         if let Some(inputs) = &mut self.batch.inputs {
-            inputs.u32_mut()[here.clone()].copy_from_slice(&text.tokens[from..from + time]);
+            let inputs = &mut inputs.host_mut()?[here.clone()];
+            inputs.copy_from_slice(&text.tokens[from..from + time]);
         }
         if let Some(Targets { ids, counts }) = &mut self.batch.targets {
-            ids.u32_mut()[here.clone()].copy_from_slice(&text.tokens[from + 1..from + time + 1]);
+            let ids = &mut ids.host_mut()?[here.clone()];
+            ids.copy_from_slice(&text.tokens[from + 1..from + time + 1]);
             let from = &text.counts[from..from + time];
-            for (weight, &counts) in counts.f32_mut()[here].iter_mut().zip(from) {
+            for (weight, &counts) in counts.host_mut::<f32>()?[here].iter_mut().zip(from) {
                 *weight = f32::from(u8::from(counts));
             }
         }
+        Ok(())
     }
 
-    fn put_masked(&mut self, at: usize, masked: &MaskedSample) {
+    fn put_masked(&mut self, at: usize, masked: &MaskedSample) -> kernels::Result<()> {
         let (time, from) = (self.time, self.from);
         let here = at * time..(at + 1) * time;
         let batch = &mut self.batch;
@@ -489,7 +533,7 @@ impl Room {
             (&mut batch.segments, &masked.segments),
         ] {
             if let Some(to) = to {
-                to.u32_mut()[here.clone()].copy_from_slice(&list[from..from + time]);
+                to.host_mut()?[here.clone()].copy_from_slice(&list[from..from + time]);
             }
         }
         let bounds = batch.documents.as_mut();
@@ -498,13 +542,13 @@ impl Room {
             bounds.resize(bounds.len() + time, [0, end]);
         }
         let (Some(targets), Some(picks)) = (&mut batch.targets, &mut batch.picks) else {
-            return;
+            return Ok(());
         };
         let places = at * self.places..(at + 1) * self.places;
-        let ids = &mut targets.ids.u32_mut()[places.clone()];
-        let counts = &mut targets.counts.f32_mut()[places.clone()];
+        let ids = &mut targets.ids.host_mut::<u32>()?[places.clone()];
+        let counts = &mut targets.counts.host_mut::<f32>()?[places.clone()];
         let picked = self.places + usize::from(picks.swapped.is_some());
-        let rows = &mut picks.rows.u32_mut()[at * picked..(at + 1) * picked];
+        let rows = &mut picks.rows.host_mut()?[at * picked..(at + 1) * picked];
         ids.fill(0);
         counts.fill(0.0);
         rows.fill(NOWHERE);
@@ -521,8 +565,9 @@ impl Room {
             rows[place] = row_of(position);
         }
         if let Some(swapped) = &mut picks.swapped {
-            swapped.u32_mut()[at] = u32::from(masked.is_swapped);
+            swapped.host_mut()?[at] = u32::from(masked.is_swapped);
             rows[self.places] = row_of(0);
         }
+        Ok(())
     }
 }

@@ -58,9 +58,8 @@ pub fn logits(checkpoint: &Path, tokens: &[u32]) -> Result<Vec<Vec<f32>>> {
         });
     }
     let ids = model.tokens(tokens)?;
-    let logits = forward(&model, &ids, tokens.len()).on_rank(0, "logits")?;
-    let rows = logits.f32().chunks(model.plan.padded_vocab());
-    Ok(rows.map(|row| row[..model.plan.vocab].to_vec()).collect())
+    let logits = forward(&model, &ids, tokens).on_rank(0, "logits")?;
+    rows_of(&logits, &model)
 }
 
 /// Logits of an encoder-decoder whose encoder reads `tokens` and whose decoder has written `decoder_tokens` so far:
@@ -85,13 +84,19 @@ pub fn decoder_logits(
         });
     }
     let logits = pair::logits(&model, tokens, decoder_tokens)?;
-    let rows = logits.f32().chunks(model.plan.padded_vocab());
+    rows_of(&logits, &model)
+}
+
+/// The logits of each row, without padding.
+fn rows_of(logits: &Tensor, model: &Model) -> Result<Vec<Vec<f32>>> {
+    let all = logits.view().read::<f32>().on_rank(0, "read logits")?;
+    let rows = all.chunks(model.plan.padded_vocab());
     Ok(rows.map(|row| row[..model.plan.vocab].to_vec()).collect())
 }
 
-fn forward(model: &Model, ids: &Tensor, time: usize) -> kernels::Result<Tensor> {
-    let documents = model.documents(ids.u32());
-    let cx = model.context(0..time, documents.as_ref());
+fn forward(model: &Model, ids: &Tensor, tokens: &[u32]) -> kernels::Result<Tensor> {
+    let documents = model.documents(tokens);
+    let cx = model.context(0..tokens.len(), documents.as_ref());
     let embedding = model
         .stage
         .embedding()

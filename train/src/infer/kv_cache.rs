@@ -1,6 +1,7 @@
 //! Key-value cache of a decoder: keys and values of the tokens so far, one pair of tensors per block, `[1, k, room,
 //! e]`.
 
+use kernels::rows::{self, Runs};
 use kernels::{DType, Tensor, add, attention};
 
 use crate::checkpoint::whole_model::Model;
@@ -121,7 +122,7 @@ impl<'a> Decoder<'a> {
             let (normed, _) = block.norm1.forward(&x, &cx)?;
             let (qkv, _) = block.attention.project(&normed, &cx)?;
             let mixed = if self.position == 0 {
-                self.fill(i, &qkv, block);
+                self.fill(i, &qkv, block)?;
                 attention::forward(&qkv, &block.attention.call(&qkv, None, &cx))?.0
             } else {
                 let first = self.first_key(block.attention.window, documents);
@@ -134,27 +135,35 @@ impl<'a> Decoder<'a> {
             x = block.feed_forward(&middle, &cx)?;
         }
         let d_model = model.plan.model.d_model;
-        let last = &x.f32()[(time - 1) * d_model..];
-        let last = Tensor::from_f32(&[1, d_model], last, &model.device)?;
+        let mut last = Tensor::empty(&[1, d_model], DType::F32, &model.device)?;
+        let row = x.flat((time - 1) * d_model..time * d_model)?;
+        kernels::copy(last.view_mut(), row)?;
         let logits = head.logits(&last, &cx)?;
-        Ok(logits.f32()[..model.plan.vocab].to_vec())
+        logits.flat(0..model.plan.vocab)?.download()
     }
 
     /// Copies the keys and values of packed rows into the caches: each group of a row is its
     /// queries, one key, one value.
-    fn fill(&mut self, i: usize, qkv: &Tensor, block: &Block) {
+    fn fill(&mut self, i: usize, qkv: &Tensor, block: &Block) -> kernels::Result<()> {
         let heads = &block.attention.heads;
         let (e, room) = (heads.width, self.room);
         let queries = heads.heads / heads.kv_heads;
         let group = (queries + 2) * e;
-        let (keys, values) = (self.keys[i].f32_mut(), self.values[i].f32_mut());
-        for (time, row) in qkv.f32().chunks(group * heads.kv_heads).enumerate() {
-            for (head, part) in row.chunks(group).enumerate() {
-                let at = (head * room + time) * e;
-                let (key, value) = part[queries * e..].split_at(e);
-                keys[at..at + e].copy_from_slice(key);
-                values[at..at + e].copy_from_slice(value);
+        let row = group * heads.kv_heads;
+        let runs = Runs {
+            count: qkv.elements() / row,
+            run: e,
+            from_stride: row,
+            to_stride: e,
+        };
+        for head in 0..heads.kv_heads {
+            let at = head * room * e;
+            let from = head * group + queries * e;
+            for (cache, from) in [(&mut self.keys[i], from), (&mut self.values[i], from + e)] {
+                let to = cache.flat_mut(at..at + room * e)?;
+                rows::copy_runs(to, qkv.flat(from..qkv.elements())?, runs)?;
             }
         }
+        Ok(())
     }
 }

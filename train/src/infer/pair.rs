@@ -160,7 +160,7 @@ impl<'a> Writer<'a> {
         }
         let head = stage.head().expect("the only stage is the last");
         let logits = head.logits(&x, &cx)?;
-        Ok(logits.f32()[..model.plan.vocab].to_vec())
+        logits.flat(0..model.plan.vocab)?.download()
     }
 }
 

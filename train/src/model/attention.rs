@@ -15,12 +15,14 @@ use kernels::attention::{
     Bias, Buckets, Call, Keys, Mask, Next, Passed, RunningBackward, RunningForward,
 };
 use kernels::rope::{Frequencies, Turn};
+use kernels::rows;
 use kernels::{DType, Heads, Tensor, attention, qk_norm, reduce, rope};
 
 use crate::config::architecture::Positions;
 use crate::config::numbers;
 use crate::config::plan::Plan;
 use crate::model::context::Context;
+use crate::model::context::tensor_parallel::gather_rows;
 use crate::model::gradients::Gradients;
 use crate::model::linear::{ColumnLinear, End, RowLinear};
 use crate::model::ring::Ring;
@@ -329,10 +331,13 @@ impl Attention {
             qkv: &qkv,
             turn: self.turn(cx),
         };
-        let dtable = self.bias.as_ref().map(|bias| {
-            let [dtable] = gradients.sums([bias.gradient]);
-            dtable
-        });
+        let dtable = match &self.bias {
+            Some(bias) => {
+                let [dtable] = gradients.sums([bias.gradient])?;
+                Some(dtable)
+            }
+            None => None,
+        };
         let mut dqkv = self.unmix(&passed, dtable, cx)?;
         drop((qkv, mixed, lse, dmixed));
         if let (Some(norms), Some(raw)) = (self.norms, raw) {
@@ -393,18 +398,10 @@ impl RelativeBias {
 /// Sums over the heads of all ranks in their order: `[leaves, h*e]` -> `[leaves, e]`. Heads that ranks
 /// share out are few numbers here, so each rank adds them all: the same chain in every layout.
 fn add_heads(by_head: &Tensor, width: usize, cx: &Context<'_>) -> kernels::Result<Tensor> {
-    let leaves = by_head.dims()[0];
-    let parts = cx.groups.tp.all_gather(by_head.f32())?;
-    let mut sums = Tensor::zeros(&[leaves, width], DType::F32, by_head.device())?;
-    for (leaf, sums) in sums.f32_mut().chunks_exact_mut(width).enumerate() {
-        for part in &parts {
-            let row = part.len() / leaves;
-            for head in part[leaf * row..(leaf + 1) * row].chunks_exact(width) {
-                sums.iter_mut().zip(head).for_each(|(sum, x)| *sum += x);
-            }
-        }
-    }
-    Ok(sums)
+    // a leaf's heads of all ranks, side by side: rows of one group of sums
+    let all = gather_rows(cx.groups.tp, by_head, 1)?;
+    let rows = all.elements() / width;
+    rows::sum_groups(&all.reshape(&[rows, width])?, rows / by_head.dims()[0])
 }
 
 /// Weights of the norms of queries and keys.

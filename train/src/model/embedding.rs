@@ -6,6 +6,7 @@
 //! over its tokens in the token tree.
 
 use kernels::rope::Positions;
+use kernels::rows::{self, Runs};
 use kernels::{DType, Device, Tensor, add, embedding};
 
 use crate::config::architecture;
@@ -54,7 +55,7 @@ impl Embedding {
         let x = embedding::forward(cx.weight(self.table), tokens, self.first)?;
         let mut x = cx.sum_to_rows(x)?;
         if cx.groups.tp.size() == 1 {
-            x.f32_mut().iter_mut().for_each(|value| *value += 0.0);
+            rows::shift(x.view_mut(), 0.0)?;
         }
         if let Some(positions) = self.positions {
             let rows = positions_of(cx, x.dims()[0], cx.row_time(), tokens.device())?;
@@ -93,15 +94,15 @@ impl Embedding {
         };
         let mut room = None;
         let dx = cx.gather(&dx, &mut room)?;
-        let [dtable] = gradients.sums([self.table]);
+        let [dtable] = gradients.sums([self.table])?;
         embedding::backward(dtable, dx, tokens, self.first, cx.sums.token_leaf)?;
         if let Some(positions) = self.positions {
             let rows = positions_of(cx, tokens.elements(), cx.sequence.time, tokens.device())?;
-            let [dpositions] = gradients.sums([positions]);
+            let [dpositions] = gradients.sums([positions])?;
             embedding::backward(dpositions, dx, &rows, 0, cx.sums.token_leaf)?;
         }
         if let (Some(table), Some(segments)) = (self.segments, segments) {
-            let [dsegments] = gradients.sums([table]);
+            let [dsegments] = gradients.sums([table])?;
             embedding::backward(dsegments, dx, segments, 0, cx.sums.token_leaf)?;
         }
         Ok(())
@@ -111,12 +112,16 @@ impl Embedding {
 /// From ids of whole sequences, `[n]`, selects those of the rank's rows between layers, `[m]`.
 fn between_layers(ids: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
     let (time, from) = (cx.row_time(), cx.row_first() - cx.sequence.first);
-    let sequences = ids.u32().chunks(cx.sequence.time);
-    let here: Vec<u32> = sequences
-        .flat_map(|sequence| &sequence[from..from + time])
-        .copied()
-        .collect();
-    Tensor::from_u32(&[here.len()], &here, ids.device())
+    let sequences = ids.elements() / cx.sequence.time;
+    let mut here = Tensor::empty(&[sequences * time], DType::U32, ids.device())?;
+    let runs = Runs {
+        count: sequences,
+        run: time,
+        from_stride: cx.sequence.time,
+        to_stride: time,
+    };
+    rows::copy_runs(here.view_mut(), ids.flat(from..ids.elements())?, runs)?;
+    Ok(here)
 }
 
 /// Positions of rows of which each sequence has `time`: all of this rank's, or its share of them.
@@ -132,14 +137,16 @@ fn positions_of(
     } else {
         cx.row_first() - cx.sequence.first
     };
-    for (row, position) in rows.u32_mut().iter_mut().enumerate() {
-        let (sequence, at) = (row / time, row % time + before);
-        *position = match cx.positions() {
-            Positions::Run { offset, .. } => {
-                u32::try_from(offset + at).expect("positions are below seq_length")
-            }
-            Positions::Each { of, .. } => of[sequence * cx.sequence.time + at],
-        };
-    }
+    rows.view_mut().renew(|rows: &mut [u32]| {
+        for (row, position) in rows.iter_mut().enumerate() {
+            let (sequence, at) = (row / time, row % time + before);
+            *position = match cx.positions() {
+                Positions::Run { offset, .. } => {
+                    u32::try_from(offset + at).expect("positions are below seq_length")
+                }
+                Positions::Each { of, .. } => of[sequence * cx.sequence.time + at],
+            };
+        }
+    })?;
     Ok(rows)
 }

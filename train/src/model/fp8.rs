@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use kernels::Tensor;
-use kernels::cast;
+use kernels::{cast, rows};
 
 use crate::config::numbers::fp8_blocks;
 use crate::config::plan::Plan;
@@ -48,14 +48,10 @@ impl Fp8<'_> {
         let (delayed, observes) = self.scales.expect("plans with this recipe have scales");
         let weight = self.weight.expect("a linear layer names its weight");
         if observes {
-            delayed.observe(weight, role, most(&cast::row_amax(x)?));
+            let most = rows::largest(cast::row_amax(x)?.view())?;
+            delayed.observe(weight, role, most.download::<f32>()?[0]);
         }
         let format = self.config.format_of(role);
         cast::scaled(x, format, delayed.scale(weight, role))
     }
-}
-
-/// The largest element of `amax`.
-pub(crate) fn most(amax: &Tensor) -> f32 {
-    amax.f32().iter().copied().fold(0.0, f32::max)
 }

@@ -90,25 +90,29 @@ impl Gradients {
     }
 
     /// Buffers for operations that can only add.
-    pub(crate) fn sums<const N: usize>(&mut self, slots: [Slot; N]) -> [&mut Tensor; N] {
-        let is_fresh = self.is_fresh;
+    pub(crate) fn sums<const N: usize>(
+        &mut self,
+        slots: [Slot; N],
+    ) -> kernels::Result<[&mut Tensor; N]> {
         let buffers = self
             .tensors
             .get_disjoint_mut(slots)
             .expect("the slots of one layer are distinct and within the list");
-        buffers.map(|tensor| {
-            let tensor = tensor
-                .as_mut()
-                .expect("a part's gradients are open when it runs backwards");
-            if is_fresh {
-                tensor.fill(0.0);
-            }
+        let mut buffers = buffers.map(|tensor| {
             tensor
-        })
+                .as_mut()
+                .expect("a part's gradients are open when it runs backwards")
+        });
+        if self.is_fresh {
+            for tensor in &mut buffers {
+                tensor.clear()?;
+            }
+        }
+        Ok(buffers)
     }
 
     /// Like `sums`, for ascending slots.
-    pub(crate) fn sums_of(&mut self, slots: &[Slot]) -> Vec<&mut Tensor> {
+    pub(crate) fn sums_of(&mut self, slots: &[Slot]) -> kernels::Result<Vec<&mut Tensor>> {
         let is_fresh = self.is_fresh;
         let all = self.tensors.iter_mut().enumerate();
         let wanted = all.filter(|(slot, _)| slots.binary_search(slot).is_ok());
@@ -118,9 +122,9 @@ impl Gradients {
                     .as_mut()
                     .expect("a part's gradients are open when it runs backwards");
                 if is_fresh {
-                    tensor.fill(0.0);
+                    tensor.clear()?;
                 }
-                tensor
+                Ok(tensor)
             })
             .collect()
     }

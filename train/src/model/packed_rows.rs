@@ -4,6 +4,7 @@
 //! Each chunk is an eighth of the encoder's rows, then an eighth of the decoder's, so a contiguous range of whole
 //! chunks has the same share of both. Embedding and transport work on all rows; layers on one half at a time.
 
+use kernels::rows::{self, Runs};
 use kernels::{DType, Tensor};
 
 use crate::config::plan::TOKEN_CHUNKS;
@@ -21,26 +22,32 @@ pub(crate) fn split(x: &Tensor, cx: &Context<'_>) -> kernels::Result<[Tensor; 2]
     let count = x.dims()[0] / (runs[0] + runs[1]);
     let mut encoder = Tensor::empty(&[count * runs[0], d], DType::F32, x.device())?;
     let mut decoder = Tensor::empty(&[count * runs[1], d], DType::F32, x.device())?;
-    let parts = encoder.f32_mut().chunks_mut(runs[0] * d);
-    let parts = parts.zip(decoder.f32_mut().chunks_mut(runs[1] * d));
-    for ((encoder, decoder), rows) in parts.zip(x.f32().chunks((runs[0] + runs[1]) * d)) {
-        encoder.copy_from_slice(&rows[..runs[0] * d]);
-        decoder.copy_from_slice(&rows[runs[0] * d..]);
-    }
+    let of = |run: usize| Runs {
+        count,
+        run: run * d,
+        from_stride: (runs[0] + runs[1]) * d,
+        to_stride: run * d,
+    };
+    rows::copy_runs(encoder.view_mut(), x.view(), of(runs[0]))?;
+    let from = x.flat(runs[0] * d..x.elements())?;
+    rows::copy_runs(decoder.view_mut(), from, of(runs[1]))?;
     Ok([encoder, decoder])
 }
 
 /// The inverse of `split`.
 pub(crate) fn join([encoder, decoder]: [&Tensor; 2], cx: &Context<'_>) -> kernels::Result<Tensor> {
     let (runs, d) = (runs(cx), encoder.dims()[1]);
-    let rows = encoder.dims()[0] + decoder.dims()[0];
-    let mut x = Tensor::empty(&[rows, d], DType::F32, encoder.device())?;
-    let parts = encoder.f32().chunks(runs[0] * d);
-    let parts = parts.zip(decoder.f32().chunks(runs[1] * d));
-    for (rows, (encoder, decoder)) in x.f32_mut().chunks_mut((runs[0] + runs[1]) * d).zip(parts) {
-        rows[..runs[0] * d].copy_from_slice(encoder);
-        rows[runs[0] * d..].copy_from_slice(decoder);
-    }
+    let all = encoder.dims()[0] + decoder.dims()[0];
+    let mut x = Tensor::empty(&[all, d], DType::F32, encoder.device())?;
+    let of = |run: usize| Runs {
+        count: all / (runs[0] + runs[1]),
+        run: run * d,
+        from_stride: run * d,
+        to_stride: (runs[0] + runs[1]) * d,
+    };
+    rows::copy_runs(x.view_mut(), encoder.view(), of(runs[0]))?;
+    let to = x.flat_mut(runs[0] * d..all * d)?;
+    rows::copy_runs(to, decoder.view(), of(runs[1]))?;
     Ok(x)
 }
 

@@ -121,9 +121,16 @@ impl Spec {
         device: &Device,
     ) -> kernels::Result<Tensor> {
         let mut tensor = Tensor::zeros(&self.local_dims(place.tp), DType::F32, device)?;
+        // made on the host, whose random numbers every device starts from
+        tensor.view_mut().edit(|all| self.draw(all, seed, place))?;
+        Ok(tensor)
+    }
+
+    /// Writes the live elements of this rank's part.
+    fn draw(&self, all: &mut [f32], seed: u64, place: &RankCoord) {
         let (first, rows) = self.share(place.tp_rank, place.tp);
         let live = self.live_rows.saturating_sub(first).min(rows) * self.row_elements();
-        let out = &mut tensor.f32_mut()[..live];
+        let out = &mut all[..live];
         let (first_element, key) = (first * self.row_elements(), xxh3_64(self.name.as_bytes()));
         match self.init {
             Init::Zeros => {}
@@ -143,7 +150,6 @@ impl Spec {
             let rows = rows.filter(|(row, _)| (first + row) % group < queries);
             rows.for_each(|(_, row)| row.iter_mut().for_each(|x| *x *= factor));
         }
-        Ok(tensor)
     }
 }
 

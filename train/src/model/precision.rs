@@ -40,13 +40,14 @@
 use std::ops::Deref;
 
 use kernels::cast::{self, Blocks, Format};
+use kernels::comm::tensors;
 use kernels::matmul::Numbers;
-use kernels::{DType, Tensor};
+use kernels::{DType, Tensor, rows};
 
 use crate::config::plan::FEATURE_CHUNKS;
 use crate::config::precision::{Bf16Sums, Features, Fp8Config, Fp8Recipe, Role};
 use crate::model::context::{Arithmetic, Context};
-use crate::model::fp8::{Fp8, most};
+use crate::model::fp8::Fp8;
 use crate::model::fp8_delayed::Delayed;
 use crate::model::slots::Slot;
 
@@ -174,10 +175,10 @@ impl<'a> Context<'a> {
         }
         let mut amax = cast::row_amax(x)?;
         if role == Role::Weight {
-            amax = Tensor::from_f32(&[1], &[most(&amax)], x.device())?;
+            amax = rows::largest(amax.view())?;
         }
         if is_split && self.groups.tp.size() > 1 {
-            self.groups.tp.all_reduce_max(amax.f32_mut())?;
+            tensors::all_reduce_max(self.groups.tp, amax.view_mut())?;
         }
         cast::scaled_rows(x, format, &amax)
     }

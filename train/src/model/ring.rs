@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-use kernels::comm::Collective;
+use kernels::comm::{Collective, tensors};
 use kernels::{DType, Tensor, reduce};
 
 use crate::model::context::Context;
@@ -72,13 +72,13 @@ impl<'a> Ring<'a> {
                         Some(room) => room,
                         room => room.insert(Tensor::empty(own.dims(), DType::F32, own.device())?),
                     };
-                    self.group.recv(from, kv.f32_mut())?;
+                    tensors::recv(self.group, from, kv.view_mut())?;
                     self.group.send(from, &[TAKEN])?;
                     kv
                 }
             };
             for to in to.iter().flatten() {
-                self.group.send(*to, kv.f32())?;
+                tensors::send(self.group, *to, kv.view())?;
             }
             let result = compute(part * self.keys, kv)?;
             for to in to.into_iter().flatten() {
@@ -137,11 +137,11 @@ impl<'a> Ring<'a> {
         };
         let Some(mut sum) = sum else { return Ok(None) };
         if rank == from {
-            self.group.send(to, sum.f32())?;
+            tensors::send(self.group, to, sum.view())?;
             return Ok(None);
         }
         let mut more = Tensor::empty(sum.dims(), DType::F32, sum.device())?;
-        self.group.recv(from, more.f32_mut())?;
+        tensors::recv(self.group, from, more.view_mut())?;
         reduce::tree_add_into(&mut sum, &more)?;
         Ok(Some(sum))
     }

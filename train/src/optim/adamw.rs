@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use kernels::{AdamW, DType, Device, Tensor, adamw};
+use kernels::{AdamW, DType, Device, Tensor, ViewMut, adamw};
 
 use crate::config::exact::narrow;
 use crate::model::param::Spec;
@@ -35,13 +35,13 @@ impl Store<'_> {
         local_shards: &LocalShards,
         index: usize,
         piece: &Piece,
-    ) -> &mut [f32] {
+    ) -> kernels::Result<ViewMut<'_>> {
         if local_shards.has_weight_shards() {
             let at = within(&local_shards.weights(index), piece);
-            &mut self.shards[index].f32_mut()[at]
+            self.shards[index].flat_mut(at)
         } else {
             let slot = local_shards.slot(index, piece.spec);
-            &mut self.whole[slot].f32_mut()[piece.local.clone()]
+            self.whole[slot].flat_mut(piece.local.clone())
         }
     }
 }
@@ -75,7 +75,7 @@ impl Moments {
         gradients: &[Tensor],
         (local_shards, specs): (&LocalShards, &[Spec]),
         update: Update<'_>,
-    ) {
+    ) -> kernels::Result<()> {
         let config = update.config;
         for (index, local) in local_shards.local.iter().enumerate() {
             let flat = local_shards.moments(index);
@@ -94,16 +94,16 @@ impl Moments {
                 let at = within(&flat, &piece);
                 let second = local_shards.second_at(index, specs, piece.at);
                 adamw::step(
-                    gradients[index].device(),
-                    store.piece(local_shards, index, &piece),
-                    &gradients[index].f32()[at.clone()],
+                    store.piece(local_shards, index, &piece)?,
+                    gradients[index].flat(at.clone())?,
                     adamw::Moments {
-                        m: &mut self.m[index].f32_mut()[at.clone()],
-                        v: &mut self.v[index].f32_mut()[second..second + at.len()],
+                        m: self.m[index].flat_mut(at.clone())?,
+                        v: self.v[index].flat_mut(second..second + at.len())?,
                     },
                     &parameters,
-                );
+                )?;
             }
         }
+        Ok(())
     }
 }

@@ -13,16 +13,14 @@ pub(crate) fn follow(
     store: &mut Store<'_>,
     local_shards: &LocalShards,
     decay: f32,
-) {
+) -> kernels::Result<()> {
     for (index, (average, local)) in averages.iter_mut().zip(&local_shards.local).enumerate() {
         let held = local_shards.moments(index);
         for piece in local_shards.shards.units[local.unit].pieces(held.clone()) {
-            let average = &mut average.f32_mut()[within(&held, &piece)];
-            lerp::towards(
-                average,
-                store.piece(local_shards, index, &piece),
-                1.0 - decay,
-            );
+            let average = average.flat_mut(within(&held, &piece))?;
+            let weights = store.piece(local_shards, index, &piece)?;
+            lerp::towards(average, weights.as_view(), 1.0 - decay)?;
         }
     }
+    Ok(())
 }

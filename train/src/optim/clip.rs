@@ -7,7 +7,6 @@
 
 use kernels::trace::{Kind, Label, span};
 use kernels::{Tensor, reduce};
-use rayon::prelude::*;
 
 use crate::config::exact::narrow;
 use crate::dist::mesh::{Groups, RankCoord};
@@ -31,15 +30,11 @@ pub(crate) fn global_norm(
         let first = local_shards.moments(index).start;
         for (spec, _, block) in unit.blocks(place.dp_rank) {
             if counts(&specs[*spec], &place) {
-                let values = &gradients[index].f32()[block.start - first..block.end - first];
-                blocks.push((values, gradients[index].device()));
+                blocks.push(gradients[index].flat(block.start - first..block.end - first)?);
             }
         }
     }
-    let sums = blocks
-        .into_par_iter()
-        .map(|(values, device)| reduce::sum_squares(values, device));
-    let mine: Vec<f64> = sums.collect();
+    let mine = reduce::sum_squares(&blocks)?;
     drop(squares);
     let all = groups.world.all_gather_f64(&mine)?;
     let mut next: Vec<std::slice::Iter<'_, f64>> = all.iter().map(|sums| sums.iter()).collect();

@@ -6,6 +6,7 @@
 //! `match_rms_adamw`). We differ: queries, keys and values, and a gate and its values, are one matrix
 //! as they are stored.
 
+use kernels::comm::tensors::{self, Part, overlap};
 use kernels::{Collective, DType, Device, Tensor, muon};
 
 use crate::config::exact::narrow;
@@ -13,6 +14,7 @@ use crate::dist::mesh::Groups;
 use crate::model::param::Spec;
 use crate::optim::adamw::{Store, within};
 use crate::optim::next_step::Update;
+use crate::parallel::shards::Piece;
 use crate::parallel::zero::LocalShards;
 
 /// A rank's part of the model.
@@ -56,38 +58,43 @@ impl Here<'_> {
             }
             let held = local_shards.moments(index);
             let unit = &local_shards.shards.units[local.unit];
-            let mut mine = Vec::new();
-            for piece in unit
+            let pieces: Vec<Piece> = unit
                 .pieces(held.clone())
-                .filter(|p| self.specs[p.spec].is_muon)
-            {
-                let (at, start) = (within(&held, &piece), mine.len());
-                mine.resize(start + at.len(), 0.0);
-                let gradient = &gradients[index].f32()[at.clone()];
-                let momentum = &mut momenta[index].f32_mut()[at];
-                let decay = config.muon.momentum;
-                muon::momentum(momentum, &mut mine[start..], gradient, factor, decay);
+                .filter(|piece| self.specs[piece.spec].is_muon)
+                .collect();
+            let count: usize = pieces.iter().map(|piece| piece.local.len()).sum();
+            let mut mine = self.room(count)?;
+            let mut start = 0;
+            for piece in &pieces {
+                let at = within(&held, piece);
+                let u = mine.flat_mut(start..start + at.len())?;
+                start += at.len();
+                let gradient = gradients[index].flat(at.clone())?;
+                let momentum = momenta[index].flat_mut(at)?;
+                muon::momentum(momentum, u, gradient, factor, config.muon.momentum)?;
             }
-            let share = self.over_data(local.unit, &matrices, mine)?;
+            let share = self.over_data(local.unit, &matrices, (mine, count))?;
             let whole = self.orthogonal(index, &matrices, share, config.muon.iterations)?;
-            for piece in unit
-                .pieces(held.clone())
-                .filter(|p| self.specs[p.spec].is_muon)
-            {
+            for piece in &pieces {
                 let spec = &self.specs[piece.spec];
                 let at = matrices.iter().position(|matrix| matrix.spec == piece.spec);
                 let matrix = &whole[at.expect("the unit's matrices are all there")];
                 let place = &local_shards.place;
                 let first = spec.share(place.tp_rank, place.tp).0 * spec.row_elements();
-                let direction = &matrix[first + piece.local.start..first + piece.local.end];
+                let direction = matrix.flat(first + piece.local.start..first + piece.local.end)?;
                 let side = spec.rows().max(spec.row_elements()) as f64;
                 let keep = 1.0 - next.rate * f64::from(config.weight_decay);
                 let step = next.rate * 0.2 * side.sqrt();
-                let weights = store.piece(local_shards, index, &piece);
-                muon::apply(weights, direction, narrow(keep), narrow(step));
+                let weights = store.piece(local_shards, index, piece)?;
+                muon::apply(weights, direction, narrow(keep), narrow(step))?;
             }
         }
         Ok(())
+    }
+
+    /// A flat tensor of `count` elements, or one if there are none.
+    fn room(&self, count: usize) -> kernels::Result<Tensor> {
+        Tensor::empty(&[count.max(1)], DType::F32, self.device)
     }
 
     fn matrices(&self, unit: usize) -> Vec<Matrix> {
@@ -109,30 +116,34 @@ impl Here<'_> {
         matrices
     }
 
-    /// All-gathers this rank's shares of the unit's matrices from the parts on data-parallel ranks.
+    /// All-gathers this rank's shares of the unit's matrices from the parts on data-parallel ranks, of which `mine` has
+    /// the first elements.
     fn over_data(
         &self,
         unit: usize,
         matrices: &[Matrix],
-        mine: Vec<f32>,
-    ) -> kernels::Result<Vec<f32>> {
+        (mine, count): (Tensor, usize),
+    ) -> kernels::Result<Tensor> {
         let unit = &self.local_shards.shards.units[unit];
         let data = unit.group(self.groups);
         if self.local_shards.shards.zero == 0 || data.size() == 1 {
             return Ok(mine);
         }
-        let mut share = vec![0.0; matrices.iter().map(|matrix| matrix.local).sum()];
-        for (member, part) in data.all_gather(&mine)?.iter().enumerate() {
-            let mut from = 0;
+        let mut share = self.room(matrices.iter().map(|matrix| matrix.local).sum())?;
+        let mine = mine.flat(0..count)?;
+        tensors::all_gather(data, mine, &mut [&mut share], |member, elements| {
+            let (mut from, mut parts) = (0, Vec::new());
             for piece in unit.pieces(unit.shard_of_member(member)) {
                 let Some(matrix) = matrices.iter().find(|matrix| matrix.spec == piece.spec) else {
                     continue;
                 };
-                let (to, count) = (matrix.first + piece.local.start, piece.local.len());
-                share[to..to + count].copy_from_slice(&part[from..from + count]);
-                from += count;
+                let at = matrix.first + piece.local.start;
+                let run = from..from + piece.local.len();
+                from = run.end;
+                parts.extend(overlap(&elements, &run, at, 0));
             }
-        }
+            parts
+        })?;
         Ok(share)
     }
 
@@ -141,52 +152,85 @@ impl Here<'_> {
         &self,
         index: usize,
         matrices: &[Matrix],
-        share: Vec<f32>,
+        share: Tensor,
         iterations: usize,
-    ) -> kernels::Result<Vec<Vec<f32>>> {
+    ) -> kernels::Result<Vec<Tensor>> {
         let unit = &self.local_shards.shards.units[self.local_shards.local[index].unit];
         let (tp, data) = (self.groups.tp.as_ref(), unit.group(self.groups));
-        let shares = gather(tp, share)?;
+        let len: usize = matrices.iter().map(|matrix| matrix.local).sum();
+        let shares = self.gathered(tp, share, &vec![len; tp.size()])?;
         let workers = tp.size() * data.size();
         // units start with different ranks, to balance the load
-        let worker_of = |matrix: usize| (matrix + index) % workers;
+        let of_worker = |worker: usize| {
+            let all = matrices.iter().enumerate();
+            all.filter(move |(number, _)| (number + index) % workers == worker)
+        };
+        let count_of = |worker: usize| -> usize {
+            let all = of_worker(worker).map(|(_, matrix)| matrix.local * matrix.parts);
+            all.sum()
+        };
         let me = data.rank() * tp.size() + tp.rank();
-        let mut made = Vec::new();
-        for (number, matrix) in matrices.iter().enumerate() {
-            if worker_of(number) == me {
-                let mut x = Vec::with_capacity(matrix.local * matrix.parts);
-                for share in &shares[..matrix.parts] {
-                    x.extend_from_slice(&share[matrix.first..matrix.first + matrix.local]);
-                }
-                let dims = &self.specs[matrix.spec].dims;
-                let mut whole = Tensor::empty(dims, DType::F32, self.device)?;
-                whole.f32_mut().copy_from_slice(&x);
-                muon::orthogonalize(&mut whole, iterations)?;
-                made.extend_from_slice(whole.f32());
+        let mut made = self.room(count_of(me))?;
+        let mut at = 0;
+        for (_, matrix) in of_worker(me) {
+            let dims = &self.specs[matrix.spec].dims;
+            let mut whole = Tensor::empty(dims, DType::F32, self.device)?;
+            for part in 0..matrix.parts {
+                let from = part * len + matrix.first;
+                let to = whole.flat_mut(part * matrix.local..(part + 1) * matrix.local)?;
+                kernels::copy(to, shares.flat(from..from + matrix.local)?)?;
             }
+            muon::orthogonalize(&mut whole, iterations)?;
+            let end = at + whole.elements();
+            kernels::copy(made.flat_mut(at..end)?, whole.view())?;
+            at = end;
         }
-        let all = gather(data, gather(tp, made)?.concat())?.concat();
-        let mut whole = vec![Vec::new(); matrices.len()];
+        drop(shares);
+        let counts: Vec<usize> = (0..workers).map(count_of).collect();
+        let by_data = |data: usize| &counts[data * tp.size()..(data + 1) * tp.size()];
+        let made = self.gathered(tp, made, by_data(data.rank()))?;
+        let by_data: Vec<usize> = (0..data.size())
+            .map(|of| by_data(of).iter().sum())
+            .collect();
+        let all = self.gathered(data, made, &by_data)?;
+        let whole = matrices
+            .iter()
+            .map(|matrix| self.room(matrix.local * matrix.parts));
+        let mut whole = whole.collect::<kernels::Result<Vec<Tensor>>>()?;
         let mut from = 0;
         for worker in 0..workers {
-            for (number, matrix) in matrices.iter().enumerate() {
-                if worker_of(number) == worker {
-                    let count = matrix.local * matrix.parts;
-                    whole[number] = all[from..from + count].to_vec();
-                    from += count;
-                }
+            for (number, _) in of_worker(worker) {
+                let to = whole[number].view_mut();
+                let end = from + to.len();
+                kernels::copy(to, all.flat(from..end)?)?;
+                from = end;
             }
         }
         Ok(whole)
     }
-}
 
-/// All-gathers every rank's numbers, by rank.
-fn gather(group: &dyn Collective, mine: Vec<f32>) -> kernels::Result<Vec<Vec<f32>>> {
-    if group.size() == 1 {
-        return Ok(vec![mine]);
+    /// All-gathers the first `counts[rank]` elements of every rank, one behind the other.
+    fn gathered(
+        &self,
+        group: &dyn Collective,
+        mine: Tensor,
+        counts: &[usize],
+    ) -> kernels::Result<Tensor> {
+        if group.size() == 1 {
+            return Ok(mine);
+        }
+        let mut all = self.room(counts.iter().sum())?;
+        let mine = mine.flat(0..counts[group.rank()])?;
+        tensors::all_gather(group, mine, &mut [&mut all], |rank, from| {
+            let at = counts[..rank].iter().sum::<usize>() + from.start;
+            vec![Part {
+                from,
+                target: 0,
+                at,
+            }]
+        })?;
+        Ok(all)
     }
-    group.all_gather(&mine)
 }
 
 #[cfg(test)]
@@ -203,25 +247,28 @@ mod tests {
             let side = |key: &str| usize::try_from(case[key].as_u64().unwrap()).unwrap();
             let (rows, cols) = (side("rows"), side("cols"));
             let at = |i: usize| i as f64;
-            let mut weights: Vec<f32> = (0..rows * cols)
-                .map(|i| narrow(0.1 * (0.37 * at(i)).cos()))
-                .collect();
-            let mut moment = vec![0.0; weights.len()];
+            let device = Device::cpu();
+            let flat = |values: Vec<f32>| {
+                Tensor::from_f32(&[values.len()], &values, &device).expect("a small tensor")
+            };
+            let start = (0..rows * cols).map(|i| narrow(0.1 * (0.37 * at(i)).cos()));
+            let mut weights = flat(start.collect());
+            let mut moment = flat(vec![0.0; rows * cols]);
             for step in 1..=10usize {
                 let n = step as f64;
-                let gradient: Vec<f32> = (0..weights.len())
-                    .map(|i| narrow((0.61 * at(i) * n + n).cos() * 0.01 * n))
-                    .collect();
-                let device = Device::cpu();
+                let slope =
+                    (0..rows * cols).map(|i| narrow((0.61 * at(i) * n + n).cos() * 0.01 * n));
+                let gradient = flat(slope.collect());
                 let mut u = Tensor::empty(&[rows, cols], DType::F32, &device).unwrap();
-                muon::momentum(&mut moment, u.f32_mut(), &gradient, 1.0, momentum);
+                let (m, g) = (moment.view_mut(), gradient.view());
+                muon::momentum(m, u.view_mut(), g, 1.0, momentum).unwrap();
                 muon::orthogonalize(&mut u, 5).unwrap();
                 let scale = 0.2 * (rows.max(cols) as f64).sqrt();
                 let (keep, step) = (narrow(1.0 - lr * decay), narrow(lr * scale));
-                muon::apply(&mut weights, u.f32(), keep, step);
+                muon::apply(weights.view_mut(), u.view(), keep, step).unwrap();
             }
             let want: Vec<f64> = serde_json::from_value(case["weights"].clone()).unwrap();
-            let found = kernels::testing::error(&weights, &want);
+            let found = kernels::testing::error(&kernels::testing::values(&weights), &want);
             // errors of a direction grow by up to 3.4445 in each of 5 iterations
             let bound = kernels::tolerance::sum(rows.max(cols)) * 3.4445f64.powi(5);
             assert!(found < bound, "{rows} {cols}: {found} {bound}");

@@ -78,9 +78,9 @@ impl<'a> RankState<'a> {
                 let held = self.local_shards.weights(index);
                 let mut shard = Tensor::zeros(&[held.len().max(1)], DType::F32, &device)?;
                 for piece in unit.pieces(held.clone()) {
-                    let from = &whole[piece.spec - unit.specs.start].f32()[piece.local];
+                    let from = whole[piece.spec - unit.specs.start].flat(piece.local)?;
                     let at = piece.at - held.start;
-                    shard.f32_mut()[at..at + from.len()].copy_from_slice(from);
+                    kernels::copy(shard.flat_mut(at..at + from.len())?, from)?;
                 }
                 self.weight_shards.push(shard);
             } else {
@@ -99,7 +99,7 @@ impl<'a> RankState<'a> {
                 whole: &mut self.weights,
                 shards: &mut self.weight_shards,
             };
-            average::follow(&mut self.averages, &mut store, &self.local_shards, 0.0);
+            average::follow(&mut self.averages, &mut store, &self.local_shards, 0.0)?;
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ pub(crate) fn update(
     (local_shards, specs): (&LocalShards, &[Spec]),
     loads: &[Load],
     rate: f32,
-) {
+) -> kernels::Result<()> {
     for (index, local) in local_shards.local.iter().enumerate() {
         let unit = &local_shards.shards.units[local.unit];
         for piece in unit.pieces(local_shards.moments(index)) {
@@ -22,12 +22,15 @@ pub(crate) fn update(
             let load = loads.iter().find(|load| Some(load.layer) == layer);
             let Some(load) = load else { continue };
             let part = &load.tokens[piece.local.clone()];
-            let biases = store.piece(local_shards, index, &piece);
-            for (bias, &tokens) in biases.iter_mut().zip(part) {
-                *bias += rate * direction(tokens, &load.tokens);
-            }
+            let mut biases = store.piece(local_shards, index, &piece)?;
+            biases.edit(|biases: &mut [f32]| {
+                for (bias, &tokens) in biases.iter_mut().zip(part) {
+                    *bias += rate * direction(tokens, &load.tokens);
+                }
+            })?;
         }
     }
+    Ok(())
 }
 
 /// 1 for a load below the mean of all, -1 for one above, 0 for the mean.

@@ -13,8 +13,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use kernels::comm::Collective;
+use kernels::comm::tensors::{self, Part, overlap};
 use kernels::trace::Recorder;
-use kernels::{DType, Device, Error, Tensor, Use};
+use kernels::{DType, Device, Error, Tensor, Use, View};
 
 use crate::config::plan::Plan;
 use crate::data::micro_batches::{Block, merged};
@@ -87,7 +88,7 @@ impl Reducer {
                     // experts' gradients were already reduced over context-parallel ranks, sequence by sequence
                     let is_joined = self.buckets[bucket].is_experts;
                     if self.rule.is_exact && self.cp.size() > 1 && !is_joined {
-                        self.cp.all_reduce_sum(flat.f32_mut())?;
+                        tensors::all_reduce_sum(self.cp.as_ref(), flat.view_mut())?;
                     }
                     self.take_block(bucket, block, flat)?;
                 }
@@ -144,23 +145,13 @@ impl Reducer {
         }
         let len = self.len(bucket);
         let mut flat = Tensor::empty(&[len], DType::F32, &self.device)?;
-        let mut rest = flat.f32_mut();
-        for part in self.parts_of(bucket, gradients) {
-            let (to, others) = rest.split_at_mut(part.len());
-            kernels::copy(to, part, &self.device);
-            rest = others;
+        let mut at = 0;
+        for slot in self.buckets[bucket].slots.clone() {
+            let part = gradients.tensor(slot).view();
+            kernels::copy(flat.flat_mut(at..at + part.len())?, part)?;
+            at += part.len();
         }
         Ok(flat)
-    }
-
-    /// A unit's gradients, tensor by tensor.
-    fn parts_of<'t>(
-        &self,
-        bucket: usize,
-        gradients: &'t Gradients,
-    ) -> impl Iterator<Item = &'t [f32]> + use<'t> {
-        let slots = self.buckets[bucket].slots.clone();
-        slots.map(|slot| gradients.tensor(slot).f32())
     }
 
     fn push(&mut self, bucket: usize, block: Block, flat: Tensor) -> kernels::Result<()> {
@@ -191,12 +182,19 @@ impl Reducer {
             return self.push(bucket, round, sum);
         }
         // ranks' blocks of a round do not all merge with each other; the tree over micro-batches merges them
-        for (from, flat) in dp.all_gather(flat.f32())?.iter().enumerate() {
+        let keep = cuts[rank]..cuts[rank + 1];
+        let parts = (0..size).map(|_| empty(keep.len(), &self.device));
+        let mut parts = parts.collect::<kernels::Result<Vec<Tensor>>>()?;
+        let mut targets: Vec<&mut Tensor> = parts.iter_mut().collect();
+        tensors::all_gather(dp.as_ref(), flat.view(), &mut targets, |from, elements| {
+            overlap(&elements, &keep, 0, from).into_iter().collect()
+        })?;
+        drop(flat);
+        for (from, part) in parts.into_iter().enumerate() {
             let block = Block {
                 start: first + from * block.size,
                 size: block.size,
             };
-            let part = flat_tensor(&flat[cuts[rank]..cuts[rank + 1]], &self.device)?;
             self.push(bucket, block, part)?;
         }
         Ok(())
@@ -218,9 +216,12 @@ impl Reducer {
             } else {
                 whole(tree)?
             };
-            let all = gathered(self.cp.as_ref(), &sum.f32()[..width], &part, &self.device)?;
+            let all = gathered(self.cp.as_ref(), sum.flat(0..width)?, &part, &self.device)?;
             if zero == 1 {
-                flat_tensor(&all.f32()[cuts[rank]..cuts[rank + 1]], &self.device)?
+                let keep = cuts[rank]..cuts[rank + 1];
+                let mut shard = empty(keep.len(), &self.device)?;
+                kernels::copy(shard.flat_mut(0..keep.len())?, all.flat(keep)?)?;
+                shard
             } else {
                 all
             }
@@ -229,7 +230,7 @@ impl Reducer {
         } else if is_shared && zero == 0 {
             // shards of every rank's rounds
             let shard = whole(tree)?;
-            let shard = &shard.f32()[..cuts[rank + 1] - cuts[rank]];
+            let shard = shard.flat(0..cuts[rank + 1] - cuts[rank])?;
             gathered(dp.as_ref(), shard, cuts, &self.device)?
         } else {
             whole(tree)?
@@ -241,7 +242,7 @@ impl Reducer {
     /// Without the tree's order, parts of sequences are summed once per step.
     fn over_context(&self, mut sum: Tensor) -> kernels::Result<Tensor> {
         if !self.rule.is_exact && self.cp.size() > 1 {
-            self.cp.all_reduce_sum(sum.f32_mut())?;
+            tensors::all_reduce_sum(self.cp.as_ref(), sum.view_mut())?;
         }
         Ok(sum)
     }
@@ -259,23 +260,38 @@ impl Reducer {
             // one block of the same aligned size each: the group's tree by rank is the same tree
             let mut sum = whole(tree)?;
             let Some(cuts) = cuts else {
-                self.dp.all_reduce_sum(sum.f32_mut())?;
+                tensors::all_reduce_sum(self.dp.as_ref(), sum.view_mut())?;
                 return Ok(sum);
             };
             return scattered(self.dp.as_ref(), &sum, cuts);
         }
         // every rank gathers every block and finishes the tree by itself
         let keep = cuts.map_or(0..width, |cuts| cuts[rank]..cuts[rank + 1]);
-        let mine: Vec<f32> = tree.blocks().flat_map(|flat| flat.f32().to_vec()).collect();
+        let mut mine = empty(tree.blocks().len() * width, &self.device)?;
+        for (at, flat) in tree.blocks().enumerate() {
+            let to = mine.flat_mut(at * width..(at + 1) * width)?;
+            kernels::copy(to, flat.flat(0..width)?)?;
+        }
         drop(tree);
-        let all = self.dp.all_gather(&mine)?;
+        let blocks_of = |rank: usize| merged(batch * rank / size..batch * (rank + 1) / size);
+        let blocks: Vec<Vec<Block>> = (0..size).map(blocks_of).collect();
+        let before = |rank: usize| blocks[..rank].iter().map(Vec::len).sum::<usize>();
+        let parts = (0..before(size)).map(|_| empty(keep.len(), &self.device));
+        let mut parts = parts.collect::<kernels::Result<Vec<Tensor>>>()?;
+        let mut targets: Vec<&mut Tensor> = parts.iter_mut().collect();
+        let mine_of = mine.flat(0..blocks[rank].len() * width)?;
+        tensors::all_gather(self.dp.as_ref(), mine_of, &mut targets, |from, elements| {
+            let all = 0..blocks[from].len();
+            let parts = all.filter_map(|at| {
+                let run = at * width + keep.start..at * width + keep.end;
+                overlap(&elements, &run, 0, before(from) + at)
+            });
+            parts.collect()
+        })?;
+        drop(mine);
         let mut tree = FlatTree::default();
-        for (rank, blocks) in all.iter().enumerate() {
-            let range = batch * rank / size..batch * (rank + 1) / size;
-            for (block, flat) in merged(range).into_iter().zip(blocks.chunks(width)) {
-                let part = flat_tensor(&flat[keep.clone()], &self.device)?;
-                tree.push(block, part, true)?;
-            }
+        for (block, part) in blocks.into_iter().flatten().zip(parts) {
+            tree.push(block, part, true)?;
         }
         whole(tree)
     }
@@ -497,34 +513,37 @@ pub(crate) fn context_cuts(len: usize, cp: usize) -> Vec<usize> {
     (0..=cp).map(|rank| len * rank / cp).collect()
 }
 
-/// A tensor has at least one element, a shard of a small unit maybe none.
-fn flat_tensor(flat: &[f32], device: &Device) -> kernels::Result<Tensor> {
-    let values = if flat.is_empty() { &[0.0] } else { flat };
-    Tensor::from_f32(&[values.len()], values, device)
+/// A tensor of `len` elements to be written. A tensor has at least one, which is 0; a shard of a small unit maybe none.
+fn empty(len: usize, device: &Device) -> kernels::Result<Tensor> {
+    match len {
+        0 => Tensor::zeros(&[1], DType::F32, device),
+        _ => Tensor::empty(&[len], DType::F32, device),
+    }
 }
 
 /// This rank's part of the sum of `x` over ranks.
 fn scattered(group: &dyn Collective, x: &Tensor, cuts: &[usize]) -> kernels::Result<Tensor> {
     let width = cuts[group.rank() + 1] - cuts[group.rank()];
-    let mut part = match width {
-        0 => Tensor::zeros(&[1], DType::F32, x.device())?,
-        _ => Tensor::empty(&[width], DType::F32, x.device())?,
-    };
-    group.reduce_scatter_sum(x.f32(), cuts, &mut part.f32_mut()[..width])?;
+    let mut part = empty(width, x.device())?;
+    tensors::reduce_scatter_sum(group, x.view(), cuts, part.flat_mut(0..width)?)?;
     Ok(part)
 }
 
 /// The parts of all ranks, one behind the other.
 fn gathered(
     group: &dyn Collective,
-    part: &[f32],
+    part: View<'_>,
     firsts: &[usize],
     device: &Device,
 ) -> kernels::Result<Tensor> {
     let mut whole = Tensor::empty(&[firsts[group.size()]], DType::F32, device)?;
-    let to = whole.f32_mut();
-    group.all_gather_to(part, &mut |rank, at, piece| {
-        to[firsts[rank] + at..][..piece.len()].copy_from_slice(piece);
+    tensors::all_gather(group, part, &mut [&mut whole], |rank, from| {
+        let at = firsts[rank] + from.start;
+        vec![Part {
+            from,
+            target: 0,
+            at,
+        }]
     })?;
     Ok(whole)
 }

@@ -178,7 +178,7 @@ mod tests {
                 .map(|start| (Block { start, size: 1 }, leaf(start)));
             let sum = tensor(tree_sum(leaves));
             let gradients = tree.open(block, &dims, &device).unwrap();
-            let [target] = gradients.sums([0]);
+            let [target] = gradients.sums([0]).unwrap();
             reduce::tree_add_into(target, &sum).unwrap();
             tree.close().unwrap();
         }

@@ -55,9 +55,12 @@ impl Scratch {
         let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         let mut away = Vec::with_capacity(tensors.len());
         for tensor in tensors {
+            let bytes = tensor.read_bytes();
+            let bytes = bytes.on_rank(self.rank, "put activations away")?;
             let at = room
-                .write(tensor.bytes())
+                .write(&bytes)
                 .map_err(|error| failed("write activations to a file in", &self.folder, error))?;
+            drop(bytes);
             away.push((tensor.dims().to_vec(), tensor.dtype(), at));
             let left = Tensor::empty(&[1], DType::F32, tensor.device());
             *tensor = left.on_rank(self.rank, "put activations away")?;
@@ -71,7 +74,8 @@ impl Scratch {
         for ((dims, dtype, at), tensor) in away.0.into_iter().zip(tensors) {
             let whole = Tensor::empty(&dims, dtype, tensor.device());
             let mut whole = whole.on_rank(self.rank, "bring activations back")?;
-            room.read(at, whole.bytes_mut())
+            let read = whole.renew_bytes(|bytes| room.read(at, bytes));
+            read.on_rank(self.rank, "bring activations back")?
                 .map_err(|error| failed("read activations from a file in", &self.folder, error))?;
             *tensor = whole;
         }

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use kernels::comm::tensors;
 use kernels::{DType, Device, Tensor};
 
 use crate::config::exact::narrow;
@@ -339,7 +340,7 @@ impl Worker<'_> {
                     .groups
                     .place
                     .on_stage(self.pipeline_rank(model_chunk - 1));
-                let sent = self.groups.back.send(to, dx.f32());
+                let sent = tensors::send(self.groups.back.as_ref(), to, dx.view());
                 sent.on_rank(rank, "send gradients")
             }
             _ => Ok(()),
@@ -474,7 +475,7 @@ impl Worker<'_> {
         let place = self.groups.place;
         let from = place.on_stage(self.pipeline_rank(model_chunk - 1));
         let mut x = self.rows(block)?;
-        let got = self.groups.ahead.recv(from, x.f32_mut());
+        let got = tensors::recv(self.groups.ahead.as_ref(), from, x.view_mut());
         got.on_rank(self.rank(), "receive from another stage")?;
         Ok(Flow::Hidden(x))
     }
@@ -483,7 +484,7 @@ impl Worker<'_> {
     fn receive(&self, block: Block, model_chunk: usize) -> Result<Tensor> {
         let from = self.groups.place.on_stage(self.pipeline_rank(model_chunk));
         let mut dy = self.rows(block)?;
-        let got = self.groups.back.recv(from, dy.f32_mut());
+        let got = tensors::recv(self.groups.back.as_ref(), from, dy.view_mut());
         got.on_rank(self.rank(), "receive from another stage")?;
         Ok(dy)
     }
@@ -500,7 +501,7 @@ impl Worker<'_> {
             Flow::Hidden(x) => {
                 let next = self.pipeline_rank(self.model_chunk(chunk) + 1);
                 let to = self.groups.place.on_stage(next);
-                let sent = self.groups.ahead.send(to, x.f32());
+                let sent = tensors::send(self.groups.ahead.as_ref(), to, x.view());
                 sent.on_rank(self.rank(), "send activations")
             }
             Flow::Losses(sums) => {

@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use kernels::comm::tensors::{self, Part};
 use kernels::{DType, Device, Tensor, Use};
 
 use crate::dist::mesh::{Groups, RankCoord};
@@ -86,28 +87,43 @@ impl LocalShards {
             return Ok(());
         }
         let moments = (0..self.local.len()).map(|index| self.moments(index).len());
-        let mut mine = Vec::with_capacity(moments.max().unwrap_or(0));
+        let most = moments.max().unwrap_or(0).max(1);
+        let device = weights[0].device().for_use(Use::Work);
+        let mut mine = Tensor::empty(&[most], DType::F32, &device)?;
         for (index, local) in self.local.iter().enumerate() {
             let unit = &self.shards.units[local.unit];
-            mine.clear();
-            for piece in unit.pieces(self.moments(index)) {
+            let held = self.moments(index);
+            for piece in unit.pieces(held.clone()) {
                 let slot = self.slot(index, piece.spec);
-                mine.extend_from_slice(&weights[slot].f32()[piece.local]);
+                let at = piece.at - held.start;
+                let to = mine.flat_mut(at..at + piece.local.len())?;
+                kernels::copy(to, weights[slot].flat(piece.local)?)?;
             }
             let group = unit.group(groups);
             let here = group.rank();
-            group.all_gather_to(&mine, &mut |member, at, part| {
-                let first = unit.shard_of_member(member).start + at;
+            let mut targets: Vec<&mut Tensor> = weights[local.slots.clone()].iter_mut().collect();
+            let mine = mine.flat(0..held.len())?;
+            tensors::all_gather(group, mine, &mut targets, |member, range| {
                 // its own part is already in place
-                let others = if member == here { 0 } else { part.len() };
-                for piece in unit.pieces(first..first + others) {
-                    let slot = self.slot(index, piece.spec);
-                    let from = &part[piece.at - first..][..piece.local.len()];
-                    weights[slot].f32_mut()[piece.local].copy_from_slice(from);
-                }
+                let is_own = member == here;
+                let range = if is_own { 0..0 } else { range };
+                self.places(index, member, range)
             })?;
         }
         Ok(())
+    }
+
+    /// Where elements of a member's shard of local unit `index` are in the unit's tensors.
+    fn places(&self, index: usize, member: usize, elements: Range<usize>) -> Vec<Part> {
+        let unit = &self.shards.units[self.local[index].unit];
+        let first = unit.shard_of_member(member).start;
+        let pieces = unit.pieces(first + elements.start..first + elements.end);
+        let places = pieces.map(|piece| Part {
+            from: piece.at - first..piece.at - first + piece.local.len(),
+            target: piece.spec - unit.specs.start,
+            at: piece.local.start,
+        });
+        places.collect()
     }
 }
 
@@ -163,17 +179,11 @@ impl<'a> Parameters<'a> {
                         whole[slot] = Some(tensor);
                     }
                     let unit = &local_shards.shards.units[local.unit];
-                    let mine = &shards[index].f32()[..local_shards.weights(index).len()];
-                    let group = unit.group(groups);
-                    group.all_gather_to(mine, &mut |member, at, part| {
-                        let first = unit.shard_of_member(member).start + at;
-                        for piece in unit.pieces(first..first + part.len()) {
-                            let slot = local_shards.slot(index, piece.spec);
-                            let from = &part[piece.at - first..][..piece.local.len()];
-                            let tensor = whole[slot].as_mut().expect("made above");
-                            tensor.f32_mut()[piece.local].copy_from_slice(from);
-                        }
-                    })?;
+                    let mine = shards[index].flat(0..local_shards.weights(index).len())?;
+                    let targets = whole[local.slots.clone()].iter_mut().flatten();
+                    let mut targets: Vec<&mut Tensor> = targets.collect();
+                    let places = |member, range| local_shards.places(index, member, range);
+                    tensors::all_gather(unit.group(groups), mine, &mut targets, places)?;
                 }
                 Ok(GatheredParameters::Gathered(whole))
             }

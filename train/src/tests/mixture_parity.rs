@@ -108,7 +108,7 @@ impl Layer {
             shards: &mut [],
         };
         let of = (&local_shards, self.specs.as_slice());
-        router_bias::update(&mut store, of, &loads, config.bias_update_rate);
+        router_bias::update(&mut store, of, &loads, config.bias_update_rate).unwrap();
         loads
     }
 

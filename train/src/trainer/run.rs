@@ -530,11 +530,14 @@ impl Run<'_> {
                     ..State::new(plan, train_state, self.init)
                 });
                 if is_end {
-                    snapshot::lend(&trainer.state, |pieces| {
+                    let lent = snapshot::lend(&trainer.state, |pieces| {
                         checkpoint_writer.give(rank, pieces, state)
                     });
+                    lent.on_rank(rank, "copy the state for a checkpoint")?;
                 } else {
-                    checkpoint_writer.give(rank, snapshot::take(&trainer.state), state);
+                    let pieces = snapshot::take(&trainer.state);
+                    let pieces = pieces.on_rank(rank, "copy the state for a checkpoint")?;
+                    checkpoint_writer.give(rank, pieces, state);
                 }
                 stall_s = Some(started.elapsed().as_secs_f64());
             }

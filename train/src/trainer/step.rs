@@ -2,7 +2,8 @@
 //! data-parallel ranks, then over uses of a tensor, norm, whether the step is good, clipping, AdamW.
 
 use index::sampler::Sampler;
-use kernels::{Device, Tensor, add};
+use kernels::comm::tensors;
+use kernels::{DType, Device, Tensor, add, rows};
 
 use crate::checkpoint::train_state::StepStatus;
 use crate::config::OptimizerKind;
@@ -190,8 +191,10 @@ impl<'a> Trainer<'a> {
         self.join_uses(&mut gradients)?;
         if next.loss_scale != 1.0 {
             let factor = narrow(1.0 / next.loss_scale);
-            let all = gradients.iter_mut().flat_map(|sum| sum.f32_mut());
-            all.for_each(|x| *x *= factor);
+            for sum in &mut gradients {
+                let scaled = rows::scale(sum.view_mut(), factor);
+                scaled.on_rank(self.state.rank(), "undo the loss scale")?;
+            }
         }
         Ok((loss, gradients))
     }
@@ -227,7 +230,9 @@ impl<'a> Trainer<'a> {
             next,
             factor,
         };
-        self.state.moments.update(&mut store, gradients, of, update);
+        let rank = self.state.groups.place.rank();
+        let updated = self.state.moments.update(&mut store, gradients, of, update);
+        updated.on_rank(rank, "AdamW")?;
         if self.state.plan.train.optimizer == OptimizerKind::Muon {
             let here = Here {
                 specs: self.state.specs,
@@ -236,11 +241,12 @@ impl<'a> Trainer<'a> {
                 device: &self.state.device,
             };
             here.update(&mut self.state.moments.m, &mut store, gradients, update)
-                .on_rank(self.state.groups.place.rank(), "Muon")?;
+                .on_rank(rank, "Muon")?;
         }
         if let (Some(moe), Some(routing)) = (&self.state.plan.model.moe, &self.routing) {
             let of = (&self.state.local_shards, self.state.specs);
-            router_bias::update(&mut store, of, &routing.loads, moe.bias_update_rate);
+            router_bias::update(&mut store, of, &routing.loads, moe.bias_update_rate)
+                .on_rank(rank, "selection biases")?;
         }
         let decay = self.state.plan.train.ema_decay;
         average::follow(
@@ -248,11 +254,12 @@ impl<'a> Trainer<'a> {
             &mut store,
             &self.state.local_shards,
             decay,
-        );
+        )
+        .on_rank(rank, "average weights")?;
         self.state
             .local_shards
             .gather_updated(&mut self.state.weights, &self.state.groups)
-            .on_rank(self.state.groups.place.rank(), "gather updated weights")
+            .on_rank(rank, "gather updated weights")
     }
 
     /// Mean loss over the first `count` samples, the same bits on every rank and layout.
@@ -280,11 +287,7 @@ impl<'a> Trainer<'a> {
     /// Adds up the gradients of tensors that are used more than once, as a tied embedding is, over the stages that
     /// have them. They are kept separate until here, so that every layout adds the uses in the same order.
     fn join_uses(&self, gradients: &mut Vec<Tensor>) -> Result<()> {
-        let (place, rank, world) = (
-            self.state.groups.place,
-            self.state.rank(),
-            &self.state.groups.world,
-        );
+        let (place, rank) = (self.state.groups.place, self.state.rank());
         let slots = Slots::on(&place, self.state.specs);
         let mut further = gradients
             .split_off(self.state.local_shards.local.len())
@@ -303,36 +306,53 @@ impl<'a> Trainer<'a> {
                 }
                 continue;
             }
-            let mut by_stage: Vec<Vec<f32>> = vec![Vec::new(); place.pp];
-            let mine = &mut by_stage[place.pp_rank];
-            mine.extend_from_slice(sum.f32());
-            for _ in 1..here.count() {
-                let next = further.next().expect("every use has its own gradient");
-                mine.extend_from_slice(next.f32());
-            }
-            let others = (0..place.pp).filter(|stage| *stage != place.pp_rank);
-            let others: Vec<usize> = others.filter(|stage| stages.contains(stage)).collect();
-            for &stage in &others {
-                let sent = world.send(place.on_stage(stage), &by_stage[place.pp_rank]);
-                sent.on_rank(rank, "send gradients of a shared tensor")?;
-            }
-            let len = sum.elements();
-            for stage in others {
-                let count = stages.iter().filter(|&&other| other == stage).count();
-                by_stage[stage] = vec![0.0; count * len];
-                let got = world.recv(place.on_stage(stage), &mut by_stage[stage]);
-                got.on_rank(rank, "receive gradients of a shared tensor")?;
-            }
-            let mut next = vec![0; place.pp];
-            for (number, &stage) in stages.iter().enumerate() {
-                let part = &by_stage[stage][next[stage]..next[stage] + len];
-                next[stage] += len;
-                if number == 0 {
-                    sum.f32_mut().copy_from_slice(part);
-                    continue;
-                }
-                let both = sum.f32_mut().iter_mut().zip(part);
-                both.for_each(|(sum, x)| *sum += x);
+            let mine = further.by_ref().take(here.count() - 1).collect();
+            self.join_stages(sum, mine, &stages)
+                .on_rank(rank, "add gradients of a shared tensor over stages")?;
+        }
+        Ok(())
+    }
+
+    /// Adds up the gradients of a tensor's uses, which are on `stages` in their order. `sum` is the first one here,
+    /// `more` are the others here.
+    fn join_stages(
+        &self,
+        sum: &mut Tensor,
+        more: Vec<Tensor>,
+        stages: &[usize],
+    ) -> kernels::Result<()> {
+        let (place, world) = (self.state.groups.place, self.state.groups.world.as_ref());
+        let len = sum.elements();
+        let room = |uses: usize| Tensor::empty(&[uses * len], DType::F32, &self.state.device);
+        let mut mine = room(1 + more.len())?;
+        kernels::copy(mine.flat_mut(0..len)?, sum.view())?;
+        for (at, next) in (1..).zip(&more) {
+            kernels::copy(mine.flat_mut(at * len..(at + 1) * len)?, next.view())?;
+        }
+        drop(more);
+        let others = (0..place.pp).filter(|stage| *stage != place.pp_rank);
+        let others: Vec<usize> = others.filter(|stage| stages.contains(stage)).collect();
+        for &stage in &others {
+            tensors::send(world, place.on_stage(stage), mine.view())?;
+        }
+        let mut by_stage: Vec<Option<Tensor>> = (0..place.pp).map(|_| None).collect();
+        for stage in others {
+            let count = stages.iter().filter(|&&other| other == stage).count();
+            let there = by_stage[stage].insert(room(count)?);
+            tensors::recv(world, place.on_stage(stage), there.view_mut())?;
+        }
+        by_stage[place.pp_rank] = Some(mine);
+        let mut next = vec![0; place.pp];
+        for (number, &stage) in stages.iter().enumerate() {
+            let all = by_stage[stage]
+                .as_ref()
+                .expect("every stage has been received");
+            let part = all.flat(next[stage]..next[stage] + len)?;
+            next[stage] += len;
+            if number == 0 {
+                kernels::copy(sum.view_mut(), part)?;
+            } else {
+                rows::add(sum.view_mut(), part)?;
             }
         }
         Ok(())

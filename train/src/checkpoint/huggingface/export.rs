@@ -17,7 +17,7 @@ use crate::checkpoint::safetensors::{Entry, Writer};
 use crate::checkpoint::whole_model::Model;
 use crate::checkpoint::write::sync;
 use crate::config::plan::Plan;
-use crate::error::{At, Error, Result};
+use crate::error::{At, Error, OnRank, Result};
 use crate::model::param::Spec;
 
 /// A matrix or vector under its new name.
@@ -37,11 +37,12 @@ pub(crate) struct Source<'a> {
 
 impl Source<'_> {
     /// Numbers of one tensor of theirs.
-    fn values(&self, pair: &Pair) -> Vec<f32> {
+    fn values(&self, pair: &Pair) -> Result<Vec<f32>> {
         let slot = self.specs.iter().position(|spec| spec.name == pair.ours);
-        let ours = self.tensors[slot.expect("names come from the same plan")].f32();
+        let ours = &self.tensors[slot.expect("names come from the same plan")];
+        let ours = ours.view().read::<f32>().on_rank(0, "read weights")?;
         let shape = self.plan.shape();
-        pair.elements_of_ours(&shape).map(|at| ours[at]).collect()
+        Ok(pair.elements_of_ours(&shape).map(|at| ours[at]).collect())
     }
 }
 
@@ -49,7 +50,7 @@ impl Source<'_> {
 #[cfg(test)]
 pub(crate) fn tensors(source: &Source<'_>) -> Vec<Out> {
     let pairs = pairs(source.plan).into_iter().map(|pair| Out {
-        values: source.values(&pair),
+        values: source.values(&pair).expect("a test's tensors can be read"),
         name: pair.theirs,
         dims: pair.dims,
     });
@@ -142,7 +143,7 @@ fn write_shard(model: &Model, shard: &[Pair], path: &Path) -> Result<()> {
         tensors: &model.weights,
     };
     for pair in shard {
-        writer.write(&source.values(pair))?;
+        writer.write(&source.values(pair)?)?;
     }
     writer.finish()?;
     fs::rename(&partial, path).at("rename", &partial)

@@ -27,7 +27,7 @@ use crate::config::plan::Plan;
 use crate::config::{Determinism, Family, ModelConfig, ParallelConfig, TrainConfig};
 use crate::dist::launch::cpu_path;
 use crate::dist::mesh::Groups;
-use crate::error::{At, Error, Result};
+use crate::error::{At, Error, OnRank, Result};
 use crate::model::param::{self, Spec};
 use crate::optim::rank_state::RankState;
 use crate::parallel::shards::Shards;
@@ -107,7 +107,8 @@ fn import(mut folder: Folder, out: &Path) -> Result<Imported> {
     let device = Device::cpu_with(cpu_path()?.isa());
     let mut rank_state = RankState::new(&plan, &specs, Groups::single(), device)?;
     for (spec, weight) in specs.iter().zip(&mut rank_state.weights) {
-        folder.fill(spec, weight.f32_mut())?;
+        let filled = weight.view_mut().renew(|out| folder.fill(spec, out));
+        filled.on_rank(0, "import weights")??;
     }
     fs::create_dir_all(out).at("create", out)?;
     let form = Form {
@@ -118,7 +119,8 @@ fn import(mut folder: Folder, out: &Path) -> Result<Imported> {
         plan: &plan,
     };
     let state = State::new(&plan, &TrainState::start(), None);
-    let checkpoint = write(&form, &state, &mut [snapshot::take(&rank_state)], None)?;
+    let pieces = snapshot::take(&rank_state).on_rank(0, "copy weights")?;
+    let checkpoint = write(&form, &state, &mut [pieces], None)?;
     Ok(Imported {
         checkpoint,
         notes: folder.notes,

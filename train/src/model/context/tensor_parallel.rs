@@ -3,6 +3,8 @@
 //! features and the reduce-scatter after it (Korthikanti et al. 2022, arXiv:2205.05198).
 
 use kernels::comm::Collective;
+use kernels::comm::tensors::{self, Part};
+use kernels::rows::{self, Runs};
 use kernels::{DType, Tensor};
 
 use crate::model::context::Context;
@@ -20,7 +22,7 @@ impl Context<'_> {
     /// All-reduce over tensor-parallel ranks, each of which holds an aligned part of the sum.
     pub(crate) fn sum_over_tp(&self, mut x: Tensor) -> kernels::Result<Tensor> {
         if self.groups.tp.size() > 1 {
-            self.groups.tp.all_reduce_sum(x.f32_mut())?;
+            tensors::all_reduce_sum(self.groups.tp, x.view_mut())?;
         }
         Ok(x)
     }
@@ -46,14 +48,14 @@ impl Context<'_> {
         let (size, d) = (self.groups.tp.size(), x.dims()[1]);
         let run = self.row_time() * d;
         let mut own = Tensor::empty(&[x.dims()[0] / size, d], DType::F32, x.device())?;
-        let runs = x
-            .f32()
-            .chunks(run)
-            .skip(self.groups.tp.rank())
-            .step_by(size);
-        for (to, from) in own.f32_mut().chunks_mut(run).zip(runs) {
-            to.copy_from_slice(from);
-        }
+        let from = x.flat(self.groups.tp.rank() * run..x.elements())?;
+        let runs = Runs {
+            count: own.elements() / run,
+            run,
+            from_stride: size * run,
+            to_stride: run,
+        };
+        rows::copy_runs(own.view_mut(), from, runs)?;
         Ok(own)
     }
 
@@ -76,14 +78,19 @@ pub(crate) fn gather_rows(
 ) -> kernels::Result<Tensor> {
     let (size, d) = (group.size(), x.dims()[1]);
     let mut whole = Tensor::empty(&[x.dims()[0] * size, d], DType::F32, x.device())?;
-    let (run, to) = (rows * d, whole.f32_mut());
-    group.all_gather_to(x.f32(), &mut |rank, mut at, mut piece| {
-        while !piece.is_empty() {
-            let (sequence, within) = (at / run, at % run);
-            let (some, rest) = piece.split_at(piece.len().min(run - within));
-            to[(sequence * size + rank) * run + within..][..some.len()].copy_from_slice(some);
-            (at, piece) = (at + some.len(), rest);
-        }
+    let run = rows * d;
+    tensors::all_gather(group, x.view(), &mut [&mut whole], |rank, elements| {
+        let sequences = elements.start / run..elements.end.div_ceil(run);
+        let parts = sequences.map(|sequence| {
+            let from = elements.start.max(sequence * run)..elements.end.min((sequence + 1) * run);
+            let within = from.start - sequence * run;
+            Part {
+                at: (sequence * size + rank) * run + within,
+                target: 0,
+                from,
+            }
+        });
+        parts.collect()
     })?;
     Ok(whole)
 }
@@ -99,12 +106,19 @@ pub(crate) fn scatter_sum_rows(
     let run = rows * d;
     let sequences = x.elements() / (run * size);
     let mut by_rank = Tensor::empty(x.dims(), DType::F32, x.device())?;
-    for (at, to) in by_rank.f32_mut().chunks_exact_mut(run).enumerate() {
-        let (rank, sequence) = (at / sequences, at % sequences);
-        to.copy_from_slice(&x.f32()[(sequence * size + rank) * run..][..run]);
+    let of_rank = sequences * run;
+    for rank in 0..size {
+        let runs = Runs {
+            count: sequences,
+            run,
+            from_stride: size * run,
+            to_stride: run,
+        };
+        let to = by_rank.flat_mut(rank * of_rank..(rank + 1) * of_rank)?;
+        rows::copy_runs(to, x.flat(rank * run..x.elements())?, runs)?;
     }
     let cuts: Vec<usize> = (0..=size).map(|rank| rank * sequences * run).collect();
     let mut sum = Tensor::empty(&[sequences * rows, d], DType::F32, x.device())?;
-    group.reduce_scatter_sum(by_rank.f32(), &cuts, sum.f32_mut())?;
+    tensors::reduce_scatter_sum(group, by_rank.view(), &cuts, sum.view_mut())?;
     Ok(sum)
 }

@@ -10,6 +10,8 @@
 //! an all-reduce combines them. All ranks then do the same work except for the vocabulary, and only the first
 //! context-parallel rank has the gradients.
 
+use kernels::comm::tensors;
+use kernels::rows::{self, Runs};
 use kernels::{DType, Tensor, embedding};
 
 use crate::config::Activation;
@@ -190,7 +192,7 @@ impl MaskedHead {
             dx = norm.backward(&dx, (&picked, &statistics), None, gradients, cx)?;
         }
         if outer.groups.cp.size() > 1 {
-            outer.groups.cp.all_reduce_sum(dx.f32_mut())?;
+            tensors::all_reduce_sum(outer.groups.cp, dx.view_mut())?;
         }
         put(&dx, &picks.rows, rows, outer)
     }
@@ -216,16 +218,23 @@ fn within<'a>(cx: &Context<'a>, rows: usize) -> Context<'a> {
 
 /// Splits off the last row of each sequence: `[b * (places + 1), d]` -> `[b * places, d]`, `[b, d]`.
 fn parted(x: &Tensor, places: usize) -> kernels::Result<(Tensor, Tensor)> {
-    let (rows, d) = (x.dims()[0], x.dims()[1]);
-    let b = rows / (places + 1);
+    let (all, d) = (x.dims()[0], x.dims()[1]);
+    let b = all / (places + 1);
     let mut first = Tensor::empty(&[b * places, d], DType::F32, x.device())?;
     let mut last = Tensor::empty(&[b, d], DType::F32, x.device())?;
-    let parts = first.f32_mut().chunks_mut(places * d);
-    let parts = parts.zip(last.f32_mut().chunks_mut(d));
-    for ((first, last), rows) in parts.zip(x.f32().chunks((places + 1) * d)) {
-        first.copy_from_slice(&rows[..places * d]);
-        last.copy_from_slice(&rows[places * d..]);
-    }
+    let runs = Runs {
+        count: b,
+        run: places * d,
+        from_stride: (places + 1) * d,
+        to_stride: places * d,
+    };
+    rows::copy_runs(first.view_mut(), x.view(), runs)?;
+    let runs = Runs {
+        run: d,
+        to_stride: d,
+        ..runs
+    };
+    rows::copy_runs(last.view_mut(), x.flat(places * d..x.elements())?, runs)?;
     Ok((first, last))
 }
 
@@ -233,25 +242,34 @@ fn parted(x: &Tensor, places: usize) -> kernels::Result<(Tensor, Tensor)> {
 fn joined(first: &Tensor, last: &Tensor, places: usize) -> kernels::Result<Tensor> {
     let (b, d) = (last.dims()[0], last.dims()[1]);
     let mut x = Tensor::empty(&[b * (places + 1), d], DType::F32, last.device())?;
-    let parts = first.f32().chunks(places * d).zip(last.f32().chunks(d));
-    for (rows, (first, last)) in x.f32_mut().chunks_mut((places + 1) * d).zip(parts) {
-        rows[..places * d].copy_from_slice(first);
-        rows[places * d..].copy_from_slice(last);
-    }
+    let runs = Runs {
+        count: b,
+        run: places * d,
+        from_stride: places * d,
+        to_stride: (places + 1) * d,
+    };
+    rows::copy_runs(x.view_mut(), first.view(), runs)?;
+    let runs = Runs {
+        run: d,
+        from_stride: d,
+        ..runs
+    };
+    let to = x.flat_mut(places * d..b * (places + 1) * d)?;
+    rows::copy_runs(to, last.view(), runs)?;
     Ok(x)
 }
 
 /// The picked rows on every rank: x `[m, d]` -> `[picks, d]`.
-fn pick(x: &Tensor, rows: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
-    let mut picked = embedding::forward(x, rows, 0)?;
+fn pick(x: &Tensor, picks: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
+    let mut picked = embedding::forward(x, picks, 0)?;
     if cx.sequence.is_parallel {
         picked = cx.sum_over_tp(picked)?;
     }
     if cx.groups.cp.size() > 1 {
-        cx.groups.cp.all_reduce_sum(picked.f32_mut())?;
+        tensors::all_reduce_sum(cx.groups.cp, picked.view_mut())?;
     }
     // as sums with other ranks' zeros do: no -0.0 on one layout only
-    picked.f32_mut().iter_mut().for_each(|x| *x += 0.0);
+    rows::shift(picked.view_mut(), 0.0)?;
     Ok(picked)
 }
 

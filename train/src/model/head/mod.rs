@@ -6,7 +6,7 @@ mod next_sentence;
 mod sliced;
 pub(crate) mod vocabulary;
 
-use kernels::Tensor;
+use kernels::{Tensor, rows};
 
 use crate::config::plan::Plan;
 use crate::data::Targets;
@@ -73,14 +73,15 @@ impl Head {
     /// x: `[n, d]` -> this rank's logits `[n, v]`
     pub(crate) fn logits(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
         let (mut normed, _) = self.norm.forward(x, cx)?;
-        self.scale_rows(&mut normed);
+        self.scale_rows(&mut normed)?;
         self.vocabulary.logits(&normed, cx)
     }
 
-    fn scale_rows(&self, x: &mut Tensor) {
-        if self.scale != 1.0 {
-            x.f32_mut().iter_mut().for_each(|x| *x *= self.scale);
+    fn scale_rows(&self, x: &mut Tensor) -> kernels::Result<()> {
+        if self.scale == 1.0 {
+            return Ok(());
         }
+        rows::scale(x.view_mut(), self.scale)
     }
 
     /// x: `[m, d]` -> summed losses of each chunk of `loss_chunk` tokens.
@@ -92,7 +93,7 @@ impl Head {
     ) -> kernels::Result<(Losses, Saved)> {
         let (mut normed, statistics) = self.norm.forward(&x, cx)?;
         cx.drop_rows(&mut normed, self.dropout.0, self.dropout.1)?;
-        self.scale_rows(&mut normed);
+        self.scale_rows(&mut normed)?;
         let (tokens, vocabulary) = self.vocabulary.forward(&normed, targets, cx)?;
         let runs = tokens.chunks(cx.loss_chunk());
         let losses = Losses {
@@ -128,7 +129,7 @@ impl Head {
             .vocabulary
             .backward(of, vocabulary, &normed, gradients, cx)?;
         drop(normed);
-        self.scale_rows(&mut dnormed);
+        self.scale_rows(&mut dnormed)?;
         cx.drop_rows(&mut dnormed, self.dropout.0, self.dropout.1)?;
         self.norm
             .backward(&dnormed, (&x, &statistics), None, gradients, cx)

@@ -3,7 +3,7 @@
 //! sequences of the step's batch.
 
 use kernels::activation::{self, Kind};
-use kernels::{DType, Tensor, cross_entropy};
+use kernels::{DType, Tensor, cross_entropy, rows};
 
 use crate::model::context::Context;
 use crate::model::gradients::Gradients;
@@ -50,7 +50,9 @@ impl NextSentence {
         // one slice is all of them
         let b = max.elements();
         let (max, sum) = (max.reshape(&[b])?, sum.reshape(&[b])?);
-        let numbers = max.f32().iter().zip(sum.f32()).zip(target.f32());
+        let [maxima, sums, targets] = [&max, &sum, &target].map(|x| x.view().read::<f32>());
+        let (maxima, sums, targets) = (maxima?, sums?, targets?);
+        let numbers = maxima.iter().zip(&*sums).zip(&*targets);
         let losses = numbers
             .map(|((&max, &sum), &target)| f64::from(max) + f64::from(sum).ln() - f64::from(target))
             .collect();
@@ -82,7 +84,7 @@ impl NextSentence {
             sum,
         } = saved;
         let mut weights = Tensor::empty(max.dims(), DType::F32, max.device())?;
-        weights.fill(weight);
+        rows::fill(weights.view_mut(), weight)?;
         let weights = (&weights, None);
         cross_entropy::backward(&mut scores, &max, &sum, classes, weights, 0, CLASSES)?;
         let dpooled = self.scores.backward(&scores, &pooled, gradients, cx)?;

@@ -13,7 +13,8 @@
 //! et al. 2024, arXiv:2411.09009 (Cut Cross-Entropy) do the same in smaller blocks; here the bits are those of
 //! logits that are kept.
 
-use kernels::{DType, Tensor, cross_entropy, reduce};
+use kernels::comm::tensors;
+use kernels::{DType, Tensor, cross_entropy, reduce, rows};
 
 use crate::config::plan::{FEATURE_CHUNKS, Plan};
 use crate::data::Targets;
@@ -102,12 +103,16 @@ impl Vocabulary {
         };
         let mut max = cross_entropy::merge_maxima(&maxima)?;
         if cx.groups.tp.size() > 1 {
-            cx.groups.tp.all_reduce_max(max.f32_mut())?;
+            tensors::all_reduce_max(cx.groups.tp, max.view_mut())?;
         }
         let sum = cx.sum_over_tp(cross_entropy::merge_sums(sums, &maxima, &max)?)?;
         let target = cx.sum_over_tp(target)?;
-        let numbers = max.f32().iter().zip(sum.f32()).zip(target.f32());
-        let losses = (numbers.zip(targets.counts.f32()))
+        // losses are read on the host, where logarithms of f64 have one definition
+        let all = [&max, &sum, &target, &targets.counts];
+        let [maxima, sums, hits, counts] = all.map(|x| x.view().read::<f32>());
+        let (maxima, sums, hits, counts) = (maxima?, sums?, hits?, counts?);
+        let numbers = maxima.iter().zip(&*sums).zip(&*hits);
+        let losses = (numbers.zip(&*counts))
             .map(|(((&max, &sum), &target), &counts)| {
                 let log = f64::from(max) + f64::from(sum).ln();
                 let losses = [log - f64::from(target), log * log];
@@ -133,8 +138,8 @@ impl Vocabulary {
             let first = self.first + row;
             let of = cross_entropy::statistics(logits, ids, first, self.ids, self.slice)?;
             let at = row / self.slice * n;
-            maxima.f32_mut()[at..][..n].copy_from_slice(of.0.f32());
-            sums.f32_mut()[at..][..n].copy_from_slice(of.1.f32());
+            kernels::copy(maxima.flat_mut(at..at + n)?, of.0.view())?;
+            kernels::copy(sums.flat_mut(at..at + n)?, of.1.view())?;
             // 0 in all slices but one
             reduce::tree_add_into(&mut target, &of.2)
         })?;
@@ -152,10 +157,8 @@ impl Vocabulary {
     ) -> kernels::Result<Tensor> {
         let Saved { logits, max, sum } = saved;
         let ids = &targets.ids;
-        let mut weights = Tensor::empty(ids.dims(), DType::F32, ids.device())?;
-        for (to, counts) in weights.f32_mut().iter_mut().zip(targets.counts.f32()) {
-            *to = weight * counts;
-        }
+        let mut weights = targets.counts.try_clone()?;
+        rows::scale(weights.view_mut(), weight)?;
         let pull = self.pull(&max, &sum, &weights)?;
         let both = (&weights, pull.as_ref());
         let slope = |row: usize, logits: &mut Tensor| {
@@ -182,16 +185,20 @@ impl Vocabulary {
             return Ok(None);
         }
         let mut pull = Tensor::empty(weights.dims(), DType::F32, weights.device())?;
-        let numbers = max.f32().iter().zip(sum.f32()).zip(weights.f32());
-        for (to, ((&max, &sum), &weight)) in pull.f32_mut().iter_mut().zip(numbers) {
-            let log = f64::from(max) + f64::from(sum).ln();
-            #[expect(
-                clippy::cast_possible_truncation,
-                reason = "rounds to f32, where gradients live"
-            )]
-            let slope = (2.0 * self.z * log * f64::from(weight)) as f32;
-            *to = slope;
-        }
+        let [max, sum, weights] = [max, sum, weights].map(|x| x.view().read::<f32>());
+        let (max, sum, weights) = (max?, sum?, weights?);
+        pull.view_mut().renew(|pull: &mut [f32]| {
+            let numbers = max.iter().zip(&*sum).zip(&*weights);
+            for (to, ((&max, &sum), &weight)) in pull.iter_mut().zip(numbers) {
+                let log = f64::from(max) + f64::from(sum).ln();
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    reason = "rounds to f32, where gradients live"
+                )]
+                let slope = (2.0 * self.z * log * f64::from(weight)) as f32;
+                *to = slope;
+            }
+        })?;
         Ok(Some(pull))
     }
 }

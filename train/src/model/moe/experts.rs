@@ -2,6 +2,7 @@
 //! them by grouped products. Tensor parallel: an expert's first matrix is split by column, its second by row, so
 //! every rank has the same rows and the all-reduces are over them.
 
+use kernels::comm::tensors;
 use kernels::grouped_matmul;
 use kernels::matmul::Op;
 use kernels::{DType, Tensor, reduce};
@@ -179,7 +180,7 @@ fn add_gradients(
     (dispatcher, gradients): (&TokenDispatcher, &mut Gradients),
     cx: &Context<'_>,
 ) -> kernels::Result<()> {
-    let mut sums = gradients.sums_of(slots);
+    let mut sums = gradients.sums_of(slots)?;
     if !cx.has_parts_of_experts() {
         return match factors {
             Some(Factors { dy, x }) => {
@@ -201,7 +202,7 @@ fn add_gradients(
         grouped_matmul::backward_weight(cx.numbers(), (&mut parts, op), dy, x, &leaves)?;
     }
     for part in &mut parts {
-        cx.groups.cp.all_reduce_sum(part.f32_mut())?;
+        tensors::all_reduce_sum(cx.groups.cp, part.view_mut())?;
     }
     for (sum, parts) in sums.iter_mut().zip(parts.chunks_mut(ranks)) {
         // their number is a power of two

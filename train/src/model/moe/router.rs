@@ -8,6 +8,7 @@
 
 use kernels::matmul::{Op, matmul};
 use kernels::route::{self, Coefficients, Drop, Statistics};
+use kernels::rows::{self, Runs};
 use kernels::{DType, Error, Tensor};
 
 use crate::config::moe::{DropPolicy, MoeConfig, RouterScope};
@@ -106,11 +107,13 @@ impl Router {
         let group = self.group(n, cx);
         let bias = self.bias.map(|slot| cx.weight(slot));
         for first in (0..n).step_by(group) {
-            let logits = rows(&logits, first, group)?;
+            let logits = some_rows(&logits, first, group)?;
             let part = route::forward(&logits, bias, &self.rule)?;
             let at = first * k..(first + group) * k;
-            chosen.u32_mut()[at.clone()].copy_from_slice(part.experts.u32());
-            weights.f32_mut()[at].copy_from_slice(part.weights.f32());
+            let all = Runs::one(group * k);
+            let (experts, shares) = (part.experts.view(), part.weights.view());
+            rows::copy_runs(chosen.flat_mut(at.clone())?, experts, all)?;
+            rows::copy_runs(weights.flat_mut(at)?, shares, all)?;
             groups.push(part.statistics);
         }
         add_over_context(&mut groups, k, cx)?;
@@ -135,8 +138,9 @@ impl Router {
     }
 
     fn check(&self, logits: &Tensor, cx: &Context<'_>) -> kernels::Result<()> {
-        let broken = logits.f32().iter().position(|x| !x.is_finite());
-        let Some(at) = broken else { return Ok(()) };
+        let Some((at, value)) = rows::first_not_finite(logits.view())? else {
+            return Ok(());
+        };
         let (token, expert) = (at / self.experts, at % self.experts);
         let (sequence, position) = (
             token / cx.sequence.time,
@@ -146,9 +150,8 @@ impl Router {
             op: "mixture of experts",
             name: "router logit",
             found: format!(
-                "{} for expert {expert} at layers.{}, position {position} of sequence {sequence} of \
+                "{value} for expert {expert} at layers.{}, position {position} of sequence {sequence} of \
                  the micro-batch",
-                logits.f32()[at],
                 self.layer
             ),
             wanted: "a finite number".into(),
@@ -170,34 +173,29 @@ impl Router {
     ) -> kernels::Result<Tensor> {
         let (k, n) = (self.rule.k, chosen.dims()[0]);
         let parts = cx.groups.cp.size();
-        let ids: Vec<f32> = chosen.u32().iter().map(|&id| id as f32).collect();
+        let ids = chosen.view().read::<u32>()?;
+        let ids: Vec<f32> = ids.iter().map(|&id| id as f32).collect();
         let ids = Tensor::from_f32(&[n, k], &ids, chosen.device())?;
         let ids = gather_rows(cx.groups.cp, &ids, cx.sequence.time)?;
         let weights = gather_rows(cx.groups.cp, weights, cx.sequence.time)?;
         let group = self.group(n, cx) * parts;
         let capacity = route::capacity(group, k, self.experts, factor);
-        let mut kept = Tensor::empty(&[n * parts, k], DType::U32, chosen.device())?;
+        let ids = ids.view().read::<f32>()?;
+        let mut kept: Vec<u32> = Vec::with_capacity(n * parts * k);
         for (number, dropped) in dropped.iter_mut().enumerate() {
             let first = number * group;
-            let weights = rows(&weights, first, group)?;
+            let weights = some_rows(&weights, first, group)?;
             let at = first * k..(first + group) * k;
-            let ids: Vec<u32> = ids.f32()[at.clone()].iter().map(|&id| id as u32).collect();
-            let mut ids = Tensor::from_u32(&[group, k], &ids, chosen.device())?;
-            let before = ids.u32().to_vec();
+            let before: Vec<u32> = ids[at].iter().map(|&id| id as u32).collect();
+            let mut ids = Tensor::from_u32(&[group, k], &before, chosen.device())?;
             route::drop_over(&mut ids, &weights, capacity, policy)?;
-            let gone = before.iter().zip(ids.u32()).filter(|(a, b)| a != b);
+            let after = ids.view().read::<u32>()?;
+            let gone = before.iter().zip(&*after).filter(|(a, b)| a != b);
             gone.for_each(|(&expert, _)| dropped[expert as usize] += 1);
-            kept.u32_mut()[at].copy_from_slice(ids.u32());
-        }
-        if parts == 1 {
-            return Ok(kept);
+            kept.extend_from_slice(&after);
         }
         let run = cx.sequence.time * k;
-        let all = kept
-            .u32()
-            .chunks(run)
-            .skip(cx.groups.cp.rank())
-            .step_by(parts);
+        let all = kept.chunks(run).skip(cx.groups.cp.rank()).step_by(parts);
         let own: Vec<u32> = all.flatten().copied().collect();
         Tensor::from_u32(&[n, k], &own, chosen.device())
     }
@@ -211,7 +209,7 @@ impl Router {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let (n, k) = (x.dims()[0], self.rule.k);
+        let n = x.dims()[0];
         let group = self.group(n, cx);
         // sequences of a group over all sequences of the step
         let share = (group / cx.sequence.time) as f64 * cx.routing.sequence_weight;
@@ -222,21 +220,19 @@ impl Router {
         let mut dlogits = Tensor::empty(&[n, self.experts], DType::F32, x.device())?;
         for (number, statistics) in routed.report.groups.iter().enumerate() {
             let first = number * group;
-            let chosen = &routed.chosen.u32()[first * k..(first + group) * k];
-            let chosen = Tensor::from_u32(&[group, k], chosen, x.device())?;
             let part = route::backward(
-                &rows(dweights, first, group)?,
-                &rows(&routed.logits, first, group)?,
-                &chosen,
+                &some_rows(dweights, first, group)?,
+                &some_rows(&routed.logits, first, group)?,
+                &some_rows(&routed.chosen, first, group)?,
                 &self.rule,
                 (statistics, &losses),
             )?;
             let at = first * self.experts..(first + group) * self.experts;
-            dlogits.f32_mut()[at].copy_from_slice(part.f32());
+            kernels::copy(dlogits.flat_mut(at)?, part.view())?;
         }
         if let Some(bias) = self.bias {
             // no loss depends on it: token counts move it after the step
-            gradients.sums([bias]);
+            gradients.sums([bias])?;
         }
         let (dweight, accumulate) = gradients.target(self.weight);
         let leaf = cx.sums.token_leaf;
@@ -261,10 +257,12 @@ impl Router {
 }
 
 /// Some rows of a matrix.
-fn rows(x: &Tensor, first: usize, count: usize) -> kernels::Result<Tensor> {
+fn some_rows(x: &Tensor, first: usize, count: usize) -> kernels::Result<Tensor> {
     let width = x.dims()[1];
-    let values = &x.f32()[first * width..(first + count) * width];
-    Tensor::from_f32(&[count, width], values, x.device())
+    let mut some = Tensor::empty(&[count, width], x.dtype(), x.device())?;
+    let from = x.flat(first * width..(first + count) * width)?;
+    rows::copy_runs(some.view_mut(), from, Runs::one(count * width))?;
+    Ok(some)
 }
 
 /// All-reduces the statistics to those of whole groups.

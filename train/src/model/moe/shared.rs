@@ -4,7 +4,7 @@
 //! gathered for the gradient of g, so that its sum over tokens has the same leaves.
 
 use kernels::matmul::{Op, matmul};
-use kernels::{DType, Tensor, add};
+use kernels::{DType, Tensor, add, rows};
 
 use crate::config::moe::MoeConfig;
 use crate::config::plan::Plan;
@@ -62,11 +62,13 @@ impl Shared {
             0,
             false,
         )?;
-        for score in scores.f32_mut() {
-            *score = logistic(*score);
-        }
-        let mut out = Tensor::empty(y.dims(), DType::F32, y.device())?;
-        scale_rows(&mut out, &y, &scores);
+        // a number per row: the host's exponential of f64 has one definition
+        scores.view_mut().edit(|scores: &mut [f32]| {
+            scores
+                .iter_mut()
+                .for_each(|score| *score = logistic(*score));
+        })?;
+        let out = rows::scaled_rows(&y, &scores)?;
         let gated = Some((scores, y));
         Ok((out, Saved { mlp, gated }))
     }
@@ -83,15 +85,15 @@ impl Shared {
         let (Some(gate), Some((scores, y))) = (self.gate, saved.gated) else {
             return self.mlp.backward(dy, saved.mlp, gradients, cx);
         };
-        let d = y.dims()[1];
-        let mut dscores = Tensor::empty(scores.dims(), DType::F32, dy.device())?;
-        let rows = dy.f32().chunks(d).zip(y.f32().chunks(d)).zip(scores.f32());
-        for (dscore, ((dy, y), &score)) in dscores.f32_mut().iter_mut().zip(rows) {
-            *dscore = dot(dy, y) * score * (1.0 - score);
-        }
-        drop(y);
-        let mut dout = Tensor::empty(dy.dims(), DType::F32, dy.device())?;
-        scale_rows(&mut dout, dy, &scores);
+        let mut dscores = rows::dot_rows(dy, &y)?;
+        let of = scores.view().read::<f32>()?;
+        dscores.view_mut().edit(|dscores: &mut [f32]| {
+            for (dscore, &score) in dscores.iter_mut().zip(&*of) {
+                *dscore = *dscore * score * (1.0 - score);
+            }
+        })?;
+        drop((of, y));
+        let dout = rows::scaled_rows(dy, &scores)?;
         let mut dx = self.mlp.backward(&dout, saved.mlp, gradients, cx)?;
         let weight = cx.weight(gate);
         let mut more = Tensor::empty(dx.dims(), DType::F32, dx.device())?;
@@ -118,24 +120,6 @@ impl Shared {
         )?;
         Ok(dx)
     }
-}
-
-/// Each row times its number.
-fn scale_rows(out: &mut Tensor, x: &Tensor, by: &Tensor) {
-    let d = x.dims()[1];
-    let rows = out.f32_mut().chunks_mut(d).zip(x.f32().chunks(d));
-    for ((out, x), &by) in rows.zip(by.f32()) {
-        for (out, x) in out.iter_mut().zip(x) {
-            *out = x * by;
-        }
-    }
-}
-
-/// In f64, in order, rounded once.
-#[expect(clippy::cast_possible_truncation, reason = "rounds to f32")]
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    let products = a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b));
-    products.sum::<f64>() as f32
 }
 
 /// In f64, rounded once.

@@ -4,6 +4,9 @@
 //! A sender orders its rows by expert; the receiver orders an expert's rows by sending rank, whose sequences are
 //! consecutive: the order (sequence, position) of a single rank.
 
+use std::ops::Range;
+
+use kernels::comm::tensors;
 use kernels::permute::Order;
 use kernels::{DType, Tensor};
 
@@ -84,26 +87,10 @@ impl TokenDispatcher {
             return Ok(rows);
         }
         let d = rows.dims()[1];
-        let mut parts = Vec::new();
-        let mut rest = rows.f32();
-        for count in &self.sent {
-            let (part, after) = rest.split_at(count * d);
-            parts.push(part.to_vec());
-            rest = after;
-        }
-        let received = cx.groups.ep.all_to_all(parts)?;
         let total = self.counts.iter().sum();
         let mut here = Tensor::empty(&[total, d], DType::F32, rows.device())?;
-        let mut rests: Vec<&[f32]> = received.iter().map(Vec::as_slice).collect();
-        let mut to = here.f32_mut();
-        for ranks in &self.leaves {
-            for (rest, leaves) in rests.iter_mut().zip(ranks) {
-                let (part, after) = rest.split_at(leaves.iter().sum::<usize>() * d);
-                let (out, later) = to.split_at_mut(part.len());
-                out.copy_from_slice(part);
-                (*rest, to) = (after, later);
-            }
-        }
+        let (own, theirs) = (self.by_receiver(d), self.by_sender(d));
+        tensors::all_to_all(cx.groups.ep, rows.view(), &own, &mut here, &theirs)?;
         Ok(here)
     }
 
@@ -113,17 +100,36 @@ impl TokenDispatcher {
             return Ok(rows);
         }
         let d = rows.dims()[1];
-        let mut parts = vec![Vec::new(); cx.groups.ep.size()];
-        let mut rest = rows.f32();
+        let total = self.sent.iter().sum();
+        let mut back = Tensor::empty(&[total, d], DType::F32, rows.device())?;
+        let (own, theirs) = (self.by_receiver(d), self.by_sender(d));
+        tensors::all_to_all(cx.groups.ep, rows.view(), &theirs, &mut back, &own)?;
+        Ok(back)
+    }
+
+    /// Elements of this rank's rows of width d for each rank.
+    fn by_receiver(&self, d: usize) -> Vec<Vec<Range<usize>>> {
+        let mut first = 0;
+        let of = |count: &usize| {
+            let run = first..first + count * d;
+            first = run.end;
+            vec![run]
+        };
+        self.sent.iter().map(of).collect()
+    }
+
+    /// Elements of the rows here from each rank, a run for each expert.
+    fn by_sender(&self, d: usize) -> Vec<Vec<Range<usize>>> {
+        let mut runs = vec![Vec::new(); self.sent.len()];
+        let mut first = 0;
         for ranks in &self.leaves {
-            for (part, leaves) in parts.iter_mut().zip(ranks) {
-                let (rows, after) = rest.split_at(leaves.iter().sum::<usize>() * d);
-                part.extend_from_slice(rows);
-                rest = after;
+            for (runs, leaves) in runs.iter_mut().zip(ranks) {
+                let run = first..first + leaves.iter().sum::<usize>() * d;
+                first = run.end;
+                runs.push(run);
             }
         }
-        let received = cx.groups.ep.all_to_all(parts)?.concat();
-        Tensor::from_f32(&[self.sent.iter().sum(), d], &received, rows.device())
+        runs
     }
 }
 

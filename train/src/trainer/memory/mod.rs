@@ -168,7 +168,9 @@ pub fn measure(plan: &Plan, samples: &dyn Samples) -> Result<Vec<RankMemory>> {
             activations: trainer.held.activations,
             packs: trainer.held.packs,
             snapshot: {
-                let copies = snapshot::take(&trainer.state).map(|piece| piece.len());
+                let copies = snapshot::take(&trainer.state);
+                let copies = copies.on_rank(rank, "copy the state")?;
+                let copies = copies.map(|piece| piece.len());
                 snapshot::bytes(&plan, &copies.collect::<Vec<_>>())
             },
             transfer: 0,
@@ -263,9 +265,10 @@ impl Rank<'_> {
             .map(|local| self.shards.units[local.unit].len());
         let all: usize = units.clone().sum();
         let largest = units.max().unwrap_or(0);
-        // a matrix that Muon works on is whole, with two of its size and two squares beside it
+        // a matrix that Muon works on is whole, with two of its size and two squares beside it, among shares and
+        // results of the unit
         let muon = match plan.train.optimizer {
-            OptimizerKind::Muon => 5 * largest * place.tp,
+            OptimizerKind::Muon => 8 * largest * place.tp,
             OptimizerKind::Adamw => 0,
         };
         let sums = 3 * all + (4 + plan.parallel.ep) * largest + muon;
