@@ -23,11 +23,13 @@ pub(crate) struct Source {
 }
 
 /// Headers that every source may include.
-const HEADERS: [(&str, &str); 4] = [
+const HEADERS: [(&str, &str); 6] = [
     ("millrace.cuh", include_str!("millrace.cuh")),
     ("activation.cuh", include_str!("activation.cuh")),
     ("philox.cuh", include_str!("philox.cuh")),
     ("rms.cuh", include_str!("rms.cuh")),
+    ("attention.cuh", include_str!("attention.cuh")),
+    ("product.cuh", include_str!("product.cuh")),
 ];
 
 /// What an image is made for, and where it is kept.

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use crate::descriptor::dropout::DOMAIN;
     use crate::rng::philox;
-    use crate::testing::{assert_same_bits, bits, random};
+    use crate::testing::{assert_same_bits, bits, extreme, random};
     use crate::{DType, Device};
 
     const DROPOUT: Dropout = Dropout {
@@ -274,7 +274,18 @@ mod tests {
         assert_same_bits(|device| {
             let mut x = random(&[36, 101], 1, device).unwrap();
             forward(&mut x, &DROPOUT, &PLACE).unwrap();
-            vec![x]
+            let mut all = vec![x];
+            for (feature, d) in [(0, 1), (63, 2), (1000, 203), (64, 64)] {
+                let place = Place {
+                    sequence: (1 << 32) - 1,
+                    feature,
+                    ..PLACE
+                };
+                let mut x = extreme(&[12, d], 2, true, device).unwrap();
+                backward(&mut x, &DROPOUT, &place).unwrap();
+                all.push(x);
+            }
+            all
         });
     }
 

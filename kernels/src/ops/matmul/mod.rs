@@ -8,7 +8,7 @@
 //! instruction set) touches the bits.
 
 mod cpu;
-mod cuda;
+pub(in crate::ops) mod cuda;
 mod operand;
 mod packed;
 
