@@ -29,7 +29,7 @@ trap 'rm -rf "$work"' EXIT
 mkdir "$work/include"
 cp "$source"/include/*.h "$work/include/"
 
-flags="-std=c++17 -O2 -g1 -fPIC -fno-strict-aliasing -ffp-contract=off -mfma -fcf-protection=none -Wall -Wextra -Werror"
+flags="-std=c++17 -O2 -g1 -fPIC -fno-strict-aliasing -ffp-contract=off -mavx2 -mfma -fcf-protection=none -Wall -Wextra -Werror"
 (
     cd "$source"
     for file in fibers memory streams driver driver_memory driver_streams driver_modules copies checks mma; do

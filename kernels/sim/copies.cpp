@@ -33,6 +33,8 @@ extern "C" void millrace_sim_copy_async(void* target, const void* source, int by
         millrace_sim_fail(failure_misaligned, "misaligned cp.async", nullptr, line);
     Runner& r = runner();
     Copies& mine = r.copies[r.now];
+    if (!r.in_shared(target, static_cast<size_t>(bytes)))
+        millrace_sim_fail(failure_illegal_address, "the target of cp.async is not in shared memory", nullptr, line);
     // A fault at a bad source belongs to the instruction, not to the wait.
     if (source_bytes) {
         volatile const char* at = static_cast<const char*>(source);

@@ -38,7 +38,7 @@ Context* make_context(int device, bool is_primary) {
     context->alive = true;
     context->null_stream.context = context;
     context->null_stream.blocking = true;
-    context->random = Random(simulator_seed() * 1000003 + static_cast<uint64_t>(device) * 7919 + contexts.size());
+    context->random = Random(simulator_seed() * 1000003 + static_cast<uint64_t>(device));
     contexts.insert(context);
     return context;
 }
@@ -131,6 +131,13 @@ CUresult resolve_stream(Context* context, CUstream handle, Stream** stream) {
     if (!live_streams.count(handle) || handle->context != context) return invalid_handle;
     *stream = handle;
     return success;
+}
+
+void reseed_contexts() {
+    for (Context* context : contexts) {
+        context->random = Random(simulator_seed() * 1000003 + static_cast<uint64_t>(context->device));
+        context->launches = 0;
+    }
 }
 
 void register_stream(Stream* stream) { live_streams.insert(stream); }

@@ -102,11 +102,11 @@ char* map_with_guards(size_t bytes) {
 }
 
 void reset_fiber(Fiber& fiber) {
+    // `top` is aligned to 16 bytes, as the ABI wants the stack before a call.
     // The start is moved by a few lines from fiber to fiber: stacks lie at equal distances and would otherwise share
     // the same sets of the cache.
     size_t top = stack_bytes - 64 - fiber.number % 32 * 192;
     void** sp = reinterpret_cast<void**>(fiber.stack + top);
-    *--sp = nullptr;
     *--sp = reinterpret_cast<void*>(&millrace_sim_start);
     for (int i = 0; i < 6; i++) *--sp = nullptr;
     fiber.stack_pointer = sp;
@@ -272,7 +272,7 @@ bool Runner::complete_warp(unsigned w, unsigned lane) {
         unsigned l = __builtin_ctz(left);
         // A lane that waits with another mask may still be released by its own group and come back.
         if (warp.mask[l] != warp.mask[lane]) return false;
-        if (warp.kind[l] != warp.kind[lane])
+        if (warp.kind[l] != warp.kind[lane] || warp.run[l] != warp.run[lane])
             fail(failure_launch, place(*this, false) + ": lanes of one warp wait in different operations (line " +
                                      std::to_string(warp.line[l]) + " and line " + std::to_string(warp.line[lane]) +
                                      ")");
@@ -325,6 +325,13 @@ void Runner::run_block() {
     fiber_of[first] = fiber;
     millrace_sim_switch(&main_stack_pointer, fiber->stack_pointer);
     if (result.code == 0) check_dynamic();
+}
+
+bool Runner::in_shared(const void* at, size_t bytes) const {
+    const char* begin = static_cast<const char*>(at);
+    const char* dynamic_begin = millrace_sim_position.dynamic_shared;
+    return (begin >= shared && begin + bytes <= shared + shared_bytes) ||
+           (begin >= dynamic_begin && begin + bytes <= dynamic_begin + launch->dynamic_shared_bytes);
 }
 
 void Runner::drop_fibers() {
@@ -583,6 +590,6 @@ extern "C" void millrace_sim_fail(int failure, const char* what, const char* fil
     __builtin_unreachable();
 }
 
-extern "C" unsigned long long millrace_sim_clock() {
-    return __builtin_ia32_rdtsc();
-}
+extern "C" unsigned long long millrace_sim_clock() { return __builtin_ia32_rdtsc(); }
+
+extern "C" int millrace_sim_is_shared(const void* address) { return runner().in_shared(address, 1); }

@@ -111,6 +111,8 @@ struct Runner {
     void run_block();
     void check_dynamic();
     void drop_fibers();
+    // Whether the bytes are shared memory of the running block.
+    bool in_shared(const void* at, size_t bytes) const;
     std::string describe_deadlock() const;
 };
 

@@ -4,6 +4,7 @@
 
 #include "streams.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -157,13 +158,15 @@ void merge(std::vector<unsigned>& into, const std::vector<unsigned>& from) {
 
 }  // namespace
 
-uint64_t simulator_seed() {
-    static const uint64_t seed = [] {
+static std::atomic<uint64_t>& seed_cell() {
+    static std::atomic<uint64_t> seed{[] {
         const char* text = getenv("MILLRACE_SIM_SEED");
         return text ? strtoull(text, nullptr, 10) : 1ULL;
-    }();
+    }()};
     return seed;
 }
+
+uint64_t simulator_seed() { return seed_cell(); }
 
 void set_last_error(const std::string& message) {
     last_error = message;
@@ -386,4 +389,11 @@ extern "C" const char* millrace_sim_last_error() {
     millrace_sim::Hold hold(millrace_sim::engine_lock);
     *copy = millrace_sim::last_error;
     return copy->c_str();
+}
+
+// Another seed for what follows, for tests that try several in one process; counters start again.
+extern "C" void millrace_sim_set_seed(uint64_t seed) {
+    millrace_sim::Hold hold(millrace_sim::engine_lock);
+    millrace_sim::seed_cell() = seed;
+    millrace_sim::reseed_contexts();
 }

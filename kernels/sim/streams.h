@@ -95,6 +95,7 @@ extern std::mutex engine_lock;
 using Hold = std::unique_lock<std::mutex>;
 
 uint64_t simulator_seed();
+void reseed_contexts();
 
 // Adds work to a stream or to the capture it is in. Some of the waiting work may be done on the way. Returns a CUDA
 // error code; `added`, if given, is the operation (null in a capture).

@@ -48,10 +48,18 @@ struct Shared {
     memory: Mutex<Memory>,
     /// Cache of the last table of rotary angles, which a step uses many times.
     table: Mutex<Option<CachedTable>>,
+    /// Tables in the memory of a CUDA device, the last ones used first.
+    words: Mutex<Vec<CachedWords>>,
 }
 
 /// All that a table depends on, as words, and the table.
 type CachedTable = (Vec<u64>, Arc<Vec<f32>>);
+
+/// The same of a table in a device's memory.
+type CachedWords = (Vec<u64>, Arc<Buffer>);
+
+/// Tables that a CUDA device keeps.
+const KEPT_TABLES: usize = 8;
 
 #[derive(Default)]
 struct Memory {
@@ -95,6 +103,7 @@ impl Device {
             isa,
             memory: Mutex::default(),
             table: Mutex::new(None),
+            words: Mutex::default(),
         };
         Device(Arc::new(shared), Use::Work)
     }
@@ -197,6 +206,36 @@ impl Device {
                 table
             }
         }
+    }
+
+    /// Like `cached_table` for a CUDA device, in its memory: of the tables that were asked for, the last few are kept.
+    pub(crate) fn cached_words<T: bytemuck::Pod>(
+        &self,
+        key: impl Iterator<Item = u64> + Clone,
+        make: impl FnOnce() -> Vec<T>,
+    ) -> Result<Arc<Buffer>> {
+        let mut cached = self.0.words.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = (cached.iter()).position(|(found, _)| found.iter().copied().eq(key.clone()));
+        let entry = match (found, &self.0.backend) {
+            (Some(at), _) => cached.remove(at),
+            (None, Backend::Cuda(cuda)) => {
+                let table = make();
+                let bytes: &[u8] = bytemuck::cast_slice(&table);
+                let lacking = || Error::Memory {
+                    device: self.name().to_owned(),
+                    bytes: bytes.len(),
+                };
+                let size = Buffer::round_up(bytes.len()).ok_or_else(lacking)?;
+                let buffer = self.allocate(size).ok_or_else(lacking)?;
+                cuda.upload(buffer.address(), bytes)?;
+                (key.collect(), Arc::new(buffer))
+            }
+            (None, Backend::Cpu) => unreachable!("tables of the CPU are in `cached_table`"),
+        };
+        let table = Arc::clone(&entry.1);
+        cached.insert(0, entry);
+        cached.truncate(KEPT_TABLES);
+        Ok(table)
     }
 
     // A panic elsewhere cannot leave the counters half written, so a poisoned lock is still good.

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "parts of a tensor lie in its memory")]
 
 use crate::buffer::{ALIGN, Buffer};
-use crate::cuda::Address;
+use crate::cuda::{Address, Arg};
 use crate::device::Kind;
 use crate::{Bf16, DType, Device, Error, Result};
 use std::borrow::Cow;
@@ -597,6 +597,25 @@ impl Drop for Tensor {
         {
             self.device.give(buffer);
         }
+    }
+}
+
+impl From<&Tensor> for Arg {
+    fn from(tensor: &Tensor) -> Arg {
+        Arg::Pointer(tensor.address())
+    }
+}
+
+impl From<&mut Tensor> for Arg {
+    fn from(tensor: &mut Tensor) -> Arg {
+        Arg::Pointer(tensor.address())
+    }
+}
+
+/// Null without a tensor.
+impl From<Option<&Tensor>> for Arg {
+    fn from(tensor: Option<&Tensor>) -> Arg {
+        tensor.map_or(Arg::NULL, Arg::from)
     }
 }
 

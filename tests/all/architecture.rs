@@ -214,9 +214,10 @@ const LAYERS: [(&str, Layers); 5] = [
         &[
             &["dtype.rs", "isa.rs", "rng.rs", "trace.rs", "tolerance.rs"],
             &["error.rs"],
-            &["arena.rs", "buffer.rs", "device.rs", "tensor.rs"],
+            &["cuda/"],
+            &["arena.rs", "buffer.rs", "device.rs", "tensor.rs", "view.rs"],
             &["descriptor/"],
-            &["cpu/", "testing.rs"],
+            &["cpu/", "testing/"],
             &["comm/"],
             &["ops/"],
         ],

@@ -50,7 +50,6 @@ enum WarpKind {
     warp_mma,
     warp_ldmatrix,
     warp_stmatrix,
-    warp_mma_sparse,
 };
 
 // Called once, by the last lane to arrive, with the arguments of every lane (null where a lane does not take part).
@@ -95,5 +94,5 @@ void millrace_sim_copy_wait(int groups_left);
 void millrace_sim_copy_wait_all();
 
 unsigned long long millrace_sim_clock();
-void millrace_sim_count(const void* address, int bytes, int is_store);
+int millrace_sim_is_shared(const void* address);
 }

@@ -333,4 +333,5 @@ MILLRACE_INLINE unsigned long long __globaltimer() { return millrace_sim_clock()
 // simulator's functions.
 MILLRACE_INLINE size_t __cvta_generic_to_shared(const void* address) { return (size_t)address; }
 MILLRACE_INLINE size_t __cvta_generic_to_global(const void* address) { return (size_t)address; }
-MILLRACE_INLINE bool __isShared(const void*) { return false; }
+MILLRACE_INLINE bool __isShared(const void* address) { return millrace_sim_is_shared(address); }
+MILLRACE_INLINE bool __isGlobal(const void* address) { return !millrace_sim_is_shared(address); }

@@ -33,12 +33,7 @@ pub(crate) struct Part {
 impl<'a> Rotary<'a> {
     /// Angles, sines and cosines are made in f64 and kept as one f32 table per device.
     pub(crate) fn new(turn: Turn<'a>, way: Way, device: &Device) -> Rotary<'a> {
-        let (t, offset) = match turn.positions {
-            Positions::Run { t, offset } => (t, offset),
-            Positions::Each { limit, .. } => (limit, 0),
-        };
-        let angles = turn.frequencies;
-        let table = device.cached_table(key(t, offset, angles), || table(t, offset, angles));
+        let table = device.cached_table(key_of(&turn), || table_of(&turn));
         Rotary { turn, table, way }
     }
 
@@ -221,6 +216,26 @@ impl<E: Element> Task for Settled<'_, '_, E> {
             }
         }
     }
+}
+
+/// Rows of a table of angles and the position of the first.
+fn rows_of(turn: &Turn<'_>) -> (usize, usize) {
+    match turn.positions {
+        Positions::Run { t, offset } => (t, offset),
+        Positions::Each { limit, .. } => (limit, 0),
+    }
+}
+
+/// The cache key of a turn's table.
+pub(crate) fn key_of<'a>(turn: &Turn<'a>) -> impl Iterator<Item = u64> + Clone + use<'a> {
+    let (t, offset) = rows_of(turn);
+    key(t, offset, turn.frequencies)
+}
+
+/// A turn's table: per position the cosines of all pairs, then their sines.
+pub(crate) fn table_of(turn: &Turn<'_>) -> Vec<f32> {
+    let (t, offset) = rows_of(turn);
+    table(t, offset, turn.frequencies)
 }
 
 /// The cache key of a table of angles.

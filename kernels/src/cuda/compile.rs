@@ -23,9 +23,11 @@ pub(crate) struct Source {
 }
 
 /// Headers that every source may include.
-const HEADERS: [(&str, &str); 2] = [
+const HEADERS: [(&str, &str); 4] = [
     ("millrace.cuh", include_str!("millrace.cuh")),
     ("activation.cuh", include_str!("activation.cuh")),
+    ("philox.cuh", include_str!("philox.cuh")),
+    ("rms.cuh", include_str!("rms.cuh")),
 ];
 
 /// What an image is made for, and where it is kept.

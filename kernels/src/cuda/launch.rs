@@ -1,7 +1,6 @@
 //! Sizes and arguments of a launch.
 
 use super::Address;
-use crate::Tensor;
 
 /// Blocks, threads per block and bytes of dynamic shared memory of a launch.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +46,6 @@ pub(crate) enum Arg {
     U32(u32),
     U64(u64),
     F32(f32),
-    F64(f64),
 }
 
 impl Arg {
@@ -60,7 +58,6 @@ impl Arg {
             Arg::Pointer(Address(word)) | Arg::U64(word) => word,
             Arg::U32(word) => u64::from(word),
             Arg::F32(number) => u64::from(number.to_bits()),
-            Arg::F64(number) => number.to_bits(),
         }
     }
 }
@@ -68,25 +65,6 @@ impl Arg {
 impl From<Address> for Arg {
     fn from(address: Address) -> Arg {
         Arg::Pointer(address)
-    }
-}
-
-impl From<&Tensor> for Arg {
-    fn from(tensor: &Tensor) -> Arg {
-        Arg::Pointer(tensor.address())
-    }
-}
-
-impl From<&mut Tensor> for Arg {
-    fn from(tensor: &mut Tensor) -> Arg {
-        Arg::Pointer(tensor.address())
-    }
-}
-
-/// Null without a tensor.
-impl From<Option<&Tensor>> for Arg {
-    fn from(tensor: Option<&Tensor>) -> Arg {
-        tensor.map_or(Arg::NULL, Arg::from)
     }
 }
 

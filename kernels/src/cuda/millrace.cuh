@@ -68,6 +68,48 @@ __device__ __forceinline__ float lanes_sum(float* lanes) {
     return lanes[0];
 }
 
+// The same tree in which leaves that add nothing are left out. Leaves come with ascending numbers; of three neighbours
+// those merge first whose numbers differ in lower bits alone, and no two borders are alike.
+struct SparseTree {
+    float waiting[40];
+    u64 numbers[40];
+    u32 count = 0;
+
+    __device__ __forceinline__ void push(u64 number, float leaf) {
+        while (count > 1 && (numbers[count - 2] ^ numbers[count - 1]) < (numbers[count - 1] ^ number)) {
+            count--;
+            waiting[count - 1] = waiting[count - 1] + waiting[count];
+        }
+        waiting[count] = leaf;
+        numbers[count++] = number;
+    }
+
+    // 0 without leaves.
+    __device__ __forceinline__ float finish() {
+        if (count == 0) return 0.0f;
+        float sum = waiting[--count];
+        while (count > 0) sum = waiting[--count] + sum;
+        return sum;
+    }
+};
+
+// Rows by 16 threads each, as the CPU's 16 lanes: element c of a row belongs to its thread c % 16. Loops over rows go on
+// in whole warps, because all threads of a warp take part in the exchanges:
+// for (u64 i = first(); i < whole_warps(rows); i += stride()), with row i / 16 and lane i % 16.
+__device__ __forceinline__ u64 whole_warps(u64 rows) { return (rows * 16 + 31) / 32 * 32; }
+
+// Columns of a row in whole vectors; 0 for threads without a row.
+__device__ __forceinline__ u64 padded(u64 d, bool has_row) { return has_row ? (d + 15) / 16 * 16 : 0; }
+
+// Element c of a row of d; `fill` past its end, as the CPU's vectors have there.
+__device__ __forceinline__ float part(const float* row, u64 c, u64 d, float fill) { return c < d ? row[c] : fill; }
+
+// The sum of the lanes of a row: halves added until one is left. All of its threads get it.
+__device__ __forceinline__ float row_sum(float lane) {
+    for (int width = 8; width > 0; width /= 2) lane = lane + __shfl_down_sync(0xffffffffu, lane, width, 16);
+    return __shfl_sync(0xffffffffu, lane, 0, 16);
+}
+
 // a > b ? a : b, so b when either is NaN; likewise min.
 __device__ __forceinline__ float larger(float a, float b) { return a > b ? a : b; }
 __device__ __forceinline__ float smaller(float a, float b) { return a < b ? a : b; }

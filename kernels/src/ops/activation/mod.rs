@@ -4,6 +4,7 @@
 //! `reduce::sum_rows` of dx.
 
 mod cpu;
+mod cuda;
 
 pub use crate::descriptor::activation::Kind;
 use crate::{DType, Error, Result, Tensor};
@@ -16,7 +17,7 @@ use crate::{DType, Error, Result, Tensor};
 pub fn forward(x: &Tensor, bias: Option<&Tensor>, kind: Kind) -> Result<Tensor> {
     check("activation::forward", x, bias)?;
     let mut y = Tensor::empty(x.dims(), DType::F32, x.device())?;
-    dispatch_cpu!(x.device(), forward(&mut y, x, bias, kind));
+    dispatch!(x.device(), forward(&mut y, x, bias, kind));
     Ok(y)
 }
 
@@ -30,7 +31,7 @@ pub fn backward(dy: &Tensor, x: &Tensor, bias: Option<&Tensor>, kind: Kind) -> R
     check(OP, x, bias)?;
     dy.expect_f32(OP, "dy", x.dims())?;
     let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
-    dispatch_cpu!(x.device(), backward(&mut dx, dy, x, bias, kind));
+    dispatch!(x.device(), backward(&mut dx, dy, x, bias, kind));
     Ok(dx)
 }
 

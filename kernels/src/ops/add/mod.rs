@@ -1,6 +1,7 @@
 //! Elementwise additions in place: `x[r, c]` += `b[c]` and x += y. Each element is one rounded addition.
 
 pub(crate) mod cpu;
+mod cuda;
 
 use crate::{Result, Tensor};
 
@@ -13,7 +14,7 @@ pub fn bias(x: &mut Tensor, b: &Tensor) -> Result<()> {
     let (_, d) = x.expect_rows("add::bias", "x")?;
     b.expect_f32("add::bias", "b", &[d])?;
     let device = x.device().clone();
-    dispatch_cpu!(device, bias(x, b));
+    dispatch!(device, bias(x, b));
     Ok(())
 }
 
@@ -26,7 +27,7 @@ pub fn add_into(x: &mut Tensor, y: &Tensor) -> Result<()> {
     x.expect("add::add_into", "x", crate::DType::F32)?;
     y.expect_f32("add::add_into", "y", x.dims())?;
     let device = x.device().clone();
-    dispatch_cpu!(device, add_into(x, y));
+    dispatch!(device, add_into(x, y));
     Ok(())
 }
 

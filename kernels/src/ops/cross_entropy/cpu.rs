@@ -1,24 +1,11 @@
 //! Cross entropy on the CPU: rows in parallel, each slice of a row in one fixed vector order.
 
+use super::shard::Shard;
 use crate::cpu::ROW_BLOCK;
 use crate::cpu::math::exp_of_score;
 use crate::cpu::simd::vector_fn;
 use crate::{DType, Result, Tensor};
 use rayon::prelude::*;
-
-/// The ids of a shard of logits.
-#[derive(Clone, Copy)]
-pub(super) struct Shard {
-    /// Id of the first column.
-    pub(super) first: usize,
-    /// Ids from here on are padding.
-    pub(super) vocab: usize,
-}
-
-/// Ids of the shard that are not padding, at most `rows`.
-fn real(rows: usize, first: usize, vocab: usize) -> usize {
-    vocab.saturating_sub(first).min(rows)
-}
 
 pub(super) fn statistics(
     maxima: &mut Tensor,
@@ -26,11 +13,11 @@ pub(super) fn statistics(
     target: &mut Tensor,
     logits: &Tensor,
     targets: &Tensor,
-    Shard { first, vocab }: Shard,
+    shard: Shard,
     slice: usize,
 ) -> Result<()> {
     let (isa, (n, rows)) = (logits.device().isa(), logits.rows_cols());
-    let (real, slices) = (real(rows, first, vocab), rows / slice);
+    let (first, real, slices) = (shard.first, shard.real(rows), rows / slice);
     // Row-major while rows are made, so that each task writes its own part.
     let mut by_row = Tensor::empty(&[n, 2 * slices], DType::F32, logits.device())?;
     let outs = (by_row.f32_mut().par_chunks_mut(2 * slices)).zip(target.f32_mut());
@@ -112,11 +99,11 @@ pub(super) fn backward(
     targets: &Tensor,
     weights: &Tensor,
     pull: Option<&Tensor>,
-    Shard { first, vocab }: Shard,
+    shard: Shard,
 ) {
     let isa = logits.device().isa();
     let (_, rows) = logits.rows_cols();
-    let real = real(rows, first, vocab);
+    let (first, real) = (shard.first, shard.real(rows));
     let (max, sum) = (max.f32(), sum.f32());
     let (targets, weights) = (targets.u32(), weights.f32());
     let pull = pull.map(Tensor::f32);

@@ -7,8 +7,11 @@
 //! has them: ranks merge their own ones relative to the largest maximum of all ranks, and then their sums.
 
 mod cpu;
+mod cuda;
+mod shard;
 
 use crate::{DType, Error, Result, Tensor, reduce};
+use shard::Shard;
 
 /// Returns for each slice of `slice` vocabulary rows its largest logit and the sum of e^(x - largest), both
 /// `[slices, n]` (-inf and 0.0 where a slice is all padding), and the target's logit, `[n]`, 0.0 where the target is not
@@ -31,12 +34,12 @@ pub fn statistics(
     let empty = |dims: &[usize]| Tensor::empty(dims, DType::F32, logits.device());
     let by_slice = [rows / slice, n];
     let (mut maxima, mut sums, mut target) = (empty(&by_slice)?, empty(&by_slice)?, empty(&[n])?);
-    let shard = cpu::Shard { first, vocab };
+    let shard = Shard { first, vocab };
     let (a, b, c) = (&mut maxima, &mut sums, &mut target);
-    dispatch_cpu!(
+    try_dispatch!(
         logits.device(),
         statistics(a, b, c, logits, targets, shard, slice)
-    )?;
+    );
     Ok((maxima, sums, target))
 }
 
@@ -48,7 +51,7 @@ pub fn statistics(
 pub fn merge_maxima(maxima: &Tensor) -> Result<Tensor> {
     let (_, n) = maxima.expect_rows("cross_entropy::merge_maxima", "maxima")?;
     let mut max = Tensor::empty(&[n], DType::F32, maxima.device())?;
-    dispatch_cpu!(maxima.device(), merge_maxima(&mut max, maxima));
+    dispatch!(maxima.device(), merge_maxima(&mut max, maxima));
     Ok(max)
 }
 
@@ -62,7 +65,7 @@ pub fn merge_sums(mut sums: Tensor, maxima: &Tensor, max: &Tensor) -> Result<Ten
     let (_, n) = sums.expect_rows(OP, "sums")?;
     maxima.expect_like(OP, "maxima", &sums)?;
     max.expect_f32(OP, "max", &[n])?;
-    dispatch_cpu!(max.device(), rescale(&mut sums, maxima, max));
+    dispatch!(max.device(), rescale(&mut sums, maxima, max));
     reduce::tree_sum_slices(&sums)
 }
 
@@ -105,8 +108,8 @@ pub fn backward(
     }
     targets.expect_ids(OP, "targets", n)?;
     let device = logits.device().clone();
-    let shard = cpu::Shard { first, vocab };
-    dispatch_cpu!(
+    let shard = Shard { first, vocab };
+    dispatch!(
         device,
         backward(logits, max, sum, targets, weights, pull, shard)
     );

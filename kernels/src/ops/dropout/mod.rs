@@ -9,6 +9,7 @@
 //! features has the mask of the whole. As there, NaN times 0 stays NaN.
 
 pub(crate) mod cpu;
+mod cuda;
 
 pub use crate::descriptor::dropout::{Dropout, Place};
 use crate::{Error, Result, Tensor};
@@ -78,7 +79,7 @@ fn apply(
         return Ok(());
     }
     let device = x.device().clone();
-    dispatch_cpu!(device, apply(x, &dropout.constants(), place));
+    dispatch!(device, apply(x, &dropout.constants(), place));
     Ok(())
 }
 

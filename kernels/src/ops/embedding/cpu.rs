@@ -1,5 +1,6 @@
 //! Embedding on the CPU: copies forward; backward groups tokens by id, one task per table row.
 
+use super::tokens::{Token, grouped};
 use crate::Tensor;
 use crate::cpu::ROW_BLOCK;
 use rayon::prelude::*;
@@ -23,26 +24,10 @@ pub(super) fn forward(y: &mut Tensor, table: &Tensor, ids: &Tensor, first: usize
         });
 }
 
-/// A token whose row of the table is here; in order of rows, then of tokens.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Token {
-    row: usize,
-    /// Its number among the tokens.
-    at: usize,
-}
-
 pub(super) fn backward(dtable: &mut Tensor, dy: &Tensor, ids: &Tensor, first: usize, leaf: usize) {
     let (n, d) = dy.rows_cols();
     let leaf = if leaf == 0 { n } else { leaf };
-    let rows = dtable.dims()[0];
-    let here = |id: u32| (id as usize).checked_sub(first).filter(|&row| row < rows);
-    let mut tokens: Vec<Token> = ids
-        .u32()
-        .iter()
-        .enumerate()
-        .filter_map(|(at, &id)| Some(Token { row: here(id)?, at }))
-        .collect();
-    tokens.sort_unstable();
+    let tokens = grouped(ids.u32(), first, dtable.dims()[0]);
     let groups: Vec<&[Token]> = tokens.chunk_by(|a, b| a.row == b.row).collect();
     let mut tasks = Vec::with_capacity(groups.len());
     let mut rest = dtable.f32_mut();

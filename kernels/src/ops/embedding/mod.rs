@@ -5,6 +5,8 @@
 //! (as a dense product with a one-hot matrix would), then one merge with the old gradient.
 
 mod cpu;
+mod cuda;
+mod tokens;
 
 use crate::{DType, Error, Result, Tensor};
 
@@ -17,7 +19,7 @@ pub fn forward(table: &Tensor, ids: &Tensor, first: usize) -> Result<Tensor> {
     let d = table_width(table, "table")?;
     ids.expect("embedding::forward", "ids", DType::U32)?;
     let mut y = Tensor::empty(&[ids.elements(), d], DType::F32, ids.device())?;
-    dispatch_cpu!(table.device(), forward(&mut y, table, ids, first));
+    dispatch!(table.device(), forward(&mut y, table, ids, first));
     Ok(y)
 }
 
@@ -47,7 +49,7 @@ pub fn backward(
     }
     ids.expect_ids("embedding::backward", "ids", n)?;
     let device = dtable.device().clone();
-    dispatch_cpu!(device, backward(dtable, dy, ids, first, leaf));
+    dispatch!(device, backward(dtable, dy, ids, first, leaf));
     Ok(())
 }
 

@@ -10,3 +10,14 @@ pub enum Gate {
     /// x/2 (1 + erf(x / sqrt 2)).
     GeluErf,
 }
+
+impl Gate {
+    /// Its number in CUDA kernels (`cuda/activation.cuh`).
+    pub(super) fn number(self) -> u32 {
+        match self {
+            Gate::GeluTanh => 0,
+            Gate::GeluErf => 1,
+            Gate::Silu => 6,
+        }
+    }
+}

@@ -3,6 +3,7 @@
 //! All tensors of a call are f32 or all bf16, widened as they are read and rounded last: all computation is in f32.
 
 mod cpu;
+mod cuda;
 mod gate;
 mod rows;
 
@@ -17,7 +18,7 @@ pub use gate::Gate;
 pub fn forward(gate_up: &Tensor, gate: Gate) -> Result<Tensor> {
     let (n, f) = halves("glu::forward", gate_up)?;
     let mut y = Tensor::empty(&[n, f], gate_up.dtype(), gate_up.device())?;
-    dispatch_cpu!(gate_up.device(), forward(&mut y, gate_up, gate));
+    dispatch!(gate_up.device(), forward(&mut y, gate_up, gate));
     Ok(y)
 }
 
@@ -39,7 +40,7 @@ pub fn backward(dy: &Tensor, gate_up: &Tensor, gate: Gate) -> Result<Tensor> {
         });
     }
     let mut dx = Tensor::empty(gate_up.dims(), gate_up.dtype(), gate_up.device())?;
-    dispatch_cpu!(gate_up.device(), backward(&mut dx, dy, gate_up, gate));
+    dispatch!(gate_up.device(), backward(&mut dx, dy, gate_up, gate));
     Ok(dx)
 }
 

@@ -1,17 +1,11 @@
 //! Layer norm on the CPU. With xhat = (x - mean) inv_std and g = dy w:
 //! dx = inv_std (g - mean(g) - xhat mean(g xhat)).
 
-use super::tensors::{Gradients, Statistics};
+use super::tensors::{Gradients, Kept, Statistics};
 use crate::Tensor;
 use crate::cpu::simd::vector_fn;
 use crate::ops::norm::cpu::{self as rows, Leaf};
 use crate::ops::reduce::COLUMNS;
-
-/// Statistics of each row to write: `[n]`.
-pub(super) struct Kept<'a> {
-    pub(super) mean: &'a mut Tensor,
-    pub(super) inv_std: &'a mut Tensor,
-}
 
 pub(super) fn forward(
     y: &mut Tensor,

@@ -2,10 +2,12 @@
 //! Paper: Ba et al. 2016, arXiv:1607.06450. The variance is the mean square of (x - mean).
 
 mod cpu;
+mod cuda;
 mod tensors;
 
 use super::norm::{self, check_forward};
 use crate::{DType, Result, Tensor};
+use tensors::Kept;
 pub use tensors::{Gradients, Statistics};
 
 /// Returns y, and mean and inv_std for backward.
@@ -17,11 +19,11 @@ pub fn forward(x: &Tensor, w: &Tensor, b: &Tensor, eps: f32) -> Result<(Tensor, 
     let weights = [("w", w), ("b", b)];
     let (n, _) = check_forward("layer_norm::forward", x, None, &weights)?;
     let [mut y, mut mean, mut inv_std] = outputs(x, n)?;
-    let kept = cpu::Kept {
+    let kept = Kept {
         mean: &mut mean,
         inv_std: &mut inv_std,
     };
-    dispatch_cpu!(x.device(), forward(&mut y, kept, x, w, b, eps));
+    dispatch!(x.device(), forward(&mut y, kept, x, w, b, eps));
     Ok((y, mean, inv_std))
 }
 
@@ -47,11 +49,11 @@ pub fn forward_sum(
     let (n, _) = check_forward("layer_norm::forward_sum", x, Some(more), &weights)?;
     let device = x.device().clone();
     let [mut y, mut mean, mut inv_std] = outputs(x, n)?;
-    let kept = cpu::Kept {
+    let kept = Kept {
         mean: &mut mean,
         inv_std: &mut inv_std,
     };
-    dispatch_cpu!(device, forward_sum(&mut y, kept, x, more, w, b, eps));
+    dispatch!(device, forward_sum(&mut y, kept, x, more, w, b, eps));
     Ok((y, mean, inv_std))
 }
 
@@ -77,11 +79,11 @@ pub fn backward(
         &[("dw", sums.dw), ("db", sums.db)],
     )?;
     let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
-    dispatch_cpu!(
+    dispatch!(
         x.device(),
         backward_input(&mut dx, dy, x, w, statistics, more)
     );
-    dispatch_cpu!(x.device(), backward_weights(sums, dy, x, statistics, leaf));
+    dispatch!(x.device(), backward_weights(sums, dy, x, statistics, leaf));
     Ok(dx)
 }
 

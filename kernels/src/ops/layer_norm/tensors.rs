@@ -1,6 +1,12 @@
-//! Tensors of the backward pass.
+//! Statistics of rows, and the tensors of the backward pass.
 
 use crate::Tensor;
+
+/// Statistics of each row to write: `[n]`.
+pub(super) struct Kept<'a> {
+    pub(super) mean: &'a mut Tensor,
+    pub(super) inv_std: &'a mut Tensor,
+}
 
 /// Statistics that forward kept of each row: `[n]`.
 #[derive(Clone, Copy)]

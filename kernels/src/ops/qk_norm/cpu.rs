@@ -1,6 +1,6 @@
 //! Norm of query and key heads on the CPU: the row loops of `rms_norm` on slices of packed rows.
 
-use super::weights::Weights;
+use super::weights::{Sums, Weights};
 use crate::Tensor;
 use crate::cpu::ROW_BLOCK;
 use crate::cpu::simd::vector_fn;
@@ -31,12 +31,6 @@ pub(super) fn forward(qkv: &mut Tensor, heads: &Heads, weights: Weights<'_>, eps
                 }
             }
         });
-}
-
-/// Gradients of the weights by leaf and head, to write.
-pub(super) struct Sums<'a> {
-    pub(super) q: &'a mut Tensor,
-    pub(super) k: &'a mut Tensor,
 }
 
 pub(super) fn backward(

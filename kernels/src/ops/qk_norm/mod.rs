@@ -6,10 +6,12 @@
 //! share out heads gather them and add them in one order.
 
 mod cpu;
+mod cuda;
 mod weights;
 
 use crate::descriptor::heads::Heads;
 use crate::{DType, Error, Result, Tensor};
+use weights::Sums;
 pub use weights::Weights;
 
 /// Normalises each head of q and k.
@@ -20,7 +22,7 @@ pub use weights::Weights;
 pub fn forward(qkv: &mut Tensor, heads: &Heads, weights: Weights<'_>, eps: f32) -> Result<()> {
     check("qk_norm::forward", qkv, heads, weights)?;
     let device = qkv.device().clone();
-    dispatch_cpu!(device, forward(qkv, heads, weights, eps));
+    dispatch!(device, forward(qkv, heads, weights, eps));
     Ok(())
 }
 
@@ -54,11 +56,11 @@ pub fn backward(
     let room = |heads: usize| Tensor::empty(&[n / leaf, heads], DType::F32, &device);
     let mut dwq = room(heads.heads * heads.width)?;
     let mut dwk = room(heads.kv_heads * heads.width)?;
-    let sums = cpu::Sums {
+    let sums = Sums {
         q: &mut dwq,
         k: &mut dwk,
     };
-    dispatch_cpu!(device, backward(dqkv, sums, qkv, heads, weights, eps, leaf));
+    dispatch!(device, backward(dqkv, sums, qkv, heads, weights, eps, leaf));
     Ok((dwq, dwk))
 }
 

@@ -1,4 +1,4 @@
-//! Weights of the norm.
+//! Weights of the norm and their gradients.
 
 use crate::Tensor;
 
@@ -9,4 +9,10 @@ pub struct Weights<'a> {
     pub q: &'a Tensor,
     /// Weight of keys.
     pub k: &'a Tensor,
+}
+
+/// Gradients of the weights by leaf and head, to write.
+pub(super) struct Sums<'a> {
+    pub(super) q: &'a mut Tensor,
+    pub(super) k: &'a mut Tensor,
 }

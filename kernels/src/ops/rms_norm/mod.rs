@@ -2,6 +2,7 @@
 //! Paper: Zhang & Sennrich 2019, arXiv:1910.07467.
 
 pub(crate) mod cpu;
+mod cuda;
 
 use super::norm::{self, check_forward};
 use crate::{DType, Result, Tensor};
@@ -15,7 +16,7 @@ pub fn forward(x: &Tensor, w: &Tensor, eps: f32) -> Result<(Tensor, Tensor)> {
     let (n, _) = check_forward("rms_norm::forward", x, None, &[("w", w)])?;
     let mut y = Tensor::empty(x.dims(), DType::F32, x.device())?;
     let mut inv_rms = Tensor::empty(&[n], DType::F32, x.device())?;
-    dispatch_cpu!(x.device(), forward(&mut y, &mut inv_rms, x, w, eps));
+    dispatch!(x.device(), forward(&mut y, &mut inv_rms, x, w, eps));
     Ok((y, inv_rms))
 }
 
@@ -34,7 +35,7 @@ pub fn forward_sum(
     let device = x.device().clone();
     let mut y = Tensor::empty(x.dims(), DType::F32, &device)?;
     let mut inv_rms = Tensor::empty(&[n], DType::F32, &device)?;
-    dispatch_cpu!(device, forward_sum(&mut y, &mut inv_rms, x, more, w, eps));
+    dispatch!(device, forward_sum(&mut y, &mut inv_rms, x, more, w, eps));
     Ok((y, inv_rms))
 }
 
@@ -60,8 +61,8 @@ pub fn backward(
         &[("dw", dw)],
     )?;
     let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
-    dispatch_cpu!(x.device(), backward_input(&mut dx, dy, x, w, inv_rms, more));
-    dispatch_cpu!(x.device(), backward_weights(dw, dy, x, inv_rms, leaf));
+    dispatch!(x.device(), backward_input(&mut dx, dy, x, w, inv_rms, more));
+    dispatch!(x.device(), backward_weights(dw, dy, x, inv_rms, leaf));
     Ok(dx)
 }
 

@@ -7,6 +7,7 @@
 //! the halves of the first r, the rest untouched; cosines and sines times the magnitude.
 
 mod cpu;
+pub(in crate::ops) mod cuda;
 
 pub use crate::descriptor::frequencies::{Frequencies, Scaling};
 use crate::descriptor::rope::Way;
@@ -35,7 +36,7 @@ fn run(op: &'static str, qkv: &mut Tensor, turn: &Turn<'_>, way: Way) -> Result<
     qkv.expect_rows(op, "qkv")?;
     turn.check(op, "qkv", qkv)?;
     let device = qkv.device().clone();
-    dispatch_cpu!(device, turn(qkv, turn, way));
+    dispatch!(device, turn(qkv, turn, way));
     Ok(())
 }
 

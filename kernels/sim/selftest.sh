@@ -1,0 +1,15 @@
+#!/bin/sh
+# Builds the simulator and runs its self-tests: selftest.sh [FOLDER [NAME]]
+#
+# FOLDER is where to build, by default one under target/; NAME chooses the tests whose names contain it. The last line
+# is "N passed, N failed". Exit code 3: there is no C++ compiler.
+set -eu
+source=$(cd "$(dirname "$0")" && pwd)
+out=${1:-$source/../../target/sim}
+"$source/build.sh" "$out"
+out=$(cd "$out" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+${CXX:-c++} -std=c++17 -O1 -Wall -Wextra -o "$work/selftest" "$source/selftest.cpp" "$source/selftest_kernels.cpp" \
+    -L"$out" -lcuda -lnvrtc -lpthread -Wl,-rpath,"$out"
+"$work/selftest" ${2:+"$2"}

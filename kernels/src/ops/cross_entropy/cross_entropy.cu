@@ -1,0 +1,73 @@
+// Cross entropy over a shard of the vocabulary; the operations are those of cpu.rs. statistics: 16 threads per slice of a
+// row, as the CPU's 16 lanes, 4 bytes of memory per logit (read twice, the second time from the cache). backward: a thread
+// per logit, 8 bytes each. Memory bounds both.
+#include "millrace.cuh"
+
+extern "C" __global__ void cross_entropy_statistics(float* maxima, float* sums, float* target, const float* logits,
+                                                    const u32* targets, u64 n, u64 rows, u64 offset, u64 real,
+                                                    u64 slice) {
+    const float none = __uint_as_float(0xff800000u);
+    u64 slices = rows / slice;
+    for (u64 i = first(); i < whole_warps(n * slices); i += stride()) {
+        u64 row = i / 16 / slices, s = i / 16 % slices;
+        u32 lane = (u32)(i % 16);
+        bool has_row = i / 16 < n * slices;
+        u64 start = s * slice < real ? s * slice : real, end = (s + 1) * slice < real ? (s + 1) * slice : real;
+        const float* x = logits + row * rows + start;
+        u64 count = end - start;
+        float most = none;
+        for (u64 c = lane; c < padded(count, has_row); c += 16) most = larger(most, part(x, c, count, none));
+        // lane after lane: a NaN is passed over
+        float max = none;
+        for (int from = 0; from < 16; from++) {
+            float other = __shfl_sync(0xffffffffu, most, from, 16);
+            max = other > max ? other : max;
+        }
+        // -inf - -inf would be no number
+        float below = max == none ? 0.0f : max;
+        float sum = 0.0f;
+        for (u64 c = lane; c < padded(count, has_row); c += 16)
+            sum = sum + exp_of_score(part(x, c, count, none) - below);
+        sum = row_sum(sum);
+        if (!has_row || lane > 0) continue;
+        maxima[s * n + row] = max;
+        sums[s * n + row] = sum;
+        if (s > 0) continue;
+        u64 id = targets[row];
+        target[row] = id >= offset && id - offset < real ? logits[row * rows + id - offset] : 0.0f;
+    }
+}
+
+extern "C" __global__ void cross_entropy_maxima(float* max, const float* maxima, u64 n, u64 slices) {
+    for (u64 i = first(); i < n; i += stride()) {
+        float most = __uint_as_float(0xff800000u);
+        for (u64 s = 0; s < slices; s++) most = maxima[s * n + i] > most ? maxima[s * n + i] : most;
+        max[i] = most;
+    }
+}
+
+extern "C" __global__ void cross_entropy_rescale(float* sums, const float* maxima, const float* max, u64 n, u64 slices) {
+    for (u64 i = first(); i < n * slices; i += stride()) sums[i] = sums[i] * exp_of_score(maxima[i] - max[i % n]);
+}
+
+extern "C" __global__ void cross_entropy_backward(float* logits, const float* max, const float* sum, const u32* targets,
+                                                  const float* weights, const float* pull, u64 n, u64 rows, u64 offset,
+                                                  u64 real) {
+    for (u64 i = first(); i < n * rows; i += stride()) {
+        u64 row = i / rows, c = i % rows, id = targets[row];
+        if (c >= real) {
+            logits[i] = 0.0f;
+            continue;
+        }
+        float share = exp_of_score(logits[i] - max[row]);
+        if (id >= offset && id - offset == c) {
+            // p - 1 before the weight: p near 1 would lose its last bits after it
+            float p = share / sum[row];
+            float gradient = (p - 1.0f) * weights[row];
+            logits[i] = pull ? gradient + p * pull[row] : gradient;
+        } else {
+            float weight = pull ? weights[row] + pull[row] : weights[row];
+            logits[i] = share * (weight / sum[row]);
+        }
+    }
+}
