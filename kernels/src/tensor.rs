@@ -436,13 +436,6 @@ impl Tensor {
         self.to_device(&self.device)
     }
 
-    /// Sets every element.
-    /// # Panics
-    /// If the tensor does not hold f32.
-    pub(crate) fn fill(&mut self, value: f32) {
-        self.f32_mut().fill(value);
-    }
-
     fn buffer(&self) -> &Buffer {
         self.buffer
             .as_ref()
@@ -666,7 +659,7 @@ mod tests {
         let mut parts = cut(&[&[16], &[2, 8], &[8]]).unwrap();
         for (i, part) in (0_u8..).zip(&mut parts) {
             assert!(part.f32().iter().all(|x| *x == 1.5));
-            part.fill(f32::from(i));
+            part.f32_mut().fill(f32::from(i));
         }
         assert_eq!(parts[1].dims(), [2, 8]);
         let whole = Tensor::joined(parts).unwrap();
