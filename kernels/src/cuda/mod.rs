@@ -65,19 +65,22 @@ unsafe impl Sync for Cuda {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Address(pub u64);
 
+/// Returns the number of devices.
+/// # Errors
+/// `NotAvailable` if a library is missing or too old; `Driver` if the driver refuses.
+pub fn count(options: &Options) -> Result<usize> {
+    library::require(&options.libraries)?;
+    result::init().map_err(|error| failed("cuInit", error))?;
+    let count = result::device::get_count().map_err(|error| failed("cuDeviceGetCount", error))?;
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
 impl Cuda {
     /// Opens a device.
     /// # Errors
     /// `NotAvailable` if a library is missing or too old, or there is no such device; `Driver` if the driver refuses.
     pub(crate) fn open(options: &Options) -> Result<Cuda> {
-        library::require(&options.libraries)?;
-        let call = |what, found: std::result::Result<_, result::DriverError>| {
-            found.map_err(|error| failed(what, error))
-        };
-        call("cuInit", result::init())?;
-        let count =
-            result::device::get_count().map_err(|error| failed("cuDeviceGetCount", error))?;
-        let count = usize::try_from(count).unwrap_or(0);
+        let count = count(options)?;
         if options.ordinal >= count {
             return Err(Error::NotAvailable {
                 library: "a CUDA device".to_owned(),
