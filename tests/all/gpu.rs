@@ -187,7 +187,10 @@ fn a_card_that_is_lost_ends_the_run_by_its_rank_and_the_next_run_goes_on() {
     let output = prepared.train("lost", &sets, &losing);
     let said = text(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("rank 1") && said.contains("CUDA_ERROR"), "{said}");
+    assert!(
+        said.contains("rank 1") && said.contains("CUDA_ERROR"),
+        "{said}"
+    );
     assert!(started.elapsed().as_secs() < 120, "{said}");
     assert_done(&prepared.train("lost", &sets[..2], &cards));
     assert_eq!(metrics(&lost), metrics(&calm));

@@ -170,7 +170,7 @@ mod tests {
     use crate::rope::Turn;
     use crate::rope::{self, Frequencies, Positions, Scaling};
     use crate::testing::{
-        assert_same_bits_everywhere, bits, devices, random, stored_as, takes_long, tree, widened,
+        assert_same_bits, bits, devices, random, stored_as, takes_long, tree, widened,
     };
     use crate::{Device, Heads, activation, add};
     use proptest::prelude::*;
@@ -312,7 +312,7 @@ mod tests {
             Kind::SquaredRelu,
             Kind::Tanh,
         ];
-        assert_same_bits_everywhere(|device| {
+        assert_same_bits(|device| {
             let mut all = Vec::new();
             for (m, n, k, leaf) in [
                 (1, 1, 1, 0),
@@ -372,7 +372,7 @@ mod tests {
             1.0,
             f32::MIN_POSITIVE,
         ];
-        assert_same_bits_everywhere(|device| {
+        assert_same_bits(|device| {
             let of = |seed: usize, n: usize| -> Vec<f32> {
                 (0..n)
                     .map(|i| strange[(i * seed + i / 7) % strange.len()])
@@ -498,7 +498,7 @@ mod tests {
                 (scaled.f32_mut().iter_mut().zip(widened(&by).f32())).for_each(|(x, by)| *x *= by);
                 assert!(same(&then(Then::Times(&by)), &scaled), "{place:?}");
                 let mut ones = plain.try_clone().unwrap();
-                ones.fill(1.0);
+                ones.f32_mut().fill(1.0);
                 for kind in KINDS {
                     for (bias, before) in [(Some(&bias), &biased), (None, &plain)] {
                         let mut values = empty();

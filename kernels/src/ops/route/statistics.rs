@@ -138,7 +138,10 @@ impl Statistics {
     }
 
     /// Adds a token's log-sum, NaN if one of its numbers is not finite.
-    #[expect(clippy::cast_possible_truncation, reason = "a square that is too large saturates")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a square that is too large saturates"
+    )]
     pub(super) fn log_sum(&mut self, log_sum: f64) {
         self.tokens += 1;
         if log_sum.is_nan() {
