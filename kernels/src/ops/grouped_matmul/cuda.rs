@@ -83,7 +83,10 @@ pub(super) fn backward_weight(
     let names = ["grouped_weights_f32", "grouped_weights_bf16_pairs"];
     let function = kernel(numbers, names, a.device())?;
     let count = leaves.first().map_or(0, Vec::len);
-    let words = leaves.iter().flatten().map(|rows| u32::try_from(*rows).unwrap_or(u32::MAX));
+    let words = leaves
+        .iter()
+        .flatten()
+        .map(|rows| u32::try_from(*rows).unwrap_or(u32::MAX));
     let words: Vec<u32> = words.collect();
     let table = Tensor::from_u32(&[leaves.len(), count], &words, a.device())?;
     let mut row = 0;

@@ -206,7 +206,15 @@ mod tests {
             let some = Order::new(&experts(device), 4, 1..3).unwrap();
             let few = permute(&y, &some).unwrap();
             let sum = combine(&few, &weights, &some).unwrap();
-            vec![permute(&y, &order).unwrap(), y, dx, dweights, back, few, sum]
+            vec![
+                permute(&y, &order).unwrap(),
+                y,
+                dx,
+                dweights,
+                back,
+                few,
+                sum,
+            ]
         });
     }
 

@@ -56,7 +56,11 @@ pub(super) fn forward(
     let sums: Vec<u64> = pairs(&sums).into_iter().map(bytemuck::cast).collect();
     let log_sums = pairs(&log_sums).into_iter().map(bytemuck::cast::<_, f64>);
     let mut statistics = Statistics::new(experts, k);
-    statistics.sums([&sums[..experts], &sums[experts..2 * experts], &sums[2 * experts..]]);
+    statistics.sums([
+        &sums[..experts],
+        &sums[experts..2 * experts],
+        &sums[2 * experts..],
+    ]);
     log_sums.for_each(|log_sum| statistics.log_sum(log_sum));
     Ok(statistics)
 }

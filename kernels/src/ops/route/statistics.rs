@@ -72,7 +72,7 @@ impl Statistics {
         for (a, b) in self.probabilities.iter_mut().zip(&other.probabilities) {
             *a += b;
         }
-        self.squares += other.squares;
+        self.squares = self.squares.saturating_add(other.squares);
         self.not_finite += other.not_finite;
     }
 
@@ -138,7 +138,10 @@ impl Statistics {
     }
 
     /// Adds a token's log-sum, NaN if one of its numbers is not finite.
-    #[expect(clippy::cast_possible_truncation, reason = "a square that is too large saturates")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a square that is too large saturates"
+    )]
     pub(super) fn log_sum(&mut self, log_sum: f64) {
         self.tokens += 1;
         if log_sum.is_nan() {

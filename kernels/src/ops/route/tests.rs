@@ -216,7 +216,10 @@ fn any_split_of_the_tokens_has_the_statistics_and_rows_of_the_whole() {
 #[test]
 fn bits_are_the_same_on_every_instruction_set() {
     let scores = [Score::SoftmaxTopK, Score::TopKSoftmax, Score::Sigmoid];
-    for (score, k) in scores.into_iter().flat_map(|score| [(score, 1), (score, 3)]) {
+    for (score, k) in scores
+        .into_iter()
+        .flat_map(|score| [(score, 1), (score, 3)])
+    {
         for has_bias in [false, score == Score::Sigmoid] {
             same_bits(
                 &Router {
