@@ -366,7 +366,7 @@ impl Tensor {
     /// The values.
     /// # Panics
     /// If the tensor does not hold f32.
-    pub fn f32(&self) -> &[f32] {
+    pub(crate) fn f32(&self) -> &[f32] {
         assert_eq!(self.dtype, DType::F32, "f32() is for f32 tensors only");
         self.buffer().f32(self.elements())
     }
@@ -374,7 +374,7 @@ impl Tensor {
     /// The values, to write.
     /// # Panics
     /// If the tensor does not hold f32.
-    pub fn f32_mut(&mut self) -> &mut [f32] {
+    pub(crate) fn f32_mut(&mut self) -> &mut [f32] {
         assert_eq!(self.dtype, DType::F32, "f32_mut() is for f32 tensors only");
         let elements = self.elements();
         self.buffer_mut().f32_mut(elements)
@@ -383,7 +383,7 @@ impl Tensor {
     /// The values.
     /// # Panics
     /// If the tensor does not hold bf16.
-    pub fn bf16(&self) -> &[Bf16] {
+    pub(crate) fn bf16(&self) -> &[Bf16] {
         assert_eq!(self.dtype, DType::Bf16, "bf16() is for bf16 tensors only");
         self.buffer().bf16(self.elements())
     }
@@ -391,7 +391,7 @@ impl Tensor {
     /// The values, to write.
     /// # Panics
     /// If the tensor does not hold bf16.
-    pub fn bf16_mut(&mut self) -> &mut [Bf16] {
+    pub(crate) fn bf16_mut(&mut self) -> &mut [Bf16] {
         assert_eq!(
             self.dtype,
             DType::Bf16,
@@ -402,12 +402,12 @@ impl Tensor {
     }
 
     /// The memory of the values, of any type.
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         self.buffer().u8(self.elements() * self.dtype.bytes())
     }
 
     /// The memory of the values, to write values of the type.
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         let bytes = self.elements() * self.dtype.bytes();
         self.buffer_mut().u8_mut(bytes)
     }
@@ -415,7 +415,7 @@ impl Tensor {
     /// The values.
     /// # Panics
     /// If the tensor does not hold u32.
-    pub fn u32(&self) -> &[u32] {
+    pub(crate) fn u32(&self) -> &[u32] {
         assert_eq!(self.dtype, DType::U32, "u32() is for u32 tensors only");
         self.buffer().u32(self.elements())
     }
@@ -423,7 +423,7 @@ impl Tensor {
     /// The values, to write.
     /// # Panics
     /// If the tensor does not hold u32.
-    pub fn u32_mut(&mut self) -> &mut [u32] {
+    pub(crate) fn u32_mut(&mut self) -> &mut [u32] {
         assert_eq!(self.dtype, DType::U32, "u32_mut() is for u32 tensors only");
         let elements = self.elements();
         self.buffer_mut().u32_mut(elements)
@@ -434,13 +434,6 @@ impl Tensor {
     /// `Memory` if it does not fit.
     pub fn try_clone(&self) -> Result<Tensor> {
         self.to_device(&self.device)
-    }
-
-    /// Sets every element.
-    /// # Panics
-    /// If the tensor does not hold f32.
-    pub fn fill(&mut self, value: f32) {
-        self.f32_mut().fill(value);
     }
 
     fn buffer(&self) -> &Buffer {
@@ -666,7 +659,7 @@ mod tests {
         let mut parts = cut(&[&[16], &[2, 8], &[8]]).unwrap();
         for (i, part) in (0_u8..).zip(&mut parts) {
             assert!(part.f32().iter().all(|x| *x == 1.5));
-            part.fill(f32::from(i));
+            part.f32_mut().fill(f32::from(i));
         }
         assert_eq!(parts[1].dims(), [2, 8]);
         let whole = Tensor::joined(parts).unwrap();

@@ -1,4 +1,5 @@
-//! Exit codes: 0 done, 1 failed, 2 bad usage or job, 128 + N stopped by signal N (130 for SIGINT, 143 for SIGTERM).
+//! Exit codes: 0 done, 1 failed, 2 bad usage or job, or a device that this machine
+//! lacks, 128 + N stopped by signal N (130 for SIGINT, 143 for SIGTERM).
 
 use crate::job::LoadError;
 use crate::signals::Interrupted;
@@ -16,6 +17,8 @@ pub(crate) fn of(result: anyhow::Result<()>) -> ExitCode {
         return ExitCode::from(128 + stopped.signal);
     }
     log!("error: {}", crate::log::message(&error));
-    let is_bad_job = error.downcast_ref::<LoadError>().is_some();
+    let is_unavailable = error.downcast_ref::<train::Error>();
+    let is_bad_job = error.downcast_ref::<LoadError>().is_some()
+        || is_unavailable.is_some_and(train::Error::is_unavailable);
     ExitCode::from(if is_bad_job { USAGE } else { 1 })
 }

@@ -36,6 +36,12 @@ pub enum Error {
         /// The operation's own error, with shapes.
         source: kernels::Error,
     },
+    /// A device that the job asks for cannot be used.
+    #[error("open the device")]
+    Device {
+        /// What is missing, with what was tried and what to do; or the device's own error.
+        source: kernels::Error,
+    },
     /// The system could not start threads.
     #[error("rank {rank}: start its threads")]
     Threads {
@@ -208,6 +214,14 @@ fn so_far(skipped: u64) -> String {
 }
 
 impl Error {
+    /// True if this machine lacks a device or library that the job asks for.
+    pub fn is_unavailable(&self) -> bool {
+        let Error::Device { source } = self else {
+            return false;
+        };
+        matches!(source, kernels::Error::NotAvailable { .. })
+    }
+
     /// Message and causes in one line.
     pub fn with_causes(&self) -> String {
         let mut text = self.to_string();

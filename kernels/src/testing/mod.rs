@@ -50,6 +50,12 @@ pub fn values(x: &Tensor) -> Vec<f32> {
     x.download().expect("a test's device works")
 }
 
+/// Whether a product of as many multiplications is better left to the other instruction sets: plain Rust calls the C
+/// library for each fused multiply-add.
+pub fn takes_long(device: &Device, multiplications: usize) -> bool {
+    device.isa() == Isa::Portable && multiplications > 2_000_000
+}
+
 /// Returns `devices()` and the simulated GPU.
 pub fn all_devices() -> Vec<Device> {
     let mut all = devices();

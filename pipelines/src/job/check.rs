@@ -8,6 +8,8 @@ use super::secrets;
 use super::table::{Executor, Job, StoreTable};
 use super::tokenize::TokenDataset;
 use std::path::Path;
+use train::config::Bf16Sums;
+use train::dist::DeviceKind;
 
 impl Job {
     /// The resolved job as TOML; loading it gives the same job. Secrets written into the job are replaced by
@@ -294,6 +296,12 @@ impl Job {
                 }
                 _ => add(k, f, w),
             });
+        }
+        let is_in_tiles = |t: &train::config::TrainConfig| t.bf16_sums == Bf16Sums::Tiles;
+        if self.device == DeviceKind::Cuda && self.train.as_ref().is_some_and(is_in_tiles) {
+            let found = "tiles with device = \"cuda\"".into();
+            let wanted = "auto or pairs: tiles are an order of sums of CPUs";
+            add("train.bf16_sums", found, wanted);
         }
         let keeps = self.train.as_ref().is_some_and(|t| t.ema_decay > 0.0);
         if self.eval.as_ref().is_some_and(|e| e.use_ema) && !keeps {

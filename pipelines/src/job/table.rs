@@ -23,6 +23,8 @@ pub struct Job {
     pub seed: u32,
     /// Threads, at most 4,096; 0 is one per core.
     pub threads: usize,
+    /// What training, evaluation and generation compute on: `cpu`, or `cuda` for NVIDIA GPUs.
+    pub device: train::dist::DeviceKind,
     /// Guarantee about the bits of a training run.
     pub determinism: train::config::Determinism,
     /// Who runs the tasks.
@@ -80,6 +82,7 @@ impl Default for Job {
             store: None,
             seed: 1234,
             threads: 0,
+            device: train::dist::DeviceKind::Cpu,
             determinism: train::config::Determinism::Layout,
             executor: Executor::Local,
             slurm: None,

@@ -5,32 +5,6 @@ use crate::machine::{grouped, memory_bytes, processor};
 use anyhow::Result;
 use serde_json::{Value, json};
 
-/// Libraries that a GPU or cluster build would open, by the names their packages ship.
-const LIBRARIES: [(&str, &[&str]); 5] = [
-    ("CUDA driver", &["libcuda.so.1"]),
-    ("NVRTC", &["libnvrtc.so.13", "libnvrtc.so.12"]),
-    ("cuBLASLt", &["libcublasLt.so.13", "libcublasLt.so.12"]),
-    ("cuDNN", &["libcudnn.so.9"]),
-    ("NCCL", &["libnccl.so.2"]),
-];
-
-/// Folders in which the dynamic loader looks on common Linux systems.
-const FOLDERS: [&str; 6] = [
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
-    "/usr/local/lib",
-    "/usr/local/cuda/lib64",
-];
-
-fn find(names: &[&str]) -> Option<String> {
-    let extra = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
-    let folders = extra.split(':').filter(|f| !f.is_empty()).chain(FOLDERS);
-    let paths = folders.flat_map(|f| names.iter().map(move |n| format!("{f}/{n}")));
-    paths.into_iter().find(|p| std::path::Path::new(p).exists())
-}
-
 fn command(name: &str) -> Option<String> {
     let path = std::env::var_os("PATH")?;
     let mut found = std::env::split_paths(&path)
@@ -113,10 +87,16 @@ fn free_bytes() -> Option<u64> {
 pub(crate) fn doctor(as_json: bool) -> Result<()> {
     let path = train::dist::cpu_path()?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let libraries: serde_json::Map<String, Value> = LIBRARIES
-        .iter()
-        .map(|(name, files)| ((*name).to_string(), json!(find(files))))
+    let cuda = super::devices::here();
+    let libraries: serde_json::Map<String, Value> = cuda
+        .found()
+        .into_iter()
+        .map(|found| (found.library.to_owned(), json!(found.opened)))
         .collect();
+    let (gpus, no_gpus) = match cuda.devices() {
+        Ok(names) => (names, None),
+        Err(error) => (Vec::new(), Some(error.with_causes())),
+    };
     let mpi: Vec<Value> = train::dist::mpi_here()
         .iter()
         .map(|found| json!({"library": found.name, "version": found.version, "abi": found.abi}))
@@ -125,7 +105,7 @@ pub(crate) fn doctor(as_json: bool) -> Result<()> {
         "version": env!("CARGO_PKG_VERSION"),
         "processor": processor(), "cores": cores, "features": features(),
         "memory_bytes": memory_bytes(), "disk_free_bytes": free_bytes(),
-        "libraries": libraries, "mpi": mpi,
+        "libraries": libraries, "gpus": gpus, "no_gpus": no_gpus, "mpi": mpi,
         "commands": {"sbatch": command("sbatch"), "mpirun": command("mpirun"), "nvidia-smi": command("nvidia-smi")},
         "would_use": {"device": "cpu", "threads": cores, "kernels": path.isa().name(), "why": path.to_string()},
     });
@@ -142,8 +122,14 @@ pub(crate) fn doctor(as_json: bool) -> Result<()> {
     );
     for table in ["libraries", "commands"] {
         for (name, found) in report[table].as_object().into_iter().flatten() {
-            text.push_str(&format!("{name:<10} {}\n", or_none(found)));
+            text.push_str(&format!("{name:<11} {}\n", or_none(found)));
         }
+    }
+    for gpu in &gpus {
+        text.push_str(&format!("GPU        {gpu}\n"));
+    }
+    if let Some(why) = &no_gpus {
+        text.push_str(&format!("GPU        none: {why}\n"));
     }
     if mpi.is_empty() {
         text.push_str("MPI        none that can be opened by its usual name\n");

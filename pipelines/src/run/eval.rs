@@ -45,7 +45,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         true => checkpoint.join("ema.safetensors"),
         false => checkpoint,
     };
-    let loss = train::eval::evaluate(&weights, &samples, count)?;
+    let loss = train::eval::evaluate_on(&super::devices::of(&cx.job), &weights, &samples, count)?;
     let entropy = unigram_entropy(&samples, count, &plan)?;
     let result = json!({
         "samples": count, "tokens": count * plan.seq_length as u64,

@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use index::tokenizer::Tokenizer;
 use serde_json::json;
 use std::path::Path;
+use train::dist::Devices;
 use train::infer::GenerateOptions;
 
 fn options(table: &Generate, seed: u32, stop: Option<u32>) -> GenerateOptions {
@@ -42,12 +43,19 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         return Ok(());
     }
     let started = std::time::Instant::now();
-    let tokenizer = tokenizer_of(cx)?;
+    let (tokenizer, devices) = (tokenizer_of(cx)?, super::devices::of(&cx.job));
     let mut samples = Vec::new();
     for (number, prompt) in (0u32..).zip(&table.prompts) {
         // a separate random stream per prompt
         let seed = cx.job.seed.wrapping_add(number);
-        let text = continued(&tokenizer, &checkpoint, prompt, table, seed, &mut |_| {})?;
+        let text = continued(
+            (&tokenizer, &devices),
+            &checkpoint,
+            prompt,
+            table,
+            seed,
+            &mut |_| {},
+        )?;
         log!("generate: {prompt}{}", text.replace('\n', "\n  "));
         samples.push(json!({"prompt": prompt, "text": text}));
     }
@@ -86,7 +94,7 @@ fn encode(tokenizer: &Tokenizer, prompt: &str) -> Result<Vec<u32>> {
 
 /// The continuation of one prompt. An empty prompt starts a document.
 fn continued(
-    tokenizer: &Tokenizer,
+    (tokenizer, devices): (&Tokenizer, &Devices),
     checkpoint: &Path,
     prompt: &str,
     table: &Generate,
@@ -101,7 +109,13 @@ fn continued(
     if ids.is_empty() {
         bail!("an empty prompt needs an end-of-document token to start from");
     }
-    let mut new = train::infer::generate(checkpoint, &ids, &options(table, seed, end), on_token)?;
+    let mut new = train::infer::generate_on(
+        devices,
+        checkpoint,
+        &ids,
+        &options(table, seed, end),
+        on_token,
+    )?;
     if end.is_some() && new.last().copied() == end {
         new.pop();
     }
@@ -117,7 +131,8 @@ pub(crate) fn generate_for_job(cx: &Context, prompts: &[String]) -> Result<()> {
         table.prompts = prompts.to_vec();
     }
     let checkpoint = newest_checkpoint(&cx.out, "generate")?;
-    show(&tokenizer_of(cx)?, &checkpoint, &table, cx.job.seed)
+    let of = (&tokenizer_of(cx)?, &super::devices::of(&cx.job));
+    show(of, &checkpoint, &table, cx.job.seed)
 }
 
 /// `generate --checkpoint DIR --tokenizer FILE`.
@@ -137,13 +152,14 @@ pub(crate) fn generate_from(
     for skipped in &newest.skipped {
         log!("generate: {skipped}");
     }
-    show(&Tokenizer::load(tokenizer)?, &newest.path, &table, 1234)
+    let of = (&Tokenizer::load(tokenizer)?, &Devices::Cpu);
+    show(of, &newest.path, &table, 1234)
 }
 
-fn show(tokenizer: &Tokenizer, checkpoint: &Path, table: &Generate, seed: u32) -> Result<()> {
+fn show(of: (&Tokenizer, &Devices), checkpoint: &Path, table: &Generate, seed: u32) -> Result<()> {
     for (number, prompt) in (0u32..).zip(&table.prompts) {
         let seed = seed.wrapping_add(number);
-        let text = continued(tokenizer, checkpoint, prompt, table, seed, &mut |_| {})?;
+        let text = continued(of, checkpoint, prompt, table, seed, &mut |_| {})?;
         print(&format!("{prompt}{text}\n"))?;
     }
     Ok(())

@@ -4,6 +4,7 @@ mod blend;
 mod convert;
 mod curate;
 mod dedup;
+mod devices;
 mod doctor;
 mod eval;
 mod failure;

@@ -138,7 +138,9 @@ pub(super) fn newest_checkpoint(out: &Path, verb: &str) -> Result<PathBuf> {
 }
 
 pub(super) fn run(cx: &Context) -> Result<()> {
-    let world = cx.take_world().unwrap_or_else(World::alone);
+    let world = cx
+        .take_world()
+        .unwrap_or_else(|| World::alone().on(super::devices::of(&cx.job)));
     let done = if world.is_first() {
         lead(cx, &world)
     } else {
@@ -193,7 +195,7 @@ fn with_samples(
             "samples": samples.len(), "validation": lengths});
         world.compare("data", &data)?;
     }
-    if plan.train.peak_tflops == 0.0 {
+    if plan.train.peak_tflops == 0.0 && world.devices().is_cpu() {
         let peak = world.measure_peak(plan)?;
         events.note(&match peak {
             Some(flops) => format!("the cores do {:.2} TFLOP/s at most, measured", flops / 1e12),

@@ -9,8 +9,9 @@ use crate::checkpoint::MODEL;
 use crate::checkpoint::read::{Opened, parts_of};
 use crate::config::numbers;
 use crate::config::plan::Plan;
+use crate::config::precision::Bf16Sums;
 use crate::data::documents::Documents;
-use crate::dist::launch::cpu_path;
+use crate::dist::Devices;
 use crate::dist::mesh::Groups;
 use crate::error::{Error, OnRank, Result};
 use crate::model::context::{Context, SequenceShard, Weights};
@@ -36,14 +37,18 @@ pub(crate) struct Model {
 impl Model {
     /// Verifies and loads the weights of a checkpoint's folder, or the running averages of its file
     /// `ema.safetensors`.
-    pub(crate) fn load(checkpoint: &Path) -> Result<Model> {
+    pub(crate) fn load(checkpoint: &Path, devices: &Devices) -> Result<Model> {
         let (folder, file) = parts_of(checkpoint);
         let opened = Opened::open(folder)?;
         if file != MODEL {
             opened.verify(file)?;
         }
-        let plan = opened.plan_of_one_rank();
-        let device = Device::cpu_with(cpu_path()?.isa());
+        let mut plan = opened.plan_of_one_rank();
+        if !devices.is_cpu() && plan.train.bf16_sums == Bf16Sums::Tiles {
+            // an order of sums that GPUs do not have
+            plan.train.bf16_sums = Bf16Sums::Pairs;
+        }
+        let device = devices.open(0, None)?;
         let (groups, specs) = (Groups::single(), param::specs(&plan));
         let mut weights = specs
             .iter()

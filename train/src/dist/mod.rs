@@ -1,5 +1,6 @@
 //! Processes, ranks and their groups: the launch, the world of a run's processes, the mesh of parallel axes.
 
+mod devices;
 pub(crate) mod keep_alive;
 pub(crate) mod launch;
 pub(crate) mod mesh;
@@ -7,5 +8,6 @@ pub(crate) mod secret;
 pub(crate) mod threads;
 pub(crate) mod world;
 
+pub use devices::{CudaLibrary, CudaPaths, DeviceKind, Devices};
 pub use launch::{LaunchConfig, Transport, cpu_path, mpi_here};
 pub use world::World;

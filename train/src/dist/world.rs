@@ -20,6 +20,7 @@ use crate::config::ParallelConfig;
 use crate::config::numbers::numbers_of;
 use crate::config::numbers::with_sums_on;
 use crate::config::plan::Plan;
+use crate::dist::devices::Devices;
 use crate::dist::keep_alive::KeepAlive;
 use crate::dist::launch::{
     LaunchConfig, Launcher, Transport, cpu_path, mpi_libraries, this_host, time,
@@ -42,6 +43,7 @@ pub struct World {
     is_ended: AtomicBool,
     /// Peak floating-point operations per second of all processes, once measured; None inside if it is not known.
     peak: OnceLock<Option<f64>>,
+    devices: Devices,
 }
 
 impl World {
@@ -62,7 +64,29 @@ impl World {
             host,
             is_ended: AtomicBool::new(false),
             peak: OnceLock::new(),
+            devices: Devices::Cpu,
         }
+    }
+
+    /// The same with ranks that compute on these devices.
+    pub fn on(self, devices: Devices) -> World {
+        World { devices, ..self }
+    }
+
+    /// Devices that ranks compute on.
+    pub fn devices(&self) -> &Devices {
+        &self.devices
+    }
+
+    /// Number on this host of this process's first rank, of `ranks` in all; every process must ask.
+    ///
+    /// # Errors
+    /// If a process has ended.
+    pub(crate) fn first_local_rank(&self, ranks: usize) -> Result<usize> {
+        let hosts = self.exchange(&self.host)?;
+        let before = hosts.iter().take(self.process());
+        let here = before.filter(|host| **host == self.host).count();
+        Ok(here * self.ranks(ranks).len())
     }
 
     /// Detects which process of the run this is and connects it to the others, which see the same folder `out`: it
@@ -167,6 +191,7 @@ impl World {
             host: launcher.host,
             is_ended: AtomicBool::new(false),
             peak: OnceLock::new(),
+            devices: Devices::Cpu,
         })
     }
 

@@ -11,6 +11,7 @@ use crate::checkpoint::state::State;
 use crate::checkpoint::whole_model::Model;
 use crate::checkpoint::{MODEL, OPTIMIZER};
 use crate::data::Samples;
+use crate::dist::Devices;
 use crate::error::{Error, OnRank, Result};
 use crate::infer::pair;
 use crate::parallel::pipeline::Worker;
@@ -22,7 +23,20 @@ use crate::parallel::zero::Parameters;
 /// # Errors
 /// A damaged checkpoint, no samples, and errors of the samples.
 pub fn evaluate(checkpoint: &Path, samples: &dyn Samples, count: u64) -> Result<f64> {
-    let model = Model::load(checkpoint)?;
+    evaluate_on(&Devices::Cpu, checkpoint, samples, count)
+}
+
+/// Like `evaluate`, on the first of these devices.
+///
+/// # Errors
+/// As `evaluate`; `Device` if there is none.
+pub fn evaluate_on(
+    devices: &Devices,
+    checkpoint: &Path,
+    samples: &dyn Samples,
+    count: u64,
+) -> Result<f64> {
+    let model = Model::load(checkpoint, devices)?;
     let sequences = usize::try_from(count.min(samples.len())).unwrap_or(usize::MAX);
     if sequences == 0 {
         return Err(Error::NoSamples { wanted: count });
@@ -46,7 +60,7 @@ pub fn evaluate(checkpoint: &Path, samples: &dyn Samples, count: u64) -> Result<
 /// # Errors
 /// A damaged checkpoint; an empty or too long sequence; a token outside the vocabulary.
 pub fn logits(checkpoint: &Path, tokens: &[u32]) -> Result<Vec<Vec<f32>>> {
-    let model = Model::load(checkpoint)?;
+    let model = Model::load(checkpoint, &Devices::Cpu)?;
     model.expect_pair(false)?;
     if tokens.is_empty() || tokens.len() > model.plan.seq_length {
         let wanted = format!("1 to {} tokens", model.plan.seq_length);
@@ -73,7 +87,7 @@ pub fn decoder_logits(
     tokens: &[u32],
     decoder_tokens: &[u32],
 ) -> Result<Vec<Vec<f32>>> {
-    let model = Model::load(checkpoint)?;
+    let model = Model::load(checkpoint, &Devices::Cpu)?;
     model.expect_pair(true)?;
     if decoder_tokens.is_empty() {
         let wanted = "at least 1".into();

@@ -15,6 +15,7 @@ pub use options::GenerateOptions;
 use std::path::Path;
 
 use crate::checkpoint::whole_model::Model;
+use crate::dist::Devices;
 use crate::error::{Error, OnRank, Result};
 use crate::infer::kv_cache::Decoder;
 
@@ -29,6 +30,20 @@ pub fn generate(
     options: &GenerateOptions,
     on_token: &mut dyn FnMut(u32),
 ) -> Result<Vec<u32>> {
+    generate_on(&Devices::Cpu, checkpoint, prompt, options, on_token)
+}
+
+/// Like `generate`, on the first of these devices.
+///
+/// # Errors
+/// As `generate`; `Device` if there is none.
+pub fn generate_on(
+    devices: &Devices,
+    checkpoint: &Path,
+    prompt: &[u32],
+    options: &GenerateOptions,
+    on_token: &mut dyn FnMut(u32),
+) -> Result<Vec<u32>> {
     options.check()?;
     if prompt.is_empty() {
         let (found, wanted) = ("0 tokens".to_owned(), "at least 1".to_owned());
@@ -38,7 +53,7 @@ pub fn generate(
             wanted,
         });
     }
-    let model = Model::load(checkpoint)?;
+    let model = Model::load(checkpoint, devices)?;
     if model.plan.model.architecture().is_masked {
         return Err(Error::Request {
             what: "model to generate with",

@@ -271,7 +271,12 @@ mod tests {
             let x = Tensor::from_f32(&[xs.len()], &xs, &Device::cpu()).unwrap();
             for (step, amax) in singles(&case["amax"]).into_iter().enumerate() {
                 let rounded = cast::scaled(&x, format, tensor.scale).unwrap();
-                let found: Vec<u32> = rounded.f32().iter().map(|x| x.to_bits()).collect();
+                let found: Vec<u32> = rounded
+                    .host::<f32>()
+                    .unwrap()
+                    .iter()
+                    .map(|x| x.to_bits())
+                    .collect();
                 assert!(
                     found == bits(&case["rounded"][step]),
                     "step {step}: {config:?}"

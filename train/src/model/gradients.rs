@@ -163,7 +163,7 @@ impl Gradients {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kernels::Error;
+    use kernels::{Error, rows};
 
     #[test]
     fn rows_of_a_buffer_are_written_where_they_lie_and_come_back_after_an_error() {
@@ -173,19 +173,19 @@ mod tests {
         let unit = std::slice::from_ref(&(0..2));
         let mut gradients = Gradients::of(unit, &dims, &device).unwrap();
         for slot in 0..2 {
-            gradients.target(slot).0.fill(-1.0);
-            for (rows, value) in [(0..16, 0.0), (16..32, 1.0)] {
+            rows::fill(gradients.target(slot).0.view_mut(), -1.0).unwrap();
+            for (run, value) in [(0..16, 0.0), (16..32, 1.0)] {
                 let write = |part: &mut Tensor, accumulate| {
                     assert_eq!((part.dims()[0], accumulate), (16, slot == 1));
-                    part.fill(value);
-                    Ok(())
+                    rows::fill(part.view_mut(), value)
                 };
-                gradients.in_rows(slot, rows, write).unwrap();
+                gradients.in_rows(slot, run, write).unwrap();
             }
             gradients.keep();
         }
         let all = (0..2).map(|slot| gradients.tensor(slot));
-        let found: Vec<(&[usize], &[f32])> = all.map(|x| (x.dims(), x.f32())).collect();
+        let found: Vec<(&[usize], &[f32])> =
+            all.map(|x| (x.dims(), x.host::<f32>().unwrap())).collect();
         let of = |value: f32, count: usize| vec![value; count];
         let first = [of(0.0, 48), of(1.0, 48)].concat();
         let second = [of(0.0, 16), of(1.0, 16), of(-1.0, 16)].concat();
@@ -198,7 +198,7 @@ mod tests {
         let device = device.name().to_owned();
         let fails = |_: &mut Tensor, _| Err(Error::Memory { device, bytes });
         assert!(gradients.in_rows(1, 16..48, fails).is_err());
-        assert_eq!(gradients.tensor(1).f32(), second);
+        assert_eq!(gradients.tensor(1).host::<f32>().unwrap(), second);
         assert!(gradients.take(0..2).is_some(), "they are still contiguous");
     }
 }

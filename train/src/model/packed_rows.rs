@@ -71,8 +71,14 @@ mod tests {
         let wanted = |from: usize, to: usize| -> Vec<f32> {
             (from..to).chain(from..to).map(|at| at as f32).collect()
         };
-        assert_eq!(encoder.f32(), wanted(0, te));
-        assert_eq!(decoder.f32(), wanted(te, te + td));
-        assert_eq!(join([&encoder, &decoder], &cx).unwrap().f32(), rows);
+        assert_eq!(encoder.host::<f32>().unwrap(), wanted(0, te));
+        assert_eq!(decoder.host::<f32>().unwrap(), wanted(te, te + td));
+        assert_eq!(
+            join([&encoder, &decoder], &cx)
+                .unwrap()
+                .host::<f32>()
+                .unwrap(),
+            rows
+        );
     }
 }

@@ -578,14 +578,20 @@ mod tests {
                     tp_rank,
                     ..RankCoord::single()
                 };
-                joined.push(spec.initial(7, &place, &device).unwrap().f32().to_vec());
+                joined.push(
+                    spec.initial(7, &place, &device)
+                        .unwrap()
+                        .host::<f32>()
+                        .unwrap()
+                        .to_vec(),
+                );
             }
             let want = if spec.is_split {
                 joined.concat()
             } else {
                 joined.remove(0)
             };
-            assert_eq!(whole.f32(), want, "{}", spec.name);
+            assert_eq!(whole.host::<f32>().unwrap(), want, "{}", spec.name);
         }
     }
 
@@ -598,7 +604,15 @@ mod tests {
             .initial(7, &RankCoord::single(), &Device::cpu())
             .unwrap();
         let live = 130 * plan.model.d_model;
-        assert!(table.f32()[live..].iter().all(|&x| x == 0.0));
-        assert!(table.f32()[..live].iter().all(|&x| x != 0.0));
+        assert!(
+            table.host::<f32>().unwrap()[live..]
+                .iter()
+                .all(|&x| x == 0.0)
+        );
+        assert!(
+            table.host::<f32>().unwrap()[..live]
+                .iter()
+                .all(|&x| x != 0.0)
+        );
     }
 }

@@ -193,14 +193,17 @@ mod tests {
                     };
                     let device = Device::cpu();
                     let own = numbers(group.rank(), 100);
-                    let own = Tensor::from_f32(&[6], own.f32(), &device).unwrap();
+                    let own = Tensor::from_f32(&[6], own.host::<f32>().unwrap(), &device).unwrap();
                     let one = device.used_bytes();
                     let (mut seen, mut sum) = (Vec::new(), None);
                     ring.travel(
                         &own,
                         |start, kv| {
                             seen.push(start / 4);
-                            assert_eq!(kv.f32(), numbers(start / 4, 100).f32());
+                            assert_eq!(
+                                kv.host::<f32>().unwrap(),
+                                numbers(start / 4, 100).host::<f32>().unwrap()
+                            );
                             // its own and at most one more, at every step
                             assert!(device.used_bytes() <= 2 * one);
                             Ok(start / 4)
@@ -228,10 +231,10 @@ mod tests {
                 for (rank, (seen, sum)) in found.iter().enumerate() {
                     let want: Vec<usize> = (0..size).filter(|&part| sees(rank, part)).collect();
                     assert_eq!(*seen, want, "{size} {is_causal} {window} {rank}");
-                    for (i, sum) in sum.f32().iter().enumerate() {
+                    for (i, sum) in sum.host::<f32>().unwrap().iter().enumerate() {
                         let of = |other: usize| {
                             if sees(other, rank) {
-                                numbers(other, rank).f32()[i]
+                                numbers(other, rank).host::<f32>().unwrap()[i]
                             } else {
                                 0.0
                             }

@@ -161,7 +161,7 @@ mod tests {
         for (block, value) in leaves {
             tree.push(block, tensor(value), true).unwrap();
         }
-        tree.finish().unwrap().unwrap().f32()[0]
+        tree.finish().unwrap().unwrap().host::<f32>().unwrap()[0]
     }
 
     fn one_rank(batch: usize) -> f32 {
@@ -184,7 +184,7 @@ mod tests {
         }
         let blocks = tree.take().into_iter();
         blocks
-            .map(|(block, gradients)| (block, gradients.tensor(0).f32()[0]))
+            .map(|(block, gradients)| (block, gradients.tensor(0).host::<f32>().unwrap()[0]))
             .collect()
     }
 

@@ -140,7 +140,10 @@ mod tests {
             scratch.bring_back(first, vec![&mut a, &mut b]).unwrap();
             scratch.bring_back(second, vec![&mut c]).unwrap();
             for (tensor, first, len) in [(&a, round, 700), (&b, 7, 300), (&c, round + 9, 700)] {
-                assert_eq!(tensor.f32(), of(first, len).f32());
+                assert_eq!(
+                    tensor.host::<f32>().unwrap(),
+                    of(first, len).host::<f32>().unwrap()
+                );
             }
             assert_eq!(scratch.room.lock().unwrap().end, 4 * (700 + 300 + 700));
         }

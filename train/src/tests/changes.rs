@@ -101,7 +101,14 @@ fn bits_of(trainer: &Trainer<'_>) -> Vec<Vec<u32>> {
         .iter()
         .chain(&trainer.state.moments.v);
     let all = trainer.state.weights.iter().chain(moments);
-    let bits = |tensor: &Tensor| tensor.f32().iter().map(|x| x.to_bits()).collect();
+    let bits = |tensor: &Tensor| {
+        tensor
+            .host::<f32>()
+            .unwrap()
+            .iter()
+            .map(|x| x.to_bits())
+            .collect()
+    };
     all.map(bits).collect()
 }
 

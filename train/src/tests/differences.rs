@@ -36,29 +36,43 @@ fn worst(plan: &Plan, of: &Plan) -> (f64, usize) {
     {
         // norms keep their weights, or the loss would step
         if weight.dims().len() > 1 {
-            weight.f32_mut().iter_mut().for_each(|x| *x *= by);
+            weight
+                .host_mut::<f32>()
+                .unwrap()
+                .iter_mut()
+                .for_each(|x| *x *= by);
         }
-        same.f32_mut().copy_from_slice(weight.f32());
+        same.host_mut::<f32>()
+            .unwrap()
+            .copy_from_slice(weight.host::<f32>().unwrap());
     }
     let (_, gradients) = still.gradients(samples, &next).unwrap();
     let gradients = by_tensor(&still, &gradients);
     let (mut worst, mut seen) = (0.0f64, 0);
     for (slot, spec) in specs.iter().enumerate() {
-        let start: Vec<f32> = walker.state.weights[slot].f32().to_vec();
+        let start: Vec<f32> = walker.state.weights[slot].host::<f32>().unwrap().to_vec();
         let dims = [spec.live_elements()];
         let way = kernels::testing::random(&dims, slot as u64, &Device::cpu()).unwrap();
         let way = unit(way);
-        let gradient = gradients[slot].f32()[..dims[0]].iter().zip(way.f32());
+        let gradient = gradients[slot].host::<f32>().unwrap()[..dims[0]]
+            .iter()
+            .zip(way.host::<f32>().unwrap());
         let slope: f64 = gradient.map(|(d, w)| f64::from(*d) * f64::from(*w)).sum();
         let [ahead, back] = [1.0, -1.0].map(|sign| {
-            let moved = walker.state.weights[slot].f32_mut().iter_mut();
-            for ((x, from), w) in moved.zip(&start).zip(way.f32()) {
+            let moved = walker.state.weights[slot]
+                .host_mut::<f32>()
+                .unwrap()
+                .iter_mut();
+            for ((x, from), w) in moved.zip(&start).zip(way.host::<f32>().unwrap()) {
                 *x = from + sign * STEP * w;
             }
             walker.gradients(samples, &next).unwrap().0
         });
         let found = (ahead - back) / (2.0 * f64::from(STEP));
-        walker.state.weights[slot].f32_mut().copy_from_slice(&start);
+        walker.state.weights[slot]
+            .host_mut::<f32>()
+            .unwrap()
+            .copy_from_slice(&start);
         if slope.abs() > 2e-2 {
             worst = worst.max((found - slope).abs() / slope.abs().max(found.abs()));
             seen += 1;
@@ -69,7 +83,8 @@ fn worst(plan: &Plan, of: &Plan) -> (f64, usize) {
 
 /// Numbers of size 1 at most, so that no weight changes much.
 fn unit(mut way: Tensor) -> Tensor {
-    way.f32_mut()
+    way.host_mut::<f32>()
+        .unwrap()
         .iter_mut()
         .for_each(|x| *x = x.clamp(-1.0, 1.0));
     way

@@ -19,6 +19,7 @@ use crate::config::{
     RouterScore, TieEmbeddings,
 };
 use crate::data::Samples;
+use crate::dist::Devices;
 use crate::dist::mesh::Groups;
 use crate::eval::logits;
 use crate::fixtures::{Blanks, Chain, Gaps, Log, nth_step};
@@ -77,7 +78,7 @@ fn follows(golden: &mut Golden, with_logits: bool) -> [f64; 2] {
         specs,
         weights,
         ..
-    } = Model::load(&checkpoint).unwrap();
+    } = Model::load(&checkpoint, &Devices::Cpu).unwrap();
     recipe(&mut plan, &golden.record["eod"]);
     if with_logits && plan.eod.is_none() {
         let mut found = Vec::new();
@@ -270,7 +271,7 @@ fn what_is_exported_comes_back_bit_for_bit() {
             .checkpoint;
         let read = |at: &Path| fs::read(at.join("model.safetensors")).unwrap();
         assert!(read(&checkpoint) == read(&back), "{:?}", plan.model);
-        let found = Model::load(&back).unwrap().plan;
+        let found = Model::load(&back, &Devices::Cpu).unwrap().plan;
         assert_eq!(found.vocab, plan.vocab);
         let lengths = |plan: &Plan| (plan.seq_length, plan.decoder_length, plan.start);
         assert_eq!(lengths(&found), lengths(&plan));
@@ -329,15 +330,16 @@ fn shards_of_sixteen_bit_numbers_are_read_and_widened() {
         .unwrap()
         .checkpoint;
     let (ours, found) = (
-        Model::load(&checkpoint).unwrap(),
-        Model::load(&back).unwrap(),
+        Model::load(&checkpoint, &Devices::Cpu).unwrap(),
+        Model::load(&back, &Devices::Cpu).unwrap(),
     );
     for (ours, found) in ours.weights.iter().zip(&found.weights) {
         let cut = ours
-            .f32()
+            .host::<f32>()
+            .unwrap()
             .iter()
             .map(|x| f32::from_bits(x.to_bits() & 0xffff_0000));
-        assert!(cut.eq(found.f32().iter().copied()));
+        assert!(cut.eq(found.host::<f32>().unwrap().iter().copied()));
     }
     fs::remove_file(hf.join("model-1.safetensors")).unwrap();
     let missing = import_hf(&hf, &folder.path().join("again")).unwrap_err();

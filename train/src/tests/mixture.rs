@@ -107,7 +107,7 @@ fn a_selection_bias_evens_the_load_and_a_step_that_is_skipped_does_not_move_it()
         }
         let biases: Vec<f32> = (specs.iter().zip(&trainer.state.weights))
             .filter(|(spec, _)| spec.router_bias.is_some())
-            .flat_map(|(_, bias)| bias.f32().to_vec())
+            .flat_map(|(_, bias)| bias.host::<f32>().unwrap().to_vec())
             .collect();
         assert_eq!(biases.len(), 3 * 8);
         // a step up or down each time, or none
@@ -132,7 +132,7 @@ fn a_selection_bias_evens_the_load_and_a_step_that_is_skipped_does_not_move_it()
     let biases =
         (specs.iter().zip(&trainer.state.weights)).filter(|(s, _)| s.router_bias.is_some());
     for (spec, bias) in biases {
-        assert_eq!(bias.f32(), [0.0; 8], "{}", spec.name);
+        assert_eq!(bias.host::<f32>().unwrap(), [0.0; 8], "{}", spec.name);
     }
 }
 
@@ -315,7 +315,7 @@ fn a_router_that_breaks_is_told_by_layer_expert_and_token() {
     let mut trainer = Trainer::new(&plan, &specs, Groups::single(), Device::cpu()).unwrap();
     let of_router = |spec: &param::Spec| spec.name == "layers.3.router.weight";
     let slot = specs.iter().position(of_router).unwrap();
-    trainer.state.weights[slot].f32_mut()[2 * plan.model.d_model] = f32::NAN;
+    trainer.state.weights[slot].host_mut::<f32>().unwrap()[2 * plan.model.d_model] = f32::NAN;
     let Err(Error::Kernel { source, .. }) =
         trainer.gradients(&Chain::of(&plan), &nth_step(&plan, 1))
     else {

@@ -160,7 +160,7 @@ fn assert_close(found: &Tensor, want: &[f32], what: &str) {
     let largest = want.iter().fold(0.0f32, |most, x| most.max(x.abs()));
     // sums of at most 2 * 24 + 16 products, in two programs
     let bound = 64.0 * f32::EPSILON * largest.max(1e-3);
-    for (at, (found, want)) in found.f32().iter().zip(want).enumerate() {
+    for (at, (found, want)) in found.host::<f32>().unwrap().iter().zip(want).enumerate() {
         assert!(
             (found - want).abs() <= bound,
             "{what} at {at}: {found} {want}"
@@ -174,7 +174,9 @@ fn a_layer_gives_megatrons_output_and_gradients_dropless_and_over_capacity() {
     let mut golden = Reader::open(&oracle("megatron_mixture.safetensors")).unwrap();
     let mut read = |name: &str, dims: &[usize]| {
         let mut tensor = Tensor::empty(dims, DType::F32, &device).unwrap();
-        golden.read_part(name, dims, 0, tensor.f32_mut()).unwrap();
+        golden
+            .read_part(name, dims, 0, tensor.host_mut::<f32>().unwrap())
+            .unwrap();
         tensor
     };
     for (name, factor, drop) in [
@@ -196,11 +198,25 @@ fn a_layer_gives_megatrons_output_and_gradients_dropless_and_over_capacity() {
             layer.weights = all;
             let (x, dy) = (read("x", &[16, 16]), read("dy", &[16, 16]));
             let (y, dx, dweights) = layer.run(&x, &dy);
-            assert_close(&y, read(&format!("{name}.y"), &[16, 16]).f32(), name);
-            assert_close(&dx, read(&format!("{name}.dx"), &[16, 16]).f32(), name);
+            assert_close(
+                &y,
+                read(&format!("{name}.y"), &[16, 16]).host::<f32>().unwrap(),
+                name,
+            );
+            assert_close(
+                &dx,
+                read(&format!("{name}.dx"), &[16, 16])
+                    .host::<f32>()
+                    .unwrap(),
+                name,
+            );
             for (spec, dweight) in layer.specs.iter().zip(&dweights) {
                 let name = format!("{name}.{}", spec.name);
-                assert_close(dweight, read(&name, &spec.dims).f32(), &name);
+                assert_close(
+                    dweight,
+                    read(&name, &spec.dims).host::<f32>().unwrap(),
+                    &name,
+                );
             }
         }
     }
@@ -212,7 +228,9 @@ fn a_selection_bias_gives_megatrons_choices_gradients_and_updates() {
     let mut golden = Reader::open(&oracle("megatron_mixture.safetensors")).unwrap();
     let mut read = |name: &str, dims: &[usize]| {
         let mut tensor = Tensor::empty(dims, DType::F32, &device).unwrap();
-        golden.read_part(name, dims, 0, tensor.f32_mut()).unwrap();
+        golden
+            .read_part(name, dims, 0, tensor.host_mut::<f32>().unwrap())
+            .unwrap();
         tensor
     };
     for (name, factor) in [("bias", 0.0), ("bias_over_capacity", 1.0)] {
@@ -234,22 +252,30 @@ fn a_selection_bias_gives_megatrons_choices_gradients_and_updates() {
             let at = format!("{name}.{step}");
             let x = read(&format!("x.{step}"), &[16, 16]);
             let (y, dx, dweights) = layer.run(&x, &dy);
-            assert_close(&y, read(&format!("{at}.y"), &[16, 16]).f32(), &at);
-            assert_close(&dx, read(&format!("{at}.dx"), &[16, 16]).f32(), &at);
+            assert_close(
+                &y,
+                read(&format!("{at}.y"), &[16, 16]).host::<f32>().unwrap(),
+                &at,
+            );
+            assert_close(
+                &dx,
+                read(&format!("{at}.dx"), &[16, 16]).host::<f32>().unwrap(),
+                &at,
+            );
             let router = read(&format!("{at}.layers.0.router.weight"), &[4, 16]);
-            assert_close(&dweights[weight], router.f32(), &at);
-            assert_eq!(dweights[bias].f32(), [0.0; 4], "{at}");
+            assert_close(&dweights[weight], router.host::<f32>().unwrap(), &at);
+            assert_eq!(dweights[bias].host::<f32>().unwrap(), [0.0; 4], "{at}");
             let loads = layer.move_bias(&x);
             let want = read(&format!("{at}.layers.0.router.bias"), &[4]);
-            let found = layer.weights[bias].f32();
-            assert_eq!(found, want.f32(), "{at}: {loads:?}");
+            let found = layer.weights[bias].host::<f32>().unwrap();
+            assert_eq!(found, want.host::<f32>().unwrap(), "{at}: {loads:?}");
         }
     }
 }
 
 fn noise(dims: &[usize], seed: u64) -> Tensor {
     let mut tensor = Tensor::empty(dims, DType::F32, &Device::cpu()).unwrap();
-    rng::fill_normal(tensor.f32_mut(), seed, 0, 0, 0.5);
+    rng::fill_normal(tensor.host_mut::<f32>().unwrap(), seed, 0, 0, 0.5);
     tensor
 }
 
@@ -260,7 +286,11 @@ fn objective(layer: &Layer, x: &Tensor, dy: &Tensor) -> (f64, Vec<u64>) {
         .moe()
         .forward(x.try_clone().unwrap(), &layer.context())
         .unwrap();
-    let products = y.f32().iter().zip(dy.f32());
+    let products = y
+        .host::<f32>()
+        .unwrap()
+        .iter()
+        .zip(dy.host::<f32>().unwrap());
     let sum: f64 = products.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
     let moe = layer.plan.model.moe.as_ref().unwrap();
     let report = saved.report();
@@ -309,7 +339,12 @@ fn gradients_of_a_layer_are_the_differences_of_its_outputs() {
                 slope = 0.0;
                 let mut walk = |to: &mut Tensor, gradient: &Tensor, salt: u64| {
                     let way = noise(to.dims(), 1000 * seed + salt);
-                    for ((to, way), d) in to.f32_mut().iter_mut().zip(way.f32()).zip(gradient.f32())
+                    for ((to, way), d) in to
+                        .host_mut::<f32>()
+                        .unwrap()
+                        .iter_mut()
+                        .zip(way.host::<f32>().unwrap())
+                        .zip(gradient.host::<f32>().unwrap())
                     {
                         *to += step * way;
                         slope += f64::from(*way) * f64::from(*d);

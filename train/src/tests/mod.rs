@@ -5,6 +5,7 @@ mod bf16_sums;
 mod changes;
 mod chunked;
 mod counts;
+mod devices;
 mod differences;
 mod hugging_face;
 mod inference;

@@ -93,7 +93,7 @@ pub(super) fn set_weights(trainer: &mut Trainer<'_>) {
         let is_norm = spec.name.contains("norm") && spec.name.ends_with("weight");
         let scale = if spec.dims.len() == 2 { 0.5 } else { 0.25 };
         let live = spec.live_elements();
-        let values = trainer.state.weights[salt].f32_mut();
+        let values = trainer.state.weights[salt].host_mut::<f32>().unwrap();
         for (i, value) in values[..live].iter_mut().enumerate() {
             let hash = ((i as u64 + 977 * salt as u64) * 2_654_435_761 % (1 << 32)) >> 16;
             let x = u16::try_from(hash).unwrap();
@@ -171,7 +171,8 @@ pub(super) fn by_tensor(trainer: &Trainer<'_>, flat: &[Tensor]) -> Vec<Tensor> {
     for (index, local) in trainer.state.local_shards.local.iter().enumerate() {
         let unit = &trainer.state.local_shards.shards.units[local.unit];
         for piece in unit.pieces(0..unit.len()) {
-            let values = &flat[index].f32()[piece.at..piece.at + piece.local.len()];
+            let values =
+                &flat[index].host::<f32>().unwrap()[piece.at..piece.at + piece.local.len()];
             let dims = &trainer.state.specs[piece.spec].dims;
             found.push(Tensor::from_f32(dims, values, &trainer.state.device).unwrap());
         }
@@ -180,7 +181,7 @@ pub(super) fn by_tensor(trainer: &Trainer<'_>, flat: &[Tensor]) -> Vec<Tensor> {
 }
 
 pub(super) fn with_padding_cut(logits: &Tensor, plan: &Plan) -> Vec<f32> {
-    let rows = logits.f32().chunks(plan.padded_vocab());
+    let rows = logits.host::<f32>().unwrap().chunks(plan.padded_vocab());
     rows.flat_map(|row| row[..plan.vocab].to_vec()).collect()
 }
 
@@ -304,7 +305,10 @@ fn a_swapped_query_and_key_is_noticed() {
         .position(|spec| spec.name == "layers.0.qkv.weight")
         .unwrap();
     let head = 4 * 16;
-    let (query, rest) = trainer.state.weights[slot].f32_mut().split_at_mut(head);
+    let (query, rest) = trainer.state.weights[slot]
+        .host_mut::<f32>()
+        .unwrap()
+        .split_at_mut(head);
     query.swap_with_slice(&mut rest[..head]);
     let mut golden = Golden::open("gpt");
     for out in tensors(&Source {

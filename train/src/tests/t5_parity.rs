@@ -15,6 +15,7 @@ use crate::checkpoint::safetensors::{Entry, Reader, Writer};
 use crate::checkpoint::whole_model::Model;
 use crate::config::{Activation, Determinism};
 use crate::data::{Sample, Samples, SpanSample};
+use crate::dist::Devices;
 use crate::dist::mesh::Groups;
 use crate::eval::decoder_logits;
 use crate::fixtures::nth_step;
@@ -94,7 +95,7 @@ fn follows_transformers(name: &str, determinism: Determinism) {
         specs,
         weights,
         ..
-    } = Model::load(&checkpoint).unwrap();
+    } = Model::load(&checkpoint, &Devices::Cpu).unwrap();
     recipe(&mut plan, &Value::Null);
     plan.determinism = determinism;
     [plan.seq_length, plan.decoder_length] = lengths(&golden);
@@ -171,7 +172,7 @@ fn fields_of_published_folders_are_read_and_what_we_lack_is_refused_by_name() {
     let checkpoint = import_hf(folder.path(), &folder.path().join("out"))
         .unwrap()
         .checkpoint;
-    let plan = Model::load(&checkpoint).unwrap().plan;
+    let plan = Model::load(&checkpoint, &Devices::Cpu).unwrap().plan;
     assert_eq!((plan.seq_length, plan.decoder_length), (512, 512));
     assert_eq!((plan.start, plan.eod), (Some(0), Some(1)));
     assert_eq!(plan.model.activation, Some(Activation::GegluTanh));
@@ -293,13 +294,16 @@ fn a_head_that_transformers_5_wrote_as_the_embedding_alone_reads_rows_unscaled()
         write_config(folder.path(), &config);
         let out = folder.path().join(format!("{kind}{scaled:?}"));
         let checkpoint = import_hf(folder.path(), &out).unwrap().checkpoint;
-        let model = Model::load(&checkpoint).unwrap();
+        let model = Model::load(&checkpoint, &Devices::Cpu).unwrap();
         let find = |name: &str| model.specs.iter().position(|spec| spec.name == name);
         let is_tied = scaled == Some(true);
         assert_eq!(find("head.weight").is_none(), is_tied, "{kind} {scaled:?}");
         if let Some(head) = find("head.weight") {
             let table = find("embedding.weight").unwrap();
-            assert_eq!(model.weights[head].f32(), model.weights[table].f32());
+            assert_eq!(
+                model.weights[head].host::<f32>().unwrap(),
+                model.weights[table].host::<f32>().unwrap()
+            );
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::checkpoint::write;
 use crate::checkpoint::write_shards::Form;
 use crate::config::BadStepAction;
 use crate::config::exact::Exact;
-use crate::config::numbers::with_sums_on;
+use crate::config::numbers::{is_in_tiles, with_sums_on};
 use crate::config::plan::Plan;
 use crate::config::resume::SettingChange;
 use crate::data::Samples;
@@ -144,8 +144,11 @@ fn train(
 ) -> Result<Outcome> {
     let started = Instant::now();
     check(plan, train_set, sets)?;
+    world.devices().check()?;
     let path = cpu_path()?;
-    events.kernels(&path);
+    if world.devices().is_cpu() {
+        events.kernels(&path);
+    }
     let plan = &with_sums(plan, &path, (world, events))?;
     let folder = out.join("checkpoints");
     let Beginning {
@@ -196,7 +199,6 @@ fn train(
             init: init.as_ref(),
             changes: &changes,
             epoch: started,
-            path,
         };
         if plan.train.budget_secs().is_some() && world.is_first() {
             events.note(
@@ -227,7 +229,13 @@ fn train(
 
 /// The plan with `bf16_sums` resolved for this machine; all processes must agree on it.
 fn with_sums(plan: &Plan, path: &CpuPath, (world, events): (&World, &dyn Events)) -> Result<Plan> {
-    let plan = with_sums_on(plan, path.isa());
+    let plan = with_sums_on(plan, world.devices().sums_isa(path.isa()));
+    if !world.devices().is_cpu() && is_in_tiles(&plan) {
+        return Err(Error::Plan(vec![
+            "train.bf16_sums: found \"tiles\" on a GPU, want \"pairs\" or \"auto\": tiles are of CPUs"
+                .to_owned(),
+        ]));
+    }
     if plan.train.precision.has_bf16() {
         let sums = plan.train.bf16_sums.name();
         events.note(&format!("sums of bf16 products are made in {sums}"));
@@ -371,8 +379,6 @@ struct Run<'a> {
     changes: &'a [SettingChange],
     /// Time origin of traces.
     epoch: Instant,
-    /// Instruction set of the ops.
-    path: CpuPath,
 }
 
 impl Run<'_> {
@@ -382,11 +388,17 @@ impl Run<'_> {
         let here = self.world.ranks(self.plan.parallel.world());
         let arenas = memory::arenas(self.plan)?.into_iter().enumerate();
         let arenas = arenas.filter(|(rank, _)| here.contains(rank));
-        let devices = arenas.map(|(rank, bytes)| {
-            Device::with_arena(self.path.isa(), bytes)
-                .on_rank(rank, "plan memory before the first step")
+        let first = self.world.first_local_rank(self.plan.parallel.world())?;
+        let devices = arenas.zip(first..).map(|((_, bytes), local_rank)| {
+            let devices = self.world.devices();
+            devices.open(local_rank, Some(bytes))
         });
         let devices: Vec<Device> = devices.collect::<Result<_>>()?;
+        for (rank, device) in here.clone().zip(&devices) {
+            if !device.is_host() {
+                self.events.note(&format!("rank {rank}: {}", device.name()));
+            }
+        }
         let devices = devices.as_slice();
         let mut reporter =
             journal.map(|journal| Reporter::new((self.events, journal), self.peak()));

@@ -110,7 +110,7 @@ mod tests {
 
     fn dropped(rows: usize, d: usize, dropout: &Dropout, place: &Place) -> Vec<f32> {
         let mut x = Tensor::empty(&[rows, d], DType::F32, &Device::cpu()).unwrap();
-        x.fill(1.0);
+        x.f32_mut().fill(1.0);
         forward(&mut x, dropout, place).unwrap();
         x.f32().to_vec()
     }
@@ -264,7 +264,7 @@ mod tests {
         let none = Dropout { p: 0.0, ..DROPOUT };
         forward(&mut x, &none, &PLACE).unwrap();
         assert_eq!(bits(x.f32()), before);
-        x.fill(f32::NAN);
+        x.f32_mut().fill(f32::NAN);
         forward(&mut x, &DROPOUT, &PLACE).unwrap();
         assert!(x.f32().iter().all(|x| x.is_nan()));
     }

@@ -17,6 +17,7 @@ use crate::checkpoint::safetensors::{Entry, Writer};
 use crate::checkpoint::whole_model::Model;
 use crate::checkpoint::write::sync;
 use crate::config::plan::Plan;
+use crate::dist::Devices;
 use crate::error::{At, Error, OnRank, Result};
 use crate::model::param::Spec;
 
@@ -72,7 +73,7 @@ pub fn export_hf(checkpoint: &Path, out: &Path) -> Result<()> {
 /// # Errors
 /// As `export_hf`.
 pub fn export_hf_shards(checkpoint: &Path, out: &Path, max_bytes: Option<u64>) -> Result<()> {
-    let model = Model::load(checkpoint)?;
+    let model = Model::load(checkpoint, &Devices::Cpu)?;
     let lacking = config::inexpressible(&model.plan);
     if !lacking.is_empty() {
         return Err(Error::Request {

@@ -27,7 +27,7 @@ use crate::config::precision::Bf16Sums;
 use crate::config::precision::Precision;
 use crate::data::Samples;
 use crate::data::micro_batches::{Block, micro_batches};
-use crate::dist::launch::cpu_path;
+use crate::dist::Devices;
 use crate::dist::mesh::{Groups, RankCoord};
 use crate::error::{Error, OnRank, Result};
 use crate::model::context::key_block;
@@ -153,7 +153,7 @@ pub fn measure(plan: &Plan, samples: &dyn Samples) -> Result<Vec<RankMemory>> {
     let specs = param::specs(&plan);
     let one_rank = |groups: Groups| -> Result<RankMemory> {
         let rank = groups.place.rank();
-        let device = Device::cpu_with(cpu_path()?.isa());
+        let device = Devices::Cpu.open(0, None)?;
         let mut trainer = Trainer::new(&plan, &specs, groups, device)?;
         let used = |purpose| trainer.state.device.for_use(purpose).used_bytes();
         let (weights, optimizer) = (used(kernels::Use::Weights), used(kernels::Use::Optimizer));

@@ -1,0 +1,144 @@
+//! Devices that ranks compute on: the CPU, or NVIDIA GPUs. A GPU is no part of a plan: a run may go on from its
+//! checkpoints on other devices.
+
+use std::path::PathBuf;
+
+use kernels::{Device, Isa, cuda};
+use serde::{Deserialize, Serialize};
+
+use crate::dist::launch::cpu_path;
+use crate::error::{Error, Result};
+
+/// Kind of device that ranks compute on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceKind {
+    /// The processor.
+    #[default]
+    Cpu,
+    /// NVIDIA GPUs, one per rank of a host, in turn if there are fewer.
+    Cuda,
+}
+
+/// How to open the devices of this process.
+#[derive(Clone, Debug, Default)]
+pub enum Devices {
+    /// The processor, with the instruction set of `cpu_path`.
+    #[default]
+    Cpu,
+    /// NVIDIA GPUs.
+    Cuda(CudaPaths),
+}
+
+/// Folders that NVIDIA GPUs need.
+#[derive(Clone, Debug, Default)]
+pub struct CudaPaths {
+    /// Folders with NVIDIA's libraries, searched before the system's.
+    pub libraries: Vec<PathBuf>,
+    /// Folder of compiled kernels; without one they are kept in memory alone.
+    pub cache: Option<PathBuf>,
+}
+
+/// A library of NVIDIA that was looked for, and the file by which it was opened.
+pub use kernels::cuda::Found as CudaLibrary;
+
+impl CudaPaths {
+    /// What there is of NVIDIA's libraries.
+    pub fn found(&self) -> Vec<CudaLibrary> {
+        cuda::libraries(&self.libraries)
+    }
+
+    /// Names of the devices.
+    ///
+    /// # Errors
+    /// `Device` if a library or the driver is missing, or a device is too old.
+    pub fn devices(&self) -> Result<Vec<String>> {
+        let count = Devices::Cuda(self.clone()).check()?;
+        let names = (0..count).map(|ordinal| {
+            let device = Device::cuda(&self.options(ordinal));
+            device.map(|device| device.name().to_owned())
+        });
+        names.collect::<kernels::Result<_>>().map_err(unavailable)
+    }
+
+    fn options(&self, ordinal: usize) -> cuda::Options {
+        cuda::Options {
+            ordinal,
+            libraries: self.libraries.clone(),
+            cache: self.cache.clone(),
+        }
+    }
+}
+
+impl Devices {
+    /// True if tensors are in host memory.
+    pub fn is_cpu(&self) -> bool {
+        matches!(self, Devices::Cpu)
+    }
+
+    /// Instruction set that the order of sums follows: of a GPU none.
+    pub(crate) fn sums_isa(&self, cpu: Isa) -> Isa {
+        match self {
+            Devices::Cpu => cpu,
+            Devices::Cuda(_) => Isa::Portable,
+        }
+    }
+
+    /// Returns the number of devices, after opening the libraries they need.
+    ///
+    /// # Errors
+    /// `Device` if a library, the driver or a device is missing.
+    pub fn check(&self) -> Result<usize> {
+        match self {
+            Devices::Cpu => Ok(1),
+            Devices::Cuda(paths) => cuda::count(&paths.options(0)).map_err(unavailable),
+        }
+    }
+
+    /// Opens the device of a rank by its number on this host, with one block of `bytes` from which tensors are cut, if
+    /// they are known.
+    ///
+    /// # Errors
+    /// `Device` if there is none, it is too old or has too little memory; `Cpu` as `cpu_path`.
+    pub(crate) fn open(&self, local_rank: usize, bytes: Option<usize>) -> Result<Device> {
+        let device = match self {
+            Devices::Cpu => Device::cpu_with(cpu_path()?.isa()),
+            Devices::Cuda(paths) => {
+                let ordinal = local_rank % self.check()?.max(1);
+                Device::cuda(&paths.options(ordinal)).map_err(unavailable)?
+            }
+        };
+        if let Some(bytes) = bytes {
+            device.reserve(bytes).map_err(unavailable)?;
+        }
+        Ok(device)
+    }
+}
+
+fn unavailable(source: kernels::Error) -> Error {
+    Error::Device { source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_without_a_driver_is_an_error_with_what_was_tried_and_a_hint() {
+        let paths = CudaPaths::default();
+        let is_there = paths.found().iter().any(|one| {
+            let is_driver = one.library == "libcuda";
+            is_driver && one.opened.is_some()
+        });
+        if is_there {
+            return;
+        }
+        let error = Devices::Cuda(paths).check().unwrap_err();
+        assert!(error.is_unavailable());
+        let text = error.with_causes();
+        for part in ["libcuda", "tried libcuda.so.1", "device = \"cpu\""] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert_eq!(Devices::Cpu.check().unwrap(), 1);
+    }
+}
