@@ -59,8 +59,9 @@ pub fn backward(
     let sums = Sums {
         q: &mut dwq,
         k: &mut dwk,
+        leaf,
     };
-    dispatch!(device, backward(dqkv, sums, qkv, heads, weights, eps, leaf));
+    dispatch!(device, backward(dqkv, sums, qkv, heads, weights, eps));
     Ok((dwq, dwk))
 }
 
