@@ -18,12 +18,17 @@ if ! command -v ${cxx%% *} >/dev/null 2>&1; then
     exit 3
 fi
 
+# The second of two processes waits for the first and finds its work done.
+mkdir -p "$(dirname "$out")"
+if command -v flock >/dev/null 2>&1; then
+    exec 9>"$out.lock"
+    flock 9
+fi
 stamp=$(cd "$source" && cat *.cpp *.h include/*.h build.sh | cksum; $cxx -dumpfullversion)
 if [ -f "$out/stamp" ] && [ "$(cat "$out/stamp")" = "$stamp" ]; then
     exit 0
 fi
 
-mkdir -p "$(dirname "$out")"
 work=$(mktemp -d "$out.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/include"
@@ -32,19 +37,22 @@ cp "$source"/include/*.h "$work/include/"
 flags="-std=c++17 -O2 -g1 -fPIC -fno-strict-aliasing -ffp-contract=off -mavx2 -mfma -fcf-protection=none -Wall -Wextra -Werror"
 (
     cd "$source"
-    for file in fibers memory streams driver driver_memory driver_streams driver_modules copies checks mma; do
+    for file in fibers memory streams driver driver_memory driver_streams driver_modules copies checks mma observer hooks; do
         echo "$file.cpp"
     done | xargs -P 2 -I{} sh -c "$cxx $flags -c {} -o '$work/{}.o'"
     $cxx $flags -fvisibility=hidden -shared -Wl,-soname,libnvrtc.so.13 -o "$work/libnvrtc.so.13" nvrtc.cpp scan.cpp
 )
-$cxx -shared -Wl,-soname,libcuda.so.1 -o "$work/libcuda.so.1" "$work"/*.o -ldl -lpthread
-rm "$work"/*.o
+# Only the interfaces are seen from outside; the driver opens itself for all when it loads kernels.
+echo '{ global: cu*; millrace_sim_*; __tsan_*; __ubsan_*; local: *; };' >"$work/exports"
+$cxx -shared -Wl,-soname,libcuda.so.1 -Wl,--version-script="$work/exports" -o "$work/libcuda.so.1" "$work"/*.o -ldl -lpthread
+rm "$work"/*.o "$work/exports"
 ln -s libcuda.so.1 "$work/libcuda.so"
 ln -s libnvrtc.so.13 "$work/libnvrtc.so"
 printf '%s\n' "$stamp" >"$work/stamp"
 chmod 755 "$work"
 
-# A folder cannot be replaced in one step; a process that comes second finds the first one's and keeps it.
+# Programs that run from the old folder keep their mapped files. Without flock another process may have come first;
+# its folder is as good.
 if [ -d "$out" ]; then
     mv "$out" "$work.old" 2>/dev/null || true
 fi

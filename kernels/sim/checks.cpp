@@ -72,8 +72,10 @@ void __ubsan_handle_shift_out_of_bounds_abort(ShiftData* data, uintptr_t, uintpt
     fail(failure_launch, "shift by " + std::to_string(static_cast<long>(count)) + " of " + data->left->name, data->at);
 }
 void __ubsan_handle_float_cast_overflow_abort(ConversionData* data, uintptr_t) {
-    fail(failure_launch, std::string("conversion of a value outside the range of ") + data->to->name +
-                             " (use __float2int_rz and its like, which saturate)", data->at);
+    fail(failure_launch,
+         std::string("conversion of a value outside the range of ") + data->to->name +
+             " (use __float2int_rz and its like, which saturate)",
+         data->at);
 }
 void __ubsan_handle_builtin_unreachable(OverflowData* data) { fail(failure_launch, "unreachable code", data->at); }
 }

@@ -10,9 +10,11 @@
 namespace millrace_sim {
 namespace {
 
-void finish_copies(Copies& copies, unsigned count) {
+void finish_copies(Runner& r, Copies& copies, unsigned count) {
     for (unsigned i = 0; i < count; i++) {
         const Copy& copy = copies.copies[i];
+        // A later reader must be ordered after the wait, not only after the instruction.
+        if (r.observer) observe_access(r.observer, r.now, copy.target, copy.bytes, access_late_store, copy.site);
         memcpy(copy.target, copy.source, copy.source_bytes);
         memset(copy.target + copy.source_bytes, 0, copy.bytes - copy.source_bytes);
     }
@@ -29,7 +31,8 @@ extern "C" void millrace_sim_copy_async(void* target, const void* source, int by
         millrace_sim_fail(failure_illegal_instruction, "cp.async moves 4, 8 or 16 bytes", nullptr, line);
     if (source_bytes < 0 || source_bytes > bytes)
         millrace_sim_fail(failure_illegal_instruction, "cp.async with more source bytes than bytes", nullptr, line);
-    if ((reinterpret_cast<unsigned long>(target) | reinterpret_cast<unsigned long>(source)) % static_cast<unsigned>(bytes))
+    if ((reinterpret_cast<unsigned long>(target) | reinterpret_cast<unsigned long>(source)) %
+        static_cast<unsigned>(bytes))
         millrace_sim_fail(failure_misaligned, "misaligned cp.async", nullptr, line);
     Runner& r = runner();
     Copies& mine = r.copies[r.now];
@@ -41,9 +44,17 @@ extern "C" void millrace_sim_copy_async(void* target, const void* source, int by
         (void)at[0];
         (void)at[source_bytes - 1];
     }
+    if (r.observer) {
+        observe_access(r.observer, r.now, target, static_cast<size_t>(bytes), access_store,
+                       __builtin_return_address(0));
+        if (source_bytes)
+            observe_access(r.observer, r.now, source, static_cast<size_t>(source_bytes), access_load,
+                           __builtin_return_address(0));
+    }
     memset(target, poison_byte, static_cast<size_t>(bytes));
     mine.copies.push_back(Copy{static_cast<char*>(target), static_cast<const char*>(source),
-                               static_cast<unsigned>(bytes), static_cast<unsigned>(source_bytes)});
+                               static_cast<unsigned>(bytes), static_cast<unsigned>(source_bytes),
+                               __builtin_return_address(0)});
     mine.uncommitted++;
 }
 
@@ -58,7 +69,7 @@ extern "C" void millrace_sim_copy_wait(int groups_left) {
     Runner& r = runner();
     Copies& mine = r.copies[r.now];
     while (mine.groups.size() > static_cast<size_t>(groups_left)) {
-        finish_copies(mine, mine.groups.front());
+        finish_copies(r, mine, mine.groups.front());
         mine.groups.erase(mine.groups.begin());
     }
 }
@@ -66,7 +77,7 @@ extern "C" void millrace_sim_copy_wait(int groups_left) {
 extern "C" void millrace_sim_copy_wait_all() {
     Runner& r = runner();
     Copies& mine = r.copies[r.now];
-    finish_copies(mine, static_cast<unsigned>(mine.copies.size()));
+    finish_copies(r, mine, static_cast<unsigned>(mine.copies.size()));
     mine.groups.clear();
     mine.uncommitted = 0;
 }

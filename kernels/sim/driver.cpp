@@ -31,6 +31,23 @@ int environment(const char* name, int otherwise) {
     return text && *text ? atoi(text) : otherwise;
 }
 
+// CUDA_VISIBLE_DEVICES names devices by number; the list ends at the first that is not there.
+void choose_visible(Settings& s) {
+    for (int i = 0; i < s.devices; i++) s.physical[i] = i;
+    const char* list = getenv("CUDA_VISIBLE_DEVICES");
+    if (!list) return;
+    int all = s.devices;
+    s.devices = 0;
+    while (s.devices < all) {
+        char* end;
+        long number = strtol(list, &end, 10);
+        if (end == list || number < 0 || number >= all) break;
+        s.physical[s.devices++] = static_cast<int>(number);
+        if (*end != ',') break;
+        list = end + 1;
+    }
+}
+
 Context* make_context(int device, bool is_primary) {
     Context* context = new Context();
     context->device = device;
@@ -64,24 +81,57 @@ void end_context(Hold& hold, Context* context) {
 }
 
 int attribute_of_h100(int attribute, int device, bool* known) {
+    // CU_DEVICE_ATTRIBUTE_*; those that are not listed are 0: features that the simulator has not.
     static const std::map<int, int> values = {
-        {1, 1024},         {2, 1024},      {3, 1024},        {4, 64},           {5, 0x7fffffff}, {6, 65535},
-        {7, 65535},        {8, 49152},     {9, 65536},       {10, 32},          {11, 0x7fffffff}, {12, 65536},
-        {13, 1980000},     {14, 512},      {15, 1},          {16, multiprocessors}, {17, 0},     {18, 0},
-        {19, 1},           {20, 0},        {29, 512},        {30, 512},         {31, 1},         {32, 1},
-        {35, 0},           {36, 2619000},  {37, 5120},       {38, 50 << 20},    {39, 2048},      {40, 3},
-        {41, 1},           {51, 32},       {75, 9},          {76, 0},           {78, 1},         {79, 1},
-        {80, 1},           {81, 233472},   {82, 65536},      {83, 0},           {84, 0},         {86, 0},
-        {87, 2},           {88, 0},        {89, 0},          {90, 1},           {91, 1},         {92, 0},
-        {93, 0},           {94, 0},        {95, 0},          {96, 0},           {97, shared_bytes_optin}, {98, 0},
-        {99, 1},           {100, 0},       {101, 0},         {102, 0},          {103, 0},        {106, 32},
-        {107, 0},          {108, 32 << 20}, {109, 128 << 20}, {110, 0},         {111, 1024},     {113, 0},
-        {115, 1},          {116, 0},       {119, 0},         {120, 0},          {122, 0},        {124, 0},
-        {125, 0},          {126, 4},       {127, 0},         {128, 0},          {129, 1},        {132, 0},
-        {133, 0},          {134, -1},
+        {1, 1024},                 // MAX_THREADS_PER_BLOCK
+        {2, 1024},                 // MAX_BLOCK_DIM_X
+        {3, 1024},                 // MAX_BLOCK_DIM_Y
+        {4, 64},                   // MAX_BLOCK_DIM_Z
+        {5, 0x7fffffff},           // MAX_GRID_DIM_X
+        {6, 65535},                // MAX_GRID_DIM_Y
+        {7, 65535},                // MAX_GRID_DIM_Z
+        {8, 49152},                // MAX_SHARED_MEMORY_PER_BLOCK
+        {9, 65536},                // TOTAL_CONSTANT_MEMORY
+        {10, 32},                  // WARP_SIZE
+        {11, 0x7fffffff},          // MAX_PITCH
+        {12, 65536},               // MAX_REGISTERS_PER_BLOCK
+        {13, 1980000},             // CLOCK_RATE, kHz
+        {14, 512},                 // TEXTURE_ALIGNMENT
+        {15, 1},                   // GPU_OVERLAP
+        {16, multiprocessors},     // MULTIPROCESSOR_COUNT
+        {19, 1},                   // CAN_MAP_HOST_MEMORY
+        {30, 512},                 // SURFACE_ALIGNMENT
+        {31, 1},                   // CONCURRENT_KERNELS
+        {32, 1},                   // ECC_ENABLED
+        {36, 2619000},             // MEMORY_CLOCK_RATE, kHz
+        {37, 5120},                // GLOBAL_MEMORY_BUS_WIDTH, bits
+        {38, 50 << 20},            // L2_CACHE_SIZE
+        {39, 2048},                // MAX_THREADS_PER_MULTIPROCESSOR
+        {40, 3},                   // ASYNC_ENGINE_COUNT
+        {41, 1},                   // UNIFIED_ADDRESSING
+        {51, 32},                  // TEXTURE_PITCH_ALIGNMENT
+        {75, 9},                   // COMPUTE_CAPABILITY_MAJOR
+        {78, 1},                   // STREAM_PRIORITIES_SUPPORTED
+        {79, 1},                   // GLOBAL_L1_CACHE_SUPPORTED
+        {80, 1},                   // LOCAL_L1_CACHE_SUPPORTED
+        {81, 233472},              // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
+        {82, 65536},               // MAX_REGISTERS_PER_MULTIPROCESSOR
+        {87, 2},                   // SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO
+        {90, 1},                   // COMPUTE_PREEMPTION_SUPPORTED
+        {91, 1},                   // CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
+        {97, shared_bytes_optin},  // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+        {99, 1},                   // HOST_REGISTER_SUPPORTED
+        {106, 32},                 // MAX_BLOCKS_PER_MULTIPROCESSOR
+        {108, 32 << 20},           // MAX_PERSISTING_L2_CACHE_SIZE
+        {109, 128 << 20},          // MAX_ACCESS_POLICY_WINDOW_SIZE
+        {111, 1024},               // RESERVED_SHARED_MEMORY_PER_BLOCK
+        {115, 1},                  // MEMORY_POOLS_SUPPORTED
+        {126, 4},                  // MEM_SYNC_DOMAIN_COUNT
+        {129, 1},                  // UNIFIED_FUNCTION_POINTERS
+        {134, -1},                 // HOST_NUMA_ID
     };
     *known = true;
-    if (attribute == 33) return 0x10 + device;
+    if (attribute == 33) return 0x10 + settings().physical[device];
     if (attribute == 34 || attribute == 50) return 0;
     auto it = values.find(attribute);
     if (it != values.end()) return it->second;
@@ -155,7 +205,8 @@ CUresult count_launch(Context* context) {
     lost.insert(context->device);
     for (Context* other : contexts)
         if (other->device == context->device && other->alive)
-            fail_context(other, launch_failed, "device " + std::to_string(context->device) + " was lost (MILLRACE_SIM_LOSE)");
+            fail_context(other, launch_failed,
+                         "device " + std::to_string(context->device) + " was lost (MILLRACE_SIM_LOSE)");
     return launch_failed;
 }
 
@@ -175,8 +226,9 @@ MILLRACE_API cuInit(unsigned flags) {
         if (sscanf(lose, "%d:%llu", &s.lose_device, &at) != 2) s.lose_device = -1;
         s.lose_at = at;
     }
-    if (s.devices <= 0) return no_device;
     if (s.devices > max_devices) s.devices = max_devices;
+    choose_visible(s);
+    if (s.devices <= 0) return no_device;
     install_fault_handlers();
     s.initialized = true;
     return success;
@@ -188,9 +240,9 @@ MILLRACE_API cuDriverGetVersion(int* version) {
     return success;
 }
 
-#define MILLRACE_DEVICE(device)                                                \
-    do {                                                                       \
-        if (!settings().initialized) return not_initialized;                   \
+#define MILLRACE_DEVICE(device)                                                    \
+    do {                                                                           \
+        if (!settings().initialized) return not_initialized;                       \
         if ((device) < 0 || (device) >= settings().devices) return invalid_device; \
     } while (0)
 
@@ -235,7 +287,7 @@ MILLRACE_API cuDeviceGetUuid_v2(unsigned char* uuid, CUdevice device) {
     MILLRACE_DEVICE(device);
     if (!uuid) return invalid_value;
     memcpy(uuid, "millrace-sim-dev", 16);
-    uuid[15] = static_cast<unsigned char>(device);
+    uuid[15] = static_cast<unsigned char>(settings().physical[device]);
     return success;
 }
 MILLRACE_API cuDeviceGetUuid(unsigned char* uuid, CUdevice device) { return cuDeviceGetUuid_v2(uuid, device); }
@@ -243,7 +295,7 @@ MILLRACE_API cuDeviceGetUuid(unsigned char* uuid, CUdevice device) { return cuDe
 MILLRACE_API cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
     MILLRACE_DEVICE(device);
     if (!text || length < 13) return invalid_value;
-    snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0", 0x10 + device);
+    snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0", 0x10 + settings().physical[device]);
     return success;
 }
 
@@ -251,10 +303,12 @@ MILLRACE_API cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
     if (!settings().initialized) return not_initialized;
     unsigned bus = 0;
     if (!device || !text || sscanf(text, "0000:%x:00.0", &bus) != 1) return invalid_value;
-    int wanted = static_cast<int>(bus) - 0x10;
-    MILLRACE_DEVICE(wanted);
-    *device = wanted;
-    return success;
+    for (int i = 0; i < settings().devices; i++) {
+        if (settings().physical[i] + 0x10 != static_cast<int>(bus)) continue;
+        *device = i;
+        return success;
+    }
+    return invalid_device;
 }
 
 MILLRACE_API cuDeviceComputeCapability(int* major, int* minor, CUdevice device) {
@@ -506,9 +560,11 @@ const ErrorText error_texts[] = {
     {903, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED", "capture was not ended in the same stream as it began"},
     {904, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
     {905, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION", "dependency created on uncaptured work in another stream"},
-    {906, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT", "operation would make the legacy stream depend on a capturing blocking stream"},
+    {906, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
+     "operation would make the legacy stream depend on a capturing blocking stream"},
     {907, "CUDA_ERROR_CAPTURED_EVENT", "operation not permitted on an event last recorded in a capturing stream"},
-    {908, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD", "attempt to terminate a thread-local capture sequence from another thread"},
+    {908, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD",
+     "attempt to terminate a thread-local capture sequence from another thread"},
     {999, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 

@@ -50,6 +50,7 @@ constexpr int multiprocessors = 132;
 
 struct Settings {
     int devices = 1;
+    int physical[max_devices] = {};  // numbers of the visible devices
     int driver_version = 13000;
     int lose_device = -1;
     uint64_t lose_at = 0;  // the number of the launch, from 1
@@ -65,6 +66,7 @@ bool is_event(const Event* event);
 bool is_context(const Context* context);
 void destroy_modules_of(Context* context);
 bool device_lost(int device);
+CUresult count_launch(Context* context);
 
 // Ends the calling function where a step fails.
 #define MILLRACE_TRY(step)                         \

@@ -21,8 +21,8 @@ CUresult check_device_range(Context* context, CUdeviceptr pointer, size_t bytes,
     Allocation a;
     if (bytes == 0) return success;
     if (!find_live(pointer, bytes, &a)) {
-        set_last_error("copy or fill of " + std::to_string(bytes) + " bytes: " +
-                       describe_address(reinterpret_cast<void*>(pointer)));
+        set_last_error("copy or fill of " + std::to_string(bytes) +
+                       " bytes: " + describe_address(reinterpret_cast<void*>(pointer)));
         return invalid_value;
     }
     if (a.owner != context && !peer) {
@@ -105,10 +105,13 @@ CUresult plain(CUdeviceptr to, bool to_device, CUdeviceptr from, bool from_devic
     if (to_device && from_device) {
         Allocation a, b;
         if (find_allocation(to, &a) && find_allocation(from, &b))
-            for (const Context* other : context->peers)
-                peer = peer || a.owner == other || b.owner == other;
+            for (const Context* other : context->peers) peer = peer || a.owner == other || b.owner == other;
     }
-    Transfer t{{reinterpret_cast<char*>(to), bytes, to_device}, {reinterpret_cast<char*>(from), bytes, from_device}, bytes, 1, {}};
+    Transfer t{{reinterpret_cast<char*>(to), bytes, to_device},
+               {reinterpret_cast<char*>(from), bytes, from_device},
+               bytes,
+               1,
+               {}};
     return transfer(hold, context, stream, std::move(t), wait, peer);
 }
 
@@ -137,7 +140,8 @@ CUresult fill(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height
 
 CUresult free_in_order(Hold& hold, Context* context, CUdeviceptr pointer, Stream* stream) {
     if (retire(context, pointer)) {
-        set_last_error("free: " + describe_address(reinterpret_cast<void*>(pointer)) + ", not the start of live memory");
+        set_last_error("free: " + describe_address(reinterpret_cast<void*>(pointer)) +
+                       ", not the start of live memory");
         return invalid_value;
     }
     Allocation a;
@@ -180,7 +184,8 @@ MILLRACE_API cuMemFree_v2(CUdeviceptr pointer) {
     if (!find_allocation(pointer, &a) || !a.stream_ordered) drain(hold, context);
     MILLRACE_TRY(context->error);
     if (retire(context, pointer)) {
-        set_last_error("free: " + describe_address(reinterpret_cast<void*>(pointer)) + ", not the start of live memory");
+        set_last_error("free: " + describe_address(reinterpret_cast<void*>(pointer)) +
+                       ", not the start of live memory");
         return invalid_value;
     }
     make_inaccessible(pointer);
@@ -315,11 +320,13 @@ MILLRACE_API cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr
         Hold hold(engine_lock);
         if (!is_context(to_context) || !is_context(from_context)) return invalid_context;
     }
-    if (bytes && (!find_allocation(to, &a) || a.owner != to_context || !find_allocation(from, &b) || b.owner != from_context))
+    if (bytes &&
+        (!find_allocation(to, &a) || a.owner != to_context || !find_allocation(from, &b) || b.owner != from_context))
         return invalid_value;
     return plain(to, true, from, true, bytes, stream, Wait::never, true);
 }
-MILLRACE_API cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes) {
+MILLRACE_API cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+                          size_t bytes) {
     return cuMemcpyPeerAsync(to, to_context, from, from_context, bytes, nullptr);
 }
 
@@ -357,27 +364,30 @@ static CUresult copy_2d(const Copy2D* copy, CUstream stream, Wait wait) {
     Transfer t{{}, {}, copy->width, copy->height, {}};
     if (!rows(copy->from_type, copy->from_host, copy->from_device, copy->from_x, copy->from_y, copy->from_pitch,
               copy->width, &t.from) ||
-        !rows(copy->to_type, copy->to_host, copy->to_device, copy->to_x, copy->to_y, copy->to_pitch, copy->width, &t.to))
+        !rows(copy->to_type, copy->to_host, copy->to_device, copy->to_x, copy->to_y, copy->to_pitch, copy->width,
+              &t.to))
         return invalid_value;
     return transfer(hold, context, stream, std::move(t), wait, false);
 }
 MILLRACE_API cuMemcpy2D_v2(const Copy2D* copy) { return copy_2d(copy, nullptr, Wait::always); }
 MILLRACE_API cuMemcpy2DUnaligned_v2(const Copy2D* copy) { return copy_2d(copy, nullptr, Wait::always); }
-MILLRACE_API cuMemcpy2DAsync_v2(const Copy2D* copy, CUstream stream) { return copy_2d(copy, stream, Wait::if_pageable); }
+MILLRACE_API cuMemcpy2DAsync_v2(const Copy2D* copy, CUstream stream) {
+    return copy_2d(copy, stream, Wait::if_pageable);
+}
 
-#define MILLRACE_FILL(BITS, T)                                                                               \
-    MILLRACE_API cuMemsetD##BITS##_v2(CUdeviceptr to, T value, size_t n) {                                   \
-        return fill<T>(to, n * sizeof(T), value, n, 1, nullptr);                                             \
-    }                                                                                                        \
-    MILLRACE_API cuMemsetD##BITS##Async(CUdeviceptr to, T value, size_t n, CUstream stream) {                \
-        return fill<T>(to, n * sizeof(T), value, n, 1, stream);                                              \
-    }                                                                                                        \
+#define MILLRACE_FILL(BITS, T)                                                                                \
+    MILLRACE_API cuMemsetD##BITS##_v2(CUdeviceptr to, T value, size_t n) {                                    \
+        return fill<T>(to, n * sizeof(T), value, n, 1, nullptr);                                              \
+    }                                                                                                         \
+    MILLRACE_API cuMemsetD##BITS##Async(CUdeviceptr to, T value, size_t n, CUstream stream) {                 \
+        return fill<T>(to, n * sizeof(T), value, n, 1, stream);                                               \
+    }                                                                                                         \
     MILLRACE_API cuMemsetD2D##BITS##_v2(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height) { \
-        return fill<T>(to, pitch, value, width, height, nullptr);                                            \
-    }                                                                                                        \
+        return fill<T>(to, pitch, value, width, height, nullptr);                                             \
+    }                                                                                                         \
     MILLRACE_API cuMemsetD2D##BITS##Async(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height, \
-                                          CUstream stream) {                                                 \
-        return fill<T>(to, pitch, value, width, height, stream);                                             \
+                                          CUstream stream) {                                                  \
+        return fill<T>(to, pitch, value, width, height, stream);                                              \
     }
 MILLRACE_FILL(8, unsigned char)
 MILLRACE_FILL(16, unsigned short)
@@ -393,18 +403,33 @@ MILLRACE_API cuPointerGetAttribute(void* data, int attribute, CUdeviceptr pointe
             if (!device) return invalid_value;
             *static_cast<const void**>(data) = a.owner;
             return success;
-        case 2: *static_cast<unsigned*>(data) = device ? 2 : 1; return success;
-        case 3: *static_cast<CUdeviceptr*>(data) = pointer; return success;
+        case 2:
+            *static_cast<unsigned*>(data) = device ? 2 : 1;
+            return success;
+        case 3:
+            *static_cast<CUdeviceptr*>(data) = pointer;
+            return success;
         case 4:
             if (device) return invalid_value;
             *static_cast<CUdeviceptr*>(data) = pointer;
             return success;
-        case 8: *static_cast<unsigned*>(data) = 0; return success;
-        case 9: *static_cast<int*>(data) = device ? a.device : 0; return success;
-        case 11: *static_cast<CUdeviceptr*>(data) = device ? a.base : pointer; return success;
-        case 12: *static_cast<size_t*>(data) = device ? a.bytes : 0; return success;
-        case 13: *static_cast<unsigned*>(data) = 1; return success;
-        default: return not_supported;
+        case 8:
+            *static_cast<unsigned*>(data) = 0;
+            return success;
+        case 9:
+            *static_cast<int*>(data) = device ? a.device : 0;
+            return success;
+        case 11:
+            *static_cast<CUdeviceptr*>(data) = device ? a.base : pointer;
+            return success;
+        case 12:
+            *static_cast<size_t*>(data) = device ? a.bytes : 0;
+            return success;
+        case 13:
+            *static_cast<unsigned*>(data) = 1;
+            return success;
+        default:
+            return not_supported;
     }
 }
 
@@ -417,3 +442,4 @@ MILLRACE_API cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdevicep
 }
 
 MILLRACE_API cuMemAdvise_v2(CUdeviceptr, size_t, int, uint64_t) { return success; }
+MILLRACE_API cuMemPrefetchAsync_v2(CUdeviceptr, size_t, uint64_t, unsigned, CUstream) { return not_supported; }

@@ -18,8 +18,6 @@
 
 namespace millrace_sim {
 
-CUresult count_launch(Context* context);
-
 namespace {
 
 struct ModuleObject;
@@ -37,6 +35,7 @@ struct ModuleObject {
     void* handle = nullptr;
     int file = -1;
     unsigned dynamic_alignment = 0;
+    bool observed = false;
     SharedImage shared;
     std::map<std::string, std::unique_ptr<Function>> functions;
     std::vector<uint64_t> ranges;  // of variables that were asked for
@@ -58,7 +57,7 @@ void unload(ModuleObject* module) {
 bool share_own_symbols() {
     static const bool shared = [] {
         Dl_info info;
-        return dladdr(reinterpret_cast<void*>(&run_launch), &info) &&
+        return dladdr(reinterpret_cast<void*>(&share_own_symbols), &info) &&
                dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL) != nullptr;
     }();
     return shared;
@@ -86,7 +85,8 @@ CUresult load(Context* context, const void* image, ModuleObject** out) {
         return refuse_image("the image was not made by the simulator's NVRTC");
     memcpy(&header, image, sizeof(header));
     if (header.header_hash != image_header_hash(header)) return refuse_image("the image's header is damaged");
-    if (header.abi != abi_version) return refuse_image("the image is of another version of the simulator");
+    if (header.abi != abi_version || header.settings != simulator_settings())
+        return refuse_image("the image was made by another simulator or under other MILLRACE_SIM_ settings");
     const char* object = static_cast<const char*>(image) + sizeof(header);
     if (header.object_hash != image_hash(object, header.bytes)) return refuse_image("the image is damaged");
     if (!share_own_symbols()) return refuse_image(dlerror());
@@ -120,13 +120,17 @@ CUresult load(Context* context, const void* image, ModuleObject** out) {
     module->shared.bytes = thread_local_bytes(object, header.bytes);
     if (module->shared.bytes && dlinfo(module->handle, RTLD_DI_TLS_MODID, &module->shared.tls_module))
         module->shared.bytes = 0;
+    module->observed = table->observed;
     for (unsigned i = 0; i < table->kernels; i++) {
         const Kernel& kernel = table->kernel[i];
         std::string name;
         Dl_info info;
-        if (kernel.name) name = kernel.name;
-        else if (dladdr(kernel.function, &info) && info.dli_sname) name = info.dli_sname;
-        else continue;
+        if (kernel.name)
+            name = kernel.name;
+        else if (dladdr(kernel.function, &info) && info.dli_sname)
+            name = info.dli_sname;
+        else
+            continue;
         std::unique_ptr<Function> function(new Function());
         function->module = module.get();
         function->kernel = &kernel;
@@ -166,9 +170,9 @@ CUresult copy_arguments(const Kernel& kernel, void** parameters, void** extra, A
     }
     if (kernel.parameters && !parameters && !packed) return invalid_value;
     if (parameters && packed) return invalid_value;
-    size_t total = kernel.parameters ? parameter_offset(kernel, kernel.parameters - 1) +
-                                           kernel.parameter_sizes[kernel.parameters - 1]
-                                     : 0;
+    size_t total = kernel.parameters
+                       ? parameter_offset(kernel, kernel.parameters - 1) + kernel.parameter_sizes[kernel.parameters - 1]
+                       : 0;
     if (packed && packed_bytes < total) return invalid_value;
     out->bytes.resize(total + 64);
     char* base = out->bytes.data() + (-reinterpret_cast<uintptr_t>(out->bytes.data()) & 63);
@@ -192,11 +196,16 @@ CUresult check_shape(const Function& function, const Shape& shape) {
     const uint3 &g = shape.grid, &b = shape.block;
     uint64_t threads = static_cast<uint64_t>(b.x) * b.y * b.z;
     std::string why;
-    if (!g.x || !g.y || !g.z) why = "an empty grid";
-    else if (g.x > 0x7fffffffu || g.y > 65535 || g.z > 65535) why = "a grid beyond the limits";
-    else if (!threads) why = "an empty block";
-    else if (b.x > 1024 || b.y > 1024 || b.z > 64 || threads > 1024) why = "a block beyond 1024 threads";
-    else if (threads > function.max_threads) why = "a block beyond the kernel's launch bounds";
+    if (!g.x || !g.y || !g.z)
+        why = "an empty grid";
+    else if (g.x > 0x7fffffffu || g.y > 65535 || g.z > 65535)
+        why = "a grid beyond the limits";
+    else if (!threads)
+        why = "an empty block";
+    else if (b.x > 1024 || b.y > 1024 || b.z > 64 || threads > 1024)
+        why = "a block beyond 1024 threads";
+    else if (threads > function.max_threads)
+        why = "a block beyond the kernel's launch bounds";
     else if (shape.dynamic_bytes > static_cast<unsigned>(function.dynamic_limit))
         why = std::to_string(shape.dynamic_bytes) + " bytes of dynamic shared memory, " +
               std::to_string(function.dynamic_limit) + " allowed";
@@ -225,13 +234,15 @@ CUresult launch(const Function* function, const Shape& shape, CUstream handle, v
     plan.dynamic_shared_bytes = shape.dynamic_bytes;
     plan.dynamic_shared_alignment = function->module->dynamic_alignment;
     plan.shared = function->module->shared;
+    plan.observed = function->module->observed;
     plan.parameters = nullptr;
     plan.seed = 0;
     auto work = [plan, arguments, context](std::string* message) {
         Launch now = plan;
         now.parameters = arguments->pointers.data();
         // Only the thread that executes for this context counts, so the order is the order of execution.
-        now.seed = simulator_seed() * 0x9e3779b97f4a7c15ULL + static_cast<uint64_t>(context->device) * 0xbf58476d1ce4e5b9ULL +
+        now.seed = simulator_seed() * 0x9e3779b97f4a7c15ULL +
+                   static_cast<uint64_t>(context->device) * 0xbf58476d1ce4e5b9ULL +
                    ++context->launches * 0x94d049bb133111ebULL;
         LaunchResult result = run_launch(now);
         if (result.code == 0) {
@@ -317,8 +328,8 @@ MILLRACE_API cuModuleGetGlobal_v2(CUdeviceptr* pointer, size_t* bytes, ModuleObj
     void* at = dlsym(module->handle, name);
     Dl_info info;
     const Elf64_Sym* symbol = nullptr;
-    if (!at || !dladdr1(at, &info, reinterpret_cast<void**>(const_cast<Elf64_Sym**>(&symbol)), RTLD_DL_SYMENT) || !symbol ||
-        ELF64_ST_TYPE(symbol->st_info) != STT_OBJECT)
+    if (!at || !dladdr1(at, &info, reinterpret_cast<void**>(const_cast<Elf64_Sym**>(&symbol)), RTLD_DL_SYMENT) ||
+        !symbol || ELF64_ST_TYPE(symbol->st_info) != STT_OBJECT)
         return not_found;
     uint64_t base = reinterpret_cast<uint64_t>(at);
     Allocation known;
@@ -337,7 +348,8 @@ MILLRACE_API cuModuleGetLoadingMode(int* mode) {
 }
 
 // Libraries are modules that belong to no context in particular; here they belong to the current one.
-MILLRACE_API cuLibraryLoadData(ModuleObject** library, const void* image, int*, void**, unsigned, int*, void**, unsigned) {
+MILLRACE_API cuLibraryLoadData(ModuleObject** library, const void* image, int*, void**, unsigned, int*, void**,
+                               unsigned) {
     return cuModuleLoadData(library, image);
 }
 MILLRACE_API cuLibraryUnload(ModuleObject* library) { return cuModuleUnload(library); }
@@ -384,16 +396,32 @@ MILLRACE_API cuFuncGetAttribute(int* value, int attribute, const Function* funct
     MILLRACE_TRY(current_context(&context));
     if (!functions.count(function)) return invalid_handle;
     switch (attribute) {
-        case 0: *value = static_cast<int>(function->max_threads); return success;
-        case 1: *value = static_cast<int>(function->module->shared.bytes); return success;
+        case 0:
+            *value = static_cast<int>(function->max_threads);
+            return success;
+        case 1:
+            *value = static_cast<int>(function->module->shared.bytes);
+            return success;
         case 2:
-        case 3: *value = 0; return success;
-        case 4: *value = 32; return success;
+        case 3:
+            *value = 0;
+            return success;
+        case 4:
+            *value = 32;
+            return success;
         case 5:
-        case 6: *value = 90; return success;
-        case 7: *value = 0; return success;
-        case 8: *value = function->dynamic_limit; return success;
-        case 9: *value = -1; return success;
+        case 6:
+            *value = 90;
+            return success;
+        case 7:
+            *value = 0;
+            return success;
+        case 8:
+            *value = function->dynamic_limit;
+            return success;
+        case 9:
+            *value = -1;
+            return success;
         default:
             if (attribute > 15) return invalid_value;
             *value = 0;
@@ -496,3 +524,5 @@ MILLRACE_API cuOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, const Functi
     *bytes = left < shared_bytes_optin ? left : shared_bytes_optin;
     return success;
 }
+MILLRACE_API cuOccupancyMaxActiveClusters(int*, const Function*, const LaunchConfig*) { return not_supported; }
+MILLRACE_API cuOccupancyMaxPotentialClusterSize(int*, const Function*, const LaunchConfig*) { return not_supported; }

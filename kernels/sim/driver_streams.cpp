@@ -155,10 +155,11 @@ MILLRACE_API cuLaunchHostFunc(CUstream handle, void (*function)(void*), void* da
     Stream* stream;
     MILLRACE_TRY(resolve_stream(context, handle, &stream));
     if (!function) return invalid_value;
-    return submit(hold, stream, "host function", [=](std::string*) {
+    auto work = [=](std::string*) {
         function(data);
         return 0;
-    });
+    };
+    return submit(hold, stream, "host function", work, nullptr, nullptr, true);
 }
 
 MILLRACE_API cuStreamAddCallback(CUstream handle, void (*callback)(CUstream, CUresult, void*), void* data, unsigned) {
@@ -169,10 +170,11 @@ MILLRACE_API cuStreamAddCallback(CUstream handle, void (*callback)(CUstream, CUr
     MILLRACE_TRY(resolve_stream(context, handle, &stream));
     MILLRACE_TRY(refuse_synchronising(stream));
     if (!callback) return invalid_value;
-    return submit(hold, stream, "callback", [=](std::string*) {
+    auto work = [=](std::string*) {
         callback(handle, success, data);
         return 0;
-    });
+    };
+    return submit(hold, stream, "callback", work, nullptr, nullptr, true);
 }
 
 MILLRACE_API cuEventCreate(CUevent* event, unsigned flags) {
@@ -319,6 +321,7 @@ MILLRACE_API cuGraphLaunch(GraphHandle* exec, CUstream handle) {
     Stream* stream;
     MILLRACE_TRY(resolve_stream(context, handle, &stream));
     if (!live_graphs.count(exec)) return invalid_value;
+    if (!stream->capture) MILLRACE_TRY(count_launch(context));
     MILLRACE_TRY(submit(hold, stream, "graph", nullptr, nullptr, exec->graph));
     return context->error;
 }

@@ -9,7 +9,9 @@
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -93,6 +95,8 @@ constexpr unsigned front_canary_bytes = 256;
 
 size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
+int timeout_signal() { return SIGRTMIN + 7; }
+
 char* map_with_guards(size_t bytes) {
     void* at = mmap(nullptr, bytes + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) abort();
@@ -122,8 +126,7 @@ std::string place(const Runner& r, bool with_thread) {
     const Position& at = millrace_sim_position;
     char text[160];
     int n = snprintf(text, sizeof(text), ", block (%u,%u,%u)", at.block.x, at.block.y, at.block.z);
-    if (with_thread)
-        snprintf(text + n, sizeof(text) - n, ", thread (%u,%u,%u)", at.thread.x, at.thread.y, at.thread.z);
+    if (with_thread) snprintf(text + n, sizeof(text) - n, ", thread (%u,%u,%u)", at.thread.x, at.thread.y, at.thread.z);
     return "kernel " + r.launch->name + text;
 }
 
@@ -141,6 +144,22 @@ Runner::Runner() {
         mine.ss_size = 64 << 10;
         sigaltstack(&mine, nullptr);
     }
+    const char* seconds = getenv("MILLRACE_SIM_TIMEOUT_SECS");
+    timeout_secs = seconds ? static_cast<unsigned>(atoi(seconds)) : 0;
+    if (timeout_secs) {
+        struct sigevent event{};
+        event.sigev_notify = SIGEV_THREAD_ID;
+        event.sigev_signo = timeout_signal();
+        event._sigev_un._tid = static_cast<pid_t>(syscall(SYS_gettid));
+        if (timer_create(CLOCK_MONOTONIC, &event, &timer)) timeout_secs = 0;
+    }
+}
+
+void Runner::arm_timer(bool on) {
+    if (!timeout_secs) return;
+    struct itimerspec when{};
+    when.it_value.tv_sec = on ? static_cast<time_t>(timeout_secs) : 0;
+    timer_settime(timer, 0, &when, nullptr);
 }
 
 Runner::~Runner() {
@@ -148,6 +167,7 @@ Runner::~Runner() {
         munmap(fiber->stack - page, stack_bytes + 2 * page);
         delete fiber;
     }
+    if (timeout_secs) timer_delete(timer);
     munmap(dynamic - page, dynamic_limit + 3 * page);
     if (signal_stack) {
         stack_t off{};
@@ -282,7 +302,7 @@ bool Runner::complete_warp(unsigned w, unsigned lane) {
     warp.pending &= ~group;
     warp.ready |= group;
     if (group) ready_warps |= 1u << w;
-    warp_epochs[w]++;
+    if (observer && warp.kind[lane] == warp_sync) observe_warp_sync(observer, w, group);
     return true;
 }
 
@@ -291,8 +311,7 @@ void Runner::start_block() {
     ready_warps = 0;
     unsigned warp_count = (threads + 31) / 32;
     for (unsigned w = 0; w < warp_count; w++) {
-        unsigned lanes = threads - w * 32 >= 32 ? ~0u : (1u << (threads - w * 32)) - 1;
-        warps[w].ready = warps[w].alive = lanes;
+        warps[w].ready = warps[w].alive = warp_lanes(w);
         warps[w].pending = 0;
         ready_warps |= 1u << w;
     }
@@ -302,6 +321,7 @@ void Runner::start_block() {
     warp_now = random.below(warp_count);
     if (shared_bytes) memset(shared, poison_byte, shared_bytes);
     memset(dynamic_front, poison_byte, dynamic_end - dynamic_front);
+    if (observer) observe_block(observer);
 }
 
 // Bytes around the dynamic shared memory that a block may not touch.
@@ -325,6 +345,7 @@ void Runner::run_block() {
     fiber_of[first] = fiber;
     millrace_sim_switch(&main_stack_pointer, fiber->stack_pointer);
     if (result.code == 0) check_dynamic();
+    if (observer && result.code == 0) observe_block_end(observer);
 }
 
 bool Runner::in_shared(const void* at, size_t bytes) const {
@@ -370,8 +391,8 @@ LaunchResult run_launch(const Launch& launch) {
     at.block_dim = launch.block;
     at.grid_dim = launch.grid;
     for (unsigned t = 0; t < r.threads; t++)
-        r.index[t] = uint3{t % launch.block.x, t / launch.block.x % launch.block.y,
-                           t / (launch.block.x * launch.block.y)};
+        r.index[t] =
+            uint3{t % launch.block.x, t / launch.block.x % launch.block.y, t / (launch.block.x * launch.block.y)};
     r.shared = nullptr;
     r.shared_bytes = launch.shared.bytes;
     if (launch.shared.bytes) {
@@ -389,7 +410,12 @@ LaunchResult run_launch(const Launch& launch) {
 
     uint64_t blocks = static_cast<uint64_t>(launch.grid.x) * launch.grid.y * launch.grid.z;
     uint64_t step = coprime_step(blocks, r.random), number = r.random.next() % blocks;
+    if (launch.observed) r.observer = observe_launch(r);
+    // Whatever the host thread has set: denormals are kept and results round to nearest, as on a card.
+    unsigned host_mode = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(0x1f80);
     r.active = true;
+    r.arm_timer(true);
     for (uint64_t i = 0; i < blocks && r.result.code == 0; i++) {
         number = static_cast<uint64_t>((static_cast<unsigned __int128>(number) + step) % blocks);
         at.block = uint3{static_cast<unsigned>(number % launch.grid.x),
@@ -398,10 +424,14 @@ LaunchResult run_launch(const Launch& launch) {
         r.run_block();
     }
     r.active = false;
+    __builtin_ia32_ldmxcsr(host_mode);
+    r.arm_timer(false);
     if (r.fault.signal) {
         r.result = describe_fault(r);
         r.fault = Fault();
     }
+    if (r.observer) observe_launch_end(r.observer, r.result.code != 0);
+    r.observer = nullptr;
     if (r.result.code) r.drop_fibers();
     r.launch = nullptr;
     return r.result;
@@ -410,11 +440,12 @@ LaunchResult run_launch(const Launch& launch) {
 // The handlers that were installed before ours.
 namespace {
 
-struct sigaction old_actions[64];
+struct sigaction old_actions[65];
 
 void on_fault(int number, siginfo_t* info, void* context) {
     Runner* r = running();
     if (!r) {
+        if (number == timeout_signal()) return;  // the launch has just ended
         // Put the earlier handler back and return: the instruction faults again and reaches it.
         sigaction(number, &old_actions[number], nullptr);
         return;
@@ -433,8 +464,8 @@ void on_fault(int number, siginfo_t* info, void* context) {
 }  // namespace
 
 void install_fault_handlers() {
-    for (int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) {
-        struct sigaction action {};
+    for (int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, timeout_signal()}) {
+        struct sigaction action{};
         action.sa_sigaction = on_fault;
         action.sa_flags = SA_SIGINFO | SA_ONSTACK;
         sigemptyset(&action.sa_mask);
@@ -451,7 +482,10 @@ LaunchResult describe_fault(const Runner& r) {
     result.code = failure_illegal_address;
     const char* address = static_cast<const char*>(r.fault.address);
     std::string text;
-    if (r.fault.signal == SIGFPE) {
+    if (r.fault.signal == timeout_signal()) {
+        result.code = failure_timeout;
+        text = "ran for more than " + std::to_string(r.timeout_secs) + " s (MILLRACE_SIM_TIMEOUT_SECS)";
+    } else if (r.fault.signal == SIGFPE) {
         result.code = failure_launch;
         text = "integer division by zero";
     } else if (r.fault.signal == SIGILL) {
@@ -515,7 +549,8 @@ extern "C" int millrace_sim_block_barrier(int id, int count, int vote, int predi
         barrier.line = line;
         barrier.count = 0;
     } else if (barrier.expected != expected || (count == 0 && barrier.line != line)) {
-        r.fail(failure_launch, place(r, true) + ": barrier divergence: threads of one block wait at different barriers (line " +
+        r.fail(failure_launch, place(r, true) +
+                                   ": barrier divergence: threads of one block wait at different barriers (line " +
                                    std::to_string(barrier.line) + " and line " + std::to_string(line) + ")");
     }
     barrier.count += predicate != 0;
@@ -536,7 +571,8 @@ extern "C" int millrace_sim_block_barrier(int id, int count, int vote, int predi
 
 extern "C" void millrace_sim_block_arrive(int id, int count, int line) {
     Runner& r = runner();
-    if (id < 0 || id > 15 || count <= 0) millrace_sim_fail(failure_launch, "bad barrier number or count", nullptr, line);
+    if (id < 0 || id > 15 || count <= 0)
+        millrace_sim_fail(failure_launch, "bad barrier number or count", nullptr, line);
     Barrier& barrier = r.barriers[id];
     if (barrier.arrived == 0) {
         barrier.expected = static_cast<unsigned>(count);

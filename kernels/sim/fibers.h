@@ -38,6 +38,7 @@ struct Launch {
     unsigned dynamic_shared_bytes;
     unsigned dynamic_shared_alignment;
     SharedImage shared;
+    bool observed;  // built with calls to the observer
     void** parameters;
     uint64_t seed;
 };

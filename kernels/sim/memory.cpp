@@ -9,8 +9,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
+#include <set>
+#include <vector>
 
 #include "fibers.h"
 
@@ -22,10 +25,17 @@ constexpr size_t page = 4096;
 constexpr size_t alignment = 256;
 constexpr size_t tile_bytes = 32 << 20;
 
+// Freed allocations are remembered for messages, but not for ever.
+constexpr size_t remembered = 4096;
+// Red zones checked after a launch; the rest has its turn after later ones, and all are checked at each wait.
+constexpr size_t checked_at_once = 64;
+
 struct DeviceMemory {
     char* start = nullptr;
     size_t taken = 0;
     size_t used = 0;
+    std::set<uint64_t> accessible;
+    uint64_t next_check = 0;
 };
 
 std::mutex lock;
@@ -34,6 +44,7 @@ char* reserved = nullptr;
 size_t reserved_per_device = 0;
 size_t device_bytes = 0;
 std::map<uint64_t, Allocation> allocations;
+std::deque<uint64_t> freed;
 std::map<uint64_t, size_t> host_ranges;       // pinned
 std::map<uint64_t, size_t> host_allocations;  // of these, ours
 
@@ -84,6 +95,9 @@ void map_poisoned(char* at, size_t bytes) {
 }
 
 const char* first_touched(const char* from, const char* to) {
+    static const std::string poison(page, static_cast<char>(poison_byte));
+    if (static_cast<size_t>(to - from) <= page && memcmp(from, poison.data(), static_cast<size_t>(to - from)) == 0)
+        return nullptr;
     for (; from < to; from++)
         if (static_cast<unsigned char>(*from) != poison_byte) return from;
     return nullptr;
@@ -145,6 +159,7 @@ void make_accessible(uint64_t pointer) {
     if (it == allocations.end() || it->second.accessible) return;
     map_poisoned(it->second.mapping, it->second.mapping_bytes);
     it->second.accessible = true;
+    devices[it->second.device].accessible.insert(pointer);
 }
 
 int retire(const void* owner, uint64_t pointer) {
@@ -156,23 +171,34 @@ int retire(const void* owner, uint64_t pointer) {
     return 0;
 }
 
+static void unmap(Allocation& a) {
+    a.accessible = false;
+    devices[a.device].accessible.erase(a.base);
+    mmap(a.mapping, a.mapping_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+    freed.push_back(a.base);
+    if (freed.size() <= remembered) return;
+    allocations.erase(freed.front());
+    freed.pop_front();
+}
+
 void make_inaccessible(uint64_t pointer) {
     std::lock_guard<std::mutex> hold(lock);
     auto it = allocations.find(pointer);
-    if (it == allocations.end() || !it->second.accessible) return;
-    it->second.accessible = false;
-    mmap(it->second.mapping, it->second.mapping_bytes, PROT_NONE,
-         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+    if (it != allocations.end() && it->second.accessible) unmap(it->second);
 }
 
 void free_all_of(const void* owner) {
     std::lock_guard<std::mutex> hold(lock);
-    for (auto& entry : allocations) {
-        Allocation& a = entry.second;
-        if (a.owner != owner || !a.live || !a.mapping) continue;
-        a.live = a.accessible = false;
-        devices[a.device].used -= a.rounded;
-        mmap(a.mapping, a.mapping_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+    std::vector<uint64_t> theirs;
+    for (auto& entry : allocations)
+        if (entry.second.owner == owner && entry.second.mapping) theirs.push_back(entry.first);
+    for (uint64_t base : theirs) {
+        auto it = allocations.find(base);
+        if (it == allocations.end()) continue;  // forgotten meanwhile
+        Allocation& a = it->second;
+        if (a.live) devices[a.device].used -= a.rounded;
+        a.live = false;
+        if (a.accessible) unmap(a);
     }
 }
 
@@ -194,16 +220,22 @@ bool is_device_address(uint64_t pointer) {
     return reserved && at >= reserved && at < reserved + reserved_per_device * max_devices;
 }
 
+bool is_device_address_fast(const char* at) {
+    return reserved && at >= reserved && at < reserved + reserved_per_device * max_devices;
+}
+
 std::string check_red_zones(int device, bool thorough) {
     std::lock_guard<std::mutex> hold(lock);
-    if (!reserved) return "";
-    auto it = allocations.lower_bound(reinterpret_cast<uint64_t>(devices[device].start));
-    uint64_t end = reinterpret_cast<uint64_t>(devices[device].start) + reserved_per_device;
-    for (; it != allocations.end() && it->first < end; ++it) {
-        if (!it->second.accessible) continue;
-        std::string text = check_allocation(it->second, thorough);
+    DeviceMemory& memory = devices[device];
+    size_t left = thorough ? memory.accessible.size() : checked_at_once;
+    auto it = memory.accessible.lower_bound(thorough ? 0 : memory.next_check);
+    for (size_t n = memory.accessible.size() < left ? memory.accessible.size() : left; n > 0; n--) {
+        if (it == memory.accessible.end()) it = memory.accessible.begin();
+        std::string text = check_allocation(allocations[*it], thorough);
         if (!text.empty()) return text;
+        ++it;
     }
+    memory.next_check = it == memory.accessible.end() ? 0 : *it;
     return "";
 }
 
@@ -223,8 +255,8 @@ std::string describe_address(const void* address) {
         snprintf(text, sizeof(text), "%p is no device memory", address);
     } else {
         snprintf(text, sizeof(text), "%p is offset %lld of %s of %zu bytes (device %d)", address,
-                 static_cast<long long>(at - near->base),
-                 near->live ? "an allocation" : "a freed allocation", near->bytes, near->device);
+                 static_cast<long long>(at - near->base), near->live ? "an allocation" : "a freed allocation",
+                 near->bytes, near->device);
         if (near->live && at >= near->base && at < near->base + near->bytes)
             strncat(text, "; its allocation is not ordered before this use", sizeof(text) - strlen(text) - 1);
     }

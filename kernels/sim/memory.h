@@ -17,8 +17,8 @@ struct Allocation {
     size_t mapping_bytes = 0;
     int device = 0;
     const void* owner = nullptr;  // the context
-    bool live = false;        // host calls may name it
-    bool accessible = false;  // its pages are mapped
+    bool live = false;            // host calls may name it
+    bool accessible = false;      // its pages are mapped
     bool stream_ordered = false;
 };
 
@@ -36,6 +36,8 @@ bool find_allocation(uint64_t pointer, Allocation* found);
 // The same for allocations that hold all of `bytes` from `pointer` on and are live.
 bool find_live(uint64_t pointer, size_t bytes, Allocation* found);
 bool is_device_address(uint64_t pointer);
+// The same without a lock, for the accesses of kernels.
+bool is_device_address_fast(const char* at);
 
 // Describes the first write outside an allocation of the device; empty if there is none.
 std::string check_red_zones(int device, bool thorough);

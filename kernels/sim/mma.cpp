@@ -100,12 +100,17 @@ void multiply_s8(void* const arguments[32]) {
 }
 
 // The rows of matrix `i`, checked.
-char* matrix_row(void* const arguments[32], int matrix, int row, const char* name) {
+char* matrix_row(void* const arguments[32], int matrix, int row, const char* name, AccessKind kind) {
     char* at = static_cast<char*>(static_cast<const MatrixArguments*>(arguments[8 * matrix + row])->row);
     if (reinterpret_cast<uintptr_t>(at) % 16)
-        millrace_sim_fail(failure_misaligned, (std::string(name) + " row is not aligned to 16 bytes").c_str(), nullptr, 0);
+        millrace_sim_fail(failure_misaligned, (std::string(name) + " row is not aligned to 16 bytes").c_str(), nullptr,
+                          0);
     if (!runner().in_shared(at, 16))
-        millrace_sim_fail(failure_illegal_address, (std::string(name) + " row is not in shared memory").c_str(), nullptr, 0);
+        millrace_sim_fail(failure_illegal_address, (std::string(name) + " row is not in shared memory").c_str(),
+                          nullptr, 0);
+    Runner& r = runner();
+    if (r.observer)
+        observe_access(r.observer, r.now / 32 * 32 + 8 * matrix + row, at, 16, kind, __builtin_return_address(0));
     return at;
 }
 
@@ -114,12 +119,14 @@ void load_matrices(void* const arguments[32]) {
     need_all_lanes(arguments, "ldmatrix needs all 32 lanes of the warp");
     uint16_t values[8][8];
     for (int i = 0; i < matrices; i++) {
-        for (int row = 0; row < 8; row++) memcpy(values[row], matrix_row(arguments, i, row, "ldmatrix"), 16);
+        for (int row = 0; row < 8; row++)
+            memcpy(values[row], matrix_row(arguments, i, row, "ldmatrix", access_load), 16);
         for (int lane = 0; lane < 32; lane++) {
             int g = lane / 4, t = lane % 4;
             uint16_t low = transposed ? values[2 * t][g] : values[g][2 * t];
             uint16_t high = transposed ? values[2 * t + 1][g] : values[g][2 * t + 1];
-            static_cast<const MatrixArguments*>(arguments[lane])->registers[i] = low | static_cast<unsigned>(high) << 16;
+            static_cast<const MatrixArguments*>(arguments[lane])->registers[i] = low | static_cast<unsigned>(high)
+                                                                                           << 16;
         }
     }
 }
@@ -135,7 +142,8 @@ void store_matrices(void* const arguments[32]) {
             (transposed ? values[2 * t][g] : values[g][2 * t]) = static_cast<uint16_t>(pair);
             (transposed ? values[2 * t + 1][g] : values[g][2 * t + 1]) = static_cast<uint16_t>(pair >> 16);
         }
-        for (int row = 0; row < 8; row++) memcpy(matrix_row(arguments, i, row, "stmatrix"), values[row], 16);
+        for (int row = 0; row < 8; row++)
+            memcpy(matrix_row(arguments, i, row, "stmatrix", access_store), values[row], 16);
     }
 }
 
@@ -157,12 +165,12 @@ MILLRACE_MMA(m16n8k32_e5m2_e4m3, 32, 8, widen_e5m2, widen_e4m3)
 MILLRACE_MMA(m16n8k32_e5m2_e5m2, 32, 8, widen_e5m2, widen_e5m2)
 extern "C" void millrace_sim_mma_m16n8k32_s8(void* const arguments[32], unsigned) { multiply_s8(arguments); }
 
-#define MILLRACE_MATRIX(suffix, matrices, transposed)                                          \
-    extern "C" void millrace_sim_ldmatrix_##suffix(void* const arguments[32], unsigned) {      \
-        load_matrices<matrices, transposed>(arguments);                                        \
-    }                                                                                          \
-    extern "C" void millrace_sim_stmatrix_##suffix(void* const arguments[32], unsigned) {      \
-        store_matrices<matrices, transposed>(arguments);                                       \
+#define MILLRACE_MATRIX(suffix, matrices, transposed)                                     \
+    extern "C" void millrace_sim_ldmatrix_##suffix(void* const arguments[32], unsigned) { \
+        load_matrices<matrices, transposed>(arguments);                                   \
+    }                                                                                     \
+    extern "C" void millrace_sim_stmatrix_##suffix(void* const arguments[32], unsigned) { \
+        store_matrices<matrices, transposed>(arguments);                                  \
     }
 MILLRACE_MATRIX(x1, 1, false)
 MILLRACE_MATRIX(x2, 2, false)

@@ -1,11 +1,14 @@
 // The state of the block that a host thread is running; private to the runtime.
 #pragma once
 
+#include <time.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "fibers.h"
+#include "observer.h"
 
 namespace millrace_sim {
 
@@ -42,6 +45,7 @@ struct Copy {
     char* target;
     const char* source;
     unsigned bytes, source_bytes;
+    const void* site;  // of the instruction
 };
 
 // The copies of a thread: `groups` holds the numbers of copies in the committed groups, oldest first.
@@ -81,7 +85,6 @@ struct Runner {
     Warp warps[32];
     Barrier barriers[16];
     unsigned epoch = 0;  // counts releases of block barriers
-    unsigned warp_epochs[32] = {};
     int barrier_lines[max_threads];
     uint3 index[max_threads];
     Fiber* fiber_of[max_threads];  // null: the thread has not started
@@ -96,7 +99,13 @@ struct Runner {
     char* dynamic_front = nullptr;
     char* dynamic_end = nullptr;
     char* signal_stack = nullptr;
+    timer_t timer;  // of launches that last too long
+    unsigned timeout_secs = 0;
+    void arm_timer(bool on);
 
+    Observer* observer = nullptr;  // of modules that were built for it
+
+    unsigned warp_lanes(unsigned w) const { return threads - w * 32 >= 32 ? ~0u : (1u << (threads - w * 32)) - 1; }
     Fiber* take_fiber();
     int pick();
     void set_ready(unsigned thread);

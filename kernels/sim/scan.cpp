@@ -64,8 +64,10 @@ public:
                 }
             } else if (is(i, "__millrace_shared__")) {
                 bool dynamic = i > 0 && is(i - 1, "extern");
-                if (dynamic) i = dynamic_shared(i - 1);
-                else edits.push_back({tokens[i].begin, tokens[i].end, "thread_local"});
+                if (dynamic)
+                    i = dynamic_shared(i - 1);
+                else
+                    edits.push_back({tokens[i].begin, tokens[i].end, "thread_local"});
             }
         }
     }
@@ -180,8 +182,10 @@ private:
             if (is(i, "namespace")) {
                 scope.kind = 'n';
                 for (size_t k = i + 1; k < brace; k++) {
-                    if (is(k, "__attribute__")) k = matching(k + 1);
-                    else if (tokens[k].kind == 'i') scope.names.push_back(word(k));
+                    if (is(k, "__attribute__"))
+                        k = matching(k + 1);
+                    else if (tokens[k].kind == 'i')
+                        scope.names.push_back(word(k));
                 }
                 if (scope.names.empty()) scope.names.push_back("");
                 return scope;
@@ -286,7 +290,7 @@ private:
 
 }  // namespace
 
-ScanResult scan(const std::string& preprocessed, const std::vector<NameExpression>& expressions, bool counted) {
+ScanResult scan(const std::string& preprocessed, const std::vector<NameExpression>& expressions, bool observed) {
     Scanner scanner(preprocessed);
     scanner.walk();
     ScanResult result;
@@ -315,10 +319,11 @@ ScanResult scan(const std::string& preprocessed, const std::vector<NameExpressio
     }
     result.source = scanner.rewritten() + "\n# 1 \"<table of kernels>\"\n" + table;
     if (number) result.source += "static const ::millrace_sim::Kernel millrace_sim_table[] = {" + entries + "};\n";
-    result.source += "extern \"C\" const ::millrace_sim::Module millrace_sim_module;\n"
-                     "const ::millrace_sim::Module millrace_sim_module = {::millrace_sim::abi_version, " +
-                     std::to_string(number) + ", " + (number ? "millrace_sim_table" : "nullptr") + ", " +
-                     (counted ? "1" : "0") + "};\n";
+    result.source +=
+        "extern \"C\" const ::millrace_sim::Module millrace_sim_module;\n"
+        "const ::millrace_sim::Module millrace_sim_module = {::millrace_sim::abi_version, " +
+        std::to_string(number) + ", " + (number ? "millrace_sim_table" : "nullptr") + ", " + (observed ? "1" : "0") +
+        "};\n";
     return result;
 }
 

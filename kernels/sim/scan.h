@@ -16,6 +16,6 @@ struct NameExpression {
     std::string expression, lowered;
 };
 
-ScanResult scan(const std::string& preprocessed, const std::vector<NameExpression>& expressions, bool counted);
+ScanResult scan(const std::string& preprocessed, const std::vector<NameExpression>& expressions, bool observed);
 
 }  // namespace millrace_sim

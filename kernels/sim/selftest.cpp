@@ -399,8 +399,9 @@ TEST(events_order_work_across_devices) {
 
 TEST(launches_beyond_the_limits_are_refused) {
     Device device;
-    Module module("extern \"C\" __global__ void __launch_bounds__(128) k(int* x) { extern __shared__ int s[];\n"
-                  "    s[threadIdx.x] = 1; x[0] = s[0]; }");
+    Module module(
+        "extern \"C\" __global__ void __launch_bounds__(128) k(int* x) { extern __shared__ int s[];\n"
+        "    s[threadIdx.x] = 1; x[0] = s[0]; }");
     Handle k = module.function("k");
     CUdeviceptr x = fresh(4);
     CHECK_EQUAL(launch(k, 0, 32, 0, nullptr, x), 1);
@@ -420,7 +421,10 @@ TEST(damaged_images_are_refused) {
     Device device;
     Compiled compiled = compile(add_one);
     Handle module;
-    CHECK_EQUAL(cuModuleLoadData(&module, "\x7f" "ELF no cubin of ours, whatever it may hold instead"), 200);
+    CHECK_EQUAL(cuModuleLoadData(&module,
+                                 "\x7f"
+                                 "ELF no cubin of ours, whatever it may hold instead"),
+                200);
     compiled.image[compiled.image.size() / 2] ^= 1;
     CHECK_EQUAL(cuModuleLoadData(&module, compiled.image.data()), 200);
     compiled.image[compiled.image.size() / 2] ^= 1;
@@ -441,7 +445,9 @@ TEST(the_compiler_reports_lines_and_refuses_options) {
     CHECK_EQUAL(compile(add_one, {"--no-such-option"}).code, 5);
     CHECK_EQUAL(compile(add_one, {"--gpu-architecture=sm_12"}).code, 5);
     CHECK_EQUAL(compile(add_one, {"-arch=sm_80", "--fmad=false", "--std=c++17", "-DX=1", "-I/tmp",
-                                  "--device-as-default-execution-space", "--include-path=/tmp"}).code, 0);
+                                  "--device-as-default-execution-space", "--include-path=/tmp"})
+                    .code,
+                0);
     // As with NVRTC, there are no headers of the system.
     CHECK_EQUAL(compile("#include <stdint.h>\n").code, 6);
 }
@@ -536,16 +542,35 @@ static int child(const char* argument, const char* variable, const char* value) 
 }
 
 TEST(a_lost_card_fails_from_its_launch_on) { CHECK_EQUAL(child("--lose", "MILLRACE_SIM_LOSE", "1:3"), 0); }
+TEST(visible_devices_are_chosen) { CHECK_EQUAL(child("--visible", "CUDA_VISIBLE_DEVICES", "2,0,9,1"), 0); }
 TEST(no_devices_is_an_error_of_cuinit) { CHECK_EQUAL(child("--init", "MILLRACE_SIM_DEVICES", "0"), 100); }
+TEST(an_endless_kernel_is_ended) { CHECK_EQUAL(child("--endless", "MILLRACE_SIM_TIMEOUT_SECS", "1"), 0); }
 TEST(faults_of_the_host_stay_faults) { CHECK_EQUAL(child("--crash", "MILLRACE_SIM_DEVICES", "1"), 128 + 11); }
 
 static int run_child(const std::string& what) {
     if (what == "--init") return cuInit(0);
     OK(cuInit(0));
+    if (what == "--visible") {
+        int count;
+        char bus[32];
+        OK(cuDeviceGetCount(&count));
+        CHECK_EQUAL(count, 2);
+        OK(cuDeviceGetPCIBusId(bus, sizeof(bus), 0));
+        CHECK(std::string(bus) == "0000:12:00.0");
+        return 0;
+    }
     if (what == "--crash") {
         Device device;
         fresh(16);
         *reinterpret_cast<volatile int*>(16) = 1;
+        return 0;
+    }
+    if (what == "--endless") {
+        Device device;
+        Module module("extern \"C\" __global__ void kernel(volatile int* x) { while (x[0] == 0) {} }");
+        CUdeviceptr x = upload(std::vector<int>{0});
+        int code = launch(module.function("kernel"), 1, 1, 0, nullptr, x);
+        CHECK_EQUAL(code ? code : cuCtxSynchronize(), 702);
         return 0;
     }
     Device kept(0);

@@ -17,6 +17,7 @@ int cuDevicePrimaryCtxRetain(Handle*, int);
 int cuDevicePrimaryCtxRelease_v2(int);
 int cuDevicePrimaryCtxReset_v2(int);
 int cuDeviceGetCount(int*);
+int cuDeviceGetPCIBusId(char*, int, int);
 int cuCtxSetCurrent(Handle);
 int cuCtxSynchronize();
 int cuMemAlloc_v2(CUdeviceptr*, size_t);
@@ -53,10 +54,13 @@ int cuModuleGetFunction(Handle*, Handle, const char*);
 int cuModuleGetGlobal_v2(CUdeviceptr*, size_t*, Handle, const char*);
 int cuFuncSetAttribute(Handle, int, int);
 int cuFuncGetAttribute(int*, int, Handle);
-int cuLaunchKernel(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void**, void**);
+int cuLaunchKernel(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void**,
+                   void**);
 int cuGetProcAddress_v2(const char*, void**, int, uint64_t, int*);
 const char* millrace_sim_last_error();
 void millrace_sim_set_seed(uint64_t);
+const char* millrace_sim_counts();
+void millrace_sim_reset_counts();
 
 int nvrtcCreateProgram(Handle*, const char*, const char*, int, const char* const*, const char* const*);
 int nvrtcCompileProgram(Handle, int, const char* const*);
@@ -78,21 +82,21 @@ std::vector<Test>& tests();
 struct Register {
     Register(const char* name, std::function<void()> run) { tests().push_back({name, std::move(run)}); }
 };
-#define TEST(name)                                            \
-    static void name();                                       \
-    static Register register_##name(#name, name);             \
+#define TEST(name)                                \
+    static void name();                           \
+    static Register register_##name(#name, name); \
     static void name()
 
 // Ends the running test with a message.
 [[noreturn]] void fail(const char* file, int line, const std::string& what);
-#define CHECK(condition) \
-    do {                 \
+#define CHECK(condition)                                        \
+    do {                                                        \
         if (!(condition)) fail(__FILE__, __LINE__, #condition); \
     } while (0)
-#define CHECK_EQUAL(a, b)                                                                                  \
-    do {                                                                                                   \
-        auto a_ = (a);                                                                                     \
-        decltype(a_) b_ = (b);                                                                             \
+#define CHECK_EQUAL(a, b)                                                                                          \
+    do {                                                                                                           \
+        auto a_ = (a);                                                                                             \
+        decltype(a_) b_ = (b);                                                                                     \
         if (!(a_ == b_)) fail(__FILE__, __LINE__, #a " is " + std::to_string(a_) + ", not " + std::to_string(b_)); \
     } while (0)
 #define OK(call) CHECK_EQUAL(call, 0)
@@ -105,7 +109,8 @@ struct Compiled {
     std::string log;
     std::vector<char> image;
 };
-Compiled compile(const std::string& source, std::vector<const char*> options = {"--gpu-architecture=sm_90a", "--fmad=false"});
+Compiled compile(const std::string& source,
+                 std::vector<const char*> options = {"--gpu-architecture=sm_90a", "--fmad=false"});
 
 // A fresh context of a device, the current one of the thread.
 struct Device {

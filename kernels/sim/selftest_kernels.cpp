@@ -149,9 +149,12 @@ TEST(wrong_indices_are_caught) {
 
 TEST(wrong_indices_of_shared_memory_are_caught) {
     CHECK_EQUAL(run_once("extern \"C\" __global__ void kernel(int* x) { __shared__ int s[32]; s[threadIdx.x] = 1;\n"
-                         "__syncthreads(); x[threadIdx.x] = s[threadIdx.x]; }", 33), 700);
+                         "__syncthreads(); x[threadIdx.x] = s[threadIdx.x]; }",
+                         33),
+                700);
     CHECK(mentions("index 32 is outside 'int [32]'") && mentions("test.cu:1"));
-    const char* dynamic = "extern \"C\" __global__ void kernel(int* x) { extern __shared__ int s[]; s[threadIdx.x] = 1; }";
+    const char* dynamic =
+        "extern \"C\" __global__ void kernel(int* x) { extern __shared__ int s[]; s[threadIdx.x] = 1; }";
     CHECK_EQUAL(run_once(dynamic, 32, 128), 0);
     CHECK_EQUAL(run_once(dynamic, 33, 128), 700);
     CHECK_EQUAL(run_once(dynamic, 33, 124), 700);
@@ -189,29 +192,48 @@ TEST(use_after_free_is_caught) {
 }
 
 TEST(barrier_divergence_is_caught) {
-    CHECK_EQUAL(run_once("extern \"C\" __global__ void kernel(int* x) { if (threadIdx.x == 3) return; __syncthreads(); }", 64), 719);
+    CHECK_EQUAL(
+        run_once("extern \"C\" __global__ void kernel(int* x) { if (threadIdx.x == 3) return; __syncthreads(); }", 64),
+        719);
     CHECK(mentions("1 threads have exited") && mentions("63 threads wait at a block barrier"));
-    CHECK_EQUAL(run_once("extern \"C\" __global__ void kernel(int* x) {\nif (threadIdx.x < 32)\n__syncthreads();\nelse\n__syncthreads(); }", 64), 719);
+    CHECK_EQUAL(run_once("extern \"C\" __global__ void kernel(int* x) {\nif (threadIdx.x < "
+                         "32)\n__syncthreads();\nelse\n__syncthreads(); }",
+                         64),
+                719);
     CHECK(mentions("line 3") && mentions("line 5"));
-    CHECK_EQUAL(run_once("extern \"C\" __global__ void kernel(int* x) { if (threadIdx.x < 16) __syncwarp(); else __syncthreads(); }", 32), 719);
-    CHECK_EQUAL(run_once("extern \"C\" __global__ void kernel(int* x) { if (threadIdx.x < 16) x[0] = __shfl_sync(~0u, 1, 0); else x[1] = __any_sync(~0u, 1); }", 32), 719);
+    CHECK_EQUAL(
+        run_once(
+            "extern \"C\" __global__ void kernel(int* x) { if (threadIdx.x < 16) __syncwarp(); else __syncthreads(); }",
+            32),
+        719);
+    CHECK_EQUAL(run_once("extern \"C\" __global__ void kernel(int* x) { if (threadIdx.x < 16) x[0] = __shfl_sync(~0u, "
+                         "1, 0); else x[1] = __any_sync(~0u, 1); }",
+                         32),
+                719);
     CHECK_EQUAL(run_once("extern \"C\" __global__ void kernel(int* x) { x[0] = __shfl_sync(2, 1, 0); }", 32), 719);
     CHECK(mentions("lacks the calling lane"));
     // Lanes that have exited, or never were, are not waited for.
-    CHECK_EQUAL(run_once("extern \"C\" __global__ void kernel(int* x) { if (threadIdx.x == 3) return; __syncwarp(); }", 40), 0);
+    CHECK_EQUAL(
+        run_once("extern \"C\" __global__ void kernel(int* x) { if (threadIdx.x == 3) return; __syncwarp(); }", 40), 0);
 }
 
 TEST(mistakes_of_arithmetic_and_alignment_are_caught) {
     CHECK_EQUAL(run_once("extern \"C\" __global__ void kernel(int* x) { __trap(); }", 1), 715);
     CHECK_EQUAL(run_once("extern \"C\" __global__ void kernel(int* x) { assert(threadIdx.x < 3); }", 4), 710);
     CHECK(mentions("threadIdx.x < 3") && mentions("thread (3,0,0)"));
-    CHECK_EQUAL(run_once("extern \"C\" __global__ void kernel(int* x) { *(float4*)(x + 1) = make_float4(1, 2, 3, 4); }", 1), 716);
+    CHECK_EQUAL(
+        run_once("extern \"C\" __global__ void kernel(int* x) { *(float4*)(x + 1) = make_float4(1, 2, 3, 4); }", 1),
+        716);
     CHECK_EQUAL(run_once("extern \"C\" __global__ void kernel(int* x) { *(int2*)(x + 1) = make_int2(1, 2); }", 1), 716);
     CHECK_EQUAL(run_once("extern \"C\" __global__ void kernel(int* x) { x[0] = 5 / threadIdx.x; }", 1), 719);
     CHECK_EQUAL(run_once("extern \"C\" __global__ void kernel(int* x) { x[0] = 1 << (threadIdx.x + 31); }", 2), 719);
     CHECK_EQUAL(run_once("extern \"C\" __global__ void kernel(int* x) { x[0] = (int)(3e9f + threadIdx.x); }", 1), 719);
-    CHECK_EQUAL(run_once("__device__ __noinline__ int deep(int n) { volatile int a[999]; a[n % 999] = n; return n ? deep(n - 1) + a[0] : 0; }\n"
-                         "extern \"C\" __global__ void kernel(int* x) { x[0] = deep(1000000); }", 1), 700);
+    CHECK(mentions("outside the range of 'int'") && mentions("test.cu:1"));
+    CHECK_EQUAL(run_once("__device__ __noinline__ int deep(int n) { volatile int a[999]; a[n % 999] = n; return n ? "
+                         "deep(n - 1) + a[0] : 0; }\n"
+                         "extern \"C\" __global__ void kernel(int* x) { x[0] = deep(1000000); }",
+                         1),
+                700);
     CHECK(mentions("stack overflow"));
 }
 
@@ -393,8 +415,10 @@ TEST(narrow_floats_convert_exactly) {
         return static_cast<float>(bits >> (e + m) & 1 ? -magnitude : magnitude);
     };
     for (unsigned bits = 0; bits < 256; bits++) {
-        if ((bits & 0x7f) != 0x7f) CHECK_EQUAL(millrace_sim::e4m3_to_float(static_cast<unsigned char>(bits)), define(bits, 4, 3, 7));
-        if ((bits & 0x7c) != 0x7c) CHECK_EQUAL(millrace_sim::e5m2_to_float(static_cast<unsigned char>(bits)), define(bits, 5, 2, 15));
+        if ((bits & 0x7f) != 0x7f)
+            CHECK_EQUAL(millrace_sim::e4m3_to_float(static_cast<unsigned char>(bits)), define(bits, 4, 3, 7));
+        if ((bits & 0x7c) != 0x7c)
+            CHECK_EQUAL(millrace_sim::e5m2_to_float(static_cast<unsigned char>(bits)), define(bits, 5, 2, 15));
     }
     for (unsigned bits = 0; bits < 65536; bits++) {
         if ((bits & 0x7c00) == 0x7c00) continue;
@@ -500,7 +524,8 @@ extern "C" __global__ void atomics(int* x, float* f, unsigned long long* u) {
     CHECK_EQUAL(f[2], 2.938736e-39f);
     CHECK(f[3] == 2.0f && !std::signbit(f[4]) && f[5] == 1.0f / 3.0f);
 
-    CUdeviceptr x = upload(std::vector<int>(8, 0)), sum = upload(std::vector<float>{0}), wide = upload(std::vector<uint64_t>{5});
+    CUdeviceptr x = upload(std::vector<int>(8, 0)), sum = upload(std::vector<float>{0}),
+                wide = upload(std::vector<uint64_t>{5});
     OK(launch(module.function("atomics"), 3, 100, 0, nullptr, x, sum, wide));
     std::vector<int> ints = download<int>(x, 8);
     CHECK(ints[0] == 300 && ints[1] == 99 && ints[2] == -99 && ints[3] == -1 && ints[4] == 600);
@@ -513,7 +538,9 @@ TEST(the_same_seed_gives_the_same_order) {
     for (uint64_t seed : {1, 1, 2, 3}) {
         millrace_sim_set_seed(seed);
         Device device;
-        Module module("extern \"C\" __global__ void kernel(float* x) { atomicAdd(x, 1.0f / (1 + threadIdx.x + 7 * blockIdx.x)); }");
+        Module module(
+            "extern \"C\" __global__ void kernel(float* x) { atomicAdd(x, 1.0f / (1 + threadIdx.x + 7 * blockIdx.x)); "
+            "}");
         CUdeviceptr x = upload(std::vector<float>{0});
         OK(launch(module.function("kernel"), 8, 256, 0, nullptr, x));
         results.push_back(download<float>(x, 1));
@@ -548,4 +575,17 @@ extern "C" __global__ void halves(int* out) {
     for (int i = 0; i < 720; i++) CHECK_EQUAL(got[i], i / 60 * 1000 + i % 60);
     OK(launch(module.function("halves"), 1, 64, 0, nullptr, out));
     CHECK_EQUAL(download<int>(out, 64)[63], 7);
+}
+
+TEST(the_host_threads_rounding_does_not_reach_kernels) {
+    unsigned mode = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(mode | 0x8040);  // flush denormals to zero, read them as zero
+    Device device;
+    Module module("extern \"C\" __global__ void kernel(float* x) { x[0] = x[1] * 0.5f; }");
+    CUdeviceptr x = upload(std::vector<unsigned>{0, 0x00800000});
+    OK(launch(module.function("kernel"), 1, 1, 0, nullptr, x));
+    std::vector<unsigned> got = download<unsigned>(x, 1);
+    CHECK((__builtin_ia32_stmxcsr() & 0x8040) == 0x8040);
+    __builtin_ia32_ldmxcsr(mode);
+    CHECK_EQUAL(got[0], 0x00400000u);
 }

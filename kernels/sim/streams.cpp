@@ -42,7 +42,7 @@ void finish(Stream* stream, const std::shared_ptr<Operation>& operation) {
     operation->done = true;
     operation->seconds = now_seconds();
     operation->after.clear();
-    operation->work = nullptr;
+    if (!operation->started) operation->work = nullptr;
     stream->queue.pop_front();
 }
 
@@ -75,12 +75,24 @@ bool run_one(Hold& hold, Context* context) {
     each_stream(context, [&](Stream* stream) {
         if (stream->queue.empty()) return;
         waiting = true;
-        if (can_run(*stream->queue.front())) ready.push_back(stream);
+        const Operation& head = *stream->queue.front();
+        if (!head.started && can_run(head)) ready.push_back(stream);
     });
     if (!waiting) busy.erase(context);
     if (ready.empty()) return false;
     Stream* stream = ready[context->random.below(static_cast<uint32_t>(ready.size()))];
     std::shared_ptr<Operation> operation = stream->queue.front();
+    if (operation->host) {
+        operation->started = true;
+        std::thread([stream, operation] {
+            std::string nothing;
+            operation->work(&nothing);
+            Hold again(engine_lock);
+            if (!operation->done) finish(stream, operation);
+            changed.notify_all();
+        }).detach();
+        return true;
+    }
     const Work* work = &operation->work;
     unsigned node = 0;
     if (operation->graph) {
@@ -184,7 +196,7 @@ void fail_context(Context* context, int code, const std::string& message) {
 }
 
 int submit(Hold& hold, Stream* stream, const std::string& name, Work work, std::shared_ptr<Operation>* added,
-           std::shared_ptr<const Graph> graph) {
+           std::shared_ptr<const Graph> graph, bool host) {
     Context* context = stream->context;
     if (stream->capture) {
         Capture* capture = stream->capture;
@@ -210,6 +222,7 @@ int submit(Hold& hold, Stream* stream, const std::string& name, Work work, std::
     auto operation = std::make_shared<Operation>();
     operation->name = name;
     operation->work = std::move(work);
+    operation->host = host;
     operation->after = std::move(stream->waits);
     stream->waits.clear();
     if (graph) {
@@ -231,7 +244,8 @@ int submit(Hold& hold, Stream* stream, const std::string& name, Work work, std::
     if (added) *added = operation;
     // A card may be ahead of the host at any time, by any amount.
     if (context->random.below(4) == 0)
-        for (uint32_t n = context->random.below(8); n > 0 && run_one(hold, context); n--) {}
+        for (uint32_t n = context->random.below(8); n > 0 && run_one(hold, context); n--) {
+        }
     return 0;
 }
 
@@ -250,9 +264,7 @@ void drain(Hold& hold, Context* context) {
     if (!text.empty()) fail_context(context, failure_illegal_address, text);
 }
 
-void progress(Hold& hold, Context* context) {
-    run_some(hold, context);
-}
+void progress(Hold& hold, Context* context) { run_some(hold, context); }
 
 void record_event(Hold& hold, Event* event, Stream* stream, int* code) {
     if (event->capture) event->capture->events.erase(event);

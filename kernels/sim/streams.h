@@ -39,6 +39,8 @@ struct Operation {
     std::shared_ptr<const Graph> graph;  // instead of `work`
     std::vector<unsigned char> node_done;
     size_t nodes_left = 0;
+    bool host = false;     // a host function: it runs on a thread of its own and may wait for the host
+    bool started = false;  // on that thread
     bool done = false;
     double seconds = 0;  // when it was done
 };
@@ -100,7 +102,7 @@ void reseed_contexts();
 // Adds work to a stream or to the capture it is in. Some of the waiting work may be done on the way. Returns a CUDA
 // error code; `added`, if given, is the operation (null in a capture).
 int submit(Hold& hold, Stream* stream, const std::string& name, Work work, std::shared_ptr<Operation>* added = nullptr,
-           std::shared_ptr<const Graph> graph = nullptr);
+           std::shared_ptr<const Graph> graph = nullptr, bool host = false);
 
 // Does work, in an order drawn from what streams and events allow, until the operation is done.
 void wait_for(Hold& hold, Context* context, const std::shared_ptr<Operation>& operation);

@@ -19,7 +19,7 @@ struct dim3 {
 namespace millrace_sim {
 
 // Changes whenever a struct or function of this file does; an image with another number is refused at load.
-constexpr unsigned abi_version = 4;
+constexpr unsigned abi_version = 1;
 
 // CUDA error codes that kernels can end with.
 enum Failure {
@@ -72,7 +72,7 @@ struct Module {
     unsigned abi;
     unsigned kernels;
     const Kernel* kernel;
-    int counted;  // built with memory counters
+    int observed;  // built with a call before each access of memory
 };
 
 }  // namespace millrace_sim

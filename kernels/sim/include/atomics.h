@@ -13,21 +13,21 @@ MILLRACE_INLINE T millrace_atomic(T* address, F next) {
     }
 }
 
-#define MILLRACE_ATOMIC(name, T, U, expression)                                                          \
-    MILLRACE_INLINE T name(T* address, T value) {                                                        \
-        return millrace_atomic<T, U>(address, [value](T old) -> T { return expression; });               \
-    }                                                                                                    \
-    MILLRACE_INLINE T name##_block(T* address, T value) { return name(address, value); }                 \
+#define MILLRACE_ATOMIC(name, T, U, expression)                                            \
+    MILLRACE_INLINE T name(T* address, T value) {                                          \
+        return millrace_atomic<T, U>(address, [value](T old) -> T { return expression; }); \
+    }                                                                                      \
+    MILLRACE_INLINE T name##_block(T* address, T value) { return name(address, value); }   \
     MILLRACE_INLINE T name##_system(T* address, T value) { return name(address, value); }
-#define MILLRACE_ATOMIC_INTEGERS(name, expression)                                     \
-    MILLRACE_ATOMIC(name, int, int, expression)                                        \
-    MILLRACE_ATOMIC(name, unsigned, unsigned, expression)                              \
+#define MILLRACE_ATOMIC_INTEGERS(name, expression)        \
+    MILLRACE_ATOMIC(name, int, int, expression)           \
+    MILLRACE_ATOMIC(name, unsigned, unsigned, expression) \
     MILLRACE_ATOMIC(name, unsigned long long, unsigned long long, expression)
 // CUDA has no 64-bit signed atomicAdd, so neither has the simulator.
 MILLRACE_ATOMIC_INTEGERS(atomicAdd, old + value)
 MILLRACE_ATOMIC_INTEGERS(atomicMax, old > value ? old : value)
 MILLRACE_ATOMIC_INTEGERS(atomicMin, old < value ? old : value)
-MILLRACE_ATOMIC_INTEGERS(atomicAnd, old & value)
+MILLRACE_ATOMIC_INTEGERS(atomicAnd, old& value)
 MILLRACE_ATOMIC_INTEGERS(atomicOr, old | value)
 MILLRACE_ATOMIC_INTEGERS(atomicXor, old ^ value)
 MILLRACE_ATOMIC_INTEGERS(atomicExch, value)
@@ -43,12 +43,12 @@ MILLRACE_ATOMIC(atomicExch, float, unsigned, value)
 #undef MILLRACE_ATOMIC_INTEGERS
 #undef MILLRACE_ATOMIC
 
-#define MILLRACE_CAS(T)                                                                              \
-    MILLRACE_INLINE T atomicCAS(T* address, T expected, T value) {                                   \
+#define MILLRACE_CAS(T)                                                                                    \
+    MILLRACE_INLINE T atomicCAS(T* address, T expected, T value) {                                         \
         __atomic_compare_exchange_n(address, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED); \
-        return expected;                                                                             \
-    }                                                                                                \
-    MILLRACE_INLINE T atomicCAS_block(T* a, T e, T v) { return atomicCAS(a, e, v); }                 \
+        return expected;                                                                                   \
+    }                                                                                                      \
+    MILLRACE_INLINE T atomicCAS_block(T* a, T e, T v) { return atomicCAS(a, e, v); }                       \
     MILLRACE_INLINE T atomicCAS_system(T* a, T e, T v) { return atomicCAS(a, e, v); }
 MILLRACE_CAS(int)
 MILLRACE_CAS(unsigned)

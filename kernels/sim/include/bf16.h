@@ -29,9 +29,9 @@ inline float narrow_to_float(unsigned bits) {
     if (exponent == top)
         return reinterpret<float>(sign | 0x7f800000u | (mantissa ? 0x400000u | mantissa << (23 - mantissa_bits) : 0));
     // Subnormals are whole multiples of the smallest one; f32 holds all of them as normal numbers.
-    float magnitude = exponent == 0 ? (float)mantissa * reinterpret<float>((unsigned)(128 - bias - mantissa_bits) << 23)
-                                    : reinterpret<float>((unsigned)(exponent - bias + 127) << 23 |
-                                                         mantissa << (23 - mantissa_bits));
+    float magnitude =
+        exponent == 0 ? (float)mantissa * reinterpret<float>((unsigned)(128 - bias - mantissa_bits) << 23)
+                      : reinterpret<float>((unsigned)(exponent - bias + 127) << 23 | mantissa << (23 - mantissa_bits));
     return reinterpret<float>(reinterpret<unsigned>(magnitude) | sign);
 }
 

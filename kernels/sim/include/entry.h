@@ -28,8 +28,7 @@ struct Entry {
         function(*static_cast<typename Plain<A>::Type*>(parameters[I])...);
     }
     static void call(void* function, void** parameters) {
-        spread(reinterpret_cast<void (*)(A...)>(function), parameters,
-               typename MakeIndices<sizeof...(A)>::Type{});
+        spread(reinterpret_cast<void (*)(A...)>(function), parameters, typename MakeIndices<sizeof...(A)>::Type{});
     }
     static constexpr unsigned sizes[] = {sizeof(A)..., 0};
     static constexpr unsigned alignments[] = {alignof(A)..., 0};
@@ -51,7 +50,8 @@ inline Kernel describe(void (*function)(A...), const char* name, unsigned max_th
 template <class T>
 inline T* dynamic_shared(unsigned long alignment) {
     return reinterpret_cast<T*>(
-        (reinterpret_cast<unsigned long>(millrace_sim_position.dynamic_shared) + alignment - 1) / alignment * alignment);
+        (reinterpret_cast<unsigned long>(millrace_sim_position.dynamic_shared) + alignment - 1) / alignment *
+        alignment);
 }
 
 }  // namespace millrace_sim

@@ -159,8 +159,8 @@ MILLRACE_INLINE float max(float a, float b) { return millrace_max(a, b); }
 MILLRACE_INLINE float min(float a, float b) { return millrace_min(a, b); }
 MILLRACE_INLINE double max(double a, double b) { return millrace_max(a, b); }
 MILLRACE_INLINE double min(double a, double b) { return millrace_min(a, b); }
-#define MILLRACE_MIN_MAX(R, A, B)                                                    \
-    MILLRACE_INLINE R max(A a, B b) { return (R)a > (R)b ? (R)a : (R)b; }            \
+#define MILLRACE_MIN_MAX(R, A, B)                                         \
+    MILLRACE_INLINE R max(A a, B b) { return (R)a > (R)b ? (R)a : (R)b; } \
     MILLRACE_INLINE R min(A a, B b) { return (R)a < (R)b ? (R)a : (R)b; }
 MILLRACE_MIN_MAX(int, int, int)
 MILLRACE_MIN_MAX(unsigned, unsigned, unsigned)
@@ -207,13 +207,21 @@ MILLRACE_INLINE long long llabs(long long a) { return a < 0 ? -a : a; }
 
 // Macros in CUDA as well as functions in C++; kernels use them unqualified.
 template <class T>
-MILLRACE_INLINE bool isnan(T a) { return a != a; }
+MILLRACE_INLINE bool isnan(T a) {
+    return a != a;
+}
 template <class T>
-MILLRACE_INLINE bool isinf(T a) { return __builtin_isinf(a); }
+MILLRACE_INLINE bool isinf(T a) {
+    return __builtin_isinf(a);
+}
 template <class T>
-MILLRACE_INLINE bool isfinite(T a) { return __builtin_isfinite(a); }
+MILLRACE_INLINE bool isfinite(T a) {
+    return __builtin_isfinite(a);
+}
 template <class T>
-MILLRACE_INLINE bool signbit(T a) { return __builtin_signbit(a); }
+MILLRACE_INLINE bool signbit(T a) {
+    return __builtin_signbit(a);
+}
 
 // Conversions saturate and turn NaN into zero (64 bits: the lowest value), as `cvt` does. A plain C++ cast of a value
 // out of range is undefined on a CPU; the checked build reports it.
@@ -224,8 +232,8 @@ MILLRACE_INLINE I millrace_saturate(F a, I lowest, I highest, I nan) {
     if (a >= (F)highest) return highest;
     return (I)a;
 }
-#define MILLRACE_CONVERSIONS(name, I, F, lowest, highest, nan)                                                   \
-    MILLRACE_INLINE I name##_rn(F a) { return millrace_saturate<I, F>(__builtin_rint(a), lowest, highest, nan); } \
+#define MILLRACE_CONVERSIONS(name, I, F, lowest, highest, nan)                                                     \
+    MILLRACE_INLINE I name##_rn(F a) { return millrace_saturate<I, F>(__builtin_rint(a), lowest, highest, nan); }  \
     MILLRACE_INLINE I name##_rz(F a) { return millrace_saturate<I, F>(__builtin_trunc(a), lowest, highest, nan); } \
     MILLRACE_INLINE I name##_rd(F a) { return millrace_saturate<I, F>(__builtin_floor(a), lowest, highest, nan); } \
     MILLRACE_INLINE I name##_ru(F a) { return millrace_saturate<I, F>(__builtin_ceil(a), lowest, highest, nan); }
@@ -299,9 +307,11 @@ MILLRACE_INLINE int __dp4a(int a, int b, int c) {
 MILLRACE_INLINE unsigned __sad(int a, int b, unsigned c) { return c + (unsigned)(a > b ? a - b : b - a); }
 
 // Cached loads and stores.
-#define MILLRACE_LOAD(name) \
-    template <class T>      \
-    MILLRACE_INLINE T name(const T* address) { return *address; }
+#define MILLRACE_LOAD(name)                    \
+    template <class T>                         \
+    MILLRACE_INLINE T name(const T* address) { \
+        return *address;                       \
+    }
 MILLRACE_LOAD(__ldg)
 MILLRACE_LOAD(__ldca)
 MILLRACE_LOAD(__ldcg)
@@ -309,17 +319,18 @@ MILLRACE_LOAD(__ldcs)
 MILLRACE_LOAD(__ldlu)
 MILLRACE_LOAD(__ldcv)
 #undef MILLRACE_LOAD
-#define MILLRACE_STORE(name) \
-    template <class T>       \
-    MILLRACE_INLINE void name(T* address, T value) { *address = value; }
+#define MILLRACE_STORE(name)                         \
+    template <class T>                               \
+    MILLRACE_INLINE void name(T* address, T value) { \
+        *address = value;                            \
+    }
 MILLRACE_STORE(__stwb)
 MILLRACE_STORE(__stcg)
 MILLRACE_STORE(__stcs)
 MILLRACE_STORE(__stwt)
 #undef MILLRACE_STORE
 
-#define __trap() \
-    millrace_sim_fail(millrace_sim::failure_illegal_instruction, "__trap()", __FILE__, __LINE__)
+#define __trap() millrace_sim_fail(millrace_sim::failure_illegal_instruction, "__trap()", __FILE__, __LINE__)
 MILLRACE_INLINE void __brkpt() {}
 MILLRACE_INLINE void __threadfence() { asm volatile("" ::: "memory"); }
 MILLRACE_INLINE void __threadfence_block() { asm volatile("" ::: "memory"); }

@@ -52,11 +52,11 @@ void millrace_sim_stmatrix_x4_trans(void* const[32], unsigned);
 }
 
 // sim_mma_SHAPE_TYPE(d, a, b, c): d and c may be the same array.
-#define MILLRACE_MMA(name, ACCUMULATOR)                                                                       \
-    inline void sim_mma_##name(ACCUMULATOR* d, const unsigned* a, const unsigned* b, const ACCUMULATOR* c,    \
-                               int line = __builtin_LINE()) {                                                 \
-        millrace_sim::MmaArguments arguments{d, a, b, c};                                                     \
-        millrace_sim_warp(0xffffffffu, millrace_sim::warp_mma, millrace_sim_mma_##name, &arguments, line);    \
+#define MILLRACE_MMA(name, ACCUMULATOR)                                                                    \
+    inline void sim_mma_##name(ACCUMULATOR* d, const unsigned* a, const unsigned* b, const ACCUMULATOR* c, \
+                               int line = __builtin_LINE()) {                                              \
+        millrace_sim::MmaArguments arguments{d, a, b, c};                                                  \
+        millrace_sim_warp(0xffffffffu, millrace_sim::warp_mma, millrace_sim_mma_##name, &arguments, line); \
     }
 MILLRACE_MMA(m16n8k16_bf16, float)
 MILLRACE_MMA(m16n8k16_f16, float)
@@ -73,13 +73,13 @@ MILLRACE_MMA(m16n8k32_s8, int)
 // sim_ldmatrix_xN[_trans](registers, row): lane 8 * i + r passes the address of row r (16 bytes, aligned, in shared
 // memory) of matrix i; lanes beyond 8 * N pass anything. Register i of a lane receives row g, columns 2t and 2t + 1 of
 // matrix i, or with `_trans` rows 2t and 2t + 1 of column g. sim_stmatrix_xN[_trans](row, registers) stores the same.
-#define MILLRACE_MATRIX(name)                                                                                     \
-    inline void sim_ldmatrix_##name(unsigned* registers, const void* row, int line = __builtin_LINE()) {          \
-        millrace_sim::MatrixArguments arguments{registers, nullptr, const_cast<void*>(row)};                      \
+#define MILLRACE_MATRIX(name)                                                                                        \
+    inline void sim_ldmatrix_##name(unsigned* registers, const void* row, int line = __builtin_LINE()) {             \
+        millrace_sim::MatrixArguments arguments{registers, nullptr, const_cast<void*>(row)};                         \
         millrace_sim_warp(0xffffffffu, millrace_sim::warp_ldmatrix, millrace_sim_ldmatrix_##name, &arguments, line); \
-    }                                                                                                             \
-    inline void sim_stmatrix_##name(void* row, const unsigned* registers, int line = __builtin_LINE()) {          \
-        millrace_sim::MatrixArguments arguments{nullptr, registers, row};                                         \
+    }                                                                                                                \
+    inline void sim_stmatrix_##name(void* row, const unsigned* registers, int line = __builtin_LINE()) {             \
+        millrace_sim::MatrixArguments arguments{nullptr, registers, row};                                            \
         millrace_sim_warp(0xffffffffu, millrace_sim::warp_stmatrix, millrace_sim_stmatrix_##name, &arguments, line); \
     }
 MILLRACE_MATRIX(x1)

@@ -29,6 +29,7 @@
 #define __builtin_align__(n) __attribute__((aligned(n)))
 #define __restrict__ __restrict
 #define __nv_pure__ __attribute__((pure))
+#define __builtin_assume(condition) ((void)0)
 #define warpSize 32
 
 #include "abi.h"
@@ -49,10 +50,10 @@ int memcmp(const void*, const void*, size_t) noexcept;
 int printf(const char*, ...);
 }
 
-#define assert(condition)                                                                     \
-    ((condition) ? (void)0                                                                    \
-                 : millrace_sim_fail(millrace_sim::failure_assert, "assertion failed: " #condition, \
-                                     __FILE__, __LINE__))
+#define assert(condition) \
+    ((condition)          \
+         ? (void)0        \
+         : millrace_sim_fail(millrace_sim::failure_assert, "assertion failed: " #condition, __FILE__, __LINE__))
 
 #include "vector_types.h"
 #include "intrinsics.h"

@@ -1,31 +1,31 @@
 // CUDA's built-in vector types and their make functions, with CUDA's sizes and alignments.
 #pragma once
 
-#define MILLRACE_VECTOR1(T, NAME)                            \
-    struct NAME {                                            \
-        T x;                                                 \
-    };                                                       \
+#define MILLRACE_VECTOR1(T, NAME) \
+    struct NAME {                 \
+        T x;                      \
+    };                            \
     static inline NAME make_##NAME(T x) { return NAME{x}; }
-#define MILLRACE_VECTOR2(T, NAME)                                 \
-    struct alignas(2 * sizeof(T)) NAME {                          \
-        T x, y;                                                   \
-    };                                                            \
+#define MILLRACE_VECTOR2(T, NAME)        \
+    struct alignas(2 * sizeof(T)) NAME { \
+        T x, y;                          \
+    };                                   \
     static inline NAME make_##NAME(T x, T y) { return NAME{x, y}; }
-#define MILLRACE_VECTOR3(T, NAME)                                           \
-    struct NAME {                                                           \
-        T x, y, z;                                                          \
-    };                                                                      \
+#define MILLRACE_VECTOR3(T, NAME) \
+    struct NAME {                 \
+        T x, y, z;                \
+    };                            \
     static inline NAME make_##NAME(T x, T y, T z) { return NAME{x, y, z}; }
 // No vector type is aligned to more than 16 bytes.
-#define MILLRACE_VECTOR4(T, NAME)                                                   \
-    struct alignas(4 * sizeof(T) > 16 ? 16 : 4 * sizeof(T)) NAME {                  \
-        T x, y, z, w;                                                               \
-    };                                                                              \
+#define MILLRACE_VECTOR4(T, NAME)                                  \
+    struct alignas(4 * sizeof(T) > 16 ? 16 : 4 * sizeof(T)) NAME { \
+        T x, y, z, w;                                              \
+    };                                                             \
     static inline NAME make_##NAME(T x, T y, T z, T w) { return NAME{x, y, z, w}; }
-#define MILLRACE_VECTORS(T, NAME)  \
-    MILLRACE_VECTOR1(T, NAME##1)   \
-    MILLRACE_VECTOR2(T, NAME##2)   \
-    MILLRACE_VECTOR3(T, NAME##3)   \
+#define MILLRACE_VECTORS(T, NAME) \
+    MILLRACE_VECTOR1(T, NAME##1)  \
+    MILLRACE_VECTOR2(T, NAME##2)  \
+    MILLRACE_VECTOR3(T, NAME##3)  \
     MILLRACE_VECTOR4(T, NAME##4)
 
 MILLRACE_VECTORS(signed char, char)

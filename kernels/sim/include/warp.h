@@ -66,15 +66,24 @@ inline void run_reduce(void* const arguments[32], unsigned) {
         const Reduce* mine = static_cast<const Reduce*>(arguments[lane]);
         if (!mine) continue;
         unsigned v = mine->value;
-        if (first) total = v;
-        else if (mine->operation == 0) total += v;
-        else if (mine->operation == 1) total = v < total ? v : total;
-        else if (mine->operation == 2) total = v > total ? v : total;
-        else if (mine->operation == 3) total &= v;
-        else if (mine->operation == 4) total |= v;
-        else if (mine->operation == 5) total ^= v;
-        else if (mine->operation == 6) total = (int)v < (int)total ? v : total;
-        else total = (int)v > (int)total ? v : total;
+        if (first)
+            total = v;
+        else if (mine->operation == 0)
+            total += v;
+        else if (mine->operation == 1)
+            total = v < total ? v : total;
+        else if (mine->operation == 2)
+            total = v > total ? v : total;
+        else if (mine->operation == 3)
+            total &= v;
+        else if (mine->operation == 4)
+            total |= v;
+        else if (mine->operation == 5)
+            total ^= v;
+        else if (mine->operation == 6)
+            total = (int)v < (int)total ? v : total;
+        else
+            total = (int)v > (int)total ? v : total;
         first = false;
     }
     for (int lane = 0; lane < 32; lane++)

@@ -23,11 +23,13 @@ pub(crate) struct Source {
 }
 
 /// Headers that every source may include.
-const HEADERS: [(&str, &str); 4] = [
+const HEADERS: [(&str, &str); 6] = [
     ("millrace.cuh", include_str!("millrace.cuh")),
     ("activation.cuh", include_str!("activation.cuh")),
     ("philox.cuh", include_str!("philox.cuh")),
     ("rms.cuh", include_str!("rms.cuh")),
+    ("attention.cuh", include_str!("attention.cuh")),
+    ("product.cuh", include_str!("product.cuh")),
 ];
 
 /// What an image is made for, and where it is kept.
@@ -75,11 +77,17 @@ pub(super) fn image_anew(source: &Source, target: &Target<'_>) -> Result<Vec<u8>
     Ok(image)
 }
 
+/// NVRTC's version: major, minor.
+pub(super) fn version() -> (i32, i32) {
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: NVRTC is loaded, as `library::require` has seen; it writes two numbers.
+    unsafe { sys::nvrtcVersion(&mut major, &mut minor) };
+    (major, minor)
+}
+
 fn cached(source: &Source, target: &Target<'_>) -> Option<PathBuf> {
     let folder = target.cache?;
-    let (mut major, mut minor) = (0, 0);
-    // SAFETY: NVRTC is loaded, as `library::require` has seen.
-    unsafe { sys::nvrtcVersion(&mut major, &mut minor) };
+    let (major, minor) = version();
     let mut hash = Sha256::new();
     let parts = [source.name, source.text].into_iter();
     let headers = HEADERS.iter().flat_map(|(name, text)| [*name, *text]);

@@ -46,6 +46,7 @@ pub(crate) enum Arg {
     U32(u32),
     U64(u64),
     F32(f32),
+    F64(f64),
 }
 
 impl Arg {
@@ -58,6 +59,7 @@ impl Arg {
             Arg::Pointer(Address(word)) | Arg::U64(word) => word,
             Arg::U32(word) => u64::from(word),
             Arg::F32(number) => u64::from(number.to_bits()),
+            Arg::F64(number) => number.to_bits(),
         }
     }
 }

@@ -140,3 +140,27 @@ __device__ __forceinline__ float logistic(float x) {
     float value = 1.0f / (1.0f + exp_of_score(0.0f - x));
     return x < -87.33654f ? 0.0f : value;
 }
+
+// (a b + c), a result that is tiny after rounding with an unbounded exponent becomes a zero of its sign: the arithmetic
+// of vdpbf16ps (kernels/src/cpu/bf16.rs).
+__device__ __forceinline__ float flushed_fma(float a, float b, float c) {
+    const float scale = 18446744073709551616.0f;
+    float result = fmaf(a, b, c);
+    float scaled = fmaf(a * scale, b, c * scale);
+    float size = larger(scaled, 0.0f - scaled);
+    return size < 1.17549435e-38f * scale ? result * 0.0f : result;
+}
+
+// The natural logarithm of a normal number above 0, as kernels/src/cpu/math.rs has it, to the bit: ln(2^n m) =
+// n ln 2 + 2 artanh((m - 1) / (m + 1)) in f64, rounded once. Infinity and NaN stay.
+__device__ __forceinline__ float natural_log(float x) {
+    u32 bits = __float_as_uint(x);
+    if (bits >= 0x7f800000u) return x;
+    double n = (double)(bits >> 23) - 127.0;
+    double m = (double)__uint_as_float((bits & 0x007fffffu) | 0x3f800000u);
+    if (m > 1.41421356237309504880) m = m * 0.5, n = n + 1.0;
+    double s = (m - 1.0) / (m + 1.0), square = s * s;
+    double series = 1.0 / 19.0;
+    for (int odd = 17; odd > 0; odd -= 2) series = series * square + 1.0 / (double)odd;
+    return (float)(n * 0.693147180559945309417 + 2.0 * s * series);
+}

@@ -71,8 +71,39 @@ pub(crate) struct Address(pub u64);
 pub fn count(options: &Options) -> Result<usize> {
     library::require(&options.libraries)?;
     result::init().map_err(|error| failed("cuInit", error))?;
+    expect_versions()?;
     let count = result::device::get_count().map_err(|error| failed("cuDeviceGetCount", error))?;
     Ok(usize::try_from(count).unwrap_or(0))
+}
+
+/// Oldest CUDA that a driver has to be made for, as the driver counts: 1000 major + 10 minor.
+const OLDEST: i32 = 12_000;
+
+/// Checks the driver's version, and that it can load what NVRTC compiles: images of a newer major version it cannot.
+fn expect_versions() -> Result<()> {
+    let mut driver = 0;
+    // SAFETY: the driver is loaded, as `library::require` has seen, and writes one number.
+    let found = unsafe { sys::cuDriverGetVersion(&mut driver) };
+    found
+        .result()
+        .map_err(|error| failed("cuDriverGetVersion", error))?;
+    let (major, minor) = compile::version();
+    let made_for = format!("a driver for CUDA {}.{}", driver / 1000, driver % 1000 / 10);
+    if driver < OLDEST {
+        return Err(Error::NotAvailable {
+            library: "NVIDIA's driver, recent enough".to_owned(),
+            tried: made_for,
+            hint: format!("install one for CUDA {}.0 or newer", OLDEST / 1000),
+        });
+    }
+    if major > driver / 1000 {
+        return Err(Error::NotAvailable {
+            library: "libnvrtc that fits the driver".to_owned(),
+            tried: format!("NVRTC {major}.{minor} beside {made_for}"),
+            hint: "install a newer driver, or NVRTC of the driver's major version".to_owned(),
+        });
+    }
+    Ok(())
 }
 
 impl Cuda {

@@ -12,6 +12,7 @@
 
 use crate::error::refuse;
 use crate::{DType, Error, Result, Tensor};
+use std::ops::Range;
 
 /// Bucketing of distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,18 @@ impl Buckets {
             (false, false) => (self.buckets, 0),
         };
         first + self.of_distance(query.abs_diff(key), half)
+    }
+
+    /// The bucket of each distance of query rows at `rows` and keys from 0 to below `keys`, from (first row, last key)
+    /// on: the next row is one index more, the next key one less.
+    pub(crate) fn by_distance(&self, rows: Range<usize>, keys: usize) -> Vec<usize> {
+        let distances = rows.len() + keys - 1;
+        // of the last key, then of the first
+        let ends = (0..distances).map(|i| {
+            let query = rows.start + i.saturating_sub(keys - 1);
+            (query, (keys - 1).saturating_sub(i))
+        });
+        ends.map(|(query, key)| self.of(query, key)).collect()
     }
 
     /// Bucket of a distance among the `half` buckets of its direction.

@@ -23,23 +23,6 @@ macro_rules! try_dispatch {
     }};
 }
 
-/// `dispatch` of a call that only the CPU has so far.
-macro_rules! dispatch_cpu {
-    ($device:expr, $call:ident($($arg:expr),* $(,)?)) => {{
-        const OP: &str = concat!(module_path!(), "::", stringify!($call));
-        let _span = $crate::trace::op(OP);
-        match $device.kind() {
-            $crate::device::Kind::Cpu => cpu::$call($($arg),*),
-            $crate::device::Kind::Cuda(_) => {
-                return Err($crate::Error::NotImplemented {
-                    op: OP,
-                    device: $device.name().to_owned(),
-                });
-            }
-        }
-    }};
-}
-
 pub mod activation;
 pub mod adamw;
 pub mod add;

@@ -14,9 +14,46 @@ pub fn random(dims: &[usize], seed: u64, device: &Device) -> Result<Tensor> {
     Tensor::from_f32(dims, &x, device)
 }
 
+/// Returns normals among which are numbers that break careless kernels: zeros of both signs, subnormals, very large
+/// ones; with `broken` infinities and NaN, too.
+/// # Errors
+/// As `Tensor::empty`.
+pub fn extreme(dims: &[usize], seed: u64, broken: bool, device: &Device) -> Result<Tensor> {
+    let special = [
+        0.0,
+        -0.0,
+        1e-40,
+        -1e-44,
+        1e30,
+        -1e30,
+        f32::MIN_POSITIVE,
+        -90.0,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+    ];
+    let count = if broken {
+        special.len()
+    } else {
+        special.len() - 3
+    };
+    let mut x = vec![0.0; dims.iter().product()];
+    rng::fill_normal(&mut x, seed, 0, 0, 1.0);
+    for (i, x) in x.iter_mut().enumerate().skip(3).step_by(7) {
+        *x = special[i / 7 % count];
+    }
+    Tensor::from_f32(dims, &x, device)
+}
+
 /// Returns the f32 values of a tensor of any device.
 pub fn values(x: &Tensor) -> Vec<f32> {
     x.download().expect("a test's device works")
+}
+
+/// Whether a product of as many multiplications is better left to the other instruction sets: plain Rust calls the C
+/// library for each fused multiply-add.
+pub fn takes_long(device: &Device, multiplications: usize) -> bool {
+    device.isa() == Isa::Portable && multiplications > 2_000_000
 }
 
 /// Returns `devices()` and the simulated GPU.
@@ -26,12 +63,17 @@ pub fn all_devices() -> Vec<Device> {
     all
 }
 
-/// Panics unless `run` returns the same bits on every instruction set and on the simulated GPU.
-pub fn assert_same_bits_everywhere(run: impl Fn(&Device) -> Vec<Tensor>) {
+/// Panics unless `run` returns the same bits, or NaN alike, on every instruction set and on the simulated GPU.
+pub fn assert_same_bits(run: impl Fn(&Device) -> Vec<Tensor>) {
+    assert_same_bits_on(&all_devices(), run);
+}
+
+/// Like `assert_same_bits` on these devices.
+pub fn assert_same_bits_on(devices: &[Device], run: impl Fn(&Device) -> Vec<Tensor>) {
     let mut wanted: Option<(String, Vec<Vec<u32>>)> = None;
-    for device in all_devices() {
-        let found = run(&device);
-        let found: Vec<Vec<u32>> = found.iter().map(|x| bits(&values(x))).collect();
+    for device in devices {
+        let found = run(device);
+        let found: Vec<Vec<u32>> = found.iter().map(|x| comparable(&values(x))).collect();
         let Some((first, wanted)) = &wanted else {
             wanted = Some((device.name().to_owned(), found));
             continue;
@@ -50,6 +92,12 @@ pub fn assert_same_bits_everywhere(run: impl Fn(&Device) -> Vec<Tensor>) {
     }
 }
 
+/// Bits of each number, the same for every NaN: a NaN's sign and payload are its architecture's choice.
+fn comparable(x: &[f32]) -> Vec<u32> {
+    let one = |x: &f32| if x.is_nan() { f32::NAN } else { *x }.to_bits();
+    x.iter().map(one).collect()
+}
+
 /// Returns one device per instruction set of this machine.
 pub fn devices() -> Vec<Device> {
     Isa::ALL
@@ -57,20 +105,6 @@ pub fn devices() -> Vec<Device> {
         .filter(|isa| isa.is_available())
         .map(Device::cpu_with)
         .collect()
-}
-
-/// Panics unless `run` returns the same bits on every instruction set.
-pub fn assert_same_bits(run: impl Fn(&Device) -> Vec<Tensor>) {
-    let all: Vec<Vec<Vec<u32>>> = devices()
-        .iter()
-        .map(|device| run(device).iter().map(|x| bits(x.f32())).collect())
-        .collect();
-    for found in &all {
-        assert!(
-            *found == all[0],
-            "every instruction set gives the same bits"
-        );
-    }
 }
 
 /// Widens to f64.

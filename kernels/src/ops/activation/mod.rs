@@ -52,7 +52,7 @@ fn check(op: &'static str, x: &Tensor, bias: Option<&Tensor>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{assert_same_bits, differences, error, random, wide};
+    use crate::testing::{assert_same_bits, differences, error, extreme, random, wide};
     use crate::{Device, tolerance};
 
     const KINDS: [Kind; 6] = [
@@ -143,10 +143,13 @@ mod tests {
         assert_same_bits(|device| {
             let x = random(&[37, 54], 1, device).unwrap();
             let bias = random(&[54], 2, device).unwrap();
+            let far = extreme(&[5, 31], 3, true, device).unwrap();
             let each = KINDS.into_iter().flat_map(|kind| {
                 let y = forward(&x, Some(&bias), kind).unwrap();
                 let dx = backward(&y, &x, Some(&bias), kind).unwrap();
-                [y, dx]
+                let far_y = forward(&far, None, kind).unwrap();
+                let far_dx = backward(&far, &far, None, kind).unwrap();
+                [y, dx, far_y, far_dx]
             });
             each.collect()
         });

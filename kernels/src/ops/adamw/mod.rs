@@ -25,7 +25,7 @@ pub fn step(mut w: ViewMut<'_>, g: View<'_>, mut moments: Moments<'_>, p: &AdamW
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{assert_same_bits_everywhere, error, random, values, wide};
+    use crate::testing::{assert_same_bits, error, random, values, wide};
     use crate::{DType, Device, Error, Tensor, tolerance};
 
     const P: AdamW = AdamW {
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn every_device_gives_the_same_bits() {
-        assert_same_bits_everywhere(|device| {
+        assert_same_bits(|device| {
             let n = 10_007;
             let [mut w, g, mut m, v] = [2, 1, 3, 4].map(|seed| random(&[n], seed, device).unwrap());
             let squares: Vec<f32> = values(&v).iter().map(|v| v.abs()).collect();

@@ -1,7 +1,7 @@
 //! Elementwise additions in place: `x[r, c]` += `b[c]` and x += y. Each element is one rounded addition.
 
 pub(crate) mod cpu;
-mod cuda;
+pub(in crate::ops) mod cuda;
 
 use crate::{Result, Tensor};
 
@@ -34,7 +34,7 @@ pub fn add_into(x: &mut Tensor, y: &Tensor) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::random;
+    use crate::testing::{assert_same_bits, extreme, random};
     use crate::{Device, Error};
 
     #[test]
@@ -53,6 +53,17 @@ mod tests {
             assert_eq!(biased.f32()[i], want);
             assert_eq!(doubled.f32()[i], x.f32()[i] + want);
         }
+    }
+
+    #[test]
+    fn bits_are_the_same_on_every_device() {
+        assert_same_bits(|device| {
+            let mut x = extreme(&[13, 37], 1, true, device).unwrap();
+            bias(&mut x, &random(&[37], 2, device).unwrap()).unwrap();
+            let biased = x.try_clone().unwrap();
+            add_into(&mut x, &extreme(&[13, 37], 3, true, device).unwrap()).unwrap();
+            vec![biased, x]
+        });
     }
 
     #[test]

@@ -22,12 +22,16 @@ mod biased;
 mod cpu;
 #[cfg(test)]
 mod cross;
+mod cuda;
 #[cfg(test)]
 mod masks;
+#[cfg(test)]
+mod on_devices;
 #[cfg(test)]
 mod parts;
 #[cfg(test)]
 mod reference;
+mod state;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -36,6 +40,7 @@ mod tiles;
 use crate::descriptor::heads::{check_number_rows, check_rows};
 use crate::error::refuse;
 use crate::{DType, Device, Error, Result, Tensor};
+use state::{Running, Slopes};
 
 pub use crate::descriptor::attention::{Call, Dropped, Keys, Mask, Next, Passed};
 pub use crate::descriptor::heads::Heads;
@@ -52,7 +57,7 @@ pub use crate::descriptor::position_bias::{Bias, Buckets};
 pub fn forward(qkv: &Tensor, call: &Call<'_>) -> Result<(Tensor, Tensor)> {
     call.check("attention::forward", qkv)?;
     let (mut out, mut lse) = outputs(call, qkv.device())?;
-    dispatch_cpu!(qkv.device(), forward_whole(&mut out, &mut lse, qkv, call))?;
+    try_dispatch!(qkv.device(), forward_whole(&mut out, &mut lse, qkv, call));
     Ok((out, lse))
 }
 
@@ -67,7 +72,7 @@ fn outputs(call: &Call<'_>, device: &Device) -> Result<(Tensor, Tensor)> {
 
 /// Online-softmax state of query rows over keys that come in parts, in ascending order: the bits of `forward` with
 /// all of them, if every part but the last ends a block.
-pub struct RunningForward(cpu::Running);
+pub struct RunningForward(Running);
 
 impl RunningForward {
     /// The state before the first part; b*t*heads*(width + 2) floats, t rounded up to 32.
@@ -75,13 +80,16 @@ impl RunningForward {
     /// As `forward`.
     pub fn new(qkv: &Tensor, call: &Call<'_>) -> Result<RunningForward> {
         call.check("attention::forward", qkv)?;
-        Ok(RunningForward(cpu::Running::new(call, qkv.device())?))
+        let mut running = Running::new(call, qkv.device())?;
+        dispatch!(qkv.device(), begin(&mut running));
+        Ok(RunningForward(running))
     }
 
     /// Runs the rows over the call's keys. # Errors As `forward`.
     pub fn visit(&mut self, qkv: &Tensor, call: &Call<'_>) -> Result<()> {
         call.check("attention::forward", qkv)?;
-        dispatch_cpu!(qkv.device(), forward(&mut self.0, qkv, call))
+        try_dispatch!(qkv.device(), forward(&mut self.0, qkv, call));
+        Ok(())
     }
 
     /// Returns out and lse, as `forward`.
@@ -90,7 +98,7 @@ impl RunningForward {
     pub fn finish(self, call: &Call<'_>) -> Result<(Tensor, Tensor)> {
         let device = self.0.device().clone();
         let (mut out, mut lse) = outputs(call, &device)?;
-        dispatch_cpu!(device, forward_end(self.0, &mut out, &mut lse, call));
+        dispatch!(device, forward_end(self.0, &mut out, &mut lse, call));
         Ok((out, lse))
     }
 }
@@ -119,7 +127,7 @@ pub fn backward(
         let (qkv, device) = (passed.qkv, passed.qkv.device());
         let mut dqkv = Tensor::empty(qkv.dims(), qkv.dtype(), device)?;
         let outs = (&mut dqkv, dtable);
-        dispatch_cpu!(device, backward_whole(outs, passed, call, leaf))?;
+        try_dispatch!(device, backward_whole(outs, passed, call, leaf));
         return Ok((dqkv, None));
     }
     let mut slopes = RunningBackward::new(passed, call, leaf)?;
@@ -129,7 +137,7 @@ pub fn backward(
 }
 
 /// Gradients of query rows over keys that come in parts, as in `RunningForward`.
-pub struct RunningBackward(cpu::Slopes);
+pub struct RunningBackward(Slopes);
 
 impl RunningBackward {
     /// The state before the first part; b*t*heads*width floats, leaves of t rounded up to 32.
@@ -137,11 +145,8 @@ impl RunningBackward {
     /// As `backward`.
     pub fn new(passed: &Passed<'_>, call: &Call<'_>, leaf: usize) -> Result<RunningBackward> {
         check_passed(OP_BACKWARD, passed, call)?;
-        Ok(RunningBackward(cpu::Slopes::new(
-            call,
-            leaf,
-            passed.qkv.device(),
-        )?))
+        let device = passed.qkv.device();
+        Ok(RunningBackward(Slopes::new(call, leaf, device)?))
     }
 
     /// Adds the call's keys' contribution to the queries' gradients; returns the keys' and values' own gradients
@@ -154,7 +159,7 @@ impl RunningBackward {
         let heads = call.heads;
         let dims = [call.b, heads.kv_heads, call.held(), 2 * heads.width];
         let mut dkv = Tensor::empty(&dims, DType::F32, device)?;
-        dispatch_cpu!(device, backward((&mut self.0, &mut dkv), passed, call))?;
+        try_dispatch!(device, backward((&mut self.0, &mut dkv), passed, call));
         Ok(dkv)
     }
 
@@ -176,7 +181,7 @@ impl RunningBackward {
         }
         let mut dqkv = Tensor::empty(passed.qkv.dims(), passed.qkv.dtype(), device)?;
         let outs = (&mut dqkv, dtable);
-        dispatch_cpu!(device, backward_end(self.0, outs, dkv, (passed, call)))?;
+        try_dispatch!(device, backward_end(self.0, outs, dkv, (passed, call)));
         Ok(dqkv)
     }
 }
@@ -199,7 +204,7 @@ pub fn dkv_rows(dkv: &Tensor, heads: &Heads) -> Result<Tensor> {
         }
     };
     let mut out = Tensor::empty(&[rows, heads.kv_width()], DType::F32, dkv.device())?;
-    dispatch_cpu!(dkv.device(), settle_rows(&mut out, dkv, t, heads.width));
+    dispatch!(dkv.device(), settle_rows(&mut out, dkv, t, heads.width));
     Ok(out)
 }
 
@@ -232,17 +237,7 @@ pub fn take_kv(qkv: &Tensor, heads: &Heads) -> Result<Tensor> {
     let (n, _) = qkv.expect_number_rows(OP, "qkv")?;
     check_number_rows(OP, ("qkv", qkv), heads, [n, heads.packed()])?;
     let mut kv = Tensor::empty(&[n, heads.kv_width()], DType::F32, qkv.device())?;
-    let (first, width) = (heads.per_group() * heads.width, heads.group_width());
-    let rows = kv.f32_mut().chunks_exact_mut(2 * heads.width);
-    if qkv.dtype() == DType::Bf16 {
-        for (to, from) in rows.zip(qkv.bf16().chunks_exact(width)) {
-            (to.iter_mut().zip(&from[first..])).for_each(|(to, from)| *to = (*from).into());
-        }
-    } else {
-        for (to, from) in rows.zip(qkv.f32().chunks_exact(width)) {
-            to.copy_from_slice(&from[first..]);
-        }
-    }
+    dispatch!(qkv.device(), take_kv(&mut kv, qkv, heads));
     Ok(kv)
 }
 
@@ -255,10 +250,8 @@ pub fn put_kv(qkv: &mut Tensor, kv: &Tensor, heads: &Heads) -> Result<()> {
     let (n, _) = qkv.expect_rows(OP, "qkv")?;
     check_rows(OP, ("qkv", qkv), heads, [n, heads.packed()])?;
     kv.expect_f32(OP, "kv", &[n, heads.kv_width()])?;
-    let groups = qkv.f32_mut().chunks_exact_mut(heads.group_width());
-    for (to, from) in groups.zip(kv.f32().chunks_exact(2 * heads.width)) {
-        to[heads.per_group() * heads.width..].copy_from_slice(from);
-    }
+    let device = qkv.device().clone();
+    dispatch!(device, put_kv(qkv, kv, heads));
     Ok(())
 }
 
@@ -323,9 +316,9 @@ pub fn decode(
     }
     let width = heads.heads * heads.width;
     let mut out = Tensor::empty(&[b, width], DType::F32, q_packed.device())?;
-    dispatch_cpu!(
+    try_dispatch!(
         q_packed.device(),
         decode(&mut out, q_packed, k_cache, v_cache, next)
-    )?;
+    );
     Ok(out)
 }

@@ -119,7 +119,9 @@ pub fn backward(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{assert_same_bits, bits, differences, error, random, wide};
+    use crate::testing::{
+        assert_same_bits, bits, differences, error, extreme, random, values, wide,
+    };
     use crate::{Device, tolerance};
 
     const VOCAB: usize = 37;
@@ -351,16 +353,39 @@ mod tests {
             let [max, sum, _] = merged(&logits, &targets, 24);
             let mut grads = logits.try_clone().unwrap();
             backward(&mut grads, &max, &sum, &targets, (&weights, None), 0, VOCAB).unwrap();
-            let row = Tensor::from_f32(&[1, ROWS], &logits.f32()[..ROWS], device).unwrap();
+            let row = Tensor::from_f32(&[1, ROWS], &values(&logits)[..ROWS], device).unwrap();
             let one = Tensor::from_u32(&[1], &[0], device).unwrap();
             let (alone, alone_sums, _) = statistics(&row, &one, 0, VOCAB, 24).unwrap();
             for (alone, batch) in [(&alone, &maxima), (&alone_sums, &sums)] {
-                assert_eq!(alone.f32()[0].to_bits(), batch.f32()[0].to_bits());
-                assert_eq!(alone.f32()[1].to_bits(), batch.f32()[6].to_bits());
+                let (alone, batch) = (bits(&values(alone)), bits(&values(batch)));
+                assert_eq!(alone, [batch[0], batch[6]]);
             }
             let [_, alone, _] = merged(&row, &one, 24);
-            assert_eq!(alone.f32()[0].to_bits(), sum.f32()[0].to_bits());
+            assert_eq!(bits(&values(&alone))[0], bits(&values(&sum))[0]);
             vec![maxima, sums, target, max, sum, grads]
+        });
+        // slices of odd lengths, a pull, a shard that holds few of the targets, numbers that overflow
+        assert_same_bits(|device| {
+            let mut all = Vec::new();
+            for (slice, first, vocab) in [(1, 0, 37), (3, 20, 57), (16, 5, 200), (48, 0, 40)] {
+                for logits in [
+                    random(&[5, ROWS], 1, device).unwrap(),
+                    extreme(&[5, ROWS], 2, true, device).unwrap(),
+                ] {
+                    let targets = Tensor::from_u32(&[5], &[0, 36, 5, 56, 30], device).unwrap();
+                    let weights = random(&[5], 3, device).unwrap();
+                    let pull = random(&[5], 4, device).unwrap();
+                    let (maxima, sums, target) =
+                        statistics(&logits, &targets, first, vocab, slice).unwrap();
+                    let max = merge_maxima(&maxima).unwrap();
+                    let sum = merge_sums(sums.try_clone().unwrap(), &maxima, &max).unwrap();
+                    let mut grads = logits.try_clone().unwrap();
+                    let both = (&weights, Some(&pull));
+                    backward(&mut grads, &max, &sum, &targets, both, first, vocab).unwrap();
+                    all.extend([maxima, sums, target, max, sum, grads]);
+                }
+            }
+            all
         });
     }
 

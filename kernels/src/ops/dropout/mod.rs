@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use crate::descriptor::dropout::DOMAIN;
     use crate::rng::philox;
-    use crate::testing::{assert_same_bits, bits, random};
+    use crate::testing::{assert_same_bits, bits, extreme, random};
     use crate::{DType, Device};
 
     const DROPOUT: Dropout = Dropout {
@@ -110,7 +110,7 @@ mod tests {
 
     fn dropped(rows: usize, d: usize, dropout: &Dropout, place: &Place) -> Vec<f32> {
         let mut x = Tensor::empty(&[rows, d], DType::F32, &Device::cpu()).unwrap();
-        x.fill(1.0);
+        x.f32_mut().fill(1.0);
         forward(&mut x, dropout, place).unwrap();
         x.f32().to_vec()
     }
@@ -264,7 +264,7 @@ mod tests {
         let none = Dropout { p: 0.0, ..DROPOUT };
         forward(&mut x, &none, &PLACE).unwrap();
         assert_eq!(bits(x.f32()), before);
-        x.fill(f32::NAN);
+        x.f32_mut().fill(f32::NAN);
         forward(&mut x, &DROPOUT, &PLACE).unwrap();
         assert!(x.f32().iter().all(|x| x.is_nan()));
     }
@@ -274,7 +274,18 @@ mod tests {
         assert_same_bits(|device| {
             let mut x = random(&[36, 101], 1, device).unwrap();
             forward(&mut x, &DROPOUT, &PLACE).unwrap();
-            vec![x]
+            let mut all = vec![x];
+            for (feature, d) in [(0, 1), (63, 2), (1000, 203), (64, 64)] {
+                let place = Place {
+                    sequence: (1 << 32) - 1,
+                    feature,
+                    ..PLACE
+                };
+                let mut x = extreme(&[12, d], 2, true, device).unwrap();
+                backward(&mut x, &DROPOUT, &place).unwrap();
+                all.push(x);
+            }
+            all
         });
     }
 

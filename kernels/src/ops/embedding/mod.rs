@@ -73,7 +73,7 @@ fn table_width(table: &Tensor, name: &'static str) -> Result<usize> {
 mod tests {
     use super::*;
     use crate::Device;
-    use crate::testing::{bits, random, tree};
+    use crate::testing::{assert_same_bits, bits, random, tree};
 
     #[test]
     fn shards_copy_rows_and_give_zero_elsewhere() {
@@ -119,6 +119,27 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn bits_are_the_same_on_every_device() {
+        assert_same_bits(|device| {
+            let (n, d, rows) = (77, 19, 6);
+            let ids: Vec<u32> = (0..77).map(|i| (i * i + 3 * i) % 9).collect();
+            let ids = Tensor::from_u32(&[n], &ids, device).unwrap();
+            let table = random(&[rows, d], 1, device).unwrap();
+            let dy = random(&[n, d], 2, device).unwrap();
+            let mut all = vec![forward(&table, &ids, 2).unwrap()];
+            for leaf in [0, 1, 4, 13, 200] {
+                let mut dtable = table.try_clone().unwrap();
+                backward(&mut dtable, &dy, &ids, 2, leaf).unwrap();
+                all.push(dtable);
+            }
+            let mut nothing = table.try_clone().unwrap();
+            backward(&mut nothing, &dy, &ids, 100, 4).unwrap();
+            all.push(nothing);
+            all
+        });
     }
 
     #[test]

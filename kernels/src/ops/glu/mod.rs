@@ -62,7 +62,8 @@ mod tests {
     use super::*;
     use crate::activation::{self, Kind};
     use crate::testing::{
-        assert_same_bits, bits, devices, differences, error, random, stored_as, wide, widened,
+        assert_same_bits, bits, devices, differences, error, extreme, random, stored_as, wide,
+        widened,
     };
     use crate::{DType, Device, tolerance};
 
@@ -159,7 +160,16 @@ mod tests {
                 let x = random(&[37, 54], 1, device).unwrap();
                 let y = forward(&x, gate).unwrap();
                 let dx = backward(&y, &x, gate).unwrap();
-                vec![y, dx]
+                let far = extreme(&[7, 26], 2, true, device).unwrap();
+                let far = [
+                    forward(&far, gate).unwrap(),
+                    backward(&random(&[7, 13], 3, device).unwrap(), &far, gate).unwrap(),
+                ];
+                let half = stored_as(DType::Bf16, &extreme(&[9, 34], 4, false, device).unwrap());
+                let half_y = forward(&half, gate).unwrap();
+                let half_dx = backward(&half_y, &half, gate).unwrap();
+                let [far_y, far_dx] = far;
+                vec![y, dx, far_y, far_dx, widened(&half_y), widened(&half_dx)]
             });
         }
     }

@@ -8,6 +8,7 @@
 //! computed changes no bits. Dropless form: Gale et al. 2022, arXiv:2211.15841.
 
 mod cpu;
+mod cuda;
 
 use crate::matmul::{Numbers, Op};
 use crate::{DType, Error, Result, Tensor};
@@ -93,10 +94,11 @@ pub fn backward_weight(
     }
     total(OP, "leaves", leaves.iter().flatten(), rows)?;
     let (left, right) = if op == Op::Plain { (x, dy) } else { (dy, x) };
-    dispatch_cpu!(
+    try_dispatch!(
         x.device(),
         backward_weight(numbers, dw, left, right, leaves)
-    )
+    );
+    Ok(())
 }
 
 /// Names of an op, its rows and its result, for errors.
@@ -136,10 +138,10 @@ fn product(
     let n = width.expect("there is at least one expert");
     let mut y = Tensor::empty(&[rows, n], stored, x.device())?;
     number(numbers, name, result, &y)?;
-    dispatch_cpu!(
+    try_dispatch!(
         x.device(),
         product(numbers, &mut y, x, (w, op), counts, leaf)
-    )?;
+    );
     Ok(y)
 }
 
@@ -206,7 +208,9 @@ fn total<'a>(
 mod tests {
     use super::*;
     use crate::matmul;
-    use crate::testing::{assert_same_bits, bits, devices, random, stored_as, tree, widened};
+    use crate::testing::{
+        all_devices, assert_same_bits_on, bits, devices, random, stored_as, tree, widened,
+    };
     use crate::{Device, Tensor};
 
     const COUNTS: [usize; 5] = [3, 0, 17, 1, 9];
@@ -218,6 +222,35 @@ mod tests {
         (Numbers::Bf16Tiles, DType::F32),
         (Numbers::Bf16Tiles, DType::Bf16),
     ];
+
+    /// The devices that have products of such numbers.
+    fn on(numbers: Numbers) -> Vec<Device> {
+        match numbers {
+            Numbers::Bf16Tiles => devices(),
+            Numbers::F32 | Numbers::Bf16 => all_devices(),
+        }
+    }
+
+    #[test]
+    fn operands_in_any_order_and_ragged_leaves_have_the_bits_on_every_device() {
+        for kind in &KINDS[..3] {
+            assert_same_bits_on(&on(kind.0), |device| {
+                let half = |x: Tensor| stored_as(kind.1, &x);
+                let x = half(random(&[30, 37], 1, device).unwrap());
+                let dy = half(random(&[30, 70], 2, device).unwrap());
+                let w: Vec<Tensor> = experts(5, &[70, 37], 3, device);
+                let stored: Vec<Tensor> = w.iter().map(|w| stored_as(kind.1, w)).collect();
+                let given = (&all(&stored)[..], Op::Transposed);
+                let y = forward(*kind, &x, given, &COUNTS, 8).unwrap();
+                let dx = backward_input(*kind, &dy, given, &COUNTS, 9).unwrap();
+                let mut outs = w;
+                let mut dw: Vec<&mut Tensor> = outs.iter_mut().collect();
+                backward_weight(kind.0, (&mut dw, Op::Transposed), &dy, &x, &leaves()).unwrap();
+                outs.extend([widened(&y), widened(&dx)]);
+                outs
+            });
+        }
+    }
 
     fn rows(x: &Tensor, first: usize, len: usize) -> Tensor {
         let (_, d) = x.rows_cols();
@@ -366,7 +399,7 @@ mod tests {
                 outs.extend([widened(&y), widened(&dx)]);
                 outs
             };
-            assert_same_bits(run);
+            assert_same_bits_on(&on(kind.0), run);
             let with = |threads| -> Vec<Vec<u32>> {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
                 let outs = pool.build().unwrap().install(|| run(&Device::cpu()));

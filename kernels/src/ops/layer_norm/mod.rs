@@ -90,7 +90,9 @@ pub fn backward(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{assert_same_bits, bits, differences, error, random, wide};
+    use crate::testing::{
+        assert_same_bits, bits, differences, error, extreme, random, values, wide,
+    };
     use crate::{Device, Error, add, tolerance};
 
     const H: f64 = 1e-5;
@@ -182,6 +184,30 @@ mod tests {
             vec![y, mean, inv_std, dx, dw, db]
         };
         assert_same_bits(run);
+        // one number per row, parts of the sums, a divisor of 0, numbers that overflow
+        assert_same_bits(|device| {
+            let mut all = Vec::new();
+            for (n, d, parts) in [(1, 1, 1), (12, 3, 4), (6, 16, 2), (9, 50, 3)] {
+                for eps in [0.0, 1e-5] {
+                    let make = |dims: &[usize], seed| random(dims, seed, device).unwrap();
+                    let x = extreme(&[n, d], 1, d == 50, device).unwrap();
+                    let (w, b, dy) = (make(&[d], 2), make(&[d], 3), make(&[n, d], 4));
+                    let (y, mean, inv_std) = forward(&x, &w, &b, eps).unwrap();
+                    let [mut dw, mut db] = [make(&[parts, d], 5), make(&[parts, d], 6)];
+                    let saved = Statistics {
+                        mean: &mean,
+                        inv_std: &inv_std,
+                    };
+                    let sums = Gradients {
+                        dw: &mut dw,
+                        db: &mut db,
+                    };
+                    let dx = backward(&dy, &x, &w, &saved, None, sums, 2).unwrap();
+                    all.extend([y, mean, inv_std, dx, dw, db]);
+                }
+            }
+            all
+        });
         let [x, w, b, _] = inputs(37, 77);
         let (y, _, _) = forward(&x, &w, &b, 1e-5).unwrap();
         let row = Tensor::from_f32(&[1, 77], &x.f32()[20 * 77..21 * 77], x.device()).unwrap();
@@ -245,7 +271,7 @@ mod tests {
                 (&fused.1, &mean),
                 (&fused.2, &inv_std),
             ] {
-                assert_eq!(bits(a.f32()), bits(b.f32()));
+                assert_eq!(bits(&values(a)), bits(&values(b)));
             }
             let backward = |more| {
                 let (mut dw, mut db) = (w.try_clone().unwrap(), b.try_clone().unwrap());
@@ -261,7 +287,7 @@ mod tests {
             };
             let (mut dx, fused) = (backward(None), backward(Some(&more)));
             add::add_into(&mut dx, &more).unwrap();
-            assert_eq!(bits(fused.f32()), bits(dx.f32()));
+            assert_eq!(bits(&values(&fused)), bits(&values(&dx)));
             vec![y, dx]
         });
     }

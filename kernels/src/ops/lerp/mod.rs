@@ -19,7 +19,7 @@ pub fn towards(mut x: ViewMut<'_>, y: View<'_>, share: f32) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{assert_same_bits_everywhere, error, random, wide};
+    use crate::testing::{assert_same_bits, error, random, wide};
     use crate::{Device, tolerance};
 
     #[test]
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn every_device_gives_the_same_bits() {
-        assert_same_bits_everywhere(|device| {
+        assert_same_bits(|device| {
             let [mut x, y] = [1, 2].map(|seed| random(&[20_001], seed, device).unwrap());
             let run = x.flat_mut(3..20_000).unwrap();
             towards(run, y.flat(3..20_000).unwrap(), 0.3).unwrap();

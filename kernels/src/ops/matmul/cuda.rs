@@ -7,7 +7,7 @@ use super::operand::{Factor, Factors, Op, Operand, Then, flattened};
 use crate::cuda::{Arg, Cuda, Grid, Source};
 use crate::descriptor::numbers::Numbers;
 use crate::ops::{cast, rope};
-use crate::{DType, Error, Result, Tensor};
+use crate::{DType, Device, Error, Result, Tensor};
 
 static SOURCE: Source = Source {
     name: "matmul.cu",
@@ -90,42 +90,72 @@ pub(super) fn product_then(
     run(on, c, factors, epilogue)
 }
 
-fn run(on: &Arc<Cuda>, c: &mut Tensor, factors: Factors<'_>, end: Epilogue<'_>) -> Result<()> {
-    let refuse = |op| Error::NotImplemented {
+/// An operand of a product: its first element, rows of op(x) and the distances of neighbouring rows and k.
+#[derive(Clone, Copy)]
+pub(in crate::ops) struct Side {
+    pub(in crate::ops) first: Arg,
+    pub(in crate::ops) is_bf16: bool,
+    pub(in crate::ops) rows: usize,
+    pub(in crate::ops) row: usize,
+    pub(in crate::ops) k: usize,
+}
+
+impl Side {
+    fn args(self) -> [Arg; 5] {
+        [
+            self.first,
+            self.is_bf16.into(),
+            self.rows.into(),
+            self.row.into(),
+            self.k.into(),
+        ]
+    }
+}
+
+/// A product c = a b^T, wherever its elements are.
+pub(in crate::ops) struct Product<'a> {
+    pub(in crate::ops) numbers: Numbers,
+    pub(in crate::ops) c: Arg,
+    pub(in crate::ops) c_is_bf16: bool,
+    pub(in crate::ops) a: Side,
+    pub(in crate::ops) b: Side,
+    pub(in crate::ops) k: usize,
+    /// Elements of k per leaf; 0: one leaf.
+    pub(in crate::ops) leaf: usize,
+    pub(in crate::ops) device: &'a Device,
+}
+
+/// The name of a kernel by the numbers of its products.
+pub(in crate::ops) fn kernel(
+    numbers: Numbers,
+    [f32, pairs]: [&'static str; 2],
+    device: &Device,
+) -> Result<&'static str> {
+    match numbers {
+        Numbers::F32 => Ok(f32),
+        Numbers::Bf16 => Ok(pairs),
+        Numbers::Bf16Tiles => Err(refused("products of bf16 in tiles", device)),
+    }
+}
+
+fn refused(op: &'static str, device: &Device) -> Error {
+    Error::NotImplemented {
         op,
-        device: c.device().name().to_owned(),
-    };
-    let function = match factors.numbers {
-        Numbers::F32 => "product_f32",
-        Numbers::Bf16 => "product_bf16_pairs",
-        Numbers::Bf16Tiles => return Err(refuse("matmul of bf16 in tiles")),
-    };
-    let Factor::Stored(b) = factors.b else {
-        return Err(refuse("matmul of packed factors"));
-    };
-    let a = factors.a;
-    let ((m, k), (_, n)) = (flattened(a), flattened(b));
-    let leaf = if factors.leaf == 0 {
-        k.max(1)
-    } else {
-        factors.leaf
-    };
-    let is_bf16 = |x: &Tensor| Arg::from(x.dtype() == DType::Bf16);
-    let [a_row, a_k] = strides(a);
-    let [b_k, b_row] = strides(b);
-    let args = [
-        (&*c).into(),
-        is_bf16(c),
-        a.tensor.into(),
-        is_bf16(a.tensor),
-        m.into(),
-        a_row.into(),
-        a_k.into(),
-        b.tensor.into(),
-        is_bf16(b.tensor),
-        n.into(),
-        b_row.into(),
-        b_k.into(),
+        device: device.name().to_owned(),
+    }
+}
+
+/// A product without an epilogue.
+pub(in crate::ops) fn multiply(on: &Arc<Cuda>, product: &Product<'_>) -> Result<()> {
+    launch(on, product, Epilogue::default())
+}
+
+fn launch(on: &Arc<Cuda>, product: &Product<'_>, end: Epilogue<'_>) -> Result<()> {
+    let &Product { a, b, k, leaf, .. } = product;
+    let names = ["product_f32", "product_bf16_pairs"];
+    let function = kernel(product.numbers, names, product.device)?;
+    let leaf = if leaf == 0 { k.max(1) } else { leaf };
+    let end = [
         k.into(),
         leaf.into(),
         end.accumulate.into(),
@@ -134,8 +164,37 @@ fn run(on: &Arc<Cuda>, c: &mut Tensor, factors: Factors<'_>, end: Epilogue<'_>) 
         end.kind.into(),
         end.second,
     ];
-    let grid = Grid::blocks(n.div_ceil(TILE), 256).by(m.div_ceil(TILE));
+    let c = [product.c, product.c_is_bf16.into()];
+    let args = [&c[..], &a.args(), &b.args(), &end].concat();
+    let grid = Grid::blocks(b.rows.div_ceil(TILE), 256).by(a.rows.div_ceil(TILE));
     on.launch(&SOURCE, function, grid, &args)
+}
+
+fn run(on: &Arc<Cuda>, c: &mut Tensor, factors: Factors<'_>, end: Epilogue<'_>) -> Result<()> {
+    let Factor::Stored(b) = factors.b else {
+        return Err(refused("matmul of packed factors", c.device()));
+    };
+    let a = factors.a;
+    let ((m, k), (_, n)) = (flattened(a), flattened(b));
+    let side = |x: &Tensor, rows, [row, k]: [usize; 2]| Side {
+        first: x.into(),
+        is_bf16: x.dtype() == DType::Bf16,
+        rows,
+        row,
+        k,
+    };
+    let [b_k, b_row] = strides(b);
+    let product = Product {
+        numbers: factors.numbers,
+        c: (&*c).into(),
+        c_is_bf16: c.dtype() == DType::Bf16,
+        a: side(a.tensor, m, strides(a)),
+        b: side(b.tensor, n, [b_row, b_k]),
+        k,
+        leaf: factors.leaf,
+        device: c.device(),
+    };
+    launch(on, &product, end)
 }
 
 /// Distances of neighbouring rows and columns of op(x), in elements.

@@ -6,8 +6,8 @@ use crate::descriptor::numbers::Numbers;
 use crate::{Device, Result, Tensor};
 
 impl Packed {
-    /// Packs op(b) for products of leaves of `leaf`; None for number formats whose products pack by themselves, and
-    /// for a k above 5,120, whose products are blocked differently.
+    /// Packs op(b) for products of leaves of `leaf`; None for number formats whose products pack by themselves,
+    /// for a k above 5,120, whose products are blocked differently, and for devices other than the CPU.
     /// # Shapes
     /// op(b): `[k, n]`, f32 or bf16, leading dims flattened.
     /// # Errors
@@ -21,11 +21,13 @@ impl Packed {
         let b = b.into();
         b.tensor.expect_number("matmul::Packed", "b")?;
         let (k, n) = flattened(b);
-        let Some(floats) = cpu::packed_floats(numbers, [k, n], leaf) else {
+        let floats = cpu::packed_floats(numbers, [k, n], leaf);
+        let Some(floats) = floats.filter(|_| device.is_host()) else {
             return Ok(None);
         };
         let mut words = Tensor::empty(&[floats], crate::DType::F32, device)?;
-        dispatch_cpu!(device, fill(&mut words, b, leaf));
+        let _span = crate::trace::op(concat!(module_path!(), "::fill"));
+        cpu::fill(&mut words, b, leaf);
         let packed = Packed { words, k, n, leaf };
         Ok(Some(packed))
     }

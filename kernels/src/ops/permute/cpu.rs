@@ -21,10 +21,10 @@ pub(super) fn permute(y: &mut Tensor, x: &Tensor, order: &Order) {
 }
 
 /// Sums each token's rows, weighted or not.
-pub(super) fn gather(y: &mut Tensor, x: &Tensor, weights: Option<&[f32]>, order: &Order) {
+pub(super) fn gather(y: &mut Tensor, x: &Tensor, weights: Option<&Tensor>, order: &Order) {
     let isa = y.device().isa();
     let (_, d) = y.rows_cols();
-    let x = x.f32();
+    let (x, weights) = (x.f32(), weights.map(Tensor::f32));
     y.f32_mut()
         .par_chunks_mut(d)
         .enumerate()

@@ -8,6 +8,7 @@
 //! rows concatenated: the same order for every layout.
 
 mod cpu;
+mod cuda;
 mod order;
 
 use crate::{DType, Result, Tensor};
@@ -21,7 +22,7 @@ pub use order::{DROPPED, Order};
 pub fn permute(x: &Tensor, order: &Order) -> Result<Tensor> {
     let d = order.check("permute", "x", x, order.token_count())?;
     let mut y = Tensor::empty(&[order.choices.len(), d], DType::F32, x.device())?;
-    dispatch_cpu!(x.device(), permute(&mut y, x, order));
+    dispatch!(x.device(), permute(&mut y, x, order));
     Ok(y)
 }
 
@@ -33,7 +34,7 @@ pub fn permute(x: &Tensor, order: &Order) -> Result<Tensor> {
 pub fn permute_backward(dy: &Tensor, order: &Order) -> Result<Tensor> {
     let d = order.check("permute_backward", "dy", dy, order.choices.len())?;
     let mut dx = Tensor::empty(&[order.token_count(), d], DType::F32, dy.device())?;
-    dispatch_cpu!(dy.device(), gather(&mut dx, dy, None, order));
+    dispatch!(dy.device(), gather(&mut dx, dy, None, order));
     Ok(dx)
 }
 
@@ -47,7 +48,7 @@ pub fn combine(x: &Tensor, weights: &Tensor, order: &Order) -> Result<Tensor> {
     let d = order.check(OP, "x", x, order.choices.len())?;
     weights.expect_f32(OP, "weights", &[order.token_count(), order.k])?;
     let mut y = Tensor::empty(&[order.token_count(), d], DType::F32, x.device())?;
-    dispatch_cpu!(x.device(), gather(&mut y, x, Some(weights.f32()), order));
+    dispatch!(x.device(), gather(&mut y, x, Some(weights), order));
     Ok(y)
 }
 
@@ -68,7 +69,7 @@ pub fn combine_backward(
     weights.expect_f32(OP, "weights", &[order.token_count(), order.k])?;
     let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
     let mut dweights = Tensor::empty(weights.dims(), DType::F32, x.device())?;
-    dispatch_cpu!(
+    dispatch!(
         x.device(),
         combine_backward(&mut dx, &mut dweights, dy, x, weights, order)
     );
@@ -200,7 +201,20 @@ mod tests {
             let weights = random(&[7, 2], 2, device).unwrap();
             let y = combine(&x, &weights, &order).unwrap();
             let (dx, dweights) = combine_backward(&y, &x, &weights, &order).unwrap();
-            vec![permute(&y, &order).unwrap(), y, dx, dweights]
+            let back = permute_backward(&dx, &order).unwrap();
+            // a range of the experts
+            let some = Order::new(&experts(device), 4, 1..3).unwrap();
+            let few = permute(&y, &some).unwrap();
+            let sum = combine(&few, &weights, &some).unwrap();
+            vec![
+                permute(&y, &order).unwrap(),
+                y,
+                dx,
+                dweights,
+                back,
+                few,
+                sum,
+            ]
         });
     }
 

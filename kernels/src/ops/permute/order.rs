@@ -19,7 +19,7 @@ pub struct Order {
 }
 
 impl Order {
-    /// Returns the order of the choices whose experts are in `range`.
+    /// Returns the order of the choices whose experts are in `range`. Waits for the device.
     /// # Shapes
     /// experts: `[n, k]` u32, expert of each choice in router order, or `DROPPED`; below `total`.
     /// # Errors
@@ -47,8 +47,9 @@ impl Order {
             let expert = expert as usize;
             range.contains(&expert).then(|| expert - range.start)
         };
+        let chosen: Vec<u32> = experts.download()?;
         let mut counts = vec![0; range.len()];
-        for (i, &expert) in experts.u32().iter().enumerate() {
+        for (i, &expert) in chosen.iter().enumerate() {
             if expert != DROPPED && expert as usize >= total {
                 return Err(Error::Argument {
                     op: OP,
@@ -71,7 +72,7 @@ impl Order {
             .collect();
         let mut choices = vec![0; counts.iter().sum()];
         let mut rows = vec![None; experts.elements()];
-        for (i, &expert) in experts.u32().iter().enumerate() {
+        for (i, &expert) in chosen.iter().enumerate() {
             if let Some(expert) = here(expert) {
                 choices[next[expert]] = i;
                 rows[i] = Some(next[expert]);

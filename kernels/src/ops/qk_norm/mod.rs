@@ -83,7 +83,7 @@ fn check(op: &'static str, qkv: &Tensor, heads: &Heads, weights: Weights<'_>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{assert_same_bits, differences, error, random, wide};
+    use crate::testing::{assert_same_bits, differences, error, extreme, random, wide};
     use crate::{Device, tolerance};
 
     const HEADS: Heads = Heads {
@@ -160,7 +160,24 @@ mod tests {
             let (a, b) =
                 backward(&mut dqkv, &qkv, &HEADS, Weights { q: &w, k: &w }, EPS, 10).unwrap();
             forward(&mut qkv, &HEADS, Weights { q: &w, k: &w }, EPS).unwrap();
-            vec![qkv, dqkv, a, b]
+            let mut all = vec![qkv, dqkv, a, b];
+            // one head, a width of less than a vector; one group of many heads
+            for (heads, kv_heads, width) in [(1, 1, 3), (5, 1, 33)] {
+                let heads = Heads {
+                    heads,
+                    kv_heads,
+                    width,
+                };
+                let mut qkv = extreme(&[7, heads.packed()], 1, false, device).unwrap();
+                let mut dqkv = random(&[7, heads.packed()], 3, device).unwrap();
+                let (q, k) = (random(&[width], 2, device), random(&[width], 4, device));
+                let (q, k) = (q.unwrap(), k.unwrap());
+                let weights = Weights { q: &q, k: &k };
+                let sums = backward(&mut dqkv, &qkv, &heads, weights, EPS, 0).unwrap();
+                forward(&mut qkv, &heads, weights, EPS).unwrap();
+                all.extend([qkv, dqkv, sums.0, sums.1]);
+            }
+            all
         });
     }
 

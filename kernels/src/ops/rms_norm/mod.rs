@@ -69,7 +69,9 @@ pub fn backward(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{assert_same_bits, bits, differences, error, random, wide};
+    use crate::testing::{
+        assert_same_bits, bits, differences, error, extreme, random, values, wide,
+    };
     use crate::{Device, add, tolerance};
 
     fn reference(x: &[f64], w: &[f64], eps: f64) -> Vec<f64> {
@@ -85,11 +87,11 @@ mod tests {
     }
 
     fn inputs(n: usize, d: usize, device: &Device) -> [Tensor; 3] {
-        let mut x = random(&[n, d], 1, device).unwrap();
         // Small rows, so that eps counts.
-        x.f32_mut().iter_mut().for_each(|x| *x *= 0.01);
+        let x = values(&random(&[n, d], 1, device).unwrap());
+        let x: Vec<f32> = x.iter().map(|x| x * 0.01).collect();
         [
-            x,
+            Tensor::from_f32(&[n, d], &x, device).unwrap(),
             random(&[d], 2, device).unwrap(),
             random(&[n, d], 3, device).unwrap(),
         ]
@@ -138,7 +140,7 @@ mod tests {
             add::add_into(&mut apart, &more).unwrap();
             let (y, inv_rms) = forward(&apart, &w, 1e-5).unwrap();
             for (a, b) in [(&sum, &apart), (&fused.0, &y), (&fused.1, &inv_rms)] {
-                assert_eq!(bits(a.f32()), bits(b.f32()));
+                assert_eq!(bits(&values(a)), bits(&values(b)));
             }
             let backward = |more| {
                 let mut dw = w.try_clone().unwrap();
@@ -146,7 +148,7 @@ mod tests {
             };
             let (mut dx, fused) = (backward(None), backward(Some(&more)));
             add::add_into(&mut dx, &more).unwrap();
-            assert_eq!(bits(fused.f32()), bits(dx.f32()));
+            assert_eq!(bits(&values(&fused)), bits(&values(&dx)));
             vec![y, dx]
         });
     }
@@ -159,6 +161,21 @@ mod tests {
             let mut dw = w.try_clone().unwrap();
             let dx = backward(&dy, &x, &w, &inv_rms, None, &mut dw, 8).unwrap();
             vec![y, inv_rms, dx, dw]
+        });
+        // one number per row, parts of the sums, a divisor of 0, numbers that overflow
+        assert_same_bits(|device| {
+            let mut all = Vec::new();
+            for (n, d, parts) in [(1, 1, 1), (12, 3, 4), (6, 16, 2), (9, 50, 3)] {
+                for eps in [0.0, 1e-5] {
+                    let x = extreme(&[n, d], 1, d == 50, device).unwrap();
+                    let [_, w, dy] = inputs(n, d, device);
+                    let (y, inv_rms) = forward(&x, &w, eps).unwrap();
+                    let mut dw = random(&[parts, d], 4, device).unwrap();
+                    let dx = backward(&dy, &x, &w, &inv_rms, None, &mut dw, 2).unwrap();
+                    all.extend([y, inv_rms, dx, dw]);
+                }
+            }
+            all
         });
         let [x, w, _] = inputs(37, 77, &Device::cpu());
         let (y, _) = forward(&x, &w, 1e-5).unwrap();

@@ -122,7 +122,13 @@ mod tests {
         assert_same_bits(|device| {
             let mut qkv = random(&[21, HEADS.packed()], 1, device).unwrap();
             forward(&mut qkv, &turn(run(7, 2), &plain(1e4, 10))).unwrap();
-            vec![qkv]
+            let mut part = random(&[6, HEADS.packed()], 2, device).unwrap();
+            let of = [2, 3, 4, 2, 0, 1];
+            let each = Positions::Each { of: &of, limit: 5 };
+            forward(&mut part, &turn(each, &plain(100.0, 6))).unwrap();
+            let mut back = qkv.try_clone().unwrap();
+            backward(&mut back, &turn(run(7, 2), &plain(1e4, 10))).unwrap();
+            vec![qkv, part, back]
         });
     }
 

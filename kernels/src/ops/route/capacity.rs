@@ -24,7 +24,7 @@ pub fn capacity(tokens: usize, k: usize, experts: usize, factor: f64) -> usize {
     ((even * factor).ceil() as usize).max(1)
 }
 
-/// Marks the choices over `capacity` of each expert as dropped and returns how many.
+/// Marks the choices over `capacity` of each expert as dropped and returns how many; on the host, for any device.
 /// # Shapes
 /// experts: `[n, k]` u32, weights: `[n, k]`.
 /// # Errors
@@ -38,7 +38,7 @@ pub fn drop_over(
     const OP: &str = "route::drop_over";
     experts.expect_ids(OP, "experts", experts.elements())?;
     weights.expect_f32(OP, "weights", experts.dims())?;
-    let weights = weights.f32();
+    let weights: Vec<f32> = weights.download()?;
     if let Some(i) = weights.iter().position(|w| w.is_nan()) {
         return Err(Error::Argument {
             op: OP,
@@ -47,7 +47,7 @@ pub fn drop_over(
             wanted: "numbers".to_owned(),
         });
     }
-    let ids = experts.u32_mut();
+    let mut ids: Vec<u32> = experts.download()?;
     let mut choices: Vec<usize> = (0..ids.len()).filter(|i| ids[*i] != DROPPED).collect();
     // Stable, so that equal weights stay in token order.
     choices.sort_by(|&a, &b| {
@@ -64,5 +64,6 @@ pub fn drop_over(
     for i in &over {
         ids[*i] = DROPPED;
     }
+    experts.upload(&ids)?;
     Ok(over.len())
 }

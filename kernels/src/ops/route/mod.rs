@@ -11,6 +11,7 @@
 
 mod capacity;
 mod cpu;
+mod cuda;
 mod router;
 mod statistics;
 
@@ -29,7 +30,7 @@ pub struct Routing {
     pub statistics: Statistics,
 }
 
-/// Returns choices, weights and statistics.
+/// Returns choices, weights and statistics. Waits for the device.
 /// # Shapes
 /// logits: `[n, experts]`, bias: `[experts]` if there is one, used by `Sigmoid` alone.
 /// # Errors
@@ -50,7 +51,7 @@ pub fn forward(logits: &Tensor, bias: Option<&Tensor>, router: &Router) -> Resul
     }
     let mut choices = Tensor::empty(&[n, router.k], DType::U32, logits.device())?;
     let mut weights = Tensor::empty(&[n, router.k], DType::F32, logits.device())?;
-    let statistics = dispatch_cpu!(
+    let statistics = dispatch!(
         logits.device(),
         forward(&mut choices, &mut weights, logits, bias, router)
     );
@@ -78,7 +79,8 @@ pub fn backward(
     let (n, count) = check(OP, logits, router)?;
     dweights.expect_f32(OP, "dweights", &[n, router.k])?;
     experts.expect_ids(OP, "experts", n * router.k)?;
-    if let Some(expert) = experts.u32().iter().find(|e| **e as usize >= count) {
+    let chosen: Vec<u32> = experts.download()?;
+    if let Some(expert) = chosen.iter().find(|e| **e as usize >= count) {
         return Err(Error::Argument {
             op: OP,
             name: "experts",
@@ -100,7 +102,7 @@ pub fn backward(
         });
     }
     let mut dlogits = Tensor::empty(&[n, count], DType::F32, logits.device())?;
-    dispatch_cpu!(
+    dispatch!(
         logits.device(),
         backward(
             &mut dlogits,

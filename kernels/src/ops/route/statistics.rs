@@ -129,6 +129,29 @@ impl Statistics {
         })
     }
 
+    /// Sets the sums by expert: of choices by score alone, of choices as made, and of probabilities, of tokens whose
+    /// log-sums are added one by one.
+    pub(super) fn sums(&mut self, [counts, choices, probabilities]: [&[u64]; 3]) {
+        self.counts = counts.to_vec();
+        self.choices = choices.to_vec();
+        self.probabilities = probabilities.to_vec();
+    }
+
+    /// Adds a token's log-sum, NaN if one of its numbers is not finite.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a square that is too large saturates"
+    )]
+    pub(super) fn log_sum(&mut self, log_sum: f64) {
+        self.tokens += 1;
+        if log_sum.is_nan() {
+            self.not_finite += 1;
+            return;
+        }
+        let units = (log_sum * log_sum * SQUARE).round() as u128;
+        self.squares = self.squares.saturating_add(units);
+    }
+
     /// Adds one token: the experts with the largest scores, the choices made, probabilities of all experts, log-sum.
     #[expect(
         clippy::cast_possible_truncation,

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::permute::DROPPED;
-use crate::testing::{assert_same_bits, bits, differences, error, random, wide};
+use crate::testing::{assert_same_bits, bits, differences, error, random, values, wide};
 use crate::{Device, tolerance};
 
 const GOLDEN: &str = include_str!("../../../tests/data/route.txt");
@@ -215,14 +215,39 @@ fn any_split_of_the_tokens_has_the_statistics_and_rows_of_the_whole() {
 
 #[test]
 fn bits_are_the_same_on_every_instruction_set() {
+    let scores = [Score::SoftmaxTopK, Score::TopKSoftmax, Score::Sigmoid];
+    for (score, k) in scores
+        .into_iter()
+        .flat_map(|score| [(score, 1), (score, 3)])
+    {
+        for has_bias in [false, score == Score::Sigmoid] {
+            same_bits(
+                &Router {
+                    k,
+                    score,
+                    scale: 1.5,
+                },
+                has_bias,
+            );
+        }
+    }
+}
+
+/// Of logits among which are equal, very large and broken ones.
+#[expect(clippy::cast_possible_truncation, reason = "halves of words")]
+fn same_bits(router: &Router, has_bias: bool) {
     assert_same_bits(|device| {
-        let logits = random(&[40, 8], 1, device).unwrap();
-        let router = Router {
-            k: 2,
-            score: Score::Sigmoid,
-            scale: 1.0,
-        };
-        let routing = forward(&logits, None, &router).unwrap();
+        let mut x = values(&random(&[40, 9], 1, device).unwrap());
+        x[9..18].fill(0.5);
+        x[20] = 1e30;
+        x[30] = f32::NEG_INFINITY;
+        let logits = Tensor::from_f32(&[40, 9], &x, device).unwrap();
+        let bias = has_bias.then(|| random(&[9], 2, device).unwrap());
+        let routing = forward(&logits, bias.as_ref(), router).unwrap();
+        x[3] = f32::NAN;
+        x[13] = f32::INFINITY;
+        let broken = Tensor::from_f32(&[40, 9], &x, device).unwrap();
+        let broken = forward(&broken, bias.as_ref(), router).unwrap();
         let losses = (
             &routing.statistics,
             &Coefficients {
@@ -231,9 +256,30 @@ fn bits_are_the_same_on_every_instruction_set() {
             },
         );
         let (weights, experts) = (&routing.weights, &routing.experts);
+        let dlogits = backward(weights, &logits, experts, router, losses).unwrap();
+        let mut kept = routing.experts.try_clone().unwrap();
+        drop_over(&mut kept, &routing.weights, 11, Drop::ByWeight).unwrap();
+        let exact = |x: &[f64]| -> Vec<f32> {
+            let halves = |x: &f64| [(x / 65536.0).floor() as f32, (x % 65536.0) as f32];
+            x.iter().flat_map(halves).collect()
+        };
+        let ids = |x: &Tensor| -> Vec<f64> {
+            let ids: Vec<u32> = x.download().unwrap();
+            ids.into_iter().map(f64::from).collect()
+        };
+        let whole = [
+            routing.statistics.words(),
+            broken.statistics.words(),
+            ids(&routing.experts),
+            ids(&broken.experts),
+            ids(&kept),
+        ];
+        let whole = exact(&whole.concat());
         vec![
-            backward(weights, &logits, experts, &router, losses).unwrap(),
+            Tensor::from_f32(&[whole.len()], &whole, device).unwrap(),
+            dlogits,
             routing.weights,
+            broken.weights,
         ]
     });
 }

@@ -9,7 +9,7 @@
 
 use super::bias::{Expanded, settle};
 use super::operand::{Operand, Read};
-use super::queries::{Plan, Queries, Saved};
+use super::queries::{Queries, Saved};
 use super::rows::{Rows, expand, lay_turned};
 use super::softmax::{self, Made, OfRows};
 use super::tile::{TILE, Tile};
@@ -26,33 +26,12 @@ use crate::cpu::strip::{Strip, steps};
 use crate::cpu::{Isa, Numbers, pieces};
 use crate::descriptor::attention::{Call, Keys, Passed};
 use crate::descriptor::rope::Way;
+use crate::ops::attention::state::{Plan, Slopes};
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Gradients of query rows, accumulated over the keys.
-pub(crate) struct Slopes {
-    /// Transposed: `[b, heads, tiles, width, 32]`, tiles leaf by leaf.
-    dq: Tensor,
-    /// Sums of score gradients by distance, `[b, kv_heads, leaves, heads of a group, distances]`.
-    by_distance: Tensor,
-    plan: Plan,
-}
-
 impl Slopes {
-    /// `leaf` query rows per leaf; 0: one leaf.
-    pub(crate) fn new(call: &Call<'_>, leaf: usize, device: &Device) -> Result<Slopes> {
-        let plan = Plan::new(call, leaf);
-        let heads = call.b * call.heads.heads;
-        let dq = heads * plan.tiles() * call.heads.width * TILE;
-        let by_distance = heads * plan.leaves() * plan.distances;
-        Ok(Slopes {
-            dq: Tensor::zeros(&[dq], DType::F32, device)?,
-            by_distance: Tensor::zeros(&[by_distance], DType::F32, device)?,
-            plan,
-        })
-    }
-
     /// dkv: `[b, kv_heads, available keys, 2*width]`.
     fn visit(&mut self, dkv: &mut Tensor, passed: &Passed<'_>, call: &Call<'_>) -> Result<()> {
         let device = passed.qkv.device();
@@ -155,7 +134,7 @@ impl Slopes {
     }
 }
 
-pub(crate) fn backward(
+pub(in crate::ops::attention) fn backward(
     (slopes, dkv): (&mut Slopes, &mut Tensor),
     passed: &Passed<'_>,
     call: &Call<'_>,
@@ -163,7 +142,7 @@ pub(crate) fn backward(
     slopes.visit(dkv, passed, call)
 }
 
-pub(crate) fn backward_end(
+pub(in crate::ops::attention) fn backward_end(
     slopes: Slopes,
     outs: (&mut Tensor, Option<&mut Tensor>),
     dkv: Option<&Tensor>,

@@ -2,8 +2,8 @@
 //! distance, computed once per call; transposed scores load 32 of them per key. Distances are indexed from (first
 //! query row, last key attended to): the next row is one index more, the next key one less.
 
-use super::tile::TILE;
 use crate::descriptor::position_bias::Bias;
+use crate::ops::attention::state::distances;
 use crate::{DType, Result, Tensor};
 use std::ops::Range;
 
@@ -24,16 +24,8 @@ impl Expanded {
     /// Query rows at `rows`, keys from 0 to below `keys`.
     pub(super) fn new(bias: &Bias<'_>, rows: Range<usize>, keys: usize) -> Result<Expanded> {
         let (heads, buckets) = bias.table.rows_cols();
-        let distances = rows.len() + keys - 1;
-        // of the last key, then of the first
-        let ends = (0..distances).map(|i| {
-            let query = rows.start + i.saturating_sub(keys - 1);
-            (query, (keys - 1).saturating_sub(i))
-        });
-        let numbers: Vec<usize> = ends
-            .map(|(query, key)| bias.buckets.of(query, key))
-            .collect();
-        let count = Expanded::count(rows.len(), keys);
+        let numbers = bias.buckets.by_distance(rows.clone(), keys);
+        let count = distances(rows.len(), keys);
         let mut values = Tensor::zeros(&[heads, count], DType::F32, bias.table.device())?;
         let table = bias.table.f32();
         for (head, values) in values.f32_mut().chunks_exact_mut(count).enumerate() {
@@ -48,11 +40,6 @@ impl Expanded {
             first: rows.start,
             keys,
         })
-    }
-
-    /// Values per head, and number of sums, for `rows` query rows and `keys` keys.
-    pub(super) fn count(rows: usize, keys: usize) -> usize {
-        rows + keys - 1 + TILE
     }
 
     /// Index of the distance from a query at `position` to `key`.

@@ -9,6 +9,7 @@ use super::rows::{Rows, Span, block_of, expand, lay, lay_turned, scale};
 use super::softmax::{self, Made};
 use super::tile::{TILE, Tile};
 use super::turn::{Columns, Place, turn_back};
+use crate::cpu::math::natural_log;
 use crate::cpu::output::Data;
 use crate::cpu::pack::View;
 use crate::cpu::scratch::ScratchPool;
@@ -17,16 +18,9 @@ use crate::cpu::strip::{Strip, steps};
 use crate::cpu::{Isa, Numbers, pieces};
 use crate::descriptor::attention::{Call, Mask, Next};
 use crate::descriptor::dropout::Constants;
+use crate::ops::attention::state::Running;
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
-
-/// Online-softmax state of query rows, transposed: lanes are rows.
-pub(crate) struct Running {
-    /// Weighted values, `[b, heads, tiles, width, 32]`.
-    values: Tensor,
-    /// Largest score and sum of exponentials, `[b, heads, tiles, 2, 32]`.
-    sums: Tensor,
-}
 
 /// One tile of `Running`.
 struct State<'a> {
@@ -35,24 +29,14 @@ struct State<'a> {
     sum: &'a mut [f32],
 }
 
+/// Sets the state before the first key.
+pub(in crate::ops::attention) fn begin(running: &mut Running) {
+    for of in running.sums.f32_mut().chunks_exact_mut(2 * TILE) {
+        of[..TILE].fill(f32::NEG_INFINITY);
+    }
+}
+
 impl Running {
-    pub(crate) fn new(call: &Call<'_>, device: &Device) -> Result<Running> {
-        let tiles = call.b * call.heads.heads * call.t.div_ceil(TILE);
-        let width = call.heads.width;
-        let mut sums = Tensor::zeros(&[tiles * 2 * TILE], DType::F32, device)?;
-        for of in sums.f32_mut().chunks_exact_mut(2 * TILE) {
-            of[..TILE].fill(f32::NEG_INFINITY);
-        }
-        Ok(Running {
-            values: Tensor::zeros(&[tiles * width * TILE], DType::F32, device)?,
-            sums,
-        })
-    }
-
-    pub(crate) fn device(&self) -> &Device {
-        self.sums.device()
-    }
-
     fn visit(&mut self, qkv: &Tensor, call: &Call<'_>) -> Result<()> {
         let (heads, device) = (call.heads, qkv.device());
         let bias = expand(call)?;
@@ -132,7 +116,11 @@ impl State<'_> {
     /// Nobody else uses the values' columns of these rows of the output.
     unsafe fn settle(&self, isa: Isa, lse: &mut [f32], out: Place<'_, f32>) {
         for (lse, (max, sum)) in lse.iter_mut().zip(self.max.iter().zip(&*self.sum)) {
-            *lse = if *sum == 0.0 { 0.0 } else { max + sum.ln() };
+            *lse = if *sum == 0.0 {
+                0.0
+            } else {
+                max + natural_log(*sum)
+            };
         }
         let by = |r: usize| if self.sum[r] == 0.0 { 1.0 } else { self.sum[r] };
         let by: [f32; TILE] = std::array::from_fn(by);
@@ -190,11 +178,20 @@ pub(crate) fn forward_whole(
     Ok(())
 }
 
-pub(crate) fn forward(running: &mut Running, qkv: &Tensor, call: &Call<'_>) -> Result<()> {
+pub(in crate::ops::attention) fn forward(
+    running: &mut Running,
+    qkv: &Tensor,
+    call: &Call<'_>,
+) -> Result<()> {
     running.visit(qkv, call)
 }
 
-pub(crate) fn forward_end(running: Running, out: &mut Tensor, lse: &mut Tensor, call: &Call<'_>) {
+pub(in crate::ops::attention) fn forward_end(
+    running: Running,
+    out: &mut Tensor,
+    lse: &mut Tensor,
+    call: &Call<'_>,
+) {
     running.finish(out, lse, call);
 }
 

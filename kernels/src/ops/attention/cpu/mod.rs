@@ -20,6 +20,6 @@ mod tile;
 mod tree;
 mod turn;
 
-pub(super) use backward::{Slopes, backward, backward_end, backward_whole};
-pub(super) use forward::{Running, decode, forward, forward_end, forward_whole};
-pub(super) use turn::settle_rows;
+pub(super) use backward::{backward, backward_end, backward_whole};
+pub(super) use forward::{begin, decode, forward, forward_end, forward_whole};
+pub(super) use turn::{put_kv, settle_rows, take_kv};

@@ -9,52 +9,8 @@ use crate::cpu::pack::Matrix;
 use crate::cpu::simd::LANES;
 use crate::cpu::strip::steps;
 use crate::descriptor::attention::{Call, Passed};
+use crate::ops::attention::state::Plan;
 use crate::{DType, Device, Result, Tensor};
-
-/// Split of the query rows.
-#[derive(Clone, Copy)]
-pub(super) struct Plan {
-    pub(super) t: usize,
-    pub(super) leaf: usize,
-    /// Distances of the bias, 0 without one.
-    pub(super) distances: usize,
-}
-
-impl Plan {
-    /// `leaf` query rows per leaf; 0: one leaf.
-    pub(super) fn new(call: &Call<'_>, leaf: usize) -> Plan {
-        let distances = call
-            .bias
-            .map_or(0, |_| Expanded::count(call.t, call.total()));
-        Plan {
-            t: call.t,
-            leaf: if leaf == 0 { call.t } else { leaf.min(call.t) },
-            distances,
-        }
-    }
-
-    pub(super) fn leaves(self) -> usize {
-        self.t.div_ceil(self.leaf)
-    }
-
-    pub(super) fn tiles_per_leaf(self) -> usize {
-        self.leaf.div_ceil(TILE)
-    }
-
-    pub(super) fn tiles(self) -> usize {
-        self.leaves() * self.tiles_per_leaf()
-    }
-
-    /// The tiles of a leaf: their numbers, first rows and counts.
-    pub(super) fn of_leaf(self, leaf: usize) -> impl Iterator<Item = (usize, usize, usize)> {
-        let (first, end) = (leaf * self.leaf, self.t.min((leaf + 1) * self.leaf));
-        let tiles = (first..end).step_by(TILE).enumerate();
-        tiles.map(move |(i, from)| {
-            let number = leaf * self.tiles_per_leaf() + i;
-            (number, from, TILE.min(end - from))
-        })
-    }
-}
 
 /// Inputs of backward for one sequence.
 pub(super) struct Saved<'a> {

@@ -3,8 +3,7 @@
 use crate::cpu::Numbers;
 use std::ops::Range;
 
-/// Query rows per tile: two vectors.
-pub(super) const TILE: usize = 32;
+pub(super) use crate::ops::attention::state::TILE;
 
 /// Query rows that are computed together and the keys they attend to.
 pub(super) struct Tile {

@@ -1,13 +1,15 @@
-//! Transposes results back to rows: tiles with 32 query rows per number, and gradients of keys and values.
+//! Results as rows: tiles with 32 query rows per number are transposed back, gradients of keys and values and keys and
+//! values themselves copied.
 
 #![expect(unsafe_code, reason = "tasks write disjoint columns of one output")]
 
 use super::tile::TILE;
-use crate::Tensor;
 use crate::cpu::Isa;
 use crate::cpu::bf16::{Step, Task, perform};
 use crate::cpu::element::{Element, TWO};
 use crate::cpu::simd::{LANES, Lanes};
+use crate::descriptor::heads::Heads;
+use crate::{DType, Tensor};
 use std::marker::PhantomData;
 
 /// An output of whose rows tasks write some columns each, for as long as it is borrowed.
@@ -240,5 +242,28 @@ pub(crate) fn settle_rows(rows: &mut Tensor, dkv: &Tensor, t: usize, width: usiz
         let (n, group) = (i / kv_heads, i % kv_heads);
         let at = ((n / t * kv_heads + group) * t + n % t) * 2 * width;
         out.copy_from_slice(&dkv[at..at + 2 * width]);
+    }
+}
+
+/// Keys and values of packed rows as f32.
+pub(crate) fn take_kv(kv: &mut Tensor, qkv: &Tensor, heads: &Heads) {
+    let (first, width) = (heads.per_group() * heads.width, heads.group_width());
+    let rows = kv.f32_mut().chunks_exact_mut(2 * heads.width);
+    if qkv.dtype() == DType::Bf16 {
+        for (to, from) in rows.zip(qkv.bf16().chunks_exact(width)) {
+            (to.iter_mut().zip(&from[first..])).for_each(|(to, from)| *to = (*from).into());
+        }
+    } else {
+        for (to, from) in rows.zip(qkv.f32().chunks_exact(width)) {
+            to.copy_from_slice(&from[first..]);
+        }
+    }
+}
+
+/// The inverse of `take_kv`.
+pub(crate) fn put_kv(qkv: &mut Tensor, kv: &Tensor, heads: &Heads) {
+    let groups = qkv.f32_mut().chunks_exact_mut(heads.group_width());
+    for (to, from) in groups.zip(kv.f32().chunks_exact(2 * heads.width)) {
+        to[heads.per_group() * heads.width..].copy_from_slice(from);
     }
 }

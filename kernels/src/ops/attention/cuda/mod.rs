@@ -1,0 +1,11 @@
+//! Attention on CUDA, exact: the sums of `cpu/` in its order, by tiles of 32 query rows and 32 keys. Masks, biases and
+//! dropout are computed where they are used; only the bounds of rows and the buckets of distances are uploaded.
+
+mod backward;
+mod call;
+mod forward;
+mod rows;
+
+pub(super) use backward::{backward, backward_end, backward_whole};
+pub(super) use forward::{begin, decode, forward, forward_end, forward_whole};
+pub(super) use rows::{put_kv, settle_rows, take_kv};
