@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::dist::launch::cpu_path;
 use crate::error::{Error, Result};
 
+/// A library of NVIDIA that was looked for, and the file by which it was opened.
+pub use kernels::cuda::Found as CudaLibrary;
+
 /// Kind of device that ranks compute on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -38,9 +41,6 @@ pub struct CudaPaths {
     /// Folder of compiled kernels; without one they are kept in memory alone.
     pub cache: Option<PathBuf>,
 }
-
-/// A library of NVIDIA that was looked for, and the file by which it was opened.
-pub use kernels::cuda::Found as CudaLibrary;
 
 impl CudaPaths {
     /// What there is of NVIDIA's libraries.
