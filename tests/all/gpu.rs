@@ -180,7 +180,7 @@ fn a_card_that_is_lost_ends_the_run_by_its_rank_and_the_next_run_goes_on() {
     let (calm, lost) = (prepared.start("calm"), prepared.start("lost"));
     assert_done(&prepared.train("calm", &[], &Cards::default()));
     let losing = Cards::simulated(2)
-        .map(|cards| cards.with("MILLRACE_SIM_LOSE", "1:1200"))
+        .map(|cards| cards.with("MILLRACE_SIM_LOSE", "1:400"))
         .unwrap_or_default();
     let started = std::time::Instant::now();
     let sets = [CUDA, "parallel.dp=2", "launch.timeout=\"20s\""];
