@@ -8,7 +8,6 @@ use super::tests::next;
 use super::*;
 use crate::cpu::Numbers;
 use crate::cpu::bf16::rounded;
-use crate::cpu::math::natural_log;
 use crate::cpu::math::{exp_of_score, natural_log};
 use crate::cpu::simd::{Lanes, Plain};
 use crate::testing::{bits, devices, random, tree};
