@@ -11,7 +11,7 @@ use crate::config::numbers;
 use crate::config::plan::Plan;
 use crate::config::precision::Bf16Sums;
 use crate::data::documents::Documents;
-use crate::dist::Devices;
+use crate::dist::devices::Devices;
 use crate::dist::mesh::Groups;
 use crate::error::{Error, OnRank, Result};
 use crate::model::context::{Context, SequenceShard, Weights};

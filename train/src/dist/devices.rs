@@ -1,13 +1,16 @@
 //! Devices that ranks compute on: the CPU, or NVIDIA GPUs. A GPU is no part of a plan: a run may go on from its
 //! checkpoints on other devices.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use kernels::{Device, Isa, cuda};
 use serde::{Deserialize, Serialize};
 
 use crate::dist::launch::cpu_path;
 use crate::error::{Error, Result};
+
+/// A library of NVIDIA that was looked for, and the file by which it was opened.
+pub use kernels::cuda::Found as CudaLibrary;
 
 /// Kind of device that ranks compute on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,9 +42,6 @@ pub struct CudaPaths {
     pub cache: Option<PathBuf>,
 }
 
-/// A library of NVIDIA that was looked for, and the file by which it was opened.
-pub use kernels::cuda::Found as CudaLibrary;
-
 impl CudaPaths {
     /// What there is of NVIDIA's libraries.
     pub fn found(&self) -> Vec<CudaLibrary> {
@@ -59,6 +59,18 @@ impl CudaPaths {
             device.map(|device| device.name().to_owned())
         });
         names.collect::<kernels::Result<_>>().map_err(unavailable)
+    }
+
+    /// Compiles all kernels for an architecture, such as `sm_90`, into a folder. Returns the number of files.
+    ///
+    /// # Errors
+    /// `Device` without NVRTC, or with its log.
+    pub fn compile_kernels(&self, folder: &Path, architecture: &str) -> Result<usize> {
+        let options = cuda::Options {
+            cache: Some(folder.to_owned()),
+            ..self.options(0)
+        };
+        kernels::compile_all(&options, architecture).map_err(unavailable)
     }
 
     fn options(&self, ordinal: usize) -> cuda::Options {

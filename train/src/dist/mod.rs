@@ -1,6 +1,6 @@
 //! Processes, ranks and their groups: the launch, the world of a run's processes, the mesh of parallel axes.
 
-mod devices;
+pub(crate) mod devices;
 pub(crate) mod keep_alive;
 pub(crate) mod launch;
 pub(crate) mod mesh;

@@ -11,7 +11,7 @@ use crate::checkpoint::state::State;
 use crate::checkpoint::whole_model::Model;
 use crate::checkpoint::{MODEL, OPTIMIZER};
 use crate::data::Samples;
-use crate::dist::Devices;
+use crate::dist::devices::Devices;
 use crate::error::{Error, OnRank, Result};
 use crate::infer::pair;
 use crate::parallel::pipeline::Worker;

@@ -15,7 +15,7 @@ pub use options::GenerateOptions;
 use std::path::Path;
 
 use crate::checkpoint::whole_model::Model;
-use crate::dist::Devices;
+use crate::dist::devices::Devices;
 use crate::error::{Error, OnRank, Result};
 use crate::infer::kv_cache::Decoder;
 

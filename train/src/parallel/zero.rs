@@ -88,7 +88,10 @@ impl LocalShards {
         }
         let moments = (0..self.local.len()).map(|index| self.moments(index).len());
         let most = moments.max().unwrap_or(0).max(1);
-        let device = weights[0].device().for_use(Use::Work);
+        let Some(first) = weights.first() else {
+            return Ok(());
+        };
+        let device = first.device().for_use(Use::Work);
         let mut mine = Tensor::empty(&[most], DType::F32, &device)?;
         for (index, local) in self.local.iter().enumerate() {
             let unit = &self.shards.units[local.unit];

@@ -1,15 +1,20 @@
 //! Training on a GPU gives the bits of the CPU: losses, gradient norms, weights and moments of three steps, on one rank
 //! and on layouts whose ranks share the simulated GPU of `kernels/sim`.
 
+use std::path::Path;
+
 use kernels::testing::simulator;
 use kernels::{Device, Tensor, rng};
 
 use crate::checkpoint::snapshot;
-use crate::config::{OptimizerKind, Plan, Recompute};
+use crate::config::{Bf16Sums, Fp8Recipe, OptimizerKind, Plan, Precision};
 use crate::data::{self, Samples};
 use crate::dist::mesh::Groups;
 use crate::dist::{CudaPaths, Devices, World};
-use crate::fixtures::{Log, nth_step, samples_of, tiny_bert, tiny_gpt, tiny_llama};
+use crate::eval::evaluate_on;
+use crate::fixtures::{Chain, Log, nth_step, options, samples_of};
+use crate::fixtures::{tiny_bert, tiny_gpt, tiny_llama, tiny_moe, tiny_t5};
+use crate::infer::{GenerateOptions, generate_on};
 use crate::model::context::{Context, Weights};
 use crate::model::gradients::Gradients;
 use crate::model::param::{self, Spec};
@@ -28,63 +33,177 @@ fn simulated() -> Option<Devices> {
     }))
 }
 
-/// Trains with all ranks on these devices.
-fn train_on(devices: &Devices, plan: &Plan) -> Result {
-    let (folder, samples) = (tempfile::tempdir().unwrap(), samples_of(plan));
-    let samples: &dyn Samples = samples.as_ref();
+/// Trains in `folder`, with all ranks on these devices.
+fn train_on(
+    devices: &Devices,
+    plan: &Plan,
+    folder: &Path,
+    samples: &dyn Samples,
+) -> crate::Result<Result> {
+    let valid = samples_of(plan);
     let sets = [ValidationSet {
         name: "valid",
-        samples,
+        samples: valid.as_ref(),
     }];
     let world = World::alone().on(devices.clone());
-    let to = (folder.path(), &world);
     let log = Log::default();
-    let outcome = run_in_world(plan, samples, &sets, to, &log).unwrap();
-    let is_said = log.lines().iter().any(|line| line.contains("cuda:0"));
-    assert!(is_said, "the device is named: {:?}", log.lines());
+    let outcome = run_in_world(plan, samples, &sets, (folder, &world), &log)?;
+    let is_named = log.lines().iter().any(|line| line.contains("cuda:0"));
+    assert_eq!(is_named, !devices.is_cpu(), "{:?}", log.lines());
     let read = |name| std::fs::read(outcome.checkpoint.join(name)).unwrap();
     let state: serde_json::Value = serde_json::from_slice(&read("state.json")).unwrap();
-    Result {
-        metrics: reproducible(folder.path()),
+    Ok(Result {
+        metrics: reproducible(folder),
         model: read("model.safetensors"),
         optimizer: read("optimizer.safetensors"),
         scales: state["fp8"].clone(),
-    }
+    })
 }
 
-/// As small as eight chunks of tokens and of features allow, as the simulator runs a kernel thread by thread.
-fn small(mut plan: Plan) -> Plan {
-    (plan.model.layers, plan.train.steps) = (2, 3);
-    plan.train.eval_samples = 2;
+/// Few sequences, as the simulator runs kernels thread by thread.
+fn laid_out(plan: &Plan, layout: &str) -> Plan {
+    let mut plan = with(plan.clone(), layout);
+    plan.train.global_batch = 4;
+    (plan.train.steps, plan.train.eval_samples) = (3, 2);
+    if plan.train.precision.has_bf16() {
+        plan.train.bf16_sums = Bf16Sums::Pairs;
+    }
     plan
 }
 
-/// Compares each layout with the same layout on the CPU.
-fn gives_the_bits_of_the_cpu(plan: Plan, layouts: &[&str]) {
+/// Compares the layouts with one rank on the CPU.
+fn has_the_bits_of_the_cpu(plan: &Plan, layouts: &[&str]) {
     let Some(devices) = simulated() else { return };
+    let want = train(&laid_out(plan, "mb=4"));
     for layout in layouts {
-        let mut plan = with(small(plan.clone()), layout);
-        plan.train.global_batch = 4;
-        let want = train(&plan);
-        assert_same(&train_on(&devices, &plan), &want, layout);
+        let (plan, folder) = (laid_out(plan, layout), tempfile::tempdir().unwrap());
+        let samples = samples_of(&plan);
+        let found = train_on(&devices, &plan, folder.path(), samples.as_ref()).unwrap();
+        let what = format!("{:?} {layout}", plan.model.family);
+        assert_same(&found, &want, &what);
     }
 }
 
 #[test]
-fn a_gpt_trains_with_the_bits_of_the_cpu() {
-    gives_the_bits_of_the_cpu(tiny_gpt(), &["mb=2"]);
+fn decoders_train_with_the_bits_of_the_cpu() {
+    for plan in [tiny_gpt(), tiny_llama()].into_iter().chain(options()) {
+        has_the_bits_of_the_cpu(&plan, &["mb=2"]);
+    }
 }
 
 #[test]
-fn a_llama_trains_with_the_bits_of_the_cpu() {
-    gives_the_bits_of_the_cpu(tiny_llama(), &["mb=2"]);
+fn masked_models_and_encoder_decoders_train_with_the_bits_of_the_cpu() {
+    let mut order = tiny_bert();
+    order.model.next_sentence = true;
+    has_the_bits_of_the_cpu(&order, &["mb=2", "tp=2 sp cp=2 mb=2"]);
+    has_the_bits_of_the_cpu(
+        &tiny_t5(),
+        &["mb=2", "cp=2 tp=2 sp mb=2", "pp=2 dp=2 zero=3 mb=1"],
+    );
 }
 
 #[test]
-fn recomputed_layers_have_the_bits_of_the_cpu() {
+fn mixtures_train_with_the_bits_of_the_cpu() {
+    let layouts = [
+        "mb=2",
+        "dp=2 ep=2 mb=1",
+        "dp=4 ep=2 zero=3 tp=2 sp mb=1",
+        "cp=2 dp=2 ep=2 zero=2 mb=1",
+    ];
+    has_the_bits_of_the_cpu(&tiny_moe(), &layouts);
+}
+
+#[test]
+fn every_axis_has_the_bits_of_the_cpu() {
     let mut plan = tiny_gpt();
-    plan.train.recompute = Recompute::Full;
-    gives_the_bits_of_the_cpu(plan, &["mb=4 full"]);
+    plan.model.layers = 4;
+    let layouts = [
+        "tp=2 mb=2",
+        "tp=2 sp mb=4",
+        "pp=2 vs=2 mb=1",
+        "cp=2 mb=2",
+        "dp=2 zero=1 mb=1",
+        "dp=4 zero=2 mb=1",
+        "dp=2 zero=3 tp=2 sp pp=2 mb=1",
+        "cp=2 dp=2 zero=2 mb=1 here",
+        "selective mb=2",
+        "full=1,2 chunked mb=2",
+    ];
+    has_the_bits_of_the_cpu(&plan, &layouts);
+}
+
+#[test]
+fn lower_precisions_have_the_bits_of_the_cpu() {
+    for (precision, recipe) in [
+        (Precision::Bf16, Fp8Recipe::Current),
+        (Precision::Fp16, Fp8Recipe::Current),
+        (Precision::Fp8, Fp8Recipe::Current),
+        (Precision::Fp8, Fp8Recipe::Block),
+        (Precision::Fp8, Fp8Recipe::Delayed),
+    ] {
+        let mut plan = tiny_llama();
+        (plan.train.precision, plan.train.fp8.recipe) = (precision, recipe);
+        plan.train.loss_scale.initial = 2f64.powi(10);
+        has_the_bits_of_the_cpu(&plan, &["mb=2", "tp=2 dp=2 mb=1"]);
+    }
+}
+
+#[test]
+fn offloaded_activations_and_muon_have_the_bits_of_the_cpu() {
+    let mut plan = tiny_llama();
+    plan.train.optimizer = OptimizerKind::Muon;
+    plan.train.ema_decay = 0.9;
+    plan.train.offload.layers = 1;
+    has_the_bits_of_the_cpu(&plan, &["mb=2", "dp=2 tp=2 zero=1 mb=1"]);
+}
+
+#[test]
+fn sums_in_tiles_are_refused_before_the_first_step() {
+    let Some(devices) = simulated() else { return };
+    let mut plan = laid_out(&tiny_gpt(), "mb=2");
+    plan.train.precision = Precision::Bf16;
+    plan.train.bf16_sums = Bf16Sums::Tiles;
+    let (folder, samples) = (tempfile::tempdir().unwrap(), samples_of(&plan));
+    let found = train_on(&devices, &plan, folder.path(), samples.as_ref());
+    let Err(crate::Error::Plan(problems)) = found else {
+        panic!("a plan with tiles is refused");
+    };
+    assert!(problems[0].contains("train.bf16_sums"), "{problems:?}");
+}
+
+#[test]
+fn a_run_goes_on_between_the_cpu_and_a_gpu_with_the_same_bits() {
+    let Some(devices) = simulated() else { return };
+    let plan = laid_out(&tiny_gpt(), "mb=2");
+    let want = train(&plan);
+    let folder = tempfile::tempdir().unwrap();
+    let path = [(Devices::Cpu, 1), (devices.clone(), 2), (Devices::Cpu, 3)];
+    for (devices, steps) in path {
+        let mut plan = plan.clone();
+        plan.train.checkpoint.every = 1;
+        let samples = Chain {
+            fails_at: (steps < plan.train.steps).then_some(steps * 4),
+            ..Chain::of(&plan)
+        };
+        let done = train_on(&devices, &plan, folder.path(), &samples);
+        assert_eq!(done.is_ok(), steps == plan.train.steps);
+        if let Ok(found) = done {
+            assert_same(&found, &want, "from device to device");
+        }
+    }
+    let newest = crate::checkpoint::newest_checkpoint(&folder.path().join("checkpoints"));
+    let checkpoint = newest.unwrap().expect("the run has checkpoints").path;
+    let samples = Chain::of(&plan);
+    let of = |devices: &Devices| evaluate_on(devices, &checkpoint, &samples, 3).unwrap();
+    assert_eq!(of(&devices).to_bits(), of(&Devices::Cpu).to_bits());
+    let options = GenerateOptions {
+        max_tokens: 24,
+        ..GenerateOptions::default()
+    };
+    let of = |devices: &Devices| {
+        generate_on(devices, &checkpoint, &[5, 6, 7], &options, &mut |_| {}).unwrap()
+    };
+    assert_eq!(of(&devices), of(&Devices::Cpu));
 }
 
 /// Bits of the numbers of a tensor on any device.

@@ -19,7 +19,7 @@ use crate::config::{
     RouterScore, TieEmbeddings,
 };
 use crate::data::Samples;
-use crate::dist::Devices;
+use crate::dist::devices::Devices;
 use crate::dist::mesh::Groups;
 use crate::eval::logits;
 use crate::fixtures::{Blanks, Chain, Gaps, Log, nth_step};

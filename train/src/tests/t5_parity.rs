@@ -15,7 +15,7 @@ use crate::checkpoint::safetensors::{Entry, Reader, Writer};
 use crate::checkpoint::whole_model::Model;
 use crate::config::{Activation, Determinism};
 use crate::data::{Sample, Samples, SpanSample};
-use crate::dist::Devices;
+use crate::dist::devices::Devices;
 use crate::dist::mesh::Groups;
 use crate::eval::decoder_logits;
 use crate::fixtures::nth_step;

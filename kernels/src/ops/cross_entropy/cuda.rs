@@ -6,7 +6,7 @@ use super::shard::{Found, Rows, Shard};
 use crate::cuda::{Cuda, Grid, Source};
 use crate::{Result, Tensor};
 
-static SOURCE: Source = Source {
+pub(in crate::ops) static SOURCE: Source = Source {
     name: "cross_entropy.cu",
     text: include_str!("cross_entropy.cu"),
 };

@@ -7,7 +7,7 @@
 //! has them: ranks merge their own ones relative to the largest maximum of all ranks, and then their sums.
 
 mod cpu;
-mod cuda;
+pub(super) mod cuda;
 mod shard;
 
 use crate::{DType, Error, Result, Tensor, reduce};

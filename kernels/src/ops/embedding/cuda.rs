@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::cuda::{Cuda, Grid, Source};
 use crate::{DType, Result, Tensor};
 
-static SOURCE: Source = Source {
+pub(in crate::ops) static SOURCE: Source = Source {
     name: "embedding.cu",
     text: include_str!("embedding.cu"),
 };

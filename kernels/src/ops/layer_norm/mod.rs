@@ -2,7 +2,7 @@
 //! Paper: Ba et al. 2016, arXiv:1607.06450. The variance is the mean square of (x - mean).
 
 mod cpu;
-mod cuda;
+pub(super) mod cuda;
 mod tensors;
 
 use super::norm::{self, check_forward};

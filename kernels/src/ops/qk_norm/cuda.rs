@@ -8,7 +8,7 @@ use crate::cuda::{Cuda, Grid, Source};
 use crate::descriptor::heads::Heads;
 use crate::{DType, Result, Tensor};
 
-static SOURCE: Source = Source {
+pub(in crate::ops) static SOURCE: Source = Source {
     name: "qk_norm.cu",
     text: include_str!("qk_norm.cu"),
 };

@@ -6,7 +6,7 @@
 //! share out heads gather them and add them in one order.
 
 mod cpu;
-mod cuda;
+pub(super) mod cuda;
 mod weights;
 
 use crate::descriptor::heads::Heads;

@@ -17,7 +17,7 @@ use crate::checkpoint::safetensors::{Entry, Writer};
 use crate::checkpoint::whole_model::Model;
 use crate::checkpoint::write::sync;
 use crate::config::plan::Plan;
-use crate::dist::Devices;
+use crate::dist::devices::Devices;
 use crate::error::{At, Error, OnRank, Result};
 use crate::model::param::Spec;
 

@@ -27,7 +27,7 @@ use crate::config::precision::Bf16Sums;
 use crate::config::precision::Precision;
 use crate::data::Samples;
 use crate::data::micro_batches::{Block, micro_batches};
-use crate::dist::Devices;
+use crate::dist::devices::Devices;
 use crate::dist::mesh::{Groups, RankCoord};
 use crate::error::{Error, OnRank, Result};
 use crate::model::context::key_block;
