@@ -8,7 +8,7 @@ use super::tests::next;
 use super::*;
 use crate::cpu::Numbers;
 use crate::cpu::bf16::rounded;
-use crate::cpu::math::exp_of_score;
+use crate::cpu::math::{exp_of_score, natural_log};
 use crate::cpu::simd::{Lanes, Plain};
 use crate::testing::{bits, devices, random, tree};
 use crate::{Device, Isa};
@@ -113,7 +113,11 @@ impl Definition<'_> {
         }
         let by = if sum == 0.0 { 1.0 } else { sum };
         let out: Vec<f32> = values.iter().map(|value| value / by + 0.0).collect();
-        let lse = if sum == 0.0 { 0.0 } else { max + sum.ln() };
+        let lse = if sum == 0.0 {
+            0.0
+        } else {
+            max + natural_log(sum)
+        };
         let dout = &self.dout[(row * self.heads.heads + head) * e..][..e];
         let d = dot(dout, &out);
         let dp = of(v, dout);

@@ -1,6 +1,5 @@
 //! Embedding on the CPU: copies forward; backward groups tokens by id, one task per table row.
 
-use super::tokens::{Token, grouped};
 use crate::Tensor;
 use crate::cpu::ROW_BLOCK;
 use rayon::prelude::*;
@@ -22,6 +21,25 @@ pub(super) fn forward(y: &mut Tensor, table: &Tensor, ids: &Tensor, first: usize
                 }
             }
         });
+}
+
+/// A token whose row of the table is here; in order of rows, then of tokens.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Token {
+    row: usize,
+    /// Its number among the tokens.
+    at: usize,
+}
+
+/// Sorts the tokens whose ids are in `first .. first + rows`.
+fn grouped(ids: &[u32], first: usize, rows: usize) -> Vec<Token> {
+    let here = |id: u32| (id as usize).checked_sub(first).filter(|&row| row < rows);
+    let tokens = ids.iter().enumerate();
+    let mut tokens: Vec<Token> = tokens
+        .filter_map(|(at, &id)| Some(Token { row: here(id)?, at }))
+        .collect();
+    tokens.sort_unstable();
+    tokens
 }
 
 pub(super) fn backward(dtable: &mut Tensor, dy: &Tensor, ids: &Tensor, first: usize, leaf: usize) {

@@ -1,10 +1,9 @@
-//! Embedding on CUDA: a thread per number. Backward sorts tokens by their rows on the host, which waits for the ids.
+//! Embedding on CUDA: a thread per number. Backward links the tokens of one id, without sorting them.
 
 use std::sync::Arc;
 
-use super::tokens::grouped;
 use crate::cuda::{Cuda, Grid, Source};
-use crate::{Result, Tensor};
+use crate::{DType, Result, Tensor};
 
 pub(in crate::ops) static SOURCE: Source = Source {
     name: "embedding.cu",
@@ -42,29 +41,27 @@ pub(super) fn backward(
 ) -> Result<()> {
     let (n, d) = dy.rows_cols();
     let leaf = if leaf == 0 { n } else { leaf };
-    let tokens = grouped(&ids.download()?, first, dtable.dims()[0]);
-    if tokens.is_empty() {
-        return Ok(());
-    }
-    let word = |x: usize| u32::try_from(x).unwrap_or(u32::MAX);
-    let (mut rows, mut starts) = (Vec::new(), vec![0]);
-    for group in tokens.chunk_by(|a, b| a.row == b.row) {
-        rows.push(word(group[0].row));
-        starts.push(starts[starts.len() - 1] + word(group.len()));
-    }
-    let at: Vec<u32> = tokens.iter().map(|token| word(token.at)).collect();
-    let upload = |words: &[u32]| Tensor::from_u32(&[words.len()], words, dy.device());
-    let groups = rows.len();
-    let (rows, starts, at) = (upload(&rows)?, upload(&starts)?, upload(&at)?);
+    let words = || Tensor::empty(&[n], DType::U32, dy.device());
+    let (mut nexts, mut is_first) = (words()?, words()?);
+    let args = [
+        (&mut nexts).into(),
+        (&mut is_first).into(),
+        ids.into(),
+        n.into(),
+        dtable.dims()[0].into(),
+        first.into(),
+    ];
+    on.launch(&SOURCE, "embedding_links", Grid::over(n * 32), &args)?;
     let args = [
         dtable.into(),
         dy.into(),
-        (&rows).into(),
-        (&starts).into(),
-        (&at).into(),
-        groups.into(),
+        ids.into(),
+        (&nexts).into(),
+        (&is_first).into(),
+        n.into(),
         d.into(),
+        first.into(),
         leaf.into(),
     ];
-    on.launch(&SOURCE, "embedding_backward", Grid::over(groups * d), &args)
+    on.launch(&SOURCE, "embedding_backward", Grid::over(n * d), &args)
 }

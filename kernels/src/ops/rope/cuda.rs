@@ -12,6 +12,9 @@ pub(in crate::ops) static SOURCE: Source = Source {
     text: include_str!("rope.cu"),
 };
 
+/// First word of the keys of cached positions; those of angles start with a number of positions.
+const POSITIONS: u64 = u64::MAX - 2;
+
 pub(in crate::ops) fn turn(
     on: &Arc<Cuda>,
     qkv: &mut Tensor,
@@ -24,7 +27,11 @@ pub(in crate::ops) fn turn(
     let table = device.cached_words(rotary::key_of(turn), || rotary::table_of(turn))?;
     let (t, positions) = match turn.positions {
         Positions::Run { t, .. } => (t, None),
-        Positions::Each { of, .. } => (1, Some(Tensor::from_u32(&[of.len()], of, device)?)),
+        Positions::Each { of, .. } => {
+            let words = of.iter().map(|position| u64::from(*position));
+            let key = std::iter::once(POSITIONS).chain(words);
+            (1, Some(device.cached_words(key, || of.to_vec())?))
+        }
     };
     let direction: f32 = match way {
         Way::Forward => 1.0,
@@ -33,7 +40,7 @@ pub(in crate::ops) fn turn(
     let args = [
         (&*qkv).into(),
         Arg::Pointer(table.address()),
-        positions.as_ref().into(),
+        (positions.as_ref()).map_or(Arg::NULL, |of| Arg::Pointer(of.address())),
         t.into(),
         rows.into(),
         heads.kv_heads.into(),

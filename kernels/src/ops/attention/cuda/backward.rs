@@ -163,11 +163,14 @@ fn by_bucket(
     let dims = [call.b, heads.heads * buckets];
     let mut sums = Tensor::empty(&dims, DType::F32, device)?;
     let tasks = call.b * heads.kv_heads;
-    let distances = prepared.numbers.as_ref().map_or(0, Tensor::elements);
+    let Some(numbers) = prepared.numbers else {
+        return Ok(sums);
+    };
+    let distances = call.t + call.total() - 1;
     let args = [
         (&mut sums).into(),
         by_distance.into(),
-        prepared.numbers.as_ref().into(),
+        Arg::Pointer(numbers.address()),
         tasks.into(),
         heads.per_group().into(),
         plan.leaves().into(),

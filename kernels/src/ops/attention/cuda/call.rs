@@ -1,10 +1,14 @@
 //! A call as the arguments of kernels (`cuda/attention.cuh`).
 
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::buffer::Buffer;
 use crate::cuda::Arg;
-use crate::descriptor::attention::{Call, Keys, Next};
+use crate::descriptor::attention::{Call, Keys, Mask, Next};
 use crate::descriptor::dropout::Constants;
 use crate::descriptor::heads::Heads;
-use crate::descriptor::position_bias::Bias;
+use crate::descriptor::position_bias::{Bias, Buckets};
 use crate::{DType, Device, Result, Tensor};
 
 /// Where rows, groups and sequences of queries, or of keys and values, are: distances in elements.
@@ -25,8 +29,16 @@ impl Strides {
 pub(super) struct Prepared {
     pub(super) args: Vec<Arg>,
     /// Bucket of each distance, if there is a bias.
-    pub(super) numbers: Option<Tensor>,
-    _bounds: Option<Tensor>,
+    pub(super) numbers: Option<Arc<Buffer>>,
+    _bounds: Option<Arc<Buffer>>,
+}
+
+/// First words of the keys of cached tables; those of rotary angles start with a number of positions.
+const BOUNDS: u64 = u64::MAX;
+const NUMBERS: u64 = u64::MAX - 1;
+
+fn address(table: Option<&Arc<Buffer>>) -> Arg {
+    table.map_or(Arg::NULL, |table| Arg::Pointer(table.address()))
 }
 
 fn is_bf16(x: &Tensor) -> Arg {
@@ -57,27 +69,45 @@ fn block_of(block: usize, keys: usize) -> usize {
     }
 }
 
-/// The bucket of each distance.
+/// The bucket of each distance, cached: layers and steps have the same.
 fn numbers(
     bias: Option<&Bias<'_>>,
-    rows: std::ops::Range<usize>,
+    rows: Range<usize>,
     keys: usize,
     device: &Device,
-) -> Result<Option<Tensor>> {
+) -> Result<Option<Arc<Buffer>>> {
     let of = |bias: &Bias<'_>| {
-        let numbers = bias.buckets.by_distance(rows.clone(), keys).into_iter();
-        let numbers: Vec<u32> = numbers
-            .map(|bucket| u32::try_from(bucket).unwrap_or(u32::MAX))
-            .collect();
-        Tensor::from_u32(&[numbers.len()], &numbers, device)
+        let Buckets {
+            buckets,
+            max_distance,
+            bidirectional,
+        } = bias.buckets;
+        let sizes = [buckets, max_distance, rows.start, rows.end, keys];
+        let key = [NUMBERS, u64::from(bidirectional)].into_iter();
+        device.cached_words(key.chain(sizes.map(|size| size as u64)), || {
+            let numbers = bias.buckets.by_distance(rows.clone(), keys).into_iter();
+            numbers
+                .map(|bucket| u32::try_from(bucket).unwrap_or(u32::MAX))
+                .collect()
+        })
     };
     bias.map(of).transpose()
 }
 
-fn bias_args(bias: Option<&Bias<'_>>, numbers: Option<&Tensor>, total: usize) -> [Arg; 4] {
+/// The bounds of rows, cached: the layers of a step have the same.
+fn bounds(mask: &Mask<'_>, device: &Device) -> Result<Option<Arc<Buffer>>> {
+    let of = |bounds: &[[u32; 2]]| {
+        let words = bounds.iter().flatten().map(|word| u64::from(*word));
+        let key = std::iter::once(BOUNDS).chain(words);
+        device.cached_words(key, || bounds.as_flattened().to_vec())
+    };
+    mask.bounds.map(of).transpose()
+}
+
+fn bias_args(bias: Option<&Bias<'_>>, numbers: Option<&Arc<Buffer>>, total: usize) -> [Arg; 4] {
     [
         bias.map(|bias| bias.table).into(),
-        numbers.into(),
+        address(numbers),
         bias.map_or(0, |bias| bias.buckets.buckets).into(),
         total.into(),
     ]
@@ -125,9 +155,7 @@ impl Prepared {
         };
         let (position, total) = (call.keys.first(), call.total());
         let (start, end) = (call.keys.start(), call.visible());
-        let bounds = call.mask.bounds.map(bytemuck::cast_slice);
-        let bounds = bounds.map(|words: &[u32]| Tensor::from_u32(&[words.len()], words, device));
-        let bounds = bounds.transpose()?;
+        let bounds = bounds(&call.mask, device)?;
         let bias = call.bias.as_ref();
         let numbers = numbers(bias, position..position + t, total, device)?;
         let dropped = call.dropout;
@@ -141,7 +169,7 @@ impl Prepared {
         args.extend([heads.heads, heads.per_group(), heads.width, t, position].map(Arg::from));
         let block = block_of(call.block, end - start);
         args.extend([start, start, end, block].map(Arg::from));
-        args.push(bounds.as_ref().into());
+        args.push(address(bounds.as_ref()));
         args.push(call.mask.is_causal.into());
         args.push(call.mask.window.into());
         args.push(scale(heads, call.is_scaled).into());

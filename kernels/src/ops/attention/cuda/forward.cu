@@ -1,12 +1,16 @@
 // Attention forward with an online softmax, exact: a block of threads per tile of 32 query rows of a head (cuda/
 // attention.cuh), which visits block after block of keys. The largest score of a block of keys must be known before the
-// first exponential, so that scores of more than 32 keys are computed twice rather than kept. Arithmetic bounds it:
-// 4 * width operations per score, and 4 * width more for the second pass.
+// first exponential: the scores of up to KEPT keys are kept, those of larger blocks computed twice. Arithmetic bounds it:
+// 4 * width operations per score, and 2 * width more for the second pass.
 #include "attention.cuh"
+
+// Keys of a block whose scores are kept.
+#define KEPT 128
 
 template <bool PAIRS>
 __device__ __forceinline__ void visit(const Call& call, float* values, float* sums) {
-    __shared__ Square left, right, scores, weights;
+    __shared__ Square left, right, weights;
+    __shared__ float scores[KEPT][SIDE + 1];
     __shared__ float largest[SIDE], rescaled[SIDE];
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     u64 tiles = (call.t + SIDE - 1) / SIDE, number = blockIdx.x % tiles, task = blockIdx.x / tiles;
@@ -16,22 +20,23 @@ __device__ __forceinline__ void visit(const Call& call, float* values, float* su
     values += (u64)blockIdx.x * call.width * SIDE;
     sums += (u64)blockIdx.x * 2 * SIDE;
     // the first warp carries the rows' largest scores and sums
-    float most = sums[lane], total = sums[SIDE + lane];
+    float most = 0.0f, total = 0.0f;
+    if (warp == 0) most = sums[lane], total = sums[SIDE + lane];
     for (u64 block = first_block(call, tile.visited_start); block < tile.visited_end; block += call.block) {
         Range keys = within(call, tile, block);
-        bool is_one = keys.end - keys.start <= SIDE;
+        bool is_kept = keys.end - keys.start <= KEPT;
         float before = most;
         for (u64 key = keys.start; key < keys.end; key += SIDE) {
-            u32 count = (u32)least_of(SIDE, keys.end - key);
+            u32 count = (u32)least_of(SIDE, keys.end - key), at = is_kept ? (u32)(key - keys.start) : 0;
             float products[EACH];
             scores_of<PAIRS>(products, left, right, of.k, key - call.start, count, of.q, tile.first, rows, call.width);
             for (u32 j = 0; j < EACH; j++) {
                 u32 i = warp * EACH + j;
-                scores[i][lane] = score_of(call, of, tile, key + i, products[j]);
+                scores[at + i][lane] = score_of(call, of, tile, key + i, products[j]);
             }
             __syncthreads();
             if (warp == 0)
-                for (u32 i = 0; i < count; i++) most = larger(most, scores[i][lane]);
+                for (u32 i = 0; i < count; i++) most = larger(most, scores[at + i][lane]);
         }
         if (warp == 0) {
             // for a row without any key so far: -infinity minus -infinity would be NaN
@@ -49,22 +54,26 @@ __device__ __forceinline__ void visit(const Call& call, float* values, float* su
             values[c * SIDE + lane] = value;
         }
         for (u64 key = keys.start; key < keys.end; key += SIDE) {
-            u32 count = (u32)least_of(SIDE, keys.end - key);
+            u32 count = (u32)least_of(SIDE, keys.end - key), at = is_kept ? (u32)(key - keys.start) : 0;
             u32 readable = (u32)least_of(SIDE, least_of(call.end, block + call.block) - key);
             float products[EACH];
-            if (!is_one)
+            if (is_kept) {
+                // the weights of the keys before are read no more
+                __syncthreads();
+            } else {
                 scores_of<PAIRS>(products, left, right, of.k, key - call.start, count, of.q, tile.first, rows,
                                  call.width);
+            }
             for (u32 j = 0; j < EACH; j++) {
                 u32 i = warp * EACH + j;
-                float score = is_one ? scores[i][lane] : score_of(call, of, tile, key + i, products[j]);
+                float score = is_kept ? scores[at + i][lane] : score_of(call, of, tile, key + i, products[j]);
                 float e = exp_of_score(score - largest[lane]);
-                scores[i][lane] = e;
+                scores[at + i][lane] = e;
                 weights[i][lane] = i < count ? factor<PAIRS>(e * dropped(call, of, tile, key + i)) : 0.0f;
             }
             __syncthreads();
             if (warp == 0)
-                for (u32 i = 0; i < count; i++) total = total + scores[i][lane];
+                for (u32 i = 0; i < count; i++) total = total + scores[at + i][lane];
             add_over_keys<PAIRS>(values, weights, left, of.v, key - call.start, count, readable, call.width);
         }
     }
