@@ -62,6 +62,8 @@ void reserve() {
         reserved_per_device = each;
         break;
     }
+    // Half: guard pages and freed memory take addresses too.
+    if (device_bytes > reserved_per_device / 2) device_bytes = reserved_per_device / 2;
     for (int i = 0; reserved && i < max_devices; i++) devices[i].start = reserved + i * reserved_per_device;
 }
 

@@ -9,6 +9,7 @@
 
 #include <cctype>
 #include <cstdlib>
+#include <map>
 
 namespace millrace_sim {
 
@@ -67,7 +68,7 @@ public:
                 if (dynamic)
                     i = dynamic_shared(i - 1);
                 else
-                    edits.push_back({tokens[i].begin, tokens[i].end, "thread_local"});
+                    static_shared(i);
             }
         }
     }
@@ -92,6 +93,7 @@ public:
     std::vector<KernelName> kernels;
     std::string bounds, error;
     unsigned dynamic_alignment = 16;
+    std::map<std::string, std::string> dynamic_types;
 
 private:
     void tokenize() {
@@ -232,6 +234,13 @@ private:
         kernels.push_back(found);
     }
 
+    void static_shared(size_t mark) {
+        edits.push_back({tokens[mark].begin, tokens[mark].end, "thread_local"});
+        for (size_t i = mark; i < tokens.size() && tokens[i].kind != ';'; i++)
+            if (tokens[i].kind == '=')
+                error = location(tokens[mark].begin) + ": error: initializer not allowed for __shared__ variable";
+    }
+
     // Rewrites `extern __shared__ [alignment] T name[]...;` and returns the index of its semicolon.
     size_t dynamic_shared(size_t first) {
         size_t i = first + 2, name = 0;
@@ -257,6 +266,12 @@ private:
         }
         size_t close = matching(i);
         std::string rest = text.substr(tokens[close].end, tokens[semicolon].begin - tokens[close].end);
+        // As in CUDA, where all declarations of a name are one variable.
+        std::string& known = dynamic_types[word(name)];
+        if (known.empty()) known = type + rest;
+        if (known != type + rest)
+            error = location(tokens[first].begin) + ": error: declaration is incompatible with previous \"" +
+                    word(name) + "\", which has another type";
         unsigned bytes = static_cast<unsigned>(strtoul(alignment.c_str(), nullptr, 0));
         if (bytes > dynamic_alignment) dynamic_alignment = bytes;
         size_t begin = tokens[first].begin, end = tokens[semicolon].begin;

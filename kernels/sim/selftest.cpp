@@ -448,6 +448,11 @@ TEST(the_compiler_reports_lines_and_refuses_options) {
                                   "--device-as-default-execution-space", "--include-path=/tmp"})
                     .code,
                 0);
+    CHECK_EQUAL(compile("__global__ void k(int* x) { __shared__ int s = 1; x[0] = s; }").code, 6);
+    CHECK_EQUAL(compile("__global__ void a(float* x) { extern __shared__ float s[]; x[0] = s[0]; }\n"
+                        "__global__ void b(int* x) { extern __shared__ int s[]; x[0] = s[0]; }")
+                    .code,
+                6);
     // As with NVRTC, there are no headers of the system.
     CHECK_EQUAL(compile("#include <stdint.h>\n").code, 6);
 }

@@ -28,6 +28,7 @@ pub use isa::Isa;
 pub use ops::adamw::AdamW;
 pub use ops::attention::Heads;
 pub use ops::copy::copy;
+pub use ops::sources::compile_all;
 pub use ops::{
     activation, adamw, add, attention, cast, cross_entropy, dropout, embedding, glu,
     grouped_matmul, layer_norm, lerp, matmul, muon, permute, qk_norm, reduce, rms_norm, rope,

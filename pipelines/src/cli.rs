@@ -155,6 +155,13 @@ enum Verb {
         /// Print JSON to stdout.
         #[arg(long)]
         json: bool,
+        /// Compile all CUDA kernels into this folder instead; needs NVRTC and no GPU. The folder is the one that `train`
+        /// reads: `$XDG_CACHE_HOME/millrace/kernels`.
+        #[arg(long, value_name = "DIR")]
+        compile_kernels: Option<PathBuf>,
+        /// Architecture of compiled kernels, by NVIDIA's name.
+        #[arg(long, default_value = "sm_90")]
+        architecture: String,
     },
 }
 
@@ -223,7 +230,12 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         Verb::Classifier(verb) => run::classifier(verb),
         Verb::Ngram(verb) => run::ngram(verb),
         Verb::Dsir(verb) => run::dsir(verb),
-        Verb::Doctor { json } => run::doctor(json),
+        Verb::Doctor {
+            compile_kernels: Some(folder),
+            architecture,
+            ..
+        } => run::compile_kernels(&folder, &architecture),
+        Verb::Doctor { json, .. } => run::doctor(json),
     }
 }
 

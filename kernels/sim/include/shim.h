@@ -30,6 +30,7 @@
 #define __restrict__ __restrict
 #define __nv_pure__ __attribute__((pure))
 #define __builtin_assume(condition) ((void)0)
+#define NULL __null
 #define warpSize 32
 
 #include "abi.h"

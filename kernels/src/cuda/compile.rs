@@ -85,6 +85,20 @@ pub(super) fn version() -> (i32, i32) {
     (major, minor)
 }
 
+/// Compiles a source into the cache, which has to take it.
+/// # Errors
+/// `Compile` with NVRTC's log, or with the reason why the file was not written.
+pub(super) fn store(source: &Source, target: &Target<'_>) -> Result<()> {
+    let image = compile(source, &options(target))?;
+    let Some(path) = cached(source, target) else {
+        return Ok(());
+    };
+    write(&path, &image).map_err(|error| Error::Compile {
+        source_file: source.name.to_owned(),
+        log: format!("{}: {error}", path.display()),
+    })
+}
+
 fn cached(source: &Source, target: &Target<'_>) -> Option<PathBuf> {
     let folder = target.cache?;
     let (major, minor) = version();

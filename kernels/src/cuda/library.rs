@@ -31,29 +31,38 @@ struct Wanted {
     /// Opened before the library, from the same folder, if it is there.
     before: Option<&'static str>,
     files: &'static [&'static str],
+    /// What to do without it.
+    hint: &'static str,
 }
 
+const DRIVER: Wanted = Wanted {
+    library: "libcuda",
+    purpose: "the driver",
+    is_needed: true,
+    before: None,
+    files: &["libcuda.so.1", "libcuda.so"],
+    hint: "install NVIDIA's driver, or set device = \"cpu\"",
+};
+
+const NVRTC: Wanted = Wanted {
+    library: "libnvrtc",
+    purpose: "compiles kernels",
+    is_needed: true,
+    before: Some("libnvrtc-builtins.so.13.0"),
+    files: &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
+    hint: "install it (pip install nvidia-cuda-nvrtc), or set CUDA_HOME to the toolkit's folder",
+};
+
 const WANTED: [Wanted; 5] = [
-    Wanted {
-        library: "libcuda",
-        purpose: "the driver",
-        is_needed: true,
-        before: None,
-        files: &["libcuda.so.1", "libcuda.so"],
-    },
-    Wanted {
-        library: "libnvrtc",
-        purpose: "compiles kernels",
-        is_needed: true,
-        before: Some("libnvrtc-builtins.so.13.0"),
-        files: &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
-    },
+    DRIVER,
+    NVRTC,
     Wanted {
         library: "libcublasLt",
         purpose: "matrix products",
         is_needed: false,
         before: None,
         files: &["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"],
+        hint: "pip install nvidia-cublas",
     },
     Wanted {
         library: "libcudnn",
@@ -61,6 +70,7 @@ const WANTED: [Wanted; 5] = [
         is_needed: false,
         before: None,
         files: &["libcudnn.so.9", "libcudnn.so"],
+        hint: "pip install nvidia-cudnn-cu13",
     },
     Wanted {
         library: "libnccl",
@@ -68,6 +78,7 @@ const WANTED: [Wanted; 5] = [
         is_needed: false,
         before: None,
         files: &["libnccl.so.2", "libnccl.so"],
+        hint: "pip install nvidia-nccl-cu13",
     },
 ];
 
@@ -86,26 +97,31 @@ pub fn libraries(folders: &[PathBuf]) -> Vec<Found> {
 /// # Errors
 /// `NotAvailable` with the names and folders that were tried.
 pub(super) fn require(folders: &[PathBuf]) -> Result<()> {
-    let found = libraries(folders);
-    let Some(at) = found
-        .iter()
-        .position(|found| found.is_needed && found.opened.is_none())
-    else {
+    let needed = WANTED.iter().filter(|wanted| wanted.is_needed);
+    needed
+        .into_iter()
+        .try_for_each(|wanted| require_one(wanted, folders))
+}
+
+/// Opens NVRTC.
+/// # Errors
+/// As `require`.
+pub(super) fn require_compiler(folders: &[PathBuf]) -> Result<()> {
+    require_one(&NVRTC, folders)
+}
+
+fn require_one(wanted: &Wanted, folders: &[PathBuf]) -> Result<()> {
+    if open(wanted, folders).is_some() {
         return Ok(());
-    };
-    let (missing, wanted) = (&found[at], &WANTED[at]);
+    }
     let mut tried = wanted.files.join(", ");
     for folder in folders {
         tried.push_str(&format!(" in {}", folder.display()));
     }
-    let hint = match missing.library {
-        "libcuda" => "install NVIDIA's driver, or set device = \"cpu\"",
-        _ => "install it (pip install nvidia-cuda-nvrtc), or set CUDA_HOME to the toolkit's folder",
-    };
     Err(Error::NotAvailable {
-        library: format!("{} ({})", missing.library, missing.purpose),
+        library: format!("{} ({})", wanted.library, wanted.purpose),
         tried,
-        hint: hint.to_owned(),
+        hint: wanted.hint.to_owned(),
     })
 }
 

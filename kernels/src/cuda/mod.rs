@@ -106,6 +106,18 @@ fn expect_versions() -> Result<()> {
     Ok(())
 }
 
+/// Compiles a source for an architecture into the cache; needs NVRTC alone.
+/// # Errors
+/// `NotAvailable` without NVRTC, `Compile` with its log.
+pub(crate) fn compile_for(source: &Source, options: &Options, architecture: &str) -> Result<()> {
+    library::require_compiler(&options.libraries)?;
+    let target = compile::Target {
+        architecture: architecture.to_owned(),
+        cache: options.cache.as_deref(),
+    };
+    compile::store(source, &target)
+}
+
 impl Cuda {
     /// Opens a device.
     /// # Errors

@@ -46,6 +46,7 @@ pub mod rms_norm;
 pub mod rope;
 pub mod route;
 pub mod rows;
+pub(crate) mod sources;
 
 #[cfg(test)]
 mod tests {

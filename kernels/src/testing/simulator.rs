@@ -15,6 +15,7 @@ pub fn folder() -> Option<PathBuf> {
     FOLDER.get_or_init(build).clone()
 }
 
+#[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 fn build() -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("sim");
     let program = std::env::current_exe().expect("a test knows its program");

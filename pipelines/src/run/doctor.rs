@@ -4,6 +4,7 @@ use crate::log::print;
 use crate::machine::{grouped, memory_bytes, processor};
 use anyhow::Result;
 use serde_json::{Value, json};
+use std::path::Path;
 
 fn command(name: &str) -> Option<String> {
     let path = std::env::var_os("PATH")?;
@@ -81,6 +82,16 @@ fn free_bytes() -> Option<u64> {
         .parse()
         .ok()?;
     Some(kib * 1024)
+}
+
+/// Compiles all CUDA kernels for an architecture into a folder.
+pub(crate) fn compile_kernels(folder: &Path, architecture: &str) -> Result<()> {
+    let paths = super::devices::here();
+    let count = paths.compile_kernels(folder, architecture)?;
+    print(&format!(
+        "{}: {count} files of kernels for {architecture}\n",
+        folder.display()
+    ))
 }
 
 /// The verb.

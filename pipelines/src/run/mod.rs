@@ -26,7 +26,7 @@ mod words;
 pub(crate) use self::curate::shards_left;
 pub(crate) use blend::blend;
 pub(crate) use convert::{Convert, convert};
-pub(crate) use doctor::doctor;
+pub(crate) use doctor::{compile_kernels, doctor};
 pub(crate) use generate::{generate_for_job, generate_from};
 pub(crate) use hosts::{follow, join, lead};
 pub(crate) use inspect::{extract, inspect};

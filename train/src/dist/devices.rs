@@ -1,7 +1,7 @@
 //! Devices that ranks compute on: the CPU, or NVIDIA GPUs. A GPU is no part of a plan: a run may go on from its
 //! checkpoints on other devices.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use kernels::{Device, Isa, cuda};
 use serde::{Deserialize, Serialize};
@@ -59,6 +59,18 @@ impl CudaPaths {
             device.map(|device| device.name().to_owned())
         });
         names.collect::<kernels::Result<_>>().map_err(unavailable)
+    }
+
+    /// Compiles all kernels for an architecture, such as `sm_90`, into a folder. Returns the number of files.
+    ///
+    /// # Errors
+    /// `Device` without NVRTC, or with its log.
+    pub fn compile_kernels(&self, folder: &Path, architecture: &str) -> Result<usize> {
+        let options = cuda::Options {
+            cache: Some(folder.to_owned()),
+            ..self.options(0)
+        };
+        kernels::compile_all(&options, architecture).map_err(unavailable)
     }
 
     fn options(&self, ordinal: usize) -> cuda::Options {

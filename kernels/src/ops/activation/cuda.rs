@@ -6,7 +6,7 @@ use crate::cuda::{Cuda, Grid, Source};
 use crate::descriptor::activation::Kind;
 use crate::{Result, Tensor};
 
-static SOURCE: Source = Source {
+pub(in crate::ops) static SOURCE: Source = Source {
     name: "activation.cu",
     text: include_str!("activation.cu"),
 };

@@ -4,7 +4,7 @@
 //! `reduce::sum_rows` of dx.
 
 mod cpu;
-mod cuda;
+pub(super) mod cuda;
 
 pub use crate::descriptor::activation::Kind;
 use crate::{DType, Error, Result, Tensor};

@@ -6,7 +6,7 @@ use super::settings::{AdamW, Factors, Moments};
 use crate::cuda::{Cuda, Grid, Source};
 use crate::{Result, View, ViewMut};
 
-static SOURCE: Source = Source {
+pub(in crate::ops) static SOURCE: Source = Source {
     name: "adamw.cu",
     text: include_str!("adamw.cu"),
 };

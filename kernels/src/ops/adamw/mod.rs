@@ -4,7 +4,7 @@
 //! Paper: Loshchilov & Hutter 2019, arXiv:1711.05101. Scalars are computed in f64 and rounded once.
 
 mod cpu;
-mod cuda;
+pub(super) mod cuda;
 mod settings;
 
 use crate::view::expect_alike;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::cuda::{Cuda, Grid, Source};
 use crate::{Result, Tensor};
 
-static SOURCE: Source = Source {
+pub(in crate::ops) static SOURCE: Source = Source {
     name: "add.cu",
     text: include_str!("add.cu"),
 };

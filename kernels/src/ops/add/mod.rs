@@ -1,7 +1,7 @@
 //! Elementwise additions in place: `x[r, c]` += `b[c]` and x += y. Each element is one rounded addition.
 
 pub(crate) mod cpu;
-pub(in crate::ops) mod cuda;
+pub(super) mod cuda;
 
 use crate::{Result, Tensor};
 

@@ -22,7 +22,7 @@ mod biased;
 mod cpu;
 #[cfg(test)]
 mod cross;
-mod cuda;
+pub(super) mod cuda;
 #[cfg(test)]
 mod masks;
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::format::Grid;
 use crate::cuda::{Arg, Cuda, Grid as Launch, Source};
 use crate::{Result, Tensor};
 
-static SOURCE: Source = Source {
+pub(in crate::ops) static SOURCE: Source = Source {
     name: "cast.cu",
     text: include_str!("cast.cu"),
 };

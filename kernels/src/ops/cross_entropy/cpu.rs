@@ -1,6 +1,6 @@
 //! Cross entropy on the CPU: rows in parallel, each slice of a row in one fixed vector order.
 
-use super::shard::Shard;
+use super::shard::{Found, Rows, Shard};
 use crate::cpu::ROW_BLOCK;
 use crate::cpu::math::exp_of_score;
 use crate::cpu::simd::vector_fn;
@@ -8,9 +8,11 @@ use crate::{DType, Result, Tensor};
 use rayon::prelude::*;
 
 pub(super) fn statistics(
-    maxima: &mut Tensor,
-    sums: &mut Tensor,
-    target: &mut Tensor,
+    Found {
+        maxima,
+        sums,
+        target,
+    }: Found<'_>,
     logits: &Tensor,
     targets: &Tensor,
     shard: Shard,
@@ -92,21 +94,13 @@ vector_fn! {
     }
 }
 
-pub(super) fn backward(
-    logits: &mut Tensor,
-    max: &Tensor,
-    sum: &Tensor,
-    targets: &Tensor,
-    weights: &Tensor,
-    pull: Option<&Tensor>,
-    shard: Shard,
-) {
+pub(super) fn backward(logits: &mut Tensor, of: Rows<'_>, shard: Shard) {
     let isa = logits.device().isa();
     let (_, rows) = logits.rows_cols();
     let (first, real) = (shard.first, shard.real(rows));
-    let (max, sum) = (max.f32(), sum.f32());
-    let (targets, weights) = (targets.u32(), weights.f32());
-    let pull = pull.map(Tensor::f32);
+    let (max, sum) = (of.max.f32(), of.sum.f32());
+    let (targets, weights) = (of.targets.u32(), of.weights.f32());
+    let pull = of.pull.map(Tensor::f32);
     logits
         .f32_mut()
         .par_chunks_exact_mut(rows)

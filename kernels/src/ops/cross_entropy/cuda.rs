@@ -2,20 +2,18 @@
 
 use std::sync::Arc;
 
-use super::shard::Shard;
+use super::shard::{Found, Rows, Shard};
 use crate::cuda::{Cuda, Grid, Source};
 use crate::{Result, Tensor};
 
-static SOURCE: Source = Source {
+pub(in crate::ops) static SOURCE: Source = Source {
     name: "cross_entropy.cu",
     text: include_str!("cross_entropy.cu"),
 };
 
 pub(super) fn statistics(
     on: &Arc<Cuda>,
-    maxima: &mut Tensor,
-    sums: &mut Tensor,
-    target: &mut Tensor,
+    found: Found<'_>,
     logits: &Tensor,
     targets: &Tensor,
     shard: Shard,
@@ -23,9 +21,9 @@ pub(super) fn statistics(
 ) -> Result<()> {
     let (n, rows) = logits.rows_cols();
     let args = [
-        maxima.into(),
-        sums.into(),
-        target.into(),
+        found.maxima.into(),
+        found.sums.into(),
+        found.target.into(),
         logits.into(),
         targets.into(),
         n.into(),
@@ -69,21 +67,17 @@ pub(super) fn rescale(
 pub(super) fn backward(
     on: &Arc<Cuda>,
     logits: &mut Tensor,
-    max: &Tensor,
-    sum: &Tensor,
-    targets: &Tensor,
-    weights: &Tensor,
-    pull: Option<&Tensor>,
+    of: Rows<'_>,
     shard: Shard,
 ) -> Result<()> {
     let (n, rows) = logits.rows_cols();
     let args = [
         logits.into(),
-        max.into(),
-        sum.into(),
-        targets.into(),
-        weights.into(),
-        pull.into(),
+        of.max.into(),
+        of.sum.into(),
+        of.targets.into(),
+        of.weights.into(),
+        of.pull.into(),
         n.into(),
         rows.into(),
         shard.first.into(),

@@ -7,11 +7,11 @@
 //! has them: ranks merge their own ones relative to the largest maximum of all ranks, and then their sums.
 
 mod cpu;
-mod cuda;
+pub(super) mod cuda;
 mod shard;
 
 use crate::{DType, Error, Result, Tensor, reduce};
-use shard::Shard;
+use shard::{Found, Rows, Shard};
 
 /// Returns for each slice of `slice` vocabulary rows its largest logit and the sum of e^(x - largest), both
 /// `[slices, n]` (-inf and 0.0 where a slice is all padding), and the target's logit, `[n]`, 0.0 where the target is not
@@ -35,10 +35,14 @@ pub fn statistics(
     let by_slice = [rows / slice, n];
     let (mut maxima, mut sums, mut target) = (empty(&by_slice)?, empty(&by_slice)?, empty(&[n])?);
     let shard = Shard { first, vocab };
-    let (a, b, c) = (&mut maxima, &mut sums, &mut target);
+    let found = Found {
+        maxima: &mut maxima,
+        sums: &mut sums,
+        target: &mut target,
+    };
     try_dispatch!(
         logits.device(),
-        statistics(a, b, c, logits, targets, shard, slice)
+        statistics(found, logits, targets, shard, slice)
     );
     Ok((maxima, sums, target))
 }
@@ -109,10 +113,14 @@ pub fn backward(
     targets.expect_ids(OP, "targets", n)?;
     let device = logits.device().clone();
     let shard = Shard { first, vocab };
-    dispatch!(
-        device,
-        backward(logits, max, sum, targets, weights, pull, shard)
-    );
+    let rows = Rows {
+        max,
+        sum,
+        targets,
+        weights,
+        pull,
+    };
+    dispatch!(device, backward(logits, rows, shard));
     Ok(())
 }
 

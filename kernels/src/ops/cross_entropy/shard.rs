@@ -1,4 +1,6 @@
-//! The ids of a shard of logits.
+//! The ids of a shard of logits, and the tensors of its ops.
+
+use crate::Tensor;
 
 /// Ids of a shard's columns.
 #[derive(Clone, Copy)]
@@ -14,4 +16,21 @@ impl Shard {
     pub(super) fn real(self, rows: usize) -> usize {
         self.vocab.saturating_sub(self.first).min(rows)
     }
+}
+
+/// What `statistics` writes: `[slices, n]` twice and `[n]`.
+pub(super) struct Found<'a> {
+    pub(super) maxima: &'a mut Tensor,
+    pub(super) sums: &'a mut Tensor,
+    pub(super) target: &'a mut Tensor,
+}
+
+/// What `backward` reads of each row: `[n]`.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a> {
+    pub(super) max: &'a Tensor,
+    pub(super) sum: &'a Tensor,
+    pub(super) targets: &'a Tensor,
+    pub(super) weights: &'a Tensor,
+    pub(super) pull: Option<&'a Tensor>,
 }

@@ -6,7 +6,7 @@ use crate::cuda::{Arg, Cuda, Grid, Source};
 use crate::descriptor::dropout::{Constants, Place};
 use crate::{Result, Tensor};
 
-static SOURCE: Source = Source {
+pub(in crate::ops) static SOURCE: Source = Source {
     name: "dropout.cu",
     text: include_str!("dropout.cu"),
 };

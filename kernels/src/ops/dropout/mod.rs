@@ -9,7 +9,7 @@
 //! features has the mask of the whole. As there, NaN times 0 stays NaN.
 
 pub(crate) mod cpu;
-mod cuda;
+pub(super) mod cuda;
 
 pub use crate::descriptor::dropout::{Dropout, Place};
 use crate::{Error, Result, Tensor};

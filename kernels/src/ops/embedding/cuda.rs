@@ -6,7 +6,7 @@ use super::tokens::grouped;
 use crate::cuda::{Cuda, Grid, Source};
 use crate::{Result, Tensor};
 
-static SOURCE: Source = Source {
+pub(in crate::ops) static SOURCE: Source = Source {
     name: "embedding.cu",
     text: include_str!("embedding.cu"),
 };

@@ -5,7 +5,7 @@
 //! (as a dense product with a one-hot matrix would), then one merge with the old gradient.
 
 mod cpu;
-mod cuda;
+pub(super) mod cuda;
 mod tokens;
 
 use crate::{DType, Error, Result, Tensor};

@@ -6,7 +6,7 @@ use super::gate::Gate;
 use crate::cuda::{Cuda, Grid, Source};
 use crate::{DType, Result, Tensor};
 
-static SOURCE: Source = Source {
+pub(in crate::ops) static SOURCE: Source = Source {
     name: "glu.cu",
     text: include_str!("glu.cu"),
 };

@@ -3,7 +3,7 @@
 //! All tensors of a call are f32 or all bf16, widened as they are read and rounded last: all computation is in f32.
 
 mod cpu;
-mod cuda;
+pub(super) mod cuda;
 mod gate;
 mod rows;
 

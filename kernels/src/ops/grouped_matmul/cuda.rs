@@ -7,7 +7,7 @@ use crate::matmul::{Numbers, Op};
 use crate::ops::matmul::cuda::{Product, Side, kernel, multiply};
 use crate::{DType, Result, Tensor};
 
-static SOURCE: Source = Source {
+pub(in crate::ops) static SOURCE: Source = Source {
     name: "grouped_matmul.cu",
     text: include_str!("grouped_matmul.cu"),
 };

@@ -8,7 +8,7 @@
 //! computed changes no bits. Dropless form: Gale et al. 2022, arXiv:2211.15841.
 
 mod cpu;
-mod cuda;
+pub(super) mod cuda;
 
 use crate::matmul::{Numbers, Op};
 use crate::{DType, Error, Result, Tensor};

@@ -1,21 +1,14 @@
 //! Layer norm on the CPU. With xhat = (x - mean) inv_std and g = dy w:
 //! dx = inv_std (g - mean(g) - xhat mean(g xhat)).
 
-use super::tensors::{Gradients, Kept, Statistics};
+use super::tensors::{Gradients, Kept, Statistics, Weights};
 use crate::Tensor;
 use crate::cpu::simd::vector_fn;
 use crate::ops::norm::cpu::{self as rows, Leaf};
 use crate::ops::reduce::COLUMNS;
 
-pub(super) fn forward(
-    y: &mut Tensor,
-    kept: Kept<'_>,
-    x: &Tensor,
-    w: &Tensor,
-    b: &Tensor,
-    eps: f32,
-) {
-    let (isa, w, b) = (x.device().isa(), w.f32(), b.f32());
+pub(super) fn forward(y: &mut Tensor, kept: Kept<'_>, x: &Tensor, weights: Weights<'_>, eps: f32) {
+    let (isa, w, b) = (x.device().isa(), weights.w.f32(), weights.b.f32());
     let kept = [kept.mean, kept.inv_std];
     rows::forward(y, kept, x, |y, x| normalise(isa, y, x, w, b, eps));
 }
@@ -25,11 +18,10 @@ pub(super) fn forward_sum(
     kept: Kept<'_>,
     x: &mut Tensor,
     more: &Tensor,
-    w: &Tensor,
-    b: &Tensor,
+    weights: Weights<'_>,
     eps: f32,
 ) {
-    let (isa, w, b) = (x.device().isa(), w.f32(), b.f32());
+    let (isa, w, b) = (x.device().isa(), weights.w.f32(), weights.b.f32());
     let kept = [kept.mean, kept.inv_std];
     rows::forward_sum(y, kept, x, more, |y, x| normalise(isa, y, x, w, b, eps));
 }

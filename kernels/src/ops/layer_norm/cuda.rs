@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::tensors::{Gradients, Kept, Statistics};
+use super::tensors::{Gradients, Kept, Statistics, Weights};
 use crate::cuda::{Arg, Cuda, Grid, Source};
 use crate::ops::reduce::leaf_rows;
 use crate::{Result, Tensor};
 
-static SOURCE: Source = Source {
+pub(in crate::ops) static SOURCE: Source = Source {
     name: "layer_norm.cu",
     text: include_str!("layer_norm.cu"),
 };
@@ -17,11 +17,9 @@ pub(super) fn forward(
     y: &mut Tensor,
     kept: Kept<'_>,
     x: &Tensor,
-    w: &Tensor,
-    b: &Tensor,
+    weights: Weights<'_>,
     eps: f32,
 ) -> Result<()> {
-    let weights = [w.into(), b.into()];
     run(on, y, kept, [x.into(), Arg::NULL], weights, eps)
 }
 
@@ -31,11 +29,9 @@ pub(super) fn forward_sum(
     kept: Kept<'_>,
     x: &mut Tensor,
     more: &Tensor,
-    w: &Tensor,
-    b: &Tensor,
+    weights: Weights<'_>,
     eps: f32,
 ) -> Result<()> {
-    let weights = [w.into(), b.into()];
     run(on, y, kept, [x.into(), more.into()], weights, eps)
 }
 
@@ -45,20 +41,19 @@ fn run(
     y: &mut Tensor,
     kept: Kept<'_>,
     inputs: [Arg; 2],
-    weights: [Arg; 2],
+    weights: Weights<'_>,
     eps: f32,
 ) -> Result<()> {
     let (rows, d) = y.rows_cols();
     let [x, more] = inputs;
-    let [w, b] = weights;
     let args = [
         y.into(),
         kept.mean.into(),
         kept.inv_std.into(),
         x,
         more,
-        w,
-        b,
+        weights.w.into(),
+        weights.b.into(),
         rows.into(),
         d.into(),
         eps.into(),

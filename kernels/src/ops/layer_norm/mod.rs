@@ -2,13 +2,13 @@
 //! Paper: Ba et al. 2016, arXiv:1607.06450. The variance is the mean square of (x - mean).
 
 mod cpu;
-mod cuda;
+pub(super) mod cuda;
 mod tensors;
 
 use super::norm::{self, check_forward};
 use crate::{DType, Result, Tensor};
-use tensors::Kept;
 pub use tensors::{Gradients, Statistics};
+use tensors::{Kept, Weights};
 
 /// Returns y, and mean and inv_std for backward.
 /// # Shapes
@@ -23,7 +23,7 @@ pub fn forward(x: &Tensor, w: &Tensor, b: &Tensor, eps: f32) -> Result<(Tensor, 
         mean: &mut mean,
         inv_std: &mut inv_std,
     };
-    dispatch!(x.device(), forward(&mut y, kept, x, w, b, eps));
+    dispatch!(x.device(), forward(&mut y, kept, x, Weights { w, b }, eps));
     Ok((y, mean, inv_std))
 }
 
@@ -53,7 +53,10 @@ pub fn forward_sum(
         mean: &mut mean,
         inv_std: &mut inv_std,
     };
-    dispatch!(device, forward_sum(&mut y, kept, x, more, w, b, eps));
+    dispatch!(
+        device,
+        forward_sum(&mut y, kept, x, more, Weights { w, b }, eps)
+    );
     Ok((y, mean, inv_std))
 }
 

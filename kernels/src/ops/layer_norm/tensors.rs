@@ -24,3 +24,10 @@ pub struct Gradients<'a> {
     /// Gradient of the bias.
     pub db: &'a mut Tensor,
 }
+
+/// Weight and bias: `[d]`.
+#[derive(Clone, Copy)]
+pub(super) struct Weights<'a> {
+    pub(super) w: &'a Tensor,
+    pub(super) b: &'a Tensor,
+}

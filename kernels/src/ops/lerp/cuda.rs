@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::cuda::{Cuda, Grid, Source};
 use crate::{Result, View, ViewMut};
 
-static SOURCE: Source = Source {
+pub(in crate::ops) static SOURCE: Source = Source {
     name: "lerp.cu",
     text: include_str!("lerp.cu"),
 };

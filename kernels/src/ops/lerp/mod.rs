@@ -2,7 +2,7 @@
 //! difference; no element depends on another.
 
 mod cpu;
-mod cuda;
+pub(super) mod cuda;
 
 use crate::view::expect_alike;
 use crate::{Result, View, ViewMut};

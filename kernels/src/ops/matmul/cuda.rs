@@ -9,7 +9,7 @@ use crate::descriptor::numbers::Numbers;
 use crate::ops::{cast, rope};
 use crate::{DType, Device, Error, Result, Tensor};
 
-static SOURCE: Source = Source {
+pub(in crate::ops) static SOURCE: Source = Source {
     name: "matmul.cu",
     text: include_str!("matmul.cu"),
 };

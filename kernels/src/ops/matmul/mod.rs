@@ -8,7 +8,7 @@
 //! instruction set) touches the bits.
 
 mod cpu;
-pub(in crate::ops) mod cuda;
+pub(super) mod cuda;
 mod operand;
 mod packed;
 

@@ -6,7 +6,7 @@
 //! We differ: f32 throughout, where these iterate in bf16.
 
 mod cpu;
-mod cuda;
+pub(super) mod cuda;
 
 use crate::matmul::matmul;
 use crate::view::expect_alike;

@@ -6,7 +6,7 @@ use super::order::Order;
 use crate::cuda::{Cuda, Grid, Source};
 use crate::{Device, Result, Tensor};
 
-static SOURCE: Source = Source {
+pub(in crate::ops) static SOURCE: Source = Source {
     name: "permute.cu",
     text: include_str!("permute.cu"),
 };

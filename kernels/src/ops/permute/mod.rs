@@ -8,7 +8,7 @@
 //! rows concatenated: the same order for every layout.
 
 mod cpu;
-mod cuda;
+pub(super) mod cuda;
 mod order;
 
 use crate::{DType, Result, Tensor};

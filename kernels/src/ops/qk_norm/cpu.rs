@@ -40,11 +40,11 @@ pub(super) fn backward(
     heads: &Heads,
     weights: Weights<'_>,
     eps: f32,
-    leaf: usize,
 ) {
     let isa = qkv.device().isa();
     let (packed, width) = (heads.packed(), heads.width);
     let (x, wq, wk) = (qkv.f32(), weights.q.f32(), weights.k.f32());
+    let leaf = sums.leaf;
     for (sums, is_key) in [(sums.q, false), (sums.k, true)] {
         let starts: Vec<usize> = heads_of(heads)
             .filter_map(|(at, key)| (key == is_key).then_some(at))

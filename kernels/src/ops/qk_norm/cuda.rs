@@ -8,7 +8,7 @@ use crate::cuda::{Cuda, Grid, Source};
 use crate::descriptor::heads::Heads;
 use crate::{DType, Result, Tensor};
 
-static SOURCE: Source = Source {
+pub(in crate::ops) static SOURCE: Source = Source {
     name: "qk_norm.cu",
     text: include_str!("qk_norm.cu"),
 };
@@ -44,7 +44,6 @@ pub(super) fn backward(
     heads: &Heads,
     weights: Weights<'_>,
     eps: f32,
-    leaf: usize,
 ) -> Result<()> {
     let (rows, _) = qkv.rows_cols();
     let leaves = sums.q.dims()[0];
@@ -66,7 +65,7 @@ pub(super) fn backward(
         qkv.into(),
         (&inverses).into(),
         leaves.into(),
-        leaf.into(),
+        sums.leaf.into(),
     ];
     let args = [&args[..], &sizes].concat();
     let grid = Grid::over(leaves * normed * heads.width);

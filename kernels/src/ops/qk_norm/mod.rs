@@ -6,7 +6,7 @@
 //! share out heads gather them and add them in one order.
 
 mod cpu;
-mod cuda;
+pub(super) mod cuda;
 mod weights;
 
 use crate::descriptor::heads::Heads;
@@ -59,8 +59,9 @@ pub fn backward(
     let sums = Sums {
         q: &mut dwq,
         k: &mut dwk,
+        leaf,
     };
-    dispatch!(device, backward(dqkv, sums, qkv, heads, weights, eps, leaf));
+    dispatch!(device, backward(dqkv, sums, qkv, heads, weights, eps));
     Ok((dwq, dwk))
 }
 

@@ -15,4 +15,6 @@ pub struct Weights<'a> {
 pub(super) struct Sums<'a> {
     pub(super) q: &'a mut Tensor,
     pub(super) k: &'a mut Tensor,
+    /// Rows per leaf.
+    pub(super) leaf: usize,
 }

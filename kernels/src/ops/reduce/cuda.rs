@@ -7,7 +7,7 @@ use super::SQUARES;
 use crate::cuda::{Cuda, Grid, Source};
 use crate::{DType, Result, Tensor, View};
 
-static SOURCE: Source = Source {
+pub(in crate::ops) static SOURCE: Source = Source {
     name: "reduce.cu",
     text: include_str!("reduce.cu"),
 };

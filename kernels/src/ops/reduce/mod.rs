@@ -4,7 +4,7 @@
 //! 0.0 in ascending rows; equal aligned power-of-two blocks merge, the rest from the right.
 
 mod cpu;
-mod cuda;
+pub(super) mod cuda;
 
 use crate::{DType, Error, Result, Tensor, View};
 

@@ -6,7 +6,7 @@ use crate::cuda::{Arg, Cuda, Grid, Source};
 use crate::ops::reduce::leaf_rows;
 use crate::{Result, Tensor};
 
-static SOURCE: Source = Source {
+pub(in crate::ops) static SOURCE: Source = Source {
     name: "rms_norm.cu",
     text: include_str!("rms_norm.cu"),
 };

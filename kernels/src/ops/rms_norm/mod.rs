@@ -2,7 +2,7 @@
 //! Paper: Zhang & Sennrich 2019, arXiv:1910.07467.
 
 pub(crate) mod cpu;
-mod cuda;
+pub(super) mod cuda;
 
 use super::norm::{self, check_forward};
 use crate::{DType, Result, Tensor};

@@ -7,7 +7,7 @@ use crate::cuda::{Arg, Cuda, Grid, Source};
 use crate::descriptor::rope::{Positions, Turn, Way};
 use crate::{Result, Tensor};
 
-static SOURCE: Source = Source {
+pub(in crate::ops) static SOURCE: Source = Source {
     name: "rope.cu",
     text: include_str!("rope.cu"),
 };

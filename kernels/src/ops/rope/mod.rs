@@ -7,7 +7,7 @@
 //! the halves of the first r, the rest untouched; cosines and sines times the magnitude.
 
 mod cpu;
-pub(in crate::ops) mod cuda;
+pub(super) mod cuda;
 
 pub use crate::descriptor::frequencies::{Frequencies, Scaling};
 use crate::descriptor::rope::Way;

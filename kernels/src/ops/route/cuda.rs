@@ -7,7 +7,7 @@ use super::statistics::{Slopes, Statistics};
 use crate::cuda::{Arg, Cuda, Grid, Source};
 use crate::{DType, Result, Tensor};
 
-static SOURCE: Source = Source {
+pub(in crate::ops) static SOURCE: Source = Source {
     name: "route.cu",
     text: include_str!("route.cu"),
 };

@@ -11,7 +11,7 @@
 
 mod capacity;
 mod cpu;
-mod cuda;
+pub(super) mod cuda;
 mod router;
 mod statistics;
 

@@ -72,7 +72,7 @@ impl Statistics {
         for (a, b) in self.probabilities.iter_mut().zip(&other.probabilities) {
             *a += b;
         }
-        self.squares += other.squares;
+        self.squares = self.squares.saturating_add(other.squares);
         self.not_finite += other.not_finite;
     }
 

@@ -6,7 +6,7 @@ use super::Runs;
 use crate::cuda::{Cuda, Grid, Source};
 use crate::{DType, Result, Tensor, View, ViewMut};
 
-static SOURCE: Source = Source {
+pub(in crate::ops) static SOURCE: Source = Source {
     name: "rows.cu",
     text: include_str!("rows.cu"),
 };

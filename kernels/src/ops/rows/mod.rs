@@ -2,7 +2,7 @@
 //! every element is one rounded operation unless an op says otherwise.
 
 mod cpu;
-mod cuda;
+pub(super) mod cuda;
 mod runs;
 
 use crate::view::expect_alike;

@@ -156,12 +156,12 @@ __device__ __forceinline__ void keys_and_values(const Call& call, const Passed& 
     const Plan plan = {leaf, leaves, tiles};
 
 #define BACKWARD(NAME, PAIRS)                                                                                        \
-    extern "C" __global__ void __launch_bounds__(256) attention_queries_##NAME(float* dq, float* by_distance,        \
+    extern "C" __global__ void __launch_bounds__(256, 1) attention_queries_##NAME(float* dq, float* by_distance,        \
                                                                                u64 distances, PASSED_ARGS,           \
                                                                                CALL_ARGS) {                          \
         CALL PASSED queries<PAIRS>(call, passed, plan, dq, by_distance, distances);                                  \
     }                                                                                                                \
-    extern "C" __global__ void __launch_bounds__(256)                                                                \
+    extern "C" __global__ void __launch_bounds__(256, 1)                                                                \
         attention_keys_##NAME(float* dkv, u64 held, u64 number, PASSED_ARGS, CALL_ARGS) {                            \
         CALL PASSED keys_and_values<PAIRS>(call, passed, plan, dkv, held, number);                                   \
     }

@@ -12,7 +12,7 @@ use crate::ops::matmul::cuda::kernel;
 use crate::ops::{add, cast, reduce, rope};
 use crate::{DType, Result, Tensor};
 
-static SOURCE: Source = Source {
+pub(in crate::ops) static SOURCE: Source = Source {
     name: "attention/backward.cu",
     text: include_str!("backward.cu"),
 };

@@ -72,11 +72,11 @@ __device__ __forceinline__ void visit(const Call& call, float* values, float* su
 }
 
 // values: [sequences, heads, tiles, width, 32], sums: [sequences, heads, tiles, 2, 32], largest score and sum.
-extern "C" __global__ void __launch_bounds__(256) attention_visit_f32(float* values, float* sums, CALL_ARGS) {
+extern "C" __global__ void __launch_bounds__(256, 1) attention_visit_f32(float* values, float* sums, CALL_ARGS) {
     CALL visit<false>(call, values, sums);
 }
 
-extern "C" __global__ void __launch_bounds__(256) attention_visit_bf16_pairs(float* values, float* sums, CALL_ARGS) {
+extern "C" __global__ void __launch_bounds__(256, 1) attention_visit_bf16_pairs(float* values, float* sums, CALL_ARGS) {
     CALL visit<true>(call, values, sums);
 }
 

@@ -11,7 +11,7 @@ use crate::ops::attention::state::{Running, TILE};
 use crate::ops::matmul::cuda::kernel;
 use crate::{DType, Result, Tensor};
 
-static SOURCE: Source = Source {
+pub(in crate::ops) static SOURCE: Source = Source {
     name: "attention/forward.cu",
     text: include_str!("forward.cu"),
 };

@@ -1,10 +1,10 @@
 //! Attention on CUDA, exact: the sums of `cpu/` in its order, by tiles of 32 query rows and 32 keys. Masks, biases and
 //! dropout are computed where they are used; only the bounds of rows and the buckets of distances are uploaded.
 
-mod backward;
+pub(in crate::ops) mod backward;
 mod call;
-mod forward;
-mod rows;
+pub(in crate::ops) mod forward;
+pub(in crate::ops) mod rows;
 
 pub(super) use backward::{backward, backward_end, backward_whole};
 pub(super) use forward::{begin, decode, forward, forward_end, forward_whole};

@@ -8,7 +8,7 @@ use crate::descriptor::heads::Heads;
 use crate::ops::attention::state::Slopes;
 use crate::{DType, Result, Tensor};
 
-static SOURCE: Source = Source {
+pub(in crate::ops) static SOURCE: Source = Source {
     name: "attention/rows.cu",
     text: include_str!("rows.cu"),
 };
