@@ -205,6 +205,10 @@ mod tests {
         })
     }
 
+    fn one_run(run: Range<usize>) -> Vec<Range<usize>> {
+        std::iter::once(run).collect()
+    }
+
     /// `rank`.0, `rank`.1 and so on.
     fn numbers(rank: usize, len: usize, device: &Device) -> Tensor {
         let of = |i: usize| rank as f32 + i as f32 / 16.0;
@@ -272,12 +276,12 @@ mod tests {
                 .unwrap();
                 // to rank r the run of r + 1 numbers, in two runs that are swapped on the way
                 let own = numbers(group.rank(), 6, &device);
-                let sent = [vec![0..1], vec![2..3, 1..2], vec![3..5, 5..6]];
+                let sent = [one_run(0..1), vec![2..3, 1..2], vec![3..5, 5..6]];
                 let len = group.rank() + 1;
-                let received: Vec<_> = (0..3).map(|s| vec![s * len..(s + 1) * len]).collect();
+                let received: Vec<_> = (0..3).map(|s| one_run(s * len..(s + 1) * len)).collect();
                 let mut to = Tensor::zeros(&[3 * len], DType::F32, &device).unwrap();
                 all_to_all(group, own.view(), &sent, &mut to, &received).unwrap();
-                let few = [vec![0..0], vec![], vec![]];
+                let few = [one_run(0..0), vec![], vec![]];
                 assert!(all_to_all(group, own.view(), &sent, &mut to, &few).is_err());
                 [even, odd, to].map(|x| values(&x))
             });

@@ -127,7 +127,7 @@ fn every_axis_has_the_bits_of_the_cpu() {
         "dp=2 zero=3 tp=2 sp pp=2 mb=1",
         "cp=2 dp=2 zero=2 mb=1 here",
         "selective mb=2",
-        "full=1,2 chunked mb=2",
+        "full=1 chunked mb=2",
     ];
     has_the_bits_of_the_cpu(&plan, &layouts);
 }
