@@ -44,10 +44,18 @@ fn build() -> Option<PathBuf> {
     }
 }
 
-/// A simulated GPU of its own; `None` without a C++ compiler.
+/// A simulated GPU of its own, `None` without a C++ compiler; or the card, if `MILLRACE_TEST_CARD` has the folders of
+/// NVIDIA's libraries (`kernels/gpu.sh`).
 /// # Panics
 /// If it does not open.
 pub fn device() -> Option<Device> {
+    if let Some(folders) = std::env::var_os("MILLRACE_TEST_CARD") {
+        let options = cuda::Options {
+            libraries: std::env::split_paths(&folders).collect(),
+            ..cuda::Options::default()
+        };
+        return Some(Device::cuda(&options).expect("the card opens"));
+    }
     let folder = folder()?;
     let options = cuda::Options {
         ordinal: 0,
