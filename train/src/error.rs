@@ -42,6 +42,17 @@ pub enum Error {
         /// What is missing, with what was tried and what to do; or the device's own error.
         source: kernels::Error,
     },
+    /// The device has less memory than the plan needs.
+    #[error(
+        "reserve {megabytes} MB on the device: lower train.micro_batch, set train.recompute, or raise parallel.zero, tp or pp",
+        megabytes = bytes / 1_000_000
+    )]
+    DeviceMemory {
+        /// The predicted bytes of a rank.
+        bytes: usize,
+        /// The device's answer.
+        source: kernels::Error,
+    },
     /// The system could not start threads.
     #[error("rank {rank}: start its threads")]
     Threads {

@@ -205,6 +205,15 @@ fn rows(table: &Table) {
     table.row("sum_squares 1024 x 768", "GB/s", bytes, || {
         std::hint::black_box(kernels::reduce::sum_squares(&[x.view()]).expect("fits"));
     });
+    let runs = kernels::rows::Runs {
+        count: n,
+        run: d / 2,
+        from_stride: d,
+        to_stride: d,
+    };
+    table.row("copy_runs 1024 x 384 of 768", "GB/s", bytes, || {
+        kernels::rows::copy_runs(y.view_mut(), x.view(), runs).expect("fits");
+    });
     optimizer(table);
 }
 

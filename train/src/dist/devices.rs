@@ -111,7 +111,7 @@ impl Devices {
     /// they are known.
     ///
     /// # Errors
-    /// `Device` if there is none, it is too old or has too little memory; `Cpu` as `cpu_path`.
+    /// `Device` if there is none or it is too old; `DeviceMemory`; `Cpu` as `cpu_path`.
     pub(crate) fn open(&self, local_rank: usize, bytes: Option<usize>) -> Result<Device> {
         let device = match self {
             Devices::Cpu => Device::cpu_with(cpu_path()?.isa()),
@@ -121,7 +121,8 @@ impl Devices {
             }
         };
         if let Some(bytes) = bytes {
-            device.reserve(bytes).map_err(unavailable)?;
+            let reserved = device.reserve(bytes);
+            reserved.map_err(|source| Error::DeviceMemory { bytes, source })?;
         }
         Ok(device)
     }

@@ -390,7 +390,7 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
         d_model,
         heads,
         // a width that follows from d_model is left out
-        head_dim: if head_dim * heads == d_model {
+        head_dim: if head_dim.checked_mul(heads) == Some(d_model) {
             0
         } else {
             head_dim
