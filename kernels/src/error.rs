@@ -55,11 +55,11 @@ pub enum Error {
     /// A library or a device that an option asks for is not on this machine, or is too old.
     #[error("{library} is not available: tried {tried}; {hint}")]
     NotAvailable {
-        /// What is missing.
+        /// The library or device.
         library: String,
         /// Names and folders that were tried.
         tried: String,
-        /// What to do.
+        /// Advice.
         hint: String,
     },
     /// The host would read or write the memory of another device.

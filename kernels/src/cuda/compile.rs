@@ -32,7 +32,7 @@ const HEADERS: [(&str, &str); 6] = [
     ("product.cuh", include_str!("product.cuh")),
 ];
 
-/// What an image is made for, and where it is kept.
+/// The architecture of an image, and the folder that keeps it.
 pub(super) struct Target<'a> {
     /// Such as `sm_90`.
     pub architecture: String,

@@ -15,7 +15,7 @@ use crate::{Error, Result};
 pub struct Found {
     /// Such as `libnvrtc`.
     pub library: &'static str,
-    /// What it is for.
+    /// Its use.
     pub purpose: &'static str,
     /// True if training needs it.
     pub is_needed: bool,
@@ -31,7 +31,7 @@ struct Wanted {
     /// Opened before the library, from the same folder, if it is there.
     before: Option<&'static str>,
     files: &'static [&'static str],
-    /// What to do without it.
+    /// Advice to somebody who lacks it.
     hint: &'static str,
 }
 

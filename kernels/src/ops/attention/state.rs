@@ -1,4 +1,4 @@
-//! What is carried from one part of the keys to the next, on any device.
+//! The state between one part of the keys and the next, on any device.
 
 use crate::descriptor::attention::Call;
 use crate::{DType, Device, Result, Tensor};
