@@ -39,7 +39,7 @@ pub enum Error {
     /// A device that the job asks for cannot be used.
     #[error("open the device")]
     Device {
-        /// What is missing, with what was tried and what to do; or the device's own error.
+        /// The missing library or device, the names that were tried and a hint; or the device's own error.
         source: kernels::Error,
     },
     /// The device has less memory than the plan needs.

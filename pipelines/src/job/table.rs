@@ -23,7 +23,7 @@ pub struct Job {
     pub seed: u32,
     /// Threads, at most 4,096; 0 is one per core.
     pub threads: usize,
-    /// What training, evaluation and generation compute on: `cpu`, or `cuda` for NVIDIA GPUs.
+    /// Device of training, evaluation and generation: `cpu`, or `cuda` for NVIDIA GPUs.
     pub device: train::dist::DeviceKind,
     /// Guarantee about the bits of a training run.
     pub determinism: train::config::Determinism,

@@ -12,7 +12,7 @@ const PREFIXES: [&str; 2] = ["/usr/lib", "/usr/local/lib"];
 /// Names of the folder of a Python version's packages.
 const PACKAGES: [&str; 2] = ["site-packages", "dist-packages"];
 
-/// What the job computes on.
+/// The devices of a job.
 pub(super) fn of(job: &Job) -> Devices {
     match job.device {
         DeviceKind::Cpu => Devices::Cpu,
@@ -54,7 +54,7 @@ fn of_python(prefix: &Path) -> Vec<PathBuf> {
     libraries.filter(|folder| folder.is_dir()).collect()
 }
 
-/// What is in a folder, sorted; nothing if it cannot be read.
+/// Entries of a folder, sorted; none if it cannot be read.
 fn folders(of: &Path) -> Vec<PathBuf> {
     let found = std::fs::read_dir(of).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = found.map(|entry| entry.path()).collect();

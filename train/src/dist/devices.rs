@@ -43,7 +43,7 @@ pub struct CudaPaths {
 }
 
 impl CudaPaths {
-    /// What there is of NVIDIA's libraries.
+    /// NVIDIA's libraries, found or not.
     pub fn found(&self) -> Vec<CudaLibrary> {
         cuda::libraries(&self.libraries)
     }

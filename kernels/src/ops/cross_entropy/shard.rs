@@ -18,14 +18,14 @@ impl Shard {
     }
 }
 
-/// What `statistics` writes: `[slices, n]` twice and `[n]`.
+/// Outputs of `statistics`: `[slices, n]` twice and `[n]`.
 pub(super) struct Found<'a> {
     pub(super) maxima: &'a mut Tensor,
     pub(super) sums: &'a mut Tensor,
     pub(super) target: &'a mut Tensor,
 }
 
-/// What `backward` reads of each row: `[n]`.
+/// Numbers of each row that `backward` reads: `[n]`.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {
     pub(super) max: &'a Tensor,

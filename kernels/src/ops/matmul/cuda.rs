@@ -17,7 +17,7 @@ pub(in crate::ops) static SOURCE: Source = Source {
 /// Elements of a block's tile, per side.
 const TILE: usize = 64;
 
-/// What follows the sums.
+/// Operations after the sums.
 struct Epilogue<'a> {
     accumulate: bool,
     bias: Option<&'a Tensor>,
