@@ -53,7 +53,9 @@ impl Order {
     fn words(self, len: usize) -> usize {
         match self.numbers {
             Numbers::F32 => len,
-            Numbers::Bf16 | Numbers::Bf16Tiles => len.div_ceil(2),
+            Numbers::Bf16 | Numbers::Bf16Mma | Numbers::F16Mma | Numbers::Bf16Tiles => {
+                len.div_ceil(2)
+            }
         }
     }
 

@@ -160,7 +160,7 @@ unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
 pub(crate) fn steps(numbers: Numbers, len: usize) -> usize {
     match numbers {
         Numbers::F32 => len,
-        Numbers::Bf16 => len.div_ceil(2),
+        Numbers::Bf16 | Numbers::Bf16Mma | Numbers::F16Mma => len.div_ceil(2),
         Numbers::Bf16Tiles => len.div_ceil(2 * LANES) * LANES,
     }
 }

@@ -184,6 +184,7 @@ impl<'a> Call<'a> {
 
     /// Checks all of the call and the queries' tensor.
     pub(crate) fn check(&self, op: &'static str, qkv: &Tensor) -> Result<()> {
+        self.numbers.expect_on(op, qkv.device())?;
         self.check_factor(op, ("qkv", qkv), self.query_width())?;
         self.check_keys(op)?;
         if let Some(bounds) = self.mask.bounds

@@ -1,5 +1,7 @@
 //! Number formats of products.
 
+use crate::{Device, Error, Result};
+
 /// Format to which the factors of a product are rounded; sums are f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Numbers {
@@ -9,11 +11,27 @@ pub enum Numbers {
     Bf16,
     /// Like `Bf16`, with sums that take blocks of 32 k (`tiles/`).
     Bf16Tiles,
+    /// Factors like those of `Bf16`, with sums in the order of the tensor cores' `mma.sync`: the same bits on the same
+    /// kind of device. CUDA only.
+    Bf16Mma,
+    /// IEEE half factors, to nearest even, with subnormals; f32 sums in the order of `mma.sync`. CUDA only.
+    F16Mma,
 }
 
 impl Numbers {
-    /// Whether a word is two bf16.
+    /// Whether a word is two numbers of 16 bits.
     pub(crate) fn are_pairs(self) -> bool {
         self != Numbers::F32
+    }
+
+    /// Refuses products in the order of `mma.sync` where there is none.
+    pub(crate) fn expect_on(self, op: &'static str, device: &Device) -> Result<()> {
+        match self {
+            Numbers::Bf16Mma | Numbers::F16Mma if device.is_host() => Err(Error::NotImplemented {
+                op,
+                device: device.name().to_owned(),
+            }),
+            _ => Ok(()),
+        }
     }
 }

@@ -128,7 +128,7 @@ impl<'a> Context<'a> {
     /// function read them.
     pub(crate) fn between_products(&self) -> DType {
         match self.numbers() {
-            Numbers::Bf16 | Numbers::Bf16Tiles => DType::Bf16,
+            Numbers::Bf16 | Numbers::Bf16Mma | Numbers::F16Mma | Numbers::Bf16Tiles => DType::Bf16,
             Numbers::F32 => DType::F32,
         }
     }
@@ -136,7 +136,9 @@ impl<'a> Context<'a> {
     /// x as a factor of a product in `numbers`.
     pub(crate) fn factor<'t>(&self, x: &'t Tensor, role: Role) -> kernels::Result<Operand<'t>> {
         match self.numbers() {
-            Numbers::Bf16 | Numbers::Bf16Tiles => Ok(Operand::AsIs(x)),
+            Numbers::Bf16 | Numbers::Bf16Mma | Numbers::F16Mma | Numbers::Bf16Tiles => {
+                Ok(Operand::AsIs(x))
+            }
             Numbers::F32 => self.operand(x, role),
         }
     }

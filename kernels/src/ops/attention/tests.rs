@@ -61,6 +61,19 @@ fn reference(qkv: &[f64], h: &Heads, t: usize, keys: impl Fn(usize) -> usize) ->
 }
 
 #[test]
+fn products_of_tensor_cores_are_refused_on_the_cpu() {
+    let qkv = random(&[4, HEADS.packed()], 1, &Device::cpu()).unwrap();
+    for numbers in [Numbers::Bf16Mma, Numbers::F16Mma] {
+        let call = Call {
+            numbers,
+            ..Call::causal(&HEADS, 1, 4)
+        };
+        let refused = super::forward(&qkv, &call);
+        assert!(matches!(refused, Err(Error::NotImplemented { .. })));
+    }
+}
+
+#[test]
 fn forward_matches_an_f64_loop_and_is_causal() {
     // 200 rows are three blocks of query rows.
     for (b, t) in [(1, 1), (2, 9), (1, 200)] {

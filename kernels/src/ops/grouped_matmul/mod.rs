@@ -173,6 +173,7 @@ fn matrix(
     name: &'static str,
     x: &Tensor,
 ) -> Result<(usize, usize)> {
+    numbers.expect_on(op, x.device())?;
     number(numbers, op, name, x)?;
     match x.dims() {
         &[rows, cols] if cols > 0 => Ok((rows, cols)),
@@ -228,6 +229,7 @@ mod tests {
         match numbers {
             Numbers::Bf16Tiles => devices(),
             Numbers::F32 | Numbers::Bf16 => all_devices(),
+            Numbers::Bf16Mma | Numbers::F16Mma => Vec::new(),
         }
     }
 

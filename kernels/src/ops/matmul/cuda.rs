@@ -135,6 +135,7 @@ pub(in crate::ops) fn kernel(
         Numbers::F32 => Ok(f32),
         Numbers::Bf16 => Ok(pairs),
         Numbers::Bf16Tiles => Err(refused("products of bf16 in tiles", device)),
+        Numbers::Bf16Mma | Numbers::F16Mma => Err(refused("products by mma.sync", device)),
     }
 }
 

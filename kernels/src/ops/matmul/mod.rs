@@ -114,6 +114,7 @@ fn check(c: &Tensor, factors: &Factors<'_>, accumulate: bool) -> Result<(usize, 
         a,
         b,
     } = *factors;
+    numbers.expect_on(OP, c.device())?;
     let number = |name, x: &Tensor, may_be_bf16| match may_be_bf16 {
         true => x.expect_number(OP, name),
         false => x.expect(OP, name, DType::F32),
@@ -776,6 +777,27 @@ mod tests {
         };
         assert_ne!(product(32), product(0));
         assert_ne!(product(32), product(64));
+    }
+
+    #[test]
+    fn products_of_tensor_cores_are_refused_on_the_cpu() {
+        let device = Device::cpu();
+        let x = || Tensor::zeros(&[4, 4], DType::F32, &device).unwrap();
+        for numbers in [Numbers::Bf16Mma, Numbers::F16Mma] {
+            let plain = product(numbers, &mut x(), &x(), &x(), 0, false);
+            let then = product_then(numbers, &mut x(), &x(), &x(), 0, Then::Times(&x()));
+            let grouped = crate::grouped_matmul::forward(
+                (numbers, DType::F32),
+                &x(),
+                (&[&x()], Op::Plain),
+                &[4],
+                0,
+            );
+            for refused in [plain, then, grouped.map(drop)] {
+                let error = refused.unwrap_err();
+                assert!(matches!(error, Error::NotImplemented { .. }), "{error}");
+            }
+        }
     }
 
     #[test]

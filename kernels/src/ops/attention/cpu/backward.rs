@@ -342,7 +342,9 @@ impl Scratch {
         let empty = |floats: usize| Tensor::empty(&[floats], DType::F32, device);
         let words = match rows.numbers {
             Numbers::F32 => 0,
-            Numbers::Bf16 | Numbers::Bf16Tiles => steps(rows.numbers, block) * TILE,
+            Numbers::Bf16 | Numbers::Bf16Mma | Numbers::F16Mma | Numbers::Bf16Tiles => {
+                steps(rows.numbers, block) * TILE
+            }
         };
         let dropped = if is_dropped { block * TILE } else { 0 };
         Ok(Scratch {
@@ -534,7 +536,7 @@ impl Work<'_> {
         {
             let (a, step) = match numbers {
                 Numbers::F32 => (x, TILE),
-                Numbers::Bf16 | Numbers::Bf16Tiles => {
+                Numbers::Bf16 | Numbers::Bf16Mma | Numbers::F16Mma | Numbers::Bf16Tiles => {
                     let words = &mut scratch.pairs[pairs].f32_mut()[..count * TILE / 2];
                     join_row(isa, x, words);
                     (&*words, TILE / 2)
@@ -562,7 +564,7 @@ impl Work<'_> {
         let chain = steps(numbers, count);
         let b = match numbers {
             Numbers::F32 => &*dp,
-            Numbers::Bf16 | Numbers::Bf16Tiles => {
+            Numbers::Bf16 | Numbers::Bf16Mma | Numbers::F16Mma | Numbers::Bf16Tiles => {
                 let words = &mut scratch.pairs[0].f32_mut()[..chain * TILE];
                 let by_key = View::new(dp, count, TILE, TILE);
                 lay_turned(device, numbers, by_key.into(), TILE, words);

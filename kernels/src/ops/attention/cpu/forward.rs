@@ -231,7 +231,9 @@ impl Scratch {
         let empty = |floats: usize| Tensor::empty(&[floats], DType::F32, device);
         let pairs = match rows.numbers {
             Numbers::F32 => 0,
-            Numbers::Bf16 | Numbers::Bf16Tiles => steps(rows.numbers, block) * TILE,
+            Numbers::Bf16 | Numbers::Bf16Mma | Numbers::F16Mma | Numbers::Bf16Tiles => {
+                steps(rows.numbers, block) * TILE
+            }
         };
         let dropped = if is_dropped { block * TILE } else { 0 };
         Ok(Scratch {
@@ -386,7 +388,7 @@ fn attend(
         let chain = steps(numbers, keys.len());
         let b = match numbers {
             Numbers::F32 => &*scores,
-            Numbers::Bf16 | Numbers::Bf16Tiles => {
+            Numbers::Bf16 | Numbers::Bf16Mma | Numbers::F16Mma | Numbers::Bf16Tiles => {
                 let pairs = &mut scratch.pairs.f32_mut()[..chain * TILE];
                 let by_key = View::new(scores, keys.len(), TILE, TILE);
                 lay_turned(device, numbers, by_key.into(), TILE, pairs);

@@ -68,7 +68,9 @@ impl Operand {
                         to.copy_from_slice(&from[..width]);
                     }
                 }
-                Numbers::Bf16 | Numbers::Bf16Tiles => join_rows(isa, x, rows, words),
+                Numbers::Bf16 | Numbers::Bf16Mma | Numbers::F16Mma | Numbers::Bf16Tiles => {
+                    join_rows(isa, x, rows, words)
+                }
             }
         }
         if let Some(columns) = &mut self.columns {
@@ -99,7 +101,9 @@ impl Operand {
         let (block, step) = (key / self.block * words, key % self.block / 2);
         let (first, at) = match self.numbers {
             Numbers::F32 => return (self.by_rows(key).0, (1, self.width)),
-            Numbers::Bf16 => ((block + step) * self.width, (1, self.width)),
+            Numbers::Bf16 | Numbers::Bf16Mma | Numbers::F16Mma => {
+                ((block + step) * self.width, (1, self.width))
+            }
             Numbers::Bf16Tiles => (block * self.width + step, (words, 1)),
         };
         let columns = self.columns.as_ref().expect("columns were asked for");

@@ -238,7 +238,9 @@ pub(super) fn lay_turned(
 ) {
     match numbers {
         Numbers::F32 => lay(device, numbers, x.transposed(), width, out),
-        Numbers::Bf16 | Numbers::Bf16Tiles => join_pairs(device.isa(), numbers, x, out, width),
+        Numbers::Bf16 | Numbers::Bf16Mma | Numbers::F16Mma | Numbers::Bf16Tiles => {
+            join_pairs(device.isa(), numbers, x, out, width)
+        }
     }
 }
 

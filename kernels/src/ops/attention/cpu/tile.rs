@@ -26,7 +26,7 @@ impl Tile {
     /// The part of a block that is visited.
     pub(super) fn within(&self, block: usize, len: usize, numbers: Numbers) -> Range<usize> {
         let grain = match numbers {
-            Numbers::F32 | Numbers::Bf16 => 2,
+            Numbers::F32 | Numbers::Bf16 | Numbers::Bf16Mma | Numbers::F16Mma => 2,
             Numbers::Bf16Tiles => 32,
         };
         let start = self.visited.start.max(block);
