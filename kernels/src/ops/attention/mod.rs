@@ -283,6 +283,7 @@ pub fn decode(
 ) -> Result<Tensor> {
     const OP: &str = "attention::decode";
     let heads = next.heads;
+    next.numbers.expect_on(OP, q_packed.device())?;
     heads.check(OP)?;
     let (b, _) = q_packed.expect_rows(OP, "q_packed")?;
     check_rows(OP, ("q_packed", q_packed), heads, [b, heads.packed()])?;
