@@ -14,6 +14,17 @@ pub fn sum(terms: usize) -> f64 {
     FACTOR * EPS * (terms.max(1) as f64).sqrt()
 }
 
+/// Returns the largest error of a sum of `terms` exact products by `mma.sync` in f32, relative to the sum of their
+/// magnitudes; no statistics, as tensor cores may truncate.
+///
+/// An instruction adds up to 16 products and the sum before, 17 numbers of which none is above the sum of magnitudes. Each
+/// is truncated to the last place of the largest one, 2^-23 of it, and so is their sum. A chain of multiply-adds, rounded to
+/// nearest, errs by less.
+pub fn tensor_core(terms: usize) -> f64 {
+    let instructions = terms.div_ceil(16);
+    2.0 * EPS * (terms + 2 * instructions) as f64
+}
+
 /// Returns the relative error allowed after `operations` elementwise steps of at most one ulp each.
 pub fn elementwise(operations: usize) -> f64 {
     2.0 * EPS * operations.max(1) as f64

@@ -23,13 +23,16 @@ pub(crate) struct Source {
 }
 
 /// Headers that every source may include.
-const HEADERS: [(&str, &str); 6] = [
+const HEADERS: [(&str, &str); 9] = [
     ("millrace.cuh", include_str!("millrace.cuh")),
     ("activation.cuh", include_str!("activation.cuh")),
     ("philox.cuh", include_str!("philox.cuh")),
     ("rms.cuh", include_str!("rms.cuh")),
     ("attention.cuh", include_str!("attention.cuh")),
     ("product.cuh", include_str!("product.cuh")),
+    ("epilogue.cuh", include_str!("epilogue.cuh")),
+    ("mma.cuh", include_str!("mma.cuh")),
+    ("mma_product.cuh", include_str!("mma_product.cuh")),
 ];
 
 /// The architecture of an image, and the folder that keeps it.

@@ -25,6 +25,16 @@ __device__ __forceinline__ u16 to_bf16(float x) {
     return (u16)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
+// IEEE half nearest to x, ties to even, with subnormals; infinite from 65520, NaN stays one.
+__device__ __forceinline__ u16 to_f16(float x) {
+    u32 bits = __float_as_uint(x), size = bits & 0x7fffffffu, sign = bits >> 16 & 0x8000u;
+    if (size > 0x7f800000u) return (u16)(sign | 0x7e00u);
+    if (size >= 0x477ff000u) return (u16)(sign | 0x7c00u);
+    // below 2^-14 a multiple of 2^-24, the last place of 0.5
+    if (size < 0x38800000u) return (u16)(sign | (__float_as_uint(__uint_as_float(size) + 0.5f) - 0x3f000000u));
+    return (u16)(sign | ((size + 0xfffu + (size >> 13 & 1u)) - 0x38000000u) >> 13);
+}
+
 // x[i] of f32 or bf16.
 __device__ __forceinline__ float number(const void* x, u32 is_bf16, u64 i) {
     return is_bf16 ? widen(((const u16*)x)[i]) : ((const float*)x)[i];

@@ -24,6 +24,11 @@ impl Numbers {
         self != Numbers::F32
     }
 
+    /// Whether sums are those of a GPU's tensor cores.
+    pub(crate) fn is_by_tensor_cores(self) -> bool {
+        matches!(self, Numbers::Bf16Mma | Numbers::F16Mma)
+    }
+
     /// Refuses products in the order of `mma.sync` where there is none.
     pub(crate) fn expect_on(self, op: &'static str, device: &Device) -> Result<()> {
         match self {

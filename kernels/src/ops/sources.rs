@@ -8,7 +8,7 @@ use super::{
 use crate::Result;
 use crate::cuda::{self, Source};
 
-static SOURCES: [&Source; 23] = [
+static SOURCES: [&Source; 24] = [
     &activation::cuda::SOURCE,
     &adamw::cuda::SOURCE,
     &add::cuda::SOURCE,
@@ -24,6 +24,7 @@ static SOURCES: [&Source; 23] = [
     &layer_norm::cuda::SOURCE,
     &lerp::cuda::SOURCE,
     &matmul::cuda::SOURCE,
+    &matmul::mma::SOURCE,
     &muon::cuda::SOURCE,
     &permute::cuda::SOURCE,
     &qk_norm::cuda::SOURCE,

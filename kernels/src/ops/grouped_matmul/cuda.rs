@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::cuda::{Address, Arg, Cuda, Grid, Source};
 use crate::matmul::{Numbers, Op};
-use crate::ops::matmul::cuda::{Product, Side, kernel, multiply};
+use crate::ops::matmul::cuda::{Product, Side, kernel, multiply, multiply_add};
 use crate::{DType, Result, Tensor};
 
 pub(in crate::ops) static SOURCE: Source = Source {
@@ -80,6 +80,9 @@ pub(super) fn backward_weight(
     leaves: &[Vec<usize>],
 ) -> Result<()> {
     let ((_, height), (_, width)) = (a.rows_cols(), b.rows_cols());
+    if numbers.is_by_tensor_cores() {
+        return weights_by_tensor_cores(on, numbers, dw, a, b, leaves);
+    }
     let names = ["grouped_weights_f32", "grouped_weights_bf16_pairs"];
     let function = kernel(numbers, names, a.device())?;
     let count = leaves.first().map_or(0, Vec::len);
@@ -108,6 +111,47 @@ pub(super) fn backward_weight(
         ];
         let grid = Grid::blocks(width.div_ceil(TILE), 256).by(height.div_ceil(TILE));
         on.launch(&SOURCE, function, grid, &args)?;
+        row += rows;
+    }
+    Ok(())
+}
+
+/// Adds `a^T b` over all rows of each expert to its part of dw: one chain of `mma.sync`, whatever the leaves are.
+fn weights_by_tensor_cores(
+    on: &Arc<Cuda>,
+    numbers: Numbers,
+    dw: &mut [&mut Tensor],
+    a: &Tensor,
+    b: &Tensor,
+    leaves: &[Vec<usize>],
+) -> Result<()> {
+    let side = |x: &Tensor, first| {
+        let (_, width) = x.rows_cols();
+        Side {
+            first: at(x, first),
+            is_bf16: is_bf16(x),
+            rows: width,
+            row: 1,
+            k: width,
+        }
+    };
+    let mut row = 0;
+    for (dw, leaves) in dw.iter_mut().zip(leaves) {
+        let rows: usize = leaves.iter().sum();
+        if rows == 0 {
+            continue;
+        }
+        let product = Product {
+            numbers,
+            c: (&**dw).into(),
+            c_is_bf16: false,
+            a: side(a, row),
+            b: side(b, row),
+            k: rows,
+            leaf: 0,
+            device: a.device(),
+        };
+        multiply_add(on, &product)?;
         row += rows;
     }
     Ok(())

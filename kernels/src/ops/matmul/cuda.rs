@@ -1,8 +1,9 @@
-//! The matrix product on CUDA: `matmul.cu`, in the trees of every device. Rotary positions are an op of their own after
+//! The matrix product on CUDA: `matmul.cu`, in the trees of every device, and `mma.rs` on tensor cores. Rotary positions are an op of their own after
 //! the product, in f32, with the bits of the fused one.
 
 use std::sync::Arc;
 
+use super::mma;
 use super::operand::{Factor, Factors, Op, Operand, Then, flattened};
 use crate::cuda::{Arg, Cuda, Grid, Source};
 use crate::descriptor::numbers::Numbers;
@@ -18,12 +19,25 @@ pub(in crate::ops) static SOURCE: Source = Source {
 const TILE: usize = 64;
 
 /// Operations after the sums.
-struct Epilogue<'a> {
+pub(super) struct Epilogue<'a> {
     accumulate: bool,
     bias: Option<&'a Tensor>,
     then: u32,
     kind: u32,
     second: Arg,
+}
+
+impl Epilogue<'_> {
+    /// As the kernels' last arguments.
+    pub(super) fn args(&self) -> [Arg; 5] {
+        [
+            self.accumulate.into(),
+            self.bias.into(),
+            self.then.into(),
+            self.kind.into(),
+            self.second,
+        ]
+    }
 }
 
 impl Default for Epilogue<'_> {
@@ -151,22 +165,26 @@ pub(in crate::ops) fn multiply(on: &Arc<Cuda>, product: &Product<'_>) -> Result<
     launch(on, product, Epilogue::default())
 }
 
+/// Adds a product to c.
+pub(in crate::ops) fn multiply_add(on: &Arc<Cuda>, product: &Product<'_>) -> Result<()> {
+    let end = Epilogue {
+        accumulate: true,
+        ..Epilogue::default()
+    };
+    launch(on, product, end)
+}
+
 fn launch(on: &Arc<Cuda>, product: &Product<'_>, end: Epilogue<'_>) -> Result<()> {
+    if product.numbers.is_by_tensor_cores() {
+        return mma::launch(on, product, &end);
+    }
     let &Product { a, b, k, leaf, .. } = product;
     let names = ["product_f32", "product_bf16_pairs"];
     let function = kernel(product.numbers, names, product.device)?;
     let leaf = if leaf == 0 { k.max(1) } else { leaf };
-    let end = [
-        k.into(),
-        leaf.into(),
-        end.accumulate.into(),
-        end.bias.into(),
-        end.then.into(),
-        end.kind.into(),
-        end.second,
-    ];
+    let sizes = [k.into(), leaf.into()];
     let c = [product.c, product.c_is_bf16.into()];
-    let args = [&c[..], &a.args(), &b.args(), &end].concat();
+    let args = [&c[..], &a.args(), &b.args(), &sizes, &end.args()].concat();
     let grid = Grid::blocks(b.rows.div_ceil(TILE), 256).by(a.rows.div_ceil(TILE));
     on.launch(&SOURCE, function, grid, &args)
 }

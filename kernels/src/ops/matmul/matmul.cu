@@ -3,16 +3,8 @@
 //
 // Mapping: a block of 16 x 16 threads makes 64 x 64 elements of c, a thread 4 x 4 of them. Operands go through shared
 // memory in slabs of 16 k. Reads 2 * 64 * 16 numbers for 64 * 64 * 16 products, so arithmetic bounds it.
-#include "activation.cuh"
+#include "epilogue.cuh"
 #include "product.cuh"
-
-struct Epilogue {
-    u32 accumulate;
-    const float* bias;
-    // what follows the bias: 0 nothing, 1 an activation, 2 a factor
-    u32 then, kind;
-    void* second;
-};
 
 template <bool PAIRS>
 __device__ void multiply(void* c, u32 c_is_bf16, Side a, Side b, u64 k, u64 leaf, Epilogue then) {
@@ -30,18 +22,7 @@ __device__ void multiply(void* c, u32 c_is_bf16, Side a, Side b, u64 k, u64 leaf
         for (u32 j = 0; j < EACH; j++) {
             u64 r = row + tr * EACH + i, n = column + tc * EACH + j;
             if (r >= a.rows || n >= b.rows) continue;
-            u64 at = r * b.rows + n;
-            float x = tree[i][j].finish();
-            if (then.accumulate) x = ((float*)c)[at] + x;
-            if (then.bias) x = x + then.bias[n];
-            if (then.then == 1) {
-                Activated both = activated(then.kind, x);
-                set_number(then.second, c_is_bf16, at, both.value);
-                x = both.derivative;
-            } else if (then.then == 2) {
-                x = x * number(then.second, c_is_bf16, at);
-            }
-            set_number(c, c_is_bf16, at, x);
+            finish(c, c_is_bf16, r * b.rows + n, n, tree[i][j].finish(), then);
         }
     }
 }

@@ -4,11 +4,15 @@
 //! ascending k; leaves are merged by the binary-counter tree: two neighbouring blocks merge when they have the same
 //! power-of-two number of leaves and an aligned start, and the rest at the end merges from the right. With factors
 //! rounded to bf16 a leaf's chain takes pairs of k, the odd one first (`cpu/bf16.rs`); an odd leaf's last pair is
-//! padded with zeros; `Numbers::Bf16Tiles` takes blocks of 32 of k (`cpu/tiles/`). Nothing else (m, n, threads,
+//! padded with zeros; `Numbers::Bf16Tiles` takes blocks of 32 of k (`cpu/tiles/`). `Bf16Mma` and `F16Mma`
+//! are for GPUs: one chain of `mma.sync` in ascending k, whatever the leaves are (`mma.rs`). Nothing else (m, n, threads,
 //! instruction set) touches the bits.
 
 mod cpu;
 pub(super) mod cuda;
+pub(super) mod mma;
+#[cfg(test)]
+mod on_tensor_cores;
 mod operand;
 mod packed;
 

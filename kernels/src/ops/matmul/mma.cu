@@ -1,0 +1,108 @@
+// c = a b^T on tensor cores (cuda/mma_product.cuh), and the copies of factors that it reads. Operands of 16 bits whose
+// lines begin at multiples of 16 bytes are read as they are.
+//
+// Reads 2 * 128 * k factors for 128 * 128 * k products a block: 64 products a byte from the L2 cache, at most a card's
+// balance, so the tensor cores or the cache bound it.
+#include "epilogue.cuh"
+#include "mma_product.cuh"
+
+// Numbers from a row of a warp's sums in shared memory to the next: rows of a fragment are in different banks.
+#define STAGED 40
+static_assert(8 * 32 * STAGED * sizeof(float) <= sizeof(Slabs), "the sums fit where the factors were");
+
+template <u32 FACTORS, bool A_ALONG_K, bool B_ALONG_K>
+__device__ __forceinline__ void multiply(void* c, u32 c_is_bf16, Lines a, Lines b, u64 k, Epilogue then) {
+    __shared__ __align__(128) Slabs slabs;
+    u64 row, column;
+    tile_of_block(row, column, a.rows, b.rows);
+    Sums sums;
+#pragma unroll
+    for (u32 i = 0; i < 4; i++)
+#pragma unroll
+        for (u32 j = 0; j < 4; j++)
+#pragma unroll
+            for (u32 e = 0; e < 4; e++) sums[i][j][e] = 0.0f;
+    add_products<FACTORS, A_ALONG_K, B_ALONG_K>(sums, slabs, a, b, row, column, 0, k);
+    // Half of the warp's rows at a time through shared memory: whole rows are written, and the epilogue's code is there
+    // twice, not once for each fragment.
+    float(*tile)[STAGED] = (float(*)[STAGED])slabs + threadIdx.x / 32 * 32;
+    u32 lane = threadIdx.x % 32;
+#pragma unroll
+    for (u32 half = 0; half < 2; half++) {
+#pragma unroll
+        for (u32 i = 0; i < 2; i++) {
+#pragma unroll
+            for (u32 j = 0; j < 4; j++) {
+                float(&of)[4] = sums[2 * half + i][j];
+                float* to = &tile[16 * i + lane / 4][8 * j + lane % 4 * 2];
+                *(float2*)to = make_float2(of[0], of[1]);
+                *(float2*)(to + 8 * STAGED) = make_float2(of[2], of[3]);
+            }
+        }
+        __syncwarp();
+        u64 top = row + warp_row() + 32 * half, left = column + warp_column() + lane % 16 * 2;
+#pragma unroll 1
+        for (u32 r = lane / 16; r < 32 && top + r < a.rows; r += 2) {
+            float2 of = *(const float2*)&tile[r][lane % 16 * 2];
+            finish_two(c, c_is_bf16, top + r, left, b.rows, {of.x, of.y}, then);
+        }
+        __syncwarp();
+    }
+}
+
+#define PRODUCT(NAME, FACTORS, A_ALONG_K, B_ALONG_K)                                                                 \
+    extern "C" __global__ void __launch_bounds__(MMA_THREADS, 2)                                                     \
+        NAME(void* c, u32 c_is_bf16, const u8* a, u64 m, u64 a_line, const u8* b, u64 n, u64 b_line, u64 k,          \
+             u32 accumulate, const float* bias, u32 then, u32 kind, void* second) {                                  \
+        multiply<FACTORS, A_ALONG_K, B_ALONG_K>(c, c_is_bf16, {a, m, a_line}, {b, n, b_line}, k,                     \
+                                                {accumulate, bias, then, kind, second});                             \
+    }
+
+// The letters: whether the lines of a and of b run along k or along the rows.
+PRODUCT(product_mma_bf16_kk, BF16, true, true)
+PRODUCT(product_mma_bf16_kr, BF16, true, false)
+PRODUCT(product_mma_bf16_rk, BF16, false, true)
+PRODUCT(product_mma_bf16_rr, BF16, false, false)
+PRODUCT(product_mma_f16_kk, F16, true, true)
+PRODUCT(product_mma_f16_kr, F16, true, false)
+PRODUCT(product_mma_f16_rk, F16, false, true)
+PRODUCT(product_mma_f16_rr, F16, false, false)
+
+// Factors of 16 bits from lines of `width` numbers, `line` apart, in lines of `padded`, a multiple of 8, the rest zeros. A thread
+// makes 8. Reads 4 or 2 bytes and writes 2 a number: memory bounds it.
+template <u32 FACTORS>
+__device__ __forceinline__ void pack(uint4* to, const void* x, u32 is_bf16, u64 lines, u64 width, u64 line,
+                                     u64 padded) {
+    u64 chunks = padded / 8;
+    bool whole = width % 8 == 0 && line % 8 == 0 && (u64)x % 16 == 0;
+    for (u64 i = first(); i < lines * chunks; i += stride()) {
+        u64 column = i % chunks * 8, at = i / chunks * line + column;
+        float of[8];
+        if (whole && !is_bf16) {
+            float4 low = ((const float4*)x)[at / 4], high = ((const float4*)x)[at / 4 + 1];
+            of[0] = low.x, of[1] = low.y, of[2] = low.z, of[3] = low.w;
+            of[4] = high.x, of[5] = high.y, of[6] = high.z, of[7] = high.w;
+        } else {
+#pragma unroll
+            for (u32 e = 0; e < 8; e++) of[e] = column + e < width ? number(x, is_bf16, at + e) : 0.0f;
+        }
+        u32 words[4];
+#pragma unroll
+        for (u32 e = 0; e < 4; e++) {
+            u16 low = FACTORS == F16 ? to_f16(of[2 * e]) : to_bf16(of[2 * e]);
+            u16 high = FACTORS == F16 ? to_f16(of[2 * e + 1]) : to_bf16(of[2 * e + 1]);
+            words[e] = (u32)low | (u32)high << 16;
+        }
+        to[i] = make_uint4(words[0], words[1], words[2], words[3]);
+    }
+}
+
+extern "C" __global__ void mma_pack_bf16(uint4* to, const void* x, u32 is_bf16, u64 lines, u64 width, u64 line,
+                                         u64 padded) {
+    pack<BF16>(to, x, is_bf16, lines, width, line, padded);
+}
+
+extern "C" __global__ void mma_pack_f16(uint4* to, const void* x, u32 is_bf16, u64 lines, u64 width, u64 line,
+                                         u64 padded) {
+    pack<F16>(to, x, is_bf16, lines, width, line, padded);
+}
