@@ -23,7 +23,7 @@ pub(crate) struct Source {
 }
 
 /// Headers that every source may include.
-const HEADERS: [(&str, &str); 9] = [
+const HEADERS: [(&str, &str); 10] = [
     ("millrace.cuh", include_str!("millrace.cuh")),
     ("activation.cuh", include_str!("activation.cuh")),
     ("philox.cuh", include_str!("philox.cuh")),
@@ -33,6 +33,7 @@ const HEADERS: [(&str, &str); 9] = [
     ("epilogue.cuh", include_str!("epilogue.cuh")),
     ("mma.cuh", include_str!("mma.cuh")),
     ("mma_product.cuh", include_str!("mma_product.cuh")),
+    ("flash.cuh", include_str!("flash.cuh")),
 ];
 
 /// The architecture of an image, and the folder that keeps it.

@@ -1,4 +1,4 @@
-// Wrappers of the PTX instructions of products on tensor cores: mma.sync, ldmatrix and cp.async. PTX stands here alone;
+// Wrappers of the PTX instructions of products on tensor cores: mma.sync, conversions, ldmatrix and cp.async. PTX stands here alone;
 // under the simulator they call its functions (kernels/sim/include/mma.h, which has the layout of fragments).
 #pragma once
 #include "millrace.cuh"
@@ -21,6 +21,51 @@ __device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32 b_firs
     if (FACTORS == BF16) MMA("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32");
     if (FACTORS == F16) MMA("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32");
 #undef MMA
+#endif
+}
+
+// Two numbers as factors of 16 bits, rounded to the nearest, ties to even; the first is in the lower half.
+template <u32 FACTORS>
+__device__ __forceinline__ u32 factor_pair(float low, float high) {
+#ifdef MILLRACE_SIMULATOR
+    u32 first = FACTORS == F16 ? to_f16(low) : to_bf16(low), second = FACTORS == F16 ? to_f16(high) : to_bf16(high);
+    return first | second << 16;
+#else
+    u32 pair;
+    if (FACTORS == F16)
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    else
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+#endif
+}
+
+// A number rounded to a factor, in f32.
+template <u32 FACTORS>
+__device__ __forceinline__ float as_factor(float x) {
+    if (FACTORS == BF16) return widen((u16)factor_pair<BF16>(x, 0.0f));
+#ifdef MILLRACE_SIMULATOR
+    // a half's steps: 2^-24 below 2^-14, else 2^-10 of its power of two
+    u32 half = to_f16(x), size = half & 0x7fffu;
+    float value = (float)size * 5.9604644775390625e-8f;
+    if (size >= 0x7c00u) value = __uint_as_float(size == 0x7c00u ? 0x7f800000u : 0x7fc00000u);
+    if (size >= 0x0400u && size < 0x7c00u) value = __uint_as_float((size << 13) + 0x38000000u);
+    return half & 0x8000u ? 0.0f - value : value;
+#else
+    float value;
+    asm("{ .reg .b16 half; cvt.rn.f16.f32 half, %1; cvt.f32.f16 %0, half; }" : "=f"(value) : "f"(x));
+    return value;
+#endif
+}
+
+// 2^x to a few units of the last place; 0 for -infinity.
+__device__ __forceinline__ float exp2_approx(float x) {
+#ifdef MILLRACE_SIMULATOR
+    return exp2f(x);
+#else
+    float value;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(x));
+    return value;
 #endif
 }
 
@@ -63,6 +108,15 @@ __device__ __forceinline__ void copies_end() {
     sim_cp_async_commit();
 #else
     asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// Waits for all copies of this thread.
+__device__ __forceinline__ void copies_done() {
+#ifdef MILLRACE_SIMULATOR
+    sim_cp_async_wait_all();
+#else
+    asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
 }
 

@@ -8,12 +8,14 @@ use super::{
 use crate::Result;
 use crate::cuda::{self, Source};
 
-static SOURCES: [&Source; 24] = [
+static SOURCES: [&Source; 26] = [
     &activation::cuda::SOURCE,
     &adamw::cuda::SOURCE,
     &add::cuda::SOURCE,
     &attention::cuda::forward::SOURCE,
     &attention::cuda::backward::SOURCE,
+    &attention::cuda::flash::FORWARD,
+    &attention::cuda::flash::BACKWARD,
     &attention::cuda::rows::SOURCE,
     &cast::cuda::SOURCE,
     &cross_entropy::cuda::SOURCE,

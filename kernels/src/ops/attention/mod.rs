@@ -33,6 +33,8 @@ mod parts;
 mod reference;
 mod state;
 #[cfg(test)]
+mod tensor_cores;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tiles;

@@ -1,10 +1,14 @@
 //! The state between one part of the keys and the next, on any device.
 
 use crate::descriptor::attention::Call;
+use crate::descriptor::numbers::Numbers;
 use crate::{DType, Device, Result, Tensor};
 
 /// Query rows per tile.
 pub(super) const TILE: usize = 32;
+
+/// Query rows per block of threads on tensor cores, which is a leaf, so that sums by distance need no atomics.
+pub(super) const TENSOR_CORE_ROWS: usize = 64;
 
 /// Online-softmax state of query rows, transposed: lanes are rows.
 pub(super) struct Running {
@@ -63,11 +67,16 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// `leaf` query rows per leaf; 0: one leaf.
+    /// `leaf` query rows per leaf; 0: one leaf. Sums on tensor cores have no leaves but those of their own.
     pub(super) fn new(call: &Call<'_>, leaf: usize) -> Plan {
+        let leaf = match call.numbers {
+            Numbers::Bf16Mma | Numbers::F16Mma => TENSOR_CORE_ROWS,
+            Numbers::F32 | Numbers::Bf16 | Numbers::Bf16Tiles if leaf == 0 => call.t,
+            Numbers::F32 | Numbers::Bf16 | Numbers::Bf16Tiles => leaf.min(call.t),
+        };
         Plan {
             t: call.t,
-            leaf: if leaf == 0 { call.t } else { leaf.min(call.t) },
+            leaf,
             distances: call.bias.map_or(0, |_| distances(call.t, call.total())),
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::call::Prepared;
+use super::flash::{self, Form};
 use super::rows;
 use crate::cuda::{Arg, Cuda, Grid, Source};
 use crate::descriptor::attention::{Call, Passed};
@@ -31,12 +32,16 @@ pub(in crate::ops::attention) fn backward(
     if call.b == 0 || call.t == 0 || keys == 0 {
         return dkv.clear();
     }
-    let names = ["attention_queries_f32", "attention_queries_bf16_pairs"];
-    let of_queries = kernel(call.numbers, names, device)?;
-    let names = ["attention_keys_f32", "attention_keys_bf16_pairs"];
-    let of_keys = kernel(call.numbers, names, device)?;
-    let prepared = Prepared::of(passed.qkv, call)?;
     let dots = dots(on, passed, call)?;
+    if let Some(form) = Form::of(call.numbers, heads.width) {
+        return flash::backward(on, slopes, dkv, form, &dots, (passed, call));
+    }
+    let numbers = flash::exact(call.numbers);
+    let names = ["attention_queries_f32", "attention_queries_bf16_pairs"];
+    let of_queries = kernel(numbers, names, device)?;
+    let names = ["attention_keys_f32", "attention_keys_bf16_pairs"];
+    let of_keys = kernel(numbers, names, device)?;
+    let prepared = Prepared::of(passed.qkv, call)?;
     let shared = [
         passed.dout.into(),
         (passed.dout.dtype() == DType::Bf16).into(),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::call::Prepared;
+use super::flash::{self, Form, Results};
 use super::rows;
 use crate::cuda::{Arg, Cuda, Grid, Source};
 use crate::descriptor::attention::{Call, Next};
@@ -32,8 +33,11 @@ pub(in crate::ops::attention) fn forward(
     if call.b == 0 || call.t == 0 || call.visible() == call.keys.start() {
         return Ok(());
     }
+    if let Some(form) = Form::of(call.numbers, call.heads.width) {
+        return flash::forward(on, Results::State(running), form, qkv, call);
+    }
     let prepared = Prepared::of(qkv, call)?;
-    visit(on, running, call.numbers, &prepared.args)
+    visit(on, running, flash::exact(call.numbers), &prepared.args)
 }
 
 /// Runs all tiles over the keys of a call.
@@ -96,6 +100,9 @@ pub(in crate::ops::attention) fn forward_whole(
     qkv: &Tensor,
     call: &Call<'_>,
 ) -> Result<()> {
+    if let Some(form) = Form::of(call.numbers, call.heads.width) {
+        return flash::forward(on, Results::Whole { out, lse }, form, qkv, call);
+    }
     let mut running = Running::new(call, qkv.device())?;
     begin(on, &mut running)?;
     forward(on, &mut running, qkv, call)?;
@@ -110,6 +117,9 @@ pub(in crate::ops::attention) fn decode(
     v_cache: &mut Tensor,
     next: &Next<'_>,
 ) -> Result<()> {
+    if next.numbers.is_by_tensor_cores() {
+        return flash::decode(on, out, packed, [k_cache, v_cache], next);
+    }
     let (heads, device) = (next.heads, packed.device());
     rows::append(on, k_cache, v_cache, packed, next)?;
     let (tasks, rows) = (packed.dims()[0] * heads.kv_heads, heads.per_group());

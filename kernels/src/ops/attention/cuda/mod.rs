@@ -1,8 +1,10 @@
-//! Attention on CUDA, exact: the sums of `cpu/` in its order, by tiles of 32 query rows and 32 keys. Masks, biases and
-//! dropout are computed where they are used; only the bounds of rows and the buckets of distances are uploaded.
+//! Attention on CUDA. Exact: the sums of `cpu/` in its order, by tiles of 32 query rows and 32 keys. On tensor cores:
+//! `flash.rs`. Masks, biases and dropout are computed where they are used; only the bounds of rows and the buckets of
+//! distances are uploaded.
 
 pub(in crate::ops) mod backward;
 mod call;
+pub(in crate::ops) mod flash;
 pub(in crate::ops) mod forward;
 pub(in crate::ops) mod rows;
 
