@@ -18,6 +18,9 @@ pub(in crate::ops) static SOURCE: Source = Source {
 /// Elements of a block's tile, per side.
 const TILE: usize = 64;
 
+/// The same of `product_f32_chain`.
+const CHAIN_TILE: usize = 128;
+
 /// Operations after the sums.
 pub(super) struct Epilogue<'a> {
     accumulate: bool,
@@ -179,13 +182,20 @@ fn launch(on: &Arc<Cuda>, product: &Product<'_>, end: Epilogue<'_>) -> Result<()
         return mma::launch(on, product, &end);
     }
     let &Product { a, b, k, leaf, .. } = product;
-    let names = ["product_f32", "product_bf16_pairs"];
-    let function = kernel(product.numbers, names, product.device)?;
+    let is_chain = product.numbers == Numbers::F32 && (leaf == 0 || leaf >= k);
+    let (function, tile) = match is_chain {
+        true => ("product_f32_chain", CHAIN_TILE),
+        false => {
+            let names = ["product_f32", "product_bf16_pairs"];
+            (kernel(product.numbers, names, product.device)?, TILE)
+        }
+    };
     let leaf = if leaf == 0 { k.max(1) } else { leaf };
     let sizes = [k.into(), leaf.into()];
+    let sizes = if is_chain { &sizes[..1] } else { &sizes };
     let c = [product.c, product.c_is_bf16.into()];
-    let args = [&c[..], &a.args(), &b.args(), &sizes, &end.args()].concat();
-    let grid = Grid::blocks(b.rows.div_ceil(TILE), 256).by(a.rows.div_ceil(TILE));
+    let args = [&c[..], &a.args(), &b.args(), sizes, &end.args()].concat();
+    let grid = Grid::blocks(b.rows.div_ceil(tile), 256).by(a.rows.div_ceil(tile));
     on.launch(&SOURCE, function, grid, &args)
 }
 
