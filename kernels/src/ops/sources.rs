@@ -8,7 +8,7 @@ use super::{
 use crate::Result;
 use crate::cuda::{self, Source};
 
-static SOURCES: [&Source; 24] = [
+static SOURCES: [&Source; 25] = [
     &activation::cuda::SOURCE,
     &adamw::cuda::SOURCE,
     &add::cuda::SOURCE,
@@ -16,6 +16,7 @@ static SOURCES: [&Source; 24] = [
     &attention::cuda::backward::SOURCE,
     &attention::cuda::rows::SOURCE,
     &cast::cuda::SOURCE,
+    &cast::cuda::STORED,
     &cross_entropy::cuda::SOURCE,
     &dropout::cuda::SOURCE,
     &embedding::cuda::SOURCE,

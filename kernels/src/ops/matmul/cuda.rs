@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use super::mma;
 use super::operand::{Factor, Factors, Op, Operand, Then, flattened};
-use crate::cuda::{Arg, Cuda, Grid, Source};
+use super::sides::Epilogue;
+use crate::cuda::{Cuda, Grid, Source};
 use crate::descriptor::numbers::Numbers;
 use crate::ops::{cast, rope};
 use crate::{DType, Device, Error, Result, Tensor};
+
+pub(in crate::ops) use super::sides::{Product, Side};
 
 pub(in crate::ops) static SOURCE: Source = Source {
     name: "matmul.cu",
@@ -20,40 +23,6 @@ const TILE: usize = 64;
 
 /// The same of `product_f32_chain`.
 const CHAIN_TILE: usize = 128;
-
-/// Operations after the sums.
-pub(super) struct Epilogue<'a> {
-    accumulate: bool,
-    bias: Option<&'a Tensor>,
-    then: u32,
-    kind: u32,
-    second: Arg,
-}
-
-impl Epilogue<'_> {
-    /// As the kernels' last arguments.
-    pub(super) fn args(&self) -> [Arg; 5] {
-        [
-            self.accumulate.into(),
-            self.bias.into(),
-            self.then.into(),
-            self.kind.into(),
-            self.second,
-        ]
-    }
-}
-
-impl Default for Epilogue<'_> {
-    fn default() -> Self {
-        Epilogue {
-            accumulate: false,
-            bias: None,
-            then: 0,
-            kind: 0,
-            second: Arg::NULL,
-        }
-    }
-}
 
 pub(super) fn product(
     on: &Arc<Cuda>,
@@ -105,41 +74,6 @@ pub(super) fn product_then(
         }
     };
     run(on, c, factors, epilogue)
-}
-
-/// An operand of a product: its first element, rows of op(x) and the distances of neighbouring rows and k.
-#[derive(Clone, Copy)]
-pub(in crate::ops) struct Side {
-    pub(in crate::ops) first: Arg,
-    pub(in crate::ops) is_bf16: bool,
-    pub(in crate::ops) rows: usize,
-    pub(in crate::ops) row: usize,
-    pub(in crate::ops) k: usize,
-}
-
-impl Side {
-    fn args(self) -> [Arg; 5] {
-        [
-            self.first,
-            self.is_bf16.into(),
-            self.rows.into(),
-            self.row.into(),
-            self.k.into(),
-        ]
-    }
-}
-
-/// A product c = a b^T, wherever its elements are.
-pub(in crate::ops) struct Product<'a> {
-    pub(in crate::ops) numbers: Numbers,
-    pub(in crate::ops) c: Arg,
-    pub(in crate::ops) c_is_bf16: bool,
-    pub(in crate::ops) a: Side,
-    pub(in crate::ops) b: Side,
-    pub(in crate::ops) k: usize,
-    /// Elements of k per leaf; 0: one leaf.
-    pub(in crate::ops) leaf: usize,
-    pub(in crate::ops) device: &'a Device,
 }
 
 /// The name of a kernel by the numbers of its products.
