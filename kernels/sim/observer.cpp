@@ -30,6 +30,8 @@
 #include "memory.h"
 #include "runner.h"
 
+extern "C" const char* millrace_sim_counts();
+
 namespace millrace_sim {
 
 namespace {
@@ -153,7 +155,18 @@ std::string line_of(const void* site) {
 
 }  // namespace
 
+// Writes the counts of the process to the file that MILLRACE_SIM_COUNTS_FILE names.
+void write_counts_at_exit() {
+    const char* path = getenv("MILLRACE_SIM_COUNTS_FILE");
+    FILE* file = path && *path ? fopen(path, "w") : nullptr;
+    if (!file) return;
+    fprintf(file, "%s\n", millrace_sim_counts());
+    fclose(file);
+}
+
 Observer* observe_launch(Runner& runner) {
+    static const int registered = atexit(write_counts_at_exit);
+    (void)registered;
     Observer* observer = new Observer(runner);
     observer->count = enabled("MILLRACE_SIM_COUNT", false);
     observer->races = enabled("MILLRACE_SIM_RACES", false);

@@ -9,6 +9,12 @@ pub enum DType {
     Bf16,
     /// Token ids, targets and indices.
     U32,
+    /// IEEE binary16; only `cast::stored` and what reads its results know it.
+    F16,
+    /// `float8_e4m3fn`, as `F16`.
+    E4m3,
+    /// `float8_e5m2`, as `F16`.
+    E5m2,
 }
 
 /// A bfloat16: the upper half of an f32's bits. Those in tensors are never subnormal: products take such
@@ -16,6 +22,21 @@ pub enum DType {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(transparent)]
 pub struct Bf16(pub u16);
+
+/// Bits of an IEEE binary16.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(transparent)]
+pub struct F16(pub u16);
+
+/// Bits of a `float8_e4m3fn`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(transparent)]
+pub struct E4m3(pub u8);
+
+/// Bits of a `float8_e5m2`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(transparent)]
+pub struct E5m2(pub u8);
 
 impl From<Bf16> for f32 {
     fn from(x: Bf16) -> f32 {
@@ -28,7 +49,8 @@ impl DType {
     pub fn bytes(self) -> usize {
         match self {
             DType::F32 | DType::U32 => 4,
-            DType::Bf16 => 2,
+            DType::Bf16 | DType::F16 => 2,
+            DType::E4m3 | DType::E5m2 => 1,
         }
     }
 }
@@ -39,6 +61,9 @@ impl std::fmt::Display for DType {
             DType::F32 => "f32",
             DType::Bf16 => "bf16",
             DType::U32 => "u32",
+            DType::F16 => "f16",
+            DType::E4m3 => "e4m3",
+            DType::E5m2 => "e5m2",
         })
     }
 }

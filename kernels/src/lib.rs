@@ -22,7 +22,7 @@ mod view;
 pub use comm::Collective;
 pub use cpu::{CpuPath, peak_flops};
 pub use device::{Device, Use};
-pub use dtype::{Bf16, DType};
+pub use dtype::{Bf16, DType, E4m3, E5m2, F16};
 pub use error::{Error, Result};
 pub use isa::Isa;
 pub use ops::adamw::AdamW;

@@ -5,7 +5,7 @@
 use crate::buffer::{ALIGN, Buffer};
 use crate::cuda::{Address, Arg};
 use crate::device::Kind;
-use crate::{Bf16, DType, Device, Error, Result};
+use crate::{Bf16, DType, Device, E4m3, E5m2, Error, F16, Result};
 use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::ops::{Deref, Range};
@@ -26,6 +26,18 @@ impl Element for f32 {
 
 impl Element for Bf16 {
     const DTYPE: DType = DType::Bf16;
+}
+
+impl Element for F16 {
+    const DTYPE: DType = DType::F16;
+}
+
+impl Element for E4m3 {
+    const DTYPE: DType = DType::E4m3;
+}
+
+impl Element for E5m2 {
+    const DTYPE: DType = DType::E5m2;
 }
 
 impl Element for u32 {

@@ -23,13 +23,15 @@ pub(crate) struct Source {
 }
 
 /// Headers that every source may include.
-const HEADERS: [(&str, &str); 10] = [
+const HEADERS: [(&str, &str); 12] = [
     ("millrace.cuh", include_str!("millrace.cuh")),
     ("activation.cuh", include_str!("activation.cuh")),
     ("philox.cuh", include_str!("philox.cuh")),
     ("rms.cuh", include_str!("rms.cuh")),
     ("attention.cuh", include_str!("attention.cuh")),
     ("product.cuh", include_str!("product.cuh")),
+    ("grid.cuh", include_str!("grid.cuh")),
+    ("chain.cuh", include_str!("chain.cuh")),
     ("epilogue.cuh", include_str!("epilogue.cuh")),
     ("mma.cuh", include_str!("mma.cuh")),
     ("mma_product.cuh", include_str!("mma_product.cuh")),

@@ -47,6 +47,8 @@ pub mod rope;
 pub mod route;
 pub mod rows;
 pub(crate) mod sources;
+#[cfg(test)]
+mod traffic;
 
 #[cfg(test)]
 mod tests {

@@ -8,7 +8,7 @@ use super::{
 use crate::Result;
 use crate::cuda::{self, Source};
 
-static SOURCES: [&Source; 26] = [
+static SOURCES: [&Source; 27] = [
     &activation::cuda::SOURCE,
     &adamw::cuda::SOURCE,
     &add::cuda::SOURCE,
@@ -18,6 +18,7 @@ static SOURCES: [&Source; 26] = [
     &attention::cuda::flash::BACKWARD,
     &attention::cuda::rows::SOURCE,
     &cast::cuda::SOURCE,
+    &cast::cuda::STORED,
     &cross_entropy::cuda::SOURCE,
     &dropout::cuda::SOURCE,
     &embedding::cuda::SOURCE,

@@ -300,7 +300,13 @@ impl Job {
         let is_in_tiles = |t: &train::config::TrainConfig| t.bf16_sums == Bf16Sums::Tiles;
         if self.device == DeviceKind::Cuda && self.train.as_ref().is_some_and(is_in_tiles) {
             let found = "tiles with device = \"cuda\"".into();
-            let wanted = "auto or pairs: tiles are an order of sums of CPUs";
+            let wanted = "auto, pairs or mma: tiles are an order of sums of CPUs";
+            add("train.bf16_sums", found, wanted);
+        }
+        let is_mma = |t: &train::config::TrainConfig| t.bf16_sums == Bf16Sums::Mma;
+        if self.device == DeviceKind::Cpu && self.train.as_ref().is_some_and(is_mma) {
+            let found = "mma with device = \"cpu\"".into();
+            let wanted = "auto, pairs or tiles: mma is an order of sums of GPUs";
             add("train.bf16_sums", found, wanted);
         }
         let keeps = self.train.as_ref().is_some_and(|t| t.ema_decay > 0.0);

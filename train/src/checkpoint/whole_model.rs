@@ -3,13 +3,12 @@
 use std::ops::Range;
 use std::path::Path;
 
-use kernels::{DType, Device, Tensor};
+use kernels::{DType, Device, Isa, Tensor};
 
 use crate::checkpoint::MODEL;
 use crate::checkpoint::read::{Opened, parts_of};
 use crate::config::numbers;
 use crate::config::plan::Plan;
-use crate::config::precision::Bf16Sums;
 use crate::data::documents::Documents;
 use crate::dist::devices::Devices;
 use crate::dist::mesh::Groups;
@@ -43,11 +42,8 @@ impl Model {
         if file != MODEL {
             opened.verify(file)?;
         }
-        let mut plan = opened.plan_of_one_rank();
-        if !devices.is_cpu() && plan.train.bf16_sums == Bf16Sums::Tiles {
-            // an order of sums that GPUs do not have
-            plan.train.bf16_sums = Bf16Sums::Pairs;
-        }
+        let units = devices.units(Isa::Portable);
+        let plan = numbers::with_sums_known_to(&opened.plan_of_one_rank(), units);
         let device = devices.open(0, None)?;
         let (groups, specs) = (Groups::single(), param::specs(&plan));
         let mut weights = specs

@@ -125,9 +125,15 @@ fn check_experts(plan: &Plan, problem: Problem<'_>) {
 
 fn check_precision(plan: &Plan, problem: Problem<'_>) {
     let sums = plan.train.bf16_sums;
-    if sums != Bf16Sums::Auto && !plan.train.precision.has_bf16() {
+    let halves = plan.train.precision == Precision::Fp16 && sums == Bf16Sums::Mma;
+    if sums != Bf16Sums::Auto && !plan.train.precision.has_bf16() && !halves {
         let found = format!("{:?}, with no product of bf16", sums.name());
         let wanted = "\"auto\", or train.precision = \"bf16\" or \"fp8\"";
+        problem("train.bf16_sums", found, wanted);
+    }
+    if sums == Bf16Sums::Mma && plan.is_exact() {
+        let found = "\"mma\" with determinism = \"layout\"".to_owned();
+        let wanted = "\"auto\" or \"pairs\", or determinism = \"run\": tensor cores add in an order of their own";
         problem("train.bf16_sums", found, wanted);
     }
     let (fp8, blocks) = (&plan.train.fp8, plan.model.blocks());
@@ -341,6 +347,18 @@ mod tests {
     #[test]
     fn sums_of_bf16_products_are_chosen_where_there_are_some() {
         let mut plan = tiny_llama();
+        plan.train.bf16_sums = Bf16Sums::Mma;
+        for (precision, determinism, is_right) in [
+            (Precision::Bf16, Determinism::Run, true),
+            (Precision::Fp16, Determinism::Run, true),
+            (Precision::F32, Determinism::Run, false),
+            (Precision::Bf16, Determinism::Layout, false),
+        ] {
+            (plan.train.precision, plan.determinism) = (precision, determinism);
+            let is_wrong = problems(&plan).contains("train.bf16_sums: found \"mma\"");
+            assert_eq!(is_wrong, !is_right, "{precision:?} {determinism:?}");
+        }
+        plan.determinism = Determinism::Layout;
         for sums in [Bf16Sums::Auto, Bf16Sums::Pairs, Bf16Sums::Tiles] {
             plan.train.bf16_sums = sums;
             for (precision, has_some) in [

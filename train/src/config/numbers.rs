@@ -2,17 +2,36 @@
 
 use std::ops::Range;
 
-use kernels::Isa;
 use kernels::matmul::Numbers;
 
 use crate::config::plan::Plan;
-use crate::config::precision::{Bf16Sums, Precision};
+use crate::config::precision::{Bf16Sums, Precision, Units};
 
-/// The plan with `bf16_sums` resolved for ops that use `isa`; a plan without bf16 products keeps `auto`.
-pub(crate) fn with_sums_on(plan: &Plan, isa: Isa) -> Plan {
+/// The plan with `bf16_sums` resolved for ops on these units; a plan without products that have a choice keeps `auto`.
+pub(crate) fn with_sums_on(plan: &Plan, units: Units) -> Plan {
     let mut plan = plan.clone();
-    if plan.train.precision.has_bf16() {
-        plan.train.bf16_sums = plan.train.bf16_sums.on(isa);
+    let sums = plan.train.bf16_sums.on(units, plan.is_exact());
+    let has_choice = match plan.train.precision {
+        Precision::F32 => false,
+        // halves are multiplied in f32 elsewhere
+        Precision::Fp16 => sums == Bf16Sums::Mma,
+        Precision::Bf16 | Precision::Fp8 => true,
+    };
+    if has_choice {
+        plan.train.bf16_sums = sums;
+    }
+    plan
+}
+
+/// The plan of a checkpoint for evaluation on these units: sums as it says, or, where the units have no such order, those
+/// of `pairs`.
+pub(crate) fn with_sums_known_to(plan: &Plan, units: Units) -> Plan {
+    let mut plan = plan.clone();
+    if !plan.train.bf16_sums.is_of(units) {
+        plan.train.bf16_sums = match plan.train.precision.has_bf16() {
+            true => Bf16Sums::Pairs,
+            false => Bf16Sums::Auto,
+        };
     }
     plan
 }
@@ -29,6 +48,8 @@ pub(crate) fn numbers_of(plan: &Plan) -> Numbers {
     match (plan.train.precision, plan.train.bf16_sums) {
         (Precision::Bf16, Bf16Sums::Tiles) => Numbers::Bf16Tiles,
         (Precision::Bf16, Bf16Sums::Pairs | Bf16Sums::Auto) => Numbers::Bf16,
+        (Precision::Bf16, Bf16Sums::Mma) => Numbers::Bf16Mma,
+        (Precision::Fp16, Bf16Sums::Mma) => Numbers::F16Mma,
         (Precision::F32 | Precision::Fp16 | Precision::Fp8, _) => Numbers::F32,
     }
 }

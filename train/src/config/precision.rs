@@ -23,13 +23,24 @@ pub enum Precision {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bf16Sums {
-    /// Tiles on a machine that uses AMX, else pairs.
+    /// On a GPU `mma` with `determinism = "run"`; tiles on a machine that uses AMX; else pairs.
     #[default]
     Auto,
     /// Pairs of factors, as `vdpbf16ps` adds.
     Pairs,
     /// Blocks of 32 factors, as AMX adds.
     Tiles,
+    /// As the tensor cores of a GPU add, with `determinism = "run"`; `fp16` and `fp8` use them, too.
+    Mma,
+}
+
+/// Units that make the sums of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Units {
+    /// A CPU's vectors or tiles.
+    Cpu(Isa),
+    /// A GPU.
+    Gpu,
 }
 
 impl Bf16Sums {
@@ -39,15 +50,25 @@ impl Bf16Sums {
             Bf16Sums::Auto => "auto",
             Bf16Sums::Pairs => "pairs",
             Bf16Sums::Tiles => "tiles",
+            Bf16Sums::Mma => "mma",
         }
     }
 
-    /// The order that `auto` selects where ops use `isa`.
-    pub(crate) fn on(self, isa: Isa) -> Bf16Sums {
-        match self {
-            Bf16Sums::Auto if isa == Isa::Amx => Bf16Sums::Tiles,
-            Bf16Sums::Auto => Bf16Sums::Pairs,
-            chosen => chosen,
+    /// The order that `auto` selects; `is_exact`: sums follow the layout-independent tree.
+    pub(crate) fn on(self, units: Units, is_exact: bool) -> Bf16Sums {
+        match (self, units) {
+            (Bf16Sums::Auto, Units::Gpu) if !is_exact => Bf16Sums::Mma,
+            (Bf16Sums::Auto, Units::Cpu(Isa::Amx)) => Bf16Sums::Tiles,
+            (Bf16Sums::Auto, _) => Bf16Sums::Pairs,
+            (chosen, _) => chosen,
+        }
+    }
+
+    /// Whether these units can add so.
+    pub(crate) fn is_of(self, units: Units) -> bool {
+        match units {
+            Units::Cpu(_) => self != Bf16Sums::Mma,
+            Units::Gpu => self != Bf16Sums::Tiles,
         }
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use kernels::{Device, Isa, cuda};
 use serde::{Deserialize, Serialize};
 
+use crate::config::precision::Units;
 use crate::dist::launch::cpu_path;
 use crate::error::{Error, Result};
 
@@ -88,11 +89,11 @@ impl Devices {
         matches!(self, Devices::Cpu)
     }
 
-    /// Instruction set that the order of sums follows: of a GPU none.
-    pub(crate) fn sums_isa(&self, cpu: Isa) -> Isa {
+    /// Units that the order of sums follows; `cpu`: the instruction set of ops on the CPU.
+    pub(crate) fn units(&self, cpu: Isa) -> Units {
         match self {
-            Devices::Cpu => cpu,
-            Devices::Cuda(_) => Isa::Portable,
+            Devices::Cpu => Units::Cpu(cpu),
+            Devices::Cuda(_) => Units::Gpu,
         }
     }
 

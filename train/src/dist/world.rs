@@ -20,6 +20,7 @@ use crate::config::ParallelConfig;
 use crate::config::numbers::numbers_of;
 use crate::config::numbers::with_sums_on;
 use crate::config::plan::Plan;
+use crate::config::precision::Units;
 use crate::dist::devices::Devices;
 use crate::dist::keep_alive::KeepAlive;
 use crate::dist::launch::{
@@ -204,7 +205,7 @@ impl World {
     /// If a process has ended; `Cpu`.
     pub fn measure_peak(&self, plan: &Plan) -> Result<Option<f64>> {
         let isa = cpu_path()?.isa();
-        let numbers = numbers_of(&with_sums_on(plan, isa));
+        let numbers = numbers_of(&with_sums_on(plan, Units::Cpu(isa)));
         let mine = peak_flops(isa, numbers).map_or(String::new(), |flops| flops.to_string());
         let all = self.exchange(&mine)?;
         let all: Option<Vec<f64>> = all.iter().map(|flops| flops.parse().ok()).collect();

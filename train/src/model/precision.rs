@@ -20,6 +20,9 @@
 //! and `train.bf16_sums` sets the order of all these sums; in fp16, products are f32 with rounded operands. An
 //! operand is rounded element by element, so layouts change no bits.
 //!
+//! With `bf16_sums = "mma"` linear layers, experts and attention multiply on a GPU's tensor cores, in fp16 halves (attention's
+//! probabilities and gradients of scores, too), in fp8 rounded and scaled numbers as bf16, which holds them exactly if scales are powers of two.
+//!
 //! fp8 (Micikevicius et al. 2022, arXiv:2209.05433): weights and activations in E4M3, gradients in E5M2 or
 //! E4M3. Numbers are rounded to the format's grid times a scale. Granularity of the scales, by recipe:
 //!
@@ -109,8 +112,11 @@ impl<'a> Context<'a> {
     /// Format in which products of linear layers and experts receive their factors: bf16 ones are rounded as they
     /// are packed.
     pub(crate) fn numbers(&self) -> Numbers {
+        let is_mma = self.arithmetic.bf16_sums == Bf16Sums::Mma;
         match self.eight_bits() {
             None => self.attention_numbers(),
+            // fp8 times a power of two is a bf16
+            Some(fp8) if is_mma && fp8.config.recipe != Fp8Recipe::Delayed => Numbers::Bf16Mma,
             Some(_) => Numbers::F32,
         }
     }
@@ -120,6 +126,8 @@ impl<'a> Context<'a> {
         match (self.arithmetic.operands, self.arithmetic.bf16_sums) {
             (Some(Format::Bf16), Bf16Sums::Tiles) => Numbers::Bf16Tiles,
             (Some(Format::Bf16), Bf16Sums::Pairs | Bf16Sums::Auto) => Numbers::Bf16,
+            (Some(Format::Bf16), Bf16Sums::Mma) => Numbers::Bf16Mma,
+            (Some(Format::F16), Bf16Sums::Mma) => Numbers::F16Mma,
             _ => Numbers::F32,
         }
     }
@@ -128,22 +136,22 @@ impl<'a> Context<'a> {
     /// function read them.
     pub(crate) fn between_products(&self) -> DType {
         match self.numbers() {
-            Numbers::Bf16 | Numbers::Bf16Mma | Numbers::F16Mma | Numbers::Bf16Tiles => DType::Bf16,
-            Numbers::F32 => DType::F32,
+            _ if self.eight_bits().is_some() => DType::F32,
+            Numbers::Bf16 | Numbers::Bf16Mma | Numbers::Bf16Tiles => DType::Bf16,
+            // no tensor holds halves
+            Numbers::F16Mma | Numbers::F32 => DType::F32,
         }
     }
 
     /// x as a factor of a product in `numbers`.
     pub(crate) fn factor<'t>(&self, x: &'t Tensor, role: Role) -> kernels::Result<Operand<'t>> {
-        match self.numbers() {
-            Numbers::Bf16 | Numbers::Bf16Mma | Numbers::F16Mma | Numbers::Bf16Tiles => {
-                Ok(Operand::AsIs(x))
-            }
-            Numbers::F32 => self.operand(x, role),
+        if self.numbers() == Numbers::F32 || self.eight_bits().is_some() {
+            return self.operand(x, role);
         }
+        Ok(Operand::AsIs(x))
     }
 
-    /// x as an operand of a product in f32.
+    /// x as an operand of a product that does not round it.
     pub(crate) fn operand<'t>(&self, x: &'t Tensor, role: Role) -> kernels::Result<Operand<'t>> {
         let Some(format) = self.arithmetic.operands else {
             return Ok(Operand::AsIs(x));
@@ -197,8 +205,9 @@ impl<'a> Context<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Determinism;
     use crate::config::numbers::with_sums_on;
-    use crate::config::precision::Precision;
+    use crate::config::precision::{Precision, Units};
     use crate::fixtures::tiny_gpt;
     use kernels::Isa;
 
@@ -207,7 +216,7 @@ mod tests {
         let of = |precision, sums, isa| {
             let mut plan = tiny_gpt();
             (plan.train.precision, plan.train.bf16_sums) = (precision, sums);
-            with_sums_on(&plan, isa).train.bf16_sums
+            with_sums_on(&plan, Units::Cpu(isa)).train.bf16_sums
         };
         for precision in [Precision::Bf16, Precision::Fp8] {
             for isa in Isa::ALL {
@@ -221,7 +230,25 @@ mod tests {
                 }
             }
         }
-        let open = of(Precision::F32, Bf16Sums::Auto, Isa::Amx);
-        assert_eq!(open, Bf16Sums::Auto);
+        for precision in [Precision::F32, Precision::Fp16] {
+            let open = of(precision, Bf16Sums::Auto, Isa::Amx);
+            assert_eq!(open, Bf16Sums::Auto);
+        }
+    }
+
+    #[test]
+    fn auto_is_tensor_cores_on_a_gpu_unless_bits_are_those_of_every_layout() {
+        let of = |precision, determinism| {
+            let mut plan = tiny_gpt();
+            (plan.train.precision, plan.determinism) = (precision, determinism);
+            with_sums_on(&plan, Units::Gpu).train.bf16_sums
+        };
+        use Determinism::{Layout, Run};
+        for precision in [Precision::Bf16, Precision::Fp16, Precision::Fp8] {
+            assert_eq!(of(precision, Run), Bf16Sums::Mma);
+        }
+        assert_eq!(of(Precision::F32, Run), Bf16Sums::Auto);
+        assert_eq!(of(Precision::Bf16, Layout), Bf16Sums::Pairs);
+        assert_eq!(of(Precision::Fp16, Layout), Bf16Sums::Auto);
     }
 }

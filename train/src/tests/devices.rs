@@ -25,7 +25,7 @@ use crate::trainer::step::Trainer;
 use crate::trainer::{ValidationSet, run_in_world};
 
 /// The simulated GPU; `None` without a C++ compiler.
-fn simulated() -> Option<Devices> {
+pub(super) fn simulated() -> Option<Devices> {
     let folder = simulator::folder()?;
     Some(Devices::Cuda(CudaPaths {
         cache: Some(folder.join("kernels")),
@@ -34,7 +34,7 @@ fn simulated() -> Option<Devices> {
 }
 
 /// Trains in `folder`, with all ranks on these devices.
-fn train_on(
+pub(super) fn train_on(
     devices: &Devices,
     plan: &Plan,
     folder: &Path,
@@ -61,7 +61,7 @@ fn train_on(
 }
 
 /// Few sequences, as the simulator runs kernels thread by thread.
-fn laid_out(plan: &Plan, layout: &str) -> Plan {
+pub(super) fn laid_out(plan: &Plan, layout: &str) -> Plan {
     let mut plan = with(plan.clone(), layout);
     plan.train.global_batch = 4;
     (plan.train.steps, plan.train.eval_samples) = (3, 2);

@@ -6,6 +6,7 @@ mod changes;
 mod chunked;
 mod counts;
 mod devices;
+mod devices_run;
 mod differences;
 mod hugging_face;
 mod inference;

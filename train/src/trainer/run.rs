@@ -23,8 +23,9 @@ use crate::checkpoint::write;
 use crate::checkpoint::write_shards::Form;
 use crate::config::BadStepAction;
 use crate::config::exact::Exact;
-use crate::config::numbers::{is_in_tiles, with_sums_on};
+use crate::config::numbers::with_sums_on;
 use crate::config::plan::Plan;
+use crate::config::precision::{Bf16Sums, Units};
 use crate::config::resume::SettingChange;
 use crate::data::Samples;
 use crate::dist::launch::cpu_path;
@@ -229,14 +230,20 @@ fn train(
 
 /// The plan with `bf16_sums` resolved for this machine; all processes must agree on it.
 fn with_sums(plan: &Plan, path: &CpuPath, (world, events): (&World, &dyn Events)) -> Result<Plan> {
-    let plan = with_sums_on(plan, world.devices().sums_isa(path.isa()));
-    if !world.devices().is_cpu() && is_in_tiles(&plan) {
-        return Err(Error::Plan(vec![
-            "train.bf16_sums: found \"tiles\" on a GPU, want \"pairs\" or \"auto\": tiles are of CPUs"
-                .to_owned(),
-        ]));
+    let units = world.devices().units(path.isa());
+    let plan = with_sums_on(plan, units);
+    if !plan.train.bf16_sums.is_of(units) {
+        let problem = match units {
+            Units::Gpu => {
+                "train.bf16_sums: found \"tiles\" on a GPU, want \"pairs\", \"mma\" or \"auto\": tiles are of CPUs"
+            }
+            Units::Cpu(_) => {
+                "train.bf16_sums: found \"mma\" on a CPU, want \"pairs\", \"tiles\" or \"auto\": tensor cores are of GPUs"
+            }
+        };
+        return Err(Error::Plan(vec![problem.to_owned()]));
     }
-    if plan.train.precision.has_bf16() {
+    if plan.train.bf16_sums != Bf16Sums::Auto {
         let sums = plan.train.bf16_sums.name();
         events.note(&format!("sums of bf16 products are made in {sums}"));
         let what =

@@ -1,43 +1,6 @@
 // Rounding to a smaller number format, kept as f32: elementwise, in integers, as cpu.rs. 8 bytes of memory per number
 // bound it; rows and blocks with a scale of their own are read twice.
-#include "millrace.cuh"
-
-struct Grid {
-    u32 dropped, least;
-    float steps;
-    u32 largest, beyond;
-};
-
-__device__ __forceinline__ float nearest(float x, Grid grid) {
-    u32 size = __float_as_uint(x) & 0x7fffffffu;
-    u32 is_odd = (size >> grid.dropped) & 1;
-    u32 half = (1u << (grid.dropped - 1)) - 1 + is_odd;
-    u32 normal = (size + half) & ~((1u << grid.dropped) - 1);
-    float small = (__uint_as_float(size) + grid.steps) - grid.steps;
-    u32 near = size < grid.least ? __float_as_uint(small) : normal;
-    if (near > grid.largest) near = grid.beyond;
-    if (size > 0x7f800000u) near = 0x7fc00000u;
-    return __uint_as_float((__float_as_uint(x) & 0x80000000u) | near);
-}
-
-// The largest power of two by which amax may be multiplied; 1 where there is nothing to scale.
-__device__ __forceinline__ float scale_of(float amax, Grid grid) {
-    u32 bits = __float_as_uint(amax);
-    if (amax == 0.0f || (bits & 0x7f800000u) == 0x7f800000u) return 1.0f;
-    int power = (int)(grid.largest >> 23) - (int)(bits >> 23) - ((bits & 0x7fffffu) > (grid.largest & 0x7fffffu));
-    power = power < -126 ? -126 : power > 126 ? 126 : power;
-    return __uint_as_float((u32)(127 + power) << 23);
-}
-
-// A grid as a kernel's arguments.
-#define GRID_ARGS u32 dropped, u32 least, float steps, u32 largest, u32 beyond
-#define GRID const Grid grid = {dropped, least, steps, largest, beyond};
-
-// The size of x if it is larger; NaN does not count.
-__device__ __forceinline__ float with(float most, float x) {
-    float size = fabsf(x);
-    return size > most ? size : most;
-}
+#include "grid.cuh"
 
 extern "C" __global__ void cast_round(float* y, const float* x, u64 n, GRID_ARGS) {
     GRID

@@ -32,7 +32,7 @@ vector_fn! {
 }
 
 #[inline(always)]
-fn nearest(x: f32, grid: Grid) -> f32 {
+pub(super) fn nearest(x: f32, grid: Grid) -> f32 {
     let size = x.to_bits() & 0x7fff_ffff;
     let is_odd = (size >> grid.dropped) & 1;
     let half = (1 << (grid.dropped - 1)) - 1 + is_odd;
@@ -111,13 +111,13 @@ pub(super) fn scaled_blocks(
 }
 
 /// Largest size; NaN does not count.
-fn largest(x: &[f32]) -> f32 {
+pub(super) fn largest(x: &[f32]) -> f32 {
     x.iter().fold(0.0, |most, x| most.max(x.abs()))
 }
 
 /// The largest power of two by which `amax` may be multiplied, within 2^-126 and 2^126; 1 where there
 /// is nothing to scale.
-fn scale(amax: f32, grid: Grid) -> f32 {
+pub(super) fn scale(amax: f32, grid: Grid) -> f32 {
     if amax == 0.0 || !amax.is_finite() {
         return 1.0;
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::format::Grid;
 use crate::cuda::{Arg, Cuda, Grid as Launch, Source};
-use crate::{Result, Tensor};
+use crate::{DType, Result, Tensor};
 
 pub(in crate::ops) static SOURCE: Source = Source {
     name: "cast.cu",
@@ -94,6 +94,15 @@ pub(super) fn scaled_all(
     on.launch(&SOURCE, "cast_scaled", Launch::over(n), &args)
 }
 
+/// Borders of runs on the device of x.
+fn table(borders: &[usize], x: &Tensor) -> Result<Tensor> {
+    let borders: Vec<u32> = borders
+        .iter()
+        .map(|at| u32::try_from(*at).unwrap_or(u32::MAX))
+        .collect();
+    Tensor::from_u32(&[borders.len()], &borders, x.device())
+}
+
 /// `rows`, `columns`: 0 and the ends of runs.
 pub(super) fn scaled_blocks(
     on: &Arc<Cuda>,
@@ -103,14 +112,7 @@ pub(super) fn scaled_blocks(
     rows: &[usize],
     columns: &[usize],
 ) -> Result<()> {
-    let table = |borders: &[usize]| {
-        let borders: Vec<u32> = borders
-            .iter()
-            .map(|at| u32::try_from(*at).unwrap_or(u32::MAX))
-            .collect();
-        Tensor::from_u32(&[borders.len()], &borders, x.device())
-    };
-    let (row_table, column_table) = (table(rows)?, table(columns)?);
+    let (row_table, column_table) = (table(rows, x)?, table(columns, x)?);
     let (row_blocks, column_blocks) = (rows.len() - 1, columns.len() - 1);
     let before = [
         y.into(),
@@ -128,4 +130,88 @@ pub(super) fn scaled_blocks(
         launch,
         &args(&before, grid, &[]),
     )
+}
+
+pub(in crate::ops) static STORED: Source = Source {
+    name: "stored.cu",
+    text: include_str!("stored.cu"),
+};
+
+/// Bits of a stored number.
+fn bits(codes: &Tensor) -> Arg {
+    Arg::U32(if codes.dtype().bytes() == 1 { 8 } else { 16 })
+}
+
+fn is_bf16(x: &Tensor) -> Arg {
+    (x.dtype() == DType::Bf16).into()
+}
+
+pub(super) fn stored_scaled(
+    on: &Arc<Cuda>,
+    codes: &mut Tensor,
+    amax: Option<&mut Tensor>,
+    x: &Tensor,
+    grid: Grid,
+    scale: f32,
+) -> Result<()> {
+    let n = x.elements();
+    let before = [
+        (&*codes).into(),
+        bits(codes),
+        amax.as_deref().into(),
+        x.into(),
+        is_bf16(x),
+        n.into(),
+        scale.into(),
+    ];
+    on.launch(
+        &STORED,
+        "stored_scaled",
+        Launch::over(n),
+        &args(&before, grid, &[]),
+    )
+}
+
+/// `rows`, `columns`: 0 and the ends of runs.
+pub(super) fn stored_blocks(
+    on: &Arc<Cuda>,
+    (codes, back): (&mut Tensor, &mut Tensor),
+    x: &Tensor,
+    grid: Grid,
+    (rows, columns): (&[usize], &[usize]),
+) -> Result<()> {
+    let (row_table, column_table) = (table(rows, x)?, table(columns, x)?);
+    let (row_blocks, column_blocks) = (rows.len() - 1, columns.len() - 1);
+    let before = [
+        (&*codes).into(),
+        bits(codes),
+        (&*back).into(),
+        x.into(),
+        is_bf16(x),
+        x.rows_cols().1.into(),
+        (&row_table).into(),
+        row_blocks.into(),
+        (&column_table).into(),
+        column_blocks.into(),
+    ];
+    let launch = Launch::over(row_blocks * column_blocks * 32);
+    on.launch(&STORED, "stored_blocks", launch, &args(&before, grid, &[]))
+}
+
+pub(super) fn widened(on: &Arc<Cuda>, y: &mut Tensor, codes: &Tensor, grid: Grid) -> Result<()> {
+    let n = codes.elements();
+    let before = [y.into(), codes.into(), bits(codes), n.into()];
+    on.launch(
+        &STORED,
+        "stored_widened",
+        Launch::over(n),
+        &args(&before, grid, &[]),
+    )
+}
+
+pub(super) fn turned(on: &Arc<Cuda>, y: &mut Tensor, codes: &Tensor) -> Result<()> {
+    let (rows, columns) = codes.rows_cols();
+    let args = [y.into(), codes.into(), rows.into(), columns.into()];
+    let grid = Launch::blocks(columns.div_ceil(32), 256).by(rows.div_ceil(32));
+    on.launch(&STORED, "stored_turned", grid, &args)
 }

@@ -11,12 +11,15 @@
 //! Numbers below the smallest normal are multiples of it times 2^-fraction bits.
 //! FP8: Micikevicius et al. 2022, arXiv:2209.05433.
 
+mod codes;
 mod cpu;
 pub(super) mod cuda;
 mod format;
+mod stored;
 
 use crate::{DType, Result, Tensor};
 pub use format::Format;
+pub use stored::{Observed, Stored, stored, stored_blocks, stored_scaled, turned, widened};
 
 /// Rounds every number in place.
 /// # Errors
@@ -99,21 +102,24 @@ pub struct Blocks {
     pub columns: (usize, usize),
 }
 
+impl Blocks {
+    fn check(&self, op: &'static str) -> Result<()> {
+        let sizes = [self.rows, self.columns];
+        if sizes.iter().any(|&(run, slice)| run == 0 || slice == 0) {
+            let wanted = "runs and slices above 0".to_owned();
+            return crate::error::refuse(op, "blocks", format!("{self:?}"), wanted);
+        }
+        Ok(())
+    }
+}
+
 /// Like `scaled_rows`, each block by its own largest number.
 /// # Errors
 /// `Argument` if a run or slice is 0; else as `rounded`.
 pub fn scaled_blocks(x: &Tensor, format: Format, blocks: &Blocks) -> Result<Tensor> {
     const OP: &str = "cast::scaled_blocks";
     x.expect(OP, "x", DType::F32)?;
-    let sizes = [blocks.rows, blocks.columns];
-    if sizes.iter().any(|&(run, slice)| run == 0 || slice == 0) {
-        return Err(crate::Error::Argument {
-            op: OP,
-            name: "blocks",
-            found: format!("{blocks:?}"),
-            wanted: "runs and slices above 0".to_owned(),
-        });
-    }
+    blocks.check(OP)?;
     let mut y = Tensor::empty(x.dims(), DType::F32, x.device())?;
     let cuts = (
         &cuts(x.rows_cols().0, blocks.rows.0, blocks.rows.1),

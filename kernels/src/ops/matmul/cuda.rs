@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use super::mma;
 use super::operand::{Factor, Factors, Op, Operand, Then, flattened};
-use crate::cuda::{Arg, Cuda, Grid, Source};
+use super::sides::Epilogue;
+use crate::cuda::{Cuda, Grid, Source};
 use crate::descriptor::numbers::Numbers;
 use crate::ops::{cast, rope};
 use crate::{DType, Device, Error, Result, Tensor};
+
+pub(in crate::ops) use super::sides::{Product, Side};
 
 pub(in crate::ops) static SOURCE: Source = Source {
     name: "matmul.cu",
@@ -18,39 +21,8 @@ pub(in crate::ops) static SOURCE: Source = Source {
 /// Elements of a block's tile, per side.
 const TILE: usize = 64;
 
-/// Operations after the sums.
-pub(super) struct Epilogue<'a> {
-    accumulate: bool,
-    bias: Option<&'a Tensor>,
-    then: u32,
-    kind: u32,
-    second: Arg,
-}
-
-impl Epilogue<'_> {
-    /// As the kernels' last arguments.
-    pub(super) fn args(&self) -> [Arg; 5] {
-        [
-            self.accumulate.into(),
-            self.bias.into(),
-            self.then.into(),
-            self.kind.into(),
-            self.second,
-        ]
-    }
-}
-
-impl Default for Epilogue<'_> {
-    fn default() -> Self {
-        Epilogue {
-            accumulate: false,
-            bias: None,
-            then: 0,
-            kind: 0,
-            second: Arg::NULL,
-        }
-    }
-}
+/// The same of `product_f32_chain`.
+const CHAIN_TILE: usize = 128;
 
 pub(super) fn product(
     on: &Arc<Cuda>,
@@ -104,41 +76,6 @@ pub(super) fn product_then(
     run(on, c, factors, epilogue)
 }
 
-/// An operand of a product: its first element, rows of op(x) and the distances of neighbouring rows and k.
-#[derive(Clone, Copy)]
-pub(in crate::ops) struct Side {
-    pub(in crate::ops) first: Arg,
-    pub(in crate::ops) is_bf16: bool,
-    pub(in crate::ops) rows: usize,
-    pub(in crate::ops) row: usize,
-    pub(in crate::ops) k: usize,
-}
-
-impl Side {
-    fn args(self) -> [Arg; 5] {
-        [
-            self.first,
-            self.is_bf16.into(),
-            self.rows.into(),
-            self.row.into(),
-            self.k.into(),
-        ]
-    }
-}
-
-/// A product c = a b^T, wherever its elements are.
-pub(in crate::ops) struct Product<'a> {
-    pub(in crate::ops) numbers: Numbers,
-    pub(in crate::ops) c: Arg,
-    pub(in crate::ops) c_is_bf16: bool,
-    pub(in crate::ops) a: Side,
-    pub(in crate::ops) b: Side,
-    pub(in crate::ops) k: usize,
-    /// Elements of k per leaf; 0: one leaf.
-    pub(in crate::ops) leaf: usize,
-    pub(in crate::ops) device: &'a Device,
-}
-
 /// The name of a kernel by the numbers of its products.
 pub(in crate::ops) fn kernel(
     numbers: Numbers,
@@ -179,13 +116,20 @@ fn launch(on: &Arc<Cuda>, product: &Product<'_>, end: Epilogue<'_>) -> Result<()
         return mma::launch(on, product, &end);
     }
     let &Product { a, b, k, leaf, .. } = product;
-    let names = ["product_f32", "product_bf16_pairs"];
-    let function = kernel(product.numbers, names, product.device)?;
+    let is_chain = product.numbers == Numbers::F32 && (leaf == 0 || leaf >= k);
+    let (function, tile) = match is_chain {
+        true => ("product_f32_chain", CHAIN_TILE),
+        false => {
+            let names = ["product_f32", "product_bf16_pairs"];
+            (kernel(product.numbers, names, product.device)?, TILE)
+        }
+    };
     let leaf = if leaf == 0 { k.max(1) } else { leaf };
     let sizes = [k.into(), leaf.into()];
+    let sizes = if is_chain { &sizes[..1] } else { &sizes };
     let c = [product.c, product.c_is_bf16.into()];
-    let args = [&c[..], &a.args(), &b.args(), &sizes, &end.args()].concat();
-    let grid = Grid::blocks(b.rows.div_ceil(TILE), 256).by(a.rows.div_ceil(TILE));
+    let args = [&c[..], &a.args(), &b.args(), sizes, &end.args()].concat();
+    let grid = Grid::blocks(b.rows.div_ceil(tile), 256).by(a.rows.div_ceil(tile));
     on.launch(&SOURCE, function, grid, &args)
 }
 

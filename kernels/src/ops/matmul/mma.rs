@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::cuda::{Epilogue, Product, Side};
+use super::sides::{Epilogue, Product, Side};
 use crate::cuda::{Address, Arg, Cuda, Grid, Source};
 use crate::descriptor::numbers::Numbers;
 use crate::{DType, Result, Tensor};

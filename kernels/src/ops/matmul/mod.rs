@@ -15,6 +15,7 @@ pub(super) mod mma;
 mod on_tensor_cores;
 mod operand;
 mod packed;
+mod sides;
 
 pub use crate::descriptor::numbers::Numbers;
 use crate::{DType, Error, Result, Tensor};
@@ -664,32 +665,6 @@ mod tests {
     }
 
     #[test]
-    fn factors_are_packed_for_some_products_only() {
-        let device = Device::cpu();
-        let b = random(&[40, 20], 1, &device).unwrap();
-        let pack = |numbers| Packed::new(numbers, (&b, Op::Plain), 16, &device).unwrap();
-        assert!(pack(Numbers::F32).is_none() && pack(Numbers::Bf16).is_none());
-        assert_eq!(Packed::bytes_of(Numbers::Bf16Tiles, 5121, 20, 0), 0);
-        let packed = pack(Numbers::Bf16Tiles).unwrap();
-        let a = random(&[3, 40], 2, &device).unwrap();
-        let multiply = |numbers, n, leaf| {
-            let mut c = Tensor::zeros(&[3, n], DType::F32, &device).unwrap();
-            product(numbers, &mut c, (&a, Op::Plain), &packed, leaf, false)
-        };
-        for (numbers, leaf) in [
-            (Numbers::F32, 16),
-            (Numbers::Bf16, 16),
-            (Numbers::Bf16Tiles, 0),
-        ] {
-            let wrong = multiply(numbers, 20, leaf);
-            assert!(matches!(wrong, Err(Error::Argument { name: "b", .. })));
-        }
-        let wrong = multiply(Numbers::Bf16Tiles, 21, 16);
-        assert!(matches!(wrong, Err(Error::Shape { name: "c", .. })));
-        multiply(Numbers::Bf16Tiles, 20, 16).unwrap();
-    }
-
-    #[test]
     fn what_follows_a_product_has_to_fit_it() {
         let device = Device::cpu();
         let x = |r, c| Tensor::zeros(&[r, c], DType::F32, &device).unwrap();
@@ -781,27 +756,6 @@ mod tests {
         };
         assert_ne!(product(32), product(0));
         assert_ne!(product(32), product(64));
-    }
-
-    #[test]
-    fn products_of_tensor_cores_are_refused_on_the_cpu() {
-        let device = Device::cpu();
-        let x = || Tensor::zeros(&[4, 4], DType::F32, &device).unwrap();
-        for numbers in [Numbers::Bf16Mma, Numbers::F16Mma] {
-            let plain = product(numbers, &mut x(), &x(), &x(), 0, false);
-            let then = product_then(numbers, &mut x(), &x(), &x(), 0, Then::Times(&x()));
-            let grouped = crate::grouped_matmul::forward(
-                (numbers, DType::F32),
-                &x(),
-                (&[&x()], Op::Plain),
-                &[4],
-                0,
-            );
-            for refused in [plain, then, grouped.map(drop)] {
-                let error = refused.unwrap_err();
-                assert!(matches!(error, Error::NotImplemented { .. }), "{error}");
-            }
-        }
     }
 
     #[test]

@@ -281,3 +281,19 @@ fn experts_have_the_bits_of_their_products_alone_and_gradients_are_within_the_bo
         }
     }
 }
+
+#[test]
+fn products_of_tensor_cores_are_refused_on_the_cpu() {
+    let device = Device::cpu();
+    let x = || Tensor::zeros(&[4, 4], DType::F32, &device).unwrap();
+    for numbers in [Numbers::Bf16Mma, Numbers::F16Mma] {
+        let plain = product(numbers, &mut x(), &x(), &x(), 0, false);
+        let then = product_then(numbers, &mut x(), &x(), &x(), 0, Then::Times(&x()));
+        let grouped =
+            grouped_matmul::forward((numbers, DType::F32), &x(), (&[&x()], Op::Plain), &[4], 0);
+        for refused in [plain, then, grouped.map(drop)] {
+            let error = refused.unwrap_err();
+            assert!(matches!(error, Error::NotImplemented { .. }), "{error}");
+        }
+    }
+}

@@ -42,3 +42,37 @@ impl Packed {
         cpu::packed_floats(numbers, [k, n], leaf).map_or(0, Device::bytes_of)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matmul::{Op, product};
+    use crate::testing::random;
+    use crate::{DType, Error};
+
+    #[test]
+    fn factors_are_packed_for_some_products_only() {
+        let device = Device::cpu();
+        let b = random(&[40, 20], 1, &device).unwrap();
+        let pack = |numbers| Packed::new(numbers, (&b, Op::Plain), 16, &device).unwrap();
+        assert!(pack(Numbers::F32).is_none() && pack(Numbers::Bf16).is_none());
+        assert_eq!(Packed::bytes_of(Numbers::Bf16Tiles, 5121, 20, 0), 0);
+        let packed = pack(Numbers::Bf16Tiles).unwrap();
+        let a = random(&[3, 40], 2, &device).unwrap();
+        let multiply = |numbers, n, leaf| {
+            let mut c = Tensor::zeros(&[3, n], DType::F32, &device).unwrap();
+            product(numbers, &mut c, (&a, Op::Plain), &packed, leaf, false)
+        };
+        for (numbers, leaf) in [
+            (Numbers::F32, 16),
+            (Numbers::Bf16, 16),
+            (Numbers::Bf16Tiles, 0),
+        ] {
+            let wrong = multiply(numbers, 20, leaf);
+            assert!(matches!(wrong, Err(Error::Argument { name: "b", .. })));
+        }
+        let wrong = multiply(Numbers::Bf16Tiles, 21, 16);
+        assert!(matches!(wrong, Err(Error::Shape { name: "c", .. })));
+        multiply(Numbers::Bf16Tiles, 20, 16).unwrap();
+    }
+}

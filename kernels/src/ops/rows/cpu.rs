@@ -2,7 +2,7 @@
 
 use super::Runs;
 use crate::ops::add::cpu as addition;
-use crate::{Bf16, DType, Element, Result, Tensor, View, ViewMut};
+use crate::{Bf16, DType, E4m3, E5m2, Element, F16, Result, Tensor, View, ViewMut};
 use rayon::prelude::*;
 
 /// Elements per task.
@@ -13,6 +13,9 @@ pub(super) fn copy_runs(to: &mut ViewMut<'_>, from: View<'_>, runs: Runs) -> Res
         DType::F32 => copy_of::<f32>(to, from, runs),
         DType::U32 => copy_of::<u32>(to, from, runs),
         DType::Bf16 => copy_of::<Bf16>(to, from, runs),
+        DType::F16 => copy_of::<F16>(to, from, runs),
+        DType::E4m3 => copy_of::<E4m3>(to, from, runs),
+        DType::E5m2 => copy_of::<E5m2>(to, from, runs),
     }
 }
 

@@ -26,7 +26,8 @@ pub(super) fn copy_runs(
     }
     let function = match from.dtype() {
         DType::F32 | DType::U32 => "rows_copy_words",
-        DType::Bf16 => "rows_copy_halves",
+        DType::Bf16 | DType::F16 => "rows_copy_halves",
+        DType::E4m3 | DType::E5m2 => "rows_copy_bytes",
     };
     let args = [
         to.address().into(),

@@ -20,6 +20,10 @@ extern "C" __global__ void rows_copy_halves(u16* to, const u16* from, u64 count,
     copy_runs(to, from, count, run, from_stride, to_stride);
 }
 
+extern "C" __global__ void rows_copy_bytes(u8* to, const u8* from, u64 count, u64 run, u64 from_stride, u64 to_stride) {
+    copy_runs(to, from, count, run, from_stride, to_stride);
+}
+
 extern "C" __global__ void rows_add(float* x, const float* y, u64 n) {
     for (u64 i = first(); i < n; i += stride()) x[i] = x[i] + y[i];
 }

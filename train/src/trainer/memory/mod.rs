@@ -324,7 +324,7 @@ impl Rank<'_> {
         // sums in tiles take the keys of a block in 32s
         let filled = match plan.train.bf16_sums {
             Bf16Sums::Tiles => block.next_multiple_of(32),
-            Bf16Sums::Pairs | Bf16Sums::Auto => block,
+            Bf16Sums::Pairs | Bf16Sums::Auto | Bf16Sums::Mma => block,
         };
         let keys_of_group = 3 * time + time.div_ceil(block) * filled;
         let group = heads.div_ceil(kv_heads) * rows * (4 * width + 2) + keys_of_group * width;
