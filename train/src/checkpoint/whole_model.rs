@@ -48,7 +48,7 @@ impl Model {
             // an order of sums that GPUs do not have
             plan.train.bf16_sums = Bf16Sums::Pairs;
         }
-        let device = devices.open(0, None)?;
+        let device = devices.open(0)?;
         let (groups, specs) = (Groups::single(), param::specs(&plan));
         let mut weights = specs
             .iter()
