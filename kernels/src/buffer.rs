@@ -3,8 +3,8 @@
 //! address here, which is never followed.
 #![expect(unsafe_code, reason = "aligned allocation and typed views of it")]
 
-use crate::Bf16;
 use crate::cuda::{Address, Cuda};
+use crate::{Bf16, Result};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -99,16 +99,20 @@ impl Buffer {
 
     /// Returns a buffer of a device with unspecified values, or `None` when the device has no memory. `bytes` comes
     /// from `round_up`.
-    pub(crate) fn on_cuda(cuda: &Arc<Cuda>, bytes: usize) -> Option<Buffer> {
-        let Address(address) = cuda.allocate(bytes)?;
-        Some(Buffer {
-            start: NonNull::new(std::ptr::without_provenance_mut(
-                usize::try_from(address).ok()?,
-            ))?,
+    /// # Errors
+    /// As `Cuda::allocate`.
+    pub(crate) fn on_cuda(cuda: &Arc<Cuda>, bytes: usize) -> Result<Option<Buffer>> {
+        let Some(Address(address)) = cuda.allocate(bytes)? else {
+            return Ok(None);
+        };
+        let start = usize::try_from(address).unwrap_or(0);
+        let start = NonNull::new(std::ptr::without_provenance_mut(start));
+        Ok(start.map(|start| Buffer {
+            start,
             bytes,
             is_on_host: false,
             source: Source::Cuda(Arc::clone(cuda)),
-        })
+        }))
     }
 
     /// The address, for kernels.

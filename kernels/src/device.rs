@@ -48,8 +48,8 @@ struct Shared {
     memory: Mutex<Memory>,
     /// Cache of the last table of rotary angles, which a step uses many times.
     table: Mutex<Option<CachedTable>>,
-    /// Tables in the memory of a CUDA device, the last ones used first.
-    words: Mutex<Vec<CachedWords>>,
+    /// Tables in the memory of a CUDA device.
+    words: Mutex<Words>,
 }
 
 /// All that a table depends on, as words, and the table.
@@ -57,6 +57,15 @@ type CachedTable = (Vec<u64>, Arc<Vec<f32>>);
 
 /// The same of a table in a device's memory.
 type CachedWords = (Vec<u64>, Arc<Buffer>);
+
+/// The tables of a CUDA device.
+#[derive(Default)]
+struct Words {
+    /// The last ones used first.
+    cached: Vec<CachedWords>,
+    /// Memory of others, for the next of the same size.
+    spare: Vec<Buffer>,
+}
 
 /// Tables that a CUDA device keeps.
 const KEPT_TABLES: usize = 8;
@@ -73,6 +82,27 @@ struct Memory {
     overflow_live: usize,
     /// By use.
     live_by_use: [usize; 4],
+    placements: Placements,
+}
+
+/// The sizes and addresses of the memory that was taken during a time, in order: their number and a hash. Two training
+/// steps with equal placements put every tensor at the same address, as a CUDA graph that is replayed needs it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Placements {
+    /// Tensors that took memory.
+    pub count: u64,
+    hash: u64,
+}
+
+impl Placements {
+    fn add(&mut self, buffer: &Buffer) {
+        self.count += 1;
+        for word in [buffer.bytes() as u64, buffer.address().0] {
+            // one step of splitmix64's mixing
+            let mixed = (self.hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            self.hash = mixed ^ (mixed >> 31);
+        }
+    }
 }
 
 impl Device {
@@ -110,23 +140,67 @@ impl Device {
 
     /// Takes one block of `bytes` from the system, from which tensors are cut from now on.
     /// # Errors
-    /// `Memory` if the system does not give it.
+    /// `Memory` if the system has too little; `Driver` if the device fails.
     pub fn reserve(&self, bytes: usize) -> Result<()> {
-        let lacking = || Error::Memory {
-            device: self.name().to_owned(),
-            bytes,
-        };
-        let size = Buffer::round_up(bytes).ok_or_else(lacking)?;
-        let block = self.allocate(size).ok_or_else(lacking)?;
+        let block = self.allocate(self.rounded(bytes)?)?;
         self.memory().arena = Some(Arena::of(block));
         Ok(())
     }
 
-    /// A new block of memory; zeros on the host, unspecified values elsewhere.
-    fn allocate(&self, size: usize) -> Option<Buffer> {
+    /// Bytes that a buffer for `bytes` takes.
+    fn rounded(&self, bytes: usize) -> Result<usize> {
+        Buffer::round_up(bytes).ok_or_else(|| self.lacks(bytes))
+    }
+
+    fn lacks(&self, bytes: usize) -> Error {
+        Error::Memory {
+            device: self.name().to_owned(),
+            bytes,
+        }
+    }
+
+    /// A new block of memory; zeros on the host, unspecified values elsewhere. If the system has too little, the pool
+    /// gives back what nobody uses.
+    fn allocate(&self, size: usize) -> Result<Buffer> {
+        if let Some(buffer) = self.try_allocate(size)? {
+            return Ok(buffer);
+        }
+        let unused = {
+            let mut memory = self.memory();
+            memory.free_bytes = 0;
+            std::mem::take(&mut memory.free)
+        };
+        let is_worth_a_try = !unused.is_empty();
+        drop(unused);
+        let again = match is_worth_a_try {
+            true => self.try_allocate(size)?,
+            false => None,
+        };
+        again.ok_or_else(|| self.lacks(size))
+    }
+
+    fn try_allocate(&self, size: usize) -> Result<Option<Buffer>> {
         match &self.0.backend {
-            Backend::Cpu => Buffer::zeroed(size),
+            Backend::Cpu => Ok(Buffer::zeroed(size)),
             Backend::Cuda(cuda) => Buffer::on_cuda(cuda, size),
+        }
+    }
+
+    /// The memory of the device, of all programs together; `None` for the host.
+    /// # Errors
+    /// `Driver` if the device fails.
+    pub fn system_memory(&self) -> Result<Option<cuda::SystemMemory>> {
+        match &self.0.backend {
+            Backend::Cpu => Ok(None),
+            Backend::Cuda(cuda) => cuda.memory().map(Some),
+        }
+    }
+
+    /// Waits, downloads and allocations so far; zeros for the host.
+    pub fn counters(&self) -> cuda::Counters {
+        match &self.0.backend {
+            Backend::Cpu => cuda::Counters::default(),
+            Backend::Cuda(cuda) => cuda.counters(),
         }
     }
 
@@ -143,6 +217,11 @@ impl Device {
             Backend::Cpu => Ok(()),
             Backend::Cuda(cuda) => cuda.synchronize(),
         }
+    }
+
+    /// The placements since the last call.
+    pub fn take_placements(&self) -> Placements {
+        std::mem::take(&mut self.memory().placements)
     }
 
     /// Peak bytes that did not fit the arena; 0 without one.
@@ -208,25 +287,35 @@ impl Device {
         }
     }
 
-    /// Like `cached_table` for a CUDA device, in its memory: of the tables that were asked for, the last few are kept.
+    /// Like `cached_table` for a CUDA device, in its memory: of the tables that were asked for, the last few are kept. They
+    /// are not in the arena, where tables that depend on the data would move a step's tensors.
     pub(crate) fn cached_words<T: bytemuck::Pod>(
         &self,
         key: impl Iterator<Item = u64> + Clone,
         make: impl FnOnce() -> Vec<T>,
     ) -> Result<Arc<Buffer>> {
-        let mut cached = self.0.words.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut words = self.0.words.lock().unwrap_or_else(PoisonError::into_inner);
+        let Words { cached, spare } = &mut *words;
         let found = (cached.iter()).position(|(found, _)| found.iter().copied().eq(key.clone()));
         let entry = match (found, &self.0.backend) {
             (Some(at), _) => cached.remove(at),
             (None, Backend::Cuda(cuda)) => {
+                while cached.len() >= KEPT_TABLES
+                    && let Some((_, table)) = cached.pop()
+                {
+                    // one that a call still uses is freed when it ends
+                    spare.extend(Arc::try_unwrap(table));
+                }
                 let table = make();
                 let bytes: &[u8] = bytemuck::cast_slice(&table);
-                let lacking = || Error::Memory {
-                    device: self.name().to_owned(),
-                    bytes: bytes.len(),
+                let size = self.rounded(bytes.len())?;
+                let buffer = match spare.iter().position(|buffer| buffer.bytes() == size) {
+                    Some(at) => spare.remove(at),
+                    None => self.allocate(size)?,
                 };
-                let size = Buffer::round_up(bytes.len()).ok_or_else(lacking)?;
-                let buffer = self.allocate(size).ok_or_else(lacking)?;
+                if spare.len() > KEPT_TABLES {
+                    spare.remove(0);
+                }
                 cuda.upload(buffer.address(), bytes)?;
                 (key.collect(), Arc::new(buffer))
             }
@@ -234,7 +323,6 @@ impl Device {
         };
         let table = Arc::clone(&entry.1);
         cached.insert(0, entry);
-        cached.truncate(KEPT_TABLES);
         Ok(table)
     }
 
@@ -245,11 +333,7 @@ impl Device {
 
     /// Returns a buffer of at least `bytes` initialised bytes with unspecified values.
     pub(crate) fn take(&self, bytes: usize) -> Result<Buffer> {
-        let lacking = |bytes| Error::Memory {
-            device: self.name().to_owned(),
-            bytes,
-        };
-        let size = Buffer::round_up(bytes).ok_or_else(|| lacking(bytes))?;
+        let size = self.rounded(bytes)?;
         let pooled = {
             let mut memory = self.memory();
             let part = memory.arena.as_mut().and_then(|arena| arena.take(size));
@@ -273,9 +357,16 @@ impl Device {
             pooled
         };
         // Zeroing a large block outside the lock keeps other threads going.
-        match pooled.or_else(|| self.allocate(size)) {
+        let found = match pooled {
             Some(buffer) => Ok(buffer),
-            None => {
+            None => self.allocate(size),
+        };
+        match found {
+            Ok(buffer) => {
+                self.memory().placements.add(&buffer);
+                Ok(buffer)
+            }
+            Err(error) => {
                 let mut memory = self.memory();
                 memory.live_bytes -= size;
                 memory.live_by_use[self.1 as usize] -= size;
@@ -283,7 +374,7 @@ impl Device {
                     memory.overflow_live -= size;
                 }
                 drop(memory);
-                Err(lacking(size))
+                Err(error)
             }
         }
     }

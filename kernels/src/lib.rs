@@ -21,7 +21,8 @@ mod view;
 
 pub use comm::Collective;
 pub use cpu::{CpuPath, peak_flops};
-pub use device::{Device, Use};
+pub use descriptor::sum_order::SumOrder;
+pub use device::{Device, Placements, Use};
 pub use dtype::{Bf16, DType, E4m3, E5m2, F16};
 pub use error::{Error, Result};
 pub use isa::Isa;
@@ -35,4 +36,4 @@ pub use ops::{
     route, rows,
 };
 pub use tensor::{Element, Tensor};
-pub use view::{View, ViewMut};
+pub use view::{View, ViewMut, download_words};

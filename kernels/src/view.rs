@@ -268,6 +268,39 @@ impl ViewMut<'_> {
     }
 }
 
+/// The words of several u32 tensors of one device on the host, by one download: they are put side by side on the device
+/// first. Waits for the device once, however many there are.
+/// # Errors
+/// `DType` if one is no u32; `Memory`; `Driver` if the device fails.
+pub fn download_words(tensors: &[&Tensor]) -> Result<Vec<Vec<u32>>> {
+    for tensor in tensors {
+        tensor.expect("download_words", "tensors", DType::U32)?;
+    }
+    let is_one_download = tensors.len() > 1 && tensors.iter().all(|x| !x.device().is_host());
+    let (Some(first), true) = (tensors.first(), is_one_download) else {
+        return tensors.iter().map(|tensor| tensor.download()).collect();
+    };
+    let total: usize = tensors.iter().map(|tensor| tensor.elements()).sum();
+    let all = Tensor::empty(&[total], DType::U32, first.device())?;
+    let mut start = 0;
+    for tensor in tensors {
+        let len = tensor.elements();
+        if let (Kind::Cuda(cuda), true) = (first.device().kind(), len > 0) {
+            let to = all.flat(start..start + len)?.address();
+            cuda.copy(to, tensor.address(), len * DType::U32.bytes())?;
+        }
+        start += len;
+    }
+    let words: Vec<u32> = all.download()?;
+    let mut rest = words.as_slice();
+    let parts = tensors.iter().map(|tensor| {
+        let (part, later) = rest.split_at(tensor.elements());
+        rest = later;
+        part.to_vec()
+    });
+    Ok(parts.collect())
+}
+
 /// Checks that these are f32, and the others are as many f32 on the same kind of device.
 pub(crate) fn expect_alike(
     op: &'static str,

@@ -42,14 +42,14 @@ pub enum Error {
         /// The missing library or device, the names that were tried and a hint; or the device's own error.
         source: kernels::Error,
     },
-    /// The device has less memory than the plan needs.
-    #[error(
-        "reserve {megabytes} MB on the device: lower train.micro_batch, set train.recompute, or raise parallel.zero, tp or pp",
-        megabytes = bytes / 1_000_000
-    )]
+    /// The device of a rank has less memory than the plan needs, before the first step or in one.
+    #[error("rank {rank}: the plan takes {needs}")]
     DeviceMemory {
-        /// The predicted bytes of a rank.
-        bytes: usize,
+        /// World rank.
+        rank: usize,
+        /// The predicted bytes of the rank by purpose, those that the device has, and the keys of the job to change, those
+        /// that help most first.
+        needs: Box<str>,
         /// The device's answer.
         source: kernels::Error,
     },

@@ -2,12 +2,15 @@
 //! its kernels (`<op>.cu`), which NVRTC compiles at first use (`compile.rs`).
 //!
 //! All work of a device is on one stream, so it runs in the order of the calls, and freed memory can be given to the
-//! next op at once. Only downloads and `synchronize` wait for the device.
+//! next op at once. Only downloads and `synchronize` wait for the device, and an upload that finds no room in the pinned
+//! memory that uploads go through.
 #![expect(unsafe_code, reason = "calls of the CUDA driver")]
 
 mod compile;
+mod counters;
 mod launch;
 mod library;
+mod staging;
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -18,6 +21,7 @@ use cudarc::driver::{result, sys};
 
 use crate::{Error, Result};
 pub(crate) use compile::Source;
+pub use counters::Counters;
 pub(crate) use launch::{Arg, Grid};
 pub use library::{Found, libraries};
 
@@ -32,6 +36,15 @@ pub struct Options {
     pub cache: Option<PathBuf>,
 }
 
+/// Memory of a device, of all programs that use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SystemMemory {
+    /// Bytes that nobody holds.
+    pub free: usize,
+    /// All bytes.
+    pub total: usize,
+}
+
 /// An open device.
 pub(crate) struct Cuda {
     ordinal: usize,
@@ -42,6 +55,8 @@ pub(crate) struct Cuda {
     context: sys::CUcontext,
     stream: sys::CUstream,
     cache: Option<PathBuf>,
+    counters: counters::Counting,
+    staging: Mutex<staging::Staging>,
     /// Loaded functions by source and name.
     functions: Mutex<HashMap<(&'static str, &'static str), Function>>,
     /// Loaded modules by source.
@@ -162,6 +177,8 @@ impl Cuda {
             context,
             stream: std::ptr::null_mut(),
             cache: options.cache.clone(),
+            counters: counters::Counting::default(),
+            staging: Mutex::default(),
             functions: Mutex::default(),
             modules: Mutex::default(),
         };
@@ -184,11 +201,31 @@ impl Cuda {
             .map_err(|error| failed("cuCtxSetCurrent", error))
     }
 
-    /// Returns a block of device memory with unspecified values, or `None` if there is none.
-    pub(crate) fn allocate(&self, bytes: usize) -> Option<Address> {
-        self.bind().ok()?;
+    /// Returns a block of device memory with unspecified values, or `None` if the device has too little.
+    /// # Errors
+    /// `Driver` if there is another reason, as when the device is lost.
+    pub(crate) fn allocate(&self, bytes: usize) -> Result<Option<Address>> {
+        self.bind()?;
+        self.counters.allocation();
         // SAFETY: a context is current.
-        unsafe { result::malloc_sync(bytes) }.ok().map(Address)
+        match unsafe { result::malloc_sync(bytes) } {
+            Ok(address) => Ok(Some(Address(address))),
+            Err(result::DriverError(sys::cudaError_enum::CUDA_ERROR_OUT_OF_MEMORY)) => Ok(None),
+            Err(error) => Err(failed("cuMemAlloc", error)),
+        }
+    }
+
+    /// Bytes of device memory that nobody holds, and all of them.
+    pub(crate) fn memory(&self) -> Result<SystemMemory> {
+        self.bind()?;
+        let (free, total) =
+            result::mem_get_info().map_err(|error| failed("cuMemGetInfo", error))?;
+        Ok(SystemMemory { free, total })
+    }
+
+    /// Calls so far that cost a step time on the host.
+    pub(crate) fn counters(&self) -> Counters {
+        self.counters.read()
     }
 
     /// Gives a block of `allocate` back.
@@ -200,9 +237,17 @@ impl Cuda {
         }
     }
 
-    /// Copies from the host. Returns when `from` may change.
+    /// Copies from the host. Returns when `from` may change, which is at once if there is room in pinned memory.
     pub(crate) fn upload(&self, to: Address, from: &[u8]) -> Result<()> {
         self.bind()?;
+        {
+            let mut staging = lock(&self.staging);
+            if let Some(staged) = staging.put(from) {
+                // SAFETY: the caller's tensor holds as many bytes; the staged ones stay until the stream is waited for.
+                return unsafe { result::memcpy_htod_async(to.0, staged, self.stream) }
+                    .map_err(|error| failed("cuMemcpyHtoDAsync", error));
+            }
+        }
         // SAFETY: the caller's tensor holds as many bytes; the wait below keeps `from` borrowed until it is read.
         unsafe { result::memcpy_htod_async(to.0, from, self.stream) }
             .map_err(|error| failed("cuMemcpyHtoDAsync", error))?;
@@ -212,6 +257,7 @@ impl Cuda {
     /// Copies to the host, after all work before.
     pub(crate) fn download(&self, to: &mut [u8], from: Address) -> Result<()> {
         self.bind()?;
+        self.counters.download();
         // SAFETY: the caller's tensor holds as many bytes; the wait below keeps `to` borrowed until it is written.
         unsafe { result::memcpy_dtoh_async(to, from.0, self.stream) }
             .map_err(|error| failed("cuMemcpyDtoHAsync", error))?;
@@ -237,9 +283,13 @@ impl Cuda {
     /// Waits for all work.
     pub(crate) fn synchronize(&self) -> Result<()> {
         self.bind()?;
+        self.counters.wait();
+        let staged = lock(&self.staging).copies();
         // SAFETY: the stream lives as long as self.
         unsafe { result::stream::synchronize(self.stream) }
-            .map_err(|error| failed("cuStreamSynchronize", error))
+            .map_err(|error| failed("cuStreamSynchronize", error))?;
+        lock(&self.staging).clear(staged);
+        Ok(())
     }
 
     /// Starts `function` of `source`, which is compiled and loaded at first use.
@@ -323,6 +373,7 @@ impl Drop for Cuda {
             // SAFETY: made in `open`, destroyed once; an error means that the device is lost.
             unsafe {
                 let _ = result::stream::synchronize(self.stream);
+                lock(&self.staging).release();
                 let _ = result::stream::destroy(self.stream);
                 let _ = result::primary_ctx::release(self.device);
             }
@@ -348,3 +399,6 @@ fn failed(call: &str, error: result::DriverError) -> Error {
         meaning: text(error.error_string()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,3 +9,4 @@ pub(crate) mod heads;
 pub(crate) mod numbers;
 pub(crate) mod position_bias;
 pub(crate) mod rope;
+pub(crate) mod sum_order;

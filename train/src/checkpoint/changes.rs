@@ -11,11 +11,13 @@
 //!
 //! More steps alone are free where they change no rate: `schedule = "constant"`, or `decay_steps` given.
 
+use kernels::SumOrder;
 use serde_json::{Map, Value};
 
 use crate::config::Schedule;
 use crate::config::plan::Plan;
 use crate::config::resume::{Difference, ON_REQUEST, SettingChange};
+use crate::config::sums::SumsRecord;
 use crate::config::train::TrainConfig;
 
 /// Keys of `[train]` that may always differ.
@@ -34,11 +36,35 @@ const FREE: [&str; 16] = [
     "chunked_cross_entropy",
     "offload",
     "keep_packed",
-    // another order of sums is reported with both names (`Opened::other_sums`)
+    // another order of sums is reported with both names (`of_sums`)
     "bf16_sums",
     // the weights themselves are compared
     "init_from",
 ];
+
+/// Settings by which sums are made otherwise than before `step` ended, so that the run's bits may differ from those of a
+/// run that was made in one way: the order within bf16 products, and the backend unless sums are in the tree, whose bits
+/// all backends share. Such settings may always differ.
+pub(crate) fn of_sums(saved: &SumsRecord, now: &SumsRecord, step: u64) -> Vec<SettingChange> {
+    let change = |key: &str, before: &str, after: &str| SettingChange {
+        after_step: step,
+        key: key.to_owned(),
+        before: before.into(),
+        after: after.into(),
+    };
+    let mut changes = Vec::new();
+    if let (Some(before), Some(after)) = (&saved.bf16, &now.bf16) {
+        // before there was a choice: pairs
+        let before = if before == "auto" { "pairs" } else { before };
+        if before != after {
+            changes.push(change("train.bf16_sums", before, after));
+        }
+    }
+    if saved.backend != now.backend && now.order != SumOrder::Tree.name() {
+        changes.push(change("device", &saved.backend, &now.backend));
+    }
+    changes
+}
 
 /// Differences between a checkpoint's settings and the job's.
 #[derive(Debug, Default)]
@@ -179,6 +205,34 @@ mod tests {
         });
         let all = settings(&plan);
         all["train"].as_object().unwrap().keys().cloned().collect()
+    }
+
+    #[test]
+    fn other_sums_are_changes_where_the_bits_may_differ() {
+        let sums = |order: SumOrder, bf16: Option<&str>, backend: &str| SumsRecord {
+            order: order.name().to_owned(),
+            bf16: bf16.map(str::to_owned),
+            backend: backend.to_owned(),
+        };
+        let of = |saved: &SumsRecord, now: &SumsRecord| -> Vec<String> {
+            let changes = of_sums(saved, now, 3);
+            assert!(changes.iter().all(|change| change.after_step == 3));
+            let text = |change: SettingChange| {
+                format!("{} {} {}", change.key, change.before, change.after)
+            };
+            changes.into_iter().map(text).collect()
+        };
+        let (cpu, cuda) = ("cpu", "cuda");
+        for order in [SumOrder::Any, SumOrder::Fixed] {
+            let found = of(&sums(order, None, cpu), &sums(order, None, cuda));
+            assert_eq!(found, [r#"device "cpu" "cuda""#]);
+        }
+        let tree = |bf16, backend| sums(SumOrder::Tree, bf16, backend);
+        assert!(of(&tree(None, cpu), &tree(None, cuda)).is_empty());
+        let found = of(&tree(Some("tiles"), cpu), &tree(Some("pairs"), cuda));
+        assert_eq!(found, [r#"train.bf16_sums "tiles" "pairs""#]);
+        assert!(of(&tree(Some("auto"), cpu), &tree(Some("pairs"), cpu)).is_empty());
+        assert!(of(&tree(None, cpu), &tree(Some("pairs"), cpu)).is_empty());
     }
 
     #[test]

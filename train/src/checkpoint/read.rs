@@ -16,8 +16,8 @@ use crate::checkpoint::write_shards::first_element;
 use crate::checkpoint::{EMA, MODEL, OPTIMIZER, STATE};
 use crate::config::ParallelConfig;
 use crate::config::plan::Plan;
-use crate::config::precision::Bf16Sums;
 use crate::config::resume::{Difference, SettingChange};
+use crate::config::sums::SumsRecord;
 use crate::error::{Error, OnRank, Result};
 use crate::model::fp8_delayed::Delayed;
 use crate::model::param::{self, Spec};
@@ -112,15 +112,20 @@ impl Opened {
         Tensors::open(&self.path, &self.digests, kind)
     }
 
-    /// The order of bf16 sums that the run used so far, if `plan` uses another. Before there was a choice: pairs.
-    pub(crate) fn other_sums(&self, plan: &Plan) -> Option<Bf16Sums> {
-        let saved = &self.state.plan.train;
-        let earlier = match saved.bf16_sums {
-            Bf16Sums::Auto => Bf16Sums::Pairs,
-            known => known,
+    /// What is different about the run's sums from here on, if it goes on as `now` says: its bits may then differ.
+    pub(crate) fn changed_sums(&self, now: &SumsRecord) -> Vec<SettingChange> {
+        let State {
+            sums,
+            plan,
+            train_state,
+            ..
+        } = &self.state;
+        // older checkpoints have no record: bf16 sums are in their plan, and the backend is not known
+        let saved = match sums {
+            Some(saved) => saved.clone(),
+            None => SumsRecord::of(plan, &now.backend),
         };
-        let are_both = saved.precision.has_bf16() && plan.train.precision.has_bf16();
-        (are_both && earlier != plan.train.bf16_sums).then_some(earlier)
+        changes::of_sums(&saved, now, train_state.step)
     }
 
     /// Refuses a checkpoint of another job, with every difference; returns the changes that `train.resume.allow`

@@ -16,6 +16,7 @@ use crate::checkpoint::safetensors::Digest;
 use crate::checkpoint::train_state::TrainState;
 use crate::config::plan::Plan;
 use crate::config::resume::SettingChange;
+use crate::config::sums::SumsRecord;
 use crate::error::{At, Error, Result};
 use crate::model::fp8_delayed::Records;
 
@@ -43,6 +44,9 @@ pub(crate) struct State {
     /// Scales of fp8's `delayed` recipe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fp8: Option<Records>,
+    /// How the run's sums were made; absent in older checkpoints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sums: Option<SumsRecord>,
     /// Settings that changed when the run resumed from earlier checkpoints, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<SettingChange>,
@@ -64,6 +68,7 @@ impl State {
             plan: plan.clone(),
             init: init.cloned(),
             fp8: None,
+            sums: None,
             changes: Vec::new(),
             is_interrupted: false,
         }

@@ -44,7 +44,7 @@ impl Model {
         }
         let units = devices.units(Isa::Portable);
         let plan = numbers::with_sums_known_to(&opened.plan_of_one_rank(), units);
-        let device = devices.open(0, None)?;
+        let device = devices.open(0)?;
         let (groups, specs) = (Groups::single(), param::specs(&plan));
         let mut weights = specs
             .iter()

@@ -46,7 +46,7 @@ pub(crate) fn check(plan: &Plan, problem: Problem<'_>) {
     check_batch(plan, problem);
     check_experts(plan, problem);
     check_precision(plan, problem);
-    if plan.is_exact() {
+    if plan.sum_order().is_tree() {
         check_leaves(plan, problem);
     }
 }
@@ -109,7 +109,7 @@ fn check_experts(plan: &Plan, problem: Problem<'_>) {
             problem(key, width.to_string(), &format!("a multiple of 8{near}"));
         }
     }
-    if !plan.is_exact() {
+    if !plan.sum_order().is_tree() {
         return;
     }
     if moe.scope == RouterScope::MicroBatch {
@@ -152,7 +152,7 @@ fn check_sequence(plan: &Plan, problem: Problem<'_>) {
     let ParallelConfig {
         tp, cp, sequence, ..
     } = plan.parallel;
-    let is_cut = plan.is_exact() || plan.model.architecture().is_encoder_decoder;
+    let is_cut = plan.sum_order().is_tree() || plan.model.architecture().is_encoder_decoder;
     let (whole, what) = if is_cut {
         (TOKEN_CHUNKS, "8 chunks of a sequence")
     } else {

@@ -17,6 +17,7 @@ pub(crate) mod precision;
 pub(crate) mod profile;
 pub(crate) mod resume;
 pub(crate) mod rope_scaling;
+pub(crate) mod sums;
 pub(crate) mod train;
 
 pub use choices::{Activation, Biases, Family, NormKind, TieEmbeddings};

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use kernels::SumOrder;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Determinism, ModelConfig, ParallelConfig, TrainConfig};
@@ -85,9 +86,18 @@ impl Plan {
         }
     }
 
+    /// Order of the run's sums: the one place that derives it.
+    pub(crate) fn sum_order(&self) -> SumOrder {
+        match self.determinism {
+            Determinism::Off => SumOrder::Any,
+            Determinism::Run => SumOrder::Fixed,
+            Determinism::Layout => SumOrder::Tree,
+        }
+    }
+
     /// True if additions follow the layout-independent tree.
     pub(crate) fn is_exact(&self) -> bool {
-        self.determinism == Determinism::Layout
+        self.sum_order().is_tree()
     }
 }
 

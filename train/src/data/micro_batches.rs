@@ -62,7 +62,7 @@ pub(crate) fn micro_batches(plan: &Plan, place: &RankCoord) -> Vec<Block> {
     if !plan.parallel.is_summed_by_round() {
         return blocks_of(plan, place.batch_range(count));
     }
-    let size = if !plan.is_exact() {
+    let size = if !plan.sum_order().is_tree() {
         plan.train.micro_batch
     } else if place.cp > 1 {
         1
@@ -83,7 +83,7 @@ pub(crate) fn micro_batches(plan: &Plan, place: &RankCoord) -> Vec<Block> {
 /// the tree joins before it joins sequences.
 pub(crate) fn blocks_of(plan: &Plan, range: Range<usize>) -> Vec<Block> {
     let size = plan.train.micro_batch;
-    if !plan.is_exact() {
+    if !plan.sum_order().is_tree() {
         plain_blocks(range, size)
     } else if plan.parallel.cp > 1 {
         aligned_blocks(range, 1)

@@ -89,6 +89,14 @@ impl Devices {
         matches!(self, Devices::Cpu)
     }
 
+    /// Name of the backend, as job files have it.
+    pub(crate) fn backend(&self) -> &'static str {
+        match self {
+            Devices::Cpu => "cpu",
+            Devices::Cuda(_) => "cuda",
+        }
+    }
+
     /// Units that the order of sums follows; `cpu`: the instruction set of ops on the CPU.
     pub(crate) fn units(&self, cpu: Isa) -> Units {
         match self {
@@ -108,24 +116,18 @@ impl Devices {
         }
     }
 
-    /// Opens the device of a rank by its number on this host, with one block of `bytes` from which tensors are cut, if
-    /// they are known.
+    /// Opens the device of a rank by its number on this host.
     ///
     /// # Errors
-    /// `Device` if there is none or it is too old; `DeviceMemory`; `Cpu` as `cpu_path`.
-    pub(crate) fn open(&self, local_rank: usize, bytes: Option<usize>) -> Result<Device> {
-        let device = match self {
-            Devices::Cpu => Device::cpu_with(cpu_path()?.isa()),
+    /// `Device` if there is none or it is too old; `Cpu` as `cpu_path`.
+    pub(crate) fn open(&self, local_rank: usize) -> Result<Device> {
+        match self {
+            Devices::Cpu => Ok(Device::cpu_with(cpu_path()?.isa())),
             Devices::Cuda(paths) => {
                 let ordinal = local_rank % self.check()?.max(1);
-                Device::cuda(&paths.options(ordinal)).map_err(unavailable)?
+                Device::cuda(&paths.options(ordinal)).map_err(unavailable)
             }
-        };
-        if let Some(bytes) = bytes {
-            let reserved = device.reserve(bytes);
-            reserved.map_err(|source| Error::DeviceMemory { bytes, source })?;
         }
-        Ok(device)
     }
 }
 

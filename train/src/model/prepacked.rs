@@ -93,7 +93,7 @@ fn of_weight(plan: &Plan, place: &RankCoord, spec: &Spec) -> usize {
         return 0;
     }
     let (split, whole) = (spec.share(0, place.tp).1, spec.row_elements());
-    let leaf = if plan.is_exact() && is_split {
+    let leaf = if plan.sum_order().is_tree() && is_split {
         spec.rows() / FEATURE_CHUNKS
     } else {
         0

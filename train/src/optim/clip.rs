@@ -13,15 +13,14 @@ use crate::dist::mesh::{Groups, RankCoord};
 use crate::model::param::Spec;
 use crate::parallel::zero::LocalShards;
 
-/// L2 norm over all tensors of the model; the same bits on every rank. `gradients` are flat, by local
-/// unit, of the elements whose moments are here.
-pub(crate) fn global_norm(
+/// Sums of squares of this rank's blocks, on the device, as `reduce::squares`. `gradients` are flat, by local unit, of the
+/// elements whose moments are here.
+pub(crate) fn squares(
     specs: &[Spec],
     gradients: &[Tensor],
     local_shards: &LocalShards,
-    groups: &Groups,
-) -> kernels::Result<f64> {
-    let place = groups.place;
+    place: &RankCoord,
+) -> kernels::Result<Option<Tensor>> {
     // one span: blocks are small
     let squares = span(|| Label::new(Kind::Compute, "reduce::sum_squares"));
     let mut blocks = Vec::new();
@@ -29,14 +28,25 @@ pub(crate) fn global_norm(
         let unit = &local_shards.shards.units[local.unit];
         let first = local_shards.moments(index).start;
         for (spec, _, block) in unit.blocks(place.dp_rank) {
-            if counts(&specs[*spec], &place) {
+            if counts(&specs[*spec], place) {
                 blocks.push(gradients[index].flat(block.start - first..block.end - first)?);
             }
         }
     }
-    let mine = reduce::sum_squares(&blocks)?;
+    let sums = reduce::squares(&blocks);
     drop(squares);
-    let all = groups.world.all_gather_f64(&mine)?;
+    sums
+}
+
+/// L2 norm over all tensors of the model, of which this rank's sums of squares are `mine`; the same bits on every rank.
+pub(crate) fn global_norm(
+    specs: &[Spec],
+    mine: &[f64],
+    local_shards: &LocalShards,
+    groups: &Groups,
+) -> kernels::Result<f64> {
+    let place = groups.place;
+    let all = groups.world.all_gather_f64(mine)?;
     let mut next: Vec<std::slice::Iter<'_, f64>> = all.iter().map(|sums| sums.iter()).collect();
     let mut total = 0.0;
     for unit in &local_shards.shards.units {

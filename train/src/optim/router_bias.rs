@@ -3,6 +3,8 @@
 //! Paper: Wang et al. 2024, arXiv:2408.15664; rule as megatron-core's `get_updated_expert_bias`. Whether a load is below
 //! the mean is decided in integers here, in f32 there.
 
+use kernels::{Tensor, rows};
+
 use crate::model::param::Spec;
 use crate::optim::adamw::Store;
 use crate::parallel::routing::Load;
@@ -22,12 +24,13 @@ pub(crate) fn update(
             let load = loads.iter().find(|load| Some(load.layer) == layer);
             let Some(load) = load else { continue };
             let part = &load.tokens[piece.local.clone()];
-            let mut biases = store.piece(local_shards, index, &piece)?;
-            biases.edit(|biases: &mut [f32]| {
-                for (bias, &tokens) in biases.iter_mut().zip(part) {
-                    *bias += rate * direction(tokens, &load.tokens);
-                }
-            })?;
+            let steps = part
+                .iter()
+                .map(|&tokens| rate * direction(tokens, &load.tokens));
+            let steps: Vec<f32> = steps.collect();
+            let biases = store.piece(local_shards, index, &piece)?;
+            let steps = Tensor::from_f32(&[steps.len()], &steps, biases.device())?;
+            rows::add(biases, steps.view())?;
         }
     }
     Ok(())

@@ -4,6 +4,7 @@
 
 pub(crate) mod gradient_reducer;
 pub(crate) mod gradient_tree;
+pub(crate) mod losses;
 pub(crate) mod offload;
 pub(crate) mod pipeline;
 pub(crate) mod routing;

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use kernels::comm::tensors;
-use kernels::{DType, Device, Tensor};
+use kernels::{DType, Device, Tensor, download_words};
 
 use crate::config::exact::narrow;
 use crate::config::plan::Plan;
@@ -16,9 +16,9 @@ use crate::dist::mesh::{Groups, RankCoord};
 use crate::error::{OnRank, Result};
 use crate::model::context::{Context, Noise, Pair, Routing, SequenceShard, Weights};
 use crate::model::fp8_delayed::Delayed;
-use crate::model::head;
 use crate::model::stage::{Flow, FlowGrad, Pass, Saved, Stage};
 use crate::parallel::gradient_reducer::GradientReducer;
+use crate::parallel::losses::Losses;
 use crate::parallel::offload::{Away, Scratch};
 use crate::parallel::routing::{Reports, StepRouting};
 use crate::parallel::schedule::{Action, actions};
@@ -81,19 +81,12 @@ struct BackwardOf {
 
 /// Results of a rank's passes in a step.
 pub(crate) struct Trained {
-    /// Mean losses of the batch.
-    pub losses: head::vocabulary::Losses,
+    /// Losses of this rank's part of the batch.
+    pub losses: Losses,
     /// Peak bytes held between passes.
     pub held: Held,
     /// Statistics of the mixtures' routers, if there are any.
     pub routing: Option<StepRouting>,
-}
-
-/// Losses that were computed here, by number of their first token in the batch or of their sequence.
-#[derive(Default)]
-struct Losses {
-    predictions: Vec<(usize, head::vocabulary::Losses)>,
-    orders: Vec<(usize, f64)>,
 }
 
 impl Worker<'_> {
@@ -164,7 +157,8 @@ impl Worker<'_> {
         let weight = narrow(self.loss_scale) / counted.max(1) as f32;
         let mut in_flight: Vec<VecDeque<Vec<Kept>>> =
             self.stages.iter().map(|_| VecDeque::new()).collect();
-        let (mut losses, mut reports) = (Losses::default(), Reports::default());
+        let mut losses = Losses::of(counted, self.plan.train.global_batch);
+        let mut reports = Reports::default();
         let mut held = Held::default();
         for action in actions(&self.plan.parallel, place.pp_rank, blocks.len()) {
             match action {
@@ -208,7 +202,7 @@ impl Worker<'_> {
             }
         }
         Ok(Trained {
-            losses: self.mean(&losses, counted, self.plan.train.global_batch)?,
+            losses,
             held,
             routing: self.routing(reports)?,
         })
@@ -352,7 +346,7 @@ impl Worker<'_> {
         let place = self.groups.place;
         let of = |dp_rank| blocks_of(self.plan, RankCoord { dp_rank, ..place }.batch_range(count));
         let blocks = of(place.dp_rank);
-        let (mut losses, mut counted, mut untaken) = (Losses::default(), 0, 0);
+        let (mut losses, mut counted, mut untaken) = (Losses::of(0, count), 0, 0);
         for &block in &blocks {
             counted += self.evaluate_block(samples, block, (&mut losses, &mut untaken))?;
         }
@@ -361,8 +355,11 @@ impl Worker<'_> {
             self.keep_company(samples, &mut untaken)?;
         }
         self.wait_for_the_next(&mut untaken, 0)?;
-        let counted = self.counted(counted)?;
-        Ok(self.mean(&losses, counted, count)?[0])
+        losses.counted = self.counted(counted)?;
+        let words = download_words(&losses.tensors());
+        let words = words.on_rank(self.rank(), "read the losses")?;
+        let means = losses.means(&words, (self.plan, self.groups));
+        Ok(means.on_rank(self.rank(), "gather losses")?[0])
     }
 
     /// Returns how many predictions counted. `untaken`: activations that the next rank has yet to take.
@@ -413,7 +410,7 @@ impl Worker<'_> {
     fn keep_company(&self, samples: &dyn data::Samples, untaken: &mut usize) -> Result<()> {
         if self.groups.place.ep > 1 {
             let block = Block { start: 0, size: 1 };
-            self.evaluate_block(samples, block, (&mut Losses::default(), untaken))?;
+            self.evaluate_block(samples, block, (&mut Losses::of(0, 0), untaken))?;
         } else if matches!(self.parameters, Parameters::Shards { .. }) {
             for part in self.stages.iter().flat_map(|stage| &stage.layers) {
                 let lent = self.parameters.gather(&part.weights);
@@ -421,40 +418,6 @@ impl Worker<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Means over `counted` predictions; if the model predicts the order of segments, that mean over `sequences` is
-    /// added to the first. The same bits on every rank.
-    fn mean(
-        &self,
-        local: &Losses,
-        counted: usize,
-        sequences: usize,
-    ) -> Result<head::vocabulary::Losses> {
-        let totals = self.totals(&local.predictions)?;
-        let mut means = totals.map(|total| total / counted.max(1) as f64);
-        if self.plan.model.next_sentence {
-            let orders = local.orders.iter().map(|&(at, loss)| (at, [loss]));
-            let [total] = self.totals(&orders.collect::<Vec<_>>())?;
-            means[0] += total / sequences as f64;
-        }
-        Ok(means)
-    }
-
-    /// All ranks' sums, added in order of their numbers.
-    fn totals<const N: usize>(&self, local: &[(usize, [f64; N])]) -> Result<[f64; N]> {
-        let (place, rank) = (self.groups.place, self.rank());
-        let counts = place.is_last_stage() && place.tp_rank == 0;
-        let mine: Vec<f64> = (local.iter().filter(|_| counts))
-            .flat_map(|&(number, sums)| std::iter::once(number as f64).chain(sums))
-            .collect();
-        let all = self.groups.world.all_gather_f64(&mine);
-        let all = all.on_rank(rank, "gather losses")?;
-        let run = N + 1;
-        let mut sums: Vec<&[f64]> = all.iter().flat_map(|sums| sums.chunks_exact(run)).collect();
-        sums.sort_by(|a, b| a[0].total_cmp(&b[0]));
-        let total = |at: usize| sums.iter().fold(0.0, |total, sum| total + sum[at + 1]);
-        Ok(std::array::from_fn(total))
     }
 
     /// Number of a chunk in the whole model.
@@ -505,17 +468,9 @@ impl Worker<'_> {
                 sent.on_rank(self.rank(), "send activations")
             }
             Flow::Losses(sums) => {
-                let cx = self.context();
-                let numbered = (block.start..).zip(sums.orders);
-                losses.orders.extend(numbered);
-                let chunks = (sums.predictions.len() / block.size).max(1);
-                for (at, sum) in sums.predictions.into_iter().enumerate() {
-                    let sequence = block.start + at / chunks;
-                    let position = cx.sequence.first + at % chunks * (cx.sequence.time / chunks);
-                    losses
-                        .predictions
-                        .push((sequence * self.plan.sample_tokens() + position, sum));
-                }
+                let sequence = self.context().sequence;
+                let at = (sequence.first, sequence.time, self.plan.sample_tokens());
+                losses.push(sums, block, at);
                 Ok(())
             }
             Flow::Start | Flow::Pair(..) => {

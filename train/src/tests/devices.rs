@@ -52,6 +52,10 @@ pub(super) fn train_on(
     assert_eq!(is_named, !devices.is_cpu(), "{:?}", log.lines());
     let read = |name| std::fs::read(outcome.checkpoint.join(name)).unwrap();
     let state: serde_json::Value = serde_json::from_slice(&read("state.json")).unwrap();
+    assert_eq!(state["sums"]["backend"], devices.backend());
+    assert_eq!(state["sums"]["order"], "tree");
+    // the bits are the same, so a change of devices is none
+    assert!(state["changes"].is_null(), "{}", state["changes"]);
     Ok(Result {
         metrics: reproducible(folder),
         model: read("model.safetensors"),
@@ -305,9 +309,8 @@ fn ends(plan: &Plan, device: &Device) -> Vec<Vec<u32>> {
     first
         .backward(grad, pass, below, &mut gradients, &cx)
         .unwrap();
-    let words = |x: &f64| bytemuck::cast::<f64, [u32; 2]>(*x);
-    let losses = losses.predictions.iter().flatten().chain(&losses.orders);
-    let mut all = vec![losses.flat_map(words).collect()];
+    let sums = losses.predictions.iter().chain(&losses.orders);
+    let mut all: Vec<Vec<u32>> = sums.map(|x| x.download().unwrap()).collect();
     let slots = first.gradients.iter().chain(&last.gradients);
     all.extend(slots.map(|&slot| bits(gradients.tensor(slot))));
     all

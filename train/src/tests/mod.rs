@@ -28,5 +28,6 @@ mod processes;
 mod profile;
 mod resume;
 mod sharded;
+mod step_costs;
 mod t5;
 mod t5_parity;

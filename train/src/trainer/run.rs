@@ -27,6 +27,7 @@ use crate::config::numbers::with_sums_on;
 use crate::config::plan::Plan;
 use crate::config::precision::{Bf16Sums, Units};
 use crate::config::resume::SettingChange;
+use crate::config::sums::SumsRecord;
 use crate::data::Samples;
 use crate::dist::launch::cpu_path;
 use crate::dist::mesh::{Groups, RankCoord};
@@ -292,13 +293,15 @@ fn begin(plan: &Plan, folder: &Path, (world, events): (&World, &dyn Events)) -> 
             {
                 events.note(&format!("{key} was {before} so far, from here on {after}"));
             }
-            if let Some(earlier) = opened.other_sums(plan) {
-                let (earlier, sums) = (earlier.name(), plan.train.bf16_sums.name());
-                events.note(&format!(
-                    "sums of bf16 products were made in {earlier} so far, from here on in {sums}: bits are others than those of a run with one kind"
-                ));
-            }
         }
+        let sums = SumsRecord::of(plan, world.devices().backend());
+        let of_sums = opened.changed_sums(&sums);
+        if world.is_first() {
+            of_sums
+                .iter()
+                .for_each(|change| events.note(&sums_note(change)));
+        }
+        changes.extend(of_sums);
     }
     Ok(Beginning {
         opened,
@@ -306,6 +309,17 @@ fn begin(plan: &Plan, folder: &Path, (world, events): (&World, &dyn Events)) -> 
         init,
         changes,
     })
+}
+
+/// The line of the log about another way of making sums.
+fn sums_note(change: &SettingChange) -> String {
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let (before, after) = (text(&change.before), text(&change.after));
+    let ways = match change.key.as_str() {
+        "device" => format!("sums were made on {before} so far, from here on on {after}"),
+        _ => format!("sums of bf16 products were made in {before} so far, from here on in {after}"),
+    };
+    format!("{ways}: bits may differ from here on from those of a run that was made in one way")
 }
 
 /// The newest checkpoint of the run, or the one of another run that it branches from.
@@ -394,12 +408,16 @@ impl Run<'_> {
     fn all_ranks(&self, journal: Option<&Journal>) -> Result<TrainState> {
         let here = self.world.ranks(self.plan.parallel.world());
         let arenas = memory::arenas(self.plan)?.into_iter().enumerate();
-        let arenas = arenas.filter(|(rank, _)| here.contains(rank));
+        let arenas: Vec<_> = arenas.filter(|(rank, _)| here.contains(rank)).collect();
         let first = self.world.first_local_rank(self.plan.parallel.world())?;
-        let devices = arenas.zip(first..).map(|((_, bytes), local_rank)| {
-            let devices = self.world.devices();
-            devices.open(local_rank, Some(bytes))
-        });
+        let devices = arenas
+            .iter()
+            .zip(first..)
+            .map(|((rank, arena), local_rank)| {
+                let device = self.world.devices().open(local_rank)?;
+                arena.reserve(*rank, self.plan, &device)?;
+                Ok(device)
+            });
         let devices: Vec<Device> = devices.collect::<Result<_>>()?;
         for (rank, device) in here.clone().zip(&devices) {
             if !device.is_host() {
@@ -429,8 +447,8 @@ impl Run<'_> {
                     (None, None) => {}
                 }
             });
-            let ranks = devices.iter().zip(groups).zip(givers).enumerate();
-            for (number, ((device, groups), checkpoint_writer)) in ranks {
+            let ranks = devices.iter().zip(&arenas).zip(groups).zip(givers);
+            for (number, (((device, (_, arena)), groups), checkpoint_writer)) in ranks.enumerate() {
                 let (reporter, ends) = (reporter.take(), ends.clone());
                 scope.spawn(move || {
                     let rank = groups.place.rank();
@@ -440,6 +458,7 @@ impl Run<'_> {
                         threads::work(&threads, || {
                             self.one_rank(groups, (device, devices), reporter, checkpoint_writer)
                         })
+                        .map_err(|error| arena.explain(error, self.plan, device))
                     };
                     // state left by a panic is not used again
                     let end = panics::caught(run)
@@ -544,6 +563,7 @@ impl Run<'_> {
                 }
                 let state = reporter.as_ref().map(|_| State {
                     fp8: trainer.state.delayed.as_ref().map(Delayed::records),
+                    sums: Some(SumsRecord::of(plan, self.world.devices().backend())),
                     changes: self.changes.to_vec(),
                     is_interrupted: train_state.ended(plan).is_none() && !is_due,
                     ..State::new(plan, train_state, self.init)

@@ -3,7 +3,7 @@
 
 use index::sampler::Sampler;
 use kernels::comm::tensors;
-use kernels::{DType, Device, Tensor, add, rows};
+use kernels::{DType, Device, Tensor, add, download_words, reduce, rows};
 
 use crate::checkpoint::train_state::StepStatus;
 use crate::config::OptimizerKind;
@@ -24,6 +24,7 @@ use crate::optim::next_step::{GoodStep, Next, Update};
 use crate::optim::rank_state::RankState;
 use crate::optim::{average, clip, guard, router_bias};
 use crate::parallel::gradient_reducer::GradientReducer;
+use crate::parallel::losses::Losses;
 use crate::parallel::offload::Scratch;
 use crate::parallel::pipeline::{Held, StepStart, Trained, Worker};
 use crate::parallel::routing::{RoutingRecord, StepRouting};
@@ -45,6 +46,14 @@ pub(crate) struct Trainer<'a> {
     squares: f64,
     /// Routing statistics of the last step, for mixtures.
     pub routing: Option<StepRouting>,
+}
+
+/// What decides whether a step is good.
+pub(crate) struct Measured {
+    /// Mean over tokens, nats.
+    pub loss: f64,
+    /// Before clipping.
+    pub grad_norm: f64,
 }
 
 /// Loss and gradient norm of a step, the same bits on every rank.
@@ -113,8 +122,9 @@ impl<'a> Trainer<'a> {
         if let Some(delayed) = &mut self.state.delayed {
             delayed.begin();
         }
-        let (loss, gradients) = self.gradients(samples, next)?;
-        let grad_norm = self.norm(&gradients)?;
+        let (losses, gradients) = self.run_batch(samples, next)?;
+        let Measured { loss, grad_norm } = self.measure(&losses, &gradients)?;
+        drop(losses);
         let z = self.state.plan.train.z_loss;
         let config = &self.state.plan.train;
         // a non-finite loss has not been scaled yet, and a gradient that overflows at the least scale cannot be
@@ -145,13 +155,9 @@ impl<'a> Trainer<'a> {
         })
     }
 
-    /// Loss of the step's batch and its gradient, summed over all ranks that share a weight: flat,
-    /// by local unit, of the elements that this rank updates.
-    pub(crate) fn gradients(
-        &mut self,
-        samples: &dyn Samples,
-        next: &Next,
-    ) -> Result<(f64, Vec<Tensor>)> {
+    /// Losses of this rank's part of the step's batch and the batch's gradient, summed over all ranks that share a
+    /// weight: flat, by local unit, of the elements that this rank updates. Both stay on the device.
+    fn run_batch(&mut self, samples: &dyn Samples, next: &Next) -> Result<(Losses, Vec<Tensor>)> {
         if self.state.plan.train.global_batch != next.batch {
             // a growing batch: everything that depends on its size is rebuilt
             self.state.plan.to_mut().train.global_batch = next.batch;
@@ -175,7 +181,7 @@ impl<'a> Trainer<'a> {
             parameters: parameters(&self.state, packs.as_ref()),
         };
         let Trained {
-            losses: [loss, squares],
+            losses,
             held,
             routing,
         } = worker.train(samples, start, &mut self.sums)?;
@@ -184,7 +190,6 @@ impl<'a> Trainer<'a> {
             ..held
         };
         self.routing = routing;
-        self.squares = squares;
         let _span = profile::phase("last sums of gradients");
         let gradients = self.sums.finish();
         let mut gradients = gradients.on_rank(self.state.rank(), "sum gradients over ranks")?;
@@ -196,19 +201,30 @@ impl<'a> Trainer<'a> {
                 scaled.on_rank(self.state.rank(), "undo the loss scale")?;
             }
         }
-        Ok((loss, gradients))
+        Ok((losses, gradients))
     }
 
-    /// Norm of the whole gradient.
-    pub(crate) fn norm(&self, gradients: &[Tensor]) -> Result<f64> {
+    /// Mean loss of the batch and norm of the whole gradient, the same bits on every rank. The one wait of a step for
+    /// the device: everything that the host has to know comes in one download.
+    fn measure(&mut self, losses: &Losses, gradients: &[Tensor]) -> Result<Measured> {
         let _span = profile::phase("gradient norm");
-        clip::global_norm(
-            self.state.specs,
-            gradients,
-            &self.state.local_shards,
-            &self.state.groups,
-        )
-        .on_rank(self.state.rank(), "gradient norm")
+        let (state, rank) = (&self.state, self.state.rank());
+        let place = &state.groups.place;
+        let squares = clip::squares(state.specs, gradients, &state.local_shards, place);
+        let squares = squares.on_rank(rank, "gradient norm")?;
+        let mut status = losses.tensors();
+        status.extend(&squares);
+        let words = download_words(&status).on_rank(rank, "read the step's status")?;
+        let (of_losses, of_squares) = words.split_at(losses.tensors().len());
+        let means = losses.means(of_losses, (&state.plan, &state.groups));
+        let [loss, logits] = means.on_rank(rank, "gather losses")?;
+        let mine: Vec<f64> = (of_squares.iter())
+            .flat_map(|words| reduce::numbers(words))
+            .collect();
+        let norm = clip::global_norm(state.specs, &mine, &state.local_shards, &state.groups);
+        let grad_norm = norm.on_rank(rank, "gradient norm")?;
+        self.squares = logits;
+        Ok(Measured { loss, grad_norm })
     }
 
     /// Clips the gradient, whose norm is `grad_norm`, and applies it.
@@ -356,6 +372,25 @@ impl<'a> Trainer<'a> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Trainer<'_> {
+    /// Mean loss of a batch and its gradient.
+    pub(crate) fn gradients(
+        &mut self,
+        samples: &dyn Samples,
+        next: &Next,
+    ) -> Result<(f64, Vec<Tensor>)> {
+        let (losses, gradients) = self.run_batch(samples, next)?;
+        Ok((self.measure(&losses, &gradients)?.loss, gradients))
+    }
+
+    /// Norm of a gradient.
+    pub(crate) fn norm(&mut self, gradients: &[Tensor]) -> Result<f64> {
+        let losses = Losses::of(0, 1);
+        Ok(self.measure(&losses, gradients)?.grad_norm)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Cross entropy on the CPU: rows in parallel, each slice of a row in one fixed vector order.
 
-use super::shard::{Found, Rows, Shard};
+use super::shard::{Found, LossRows, Rows, Shard};
 use crate::cpu::ROW_BLOCK;
 use crate::cpu::math::exp_of_score;
 use crate::cpu::simd::vector_fn;
@@ -131,5 +131,39 @@ vector_fn! {
         for x in x.chunks_mut(16) {
             exp_of_score(L::load_part(x, 0.0).sub(max)).mul(factor).store_part(x);
         }
+    }
+}
+
+/// ln sum e^x of a row.
+fn log_sum(max: f32, sum: f32) -> f64 {
+    f64::from(max) + f64::from(sum).ln()
+}
+
+pub(super) fn losses(out: &mut Tensor, of: LossRows<'_>, run: usize) {
+    let (max, sum, target) = (of.max.f32(), of.sum.f32(), of.target.f32());
+    let counts = of.counts.map(Tensor::f32);
+    let out = out.u32_mut().par_chunks_exact_mut(4).enumerate();
+    out.for_each(|(number, out)| {
+        let mut sums = [0.0_f64; 2];
+        for i in number * run..(number + 1) * run {
+            if counts.is_none_or(|counts| counts[i] > 0.0) {
+                let log = log_sum(max[i], sum[i]);
+                sums[0] += log - f64::from(target[i]);
+                sums[1] += log * log;
+            }
+        }
+        out.copy_from_slice(bytemuck::cast_slice(&sums));
+    });
+}
+
+pub(super) fn pull(out: &mut Tensor, [max, sum, weights]: [&Tensor; 3], factor: f64) {
+    let rows = max.f32().iter().zip(sum.f32()).zip(weights.f32());
+    for (out, ((&max, &sum), &weight)) in out.f32_mut().iter_mut().zip(rows) {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "rounds to f32, where gradients live"
+        )]
+        let slope = (factor * log_sum(max, sum) * f64::from(weight)) as f32;
+        *out = slope;
     }
 }

@@ -71,3 +71,42 @@ extern "C" __global__ void cross_entropy_backward(float* logits, const float* ma
         }
     }
 }
+
+// ln sum e^x of a row, in f64.
+__device__ __forceinline__ double log_sum(const float* max, const float* sum, u64 i) {
+    return __dadd_rn((double)max[i], log((double)sum[i]));
+}
+
+// out: [runs, 2]: sums over each run's rows, in order, of losses and of squared log-sums. A warp per run: its threads
+// compute 32 rows' numbers, which all add in the order of the rows.
+extern "C" __global__ void cross_entropy_losses(double* out, const float* max, const float* sum, const float* target,
+                                                const float* counts, u64 runs, u64 run) {
+    u32 lane = threadIdx.x % 32;
+    for (u64 i = first(); i < runs * 32; i += stride()) {
+        u64 start = i / 32 * run;
+        double losses = 0.0, squares = 0.0;
+        for (u64 base = 0; base < run; base += 32) {
+            double loss = 0.0, square = 0.0;
+            u64 row = start + base + lane;
+            if (base + lane < run && (!counts || counts[row] > 0.0f)) {
+                double log = log_sum(max, sum, row);
+                loss = __dadd_rn(log, -(double)target[row]);
+                square = __dmul_rn(log, log);
+            }
+            // rows past the end, and those that do not count, add 0: a sum that starts from 0 keeps its bits
+            for (int from = 0; from < 32; from++) {
+                losses = __dadd_rn(losses, __shfl_sync(0xffffffffu, loss, from));
+                squares = __dadd_rn(squares, __shfl_sync(0xffffffffu, square, from));
+            }
+        }
+        if (lane > 0) continue;
+        out[i / 32 * 2] = losses;
+        out[i / 32 * 2 + 1] = squares;
+    }
+}
+
+extern "C" __global__ void cross_entropy_pull(float* out, const float* max, const float* sum, const float* weights,
+                                              double factor, u64 n) {
+    for (u64 i = first(); i < n; i += stride())
+        out[i] = (float)__dmul_rn(__dmul_rn(factor, log_sum(max, sum, i)), (double)weights[i]);
+}

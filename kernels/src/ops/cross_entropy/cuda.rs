@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::shard::{Found, Rows, Shard};
-use crate::cuda::{Cuda, Grid, Source};
+use super::shard::{Found, LossRows, Rows, Shard};
+use crate::cuda::{Arg, Cuda, Grid, Source};
 use crate::{Result, Tensor};
 
 pub(in crate::ops) static SOURCE: Source = Source {
@@ -89,4 +89,37 @@ pub(super) fn backward(
         Grid::over(n * rows),
         &args,
     )
+}
+
+pub(super) fn losses(on: &Arc<Cuda>, out: &mut Tensor, of: LossRows<'_>, run: usize) -> Result<()> {
+    let runs = of.max.elements() / run;
+    let args = [
+        out.into(),
+        of.max.into(),
+        of.sum.into(),
+        of.target.into(),
+        of.counts.into(),
+        runs.into(),
+        run.into(),
+    ];
+    let grid = Grid::over(runs * 32);
+    on.launch(&SOURCE, "cross_entropy_losses", grid, &args)
+}
+
+pub(super) fn pull(
+    on: &Arc<Cuda>,
+    out: &mut Tensor,
+    [max, sum, weights]: [&Tensor; 3],
+    factor: f64,
+) -> Result<()> {
+    let n = max.elements();
+    let args = [
+        out.into(),
+        max.into(),
+        sum.into(),
+        weights.into(),
+        Arg::F64(factor),
+        n.into(),
+    ];
+    on.launch(&SOURCE, "cross_entropy_pull", Grid::over(n), &args)
 }

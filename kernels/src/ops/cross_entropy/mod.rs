@@ -11,7 +11,7 @@ pub(super) mod cuda;
 mod shard;
 
 use crate::{DType, Error, Result, Tensor, reduce};
-use shard::{Found, Rows, Shard};
+use shard::{Found, LossRows, Rows, Shard};
 
 /// Returns for each slice of `slice` vocabulary rows its largest logit and the sum of e^(x - largest), both
 /// `[slices, n]` (-inf and 0.0 where a slice is all padding), and the target's logit, `[n]`, 0.0 where the target is not
@@ -71,6 +71,63 @@ pub fn merge_sums(mut sums: Tensor, maxima: &Tensor, max: &Tensor) -> Result<Ten
     max.expect_f32(OP, "max", &[n])?;
     dispatch!(max.device(), rescale(&mut sums, maxima, max));
     reduce::tree_sum_slices(&sums)
+}
+
+/// Returns the sums, over each run of `run` rows in order, of the row's loss ln(sum) + max - target and of the square of
+/// its ln sum e^x, in f64; rows whose `counts` is 0 add 0.
+/// # Shapes
+/// max, sum, target, counts: `[n]` -> `[n / run, 4]` u32, two f64 of two words each (`reduce::numbers`); run divides n.
+/// # Errors
+/// `Shape`, `DType` or `Argument` if they do not fit; `Memory`.
+pub fn losses(
+    max: &Tensor,
+    sum: &Tensor,
+    target: &Tensor,
+    counts: Option<&Tensor>,
+    run: usize,
+) -> Result<Tensor> {
+    const OP: &str = "cross_entropy::losses";
+    let n = max.elements();
+    max.expect_f32(OP, "max", &[n])?;
+    sum.expect_f32(OP, "sum", &[n])?;
+    target.expect_f32(OP, "target", &[n])?;
+    if let Some(counts) = counts {
+        counts.expect_f32(OP, "counts", &[n])?;
+    }
+    if run == 0 || !n.is_multiple_of(run) {
+        return Err(Error::Argument {
+            op: OP,
+            name: "run",
+            found: run.to_string(),
+            wanted: format!("a divisor of {n} rows"),
+        });
+    }
+    let mut out = Tensor::empty(&[n / run, 4], DType::U32, max.device())?;
+    let rows = LossRows {
+        max,
+        sum,
+        target,
+        counts,
+    };
+    dispatch!(max.device(), losses(&mut out, rows, run));
+    Ok(out)
+}
+
+/// Returns `factor` ln sum e^x times each row's weight, in f64 and rounded once: the second weight of `backward` for a
+/// z-loss.
+/// # Shapes
+/// max, sum, weights: `[n]` -> `[n]`.
+/// # Errors
+/// `Shape` or `DType` if they do not fit; `Memory`.
+pub fn pull(max: &Tensor, sum: &Tensor, weights: &Tensor, factor: f64) -> Result<Tensor> {
+    const OP: &str = "cross_entropy::pull";
+    let n = max.elements();
+    max.expect_f32(OP, "max", &[n])?;
+    sum.expect_f32(OP, "sum", &[n])?;
+    weights.expect_f32(OP, "weights", &[n])?;
+    let mut out = Tensor::empty(&[n], DType::F32, max.device())?;
+    dispatch!(max.device(), pull(&mut out, [max, sum, weights], factor));
+    Ok(out)
 }
 
 fn check_slice(op: &'static str, slice: usize, rows: usize) -> Result<()> {
@@ -287,6 +344,43 @@ mod tests {
         assert_eq!(one.1, bits(sum.f32()));
         for ranks in [2, 4, 8] {
             assert_eq!(run(ranks), one, "{ranks}");
+        }
+    }
+
+    #[test]
+    fn losses_and_pulls_have_the_bits_of_the_definition() {
+        for device in crate::testing::all_devices() {
+            let n = 90;
+            let of = |seed| random(&[n], seed, &device).unwrap();
+            let (max, target, weights) = (of(1), of(2), of(3));
+            let sums: Vec<f32> = values(&of(4)).iter().map(|x| 1.0 + x.abs()).collect();
+            let sum = Tensor::from_f32(&[n], &sums, &device).unwrap();
+            let counts: Vec<f32> = (0..n).map(|i| f32::from(u8::from(i % 7 != 3))).collect();
+            let counts = Tensor::from_f32(&[n], &counts, &device).unwrap();
+            let [m, s, t, c, w] = [&max, &sum, &target, &counts, &weights].map(values);
+            let log = |i: usize| f64::from(m[i]) + f64::from(s[i]).ln();
+            // shorter than a warp, longer than one, and all
+            for run in [1, 9, 45, 90] {
+                let found = super::losses(&max, &sum, &target, Some(&counts), run).unwrap();
+                let found = reduce::numbers(&found.download::<u32>().unwrap());
+                let mut want = Vec::new();
+                for first in (0..n).step_by(run) {
+                    let mut both = [0.0, 0.0];
+                    for i in (first..first + run).filter(|&i| c[i] > 0.0) {
+                        both[0] += log(i) - f64::from(t[i]);
+                        both[1] += log(i) * log(i);
+                    }
+                    want.extend(both);
+                }
+                assert_eq!(found, want, "{device:?} {run}");
+            }
+            let found = values(&pull(&max, &sum, &weights, 0.3).unwrap());
+            #[expect(clippy::cast_possible_truncation, reason = "rounds to f32")]
+            let want: Vec<f32> = (0..n)
+                .map(|i| (0.3 * log(i) * f64::from(w[i])) as f32)
+                .collect();
+            assert_eq!(bits(&found), bits(&want), "{device:?}");
+            assert!(super::losses(&max, &sum, &target, None, 7).is_err());
         }
     }
 

@@ -25,6 +25,15 @@ pub(super) struct Found<'a> {
     pub(super) target: &'a mut Tensor,
 }
 
+/// Numbers of each row that `losses` reads: `[n]`.
+#[derive(Clone, Copy)]
+pub(super) struct LossRows<'a> {
+    pub(super) max: &'a Tensor,
+    pub(super) sum: &'a Tensor,
+    pub(super) target: &'a Tensor,
+    pub(super) counts: Option<&'a Tensor>,
+}
+
 /// Numbers of each row that `backward` reads: `[n]`.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {

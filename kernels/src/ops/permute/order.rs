@@ -6,6 +6,8 @@ use std::ops::Range;
 /// Expert of a choice that capacity dropped.
 pub const DROPPED: u32 = u32::MAX;
 
+const OP: &str = "permute";
+
 /// The row of each choice, for one range of experts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
@@ -25,7 +27,6 @@ impl Order {
     /// # Errors
     /// `Shape`, `DType` or `Argument` if they do not fit.
     pub fn new(experts: &Tensor, total: usize, range: Range<usize>) -> Result<Order> {
-        const OP: &str = "permute";
         experts.expect(OP, "experts", DType::U32)?;
         let &[_, k] = experts.dims() else {
             return Err(Error::Shape {
@@ -35,6 +36,18 @@ impl Order {
                 wanted: "[n, k]".to_owned(),
             });
         };
+        Order::of_choices(&experts.download::<u32>()?, k, total, range)
+    }
+
+    /// `new` of choices that are on the host, k per token.
+    /// # Errors
+    /// `Argument` if they do not fit.
+    pub fn of_choices(
+        chosen: &[u32],
+        k: usize,
+        total: usize,
+        range: Range<usize>,
+    ) -> Result<Order> {
         if range.start > range.end || range.end > total {
             return Err(Error::Argument {
                 op: OP,
@@ -47,7 +60,6 @@ impl Order {
             let expert = expert as usize;
             range.contains(&expert).then(|| expert - range.start)
         };
-        let chosen: Vec<u32> = experts.download()?;
         let mut counts = vec![0; range.len()];
         for (i, &expert) in chosen.iter().enumerate() {
             if expert != DROPPED && expert as usize >= total {
@@ -71,7 +83,7 @@ impl Order {
             })
             .collect();
         let mut choices = vec![0; counts.iter().sum()];
-        let mut rows = vec![None; experts.elements()];
+        let mut rows = vec![None; chosen.len()];
         for (i, &expert) in chosen.iter().enumerate() {
             if let Some(expert) = here(expert) {
                 choices[next[expert]] = i;

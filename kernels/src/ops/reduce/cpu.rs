@@ -167,7 +167,7 @@ vector_fn! {
     }
 }
 
-pub(super) fn sum_squares(views: &[View<'_>]) -> Vec<f64> {
+pub(super) fn squares(out: &mut Tensor, views: &[View<'_>]) {
     let sums = views.par_iter().map(|view| {
         let isa = view.device().isa();
         let blocks = view
@@ -177,7 +177,9 @@ pub(super) fn sum_squares(views: &[View<'_>]) -> Vec<f64> {
         let blocks: Vec<f64> = blocks.collect();
         blocks.into_iter().fold(0.0, |sum, block| sum + block)
     });
-    sums.collect()
+    let sums: Vec<f64> = sums.collect();
+    let words: &[u32] = bytemuck::cast_slice(&sums);
+    out.u32_mut().copy_from_slice(words);
 }
 
 vector_fn! {

@@ -32,35 +32,31 @@ pub(super) fn sum_rows(
     on.launch(&SOURCE, "sum_rows", Grid::over(d), &args)
 }
 
-/// One launch for all views: a table has the address and the length of each block of them.
-pub(super) fn sum_squares(on: &Arc<Cuda>, views: &[View<'_>]) -> Result<Vec<f64>> {
+/// One launch for the blocks of all views, and one that adds each view's blocks. A table has each view's address, length
+/// and first block.
+pub(super) fn squares(on: &Arc<Cuda>, out: &mut Tensor, views: &[View<'_>]) -> Result<()> {
     let device = views[0].device();
-    let mut blocks: Vec<u64> = Vec::new();
+    let (mut table, mut count) = (Vec::with_capacity(views.len() * 3 + 3), 0);
     for view in views {
-        for start in (0..view.len()).step_by(SQUARES) {
-            blocks.push(view.address().0 + start as u64 * 4);
-            blocks.push((view.len() - start).min(SQUARES) as u64);
-        }
+        table.extend([view.address().0, view.len() as u64, count as u64]);
+        count += view.len().div_ceil(SQUARES);
     }
-    let count = blocks.len() / 2;
-    let mut sums = vec![0_u32; count * 2];
-    if count > 0 {
-        let words: &[u32] = bytemuck::cast_slice(&blocks);
-        let table = Tensor::from_u32(&[words.len()], words, device)?;
-        let mut found = Tensor::empty(&[sums.len()], DType::U32, device)?;
-        let args = [(&mut found).into(), (&table).into(), count.into()];
-        on.launch(&SOURCE, "sum_squares", Grid::over(count * 16), &args)?;
-        sums = found.download()?;
-    }
-    let sums: &[[u32; 2]] = bytemuck::cast_slice(&sums);
-    let mut sums = sums
-        .iter()
-        .map(|words| bytemuck::cast::<[u32; 2], f64>(*words));
-    let of = |view: &View<'_>| {
-        let blocks = view.len().div_ceil(SQUARES);
-        sums.by_ref()
-            .take(blocks)
-            .fold(0.0, |sum, block| sum + block)
-    };
-    Ok(views.iter().map(of).collect())
+    table.extend([0, 0, count as u64]);
+    let words: &[u32] = bytemuck::cast_slice(&table);
+    let table = Tensor::from_u32(&[words.len()], words, device)?;
+    let mut blocks = Tensor::empty(&[count.max(1) * 2], DType::U32, device)?;
+    let args = [
+        (&mut blocks).into(),
+        (&table).into(),
+        views.len().into(),
+        count.into(),
+    ];
+    on.launch(&SOURCE, "squares_of_blocks", Grid::over(count * 16), &args)?;
+    let args = [
+        out.into(),
+        (&blocks).into(),
+        (&table).into(),
+        views.len().into(),
+    ];
+    on.launch(&SOURCE, "squares_of_views", Grid::over(views.len()), &args)
 }

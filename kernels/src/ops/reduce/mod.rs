@@ -63,18 +63,39 @@ pub fn tree_sum_slices(sums: &Tensor) -> Result<Tensor> {
     Ok(out)
 }
 
-/// Returns each view's sum of squares in f64: blocks of 4096 elements, 16 lane sums per block and a fixed tree over
-/// lanes, blocks added in order. Squares of f32 are exact in f64. Thread count changes nothing. Waits for the device.
+/// Returns each view's sum of squares in f64, two u32 words each, on the views' device; `None` without views. Blocks of
+/// 4096 elements, 16 lane sums per block and a fixed tree over lanes, blocks added in order. Squares of f32 are exact in
+/// f64. Thread count changes nothing.
 /// # Errors
-/// `DType` if one is no f32.
-pub fn sum_squares(views: &[View<'_>]) -> Result<Vec<f64>> {
+/// `DType` if one is no f32; `Memory`.
+pub fn squares(views: &[View<'_>]) -> Result<Option<Tensor>> {
     for view in views {
-        crate::view::expect_alike("reduce::sum_squares", *view, &[])?;
+        crate::view::expect_alike("reduce::squares", *view, &[])?;
     }
     let Some(first) = views.first() else {
-        return Ok(Vec::new());
+        return Ok(None);
     };
-    Ok(dispatch!(first.device(), sum_squares(views)))
+    let mut sums = Tensor::empty(&[views.len() * 2], DType::U32, first.device())?;
+    dispatch!(first.device(), squares(&mut sums, views));
+    Ok(Some(sums))
+}
+
+/// `squares` on the host. Waits for the device.
+/// # Errors
+/// As `squares`; `Driver` if the device fails.
+pub fn sum_squares(views: &[View<'_>]) -> Result<Vec<f64>> {
+    match squares(views)? {
+        Some(sums) => Ok(numbers(&sums.download::<u32>()?)),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// The f64 numbers in pairs of words, as `squares` puts them out.
+pub fn numbers(words: &[u32]) -> Vec<f64> {
+    let pairs = words.chunks_exact(2);
+    pairs
+        .map(|pair| bytemuck::cast([pair[0], pair[1]]))
+        .collect()
 }
 
 /// Elements whose squares `sum_squares` adds as one block.

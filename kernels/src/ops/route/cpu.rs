@@ -1,7 +1,7 @@
 //! Router on the CPU: rows in f64, one task per block of rows.
 
 use super::router::{Router, Score};
-use super::statistics::{Slopes, Statistics};
+use super::statistics::{Slopes, Statistics, Unread};
 use crate::Tensor;
 use crate::cpu::ROW_BLOCK;
 use rayon::prelude::*;
@@ -15,7 +15,7 @@ pub(super) fn forward(
     logits: &Tensor,
     bias: Option<&Tensor>,
     router: &Router,
-) -> Statistics {
+) -> Unread {
     let (_, experts) = logits.rows_cols();
     let k = router.k;
     let bias = bias.map(Tensor::f32);
@@ -45,7 +45,7 @@ pub(super) fn forward(
         .collect();
     let mut statistics = Statistics::new(experts, k);
     parts.iter().for_each(|part| statistics.add(part));
-    statistics
+    Unread::Known(statistics)
 }
 
 pub(super) fn backward(

@@ -1,9 +1,9 @@
-//! Router on CUDA: a thread per token. The sums over tokens are brought to the host, which waits for them.
+//! Router on CUDA: a thread per token. The sums over tokens stay on the device until they are read.
 
 use std::sync::Arc;
 
 use super::router::{Router, Score};
-use super::statistics::{Slopes, Statistics};
+use super::statistics::{Slopes, Unread};
 use crate::cuda::{Arg, Cuda, Grid, Source};
 use crate::{DType, Result, Tensor};
 
@@ -30,7 +30,7 @@ pub(super) fn forward(
     logits: &Tensor,
     bias: Option<&Tensor>,
     router: &Router,
-) -> Result<Statistics> {
+) -> Result<Unread> {
     let (device, (n, experts), k) = (logits.device(), logits.rows_cols(), router.k);
     let mut sums = Tensor::zeros(&[3 * experts * WORDS], DType::U32, device)?;
     let mut log_sums = Tensor::empty(&[n * WORDS], DType::U32, device)?;
@@ -51,18 +51,7 @@ pub(super) fn forward(
         router.scale.into(),
     ];
     on.launch(&SOURCE, "route_forward", Grid::over(n), &args)?;
-    let (sums, log_sums) = (sums.download::<u32>()?, log_sums.download::<u32>()?);
-    let pairs = |words: &[u32]| -> Vec<[u32; WORDS]> { bytemuck::cast_slice(words).to_vec() };
-    let sums: Vec<u64> = pairs(&sums).into_iter().map(bytemuck::cast).collect();
-    let log_sums = pairs(&log_sums).into_iter().map(bytemuck::cast::<_, f64>);
-    let mut statistics = Statistics::new(experts, k);
-    statistics.sums([
-        &sums[..experts],
-        &sums[experts..2 * experts],
-        &sums[2 * experts..],
-    ]);
-    log_sums.for_each(|log_sum| statistics.log_sum(log_sum));
-    Ok(statistics)
+    Ok(Unread::Words { sums, log_sums, k })
 }
 
 pub(super) fn backward(

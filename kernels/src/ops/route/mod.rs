@@ -15,10 +15,10 @@ pub(super) mod cuda;
 mod router;
 mod statistics;
 
-use crate::{DType, Error, Result, Tensor};
+use crate::{DType, Error, Result, Tensor, download_words};
 pub use capacity::{Drop, capacity, drop_over};
 pub use router::{Router, Score};
-pub use statistics::{Coefficients, Statistics};
+pub use statistics::{Coefficients, Statistics, Unread};
 
 /// Choices of a batch of tokens.
 pub struct Routing {
@@ -32,10 +32,39 @@ pub struct Routing {
 
 /// Returns choices, weights and statistics. Waits for the device.
 /// # Shapes
+/// As `start`.
+/// # Errors
+/// As `start`; `Driver` if the device fails.
+pub fn forward(logits: &Tensor, bias: Option<&Tensor>, router: &Router) -> Result<Routing> {
+    let started = start(logits, bias, router)?;
+    let words = download_words(&started.unread.tensors())?;
+    let statistics = started.unread.read(&words)?;
+    let Started {
+        experts, weights, ..
+    } = started;
+    Ok(Routing {
+        experts,
+        weights,
+        statistics,
+    })
+}
+
+/// Choices of a batch of tokens whose statistics are not on the host yet.
+pub struct Started {
+    /// As in `Routing`.
+    pub experts: Tensor,
+    /// As in `Routing`.
+    pub weights: Tensor,
+    /// Statistics of these tokens.
+    pub unread: Unread,
+}
+
+/// Returns choices and weights, and the statistics as words on the device, so that they can be downloaded with others.
+/// # Shapes
 /// logits: `[n, experts]`, bias: `[experts]` if there is one, used by `Sigmoid` alone.
 /// # Errors
 /// `Shape`, `DType` or `Argument` if they do not fit.
-pub fn forward(logits: &Tensor, bias: Option<&Tensor>, router: &Router) -> Result<Routing> {
+pub fn start(logits: &Tensor, bias: Option<&Tensor>, router: &Router) -> Result<Started> {
     const OP: &str = "route::forward";
     let (n, experts) = check(OP, logits, router)?;
     if let Some(bias) = bias {
@@ -51,14 +80,14 @@ pub fn forward(logits: &Tensor, bias: Option<&Tensor>, router: &Router) -> Resul
     }
     let mut choices = Tensor::empty(&[n, router.k], DType::U32, logits.device())?;
     let mut weights = Tensor::empty(&[n, router.k], DType::F32, logits.device())?;
-    let statistics = dispatch!(
+    let unread = dispatch!(
         logits.device(),
         forward(&mut choices, &mut weights, logits, bias, router)
     );
-    Ok(Routing {
+    Ok(Started {
         experts: choices,
         weights,
-        statistics,
+        unread,
     })
 }
 
@@ -67,7 +96,7 @@ pub fn forward(logits: &Tensor, bias: Option<&Tensor>, router: &Router) -> Resul
 /// dweights: `[n, k]`, experts: as `forward` gave them before any drop; a dropped choice has a
 /// dweight of 0. `statistics` is that of all tokens over which the losses are means.
 /// # Errors
-/// `Shape`, `DType` or `Argument` if they do not fit.
+/// `Shape`, `DType` or `Argument` if they do not fit; that experts exist is seen on the host alone.
 pub fn backward(
     dweights: &Tensor,
     logits: &Tensor,
@@ -79,8 +108,10 @@ pub fn backward(
     let (n, count) = check(OP, logits, router)?;
     dweights.expect_f32(OP, "dweights", &[n, router.k])?;
     experts.expect_ids(OP, "experts", n * router.k)?;
-    let chosen: Vec<u32> = experts.download()?;
-    if let Some(expert) = chosen.iter().find(|e| **e as usize >= count) {
+    // the kernel passes over others, so that the host need not wait for the choices
+    if experts.device().is_host()
+        && let Some(expert) = experts.u32().iter().find(|e| **e as usize >= count)
+    {
         return Err(Error::Argument {
             op: OP,
             name: "experts",

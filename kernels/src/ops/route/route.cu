@@ -64,7 +64,8 @@ __device__ __forceinline__ void choose(u32* choices, u64 k, const Row& row, cons
 __device__ __forceinline__ double divisor(const Row& row, const u32* chosen, u64 k, u32 score) {
     if (score == SOFTMAX_TOP_K || (score == SIGMOID && k == 1)) return 1.0;
     double sum = -0.0;
-    for (u64 j = 0; j < k; j++) sum = sum + row.score_of(chosen[j], score);
+    for (u64 j = 0; j < k; j++)
+        if (chosen[j] < row.experts) sum = sum + row.score_of(chosen[j], score);
     return score == SIGMOID ? sum + TINY : sum;
 }
 
@@ -115,7 +116,7 @@ extern "C" __global__ void route_backward(float* dlogits, const float* dweights,
         if (score == TOP_K_SOFTMAX || (score == SIGMOID && k > 1)) {
             mean = -0.0;
             for (u64 j = 0; j < k; j++)
-                mean = mean + (double)dw[j] * (double)scale * row.score_of(chosen[j], score) / sum;
+                if (chosen[j] < experts) mean = mean + (double)dw[j] * (double)scale * row.score_of(chosen[j], score) / sum;
         }
         // by the score of an expert
         auto dscore = [&](u64 expert) {

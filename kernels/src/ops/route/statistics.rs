@@ -3,7 +3,7 @@
 //! Load balance: `E sum_i f_i P_i`, f the share of all choices, P the mean probability. Probabilities are
 //! the softmax, or for `Sigmoid` the scores over their sum. z-loss: mean of the squared log-sum of exp.
 
-use crate::{Error, Result};
+use crate::{Error, Result, Tensor, reduce};
 
 /// One unit of a summed probability is 2^-32.
 const PROBABILITY: f64 = (1_u64 << 32) as f64;
@@ -27,6 +27,63 @@ pub struct Statistics {
     squares: u128,
     /// Tokens with a logit or log-sum that is not finite: the losses are then NaN.
     not_finite: u64,
+}
+
+/// Statistics that may still be on the device.
+pub enum Unread {
+    /// On the host.
+    Known(Statistics),
+    /// On the device, two words per number.
+    Words {
+        /// `[3, experts]`: choices by score alone, choices as made, probabilities.
+        sums: Tensor,
+        /// `[n]`: log-sums of the tokens.
+        log_sums: Tensor,
+        /// Experts per token.
+        k: usize,
+    },
+}
+
+impl Unread {
+    /// The tensors whose words `read` takes; none if the statistics are known.
+    pub fn tensors(&self) -> Vec<&Tensor> {
+        match self {
+            Unread::Known(_) => Vec::new(),
+            Unread::Words { sums, log_sums, .. } => vec![sums, log_sums],
+        }
+    }
+
+    /// The statistics, by the words of `tensors`.
+    /// # Errors
+    /// `Argument` if the words are not theirs.
+    pub fn read(&self, words: &[Vec<u32>]) -> Result<Statistics> {
+        let k = match self {
+            Unread::Known(statistics) => return Ok(statistics.clone()),
+            Unread::Words { k, .. } => *k,
+        };
+        let [sums, log_sums] = words else {
+            return Err(Error::Argument {
+                op: "route::Unread::read",
+                name: "words",
+                found: format!("{} lists", words.len()),
+                wanted: "those of `tensors`".to_owned(),
+            });
+        };
+        let pairs = sums.chunks_exact(2).map(|pair| [pair[0], pair[1]]);
+        let sums: Vec<u64> = pairs.map(bytemuck::cast).collect();
+        let experts = sums.len() / 3;
+        let mut statistics = Statistics::new(experts, k);
+        statistics.sums([
+            &sums[..experts],
+            &sums[experts..2 * experts],
+            &sums[2 * experts..],
+        ]);
+        let log_sums = reduce::numbers(log_sums);
+        log_sums
+            .into_iter()
+            .for_each(|log_sum| statistics.log_sum(log_sum));
+        Ok(statistics)
+    }
 }
 
 /// Factors of the losses in the sum that is minimised.

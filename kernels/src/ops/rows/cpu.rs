@@ -68,6 +68,18 @@ pub(super) fn fill(x: &mut ViewMut<'_>, value: f32) {
     x.f32_mut().fill(value);
 }
 
+/// In f64, rounded once.
+#[expect(clippy::cast_possible_truncation, reason = "rounds to f32")]
+pub(super) fn logistic(x: &mut ViewMut<'_>) {
+    each(x, |x| *x = (1.0 / (1.0 + (-f64::from(*x)).exp())) as f32);
+}
+
+pub(super) fn logistic_backward(dx: &mut ViewMut<'_>, s: View<'_>) {
+    for (dx, s) in dx.f32_mut().iter_mut().zip(s.f32()) {
+        *dx = *dx * s * (1.0 - s);
+    }
+}
+
 pub(super) fn scaled_rows(out: &mut Tensor, x: &Tensor, by: &Tensor) {
     let (_, d) = x.rows_cols();
     let rows = out.f32_mut().par_chunks_mut(d).zip(x.f32().par_chunks(d));
@@ -109,6 +121,9 @@ pub(super) fn largest(out: &mut Tensor, x: View<'_>) {
     out.f32_mut()[0] = x.f32().iter().copied().fold(0.0, f32::max);
 }
 
-pub(super) fn first_not_finite(x: View<'_>) -> Option<usize> {
-    x.f32().iter().position(|x| !x.is_finite())
+pub(super) fn not_finite(left: &mut Tensor, x: View<'_>) {
+    let at = x.f32().iter().position(|x| !x.is_finite());
+    let count = at.map_or(0, |at| (x.len() - at) as u64);
+    left.u32_mut()
+        .copy_from_slice(&bytemuck::cast::<u64, [u32; 2]>(count));
 }

@@ -60,6 +60,17 @@ pub(super) fn fill(on: &Arc<Cuda>, x: &mut ViewMut<'_>, value: f32) -> Result<()
     on.launch(&SOURCE, "rows_fill", Grid::over(x.len()), &args)
 }
 
+pub(super) fn logistic(on: &Arc<Cuda>, x: &mut ViewMut<'_>) -> Result<()> {
+    let args = [x.address().into(), x.len().into()];
+    on.launch(&SOURCE, "rows_logistic", Grid::over(x.len()), &args)
+}
+
+pub(super) fn logistic_backward(on: &Arc<Cuda>, dx: &mut ViewMut<'_>, s: View<'_>) -> Result<()> {
+    let args = [dx.address().into(), s.address().into(), s.len().into()];
+    let grid = Grid::over(s.len());
+    on.launch(&SOURCE, "rows_logistic_backward", grid, &args)
+}
+
 pub(super) fn scaled_rows(on: &Arc<Cuda>, out: &mut Tensor, x: &Tensor, by: &Tensor) -> Result<()> {
     let (rows, d) = x.rows_cols();
     let args = [out.into(), x.into(), by.into(), rows.into(), d.into()];
@@ -84,13 +95,7 @@ pub(super) fn largest(on: &Arc<Cuda>, out: &mut Tensor, x: View<'_>) -> Result<(
     on.launch(&SOURCE, "rows_largest", Grid::over(x.len()), &args)
 }
 
-pub(super) fn first_not_finite(on: &Arc<Cuda>, x: View<'_>) -> Result<Option<usize>> {
-    // 64 bits: 0 if all are finite, else the elements from the first that is not to the end
-    let mut left = Tensor::zeros(&[2], DType::U32, x.device())?;
-    let args = [(&mut left).into(), x.address().into(), x.len().into()];
-    on.launch(&SOURCE, "rows_not_finite", Grid::over(x.len()), &args)?;
-    let left: Vec<u32> = left.download()?;
-    let left = u64::from(left[0]) | u64::from(left[1]) << 32;
-    let left = usize::try_from(left).unwrap_or(usize::MAX);
-    Ok((left > 0).then(|| x.len().saturating_sub(left)))
+pub(super) fn not_finite(on: &Arc<Cuda>, left: &mut Tensor, x: View<'_>) -> Result<()> {
+    let args = [left.into(), x.address().into(), x.len().into()];
+    on.launch(&SOURCE, "rows_not_finite", Grid::over(x.len()), &args)
 }

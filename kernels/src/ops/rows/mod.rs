@@ -70,6 +70,25 @@ pub fn fill(mut x: ViewMut<'_>, value: f32) -> Result<()> {
     Ok(())
 }
 
+/// x = 1 / (1 + e^-x), for all elements, in f64 and rounded once.
+/// # Errors
+/// `DType` if x is no f32.
+pub fn logistic(mut x: ViewMut<'_>) -> Result<()> {
+    expect_alike("rows::logistic", x.as_view(), &[])?;
+    let device = x.device().clone();
+    dispatch!(device, logistic(&mut x));
+    Ok(())
+}
+
+/// dx = dx s (1 - s), for all elements: the gradient through `logistic`, whose result is s.
+/// # Errors
+/// `Argument` or `DType` if they do not fit.
+pub fn logistic_backward(mut dx: ViewMut<'_>, s: View<'_>) -> Result<()> {
+    expect_alike("rows::logistic_backward", dx.as_view(), &[("s", s)])?;
+    dispatch!(s.device(), logistic_backward(&mut dx, s));
+    Ok(())
+}
+
 /// Returns each row of x times its number.
 /// # Shapes
 /// x: `[r, d]`, by: r elements -> `[r, d]`.
@@ -130,9 +149,31 @@ pub fn largest(x: View<'_>) -> Result<Tensor> {
 /// # Errors
 /// `DType` if x is no f32; `Driver` if the device fails.
 pub fn first_not_finite(x: View<'_>) -> Result<Option<(usize, f32)>> {
-    expect_alike("rows::first_not_finite", x, &[])?;
-    let at = dispatch!(x.device(), first_not_finite(x));
-    let Some(at) = at else { return Ok(None) };
+    let left = not_finite(x)?.download()?;
+    first_of(x, &left)
+}
+
+/// Returns, in two words on x's device, the number of elements from the first that is not finite to the end, the lower
+/// word first; 0 if all are finite. `first_of` reads it, so that it can be downloaded with others.
+/// # Errors
+/// `DType` if x is no f32; `Memory`.
+pub fn not_finite(x: View<'_>) -> Result<Tensor> {
+    expect_alike("rows::not_finite", x, &[])?;
+    let mut left = Tensor::zeros(&[2], DType::U32, x.device())?;
+    dispatch!(x.device(), not_finite(&mut left, x));
+    Ok(left)
+}
+
+/// The first element of x that is not finite, by the words of `not_finite`. Waits for the device only if there is one.
+/// # Errors
+/// `Argument` if the words are not those of x; `Driver` if the device fails.
+pub fn first_of(x: View<'_>, left: &[u32]) -> Result<Option<(usize, f32)>> {
+    let word = |at: usize| u64::from(left.get(at).copied().unwrap_or(0));
+    let left = usize::try_from(word(0) | word(1) << 32).unwrap_or(usize::MAX);
+    if left == 0 {
+        return Ok(None);
+    }
+    let at = x.len().saturating_sub(left);
     Ok(Some((at, x.part(at..at + 1)?.download::<f32>()?[0])))
 }
 
@@ -264,6 +305,9 @@ mod tests {
             shift(sum.flat_mut(900..1000).unwrap(), 0.3).unwrap();
             scale(sum.flat_mut(1000..1500).unwrap(), 0.7).unwrap();
             fill(sum.flat_mut(1500..1600).unwrap(), -0.0).unwrap();
+            logistic(sum.flat_mut(1600..1650).unwrap()).unwrap();
+            let slopes = sum.flat_mut(1600..1650).unwrap();
+            logistic_backward(slopes, x.flat(7..57).unwrap()).unwrap();
             let largest = largest(x.view()).unwrap();
             let groups = of(&[36, 45], 5);
             vec![

@@ -36,6 +36,15 @@ extern "C" __global__ void rows_scale(float* x, u64 n, float factor) {
     for (u64 i = first(); i < n; i += stride()) x[i] = x[i] * factor;
 }
 
+// in f64, rounded once
+extern "C" __global__ void rows_logistic(float* x, u64 n) {
+    for (u64 i = first(); i < n; i += stride()) x[i] = (float)(1.0 / (1.0 + exp(-(double)x[i])));
+}
+
+extern "C" __global__ void rows_logistic_backward(float* dx, const float* s, u64 n) {
+    for (u64 i = first(); i < n; i += stride()) dx[i] = dx[i] * s[i] * (1.0f - s[i]);
+}
+
 extern "C" __global__ void rows_fill(float* x, u64 n, float value) {
     for (u64 i = first(); i < n; i += stride()) x[i] = value;
 }

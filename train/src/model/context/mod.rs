@@ -5,11 +5,11 @@
 //! of every sequence, `[b * time / tp, d]`, and layers whose features are split all-gather the rows before and
 //! reduce-scatter the sum after (Korthikanti et al. 2022, arXiv:2205.05198).
 
-use kernels::Tensor;
 use kernels::cast::Format;
 use kernels::comm::Collective;
 use kernels::matmul::{Op, Packed};
 use kernels::rope::Positions;
+use kernels::{SumOrder, Tensor};
 
 use crate::config::plan::{FEATURE_CHUNKS, Plan, TOKEN_CHUNKS};
 use crate::config::precision::Bf16Sums;
@@ -50,7 +50,7 @@ pub(crate) struct Context<'a> {
     pub pair: Option<Pair<'a>>,
     /// `None`: no dropout.
     pub noise: Option<Noise>,
-    pub sums: SumOrder,
+    pub sums: Leaves,
     pub routing: Routing,
     pub arithmetic: Arithmetic<'a>,
 }
@@ -91,13 +91,30 @@ pub(crate) struct Pair<'a> {
     pub key_blocks: [usize; 2],
 }
 
-/// The order of sums, which is the same in every layout.
+/// The order of sums, and the leaves that ops take for it.
 #[derive(Clone, Copy)]
-pub(crate) struct SumOrder {
+pub(crate) struct Leaves {
+    /// Order of the run's sums.
+    pub order: SumOrder,
     /// Tokens per leaf of a weight gradient; 0: one chain over the micro-batch.
     pub token_leaf: usize,
     /// Slices per row-parallel sum over the whole width; 0: one chain over the local width.
     pub feature_chunks: usize,
+}
+
+impl Leaves {
+    /// Those of sequences of `tokens`.
+    fn of(order: SumOrder, tokens: usize) -> Leaves {
+        let (token_leaf, feature_chunks) = match order {
+            SumOrder::Tree => (tokens / TOKEN_CHUNKS, FEATURE_CHUNKS),
+            SumOrder::Any | SumOrder::Fixed => (0, 0),
+        };
+        Leaves {
+            order,
+            token_leaf,
+            feature_chunks,
+        }
+    }
 }
 
 /// How the routers of mixtures of experts weigh and drop.
@@ -122,11 +139,6 @@ pub(crate) struct Arithmetic<'a> {
 
 impl<'a> Context<'a> {
     pub(crate) fn of(plan: &Plan, weights: Weights<'a>, groups: &'a Groups) -> Context<'a> {
-        let (token_leaf, feature_chunks) = if plan.is_exact() {
-            (plan.sample_tokens() / TOKEN_CHUNKS, FEATURE_CHUNKS)
-        } else {
-            (0, 0)
-        };
         let place = &groups.place;
         let time = plan.sample_tokens() / place.cp;
         let pair = Pair {
@@ -154,10 +166,7 @@ impl<'a> Context<'a> {
             },
             pair: (plan.decoder_length > 0).then_some(pair),
             noise: None,
-            sums: SumOrder {
-                token_leaf,
-                feature_chunks,
-            },
+            sums: Leaves::of(plan.sum_order(), plan.sample_tokens()),
             routing: Routing {
                 sequence_weight: 1.0 / plan.train.global_batch as f64,
                 drops: false,
@@ -182,11 +191,6 @@ impl<'a> Context<'a> {
     fn of_length(&self, length: usize, key_block: usize) -> Context<'a> {
         let cp = self.groups.cp;
         let time = length / cp.size();
-        let token_leaf = if self.sums.token_leaf > 0 {
-            length / TOKEN_CHUNKS
-        } else {
-            0
-        };
         Context {
             sequence: SequenceShard {
                 time,
@@ -195,8 +199,8 @@ impl<'a> Context<'a> {
                 key_block,
                 ..self.sequence
             },
-            sums: SumOrder {
-                token_leaf,
+            sums: Leaves {
+                token_leaf: Leaves::of(self.sums.order, length).token_leaf,
                 ..self.sums
             },
             ..*self

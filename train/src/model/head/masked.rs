@@ -18,11 +18,11 @@ use crate::config::Activation;
 use crate::config::plan::Plan;
 use crate::data::{Picks, Targets};
 use crate::dist::mesh::RankCoord;
-use crate::model::context::{Context, SequenceShard, SumOrder};
+use crate::model::context::{Context, Leaves, SequenceShard};
 use crate::model::gradients::Gradients;
 use crate::model::head::Losses;
 use crate::model::head::next_sentence::{self, NextSentence};
-use crate::model::head::vocabulary::{self, Vocabulary, total};
+use crate::model::head::vocabulary::{self, Vocabulary};
 use crate::model::linear::FullLinear;
 use crate::model::mlp::{activate, slope};
 use crate::model::norm::{Norm, Statistics};
@@ -110,25 +110,24 @@ impl MaskedHead {
             None => (picked, None),
         };
         let mut losses = Losses {
-            predictions: Vec::new(),
-            orders: Vec::new(),
+            predictions: None,
+            orders: None,
         };
         let (mut rest, mut order) = (normed, None);
         if let (Some(head), Some(swapped)) = (&self.order, &picks.swapped) {
             let (places, firsts) = parted(&rest, self.predictions)?;
             let (sequences, saved) = head.forward(firsts, swapped, &within(cx, 1))?;
-            (losses.orders, rest, order) = (sequences, places, Some(saved));
+            (losses.orders, rest, order) = (Some(sequences), places, Some(saved));
         }
         let cx = &within(cx, self.predictions);
         let before = self.transform.forward(&rest, cx)?;
         let hidden = activate(&before, self.activation)?;
         let (z, statistics) = self.transform_norm.forward(&hidden, cx)?;
-        let (tokens, vocabulary) = self.vocabulary.forward(&z, targets, cx)?;
-        let sequences = tokens.chunks(self.predictions);
-        losses.predictions = sequences.map(total).collect();
+        let of = (targets, self.predictions);
+        let (sequences, vocabulary) = self.vocabulary.forward(&z, of, cx)?;
+        losses.predictions = Some(sequences);
         if cx.groups.cp.rank() > 0 {
-            losses.predictions.clear();
-            losses.orders.clear();
+            (losses.predictions, losses.orders) = (None, None);
         }
         let saved = Saved {
             rows: x.dims()[0],
@@ -208,7 +207,7 @@ fn within<'a>(cx: &Context<'a>, rows: usize) -> Context<'a> {
             is_parallel: false,
             ..cx.sequence
         },
-        sums: SumOrder {
+        sums: Leaves {
             token_leaf,
             ..cx.sums
         },

@@ -13,17 +13,17 @@ use crate::data::Targets;
 use crate::dist::mesh::RankCoord;
 use crate::model::context::Context;
 use crate::model::gradients::Gradients;
-use crate::model::head::vocabulary::{Vocabulary, total};
+use crate::model::head::vocabulary::Vocabulary;
 use crate::model::norm::{Norm, Statistics};
 use crate::model::slots::Slots;
 
-/// Summed losses of a micro-batch.
+/// Summed losses of a micro-batch, on the device, as `cross_entropy::losses` puts them out.
 pub(crate) struct Losses {
-    /// One entry per run of predictions; runs are equally long, and each sequence has the same number of them.
-    /// Empty on ranks that leave them to another.
-    pub predictions: Vec<vocabulary::Losses>,
-    /// Next-sentence loss of each sequence; empty if the model does not predict it.
-    pub orders: Vec<f64>,
+    /// Those of each run of predictions; runs are equally long, and each sequence has the same number of them. `None`
+    /// on ranks that leave them to another.
+    pub predictions: Option<Tensor>,
+    /// Next-sentence loss of each sequence, if the model predicts it.
+    pub orders: Option<Tensor>,
 }
 
 /// Predicts the next token of every row.
@@ -94,11 +94,11 @@ impl Head {
         let (mut normed, statistics) = self.norm.forward(&x, cx)?;
         cx.drop_rows(&mut normed, self.dropout.0, self.dropout.1)?;
         self.scale_rows(&mut normed)?;
-        let (tokens, vocabulary) = self.vocabulary.forward(&normed, targets, cx)?;
-        let runs = tokens.chunks(cx.loss_chunk());
+        let of = (targets, cx.loss_chunk());
+        let (sums, vocabulary) = self.vocabulary.forward(&normed, of, cx)?;
         let losses = Losses {
-            predictions: runs.map(total).collect(),
-            orders: Vec::new(),
+            predictions: Some(sums),
+            orders: None,
         };
         Ok((
             losses,

@@ -36,13 +36,13 @@ impl NextSentence {
         }
     }
 
-    /// x: `[b, d]`, classes: `[b]` -> loss of each sequence. `cx` is for sequences of one row.
+    /// x: `[b, d]`, classes: `[b]` -> loss of each sequence, as `cross_entropy::losses`. `cx` is for sequences of one row.
     pub(crate) fn forward(
         &self,
         x: Tensor,
         classes: &Tensor,
         cx: &Context<'_>,
-    ) -> kernels::Result<(Vec<f64>, Saved)> {
+    ) -> kernels::Result<(Tensor, Saved)> {
         let before = self.pooler.forward(&x, cx)?;
         let pooled = activation::forward(&before, None, Kind::Tanh)?;
         let scores = self.scores.forward(&pooled, cx)?;
@@ -50,12 +50,7 @@ impl NextSentence {
         // one slice is all of them
         let b = max.elements();
         let (max, sum) = (max.reshape(&[b])?, sum.reshape(&[b])?);
-        let [maxima, sums, targets] = [&max, &sum, &target].map(|x| x.view().read::<f32>());
-        let (maxima, sums, targets) = (maxima?, sums?, targets?);
-        let numbers = maxima.iter().zip(&*sums).zip(&*targets);
-        let losses = numbers
-            .map(|((&max, &sum), &target)| f64::from(max) + f64::from(sum).ln() - f64::from(target))
-            .collect();
+        let losses = cross_entropy::losses(&max, &sum, &target, None, 1)?;
         let saved = Saved {
             x,
             before,

@@ -40,15 +40,8 @@ pub(crate) struct Vocabulary {
     z: f64,
 }
 
-/// Cross entropy, and squared logsumexp of the logits: of one token, or summed.
+/// Cross entropy, and squared logsumexp of the logits, summed.
 pub(crate) type Losses = [f64; 2];
-
-/// Sums in order of tokens.
-pub(crate) fn total(tokens: &[Losses]) -> Losses {
-    tokens.iter().fold([0.0; 2], |sum, token| {
-        [sum[0] + token[0], sum[1] + token[1]]
-    })
-}
 
 /// Kept from forward: `[n, v]` unless in chunks, and `[n]` twice.
 pub(crate) struct Saved {
@@ -86,13 +79,14 @@ impl Vocabulary {
         self.linear.forward(normed, DType::F32, cx)
     }
 
-    /// normed: `[m, d]` -> losses of each of the n tokens, 0 where it does not count.
+    /// normed: `[m, d]` -> `Losses` of each run of `run` of the n tokens, summed in their order over those that count,
+    /// as `cross_entropy::losses` puts them out.
     pub(crate) fn forward(
         &self,
         normed: &Tensor,
-        targets: &Targets,
+        (targets, run): (&Targets, usize),
         cx: &Context<'_>,
-    ) -> kernels::Result<(Vec<Losses>, Saved)> {
+    ) -> kernels::Result<(Tensor, Saved)> {
         let (logits, (maxima, sums, target)) = if self.is_chunked {
             (None, self.statistics_in_chunks(normed, targets, cx)?)
         } else {
@@ -107,18 +101,7 @@ impl Vocabulary {
         }
         let sum = cx.sum_over_tp(cross_entropy::merge_sums(sums, &maxima, &max)?)?;
         let target = cx.sum_over_tp(target)?;
-        // losses are read on the host, where logarithms of f64 have one definition
-        let all = [&max, &sum, &target, &targets.counts];
-        let [maxima, sums, hits, counts] = all.map(|x| x.view().read::<f32>());
-        let (maxima, sums, hits, counts) = (maxima?, sums?, hits?, counts?);
-        let numbers = maxima.iter().zip(&*sums).zip(&*hits);
-        let losses = (numbers.zip(&*counts))
-            .map(|(((&max, &sum), &target), &counts)| {
-                let log = f64::from(max) + f64::from(sum).ln();
-                let losses = [log - f64::from(target), log * log];
-                if counts > 0.0 { losses } else { [0.0; 2] }
-            })
-            .collect();
+        let losses = cross_entropy::losses(&max, &sum, &target, Some(&targets.counts), run)?;
         Ok((losses, Saved { logits, max, sum }))
     }
 
@@ -184,21 +167,6 @@ impl Vocabulary {
         if self.z == 0.0 {
             return Ok(None);
         }
-        let mut pull = Tensor::empty(weights.dims(), DType::F32, weights.device())?;
-        let [max, sum, weights] = [max, sum, weights].map(|x| x.view().read::<f32>());
-        let (max, sum, weights) = (max?, sum?, weights?);
-        pull.view_mut().renew(|pull: &mut [f32]| {
-            let numbers = max.iter().zip(&*sum).zip(&*weights);
-            for (to, ((&max, &sum), &weight)) in pull.iter_mut().zip(numbers) {
-                let log = f64::from(max) + f64::from(sum).ln();
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    reason = "rounds to f32, where gradients live"
-                )]
-                let slope = (2.0 * self.z * log * f64::from(weight)) as f32;
-                *to = slope;
-            }
-        })?;
-        Ok(Some(pull))
+        cross_entropy::pull(max, sum, weights, 2.0 * self.z).map(Some)
     }
 }

@@ -90,9 +90,7 @@ impl Moe {
     pub(crate) fn forward(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Saved)> {
         let mut room = None;
         let whole = cx.gather(&x, &mut room)?; // [n, d]
-        let routed = self.router.forward(whole, cx)?;
-        let all = self.router.experts;
-        let order = Order::new(routed.kept(), all, 0..all)?;
+        let (routed, order) = self.router.forward(whole, cx)?;
         let dispatcher = TokenDispatcher::of(&order, cx)?;
         let rows = dispatcher.deliver(permute::permute(whole, &order)?, cx)?; // [q, d]
         drop(room);
@@ -176,9 +174,6 @@ pub(crate) fn kept(
     let (d, k) = (plan.model.d_model, config.top_k);
     let rows = n * k;
     let mut few = vec![n * config.experts, rows, rows];
-    if config.capacity_factor > 0.0 {
-        few.push(rows);
-    }
     let mut large = vec![rows * d, rows * d];
     // ops of activations that are not gated know f32 alone
     let is_f32 = !plan.model.architecture().activation.is_gated();

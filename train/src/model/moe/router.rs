@@ -7,9 +7,10 @@
 //! whichever rank computes it.
 
 use kernels::matmul::{Op, matmul};
-use kernels::route::{self, Coefficients, Drop, Statistics};
+use kernels::permute::Order;
+use kernels::route::{self, Coefficients, Drop, Statistics, Unread};
 use kernels::rows::{self, Runs};
-use kernels::{DType, Error, Tensor};
+use kernels::{DType, Error, Tensor, download_words};
 
 use crate::config::moe::{DropPolicy, MoeConfig, RouterScope};
 use crate::model::context::Context;
@@ -41,21 +42,12 @@ pub(crate) struct Report {
     pub dropped: Vec<Vec<u64>>,
 }
 
-/// Kept from forward: `[n, experts]`, and `[n, k]` two or three times.
+/// Kept from forward: `[n, experts]`, and `[n, k]` twice.
 pub(crate) struct Routed {
     logits: Tensor,
     chosen: Tensor,
-    /// With the dropped ones marked, if experts are limited.
-    kept: Option<Tensor>,
     pub weights: Tensor,
     pub report: Report,
-}
-
-impl Routed {
-    /// Expert of each choice, or dropped.
-    pub(crate) fn kept(&self) -> &Tensor {
-        self.kept.as_ref().unwrap_or(&self.chosen)
-    }
 }
 
 impl Router {
@@ -87,8 +79,8 @@ impl Router {
         }
     }
 
-    /// x: `[n, d]`
-    pub(crate) fn forward(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Routed> {
+    /// x: `[n, d]` -> the routing, and the order of the choices that are not dropped.
+    pub(crate) fn forward(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<(Routed, Order)> {
         let n = x.dims()[0];
         let weight = cx.weight(self.weight);
         let mut logits = Tensor::empty(&[n, self.experts], DType::F32, x.device())?;
@@ -99,23 +91,35 @@ impl Router {
             0,
             false,
         )?;
-        self.check(&logits, cx)?;
+        let left = rows::not_finite(logits.view())?;
         let k = self.rule.k;
         let mut chosen = Tensor::empty(&[n, k], DType::U32, x.device())?;
         let mut weights = Tensor::empty(&[n, k], DType::F32, x.device())?;
-        let mut groups = Vec::new();
+        let mut parts = Vec::new();
         let group = self.group(n, cx);
         let bias = self.bias.map(|slot| cx.weight(slot));
         for first in (0..n).step_by(group) {
             let logits = some_rows(&logits, first, group)?;
-            let part = route::forward(&logits, bias, &self.rule)?;
+            let part = route::start(&logits, bias, &self.rule)?;
             let at = first * k..(first + group) * k;
             let all = Runs::one(group * k);
             let (experts, shares) = (part.experts.view(), part.weights.view());
             rows::copy_runs(chosen.flat_mut(at.clone())?, experts, all)?;
             rows::copy_runs(weights.flat_mut(at)?, shares, all)?;
-            groups.push(part.statistics);
+            parts.push(part.unread);
         }
+        // everything that the host needs of this layer, in one download
+        let mut all = vec![&left, &chosen];
+        all.extend(parts.iter().flat_map(Unread::tensors));
+        let words = download_words(&all)?;
+        self.check(&logits, &words[0], cx)?;
+        let each = (words.len() - 2) / parts.len().max(1);
+        let of_part = |(at, part): (usize, &Unread)| {
+            let first = 2 + at * each;
+            part.read(&words[first..first + each])
+        };
+        let groups = parts.iter().enumerate().map(of_part);
+        let mut groups = groups.collect::<kernels::Result<Vec<Statistics>>>()?;
         add_over_context(&mut groups, k, cx)?;
         let mut dropped = vec![vec![0; self.experts]; groups.len()];
         let kept = match self.capacity {
@@ -124,21 +128,24 @@ impl Router {
             }
             _ => None,
         };
-        Ok(Routed {
+        let ids = kept.as_ref().unwrap_or(&words[1]);
+        let order = Order::of_choices(ids, k, self.experts, 0..self.experts)?;
+        let routed = Routed {
             logits,
             chosen,
-            kept,
             weights,
             report: Report {
                 layer: self.layer,
                 groups,
                 dropped,
             },
-        })
+        };
+        Ok((routed, order))
     }
 
-    fn check(&self, logits: &Tensor, cx: &Context<'_>) -> kernels::Result<()> {
-        let Some((at, value)) = rows::first_not_finite(logits.view())? else {
+    /// `left`: of `rows::not_finite`.
+    fn check(&self, logits: &Tensor, left: &[u32], cx: &Context<'_>) -> kernels::Result<()> {
+        let Some((at, value)) = rows::first_of(logits.view(), left)? else {
             return Ok(());
         };
         let (token, expert) = (at / self.experts, at % self.experts);
@@ -158,7 +165,8 @@ impl Router {
         })
     }
 
-    /// Drops the choices beyond an expert's capacity, which is counted over whole groups.
+    /// The choices, of which those beyond an expert's capacity are marked as dropped; it is counted over whole groups. On
+    /// the host, which waits for the device.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "numbers of experts that traveled as f32, exact below 2^24"
@@ -170,7 +178,7 @@ impl Router {
         (factor, policy): (f64, Drop),
         dropped: &mut [Vec<u64>],
         cx: &Context<'_>,
-    ) -> kernels::Result<Tensor> {
+    ) -> kernels::Result<Vec<u32>> {
         let (k, n) = (self.rule.k, chosen.dims()[0]);
         let parts = cx.groups.cp.size();
         let ids = chosen.view().read::<u32>()?;
@@ -196,8 +204,7 @@ impl Router {
         }
         let run = cx.sequence.time * k;
         let all = kept.chunks(run).skip(cx.groups.cp.rank()).step_by(parts);
-        let own: Vec<u32> = all.flatten().copied().collect();
-        Tensor::from_u32(&[n, k], &own, chosen.device())
+        Ok(all.flatten().copied().collect())
     }
 
     /// x: `[n, d]`, dweights: `[n, k]` -> dx: `[n, d]`, the same on every tensor-parallel rank.

@@ -62,12 +62,7 @@ impl Shared {
             0,
             false,
         )?;
-        // a number per row: the host's exponential of f64 has one definition
-        scores.view_mut().edit(|scores: &mut [f32]| {
-            scores
-                .iter_mut()
-                .for_each(|score| *score = logistic(*score));
-        })?;
+        rows::logistic(scores.view_mut())?;
         let out = rows::scaled_rows(&y, &scores)?;
         let gated = Some((scores, y));
         Ok((out, Saved { mlp, gated }))
@@ -86,13 +81,8 @@ impl Shared {
             return self.mlp.backward(dy, saved.mlp, gradients, cx);
         };
         let mut dscores = rows::dot_rows(dy, &y)?;
-        let of = scores.view().read::<f32>()?;
-        dscores.view_mut().edit(|dscores: &mut [f32]| {
-            for (dscore, &score) in dscores.iter_mut().zip(&*of) {
-                *dscore = *dscore * score * (1.0 - score);
-            }
-        })?;
-        drop((of, y));
+        rows::logistic_backward(dscores.view_mut(), scores.view())?;
+        drop(y);
         let dout = rows::scaled_rows(dy, &scores)?;
         let mut dx = self.mlp.backward(&dout, saved.mlp, gradients, cx)?;
         let weight = cx.weight(gate);
@@ -120,10 +110,4 @@ impl Shared {
         )?;
         Ok(dx)
     }
-}
-
-/// In f64, rounded once.
-#[expect(clippy::cast_possible_truncation, reason = "rounds to f32")]
-fn logistic(x: f32) -> f32 {
-    (1.0 / (1.0 + (-f64::from(x)).exp())) as f32
 }

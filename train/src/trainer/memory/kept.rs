@@ -4,6 +4,7 @@
 use kernels::Device;
 
 use super::Rank;
+use crate::config::plan::TOKEN_CHUNKS;
 use crate::config::{NormKind, Recompute};
 use crate::model::context::tensor_parallel::Rows;
 use crate::model::{attention, mlp, moe};
@@ -82,6 +83,29 @@ impl Rank<'_> {
             near
         };
         kept + 2 * self.width(m) + self.statistics(m) + self.vocabulary(n)
+    }
+
+    /// Bytes of the losses of `b` sequences: two f64 per run of predictions.
+    pub(super) fn losses(&self, chunk: usize, b: usize) -> usize {
+        let (plan, place) = (self.plan, &self.place);
+        let architecture = plan.model.architecture();
+        if chunk * place.pp + place.pp_rank + 1 < plan.model_chunks().len() {
+            return 0;
+        }
+        let of = |runs: usize| Device::bytes_of(4 * runs);
+        if architecture.is_masked {
+            let orders = if architecture.next_sentence { of(b) } else { 0 };
+            return match place.cp_rank {
+                0 => of(b) + orders,
+                _ => 0,
+            };
+        }
+        let runs = if plan.sum_order().is_tree() {
+            TOKEN_CHUNKS / place.cp
+        } else {
+            1
+        };
+        of(b * runs)
     }
 
     fn rows(&self, b: usize, length: usize) -> Rows {

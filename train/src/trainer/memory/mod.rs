@@ -11,6 +11,7 @@
 //! Scratch of the running layer and of matrix products is not in the formula but bounded: each rank gets one arena,
 //! sized before the first step, that holds all of it. Untouched pages are free.
 
+pub(crate) mod arena;
 mod kept;
 
 use std::thread;
@@ -37,6 +38,7 @@ use crate::panics;
 use crate::parallel::gradient_reducer::context_cuts;
 use crate::parallel::schedule::{Action, actions};
 use crate::parallel::shards::{Local, Shards};
+use crate::trainer::memory::arena::Arena;
 use crate::trainer::step::Trainer;
 
 /// Memory of one rank in bytes.
@@ -66,7 +68,7 @@ impl RankMemory {
         self.in_arena() + self.snapshot + self.transfer
     }
 
-    fn in_arena(&self) -> usize {
+    pub(crate) fn in_arena(&self) -> usize {
         self.weights + self.optimizer + self.gradients + self.activations + self.packs
     }
 }
@@ -113,8 +115,8 @@ pub fn predict_in(plan: &Plan, processes: usize) -> Result<Vec<RankMemory>> {
     Ok(ranks)
 }
 
-/// Bytes of every rank's arena: the formulas, and a bound for temporaries within a pass.
-pub(crate) fn arenas(plan: &Plan) -> Result<Vec<usize>> {
+/// Every rank's arena: the formulas, and a bound for temporaries within a pass.
+pub(crate) fn arenas(plan: &Plan) -> Result<Vec<Arena>> {
     let specs = param::specs(plan);
     let shards = Shards::of(plan, &specs);
     let predicted = predict(plan)?.into_iter().enumerate();
@@ -128,12 +130,12 @@ pub(crate) fn arenas(plan: &Plan) -> Result<Vec<usize>> {
                 shards: &shards,
                 local,
             };
-            // all tokens may choose one rank's experts
-            let more = memory.activations * (plan.parallel.ep - 1);
-            memory
-                .in_arena()
-                .saturating_add(more)
-                .saturating_add(rank.scratch())
+            Arena {
+                memory,
+                // all tokens may choose one rank's experts
+                uneven: memory.activations * (plan.parallel.ep - 1),
+                scratch: rank.scratch(),
+            }
         })
         .collect())
 }
@@ -153,7 +155,7 @@ pub fn measure(plan: &Plan, samples: &dyn Samples) -> Result<Vec<RankMemory>> {
     let specs = param::specs(&plan);
     let one_rank = |groups: Groups| -> Result<RankMemory> {
         let rank = groups.place.rank();
-        let device = Devices::Cpu.open(0, None)?;
+        let device = Devices::Cpu.open(0)?;
         let mut trainer = Trainer::new(&plan, &specs, groups, device)?;
         let used = |purpose| trainer.state.device.for_use(purpose).used_bytes();
         let (weights, optimizer) = (used(kernels::Use::Weights), used(kernels::Use::Optimizer));
@@ -284,7 +286,7 @@ impl Rank<'_> {
     /// Padding factor of packs for sums in tiles, whose leaves are filled up with zeros.
     fn filling(&self) -> usize {
         let (plan, s) = (self.plan, self.plan.shape());
-        if plan.train.bf16_sums != Bf16Sums::Tiles || !plan.is_exact() {
+        if plan.train.bf16_sums != Bf16Sums::Tiles || !plan.sum_order().is_tree() {
             return 1;
         }
         let tokens = [plan.sample_tokens(), plan.seq_length, plan.decoder_length];
@@ -305,7 +307,7 @@ impl Rank<'_> {
         let (plan, place, s) = (self.plan, &self.place, self.plan.shape());
         let length = plan.seq_length.max(plan.decoder_length);
         let time = length / place.cp;
-        let leaves = if plan.is_exact() {
+        let leaves = if plan.sum_order().is_tree() {
             TOKEN_CHUNKS / place.cp
         } else {
             1
@@ -398,6 +400,8 @@ impl Rank<'_> {
             match action {
                 Action::Forward { micro, chunk } => {
                     kept += self.kept(chunk, blocks[micro].size);
+                    // they stay until the step's end
+                    kept += self.losses(chunk, blocks[micro].size);
                     most.1 = most.1.max(kept);
                 }
                 Action::Backward { micro, chunk } => {
@@ -442,7 +446,7 @@ impl Rank<'_> {
 
     /// Bytes of a model chunk's gradients after a micro-batch.
     fn summed(&self, units: &[usize], sums: &mut Waiting, block: Block, is_last: bool) -> usize {
-        let (is_exact, zero) = (self.plan.is_exact(), self.shards.zero);
+        let (is_exact, zero) = (self.plan.sum_order().is_tree(), self.shards.zero);
         let is_by_round = self.plan.parallel.is_summed_by_round();
         let Some(&unit) = units.first() else { return 0 };
         let unit = &self.shards.units[unit];
