@@ -216,7 +216,7 @@ fn small_cards_and_old_drivers_are_refused_and_a_damaged_cache_is_made_again() {
         "weights",
         "optimizer",
         "of 1.0 MB are free",
-        "train.micro_batch",
+        "train.recompute",
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }

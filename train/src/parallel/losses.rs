@@ -44,7 +44,7 @@ impl Losses {
         &mut self,
         losses: head::Losses,
         block: Block,
-        (first, time, tokens): (usize, usize, usize),
+        [first, time, tokens]: [usize; 3],
     ) {
         if let Some(sums) = losses.orders {
             let numbers = block.range().collect();

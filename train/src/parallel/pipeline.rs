@@ -469,7 +469,7 @@ impl Worker<'_> {
             }
             Flow::Losses(sums) => {
                 let sequence = self.context().sequence;
-                let at = (sequence.first, sequence.time, self.plan.sample_tokens());
+                let at = [sequence.first, sequence.time, self.plan.sample_tokens()];
                 losses.push(sums, block, at);
                 Ok(())
             }

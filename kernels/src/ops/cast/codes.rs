@@ -123,10 +123,10 @@ fn fill(codes: &mut Tensor, grid: Grid, of: impl Fn(usize) -> (f32, f32)) -> Res
 
 /// `rows`, `columns`: 0 and the ends of runs.
 pub(super) fn stored_blocks(
-    (codes, back): (&mut Tensor, &mut Tensor),
+    [codes, back]: [&mut Tensor; 2],
     x: &Tensor,
     grid: Grid,
-    (rows, columns): (&[usize], &[usize]),
+    [rows, columns]: [&[usize]; 2],
 ) -> Result<()> {
     let (width, across) = (x.rows_cols().1, columns.len() - 1);
     let x = numbers(x)?;

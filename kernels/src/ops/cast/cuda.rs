@@ -175,10 +175,10 @@ pub(super) fn stored_scaled(
 /// `rows`, `columns`: 0 and the ends of runs.
 pub(super) fn stored_blocks(
     on: &Arc<Cuda>,
-    (codes, back): (&mut Tensor, &mut Tensor),
+    [codes, back]: [&mut Tensor; 2],
     x: &Tensor,
     grid: Grid,
-    (rows, columns): (&[usize], &[usize]),
+    [rows, columns]: [&[usize]; 2],
 ) -> Result<()> {
     let (row_table, column_table) = (table(rows, x)?, table(columns, x)?);
     let (row_blocks, column_blocks) = (rows.len() - 1, columns.len() - 1);

@@ -98,10 +98,10 @@ pub fn stored_blocks(x: &Tensor, format: Format, blocks: &Blocks) -> Result<Stor
     let columns = cuts(columns, blocks.columns.0, blocks.columns.1);
     let dims = [rows.len() - 1, columns.len() - 1];
     let mut back = Tensor::empty(&dims, DType::F32, x.device())?;
-    let to = (&mut codes, &mut back);
+    let to = [&mut codes, &mut back];
     try_dispatch!(
         x.device(),
-        stored_blocks(to, x, format.grid(), (&rows, &columns))
+        stored_blocks(to, x, format.grid(), [&rows, &columns])
     );
     Ok(Stored { codes, back })
 }

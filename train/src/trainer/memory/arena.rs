@@ -2,10 +2,10 @@
 
 use kernels::Device;
 
-use super::RankMemory;
 use crate::config::Recompute;
 use crate::config::plan::Plan;
 use crate::error::{Error, Result};
+use crate::trainer::memory::rank_memory::RankMemory;
 
 /// Bytes of a rank's arena by purpose.
 #[derive(Clone, Copy, Debug)]
