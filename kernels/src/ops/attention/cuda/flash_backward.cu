@@ -234,7 +234,7 @@ __device__ __forceinline__ void keys_and_values(const Call& call, const Passed& 
         attention_flash_queries_##NAME(float* dq, float* by_distance, u64 distances, PASSED_ARGS, CALL_ARGS) {         \
         CALL PASSED queries<FACTORS, WIDTH>(call, passed, dq, by_distance, distances);                                    \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                            \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                                               \
         attention_flash_keys_##NAME(float* dkv, u64 held, PASSED_ARGS, CALL_ARGS) {                                    \
         CALL PASSED keys_and_values<FACTORS, WIDTH>(call, passed, dkv, held);                                             \
     }
