@@ -1,8 +1,8 @@
 #!/bin/sh
 # Builds the simulator into a folder: build.sh FOLDER
 #
-# The folder then holds stand-ins for libcuda and libnvrtc under the names that programs look for, and the headers
-# that the stand-in NVRTC compiles kernels with. Put it in LD_LIBRARY_PATH. A folder that is up to date is left alone;
+# The folder then holds stand-ins for libcuda, libnvrtc and libnccl under the names that programs look for, and the
+# headers that the stand-in NVRTC compiles kernels with. Put it in LD_LIBRARY_PATH. A folder that is up to date is left alone;
 # several builds at once do not disturb each other. Exit code 3: there is no C++ compiler.
 set -eu
 
@@ -11,7 +11,10 @@ if [ $# -ne 1 ]; then
     exit 2
 fi
 source=$(cd "$(dirname "$0")" && pwd)
-out=$1
+case $1 in
+/*) out=$1 ;;
+*) out=$PWD/$1 ;;
+esac
 cxx=${CXX:-c++}
 if ! command -v ${cxx%% *} >/dev/null 2>&1; then
     echo "build.sh: no C++ compiler: $cxx not found (set CXX or install g++)" >&2
@@ -46,6 +49,11 @@ flags="-std=c++17 -O2 -g1 -fPIC -fno-strict-aliasing -ffp-contract=off -mavx2 -m
 echo '{ global: cu*; millrace_sim_*; __tsan_*; __ubsan_*; local: *; };' >"$work/exports"
 $cxx -shared -Wl,-soname,libcuda.so.1 -Wl,--version-script="$work/exports" -o "$work/libcuda.so.1" "$work"/*.o -ldl -lpthread
 rm "$work"/*.o "$work/exports"
+(
+    cd "$source"
+    $cxx $flags -fvisibility=hidden -shared -Wl,-soname,libnccl.so.2 -Wl,-rpath,'$ORIGIN' -o "$work/libnccl.so.2" nccl.cpp nccl_hub.cpp \
+        -L"$work" -l:libcuda.so.1 -lpthread
+)
 ln -s libcuda.so.1 "$work/libcuda.so"
 ln -s libnvrtc.so.13 "$work/libnvrtc.so"
 printf '%s\n' "$stamp" >"$work/stamp"
