@@ -112,7 +112,7 @@ impl Opened {
         Tensors::open(&self.path, &self.digests, kind)
     }
 
-    /// What is different about the run's sums from here on, if it goes on as `now` says: its bits may then differ.
+    /// The changes of the run's sums from here on, if it goes on as `now` says: its bits may then differ.
     pub(crate) fn changed_sums(&self, now: &SumsRecord) -> Vec<SettingChange> {
         let State {
             sums,

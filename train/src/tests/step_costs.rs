@@ -19,7 +19,7 @@ fn device(plan: &Plan) -> Option<Device> {
     Some(device)
 }
 
-/// What each of the first steps of one rank costs.
+/// The costs of the first steps of one rank, a step each.
 fn costs(plan: &Plan, steps: u64) -> Option<Vec<Counters>> {
     let device = device(plan)?;
     let (specs, samples) = (param::specs(plan), samples_of(plan));

@@ -48,7 +48,7 @@ pub(crate) struct Trainer<'a> {
     pub routing: Option<StepRouting>,
 }
 
-/// What decides whether a step is good.
+/// The figures by which a step is judged.
 pub(crate) struct Measured {
     /// Mean over tokens, nats.
     pub loss: f64,

@@ -45,7 +45,8 @@ impl Form {
             (Numbers::Bf16Mma, 65..=128) => Some(Form::Bf16Wide),
             (Numbers::F16Mma, 0..=64) => Some(Form::F16Narrow),
             (Numbers::F16Mma, 65..=128) => Some(Form::F16Wide),
-            _ => None,
+            (Numbers::Bf16Mma | Numbers::F16Mma, _) => None,
+            (Numbers::F32 | Numbers::Bf16 | Numbers::Bf16Tiles, _) => None,
         }
     }
 

@@ -21,7 +21,7 @@ __device__ __forceinline__ Matrix dout_of(const Call& call, const Passed& passed
     return dout;
 }
 
-// What a row has for the gradients of its scores.
+// A row's keys, and its logarithm and product, for the gradients of its scores.
 struct Row {
     u32 start, end;
     float lse, dot;
