@@ -230,8 +230,9 @@ struct Hub {
         return false;
     }
 
+    // Messages first: a rank without one may be ahead of the others, in a collective that they come to later.
     void match() {
-        while (match_collective() || match_message())
+        while (match_message() || match_collective())
             for (Rank& rank : ranks) {
                 bool done = rank.waits();
                 for (const Part& part : rank.group) done = done && part.done;

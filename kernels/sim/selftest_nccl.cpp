@@ -140,6 +140,27 @@ TEST(nccl_sends_and_receives_of_a_group_cross) {
     });
 }
 
+// A rank without a message may already be in the collective that follows it.
+TEST(nccl_sends_go_on_beside_a_collective_of_another_rank) {
+    on_ranks(3, own, [](Rank& rank) {
+        OK(rank.joined);
+        CUdeviceptr x = upload<float>({static_cast<float>(rank.number)}), y = fresh(4), z = fresh(12);
+        if (rank.number) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            OK(ncclGroupStart());
+            OK(ncclSend(at(x), 1, f32, 3 - rank.number, rank.comm, rank.stream));
+            OK(ncclRecv(at(y), 1, f32, 3 - rank.number, rank.comm, rank.stream));
+            OK(ncclGroupEnd() % in_progress);
+            OK(settle(rank.comm));
+        }
+        OK(ncclAllGather(at(x), at(z), 1, f32, rank.comm, rank.stream) % in_progress);
+        OK(settle(rank.comm));
+        OK(cuStreamSynchronize(rank.stream));
+        CHECK_EQUAL(download<float>(z, 3)[2], 2.0f);
+        if (rank.number) CHECK_EQUAL(download<float>(y, 1)[0], 3.0f - static_cast<float>(rank.number));
+    });
+}
+
 TEST(nccl_refuses_two_ranks_on_one_device) {
     on_ranks(2, [](int) { return 1; }, [](Rank& rank) { CHECK_EQUAL(rank.joined, 5); });
 }

@@ -3,10 +3,13 @@
 //! Caching allocator: a device keeps freed buffers by size, so the tensors of a training step cost no page faults
 //! after the first step. The pool never holds more than the peak of live bytes; beyond that, memory returns to the
 //! system. Clones share the pool. Nothing is global: two devices are independent of each other.
+//!
+//! Streams of a GPU share the pool, too. A block that is freed on another stream than that of computation is held until
+//! an event after the stream's work has come; a block that is taken there waits for what computation was given before.
 
 use crate::arena::Arena;
 use crate::buffer::Buffer;
-use crate::cuda::{self, Cuda};
+use crate::cuda::{self, Cuda, Event, OnStream, Stream};
 use crate::{Error, Isa, Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,6 +37,9 @@ pub(crate) enum Kind<'a> {
     Cpu,
     Cuda(&'a Arc<Cuda>),
 }
+
+/// A place in the work of a device's stream, for `Device::wait`.
+pub struct Mark(Option<Event>);
 
 enum Backend {
     Cpu,
@@ -74,6 +80,8 @@ const KEPT_TABLES: usize = 8;
 struct Memory {
     free: BTreeMap<usize, Vec<Buffer>>,
     free_bytes: usize,
+    /// Freed blocks that a stream may still use, until an event.
+    held: Vec<(Event, Buffer)>,
     live_bytes: usize,
     peak_bytes: usize,
     arena: Option<Arena>,
@@ -219,6 +227,32 @@ impl Device {
         }
     }
 
+    /// Lets the calling thread work on a stream of the device until the result is dropped: all ops, copies and
+    /// collectives that it starts run there, in order. A CPU has one.
+    pub fn enter(&self, stream: Stream) -> OnStream {
+        OnStream::enter(stream)
+    }
+
+    /// Marks all work that the thread's stream was given.
+    /// # Errors
+    /// `Driver` if the device fails.
+    pub fn mark(&self) -> Result<Mark> {
+        match &self.0.backend {
+            Backend::Cpu => Ok(Mark(None)),
+            Backend::Cuda(cuda) => cuda.record().map(Some).map(Mark),
+        }
+    }
+
+    /// Lets later work of the thread's stream wait for a mark; the host does not.
+    /// # Errors
+    /// `Driver` if the device fails.
+    pub fn wait(&self, mark: &Mark) -> Result<()> {
+        match (&self.0.backend, &mark.0) {
+            (Backend::Cuda(cuda), Some(event)) => cuda.wait(event),
+            _ => Ok(()),
+        }
+    }
+
     /// The placements since the last call.
     pub fn take_placements(&self) -> Placements {
         std::mem::take(&mut self.memory().placements)
@@ -263,6 +297,21 @@ impl Device {
         match &self.0.backend {
             Backend::Cpu => Kind::Cpu,
             Backend::Cuda(cuda) => Kind::Cuda(cuda),
+        }
+    }
+
+    /// The GPU.
+    /// # Errors
+    /// `Argument` if it is a CPU.
+    pub(crate) fn gpu(&self) -> Result<&Arc<Cuda>> {
+        match &self.0.backend {
+            Backend::Cuda(cuda) => Ok(cuda),
+            Backend::Cpu => Err(Error::Argument {
+                op: "collective",
+                name: "device",
+                found: self.name().to_owned(),
+                wanted: "a GPU, as on the other ranks".to_owned(),
+            }),
         }
     }
 
@@ -336,21 +385,22 @@ impl Device {
         let size = self.rounded(bytes)?;
         let pooled = {
             let mut memory = self.memory();
-            let part = memory.arena.as_mut().and_then(|arena| arena.take(size));
-            let pooled = match part {
-                Some(part) => Some(part),
-                None => {
-                    if memory.arena.is_some() {
-                        memory.overflow_live += size;
-                        memory.overflow_bytes = memory.overflow_bytes.max(memory.overflow_live);
-                    }
-                    let pooled = memory.free.get_mut(&size).and_then(Vec::pop);
-                    if pooled.is_some() {
-                        memory.free_bytes -= size;
-                    }
-                    pooled
-                }
-            };
+            memory.release(|event| Ok(event.is_done()))?;
+            let mut pooled = memory.find(size);
+            if pooled.is_none()
+                && memory.holds(size)
+                && let Backend::Cuda(cuda) = &self.0.backend
+                && cuda::current() == Stream::Compute
+            {
+                // what is held may be used once the stream has waited for it
+                memory.release(|event| cuda.wait(event).map(|()| true))?;
+                pooled = memory.find(size);
+            }
+            let is_in_arena = pooled.as_ref().is_some_and(|part| part.offset().is_some());
+            if memory.arena.is_some() && !is_in_arena {
+                memory.overflow_live += size;
+                memory.overflow_bytes = memory.overflow_bytes.max(memory.overflow_live);
+            }
             memory.live_bytes += size;
             memory.live_by_use[self.1 as usize] += size;
             memory.peak_bytes = memory.peak_bytes.max(memory.live_bytes);
@@ -363,6 +413,12 @@ impl Device {
         };
         match found {
             Ok(buffer) => {
+                if let Backend::Cuda(cuda) = &self.0.backend
+                    && cuda::current() != Stream::Compute
+                {
+                    // computation may have freed it with work that is yet to run
+                    cuda.wait(&cuda.record_on(Stream::Compute)?)?;
+                }
                 self.memory().placements.add(&buffer);
                 Ok(buffer)
             }
@@ -381,24 +437,93 @@ impl Device {
 
     /// Takes a buffer back.
     pub(crate) fn give(&self, buffer: Buffer) {
-        let size = buffer.bytes();
+        if let Backend::Cuda(cuda) = &self.0.backend
+            && cuda::current() != Stream::Compute
+            // of a device that is lost, no stream uses anything
+            && let Ok(event) = cuda.record()
+        {
+            return self.hold(buffer, event);
+        }
+        let spare = {
+            let mut memory = self.memory();
+            memory.count_out(buffer.bytes(), self.1);
+            memory.give(buffer)
+        };
+        // memory is freed outside the lock
+        drop(spare);
+    }
+
+    /// Takes a buffer back that is in use until an event.
+    pub(crate) fn hold(&self, buffer: Buffer, until: Event) {
         let mut memory = self.memory();
-        memory.live_bytes -= size;
-        memory.live_by_use[self.1 as usize] -= size;
-        if let Some(arena) = &mut memory.arena {
+        memory.count_out(buffer.bytes(), self.1);
+        memory.held.push((until, buffer));
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // the driver waits for work of its own device, but other devices may read what is held
+        self.held.iter().for_each(|(event, _)| event.finish());
+    }
+}
+
+impl Memory {
+    /// A free block of this size.
+    fn find(&mut self, size: usize) -> Option<Buffer> {
+        let part = self.arena.as_mut().and_then(|arena| arena.take(size));
+        if part.is_some() {
+            return part;
+        }
+        let pooled = self.free.get_mut(&size).and_then(Vec::pop);
+        if pooled.is_some() {
+            self.free_bytes -= size;
+        }
+        pooled
+    }
+
+    /// Counts a block that is no tensor's any more.
+    fn count_out(&mut self, size: usize, of: Use) {
+        self.live_bytes -= size;
+        self.live_by_use[of as usize] -= size;
+    }
+
+    /// Makes a block free. Returns it if the pool has enough.
+    fn give(&mut self, buffer: Buffer) -> Option<Buffer> {
+        let size = buffer.bytes();
+        if let Some(arena) = &mut self.arena {
             if let Some(offset) = buffer.offset() {
                 arena.give(buffer, offset);
-                return;
+                return None;
             }
-            memory.overflow_live -= size;
+            self.overflow_live -= size;
         }
-        if memory.free_bytes + size <= memory.peak_bytes {
-            memory.free_bytes += size;
-            memory.free.entry(size).or_default().push(buffer);
-        } else {
-            drop(memory);
-            drop(buffer);
+        if self.free_bytes + size > self.peak_bytes {
+            return Some(buffer);
         }
+        self.free_bytes += size;
+        self.free.entry(size).or_default().push(buffer);
+        None
+    }
+
+    /// Whether a held block may be of use for this size: one of the same, or a neighbour in the arena.
+    fn holds(&self, size: usize) -> bool {
+        let is_useful = |buffer: &Buffer| buffer.bytes() == size || buffer.offset().is_some();
+        self.held.iter().any(|(_, buffer)| is_useful(buffer))
+    }
+
+    /// Makes the held blocks free whose event `is_over`.
+    fn release(&mut self, is_over: impl Fn(&Event) -> Result<bool>) -> Result<()> {
+        let mut at = 0;
+        while at < self.held.len() {
+            if is_over(&self.held[at].0)? {
+                let (_, buffer) = self.held.swap_remove(at);
+                self.give(buffer);
+            } else {
+                at += 1;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -12,6 +12,7 @@ mod error;
 mod isa;
 pub mod ops;
 pub mod rng;
+mod sum_order;
 mod tensor;
 #[doc(hidden)]
 pub mod testing;
@@ -21,8 +22,8 @@ mod view;
 
 pub use comm::Collective;
 pub use cpu::{CpuPath, peak_flops};
-pub use descriptor::sum_order::SumOrder;
-pub use device::{Device, Placements, Use};
+pub use cuda::Stream;
+pub use device::{Device, Mark, Placements, Use};
 pub use dtype::{Bf16, DType, E4m3, E5m2, F16};
 pub use error::{Error, Result};
 pub use isa::Isa;
@@ -35,5 +36,6 @@ pub use ops::{
     grouped_matmul, layer_norm, lerp, matmul, muon, permute, qk_norm, reduce, rms_norm, rope,
     route, rows,
 };
+pub use sum_order::SumOrder;
 pub use tensor::{Element, Tensor};
 pub use view::{View, ViewMut, download_words};

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "parts of a tensor lie in its memory")]
 
 use crate::buffer::{ALIGN, Buffer};
-use crate::cuda::{Address, Arg};
+use crate::cuda::{Address, Arg, Event};
 use crate::device::Kind;
 use crate::{Bf16, DType, Device, E4m3, E5m2, Error, F16, Result};
 use std::borrow::Cow;
@@ -562,13 +562,21 @@ impl Tensor {
         if self.elements() == len {
             return Ok(());
         }
-        let wanted = format!("{len} elements");
         Err(Error::Shape {
             op,
             name,
             found: self.dims().to_vec(),
-            wanted,
+            wanted: format!("{len} elements"),
         })
+    }
+
+    /// Drops it; its memory is used again after `until`, which is an event of another device.
+    pub(crate) fn retire(mut self, until: Event) {
+        if self.cut_from.is_none()
+            && let Some(buffer) = self.buffer.take()
+        {
+            self.device.hold(buffer, until);
+        }
     }
 }
 
@@ -647,13 +655,8 @@ impl Drop for Rows<'_> {
 
 impl std::fmt::Debug for Tensor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "Tensor({} {:?} on {})",
-            self.dtype,
-            self.dims(),
-            self.device.name()
-        )
+        write!(f, "Tensor({} {:?} on ", self.dtype, self.dims())?;
+        write!(f, "{})", self.device.name())
     }
 }
 

@@ -212,7 +212,14 @@ const LAYERS: [(&str, Layers); 5] = [
     (
         "kernels",
         &[
-            &["dtype.rs", "isa.rs", "rng.rs", "trace.rs", "tolerance.rs"],
+            &[
+                "dtype.rs",
+                "isa.rs",
+                "rng.rs",
+                "sum_order.rs",
+                "trace.rs",
+                "tolerance.rs",
+            ],
             &["error.rs"],
             &["cuda/"],
             &["arena.rs", "buffer.rs", "device.rs", "tensor.rs", "view.rs"],

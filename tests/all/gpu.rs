@@ -1,6 +1,7 @@
 //! Tests of `device = "cuda"` with the program itself: without a card, and on simulated ones (`kernels/sim`), on which
 //! the real kernels and host code run.
 
+use crate::hosts::free_port;
 use crate::jobs::{metrics, millrace, succeed, write_small_job};
 use kernels::testing::simulator;
 use std::path::{Path, PathBuf};
@@ -259,4 +260,86 @@ fn small_cards_and_old_drivers_are_refused_and_a_damaged_cache_is_made_again() {
     let second = prepared.start("two");
     assert_done(&prepared.train("two", &[CUDA], &cards));
     assert_eq!(metrics(&first), metrics(&second));
+}
+
+const BY_NCCL: &str = "launch.collectives=\"nccl\"";
+
+#[test]
+fn nccl_that_is_missing_or_old_and_two_ranks_on_a_card_are_refused_before_the_first_step() {
+    let Some(cards) = Cards::simulated(2) else {
+        return;
+    };
+    let prepared = Prepared::new();
+    let bare = prepared.out("bare");
+    let whole = cards.libraries.clone().unwrap_or_default();
+    copy_all(&whole, &bare);
+    std::fs::remove_file(bare.join("libnccl.so.2")).unwrap();
+    let missing = Cards {
+        libraries: Some(bare),
+        ..Cards::simulated(2).unwrap_or_default()
+    };
+    let old = cards.with("MILLRACE_SIM_NCCL_VERSION", "21703");
+    let shared = Cards::simulated(1).unwrap_or_default();
+    for (cards, parts) in [
+        (&missing, ["libnccl.so.2", "launch.collectives"]),
+        (&old, ["NCCL 2.17.3", "launch.collectives"]),
+        (&shared, ["ranks 0 and 1", "launch.collectives"]),
+    ] {
+        let output = prepared.train("first", &[CUDA, "parallel.dp=2", BY_NCCL], cards);
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+    }
+    let out = prepared.out("first");
+    assert!(!out.join("checkpoints/step-00000001").exists());
+}
+
+#[test]
+fn two_processes_train_by_nccl_and_a_rank_that_hangs_or_dies_is_named() {
+    let Some(cards) = Cards::simulated(2) else {
+        return;
+    };
+    let prepared = Prepared::new();
+    let calm = prepared.start("calm");
+    assert_done(&prepared.train("calm", &[], &Cards::default()));
+    let sets = [CUDA, BY_NCCL, "parallel.dp=2", "launch.timeout=\"5s\""];
+    let both = |name: &str, failure: Option<&str>| {
+        let port = free_port().to_string();
+        let start = |rank: &str| {
+            let mut command = millrace(&prepared.args("train", name, &sets));
+            cards.on(&mut command);
+            let here = [("RANK", rank), ("WORLD_SIZE", "2"), ("MASTER_PORT", &port)];
+            command.envs(here).env("MASTER_ADDR", "127.0.0.1");
+            command.envs(failure.map(|failure| ("MILLRACE_SIM_NCCL_FAIL", failure)));
+            let piped = std::process::Stdio::piped;
+            command.stdout(piped()).stderr(piped()).spawn().unwrap()
+        };
+        let children = ["0", "1"].map(start);
+        children.map(|child| child.wait_with_output().unwrap())
+    };
+    let done = prepared.start("done");
+    let outputs = both("done", None);
+    outputs.iter().for_each(assert_done);
+    assert!(
+        text(&outputs[0]).contains("data by NCCL"),
+        "{}",
+        text(&outputs[0])
+    );
+    assert_eq!(metrics(&done), metrics(&calm));
+    assert!(checkpoint(&done, 3) == checkpoint(&calm, 3));
+    for (how, parts) in [
+        ("1:6:kill", ["rank 1 on ", "ended"]),
+        ("1:6:hang", ["waited 5 s", "rank 1"]),
+    ] {
+        prepared.start("failed");
+        let started = std::time::Instant::now();
+        let outputs = both("failed", Some(how));
+        let said = text(&outputs[0]);
+        assert_eq!(outputs[0].status.code(), Some(1), "{how}: {said}");
+        assert!(
+            parts.iter().all(|part| said.contains(part)),
+            "{how}: {said}"
+        );
+        assert!(started.elapsed().as_secs() < 60, "{how}: {said}");
+    }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Environment variables of a process.
 type Variables<'a> = &'a [(&'a str, String)];
 
-fn free_port() -> u16 {
+pub(super) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
 }

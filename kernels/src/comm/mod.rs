@@ -4,6 +4,7 @@
 mod acceptor;
 mod failure;
 mod frame;
+mod gpu;
 mod liveness;
 pub mod local;
 mod mailbox;
@@ -23,6 +24,9 @@ mod watchdog;
 mod wire;
 
 pub use failure::Failure;
+pub use gpu::BetweenGpus;
+pub(crate) use gpu::SOURCE;
+pub use gpu::nccl::{Joining, Way};
 pub use nested::Nested;
 pub use network::Network;
 pub use secret::Secret;
@@ -33,7 +37,12 @@ use crate::{Error, Result};
 
 /// Checks the arguments of a group's `reduce_scatter_sum`.
 fn check_cuts(group: &dyn Collective, x: &[f32], cuts: &[usize], out: &[f32]) -> Result<()> {
-    let (rank, size, len) = (group.rank(), group.size(), x.len());
+    check_cuts_of(group, x.len(), cuts, out.len())
+}
+
+/// The same of `len` numbers in and `found` out.
+fn check_cuts_of(group: &dyn Collective, len: usize, cuts: &[usize], found: usize) -> Result<()> {
+    let (rank, size) = (group.rank(), group.size());
     let whole = cuts.first() == Some(&0) && cuts.last() == Some(&len) && cuts.is_sorted();
     let wrong = |name, found, wanted| {
         Err(Error::Argument {
@@ -48,9 +57,9 @@ fn check_cuts(group: &dyn Collective, x: &[f32], cuts: &[usize], out: &[f32]) ->
         return wrong("cuts", format!("{cuts:?}"), wanted);
     }
     let width = cuts[rank + 1] - cuts[rank];
-    if out.len() != width {
+    if found != width {
         let wanted = format!("{width}, those of rank {rank}");
-        return wrong("out", format!("{} numbers", out.len()), wanted);
+        return wrong("out", format!("{found} numbers"), wanted);
     }
     Ok(())
 }
@@ -147,6 +156,14 @@ pub trait Collective: Send + Sync {
     /// # Errors
     /// As stated for the trait; `Argument` if `from` is not in the group.
     fn recv(&self, from: usize, x: &mut [f32]) -> Result<()>;
+    /// The next message of a rank, if it is there.
+    /// # Errors
+    /// `PeerGone` if there is none and none will come; `Argument` if `from` is not in the group.
+    fn poll(&self, from: usize) -> Result<Option<Vec<f32>>>;
+    /// The group for tensors on GPUs; `None`: they are staged through the host.
+    fn between_gpus(&self) -> Option<BetweenGpus<'_>> {
+        None
+    }
     /// Waits until every rank has called it.
     /// # Errors
     /// As stated for the trait.

@@ -5,6 +5,7 @@
 //! Bits: consecutive ranks share a node and every node has the same power-of-two number of them, so the
 //! sums inside are complete blocks of the binary-counter tree and those across its upper part.
 
+use super::gpu::BetweenGpus;
 use super::{Collective, Take, check_cuts};
 use crate::{Error, Result};
 
@@ -130,6 +131,14 @@ impl Collective for Nested {
 
     fn recv(&self, from: usize, x: &mut [f32]) -> Result<()> {
         self.flat.recv(from, x)
+    }
+
+    fn poll(&self, from: usize) -> Result<Option<Vec<f32>>> {
+        self.flat.poll(from)
+    }
+
+    fn between_gpus(&self) -> Option<BetweenGpus<'_>> {
+        self.flat.between_gpus()
     }
 
     fn barrier(&self) -> Result<()> {

@@ -384,6 +384,22 @@ impl Collective for Remote {
         Ok(())
     }
 
+    fn poll(&self, from: usize) -> Result<Option<Vec<f32>>> {
+        check_peer(self, "poll", "from", from)?;
+        let mut queues = self.inbox.queues();
+        let queue = queues.entry(from).or_default();
+        if let Some(message) = queue.mail.pop_front() {
+            return Ok(Some(message.f32().to_vec()));
+        }
+        match queue.is_gone || self.network.mailbox.is_gone(self.group.homes[from]) {
+            true => Err(Error::PeerGone {
+                rank: from,
+                op: "poll",
+            }),
+            false => Ok(None),
+        }
+    }
+
     fn barrier(&self) -> Result<()> {
         self.exchange("barrier", 0, Given::Same(Payload::none()))
             .map(drop)

@@ -1,10 +1,13 @@
-//! Collectives of tensors. Those in host memory are passed to the group as they are. Those on a device are staged
-//! through host memory: a download, the same collective, an upload; so sums have the CPU's tree by rank.
+//! Collectives of tensors. Those in host memory are passed to the group as they are, those on a GPU to its collectives
+//! between GPUs (`gpu/`). A group without any stages them through host memory: a download, the same collective, an
+//! upload. Sums have the tree by rank on each of these ways, unless NCCL may choose the order.
 
 use std::ops::Range;
 
-use crate::comm::Collective;
-use crate::{Error, Result, Tensor, View, ViewMut};
+use crate::comm::gpu::DeviceCollective;
+use crate::comm::{Collective, check_cuts_of, check_parts, check_peer};
+use crate::trace::{Kind, Label, Span, span};
+use crate::{DType, Device, Error, Result, Tensor, View, ViewMut};
 
 /// A run of a rank's elements and its destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,10 +35,50 @@ pub fn overlap(
     })
 }
 
+/// The group's collectives between GPUs, if the tensor is on one and there are any.
+fn between_gpus<'a>(
+    group: &'a dyn Collective,
+    device: &Device,
+) -> Option<&'a dyn DeviceCollective> {
+    match device.is_host() || group.size() == 1 {
+        true => None,
+        false => group.between_gpus().map(|group| group.0),
+    }
+}
+
+/// The record of a collective that queues work on a GPU.
+fn queued(group: &dyn DeviceCollective, op: &'static str, elements: usize) -> Span {
+    let name = group.name();
+    span(|| Label {
+        group: Some(name),
+        bytes: Some(elements * 4),
+        ..Label::new(Kind::Collective, op)
+    })
+}
+
+/// Checks the type of a tensor.
+fn expect_f32(op: &'static str, dtype: DType) -> Result<()> {
+    match dtype {
+        DType::F32 => Ok(()),
+        _ => Err(Error::DType {
+            op,
+            name: "x",
+            found: dtype,
+            wanted: DType::F32,
+        }),
+    }
+}
+
 /// Replaces x by the tree sum over ranks, elementwise.
 /// # Errors
 /// As `Collective::all_reduce_sum`; `DType` if x is no f32; `Driver` if the device fails.
 pub fn all_reduce_sum(group: &dyn Collective, mut x: ViewMut<'_>) -> Result<()> {
+    const OP: &str = "all_reduce_sum";
+    if let Some(group) = between_gpus(group, x.device()) {
+        expect_f32(OP, x.dtype())?;
+        let _span = queued(group, OP, x.len());
+        return group.all_reduce_sum(x);
+    }
     x.edit(|x: &mut [f32]| group.all_reduce_sum(x))?
 }
 
@@ -43,6 +86,12 @@ pub fn all_reduce_sum(group: &dyn Collective, mut x: ViewMut<'_>) -> Result<()> 
 /// # Errors
 /// As `all_reduce_sum`.
 pub fn all_reduce_max(group: &dyn Collective, mut x: ViewMut<'_>) -> Result<()> {
+    const OP: &str = "all_reduce_max";
+    if let Some(group) = between_gpus(group, x.device()) {
+        expect_f32(OP, x.dtype())?;
+        let _span = queued(group, OP, x.len());
+        return group.all_reduce_max(x);
+    }
     x.edit(|x: &mut [f32]| group.all_reduce_max(x))?
 }
 
@@ -55,33 +104,70 @@ pub fn reduce_scatter_sum(
     cuts: &[usize],
     mut out: ViewMut<'_>,
 ) -> Result<()> {
+    const OP: &str = "reduce_scatter_sum";
+    if let Some(between) = between_gpus(group, x.device()) {
+        check_cuts_of(group, x.len(), cuts, out.len())?;
+        expect_f32(OP, x.dtype()).and(expect_f32(OP, out.dtype()))?;
+        let _span = queued(between, OP, x.len());
+        return between.reduce_scatter_sum(x, cuts, out);
+    }
     let x = x.read::<f32>()?;
     out.renew(|out: &mut [f32]| group.reduce_scatter_sum(&x, cuts, out))?
 }
 
-/// Copies every rank's x to the destinations that `parts` names for a range of the rank's elements; elements without a
-/// destination are dropped. Lengths may differ between ranks.
+/// Copies every rank's x, which has `lens[rank]` elements, to the destinations that `parts` names for a range of the
+/// rank's elements; elements without a destination are dropped.
 /// # Errors
-/// As `Collective::all_gather_to`; `Argument` if a part is outside the range or its target; `DType` if a tensor is no
-/// f32; `Driver` if the device fails.
+/// As `Collective::all_gather_to`; `Argument` if a part is outside the range or its target, or `lens` are not those of
+/// the ranks; `DType` if a tensor is no f32; `Driver` if the device fails.
 pub fn all_gather(
     group: &dyn Collective,
     x: View<'_>,
+    lens: &[usize],
     targets: &mut [&mut Tensor],
     parts: impl Fn(usize, Range<usize>) -> Vec<Part>,
 ) -> Result<()> {
+    const OP: &str = "all_gather";
+    if lens.len() != group.size() || lens[group.rank()] != x.len() {
+        return Err(Error::Argument {
+            op: OP,
+            name: "lens",
+            found: format!("{lens:?}"),
+            wanted: format!("one for each of {} ranks, here {}", group.size(), x.len()),
+        });
+    }
+    let outside = |part: &Part, range: Range<usize>| Error::Argument {
+        op: OP,
+        name: "parts",
+        found: format!("{part:?}"),
+        wanted: format!("elements {range:?}, and a target"),
+    };
+    if let Some(group) = between_gpus(group, x.device()) {
+        expect_f32(OP, x.dtype())?;
+        let _span = queued(group, OP, x.len());
+        let on = x.device().gpu()?;
+        return group.all_gather(x, lens, &mut |rank, piece| {
+            for part in parts(rank, 0..piece.len) {
+                let Some(target) = targets.get_mut(part.target) else {
+                    return Err(outside(&part, 0..piece.len));
+                };
+                if part.from.start > part.from.end || part.from.end > piece.len {
+                    return Err(outside(&part, 0..piece.len));
+                }
+                expect_f32(OP, target.dtype())?;
+                let to = target.flat_mut(part.at..part.at + part.from.len())?;
+                piece.copy_to(on, to.address(), part.from)?;
+            }
+            Ok(())
+        });
+    }
     let mut put = |rank: usize, start: usize, piece: &[f32]| -> Result<()> {
         for part in parts(rank, start..start + piece.len()) {
             let first = part.from.start.checked_sub(start);
             let from = first.and_then(|first| piece.get(first..first + part.from.len()));
             let target = targets.get_mut(part.target);
             let (Some(from), Some(target)) = (from, target) else {
-                return Err(Error::Argument {
-                    op: "all_gather",
-                    name: "parts",
-                    found: format!("{part:?}"),
-                    wanted: format!("elements from {start} on of {}", piece.len()),
-                });
+                return Err(outside(&part, start..start + piece.len()));
             };
             let mut to = target.flat_mut(part.at..part.at + from.len())?;
             to.upload(from)?;
@@ -134,6 +220,19 @@ pub fn all_to_all(
     if covered != to.elements() {
         return Err(wrong("received", format!("{covered} elements")));
     }
+    if let Some(between) = between_gpus(group, x.device()) {
+        const OP: &str = "all_to_all";
+        check_parts(sent.len(), group.size()).and(check_parts(received.len(), group.size()))?;
+        expect_f32(OP, x.dtype()).and(expect_f32(OP, to.dtype()))?;
+        for (name, runs, len) in [("sent", sent, x.len()), ("received", received, covered)] {
+            let is_inside = |run: &Range<usize>| run.start <= run.end && run.end <= len;
+            if let Some(runs) = runs.iter().find(|runs| !runs.iter().all(is_inside)) {
+                return Err(wrong(name, format!("{runs:?}")));
+            }
+        }
+        let _span = queued(between, OP, x.len());
+        return between.all_to_all(x, sent, to, received);
+    }
     let numbers = x.read::<f32>()?;
     let mut parts = Vec::with_capacity(sent.len());
     for runs in sent {
@@ -170,6 +269,12 @@ pub fn all_to_all(
 /// # Errors
 /// As `Collective::send`; `DType` if x is no f32; `Driver` if the device fails.
 pub fn send(group: &dyn Collective, to: usize, x: View<'_>) -> Result<()> {
+    if let Some(between) = between_gpus(group, x.device()) {
+        check_peer(group, "send", "to", to)?;
+        expect_f32("send", x.dtype())?;
+        let _span = queued(between, "send", x.len());
+        return between.send(to, x);
+    }
     group.send(to, &x.read()?)
 }
 
@@ -177,6 +282,12 @@ pub fn send(group: &dyn Collective, to: usize, x: View<'_>) -> Result<()> {
 /// # Errors
 /// As `Collective::recv`; `DType` if x is no f32; `Driver` if the device fails.
 pub fn recv(group: &dyn Collective, from: usize, mut x: ViewMut<'_>) -> Result<()> {
+    if let Some(between) = between_gpus(group, x.device()) {
+        check_peer(group, "recv", "from", from)?;
+        expect_f32("recv", x.dtype())?;
+        let _span = queued(between, "recv", x.len());
+        return between.recv(from, x);
+    }
     x.renew(|x: &mut [f32]| group.recv(from, x))?
 }
 
@@ -184,6 +295,12 @@ pub fn recv(group: &dyn Collective, from: usize, mut x: ViewMut<'_>) -> Result<(
 /// # Errors
 /// As `Collective::broadcast`; `DType` if x is no f32; `Driver` if the device fails.
 pub fn broadcast(group: &dyn Collective, mut x: ViewMut<'_>, root: usize) -> Result<()> {
+    if let Some(between) = between_gpus(group, x.device()) {
+        check_peer(group, "broadcast", "root", root)?;
+        expect_f32("broadcast", x.dtype())?;
+        let _span = queued(between, "broadcast", x.len());
+        return between.broadcast(x, root);
+    }
     x.edit(|x: &mut [f32]| group.broadcast(x, root))?
 }
 
@@ -265,14 +382,20 @@ mod tests {
                 let zeros = || Tensor::zeros(&[9], DType::F32, &device).unwrap();
                 let (mut even, mut odd) = (zeros(), zeros());
                 let mut targets = [&mut even, &mut odd];
-                all_gather(group, own.view(), &mut targets, |rank, range| {
-                    let part = |at: usize| Part {
-                        from: at..at + 1,
-                        target: at % 2,
-                        at: 3 * rank + at,
-                    };
-                    range.map(part).collect()
-                })
+                all_gather(
+                    group,
+                    own.view(),
+                    &[1, 2, 3],
+                    &mut targets,
+                    |rank, range| {
+                        let part = |at: usize| Part {
+                            from: at..at + 1,
+                            target: at % 2,
+                            at: 3 * rank + at,
+                        };
+                        range.map(part).collect()
+                    },
+                )
                 .unwrap();
                 // to rank r the run of r + 1 numbers, in two runs that are swapped on the way
                 let own = numbers(group.rank(), 6, &device);

@@ -1,6 +1,7 @@
 //! Traced collectives: records each as a span of `trace` with its name, group, and this rank's bytes. The transport
 //! adds the waits within.
 
+use super::gpu::BetweenGpus;
 use super::{Collective, Take};
 use crate::Result;
 use crate::trace::{Kind, Label, Span, span};
@@ -8,13 +9,27 @@ use crate::trace::{Kind, Label, Span, span};
 /// One rank of a group that records spans.
 pub struct Traced {
     name: &'static str,
+    /// Tensors on GPUs are staged through the host.
+    is_staged: bool,
     inner: Box<dyn Collective>,
 }
 
 impl Traced {
     /// `name` is the group's.
     pub fn new(name: &'static str, inner: Box<dyn Collective>) -> Traced {
-        Traced { name, inner }
+        Traced {
+            name,
+            is_staged: false,
+            inner,
+        }
+    }
+
+    /// The same; tensors on GPUs are staged through the host.
+    pub fn staged(name: &'static str, inner: Box<dyn Collective>) -> Traced {
+        Traced {
+            is_staged: true,
+            ..Traced::new(name, inner)
+        }
     }
 
     fn span(&self, op: &'static str, bytes: usize) -> Span {
@@ -79,6 +94,17 @@ impl Collective for Traced {
     fn recv(&self, from: usize, x: &mut [f32]) -> Result<()> {
         let _span = self.span("recv", size_of_val(x));
         self.inner.recv(from, x)
+    }
+
+    fn poll(&self, from: usize) -> Result<Option<Vec<f32>>> {
+        self.inner.poll(from)
+    }
+
+    fn between_gpus(&self) -> Option<BetweenGpus<'_>> {
+        match self.is_staged {
+            true => None,
+            false => self.inner.between_gpus(),
+        }
     }
 
     fn barrier(&self) -> Result<()> {

@@ -53,6 +53,15 @@ const NVRTC: Wanted = Wanted {
     hint: "install it (pip install nvidia-cuda-nvrtc), or set CUDA_HOME to the toolkit's folder",
 };
 
+const NCCL: Wanted = Wanted {
+    library: "libnccl",
+    purpose: "collectives between devices",
+    is_needed: false,
+    before: None,
+    files: &["libnccl.so.2", "libnccl.so"],
+    hint: "install it (pip install nvidia-nccl-cu13), or set launch.collectives = \"host\"",
+};
+
 const WANTED: [Wanted; 5] = [
     DRIVER,
     NVRTC,
@@ -72,14 +81,7 @@ const WANTED: [Wanted; 5] = [
         files: &["libcudnn.so.9", "libcudnn.so"],
         hint: "pip install nvidia-cudnn-cu13",
     },
-    Wanted {
-        library: "libnccl",
-        purpose: "collectives between devices",
-        is_needed: false,
-        before: None,
-        files: &["libnccl.so.2", "libnccl.so"],
-        hint: "pip install nvidia-nccl-cu13",
-    },
+    NCCL,
 ];
 
 /// Opens what there is of NVIDIA's libraries, in `folders` first.
@@ -110,19 +112,39 @@ pub(super) fn require_compiler(folders: &[PathBuf]) -> Result<()> {
     require_one(&NVRTC, folders)
 }
 
+/// Opens NCCL. Returns the file or name by which it was found, and the library.
+/// # Errors
+/// As `require`.
+pub(super) fn open_nccl(folders: &[PathBuf]) -> Result<(String, Library)> {
+    let Some(opened) = open(&NCCL, folders) else {
+        return Err(missing(&NCCL, folders));
+    };
+    #[expect(unsafe_code, reason = "opens a library")]
+    // SAFETY: as in `load`, which has opened it before.
+    let library = unsafe { Library::open(Some(&opened), RTLD_NOW | RTLD_GLOBAL) };
+    match library {
+        Ok(library) => Ok((opened, library)),
+        Err(_) => Err(missing(&NCCL, folders)),
+    }
+}
+
 fn require_one(wanted: &Wanted, folders: &[PathBuf]) -> Result<()> {
     if open(wanted, folders).is_some() {
         return Ok(());
     }
+    Err(missing(wanted, folders))
+}
+
+fn missing(wanted: &Wanted, folders: &[PathBuf]) -> Error {
     let mut tried = wanted.files.join(", ");
     for folder in folders {
         tried.push_str(&format!(" in {}", folder.display()));
     }
-    Err(Error::NotAvailable {
+    Error::NotAvailable {
         library: format!("{} ({})", wanted.library, wanted.purpose),
         tried,
         hint: wanted.hint.to_owned(),
-    })
+    }
 }
 
 fn open(wanted: &Wanted, folders: &[PathBuf]) -> Option<String> {

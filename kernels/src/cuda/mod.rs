@@ -1,29 +1,37 @@
 //! The CUDA backend's base: one NVIDIA device, its memory and its launches. Ops are in `ops/<op>/cuda.rs`, each beside
 //! its kernels (`<op>.cu`), which NVRTC compiles at first use (`compile.rs`).
 //!
-//! All work of a device is on one stream, so it runs in the order of the calls, and freed memory can be given to the
-//! next op at once. Only downloads and `synchronize` wait for the device, and an upload that finds no room in the pinned
-//! memory that uploads go through.
+//! A thread's work is on one stream, so it runs in the order of the calls, and freed memory can be given to the next op
+//! at once; `stream.rs` orders streams. Only downloads and `synchronize` wait for the device, and an upload that finds no
+//! room in the pinned memory that uploads of computation go through.
 #![expect(unsafe_code, reason = "calls of the CUDA driver")]
 
 mod compile;
 mod counters;
+mod event;
 mod launch;
 mod library;
+pub mod nccl;
 mod staging;
+mod stream;
 
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use cudarc::driver::{result, sys};
 
 use crate::{Error, Result};
 pub(crate) use compile::Source;
 pub use counters::Counters;
+pub(crate) use event::Event;
 pub(crate) use launch::{Arg, Grid};
 pub use library::{Found, libraries};
+use stream::STREAMS;
+pub(crate) use stream::current;
+pub use stream::{OnStream, Stream};
 
 /// How to open a device.
 #[derive(Clone, Debug, Default)]
@@ -53,7 +61,9 @@ pub(crate) struct Cuda {
     capability: (i32, i32),
     device: sys::CUdevice,
     context: sys::CUcontext,
-    stream: sys::CUstream,
+    streams: [sys::CUstream; STREAMS],
+    /// Those whose failure ends a wait of the host.
+    watched: Mutex<Vec<Weak<dyn Watched>>>,
     cache: Option<PathBuf>,
     counters: counters::Counting,
     staging: Mutex<staging::Staging>,
@@ -62,6 +72,18 @@ pub(crate) struct Cuda {
     /// Loaded modules by source.
     modules: Mutex<HashMap<&'static str, Module>>,
 }
+
+/// Something that may keep a device waiting for ever, such as a collective whose other ranks are gone.
+pub(crate) trait Watched: Send + Sync {
+    /// Returns an error, and has ended the wait, if it will not end by itself.
+    fn check(&self) -> Result<()>;
+}
+
+/// Time between two questions to what is watched.
+const ASK_EVERY: Duration = Duration::from_millis(2);
+/// Time that a wait spins for, then pauses between looks.
+const SPIN: Duration = Duration::from_millis(1);
+const PAUSE: Duration = Duration::from_micros(50);
 
 /// A kernel that is loaded in the device's context.
 #[derive(Clone, Copy)]
@@ -79,6 +101,13 @@ unsafe impl Sync for Cuda {}
 /// Address of a byte in the device's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Address(pub u64);
+
+impl Address {
+    /// The address this many f32 further.
+    pub(crate) fn after(self, elements: usize) -> Address {
+        Address(self.0 + elements as u64 * 4)
+    }
+}
 
 /// Returns the number of devices.
 /// # Errors
@@ -175,7 +204,8 @@ impl Cuda {
             capability,
             device,
             context,
-            stream: std::ptr::null_mut(),
+            streams: [std::ptr::null_mut(); STREAMS],
+            watched: Mutex::default(),
             cache: options.cache.clone(),
             counters: counters::Counting::default(),
             staging: Mutex::default(),
@@ -183,8 +213,10 @@ impl Cuda {
             modules: Mutex::default(),
         };
         cuda.bind()?;
-        cuda.stream = result::stream::create(result::stream::StreamKind::NonBlocking)
-            .map_err(|error| failed("cuStreamCreate", error))?;
+        for stream in &mut cuda.streams {
+            *stream = result::stream::create(result::stream::StreamKind::NonBlocking)
+                .map_err(|error| failed("cuStreamCreate", error))?;
+        }
         Ok(cuda)
     }
 
@@ -192,6 +224,28 @@ impl Cuda {
     pub(crate) fn label(&self) -> String {
         let (major, minor) = self.capability;
         format!("cuda:{} ({}, sm_{major}{minor})", self.ordinal, self.name)
+    }
+
+    /// The driver's handle of a stream.
+    fn raw_stream(&self, stream: Stream) -> sys::CUstream {
+        self.streams[stream as usize]
+    }
+
+    /// That of the calling thread.
+    fn stream(&self) -> sys::CUstream {
+        self.raw_stream(current())
+    }
+
+    /// The card's identity, the same in every process.
+    pub(crate) fn card(&self) -> Result<[u8; 16]> {
+        let found = result::device::get_uuid(self.device);
+        let found = found.map_err(|error| failed("cuDeviceGetUuid", error))?;
+        Ok(found.bytes.map(i8::cast_unsigned))
+    }
+
+    /// True if the other is of the same card.
+    pub(crate) fn is_same_card(&self, other: &Cuda) -> bool {
+        self.ordinal == other.ordinal
     }
 
     /// Makes the device's context the calling thread's.
@@ -230,6 +284,8 @@ impl Cuda {
 
     /// Gives a block of `allocate` back.
     pub(crate) fn free(&self, block: Address) {
+        // an error of what is watched has ended its wait
+        let _ = self.wait_watched();
         if self.bind().is_ok() {
             // SAFETY: the block comes from `allocate` and is given back once; the driver waits for work that uses it.
             // An error means that the device is lost, and its memory with it.
@@ -239,27 +295,28 @@ impl Cuda {
 
     /// Copies from the host. Returns when `from` may change, which is at once if there is room in pinned memory.
     pub(crate) fn upload(&self, to: Address, from: &[u8]) -> Result<()> {
-        self.bind()?;
-        {
+        if current() == Stream::Compute {
+            self.bind()?;
             let mut staging = lock(&self.staging);
             if let Some(staged) = staging.put(from) {
                 // SAFETY: the caller's tensor holds as many bytes; the staged ones stay until the stream is waited for.
-                return unsafe { result::memcpy_htod_async(to.0, staged, self.stream) }
+                return unsafe { result::memcpy_htod_async(to.0, staged, self.stream()) }
                     .map_err(|error| failed("cuMemcpyHtoDAsync", error));
             }
         }
+        self.wait_watched()?;
         // SAFETY: the caller's tensor holds as many bytes; the wait below keeps `from` borrowed until it is read.
-        unsafe { result::memcpy_htod_async(to.0, from, self.stream) }
+        unsafe { result::memcpy_htod_async(to.0, from, self.stream()) }
             .map_err(|error| failed("cuMemcpyHtoDAsync", error))?;
         self.synchronize()
     }
 
     /// Copies to the host, after all work before.
     pub(crate) fn download(&self, to: &mut [u8], from: Address) -> Result<()> {
-        self.bind()?;
+        self.wait_watched()?;
         self.counters.download();
         // SAFETY: the caller's tensor holds as many bytes; the wait below keeps `to` borrowed until it is written.
-        unsafe { result::memcpy_dtoh_async(to, from.0, self.stream) }
+        unsafe { result::memcpy_dtoh_async(to, from.0, self.stream()) }
             .map_err(|error| failed("cuMemcpyDtoHAsync", error))?;
         self.synchronize()
     }
@@ -268,27 +325,90 @@ impl Cuda {
     pub(crate) fn copy(&self, to: Address, from: Address, bytes: usize) -> Result<()> {
         self.bind()?;
         // SAFETY: the caller's tensors hold as many bytes, and do not overlap.
-        unsafe { result::memcpy_dtod_async(to.0, from.0, bytes, self.stream) }
+        unsafe { result::memcpy_dtod_async(to.0, from.0, bytes, self.stream()) }
             .map_err(|error| failed("cuMemcpyDtoDAsync", error))
+    }
+
+    /// Copies from the memory of `of`, which may be another card.
+    pub(crate) fn copy_from(
+        &self,
+        to: Address,
+        of: &Cuda,
+        from: Address,
+        bytes: usize,
+    ) -> Result<()> {
+        if self.is_same_card(of) {
+            return self.copy(to, from, bytes);
+        }
+        self.bind()?;
+        // SAFETY: both contexts are retained, and the caller's tensors hold as many bytes.
+        let done = unsafe {
+            sys::cuMemcpyPeerAsync(to.0, self.context, from.0, of.context, bytes, self.stream())
+        };
+        done.result()
+            .map_err(|error| failed("cuMemcpyPeerAsync", error))
     }
 
     /// Sets bytes to 0.
     pub(crate) fn clear(&self, to: Address, bytes: usize) -> Result<()> {
         self.bind()?;
         // SAFETY: the caller's tensor holds as many bytes.
-        unsafe { result::memset_d8_async(to.0, 0, bytes, self.stream) }
+        unsafe { result::memset_d8_async(to.0, 0, bytes, self.stream()) }
             .map_err(|error| failed("cuMemsetD8Async", error))
     }
 
     /// Waits for all work.
     pub(crate) fn synchronize(&self) -> Result<()> {
-        self.bind()?;
+        self.wait_watched()?;
         self.counters.wait();
-        let staged = lock(&self.staging).copies();
+        // what is staged was given to the stream of computation
+        let staged = match current() {
+            Stream::Compute => Some(lock(&self.staging).copies()),
+            Stream::Gradients | Stream::Weights => None,
+        };
         // SAFETY: the stream lives as long as self.
-        unsafe { result::stream::synchronize(self.stream) }
+        unsafe { result::stream::synchronize(self.stream()) }
             .map_err(|error| failed("cuStreamSynchronize", error))?;
-        lock(&self.staging).clear(staged);
+        if let Some(staged) = staged {
+            lock(&self.staging).clear(staged);
+        }
+        Ok(())
+    }
+
+    /// Asks `watched` from now on while the host waits for the device.
+    pub(crate) fn watch(&self, watched: &Arc<dyn Watched>) {
+        lock(&self.watched).push(Arc::downgrade(watched));
+    }
+
+    /// Waits for the thread's stream as long as all that is watched goes on; does nothing if nothing is watched. Comes
+    /// before calls of the driver that wait by themselves, such as copies of memory that is not pinned.
+    fn wait_watched(&self) -> Result<()> {
+        self.bind()?;
+        let mut all: Vec<Arc<dyn Watched>> = Vec::new();
+        lock(&self.watched).retain(|one| match one.upgrade() {
+            Some(one) => {
+                all.push(one);
+                true
+            }
+            None => false,
+        });
+        let (began, mut asked) = (Instant::now(), Instant::now());
+        while !all.is_empty() {
+            // SAFETY: the stream lives as long as self.
+            match unsafe { sys::cuStreamQuery(self.stream()) } {
+                sys::CUresult::CUDA_ERROR_NOT_READY => {}
+                // a failure is reported by the call that follows
+                _ => return Ok(()),
+            }
+            if asked.elapsed() >= ASK_EVERY {
+                all.iter().try_for_each(|one| one.check())?;
+                asked = Instant::now();
+            }
+            match began.elapsed() < SPIN {
+                true => std::thread::yield_now(),
+                false => std::thread::sleep(PAUSE),
+            }
+        }
         Ok(())
     }
 
@@ -319,11 +439,17 @@ impl Cuda {
                 (x, y, z),
                 block,
                 grid.shared,
-                self.stream,
+                self.stream(),
                 &mut pointers,
             )
         }
         .map_err(|error| failed(function, error))
+    }
+
+    /// Loads a source's kernels ahead of their use: loading may wait for all work of the device.
+    pub(crate) fn load(&self, source: &Source) -> Result<()> {
+        self.bind()?;
+        self.module(source).map(drop)
     }
 
     fn function(&self, source: &Source, function: &'static str) -> Result<Function> {
@@ -372,9 +498,13 @@ impl Drop for Cuda {
         if self.bind().is_ok() {
             // SAFETY: made in `open`, destroyed once; an error means that the device is lost.
             unsafe {
-                let _ = result::stream::synchronize(self.stream);
+                for stream in self.streams {
+                    let _ = result::stream::synchronize(stream);
+                }
                 lock(&self.staging).release();
-                let _ = result::stream::destroy(self.stream);
+                for stream in self.streams {
+                    let _ = result::stream::destroy(stream);
+                }
                 let _ = result::primary_ctx::release(self.device);
             }
         }

@@ -9,4 +9,3 @@ pub(crate) mod heads;
 pub(crate) mod numbers;
 pub(crate) mod position_bias;
 pub(crate) mod rope;
-pub(crate) mod sum_order;

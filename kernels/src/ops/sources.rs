@@ -5,10 +5,10 @@ use super::{
     grouped_matmul, layer_norm, lerp, matmul, muon, permute, qk_norm, reduce, rms_norm, rope,
     route, rows,
 };
-use crate::Result;
 use crate::cuda::{self, Source};
+use crate::{Result, comm};
 
-static SOURCES: [&Source; 27] = [
+static SOURCES: [&Source; 28] = [
     &activation::cuda::SOURCE,
     &adamw::cuda::SOURCE,
     &add::cuda::SOURCE,
@@ -19,6 +19,7 @@ static SOURCES: [&Source; 27] = [
     &attention::cuda::rows::SOURCE,
     &cast::cuda::SOURCE,
     &cast::cuda::STORED,
+    &comm::SOURCE,
     &cross_entropy::cuda::SOURCE,
     &dropout::cuda::SOURCE,
     &embedding::cuda::SOURCE,
@@ -71,8 +72,10 @@ mod tests {
         let names: BTreeSet<&str> = SOURCES.iter().map(|source| source.name).collect();
         assert_eq!(names.len(), SOURCES.len());
         let mut found = 0;
-        let ops = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/ops");
-        files(&ops, &mut found);
+        files(
+            &Path::new(env!("CARGO_MANIFEST_DIR")).join("src"),
+            &mut found,
+        );
         assert_eq!(found, SOURCES.len());
     }
 }

@@ -1,11 +1,16 @@
 //! The simulated GPU (`kernels/sim`): stand-ins of NVIDIA's libraries that run kernels on the CPU, built at first use by
 //! the system's C++ compiler and opened like the real ones.
 
+#![expect(unsafe_code, reason = "sets a variable of the environment")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
 use crate::{Device, cuda};
+
+/// Devices that tests have, unless `MILLRACE_SIM_DEVICES` says otherwise.
+const DEVICES: &str = "8";
 
 /// The folder of the built simulator; `None` without a C++ compiler.
 /// # Panics
@@ -31,7 +36,13 @@ fn build() -> Option<PathBuf> {
         .output()
         .expect("bash starts");
     match built.status.code() {
-        Some(0) => Some(folder),
+        Some(0) => {
+            if std::env::var_os("MILLRACE_SIM_DEVICES").is_none() {
+                // SAFETY: once in a process, before the simulator, which reads it, is opened.
+                unsafe { std::env::set_var("MILLRACE_SIM_DEVICES", DEVICES) };
+            }
+            Some(folder)
+        }
         Some(3) => {
             assert!(
                 std::env::var_os("MILLRACE_REQUIRE_SIMULATOR").is_none(),
@@ -56,9 +67,16 @@ pub fn device() -> Option<Device> {
         };
         return Some(Device::cuda(&options).expect("the card opens"));
     }
+    device_of(0)
+}
+
+/// A handle of one of the simulated GPUs, by number.
+/// # Panics
+/// If it does not open.
+pub fn device_of(ordinal: usize) -> Option<Device> {
     let folder = folder()?;
     let options = cuda::Options {
-        ordinal: 0,
+        ordinal,
         cache: Some(folder.join("kernels")),
         libraries: vec![folder],
     };

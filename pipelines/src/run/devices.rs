@@ -4,7 +4,7 @@
 use crate::job::Job;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use train::dist::{CudaPaths, DeviceKind, Devices};
+use train::dist::{Collectives, CudaPaths, DeviceKind, Devices};
 
 /// Folders under which Python versions have their packages.
 const PREFIXES: [&str; 2] = ["/usr/lib", "/usr/local/lib"];
@@ -16,7 +16,10 @@ const PACKAGES: [&str; 2] = ["site-packages", "dist-packages"];
 pub(super) fn of(job: &Job) -> Devices {
     match job.device {
         DeviceKind::Cpu => Devices::Cpu,
-        DeviceKind::Cuda => Devices::Cuda(here()),
+        DeviceKind::Cuda => Devices::Cuda(CudaPaths {
+            collectives: job.launch.collectives,
+            ..here()
+        }),
     }
 }
 
@@ -38,6 +41,8 @@ fn from(variable: &dyn Fn(&str) -> Option<OsString>) -> CudaPaths {
     CudaPaths {
         libraries,
         cache: cache.map(|folder| folder.join("millrace").join("kernels")),
+        collectives: Collectives::Auto,
+        most: None,
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) fn join(job: &Job) -> Result<World> {
     let world = World::open(&job.launch, &job.parallel, &job.out)?;
     let world = world.on(super::devices::of(job));
     // a device that is not there is reported before any data is read
-    let is_there = world.devices().check().map(|_| ());
+    let is_there = world.check_devices(job.parallel.world());
     shared_failure(&world, is_there.map_err(Into::into))?;
     // a wrong MILLRACE_* variable is reported before any work
     shared_failure(&world, ::train::dist::cpu_path().map_err(Into::into))?;

@@ -10,7 +10,7 @@ use crate::config::precision::{Bf16Sums, Precision, Units};
 /// The plan with `bf16_sums` resolved for ops on these units; a plan without products that have a choice keeps `auto`.
 pub(crate) fn with_sums_on(plan: &Plan, units: Units) -> Plan {
     let mut plan = plan.clone();
-    let sums = plan.train.bf16_sums.on(units, plan.is_exact());
+    let sums = plan.train.bf16_sums.on(units, plan.sum_order().is_tree());
     let has_choice = match plan.train.precision {
         Precision::F32 => false,
         // halves are multiplied in f32 elsewhere

@@ -94,11 +94,6 @@ impl Plan {
             Determinism::Layout => SumOrder::Tree,
         }
     }
-
-    /// True if additions follow the layout-independent tree.
-    pub(crate) fn is_exact(&self) -> bool {
-        self.sum_order().is_tree()
-    }
 }
 
 /// Widths with defaults filled in, before any split.

@@ -1,13 +1,16 @@
 //! Devices that ranks compute on: the CPU, or NVIDIA GPUs. A GPU is no part of a plan: a run may go on from its
 //! checkpoints on other devices.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use kernels::{Device, Isa, cuda};
+use kernels::cuda::nccl::Nccl;
+use kernels::{Device, Isa, SumOrder, cuda};
 use serde::{Deserialize, Serialize};
 
 use crate::config::precision::Units;
-use crate::dist::launch::cpu_path;
+use crate::dist::launch::{Collectives, cpu_path};
 use crate::error::{Error, Result};
 
 /// A library of NVIDIA that was looked for, and the file by which it was opened.
@@ -41,6 +44,10 @@ pub struct CudaPaths {
     pub libraries: Vec<PathBuf>,
     /// Folder of compiled kernels; without one they are kept in memory alone.
     pub cache: Option<PathBuf>,
+    /// How tensors travel between ranks.
+    pub collectives: Collectives,
+    /// Number of devices to use, the first ones; None: all.
+    pub most: Option<usize>,
 }
 
 impl CudaPaths {
@@ -112,8 +119,62 @@ impl Devices {
     pub fn check(&self) -> Result<usize> {
         match self {
             Devices::Cpu => Ok(1),
-            Devices::Cuda(paths) => cuda::count(&paths.options(0)).map_err(unavailable),
+            Devices::Cuda(paths) => {
+                if paths.collectives == Collectives::Nccl {
+                    Nccl::open(&paths.libraries, SumOrder::Tree).map_err(unavailable)?;
+                }
+                let count = cuda::count(&paths.options(0)).map_err(unavailable)?;
+                Ok(paths.most.map_or(count, |most| count.min(most)))
+            }
         }
+    }
+
+    /// How tensors travel between ranks.
+    pub(crate) fn collectives(&self) -> Collectives {
+        match self {
+            Devices::Cpu => Collectives::Auto,
+            Devices::Cuda(paths) => paths.collectives,
+        }
+    }
+
+    /// Opens NCCL for a run whose sums have this order; `None` if it is not wanted, or not there and not
+    /// needed.
+    ///
+    /// # Errors
+    /// `Device` if it is needed and missing or too old.
+    pub(crate) fn nccl(&self, sums: SumOrder) -> Result<Option<Arc<Nccl>>> {
+        let Devices::Cuda(paths) = self else {
+            return Ok(None);
+        };
+        let open = || Nccl::open(&paths.libraries, sums).map(Arc::new);
+        match paths.collectives {
+            Collectives::Host => Ok(None),
+            Collectives::Auto => Ok(open().ok()),
+            Collectives::Nccl => open().map(Some).map_err(unavailable),
+        }
+    }
+
+    /// Checks that ranks `local` of this host, by number, have a GPU each, as NCCL needs.
+    ///
+    /// # Errors
+    /// `Device` if two share one; as `check`.
+    pub(crate) fn check_cards(&self, local: Range<usize>) -> Result<()> {
+        let count = self.check()?.max(1);
+        if local.end <= count {
+            return Ok(());
+        }
+        let second = count.max(local.start);
+        Err(unavailable(kernels::Error::NotAvailable {
+            library: "a GPU for each rank of this host, as launch.collectives = \"nccl\" needs"
+                .into(),
+            tried: format!(
+                "{count} GPUs, so ranks {} and {second} share one",
+                second % count
+            ),
+            hint: format!(
+                "start at most {count} ranks on a host, or set launch.collectives = \"auto\" or \"host\""
+            ),
+        }))
     }
 
     /// Opens the device of a rank by its number on this host.

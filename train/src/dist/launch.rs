@@ -42,6 +42,20 @@ pub enum Transport {
     Mpi,
 }
 
+/// How tensors on GPUs travel between ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Collectives {
+    /// By NCCL in groups of which each rank has a GPU of its own, if every host has the library; else by copies between
+    /// the devices of a process, and through the host between processes.
+    #[default]
+    Auto,
+    /// By NCCL; without the library, or with two ranks on one GPU, the run does not start.
+    Nccl,
+    /// Through the host.
+    Host,
+}
+
 /// `[launch]`: how ranks are spread over processes and hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -64,6 +78,8 @@ pub struct LaunchConfig {
     pub timeout: String,
     /// Time that processes wait for each other at the start. Default: `2m`.
     pub patience: String,
+    /// How tensors on GPUs travel between ranks: `auto`, `nccl` or `host`. Default: `auto`.
+    pub collectives: Collectives,
 }
 
 impl Default for LaunchConfig {
@@ -76,6 +92,7 @@ impl Default for LaunchConfig {
             secret: String::new(),
             timeout: "10m".into(),
             patience: "2m".into(),
+            collectives: Collectives::Auto,
         }
     }
 }

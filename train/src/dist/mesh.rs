@@ -8,6 +8,7 @@ use std::sync::Arc;
 use kernels::comm::{Collective, Nested, Traced};
 
 use crate::config::{Axis, ParallelConfig};
+use crate::dist::launch::Collectives;
 use crate::dist::world::World;
 
 /// Coordinate of one rank in the mesh.
@@ -139,20 +140,22 @@ pub(crate) struct Groups {
     pub ahead: Box<dyn Collective>,
     /// Gradients to the previous stage.
     pub back: Box<dyn Collective>,
-    pub tp: Box<dyn Collective>,
-    pub cp: Box<dyn Collective>,
+    pub tp: Arc<dyn Collective>,
+    pub cp: Arc<dyn Collective>,
     /// Weights, on the rank's own thread.
-    pub dp: Box<dyn Collective>,
+    pub dp: Arc<dyn Collective>,
     /// Ranks with the other experts.
-    pub ep: Box<dyn Collective>,
+    pub ep: Arc<dyn Collective>,
     /// Like `dp`, of ranks with the same experts.
-    pub expert_dp: Box<dyn Collective>,
+    pub expert_dp: Arc<dyn Collective>,
     /// Gradients, which another thread may reduce while the rank continues.
     pub sums: Arc<dyn Collective>,
     /// Like `expert_dp`, for that thread.
     pub expert_sums: Arc<dyn Collective>,
     /// Like `cp`, for that thread.
     pub cp_sums: Arc<dyn Collective>,
+    /// Messages about waits for GPUs; taken by `dist/gpu_groups.rs`.
+    pub control: Option<Box<dyn Collective>>,
 }
 
 /// Membership of the groups, by world rank.
@@ -169,8 +172,10 @@ impl Wiring<'_> {
         let world = self.parallel.world();
         let comms = self.world.connect(name, (lists, world)).into_iter();
         // a group of one waits for no other
+        let is_staged = self.world.devices().collectives() == Collectives::Host;
         let traced = comms.map(|comm| match comm.size() {
             1 => comm,
+            _ if is_staged => Box::new(Traced::staged(name, comm)),
             _ => Box::new(Traced::new(name, comm)) as Box<dyn Collective>,
         });
         traced.collect::<Vec<_>>().into_iter()
@@ -238,6 +243,7 @@ impl Groups {
         let mut expert_sums = wiring.among_data("expert data", rest, ep);
         let mut dps = wiring.data("data");
         let mut sums = wiring.data("data");
+        let mut controls = wiring.all("devices");
         let one = |groups: &mut Connections| groups.next().expect("a connection for each rank");
         let ranks = world.ranks(parallel.world());
         ranks
@@ -246,14 +252,15 @@ impl Groups {
                 world: one(&mut worlds),
                 ahead: one(&mut aheads),
                 back: one(&mut backs),
-                tp: one(&mut tps),
-                cp: one(&mut cps),
-                ep: one(&mut eps),
-                expert_dp: one(&mut expert_dps),
+                tp: Arc::from(one(&mut tps)),
+                cp: Arc::from(one(&mut cps)),
+                ep: Arc::from(one(&mut eps)),
+                expert_dp: Arc::from(one(&mut expert_dps)),
                 expert_sums: Arc::from(one(&mut expert_sums)),
-                dp: one(&mut dps),
+                dp: Arc::from(one(&mut dps)),
                 sums: Arc::from(one(&mut sums)),
                 cp_sums: Arc::from(one(&mut cp_sums)),
+                control: Some(one(&mut controls)),
             })
             .collect()
     }

@@ -1,6 +1,7 @@
 //! Processes, ranks and their groups: the launch, the world of a run's processes, the mesh of parallel axes.
 
 pub(crate) mod devices;
+pub(crate) mod gpu_groups;
 pub(crate) mod keep_alive;
 pub(crate) mod launch;
 pub(crate) mod mesh;
@@ -9,5 +10,5 @@ pub(crate) mod threads;
 pub(crate) mod world;
 
 pub use devices::{CudaLibrary, CudaPaths, DeviceKind, Devices};
-pub use launch::{LaunchConfig, Transport, cpu_path, mpi_here};
+pub use launch::{Collectives, LaunchConfig, Transport, cpu_path, mpi_here};
 pub use world::World;

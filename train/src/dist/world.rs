@@ -24,7 +24,7 @@ use crate::config::precision::Units;
 use crate::dist::devices::Devices;
 use crate::dist::keep_alive::KeepAlive;
 use crate::dist::launch::{
-    LaunchConfig, Launcher, Transport, cpu_path, mpi_libraries, this_host, time,
+    Collectives, LaunchConfig, Launcher, Transport, cpu_path, mpi_libraries, this_host, time,
 };
 use crate::dist::secret;
 use crate::error::{Error, OnRank, Result};
@@ -88,6 +88,23 @@ impl World {
         let before = hosts.iter().take(self.process());
         let here = before.filter(|host| **host == self.host).count();
         Ok(here * self.ranks(ranks).len())
+    }
+
+    /// Checks that the devices of this process's ranks, of a run of `ranks`, can be opened; all processes must make the
+    /// same call.
+    ///
+    /// # Errors
+    /// `Device` if a library or device is missing.
+    pub fn check_devices(&self, ranks: usize) -> Result<()> {
+        let devices = self.devices();
+        let first = match devices.collectives() {
+            Collectives::Nccl => Some(self.first_local_rank(ranks)?),
+            Collectives::Auto | Collectives::Host => None,
+        };
+        devices.check()?;
+        first.map_or(Ok(()), |first| {
+            devices.check_cards(first..first + self.ranks(ranks).len())
+        })
     }
 
     /// Detects which process of the run this is and connects it to the others, which see the same folder `out`: it
@@ -245,6 +262,10 @@ impl World {
 
     pub(crate) fn watch(&self) -> &Watch {
         &self.watch
+    }
+
+    pub(crate) fn shared_watch(&self) -> Arc<Watch> {
+        Arc::clone(&self.watch)
     }
 
     /// Log lines about how the processes are connected.

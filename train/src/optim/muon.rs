@@ -131,7 +131,13 @@ impl Here<'_> {
         }
         let mut share = self.room(matrices.iter().map(|matrix| matrix.local).sum())?;
         let mine = mine.flat(0..count)?;
-        tensors::all_gather(data, mine, &mut [&mut share], |member, elements| {
+        let counted = |piece: &Piece| matrices.iter().any(|matrix| matrix.spec == piece.spec);
+        let len_of = |member: usize| {
+            let pieces = unit.pieces(unit.shard_of_member(member)).filter(counted);
+            pieces.map(|piece| piece.local.len()).sum()
+        };
+        let lens: Vec<usize> = (0..data.size()).map(len_of).collect();
+        tensors::all_gather(data, mine, &lens, &mut [&mut share], |member, elements| {
             let (mut from, mut parts) = (0, Vec::new());
             for piece in unit.pieces(unit.shard_of_member(member)) {
                 let Some(matrix) = matrices.iter().find(|matrix| matrix.spec == piece.spec) else {
@@ -221,7 +227,7 @@ impl Here<'_> {
         }
         let mut all = self.room(counts.iter().sum())?;
         let mine = mine.flat(0..counts[group.rank()])?;
-        tensors::all_gather(group, mine, &mut [&mut all], |rank, from| {
+        tensors::all_gather(group, mine, counts, &mut [&mut all], |rank, from| {
             let at = counts[..rank].iter().sum::<usize>() + from.start;
             vec![Part {
                 from,

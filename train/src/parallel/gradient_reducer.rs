@@ -1,6 +1,7 @@
 //! Gradient reduction of a step over everything that shares a weight: micro-batches, context-parallel and
 //! data-parallel ranks. Reduction of a unit (bucket) starts as soon as the backward pass has left it, on a separate
-//! thread, and so overlaps with computation (bucketed overlap: Li et al. 2020, arXiv:2006.15704, sec. 3.2).
+//! thread and, on a GPU, a separate stream, and so overlaps with computation (bucketed overlap: Li et al. 2020,
+//! arXiv:2006.15704, sec. 3.2).
 //!
 //! ZeRO 0 and 1 without expert parallelism: a rank sums its micro-batches locally and reduces each unit over ranks
 //! after the last one. Otherwise each micro-batch is reduced over ranks at once and a rank keeps only its shard.
@@ -15,7 +16,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use kernels::comm::Collective;
 use kernels::comm::tensors::{self, Part, overlap};
 use kernels::trace::Recorder;
-use kernels::{DType, Device, Error, Tensor, Use, View};
+use kernels::{DType, Device, Error, Mark, Stream, SumOrder, Tensor, Use, View};
 
 use crate::config::plan::Plan;
 use crate::data::micro_batches::{Block, merged};
@@ -40,7 +41,7 @@ struct Bucket {
 
 /// Reduction rule of this job.
 struct Rule {
-    is_exact: bool,
+    sums: SumOrder,
     zero: u8,
     is_by_round: bool,
     /// Expert-parallel rank, and number of such ranks.
@@ -87,7 +88,7 @@ impl Reducer {
                     }
                     // experts' gradients were already reduced over context-parallel ranks, sequence by sequence
                     let is_joined = self.buckets[bucket].is_experts;
-                    if self.rule.is_exact && self.cp.size() > 1 && !is_joined {
+                    if self.rule.sums.is_tree() && self.cp.size() > 1 && !is_joined {
                         tensors::all_reduce_sum(self.cp.as_ref(), flat.view_mut())?;
                     }
                     self.take_block(bucket, block, flat)?;
@@ -97,7 +98,7 @@ impl Reducer {
                 for bucket in self.parts[part].clone() {
                     for (block, gradients) in &mut blocks {
                         let flat = self.flat(bucket, gradients)?;
-                        self.trees[bucket].push(*block, flat, self.rule.is_exact)?;
+                        self.trees[bucket].push(*block, flat, self.rule.sums)?;
                     }
                     self.finish(bucket)?;
                 }
@@ -116,7 +117,7 @@ impl Reducer {
     /// True if context-parallel ranks, which need the same sums, add a part of each unit every
     /// sequence and put the parts together at the end.
     fn is_in_parts(&self) -> bool {
-        self.rule.is_exact && self.cp.size() > 1 && !self.rule.is_by_round
+        self.rule.sums.is_tree() && self.cp.size() > 1 && !self.rule.is_by_round
     }
 
     fn part_cuts(&self, bucket: usize) -> Vec<usize> {
@@ -155,7 +156,7 @@ impl Reducer {
     }
 
     fn push(&mut self, bucket: usize, block: Block, flat: Tensor) -> kernels::Result<()> {
-        self.trees[bucket].push(block, flat, self.rule.is_exact)
+        self.trees[bucket].push(block, flat, self.rule.sums)
     }
 
     /// This rank's part of a round, or all of it without sharding.
@@ -173,7 +174,7 @@ impl Reducer {
         }
         let first = block.start - rank * block.size;
         let cuts = self.buckets[bucket].cuts.clone();
-        if !self.rule.is_exact || size.is_power_of_two() {
+        if !self.rule.sums.is_tree() || size.is_power_of_two() {
             let sum = scattered(dp.as_ref(), &flat, &cuts)?;
             let round = Block {
                 start: first,
@@ -186,9 +187,14 @@ impl Reducer {
         let parts = (0..size).map(|_| empty(keep.len(), &self.device));
         let mut parts = parts.collect::<kernels::Result<Vec<Tensor>>>()?;
         let mut targets: Vec<&mut Tensor> = parts.iter_mut().collect();
-        tensors::all_gather(dp.as_ref(), flat.view(), &mut targets, |from, elements| {
-            overlap(&elements, &keep, 0, from).into_iter().collect()
-        })?;
+        let lens = vec![flat.elements(); size];
+        tensors::all_gather(
+            dp.as_ref(),
+            flat.view(),
+            &lens,
+            &mut targets,
+            |from, elements| overlap(&elements, &keep, 0, from).into_iter().collect(),
+        )?;
         drop(flat);
         for (from, part) in parts.into_iter().enumerate() {
             let block = Block {
@@ -241,7 +247,7 @@ impl Reducer {
 
     /// Without the tree's order, parts of sequences are summed once per step.
     fn over_context(&self, mut sum: Tensor) -> kernels::Result<Tensor> {
-        if !self.rule.is_exact && self.cp.size() > 1 {
+        if !self.rule.sums.is_tree() && self.cp.size() > 1 {
             tensors::all_reduce_sum(self.cp.as_ref(), sum.view_mut())?;
         }
         Ok(sum)
@@ -256,7 +262,7 @@ impl Reducer {
     ) -> kernels::Result<Tensor> {
         let (size, rank, batch) = (self.dp.size(), self.dp.rank(), self.rule.batch);
         let is_even = batch.is_multiple_of(size) && (batch / size).is_power_of_two();
-        if !self.rule.is_exact || is_even {
+        if !self.rule.sums.is_tree() || is_even {
             // one block of the same aligned size each: the group's tree by rank is the same tree
             let mut sum = whole(tree)?;
             let Some(cuts) = cuts else {
@@ -280,18 +286,25 @@ impl Reducer {
         let mut parts = parts.collect::<kernels::Result<Vec<Tensor>>>()?;
         let mut targets: Vec<&mut Tensor> = parts.iter_mut().collect();
         let mine_of = mine.flat(0..blocks[rank].len() * width)?;
-        tensors::all_gather(self.dp.as_ref(), mine_of, &mut targets, |from, elements| {
-            let all = 0..blocks[from].len();
-            let parts = all.filter_map(|at| {
-                let run = at * width + keep.start..at * width + keep.end;
-                overlap(&elements, &run, 0, before(from) + at)
-            });
-            parts.collect()
-        })?;
+        let lens: Vec<usize> = blocks.iter().map(|of| of.len() * width).collect();
+        tensors::all_gather(
+            self.dp.as_ref(),
+            mine_of,
+            &lens,
+            &mut targets,
+            |from, elements| {
+                let all = 0..blocks[from].len();
+                let parts = all.filter_map(|at| {
+                    let run = at * width + keep.start..at * width + keep.end;
+                    overlap(&elements, &run, 0, before(from) + at)
+                });
+                parts.collect()
+            },
+        )?;
         drop(mine);
         let mut tree = FlatTree::default();
         for (block, part) in blocks.into_iter().flatten().zip(parts) {
-            tree.push(block, part, true)?;
+            tree.push(block, part, SumOrder::Tree)?;
         }
         whole(tree)
     }
@@ -304,26 +317,32 @@ impl Reducer {
     }
 }
 
+/// A job, after the work that wrote its gradients.
+type Given = (Job, Mark);
+
+/// The sums of a step, after the work that writes them.
+type Sums = (Vec<Tensor>, Mark);
+
 /// Where a rank's reductions over ranks run.
 enum Lane {
     Here(Box<Reducer>),
-    Thread(Sender<Job>, Receiver<kernels::Result<Vec<Tensor>>>),
+    Thread(Sender<Given>, Receiver<kernels::Result<Sums>>),
 }
 
 /// Answers once per step, or with the first error and no more.
-fn serve(
-    mut summer: Reducer,
-    jobs: &Receiver<Job>,
-    answers: &Sender<kernels::Result<Vec<Tensor>>>,
-) {
-    for job in jobs {
+fn serve(mut summer: Reducer, jobs: &Receiver<Given>, answers: &Sender<kernels::Result<Sums>>) {
+    let device = summer.device.clone();
+    let _on = device.enter(Stream::Gradients);
+    for (job, written) in jobs {
         let is_end = matches!(job, Job::End);
-        if let Err(error) = summer.work(job) {
+        let done = device.wait(&written).and_then(|()| summer.work(job));
+        if let Err(error) = done {
             // the receiver may be gone
             let _ = answers.send(Err(error));
             return;
         }
-        if is_end && answers.send(Ok(summer.take())).is_err() {
+        let mut sums = || device.mark().map(|mark| (summer.take(), mark));
+        if is_end && answers.send(sums()).is_err() {
             return;
         }
     }
@@ -394,11 +413,11 @@ impl GradientReducer {
                 .collect()
         };
         let units: Vec<Vec<Range<Slot>>> = of_parts.iter().map(slots_of).collect();
-        let is_exact = plan.is_exact();
+        let sums = plan.sum_order();
         let count = buckets.len();
         let summer = Reducer {
             rule: Rule {
-                is_exact,
+                sums,
                 zero: plan.parallel.zero,
                 is_by_round: plan.parallel.is_summed_by_round(),
                 ep: (groups.place.ep_rank(), groups.place.ep),
@@ -430,11 +449,10 @@ impl GradientReducer {
         };
         let trees = units.iter().cloned();
         GradientReducer {
-            is_direct: !plan.parallel.is_summed_by_round() && (!is_exact || groups.place.cp == 1),
+            is_direct: !plan.parallel.is_summed_by_round()
+                && (!sums.is_tree() || groups.place.cp == 1),
             dims,
-            trees: trees
-                .map(|units| GradientTree::new(units, is_exact))
-                .collect(),
+            trees: trees.map(|units| GradientTree::new(units, sums)).collect(),
             units,
             open: None,
             device,
@@ -476,7 +494,7 @@ impl GradientReducer {
     fn give(&mut self, job: Job) -> kernels::Result<()> {
         match &mut self.lane {
             Lane::Here(summer) => summer.work(job),
-            Lane::Thread(jobs, answers) => match jobs.send(job) {
+            Lane::Thread(jobs, answers) => match jobs.send((job, self.device.mark()?)) {
                 Ok(()) => Ok(()),
                 // the thread ends early only after it has sent its error
                 Err(_) => match answers.recv() {
@@ -495,7 +513,9 @@ impl GradientReducer {
             Lane::Here(summer) => Ok(summer.take()),
             Lane::Thread(_, answers) => {
                 let _span = profile::wait("wait for sums");
-                answers.recv().unwrap_or_else(|_| Err(gone()))
+                let (sums, written) = answers.recv().unwrap_or_else(|_| Err(gone()))?;
+                self.device.wait(&written)?;
+                Ok(sums)
             }
         }
     }
@@ -537,7 +557,8 @@ fn gathered(
     device: &Device,
 ) -> kernels::Result<Tensor> {
     let mut whole = Tensor::empty(&[firsts[group.size()]], DType::F32, device)?;
-    tensors::all_gather(group, part, &mut [&mut whole], |rank, from| {
+    let lens: Vec<usize> = firsts.windows(2).map(|cut| cut[1] - cut[0]).collect();
+    tensors::all_gather(group, part, &lens, &mut [&mut whole], |rank, from| {
         let at = firsts[rank] + from.start;
         vec![Part {
             from,

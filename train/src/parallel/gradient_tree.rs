@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use kernels::{Device, Tensor, reduce};
+use kernels::{Device, SumOrder, Tensor, reduce};
 
 use crate::data::micro_batches::Block;
 use crate::model::gradients::Gradients;
@@ -17,7 +17,7 @@ use crate::model::slots::Slot;
 
 /// Gradients of one layer on one rank during a step.
 pub(crate) struct GradientTree {
-    is_exact: bool,
+    sums: SumOrder,
     units: Vec<Range<Slot>>,
     stack: Vec<(Block, Gradients)>,
     free: Vec<Gradients>,
@@ -25,9 +25,9 @@ pub(crate) struct GradientTree {
 
 impl GradientTree {
     /// For the slots of some units.
-    pub(crate) fn new(units: Vec<Range<Slot>>, is_exact: bool) -> GradientTree {
+    pub(crate) fn new(units: Vec<Range<Slot>>, sums: SumOrder) -> GradientTree {
         GradientTree {
-            is_exact,
+            sums,
             units,
             stack: Vec::new(),
             free: Vec::new(),
@@ -43,7 +43,7 @@ impl GradientTree {
         device: &Device,
     ) -> kernels::Result<&mut Gradients> {
         let joins = match self.stack.last() {
-            Some((top, _)) => !self.is_exact || top.merges_with(&block),
+            Some((top, _)) => !self.sums.is_tree() || top.merges_with(&block),
             None => false,
         };
         if joins {
@@ -104,11 +104,11 @@ impl FlatTree {
         &mut self,
         block: Block,
         flat: Tensor,
-        is_exact: bool,
+        sums: SumOrder,
     ) -> kernels::Result<()> {
         self.stack.push((block, flat));
         while let [.., (left, _), (right, _)] = self.stack.as_slice()
-            && (!is_exact || left.merges_with(right))
+            && (!sums.is_tree() || left.merges_with(right))
         {
             self.merge_top()?;
         }
@@ -159,7 +159,7 @@ mod tests {
     fn tree_sum(leaves: impl Iterator<Item = (Block, f32)>) -> f32 {
         let mut tree = FlatTree::default();
         for (block, value) in leaves {
-            tree.push(block, tensor(value), true).unwrap();
+            tree.push(block, tensor(value), SumOrder::Tree).unwrap();
         }
         tree.finish().unwrap().unwrap().host::<f32>().unwrap()[0]
     }
@@ -171,7 +171,7 @@ mod tests {
     /// A rank's buffers after its range, block by block.
     fn by_tree(range: Range<usize>, micro_batch: usize) -> Vec<(Block, f32)> {
         let (device, dims) = (Device::cpu(), [vec![1]]);
-        let mut tree = GradientTree::new(std::iter::once(0..1).collect(), true);
+        let mut tree = GradientTree::new(std::iter::once(0..1).collect(), SumOrder::Tree);
         for block in aligned_blocks(range, micro_batch) {
             let leaves = block
                 .range()

@@ -267,9 +267,15 @@ impl Worker<'_> {
         let (cx, rank) = (self.context_of(pass, keeps), self.rank());
         let mut flow = input;
         let mut kept = Vec::new();
-        for part in &self.stages[chunk].layers {
-            let lent = self.parameters.gather(&part.weights);
+        let mut ahead = None;
+        let layers = &self.stages[chunk].layers;
+        for (index, part) in layers.iter().enumerate() {
+            let lent = self.parameters.ready(&part.weights, ahead.take());
             let lent = lent.on_rank(rank, "gather weights")?;
+            if let Some(next) = layers.get(index + 1) {
+                let started = self.parameters.prefetch(&next.weights);
+                ahead = started.on_rank(rank, "gather weights")?;
+            }
             let span = profile::layer(part.name(), "forward");
             let (output, mut saved) = part
                 .forward(flow, pass, &cx.with(lent.weights()))
@@ -309,9 +315,15 @@ impl Worker<'_> {
         } else {
             FlowGrad::Hidden(self.receive(block, model_chunk + 1)?)
         };
-        for (index, part) in self.stages[chunk].layers.iter().enumerate().rev() {
-            let lent = self.parameters.gather(&part.weights);
+        let mut ahead = None;
+        let layers = &self.stages[chunk].layers;
+        for (index, part) in layers.iter().enumerate().rev() {
+            let lent = self.parameters.ready(&part.weights, ahead.take());
             let lent = lent.on_rank(rank, "gather weights")?;
+            if let Some(next) = index.checked_sub(1) {
+                let started = self.parameters.prefetch(&layers[next].weights);
+                ahead = started.on_rank(rank, "gather weights")?;
+            }
             let kept = all.pop().expect("forward kept something for each part");
             let mut saved = kept.saved;
             if let (Some(scratch), Some(away)) = (self.scratch, kept.away) {

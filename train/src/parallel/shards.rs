@@ -139,6 +139,13 @@ impl Unit {
         self.cuts[member]..self.cuts[member + 1]
     }
 
+    /// Lengths of the shards of `members` ranks.
+    pub(crate) fn lens(&self, members: usize) -> Vec<usize> {
+        let all = 0..members;
+        all.map(|member| self.shard_of_member(member).len())
+            .collect()
+    }
+
     /// Flat elements in tensors, in order.
     pub(crate) fn pieces(&self, flat: Range<usize>) -> impl Iterator<Item = Piece> + '_ {
         let tensors = self.specs.clone().zip(self.starts.windows(2));
@@ -169,7 +176,7 @@ impl Unit {
 /// Chunks of a tensor's share whose squares are added on their own. Split tensors have
 /// FEATURE_CHUNKS over all ranks (in layout mode), so that a rank has whole chunks.
 fn local_chunks(spec: &Spec, plan: &Plan) -> usize {
-    if spec.is_split && plan.is_exact() {
+    if spec.is_split && plan.sum_order().is_tree() {
         FEATURE_CHUNKS / plan.parallel.tp
     } else {
         1

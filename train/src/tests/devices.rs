@@ -10,7 +10,7 @@ use crate::checkpoint::snapshot;
 use crate::config::{Bf16Sums, Fp8Recipe, OptimizerKind, Plan, Precision};
 use crate::data::{self, Samples};
 use crate::dist::mesh::Groups;
-use crate::dist::{CudaPaths, Devices, World};
+use crate::dist::{Collectives, CudaPaths, Devices, World};
 use crate::eval::evaluate_on;
 use crate::fixtures::{Chain, Log, nth_step, options, samples_of};
 use crate::fixtures::{tiny_bert, tiny_gpt, tiny_llama, tiny_moe, tiny_t5};
@@ -24,12 +24,19 @@ use crate::tests::layouts::{Result, assert_same, reproducible, train, with};
 use crate::trainer::step::Trainer;
 use crate::trainer::{ValidationSet, run_in_world};
 
-/// The simulated GPU; `None` without a C++ compiler.
+/// The simulated GPU, which all ranks share; `None` without a C++ compiler.
 pub(super) fn simulated() -> Option<Devices> {
+    cards(Some(1), Collectives::Auto)
+}
+
+/// The first of the simulated GPUs.
+pub(super) fn cards(most: Option<usize>, collectives: Collectives) -> Option<Devices> {
     let folder = simulator::folder()?;
     Some(Devices::Cuda(CudaPaths {
         cache: Some(folder.join("kernels")),
         libraries: vec![folder],
+        collectives,
+        most,
     }))
 }
 
@@ -53,7 +60,7 @@ pub(super) fn train_on(
     let read = |name| std::fs::read(outcome.checkpoint.join(name)).unwrap();
     let state: serde_json::Value = serde_json::from_slice(&read("state.json")).unwrap();
     assert_eq!(state["sums"]["backend"], devices.backend());
-    let order = if plan.is_exact() { "tree" } else { "fixed" };
+    let order = plan.sum_order().name();
     assert_eq!(state["sums"]["order"], order);
     // the bits are the same, so a change of devices is none
     assert!(state["changes"].is_null(), "{}", state["changes"]);
@@ -78,12 +85,17 @@ pub(super) fn laid_out(plan: &Plan, layout: &str) -> Plan {
 
 /// Compares the layouts with one rank on the CPU.
 fn has_the_bits_of_the_cpu(plan: &Plan, layouts: &[&str]) {
-    let Some(devices) = simulated() else { return };
+    if let Some(devices) = simulated() {
+        has_the_bits_of_the_cpu_on(&devices, plan, layouts);
+    }
+}
+
+fn has_the_bits_of_the_cpu_on(devices: &Devices, plan: &Plan, layouts: &[&str]) {
     let want = train(&laid_out(plan, "mb=4"));
     for layout in layouts {
         let (plan, folder) = (laid_out(plan, layout), tempfile::tempdir().unwrap());
         let samples = samples_of(&plan);
-        let found = train_on(&devices, &plan, folder.path(), samples.as_ref()).unwrap();
+        let found = train_on(devices, &plan, folder.path(), samples.as_ref()).unwrap();
         let what = format!("{:?} {layout}", plan.model.family);
         assert_same(&found, &want, &what);
     }
@@ -135,6 +147,46 @@ fn every_axis_has_the_bits_of_the_cpu() {
         "full=1 chunked mb=2",
     ];
     has_the_bits_of_the_cpu(&plan, &layouts);
+}
+
+#[test]
+fn layouts_over_several_gpus_have_the_bits_of_the_cpu() {
+    let ways = [Collectives::Nccl, Collectives::Host];
+    let devices: Vec<Devices> = (ways.into_iter())
+        .filter_map(|way| cards(None, way))
+        .collect();
+    let [by_nccl, by_host] = &devices[..] else {
+        return;
+    };
+    let mut plan = tiny_gpt();
+    plan.model.layers = 4;
+    let layouts = [
+        "tp=2 sp dp=2 zero=1 mb=1",
+        "pp=2 vs=2 mb=1",
+        "dp=2 zero=3 tp=2 sp pp=2 mb=1",
+        "cp=2 dp=4 zero=2 mb=1",
+    ];
+    has_the_bits_of_the_cpu_on(by_nccl, &plan, &layouts);
+    has_the_bits_of_the_cpu_on(by_nccl, &tiny_moe(), &["dp=2 ep=2 zero=3 mb=1"]);
+    has_the_bits_of_the_cpu_on(by_host, &plan, &["dp=2 zero=3 mb=1"]);
+}
+
+#[test]
+fn two_ranks_on_one_gpu_are_refused_if_nccl_is_asked_for() {
+    let Some(devices) = cards(Some(1), Collectives::Nccl) else {
+        return;
+    };
+    let plan = laid_out(&tiny_gpt(), "dp=2 mb=1");
+    let (folder, samples) = (tempfile::tempdir().unwrap(), samples_of(&plan));
+    let found = train_on(&devices, &plan, folder.path(), samples.as_ref());
+    let Err(error) = found else {
+        panic!("two ranks cannot share a GPU with NCCL");
+    };
+    assert!(error.is_unavailable());
+    let said = error.with_causes();
+    for part in ["launch.collectives", "ranks 0 and 1", "\"host\""] {
+        assert!(said.contains(part), "{said}");
+    }
 }
 
 #[test]

@@ -3,9 +3,9 @@
 //! `kernels/sim`.
 
 use crate::config::{Bf16Sums, Determinism, Fp8Recipe, Plan, Precision};
-use crate::dist::Devices;
+use crate::dist::{Collectives, Devices};
 use crate::fixtures::{Log, samples_of, tiny_gpt, tiny_llama, tiny_moe};
-use crate::tests::devices::{laid_out, simulated, train_on};
+use crate::tests::devices::{cards, laid_out, simulated, train_on};
 use crate::tests::layouts::{Result, assert_same};
 use crate::trainer::run;
 
@@ -84,6 +84,24 @@ fn eight_bits_on_tensor_cores_train_near_f32_with_the_same_bits_twice() {
         let mut plan = short(tiny_llama(), Precision::Fp8, "mb=4");
         plan.train.fp8.recipe = recipe;
         check(&format!("{recipe:?}"), &plan, 2f64.powi(-4));
+    }
+}
+
+#[test]
+fn sums_of_nccl_train_near_the_trees_with_the_same_bits_twice() {
+    let Some(gpus) = cards(None, Collectives::Nccl) else {
+        return;
+    };
+    // shards of unequal lengths are added by our kernel, whole gradients by NCCL
+    for (layout, is_by_nccl) in [("dp=4 mb=1", true), ("tp=2 dp=2 zero=3 mb=1", false)] {
+        // one precision on all: differences are those of the order of sums
+        let plan = short(tiny_llama(), Precision::F32, layout);
+        let first = run_on(&gpus, &plan);
+        assert_same(&run_on(&gpus, &plan), &first, layout);
+        let trees = run_on(&Devices::Cpu, &plan);
+        let distance = distance(&first, &trees);
+        assert!(distance <= 2f64.powi(-18), "{layout}: {distance}");
+        assert_eq!(first.model != trees.model, is_by_nccl, "{layout}");
     }
 }
 

@@ -29,6 +29,7 @@ use crate::config::precision::{Bf16Sums, Units};
 use crate::config::resume::SettingChange;
 use crate::config::sums::SumsRecord;
 use crate::data::Samples;
+use crate::dist::gpu_groups::GpuLinks;
 use crate::dist::launch::cpu_path;
 use crate::dist::mesh::{Groups, RankCoord};
 use crate::dist::threads;
@@ -146,7 +147,7 @@ fn train(
 ) -> Result<Outcome> {
     let started = Instant::now();
     check(plan, train_set, sets)?;
-    world.devices().check()?;
+    world.check_devices(plan.parallel.world())?;
     let path = cpu_path()?;
     if world.devices().is_cpu() {
         events.kernels(&path);
@@ -410,6 +411,11 @@ impl Run<'_> {
         let arenas = memory::arenas(self.plan)?.into_iter().enumerate();
         let arenas: Vec<_> = arenas.filter(|(rank, _)| here.contains(rank)).collect();
         let first = self.world.first_local_rank(self.plan.parallel.world())?;
+        let links = &GpuLinks {
+            nccl: self.world.devices().nccl(self.plan.sum_order())?,
+            sums: self.plan.sum_order(),
+            watch: self.world.shared_watch(),
+        };
         let devices = arenas
             .iter()
             .zip(first..)
@@ -456,6 +462,11 @@ impl Run<'_> {
                         let threads = threads::of_rank(number, devices.len());
                         let threads = threads.map_err(|source| Error::Threads { rank, source })?;
                         threads::work(&threads, || {
+                            let connected = links.connect(groups, device);
+                            let (groups, ways) = connected.on_rank(rank, "connect the GPUs")?;
+                            if let (0, Some(ways)) = (number, ways) {
+                                self.events.note(&ways);
+                            }
                             self.one_rank(groups, (device, devices), reporter, checkpoint_writer)
                         })
                         .map_err(|error| arena.explain(error, self.plan, device))

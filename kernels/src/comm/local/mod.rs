@@ -7,10 +7,14 @@
 //! deadline continues as long as a rank that could end it is still computing (`watchdog.rs`).
 
 mod buffers;
+mod device;
+mod parcel;
 #[cfg(test)]
 mod tests;
 
 use self::buffers::{AT_ONCE, Buffer, Buffers};
+use self::parcel::{Brought, Parcel};
+use super::gpu::BetweenGpus;
 use super::sum::{SHARED_FROM, largest, tree_sum};
 use super::watchdog::{Overdue, Roster, left};
 use super::{Collective, Take, check_cuts, check_parts, check_peer};
@@ -69,8 +73,23 @@ struct State {
     /// Number of each rank's next turn.
     next: Vec<u64>,
     /// Messages by (from, to).
-    mail: BTreeMap<(usize, usize), VecDeque<Buffer>>,
+    mail: BTreeMap<(usize, usize), VecDeque<Message>>,
     gone: Vec<bool>,
+}
+
+/// A message between two ranks.
+enum Message {
+    Host(Buffer),
+    Device(Parcel),
+}
+
+impl Message {
+    fn len(&self) -> usize {
+        match self {
+            Message::Host(numbers) => numbers.len(),
+            Message::Device(parcel) => parcel.len(),
+        }
+    }
 }
 
 struct Turn {
@@ -96,6 +115,8 @@ enum Data {
     F64(Arc<Vec<f64>>),
     /// One vector per destination rank.
     Parts(Arc<Vec<Vec<f32>>>),
+    /// Numbers on a device.
+    Device(Arc<Brought>),
 }
 
 impl Data {
@@ -110,6 +131,13 @@ impl Data {
     fn whole(&self) -> usize {
         match self {
             Data::F32(whole, _) => *whole,
+            _ => unreachable!("ranks of a turn call the same op, which is checked"),
+        }
+    }
+
+    fn device(&self) -> &Brought {
+        match self {
+            Data::Device(brought) => brought,
             _ => unreachable!("ranks of a turn call the same op, which is checked"),
         }
     }
@@ -264,6 +292,56 @@ impl LocalComm {
     }
 }
 
+impl LocalComm {
+    fn post(&self, to: usize, message: Message) {
+        let mut state = self.lock();
+        let mail = state.mail.entry((self.rank, to)).or_default();
+        mail.push_back(message);
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
+    /// Waits for the next message of a rank, of `len` elements.
+    fn next_message(&self, from: usize, len: usize) -> Result<Message> {
+        check_peer(self, "recv", "from", from)?;
+        let (mut deadline, mut overdue) = (self.shared.roster.deadline(), None);
+        let mut state = self.lock();
+        let message = loop {
+            if let Some(message) = state
+                .mail
+                .get_mut(&(from, self.rank))
+                .and_then(VecDeque::pop_front)
+            {
+                break message;
+            }
+            if state.gone[from] {
+                return Err(Error::PeerGone {
+                    rank: from,
+                    op: "recv",
+                });
+            }
+            state = match self.wait(state, deadline) {
+                Some(changed) => changed,
+                None => {
+                    deadline = self.later("recv", &[from], &mut overdue)?;
+                    self.lock()
+                }
+            };
+        };
+        drop(state);
+        if message.len() == len {
+            return Ok(message);
+        }
+        Err(Error::Lengths {
+            op: "recv",
+            rank: self.rank,
+            len,
+            other: from,
+            other_len: message.len(),
+        })
+    }
+}
+
 impl Collective for LocalComm {
     fn rank(&self) -> usize {
         self.rank
@@ -383,56 +461,35 @@ impl Collective for LocalComm {
 
     fn send(&self, to: usize, x: &[f32]) -> Result<()> {
         check_peer(self, "send", "to", to)?;
-        let message = self.copy(x);
-        self.lock()
-            .mail
-            .entry((self.rank, to))
-            .or_default()
-            .push_back(message);
-        self.shared.changed.notify_all();
+        self.post(to, Message::Host(self.copy(x)));
         Ok(())
     }
 
     fn recv(&self, from: usize, x: &mut [f32]) -> Result<()> {
-        check_peer(self, "recv", "from", from)?;
-        let (mut deadline, mut overdue) = (self.shared.roster.deadline(), None);
-        let mut state = self.lock();
-        let message = loop {
-            if let Some(message) = state
-                .mail
-                .get_mut(&(from, self.rank))
-                .and_then(VecDeque::pop_front)
-            {
-                break message;
-            }
-            if state.gone[from] {
-                return Err(Error::PeerGone {
-                    rank: from,
-                    op: "recv",
-                });
-            }
-            state = match self.wait(state, deadline) {
-                Some(changed) => changed,
-                None => {
-                    deadline = self.later("recv", &[from], &mut overdue)?;
-                    self.lock()
-                }
-            };
-        };
-        drop(state);
-        if message.len() != x.len() {
-            let (rank, len) = (self.rank, x.len());
-            let (other, other_len) = (from, message.len());
-            return Err(Error::Lengths {
-                op: "recv",
-                rank,
-                len,
-                other,
-                other_len,
-            });
+        let message = self.next_message(from, x.len())?;
+        match message {
+            Message::Host(numbers) => x.copy_from_slice(&numbers),
+            Message::Device(parcel) => parcel.download(x)?,
         }
-        x.copy_from_slice(&message);
         Ok(())
+    }
+
+    fn poll(&self, from: usize) -> Result<Option<Vec<f32>>> {
+        check_peer(self, "poll", "from", from)?;
+        let mut state = self.lock();
+        let mail = state.mail.get_mut(&(from, self.rank));
+        match mail.and_then(VecDeque::pop_front) {
+            Some(Message::Host(numbers)) => Ok(Some(numbers.to_vec())),
+            Some(Message::Device(_)) | None if !state.gone[from] => Ok(None),
+            _ => Err(Error::PeerGone {
+                rank: from,
+                op: "poll",
+            }),
+        }
+    }
+
+    fn between_gpus(&self) -> Option<BetweenGpus<'_>> {
+        Some(BetweenGpus(self))
     }
 
     fn barrier(&self) -> Result<()> {

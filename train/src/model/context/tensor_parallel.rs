@@ -79,19 +79,27 @@ pub(crate) fn gather_rows(
     let (size, d) = (group.size(), x.dims()[1]);
     let mut whole = Tensor::empty(&[x.dims()[0] * size, d], DType::F32, x.device())?;
     let run = rows * d;
-    tensors::all_gather(group, x.view(), &mut [&mut whole], |rank, elements| {
-        let sequences = elements.start / run..elements.end.div_ceil(run);
-        let parts = sequences.map(|sequence| {
-            let from = elements.start.max(sequence * run)..elements.end.min((sequence + 1) * run);
-            let within = from.start - sequence * run;
-            Part {
-                at: (sequence * size + rank) * run + within,
-                target: 0,
-                from,
-            }
-        });
-        parts.collect()
-    })?;
+    let lens = vec![x.elements(); size];
+    tensors::all_gather(
+        group,
+        x.view(),
+        &lens,
+        &mut [&mut whole],
+        |rank, elements| {
+            let sequences = elements.start / run..elements.end.div_ceil(run);
+            let parts = sequences.map(|sequence| {
+                let from =
+                    elements.start.max(sequence * run)..elements.end.min((sequence + 1) * run);
+                let within = from.start - sequence * run;
+                Part {
+                    at: (sequence * size + rank) * run + within,
+                    target: 0,
+                    from,
+                }
+            });
+            parts.collect()
+        },
+    )?;
     Ok(whole)
 }
 

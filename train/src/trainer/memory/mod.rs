@@ -244,7 +244,9 @@ impl Rank<'_> {
             OptimizerKind::Muon => 8 * largest * place.tp,
             OptimizerKind::Adamw => 0,
         };
-        let sums = 3 * all + (4 + plan.parallel.ep) * largest + muon;
+        // a layer gathered ahead of its use, and what a collective between GPUs has from the other ranks
+        let shared = if place.dp > 1 { 2 } else { 0 };
+        let sums = 3 * all + (4 + plan.parallel.ep + shared) * largest + muon;
         // rounded copies of a product's operands: rows twice, and a matrix or all of a rank's experts
         let operands = match plan.train.precision {
             Precision::F32 => 0,
@@ -417,7 +419,7 @@ impl Rank<'_> {
 
     /// Bytes of a model chunk's gradients after a micro-batch.
     fn summed(&self, units: &[usize], sums: &mut Waiting, block: Block, is_last: bool) -> usize {
-        let (is_exact, zero) = (self.plan.sum_order().is_tree(), self.shards.zero);
+        let (is_tree, zero) = (self.plan.sum_order().is_tree(), self.shards.zero);
         let is_by_round = self.plan.parallel.is_summed_by_round();
         let Some(&unit) = units.first() else { return 0 };
         let unit = &self.shards.units[unit];
@@ -427,8 +429,8 @@ impl Rank<'_> {
                 .map(|&unit| self.flat(unit, is_shard))
                 .sum::<usize>()
         };
-        if !is_by_round && (!is_exact || self.place.cp == 1) {
-            sums.push(block, is_exact);
+        if !is_by_round && (!is_tree || self.place.cp == 1) {
+            sums.push(block, is_tree);
             if is_last {
                 return flat(zero >= 1);
             }
@@ -438,15 +440,15 @@ impl Rank<'_> {
         }
         let dp = unit.members();
         if !is_by_round {
-            sums.push(block, is_exact);
+            sums.push(block, is_tree);
         } else {
             let each = self.place.dp / dp * block.size;
             let first = block.start - self.place.dp_rank * block.size;
-            let is_whole = !is_exact || dp.is_power_of_two();
+            let is_whole = !is_tree || dp.is_power_of_two();
             let (count, size) = if is_whole { (1, dp * each) } else { (dp, each) };
             for i in 0..count {
                 let start = first + i * size;
-                sums.push(Block { start, size }, is_exact);
+                sums.push(Block { start, size }, is_tree);
             }
         }
         if !is_by_round {
@@ -469,10 +471,10 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn push(&mut self, block: Block, is_exact: bool) {
+    fn push(&mut self, block: Block, is_tree: bool) {
         // a block that completes its neighbour is added to it and never waits
         match self.blocks.last_mut() {
-            Some(top) if !is_exact || top.merges_with(&block) => top.size += block.size,
+            Some(top) if !is_tree || top.merges_with(&block) => top.size += block.size,
             _ => self.blocks.push(block),
         }
         self.most = self.most.max(self.blocks.len());
