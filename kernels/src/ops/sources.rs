@@ -8,7 +8,7 @@ use super::{
 use crate::Result;
 use crate::cuda::{self, Source};
 
-static SOURCES: [&Source; 27] = [
+static SOURCES: [&Source; 28] = [
     &activation::cuda::SOURCE,
     &adamw::cuda::SOURCE,
     &add::cuda::SOURCE,
@@ -24,6 +24,7 @@ static SOURCES: [&Source; 27] = [
     &embedding::cuda::SOURCE,
     &glu::cuda::SOURCE,
     &grouped_matmul::cuda::SOURCE,
+    &grouped_matmul::cuda::MMA,
     &layer_norm::cuda::SOURCE,
     &lerp::cuda::SOURCE,
     &matmul::cuda::SOURCE,

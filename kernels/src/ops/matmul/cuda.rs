@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::mma;
 use super::operand::{Factor, Factors, Op, Operand, Then, flattened};
-use super::sides::Epilogue;
+use super::sides::{Epilogue, Product};
 use crate::cuda::{Cuda, Grid, Source};
 use crate::descriptor::numbers::Numbers;
 use crate::ops::{cast, rope};
 use crate::{DType, Device, Error, Result, Tensor};
 
-pub(in crate::ops) use super::sides::{Product, Side};
+pub(in crate::ops) use super::sides::Side;
 
 pub(in crate::ops) static SOURCE: Source = Source {
     name: "matmul.cu",
@@ -95,20 +95,6 @@ fn refused(op: &'static str, device: &Device) -> Error {
         op,
         device: device.name().to_owned(),
     }
-}
-
-/// A product without an epilogue.
-pub(in crate::ops) fn multiply(on: &Arc<Cuda>, product: &Product<'_>) -> Result<()> {
-    launch(on, product, Epilogue::default())
-}
-
-/// Adds a product to c.
-pub(in crate::ops) fn multiply_add(on: &Arc<Cuda>, product: &Product<'_>) -> Result<()> {
-    let end = Epilogue {
-        accumulate: true,
-        ..Epilogue::default()
-    };
-    launch(on, product, end)
 }
 
 fn launch(on: &Arc<Cuda>, product: &Product<'_>, end: Epilogue<'_>) -> Result<()> {
