@@ -16,10 +16,16 @@ __device__ __forceinline__ void clear(Sums& sums) {
             for (u32 e = 0; e < 4; e++) sums[i][j][e] = 0.0f;
 }
 
-// Stores the block's elements of c in rows below `rows`; the slabs are free. Half of a warp's rows at a time, so that whole
+// Sums as they are.
+struct Unscaled {
+    __device__ __forceinline__ Two operator()(u64, u64, float2 sums) const { return {sums.x, sums.y}; }
+};
+
+// Stores the block's elements of c in rows below `rows`, each pair of sums as `scaled` changes it; the slabs are free. Half of a warp's rows at a time, so that whole
 // rows are written and the epilogue's code is there twice, not once for each fragment.
+template <class Scaled = Unscaled>
 __device__ __forceinline__ void store_sums(void* c, u32 c_is_bf16, Sums& sums, Slabs& slabs, u64 rows, u64 columns,
-                                           u64 row, u64 column, const Epilogue& then) {
+                                           u64 row, u64 column, const Epilogue& then, Scaled scaled = Scaled()) {
     float(*tile)[STAGED] = (float(*)[STAGED])slabs + threadIdx.x / 32 * 32;
     u32 lane = threadIdx.x % 32;
 #pragma unroll
@@ -39,7 +45,7 @@ __device__ __forceinline__ void store_sums(void* c, u32 c_is_bf16, Sums& sums, S
 #pragma unroll 1
         for (u32 r = lane / 16; r < 32 && top + r < rows; r += 2) {
             float2 of = *(const float2*)&tile[r][lane % 16 * 2];
-            finish_two(c, c_is_bf16, top + r, left, columns, {of.x, of.y}, then);
+            finish_two(c, c_is_bf16, top + r, left, columns, scaled(top + r, left, of), then);
         }
         __syncwarp();
     }

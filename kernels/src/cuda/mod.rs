@@ -194,6 +194,11 @@ impl Cuda {
         format!("cuda:{} ({}, sm_{major}{minor})", self.ordinal, self.name)
     }
 
+    /// Compute capability, such as (9, 0).
+    pub(crate) fn capability(&self) -> (i32, i32) {
+        self.capability
+    }
+
     /// Makes the device's context the calling thread's.
     fn bind(&self) -> Result<()> {
         // SAFETY: the context is retained until `drop`.

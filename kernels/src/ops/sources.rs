@@ -8,7 +8,7 @@ use super::{
 use crate::Result;
 use crate::cuda::{self, Source};
 
-static SOURCES: [&Source; 28] = [
+static SOURCES: [&Source; 29] = [
     &activation::cuda::SOURCE,
     &adamw::cuda::SOURCE,
     &add::cuda::SOURCE,
@@ -28,6 +28,7 @@ static SOURCES: [&Source; 28] = [
     &layer_norm::cuda::SOURCE,
     &lerp::cuda::SOURCE,
     &matmul::cuda::SOURCE,
+    &matmul::eight_bits::SOURCE,
     &matmul::mma::SOURCE,
     &muon::cuda::SOURCE,
     &permute::cuda::SOURCE,

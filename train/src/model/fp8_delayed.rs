@@ -127,10 +127,20 @@ impl Delayed {
 
     /// Records the amax of some of a tensor's numbers, if a step has begun; the same ones may come again.
     pub(crate) fn observe(&self, weight: Slot, role: Role, x: &Tensor) -> kernels::Result<()> {
+        self.observe_amax(weight, role, &cast::row_amax(x)?)
+    }
+
+    /// Like `observe`, of sizes of numbers among which the largest is.
+    pub(crate) fn observe_amax(
+        &self,
+        weight: Slot,
+        role: Role,
+        sizes: &Tensor,
+    ) -> kernels::Result<()> {
         let index = self.index(weight, role);
         let mut amax = self.amax.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *amax {
-            Some(all) => rows::raise(all.flat_mut(index..index + 1)?, cast::row_amax(x)?.view()),
+            Some(all) => rows::raise(all.flat_mut(index..index + 1)?, sizes.view()),
             None => Ok(()),
         }
     }

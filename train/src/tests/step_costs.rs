@@ -126,12 +126,19 @@ fn scales_of_earlier_steps_and_muon_cost_no_wait() {
             (plan.train.global_batch, plan.train.micro_batch) = (4, 2);
             (plan.train.precision, plan.train.fp8.recipe) = (precision, recipe);
             plan.train.optimizer = optimizer;
-            if precision.has_bf16() {
-                plan.train.bf16_sums = Bf16Sums::Pairs;
+            let sums = match precision {
+                Precision::Fp8 => &[Bf16Sums::Pairs, Bf16Sums::Mma][..],
+                _ => &[Bf16Sums::Auto],
+            };
+            for &sums in sums {
+                plan.train.bf16_sums = sums;
+                if sums == Bf16Sums::Mma {
+                    plan.determinism = Determinism::Run;
+                }
+                let Some(found) = costs(&plan, 2) else { return };
+                let what = format!("{:?} {recipe:?} {optimizer:?}", plan.model.family);
+                assert_eq!(found[1], ONE, "{what} {sums:?}");
             }
-            let Some(found) = costs(&plan, 2) else { return };
-            let what = format!("{:?} {recipe:?} {optimizer:?}", plan.model.family);
-            assert_eq!(found[1], ONE, "{what}");
         }
     }
 }

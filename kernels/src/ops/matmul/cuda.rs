@@ -43,6 +43,16 @@ pub(super) fn product_then(
     factors: Factors<'_>,
     then: Then<'_>,
 ) -> Result<()> {
+    ended(on, c, then, &|c, end| run(on, c, factors, end))
+}
+
+/// A product that `run` makes with what its kernel does after the sums, and what follows as ops.
+pub(super) fn ended(
+    on: &Arc<Cuda>,
+    c: &mut Tensor,
+    then: Then<'_>,
+    run: &dyn Fn(&mut Tensor, Epilogue<'_>) -> Result<()>,
+) -> Result<()> {
     let none = Epilogue::default();
     let epilogue = match then {
         Then::Bias(bias) => Epilogue {
@@ -64,16 +74,16 @@ pub(super) fn product_then(
         Then::Rotary { bias, turn } => {
             let epilogue = Epilogue { bias, ..none };
             if c.dtype() == DType::F32 {
-                run(on, c, factors, epilogue)?;
+                run(c, epilogue)?;
                 return rope::forward(c, &turn);
             }
             let mut sums = Tensor::empty(c.dims(), DType::F32, c.device())?;
-            run(on, &mut sums, factors, epilogue)?;
+            run(&mut sums, epilogue)?;
             rope::forward(&mut sums, &turn)?;
             return cast::cuda::to_bf16(on, c, &sums);
         }
     };
-    run(on, c, factors, epilogue)
+    run(c, epilogue)
 }
 
 /// The name of a kernel by the numbers of its products.
