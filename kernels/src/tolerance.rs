@@ -25,6 +25,15 @@ pub fn tensor_core(terms: usize) -> f64 {
     2.0 * EPS * (terms + 2 * instructions) as f64
 }
 
+/// Returns the largest error of a sum of `terms` products of 8 bits by `mma.sync`, relative to the sum of their magnitudes.
+///
+/// As `tensor_core`, with 32 products an instruction, and numbers that are truncated to 2^-13 of the largest one: Hopper's tensor
+/// cores add products of 8 bits with about 14 bits (DeepSeek-AI 2024, arXiv:2412.19437, sec. 3.3.2).
+pub fn tensor_core_of_eight(terms: usize) -> f64 {
+    let instructions = terms.div_ceil(32);
+    (terms + 2 * instructions) as f64 / 8192.0
+}
+
 /// Returns the relative error allowed after `operations` elementwise steps of at most one ulp each.
 pub fn elementwise(operations: usize) -> f64 {
     2.0 * EPS * operations.max(1) as f64

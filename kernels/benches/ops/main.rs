@@ -259,7 +259,8 @@ fn experts(table: &Table) {
     let w: Vec<Tensor> = (30..38).map(|seed| tensor(&[f, d], seed)).collect();
     let w: Vec<&Tensor> = w.iter().collect();
     let work = (2 * n * k * d * f) as f64;
-    let (counts, op) = (order.counts(), Op::Transposed);
+    let counts = order.counts().expect("the host has them");
+    let op = Op::Transposed;
     let mut dw: Vec<Tensor> = (40..48).map(|seed| tensor(&[f, d], seed)).collect();
     let mut dw: Vec<&mut Tensor> = dw.iter_mut().collect();
     let leaves: Vec<Vec<usize>> = counts.iter().map(|n| vec![*n]).collect();

@@ -49,6 +49,14 @@ impl<'a> DataMut<'a> {
         }
     }
 
+    /// Zeros everywhere.
+    pub(crate) fn clear(self) {
+        match self {
+            DataMut::F32(x) => x.fill(0.0),
+            DataMut::Bf16(x) => x.fill(Bf16::default()),
+        }
+    }
+
     pub(crate) fn shared(&mut self) -> Shared {
         match self {
             DataMut::F32(x) => Shared::F32(x.as_mut_ptr()),

@@ -23,7 +23,7 @@ pub(crate) struct Source {
 }
 
 /// Headers that every source may include.
-const HEADERS: [(&str, &str); 12] = [
+const HEADERS: [(&str, &str); 15] = [
     ("millrace.cuh", include_str!("millrace.cuh")),
     ("activation.cuh", include_str!("activation.cuh")),
     ("philox.cuh", include_str!("philox.cuh")),
@@ -33,8 +33,11 @@ const HEADERS: [(&str, &str); 12] = [
     ("grid.cuh", include_str!("grid.cuh")),
     ("chain.cuh", include_str!("chain.cuh")),
     ("epilogue.cuh", include_str!("epilogue.cuh")),
+    ("chain_store.cuh", include_str!("chain_store.cuh")),
     ("mma.cuh", include_str!("mma.cuh")),
     ("mma_product.cuh", include_str!("mma_product.cuh")),
+    ("mma_store.cuh", include_str!("mma_store.cuh")),
+    ("groups.cuh", include_str!("groups.cuh")),
     ("flash.cuh", include_str!("flash.cuh")),
 ];
 

@@ -3,16 +3,21 @@
 #pragma once
 #include "millrace.cuh"
 
-// Formats of the two factors of a product.
-enum Factors : u32 { BF16, F16 };
+// Formats of the two factors of a product; those of 8 bits name that of a, then that of b.
+enum Factors : u32 { BF16, F16, E4M3_E4M3, E4M3_E5M2, E5M2_E4M3 };
 
-// d += a b: 16 x 16 times 16 x 8 factors of 16 bits, sums in f32.
+__device__ constexpr u32 bytes_of(u32 factors) { return factors < E4M3_E4M3 ? 2 : 1; }
+
+// d += a b: 16 x 16 times 16 x 8 factors of 16 bits, or 16 x 32 times 32 x 8 of 8 bits (from sm_89 on); sums in f32.
 template <u32 FACTORS>
 __device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32 b_first, u32 b_second) {
 #ifdef MILLRACE_SIMULATOR
     u32 b[2] = {b_first, b_second};
     if (FACTORS == BF16) sim_mma_m16n8k16_bf16(d, a, b, d);
     if (FACTORS == F16) sim_mma_m16n8k16_f16(d, a, b, d);
+    if (FACTORS == E4M3_E4M3) sim_mma_m16n8k32_e4m3_e4m3(d, a, b, d);
+    if (FACTORS == E4M3_E5M2) sim_mma_m16n8k32_e4m3_e5m2(d, a, b, d);
+    if (FACTORS == E5M2_E4M3) sim_mma_m16n8k32_e5m2_e4m3(d, a, b, d);
 #else
 #define MMA(INSTRUCTION)                                                                     \
     asm(INSTRUCTION " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"       \
@@ -20,6 +25,14 @@ __device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32 b_firs
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_first), "r"(b_second))
     if (FACTORS == BF16) MMA("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32");
     if (FACTORS == F16) MMA("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32");
+#if __CUDA_ARCH__ >= 890
+    if (FACTORS == E4M3_E4M3) MMA("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32");
+    if (FACTORS == E4M3_E5M2) MMA("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32");
+    if (FACTORS == E5M2_E4M3) MMA("mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e4m3.f32");
+#else
+    // never started there: the file is compiled for every card
+    if (bytes_of(FACTORS) == 1) __trap();
+#endif
 #undef MMA
 #endif
 }

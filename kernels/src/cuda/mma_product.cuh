@@ -1,8 +1,8 @@
 // Sums of a product on tensor cores: a block of 8 warps makes 128 x 128 elements, a warp 64 x 32 of them. Factors go
 // through shared memory in slabs of 64 bytes of k per row; while one is multiplied, the next two are on their way.
 //
-// Each element is one chain of mma.sync in ascending k, 16 factors of 16 bits an instruction: nothing but k, the
-// factors and the card's arithmetic touches its bits.
+// Each element is one chain of mma.sync in ascending k, 16 factors of 16 bits or 32 of 8 an instruction: nothing but k,
+// the factors and the card's arithmetic touches its bits.
 //
 // In shared memory the 16-byte chunks of a slab's lines are swizzled, so that ldmatrix reads eight lines without
 // conflicts of banks.
@@ -68,7 +68,8 @@ typedef u8 Slabs[MMA_STAGES][2][MMA_SLAB_BYTES];
 template <u32 FACTORS, bool A_ALONG_K, bool B_ALONG_K>
 __device__ __forceinline__ void add_products(Sums& sums, Slabs& slabs, const Lines& a, const Lines& b, u64 row,
                                              u64 column, u64 start, u64 end) {
-    const u32 factor_bytes = 2, depth = 64 / factor_bytes;
+    const u32 factor_bytes = bytes_of(FACTORS), depth = 64 / factor_bytes;
+    static_assert(factor_bytes == 2 || (A_ALONG_K && B_ALONG_K), "ldmatrix transposes factors of 16 bits alone");
     u64 count = (end - start + depth - 1) / depth;
     // tiles past the matrix take part in copies and barriers alone
     bool has_work = row + warp_row() < a.rows && column + warp_column() < b.rows;
@@ -91,18 +92,18 @@ __device__ __forceinline__ void add_products(Sums& sums, Slabs& slabs, const Lin
         }
         copies_end();
         if (has_work) {
-#pragma unroll
+#pragma unroll(bytes_of(FACTORS))
             for (u32 step = 0; step < 2; step++) {
-                u32 of_a[4][4], of_b[2][4];
-#pragma unroll
-                for (u32 i = 0; i < 4; i++) fragment<A_ALONG_K>(of_a[i], slabs[stage][0], warp_row() + 16 * i, step);
+                u32 of_a[4], of_b[2][4];
 #pragma unroll
                 for (u32 j = 0; j < 2; j++) fragment<B_ALONG_K>(of_b[j], slabs[stage][1], warp_column() + 16 * j, step);
 #pragma unroll
-                for (u32 i = 0; i < 4; i++)
+                for (u32 i = 0; i < 4; i++) {
+                    fragment<A_ALONG_K>(of_a, slabs[stage][0], warp_row() + 16 * i, step);
 #pragma unroll
                     for (u32 j = 0; j < 4; j++)
-                        mma<FACTORS>(sums[i][j], of_a[i], of_b[j / 2][j % 2], of_b[j / 2][j % 2 + 2]);
+                        mma<FACTORS>(sums[i][j], of_a, of_b[j / 2][j % 2], of_b[j / 2][j % 2 + 2]);
+                }
             }
         }
         stage = stage + 1 == MMA_STAGES ? 0 : stage + 1;

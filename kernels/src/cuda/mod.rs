@@ -248,6 +248,11 @@ impl Cuda {
         self.ordinal == other.ordinal
     }
 
+    /// Compute capability, such as (9, 0).
+    pub(crate) fn capability(&self) -> (i32, i32) {
+        self.capability
+    }
+
     /// Makes the device's context the calling thread's.
     fn bind(&self) -> Result<()> {
         // SAFETY: the context is retained until `drop`.

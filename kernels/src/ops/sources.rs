@@ -8,7 +8,7 @@ use super::{
 use crate::cuda::{self, Source};
 use crate::{Result, comm};
 
-static SOURCES: [&Source; 28] = [
+static SOURCES: [&Source; 30] = [
     &activation::cuda::SOURCE,
     &adamw::cuda::SOURCE,
     &add::cuda::SOURCE,
@@ -25,9 +25,11 @@ static SOURCES: [&Source; 28] = [
     &embedding::cuda::SOURCE,
     &glu::cuda::SOURCE,
     &grouped_matmul::cuda::SOURCE,
+    &grouped_matmul::cuda::MMA,
     &layer_norm::cuda::SOURCE,
     &lerp::cuda::SOURCE,
     &matmul::cuda::SOURCE,
+    &matmul::eight_bits::SOURCE,
     &matmul::mma::SOURCE,
     &muon::cuda::SOURCE,
     &permute::cuda::SOURCE,

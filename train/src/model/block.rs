@@ -5,6 +5,8 @@
 //! backward, and freed by it, is everything; or everything except attention's own results (`selective`); or only
 //! the input (`full`), from which backward runs the block again. The bits are the same.
 
+use std::sync::Arc;
+
 use kernels::{Tensor, add};
 
 use crate::config::Recompute;
@@ -13,7 +15,7 @@ use crate::model::attention::{self, Attention};
 use crate::model::context::Context;
 use crate::model::feed_forward::{self, FeedForward};
 use crate::model::gradients::Gradients;
-use crate::model::moe::router::Report;
+use crate::model::moe::report::Report;
 use crate::model::norm::{Norm, Statistics};
 use crate::model::slots::Slots;
 
@@ -35,7 +37,7 @@ pub(crate) struct Block {
 pub(crate) struct Saved {
     kept: Kept,
     /// The router's report, for a mixture.
-    pub report: Option<Report>,
+    pub report: Option<Arc<Report>>,
 }
 
 enum Kept {

@@ -1,12 +1,14 @@
 //! The second half of a block: one feed-forward layer, or a mixture of experts.
 
+use std::sync::Arc;
+
 use kernels::Tensor;
 
 use crate::config::plan::Plan;
 use crate::model::context::Context;
 use crate::model::gradients::Gradients;
 use crate::model::mlp::{self, Mlp};
-use crate::model::moe::router::Report;
+use crate::model::moe::report::Report;
 use crate::model::moe::{self, Moe};
 use crate::model::slots::Slots;
 
@@ -39,7 +41,7 @@ impl Saved {
     }
 
     /// The router's report, for a mixture.
-    pub(crate) fn report(&self) -> Option<Report> {
+    pub(crate) fn report(&self) -> Option<Arc<Report>> {
         match self {
             Saved::Dense(_) => None,
             Saved::Moe(saved) => Some(saved.report()),

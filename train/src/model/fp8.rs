@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use kernels::Tensor;
-use kernels::{cast, rows};
+use kernels::cast::{self, Observed, Stored};
 
 use crate::config::numbers::fp8_blocks;
 use crate::config::plan::Plan;
@@ -48,10 +48,22 @@ impl Fp8<'_> {
         let (delayed, observes) = self.scales.expect("plans with this recipe have scales");
         let weight = self.weight.expect("a linear layer names its weight");
         if observes {
-            let most = rows::largest(cast::row_amax(x)?.view())?;
-            delayed.observe(weight, role, most.download::<f32>()?[0]);
+            delayed.observe(weight, role, x)?;
         }
         let format = self.config.format_of(role);
         cast::scaled(x, format, delayed.scale(weight, role))
+    }
+
+    /// The same in 8 bits: x is read once.
+    pub(crate) fn stored_by_history(&self, x: &Tensor, role: Role) -> kernels::Result<Stored> {
+        let (delayed, observes) = self.scales.expect("plans with this recipe have scales");
+        let weight = self.weight.expect("a linear layer names its weight");
+        let scale = delayed.scale(weight, role);
+        let Observed { codes, amax } = cast::stored_scaled(x, self.config.format_of(role), scale)?;
+        if observes {
+            delayed.observe_amax(weight, role, &amax)?;
+        }
+        let back = Tensor::from_f32(&[1], &[1.0 / scale], x.device())?;
+        Ok(Stored { codes, back })
     }
 }

@@ -10,13 +10,13 @@
 //! micro-batch's forward pass adds one), so that no layout changes it; a step that changes no weights adds
 //! none; the inputs of all experts of a layer are one tensor, and so are their gradients.
 //!
-//! Every rank holds the histories of the whole model, in the order of its tensors.
+//! The amax of a step stays on the device until the step's one download. Every rank holds the histories of the whole model, in the order of its tensors.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-use kernels::Collective;
-use kernels::cast::Format;
+use kernels::cast::{self, Format};
+use kernels::{Collective, DType, Device, Tensor, Use, rows};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -48,6 +48,8 @@ pub(crate) struct Delayed {
     tensors: Vec<Tracked>,
     /// Tensors of a layer whose weight has the slot: input, weight, gradient of the output.
     by_slot: Vec<Option<[usize; 3]>>,
+    /// Bits of this step's amax of each tensor so far, on the device; none before a step and after its end.
+    amax: Mutex<Option<Tensor>>,
 }
 
 struct Tracked {
@@ -57,8 +59,8 @@ struct Tracked {
     scale: f32,
     /// The newest first.
     history: VecDeque<f32>,
-    /// Bits of this step's amax so far: the bits of non-negative floats sort like the floats.
-    amax: AtomicU32,
+    /// This step's amax on this rank, once it is read.
+    amax: f32,
 }
 
 impl Delayed {
@@ -72,6 +74,7 @@ impl Delayed {
             config,
             tensors: Vec::new(),
             by_slot: Vec::new(),
+            amax: Mutex::default(),
         };
         let blocks: Vec<String> = fp8_blocks(plan)
             .map(|block| format!("{}.", plan.model.block_name(block)))
@@ -108,37 +111,68 @@ impl Delayed {
         })
     }
 
-    fn tensor(&self, weight: Slot, role: Role) -> &Tracked {
+    fn index(&self, weight: Slot, role: Role) -> usize {
         let three = self.by_slot[weight].expect("only linear layers of blocks are in eight bits");
-        &self.tensors[three[match role {
+        three[match role {
             Role::Input(_) => 0,
             Role::Weight => 1,
             Role::Gradient(_) => 2,
-        }]]
+        }]
     }
 
     /// Scale for one of the tensors (by `role`) of the layer whose weight is in this slot.
     pub(crate) fn scale(&self, weight: Slot, role: Role) -> f32 {
-        self.tensor(weight, role).scale
+        self.tensors[self.index(weight, role)].scale
     }
 
-    /// Records the amax of some of a tensor's numbers; the same ones may come again.
-    pub(crate) fn observe(&self, weight: Slot, role: Role, amax: f32) {
-        let tensor = self.tensor(weight, role);
-        tensor.amax.fetch_max(amax.to_bits(), Ordering::Relaxed);
+    /// Records the amax of some of a tensor's numbers, if a step has begun; the same ones may come again.
+    pub(crate) fn observe(&self, weight: Slot, role: Role, x: &Tensor) -> kernels::Result<()> {
+        self.observe_amax(weight, role, &cast::row_amax(x)?)
     }
 
-    /// Resets the observed amax, at the start of a step.
-    pub(crate) fn begin(&mut self) {
-        for tensor in &mut self.tensors {
-            *tensor.amax.get_mut() = 0;
+    /// Like `observe`, of sizes of numbers among which the largest is.
+    pub(crate) fn observe_amax(
+        &self,
+        weight: Slot,
+        role: Role,
+        sizes: &Tensor,
+    ) -> kernels::Result<()> {
+        let index = self.index(weight, role);
+        let mut amax = self.amax.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *amax {
+            Some(all) => rows::raise(all.flat_mut(index..index + 1)?, sizes.view()),
+            None => Ok(()),
+        }
+    }
+
+    fn held(&mut self) -> &mut Option<Tensor> {
+        self.amax.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets what was observed, at the start of a step.
+    pub(crate) fn begin(&mut self, device: &Device) -> kernels::Result<()> {
+        // no activation, of which the trainer counts the bytes
+        let device = &device.for_use(Use::Optimizer);
+        let none = Tensor::zeros(&[self.tensors.len()], DType::U32, device)?;
+        *self.held() = Some(none);
+        Ok(())
+    }
+
+    /// Ends the observations of a step: the words of the tensor are for `observed`.
+    pub(crate) fn end(&mut self) -> Option<Tensor> {
+        self.held().take()
+    }
+
+    /// Takes this rank's amax of a step, as bits.
+    pub(crate) fn observed(&mut self, words: &[u32]) {
+        for (tensor, bits) in self.tensors.iter_mut().zip(words) {
+            tensor.amax = f32::from_bits(*bits);
         }
     }
 
     /// Appends the amax over all ranks of `world` to the histories, at the end of a step.
     pub(crate) fn follow(&mut self, world: &dyn Collective) -> kernels::Result<()> {
-        let amax = self.tensors.iter_mut().map(|one| *one.amax.get_mut());
-        let mut amax: Vec<f32> = amax.map(f32::from_bits).collect();
+        let mut amax: Vec<f32> = self.tensors.iter().map(|one| one.amax).collect();
         if world.size() > 1 {
             world.all_reduce_max(&mut amax)?;
         }
@@ -184,7 +218,7 @@ impl Tracked {
             largest,
             scale: 1.0,
             history: VecDeque::new(),
-            amax: AtomicU32::new(0),
+            amax: 0.0,
         }
     }
 
@@ -239,7 +273,6 @@ mod tests {
     use crate::config::{Fp8Format, Precision};
     use crate::fixtures::{tiny_gpt, tiny_moe};
     use crate::model::param;
-    use kernels::{Device, Tensor, cast};
     use serde_json::Value;
 
     fn delayed(mut plan: Plan) -> Delayed {
@@ -334,10 +367,9 @@ mod tests {
         let mut from = delayed(tiny_gpt());
         from.config.amax_history_len = 3;
         for step in 0..5 {
-            from.begin();
             for (at, tensor) in from.tensors.iter_mut().enumerate() {
                 let amax = 1e-30f32 * 7.3f32.powi(step * 20) / (at as f32 + 3.0);
-                *tensor.amax.get_mut() = amax.to_bits();
+                tensor.amax = amax;
             }
             from.follow(crate::dist::mesh::Groups::single().world.as_ref())
                 .unwrap();

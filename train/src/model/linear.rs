@@ -9,7 +9,9 @@
 //! sequence, so that every layout adds the same numbers in the same tree.
 
 use kernels::activation::Kind;
-use kernels::matmul::{Factor, Op, Then, product, product_then};
+use kernels::cast::{self, Stored};
+use kernels::matmul::{Eight, End as EightEnd, Factor, Op, Then};
+use kernels::matmul::{product, product_of_eight, product_then};
 use kernels::rope::Turn;
 use kernels::{DType, Tensor, add, reduce};
 
@@ -17,6 +19,7 @@ use crate::config::precision::Features::{Split, Whole};
 use crate::config::precision::Role;
 use crate::model::context::Context;
 use crate::model::gradients::Gradients;
+use crate::model::precision::Operand;
 use crate::model::slots::{Slot, Slots};
 
 /// x W^T + b with W by output rows, stored as `stored`: x `[n, in]` -> `[n, out]`.
@@ -38,21 +41,29 @@ fn outputs_then(
     cx: &Context<'_>,
 ) -> kernels::Result<Tensor> {
     let cx = &cx.of_layer(weight);
-    let x = cx.factor(x, Role::Input(Whole))?;
     let out = cx.weight(weight).dims()[0];
     let mut y = Tensor::empty(&[x.dims()[0], out], stored, x.device())?;
-    by_weight(&mut y, &x, (weight, Op::Transposed), (0, then), cx)?;
+    let x = &mut Input::of(x, Role::Input(Whole));
+    by_weight(&mut y, x, (weight, Op::Transposed), (0, then), cx)?;
     Ok(y)
 }
 
 /// c = x op(W), with a fused epilogue.
 fn by_weight(
     c: &mut Tensor,
-    x: &Tensor,
+    x: &mut Input<'_>,
     (weight, op): (Slot, Op),
     (leaf, then): (usize, Option<Then<'_>>),
     cx: &Context<'_>,
 ) -> kernels::Result<()> {
+    if cx.has_eight_bits(x.x, x.x.dims()[1]) {
+        let mut stored = cx.in_codes(cx.weight(weight), Role::Weight)?;
+        if op == Op::Plain {
+            stored.codes = cast::turned(&stored.codes)?;
+        }
+        return product_of_eight(c, eight(x.codes(cx)?), eight(&stored), then);
+    }
+    let x = x.rounded(cx)?;
     if let Some(packed) = cx.packed(weight, op, leaf)? {
         return multiply(c, (x, packed), (leaf, then), cx);
     }
@@ -74,16 +85,75 @@ pub(crate) fn multiply<'b>(
     }
 }
 
+/// A tensor that a layer multiplies, in the forms that products read, made when they are asked for.
+struct Input<'a> {
+    x: &'a Tensor,
+    role: Role,
+    rounded: Option<Operand<'a>>,
+    codes: Option<Stored>,
+}
+
+impl<'a> Input<'a> {
+    fn of(x: &'a Tensor, role: Role) -> Input<'a> {
+        Input {
+            x,
+            role,
+            rounded: None,
+            codes: None,
+        }
+    }
+
+    fn rounded(&mut self, cx: &Context<'_>) -> kernels::Result<&Tensor> {
+        let rounded = match self.rounded.take() {
+            Some(rounded) => rounded,
+            None => cx.factor(self.x, self.role)?,
+        };
+        Ok(self.rounded.insert(rounded))
+    }
+
+    fn codes(&mut self, cx: &Context<'_>) -> kernels::Result<&Stored> {
+        let codes = match self.codes.take() {
+            Some(codes) => codes,
+            None => cx.in_codes(self.x, self.role)?,
+        };
+        Ok(self.codes.insert(codes))
+    }
+}
+
+fn eight(x: &Stored) -> Eight<'_> {
+    Eight {
+        codes: &x.codes,
+        back: &x.back,
+    }
+}
+
 /// Adds a^T b, sums over tokens, to the gradient of a weight.
 fn add_product(
-    a: &Tensor,
-    b: &Tensor,
+    a: &mut Input<'_>,
+    b: &mut Input<'_>,
     weight: Slot,
     gradients: &mut Gradients,
     cx: &Context<'_>,
 ) -> kernels::Result<()> {
     let (dweight, accumulate) = gradients.target(weight);
-    let (a, b) = ((a, Op::Transposed), (b, Op::Plain));
+    if cx.has_one_scale() && cx.has_eight_bits(a.x, a.x.dims()[0]) {
+        let turned = |x: &Stored| cast::turned(&x.codes);
+        let (of_a, of_b) = (turned(a.codes(cx)?)?, turned(b.codes(cx)?)?);
+        let [a, b] = [(&of_a, a.codes(cx)?), (&of_b, b.codes(cx)?)].map(|(codes, stored)| Eight {
+            codes,
+            back: &stored.back,
+        });
+        let end = if accumulate {
+            EightEnd::Add
+        } else {
+            EightEnd::Store
+        };
+        return product_of_eight(dweight, a, b, end);
+    }
+    let (a, b) = (
+        (a.rounded(cx)?, Op::Transposed),
+        (b.rounded(cx)?, Op::Plain),
+    );
     product(cx.numbers(), dweight, a, b, cx.sums.token_leaf, accumulate)
 }
 
@@ -183,10 +253,10 @@ impl ColumnLinear {
         let (cx, mut room) = (&cx.of_layer(self.weight), None);
         let x = cx.gather(x, &mut room)?;
         add_rows(dy, self.bias, gradients, cx)?;
-        let dy = cx.factor(dy, Role::Gradient(Split))?;
+        let mut dy = Input::of(dy, Role::Gradient(Split));
         add_product(
-            &dy,
-            &*cx.factor(x, Role::Input(Whole))?,
+            &mut dy,
+            &mut Input::of(x, Role::Input(Whole)),
             self.gradient,
             gradients,
             cx,
@@ -194,7 +264,7 @@ impl ColumnLinear {
         let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
         drop(room);
         let leaf = cx.feature_leaf(self.out);
-        by_weight(&mut dx, &dy, (self.weight, Op::Plain), (leaf, None), cx)?;
+        by_weight(&mut dx, &mut dy, (self.weight, Op::Plain), (leaf, None), cx)?;
         drop(dy);
         cx.sum_to_rows(dx)
     }
@@ -229,16 +299,16 @@ impl FullLinear {
     ) -> kernels::Result<Tensor> {
         let cx = &cx.of_layer(self.weight);
         add_rows(dy, Some(self.bias), gradients, cx)?;
-        let dy = cx.factor(dy, Role::Gradient(Whole))?;
+        let mut dy = Input::of(dy, Role::Gradient(Whole));
         add_product(
-            &dy,
-            &*cx.factor(x, Role::Input(Whole))?,
+            &mut dy,
+            &mut Input::of(x, Role::Input(Whole)),
             self.weight,
             gradients,
             cx,
         )?;
         let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
-        by_weight(&mut dx, &dy, (self.weight, Op::Plain), (0, None), cx)?;
+        by_weight(&mut dx, &mut dy, (self.weight, Op::Plain), (0, None), cx)?;
         Ok(dx)
     }
 }
@@ -275,14 +345,14 @@ impl RowLinear {
     /// x: `[n, in/tp]` -> `[m, out]`, summed over ranks.
     pub(crate) fn forward(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
         let cx = &cx.of_layer(self.weight);
-        let x = cx.factor(x, Role::Input(Split))?;
+        let mut x = Input::of(x, Role::Input(Split));
         let out = cx.weight(self.weight).dims()[1];
-        let mut y = Tensor::empty(&[x.dims()[0], out], DType::F32, x.device())?;
+        let mut y = Tensor::empty(&[x.x.dims()[0], out], DType::F32, x.x.device())?;
         let leaf = cx.feature_leaf(self.input);
         let bias = self.bias.map(|bias| cx.weight(bias));
         let is_whole = cx.groups.tp.size() == 1;
         let then = bias.filter(|_| is_whole).map(Then::Bias);
-        by_weight(&mut y, &x, (self.weight, Op::Plain), (leaf, then), cx)?;
+        by_weight(&mut y, &mut x, (self.weight, Op::Plain), (leaf, then), cx)?;
         drop(x);
         let mut y = cx.sum_to_rows(y)?;
         if let Some(bias) = bias.filter(|_| !is_whole) {
@@ -303,10 +373,10 @@ impl RowLinear {
         let (cx, mut room) = (&cx.of_layer(self.weight), None);
         let dy = cx.gather(dy, &mut room)?;
         add_rows(dy, self.bias, gradients, cx)?;
-        let dy = cx.factor(dy, Role::Gradient(Whole))?;
+        let mut dy = Input::of(dy, Role::Gradient(Whole));
         add_product(
-            &*cx.factor(x, Role::Input(Split))?,
-            &dy,
+            &mut Input::of(x, Role::Input(Split)),
+            &mut dy,
             self.weight,
             gradients,
             cx,
@@ -316,7 +386,13 @@ impl RowLinear {
             End::FlowGrad(slope) => (slope.dtype(), Some(Then::Times(slope))),
         };
         let mut dx = Tensor::empty(x.dims(), stored, x.device())?;
-        by_weight(&mut dx, &dy, (self.weight, Op::Transposed), (0, then), cx)?;
+        by_weight(
+            &mut dx,
+            &mut dy,
+            (self.weight, Op::Transposed),
+            (0, then),
+            cx,
+        )?;
         Ok(dx)
     }
 }

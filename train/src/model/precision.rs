@@ -21,7 +21,9 @@
 //! operand is rounded element by element, so layouts change no bits.
 //!
 //! With `bf16_sums = "mma"` linear layers, experts and attention multiply on a GPU's tensor cores, in fp16 halves (attention's
-//! probabilities and gradients of scores, too), in fp8 rounded and scaled numbers as bf16, which holds them exactly if scales are powers of two.
+//! probabilities and gradients of scores, too), in fp8 rounded and scaled numbers as bf16, which holds them exactly if scales are powers of two. On GPUs from compute capability 8.9 on linear
+//! layers multiply factors stored in 8 bits, where scales can be taken out of the sum: all products of `delayed`; of `current`
+//! those over features, without tensor parallelism, as a gradient of a weight is a sum over tokens, each with its scale.
 //!
 //! fp8 (Micikevicius et al. 2022, arXiv:2209.05433): weights and activations in E4M3, gradients in E5M2 or
 //! E4M3. Numbers are rounded to the format's grid times a scale. Granularity of the scales, by recipe:
@@ -42,9 +44,9 @@
 
 use std::ops::Deref;
 
-use kernels::cast::{self, Blocks, Format};
+use kernels::cast::{self, Blocks, Format, Stored};
 use kernels::comm::tensors;
-use kernels::matmul::Numbers;
+use kernels::matmul::{Numbers, has_eight_bits};
 use kernels::{DType, Tensor, rows};
 
 use crate::config::plan::FEATURE_CHUNKS;
@@ -191,6 +193,42 @@ impl<'a> Context<'a> {
             tensors::all_reduce_max(self.groups.tp, amax.view_mut())?;
         }
         cast::scaled_rows(x, format, &amax)
+    }
+
+    /// Whether the current layer multiplies factors stored in 8 bits, with `k` of them in a sum, whose scales are taken out
+    /// of it: not those of blocks, nor with `current` those that other ranks decide with.
+    pub(crate) fn has_eight_bits(&self, x: &Tensor, k: usize) -> bool {
+        let is_alone = self.groups.tp.size() == 1;
+        let fits = |fp8: Fp8<'_>| match fp8.config.recipe {
+            Fp8Recipe::Current => is_alone,
+            Fp8Recipe::Delayed => true,
+            Fp8Recipe::Block => false,
+        };
+        self.arithmetic.bf16_sums == Bf16Sums::Mma
+            && self.eight_bits().is_some_and(fits)
+            && has_eight_bits(x.device(), k)
+    }
+
+    /// Whether sums over tokens can have factors of 8 bits, too: their scales do not belong to tokens.
+    pub(crate) fn has_one_scale(&self) -> bool {
+        let is_delayed = |fp8: &Fp8<'_>| fp8.config.recipe == Fp8Recipe::Delayed;
+        self.eight_bits().as_ref().is_some_and(is_delayed)
+    }
+
+    /// x in 8 bits, with the scales of `operand`; for layers where `has_eight_bits`.
+    pub(crate) fn in_codes(&self, x: &Tensor, role: Role) -> kernels::Result<Stored> {
+        let fp8 = self.eight_bits().expect("the layer computes in fp8");
+        if fp8.config.recipe == Fp8Recipe::Delayed {
+            return fp8.stored_by_history(x, role);
+        }
+        let columns = x.dims()[x.dims().len() - 1];
+        let rows = x.elements() / columns.max(1);
+        let run = if role == Role::Weight { rows } else { 1 };
+        let blocks = Blocks {
+            rows: (run, rows),
+            columns: (columns, columns),
+        };
+        cast::stored_blocks(x, fp8.config.format_of(role), &blocks)
     }
 
     /// Rounds x to the format of attention's operands, in place.

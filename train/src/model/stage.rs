@@ -18,7 +18,7 @@ use crate::model::encoder_norm::{self, EncoderNorm};
 use crate::model::gradients::Gradients;
 use crate::model::head::masked::{self, MaskedHead};
 use crate::model::head::{self, Head};
-use crate::model::moe::router::Report;
+use crate::model::moe::report::Report;
 use crate::model::packed_rows;
 use crate::model::param::{self, Spec};
 use crate::model::slots::{Slot, Slots};
@@ -143,7 +143,7 @@ impl FlowGrad {
 
 impl Saved {
     /// The router's report, for a mixture.
-    pub(crate) fn report(&self) -> Option<&Report> {
+    pub(crate) fn report(&self) -> Option<&Arc<Report>> {
         match self {
             Saved::Block(saved) => saved.report.as_ref(),
             _ => None,

@@ -20,7 +20,7 @@ use crate::model::stage::{Flow, FlowGrad, Pass, Saved, Stage};
 use crate::parallel::gradient_reducer::GradientReducer;
 use crate::parallel::losses::Losses;
 use crate::parallel::offload::{Away, Scratch};
-use crate::parallel::routing::{Reports, StepRouting};
+use crate::parallel::routing::Reports;
 use crate::parallel::schedule::{Action, actions};
 use crate::parallel::zero::Parameters;
 use crate::profile;
@@ -85,8 +85,8 @@ pub(crate) struct Trained {
     pub losses: Losses,
     /// Peak bytes held between passes.
     pub held: Held,
-    /// Statistics of the mixtures' routers, if there are any.
-    pub routing: Option<StepRouting>,
+    /// Statistics of the mixtures' routers.
+    pub reports: Reports,
 }
 
 impl Worker<'_> {
@@ -204,19 +204,8 @@ impl Worker<'_> {
         Ok(Trained {
             losses,
             held,
-            routing: self.routing(reports)?,
+            reports,
         })
-    }
-
-    fn routing(&self, reports: Reports) -> Result<Option<StepRouting>> {
-        let Some(moe) = &self.plan.model.moe else {
-            return Ok(None);
-        };
-        let (place, world) = (&self.groups.place, self.groups.world.as_ref());
-        let record = reports.gather(moe.experts, place, world);
-        record
-            .on_rank(self.rank(), "gather the routers' statistics")
-            .map(Some)
     }
 
     fn read_all(

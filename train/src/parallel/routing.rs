@@ -1,12 +1,15 @@
 //! Routing statistics of a step, over all ranks: losses before their coefficients, expert load, dropped choices.
 //! Every rank adds the groups of a layer in order of layers, then of sequences.
 
+use std::sync::Arc;
+
+use kernels::Tensor;
 use kernels::comm::Collective;
 use serde::{Deserialize, Serialize};
 
 use crate::data::micro_batches::Block;
 use crate::dist::mesh::RankCoord;
-use crate::model::moe::router::Report;
+use crate::model::moe::report::{Known, Report};
 
 /// Statistics of all mixtures in a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,40 +45,48 @@ pub(crate) struct Load {
 /// After them: choices of each expert, and those of them that were dropped.
 const HEAD: usize = 5;
 
-/// One rank's groups during a step.
+/// One rank's reports during a step, which may be on its device still.
 #[derive(Default)]
-pub(crate) struct Reports {
-    numbers: Vec<f64>,
-}
+pub(crate) struct Reports(Vec<(Arc<Report>, Block)>);
 
 impl Reports {
     /// Adds a layer's report on a micro-batch.
-    pub(crate) fn push(&mut self, report: &Report, block: Block) {
-        let each = (block.size / report.groups.len()).max(1);
-        let groups = report.groups.iter().zip(&report.dropped).enumerate();
-        for (number, (group, dropped)) in groups {
-            let first = block.start + number * each;
-            self.numbers.extend([
-                report.layer as f64,
-                first as f64,
-                group.tokens as f64,
-                group.balance_loss(),
-                group.z_loss(),
-            ]);
-            let counts = group.choices.iter().chain(dropped);
-            self.numbers.extend(counts.map(|&count| count as f64));
-        }
+    pub(crate) fn push(&mut self, report: &Arc<Report>, block: Block) {
+        self.0.push((Arc::clone(report), block));
     }
 
-    /// The routing of all ranks, the same bits on every rank; replicas contribute nothing.
+    /// All tensors, for one download of their words.
+    pub(crate) fn tensors(&self) -> Vec<&Tensor> {
+        self.0
+            .iter()
+            .flat_map(|(report, _)| report.tensors())
+            .collect()
+    }
+
+    /// Numbers of all groups, by the words of `tensors`.
+    fn numbers(&self, mut words: &[Vec<u32>]) -> kernels::Result<Vec<f64>> {
+        let mut numbers = Vec::new();
+        for (report, block) in &self.0 {
+            let (its, rest) = words.split_at(report.tensors().len().min(words.len()));
+            words = rest;
+            add_numbers(&mut numbers, &report.read(its)?, *block);
+        }
+        Ok(numbers)
+    }
+
+    /// The routing of all ranks, the same bits on every rank; replicas contribute nothing. `words`: of `tensors`.
+    /// # Errors
+    /// `Argument` if a router's logit was not finite; those of `Collective::all_gather_f64`.
     pub(crate) fn gather(
-        self,
+        &self,
+        words: &[Vec<u32>],
         experts: usize,
         place: &RankCoord,
         world: &dyn Collective,
     ) -> kernels::Result<StepRouting> {
         let is_told = (place.tp_rank, place.cp_rank) == (0, 0);
-        let mine = if is_told { self.numbers } else { Vec::new() };
+        let numbers = self.numbers(words)?;
+        let mine = if is_told { numbers } else { Vec::new() };
         let all = world.all_gather_f64(&mine)?;
         let groups = all
             .iter()
@@ -110,6 +121,24 @@ impl Reports {
             dropped: sum(&|group| group[dropped.clone()].iter().sum()) / choices,
         };
         Ok(StepRouting { record, loads })
+    }
+}
+
+/// Adds the groups of a layer's report on a micro-batch.
+fn add_numbers(numbers: &mut Vec<f64>, report: &Known, block: Block) {
+    let each = (block.size / report.groups.len()).max(1);
+    let groups = report.groups.iter().zip(&report.dropped).enumerate();
+    for (number, (group, dropped)) in groups {
+        let first = block.start + number * each;
+        numbers.extend([
+            report.layer as f64,
+            first as f64,
+            group.tokens as f64,
+            group.balance_loss(),
+            group.z_loss(),
+        ]);
+        let counts = group.choices.iter().chain(dropped);
+        numbers.extend(counts.map(|&count| count as f64));
     }
 }
 

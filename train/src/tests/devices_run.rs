@@ -2,9 +2,14 @@
 //! those of f32 and of the CPU in the same precision, and the order of sums is recorded. On the simulated GPU of
 //! `kernels/sim`.
 
+use kernels::testing::simulator;
+use kernels::{DType, Device, Tensor};
+
 use crate::config::{Bf16Sums, Determinism, Fp8Recipe, Plan, Precision};
+use crate::dist::mesh::Groups;
 use crate::dist::{Collectives, Devices};
 use crate::fixtures::{Log, samples_of, tiny_gpt, tiny_llama, tiny_moe};
+use crate::model::context::{Context, Weights};
 use crate::tests::devices::{cards, laid_out, simulated, train_on};
 use crate::tests::layouts::{Result, assert_same};
 use crate::trainer::run;
@@ -102,6 +107,36 @@ fn sums_of_nccl_train_near_the_trees_with_the_same_bits_twice() {
         let distance = distance(&first, &trees);
         assert!(distance <= 2f64.powi(-18), "{layout}: {distance}");
         assert_eq!(first.model != trees.model, is_by_nccl, "{layout}");
+    }
+}
+
+#[test]
+fn layers_store_factors_in_eight_bits_where_scales_can_leave_the_sum() {
+    let Some(gpu) = simulator::device() else {
+        return;
+    };
+    let rows = |device: &Device| Tensor::zeros(&[2, 32], DType::F32, device).unwrap();
+    let (here, on_host) = (rows(&gpu), rows(&Device::cpu()));
+    for (recipe, wanted) in [
+        (Fp8Recipe::Current, true),
+        (Fp8Recipe::Delayed, true),
+        (Fp8Recipe::Block, false),
+    ] {
+        let mut plan = short(tiny_llama(), Precision::Fp8, "mb=4");
+        plan.train.fp8.recipe = recipe;
+        plan.train.fp8.num_layers_at_end_in_bf16 = 1;
+        plan.train.bf16_sums = Bf16Sums::Mma;
+        let groups = Groups::single();
+        let cx = Context::of(&plan, Weights::All(&[], None), &groups);
+        let inside = cx.in_block(0);
+        assert_eq!(inside.has_eight_bits(&here, 32), wanted, "{recipe:?}");
+        assert_eq!(inside.has_one_scale(), recipe == Fp8Recipe::Delayed);
+        assert!(!inside.has_eight_bits(&here, 40));
+        assert!(!inside.has_eight_bits(&on_host, 32));
+        assert!(!cx.in_block(plan.model.layers - 1).has_eight_bits(&here, 32));
+        plan.train.bf16_sums = Bf16Sums::Pairs;
+        let pairs = Context::of(&plan, Weights::All(&[], None), &groups);
+        assert!(!pairs.in_block(0).has_eight_bits(&here, 32));
     }
 }
 

@@ -99,7 +99,9 @@ impl Layer {
         let mut reports = Reports::default();
         reports.push(&saved.report(), Block { start: 0, size: 1 });
         let place = self.groups.place;
-        let routing = reports.gather(config.experts, &place, self.groups.world.as_ref());
+        let words = kernels::download_words(&reports.tensors()).unwrap();
+        let world = self.groups.world.as_ref();
+        let routing = reports.gather(&words, config.experts, &place, world);
         let loads = routing.unwrap().loads;
         let local_shards =
             LocalShards::of(Shards::of(&self.plan, &self.specs), &self.specs, &place);
@@ -293,7 +295,7 @@ fn objective(layer: &Layer, x: &Tensor, dy: &Tensor) -> (f64, Vec<u64>) {
         .zip(dy.host::<f32>().unwrap());
     let sum: f64 = products.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
     let moe = layer.plan.model.moe.as_ref().unwrap();
-    let report = saved.report();
+    let report = saved.report().known().unwrap();
     let losses = report
         .groups
         .iter()

@@ -4,7 +4,8 @@ use kernels::cuda::Counters;
 use kernels::testing::simulator;
 use kernels::{Device, Placements};
 
-use crate::config::Plan;
+use crate::config::moe::{DropPolicy, RouterScope};
+use crate::config::{Bf16Sums, Determinism, Fp8Recipe, OptimizerKind, Plan, Precision};
 use crate::dist::mesh::Groups;
 use crate::fixtures::{nth_step, samples_of, tiny_bert, tiny_gpt, tiny_llama, tiny_moe, tiny_t5};
 use crate::model::param;
@@ -115,23 +116,59 @@ fn a_steps_memory_is_within_the_plan_and_steps_of_changing_sizes_do_not_fail() {
 }
 
 #[test]
-fn a_mixtures_layers_wait_once_forward_and_never_backward() {
+fn scales_of_earlier_steps_and_muon_cost_no_wait() {
+    for (precision, recipe, optimizer) in [
+        (Precision::Fp8, Fp8Recipe::Delayed, OptimizerKind::Adamw),
+        (Precision::Fp8, Fp8Recipe::Current, OptimizerKind::Adamw),
+        (Precision::F32, Fp8Recipe::Current, OptimizerKind::Muon),
+    ] {
+        for mut plan in [tiny_llama(), tiny_moe()] {
+            (plan.train.global_batch, plan.train.micro_batch) = (4, 2);
+            (plan.train.precision, plan.train.fp8.recipe) = (precision, recipe);
+            plan.train.optimizer = optimizer;
+            let sums = match precision {
+                Precision::Fp8 => &[Bf16Sums::Pairs, Bf16Sums::Mma][..],
+                _ => &[Bf16Sums::Auto],
+            };
+            for &sums in sums {
+                plan.train.bf16_sums = sums;
+                if sums == Bf16Sums::Mma {
+                    plan.determinism = Determinism::Run;
+                }
+                let Some(found) = costs(&plan, 2) else { return };
+                let what = format!("{:?} {recipe:?} {optimizer:?}", plan.model.family);
+                assert_eq!(found[1], ONE, "{what} {sums:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_step_of_a_mixture_waits_once_too() {
     let mut plan = tiny_moe();
     (plan.train.global_batch, plan.model.layers) = (4, 4);
-    if let Some(moe) = &mut plan.model.moe {
-        // capacity is counted on the host
-        moe.capacity_factor = 0.0;
-    }
-    for micro_batch in [4, 1] {
-        plan.train.micro_batch = micro_batch;
-        let Some(found) = costs(&plan, 2) else { return };
-        let layers = (0..plan.model.layers).filter(|&block| plan.model.moe_at(block).is_some());
-        let waits = 1 + layers.count() * 4 / micro_batch;
-        let want = Counters {
-            waits: waits as u64,
-            downloads: waits as u64,
-            allocations: 0,
-        };
-        assert_eq!(found[1], want, "{micro_batch}");
+    let mut changed = plan.clone();
+    // a scope of micro-batches is for one layout
+    changed.determinism = Determinism::Run;
+    let Some(moe) = &mut changed.model.moe else {
+        panic!("it is a mixture");
+    };
+    moe.scope = match moe.scope {
+        RouterScope::Sequence => RouterScope::MicroBatch,
+        RouterScope::MicroBatch => RouterScope::Sequence,
+    };
+    moe.drop = match moe.drop {
+        DropPolicy::Position => DropPolicy::Probability,
+        DropPolicy::Probability => DropPolicy::Position,
+    };
+    for plan in [&mut plan, &mut changed] {
+        for (micro_batch, factor) in [(4, 0.0), (1, 0.0), (2, 1.0)] {
+            plan.train.micro_batch = micro_batch;
+            if let Some(moe) = &mut plan.model.moe {
+                moe.capacity_factor = factor;
+            }
+            let Some(found) = costs(plan, 2) else { return };
+            assert_eq!(found[1], ONE, "{micro_batch} {factor}");
+        }
     }
 }

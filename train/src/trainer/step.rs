@@ -13,6 +13,7 @@ use crate::config::precision::Precision;
 use crate::data::Samples;
 use crate::dist::mesh::Groups;
 use crate::error::{OnRank, Result};
+use crate::model::fp8_delayed::Delayed;
 use crate::model::param::Spec;
 use crate::model::prepacked::{self, PrepackedWeights};
 use crate::model::slots::Slots;
@@ -27,7 +28,7 @@ use crate::parallel::gradient_reducer::GradientReducer;
 use crate::parallel::losses::Losses;
 use crate::parallel::offload::Scratch;
 use crate::parallel::pipeline::{Held, StepStart, Trained, Worker};
-use crate::parallel::routing::{RoutingRecord, StepRouting};
+use crate::parallel::routing::{Reports, RoutingRecord, StepRouting};
 use crate::parallel::zero::Parameters;
 use crate::profile;
 
@@ -44,6 +45,8 @@ pub(crate) struct Trainer<'a> {
     pub held: Held,
     /// Mean square of ln sum exp of the last step's logits.
     squares: f64,
+    /// Reports of the step's routers, until they are read.
+    reports: Reports,
     /// Routing statistics of the last step, for mixtures.
     pub routing: Option<StepRouting>,
 }
@@ -107,6 +110,7 @@ impl<'a> Trainer<'a> {
             scratch: Scratch::of(&plan.train.offload, rank)?,
             held: Held::default(),
             squares: 0.0,
+            reports: Reports::default(),
             routing: None,
         })
     }
@@ -119,9 +123,6 @@ impl<'a> Trainer<'a> {
         recent: &[GoodStep],
     ) -> Result<Outcome> {
         let _span = profile::numbered("step", next.step);
-        if let Some(delayed) = &mut self.state.delayed {
-            delayed.begin();
-        }
         let (losses, gradients) = self.run_batch(samples, next)?;
         let Measured { loss, grad_norm } = self.measure(&losses, &gradients)?;
         drop(losses);
@@ -163,6 +164,11 @@ impl<'a> Trainer<'a> {
             self.state.plan.to_mut().train.global_batch = next.batch;
             self.sums = reducer(&self.state, &self.stages);
         }
+        let rank = self.state.rank();
+        if let Some(delayed) = &mut self.state.delayed {
+            let begun = delayed.begin(&self.state.device);
+            begun.on_rank(rank, "begin the amax of fp8")?;
+        }
         let range = Sampler::new(samples.len(), next.batch as u64, next.first).next();
         let range = range.expect("the plan's steps fit the samples, checked before the first");
         let start = StepStart {
@@ -183,13 +189,13 @@ impl<'a> Trainer<'a> {
         let Trained {
             losses,
             held,
-            routing,
+            reports,
         } = worker.train(samples, start, &mut self.sums)?;
         self.held = Held {
             packs: packs.map_or(0, |packs| packs.bytes()),
             ..held
         };
-        self.routing = routing;
+        self.reports = reports;
         let _span = profile::phase("last sums of gradients");
         let gradients = self.sums.finish();
         let mut gradients = gradients.on_rank(self.state.rank(), "sum gradients over ranks")?;
@@ -208,14 +214,29 @@ impl<'a> Trainer<'a> {
     /// the device: everything that the host has to know comes in one download.
     fn measure(&mut self, losses: &Losses, gradients: &[Tensor]) -> Result<Measured> {
         let _span = profile::phase("gradient norm");
+        let amax = self.state.delayed.as_mut().and_then(Delayed::end);
         let (state, rank) = (&self.state, self.state.rank());
         let place = &state.groups.place;
         let squares = clip::squares(state.specs, gradients, &state.local_shards, place);
         let squares = squares.on_rank(rank, "gradient norm")?;
         let mut status = losses.tensors();
         status.extend(&squares);
+        let squares = status.len();
+        let reports = std::mem::take(&mut self.reports);
+        let of_reports = reports.tensors();
+        let reported = of_reports.len();
+        status.extend(of_reports);
+        status.extend(&amax);
         let words = download_words(&status).on_rank(rank, "read the step's status")?;
+        let (words, rest) = words.split_at(squares);
+        let (of_reports, of_amax) = rest.split_at(reported);
         let (of_losses, of_squares) = words.split_at(losses.tensors().len());
+        let routing = state.plan.model.moe.as_ref().map(|moe| {
+            let world = state.groups.world.as_ref();
+            reports.gather(of_reports, moe.experts, place, world)
+        });
+        let routing = routing.transpose();
+        let routing = routing.on_rank(rank, "gather the routers' statistics")?;
         let means = losses.means(of_losses, (&state.plan, &state.groups));
         let [loss, logits] = means.on_rank(rank, "gather losses")?;
         let mine: Vec<f64> = (of_squares.iter())
@@ -223,7 +244,10 @@ impl<'a> Trainer<'a> {
             .collect();
         let norm = clip::global_norm(state.specs, &mine, &state.local_shards, &state.groups);
         let grad_norm = norm.on_rank(rank, "gradient norm")?;
-        self.squares = logits;
+        (self.squares, self.routing) = (logits, routing);
+        if let (Some(delayed), Some(words)) = (&mut self.state.delayed, of_amax.first()) {
+            delayed.observed(words);
+        }
         Ok(Measured { loss, grad_norm })
     }
 

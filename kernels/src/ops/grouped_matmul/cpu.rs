@@ -8,6 +8,8 @@ use crate::cpu::plan::{Plan, ViewMut};
 use crate::cpu::tile::Finish;
 use crate::matmul::{Numbers, Op};
 use crate::{DType, Device, Result, Tensor};
+
+use super::groups::{Counts, Leaves};
 use rayon::prelude::*;
 
 pub(super) fn product(
@@ -15,19 +17,21 @@ pub(super) fn product(
     y: &mut Tensor,
     x: &Tensor,
     (w, op): (&[&Tensor], Op),
-    counts: &[usize],
+    counts: Counts<'_>,
     leaf: usize,
 ) -> Result<()> {
+    let counts = counts.on_host();
     let device = x.device().clone();
     let (_, k) = x.rows_cols();
     let (_, n) = y.rows_cols();
     let (x, mut y) = (Data::of(x), DataMut::of(y));
     let (mut tasks, mut row) = (Vec::new(), 0);
-    for (w, &rows) in w.iter().zip(counts).filter(|(_, rows)| **rows > 0) {
+    for (w, &rows) in w.iter().zip(&*counts).filter(|(_, rows)| **rows > 0) {
         let (out, later) = y.split_at(rows * n);
         tasks.push((out, Matrix::of(x, row * k, [rows, k], k), Data::of(w)));
         (y, row) = (later, row + rows);
     }
+    y.clear();
     let parallel = tasks.len() < rayon::current_num_threads();
     let run = |(out, x, w): (DataMut<'_>, Matrix<'_>, Data<'_>)| {
         let w = match op {
@@ -50,13 +54,14 @@ pub(super) fn backward_weight(
     dw: &mut [&mut Tensor],
     a: &Tensor,
     b: &Tensor,
-    leaves: &[Vec<usize>],
+    leaves: Leaves<'_>,
 ) -> Result<()> {
+    let leaves = leaves.on_host();
     let device = a.device().clone();
     let ((_, height), (_, width)) = (a.rows_cols(), b.rows_cols());
     let (a, b) = (Data::of(a), Data::of(b));
     let mut first = 0;
-    let tasks: Vec<_> = (dw.iter_mut().zip(leaves))
+    let tasks: Vec<_> = (dw.iter_mut().zip(&*leaves))
         .map(|(dw, leaves)| {
             let start = first;
             first += leaves.iter().sum::<usize>();

@@ -6,12 +6,17 @@
 //! bf16. The gradient of the weights is a sum over tokens: its leaves are given as rows per leaf, because an
 //! expert's number of rows differs per chunk of tokens; a leaf without rows adds nothing. Which other experts are
 //! computed changes no bits. Dropless form: Gale et al. 2022, arXiv:2211.15841.
+//!
+//! Counts may be on the device alone (`Counts::OnDevice`): then the rows have room for every split, and a launch has blocks
+//! for each.
 
 mod cpu;
 pub(super) mod cuda;
+mod groups;
 
 use crate::matmul::{Numbers, Op};
 use crate::{DType, Error, Result, Tensor};
+pub use groups::{Counts, Leaves};
 
 /// Returns y: `[rows, n]`, stored as `stored`: bf16, rounded once, is allowed only with bf16 numbers.
 /// # Shapes
@@ -20,15 +25,15 @@ use crate::{DType, Error, Result, Tensor};
 /// # Errors
 /// `Shape` or `DType` if they do not fit, `Argument` if the counts do not add up, `Memory` if packed
 /// copies do not fit.
-pub fn forward(
+pub fn forward<'a>(
     (numbers, stored): (Numbers, DType),
     x: &Tensor,
     w: (&[&Tensor], Op),
-    counts: &[usize],
+    counts: impl Into<Counts<'a>>,
     leaf: usize,
 ) -> Result<Tensor> {
     const NAMES: Names = ("grouped_matmul::forward", ["x", "y"]);
-    product(NAMES, (numbers, stored), x, w, counts, leaf)
+    product(NAMES, (numbers, stored), x, w, counts.into(), leaf)
 }
 
 /// Returns dx: `[rows, k]`, stored as `stored`; leaf in elements of n.
@@ -36,11 +41,11 @@ pub fn forward(
 /// dy: `[rows, n]`, the rest as `forward`, w as it was given there.
 /// # Errors
 /// As `forward`.
-pub fn backward_input(
+pub fn backward_input<'a>(
     (numbers, stored): (Numbers, DType),
     dy: &Tensor,
     (w, op): (&[&Tensor], Op),
-    counts: &[usize],
+    counts: impl Into<Counts<'a>>,
     leaf: usize,
 ) -> Result<Tensor> {
     const NAMES: Names = ("grouped_matmul::backward_input", ["dy", "dx"]);
@@ -49,24 +54,25 @@ pub fn backward_input(
     } else {
         Op::Plain
     };
-    product(NAMES, (numbers, stored), dy, (w, op), counts, leaf)
+    product(NAMES, (numbers, stored), dy, (w, op), counts.into(), leaf)
 }
 
 /// Adds the gradients of the weights to dw, one merge with the old value.
 /// # Shapes
-/// dw: as w in `forward`, in f32, dy: `[rows, n]`, x: `[rows, k]`; `leaves[e]`: rows of expert e in each leaf of
-/// the sum over tokens, the same number of leaves for every expert. An expert may come several times,
+/// dw: as w in `forward`, in f32, dy: `[rows, n]`, x: `[rows, k]`; leaves: rows of each expert in each leaf of
+/// the sum over tokens. An expert may come several times,
 /// each with its own dw: sums over parts of its tokens.
 /// # Errors
 /// As `forward`.
-pub fn backward_weight(
+pub fn backward_weight<'a>(
     numbers: Numbers,
     dw: (&mut [&mut Tensor], Op),
     dy: &Tensor,
     x: &Tensor,
-    leaves: &[Vec<usize>],
+    leaves: impl Into<Leaves<'a>>,
 ) -> Result<()> {
     const OP: &str = "grouped_matmul::backward_weight";
+    let leaves = leaves.into();
     let (dw, op) = dw;
     let (rows, k) = matrix(numbers, OP, "x", x)?;
     let (rows_of_dy, n) = matrix(numbers, OP, "dy", dy)?;
@@ -78,21 +84,12 @@ pub fn backward_weight(
             wanted: format!("{rows} rows, as x has"),
         });
     }
-    as_many(OP, "dw", dw.len(), leaves.len())?;
+    as_many(OP, "dw", dw.len(), leaves.experts())?;
     let dims = if op == Op::Plain { [k, n] } else { [n, k] };
     for dw in &*dw {
         dw.expect_f32(OP, "dw", &dims)?;
     }
-    let count = leaves.first().map_or(0, Vec::len);
-    if let Some(other) = leaves.iter().find(|l| l.len() != count) {
-        return Err(Error::Argument {
-            op: OP,
-            name: "leaves",
-            found: format!("{} leaves and {count}", other.len()),
-            wanted: "as many for every expert".to_owned(),
-        });
-    }
-    total(OP, "leaves", leaves.iter().flatten(), rows)?;
+    leaves.check(OP, x)?;
     let (left, right) = if op == Op::Plain { (x, dy) } else { (dy, x) };
     try_dispatch!(
         x.device(),
@@ -110,14 +107,16 @@ fn product(
     (numbers, stored): (Numbers, DType),
     x: &Tensor,
     (w, op): (&[&Tensor], Op),
-    counts: &[usize],
+    counts: Counts<'_>,
     leaf: usize,
 ) -> Result<Tensor> {
     let (rows, k) = matrix(numbers, name, of, x)?;
-    as_many(name, "w", w.len(), counts.len())?;
+    as_many(name, "w", w.len(), counts.experts())?;
     let mut width = None;
     for one in w {
         number(numbers, name, "w", one)?;
+        // one kernel reads all of them
+        one.expect(name, "w", w[0].dtype())?;
         let n = match (one.dims(), op) {
             (&[a, n], Op::Plain) if a == k => n,
             (&[n, a], Op::Transposed) if a == k => n,
@@ -134,7 +133,7 @@ fn product(
             });
         }
     }
-    total(name, "counts", counts.iter(), rows)?;
+    counts.check(name, "counts", x)?;
     let n = width.expect("there is at least one expert");
     let mut y = Tensor::empty(&[rows, n], stored, x.device())?;
     number(numbers, name, result, &y)?;
@@ -186,25 +185,6 @@ fn matrix(
     }
 }
 
-fn total<'a>(
-    op: &'static str,
-    name: &'static str,
-    mut counts: impl Iterator<Item = &'a usize>,
-    rows: usize,
-) -> Result<()> {
-    let sum = counts.try_fold(0_usize, |sum, n| sum.checked_add(*n));
-    if sum == Some(rows) {
-        return Ok(());
-    }
-    let found = sum.map_or("more than fits".to_owned(), |sum| format!("{sum} rows"));
-    Err(Error::Argument {
-        op,
-        name,
-        found,
-        wanted: format!("{rows} rows together"),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,6 +231,105 @@ mod tests {
                 outs.extend([widened(&y), widened(&dx)]);
                 outs
             });
+        }
+    }
+
+    #[test]
+    fn counts_on_the_device_have_the_bits_of_known_ones_and_padding_is_zeros() {
+        // more rows than experts have, and tiles that end between experts
+        let counts = [70, 0, 3, 129, 1, 64];
+        let (rows, total, k, n) = (300, 267, 24, 70);
+        let leaves: Vec<Vec<usize>> = counts.iter().map(|n| vec![n / 3, 0, n - n / 3]).collect();
+        for device in all_devices() {
+            let mut kinds = KINDS[..3].to_vec();
+            if !device.is_host() {
+                kinds.push((Numbers::Bf16Mma, DType::F32));
+                kinds.push((Numbers::F16Mma, DType::Bf16));
+            }
+            let word = |x: &usize| u32::try_from(*x).unwrap();
+            let words = |x: &[usize]| -> Vec<u32> { x.iter().map(word).collect() };
+            let table = |x: &[usize]| Tensor::from_u32(&[x.len()], &words(x), &device).unwrap();
+            let offsets = table(&[0, 70, 70, 73, 202, 203, 267]);
+            let by_leaf = table(&leaves.concat()).reshape(&[6, 3]).unwrap();
+            let on_device = Leaves::OnDevice {
+                offsets: &offsets,
+                rows: &by_leaf,
+            };
+            for (kind, leaf) in kinds.into_iter().flat_map(|kind| [(kind, 0), (kind, 8)]) {
+                let some = |x: &Tensor| {
+                    let (_, width) = x.rows_cols();
+                    let numbers = &crate::testing::values(x)[..total * width];
+                    let x = Tensor::from_f32(&[total, width], numbers, &device).unwrap();
+                    stored_as(kind.1, &x)
+                };
+                let (x, dy) = (
+                    random(&[rows, k], 1, &device).unwrap(),
+                    random(&[rows, n], 2, &device).unwrap(),
+                );
+                let (few_x, few_dy) = (some(&x), some(&dy));
+                let (x, dy) = (stored_as(kind.1, &x), stored_as(kind.1, &dy));
+                let w = experts(6, &[k, n], 3, &device);
+                let w: Vec<Tensor> = w.iter().map(|w| stored_as(kind.1, w)).collect();
+                let w = (&all(&w)[..], Op::Plain);
+                let place = (&device, kind, leaf);
+                let known = [
+                    forward(kind, &few_x, w, &counts, leaf).unwrap(),
+                    backward_input(kind, &few_dy, w, &counts, leaf).unwrap(),
+                ];
+                let given = Counts::OnDevice(&offsets);
+                let found = [
+                    forward(kind, &x, w, given, leaf).unwrap(),
+                    backward_input(kind, &dy, w, given, leaf).unwrap(),
+                ];
+                for (known, found) in known.iter().zip(&found) {
+                    let [known, found] = [known, found].map(|x| {
+                        let wide = widened(x);
+                        bits(&crate::testing::values(&wide))
+                    });
+                    let (there, padding) = found.split_at(known.len());
+                    assert!(there == known, "{place:?}");
+                    assert!(padding.iter().all(|bits| *bits == 0), "{place:?}");
+                }
+                let sums = |dy: &Tensor, x: &Tensor, leaves: Leaves<'_>| -> Vec<Vec<u32>> {
+                    let mut dw = experts(6, &[k, n], 9, &device);
+                    let mut to: Vec<&mut Tensor> = dw.iter_mut().collect();
+                    backward_weight(kind.0, (&mut to, Op::Plain), dy, x, leaves).unwrap();
+                    let numbers = dw.iter().map(crate::testing::values);
+                    numbers.map(|x| bits(&x)).collect()
+                };
+                let known = sums(&few_dy, &few_x, (&leaves).into());
+                assert!(known == sums(&dy, &x, on_device), "{place:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn offsets_that_do_not_fit_are_refused_by_name() {
+        let device = Device::cpu();
+        let (x, w) = (random(&[4, 6], 1, &device), random(&[6, 3], 1, &device));
+        let (x, w) = (x.unwrap(), w.unwrap());
+        for offsets in [[0, 5], [1, 4], [2, 1]] {
+            let offsets = Tensor::from_u32(&[2], &offsets, &device).unwrap();
+            let counts = Counts::OnDevice(&offsets);
+            let found = forward(F32, &x, (&[&w], Op::Plain), counts, 0);
+            assert!(matches!(found, Err(Error::Argument { name: "counts", .. })));
+        }
+        let offsets = Tensor::from_u32(&[2], &[0, 3], &device).unwrap();
+        let mut dw = w.try_clone().unwrap();
+        for (dims, leaves) in [(&[1, 2], [2, 2]), (&[2, 1], [2, 1])] {
+            let rows = Tensor::from_u32(dims, &leaves, &device).unwrap();
+            let leaves = Leaves::OnDevice {
+                offsets: &offsets,
+                rows: &rows,
+            };
+            let dy = random(&[4, 3], 1, &device).unwrap();
+            let dw = (&mut [&mut dw][..], Op::Plain);
+            let found = backward_weight(Numbers::F32, dw, &dy, &x, leaves);
+            let name = match found {
+                Err(Error::Argument { name, .. } | Error::Shape { name, .. }) => name,
+                _ => panic!("refused"),
+            };
+            assert_eq!(name, "leaves");
         }
     }
 

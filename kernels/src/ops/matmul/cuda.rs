@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::mma;
 use super::operand::{Factor, Factors, Op, Operand, Then, flattened};
-use super::sides::Epilogue;
+use super::sides::{Epilogue, Product};
 use crate::cuda::{Cuda, Grid, Source};
 use crate::descriptor::numbers::Numbers;
 use crate::ops::{cast, rope};
 use crate::{DType, Device, Error, Result, Tensor};
 
-pub(in crate::ops) use super::sides::{Product, Side};
+pub(in crate::ops) use super::sides::Side;
 
 pub(in crate::ops) static SOURCE: Source = Source {
     name: "matmul.cu",
@@ -43,6 +43,16 @@ pub(super) fn product_then(
     factors: Factors<'_>,
     then: Then<'_>,
 ) -> Result<()> {
+    ended(on, c, then, &|c, end| run(on, c, factors, end))
+}
+
+/// A product that `run` makes with what its kernel does after the sums, and what follows as ops.
+pub(super) fn ended(
+    on: &Arc<Cuda>,
+    c: &mut Tensor,
+    then: Then<'_>,
+    run: &dyn Fn(&mut Tensor, Epilogue<'_>) -> Result<()>,
+) -> Result<()> {
     let none = Epilogue::default();
     let epilogue = match then {
         Then::Bias(bias) => Epilogue {
@@ -64,16 +74,16 @@ pub(super) fn product_then(
         Then::Rotary { bias, turn } => {
             let epilogue = Epilogue { bias, ..none };
             if c.dtype() == DType::F32 {
-                run(on, c, factors, epilogue)?;
+                run(c, epilogue)?;
                 return rope::forward(c, &turn);
             }
             let mut sums = Tensor::empty(c.dims(), DType::F32, c.device())?;
-            run(on, &mut sums, factors, epilogue)?;
+            run(&mut sums, epilogue)?;
             rope::forward(&mut sums, &turn)?;
             return cast::cuda::to_bf16(on, c, &sums);
         }
     };
-    run(on, c, factors, epilogue)
+    run(c, epilogue)
 }
 
 /// The name of a kernel by the numbers of its products.
@@ -95,20 +105,6 @@ fn refused(op: &'static str, device: &Device) -> Error {
         op,
         device: device.name().to_owned(),
     }
-}
-
-/// A product without an epilogue.
-pub(in crate::ops) fn multiply(on: &Arc<Cuda>, product: &Product<'_>) -> Result<()> {
-    launch(on, product, Epilogue::default())
-}
-
-/// Adds a product to c.
-pub(in crate::ops) fn multiply_add(on: &Arc<Cuda>, product: &Product<'_>) -> Result<()> {
-    let end = Epilogue {
-        accumulate: true,
-        ..Epilogue::default()
-    };
-    launch(on, product, end)
 }
 
 fn launch(on: &Arc<Cuda>, product: &Product<'_>, end: Epilogue<'_>) -> Result<()> {

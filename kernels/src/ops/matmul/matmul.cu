@@ -5,8 +5,7 @@
 //
 // Mapping of these: a block of 16 x 16 threads makes 64 x 64 elements of c, a thread 4 x 4 of them. Operands go through shared
 // memory in slabs of 16 k. Reads 2 * 64 * 16 numbers for 64 * 64 * 16 products, so arithmetic bounds it.
-#include "chain.cuh"
-#include "epilogue.cuh"
+#include "chain_store.cuh"
 
 template <bool PAIRS>
 __device__ void multiply(void* c, u32 c_is_bf16, Side a, Side b, u64 k, u64 leaf, Epilogue then) {
@@ -38,8 +37,7 @@ __device__ void multiply(void* c, u32 c_is_bf16, Side a, Side b, u64 k, u64 leaf
                         {accumulate, bias, then, kind, second});                                                     \
     }
 
-// The same numbers as product_f32 with one leaf. Sums go through shared memory, so that whole rows are written and the
-// epilogue's code is there twice.
+// The same numbers as product_f32 with one leaf.
 extern "C" __global__ void __launch_bounds__(256, 2)
     product_f32_chain(void* c, u32 c_is_bf16, const void* a, u32 a_is_bf16, u64 m, u64 a_row, u64 a_k, const void* b,
                       u32 b_is_bf16, u64 n, u64 b_row, u64 b_k, u64 k, u32 accumulate, const float* bias, u32 then,
@@ -48,29 +46,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
     u64 row = (u64)blockIdx.y * CHAIN_TILE, column = (u64)blockIdx.x * CHAIN_TILE;
     ChainSums sums;
     one_chain(sums, slabs, {a, a_is_bf16, m, a_row, a_k}, {b, b_is_bf16, n, b_row, b_k}, row, column, k);
-    typedef float Half[64][CHAIN_TILE + 4];
-    static_assert(sizeof(Half) <= sizeof(slabs), "half of the sums fit where the operands were");
-    Half& tile = *(Half*)slabs;
-    u32 tr = threadIdx.x / 16, tc = threadIdx.x % 16;
-#pragma unroll
-    for (u32 half = 0; half < 2; half++) {
-#pragma unroll
-        for (u32 i = 0; i < 4; i++) {
-            float(&of)[8] = sums[4 * half + i];
-            *(float4*)&tile[4 * tr + i][4 * tc] = make_float4(of[0], of[1], of[2], of[3]);
-            *(float4*)&tile[4 * tr + i][64 + 4 * tc] = make_float4(of[4], of[5], of[6], of[7]);
-        }
-        __syncthreads();
-#pragma unroll 1
-        for (u32 i = threadIdx.x; i < 64 * CHAIN_TILE / 2; i += 256) {
-            u32 r = i / (CHAIN_TILE / 2), left = i % (CHAIN_TILE / 2) * 2;
-            if (row + 64 * half + r >= m) break;
-            float2 of = *(const float2*)&tile[r][left];
-            finish_two(c, c_is_bf16, row + 64 * half + r, column + left, n, {of.x, of.y},
-                       {accumulate, bias, then, kind, second});
-        }
-        __syncthreads();
-    }
+    store_chains(c, c_is_bf16, sums, slabs, m, n, row, column, {accumulate, bias, then, kind, second});
 }
 
 PRODUCT(product_f32, false)

@@ -3,12 +3,7 @@
 //
 // Reads 2 * 128 * k factors for 128 * 128 * k products a block: 64 products a byte from the L2 cache, at most a card's
 // balance, so the tensor cores or the cache bound it.
-#include "epilogue.cuh"
-#include "mma_product.cuh"
-
-// Numbers from a row of a warp's sums in shared memory to the next: rows of a fragment are in different banks.
-#define STAGED 40
-static_assert(8 * 32 * STAGED * sizeof(float) <= sizeof(Slabs), "the sums fit where the factors were");
+#include "mma_store.cuh"
 
 template <u32 FACTORS, bool A_ALONG_K, bool B_ALONG_K>
 __device__ __forceinline__ void multiply(void* c, u32 c_is_bf16, Lines a, Lines b, u64 k, Epilogue then) {
@@ -16,38 +11,9 @@ __device__ __forceinline__ void multiply(void* c, u32 c_is_bf16, Lines a, Lines 
     u64 row, column;
     tile_of_block(row, column, a.rows, b.rows);
     Sums sums;
-#pragma unroll
-    for (u32 i = 0; i < 4; i++)
-#pragma unroll
-        for (u32 j = 0; j < 4; j++)
-#pragma unroll
-            for (u32 e = 0; e < 4; e++) sums[i][j][e] = 0.0f;
+    clear(sums);
     add_products<FACTORS, A_ALONG_K, B_ALONG_K>(sums, slabs, a, b, row, column, 0, k);
-    // Half of the warp's rows at a time through shared memory: whole rows are written, and the epilogue's code is there
-    // twice, not once for each fragment.
-    float(*tile)[STAGED] = (float(*)[STAGED])slabs + threadIdx.x / 32 * 32;
-    u32 lane = threadIdx.x % 32;
-#pragma unroll
-    for (u32 half = 0; half < 2; half++) {
-#pragma unroll
-        for (u32 i = 0; i < 2; i++) {
-#pragma unroll
-            for (u32 j = 0; j < 4; j++) {
-                float(&of)[4] = sums[2 * half + i][j];
-                float* to = &tile[16 * i + lane / 4][8 * j + lane % 4 * 2];
-                *(float2*)to = make_float2(of[0], of[1]);
-                *(float2*)(to + 8 * STAGED) = make_float2(of[2], of[3]);
-            }
-        }
-        __syncwarp();
-        u64 top = row + warp_row() + 32 * half, left = column + warp_column() + lane % 16 * 2;
-#pragma unroll 1
-        for (u32 r = lane / 16; r < 32 && top + r < a.rows; r += 2) {
-            float2 of = *(const float2*)&tile[r][lane % 16 * 2];
-            finish_two(c, c_is_bf16, top + r, left, b.rows, {of.x, of.y}, then);
-        }
-        __syncwarp();
-    }
+    store_sums(c, c_is_bf16, sums, slabs, a.rows, b.rows, row, column, then);
 }
 
 #define PRODUCT(NAME, FACTORS, A_ALONG_K, B_ALONG_K)                                                                 \

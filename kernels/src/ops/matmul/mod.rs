@@ -10,6 +10,7 @@
 
 mod cpu;
 pub(super) mod cuda;
+pub(super) mod eight_bits;
 pub(super) mod mma;
 #[cfg(test)]
 mod on_tensor_cores;
@@ -19,6 +20,7 @@ mod sides;
 
 pub use crate::descriptor::numbers::Numbers;
 use crate::{DType, Error, Result, Tensor};
+pub use eight_bits::{Eight, End, has_eight_bits, product_of_eight};
 pub use operand::{Factor, Op, Operand, Packed, Then};
 use operand::{Factors, flattened};
 
@@ -88,23 +90,7 @@ pub fn product_then<'a, 'b>(
         b: b.into(),
     };
     let (_, n) = check(c, &factors, false)?;
-    let like_c = |name, x: &Tensor| x.expect_like(OP, name, c);
-    match &then {
-        Then::Bias(bias) => bias.expect_f32(OP, "bias", &[n])?,
-        Then::Activation { bias, values, .. } => {
-            if let Some(bias) = bias {
-                bias.expect_f32(OP, "bias", &[n])?;
-            }
-            like_c("values", values)?;
-        }
-        Then::Times(by) => like_c("by", by)?,
-        Then::Rotary { bias, turn } => {
-            if let Some(bias) = bias {
-                bias.expect_f32(OP, "bias", &[n])?;
-            }
-            turn.check(OP, "c", c)?;
-        }
-    }
+    then.check(OP, c, n)?;
     let device = c.device().clone();
     try_dispatch!(device, product_then(c, factors, then));
     Ok(())

@@ -1,9 +1,9 @@
 //! Operands of products and their fused epilogues.
 
-use crate::Tensor;
 use crate::descriptor::activation::Kind;
 use crate::descriptor::numbers::Numbers;
 use crate::descriptor::rope::Turn;
+use crate::{Result, Tensor};
 
 /// Orientation of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +82,30 @@ pub enum Then<'a> {
         /// Rotary embedding of m rows and n columns.
         turn: Turn<'a>,
     },
+}
+
+impl Then<'_> {
+    /// Checks that it fits c, which has n columns.
+    pub(super) fn check(&self, op: &'static str, c: &Tensor, n: usize) -> Result<()> {
+        let like_c = |name, x: &Tensor| x.expect_like(op, name, c);
+        match self {
+            Then::Bias(bias) => bias.expect_f32(op, "bias", &[n])?,
+            Then::Activation { bias, values, .. } => {
+                if let Some(bias) = bias {
+                    bias.expect_f32(op, "bias", &[n])?;
+                }
+                like_c("values", values)?;
+            }
+            Then::Times(by) => like_c("by", by)?,
+            Then::Rotary { bias, turn } => {
+                if let Some(bias) = bias {
+                    bias.expect_f32(op, "bias", &[n])?;
+                }
+                turn.check(op, "c", c)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Rows and columns of op(x).

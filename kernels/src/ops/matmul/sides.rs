@@ -27,16 +27,16 @@ impl Side {
 }
 
 /// A product c = a b^T, wherever its elements are.
-pub(in crate::ops) struct Product<'a> {
-    pub(in crate::ops) numbers: Numbers,
-    pub(in crate::ops) c: Arg,
-    pub(in crate::ops) c_is_bf16: bool,
-    pub(in crate::ops) a: Side,
-    pub(in crate::ops) b: Side,
-    pub(in crate::ops) k: usize,
+pub(super) struct Product<'a> {
+    pub(super) numbers: Numbers,
+    pub(super) c: Arg,
+    pub(super) c_is_bf16: bool,
+    pub(super) a: Side,
+    pub(super) b: Side,
+    pub(super) k: usize,
     /// Elements of k per leaf; 0: one leaf.
-    pub(in crate::ops) leaf: usize,
-    pub(in crate::ops) device: &'a Device,
+    pub(super) leaf: usize,
+    pub(super) device: &'a Device,
 }
 
 /// Operations after the sums.

@@ -1,7 +1,8 @@
 //! Muon's elementwise parts on the CPU, memory bound; no multiplication is fused with an addition, so that every
 //! instruction set rounds alike.
 
-use crate::{View, ViewMut};
+use super::unit;
+use crate::{Tensor, View, ViewMut, reduce};
 use rayon::prelude::*;
 
 const CHUNK: usize = 1 << 14;
@@ -25,7 +26,9 @@ pub(super) fn momentum(
     });
 }
 
-pub(super) fn scale(x: &mut ViewMut<'_>, factor: f32) {
+/// `squares`: the sum of squares in two words.
+pub(super) fn normalize(x: &mut Tensor, squares: &Tensor) {
+    let factor = unit::factor(reduce::numbers(squares.u32())[0]);
     x.f32_mut()
         .par_chunks_mut(CHUNK)
         .for_each(|x| x.iter_mut().for_each(|x| *x *= factor));

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::cuda::{Cuda, Grid, Source};
-use crate::{Result, View, ViewMut};
+use super::unit::EPS;
+use crate::cuda::{Arg, Cuda, Grid, Source};
+use crate::{Result, Tensor, View, ViewMut};
 
 pub(in crate::ops) static SOURCE: Source = Source {
     name: "muon.cu",
@@ -29,9 +30,11 @@ pub(super) fn momentum(
     on.launch(&SOURCE, "muon_momentum", Grid::over(g.len()), &args)
 }
 
-pub(super) fn scale(on: &Arc<Cuda>, x: &mut ViewMut<'_>, factor: f32) -> Result<()> {
-    let args = [x.address().into(), x.len().into(), factor.into()];
-    on.launch(&SOURCE, "muon_scale", Grid::over(x.len()), &args)
+/// `squares`: the sum of squares in two words.
+pub(super) fn normalize(on: &Arc<Cuda>, x: &mut Tensor, squares: &Tensor) -> Result<()> {
+    let count = x.elements();
+    let args = [x.into(), count.into(), squares.into(), Arg::F64(EPS)];
+    on.launch(&SOURCE, "muon_normalize", Grid::over(count), &args)
 }
 
 pub(super) fn combine(

@@ -7,6 +7,7 @@
 
 mod cpu;
 pub(super) mod cuda;
+mod unit;
 
 use crate::matmul::matmul;
 use crate::view::expect_alike;
@@ -16,9 +17,6 @@ use crate::{DType, Result, Tensor, View, ViewMut, reduce};
 const A: f32 = 3.4445;
 const B: f32 = -4.775;
 const C: f32 = 2.0315;
-/// A norm is taken as at least this.
-const EPS: f64 = 1e-7;
-
 /// Updates the momentum `m` with gradients `g` times `grad_scale`, and sets `u` to the direction before
 /// orthogonalization, all f32.
 /// # Errors
@@ -39,21 +37,14 @@ pub fn momentum(
     Ok(())
 }
 
-/// Replaces a matrix by one with nearly the same singular vectors and singular values near 1.
+/// Replaces a matrix by one with nearly the same singular vectors and singular values near 1. Does not wait for a device.
 /// # Shapes
 /// x: `[r, c]`; scratch of 2 min(r, c)^2 + 2 r c numbers.
 /// # Errors
 /// `Shape` or `DType` if x is no f32 matrix; `Memory`.
 pub fn orthogonalize(x: &mut Tensor, steps: usize) -> Result<()> {
     let (rows, cols) = x.expect_rows("muon::orthogonalize", "x")?;
-    let squares = reduce::sum_squares(&[x.view()])?;
-    let norm = squares[0].sqrt().max(EPS);
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "rounds to f32, in which the matrix is"
-    )]
-    let factor = (1.0 / norm) as f32;
-    scale(x.view_mut(), factor)?;
+    normalize(x)?;
     // the product with its own transpose over the longer side is the smaller one
     let short = rows.min(cols);
     let is_wide = rows <= cols;
@@ -86,13 +77,12 @@ pub fn apply(w: ViewMut<'_>, o: View<'_>, keep: f32, step: f32) -> Result<()> {
     combine(w, keep, o, -step)
 }
 
-/// x = x `factor`, f32.
-/// # Errors
-/// `DType` if they are no f32.
-pub fn scale(mut x: ViewMut<'_>, factor: f32) -> Result<()> {
-    expect_alike("muon::scale", x.as_view(), &[])?;
-    let device = x.device().clone();
-    dispatch!(device, scale(&mut x, factor));
+/// Divides x by its norm, which stays on the device.
+fn normalize(x: &mut Tensor) -> Result<()> {
+    if let Some(squares) = reduce::squares(&[x.view()])? {
+        let device = x.device().clone();
+        dispatch!(device, normalize(x, &squares));
+    }
     Ok(())
 }
 

@@ -12,7 +12,10 @@ extern "C" __global__ void muon_momentum(float* m, float* u, const float* grad, 
     }
 }
 
-extern "C" __global__ void muon_scale(float* x, u64 n, float factor) {
+// x over its norm, the root of squares[0], which is taken as at least eps, as is one that is no number.
+extern "C" __global__ void muon_normalize(float* x, u64 n, const double* squares, double eps) {
+    double norm = sqrt(squares[0]);
+    float factor = (float)(1.0 / (norm > eps ? norm : eps));
     for (u64 i = first(); i < n; i += stride()) x[i] = x[i] * factor;
 }
 

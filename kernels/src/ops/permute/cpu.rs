@@ -1,17 +1,70 @@
 //! Permutation on the CPU: one task per block of rows or tokens.
 
-use super::order::Order;
-use crate::Tensor;
+use std::ops::Range;
+
+use super::order::{DROPPED, HostLists, Lists, Order};
 use crate::cpu::ROW_BLOCK;
 use crate::cpu::simd::vector_fn;
+use crate::{Error, Result, Tensor};
 use rayon::prelude::*;
+
+/// Lists of choices whose experts are in `range`, a counting sort.
+pub(super) fn lists(chosen: &[u32], total: usize, range: Range<usize>) -> Result<HostLists> {
+    let here = |expert: u32| {
+        let expert = expert as usize;
+        range.contains(&expert).then(|| expert - range.start)
+    };
+    let mut counts = vec![0; range.len()];
+    for (i, &expert) in chosen.iter().enumerate() {
+        if expert != DROPPED && expert as usize >= total {
+            return Err(Error::Argument {
+                op: "permute",
+                name: "experts",
+                found: format!("{expert} at choice {i}"),
+                wanted: format!("below {total} or dropped"),
+            });
+        }
+        if let Some(expert) = here(expert) {
+            counts[expert] += 1;
+        }
+    }
+    let mut next: Vec<usize> = counts
+        .iter()
+        .scan(0, |start, count| {
+            let first = *start;
+            *start += count;
+            Some(first)
+        })
+        .collect();
+    let mut choices = vec![0; counts.iter().sum()];
+    let mut rows = vec![None; chosen.len()];
+    for (i, &expert) in chosen.iter().enumerate() {
+        if let Some(expert) = here(expert) {
+            choices[next[expert]] = i;
+            rows[i] = Some(next[expert]);
+            next[expert] += 1;
+        }
+    }
+    Ok(HostLists {
+        choices,
+        rows,
+        counts,
+    })
+}
+
+fn of(order: &Order) -> &HostLists {
+    match &order.lists {
+        Lists::Host(lists) => lists,
+        Lists::Device(_) => unreachable!("`Order::check` compares the devices"),
+    }
+}
 
 pub(super) fn permute(y: &mut Tensor, x: &Tensor, order: &Order) {
     let (_, d) = y.rows_cols();
     let x = x.f32();
     y.f32_mut()
         .par_chunks_mut(d * ROW_BLOCK)
-        .zip(order.choices.par_chunks(ROW_BLOCK))
+        .zip(of(order).choices.par_chunks(ROW_BLOCK))
         .for_each(|(y, choices)| {
             for (y, choice) in y.chunks_exact_mut(d).zip(choices) {
                 let token = choice / order.k;
@@ -31,7 +84,7 @@ pub(super) fn gather(y: &mut Tensor, x: &Tensor, weights: Option<&Tensor>, order
         .for_each(|(token, y)| {
             y.fill(0.0);
             for choice in token * order.k..(token + 1) * order.k {
-                if let Some(row) = order.rows[choice] {
+                if let Some(row) = of(order).rows[choice] {
                     let weight = weights.map_or(1.0, |w| w[choice]);
                     add_row(isa, y, &x[row * d..(row + 1) * d], weight);
                 }
@@ -53,12 +106,12 @@ pub(super) fn combine_backward(
     let of_token = |choice: usize| &dy[choice / order.k * d..][..d];
     dx.f32_mut()
         .par_chunks_mut(d)
-        .zip(&order.choices)
+        .zip(&of(order).choices)
         .for_each(|(dx, &choice)| scaled(isa, dx, of_token(choice), weights[choice]));
     dweights
         .f32_mut()
         .par_iter_mut()
-        .zip(&order.rows)
+        .zip(&of(order).rows)
         .enumerate()
         .with_min_len(ROW_BLOCK)
         .for_each(|(choice, (dweight, row))| {

@@ -6,13 +6,79 @@
 //! foreign (i, j) adds nothing. A weight's gradient is a row's dot product: 16 lane sums and a fixed tree. Tokens
 //! are in (sequence, position) order, so with ranks that hold consecutive sequences an expert's rows are the ranks'
 //! rows concatenated: the same order for every layout.
+//!
+//! On a device the order is made there, and the host does not know how many rows there are: permuted tensors have a row for
+//! every choice, of which those past the last expert's are zeros.
 
 mod cpu;
 pub(super) mod cuda;
 mod order;
 
-use crate::{DType, Result, Tensor};
+use std::ops::Range;
+
+use crate::device::Kind;
+use crate::{DType, Error, Result, Tensor};
+use order::Lists;
 pub use order::{DROPPED, Order};
+
+impl Order {
+    /// Returns the order of the choices whose experts are in `range`. Does not wait for a device, where choices of experts
+    /// that do not exist have no row.
+    /// # Shapes
+    /// experts: `[n, k]` u32, expert of each choice in router order, or `DROPPED`; below `total`.
+    /// # Errors
+    /// `Shape`, `DType` or `Argument` if they do not fit; `Memory`.
+    pub fn new(experts: &Tensor, total: usize, range: Range<usize>) -> Result<Order> {
+        experts.expect("permute", "experts", DType::U32)?;
+        let &[tokens, k] = experts.dims() else {
+            return Err(Error::Shape {
+                op: "permute",
+                name: "experts",
+                found: experts.dims().to_vec(),
+                wanted: "[n, k]".to_owned(),
+            });
+        };
+        if range.start > range.end || range.end > total {
+            return Err(Error::Argument {
+                op: "permute",
+                name: "range",
+                found: format!("{range:?}"),
+                wanted: format!("a range inside 0..{total}"),
+            });
+        }
+        let lists = match experts.device().kind() {
+            Kind::Cpu => Lists::Host(cpu::lists(experts.u32(), total, range)?),
+            Kind::Cuda(on) => Lists::Device(Box::new(cuda::lists(on, experts, range)?)),
+        };
+        Ok(Order { lists, k, tokens })
+    }
+
+    /// Returns, on a device, the rows of each expert by leaf of a sum over tokens, `leaf` tokens each: `[experts, leaves]`
+    /// u32. `None` on the host, where `tokens` has them.
+    /// # Errors
+    /// `Argument` if `leaf` is 0; `Memory`.
+    pub fn leaves(&self, leaf: usize) -> Result<Option<Tensor>> {
+        if leaf == 0 {
+            return Err(Error::Argument {
+                op: "permute::Order::leaves",
+                name: "leaf",
+                found: "0".to_owned(),
+                wanted: "tokens".to_owned(),
+            });
+        }
+        let Lists::Device(lists) = &self.lists else {
+            return Ok(None);
+        };
+        let experts = lists.offsets.elements() - 1;
+        let count = self.tokens.div_ceil(leaf);
+        let device = lists.offsets.device();
+        let mut table = Tensor::zeros(&[experts, count], DType::U32, device)?;
+        if let Kind::Cuda(on) = device.kind() {
+            cuda::leaves(on, &mut table, lists, self.k * leaf)?;
+        }
+        Ok(Some(table))
+    }
+}
 
 /// Returns the rows by expert: `[rows, d]`.
 /// # Shapes
@@ -21,7 +87,7 @@ pub use order::{DROPPED, Order};
 /// `Shape` or `DType` if x does not fit.
 pub fn permute(x: &Tensor, order: &Order) -> Result<Tensor> {
     let d = order.check("permute", "x", x, order.token_count())?;
-    let mut y = Tensor::empty(&[order.choices.len(), d], DType::F32, x.device())?;
+    let mut y = Tensor::empty(&[order.rows(), d], DType::F32, x.device())?;
     dispatch!(x.device(), permute(&mut y, x, order));
     Ok(y)
 }
@@ -32,7 +98,7 @@ pub fn permute(x: &Tensor, order: &Order) -> Result<Tensor> {
 /// # Errors
 /// `Shape` or `DType` if dy does not fit.
 pub fn permute_backward(dy: &Tensor, order: &Order) -> Result<Tensor> {
-    let d = order.check("permute_backward", "dy", dy, order.choices.len())?;
+    let d = order.check("permute_backward", "dy", dy, order.rows())?;
     let mut dx = Tensor::empty(&[order.token_count(), d], DType::F32, dy.device())?;
     dispatch!(dy.device(), gather(&mut dx, dy, None, order));
     Ok(dx)
@@ -45,7 +111,7 @@ pub fn permute_backward(dy: &Tensor, order: &Order) -> Result<Tensor> {
 /// `Shape` or `DType` if they do not fit.
 pub fn combine(x: &Tensor, weights: &Tensor, order: &Order) -> Result<Tensor> {
     const OP: &str = "combine";
-    let d = order.check(OP, "x", x, order.choices.len())?;
+    let d = order.check(OP, "x", x, order.rows())?;
     weights.expect_f32(OP, "weights", &[order.token_count(), order.k])?;
     let mut y = Tensor::empty(&[order.token_count(), d], DType::F32, x.device())?;
     dispatch!(x.device(), gather(&mut y, x, Some(weights), order));
@@ -64,7 +130,7 @@ pub fn combine_backward(
     order: &Order,
 ) -> Result<(Tensor, Tensor)> {
     const OP: &str = "combine_backward";
-    let d = order.check(OP, "x", x, order.choices.len())?;
+    let d = order.check(OP, "x", x, order.rows())?;
     dy.expect_f32(OP, "dy", &[order.token_count(), d])?;
     weights.expect_f32(OP, "weights", &[order.token_count(), order.k])?;
     let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
@@ -80,7 +146,9 @@ pub fn combine_backward(
 mod tests {
     use super::*;
     use crate::Error;
-    use crate::testing::{assert_same_bits, bits, differences, error, random, wide};
+    use crate::testing::{
+        all_devices, assert_same_bits, bits, differences, error, random, values, wide,
+    };
     use crate::{Device, tolerance};
 
     const EXPERTS: [u32; 14] = [
@@ -91,11 +159,74 @@ mod tests {
         Tensor::from_u32(&[7, 2], &EXPERTS, device).unwrap()
     }
 
+    /// The choice of each row, on the host.
+    fn choices(order: &Order) -> &[usize] {
+        match &order.lists {
+            Lists::Host(lists) => &lists.choices,
+            Lists::Device(_) => panic!("on the host"),
+        }
+    }
+
+    /// The offsets, counts by leaf, and the lists of an order on any device, `rows` of the choices' list.
+    fn lists(order: &Order, leaf: usize) -> [Vec<u32>; 4] {
+        let word = |x: &usize| u32::try_from(*x).unwrap();
+        match &order.lists {
+            Lists::Host(lists) => {
+                let mut table = vec![0; lists.counts.len() * order.tokens.div_ceil(leaf)];
+                let mut tokens = order.tokens();
+                let mut offsets = vec![0];
+                for (expert, count) in lists.counts.iter().enumerate() {
+                    for token in tokens.by_ref().take(*count) {
+                        table[expert * order.tokens.div_ceil(leaf) + token / leaf] += 1;
+                    }
+                    offsets.push(offsets[expert] + word(count));
+                }
+                let rows = lists.rows.iter();
+                let rows = rows.map(|row| row.map_or(u32::MAX, |row| word(&row)));
+                let mut choices: Vec<u32> = lists.choices.iter().map(word).collect();
+                choices.resize(lists.rows.len(), u32::MAX);
+                [offsets, table, choices, rows.collect()]
+            }
+            Lists::Device(lists) => {
+                let table = order.leaves(leaf).unwrap().unwrap();
+                let all = [&lists.offsets, &table, &lists.choices, &lists.rows];
+                all.map(|x| x.download().unwrap())
+            }
+        }
+    }
+
+    #[test]
+    fn devices_put_choices_in_the_order_of_the_host() {
+        // tiles of 256 choices; more than 32 tiles and experts; experts without choices
+        for (n, k, total) in [
+            (1, 1, 1),
+            (85, 3, 7),
+            (300, 6, 40),
+            (4200, 2, 5),
+            (256, 1, 70),
+        ] {
+            let id = |i: usize| match (i * i + 7 * i) / 3 % (total + 2) {
+                id if id < total => u32::try_from(id * id % total).unwrap(),
+                _ => DROPPED,
+            };
+            let ids: Vec<u32> = (0..n * k).map(id).collect();
+            for range in [0..total, total / 3..total / 2 + 1] {
+                let mut all = Vec::new();
+                for device in all_devices() {
+                    let experts = Tensor::from_u32(&[n, k], &ids, &device).unwrap();
+                    let order = Order::new(&experts, total, range.clone()).unwrap();
+                    all.push(lists(&order, n.div_ceil(4)));
+                }
+                assert!(all.windows(2).all(|x| x[0] == x[1]), "{n} {k} {range:?}");
+            }
+        }
+    }
+
     #[test]
     fn rows_are_sorted_by_expert_and_keep_token_order() {
         let order = Order::new(&experts(&Device::cpu()), 4, 0..4).unwrap();
-        assert_eq!(order.counts(), &[3, 3, 0, 4]);
-        assert_eq!(order.choices, [2, 7, 10, 1, 5, 8, 0, 3, 6, 9]);
+        assert_eq!(order.counts().unwrap(), &[3, 3, 0, 4]);
+        assert_eq!(choices(&order), [2, 7, 10, 1, 5, 8, 0, 3, 6, 9]);
         let tokens: Vec<usize> = order.tokens().collect();
         assert_eq!(tokens, [1, 3, 5, 0, 2, 4, 0, 1, 3, 4]);
     }
@@ -136,12 +267,12 @@ mod tests {
             let mut out = Vec::new();
             for i in 0..7 {
                 for c in 0..33 {
-                    let mut choices = [2 * i, 2 * i + 1];
+                    let mut two = [2 * i, 2 * i + 1];
                     if reversed {
-                        choices.reverse();
+                        two.reverse();
                     }
-                    out.push(choices.iter().fold(0.0, |acc: f32, choice| {
-                        let row = order.choices.iter().position(|c| c == choice);
+                    out.push(two.iter().fold(0.0, |acc: f32, choice| {
+                        let row = choices(&order).iter().position(|c| c == choice);
                         row.map_or(acc, |r| {
                             weights.f32()[*choice].mul_add(x.f32()[r * 33 + c], acc)
                         })
@@ -172,7 +303,7 @@ mod tests {
                     (0..5).map(|c| x[row * 5 + c] * f64::from(dy.f32()[choice / 2 * 5 + c]));
                 w[choice] * products.sum::<f64>()
             };
-            order.choices.iter().enumerate().map(term).sum()
+            choices(&order).iter().enumerate().map(term).sum()
         };
         let (x64, w64) = (wide(x.f32()), wide(weights.f32()));
         let bound = tolerance::sum(8) + tolerance::central_difference(1e-4);
@@ -197,7 +328,9 @@ mod tests {
     fn bits_are_the_same_on_every_instruction_set() {
         assert_same_bits(|device| {
             let order = Order::new(&experts(device), 4, 0..4).unwrap();
-            let x = random(&[10, 45], 1, device).unwrap();
+            // on a device there are rows of padding, which nobody reads
+            let x = random(&[14, 45], 1, device).unwrap();
+            let x = first(&x, order.rows());
             let weights = random(&[7, 2], 2, device).unwrap();
             let y = combine(&x, &weights, &order).unwrap();
             let (dx, dweights) = combine_backward(&y, &x, &weights, &order).unwrap();
@@ -206,16 +339,21 @@ mod tests {
             let some = Order::new(&experts(device), 4, 1..3).unwrap();
             let few = permute(&y, &some).unwrap();
             let sum = combine(&few, &weights, &some).unwrap();
-            vec![
-                permute(&y, &order).unwrap(),
-                y,
-                dx,
-                dweights,
-                back,
-                few,
-                sum,
-            ]
+            let rows = permute(&y, &order).unwrap();
+            for padded in [&rows, &dx] {
+                let rows = values(padded);
+                assert!(rows[10 * 45..].iter().all(|x| *x == 0.0), "{device:?}");
+            }
+            let (rows, dx, few) = (first(&rows, 10), first(&dx, 10), first(&few, 3));
+            vec![rows, y, dx, dweights, back, few, sum]
         });
+    }
+
+    /// The first rows of a matrix.
+    fn first(x: &Tensor, rows: usize) -> Tensor {
+        let (_, d) = x.rows_cols();
+        let numbers = &values(x)[..rows * d];
+        Tensor::from_f32(&[rows, d], numbers, x.device()).unwrap()
     }
 
     #[test]

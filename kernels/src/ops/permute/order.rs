@@ -1,117 +1,103 @@
 //! Row order of tokens permuted by expert.
 
 use crate::{DType, Error, Result, Tensor};
-use std::ops::Range;
 
 /// Expert of a choice that capacity dropped.
 pub const DROPPED: u32 = u32::MAX;
 
-const OP: &str = "permute";
-
-/// The row of each choice, for one range of experts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The row of each choice, for one range of experts. It is made and kept on the device of the choices.
+#[derive(Debug)]
 pub struct Order {
+    pub(super) lists: Lists,
+    pub(super) k: usize,
+    pub(super) tokens: usize,
+}
+
+#[derive(Debug)]
+pub(super) enum Lists {
+    Host(HostLists),
+    Device(Box<DeviceLists>),
+}
+
+/// Lists of exactly the rows that there are.
+#[derive(Debug)]
+pub(super) struct HostLists {
     /// Row to choice: token * k + j.
     pub(super) choices: Vec<usize>,
     /// Choice to row; `None` if dropped or of an expert outside the range.
     pub(super) rows: Vec<Option<usize>>,
     /// Rows per expert of the range.
     pub(super) counts: Vec<usize>,
-    pub(super) k: usize,
+}
+
+/// Lists with room for a row of every choice; `u32::MAX` is no choice or no row.
+#[derive(Debug)]
+pub(in crate::ops) struct DeviceLists {
+    /// `[n * k]`
+    pub(in crate::ops) choices: Tensor,
+    /// `[n * k]`
+    pub(in crate::ops) rows: Tensor,
+    /// `[experts of the range + 1]`
+    pub(in crate::ops) offsets: Tensor,
+    /// Rows of the permuted tensors.
+    pub(super) room: usize,
 }
 
 impl Order {
-    /// Returns the order of the choices whose experts are in `range`. Waits for the device.
-    /// # Shapes
-    /// experts: `[n, k]` u32, expert of each choice in router order, or `DROPPED`; below `total`.
-    /// # Errors
-    /// `Shape`, `DType` or `Argument` if they do not fit.
-    pub fn new(experts: &Tensor, total: usize, range: Range<usize>) -> Result<Order> {
-        experts.expect(OP, "experts", DType::U32)?;
-        let &[_, k] = experts.dims() else {
-            return Err(Error::Shape {
-                op: OP,
-                name: "experts",
-                found: experts.dims().to_vec(),
-                wanted: "[n, k]".to_owned(),
-            });
-        };
-        Order::of_choices(&experts.download::<u32>()?, k, total, range)
+    /// Rows of the permuted tensors: as many as choices have one, on a device as there are choices.
+    pub fn rows(&self) -> usize {
+        match &self.lists {
+            Lists::Host(lists) => lists.choices.len(),
+            Lists::Device(lists) => lists.room,
+        }
     }
 
-    /// `new` of choices that are on the host, k per token.
+    /// The same order with exactly these rows, which the host has learnt from a device.
     /// # Errors
-    /// `Argument` if they do not fit.
-    pub fn of_choices(
-        chosen: &[u32],
-        k: usize,
-        total: usize,
-        range: Range<usize>,
-    ) -> Result<Order> {
-        if range.start > range.end || range.end > total {
+    /// `Argument` if there are fewer choices.
+    pub fn with_rows(mut self, rows: usize) -> Result<Order> {
+        if rows > self.rows() {
             return Err(Error::Argument {
-                op: OP,
-                name: "range",
-                found: format!("{range:?}"),
-                wanted: format!("a range inside 0..{total}"),
+                op: "permute::Order::with_rows",
+                name: "rows",
+                found: rows.to_string(),
+                wanted: format!("at most {}", self.rows()),
             });
         }
-        let here = |expert: u32| {
-            let expert = expert as usize;
-            range.contains(&expert).then(|| expert - range.start)
-        };
-        let mut counts = vec![0; range.len()];
-        for (i, &expert) in chosen.iter().enumerate() {
-            if expert != DROPPED && expert as usize >= total {
-                return Err(Error::Argument {
-                    op: OP,
-                    name: "experts",
-                    found: format!("{expert} at choice {i}"),
-                    wanted: format!("below {total} or dropped"),
-                });
-            }
-            if let Some(expert) = here(expert) {
-                counts[expert] += 1;
-            }
+        if let Lists::Device(lists) = &mut self.lists {
+            lists.room = rows;
         }
-        let mut next: Vec<usize> = counts
-            .iter()
-            .scan(0, |start, count| {
-                let first = *start;
-                *start += count;
-                Some(first)
-            })
-            .collect();
-        let mut choices = vec![0; counts.iter().sum()];
-        let mut rows = vec![None; chosen.len()];
-        for (i, &expert) in chosen.iter().enumerate() {
-            if let Some(expert) = here(expert) {
-                choices[next[expert]] = i;
-                rows[i] = Some(next[expert]);
-                next[expert] += 1;
-            }
-        }
-        Ok(Order {
-            choices,
-            rows,
-            counts,
-            k,
-        })
+        Ok(self)
     }
 
-    /// Rows of each expert of the range, as `grouped_matmul` takes them.
-    pub fn counts(&self) -> &[usize] {
-        &self.counts
+    /// Rows of each expert of the range, if the host knows them.
+    pub fn counts(&self) -> Option<&[usize]> {
+        match &self.lists {
+            Lists::Host(lists) => Some(&lists.counts),
+            Lists::Device(_) => None,
+        }
     }
 
-    /// Token of each row, ascending inside an expert.
+    /// The first row of each expert of the range and the end of the last: `[experts + 1]` u32, if they are on a device.
+    pub fn offsets(&self) -> Option<&Tensor> {
+        match &self.lists {
+            Lists::Host(_) => None,
+            Lists::Device(lists) => Some(&lists.offsets),
+        }
+    }
+
+    /// Token of each row, ascending inside an expert; none if they are on a device.
     pub fn tokens(&self) -> impl Iterator<Item = usize> {
-        self.choices.iter().map(|choice| choice / self.k)
+        let choices = match &self.lists {
+            Lists::Host(lists) => lists.choices.as_slice(),
+            Lists::Device(_) => &[],
+        };
+        choices.iter().map(|choice| choice / self.k)
     }
 
     /// Tokens, whether any of their choices are in the range or not.
     pub fn token_count(&self) -> usize {
-        self.rows.len().checked_div(self.k).unwrap_or(0)
+        self.tokens
     }
 
     pub(super) fn check(
@@ -122,6 +108,14 @@ impl Order {
         rows: usize,
     ) -> Result<usize> {
         x.expect(op, name, DType::F32)?;
+        if matches!(self.lists, Lists::Host(_)) != x.device().is_host() {
+            return Err(Error::Argument {
+                op,
+                name,
+                found: x.device().name().to_owned(),
+                wanted: "the device of the order's choices".to_owned(),
+            });
+        }
         match x.dims() {
             &[n, d] if n == rows && d > 0 => Ok(d),
             dims => Err(Error::Shape {

@@ -1,9 +1,11 @@
 //! Router on the CPU: rows in f64, one task per block of rows.
 
+use super::capacity::Drop;
 use super::router::{Router, Score};
-use super::statistics::{Slopes, Statistics, Unread};
-use crate::Tensor;
+use super::statistics::{Losses, Slopes, Statistics, Unread};
 use crate::cpu::ROW_BLOCK;
+use crate::ops::permute::DROPPED;
+use crate::{Error, Result, Tensor};
 use rayon::prelude::*;
 
 /// Keeps a sum of scores that are all 0 from dividing by 0, as Megatron does.
@@ -54,8 +56,17 @@ pub(super) fn backward(
     logits: &Tensor,
     experts: &Tensor,
     router: &Router,
-    slopes: &Slopes,
-) {
+    losses: &Losses<'_>,
+) -> Result<()> {
+    let Unread::Known(statistics) = losses.statistics else {
+        return Err(Error::Argument {
+            op: "route::backward",
+            name: "statistics",
+            found: "words on a device".to_owned(),
+            wanted: "those of tokens on the host".to_owned(),
+        });
+    };
+    let slopes = &statistics.slopes(losses.coefficients);
     let (_, count) = logits.rows_cols();
     let k = router.k;
     let outs = dlogits.f32_mut().par_chunks_mut(count);
@@ -68,6 +79,57 @@ pub(super) fn backward(
             let row = Row::new(logits, router.score);
             row.gradient(out, logits, (dweights, chosen), router, slopes);
         });
+    Ok(())
+}
+
+/// Marks the choices over `capacity` as dropped and counts them by expert in `dropped`.
+pub(super) fn drop_over(
+    dropped: &mut Tensor,
+    experts: &mut Tensor,
+    weights: &Tensor,
+    capacity: usize,
+    policy: Drop,
+) -> Result<()> {
+    let wrong = |name, found, wanted| {
+        let op = "route::drop_over";
+        Err(Error::Argument {
+            op,
+            name,
+            found,
+            wanted,
+        })
+    };
+    let (weights, total) = (weights.f32(), dropped.elements());
+    if let Some(i) = weights.iter().position(|w| w.is_nan()) {
+        return wrong(
+            "weights",
+            format!("NaN at choice {i}"),
+            "numbers".to_owned(),
+        );
+    }
+    let ids = experts.u32_mut();
+    let mut choices: Vec<usize> = (0..ids.len()).filter(|i| ids[*i] != DROPPED).collect();
+    if let Some(i) = choices.iter().find(|i| ids[**i] as usize >= total) {
+        return wrong("experts", ids[*i].to_string(), format!("below {total}"));
+    }
+    // Stable, so that equal weights stay in token order.
+    choices.sort_by(|&a, &b| {
+        let by_weight = match policy {
+            Drop::ByPosition => std::cmp::Ordering::Equal,
+            Drop::ByWeight => weights[b].total_cmp(&weights[a]),
+        };
+        ids[a].cmp(&ids[b]).then(by_weight)
+    });
+    let mut over: Vec<usize> = Vec::new();
+    for group in choices.chunk_by(|a, b| ids[*a] == ids[*b]) {
+        over.extend(group.iter().skip(capacity));
+    }
+    let dropped = dropped.u32_mut();
+    for i in over {
+        dropped[ids[i] as usize] += 1;
+        ids[i] = DROPPED;
+    }
+    Ok(())
 }
 
 /// Results for one token's logits.

@@ -2,15 +2,20 @@
 
 use std::sync::Arc;
 
+use super::capacity::Drop;
 use super::router::{Router, Score};
-use super::statistics::{Slopes, Unread};
+use super::statistics::{Losses, MORE_SUMS, SlopeFactors, Unread, Words};
 use crate::cuda::{Arg, Cuda, Grid, Source};
-use crate::{DType, Result, Tensor};
+use crate::ops::permute;
+use crate::{DType, Device, Result, Tensor};
 
 pub(in crate::ops) static SOURCE: Source = Source {
     name: "route.cu",
     text: include_str!("route.cu"),
 };
+
+/// Threads of a block that goes over an expert's choices, one per digit of the weights' keys.
+const DROP_THREADS: u32 = 256;
 
 /// Words of a number of 64 bits.
 const WORDS: usize = 2;
@@ -32,15 +37,14 @@ pub(super) fn forward(
     router: &Router,
 ) -> Result<Unread> {
     let (device, (n, experts), k) = (logits.device(), logits.rows_cols(), router.k);
-    let mut sums = Tensor::zeros(&[3 * experts * WORDS], DType::U32, device)?;
-    let mut log_sums = Tensor::empty(&[n * WORDS], DType::U32, device)?;
+    let sums = (3 * experts + MORE_SUMS) * WORDS;
+    let mut sums = Tensor::zeros(&[sums], DType::U32, device)?;
     let largest = bias.map(|_| Tensor::empty(&[n, k], DType::U32, device));
     let largest = largest.transpose()?;
     let args = [
         choices.into(),
         weights.into(),
         (&mut sums).into(),
-        (&mut log_sums).into(),
         largest.as_ref().into(),
         logits.into(),
         bias.into(),
@@ -51,7 +55,8 @@ pub(super) fn forward(
         router.scale.into(),
     ];
     on.launch(&SOURCE, "route_forward", Grid::over(n), &args)?;
-    Ok(Unread::Words { sums, log_sums, k })
+    let tokens = n;
+    Ok(Unread::Words(Words { sums, tokens, k }))
 }
 
 pub(super) fn backward(
@@ -61,18 +66,17 @@ pub(super) fn backward(
     logits: &Tensor,
     experts: &Tensor,
     router: &Router,
-    slopes: &Slopes,
+    losses: &Losses<'_>,
 ) -> Result<()> {
     let (n, count) = logits.rows_cols();
-    let words: &[u32] = bytemuck::cast_slice(&slopes.balance);
-    let balance = Tensor::from_u32(&[words.len()], words, logits.device())?;
+    let (balance, z) = slopes(on, losses, logits.device())?;
     let args = [
         dlogits.into(),
         dweights.into(),
         logits.into(),
         experts.into(),
         (&balance).into(),
-        Arg::F64(slopes.z),
+        Arg::F64(z),
         n.into(),
         count.into(),
         router.k.into(),
@@ -80,4 +84,56 @@ pub(super) fn backward(
         router.scale.into(),
     ];
     on.launch(&SOURCE, "route_backward", Grid::over(n), &args)
+}
+
+/// The load balance's derivative by each expert's probability, two words each, and that of the z-loss by a squared log-sum.
+fn slopes(on: &Arc<Cuda>, losses: &Losses<'_>, device: &Device) -> Result<(Tensor, f64)> {
+    let unread = match losses.statistics {
+        Unread::Words(unread) => unread,
+        Unread::Known(statistics) => {
+            let slopes = statistics.slopes(losses.coefficients);
+            let words: &[u32] = bytemuck::cast_slice(&slopes.balance);
+            return Ok((Tensor::from_u32(&[words.len()], words, device)?, slopes.z));
+        }
+    };
+    let experts = unread.experts();
+    let of = SlopeFactors::of(unread.tokens as u64, experts, unread.k, losses.coefficients);
+    let balance = Tensor::empty(&[experts * WORDS], DType::U32, device)?;
+    let args = [
+        (&balance).into(),
+        (&unread.sums).into(),
+        experts.into(),
+        Arg::F64(of.scale),
+        Arg::F64(of.divisor),
+    ];
+    on.launch(&SOURCE, "route_slopes", Grid::over(experts), &args)?;
+    Ok((balance, of.z))
+}
+
+/// Marks the choices over `capacity` as dropped and counts them in `dropped`: an expert's are those of its rows, in order.
+pub(super) fn drop_over(
+    on: &Arc<Cuda>,
+    dropped: &mut Tensor,
+    experts: &mut Tensor,
+    weights: &Tensor,
+    capacity: usize,
+    policy: Drop,
+) -> Result<()> {
+    let count = dropped.elements();
+    let lists = permute::cuda::lists(on, experts, 0..count)?;
+    let args = [
+        experts.into(),
+        dropped.into(),
+        weights.into(),
+        (&lists.choices).into(),
+        (&lists.offsets).into(),
+        capacity.into(),
+        u32::from(policy == Drop::ByWeight).into(),
+    ];
+    on.launch(
+        &SOURCE,
+        "route_drop",
+        Grid::blocks(count, DROP_THREADS),
+        &args,
+    )
 }

@@ -15,10 +15,10 @@ pub(super) mod cuda;
 mod router;
 mod statistics;
 
-use crate::{DType, Error, Result, Tensor, download_words};
-pub use capacity::{Drop, capacity, drop_over};
+use crate::{DType, Error, Result, Tensor};
+pub use capacity::{Drop, capacity};
 pub use router::{Router, Score};
-pub use statistics::{Coefficients, Statistics, Unread};
+pub use statistics::{Coefficients, Losses, Statistics, Unread, Words};
 
 /// Choices of a batch of tokens.
 pub struct Routing {
@@ -37,7 +37,10 @@ pub struct Routing {
 /// As `start`; `Driver` if the device fails.
 pub fn forward(logits: &Tensor, bias: Option<&Tensor>, router: &Router) -> Result<Routing> {
     let started = start(logits, bias, router)?;
-    let words = download_words(&started.unread.tensors())?;
+    let words = match started.unread.tensor() {
+        Some(tensor) => tensor.download()?,
+        None => Vec::new(),
+    };
     let statistics = started.unread.read(&words)?;
     let Started {
         experts, weights, ..
@@ -94,7 +97,7 @@ pub fn start(logits: &Tensor, bias: Option<&Tensor>, router: &Router) -> Result<
 /// Returns the gradient of the logits: of the weights, and of the losses times their coefficients.
 /// # Shapes
 /// dweights: `[n, k]`, experts: as `forward` gave them before any drop; a dropped choice has a
-/// dweight of 0. `statistics` is that of all tokens over which the losses are means.
+/// dweight of 0.
 /// # Errors
 /// `Shape`, `DType` or `Argument` if they do not fit; that experts exist is seen on the host alone.
 pub fn backward(
@@ -102,7 +105,7 @@ pub fn backward(
     logits: &Tensor,
     experts: &Tensor,
     router: &Router,
-    (statistics, coefficients): (&Statistics, &Coefficients),
+    losses: Losses<'_>,
 ) -> Result<Tensor> {
     const OP: &str = "route::backward";
     let (n, count) = check(OP, logits, router)?;
@@ -119,32 +122,45 @@ pub fn backward(
             wanted: format!("below {count}"),
         });
     }
-    if statistics.counts.len() != count || statistics.k != router.k || statistics.tokens == 0 {
+    let [tokens, known, k] = losses.statistics.sizes();
+    if known != count || k != router.k || tokens == 0 {
         return Err(Error::Argument {
             op: OP,
             name: "statistics",
-            found: format!(
-                "{} tokens, {} experts, k = {}",
-                statistics.tokens,
-                statistics.counts.len(),
-                statistics.k
-            ),
+            found: format!("{tokens} tokens, {known} experts, k = {k}"),
             wanted: format!("tokens, {count} experts, k = {}", router.k),
         });
     }
     let mut dlogits = Tensor::empty(&[n, count], DType::F32, logits.device())?;
-    dispatch!(
+    try_dispatch!(
         logits.device(),
-        backward(
-            &mut dlogits,
-            dweights,
-            logits,
-            experts,
-            router,
-            &statistics.slopes(coefficients)
-        )
+        backward(&mut dlogits, dweights, logits, experts, router, &losses)
     );
     Ok(dlogits)
+}
+
+/// Marks the choices over `capacity` of each expert as dropped and returns how many of each: `[total]` u32 on the device of
+/// the choices. Does not wait for a device, where a NaN weight is larger than numbers; on the host it is an error.
+/// # Shapes
+/// experts: `[n, k]` u32, below `total` or dropped already, weights: `[n, k]`.
+/// # Errors
+/// `Shape`, `DType` or `Argument` if they do not fit; `Memory`.
+pub fn drop_over(
+    experts: &mut Tensor,
+    weights: &Tensor,
+    total: usize,
+    capacity: usize,
+    policy: Drop,
+) -> Result<Tensor> {
+    const OP: &str = "route::drop_over";
+    experts.expect_ids(OP, "experts", experts.elements())?;
+    weights.expect_f32(OP, "weights", experts.dims())?;
+    let mut dropped = Tensor::zeros(&[total], DType::U32, experts.device())?;
+    try_dispatch!(
+        weights.device(),
+        drop_over(&mut dropped, experts, weights, capacity, policy)
+    );
+    Ok(dropped)
 }
 
 fn check(op: &'static str, logits: &Tensor, router: &Router) -> Result<(usize, usize)> {

@@ -69,9 +69,21 @@ __device__ __forceinline__ double divisor(const Row& row, const u32* chosen, u64
     return score == SIGMOID ? sum + TINY : sum;
 }
 
-// sums: [3, experts], choices by score alone, choices as made, probabilities in units of 2^-32. log_sums: [n], NaN for a
-// token with numbers that are not finite. largest: [n, k], scratch, null without a bias.
-extern "C" __global__ void route_forward(u32* choices, float* weights, u64* sums, double* log_sums, u32* largest,
+// Adds x, a whole number, to four sums of its parts of 32 bits, the lowest first; 2^128 - 1 if it is larger.
+__device__ __forceinline__ void add_whole(u64* sums, double x) {
+    const double word = 4294967296.0;
+    bool is_larger = x >= word * word * word * word;
+    for (int part = 3; part >= 0; part--) {
+        double unit = part == 3 ? word * word * word : part == 2 ? word * word : part == 1 ? word : 1.0;
+        u32 digit = is_larger ? 0xffffffffu : (u32)(x / unit);
+        x = x - (double)digit * unit;
+        if (digit) atomicAdd(&sums[part], (u64)digit);
+    }
+}
+
+// sums: [3, experts], choices by score alone, choices as made, probabilities in units of 2^-32; then the parts of squared
+// log-sums in units of 2^-24, and the tokens with numbers that are not finite. largest: [n, k], scratch, null without a bias.
+extern "C" __global__ void route_forward(u32* choices, float* weights, u64* sums, u32* largest,
                                          const float* logits, const float* bias, u64 n, u64 experts, u64 k, u32 score,
                                          float scale) {
     for (u64 token = first(); token < n; token += stride()) {
@@ -96,10 +108,77 @@ extern "C" __global__ void route_forward(u32* choices, float* weights, u64* sums
             double p = row.probability(e, score);
             is_finite = is_finite && p - p == 0.0;
         }
-        log_sums[token] = is_finite ? log_sum : __longlong_as_double(0x7ff8000000000000ll);
-        if (!is_finite) continue;
+        if (!is_finite) {
+            atomicAdd(&sums[3 * experts + 4], 1ull);
+            continue;
+        }
+        add_whole(sums + 3 * experts, round(square * 16777216.0));
         for (u64 e = 0; e < experts; e++)
             atomicAdd(&sums[2 * experts + e], (u64)round(row.probability(e, score) * 4294967296.0));
+    }
+}
+
+// balance: [experts], from the choices by score alone.
+extern "C" __global__ void route_slopes(double* balance, const u64* sums, u64 experts, double scale, double divisor) {
+    for (u64 e = first(); e < experts; e += stride()) balance[e] = scale * (double)sums[e] / divisor;
+}
+
+// Weights in ascending order of keys, as IEEE's total order has them.
+__device__ __forceinline__ u32 key_of(float weight) {
+    u32 bits = __float_as_uint(weight);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+// Marks the choices of expert blockIdx.x over its capacity as dropped: the last ones, or those with the smallest weights, of
+// equal ones the later. choices, offsets: the order of all choices before (ops/permute). dropped: [experts].
+//
+// The smallest key that is kept is found digit by digit from the highest (radix selection), 8 bits each: a pass over the
+// expert's choices counts the digits of those that agree so far. 256 threads; 5 passes over the weights.
+extern "C" __global__ void __launch_bounds__(256) route_drop(u32* ids, u32* dropped, const float* weights,
+                                                             const u32* choices, const u32* offsets, u64 capacity,
+                                                             u32 by_weight) {
+    __shared__ u32 digits[256], chosen, left, warps[8];
+    u64 start = offsets[blockIdx.x], end = offsets[blockIdx.x + 1];
+    u32 thread = threadIdx.x, lane = thread % 32;
+    if (end - start <= capacity) return;
+    if (thread == 0) dropped[blockIdx.x] = (u32)(end - start - capacity);
+    if (!by_weight) {
+        for (u64 row = start + capacity + thread; row < end; row += 256) ids[choices[row]] = 0xffffffffu;
+        return;
+    }
+    // `left` of the choices with keys from `least` on are to be kept, all those with larger ones
+    u32 least = 0;
+    if (thread == 0) left = (u32)capacity;
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        digits[thread] = 0;
+        __syncthreads();
+        for (u64 row = start + thread; row < end; row += 256) {
+            u32 key = key_of(weights[choices[row]]);
+            if (shift == 24 || key >> (shift + 8) == least >> (shift + 8)) atomicAdd(&digits[key >> shift & 255], 1u);
+        }
+        __syncthreads();
+        if (thread == 0) {
+            u32 digit = 255;
+            for (; digits[digit] < left; digit--) left -= digits[digit];
+            chosen = digit;
+        }
+        __syncthreads();
+        least |= chosen << shift;
+    }
+    u32 before = 0;
+    for (u64 first_row = start; first_row < end; first_row += 256) {
+        u64 row = first_row + thread;
+        u32 choice = row < end ? choices[row] : 0, key = row < end ? key_of(weights[choice]) : 0;
+        bool is_equal = row < end && key == least;
+        u32 equal = __ballot_sync(0xffffffffu, is_equal), number = before + __popc(equal & ((1u << lane) - 1));
+        if (lane == 0) warps[thread / 32] = __popc(equal);
+        __syncthreads();
+        for (u32 warp = 0; warp < 8; warp++) {
+            if (warp < thread / 32) number += warps[warp];
+            before += warps[warp];
+        }
+        if (row < end && (key < least || (is_equal && number >= left))) ids[choice] = 0xffffffffu;
+        __syncthreads();
     }
 }
 

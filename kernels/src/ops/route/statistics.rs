@@ -3,12 +3,14 @@
 //! Load balance: `E sum_i f_i P_i`, f the share of all choices, P the mean probability. Probabilities are
 //! the softmax, or for `Sigmoid` the scores over their sum. z-loss: mean of the squared log-sum of exp.
 
-use crate::{Error, Result, Tensor, reduce};
+use crate::{Error, Result, Tensor};
 
 /// One unit of a summed probability is 2^-32.
 const PROBABILITY: f64 = (1_u64 << 32) as f64;
 /// One unit of a summed square is 2^-24.
 const SQUARE: f64 = (1_u64 << 24) as f64;
+/// Sums beside those of experts, on a device: a square has four parts of 32 bits, each summed alone, and broken tokens.
+pub(super) const MORE_SUMS: usize = 5;
 
 /// Sums over tokens; adding two of them is exact in any order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,56 +35,89 @@ pub struct Statistics {
 pub enum Unread {
     /// On the host.
     Known(Statistics),
-    /// On the device, two words per number.
-    Words {
-        /// `[3, experts]`: choices by score alone, choices as made, probabilities.
-        sums: Tensor,
-        /// `[n]`: log-sums of the tokens.
-        log_sums: Tensor,
-        /// Experts per token.
-        k: usize,
-    },
+    /// On the device.
+    Words(Words),
+}
+
+/// Statistics on the device.
+#[derive(Debug)]
+pub struct Words {
+    /// Numbers of 64 bits, two words each: `[3, experts]`, choices by score alone, choices as made, probabilities; then the
+    /// parts of the squared log-sums, the lowest first, and the tokens that are not finite.
+    pub(super) sums: Tensor,
+    pub(super) tokens: usize,
+    pub(super) k: usize,
+}
+
+impl Words {
+    pub(super) fn experts(&self) -> usize {
+        (self.sums.elements() / 2 - MORE_SUMS) / 3
+    }
 }
 
 impl Unread {
-    /// The tensors whose words `read` takes; none if the statistics are known.
-    pub fn tensors(&self) -> Vec<&Tensor> {
+    /// The tensor whose words `read` takes; `None` if the statistics are known.
+    pub fn tensor(&self) -> Option<&Tensor> {
         match self {
-            Unread::Known(_) => Vec::new(),
-            Unread::Words { sums, log_sums, .. } => vec![sums, log_sums],
+            Unread::Known(_) => None,
+            Unread::Words(Words { sums, .. }) => Some(sums),
         }
     }
 
-    /// The statistics, by the words of `tensors`.
+    /// The statistics, by the words of `tensor`.
     /// # Errors
-    /// `Argument` if the words are not theirs.
-    pub fn read(&self, words: &[Vec<u32>]) -> Result<Statistics> {
-        let k = match self {
+    /// `Argument` if the words are not its.
+    pub fn read(&self, words: &[u32]) -> Result<Statistics> {
+        let unread = match self {
             Unread::Known(statistics) => return Ok(statistics.clone()),
-            Unread::Words { k, .. } => *k,
+            Unread::Words(unread) => unread,
         };
-        let [sums, log_sums] = words else {
+        if words.len() != unread.sums.elements() {
             return Err(Error::Argument {
                 op: "route::Unread::read",
                 name: "words",
-                found: format!("{} lists", words.len()),
-                wanted: "those of `tensors`".to_owned(),
+                found: format!("{} words", words.len()),
+                wanted: "those of `tensor`".to_owned(),
             });
-        };
-        let pairs = sums.chunks_exact(2).map(|pair| [pair[0], pair[1]]);
+        }
+        let pairs = words.chunks_exact(2).map(|pair| [pair[0], pair[1]]);
         let sums: Vec<u64> = pairs.map(bytemuck::cast).collect();
-        let experts = sums.len() / 3;
-        let mut statistics = Statistics::new(experts, k);
-        statistics.sums([
-            &sums[..experts],
-            &sums[experts..2 * experts],
-            &sums[2 * experts..],
-        ]);
-        let log_sums = reduce::numbers(log_sums);
-        log_sums
-            .into_iter()
-            .for_each(|log_sum| statistics.log_sum(log_sum));
-        Ok(statistics)
+        let experts = unread.experts();
+        let (counts, rest) = sums.split_at(experts);
+        let (choices, rest) = rest.split_at(experts);
+        let (probabilities, rest) = rest.split_at(experts);
+        let (parts, not_finite) = rest.split_at(MORE_SUMS - 1);
+        let squares = parts.iter().rev().fold(0_u128, |squares, part| {
+            squares
+                .saturating_mul(1 << 32)
+                .saturating_add(u128::from(*part))
+        });
+        Ok(Statistics {
+            tokens: unread.tokens as u64,
+            k: unread.k,
+            counts: counts.to_vec(),
+            choices: choices.to_vec(),
+            probabilities: probabilities.to_vec(),
+            squares,
+            not_finite: not_finite[0],
+        })
+    }
+
+    /// Tokens, experts and choices per token.
+    pub(super) fn sizes(&self) -> [usize; 3] {
+        match self {
+            Unread::Known(known) => {
+                let tokens = usize::try_from(known.tokens).unwrap_or(usize::MAX);
+                [tokens, known.counts.len(), known.k]
+            }
+            Unread::Words(unread) => [unread.tokens, unread.experts(), unread.k],
+        }
+    }
+}
+
+impl From<Statistics> for Unread {
+    fn from(statistics: Statistics) -> Self {
+        Unread::Known(statistics)
     }
 }
 
@@ -93,6 +128,15 @@ pub struct Coefficients {
     pub balance: f64,
     /// Coefficient of the z-loss.
     pub z: f64,
+}
+
+/// The losses of a router.
+#[derive(Clone, Copy)]
+pub struct Losses<'a> {
+    /// Those of all tokens over which the losses are means.
+    pub statistics: &'a Unread,
+    /// Factors of the losses.
+    pub coefficients: &'a Coefficients,
 }
 
 /// Derivatives of the losses that are the same for all tokens.
@@ -186,29 +230,6 @@ impl Statistics {
         })
     }
 
-    /// Sets the sums by expert: of choices by score alone, of choices as made, and of probabilities, of tokens whose
-    /// log-sums are added one by one.
-    pub(super) fn sums(&mut self, [counts, choices, probabilities]: [&[u64]; 3]) {
-        self.counts = counts.to_vec();
-        self.choices = choices.to_vec();
-        self.probabilities = probabilities.to_vec();
-    }
-
-    /// Adds a token's log-sum, NaN if one of its numbers is not finite.
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "a square that is too large saturates"
-    )]
-    pub(super) fn log_sum(&mut self, log_sum: f64) {
-        self.tokens += 1;
-        if log_sum.is_nan() {
-            self.not_finite += 1;
-            return;
-        }
-        let units = (log_sum * log_sum * SQUARE).round() as u128;
-        self.squares = self.squares.saturating_add(units);
-    }
-
     /// Adds one token: the experts with the largest scores, the choices made, probabilities of all experts, log-sum.
     #[expect(
         clippy::cast_possible_truncation,
@@ -261,11 +282,34 @@ impl Statistics {
     }
 
     pub(super) fn slopes(&self, coefficients: &Coefficients) -> Slopes {
-        let tokens = self.tokens as f64;
-        let scale = coefficients.balance * self.counts.len() as f64;
-        let slope = |count: &u64| scale * *count as f64 / (self.k as f64 * tokens * tokens);
+        let of = SlopeFactors::of(self.tokens, self.counts.len(), self.k, coefficients);
+        let slope = |count: &u64| of.scale * *count as f64 / of.divisor;
         Slopes {
             balance: self.counts.iter().map(slope).collect(),
+            z: of.z,
+        }
+    }
+}
+
+/// What of the derivatives does not depend on the choices: an expert's is `scale` times its choices over `divisor`.
+pub(super) struct SlopeFactors {
+    pub(super) scale: f64,
+    pub(super) divisor: f64,
+    /// Derivative by a token's squared log-sum.
+    pub(super) z: f64,
+}
+
+impl SlopeFactors {
+    pub(super) fn of(
+        tokens: u64,
+        experts: usize,
+        k: usize,
+        coefficients: &Coefficients,
+    ) -> SlopeFactors {
+        let tokens = tokens as f64;
+        SlopeFactors {
+            scale: coefficients.balance * experts as f64,
+            divisor: k as f64 * tokens * tokens,
             z: coefficients.z / tokens,
         }
     }

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::permute::DROPPED;
-use crate::testing::{assert_same_bits, bits, differences, error, random, values, wide};
+use crate::testing::{
+    all_devices, assert_same_bits, bits, differences, error, random, values, wide,
+};
 use crate::{Device, tolerance};
 
 const GOLDEN: &str = include_str!("../../../tests/data/route.txt");
@@ -100,7 +102,10 @@ fn routing_losses_and_gradients_are_those_of_megatron() {
             .collect();
         let dweights = Tensor::from_f32(&[case.n, k], &dweights, &Device::cpu()).unwrap();
         let gradient = |balance, z| {
-            let losses = (statistics, &Coefficients { balance, z });
+            let losses = Losses {
+                statistics: &statistics.clone().into(),
+                coefficients: &Coefficients { balance, z },
+            };
             backward(&dweights, &logits, &routing.experts, &case.router, losses).unwrap()
         };
         let found = gradient(0.5, 0.25);
@@ -119,7 +124,9 @@ fn capacity_by_weight_keeps_what_megatron_keeps() {
     let clear = |case: &Case| case.router.k > 1 || case.router.score != Score::TopKSoftmax;
     for case in cases().into_iter().filter(clear) {
         let mut routing = case.routing(&case.logits());
-        let dropped = drop_over(&mut routing.experts, &routing.weights, 3, Drop::ByWeight).unwrap();
+        let (ids, weights) = (&mut routing.experts, &routing.weights);
+        let dropped = drop_over(ids, weights, case.experts, 3, Drop::ByWeight).unwrap();
+        let dropped = dropped.u32().iter().sum::<u32>() as usize;
         let k = case.router.k;
         let mut kept = vec![0.0; case.n * case.experts];
         let ids = routing.experts.u32().iter().enumerate();
@@ -138,10 +145,8 @@ fn capacity_by_position_keeps_the_first_tokens() {
     let mut experts = Tensor::from_u32(&[4, 2], &[0, 1, 0, 2, 1, 0, 0, 1], &device).unwrap();
     let weights = random(&[4, 2], 1, &device).unwrap();
     assert_eq!(capacity(4, 2, 3, 0.75), 2);
-    assert_eq!(
-        drop_over(&mut experts, &weights, 2, Drop::ByPosition).unwrap(),
-        3
-    );
+    let dropped = drop_over(&mut experts, &weights, 3, 2, Drop::ByPosition).unwrap();
+    assert_eq!(dropped.u32(), [2, 1, 0]);
     let x = DROPPED;
     assert_eq!(experts.u32(), [0, 1, 0, 2, 1, x, x, x]);
 }
@@ -161,7 +166,10 @@ fn gradients_match_finite_differences_of_f64() {
         balance: 0.3,
         z: 0.1,
     };
-    let losses = (&routing.statistics, &coefficients);
+    let losses = Losses {
+        statistics: &routing.statistics.clone().into(),
+        coefficients: &coefficients,
+    };
     let found = backward(&dweights, &logits, &routing.experts, &router, losses).unwrap();
     let want = differences(&wide(logits.f32()), 1e-5, |x| {
         let mut loss = 0.0;
@@ -248,17 +256,22 @@ fn same_bits(router: &Router, has_bias: bool) {
         x[13] = f32::INFINITY;
         let broken = Tensor::from_f32(&[40, 9], &x, device).unwrap();
         let broken = forward(&broken, bias.as_ref(), router).unwrap();
-        let losses = (
-            &routing.statistics,
-            &Coefficients {
-                balance: 0.1,
-                z: 0.1,
-            },
-        );
+        let coefficients = Coefficients {
+            balance: 0.1,
+            z: 0.1,
+        };
         let (weights, experts) = (&routing.weights, &routing.experts);
-        let dlogits = backward(weights, &logits, experts, router, losses).unwrap();
-        let mut kept = routing.experts.try_clone().unwrap();
-        drop_over(&mut kept, &routing.weights, 11, Drop::ByWeight).unwrap();
+        let of = |statistics: &Unread| {
+            let losses = Losses {
+                statistics,
+                coefficients: &coefficients,
+            };
+            backward(weights, &logits, experts, router, losses).unwrap()
+        };
+        let dlogits = of(&start(&logits, bias.as_ref(), router).unwrap().unread);
+        // statistics that the host knows have the same slopes
+        let known = of(&routing.statistics.clone().into());
+        assert_eq!(bits(&values(&known)), bits(&values(&dlogits)));
         let exact = |x: &[f64]| -> Vec<f32> {
             let halves = |x: &f64| [(x / 65536.0).floor() as f32, (x % 65536.0) as f32];
             x.iter().flat_map(halves).collect()
@@ -272,7 +285,6 @@ fn same_bits(router: &Router, has_bias: bool) {
             broken.statistics.words(),
             ids(&routing.experts),
             ids(&broken.experts),
-            ids(&kept),
         ];
         let whole = exact(&whole.concat());
         vec![
@@ -282,6 +294,66 @@ fn same_bits(router: &Router, has_bias: bool) {
             broken.weights,
         ]
     });
+}
+
+#[test]
+fn experts_drop_the_same_choices_on_every_device() {
+    let (n, k, total) = (700, 3, 5);
+    let id = |i: u32| match i * i / 7 % 11 {
+        // expert 3 has none, and some are dropped before
+        3 | 9 => DROPPED,
+        x => [0, 1, 1, 0, 2, 1, 4, 1, 0, 0, 1][x as usize],
+    };
+    let ids: Vec<u32> = (0..2100).map(id).collect();
+    assert_same_bits(|device| {
+        let experts = Tensor::from_u32(&[n, k], &ids, device).unwrap();
+        let mut weights = values(&random(&[n, k], 1, device).unwrap());
+        // equal ones, signed zeros, and numbers that differ in one byte alone
+        for (i, weight) in weights.iter_mut().enumerate() {
+            match i % 5 {
+                0 => *weight = 0.25,
+                1 => *weight = f32::from_bits(0x3e80_0000 + [0, 0x100, 0x200][i % 3]),
+                2 => *weight = -0.0,
+                _ => {}
+            }
+        }
+        let weights = Tensor::from_f32(&[n, k], &weights, device).unwrap();
+        let mut out = Vec::new();
+        for (capacity, policy) in [
+            (1, Drop::ByWeight),
+            (200, Drop::ByWeight),
+            (333, Drop::ByWeight),
+            (333, Drop::ByPosition),
+            (5000, Drop::ByPosition),
+        ] {
+            let mut kept = experts.try_clone().unwrap();
+            let dropped = drop_over(&mut kept, &weights, total, capacity, policy).unwrap();
+            for ids in [kept, dropped] {
+                let ids: Vec<u32> = ids.download().unwrap();
+                let ids: Vec<f32> = ids.into_iter().map(|id| id as f32).collect();
+                out.push(Tensor::from_f32(&[ids.len()], &ids, device).unwrap());
+            }
+        }
+        out
+    });
+}
+
+#[test]
+fn squares_beyond_every_word_are_the_hosts() {
+    let router = Router {
+        k: 1,
+        score: Score::SoftmaxTopK,
+        scale: 1.0,
+    };
+    for large in [3.0, 1e6, 1e12, 3e15, 2e17, 1e30] {
+        let mut all = Vec::new();
+        for device in all_devices() {
+            let logits = [large, 1.0, 2.0, large * 0.9, 0.0, 0.1];
+            let logits = Tensor::from_f32(&[3, 2], &logits, &device).unwrap();
+            all.push(forward(&logits, None, &router).unwrap().statistics);
+        }
+        assert!(all.windows(2).all(|pair| pair[0] == pair[1]), "{large}");
+    }
 }
 
 #[test]
@@ -335,8 +407,10 @@ fn routers_that_do_not_fit_are_refused_by_name() {
     ] {
         assert!(Statistics::from_words(words, 1).is_err());
     }
-    let empty = Statistics::new(4, 1);
-    let losses = (&empty, &Coefficients::default());
+    let losses = Losses {
+        statistics: &Statistics::new(4, 1).into(),
+        coefficients: &Coefficients::default(),
+    };
     let found = backward(
         &routing.weights,
         &logits,

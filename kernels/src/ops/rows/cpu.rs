@@ -117,13 +117,26 @@ pub(super) fn sum_groups(out: &mut Tensor, x: &Tensor, group: usize) {
         });
 }
 
+pub(super) fn raise(bits: &mut ViewMut<'_>, x: View<'_>) -> Result<()> {
+    let most = x.f32().iter().copied().fold(0.0, f32::max);
+    let [bits] = bits.host_mut::<u32>()? else {
+        unreachable!("mod.rs checks the length");
+    };
+    *bits = most.to_bits().max(*bits);
+    Ok(())
+}
+
 pub(super) fn largest(out: &mut Tensor, x: View<'_>) {
     out.f32_mut()[0] = x.f32().iter().copied().fold(0.0, f32::max);
 }
 
-pub(super) fn not_finite(left: &mut Tensor, x: View<'_>) {
-    let at = x.f32().iter().position(|x| !x.is_finite());
-    let count = at.map_or(0, |at| (x.len() - at) as u64);
-    left.u32_mut()
-        .copy_from_slice(&bytemuck::cast::<u64, [u32; 2]>(count));
+#[expect(clippy::cast_possible_truncation, reason = "halves of a word")]
+pub(super) fn not_finite(words: &mut Tensor, x: View<'_>) {
+    let x = x.f32();
+    let found = x.iter().enumerate().find(|(_, x)| !x.is_finite());
+    if let Some((at, value)) = found {
+        let left = (x.len() - at) as u64;
+        let words = words.u32_mut();
+        words[..3].copy_from_slice(&[left as u32, (left >> 32) as u32, value.to_bits()]);
+    }
 }

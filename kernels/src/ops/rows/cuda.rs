@@ -89,13 +89,19 @@ pub(super) fn sum_groups(on: &Arc<Cuda>, out: &mut Tensor, x: &Tensor, group: us
     on.launch(&SOURCE, "rows_sum_groups", Grid::over(groups * d), &args)
 }
 
+pub(super) fn raise(on: &Arc<Cuda>, bits: &mut ViewMut<'_>, x: View<'_>) -> Result<()> {
+    let args = [bits.address().into(), x.address().into(), x.len().into()];
+    on.launch(&SOURCE, "rows_largest", Grid::over(x.len()), &args)
+}
+
 /// The largest of floats from 0.0 on is the largest of their bits.
 pub(super) fn largest(on: &Arc<Cuda>, out: &mut Tensor, x: View<'_>) -> Result<()> {
     let args = [out.into(), x.address().into(), x.len().into()];
     on.launch(&SOURCE, "rows_largest", Grid::over(x.len()), &args)
 }
 
-pub(super) fn not_finite(on: &Arc<Cuda>, left: &mut Tensor, x: View<'_>) -> Result<()> {
-    let args = [left.into(), x.address().into(), x.len().into()];
-    on.launch(&SOURCE, "rows_not_finite", Grid::over(x.len()), &args)
+pub(super) fn not_finite(on: &Arc<Cuda>, words: &mut Tensor, x: View<'_>) -> Result<()> {
+    let args = [words.into(), x.address().into(), x.len().into()];
+    on.launch(&SOURCE, "rows_not_finite", Grid::over(x.len()), &args)?;
+    on.launch(&SOURCE, "rows_found", Grid::blocks(1, 32), &args)
 }

@@ -145,36 +145,54 @@ pub fn largest(x: View<'_>) -> Result<Tensor> {
     Ok(out)
 }
 
+/// Raises a number that is held as its bits, from 0.0 on, to the largest element of x; NaN is passed over. Bits of such
+/// floats are ordered as the floats are.
+/// # Errors
+/// `Argument` or `DType` if `bits` is not one u32, or x no f32.
+pub fn raise(mut bits: ViewMut<'_>, x: View<'_>) -> Result<()> {
+    const OP: &str = "rows::raise";
+    expect_alike(OP, x, &[])?;
+    if (bits.dtype(), bits.len()) != (DType::U32, 1) {
+        return Err(Error::Argument {
+            op: OP,
+            name: "bits",
+            found: format!("{} of {:?}", bits.len(), bits.dtype()),
+            wanted: "one u32".to_owned(),
+        });
+    }
+    try_dispatch!(x.device(), raise(&mut bits, x));
+    Ok(())
+}
+
 /// Returns the first element that is not finite: its number and value. Waits for the device.
 /// # Errors
 /// `DType` if x is no f32; `Driver` if the device fails.
 pub fn first_not_finite(x: View<'_>) -> Result<Option<(usize, f32)>> {
-    let left = not_finite(x)?.download()?;
-    first_of(x, &left)
+    let words = not_finite(x)?.download()?;
+    Ok(first_of(x.len(), &words))
 }
 
-/// Returns, in two words on x's device, the number of elements from the first that is not finite to the end, the lower
-/// word first; 0 if all are finite. `first_of` reads it, so that it can be downloaded with others.
+/// Words of `not_finite`.
+const NOT_FINITE_WORDS: usize = 4;
+
+/// Returns, in words on x's device, the number of elements from the first that is not finite to the end, the lower
+/// word first, 0 if all are finite, and the bits of that element. `first_of` reads them, so that they can be downloaded with
+/// others.
 /// # Errors
 /// `DType` if x is no f32; `Memory`.
 pub fn not_finite(x: View<'_>) -> Result<Tensor> {
     expect_alike("rows::not_finite", x, &[])?;
-    let mut left = Tensor::zeros(&[2], DType::U32, x.device())?;
-    dispatch!(x.device(), not_finite(&mut left, x));
-    Ok(left)
+    let mut words = Tensor::zeros(&[NOT_FINITE_WORDS], DType::U32, x.device())?;
+    dispatch!(x.device(), not_finite(&mut words, x));
+    Ok(words)
 }
 
-/// The first element of x that is not finite, by the words of `not_finite`. Waits for the device only if there is one.
-/// # Errors
-/// `Argument` if the words are not those of x; `Driver` if the device fails.
-pub fn first_of(x: View<'_>, left: &[u32]) -> Result<Option<(usize, f32)>> {
-    let word = |at: usize| u64::from(left.get(at).copied().unwrap_or(0));
-    let left = usize::try_from(word(0) | word(1) << 32).unwrap_or(usize::MAX);
-    if left == 0 {
-        return Ok(None);
-    }
-    let at = x.len().saturating_sub(left);
-    Ok(Some((at, x.part(at..at + 1)?.download::<f32>()?[0])))
+/// The number and value of the first of `len` elements that is not finite, by the words of `not_finite`.
+pub fn first_of(len: usize, words: &[u32]) -> Option<(usize, f32)> {
+    let word = |at: usize| words.get(at).copied().unwrap_or(0);
+    let left = u64::from(word(0)) | u64::from(word(1)) << 32;
+    let left = usize::try_from(left).unwrap_or(usize::MAX);
+    (left > 0).then(|| (len.saturating_sub(left), f32::from_bits(word(2))))
 }
 
 fn expect_numbers(op: &'static str, by: &Tensor, rows: usize) -> Result<()> {
@@ -272,6 +290,26 @@ mod tests {
             let mut x = Tensor::from_f32(&[3], &[-0.0, 1.0, -2.0], &device).unwrap();
             shift(x.view_mut(), 0.0).unwrap();
             assert_eq!(values(&x)[0].to_bits(), 0);
+        }
+    }
+
+    #[test]
+    fn a_number_grows_to_the_largest_of_all_that_come() {
+        for device in all_devices() {
+            let mut bits = Tensor::zeros(&[3], DType::U32, &device).unwrap();
+            let mut at = |which: usize, numbers: &[f32]| -> Vec<f32> {
+                let x = Tensor::from_f32(&[numbers.len()], numbers, &device).unwrap();
+                raise(bits.flat_mut(which..which + 1).unwrap(), x.view()).unwrap();
+                let bits: Vec<u32> = bits.download().unwrap();
+                bits.into_iter().map(f32::from_bits).collect()
+            };
+            assert_eq!(at(1, &[-3.0, 0.5, f32::NAN]), [0.0, 0.5, 0.0]);
+            assert_eq!(at(1, &[0.25, -1.0]), [0.0, 0.5, 0.0]);
+            assert_eq!(at(2, &[1e-40]), [0.0, 0.5, 1e-40]);
+            assert_eq!(at(1, &[7.0, f32::INFINITY]), [0.0, f32::INFINITY, 1e-40]);
+            let x = Tensor::zeros(&[2], DType::F32, &device).unwrap();
+            let two = raise(bits.flat_mut(0..2).unwrap(), x.view());
+            assert!(matches!(two, Err(Error::Argument { name: "bits", .. })));
         }
     }
 

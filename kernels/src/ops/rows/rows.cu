@@ -85,3 +85,8 @@ extern "C" __global__ void rows_not_finite(u64* left, const float* x, u64 n) {
     for (u64 i = first(); i < n; i += stride())
         if ((__float_as_uint(x[i]) & 0x7f800000u) == 0x7f800000u) atomicMax(left, n - i);
 }
+
+// words[1] = the bits of the element that rows_not_finite found, if there is one; one thread.
+extern "C" __global__ void rows_found(u64* words, const float* x, u64 n) {
+    if (first() == 0 && words[0] > 0) words[1] = __float_as_uint(x[n - words[0]]);
+}

@@ -3,7 +3,7 @@
 //! every rank has the same rows and the all-reduces are over them.
 
 use kernels::comm::tensors;
-use kernels::grouped_matmul;
+use kernels::grouped_matmul::{self, Counts};
 use kernels::matmul::Op;
 use kernels::{DType, Tensor, reduce};
 
@@ -66,11 +66,11 @@ impl Experts {
         }
     }
 
-    /// x: `[q, d]` by expert, `counts` rows of each -> `[q, d]`, summed over ranks.
+    /// x: `[q, d]` by expert, of which each has its count -> `[q, d]`, summed over ranks.
     pub(crate) fn forward(
         &self,
         x: Tensor,
-        counts: &[usize],
+        counts: Counts<'_>,
         cx: &Context<'_>,
     ) -> kernels::Result<(Tensor, Saved)> {
         if x.dims()[0] == 0 {
@@ -185,7 +185,7 @@ fn add_gradients(
         return match factors {
             Some(Factors { dy, x }) => {
                 let leaves = dispatcher.leaves();
-                grouped_matmul::backward_weight(cx.numbers(), (&mut sums, op), dy, x, &leaves)
+                grouped_matmul::backward_weight(cx.numbers(), (&mut sums, op), dy, x, leaves)
             }
             None => Ok(()),
         };

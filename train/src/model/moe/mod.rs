@@ -10,13 +10,20 @@
 //! rows in every layout. With sequence parallelism the tokens are gathered first and every rank routes all of them.
 //!
 //! r: rows of this rank's choices; q: rows that its experts receive; q = r without expert parallelism.
+//!
+//! A GPU that has all experts orders the choices itself: the host never knows how many rows an expert has, so r is the number
+//! of choices, and rows past those of the last expert are zeros. Between ranks the host has to know the counts for the
+//! exchange, and waits for them once a layer.
 
 pub(crate) mod experts;
+pub(crate) mod report;
 pub(crate) mod router;
 pub(crate) mod shared;
 pub(crate) mod token_dispatcher;
 
-use kernels::permute::{self, Order};
+use std::sync::Arc;
+
+use kernels::permute;
 use kernels::{Tensor, add};
 
 use crate::config::moe::MoeConfig;
@@ -26,7 +33,8 @@ use crate::model::context::tensor_parallel::Rows;
 use crate::model::gradients::Gradients;
 use crate::model::mlp;
 use crate::model::moe::experts::Experts;
-use crate::model::moe::router::{Report, Routed, Router};
+use crate::model::moe::report::Report;
+use crate::model::moe::router::{Routed, Router};
 use crate::model::moe::shared::Shared;
 use crate::model::moe::token_dispatcher::TokenDispatcher;
 use crate::model::slots::Slots;
@@ -41,7 +49,6 @@ pub(crate) struct Moe {
 pub(crate) struct Saved {
     x: Tensor,
     routed: Routed,
-    order: Order,
     dispatcher: TokenDispatcher,
     /// Outputs of the experts for this rank's choices.
     rows: Tensor,
@@ -63,8 +70,8 @@ impl Saved {
         own.into_iter().chain(experts).chain(shared).collect()
     }
 
-    pub(crate) fn report(&self) -> Report {
-        self.routed.report.clone()
+    pub(crate) fn report(&self) -> Arc<Report> {
+        Arc::clone(&self.routed.report)
     }
 }
 
@@ -91,12 +98,13 @@ impl Moe {
         let mut room = None;
         let whole = cx.gather(&x, &mut room)?; // [n, d]
         let (routed, order) = self.router.forward(whole, cx)?;
-        let dispatcher = TokenDispatcher::of(&order, cx)?;
-        let rows = dispatcher.deliver(permute::permute(whole, &order)?, cx)?; // [q, d]
+        let dispatcher = TokenDispatcher::of(order, cx)?;
+        let rows = permute::permute(whole, dispatcher.order())?; // [r, d]
+        let rows = dispatcher.deliver(rows, cx)?; // [q, d]
         drop(room);
         let (rows, experts) = self.experts.forward(rows, dispatcher.counts(), cx)?;
         let rows = dispatcher.deliver_back(rows, cx)?; // [r, d]
-        let y = permute::combine(&rows, &routed.weights, &order)?;
+        let y = permute::combine(&rows, &routed.weights, dispatcher.order())?;
         let mut y = cx.own_rows(y)?;
         let shared = match &self.shared {
             Some(shared) => {
@@ -111,7 +119,6 @@ impl Moe {
             Saved {
                 x,
                 routed,
-                order,
                 dispatcher,
                 rows,
                 experts,
@@ -131,7 +138,6 @@ impl Moe {
         let Saved {
             x,
             routed,
-            order,
             dispatcher,
             rows,
             experts,
@@ -139,14 +145,15 @@ impl Moe {
         } = saved;
         let mut room = None;
         let whole = cx.gather(dy, &mut room)?; // [n, d]
-        let (drows, dweights) = permute::combine_backward(whole, &rows, &routed.weights, &order)?;
+        let order = dispatcher.order();
+        let (drows, dweights) = permute::combine_backward(whole, &rows, &routed.weights, order)?;
         drop((room, rows));
         let drows = dispatcher.deliver(drows, cx)?; // [q, d]
         let drows = self
             .experts
             .backward(drows, experts, (&dispatcher, gradients), cx)?;
         let drows = dispatcher.deliver_back(drows, cx)?; // [r, d]
-        let mut dx = permute::permute_backward(&drows, &order)?;
+        let mut dx = permute::permute_backward(&drows, dispatcher.order())?;
         drop(drows);
         let mut room = None;
         let whole = cx.gather(&x, &mut room)?;

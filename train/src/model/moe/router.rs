@@ -5,17 +5,23 @@
 //! or a micro-batch) is one group of rows; its statistics are integers, so context-parallel ranks, which have parts
 //! of each group, add theirs in any order. A sequence weighs 1 / (sequences of the step) in the step's losses,
 //! whichever rank computes it.
+//!
+//! On a GPU a step does not wait for the router: statistics, drops and the check of the logits stay in its memory until the
+//! step's one download (`report.rs`). Context-parallel ranks exchange statistics, and wait for them.
+
+use std::sync::Arc;
 
 use kernels::matmul::{Op, matmul};
 use kernels::permute::Order;
-use kernels::route::{self, Coefficients, Drop, Statistics, Unread};
+use kernels::route::{self, Coefficients, Drop, Losses, Statistics, Unread};
 use kernels::rows::{self, Runs};
-use kernels::{DType, Error, Tensor, download_words};
+use kernels::{DType, Tensor};
 
 use crate::config::moe::{DropPolicy, MoeConfig, RouterScope};
 use crate::model::context::Context;
 use crate::model::context::tensor_parallel::gather_rows;
 use crate::model::gradients::Gradients;
+use crate::model::moe::report::{Dropped, Logits, Report};
 use crate::model::slots::{Slot, Slots};
 
 pub(crate) struct Router {
@@ -32,22 +38,12 @@ pub(crate) struct Router {
     capacity: Option<(f64, Drop)>,
 }
 
-/// Statistics of a micro-batch's tokens.
-#[derive(Clone)]
-pub(crate) struct Report {
-    pub layer: usize,
-    /// Whole groups, also where this rank has a part of each.
-    pub groups: Vec<Statistics>,
-    /// Choices of each expert that were dropped, by group.
-    pub dropped: Vec<Vec<u64>>,
-}
-
 /// Kept from forward: `[n, experts]`, and `[n, k]` twice.
 pub(crate) struct Routed {
     logits: Tensor,
     chosen: Tensor,
     pub weights: Tensor,
-    pub report: Report,
+    pub report: Arc<Report>,
 }
 
 impl Router {
@@ -91,11 +87,11 @@ impl Router {
             0,
             false,
         )?;
-        let left = rows::not_finite(logits.view())?;
+        let not_finite = rows::not_finite(logits.view())?;
         let k = self.rule.k;
         let mut chosen = Tensor::empty(&[n, k], DType::U32, x.device())?;
         let mut weights = Tensor::empty(&[n, k], DType::F32, x.device())?;
-        let mut parts = Vec::new();
+        let mut groups = Vec::new();
         let group = self.group(n, cx);
         let bias = self.bias.map(|slot| cx.weight(slot));
         for first in (0..n).step_by(group) {
@@ -106,105 +102,99 @@ impl Router {
             let (experts, shares) = (part.experts.view(), part.weights.view());
             rows::copy_runs(chosen.flat_mut(at.clone())?, experts, all)?;
             rows::copy_runs(weights.flat_mut(at)?, shares, all)?;
-            parts.push(part.unread);
+            groups.push(part.unread);
         }
-        // everything that the host needs of this layer, in one download
-        let mut all = vec![&left, &chosen];
-        all.extend(parts.iter().flat_map(Unread::tensors));
-        let words = download_words(&all)?;
-        self.check(&logits, &words[0], cx)?;
-        let each = (words.len() - 2) / parts.len().max(1);
-        let of_part = |(at, part): (usize, &Unread)| {
-            let first = 2 + at * each;
-            part.read(&words[first..first + each])
+        let mut report = Report {
+            layer: self.layer,
+            groups,
+            dropped: Vec::new(),
+            logits: Some(Logits {
+                not_finite,
+                experts: self.experts,
+                rows: n,
+                time: cx.sequence.time,
+                first: cx.sequence.first,
+            }),
         };
-        let groups = parts.iter().enumerate().map(of_part);
-        let mut groups = groups.collect::<kernels::Result<Vec<Statistics>>>()?;
-        add_over_context(&mut groups, k, cx)?;
-        let mut dropped = vec![vec![0; self.experts]; groups.len()];
+        // outside a step nobody reads the report later
+        let is_step = cx.routing.drops;
+        if x.device().is_host() || !is_step || cx.groups.cp.size() > 1 {
+            let mut known = report.known()?.groups;
+            add_over_context(&mut known, k, cx)?;
+            report.groups = known.into_iter().map(Unread::from).collect();
+            report.logits = None;
+        }
         let kept = match self.capacity {
-            Some((factor, policy)) if cx.routing.drops => {
-                Some(self.limit(&chosen, &weights, (factor, policy), &mut dropped, cx)?)
+            Some(limit) if is_step => {
+                let (kept, dropped) = self.limit(&chosen, &weights, limit, cx)?;
+                report.dropped = dropped;
+                Some(kept)
             }
-            _ => None,
+            _ => {
+                let none = || Dropped::Known(vec![0; self.experts]);
+                report.dropped.resize_with(report.groups.len(), none);
+                None
+            }
         };
-        let ids = kept.as_ref().unwrap_or(&words[1]);
-        let order = Order::of_choices(ids, k, self.experts, 0..self.experts)?;
+        let order = Order::new(
+            kept.as_ref().unwrap_or(&chosen),
+            self.experts,
+            0..self.experts,
+        )?;
         let routed = Routed {
             logits,
             chosen,
             weights,
-            report: Report {
-                layer: self.layer,
-                groups,
-                dropped,
-            },
+            report: Arc::new(report),
         };
         Ok((routed, order))
     }
 
-    /// `left`: of `rows::not_finite`.
-    fn check(&self, logits: &Tensor, left: &[u32], cx: &Context<'_>) -> kernels::Result<()> {
-        let Some((at, value)) = rows::first_of(logits.view(), left)? else {
-            return Ok(());
-        };
-        let (token, expert) = (at / self.experts, at % self.experts);
-        let (sequence, position) = (
-            token / cx.sequence.time,
-            cx.sequence.first + token % cx.sequence.time,
-        );
-        Err(Error::Argument {
-            op: "mixture of experts",
-            name: "router logit",
-            found: format!(
-                "{value} for expert {expert} at layers.{}, position {position} of sequence {sequence} of \
-                 the micro-batch",
-                self.layer
-            ),
-            wanted: "a finite number".into(),
-        })
-    }
-
-    /// The choices, of which those beyond an expert's capacity are marked as dropped; it is counted over whole groups. On
-    /// the host, which waits for the device.
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "numbers of experts that traveled as f32, exact below 2^24"
-    )]
+    /// The choices, of which those beyond an expert's capacity are marked as dropped, and their numbers by group and expert.
+    /// They are counted over whole groups.
     fn limit(
         &self,
         chosen: &Tensor,
         weights: &Tensor,
         (factor, policy): (f64, Drop),
-        dropped: &mut [Vec<u64>],
         cx: &Context<'_>,
-    ) -> kernels::Result<Vec<u32>> {
+    ) -> kernels::Result<(Tensor, Vec<Dropped>)> {
         let (k, n) = (self.rule.k, chosen.dims()[0]);
         let parts = cx.groups.cp.size();
-        let ids = chosen.view().read::<u32>()?;
-        let ids: Vec<f32> = ids.iter().map(|&id| id as f32).collect();
-        let ids = Tensor::from_f32(&[n, k], &ids, chosen.device())?;
-        let ids = gather_rows(cx.groups.cp, &ids, cx.sequence.time)?;
-        let weights = gather_rows(cx.groups.cp, weights, cx.sequence.time)?;
+        let mut ids = whole_ids(chosen, cx)?;
+        let gathered;
+        let weights = match parts {
+            1 => weights,
+            _ => {
+                gathered = gather_rows(cx.groups.cp, weights, cx.sequence.time)?;
+                &gathered
+            }
+        };
         let group = self.group(n, cx) * parts;
         let capacity = route::capacity(group, k, self.experts, factor);
-        let ids = ids.view().read::<f32>()?;
-        let mut kept: Vec<u32> = Vec::with_capacity(n * parts * k);
-        for (number, dropped) in dropped.iter_mut().enumerate() {
-            let first = number * group;
-            let weights = some_rows(&weights, first, group)?;
+        let mut dropped = Vec::new();
+        for first in (0..n * parts).step_by(group) {
+            let weights = some_rows(weights, first, group)?;
+            let mut some = some_rows(&ids, first, group)?;
+            let gone = route::drop_over(&mut some, &weights, self.experts, capacity, policy)?;
+            dropped.push(Dropped::of(gone)?);
             let at = first * k..(first + group) * k;
-            let before: Vec<u32> = ids[at].iter().map(|&id| id as u32).collect();
-            let mut ids = Tensor::from_u32(&[group, k], &before, chosen.device())?;
-            route::drop_over(&mut ids, &weights, capacity, policy)?;
-            let after = ids.view().read::<u32>()?;
-            let gone = before.iter().zip(&*after).filter(|(a, b)| a != b);
-            gone.for_each(|(&expert, _)| dropped[expert as usize] += 1);
-            kept.extend_from_slice(&after);
+            rows::copy_runs(ids.flat_mut(at)?, some.view(), Runs::one(group * k))?;
+        }
+        if parts == 1 {
+            return Ok((ids, dropped));
         }
         let run = cx.sequence.time * k;
-        let all = kept.chunks(run).skip(cx.groups.cp.rank()).step_by(parts);
-        Ok(all.flatten().copied().collect())
+        let mut kept = Tensor::empty(&[n, k], DType::U32, chosen.device())?;
+        let own = Runs {
+            count: n / cx.sequence.time,
+            run,
+            from_stride: run * parts,
+            to_stride: run,
+        };
+        let first = cx.groups.cp.rank() * run;
+        rows::copy_runs(kept.view_mut(), ids.flat(first..n * parts * k)?, own)?;
+        Ok((kept, dropped))
     }
 
     /// x: `[n, d]`, dweights: `[n, k]` -> dx: `[n, d]`, the same on every tensor-parallel rank.
@@ -232,7 +222,10 @@ impl Router {
                 &some_rows(&routed.logits, first, group)?,
                 &some_rows(&routed.chosen, first, group)?,
                 &self.rule,
-                (statistics, &losses),
+                Losses {
+                    statistics,
+                    coefficients: &losses,
+                },
             )?;
             let at = first * self.experts..(first + group) * self.experts;
             kernels::copy(dlogits.flat_mut(at)?, part.view())?;
@@ -288,4 +281,24 @@ fn add_over_context(groups: &mut [Statistics], k: usize, cx: &Context<'_>) -> ke
         }
     }
     Ok(())
+}
+
+/// The choices of whole sequences, of which this rank has parts. Waits for the device if other ranks have the others.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "numbers of experts that traveled as f32, exact below 2^24"
+)]
+fn whole_ids(chosen: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
+    if cx.groups.cp.size() == 1 {
+        return chosen.try_clone();
+    }
+    let ids = chosen.view().read::<u32>()?;
+    let ids: Vec<f32> = ids.iter().map(|&id| id as f32).collect();
+    let ids = Tensor::from_f32(chosen.dims(), &ids, chosen.device())?;
+    let ids = gather_rows(cx.groups.cp, &ids, cx.sequence.time)?;
+    let all: Vec<u32> = (ids.view().read::<f32>()?.iter())
+        .map(|&id| id as u32)
+        .collect();
+    Tensor::from_u32(ids.dims(), &all, chosen.device())
 }

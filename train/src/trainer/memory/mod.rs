@@ -14,6 +14,7 @@
 pub(crate) mod arena;
 mod kept;
 mod rank_memory;
+mod routing;
 
 use std::thread;
 
@@ -105,7 +106,7 @@ pub(crate) fn arenas(plan: &Plan) -> Result<Vec<Arena>> {
                 memory,
                 // all tokens may choose one rank's experts
                 uneven: memory.activations * (plan.parallel.ep - 1),
-                scratch: rank.scratch(),
+                scratch: rank.scratch().saturating_add(rank.routing()),
             }
         })
         .collect())
