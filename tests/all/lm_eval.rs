@@ -231,6 +231,22 @@ fn wrong_tasks_and_data_are_named() {
             assert!(stderr.contains(part), "{task}: {stderr}");
         }
     }
+    let both = [
+        "--task",
+        "association",
+        "--task",
+        &own,
+        "--data",
+        &good,
+        "--limit",
+        "2",
+    ];
+    let table = succeed(&[&["eval", &model][..], &both].concat());
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(
+        table.contains("association_neutral") && table.contains("own"),
+        "{table}"
+    );
     let listed = succeed(&["eval", &model, "--task", "list"]);
     let listed = String::from_utf8(listed.stdout).unwrap();
     assert!(

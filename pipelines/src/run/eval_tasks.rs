@@ -71,16 +71,15 @@ pub(crate) fn eval_tasks(path: &Path, set: &[String], args: &EvalTasks) -> Resul
             .collect();
         return print(&lines.concat());
     }
-    let count = args.tasks.len();
+    let needs = args.tasks.iter().map(|task| tasks::check(task));
+    let needs: Vec<bool> = needs.collect::<Result<_, _>>()?;
+    let count = needs.iter().filter(|&&needs| needs).count();
     if args.data.len() != count || ![0, count].contains(&args.shots_data.len()) {
         bail!(
-            "found {count} --task, {} --data and {} --shots-data, want one --data for each task, and no --shots-data or as many",
+            "found {count} tasks that need rows, {} --data and {} --shots-data, want one --data for each, and no --shots-data or as many",
             args.data.len(),
             args.shots_data.len()
         );
-    }
-    for task in &args.tasks {
-        tasks::check(task)?;
     }
     let subject = subject(path, set, args.tokenizer.as_deref())?;
     let scorer = Scorer::open(&subject.path, &subject.devices)?;
@@ -97,11 +96,17 @@ pub(crate) fn eval_tasks(path: &Path, set: &[String], args: &EvalTasks) -> Resul
         tokenizer: &subject.tokenizer,
     };
     let (mut results, mut records) = (Results::default(), Vec::new());
-    for (number, task) in args.tasks.iter().enumerate() {
+    let (mut data, mut shots_data) = (args.data.iter(), args.shots_data.iter());
+    for (task, needs) in args.tasks.iter().zip(needs) {
+        let next = |files: &mut std::slice::Iter<'_, PathBuf>| match needs {
+            true => files.next().cloned(),
+            false => None,
+        };
+        let (data, shots_data) = (next(&mut data), next(&mut shots_data));
         let request = Request {
             task,
-            data: &args.data[number],
-            shots_data: args.shots_data.get(number).map(PathBuf::as_path),
+            data: data.as_deref(),
+            shots_data: shots_data.as_deref(),
             shots: args.shots,
             limit: args.limit,
             resamples: args.bootstrap,

@@ -7,12 +7,13 @@ macro_rules! built_in {
 }
 
 /// Tasks built into the program: name and definition.
-pub(super) const BUILT_IN: [(&str, &str); 33] = built_in![
+pub(super) const BUILT_IN: [(&str, &str); 34] = built_in![
     "anli_r1",
     "anli_r2",
     "anli_r3",
     "arc_challenge",
     "arc_easy",
+    "association",
     "bbq",
     "boolq",
     "choices",

@@ -116,7 +116,11 @@ pub(super) struct Definition {
     /// Data set and split of the examples, in words; empty: those of the task.
     #[serde(default)]
     pub shots_data: String,
+    #[serde(default)]
     pub columns: BTreeMap<String, Column>,
+    /// Values of columns of which every combination is a row, for tasks that need no file.
+    #[serde(default)]
+    pub product: BTreeMap<String, Vec<String>>,
     /// Other forms of the rows; the first that fits is used.
     #[serde(default)]
     pub forms: Vec<Form>,

@@ -160,6 +160,26 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
+    /// The rows of a task that has its own: every combination of its columns' values, the last column first.
+    pub(super) fn of_product(definition: &'a Definition, templates: &'a Templates) -> Table<'a> {
+        let mut rows = vec![Row::new()];
+        for (column, values) in &definition.product {
+            let with = |row: &Row, value: &String| {
+                let mut row = row.clone();
+                row.insert(column.clone(), value.as_str().into());
+                row
+            };
+            let each = |row: &Row| -> Vec<Row> { values.iter().map(|v| with(row, v)).collect() };
+            rows = rows.iter().flat_map(each).collect();
+        }
+        Table {
+            definition,
+            templates,
+            path: Path::new(&definition.name),
+            rows: rows.into_iter().enumerate().collect(),
+        }
+    }
+
     fn failed(&self, number: usize, key: &'static str, why: String) -> TaskError {
         TaskError::Template {
             path: self.path.to_path_buf(),

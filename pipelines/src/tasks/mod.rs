@@ -43,7 +43,8 @@ use templates::Templates;
 pub(crate) struct Request<'a> {
     /// Name of a built-in task, or the path of a definition.
     pub(crate) task: &'a str,
-    pub(crate) data: &'a Path,
+    /// None for a task that has its own rows.
+    pub(crate) data: Option<&'a Path>,
     /// Rows for examples; None: those of `data`.
     pub(crate) shots_data: Option<&'a Path>,
     /// Examples in front of each question; None: the task's own number.
@@ -63,10 +64,11 @@ pub(crate) fn built_in() -> Result<Vec<[String; 2]>, TaskError> {
     BUILT_IN.iter().map(describe).collect()
 }
 
-/// Checks that a task exists and is sound, before a model is opened.
-pub(crate) fn check(task: &str) -> Result<(), TaskError> {
+/// Checks that a task exists and is sound, before a model is opened. Returns whether it needs a file of rows.
+pub(crate) fn check(task: &str) -> Result<bool, TaskError> {
     let definition = Definition::find(task)?;
-    Templates::new(&definition).map(|_| ())
+    Templates::new(&definition)?;
+    Ok(definition.product.is_empty())
 }
 
 /// Evaluates a task; adds its results, and a line for each document to `records`.
@@ -81,7 +83,10 @@ pub(crate) fn evaluate(
 ) -> Result<()> {
     let definition = Definition::find(request.task)?;
     let templates = Templates::new(&definition)?;
-    let table = read(&definition, &templates, request.data)?;
+    let table = match request.data {
+        Some(path) => read(&definition, &templates, path)?,
+        None => Table::of_product(&definition, &templates),
+    };
     let shots = request.shots.unwrap_or(definition.shots);
     let examples = match request.shots_data {
         Some(path) if shots > 0 => Some(read(&definition, &templates, path)?),
