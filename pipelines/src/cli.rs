@@ -93,8 +93,20 @@ enum Verb {
     },
     /// Train the model.
     Train(JobArgs),
-    /// Measure the loss of the newest checkpoint on the validation or test part.
-    Eval(JobArgs),
+    /// Measure the loss of the newest checkpoint on the validation or test part; or, with --task, evaluate tasks such as HellaSwag
+    /// or MMLU.
+    Eval {
+        /// Job file (TOML); for tasks also a checkpoint, a folder of checkpoints, or a Hugging Face folder.
+        job: PathBuf,
+        /// Override one key of the job.
+        #[arg(long = "set", value_name = "KEY=VALUE")]
+        set: Vec<String>,
+        /// Check the job, print it with all defaults filled in, and stop.
+        #[arg(long, conflicts_with = "tasks")]
+        check: bool,
+        #[command(flatten)]
+        tasks: run::EvalTasks,
+    },
     /// Continue prompts with a checkpoint.
     Generate {
         /// Job file: its newest checkpoint and its tokenizer are used.
@@ -202,7 +214,12 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
             Some(job) => with_ranks(job, run::train),
             None => Ok(()),
         },
-        Verb::Eval(j) => with_job(&j, run::eval),
+        Verb::Eval {
+            job, set, tasks, ..
+        } if tasks.is_given() => run::eval_tasks(&job, &set, &tasks),
+        Verb::Eval {
+            job, set, check, ..
+        } => with_job(&JobArgs { job, set, check }, run::eval),
         Verb::Generate {
             job: Some(job),
             prompt,

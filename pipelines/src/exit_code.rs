@@ -3,6 +3,7 @@
 
 use crate::job::LoadError;
 use crate::signals::Interrupted;
+use crate::tasks::TaskError;
 use std::process::ExitCode;
 
 /// The command line or the job file is wrong.
@@ -18,7 +19,11 @@ pub(crate) fn of(result: anyhow::Result<()>) -> ExitCode {
     }
     log!("error: {}", crate::log::message(&error));
     let is_unavailable = error.downcast_ref::<train::Error>();
-    let is_bad_job = error.downcast_ref::<LoadError>().is_some()
+    let is_bad_task = error
+        .downcast_ref::<TaskError>()
+        .is_some_and(TaskError::is_usage);
+    let is_bad_job = is_bad_task
+        || error.downcast_ref::<LoadError>().is_some()
         || is_unavailable.is_some_and(train::Error::is_unavailable);
     ExitCode::from(if is_bad_job { USAGE } else { 1 })
 }

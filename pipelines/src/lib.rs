@@ -17,6 +17,7 @@ mod report;
 mod run;
 mod signals;
 mod submission;
+mod tasks;
 
 pub use cli::main;
 pub use job::{Job, Problem, load};

@@ -241,7 +241,7 @@ const LAYERS: [(&str, Layers); 5] = [
             ],
             &["job/"],
             &["manifest.rs", "submission.rs", "context.rs"],
-            &["report/"],
+            &["report/", "tasks/"],
             &["executor/", "run/", "exit_code.rs"],
             &["cli.rs", "main.rs"],
         ],

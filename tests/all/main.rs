@@ -24,6 +24,7 @@ mod hosts;
 mod imports;
 mod jobs;
 mod key_reference;
+mod lm_eval;
 mod masked_jobs;
 mod megatron;
 mod megatron_masked;

@@ -1,4 +1,5 @@
-//! NumPy's legacy generator, bit-equal: MT19937 with masked rejection. Sample order and masking depend on it.
+//! NumPy's legacy generator, bit-equal: MT19937 with masked rejection. Sample order and masking depend on it. CPython's
+//! generator is the same with other seeds and draws (`python.rs`).
 //!
 //! Source: Matsumoto & Nishimura 1998 (MT19937); numpy `RandomState` (legacy seeding `init_genrand`).
 //! bounded(max): no draw if max == 0; mask = 2^bits(max) - 1; draw 32 bits (64, high half first, if max > 2^32 - 1),
@@ -6,9 +7,11 @@
 //! We differ: all 624 words are tempered at once, in a loop that the compiler vectorises.
 
 mod mt64;
+mod python;
 mod shuffle;
 
 pub(crate) use mt64::Mt64;
+pub use python::PythonRandom;
 
 /// Words of the state.
 const N: usize = 624;

@@ -1,8 +1,17 @@
-//! Evaluation of a checkpoint: mean loss over samples, logits of one sequence, a summary of its contents.
+//! Evaluation of a checkpoint: mean loss over samples, logits of one sequence, log-likelihoods of texts (`scorer`), a
+//! summary of its contents.
+
+mod forward;
+mod language_model;
+mod rows;
+mod scorer;
+
+pub use language_model::{LanguageModel, Likelihood, Query};
+pub use scorer::Scorer;
 
 use std::path::Path;
 
-use kernels::{DType, Tensor};
+use kernels::Tensor;
 use serde_json::{Value, json};
 
 use crate::checkpoint::files::names_of;
@@ -72,7 +81,7 @@ pub fn logits(checkpoint: &Path, tokens: &[u32]) -> Result<Vec<Vec<f32>>> {
         });
     }
     let ids = model.tokens(tokens)?;
-    let logits = forward(&model, &ids, tokens).on_rank(0, "logits")?;
+    let logits = forward::logits(&model, &ids, tokens).on_rank(0, "logits")?;
     rows_of(&logits, &model)
 }
 
@@ -106,25 +115,6 @@ fn rows_of(logits: &Tensor, model: &Model) -> Result<Vec<Vec<f32>>> {
     let all = logits.view().read::<f32>().on_rank(0, "read logits")?;
     let rows = all.chunks(model.plan.padded_vocab());
     Ok(rows.map(|row| row[..model.plan.vocab].to_vec()).collect())
-}
-
-fn forward(model: &Model, ids: &Tensor, tokens: &[u32]) -> kernels::Result<Tensor> {
-    let documents = model.documents(tokens);
-    let cx = model.context(0..tokens.len(), documents.as_ref());
-    let embedding = model
-        .stage
-        .embedding()
-        .expect("the only stage is the first");
-    let segments = Tensor::zeros(ids.dims(), DType::U32, &model.device)?;
-    let (mut x, _) = embedding.forward((ids, Some(&segments)), &cx)?;
-    for block in model.stage.blocks() {
-        (x, _) = block.forward(x, &cx)?;
-    }
-    match (model.stage.head(), model.stage.masked_head()) {
-        (Some(head), _) => head.logits(&x, &cx),
-        (None, Some(head)) => head.logits(&x, &cx),
-        (None, None) => unreachable!("the only stage is the last"),
-    }
 }
 
 /// Describes a checkpoint: step, plan, loss, tensors. Verifies the state and the model.

@@ -5,7 +5,7 @@
 //! token. When the sequence reaches `seq_length`, its newest half is kept and prefilled again, as the model has not
 //! seen longer ones.
 
-mod kv_cache;
+pub(crate) mod kv_cache;
 pub(crate) mod options;
 pub(crate) mod pair;
 mod sample;

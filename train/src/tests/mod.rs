@@ -27,6 +27,7 @@ mod precision;
 mod processes;
 mod profile;
 mod resume;
+mod scorer;
 mod sharded;
 mod step_costs;
 mod t5;

@@ -1,0 +1,180 @@
+//! `eval PATH --task NAME --data FILE`: evaluation tasks on a job's newest checkpoint, any checkpoint, or a Hugging Face
+//! folder. The loss on a job's validation part is `eval.rs`.
+
+use super::tokenize::tokenizer_of;
+use super::train::newest_checkpoint;
+use crate::context::Context;
+use crate::job;
+use crate::log::print;
+use crate::machine::write_atomically;
+use crate::tasks::{self, Request, Results, TextModel};
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use index::tokenizer::Tokenizer;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use train::dist::Devices;
+use train::eval::{LanguageModel, Scorer};
+
+/// Flags of `eval` for tasks.
+#[derive(Args)]
+pub(crate) struct EvalTasks {
+    /// Evaluate a task: a name (`--task list` prints them), or the path of a definition (.toml). Repeatable, each with its --data.
+    #[arg(long = "task", value_name = "NAME")]
+    tasks: Vec<String>,
+    /// Rows of the task: .jsonl, .json, .csv, .tsv, .parquet or .txt, compressed or not (repeatable, one for each task).
+    #[arg(long, value_name = "FILE", requires = "tasks")]
+    data: Vec<PathBuf>,
+    /// Rows for examples (repeatable, one for each task). Default: those of --data.
+    #[arg(long, value_name = "FILE", requires = "tasks")]
+    shots_data: Vec<PathBuf>,
+    /// Examples in front of each question. Default: the task's own number.
+    #[arg(long, value_name = "K", requires = "tasks")]
+    shots: Option<usize>,
+    /// Evaluate only the first N rows.
+    #[arg(long, value_name = "N", requires = "tasks")]
+    limit: Option<usize>,
+    /// Resamples for standard errors by bootstrap; 0: no standard errors.
+    #[arg(long, value_name = "N", default_value_t = 100_000, requires = "tasks")]
+    bootstrap: usize,
+    /// Write a JSON line for each row: prompts, answers, log-likelihoods, metrics.
+    #[arg(long, value_name = "FILE", requires = "tasks")]
+    records: Option<PathBuf>,
+    /// Tokenizer. Default: the job's, or the one in or above the folder.
+    #[arg(long, value_name = "FILE", requires = "tasks")]
+    tokenizer: Option<PathBuf>,
+    /// Print the results as lm-evaluation-harness's JSON instead of a table.
+    #[arg(long, requires = "tasks")]
+    json: bool,
+}
+
+impl EvalTasks {
+    /// Whether tasks are asked for.
+    pub(crate) fn is_given(&self) -> bool {
+        !self.tasks.is_empty()
+    }
+}
+
+/// A model to evaluate with its tokenizer and devices.
+struct Subject {
+    path: PathBuf,
+    tokenizer: Tokenizer,
+    devices: Devices,
+}
+
+/// The verb.
+pub(crate) fn eval_tasks(path: &Path, set: &[String], args: &EvalTasks) -> Result<()> {
+    if args.tasks == ["list"] {
+        let lines = tasks::built_in()?.into_iter();
+        let lines: Vec<String> = lines
+            .map(|[name, data]| format!("{name:<26}{data}\n"))
+            .collect();
+        return print(&lines.concat());
+    }
+    let needs = args.tasks.iter().map(|task| tasks::check(task));
+    let needs: Vec<bool> = needs.collect::<Result<_, _>>()?;
+    let count = needs.iter().filter(|&&needs| needs).count();
+    if args.data.len() != count || ![0, count].contains(&args.shots_data.len()) {
+        bail!(
+            "found {count} tasks that need rows, {} --data and {} --shots-data, want one --data for each, and no --shots-data or as many",
+            args.data.len(),
+            args.shots_data.len()
+        );
+    }
+    let subject = subject(path, set, args.tokenizer.as_deref())?;
+    let scorer = Scorer::open(&subject.path, &subject.devices)?;
+    if subject.tokenizer.vocab() > scorer.vocab() {
+        bail!(
+            "{}: found {} entries, want at most the model's {}",
+            subject.tokenizer.path().display(),
+            subject.tokenizer.vocab(),
+            scorer.vocab()
+        );
+    }
+    let model = TextModel {
+        model: &scorer,
+        tokenizer: &subject.tokenizer,
+    };
+    let (mut results, mut records) = (Results::default(), Vec::new());
+    let (mut data, mut shots_data) = (args.data.iter(), args.shots_data.iter());
+    for (task, needs) in args.tasks.iter().zip(needs) {
+        let next = |files: &mut std::slice::Iter<'_, PathBuf>| match needs {
+            true => files.next().cloned(),
+            false => None,
+        };
+        let (data, shots_data) = (next(&mut data), next(&mut shots_data));
+        let request = Request {
+            task,
+            data: data.as_deref(),
+            shots_data: shots_data.as_deref(),
+            shots: args.shots,
+            limit: args.limit,
+            resamples: args.bootstrap,
+        };
+        tasks::evaluate(&request, &model, &mut results, &mut records)?;
+    }
+    if let Some(path) = &args.records {
+        write_atomically(path, &records)?;
+    }
+    if !args.json {
+        return print(&results.to_table());
+    }
+    let config = json!({
+        "model": "millrace", "model_args": subject.path.display().to_string(),
+        "millrace_version": env!("CARGO_PKG_VERSION"), "tokenizer": subject.tokenizer.identity(),
+        "max_length": scorer.max_length(), "limit": args.limit, "bootstrap_iters": args.bootstrap,
+        "fewshot_seed": 1234,
+    });
+    print(&format!("{:#}\n", results.to_json(config)))
+}
+
+/// The model at a path: a job's newest checkpoint, a checkpoint, or a Hugging Face folder.
+fn subject(path: &Path, set: &[String], tokenizer: Option<&Path>) -> Result<Subject> {
+    let given = tokenizer.map(Tokenizer::load).transpose()?;
+    if path.is_file() && path.extension().is_some_and(|ending| ending == "toml") {
+        let cx = Context::open_to_read(job::load(path, set)?)?;
+        let tokenizer = match given {
+            Some(tokenizer) => tokenizer,
+            None => tokenizer_of(&cx)?,
+        };
+        return Ok(Subject {
+            path: newest_checkpoint(&cx.out, "eval")?,
+            tokenizer,
+            devices: super::devices::of(&cx.job),
+        });
+    }
+    if !set.is_empty() {
+        bail!("--set: found the folder {}, want a job", path.display());
+    }
+    let tokenizer = match given {
+        Some(tokenizer) => tokenizer,
+        None => beside(path)?,
+    };
+    Ok(Subject {
+        path: path.to_path_buf(),
+        tokenizer,
+        devices: Devices::Cpu,
+    })
+}
+
+/// The tokenizer in a model's folder, or above it where a job keeps its own.
+fn beside(path: &Path) -> Result<Tokenizer> {
+    const NAMES: [&str; 5] = [
+        "tokenizer.json",
+        "tokens/tokenizer.json",
+        "tokenizer.model",
+        "tekken.json",
+        "vocab.json",
+    ];
+    for folder in path.ancestors().take(4) {
+        let found = NAMES.map(|name| folder.join(name));
+        if let Some(found) = found.iter().find(|file| file.is_file()) {
+            let tokenizer = Tokenizer::load(found);
+            return tokenizer.with_context(|| format!("the tokenizer of {}", path.display()));
+        }
+    }
+    bail!(
+        "found no tokenizer.json in or above {}; --tokenizer FILE names one",
+        path.display()
+    )
+}

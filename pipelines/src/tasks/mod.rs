@@ -1,0 +1,201 @@
+//! Evaluation tasks: from a data file to a model's scores, with the definitions, few-shot order, metrics and standard
+//! errors of lm-evaluation-harness 0.4.13 on one rank.
+//!
+//! A definition (`definition`) says what a row's prompt and answers are; `rows` reads the file, `documents` and `fewshot`
+//! make the requests, `model` turns texts into tokens, `score` asks the model and gives each metric its share, `results`
+//! aggregates. A new task is one file in `definitions/` and one line in `built_in.rs`.
+
+mod bbq;
+mod built_in;
+mod definition;
+mod detokenize;
+mod documents;
+mod error;
+mod fewshot;
+mod metrics;
+mod model;
+mod python_text;
+mod results;
+mod rows;
+mod score;
+mod shape;
+mod standard_error;
+mod templates;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use error::TaskError;
+pub(crate) use model::TextModel;
+pub(crate) use results::Results;
+
+use anyhow::Result;
+use built_in::BUILT_IN;
+use definition::Definition;
+use documents::{Document, Table};
+use fewshot::Shots;
+use results::Settings;
+use rows::Row;
+use serde_json::Value;
+use std::path::Path;
+use templates::Templates;
+
+/// A task to evaluate.
+pub(crate) struct Request<'a> {
+    /// Name of a built-in task, or the path of a definition.
+    pub(crate) task: &'a str,
+    /// None for a task that has its own rows.
+    pub(crate) data: Option<&'a Path>,
+    /// Rows for examples; None: those of `data`.
+    pub(crate) shots_data: Option<&'a Path>,
+    /// Examples in front of each question; None: the task's own number.
+    pub(crate) shots: Option<usize>,
+    /// Evaluate only the first ones (of each part of a group).
+    pub(crate) limit: Option<usize>,
+    /// Resamples of bootstrap errors; 0: no standard errors.
+    pub(crate) resamples: usize,
+}
+
+/// Names of the built-in tasks with the data that each needs.
+pub(crate) fn built_in() -> Result<Vec<[String; 2]>, TaskError> {
+    let describe = |(name, text): &(&str, &str)| {
+        let definition = Definition::parse(name, text)?;
+        Ok([definition.name, definition.data])
+    };
+    BUILT_IN.iter().map(describe).collect()
+}
+
+/// Checks that a task exists and is sound, before a model is opened. Returns whether it needs a file of rows.
+pub(crate) fn check(task: &str) -> Result<bool, TaskError> {
+    let definition = Definition::find(task)?;
+    Templates::new(&definition)?;
+    Ok(definition.product.is_empty())
+}
+
+/// Evaluates a task; adds its results, and a line for each document to `records`.
+///
+/// # Errors
+/// A `TaskError`; errors of the model.
+pub(crate) fn evaluate(
+    request: &Request<'_>,
+    model: &TextModel<'_>,
+    results: &mut Results,
+    records: &mut Vec<u8>,
+) -> Result<()> {
+    let definition = Definition::find(request.task)?;
+    let templates = Templates::new(&definition)?;
+    let table = match request.data {
+        Some(path) => read(&definition, &templates, path)?,
+        None => Table::of_product(&definition, &templates),
+    };
+    let shots = request.shots.unwrap_or(definition.shots);
+    let examples = match request.shots_data {
+        Some(path) if shots > 0 => Some(read(&definition, &templates, path)?),
+        _ => None,
+    };
+    if shots > 0 && examples.is_none() && !definition.shots_data.is_empty() {
+        let why = format!(
+            "{shots} examples need a file of their own (--shots-data): {}",
+            definition.shots_data
+        );
+        let name = definition.name.clone();
+        return Err(TaskError::Definition { name, why }.into());
+    }
+    let documents = documents(
+        &table,
+        examples.as_ref().unwrap_or(&table),
+        shots,
+        request.limit,
+    )?;
+    let answered = score::answer(model, &table, documents)?;
+    for one in &answered {
+        let row = table.rows[one.document.number].0;
+        records.extend_from_slice(format!("{}\n", one.record(&definition.name, row)).as_bytes());
+    }
+    let settings = Settings {
+        resamples: request.resamples,
+        shots,
+    };
+    results.add(&table, &answered, table.rows.len(), settings);
+    Ok(())
+}
+
+/// The rows of a file; an absent one is named with where its data comes from.
+fn read<'a>(
+    definition: &'a Definition,
+    templates: &'a Templates,
+    path: &'a Path,
+) -> Result<Table<'a>, TaskError> {
+    if path.exists() {
+        return Table::read(definition, templates, path);
+    }
+    Err(TaskError::File {
+        path: path.to_path_buf(),
+        why: format!(
+            "no such file; task {} wants {}",
+            definition.name, definition.data
+        ),
+    })
+}
+
+/// The documents of a task, each with its examples.
+fn documents(
+    table: &Table<'_>,
+    examples: &Table<'_>,
+    shots: usize,
+    limit: Option<usize>,
+) -> Result<Vec<Document>, TaskError> {
+    let definition = table.definition;
+    // each part of a group is a task of its own
+    let by = definition.parts.as_ref().filter(|parts| parts.is_group);
+    let part = |row: &Row| -> Value {
+        by.and_then(|parts| row.get(&parts.by))
+            .cloned()
+            .unwrap_or(Value::Null)
+    };
+    struct Progress<'a> {
+        part: Value,
+        pool: Vec<(usize, &'a Row)>,
+        shots: Shots,
+        done: usize,
+    }
+    let mut parts: Vec<Progress<'_>> = Vec::new();
+    let mut documents = Vec::new();
+    for (at, (number, row)) in table.rows.iter().enumerate() {
+        let own = part(row);
+        let known = parts.iter().position(|progress| progress.part == own);
+        let index = known.unwrap_or_else(|| {
+            let all = examples.rows.iter().enumerate();
+            let of_part = all.filter(|(_, (_, row))| part(row) == own);
+            parts.push(Progress {
+                pool: of_part.map(|(at, (_, row))| (at, row)).collect(),
+                part: own,
+                shots: Shots::new(
+                    definition.sampler,
+                    shots,
+                    definition.leaves_out_the_question,
+                ),
+                done: 0,
+            });
+            parts.len() - 1
+        });
+        let progress = &mut parts[index];
+        if limit.is_some_and(|limit| progress.done >= limit) {
+            continue;
+        }
+        progress.done += 1;
+        let drawn = progress.shots.draw(row, &progress.pool);
+        let drawn = drawn.map_err(|found| TaskError::Column {
+            path: examples.path.to_path_buf(),
+            row: number + 1,
+            column: "examples".into(),
+            found,
+            wanted: "more rows".into(),
+        })?;
+        let mut text = table.description(at)?;
+        for example in drawn {
+            text.push_str(&definition.example(&examples.parts(example)?));
+        }
+        documents.push(table.document(at, &text, table.parts(at)?));
+    }
+    Ok(documents)
+}

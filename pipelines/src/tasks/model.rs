@@ -1,0 +1,168 @@
+//! A model with its tokenizer: texts in, log-likelihoods and texts out.
+//!
+//! Source: lm-evaluation-harness 0.4.13 `api/model.py` (`_encode_pair`), `models/huggingface.py`: white space at the end of a
+//! context belongs to the continuation; the continuation's tokens are those of both texts beyond the number of the
+//! context's; an empty context is the token that begins a document, else the one that ends it.
+
+use super::definition::Tokens;
+use super::python_text::is_space;
+use anyhow::{Context as _, Result, bail};
+use index::tokenizer::{SpecialTokens, Tokenizer};
+use train::eval::{LanguageModel, Likelihood, Query};
+
+/// Names of tokens that begin a text, in vocabularies that have one.
+const BEGINNINGS: [&str; 4] = ["<s>", "<|begin_of_text|>", "<bos>", "[BOS]"];
+
+/// Model and tokenizer.
+pub(crate) struct TextModel<'a> {
+    pub(crate) model: &'a dyn LanguageModel,
+    pub(crate) tokenizer: &'a Tokenizer,
+}
+
+/// A context and its continuation.
+pub(super) type Request = (String, String);
+
+impl TextModel<'_> {
+    /// Ids of a text; names of special tokens in it become their ids.
+    fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        let special = SpecialTokens {
+            add: false,
+            parse: true,
+        };
+        let mut ids = Vec::new();
+        self.tokenizer
+            .encoder_with(special)?
+            .encode_into(text, &mut ids)?;
+        Ok(ids)
+    }
+
+    /// The token in front of a text without context.
+    fn prefix(&self) -> Result<u32> {
+        let beginning = BEGINNINGS
+            .iter()
+            .find_map(|name| self.tokenizer.id_of(name));
+        beginning
+            .or(self.tokenizer.end_of_document())
+            .context("the tokenizer has no token that begins or ends a document")
+    }
+
+    fn query(&self, context: &str, continuation: &str, tokens: Tokens) -> Result<Query> {
+        if context.is_empty() {
+            return Ok(Query {
+                context: vec![self.prefix()?],
+                continuation: self.encode(continuation)?,
+            });
+        }
+        if tokens == Tokens::Separate {
+            return Ok(Query {
+                context: self.encode(context)?,
+                continuation: self.encode(continuation)?,
+            });
+        }
+        let kept = context.trim_end_matches(is_space);
+        let mut ids = self.encode(&format!("{context}{continuation}"))?;
+        let context = self.encode(kept)?;
+        let continuation = ids.split_off(context.len().min(ids.len()));
+        Ok(Query {
+            context,
+            continuation,
+        })
+    }
+
+    /// Scores of continuations after their contexts; `on_done` gets the number of requests that are finished.
+    pub(super) fn log_likelihoods(
+        &self,
+        requests: &[&Request],
+        tokens: Tokens,
+        on_done: &mut dyn FnMut(usize),
+    ) -> Result<Vec<Likelihood>> {
+        let query = |(context, continuation): &&Request| self.query(context, continuation, tokens);
+        let queries = requests.iter().map(query).collect::<Result<Vec<_>>>()?;
+        Ok(self.model.log_likelihoods(&queries, on_done)?)
+    }
+
+    /// Log-likelihood of a whole text in windows, the first after a prefix token, each token predicted once.
+    pub(super) fn rolling(&self, text: &str) -> Result<f64> {
+        let queries = self.model.windows(&self.encode(text)?, self.prefix()?);
+        let found = self.model.log_likelihoods(&queries, &mut |_| {})?;
+        Ok(found.iter().map(|score| score.log).sum())
+    }
+
+    /// Log-likelihood of a whole text without its first token, in windows that end `stride` tokens after one
+    /// another, and the number of tokens predicted. Source: Megatron-LM `tasks/zeroshot_gpt/datasets.py`.
+    pub(super) fn strided(&self, text: &str, stride: usize) -> Result<(f64, usize)> {
+        let ids = self.encode(text)?;
+        let length = self.model.max_length();
+        if ids.len() < 2 || stride > length {
+            bail!(
+                "found {} tokens and windows that overlap by all but {stride}, want 2 tokens and at most {length}",
+                ids.len()
+            );
+        }
+        let (mut queries, mut start, mut from) = (Vec::new(), 0, 1);
+        while from < ids.len() {
+            let end = ids.len().min(start + length + 1);
+            queries.push(Query {
+                context: ids[start..from].to_vec(),
+                continuation: ids[from..end].to_vec(),
+            });
+            (start, from) = (start + stride, end);
+        }
+        let found = self.model.log_likelihoods(&queries, &mut |_| {})?;
+        let log = found.iter().map(|score| score.log).sum();
+        Ok((log, ids.len() - 1))
+    }
+
+    /// The greedy continuation of a prompt until one of `until`, which is cut off, the end of the document, or
+    /// `max_tokens`. A long prompt loses its beginning.
+    pub(super) fn generate(
+        &self,
+        prompt: &str,
+        until: &[String],
+        max_tokens: usize,
+    ) -> Result<String> {
+        let length = self.model.max_length();
+        if max_tokens >= length {
+            bail!("max_tokens: found {max_tokens}, want below the model's {length} tokens");
+        }
+        let mut ids = self.encode(prompt)?;
+        if ids.is_empty() {
+            ids.push(self.prefix()?);
+        }
+        let ids = ids.split_off(ids.len().saturating_sub(length - max_tokens));
+        let end = self.tokenizer.end_of_document();
+        let mut failure = None;
+        let is_done = &mut |new: &[u32]| {
+            if new.last().copied() == end {
+                return true;
+            }
+            match self.decode(new) {
+                Ok(text) => until.iter().any(|stop| text.contains(stop)),
+                Err(e) => {
+                    failure = Some(e);
+                    true
+                }
+            }
+        };
+        let new = self.model.generate(&ids, max_tokens, is_done)?;
+        if let Some(e) = failure {
+            return Err(e);
+        }
+        let mut text = self.decode(&new)?;
+        for stop in until {
+            if let Some(at) = text.find(stop) {
+                text.truncate(at);
+            }
+        }
+        Ok(text)
+    }
+
+    fn decode(&self, ids: &[u32]) -> Result<String> {
+        // rows of the embedding beyond the tokenizer's ids have no text
+        let known = ids
+            .iter()
+            .copied()
+            .filter(|id| (*id as usize) < self.tokenizer.vocab());
+        Ok(self.tokenizer.decode_text(&known.collect::<Vec<u32>>())?)
+    }
+}

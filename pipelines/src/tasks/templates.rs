@@ -1,0 +1,168 @@
+//! Jinja templates of a task over the columns of a row, with Python's text rules as filters.
+//!
+//! An unknown name in a template is an error, as is a filter that does not fit its value. Filters beside Jinja's: `strip`,
+//! `lstrip`, `rstrip` and `capitalize` as Python's methods, `index(value)` (number of a list's first equal element),
+//! `literal` (a string of Python's into its value), `lower_first`, `last_word` and `before_last_word` (cut at white
+//! space), `endswith(text)`, `wikitext` and `hellaswag` (`detokenize.rs`), and the functions `bbq_choices` and
+//! `bbq_targets` (`bbq.rs`).
+
+use super::bbq;
+use super::definition::Definition;
+use super::detokenize;
+use super::error::{Result, TaskError};
+use super::python_text as python;
+use super::rows::Row;
+use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
+
+/// The templates and expressions of one task.
+pub(super) struct Templates {
+    environment: Environment<'static>,
+}
+
+fn failed(why: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::InvalidOperation, why.to_string())
+}
+
+fn index(list: Value, wanted: Value) -> Result<usize, Error> {
+    let found = list.try_iter()?.position(|value| value == wanted);
+    found.ok_or_else(|| failed(format!("{wanted} is not in {list}")))
+}
+
+fn lower_first(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars.next().map(|c| c.to_lowercase().collect::<String>());
+    first.unwrap_or_default() + chars.as_str()
+}
+
+/// Position of the last run of characters that are not white space.
+fn last_word_at(text: &str) -> usize {
+    let text = text.trim_end_matches(python::is_space);
+    text.rfind(python::is_space).map_or(0, |at| {
+        at + text[at..].chars().next().map_or(1, char::len_utf8)
+    })
+}
+
+impl Templates {
+    /// Parses all templates of a definition.
+    ///
+    /// # Errors
+    /// `Definition` with the key.
+    pub(super) fn new(definition: &Definition) -> Result<Templates> {
+        let mut environment = Environment::new();
+        environment.set_undefined_behavior(UndefinedBehavior::Strict);
+        environment.set_keep_trailing_newline(true);
+        environment.add_filter("strip", |text: &str| python::strip(text).to_owned());
+        environment.add_filter("lstrip", |text: &str| {
+            text.trim_start_matches(python::is_space).to_owned()
+        });
+        environment.add_filter("rstrip", |text: &str| {
+            text.trim_end_matches(python::is_space).to_owned()
+        });
+        environment.add_filter("capitalize", |text: &str| python::capitalize(text));
+        environment.add_filter("index", index);
+        environment.add_filter("literal", |text: Value| match text.as_str() {
+            Some(text) => python::literal(text)
+                .map(Value::from_serialize)
+                .map_err(failed),
+            None => Ok(text),
+        });
+        environment.add_filter("lower_first", lower_first);
+        environment.add_filter("last_word", |text: &str| {
+            python::strip(&text[last_word_at(text)..]).to_owned()
+        });
+        environment.add_filter("before_last_word", |text: &str| {
+            text[..last_word_at(text)].to_owned()
+        });
+        environment.add_filter("endswith", |text: &str, end: &str| text.ends_with(end));
+        environment.add_filter("wikitext", detokenize::wikitext);
+        environment.add_filter("hellaswag", detokenize::hellaswag);
+        environment.add_function("bbq_choices", |answers: Vec<String>| {
+            bbq::choices(&answers).map_err(failed)
+        });
+        environment.add_function("bbq_targets", |answers: Vec<String>, label: usize| {
+            bbq::targets(&answers, label).map_err(failed)
+        });
+        let wrong = |key: &str, e: &Error| TaskError::Definition {
+            name: definition.name.clone(),
+            why: format!("{key}: {e}"),
+        };
+        for (key, text) in [
+            ("description", Some(&definition.description)),
+            ("prompt", Some(&definition.prompt)),
+            ("answer", definition.answer.as_ref()),
+            ("original", definition.original.as_ref()),
+        ] {
+            let text = text.cloned().unwrap_or_default();
+            let added = environment.add_template_owned(key, text);
+            added.map_err(|e| wrong(key, &e))?;
+        }
+        for (key, text) in definition.expressions() {
+            let parsed = environment.compile_expression(text);
+            parsed.map_err(|e| wrong(key, &e))?;
+        }
+        Ok(Templates { environment })
+    }
+
+    /// The text of a template; `row` as a value.
+    pub(super) fn text(&self, key: &'static str, row: &Value) -> Result<String, Error> {
+        self.environment.get_template(key)?.render(row)
+    }
+
+    /// The value of an expression.
+    pub(super) fn value(&self, expression: &str, row: &Value) -> Result<Value, Error> {
+        self.environment.compile_expression(expression)?.eval(row)
+    }
+}
+
+/// A row as templates see it.
+pub(super) fn value_of(row: &Row) -> Value {
+    Value::from_serialize(row)
+}
+
+/// The message of a template's error with its cause.
+pub(super) fn message(error: &Error) -> String {
+    let mut text = error.detail().unwrap_or_default().to_owned();
+    if text.is_empty() {
+        text = error.to_string();
+    }
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+impl Definition {
+    /// Expressions by key.
+    fn expressions(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let given = [
+            ("keep", &self.keep),
+            ("contexts", &self.contexts),
+            ("choices", &self.choices),
+            ("target", &self.target),
+        ];
+        let forms = self.forms.iter().flat_map(|form| {
+            let all = std::iter::once(&form.when).chain(form.set.values());
+            all.map(|text| ("forms", text.as_str()))
+        });
+        let given = given
+            .into_iter()
+            .filter_map(|(key, text)| Some((key, text.as_deref()?)));
+        given.chain(forms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_words_end_at_white_space() {
+        for (text, at) in [("a b c", 4), ("a\u{a0}b \n", 3), ("word", 0), ("", 0)] {
+            assert_eq!(last_word_at(text), at, "{text:?}");
+        }
+        assert_eq!(lower_first("The Cat"), "the Cat");
+        assert_eq!(lower_first(""), "");
+    }
+}

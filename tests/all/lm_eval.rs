@@ -1,0 +1,300 @@
+//! Evaluation tasks against lm-evaluation-harness 0.4.13 with its `hf` backend on the same model and rows: the same
+//! requests byte for byte, log-likelihoods within 1e-4, every greedy flag and answer, the same metrics and standard
+//! errors. The golden is `tests/oracles/lm_eval_tasks.py`'s.
+
+use crate::jobs::{output, succeed};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+fn data() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("data/lm_eval")
+}
+
+fn golden() -> Value {
+    let text = std::fs::read_to_string(data().join("golden.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// Rows of a data set: those of a split.
+fn rows(name: &str, split: &Value) -> Option<String> {
+    let file = format!("rows/{name}.{}.jsonl", split.as_str()?);
+    let path = data().join(file);
+    path.exists().then(|| path.display().to_string())
+}
+
+struct Run {
+    results: Value,
+    records: Vec<Value>,
+}
+
+fn run(case: &Value, bootstrap: u64) -> Run {
+    let name = case["rows"].as_str().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let records = folder.path().join("records.jsonl").display().to_string();
+    let model = data().join("model").display().to_string();
+    let questions = rows(name, &case["splits"][0]).unwrap();
+    let (shots, bootstrap) = (case["shots"].to_string(), bootstrap.to_string());
+    let mut args = vec![
+        "eval", &model, "--task", name, "--data", &questions, "--json",
+    ];
+    args.extend([
+        "--shots",
+        &shots,
+        "--bootstrap",
+        &bootstrap,
+        "--records",
+        &records,
+    ]);
+    let examples = rows(name, &case["splits"][1]);
+    if let Some(examples) = &examples {
+        args.extend(["--shots-data", examples]);
+    }
+    let out = succeed(&args);
+    let lines = std::fs::read_to_string(&records).unwrap();
+    Run {
+        results: serde_json::from_slice(&out.stdout).unwrap(),
+        records: lines
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect(),
+    }
+}
+
+/// Requests of a record as the harness logs them.
+fn requests(record: &Value) -> Vec<[&str; 2]> {
+    let texts = |key: &str| -> Vec<&str> {
+        let list = record[key].as_array().unwrap().iter();
+        list.map(|text| text.as_str().unwrap()).collect()
+    };
+    let (prompts, continuations) = (texts("prompts"), texts("continuations"));
+    let prompt = |i: usize| prompts[i.min(prompts.len() - 1)];
+    let pairs = continuations.iter().enumerate();
+    pairs.map(|(i, &text)| [prompt(i), text]).collect()
+}
+
+fn compare_document(record: &Value, wanted: &Value, at: &str) {
+    if let Some(prompt) = wanted.get("prompt") {
+        assert_eq!(record["prompts"][0], *prompt, "{at}");
+        assert_eq!(record["response"], wanted["response"], "{at}");
+        assert_eq!(record["found"], wanted["found"], "{at}");
+        return;
+    }
+    let asked: Vec<[&str; 2]> = wanted["requests"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|pair| [pair[0].as_str().unwrap(), pair[1].as_str().unwrap()])
+        .collect();
+    assert_eq!(requests(record), asked, "{at}");
+    let logs = |value: &Value| -> Vec<f64> {
+        let list = value["log_likelihoods"].as_array().unwrap().iter();
+        list.map(|log| log.as_f64().unwrap()).collect()
+    };
+    for (found, wanted) in logs(record).iter().zip(logs(wanted)) {
+        assert!((found - wanted).abs() < 1e-4, "{at}: {found} {wanted}");
+    }
+    if let Some(flags) = wanted.get("is_greedy") {
+        assert_eq!(record["is_greedy"], *flags, "{at}");
+    }
+}
+
+/// Whether a metric is a count of right answers, so that it is the same number.
+fn is_exact(metric: &str) -> bool {
+    ["acc", "f1", "exact_match", "pct", "bias_score"]
+        .iter()
+        .any(|part| metric.contains(part))
+}
+
+fn compare_results(found: &Value, case: &Value, at: &str) {
+    let task = case["task"].as_str().unwrap();
+    let own = &found["results"][task];
+    let mut metrics = 0;
+    for (key, wanted) in case["results"].as_object().unwrap() {
+        let at = format!("{at} {key}");
+        match (key.contains(','), wanted.as_f64()) {
+            (true, Some(wanted)) => {
+                let value = own[key].as_f64().unwrap_or_else(|| panic!("{at}: {own}"));
+                let most = if is_exact(key) {
+                    1e-12
+                } else {
+                    1e-4 * wanted.abs().max(1.0)
+                };
+                assert!((value - wanted).abs() <= most, "{at}: {value} {wanted}");
+                metrics += 1;
+            }
+            // "N/A", and no number
+            (true, None) => assert_eq!(own[key], *wanted, "{at}"),
+            (false, _) if key == "sample_len" || key == "alias" => {
+                assert_eq!(own[key], *wanted, "{at}")
+            }
+            (false, _) => {}
+        }
+    }
+    assert!(metrics > 0, "{at}");
+    for key in ["n-samples", "n-shot", "higher_is_better"] {
+        assert_eq!(found[key][task], case[key], "{at} {key}");
+    }
+    assert_eq!(
+        found["versions"][task].as_f64(),
+        case["version"].as_f64(),
+        "{at}"
+    );
+}
+
+#[test]
+fn tasks_give_the_harnesss_requests_scores_metrics_and_errors() {
+    let golden = golden();
+    let bootstrap = golden["bootstrap"].as_u64().unwrap();
+    let cases = golden["cases"].as_array().unwrap();
+    assert!(cases.len() > 30, "{}", cases.len());
+    let (mut greedy, mut documents) = (0, 0);
+    for case in cases {
+        let (task, name) = (
+            case["task"].as_str().unwrap(),
+            case["rows"].as_str().unwrap(),
+        );
+        let at = format!("{task} with {} shots", case["shots"]);
+        let run = run(case, bootstrap);
+        compare_results(&run.results, case, &at);
+        let wanted = case["documents"].as_array().unwrap();
+        // the harness evaluates a part of the rows as a task of its own
+        let is_of_part = |record: &&Value| {
+            let row = usize::try_from(record["row"].as_u64().unwrap()).unwrap() - 1;
+            let text = std::fs::read_to_string(rows(name, &case["splits"][0]).unwrap()).unwrap();
+            let row: Value = serde_json::from_str(text.lines().nth(row).unwrap()).unwrap();
+            let part = ["subject", "bias_type", "gender"].map(|key| row.get(key).cloned());
+            let part = part.into_iter().flatten().next();
+            let part = part.and_then(|part| part.as_str().map(str::to_owned));
+            task == name
+                || task == "winogender_all"
+                || part.is_some_and(|part| task.ends_with(&part))
+        };
+        let own: Vec<&Value> = run.records.iter().filter(is_of_part).collect();
+        assert_eq!(own.len(), wanted.len(), "{at}");
+        for (number, (record, wanted)) in own.into_iter().zip(wanted).enumerate() {
+            compare_document(record, wanted, &format!("{at}, document {number}"));
+            greedy += usize::from(record["is_greedy"].to_string().contains("true"));
+            documents += 1;
+        }
+    }
+    // the comparison of flags is worth something
+    assert!(greedy > 10 && greedy < documents, "{greedy} of {documents}");
+}
+
+#[test]
+fn wrong_tasks_and_data_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let model = data().join("model").display().to_string();
+    let good = write("good.jsonl", "{\"text\": \"The boat follows the lamp\"}\n");
+    let wrong = write("wrong.jsonl", "{\"text\": \"a b\"}\n{\"text\": 3}\n");
+    let absent = write("absent.jsonl", "{\"words\": \"a b\"}\n");
+    let own = "name = \"own\"\nshape = \"continuation\"\ndata = \"rows\"\ncolumns = { text = \"string\" }\nprompt = \"{{ text }}\"\nanswer = \" lamp\"\nmetrics = [\"acc\"]\n";
+    let bad = write("bad.toml", &own.replace("\"acc\"", "\"f1\""));
+    let unclosed = write("unclosed.toml", &own.replace("text }}", "text"));
+    let own = write("own.toml", own);
+    let eval = |task: &str, data: &str| {
+        let out = output(&["eval", &model, "--task", task, "--data", data]);
+        (out.status.code(), String::from_utf8(out.stderr).unwrap())
+    };
+    for (task, data, code, parts) in [
+        (
+            "hellaswagg",
+            &good,
+            2,
+            &["no task \"hellaswagg\"", "hellaswag,"][..],
+        ),
+        (&bad, &good, 2, &["metric f1 does not go with"]),
+        (&unclosed, &good, 2, &["prompt"]),
+        (
+            &own,
+            &wrong,
+            1,
+            &["row 2, column `text`", "a number", "a string"],
+        ),
+        (&own, &absent, 1, &["row 1, column `text`", "words"]),
+        (
+            "lambada_openai",
+            &"nowhere.jsonl".to_owned(),
+            1,
+            &["nowhere.jsonl", "EleutherAI/lambada_openai"],
+        ),
+        ("gsm8k", &good, 1, &["row 1, column `answer`"]),
+    ] {
+        let (found, stderr) = eval(task, data);
+        assert_eq!(found, Some(code), "{task}: {stderr}");
+        for part in parts {
+            assert!(stderr.contains(part), "{task}: {stderr}");
+        }
+    }
+    let both = [
+        "--task",
+        "association",
+        "--task",
+        &own,
+        "--data",
+        &good,
+        "--limit",
+        "2",
+    ];
+    let table = succeed(&[&["eval", &model][..], &both].concat());
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(
+        table.contains("association_neutral") && table.contains("own"),
+        "{table}"
+    );
+    let listed = succeed(&["eval", &model, "--task", "list"]);
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert!(
+        listed.contains("gsm8k") && listed.contains("cais/mmlu"),
+        "{listed}"
+    );
+    let table = succeed(&["eval", &model, "--task", &own, "--data", &good]);
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(table.contains("own") && table.contains("acc"), "{table}");
+}
+
+#[test]
+fn a_job_its_checkpoints_and_its_export_are_the_same_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = crate::jobs::write_small_job(dir.path())
+        .display()
+        .to_string();
+    succeed(&["run", &job]);
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let last = path("out/checkpoints/step-00000012");
+    succeed(&["convert", "--checkpoint", &last, &path("hf")]);
+    let tokenizer = path("out/tokens/tokenizer.json");
+    let rows = path("rows.jsonl");
+    let text = "{\"query\": \"The city\", \"choices\": [\"of the state\", \"and\"], \"gold\": 0}\n";
+    std::fs::write(&rows, text).unwrap();
+    let records = path("records.jsonl");
+    let scores = |model: &str, more: &[&str]| -> Vec<f64> {
+        let args = ["eval", model, "--task", "choices", "--data", &rows];
+        let tail = ["--records", &records];
+        succeed(&[&args[..], &tail, more].concat());
+        let record = std::fs::read_to_string(&records).unwrap();
+        let record: Value = serde_json::from_str(&record).unwrap();
+        let list = record["log_likelihoods"].as_array().unwrap().iter();
+        list.map(|log| log.as_f64().unwrap()).collect()
+    };
+    let wanted = scores(&job, &[]);
+    assert_eq!(scores(&path("out/checkpoints"), &[]), wanted);
+    assert_eq!(scores(&last, &["--tokenizer", &tokenizer]), wanted);
+    for (found, wanted) in scores(&path("hf"), &["--tokenizer", &tokenizer])
+        .iter()
+        .zip(&wanted)
+    {
+        assert!((found - wanted).abs() < 1e-4, "{found} {wanted}");
+    }
+    let out = output(&["eval", &path("hf"), "--task", "choices", "--data", &rows]);
+    let stderr = String::from_utf8(out.stderr).unwrap();
+    assert!(
+        !out.status.success() && stderr.contains("--tokenizer"),
+        "{stderr}"
+    );
+}

@@ -1,0 +1,235 @@
+//! Log-likelihoods of continuations under a model that is opened once.
+//!
+//! Sequences run in batches of about `ROWS` rows, padded at their end to the longest; only rows that predict a token of a
+//! continuation go through the head. A log-probability is ln softmax of a row's f32 logits over the vocabulary
+//! without padding: the logarithm of the sum of exponentials is taken in f64 over ascending ids, and the difference
+//! is rounded to f32, as the framework that the tasks come from keeps them.
+
+use std::path::Path;
+
+use kernels::{DType, Tensor, copy};
+use rayon::prelude::*;
+
+use crate::checkpoint::import_hf;
+use crate::checkpoint::newest::checkpoint_at;
+use crate::checkpoint::whole_model::Model;
+use crate::data::documents::Documents;
+use crate::dist::devices::Devices;
+use crate::error::{At, Error, OnRank, Result};
+use crate::eval::forward;
+use crate::eval::language_model::{LanguageModel, Likelihood, Query};
+use crate::eval::rows::{Sequence, batches, sequences};
+use crate::infer::kv_cache::Decoder;
+
+/// Rows of a forward pass: enough for large products, and a few hundred MB of activations for a model of 1B.
+const ROWS: usize = 2048;
+
+/// Rows that go through the head at once: 50,000 logits each are 50 MB.
+const HEAD_ROWS: usize = 256;
+
+/// A model that scores texts.
+pub struct Scorer {
+    model: Model,
+}
+
+impl Scorer {
+    /// Opens a checkpoint, the newest of a folder of checkpoints, the file `ema.safetensors` of one, or a
+    /// Hugging Face folder, whose weights are first converted into a temporary folder.
+    ///
+    /// # Errors
+    /// A damaged checkpoint or folder; a model that does not continue texts; `Device`.
+    pub fn open(path: &Path, devices: &Devices) -> Result<Scorer> {
+        let is_foreign = path.join("config.json").is_file() && !path.join("state.json").is_file();
+        let model = if is_foreign {
+            let folder = tempfile::tempdir().at("make a folder in", &std::env::temp_dir())?;
+            let imported = import_hf(path, folder.path())?;
+            Model::load(&imported.checkpoint, devices)?
+        } else if path.is_file() {
+            Model::load(path, devices)?
+        } else {
+            Model::load(&checkpoint_at(path)?.path, devices)?
+        };
+        let architecture = model.plan.model.architecture();
+        if architecture.is_masked || architecture.is_encoder_decoder {
+            return Err(Error::Request {
+                what: "model to score texts with",
+                found: format!("{:?}", model.plan.model.family),
+                wanted: "a decoder, which predicts the next token".into(),
+            });
+        }
+        Ok(Scorer { model })
+    }
+
+    /// Entries of the model's vocabulary.
+    pub fn vocab(&self) -> usize {
+        self.model.plan.vocab
+    }
+
+    /// Whether a row's numbers depend on other rows: a mixture whose experts drop what exceeds their capacity.
+    fn drops_tokens(&self) -> bool {
+        let moe = self.model.plan.model.moe.as_ref();
+        moe.is_some_and(|moe| moe.capacity_factor > 0.0)
+    }
+
+    /// Runs a batch; puts the log-probability of each wanted token and whether it is the likeliest in `found`.
+    fn run(&self, batch: &[Sequence], found: &mut [Vec<(f32, bool)>]) -> Result<()> {
+        let model = &self.model;
+        let time = batch.iter().map(|s| s.tokens.len()).max().unwrap_or(0);
+        let mut documents = Documents::asked_for(&model.plan);
+        let mut ids = Vec::with_capacity(batch.len() * time);
+        for sequence in batch {
+            let start = ids.len();
+            ids.extend_from_slice(&sequence.tokens);
+            ids.resize(start + time, 0);
+            if let Some(documents) = &mut documents {
+                documents.push(&ids[start..], model.plan.eod, 0..time);
+            }
+        }
+        let ids = model.tokens(&ids)?;
+        let x = forward::hidden(model, &ids, time, documents.as_ref());
+        let x = x.on_rank(0, "run sequences")?;
+        let mut rows = Vec::new();
+        for (number, sequence) in batch.iter().enumerate() {
+            for wanted in &sequence.wanted {
+                let row = number * time + wanted.row;
+                match rows.last_mut() {
+                    Some((last, tokens)) if *last == row => {
+                        let tokens: &mut Vec<_> = tokens;
+                        tokens.push(wanted);
+                    }
+                    _ => rows.push((row, vec![wanted])),
+                }
+            }
+        }
+        for chunk in rows.chunks(HEAD_ROWS) {
+            let at: Vec<usize> = chunk.iter().map(|(row, _)| *row).collect();
+            let logits = self.logits(&x, &at).on_rank(0, "logits")?;
+            let width = model.plan.padded_vocab();
+            let scores: Vec<Vec<(f32, bool)>> = logits
+                .par_chunks(width)
+                .zip(chunk)
+                .map(|(row, (_, wanted))| {
+                    let row = &row[..model.plan.vocab];
+                    score(row, wanted.iter().map(|wanted| wanted.token))
+                })
+                .collect();
+            for ((_, wanted), scores) in chunk.iter().zip(scores) {
+                for (wanted, score) in wanted.iter().zip(scores) {
+                    found[wanted.query][wanted.number] = score;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Logits of some rows of x: `[n, d]`.
+    fn logits(&self, x: &Tensor, at: &[usize]) -> kernels::Result<Vec<f32>> {
+        let d = x.dims()[1];
+        let mut rows = Tensor::empty(&[at.len(), d], DType::F32, &self.model.device)?;
+        let mut done = 0;
+        while done < at.len() {
+            let next = at[done..].iter().enumerate();
+            let run = next.take_while(|(i, row)| **row == at[done] + i).count();
+            let to = rows.flat_mut(done * d..(done + run) * d)?;
+            copy(to, x.flat(at[done] * d..(at[done] + run) * d)?)?;
+            done += run;
+        }
+        forward::head(&self.model, &rows)?.download()
+    }
+}
+
+/// Log-probability of each token after a row of logits, and whether it is the likeliest.
+fn score(row: &[f32], tokens: impl Iterator<Item = u32>) -> Vec<(f32, bool)> {
+    let (mut best, mut likeliest) = (f32::NEG_INFINITY, 0);
+    for (id, &logit) in row.iter().enumerate() {
+        if logit > best {
+            (best, likeliest) = (logit, id);
+        }
+    }
+    let best = f64::from(best);
+    let sum: f64 = row.iter().map(|&x| (f64::from(x) - best).exp()).sum();
+    let log_sum = best + sum.ln();
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "rounding to f32 is the rule of this file"
+    )]
+    let log = |token: u32| (f64::from(row[token as usize]) - log_sum) as f32;
+    tokens
+        .map(|token| (log(token), token as usize == likeliest))
+        .collect()
+}
+
+impl LanguageModel for Scorer {
+    fn max_length(&self) -> usize {
+        self.model.plan.seq_length
+    }
+
+    fn log_likelihoods(
+        &self,
+        queries: &[Query],
+        on_done: &mut dyn FnMut(usize),
+    ) -> Result<Vec<Likelihood>> {
+        for query in queries {
+            // before a batch runs, so that a wrong token stops nothing halfway
+            let vocab = self.model.plan.vocab;
+            let ids = query.context.iter().chain(&query.continuation);
+            if let Some(token) = ids.copied().find(|&id| id as usize >= vocab) {
+                return Err(Error::Request {
+                    what: "token",
+                    found: token.to_string(),
+                    wanted: format!("below the vocabulary of {vocab}"),
+                });
+            }
+        }
+        let drops = self.drops_tokens();
+        let sequences = sequences(queries, self.max_length(), !drops)?;
+        let mut found: Vec<Vec<(f32, bool)>> = queries
+            .iter()
+            .map(|query| vec![(0.0, false); query.continuation.len()])
+            .collect();
+        for batch in batches(&sequences, if drops { 1 } else { ROWS }) {
+            self.run(batch, &mut found)?;
+            on_done(batch.iter().map(|sequence| sequence.queries).sum());
+        }
+        let of = |tokens: &Vec<(f32, bool)>| Likelihood {
+            log: tokens.iter().map(|&(log, _)| f64::from(log)).sum(),
+            is_greedy: tokens.iter().all(|&(_, is_likeliest)| is_likeliest),
+        };
+        Ok(found.iter().map(of).collect())
+    }
+
+    fn generate(
+        &self,
+        prompt: &[u32],
+        max_tokens: usize,
+        is_done: &mut dyn FnMut(&[u32]) -> bool,
+    ) -> Result<Vec<u32>> {
+        let (room, limit) = (prompt.len().saturating_add(max_tokens), self.max_length());
+        if prompt.is_empty() || room > limit {
+            return Err(Error::Request {
+                what: "prompt",
+                found: format!("{} tokens and {max_tokens} to add", prompt.len()),
+                wanted: format!("at least 1, at most {limit} together"),
+            });
+        }
+        let mut new = Vec::new();
+        if max_tokens == 0 {
+            return Ok(new);
+        }
+        let mut decoder = Decoder::new(&self.model, room).on_rank(0, "allocate caches")?;
+        let mut logits = decoder.prefill(prompt)?;
+        loop {
+            let mut token = 0;
+            for (id, logit) in (0u32..).zip(&logits) {
+                if *logit > logits[token as usize] {
+                    token = id;
+                }
+            }
+            new.push(token);
+            if new.len() == max_tokens || is_done(&new) {
+                return Ok(new);
+            }
+            logits = decoder.step(token)?;
+        }
+    }
+}
