@@ -32,7 +32,8 @@ TRAFFIC = """
 ## Bytes of global memory
 
 Counted by the simulator (`kernels/sim/README.md`) while each op runs once at one shape, in `kernels/src/ops/traffic.rs`: ops on rows `[256, 512]`,
-products 256 x 256 x 256, attention of 4 heads of 64 over 128 positions, all in f32 where no other type is named. "Moved": bytes of the 32-byte sectors
+products 256 x 256 x 256, those of experts with four matrices of 256 x 256 for 256 rows, a router of 8 experts for 256 tokens,
+attention of 4 heads of 64 over 128 positions, all in f32 where no other type is named. "Moved": bytes of the 32-byte sectors
 that the warps' loads, stores and atomic operations touch, before any cache. "Floor": distinct bytes that are read, plus distinct bytes that are
 written. "Conflicts": passes through the banks of shared memory over those that would do. A kernel that ran several times has the sum.
 
@@ -44,12 +45,15 @@ Ratios far above 1, and why:
 
 - **Products and attention** read a factor once for each tile across or down: at 256 a side 2 times with tiles of 128 and 4 times with tiles of 64.
   The L2 cache serves the repeats.
-- **`product_f32`, `product_bf16_pairs`, `grouped_weights_*`**: a thread stores its four neighbouring columns one by one, so a warp touches the sectors
+- **`product_f32`, `product_bf16_pairs`, `grouped_f32`, `grouped_bf16_pairs`, `grouped_weights_*`**: a thread stores its four neighbouring columns one by one, so a warp touches the sectors
   of its part of the result four times.
-- **`product_f32_chain`, `mma_pack_*`** load 16 bytes a thread. The simulator's compiler splits such a load into its numbers, and each part touches
+- **`product_f32_chain`, `grouped_f32_chain`, `mma_pack_*`** load 16 bytes a thread. The simulator's compiler splits such a load into its numbers, and each part touches
   the sectors again: these two ratios are upper bounds. A card touches a sector of `mma_pack_*` twice at most, and writes it once.
 - **`attention_finish`, `attention_write_queries`**: neighbouring threads write a head's features and read a transposed tile, a sector a number.
 - **`embedding_links`** compares each token with others until one is equal: 4 bytes a comparison, and of each row only its id.
+- **`route_*` and `rows_dot`**: a thread has a row, so a warp's accesses are a row apart; the router reads its logits several times.
+- **`route_drop`, `permute_*`** read by lists, or have less than a warp's work at these sizes.
+- **`attention_flash_f16_*`** read numbers of f32, rounded on the way to shared memory, by loads that the simulator's compiler splits.
 - **Norms and `cross_entropy_statistics`** read a row once for each pass (mean, variance, result); a cache serves the repeats.
 - **`add_bias`, `cast_scaled_blocks`**: the bias is read for every row, and a block for its largest size before it is rounded.
 """

@@ -1,12 +1,13 @@
 //! Each op once at a shape of its own on the simulated GPU, for the counters of `kernels/docs/kernel_table.py`: bytes of
 //! global memory and conflicts of shared memory's banks. Run by that script, as an ignored test.
 
-use crate::matmul::{Numbers, Op, matmul, product};
+use crate::grouped_matmul::{Counts, Leaves};
+use crate::matmul::{self, Numbers, Op, matmul, product, product_of_eight};
 use crate::testing::{random, simulator, stored_as};
 use crate::{AdamW, DType, Device, Heads, Result, Tensor};
 use crate::{
     activation, adamw, add, attention, cast, cross_entropy, embedding, glu, grouped_matmul,
-    layer_norm, reduce, rms_norm, rope, rows,
+    layer_norm, lerp, muon, permute, qk_norm, reduce, rms_norm, rope, route, rows,
 };
 
 /// Rows and width of ops on rows.
@@ -33,6 +34,127 @@ fn products(device: &Device) -> Result<()> {
         grouped_matmul::backward_weight(numbers, dw, &b, &a, &leaves)?;
     }
     Ok(())
+}
+
+/// Four experts of 64, 128, 0 and 64 rows, as the device counts them, and factors of 8 bits.
+fn grouped_products(device: &Device) -> Result<()> {
+    let [x, dy] = [1, 2].map(|seed| random(&[SIDE, SIDE], seed, device).unwrap());
+    let w: Vec<Tensor> = (3..7)
+        .map(|seed| random(&[SIDE, SIDE], seed, device).unwrap())
+        .collect();
+    let w: Vec<&Tensor> = w.iter().collect();
+    let offsets = Tensor::from_u32(&[5], &[0, 64, 192, 192, 256], device)?;
+    let leaves = Tensor::from_u32(&[4, 2], &[32, 32, 64, 64, 0, 0, 32, 32], device)?;
+    let counts = Counts::OnDevice(&offsets);
+    for (numbers, leaf) in [
+        (Numbers::F32, 0),
+        (Numbers::F32, SIDE / 8),
+        (Numbers::Bf16, 0),
+        (Numbers::Bf16Mma, 0),
+        (Numbers::F16Mma, 0),
+    ] {
+        let kind = (numbers, DType::F32);
+        for op in [Op::Plain, Op::Transposed] {
+            grouped_matmul::forward(kind, &x, (&w, op), counts, leaf)?;
+        }
+        if numbers.is_by_tensor_cores() {
+            let mut dw: Vec<Tensor> = (0..4)
+                .map(|_| Tensor::zeros(&[SIDE, SIDE], DType::F32, device))
+                .collect::<Result<_>>()?;
+            let mut dw: Vec<&mut Tensor> = dw.iter_mut().collect();
+            let leaves = Leaves::OnDevice {
+                offsets: &offsets,
+                rows: &leaves,
+            };
+            grouped_matmul::backward_weight(numbers, (&mut dw, Op::Plain), &dy, &x, leaves)?;
+        }
+    }
+    let blocks = cast::Blocks {
+        rows: (1, SIDE),
+        columns: (SIDE, SIDE),
+    };
+    let four = cast::stored_blocks(&x, cast::Format::E4m3, &blocks)?;
+    let five = cast::stored_blocks(&dy, cast::Format::E5m2, &blocks)?;
+    let [four, five] = [&four, &five].map(|of| matmul::Eight {
+        codes: &of.codes,
+        back: &of.back,
+    });
+    let mut c = Tensor::zeros(&[SIDE, SIDE], DType::F32, device)?;
+    for [a, b] in [[four, four], [four, five], [five, four]] {
+        product_of_eight(&mut c, a, b, matmul::End::Store)?;
+    }
+    Ok(())
+}
+
+/// A router of 8 experts, two per token, and the way of 256 rows to them and back.
+fn mixture(device: &Device) -> Result<()> {
+    let ([n, d], experts) = (ROWS, 8);
+    let make = |dims: &[usize], seed| random(dims, seed, device).unwrap();
+    let logits = make(&[n, experts], 1);
+    let router = route::Router {
+        k: 2,
+        score: route::Score::TopKSoftmax,
+        scale: 1.0,
+    };
+    let mut started = route::start(&logits, None, &router)?;
+    let losses = route::Losses {
+        statistics: &started.unread,
+        coefficients: &route::Coefficients {
+            balance: 0.01,
+            z: 0.001,
+        },
+    };
+    let weights = &started.weights;
+    route::backward(weights, &logits, &started.experts, &router, losses)?;
+    let policy = route::Drop::ByWeight;
+    route::drop_over(&mut started.experts, weights, experts, n / 4, policy)?;
+    let order = permute::Order::new(&started.experts, experts, 0..experts)?;
+    order.leaves(n / 8)?;
+    let x = make(&[n, d], 2);
+    let rows = permute::permute(&x, &order)?;
+    let y = permute::combine(&rows, weights, &order)?;
+    let (drows, _) = permute::combine_backward(&y, &rows, weights, &order)?;
+    permute::permute_backward(&drows, &order)?;
+    Ok(())
+}
+
+/// Casts to stored numbers, Muon, averages and copies.
+fn rest(device: &Device) -> Result<()> {
+    let [n, d] = ROWS;
+    let make = |dims: &[usize], seed| random(dims, seed, device).unwrap();
+    let (x, mut y) = (make(&[n, d], 1), make(&[n, d], 2));
+    let codes = cast::stored(&x, cast::Format::E4m3)?;
+    cast::widened(&codes)?;
+    cast::turned(&codes)?;
+    cast::stored_scaled(&x, cast::Format::E4m3, 0.5)?;
+    lerp::towards(y.view_mut(), x.view(), 0.1)?;
+    let mut u = make(&[n, d], 3);
+    muon::momentum(y.view_mut(), u.view_mut(), x.view(), 1.0, 0.95)?;
+    muon::orthogonalize(&mut make(&[n, n], 4), 1)?;
+    let runs = rows::Runs {
+        count: n,
+        run: d / 2,
+        from_stride: d,
+        to_stride: d,
+    };
+    rows::copy_runs(y.view_mut(), x.view(), runs)?;
+    rows::add(y.view_mut(), x.view())?;
+    rows::scale(y.view_mut(), 0.5)?;
+    rows::fill(u.view_mut(), 1.0)?;
+    rows::sum_groups(&x, 4)?;
+    rows::not_finite(x.view())?;
+    rows::scaled_rows(&x, &make(&[n], 5))?;
+    rows::dot_rows(&x, &y)?;
+    let heads = Heads {
+        heads: 4,
+        kv_heads: 2,
+        width: 64,
+    };
+    let (mut qkv, mut dqkv) = (make(&[n, heads.packed()], 6), make(&[n, heads.packed()], 7));
+    let (q, k) = (make(&[64], 8), make(&[64], 9));
+    let weights = || qk_norm::Weights { q: &q, k: &k };
+    qk_norm::backward(&mut dqkv, &qkv, &heads, weights(), 1e-5, n / 8)?;
+    qk_norm::forward(&mut qkv, &heads, weights(), 1e-5)
 }
 
 fn ops_on_rows(device: &Device) -> Result<()> {
@@ -115,7 +237,12 @@ fn mixing(device: &Device) -> Result<()> {
         frequencies: &frequencies,
     };
     rope::forward(&mut qkv, &turn)?;
-    for (numbers, stored) in [(Numbers::F32, DType::F32), (Numbers::Bf16, DType::Bf16)] {
+    for (numbers, stored) in [
+        (Numbers::F32, DType::F32),
+        (Numbers::Bf16, DType::Bf16),
+        (Numbers::Bf16Mma, DType::Bf16),
+        (Numbers::F16Mma, DType::F32),
+    ] {
         let qkv = stored_as(stored, &qkv);
         let call = attention::Call {
             numbers,
@@ -140,6 +267,9 @@ fn mixing(device: &Device) -> Result<()> {
 fn every_op_runs_once_at_its_shape() {
     let device = simulator::device().expect("the simulated GPU needs a C++ compiler");
     products(&device).unwrap();
+    grouped_products(&device).unwrap();
+    mixture(&device).unwrap();
+    rest(&device).unwrap();
     ops_on_rows(&device).unwrap();
     mixing(&device).unwrap();
     device.synchronize().unwrap();
