@@ -231,6 +231,19 @@ fn wrong_tasks_and_data_are_named() {
             assert!(stderr.contains(part), "{task}: {stderr}");
         }
     }
+    for (task, parts) in [
+        ("piqa", ["0 --data", "piqa (baber/piqa, validation)"]),
+        ("association", ["1 --data", "rows of their own"]),
+    ] {
+        let mut args = vec!["eval", &model, "--task", task];
+        if task == "association" {
+            args.extend(["--data", &good]);
+        }
+        let out = output(&args);
+        let stderr = String::from_utf8(out.stderr).unwrap();
+        let is_told = parts.iter().all(|part| stderr.contains(part));
+        assert!(!out.status.success() && is_told, "{stderr}");
+    }
     let both = [
         "--task",
         "association",

@@ -72,11 +72,20 @@ pub(crate) fn eval_tasks(path: &Path, set: &[String], args: &EvalTasks) -> Resul
         return print(&lines.concat());
     }
     let needs = args.tasks.iter().map(|task| tasks::check(task));
-    let needs: Vec<bool> = needs.collect::<Result<_, _>>()?;
-    let count = needs.iter().filter(|&&needs| needs).count();
+    let needs: Vec<Option<String>> = needs.collect::<Result<_, _>>()?;
+    let count = needs.iter().flatten().count();
     if args.data.len() != count || ![0, count].contains(&args.shots_data.len()) {
+        let of = args.tasks.iter().zip(&needs);
+        let of = of.filter_map(|(task, data)| Some(format!("{task} ({})", data.as_ref()?)));
+        let wanted = match count {
+            0 => "neither: the tasks have rows of their own".to_owned(),
+            _ => format!(
+                "one --data for each of {}, and no --shots-data or as many",
+                of.collect::<Vec<_>>().join(", ")
+            ),
+        };
         bail!(
-            "found {count} tasks that need rows, {} --data and {} --shots-data, want one --data for each, and no --shots-data or as many",
+            "found {} --data and {} --shots-data, want {wanted}",
             args.data.len(),
             args.shots_data.len()
         );
@@ -97,10 +106,10 @@ pub(crate) fn eval_tasks(path: &Path, set: &[String], args: &EvalTasks) -> Resul
     };
     let (mut results, mut records) = (Results::default(), Vec::new());
     let (mut data, mut shots_data) = (args.data.iter(), args.shots_data.iter());
-    for (task, needs) in args.tasks.iter().zip(needs) {
+    for (task, needs) in args.tasks.iter().zip(&needs) {
         let next = |files: &mut std::slice::Iter<'_, PathBuf>| match needs {
-            true => files.next().cloned(),
-            false => None,
+            Some(_) => files.next().cloned(),
+            None => None,
         };
         let (data, shots_data) = (next(&mut data), next(&mut shots_data));
         let request = Request {

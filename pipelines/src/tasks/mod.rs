@@ -64,11 +64,12 @@ pub(crate) fn built_in() -> Result<Vec<[String; 2]>, TaskError> {
     BUILT_IN.iter().map(describe).collect()
 }
 
-/// Checks that a task exists and is sound, before a model is opened. Returns whether it needs a file of rows.
-pub(crate) fn check(task: &str) -> Result<bool, TaskError> {
+/// Checks that a task exists and is sound, before a model is opened. Returns where its rows come from, if it needs a
+/// file of them.
+pub(crate) fn check(task: &str) -> Result<Option<String>, TaskError> {
     let definition = Definition::find(task)?;
     Templates::new(&definition)?;
-    Ok(definition.product.is_empty())
+    Ok((definition.product.is_empty()).then_some(definition.data))
 }
 
 /// Evaluates a task; adds its results, and a line for each document to `records`.
