@@ -18,7 +18,7 @@ use train::eval::Likelihood;
 /// Name of the only filter of tasks without any.
 const NO_FILTER: &str = "none";
 
-/// What a document gives to a metric after a filter.
+/// A document's part of a metric after a filter.
 pub(super) struct Scored {
     pub metric: Metric,
     pub filter: String,

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// What is asked of the model for each row.
+/// Requests to the model for each row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Shape {

@@ -42,7 +42,7 @@ pub fn has_eight_bits(device: &Device, k: usize) -> bool {
     }
 }
 
-/// What becomes of the products.
+/// The end of a product: how its sums are stored.
 #[derive(Debug)]
 pub enum End<'a> {
     /// They are c.

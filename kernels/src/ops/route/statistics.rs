@@ -291,7 +291,7 @@ impl Statistics {
     }
 }
 
-/// What of the derivatives does not depend on the choices: an expert's is `scale` times its choices over `divisor`.
+/// The part of the derivatives that does not depend on the choices: an expert's is `scale` times its choices over `divisor`.
 pub(super) struct SlopeFactors {
     pub(super) scale: f64,
     pub(super) divisor: f64,

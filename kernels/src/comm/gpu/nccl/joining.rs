@@ -21,7 +21,7 @@ pub enum Way {
     Host,
 }
 
-/// What one rank needs to join the communicators of its groups.
+/// One rank's means to join the communicators of its groups.
 pub struct Joining {
     nccl: Arc<Nccl>,
     device: Device,
