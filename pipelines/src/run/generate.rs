@@ -21,7 +21,8 @@ fn options(table: &Generate, seed: u32, stop: Option<u32>) -> GenerateOptions {
         top_k: table.top_k,
         top_p: table.top_p,
         seed: u64::from(seed),
-        stop,
+        stop: stop.map(|id| vec![id]).into_iter().collect(),
+        ..GenerateOptions::default()
     }
 }
 

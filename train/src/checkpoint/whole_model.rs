@@ -6,13 +6,15 @@ use std::path::Path;
 use kernels::{DType, Device, Isa, Tensor};
 
 use crate::checkpoint::MODEL;
+use crate::checkpoint::huggingface::import::import_hf;
+use crate::checkpoint::newest::checkpoint_at;
 use crate::checkpoint::read::{Opened, parts_of};
 use crate::config::numbers;
 use crate::config::plan::Plan;
 use crate::data::documents::Documents;
 use crate::dist::devices::Devices;
 use crate::dist::mesh::Groups;
-use crate::error::{Error, OnRank, Result};
+use crate::error::{At, Error, OnRank, Result};
 use crate::model::context::{Context, SequenceShard, Weights};
 use crate::model::fp8_delayed::Delayed;
 use crate::model::param::{self, Spec};
@@ -34,6 +36,21 @@ pub(crate) struct Model {
 }
 
 impl Model {
+    /// Opens a checkpoint, the newest of a folder of checkpoints, the file `ema.safetensors` of one, or a Hugging Face
+    /// folder, whose weights are first converted into a temporary folder.
+    pub(crate) fn open(path: &Path, devices: &Devices) -> Result<Model> {
+        let is_foreign = path.join("config.json").is_file() && !path.join("state.json").is_file();
+        if is_foreign {
+            let folder = tempfile::tempdir().at("make a folder in", &std::env::temp_dir())?;
+            let imported = import_hf(path, folder.path())?;
+            Model::load(&imported.checkpoint, devices)
+        } else if path.is_file() {
+            Model::load(path, devices)
+        } else {
+            Model::load(&checkpoint_at(path)?.path, devices)
+        }
+    }
+
     /// Verifies and loads the weights of a checkpoint's folder, or the running averages of its file
     /// `ema.safetensors`.
     pub(crate) fn load(checkpoint: &Path, devices: &Devices) -> Result<Model> {

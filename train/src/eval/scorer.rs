@@ -5,21 +5,21 @@
 //! without padding: the logarithm of the sum of exponentials is taken in f64 over ascending ids, and the difference
 //! is rounded to f32, as the framework that the tasks come from keeps them.
 
+use std::cell::RefCell;
 use std::path::Path;
 
 use kernels::{DType, Tensor, copy};
 use rayon::prelude::*;
 
-use crate::checkpoint::import_hf;
-use crate::checkpoint::newest::checkpoint_at;
 use crate::checkpoint::whole_model::Model;
 use crate::data::documents::Documents;
 use crate::dist::devices::Devices;
-use crate::error::{At, Error, OnRank, Result};
+use crate::error::{Error, OnRank, Result};
 use crate::eval::forward;
 use crate::eval::language_model::{LanguageModel, Likelihood, Query};
 use crate::eval::rows::{Sequence, batches, sequences};
-use crate::infer::kv_cache::Decoder;
+use crate::infer::GenerateOptions;
+use crate::infer::engine::{Engine, Event, Limits, Request};
 
 /// Rows of a forward pass: enough for large products, and a few hundred MB of activations for a model of 1B.
 const ROWS: usize = 2048;
@@ -29,7 +29,7 @@ const HEAD_ROWS: usize = 256;
 
 /// A model that scores texts.
 pub struct Scorer {
-    model: Model,
+    engine: RefCell<Engine>,
 }
 
 impl Scorer {
@@ -39,16 +39,7 @@ impl Scorer {
     /// # Errors
     /// A damaged checkpoint or folder; a model that does not continue texts; `Device`.
     pub fn open(path: &Path, devices: &Devices) -> Result<Scorer> {
-        let is_foreign = path.join("config.json").is_file() && !path.join("state.json").is_file();
-        let model = if is_foreign {
-            let folder = tempfile::tempdir().at("make a folder in", &std::env::temp_dir())?;
-            let imported = import_hf(path, folder.path())?;
-            Model::load(&imported.checkpoint, devices)?
-        } else if path.is_file() {
-            Model::load(path, devices)?
-        } else {
-            Model::load(&checkpoint_at(path)?.path, devices)?
-        };
+        let model = Model::open(path, devices)?;
         let architecture = model.plan.model.architecture();
         if architecture.is_masked || architecture.is_encoder_decoder {
             return Err(Error::Request {
@@ -57,23 +48,30 @@ impl Scorer {
                 wanted: "a decoder, which predicts the next token".into(),
             });
         }
-        Ok(Scorer { model })
+        let limits = Limits {
+            max_sequences: 1,
+            ..Limits::default()
+        };
+        let engine = RefCell::new(Engine::of(model, limits)?);
+        Ok(Scorer { engine })
     }
 
     /// Entries of the model's vocabulary.
     pub fn vocab(&self) -> usize {
-        self.model.plan.vocab
+        self.engine.borrow().vocab()
     }
 
     /// Whether a row's numbers depend on other rows: a mixture whose experts drop what exceeds their capacity.
     fn drops_tokens(&self) -> bool {
-        let moe = self.model.plan.model.moe.as_ref();
+        let engine = self.engine.borrow();
+        let moe = engine.model().plan.model.moe.as_ref();
         moe.is_some_and(|moe| moe.capacity_factor > 0.0)
     }
 
     /// Runs a batch; puts the log-probability of each wanted token and whether it is the likeliest in `found`.
     fn run(&self, batch: &[Sequence], found: &mut [Vec<(f32, bool)>]) -> Result<()> {
-        let model = &self.model;
+        let engine = self.engine.borrow();
+        let model = engine.model();
         let time = batch.iter().map(|s| s.tokens.len()).max().unwrap_or(0);
         let mut documents = Documents::asked_for(&model.plan);
         let mut ids = Vec::with_capacity(batch.len() * time);
@@ -103,7 +101,7 @@ impl Scorer {
         }
         for chunk in rows.chunks(HEAD_ROWS) {
             let at: Vec<usize> = chunk.iter().map(|(row, _)| *row).collect();
-            let logits = self.logits(&x, &at).on_rank(0, "logits")?;
+            let logits = logits(model, &x, &at).on_rank(0, "logits")?;
             let width = model.plan.padded_vocab();
             let scores: Vec<Vec<(f32, bool)>> = logits
                 .par_chunks(width)
@@ -122,20 +120,21 @@ impl Scorer {
         Ok(())
     }
 
-    /// Logits of some rows of x: `[n, d]`.
-    fn logits(&self, x: &Tensor, at: &[usize]) -> kernels::Result<Vec<f32>> {
-        let d = x.dims()[1];
-        let mut rows = Tensor::empty(&[at.len(), d], DType::F32, &self.model.device)?;
-        let mut done = 0;
-        while done < at.len() {
-            let next = at[done..].iter().enumerate();
-            let run = next.take_while(|(i, row)| **row == at[done] + i).count();
-            let to = rows.flat_mut(done * d..(done + run) * d)?;
-            copy(to, x.flat(at[done] * d..(at[done] + run) * d)?)?;
-            done += run;
-        }
-        forward::head(&self.model, &rows)?.download()
+}
+
+/// Logits of some rows of x: `[n, d]`.
+fn logits(model: &Model, x: &Tensor, at: &[usize]) -> kernels::Result<Vec<f32>> {
+    let d = x.dims()[1];
+    let mut rows = Tensor::empty(&[at.len(), d], DType::F32, &model.device)?;
+    let mut done = 0;
+    while done < at.len() {
+        let next = at[done..].iter().enumerate();
+        let run = next.take_while(|(i, row)| **row == at[done] + i).count();
+        let to = rows.flat_mut(done * d..(done + run) * d)?;
+        copy(to, x.flat(at[done] * d..(at[done] + run) * d)?)?;
+        done += run;
     }
+    forward::head(model, &rows)?.download()
 }
 
 /// Log-probability of each token after a row of logits, and whether it is the likeliest.
@@ -161,7 +160,7 @@ fn score(row: &[f32], tokens: impl Iterator<Item = u32>) -> Vec<(f32, bool)> {
 
 impl LanguageModel for Scorer {
     fn max_length(&self) -> usize {
-        self.model.plan.seq_length
+        self.engine.borrow().max_length()
     }
 
     fn log_likelihoods(
@@ -171,7 +170,7 @@ impl LanguageModel for Scorer {
     ) -> Result<Vec<Likelihood>> {
         for query in queries {
             // before a batch runs, so that a wrong token stops nothing halfway
-            let vocab = self.model.plan.vocab;
+            let vocab = self.vocab();
             let ids = query.context.iter().chain(&query.continuation);
             if let Some(token) = ids.copied().find(|&id| id as usize >= vocab) {
                 return Err(Error::Request {
@@ -212,24 +211,23 @@ impl LanguageModel for Scorer {
                 wanted: format!("at least 1, at most {limit} together"),
             });
         }
+        let mut engine = self.engine.borrow_mut();
+        let id = engine.submit(Request {
+            prompt: prompt.to_vec(),
+            options: GenerateOptions::greedy(max_tokens),
+            slides: false,
+        })?;
         let mut new = Vec::new();
-        if max_tokens == 0 {
-            return Ok(new);
-        }
-        let mut decoder = Decoder::new(&self.model, room).on_rank(0, "allocate caches")?;
-        let mut logits = decoder.prefill(prompt)?;
-        loop {
-            let mut token = 0;
-            for (id, logit) in (0u32..).zip(&logits) {
-                if *logit > logits[token as usize] {
-                    token = id;
+        while !engine.is_idle() {
+            for event in engine.step()? {
+                if let Event::Token { token, .. } = event {
+                    new.push(token);
+                    if is_done(&new) {
+                        engine.cancel(id);
+                    }
                 }
             }
-            new.push(token);
-            if new.len() == max_tokens || is_done(&new) {
-                return Ok(new);
-            }
-            logits = decoder.step(token)?;
         }
+        Ok(new)
     }
 }

@@ -9,37 +9,7 @@ use kernels::{DType, Tensor, add, attention};
 use crate::checkpoint::whole_model::Model;
 use crate::data::documents::PairRows;
 use crate::error::{Error, OnRank, Result};
-use crate::infer::options::GenerateOptions;
-use crate::infer::sample;
 use crate::model::context::{Context, Pair};
-
-/// Answers `prompt`, from the token that begins an answer on; calls `on_token` with each token.
-pub(super) fn answer(
-    model: &Model,
-    prompt: &[u32],
-    options: &GenerateOptions,
-    on_token: &mut dyn FnMut(u32),
-) -> Result<Vec<u32>> {
-    let Some(start) = model.plan.start else {
-        return Err(Error::Request {
-            what: "model to generate with",
-            found: "no token that begins an answer".into(),
-            wanted: "a checkpoint whose plan has `start`".into(),
-        });
-    };
-    let mut writer = Writer::new(model, prompt, options.max_tokens)?;
-    let (mut tokens, mut last) = (Vec::new(), start);
-    while tokens.len() < options.max_tokens {
-        let logits = writer.step(last)?;
-        last = sample::choose(&logits, options, tokens.len() as u64);
-        tokens.push(last);
-        on_token(last);
-        if options.stop == Some(last) {
-            break;
-        }
-    }
-    Ok(tokens)
-}
 
 /// An encoder's rows after its norm, `[tokens, d]`.
 fn encode(model: &Model, tokens: &[u32]) -> Result<Tensor> {
@@ -89,8 +59,7 @@ pub(crate) fn logits(model: &Model, tokens: &[u32], decoder_tokens: &[u32]) -> R
 }
 
 /// An answer in progress.
-struct Writer<'a> {
-    model: &'a Model,
+pub(crate) struct Writer {
     /// Keys and values of the encoder's rows, one tensor a block of the decoder.
     encoded: Vec<Tensor>,
     keys: Vec<Tensor>,
@@ -98,9 +67,9 @@ struct Writer<'a> {
     position: usize,
 }
 
-impl<'a> Writer<'a> {
+impl Writer {
     /// For an answer of at most `room` tokens.
-    fn new(model: &'a Model, prompt: &[u32], room: usize) -> Result<Writer<'a>> {
+    pub(crate) fn new(model: &Model, prompt: &[u32], room: usize) -> Result<Writer> {
         let rows = encode(model, prompt)?;
         let cx = model.context_of_pair(prompt.len(), 1).encoder();
         let blocks = || model.stage.decoder_blocks();
@@ -120,7 +89,6 @@ impl<'a> Writer<'a> {
         };
         let (encoded, keys, values) = made().on_rank(0, "allocate caches")?;
         Ok(Writer {
-            model,
             encoded,
             keys,
             values,
@@ -129,15 +97,15 @@ impl<'a> Writer<'a> {
     }
 
     /// Adds one token; returns the logits after it.
-    fn step(&mut self, token: u32) -> Result<Vec<f32>> {
-        let ids = self.model.tokens(&[token])?;
-        let logits = self.forward(&ids).on_rank(0, "run one token")?;
+    pub(crate) fn step(&mut self, model: &Model, token: u32) -> Result<Vec<f32>> {
+        let ids = model.tokens(&[token])?;
+        let logits = self.forward(model, &ids).on_rank(0, "run one token")?;
         self.position += 1;
         Ok(logits)
     }
 
-    fn forward(&mut self, ids: &Tensor) -> kernels::Result<Vec<f32>> {
-        let (model, stage) = (self.model, &self.model.stage);
+    fn forward(&mut self, model: &Model, ids: &Tensor) -> kernels::Result<Vec<f32>> {
+        let stage = &model.stage;
         let mut cx = model.context_of_pair(1, 1).decoder();
         cx.sequence.first = self.position;
         let embedding = stage.embedding().expect("the only stage is the first");

@@ -104,7 +104,7 @@ fn generation_goes_on_past_the_sequence_length_and_stops_at_the_stop_token() {
     let first = found.iter().position(|&token| token == stop).unwrap();
     assert_eq!(
         go(&GenerateOptions {
-            stop: Some(stop),
+            stop: vec![vec![stop]],
             ..options.clone()
         }),
         found[..=first]

@@ -27,6 +27,7 @@ pub(super) mod cuda;
 mod masks;
 #[cfg(test)]
 mod on_devices;
+mod pages;
 #[cfg(test)]
 mod parts;
 #[cfg(test)]
@@ -47,6 +48,7 @@ use state::{Running, Slopes};
 pub use crate::descriptor::attention::{Call, Dropped, Keys, Mask, Next, Passed};
 pub use crate::descriptor::heads::Heads;
 pub use crate::descriptor::position_bias::{Bias, Buckets};
+pub use pages::{Paged, PagedRows};
 
 /// Returns out and the log of each row's sum of exponentials (0 where a row sees no key). With
 /// `Keys::Part` they are the bits of those rows of the whole.
@@ -323,5 +325,21 @@ pub fn decode(
         q_packed.device(),
         decode(&mut out, q_packed, k_cache, v_cache, next)
     );
+    Ok(out)
+}
+
+const OP_PAGED: &str = "attention::forward_paged";
+
+/// Puts the keys and values of packed rows of several sequences in their pages of the cache, then returns the rows'
+/// attention. Rotary positions, if any, are applied before.
+/// # Shapes
+/// qkv: `[n, packed]`, cache: `[pages * page, kv_width]` (rows as `take_kv` returns them) -> `[n, heads*width]`.
+/// # Errors
+/// `Shape`, `DType` or `Argument` if they do not fit; `Memory` for scratch.
+pub fn forward_paged(qkv: &Tensor, cache: &mut Tensor, call: &Paged<'_>) -> Result<Tensor> {
+    call.check(qkv, cache)?;
+    let dims = [qkv.dims()[0], call.heads.heads * call.heads.width];
+    let mut out = Tensor::empty(&dims, DType::F32, qkv.device())?;
+    try_dispatch!(qkv.device(), forward_paged(&mut out, cache, qkv, call));
     Ok(out)
 }

@@ -11,7 +11,7 @@ use super::tile::{TILE, Tile};
 use super::turn::{Columns, Place, turn_back};
 use crate::cpu::math::natural_log;
 use crate::cpu::output::Data;
-use crate::cpu::pack::View;
+use crate::cpu::pack::{Matrix, View};
 use crate::cpu::scratch::ScratchPool;
 use crate::cpu::small_gemm::Strips;
 use crate::cpu::strip::{Strip, steps};
@@ -196,14 +196,14 @@ pub(in crate::ops::attention) fn forward_end(
 }
 
 /// A task's buffers: a group's keys and values, and a tile's results for a block.
-struct Room {
-    k: Operand,
-    v: Operand,
+pub(super) struct Room {
+    pub(super) k: Operand,
+    pub(super) v: Operand,
     scratch: Scratch,
 }
 
 impl Room {
-    fn new(rows: &Rows<'_>, is_dropped: bool, device: &Device) -> Result<Room> {
+    pub(super) fn new(rows: &Rows<'_>, is_dropped: bool, device: &Device) -> Result<Room> {
         let (keys, width) = (rows.keys.len(), rows.heads.width);
         let kind = (rows.numbers, rows.block);
         Ok(Room {
@@ -457,57 +457,116 @@ pub(crate) fn decode(
             sequence: 0,
         };
         let cached = |cache| View::new(cache, keys, width, width).into();
-        let Room {
-            k: mut k_operand,
-            v: mut v_operand,
-            mut scratch,
-        } = Room::new(&rows, false, device)?;
-        k_operand.fill(cached(k), device);
-        v_operand.fill(cached(v), device);
-        let mut strips = Strips::new(device.isa(), rows.numbers);
-        let mut values = vec![0.0; width * TILE];
-        // Lanes are heads; with a bias each has its own.
-        let lanes = if rows.bias.is_some() { 1 } else { TILE };
-        let outs = out.chunks_mut(lanes * width);
-        for (i, (out, q)) in outs.zip(q.chunks(lanes * width)).enumerate() {
-            let len = q.len() / width;
-            let tile = Tile {
-                first: 0,
-                len,
-                starts: [next.first_key; TILE],
-                ends: [keys; TILE],
-                visited: next.first_key..keys,
-            };
-            let q = View::new(q, len, width, width).into();
-            lay(device, rows.numbers, q, TILE, scratch.q.f32_mut());
-            values.fill(0.0);
-            let (mut max, mut sum) = ([f32::NEG_INFINITY; TILE], [0.0; TILE]);
-            let state = State {
-                values: &mut values,
-                max: &mut max,
-                sum: &mut sum,
-            };
-            let head = task % heads.kv_heads * per + i * lanes;
-            attend(
-                state,
-                &rows,
-                HeadTile {
-                    tile: &tile,
-                    head,
-                    dropout: None,
-                },
-                &k_operand,
-                &v_operand,
-                (&mut scratch, &mut strips),
-                device,
-            );
-            let columns = Columns::of(out, width);
-            // SAFETY: `out` is this task's own chunk of the output.
-            unsafe {
-                let out = columns.from(0, 0);
-                turn_back(device.isa(), &values, Some(&sum), len, width, out);
-            }
-        }
+        let mut room = Room::new(&rows, false, device)?;
+        room.k.fill(cached(k), device);
+        room.v.fill(cached(v), device);
+        let q = View::new(q, per, width, width).into();
+        row(
+            &rows,
+            RowOfGroup {
+                q,
+                group: task % heads.kv_heads,
+                first_key: next.first_key,
+            },
+            &mut room,
+            out,
+            device,
+        );
         Ok(())
     })
+}
+
+/// One query row of a kv head's query heads.
+pub(super) struct RowOfGroup<'a> {
+    /// `[heads of the group, width]`
+    pub(super) q: Matrix<'a>,
+    pub(super) group: usize,
+    pub(super) first_key: usize,
+}
+
+/// Attention of one row over the keys and values in `room`, up to its own; out: `[heads of the group * width]`.
+pub(super) fn row(
+    rows: &Rows<'_>,
+    RowOfGroup {
+        q,
+        group,
+        first_key,
+    }: RowOfGroup<'_>,
+    Room { k, v, scratch }: &mut Room,
+    out: &mut [f32],
+    device: &Device,
+) {
+    let (width, per) = (rows.heads.width, rows.heads.per_group());
+    let mut strips = Strips::new(device.isa(), rows.numbers);
+    let mut values = vec![0.0; width * TILE];
+    // Lanes are heads; with a bias each has its own.
+    let lanes = if rows.bias.is_some() { 1 } else { TILE };
+    for (i, out) in out.chunks_mut(lanes * width).enumerate() {
+        let len = out.len() / width;
+        let tile = Tile {
+            first: 0,
+            len,
+            starts: [first_key; TILE],
+            ends: [rows.keys.end; TILE],
+            visited: first_key..rows.keys.end,
+        };
+        let q = q.rows_of(i * lanes, i * lanes + len);
+        lay(device, rows.numbers, q, TILE, scratch.q.f32_mut());
+        values.fill(0.0);
+        let (mut max, mut sum) = ([f32::NEG_INFINITY; TILE], [0.0; TILE]);
+        let state = State {
+            values: &mut values,
+            max: &mut max,
+            sum: &mut sum,
+        };
+        attend(
+            state,
+            rows,
+            HeadTile {
+                tile: &tile,
+                head: group * per + i * lanes,
+                dropout: None,
+            },
+            k,
+            v,
+            (&mut *scratch, &mut strips),
+            device,
+        );
+        let columns = Columns::of(out, width);
+        // SAFETY: `out` is borrowed by this call alone.
+        unsafe {
+            let out = columns.from(0, 0);
+            turn_back(device.isa(), &values, Some(&sum), len, width, out);
+        }
+    }
+}
+
+/// Attention of all rows of a kv head's query heads over its keys and values, which `rows` locates; out: `[t, heads of
+/// the group * width]`.
+pub(super) fn rows_of_group(
+    rows: &Rows<'_>,
+    (group, call): (usize, &Call<'_>),
+    room: &mut Room,
+    out: &mut [f32],
+    device: &Device,
+) -> Result<()> {
+    let (per, width) = (rows.heads.per_group(), rows.heads.width);
+    let mut state = Tensor::empty(&[(width + 2) * TILE], DType::F32, device)?;
+    let (values, sums) = state.f32_mut().split_at_mut(width * TILE);
+    let (max, sum) = sums.split_at_mut(TILE);
+    let mut state = State { values, max, sum };
+    let columns = Columns::of(out, per * width);
+    let mut of_group = Group::new(rows, (group, call), room, device);
+    let tiles = rows.t.div_ceil(TILE);
+    for number in 0..per * tiles {
+        let (query, tile) = (number / tiles, number % tiles);
+        state.clear();
+        of_group.tile(number, state.again());
+        let mut lse = [0.0; TILE];
+        let len = TILE.min(rows.t - tile * TILE);
+        let out = columns.from(tile * TILE, query * width);
+        // SAFETY: `out` is borrowed by this call alone.
+        unsafe { state.settle(device.isa(), &mut lse[..len], out) }
+    }
+    Ok(())
 }

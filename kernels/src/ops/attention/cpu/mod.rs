@@ -13,6 +13,7 @@ mod backward;
 mod bias;
 mod forward;
 mod operand;
+mod pages;
 mod queries;
 mod rows;
 mod softmax;
@@ -22,4 +23,5 @@ mod turn;
 
 pub(super) use backward::{backward, backward_end, backward_whole};
 pub(super) use forward::{begin, decode, forward, forward_end, forward_whole};
+pub(super) use pages::forward_paged;
 pub(super) use turn::{put_kv, settle_rows, take_kv};

@@ -60,3 +60,19 @@ extern "C" __global__ void attention_append(float* k_cache, float* v_cache, cons
         v_cache[to] = from[width];
     }
 }
+
+// Puts the keys and values of packed rows [n / (groups 2 width), groups, (per + 2) width] in rows `slots` of the cache
+// [rows, groups, 2 width].
+extern "C" __global__ void attention_put_pages(float* cache, const float* packed, const u32* slots, u64 n, u64 groups,
+                                               u64 per, u64 width) {
+    for (u64 i = first(); i < n; i += stride()) {
+        u64 c = i % (2 * width), group = i / (2 * width) % groups, row = i / (2 * width) / groups;
+        cache[((u64)slots[row] * groups + group) * 2 * width + c] =
+            packed[(row * groups + group) * (per + 2) * width + per * width + c];
+    }
+}
+
+// kv: [n / width, width], rows `slots` of the cache [rows, width].
+extern "C" __global__ void attention_take_pages(float* kv, const float* cache, const u32* slots, u64 n, u64 width) {
+    for (u64 i = first(); i < n; i += stride()) kv[i] = cache[slots[i / width] * width + i % width];
+}

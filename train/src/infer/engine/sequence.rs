@@ -1,0 +1,153 @@
+//! A request in progress.
+
+use crate::infer::engine::blocks::{BLOCK, Blocks, ROOT};
+use crate::infer::engine::{Finish, Request};
+use crate::infer::options::GenerateOptions;
+use crate::infer::pair::Writer;
+use crate::infer::sample::{Before, Scored};
+
+/// A request, its tokens so far and the blocks that have their keys and values.
+pub(super) struct Sequence {
+    pub id: u64,
+    pub options: GenerateOptions,
+    /// Prompt and answer.
+    pub tokens: Vec<u32>,
+    /// Tokens of the prompt.
+    pub prompt: usize,
+    /// First token that the model still sees.
+    pub start: usize,
+    /// Tokens from `start` on whose keys and values are in the cache.
+    pub computed: usize,
+    pub blocks: Vec<u32>,
+    /// Full blocks whose contents are known to the cache, and the serial of the last.
+    known: (usize, u64),
+    /// Guesses for the next tokens.
+    pub drafts: Vec<u32>,
+    /// Log-probabilities of the prompt's tokens so far; the first has none.
+    pub scores: Vec<Option<Scored>>,
+    /// Tokens of the prompt whose keys and values were in the cache already.
+    pub cached: usize,
+    /// Whether the end of the prompt was reached and reported.
+    pub is_past_prompt: bool,
+    /// The decoder of an encoder-decoder model with its own cache.
+    pub writer: Option<Writer>,
+}
+
+impl Sequence {
+    /// `limit`: most tokens that the model sees.
+    pub(super) fn new(id: u64, request: Request, limit: usize) -> Sequence {
+        let Request {
+            prompt, options, ..
+        } = request;
+        Sequence {
+            id,
+            start: prompt.len().saturating_sub(limit),
+            prompt: prompt.len(),
+            tokens: prompt,
+            computed: 0,
+            blocks: Vec::new(),
+            known: (0, ROOT),
+            drafts: Vec::new(),
+            scores: Vec::new(),
+            cached: 0,
+            is_past_prompt: false,
+            writer: None,
+            options,
+        }
+    }
+
+    /// The tokens that the model sees.
+    pub(super) fn seen(&self) -> &[u32] {
+        &self.tokens[self.start..]
+    }
+
+    /// Tokens to be computed before the next can be chosen.
+    pub(super) fn missing(&self) -> usize {
+        self.seen().len() - self.computed
+    }
+
+    pub(super) fn answer(&self) -> &[u32] {
+        &self.tokens[self.prompt..]
+    }
+
+    /// The tokens before the token that follows `self.tokens` and `drafts` of its guesses.
+    pub(super) fn before<'a>(&'a self, answer: &'a [u32]) -> Before<'a> {
+        Before {
+            prompt: &self.tokens[..self.prompt],
+            answer,
+        }
+    }
+
+    /// Whether log-probabilities of the prompt's tokens are still missing.
+    pub(super) fn scores_prompt(&self) -> bool {
+        self.options.prompt_logprobs.is_some() && !self.is_past_prompt
+    }
+
+    /// Shares the blocks of the longest known beginning; at least one token is left to compute.
+    pub(super) fn share(&mut self, blocks: &mut Blocks) {
+        if self.scores_prompt() {
+            return;
+        }
+        let whole = (self.seen().len() - 1) / BLOCK;
+        while self.known.0 < whole {
+            let (number, serial) = self.known;
+            let Some((block, serial)) = blocks.share(serial, self.tokens_of(number)) else {
+                break;
+            };
+            self.blocks.push(block);
+            self.known = (number + 1, serial);
+        }
+        self.computed = self.known.0 * BLOCK;
+        if !self.is_past_prompt {
+            self.cached = self.computed;
+        }
+    }
+
+    /// Takes blocks for `rows` more tokens; false and nothing taken if there are too few.
+    pub(super) fn reserve(&mut self, rows: usize, blocks: &mut Blocks) -> bool {
+        let wanted = (self.computed + rows).div_ceil(BLOCK);
+        if wanted.saturating_sub(self.blocks.len()) > blocks.free() {
+            return false;
+        }
+        while self.blocks.len() < wanted {
+            match blocks.take() {
+                Some(block) => self.blocks.push(block),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Makes full blocks known to other sequences.
+    pub(super) fn publish(&mut self, blocks: &mut Blocks) {
+        while (self.known.0 + 1) * BLOCK <= self.computed {
+            let (number, serial) = self.known;
+            let serial = blocks.know(self.blocks[number], serial, self.tokens_of(number));
+            self.known = (number + 1, serial);
+        }
+    }
+
+    fn tokens_of(&self, block: usize) -> [u32; BLOCK] {
+        let tokens = &self.seen()[block * BLOCK..];
+        std::array::from_fn(|i| tokens[i])
+    }
+
+    /// Lets all blocks go; everything is to be computed again.
+    pub(super) fn release(&mut self, blocks: &mut Blocks) {
+        blocks.release(&self.blocks);
+        self.blocks.clear();
+        self.drafts.clear();
+        (self.computed, self.known) = (0, (0, ROOT));
+    }
+
+    /// Adds a token of the answer; returns why it is complete, if it is.
+    pub(super) fn push(&mut self, token: u32) -> Option<Finish> {
+        self.tokens.push(token);
+        let answer = &self.tokens[self.prompt..];
+        let ends = |stop: &Vec<u32>| !stop.is_empty() && answer.ends_with(stop);
+        if let Some(number) = self.options.stop.iter().position(ends) {
+            return Some(Finish::Stop(number));
+        }
+        (answer.len() >= self.options.max_tokens).then_some(Finish::Length)
+    }
+}
