@@ -9,6 +9,7 @@ use minijinja::{Environment, Error, ErrorKind, Value, context};
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::ser::Formatter;
+use std::fmt::Write as _;
 
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +21,7 @@ pub(crate) struct Message {
 
 /// A parsed template with the texts of the special tokens that it may name.
 pub(crate) struct ChatTemplate {
+    source: String,
     environment: Environment<'static>,
     bos: Option<String>,
     eos: Option<String>,
@@ -45,9 +47,14 @@ impl ChatTemplate {
             Err(Error::new(ErrorKind::InvalidOperation, message))
         });
         environment.add_function("strftime_now", |format: &str| {
-            let now = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
-            let text = jiff::fmt::strtime::format(format, &now);
-            text.map_err(|e| Error::new(ErrorKind::InvalidOperation, e.to_string()))
+            let mut text = String::new();
+            match write!(text, "{}", chrono::Utc::now().format(format)) {
+                Ok(()) => Ok(text),
+                Err(_) => Err(Error::new(
+                    ErrorKind::InvalidOperation,
+                    format!("no format of a date: {format:?}"),
+                )),
+            }
         });
         environment.add_filter("tojson", to_json);
         environment
@@ -55,10 +62,16 @@ impl ChatTemplate {
             .map_err(|e| anyhow!("{e:#}"))
             .context("the chat template is not valid")?;
         Ok(ChatTemplate {
+            source: source.to_owned(),
             environment,
             bos,
             eos,
         })
+    }
+
+    /// The template's text.
+    pub(crate) fn source(&self) -> &str {
+        &self.source
     }
 
     /// The prompt of a conversation, up to the beginning of the assistant's next answer; with `continues`, up to the end of

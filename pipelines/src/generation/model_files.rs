@@ -4,27 +4,21 @@
 //! list of named ones); vLLM ends a text at `eos_token_id` of `generation_config.json` beside the tokenizer's own.
 
 use super::chat_template::ChatTemplate;
-use anyhow::{Context as _, Result, bail};
+use super::located::Located;
+use anyhow::{Context as _, Result};
 use index::tokenizer::Tokenizer;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use train::dist::Devices;
 
-/// Names of a tokenizer's file, in order of preference.
-const TOKENIZERS: [&str; 5] = [
-    "tokenizer.json",
-    "tokens/tokenizer.json",
-    "tokenizer.model",
-    "tekken.json",
-    "vocab.json",
-];
-
 /// Names of tokens that begin a text, in vocabularies that have one and no configuration.
 const BEGINNINGS: [&str; 4] = ["<s>", "<|begin_of_text|>", "<bos>", "[BOS]"];
 
 /// A model to generate with.
 pub(crate) struct ModelFiles {
+    /// The job's name, or that of the folder.
+    pub(crate) name: String,
     /// Checkpoint, folder of checkpoints, or Hugging Face folder.
     pub(crate) path: PathBuf,
     pub(crate) tokenizer: Arc<Tokenizer>,
@@ -40,16 +34,17 @@ pub(crate) struct ModelFiles {
 }
 
 impl ModelFiles {
-    /// The files of a model whose weights and tokenizer are known. `template`: a file that replaces the model's chat template.
+    /// The files beside a model. `template`: a file that replaces the model's chat template.
     ///
     /// # Errors
     /// A configuration that is no JSON, a template that is not valid.
-    pub(crate) fn new(
-        path: &Path,
-        tokenizer: Tokenizer,
-        devices: Devices,
-        template: Option<&Path>,
-    ) -> Result<ModelFiles> {
+    pub(crate) fn read(found: Located, template: Option<&Path>) -> Result<ModelFiles> {
+        let Located {
+            name,
+            path,
+            tokenizer,
+            devices,
+        } = found;
         let beside = tokenizer.path().parent().unwrap_or(Path::new("")).to_path_buf();
         let config = json(&beside.join("tokenizer_config.json"))?;
         let named = |key| config.as_ref().and_then(|config| token_text(config.get(key)?));
@@ -75,7 +70,8 @@ impl ModelFiles {
         end_ids.dedup();
         let start = bos.as_deref().and_then(|bos| tokenizer.id_of(bos)).or(end);
         Ok(ModelFiles {
-            path: path.to_path_buf(),
+            name,
+            path,
             tokenizer: Arc::new(tokenizer),
             devices,
             chat_template,
@@ -85,21 +81,6 @@ impl ModelFiles {
             eos,
         })
     }
-}
-
-/// The tokenizer in a model's folder, or above it where a job keeps its own.
-pub(crate) fn tokenizer_beside(path: &Path) -> Result<Tokenizer> {
-    for folder in path.ancestors().take(4) {
-        let found = TOKENIZERS.map(|name| folder.join(name));
-        if let Some(found) = found.iter().find(|file| file.is_file()) {
-            let tokenizer = Tokenizer::load(found);
-            return tokenizer.with_context(|| format!("the tokenizer of {}", path.display()));
-        }
-    }
-    bail!(
-        "found no tokenizer.json in or above {}; --tokenizer FILE names one",
-        path.display()
-    )
 }
 
 fn json(path: &Path) -> Result<Option<Value>> {
