@@ -42,10 +42,14 @@ impl ChatTemplate {
         let mut environment = Environment::new();
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
-            Err(Error::new(ErrorKind::InvalidOperation, message))
-        });
+        environment
+            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.add_function(
+            "raise_exception",
+            |message: String| -> Result<Value, Error> {
+                Err(Error::new(ErrorKind::InvalidOperation, message))
+            },
+        );
         environment.add_function("strftime_now", |format: &str| {
             let mut text = String::new();
             match write!(text, "{}", chrono::Utc::now().format(format)) {
@@ -88,10 +92,17 @@ impl ChatTemplate {
                 eos_token => self.eos.as_deref().unwrap_or_default(),
                 add_generation_prompt => !continues,
             })
-            .map_err(|e| anyhow!("the chat template: {}", e.detail().unwrap_or(&e.to_string())))?;
+            .map_err(|e| {
+                anyhow!(
+                    "the chat template: {}",
+                    e.detail().unwrap_or(&e.to_string())
+                )
+            })?;
         if continues {
             let last = messages.last().map_or("", |message| message.content.trim());
-            let at = text.rfind(last).context("the chat template drops the last message")?;
+            let at = text
+                .rfind(last)
+                .context("the chat template drops the last message")?;
             text.truncate(at + last.len());
         }
         Ok(text)
@@ -99,19 +110,25 @@ impl ChatTemplate {
 
     /// Whether prompts begin with the token that begins a text, so that encoding must not add it.
     pub(crate) fn writes_bos(&self, prompt: &str) -> bool {
-        self.bos.as_ref().is_some_and(|bos| !bos.is_empty() && prompt.starts_with(bos.as_str()))
+        self.bos
+            .as_ref()
+            .is_some_and(|bos| !bos.is_empty() && prompt.starts_with(bos.as_str()))
     }
 }
 
 /// The template without `{% generation %}` blocks, which mark answers for training and print nothing.
 fn without_generation_marks(source: &str) -> String {
     let marks = [("generation", "if true"), ("endgeneration", "endif")];
-    marks.into_iter().fold(source.to_owned(), |text, (mark, tag)| {
-        match Regex::new(&format!(r"\{{%(-?)\s*{mark}\s*(-?)%\}}")) {
-            Ok(found) => found.replace_all(&text, format!("{{%$1 {tag} $2%}}")).into_owned(),
-            Err(_) => text,
-        }
-    })
+    marks
+        .into_iter()
+        .fold(source.to_owned(), |text, (mark, tag)| {
+            match Regex::new(&format!(r"\{{%(-?)\s*{mark}\s*(-?)%\}}")) {
+                Ok(found) => found
+                    .replace_all(&text, format!("{{%$1 {tag} $2%}}"))
+                    .into_owned(),
+                Err(_) => text,
+            }
+        })
 }
 
 /// JSON as Python's `json.dumps(value, ensure_ascii=False)` writes it, with `indent` if given.
@@ -124,9 +141,13 @@ fn to_json(value: Value, options: minijinja::value::Kwargs) -> Result<String, Er
         Some(indent) => {
             let indent = " ".repeat(indent);
             let pretty = serde_json::ser::PrettyFormatter::with_indent(indent.as_bytes());
-            value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, pretty))
+            value.serialize(&mut serde_json::Serializer::with_formatter(
+                &mut out, pretty,
+            ))
         }
-        None => value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, Spaced)),
+        None => value.serialize(&mut serde_json::Serializer::with_formatter(
+            &mut out, Spaced,
+        )),
     };
     written.map_err(|e| failed(&e))?;
     String::from_utf8(out).map_err(|e| failed(&e))
@@ -182,7 +203,12 @@ mod tests {
         let wanted = "<|im_start|>system\nBe brief.<|im_end|>\n\n<|im_start|>user\nHi<|im_end|>\n\n<|im_start|>assistant\n";
         assert_eq!(template.prompt(&talk, false).unwrap(), wanted);
         let talk = messages(&[("user", "Hi"), ("assistant", "Hel")]);
-        assert!(template.prompt(&talk, true).unwrap().ends_with("assistant\nHel"));
+        assert!(
+            template
+                .prompt(&talk, true)
+                .unwrap()
+                .ends_with("assistant\nHel")
+        );
     }
 
     #[test]
@@ -191,7 +217,9 @@ mod tests {
         let template = ChatTemplate::new(refuses, None, None).unwrap();
         let refused = template.prompt(&messages(&[("system", "x")]), false);
         assert!(format!("{:#}", refused.unwrap_err()).contains("begin with user"));
-        let found = template.prompt(&messages(&[("user", "é\"")]), false).unwrap();
+        let found = template
+            .prompt(&messages(&[("user", "é\"")]), false)
+            .unwrap();
         assert_eq!(found, r#"[{"role": "user", "content": "é\""}]"#);
         assert!(ChatTemplate::new("{% for %}", None, None).is_err());
     }

@@ -45,9 +45,17 @@ impl ModelFiles {
             tokenizer,
             devices,
         } = found;
-        let beside = tokenizer.path().parent().unwrap_or(Path::new("")).to_path_buf();
+        let beside = tokenizer
+            .path()
+            .parent()
+            .unwrap_or(Path::new(""))
+            .to_path_buf();
         let config = json(&beside.join("tokenizer_config.json"))?;
-        let named = |key| config.as_ref().and_then(|config| token_text(config.get(key)?));
+        let named = |key| {
+            config
+                .as_ref()
+                .and_then(|config| token_text(config.get(key)?))
+        };
         let known = |name: &&str| tokenizer.id_of(name).is_some();
         let bos = named("bos_token").or_else(|| {
             let name = BEGINNINGS.iter().copied().find(known);

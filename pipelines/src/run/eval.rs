@@ -5,8 +5,8 @@
 
 use super::blend::Blended;
 use super::train::{BlendSamples, plan};
-use crate::generation::newest_checkpoint;
 use crate::context::Context;
+use crate::generation::newest_checkpoint;
 use crate::machine::write_atomically;
 use crate::manifest::{fingerprint, identity};
 use anyhow::{Context as _, Result};

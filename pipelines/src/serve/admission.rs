@@ -98,13 +98,18 @@ mod tests {
         admission.drain();
         drop(third);
         let draining = admission.enter().map(|_| ()).unwrap_err();
-        assert_eq!((draining.status.as_u16(), draining.retry_after), (503, Some(5)));
+        assert_eq!(
+            (draining.status.as_u16(), draining.retry_after),
+            (503, Some(5))
+        );
         assert_eq!(admission.in_progress(), 1);
     }
 
     #[test]
     fn the_last_request_wakes_those_who_wait() {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let admission = Admission::new(2);
             let place = admission.enter().unwrap();

@@ -152,7 +152,11 @@ mod tests {
         );
         std::fs::write(&path, json).unwrap();
         let tokenizer = Arc::new(Tokenizer::load(&path).unwrap());
-        let vocabulary = Vocabulary { model: 4, tokenizer: 4, end_ids: &[3] };
+        let vocabulary = Vocabulary {
+            model: 4,
+            tokenizer: 4,
+            end_ids: &[3],
+        };
         let fields = Fields::parse(body.as_bytes()).unwrap();
         let sampling = Sampling::read(&fields, vocabulary).unwrap();
         let stop_ids = sampling.all_stop_ids(vocabulary);
@@ -183,8 +187,18 @@ mod tests {
     fn special_tokens_have_text_and_early_stops_none_as_asked() {
         let ends = r#"{"ignore_eos": true, "skip_special_tokens": false}"#;
         assert_eq!(run(ends, &[0, 3, 1], Finish::Length).0, " a <e> b");
-        assert_eq!(run(r#"{"ignore_eos": true}"#, &[0, 3, 1], Finish::Length).0, " a b");
-        let (text, _, end) = run(r#"{"stop": "b", "min_tokens": 2}"#, &[1, 1, 0, 1], Finish::Length);
-        assert_eq!((text.as_str(), end), (" b b a ", Some(End::StopString("b".into()))));
+        assert_eq!(
+            run(r#"{"ignore_eos": true}"#, &[0, 3, 1], Finish::Length).0,
+            " a b"
+        );
+        let (text, _, end) = run(
+            r#"{"stop": "b", "min_tokens": 2}"#,
+            &[1, 1, 0, 1],
+            Finish::Length,
+        );
+        assert_eq!(
+            (text.as_str(), end),
+            (" b b a ", Some(End::StopString("b".into())))
+        );
     }
 }

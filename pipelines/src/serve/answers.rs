@@ -128,7 +128,10 @@ impl Generation {
     fn room(&self, prompt: &[u32], server: &Server) -> Result<usize, ApiError> {
         let facts = server.engine.facts;
         if prompt.is_empty() {
-            return Err(ApiError::field("prompt", "prompt: found no tokens, want at least 1"));
+            return Err(ApiError::field(
+                "prompt",
+                "prompt: found no tokens, want at least 1",
+            ));
         }
         check_ids("prompt", prompt, facts.vocab)?;
         let most = facts.max_length as u64;
@@ -151,7 +154,11 @@ impl Generation {
             prompt.len(),
             self.limit
         );
-        let field = if prompt.len() as u64 > most { "prompt" } else { self.limit };
+        let field = if prompt.len() as u64 > most {
+            "prompt"
+        } else {
+            self.limit
+        };
         Err(ApiError::field(field, message))
     }
 }

@@ -60,7 +60,10 @@ fn messages(fields: &Fields) -> Result<Vec<Message>, ApiError> {
             return refuse(format!("messages.{number}.role: want a string"));
         };
         let has_calls = |name: &str| message.get(name).is_some_and(|calls| !calls.is_null());
-        if let Some(name) = ["tool_calls", "function_call"].into_iter().find(|name| has_calls(name)) {
+        if let Some(name) = ["tool_calls", "function_call"]
+            .into_iter()
+            .find(|name| has_calls(name))
+        {
             return refuse(format!("messages.{number}.{name} is not supported"));
         }
         let Some(content) = content(message.get("content")) else {
@@ -108,7 +111,10 @@ impl Request {
     fn read(fields: &Fields, server: &Server) -> Result<Request, ApiError> {
         check_model(fields, &server.name)?;
         let mut sampling = Sampling::read(fields, server.vocabulary())?;
-        let (asked, older) = (fields.get("max_completion_tokens")?, fields.get("max_tokens")?);
+        let (asked, older) = (
+            fields.get("max_completion_tokens")?,
+            fields.get("max_tokens")?,
+        );
         sampling.max_tokens = asked.or(older);
         if sampling.max_tokens == Some(0) {
             let message = "max_completion_tokens: found 0, want at least 1";
@@ -141,7 +147,9 @@ pub(super) async fn chat(call: Call) -> Result<Response, ApiError> {
     let place = call.server.admission.enter()?;
     let fields = call.fields()?;
     let request = Request::read(&fields, &call.server)?;
-    let mut answers = request.generation.start(&call.server, &call.figures, place)?;
+    let mut answers = request
+        .generation
+        .start(&call.server, &call.figures, place)?;
     let (id, created) = (format!("chatcmpl-{}", call.id()), call.created());
     if let Some(options) = request.stream {
         let waiting = (0..request.n).map(|number| (number, first()));
@@ -290,7 +298,10 @@ mod tests {
         let body = r#"{"messages": [{"role": "user", "content": "a", "name": "x"},
             {"role": "assistant", "content": [{"type": "text", "text": "b"}, {"type": "text", "text": "c"}], "tool_calls": null}]}"#;
         let found = read(body).unwrap();
-        let texts: Vec<[&str; 2]> = found.iter().map(|m| [m.role.as_str(), m.content.as_str()]).collect();
+        let texts: Vec<[&str; 2]> = found
+            .iter()
+            .map(|m| [m.role.as_str(), m.content.as_str()])
+            .collect();
         assert_eq!(texts, [["user", "a"], ["assistant", "b\nc"]]);
     }
 
@@ -302,9 +313,18 @@ mod tests {
             (r#"{"messages": "hi"}"#, "at least one"),
             (r#"{"messages": [{"content": "a"}]}"#, "messages.0.role"),
             (r#"{"messages": ["hi"]}"#, "messages.0.role"),
-            (r#"{"messages": [{"role": "user", "content": "a"}, {"role": "user"}]}"#, "messages.1.content"),
-            (r#"{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}"#, "messages.0.content"),
-            (r#"{"messages": [{"role": "assistant", "content": "", "tool_calls": []}]}"#, "messages.0.tool_calls"),
+            (
+                r#"{"messages": [{"role": "user", "content": "a"}, {"role": "user"}]}"#,
+                "messages.1.content",
+            ),
+            (
+                r#"{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}"#,
+                "messages.0.content",
+            ),
+            (
+                r#"{"messages": [{"role": "assistant", "content": "", "tool_calls": []}]}"#,
+                "messages.0.tool_calls",
+            ),
         ] {
             let error = read(body).unwrap_err();
             assert_eq!(error.param.as_deref(), Some("messages"), "{body}");

@@ -76,7 +76,11 @@ impl Request {
         let mut prompts = prompts(fields, server)?;
         truncate(fields, server, &mut prompts)?;
         if prompts.len() * form.n > MOST_SEQUENCES {
-            let message = format!("found {} prompts and n = {}, want at most {MOST_SEQUENCES} answers", prompts.len(), form.n);
+            let message = format!(
+                "found {} prompts and n = {}, want at most {MOST_SEQUENCES} answers",
+                prompts.len(),
+                form.n
+            );
             return Err(ApiError::field("n", message));
         }
         let (ids, texts): (Vec<_>, Vec<_>) = prompts.into_iter().map(|p| (p.ids, p.text)).unzip();
@@ -130,7 +134,10 @@ fn prompts(fields: &Fields, server: &Server) -> Result<Vec<Prompt>, ApiError> {
     };
     let refuse = || ApiError::field("prompt", format!("prompt: want {wanted}"));
     if list.len() > MOST_PROMPTS && !list[0].is_number() {
-        let message = format!("prompt: found {} prompts, want at most {MOST_PROMPTS}", list.len());
+        let message = format!(
+            "prompt: found {} prompts, want at most {MOST_PROMPTS}",
+            list.len()
+        );
         return Err(ApiError::field("prompt", message));
     }
     match list.first() {
@@ -191,7 +198,9 @@ pub(super) async fn completions(call: Call) -> Result<Response, ApiError> {
     let place: Place = call.server.admission.enter()?;
     let fields = call.fields()?;
     let request = Request::read(&fields, &call.server)?;
-    let answers = request.generation.start(&call.server, &call.figures, place)?;
+    let answers = request
+        .generation
+        .start(&call.server, &call.figures, place)?;
     let head = Head {
         id: format!("cmpl-{}", call.id()),
         created: call.created(),

@@ -145,7 +145,8 @@ async fn connection(
     let parts = served.into_parts();
     let mut io = parts.io.io;
     if done.is_err_and(|e| e.is_timeout()) && !parts.read_buf.is_empty() {
-        let late = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+        let late =
+            b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
         // the client may be gone
         let _ = io.inner().try_write(late);
     }
@@ -174,7 +175,11 @@ struct Timed {
 }
 
 impl Timed {
-    fn watched<T>(&mut self, cx: &mut Context<'_>, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn watched<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        done: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
         if done.is_ready() {
             self.stuck = None;
             return done;

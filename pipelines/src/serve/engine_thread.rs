@@ -49,7 +49,10 @@ struct Submission {
 enum Command {
     Submit(Submission),
     /// Ends the sequence of this number in a group, or all of them.
-    Cancel { group: u64, number: Option<usize> },
+    Cancel {
+        group: u64,
+        number: Option<usize>,
+    },
     /// Answered between two steps.
     Ask(oneshot::Sender<()>),
 }
@@ -144,7 +147,9 @@ impl EngineHandle {
         };
         let thread = std::thread::Builder::new().name("engine".into());
         thread.spawn(body).context("no thread for the engine")?;
-        let facts = wait.recv().map_err(|_| anyhow!("the engine panicked while it opened the model"))??;
+        let facts = wait
+            .recv()
+            .map_err(|_| anyhow!("the engine panicked while it opened the model"))??;
         Ok(EngineHandle {
             commands,
             counts,
@@ -232,7 +237,15 @@ fn work(
     if catch_unwind(run).is_err() {
         log!("serve: the engine panicked; /health answers 503 from now on");
         let last = *counts.lock().unwrap_or_else(PoisonError::into_inner);
-        publish(counts, Counts { running: 0, waiting: 0, blocks_held: 0, ..last });
+        publish(
+            counts,
+            Counts {
+                running: 0,
+                waiting: 0,
+                blocks_held: 0,
+                ..last
+            },
+        );
     }
 }
 
@@ -364,18 +377,27 @@ mod tests {
                 panic!("asked for");
             }
             if self.requests.iter().any(|(_, kind)| *kind == 2) {
-                let bad = GenerateOptions { top_p: 7.0, ..GenerateOptions::greedy(1) };
+                let bad = GenerateOptions {
+                    top_p: 7.0,
+                    ..GenerateOptions::greedy(1)
+                };
                 bad.check()?;
             }
             let (id, _) = self.requests.remove(0);
             let (token, scored) = (5, None);
             Ok(vec![
                 Event::Token { id, token, scored },
-                Event::Finished { id, finish: Finish::Length },
+                Event::Finished {
+                    id,
+                    finish: Finish::Length,
+                },
             ])
         }
         fn counts(&self) -> Counts {
-            Counts { running: self.requests.len(), ..Counts::default() }
+            Counts {
+                running: self.requests.len(),
+                ..Counts::default()
+            }
         }
         fn is_idle(&self) -> bool {
             self.requests.is_empty()
@@ -387,12 +409,26 @@ mod tests {
         let counts = Arc::new(Mutex::new(Counts::default()));
         let shared = Arc::clone(&counts);
         std::thread::spawn(move || work(Fake::default(), &taken, &shared, |_| {}));
-        let facts = Facts { max_length: 8, vocab: 8, is_encoder_decoder: false, parameters: 1 };
-        EngineHandle { commands, counts, groups: Arc::default(), facts }
+        let facts = Facts {
+            max_length: 8,
+            vocab: 8,
+            is_encoder_decoder: false,
+            parameters: 1,
+        };
+        EngineHandle {
+            commands,
+            counts,
+            groups: Arc::default(),
+            facts,
+        }
     }
 
     fn asking(kind: u32) -> Request {
-        Request { prompt: vec![kind], options: GenerateOptions::greedy(2), slides: false }
+        Request {
+            prompt: vec![kind],
+            options: GenerateOptions::greedy(2),
+            slides: false,
+        }
     }
 
     fn last(mut submitted: Submitted) -> Option<Progress> {
@@ -404,14 +440,19 @@ mod tests {
     }
 
     fn health(engine: &EngineHandle) -> bool {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
         runtime.block_on(engine.answers())
     }
 
     #[test]
     fn a_failed_step_fails_its_requests_and_the_thread_goes_on() {
         let engine = start();
-        assert!(matches!(last(engine.submit(vec![asking(2)])), Some(Progress::Failed(_))));
+        assert!(matches!(
+            last(engine.submit(vec![asking(2)])),
+            Some(Progress::Failed(_))
+        ));
         let done = last(engine.submit(vec![asking(3)]));
         assert!(matches!(done, Some(Progress::Finished(Finish::Length))));
         assert!(health(&engine));

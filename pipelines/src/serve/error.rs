@@ -43,7 +43,10 @@ impl ApiError {
     pub(super) fn draining() -> ApiError {
         ApiError {
             retry_after: Some(5),
-            ..ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "the server is shutting down")
+            ..ApiError::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the server is shutting down",
+            )
         }
     }
 

@@ -32,7 +32,11 @@ impl FieldValue for i64 {
     const WANTED: &'static str = "an integer";
     fn of(value: &Value) -> Option<i64> {
         // 16.0 is an integer as well, as in JSON Schema
-        let whole = || value.as_f64().filter(|x| x.fract() == 0.0 && x.abs() < 9e15);
+        let whole = || {
+            value
+                .as_f64()
+                .filter(|x| x.fract() == 0.0 && x.abs() < 9e15)
+        };
         #[expect(clippy::cast_possible_truncation, reason = "a whole number below 2^53")]
         value.as_i64().or_else(|| Some(whole()? as i64))
     }
@@ -41,7 +45,9 @@ impl FieldValue for i64 {
 impl FieldValue for u64 {
     const WANTED: &'static str = "an integer, 0 or more";
     fn of(value: &Value) -> Option<u64> {
-        value.as_u64().or_else(|| u64::try_from(i64::of(value)?).ok())
+        value
+            .as_u64()
+            .or_else(|| u64::try_from(i64::of(value)?).ok())
     }
 }
 
@@ -139,7 +145,10 @@ impl Fields {
         let found = self.or(name, default)?;
         match is_right(found) && found.is_finite() {
             true => Ok(found),
-            false => Err(ApiError::field(name, format!("{name}: found {found}, want {wanted}"))),
+            false => Err(ApiError::field(
+                name,
+                format!("{name}: found {found}, want {wanted}"),
+            )),
         }
     }
 
@@ -163,7 +172,10 @@ impl Fields {
 
 /// 400 for a field of the wrong type.
 pub(super) fn wrong(name: &str, value: &Value, wanted: &str) -> ApiError {
-    ApiError::field(name, format!("{name}: found {}, want {wanted}", kind(value)))
+    ApiError::field(
+        name,
+        format!("{name}: found {}, want {wanted}", kind(value)),
+    )
 }
 
 /// A value's type.
@@ -204,7 +216,8 @@ mod tests {
 
     #[test]
     fn fields_have_types() {
-        let body = br#"{"a": null, "b": 16.0, "c": 1.5, "d": -1, "e": [1, 2], "f": ["x", 1], "g": "t"}"#;
+        let body =
+            br#"{"a": null, "b": 16.0, "c": 1.5, "d": -1, "e": [1, 2], "f": ["x", 1], "g": "t"}"#;
         let fields = Fields::parse(body).unwrap();
         assert_eq!(fields.get::<bool>("a"), Ok(None));
         assert!(fields.has("a") && !fields.has("z"));
@@ -214,9 +227,18 @@ mod tests {
         let message = |error: Result<(), ApiError>| error.unwrap_err().message;
         let of = |error: ApiError| (error.param.clone(), error.message);
         let found = of(fields.get::<i64>("c").unwrap_err());
-        assert_eq!(found, (Some("c".into()), "c: found a fraction, want an integer".into()));
+        assert_eq!(
+            found,
+            (
+                Some("c".into()),
+                "c: found a fraction, want an integer".into()
+            )
+        );
         let negative = fields.get::<u64>("d").map(|_| ());
-        assert_eq!(message(negative), "d: found a negative number, want an integer, 0 or more");
+        assert_eq!(
+            message(negative),
+            "d: found a negative number, want an integer, 0 or more"
+        );
         let mixed = fields.get::<Vec<String>>("f").map(|_| ());
         assert_eq!(message(mixed), "f: found a list, want a list of strings");
         let range = fields.within("c", 0.0, |x| x < 1.0, "below 1").map(|_| ());

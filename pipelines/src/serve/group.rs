@@ -121,7 +121,11 @@ impl Group {
 
     /// Ends a sequence whose text is complete, though the engine would go on.
     pub(super) fn stop(&mut self, number: usize) {
-        if self.sequences.get(number).is_some_and(|sequence| sequence.is_open) {
+        if self
+            .sequences
+            .get(number)
+            .is_some_and(|sequence| sequence.is_open)
+        {
             self.server.engine.cancel(self.group, Some(number));
             self.close(number, "stop", Instant::now());
         }
@@ -147,7 +151,11 @@ impl Group {
 
     fn end_all(&mut self, reason: &str) {
         let now = Instant::now();
-        for sequence in self.sequences.iter_mut().filter(|sequence| sequence.is_open) {
+        for sequence in self
+            .sequences
+            .iter_mut()
+            .filter(|sequence| sequence.is_open)
+        {
             sequence.is_open = false;
             sequence.clock.end(now, reason, &self.server.metrics);
         }

@@ -72,9 +72,13 @@ impl Completion {
 fn by_name(names: Names<'_>, scored: &Scored, name: &str) -> Map<String, Value> {
     let mut found = Map::new();
     for &(id, logprob) in &scored.top {
-        found.entry(names.of(id)).or_insert_with(|| clamped(logprob).into());
+        found
+            .entry(names.of(id))
+            .or_insert_with(|| clamped(logprob).into());
     }
-    found.entry(name).or_insert_with(|| clamped(scored.logprob).into());
+    found
+        .entry(name)
+        .or_insert_with(|| clamped(scored.logprob).into());
     found
 }
 
@@ -133,7 +137,9 @@ mod tests {
     fn the_largest_value_is_the_likeliest_tokens_also_if_names_collide() {
         let texts = texts();
         // parts of characters all look like U+FFFD
-        let parts: Vec<u32> = (0..512).filter(|id| texts.text(*id) == "\u{fffd}").collect();
+        let parts: Vec<u32> = (0..512)
+            .filter(|id| texts.text(*id) == "\u{fffd}")
+            .collect();
         assert!(parts.len() > 2, "{parts:?}");
         let scored = Scored {
             token: parts[1],
@@ -141,7 +147,10 @@ mod tests {
             rank: 1,
             top: vec![(parts[0], -0.5)],
         };
-        let names = Names { texts: &texts, by_id: false };
+        let names = Names {
+            texts: &texts,
+            by_id: false,
+        };
         let mut found = Completion::default();
         assert_eq!(found.add(names, parts[0], None, 4), 5);
         found.add(names, parts[1], Some(&scored), 5);
@@ -149,7 +158,10 @@ mod tests {
         assert_eq!(found["token_logprobs"], json!([null, -2.5]));
         assert_eq!(found["top_logprobs"], json!([null, {"\u{fffd}": -0.5}]));
         assert_eq!(found["text_offset"], json!([4, 5]));
-        let names = Names { by_id: true, ..names };
+        let names = Names {
+            by_id: true,
+            ..names
+        };
         let mut found = Completion::default();
         found.add(names, parts[1], Some(&scored), 0);
         let top = &found.into_json()["top_logprobs"][0];
@@ -159,8 +171,16 @@ mod tests {
     #[test]
     fn infinities_are_clamped_and_ranks_count_from_one() {
         let texts = texts();
-        let names = Names { texts: &texts, by_id: false };
-        let scored = Scored { token: 70, logprob: f32::NEG_INFINITY, rank: 4, top: vec![(71, -0.25)] };
+        let names = Names {
+            texts: &texts,
+            by_id: false,
+        };
+        let scored = Scored {
+            token: 70,
+            logprob: f32::NEG_INFINITY,
+            rank: 4,
+            top: vec![(71, -0.25)],
+        };
         let found = of_prompt(names, &[None, Some(scored.clone())]);
         assert_eq!(found[0], Value::Null);
         assert_eq!(found[1]["70"]["logprob"], -9999.0);

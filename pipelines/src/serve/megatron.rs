@@ -14,10 +14,10 @@ use super::openai::Call;
 use super::sampling::{random, seed_of, without_padding};
 use super::state::Server;
 use super::texts::{decode, internal};
+use axum::Json;
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::Json;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -153,10 +153,16 @@ impl Asked {
         let stop_on_double_eol = boolean(fields, "stop_on_double_eol")?;
         let stop_on_eol = boolean(fields, "stop_on_eol")?;
         let prevent_newline_after_colon = boolean(fields, "prevent_newline_after_colon")?;
-        let seed = ["random_seed must be integer", "random_seed must be a positive integer"];
+        let seed = [
+            "random_seed must be integer",
+            "random_seed must be a positive integer",
+        ];
         let seed = at_least(fields, "random_seed", 0, seed)?;
         let no_log = boolean(fields, "no_log")?;
-        let width = ["beam_width must be integer", "beam_width must be an integer > 1"];
+        let width = [
+            "beam_width must be integer",
+            "beam_width must be an integer > 1",
+        ];
         let beam_width = at_least(fields, "beam_width", 1, width)?;
         if beam_width.is_some() && prompts.len() > 1 {
             return refuse("When doing beam_search, batch size must be 1");
@@ -202,13 +208,20 @@ impl Asked {
         GenerateOptions {
             max_tokens,
             // one candidate is the likeliest token
-            temperature: if self.top_k == 1 { 0.0 } else { self.temperature },
+            temperature: if self.top_k == 1 {
+                0.0
+            } else {
+                self.temperature
+            },
             top_k: self.top_k,
             top_p: if self.top_p == 0.0 { 1.0 } else { self.top_p },
             top_p_decay: self.top_p_decay,
             top_p_bound: self.top_p_bound,
             seed: seed_of(self.seed.unwrap_or_else(random), index),
-            stop: ids.into_iter().filter(|stop| stop.iter().all(known)).collect(),
+            stop: ids
+                .into_iter()
+                .filter(|stop| stop.iter().all(known))
+                .collect(),
             never_after: self.never_after(server),
             logit_bias: without_padding(vocabulary).collect(),
             logprobs: self.logprobs.then_some(0),
@@ -245,7 +258,9 @@ fn prompts(fields: &Fields) -> Result<Vec<String>, Refusal> {
     if prompts.len() > MOST_PROMPTS {
         return refuse_400(format!("Maximum number of prompts is {MOST_PROMPTS}"));
     }
-    let texts = prompts.iter().map(|prompt| prompt.as_str().map(str::to_owned));
+    let texts = prompts
+        .iter()
+        .map(|prompt| prompt.as_str().map(str::to_owned));
     match texts.collect() {
         Some(texts) => Ok(texts),
         None => refuse_400(no_strings),
@@ -423,7 +438,10 @@ async fn texts(
                     group.stop(number);
                 }
             }
-            Progress::Started | Progress::Finished(_) | Progress::Refused(_) | Progress::Failed(_) => {}
+            Progress::Started
+            | Progress::Finished(_)
+            | Progress::Refused(_)
+            | Progress::Failed(_) => {}
         }
     }
     let (texts, segments) = shown(&ids, server)?;
@@ -470,7 +488,11 @@ async fn beams(
         let mut tops = vec![Vec::new(); requests.len()];
         let mut group = Group::submit(server, &call.figures, place, requests, deadline);
         while let Some((number, progress)) = group.next().await? {
-            if let Progress::Token { scored: Some(scored), .. } = progress {
+            if let Progress::Token {
+                scored: Some(scored),
+                ..
+            } = progress
+            {
                 tops[number] = scored.top;
             }
         }
@@ -484,11 +506,10 @@ async fn beams(
 }
 
 /// Texts, and the texts of their tokens.
-fn shown(
-    ids: &[Vec<u32>],
-    server: &Server,
-) -> Result<(Vec<String>, Vec<Vec<String>>), ApiError> {
-    let texts = ids.iter().map(|ids| decode(&server.files.tokenizer, ids, false));
+fn shown(ids: &[Vec<u32>], server: &Server) -> Result<(Vec<String>, Vec<Vec<String>>), ApiError> {
+    let texts = ids
+        .iter()
+        .map(|ids| decode(&server.files.tokenizer, ids, false));
     let segments = ids.iter().map(|ids| {
         let segment = |id: &u32| server.texts.text(*id).to_owned();
         ids.iter().map(segment).collect()
@@ -510,11 +531,20 @@ mod tests {
         let many = format!(r#"{{"prompts": [{}]}}"#, vec!["\"a\""; 129].join(","));
         let whole: [(&str, &str); 8] = [
             ("{}", "prompts argument required"),
-            (r#"{"prompts": ["a"], "max_len": 3}"#, "max_len is no longer used.  Replace with tokens_to_generate"),
-            (r#"{"prompts": ["a"], "sentences": null}"#, "sentences is no longer used.  Replace with prompts"),
+            (
+                r#"{"prompts": ["a"], "max_len": 3}"#,
+                "max_len is no longer used.  Replace with tokens_to_generate",
+            ),
+            (
+                r#"{"prompts": ["a"], "sentences": null}"#,
+                "sentences is no longer used.  Replace with prompts",
+            ),
             (r#"{"prompts": "a"}"#, "prompts is not a list of strings"),
             (r#"{"prompts": null}"#, "prompts is not a list of strings"),
-            (r#"{"prompts": ["a", 1]}"#, "prompts is not a list of strings"),
+            (
+                r#"{"prompts": ["a", 1]}"#,
+                "prompts is not a list of strings",
+            ),
             (r#"{"prompts": []}"#, "prompts is empty"),
             (&many, "Maximum number of prompts is 128"),
         ];
@@ -529,46 +559,100 @@ mod tests {
             (r#""tokens_to_generate": 1.5"#, &format!("{tokens} 0")),
             (r#""tokens_to_generate": "8""#, &format!("{tokens} 0")),
             (r#""tokens_to_generate": null"#, &format!("{tokens} 0")),
-            (r#""tokens_to_generate": -1"#, &format!("{tokens} or equal to 0")),
-            (r#""tokens_to_generate": 0"#, "tokens_to_generate=0 implies logprobs should be True"),
+            (
+                r#""tokens_to_generate": -1"#,
+                &format!("{tokens} or equal to 0"),
+            ),
+            (
+                r#""tokens_to_generate": 0"#,
+                "tokens_to_generate=0 implies logprobs should be True",
+            ),
             (r#""logprobs": 1"#, "logprobs must be a boolean value"),
             (r#""temperature": 0"#, temperature),
             (r#""temperature": 0.0"#, temperature),
             (r#""temperature": 100.1"#, temperature),
             (r#""temperature": "1""#, temperature),
-            (r#""top_k": 1.0"#, &format!("top_k must be an integer {top_k}")),
+            (
+                r#""top_k": 1.0"#,
+                &format!("top_k must be an integer {top_k}"),
+            ),
             (r#""top_k": -1"#, &format!("top_k must be {top_k}")),
             (r#""top_k": 1001"#, &format!("top_k must be {top_k}")),
             (r#""top_p": 1"#, &format!("top_p {top_p}")),
             (r#""top_p": 1.1"#, &format!("top_p {top_p}")),
             (r#""top_p": -0.1"#, &format!("top_p {top_p}")),
-            (r#""top_k": 2, "top_p": 0.5"#, "cannot set both top-k and top-p samplings."),
-            (r#""top_p_decay": 0.5"#, "top_p_decay cannot be set without top_p"),
-            (r#""top_p": 0.0, "top_p_decay": 0.5"#, "top_p_decay cannot be set without top_p"),
-            (r#""top_p": 0.5, "top_p_decay": 1"#, &format!("top_p_decay {top_p}")),
-            (r#""top_p": 0.5, "top_p_decay": 1.5"#, &format!("top_p_decay {top_p}")),
-            (r#""top_p_bound": 0.5"#, "top_p_bound cannot be set without top_p"),
-            (r#""top_p": 0.5, "top_p_bound": 0.6"#, "top_p_bound must be greater than 0 and less than top_p"),
-            (r#""top_p": 0.5, "top_p_bound": 0.0"#, "top_p_bound must be greater than 0 and less than top_p"),
-            (r#""top_p": 0.5, "top_p_bound": "x""#, "top_p_bound must be a positive float less than or equal to top_p"),
+            (
+                r#""top_k": 2, "top_p": 0.5"#,
+                "cannot set both top-k and top-p samplings.",
+            ),
+            (
+                r#""top_p_decay": 0.5"#,
+                "top_p_decay cannot be set without top_p",
+            ),
+            (
+                r#""top_p": 0.0, "top_p_decay": 0.5"#,
+                "top_p_decay cannot be set without top_p",
+            ),
+            (
+                r#""top_p": 0.5, "top_p_decay": 1"#,
+                &format!("top_p_decay {top_p}"),
+            ),
+            (
+                r#""top_p": 0.5, "top_p_decay": 1.5"#,
+                &format!("top_p_decay {top_p}"),
+            ),
+            (
+                r#""top_p_bound": 0.5"#,
+                "top_p_bound cannot be set without top_p",
+            ),
+            (
+                r#""top_p": 0.5, "top_p_bound": 0.6"#,
+                "top_p_bound must be greater than 0 and less than top_p",
+            ),
+            (
+                r#""top_p": 0.5, "top_p_bound": 0.0"#,
+                "top_p_bound must be greater than 0 and less than top_p",
+            ),
+            (
+                r#""top_p": 0.5, "top_p_bound": "x""#,
+                "top_p_bound must be a positive float less than or equal to top_p",
+            ),
             (r#""add_BOS": 1"#, "add_BOS must be a boolean value"),
-            (r#""prompts": ["a", ""]"#, "Empty prompts require add_BOS=true"),
-            (r#""stop_on_double_eol": "x""#, "stop_on_double_eol must be a boolean value"),
+            (
+                r#""prompts": ["a", ""]"#,
+                "Empty prompts require add_BOS=true",
+            ),
+            (
+                r#""stop_on_double_eol": "x""#,
+                "stop_on_double_eol must be a boolean value",
+            ),
             (r#""stop_on_eol": 0"#, "stop_on_eol must be a boolean value"),
-            (r#""prevent_newline_after_colon": null"#, "prevent_newline_after_colon must be a boolean value"),
+            (
+                r#""prevent_newline_after_colon": null"#,
+                "prevent_newline_after_colon must be a boolean value",
+            ),
             (r#""random_seed": 1.0"#, "random_seed must be integer"),
             (r#""random_seed": "1""#, "random_seed must be integer"),
-            (r#""random_seed": -1"#, "random_seed must be a positive integer"),
+            (
+                r#""random_seed": -1"#,
+                "random_seed must be a positive integer",
+            ),
             (r#""no_log": "x""#, "no_log must be a boolean value"),
             (r#""beam_width": 2.0"#, "beam_width must be integer"),
             (r#""beam_width": 0"#, "beam_width must be an integer > 1"),
             (r#""beam_width": -3"#, "beam_width must be an integer > 1"),
-            (r#""prompts": ["a", "b"], "beam_width": 2"#, "When doing beam_search, batch size must be 1"),
+            (
+                r#""prompts": ["a", "b"], "beam_width": 2"#,
+                "When doing beam_search, batch size must be 1",
+            ),
             (r#""stop_token": 1.5"#, "stop_token must be an integer"),
             (r#""stop_token": "x""#, "stop_token must be an integer"),
             (r#""length_penalty": 1"#, "length_penalty must be a float"),
             (r#""length_penalty": "x""#, "length_penalty must be a float"),
-            (r#""length_penalty": null"#, "length_penalty must be a float"),
+            (
+                r#""length_penalty": null"#,
+                "length_penalty must be a float",
+            ),
         ];
         for (row, sentence) in rows {
             // a later field replaces an earlier one of its name
@@ -598,6 +682,9 @@ mod tests {
         let many = format!(r#"{{"prompts": [{}]}}"#, vec!["\"a\""; 128].join(","));
         assert_eq!(read(&many).unwrap().prompts.len(), 128);
         let plain = read(r#"{"prompts": ["a"]}"#).unwrap();
-        assert_eq!((plain.tokens_to_generate, plain.seed, plain.stop_token), (64, None, 50256));
+        assert_eq!(
+            (plain.tokens_to_generate, plain.seed, plain.stop_token),
+            (64, None, 50256)
+        );
     }
 }

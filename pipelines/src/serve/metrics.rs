@@ -85,12 +85,34 @@ impl Metrics {
             Ok(made)
         };
         let counts: [(&str, &str, fn(&Counts) -> u64); 6] = [
-            ("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", |c| c.prompt_tokens),
-            ("prefix_cache_hits", "Prompt tokens found in the prefix cache.", |c| c.cached_tokens),
-            ("num_preemptions", "Requests that had to let their cache go.", |c| c.preemptions),
-            ("prompt_tokens", "Prompt tokens of requests that started.", |c| c.prompt_tokens),
-            ("prompt_tokens_cached", "Prompt tokens that were not computed.", |c| c.cached_tokens),
-            ("generation_tokens", "Tokens generated.", |c| c.generated_tokens),
+            (
+                "prefix_cache_queries",
+                "Prompt tokens looked up in the prefix cache.",
+                |c| c.prompt_tokens,
+            ),
+            (
+                "prefix_cache_hits",
+                "Prompt tokens found in the prefix cache.",
+                |c| c.cached_tokens,
+            ),
+            (
+                "num_preemptions",
+                "Requests that had to let their cache go.",
+                |c| c.preemptions,
+            ),
+            (
+                "prompt_tokens",
+                "Prompt tokens of requests that started.",
+                |c| c.prompt_tokens,
+            ),
+            (
+                "prompt_tokens_cached",
+                "Prompt tokens that were not computed.",
+                |c| c.cached_tokens,
+            ),
+            ("generation_tokens", "Tokens generated.", |c| {
+                c.generated_tokens
+            }),
         ];
         let mut totals = Vec::new();
         for (name, help, of) in counts {
@@ -104,7 +126,10 @@ impl Metrics {
         )?;
         registry.register(Box::new(cache_usage.clone()))?;
         let finished = IntCounterVec::new(
-            Opts::new("vllm:request_success_total", "Answers by the reason of their end."),
+            Opts::new(
+                "vllm:request_success_total",
+                "Answers by the reason of their end.",
+            ),
             &["finished_reason"],
         )?;
         registry.register(Box::new(finished.clone()))?;
@@ -116,17 +141,37 @@ impl Metrics {
             totals,
             finished,
             prompt_tokens: histogram("request_prompt_tokens", "Prompt tokens.", &tokens)?,
-            generated_tokens: histogram("request_generation_tokens", "Tokens of answers.", &tokens)?,
+            generated_tokens: histogram(
+                "request_generation_tokens",
+                "Tokens of answers.",
+                &tokens,
+            )?,
             batch_tokens: histogram("iteration_tokens_total", "Tokens of a batch.", &BATCH)?,
             most_tokens: histogram(
                 "request_max_num_generation_tokens",
                 "Tokens of a request's longest answer.",
                 &tokens,
             )?,
-            n: histogram("request_params_n", "Answers asked for per prompt.", &ANSWERS)?,
-            max_tokens: histogram("request_params_max_tokens", "Most tokens asked for.", &tokens)?,
-            first_token: histogram("time_to_first_token_seconds", "Arrival to first token.", &FIRST_TOKEN)?,
-            between_tokens: histogram("inter_token_latency_seconds", "Token to token.", &PER_TOKEN)?,
+            n: histogram(
+                "request_params_n",
+                "Answers asked for per prompt.",
+                &ANSWERS,
+            )?,
+            max_tokens: histogram(
+                "request_params_max_tokens",
+                "Most tokens asked for.",
+                &tokens,
+            )?,
+            first_token: histogram(
+                "time_to_first_token_seconds",
+                "Arrival to first token.",
+                &FIRST_TOKEN,
+            )?,
+            between_tokens: histogram(
+                "inter_token_latency_seconds",
+                "Token to token.",
+                &PER_TOKEN,
+            )?,
             per_token: histogram(
                 "request_time_per_output_token_seconds",
                 "Mean time per token after the first, by request.",
@@ -135,8 +180,16 @@ impl Metrics {
             whole: histogram("e2e_request_latency_seconds", "Arrival to end.", &REQUEST)?,
             queue: histogram("request_queue_time_seconds", "Arrival to start.", &REQUEST)?,
             inference: histogram("request_inference_time_seconds", "Start to end.", &REQUEST)?,
-            prefill: histogram("request_prefill_time_seconds", "Start to first token.", &REQUEST)?,
-            decode: histogram("request_decode_time_seconds", "First token to end.", &REQUEST)?,
+            prefill: histogram(
+                "request_prefill_time_seconds",
+                "Start to first token.",
+                &REQUEST,
+            )?,
+            decode: histogram(
+                "request_decode_time_seconds",
+                "First token to end.",
+                &REQUEST,
+            )?,
             registry,
         })
     }
@@ -254,7 +307,10 @@ fn seconds(from: Instant, to: Instant) -> f64 {
 fn series(most: usize) -> Vec<f64> {
     let powers = std::iter::successors(Some(1_usize), |power| power.checked_mul(10));
     let values = powers.flat_map(|power| [1, 2, 5].map(|step| power.saturating_mul(step)));
-    values.take_while(|value| *value <= most).map(|value| value as f64).collect()
+    values
+        .take_while(|value| *value <= most)
+        .map(|value| value as f64)
+        .collect()
 }
 
 #[cfg(test)]

@@ -56,7 +56,9 @@ pub(crate) fn serve(args: &Serve) -> Result<()> {
         .with_context(|| format!("cannot listen on {}", settings.address))?;
     let server = open(args, &settings, keys)?;
     listener.set_nonblocking(true)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let ended = runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let address = listener.local_addr()?;
@@ -66,13 +68,23 @@ pub(crate) fn serve(args: &Serve) -> Result<()> {
         log!("serve: {:?} on http://{address}", server.name);
         let router = routes::router(&server);
         let admission = Arc::clone(&server.admission);
-        connection::serve(listener, router, admission, settings.requests, settings.drain).await
+        connection::serve(
+            listener,
+            router,
+            admission,
+            settings.requests,
+            settings.drain,
+        )
+        .await
     })?;
     match ended.cut {
         0 => Ok(()),
         cut => {
             log!("serve: {cut} requests were cut off");
-            Err(Interrupted { signal: ended.signal }.into())
+            Err(Interrupted {
+                signal: ended.signal,
+            }
+            .into())
         }
     }
 }
@@ -99,7 +111,10 @@ fn open(args: &Serve, settings: &Settings, keys: Vec<String>) -> Result<Arc<Serv
             engine.facts.vocab
         );
     }
-    let name = args.model_name.clone().unwrap_or_else(|| files.name.clone());
+    let name = args
+        .model_name
+        .clone()
+        .unwrap_or_else(|| files.name.clone());
     let metrics = Metrics::new(&name, engine.facts.max_length)?;
     metrics.show_cache(&engine.facts, &engine.counts())?;
     // nobody else sets it

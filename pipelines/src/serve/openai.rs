@@ -154,7 +154,10 @@ mod tests {
         assert_eq!(unknown.message, "The model `b` does not exist.");
         let stream = |body: &str| StreamOptions::read(&fields(body));
         assert_eq!(stream("{}"), Ok(None));
-        assert_eq!(stream(r#"{"stream": true}"#), Ok(Some(StreamOptions::default())));
+        assert_eq!(
+            stream(r#"{"stream": true}"#),
+            Ok(Some(StreamOptions::default()))
+        );
         let usage = stream(r#"{"stream": true, "stream_options": {"include_usage": true}}"#);
         assert!(usage.unwrap().unwrap().include_usage);
         let without = stream(r#"{"stream_options": {"include_usage": true}}"#).unwrap_err();

@@ -104,7 +104,8 @@ impl Problems {
                     MOST => format!("an integer, {least} or more"),
                     _ => format!("an integer, {least} to {most}"),
                 };
-                self.0.push(format!("  {flag}: found {text:?}, want {wanted}"));
+                self.0
+                    .push(format!("  {flag}: found {text:?}, want {wanted}"));
                 least
             }
         }
@@ -122,7 +123,8 @@ impl Problems {
             Some(found) => found.min(Duration::from_secs(3_155_760_000)),
             None => {
                 let wanted = if least == 0.0 { "0 or more" } else { "above 0" };
-                self.0.push(format!("  {flag}: found {text:?}, want seconds, {wanted}"));
+                self.0
+                    .push(format!("  {flag}: found {text:?}, want seconds, {wanted}"));
                 Duration::from_secs(1)
             }
         }
@@ -144,7 +146,9 @@ impl Serve {
         let address = address(&self.host, port);
         if address.is_none() {
             let host = &self.host;
-            problems.0.push(format!("  --host: found {host:?}, want an address of this machine"));
+            problems.0.push(format!(
+                "  --host: found {host:?}, want an address of this machine"
+            ));
         }
         let engine = Limits {
             max_sequences: problems.count("--max-sequences", &self.max_sequences, 1),
@@ -163,10 +167,14 @@ impl Serve {
         let drain = problems.seconds("--drain", &self.drain, 0.0);
         let name = self.model_name.as_deref();
         if name.is_some_and(|name| name.trim().is_empty()) {
-            problems.0.push("  --model-name: found an empty name".into());
+            problems
+                .0
+                .push("  --model-name: found an empty name".into());
         }
         if self.draft_model.is_some() && engine.draft_tokens == 0 {
-            problems.0.push("  --draft-tokens: found 0, want 1 or more with --draft-model".into());
+            problems
+                .0
+                .push("  --draft-tokens: found 0, want 1 or more with --draft-model".into());
         }
         match address {
             Some(address) if problems.0.is_empty() => Ok(Settings {
@@ -198,7 +206,11 @@ fn keys_in(path: &Path) -> anyhow::Result<Vec<String>> {
     let text = std::fs::read_to_string(path).with_context(of)?;
     let keys = text.lines().map(str::trim).filter(|key| !key.is_empty());
     let keys: Vec<String> = keys.map(str::to_owned).collect();
-    anyhow::ensure!(!keys.is_empty(), "{}: found no key, want one per line", of());
+    anyhow::ensure!(
+        !keys.is_empty(),
+        "{}: found no key, want one per line",
+        of()
+    );
     Ok(keys)
 }
 
@@ -227,9 +239,32 @@ mod tests {
     #[test]
     fn all_wrong_values_are_reported_at_once() {
         let args = [
-            "--port", "70000", "--host", "no such host", "--max-sequences", "0", "--max-batch-tokens", "x",
-            "--cache-tokens", "-1", "--draft-tokens", "1.5", "--max-queue", "", "--max-body", "0",
-            "--timeout", "nan", "--read-timeout", "0", "--drain", "-1", "--api-max-tokens", "0", "--model-name", " ",
+            "--port",
+            "70000",
+            "--host",
+            "no such host",
+            "--max-sequences",
+            "0",
+            "--max-batch-tokens",
+            "x",
+            "--cache-tokens",
+            "-1",
+            "--draft-tokens",
+            "1.5",
+            "--max-queue",
+            "",
+            "--max-body",
+            "0",
+            "--timeout",
+            "nan",
+            "--read-timeout",
+            "0",
+            "--drain",
+            "-1",
+            "--api-max-tokens",
+            "0",
+            "--model-name",
+            " ",
         ];
         // clap itself takes no value that begins with a hyphen, unless it is behind an equals sign
         let joined: Vec<String> = args.chunks(2).map(|pair| pair.join("=")).collect();
@@ -237,7 +272,10 @@ mod tests {
         let message = parse(&joined).settings().unwrap_err().to_string();
         assert!(message.starts_with("13 wrong values"), "{message}");
         for flag in args.chunks(2).map(|pair| pair[0]) {
-            assert!(message.contains(&format!("{flag}: found")), "{flag}: {message}");
+            assert!(
+                message.contains(&format!("{flag}: found")),
+                "{flag}: {message}"
+            );
         }
         assert!(parse(&["--draft-model", "x"]).settings().is_err());
     }
@@ -247,7 +285,10 @@ mod tests {
         let settings = parse(&[]).settings().unwrap();
         assert_eq!(settings.address.to_string(), "127.0.0.1:8000");
         assert_eq!((settings.most, settings.engine), (320, Limits::default()));
-        assert_eq!(parse(&["--drain", "0"]).settings().unwrap().drain, Duration::ZERO);
+        assert_eq!(
+            parse(&["--drain", "0"]).settings().unwrap().drain,
+            Duration::ZERO
+        );
         let settings = parse(&["--host", "::1", "--port", "0"]).settings().unwrap();
         assert_eq!(settings.address.to_string(), "[::1]:0");
     }
@@ -259,7 +300,10 @@ mod tests {
         std::fs::write(&path, "a\n\n b \n").unwrap();
         let name = path.display().to_string();
         let keys = |args: &[&str], of: Option<&str>| parse(args).keys(of.map(str::to_owned));
-        assert_eq!(keys(&["--api-key-file", &name], Some("c")).unwrap(), ["a", "b"]);
+        assert_eq!(
+            keys(&["--api-key-file", &name], Some("c")).unwrap(),
+            ["a", "b"]
+        );
         assert_eq!(keys(&[], Some("c")).unwrap(), ["c"]);
         assert!(keys(&[], None).unwrap().is_empty() && keys(&[], Some("")).unwrap().is_empty());
         std::fs::write(&path, "\n").unwrap();

@@ -102,7 +102,10 @@ impl Drop for Entry {
             None => "the client left".to_owned(),
         };
         let count = |of: &AtomicUsize| of.load(Ordering::Relaxed);
-        let (prompt, tokens) = (count(&self.figures.prompt_tokens), count(&self.figures.tokens));
+        let (prompt, tokens) = (
+            count(&self.figures.prompt_tokens),
+            count(&self.figures.tokens),
+        );
         let tokens = match (prompt, tokens) {
             (0, 0) => String::new(),
             _ => format!(", {prompt} prompt tokens, {tokens} new"),

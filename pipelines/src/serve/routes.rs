@@ -85,7 +85,10 @@ fn has_key(headers: &HeaderMap, keys: &[String]) -> bool {
         let differ = bytes.fold(0, |differ, (a, b)| differ | (a ^ b));
         differ == 0 && right.len() == key.len()
     };
-    keys.iter().filter(|right| is_same(right.as_bytes())).count() > 0
+    keys.iter()
+        .filter(|right| is_same(right.as_bytes()))
+        .count()
+        > 0
 }
 
 async fn page() -> Response {
@@ -185,7 +188,14 @@ mod tests {
 
     #[test]
     fn the_page_has_no_outside_resources() {
-        for outside in ["http://", "https://", "src=", "@import", "stylesheet", "url("] {
+        for outside in [
+            "http://",
+            "https://",
+            "src=",
+            "@import",
+            "stylesheet",
+            "url(",
+        ] {
             assert!(!PAGE.contains(outside), "{outside}");
         }
     }

@@ -134,7 +134,11 @@ impl Sampling {
 
     /// Ids that end an answer; the first are the request's own.
     pub(super) fn all_stop_ids(&self, vocabulary: Vocabulary<'_>) -> Vec<u32> {
-        let ends: &[u32] = if self.ignores_end { &[] } else { vocabulary.end_ids };
+        let ends: &[u32] = if self.ignores_end {
+            &[]
+        } else {
+            vocabulary.end_ids
+        };
         let known = |id: &&u32| (**id as usize) < vocabulary.model && !self.stop_ids.contains(id);
         let ends = ends.iter().filter(known);
         self.stop_ids.iter().chain(ends).copied().collect()
@@ -213,10 +217,7 @@ fn stops(fields: &Fields) -> Result<Vec<String>, ApiError> {
     Ok(stops)
 }
 
-fn logit_bias(
-    fields: &Fields,
-    vocabulary: Vocabulary<'_>,
-) -> Result<Vec<(u32, f64)>, ApiError> {
+fn logit_bias(fields: &Fields, vocabulary: Vocabulary<'_>) -> Result<Vec<(u32, f64)>, ApiError> {
     let name = "logit_bias";
     let mut biases = Vec::new();
     let Some(object) = fields.object(name)? else {
@@ -224,9 +225,12 @@ fn logit_bias(
     };
     for (key, value) in object.entries() {
         let id = key.trim().parse::<u32>();
-        let id = id.map_err(|_| ApiError::field(name, format!("{name}: {key:?} is no token's id")))?;
+        let id =
+            id.map_err(|_| ApiError::field(name, format!("{name}: {key:?} is no token's id")))?;
         check_ids(name, &[id], vocabulary.model)?;
-        let bias = value.as_f64().ok_or_else(|| wrong(name, value, "a number for each id"))?;
+        let bias = value
+            .as_f64()
+            .ok_or_else(|| wrong(name, value, "a number for each id"))?;
         // OpenAI's bounds, which vLLM clamps to
         biases.push((id, bias.clamp(-100.0, 100.0)));
     }
@@ -309,11 +313,17 @@ mod tests {
             (r#"{"best_of": 2}"#, "best_of"),
             (r#"{"suffix": "x"}"#, "suffix"),
             (r#"{"tools": [{}]}"#, "tools"),
-            (r#"{"response_format": {"type": "json_object"}}"#, "response_format"),
+            (
+                r#"{"response_format": {"type": "json_object"}}"#,
+                "response_format",
+            ),
         ] {
             let error = read(body).map(|_| ()).unwrap_err();
             assert_eq!(error.param.as_deref(), Some(param), "{body}");
-            assert!(error.status == 400 && error.message.starts_with(param), "{error:?}");
+            assert!(
+                error.status == 400 && error.message.starts_with(param),
+                "{error:?}"
+            );
         }
     }
 
@@ -327,7 +337,10 @@ mod tests {
         // rows beyond the tokenizer are never drawn
         assert_eq!(options.logit_bias[2..], [(10, -1e30), (11, -1e30)]);
         assert_eq!(options.stop, [[3], [0], [7]]);
-        assert_eq!((options.max_tokens, options.top_k, options.min_tokens), (9, 0, 2));
+        assert_eq!(
+            (options.max_tokens, options.top_k, options.min_tokens),
+            (9, 0, 2)
+        );
         assert_eq!(options.seed, (-3_i64).cast_unsigned());
         assert_ne!(sampling.options(1, 9, vocabulary()).seed, options.seed);
         assert_eq!(sampling.stop, ["x"]);

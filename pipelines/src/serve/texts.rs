@@ -17,7 +17,10 @@ pub(super) struct TokenTexts {
 
 impl TokenTexts {
     pub(super) fn new(tokenizer: &Arc<Tokenizer>) -> TokenTexts {
-        let front = tokenizer.encode("a").ok().and_then(|ids| ids.last().copied());
+        let front = tokenizer
+            .encode("a")
+            .ok()
+            .and_then(|ids| ids.last().copied());
         let front = front.and_then(|id| Some((id, text_of(tokenizer, &[id], false).ok()?)));
         TokenTexts {
             tokenizer: Arc::clone(tokenizer),

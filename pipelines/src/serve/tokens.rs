@@ -25,7 +25,14 @@ pub(super) async fn tokenize(call: Call) -> Result<Json<Value>, ApiError> {
         }
     };
     let names = fields.or("return_token_strs", false)?.then(|| {
-        let name = |id: &u32| server.files.tokenizer.token(*id).unwrap_or_default().to_owned();
+        let name = |id: &u32| {
+            server
+                .files
+                .tokenizer
+                .token(*id)
+                .unwrap_or_default()
+                .to_owned()
+        };
         ids.iter().map(name).collect::<Vec<String>>()
     });
     Ok(Json(json!({

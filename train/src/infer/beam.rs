@@ -103,7 +103,8 @@ impl BeamSearch {
                 !pairs.any(|[first, second]| Some(*first) == last && *second == token)
             };
             let next = top.iter().filter(|(token, _)| is_allowed(*token));
-            candidates.extend(next.map(|&(token, logprob)| (number, token, log + f64::from(logprob))));
+            candidates
+                .extend(next.map(|&(token, logprob)| (number, token, log + f64::from(logprob))));
         }
         // the best first; among equals the earlier beam, then the lower token
         candidates.sort_by(|a, b| b.2.total_cmp(&a.2).then((a.0, a.1).cmp(&(b.0, b.1))));
@@ -128,7 +129,9 @@ impl BeamSearch {
         self.beams = next;
         let worst = self.kept.last().map(|beam| beam.score);
         let is_complete = self.kept.len() == width
-            && best.zip(worst).is_some_and(|(best, worst)| worst >= self.score(best, self.length));
+            && best
+                .zip(worst)
+                .is_some_and(|(best, worst)| worst >= self.score(best, self.length));
         if is_complete {
             self.beams.clear();
         }
@@ -162,7 +165,11 @@ impl BeamSearch {
 ///
 /// # Errors
 /// As `Engine::submit` and `Engine::step`; a width of 0.
-pub fn beam_search(engine: &mut Engine, prompt: &[u32], options: &BeamOptions) -> Result<Vec<Beam>> {
+pub fn beam_search(
+    engine: &mut Engine,
+    prompt: &[u32],
+    options: &BeamOptions,
+) -> Result<Vec<Beam>> {
     let mut search = BeamSearch::new(prompt, options.clone())?;
     loop {
         let requests = search.requests();
