@@ -130,7 +130,7 @@ enum Verb {
         set: Vec<String>,
     },
     /// Serve a model over HTTP: OpenAI's completions and chat, Megatron-LM's `/api`, and a page to talk to it.
-    Serve(serve::Serve),
+    Serve(Box<serve::Serve>),
     /// Write report.html; or, with --limit, show the documents that other filter limits would keep (needs curate.figures).
     Report {
         #[command(flatten)]
