@@ -43,6 +43,8 @@ type Total = fn(&Counts) -> u64;
 /// Everything that is counted.
 pub(super) struct Metrics {
     registry: Registry,
+    /// Labels of every metric.
+    labels: HashMap<String, String>,
     running: IntGauge,
     waiting: IntGauge,
     cache_usage: Gauge,
@@ -75,15 +77,19 @@ impl Metrics {
         let labels = [("model_name", model), ("engine", "0")];
         let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let labels = HashMap::from(labels);
-        let registry = Registry::new_custom(None, Some(labels))?;
+        let registry = Registry::new();
+        // the labels of each metric are sorted, those of a registry are not
+        let named = |name: &str, help: &str| {
+            Opts::new(format!("vllm:{name}"), help).const_labels(labels.clone())
+        };
         let histogram = |name: &str, help: &str, buckets: &[f64]| -> Result<Histogram> {
-            let options = HistogramOpts::new(format!("vllm:{name}"), help);
+            let options = HistogramOpts::from(named(name, help));
             let made = Histogram::with_opts(options.buckets(buckets.to_vec()))?;
             registry.register(Box::new(made.clone()))?;
             Ok(made)
         };
         let gauge = |name: &str, help: &str| -> Result<IntGauge> {
-            let made = IntGauge::new(format!("vllm:{name}"), help)?;
+            let made = IntGauge::with_opts(named(name, help))?;
             registry.register(Box::new(made.clone()))?;
             Ok(made)
         };
@@ -119,18 +125,18 @@ impl Metrics {
         ];
         let mut totals = Vec::new();
         for (name, help, of) in counts {
-            let counter = IntCounter::new(format!("vllm:{name}_total"), help)?;
+            let counter = IntCounter::with_opts(named(&format!("{name}_total"), help))?;
             registry.register(Box::new(counter.clone()))?;
             totals.push((counter, of));
         }
-        let cache_usage = Gauge::new(
-            "vllm:kv_cache_usage_perc",
+        let cache_usage = Gauge::with_opts(named(
+            "kv_cache_usage_perc",
             "Share of the key-value cache that requests hold, 0 to 1.",
-        )?;
+        ))?;
         registry.register(Box::new(cache_usage.clone()))?;
         let finished = IntCounterVec::new(
-            Opts::new(
-                "vllm:request_success_total",
+            named(
+                "request_success_total",
                 "Answers by the reason of their end.",
             ),
             &["finished_reason"],
@@ -194,6 +200,7 @@ impl Metrics {
                 &REQUEST,
             )?,
             registry,
+            labels,
         })
     }
 
@@ -202,8 +209,8 @@ impl Metrics {
     /// # Errors
     /// Names that the library refuses.
     pub(super) fn show_cache(&self, facts: &Facts, counts: &Counts) -> Result<()> {
-        let options = Opts::new("vllm:cache_config_info", "Settings of the key-value cache.");
-        let options = options
+        let options = Opts::new("vllm:cache_config_info", "Settings of the key-value cache.")
+            .const_labels(self.labels.clone())
             .const_label("block_size", "16")
             .const_label("num_gpu_blocks", counts.blocks.to_string())
             .const_label("max_model_len", facts.max_length.to_string());
