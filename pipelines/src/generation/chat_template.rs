@@ -200,7 +200,8 @@ mod tests {
         let template = ChatTemplate::new(CHATML, None, None).unwrap();
         let talk = messages(&[("system", "Be brief."), ("user", " Hi ")]);
         // transformers 4.57.6: tokenizer.apply_chat_template(talk, chat_template=CHATML, add_generation_prompt=True)
-        let wanted = "<|im_start|>system\nBe brief.<|im_end|>\n\n<|im_start|>user\nHi<|im_end|>\n\n<|im_start|>assistant\n";
+        // the blanks stay: only those in front of a block are cut
+        let wanted = "  <|im_start|>system\nBe brief.<|im_end|>\n\n  <|im_start|>user\nHi<|im_end|>\n\n<|im_start|>assistant\n";
         assert_eq!(template.prompt(&talk, false).unwrap(), wanted);
         let talk = messages(&[("user", "Hi"), ("assistant", "Hel")]);
         assert!(
@@ -222,5 +223,11 @@ mod tests {
             .unwrap();
         assert_eq!(found, r#"[{"role": "user", "content": "é\""}]"#);
         assert!(ChatTemplate::new("{% for %}", None, None).is_err());
+        // transformers 4.57.6 as well
+        let source = "{% for message in messages %}{% if message.role == 'user' %}{{ message.content | tojson }}{% else %}{{ message | tojson(indent=2) }}{% endif %}\n{% endfor %}";
+        let template = ChatTemplate::new(source, None, None).unwrap();
+        let talk = messages(&[("system", "Be é."), ("user", "<Hi> & 'x'")]);
+        let wanted = "{\n  \"role\": \"system\",\n  \"content\": \"Be é.\"\n}\"<Hi> & 'x'\"";
+        assert_eq!(template.prompt(&talk, false).unwrap(), wanted);
     }
 }
