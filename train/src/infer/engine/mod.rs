@@ -253,6 +253,15 @@ impl Engine {
         self.model.plan.parameters()
     }
 
+    /// Bytes of weights that a batch reads: the packed copies once a batch has run, else all parameters in f32.
+    pub fn weight_bytes(&self) -> usize {
+        let packed = self.model.packs.as_ref().map_or(0, |packs| packs.bytes());
+        match packed {
+            0 => 4 * usize::try_from(self.parameters()).unwrap_or(usize::MAX / 4),
+            packed => packed,
+        }
+    }
+
     /// Takes a request; its events come from `step`.
     ///
     /// # Errors
