@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::job::{self, Executor, Job};
-use crate::{executor, exit_code, panics, run};
+use crate::{executor, exit_code, panics, run, serve};
 use anyhow::bail;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
@@ -129,6 +129,8 @@ enum Verb {
         #[arg(long = "set", value_name = "KEY=VALUE")]
         set: Vec<String>,
     },
+    /// Serve a model over HTTP: OpenAI's completions and chat, Megatron-LM's `/api`, and a page to talk to it.
+    Serve(serve::Serve),
     /// Write report.html; or, with --limit, show the documents that other filter limits would keep (needs curate.figures).
     Report {
         #[command(flatten)]
@@ -239,6 +241,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
             prompt,
             ..
         } => run::generate_from(checkpoint.as_deref(), tokenizer.as_deref(), &prompt),
+        Verb::Serve(args) => serve::serve(&args),
         Verb::Report { job, limits } if limits.is_empty() => with_job(&job, run::report),
         Verb::Report { job, limits } => with_job(&job, |cx| run::refilter(cx, &limits)),
         Verb::Convert(args) => run::convert(&args),

@@ -2,6 +2,7 @@
 //! lacks, 128 + N stopped by signal N (130 for SIGINT, 143 for SIGTERM).
 
 use crate::job::LoadError;
+use crate::serve::WrongFlags;
 use crate::signals::Interrupted;
 use crate::tasks::TaskError;
 use std::process::ExitCode;
@@ -23,6 +24,7 @@ pub(crate) fn of(result: anyhow::Result<()>) -> ExitCode {
         .downcast_ref::<TaskError>()
         .is_some_and(TaskError::is_usage);
     let is_bad_job = is_bad_task
+        || error.downcast_ref::<WrongFlags>().is_some()
         || error.downcast_ref::<LoadError>().is_some()
         || is_unavailable.is_some_and(train::Error::is_unavailable);
     ExitCode::from(if is_bad_job { USAGE } else { 1 })

@@ -6,8 +6,10 @@ mod log;
 
 mod cli;
 mod context;
+mod devices;
 mod executor;
 mod exit_code;
+mod generation;
 mod job;
 mod machine;
 mod manifest;
@@ -15,6 +17,7 @@ mod panics;
 mod progress;
 mod report;
 mod run;
+mod serve;
 mod signals;
 mod submission;
 mod tasks;

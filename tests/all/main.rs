@@ -30,4 +30,5 @@ mod megatron;
 mod megatron_masked;
 mod models;
 mod samplers;
+mod serve;
 mod tokenize;

@@ -317,13 +317,17 @@ def harness_task(folder, task, rows):
     (folder / f"{task}.yaml").write_text(yaml.dump(config))
 
 
-def evaluate(model, rows, cases):
+def hf_backend(model):
     from lm_eval.models.huggingface import HFLM
-    from lm_eval.tasks import TaskManager
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    lm = HFLM(pretrained=AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32),
-              tokenizer=AutoTokenizer.from_pretrained(model), device="cpu", batch_size=1, dtype="float32")
+    return HFLM(pretrained=AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32),
+                tokenizer=AutoTokenizer.from_pretrained(model), device="cpu", batch_size=1, dtype="float32")
+
+
+def evaluate(lm, rows, cases):
+    from lm_eval.tasks import TaskManager
+
     golden = []
     for task, shots in cases:
         with tempfile.TemporaryDirectory() as folder:
@@ -372,8 +376,9 @@ def main():
         make_model(rows, model)
     wanted = args.tasks.split(",") if args.tasks else [task for task in CASES if list(rows.glob(f"{ROWS_OF.get(task, task)}.*.jsonl"))]
     cases = [(task, shots) for task in wanted for shots in CASES[task][1]]
-    golden = {"lm_eval": lm_eval.__version__, "bootstrap": BOOTSTRAP, "cases": evaluate(str(model), rows.resolve(), cases)}
+    golden = {"lm_eval": lm_eval.__version__, "bootstrap": BOOTSTRAP, "cases": evaluate(hf_backend(str(model)), rows.resolve(), cases)}
     (args.out / "golden.json").write_text(json.dumps(golden, ensure_ascii=False, indent=0) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -114,7 +114,7 @@ impl Blended {
             )?),
             None => None,
         };
-        let reading = Reading::of(table, || super::tokenize::tokenizer_of(cx))?;
+        let reading = Reading::of(table, || crate::generation::tokenizer_of(cx))?;
         let weighed = opened.each_ref().map(|o| weigh(&o.sources, table.weights));
         let mut start = None;
         let parts = if table.samples == BlendSamples::Text {
@@ -409,7 +409,7 @@ fn masked_request<'a>(
     split: Option<&'a str>,
     cache: Option<&'a Cache>,
 ) -> Result<MaskedBlendRequest<'a>> {
-    let tokenizer = super::tokenize::tokenizer_of(cx)
+    let tokenizer = crate::generation::tokenizer_of(cx)
         .context("masked samples need the tokenizer: give tokenize.tokenizer")?;
     let is_bert = table.samples == BlendSamples::Bert;
     let kind = if is_bert {
@@ -475,7 +475,7 @@ fn wanted_samples(cx: &Context) -> [u64; 3] {
 /// dataset's sidecar.
 fn vocabulary(cx: &Context, dataset: &Dataset) -> Result<(usize, Option<u32>, Value)> {
     if cx.job.tokenize.is_some() {
-        let tokenizer = super::tokenize::tokenizer_of(cx)?;
+        let tokenizer = crate::generation::tokenizer_of(cx)?;
         let end = tokenizer.end_of_document();
         return Ok((tokenizer.vocab(), end, json!(tokenizer.identity())));
     }

@@ -86,7 +86,7 @@ fn free_bytes() -> Option<u64> {
 
 /// Compiles all CUDA kernels for an architecture into a folder.
 pub(crate) fn compile_kernels(folder: &Path, architecture: &str) -> Result<()> {
-    let paths = super::devices::here();
+    let paths = crate::devices::here();
     let count = paths.compile_kernels(folder, architecture)?;
     print(&format!(
         "{}: {count} files of kernels for {architecture}\n",
@@ -98,7 +98,7 @@ pub(crate) fn compile_kernels(folder: &Path, architecture: &str) -> Result<()> {
 pub(crate) fn doctor(as_json: bool) -> Result<()> {
     let path = train::dist::cpu_path()?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let cuda = super::devices::here();
+    let cuda = crate::devices::here();
     let libraries: serde_json::Map<String, Value> = cuda
         .found()
         .into_iter()

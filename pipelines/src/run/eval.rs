@@ -4,8 +4,9 @@
 //! least loss that any model without context can reach on them: a model that learnt nothing from context stays above.
 
 use super::blend::Blended;
-use super::train::{BlendSamples, newest_checkpoint, plan};
+use super::train::{BlendSamples, plan};
 use crate::context::Context;
+use crate::generation::newest_checkpoint;
 use crate::machine::write_atomically;
 use crate::manifest::{fingerprint, identity};
 use anyhow::{Context as _, Result};
@@ -45,7 +46,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         true => checkpoint.join("ema.safetensors"),
         false => checkpoint,
     };
-    let loss = train::eval::evaluate_on(&super::devices::of(&cx.job), &weights, &samples, count)?;
+    let loss = train::eval::evaluate_on(&crate::devices::of(&cx.job), &weights, &samples, count)?;
     let entropy = unigram_entropy(&samples, count, &plan)?;
     let result = json!({
         "samples": count, "tokens": count * plan.seq_length as u64,

@@ -1,19 +1,14 @@
 //! `eval PATH --task NAME --data FILE`: evaluation tasks on a job's newest checkpoint, any checkpoint, or a Hugging Face
 //! folder. The loss on a job's validation part is `eval.rs`.
 
-use super::tokenize::tokenizer_of;
-use super::train::newest_checkpoint;
-use crate::context::Context;
-use crate::job;
+use crate::generation::Located;
 use crate::log::print;
 use crate::machine::write_atomically;
 use crate::tasks::{self, Request, Results, TextModel};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
-use index::tokenizer::Tokenizer;
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use train::dist::Devices;
 use train::eval::{LanguageModel, Scorer};
 
 /// Flags of `eval` for tasks.
@@ -55,13 +50,6 @@ impl EvalTasks {
     }
 }
 
-/// A model to evaluate with its tokenizer and devices.
-struct Subject {
-    path: PathBuf,
-    tokenizer: Tokenizer,
-    devices: Devices,
-}
-
 /// The verb.
 pub(crate) fn eval_tasks(path: &Path, set: &[String], args: &EvalTasks) -> Result<()> {
     if args.tasks == ["list"] {
@@ -90,7 +78,7 @@ pub(crate) fn eval_tasks(path: &Path, set: &[String], args: &EvalTasks) -> Resul
             args.shots_data.len()
         );
     }
-    let subject = subject(path, set, args.tokenizer.as_deref())?;
+    let subject = Located::find(path, set, args.tokenizer.as_deref(), "eval")?;
     let scorer = Scorer::open(&subject.path, &subject.devices)?;
     if subject.tokenizer.vocab() > scorer.vocab() {
         bail!(
@@ -135,55 +123,4 @@ pub(crate) fn eval_tasks(path: &Path, set: &[String], args: &EvalTasks) -> Resul
         "fewshot_seed": 1234,
     });
     print(&format!("{:#}\n", results.to_json(config)))
-}
-
-/// The model at a path: a job's newest checkpoint, a checkpoint, or a Hugging Face folder.
-fn subject(path: &Path, set: &[String], tokenizer: Option<&Path>) -> Result<Subject> {
-    let given = tokenizer.map(Tokenizer::load).transpose()?;
-    if path.is_file() && path.extension().is_some_and(|ending| ending == "toml") {
-        let cx = Context::open_to_read(job::load(path, set)?)?;
-        let tokenizer = match given {
-            Some(tokenizer) => tokenizer,
-            None => tokenizer_of(&cx)?,
-        };
-        return Ok(Subject {
-            path: newest_checkpoint(&cx.out, "eval")?,
-            tokenizer,
-            devices: super::devices::of(&cx.job),
-        });
-    }
-    if !set.is_empty() {
-        bail!("--set: found the folder {}, want a job", path.display());
-    }
-    let tokenizer = match given {
-        Some(tokenizer) => tokenizer,
-        None => beside(path)?,
-    };
-    Ok(Subject {
-        path: path.to_path_buf(),
-        tokenizer,
-        devices: Devices::Cpu,
-    })
-}
-
-/// The tokenizer in a model's folder, or above it where a job keeps its own.
-fn beside(path: &Path) -> Result<Tokenizer> {
-    const NAMES: [&str; 5] = [
-        "tokenizer.json",
-        "tokens/tokenizer.json",
-        "tokenizer.model",
-        "tekken.json",
-        "vocab.json",
-    ];
-    for folder in path.ancestors().take(4) {
-        let found = NAMES.map(|name| folder.join(name));
-        if let Some(found) = found.iter().find(|file| file.is_file()) {
-            let tokenizer = Tokenizer::load(found);
-            return tokenizer.with_context(|| format!("the tokenizer of {}", path.display()));
-        }
-    }
-    bail!(
-        "found no tokenizer.json in or above {}; --tokenizer FILE names one",
-        path.display()
-    )
 }

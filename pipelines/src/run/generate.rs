@@ -1,8 +1,7 @@
 //! `generate`: continues prompts with a checkpoint.
 
-use super::tokenize::tokenizer_of;
-use super::train::newest_checkpoint;
 use crate::context::Context;
+use crate::generation::{newest_checkpoint, tokenizer_of};
 use crate::job::Generate;
 use crate::log::print;
 use crate::machine::write_atomically;
@@ -44,7 +43,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         return Ok(());
     }
     let started = std::time::Instant::now();
-    let (tokenizer, devices) = (tokenizer_of(cx)?, super::devices::of(&cx.job));
+    let (tokenizer, devices) = (tokenizer_of(cx)?, crate::devices::of(&cx.job));
     let mut samples = Vec::new();
     for (number, prompt) in (0u32..).zip(&table.prompts) {
         // a separate random stream per prompt
@@ -132,7 +131,7 @@ pub(crate) fn generate_for_job(cx: &Context, prompts: &[String]) -> Result<()> {
         table.prompts = prompts.to_vec();
     }
     let checkpoint = newest_checkpoint(&cx.out, "generate")?;
-    let of = (&tokenizer_of(cx)?, &super::devices::of(&cx.job));
+    let of = (&tokenizer_of(cx)?, &crate::devices::of(&cx.job));
     show(of, &checkpoint, &table, cx.job.seed)
 }
 

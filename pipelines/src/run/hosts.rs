@@ -15,7 +15,7 @@ use serde_json::json;
 /// equal.
 pub(crate) fn join(job: &Job) -> Result<World> {
     let world = World::open(&job.launch, &job.parallel, &job.out)?;
-    let world = world.on(super::devices::of(job));
+    let world = world.on(crate::devices::of(job));
     // a device that is not there is reported before any data is read
     let is_there = world.check_devices(job.parallel.world());
     shared_failure(&world, is_there.map_err(Into::into))?;

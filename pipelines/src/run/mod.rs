@@ -4,7 +4,6 @@ mod blend;
 mod convert;
 mod curate;
 mod dedup;
-mod devices;
 mod doctor;
 mod eval;
 mod eval_tasks;

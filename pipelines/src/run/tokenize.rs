@@ -6,6 +6,7 @@
 
 use super::texts::{self, Reader};
 use crate::context::{Context, relative};
+use crate::generation::{named_tokenizer, tokenizer_path};
 use crate::job::{TokenDataset, Tokenize};
 use crate::machine::{grouped, write_atomically};
 use crate::manifest::{Record, fingerprint, identity};
@@ -16,35 +17,6 @@ use index::tokenizer::{Tokenizer, Trainer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-
-/// Path of the job's tokenizer once the stage has run.
-pub(crate) fn tokenizer_path(cx: &Context) -> PathBuf {
-    cx.out.join("tokens/tokenizer.json")
-}
-
-/// The job's tokenizer: its own copy, or the file it names while `tokenize` has not run.
-pub(crate) fn tokenizer_of(cx: &Context) -> Result<Tokenizer> {
-    let own = tokenizer_path(cx);
-    let named = cx
-        .job
-        .tokenize
-        .as_ref()
-        .and_then(|t| t.tokenizer.file.as_ref());
-    match named {
-        _ if own.exists() => Ok(Tokenizer::load(&own)?),
-        Some(_) => named_tokenizer(cx),
-        None => bail!("no tokenizer: run `millrace tokenize` or give tokenize.tokenizer.file"),
-    }
-}
-
-/// The tokenizer of `tokenize.tokenizer.file`.
-fn named_tokenizer(cx: &Context) -> Result<Tokenizer> {
-    let table = cx.job.tokenize.as_ref().map(|t| &t.tokenizer);
-    let Some((Some(path), options)) = table.map(|t| (&t.file, &t.options)) else {
-        bail!("tokenize.tokenizer names no file")
-    };
-    Ok(Tokenizer::load_with(path, options)?)
-}
 
 /// Path prefix of a dataset that this job writes.
 pub(crate) fn prefix(cx: &Context, name: &str) -> PathBuf {

@@ -121,26 +121,10 @@ pub(super) fn plan(cx: &Context, blended: &Blended) -> Result<Plan> {
     Ok(plan)
 }
 
-/// The checkpoint that training would resume from: the newest verified one (`train::checkpoint::newest_checkpoint`). Damaged
-/// newer ones are named on stderr for `verb`.
-pub(super) fn newest_checkpoint(out: &Path, verb: &str) -> Result<PathBuf> {
-    let folder = out.join("checkpoints");
-    let newest = train::checkpoint::newest_checkpoint(&folder)?.with_context(|| {
-        format!(
-            "no checkpoint in {}; run `millrace train` first",
-            folder.display()
-        )
-    })?;
-    for skipped in &newest.skipped {
-        log!("{verb}: {skipped}");
-    }
-    Ok(newest.path)
-}
-
 pub(super) fn run(cx: &Context) -> Result<()> {
     let world = cx
         .take_world()
-        .unwrap_or_else(|| World::alone().on(super::devices::of(&cx.job)));
+        .unwrap_or_else(|| World::alone().on(crate::devices::of(&cx.job)));
     let done = if world.is_first() {
         lead(cx, &world)
     } else {

@@ -7,7 +7,7 @@ pub(crate) mod options;
 pub(crate) mod pair;
 pub(crate) mod sample;
 
-pub use beam::{Beam, BeamOptions, beam_search};
+pub use beam::{Beam, BeamOptions, BeamSearch, beam_search};
 pub use options::GenerateOptions;
 pub use sample::Scored;
 

@@ -70,6 +70,11 @@ pub struct Request {
 /// Progress of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
+    /// The request left the queue for the first time.
+    Started {
+        /// The request.
+        id: u64,
+    },
     /// The whole prompt was computed.
     Prompt {
         /// The request.
@@ -241,6 +246,11 @@ impl Engine {
     /// Entries of the model's vocabulary.
     pub fn vocab(&self) -> usize {
         self.model.plan.vocab
+    }
+
+    /// Whether the prompt is an encoder's: it has room of its own, apart from the answer's.
+    pub fn is_encoder_decoder(&self) -> bool {
+        self.cache.is_empty()
     }
 
     /// The model's end-of-document token, if its plan has one.
@@ -436,6 +446,9 @@ impl Engine {
             if !sequence.is_past_prompt {
                 self.counts.prompt_tokens += sequence.prompt as u64;
                 self.counts.cached_tokens += sequence.cached as u64;
+            }
+            if !std::mem::replace(&mut sequence.is_started, true) {
+                self.events.push(Event::Started { id: sequence.id });
             }
             budget -= rows;
             slices.push(match &sequence.writer {

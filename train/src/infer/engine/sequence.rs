@@ -27,6 +27,8 @@ pub(super) struct Sequence {
     pub scores: Vec<Option<Scored>>,
     /// Tokens of the prompt whose keys and values were in the cache already.
     pub cached: usize,
+    /// Whether it left the queue once.
+    pub is_started: bool,
     /// Whether the end of the prompt was reached and reported.
     pub is_past_prompt: bool,
     /// The decoder of an encoder-decoder model with its own cache.
@@ -50,6 +52,7 @@ impl Sequence {
             drafts: Vec::new(),
             scores: Vec::new(),
             cached: 0,
+            is_started: false,
             is_past_prompt: false,
             writer: None,
             options,

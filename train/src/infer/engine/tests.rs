@@ -52,6 +52,7 @@ fn answers(engine: &mut Engine) -> BTreeMap<u64, Answer> {
     while !engine.is_idle() {
         for event in engine.step().unwrap() {
             match event {
+                Event::Started { .. } => {}
                 Event::Prompt { id, scores, .. } => answers.entry(id).or_default().prompt = scores,
                 Event::Token { id, token, scored } => {
                     let answer = answers.get_mut(&id).expect("the prompt is reported first");

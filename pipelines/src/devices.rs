@@ -13,7 +13,7 @@ const PREFIXES: [&str; 2] = ["/usr/lib", "/usr/local/lib"];
 const PACKAGES: [&str; 2] = ["site-packages", "dist-packages"];
 
 /// The devices of a job.
-pub(super) fn of(job: &Job) -> Devices {
+pub(crate) fn of(job: &Job) -> Devices {
     match job.device {
         DeviceKind::Cpu => Devices::Cpu,
         DeviceKind::Cuda => Devices::Cuda(CudaPaths {
@@ -24,7 +24,7 @@ pub(super) fn of(job: &Job) -> Devices {
 }
 
 /// The folders of this machine.
-pub(super) fn here() -> CudaPaths {
+pub(crate) fn here() -> CudaPaths {
     from(&|name| std::env::var_os(name).filter(|text| !text.is_empty()))
 }
 

@@ -1,0 +1,226 @@
+//! Chat templates: the messages of a conversation as one prompt, by the Jinja template that comes with a tokenizer.
+//!
+//! The rules are those of Hugging Face transformers 4.57 (`utils/chat_template_utils.py`): blocks are trimmed, `break` and
+//! `continue` are known, `raise_exception` refuses a conversation, `strftime_now` gives today's date (here in UTC), `tojson`
+//! writes JSON as Python does, and Python's string methods work.
+
+use anyhow::{Context as _, Result, anyhow};
+use minijinja::{Environment, Error, ErrorKind, Value, context};
+use regex::Regex;
+use serde::{Deserialize, Serialize};
+use serde_json::ser::Formatter;
+use std::fmt::Write as _;
+
+/// One message of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Message {
+    /// `system`, `user`, `assistant`, or another that the template knows.
+    pub(crate) role: String,
+    pub(crate) content: String,
+}
+
+/// A parsed template with the texts of the special tokens that it may name.
+pub(crate) struct ChatTemplate {
+    source: String,
+    environment: Environment<'static>,
+    bos: Option<String>,
+    eos: Option<String>,
+}
+
+const NAME: &str = "chat_template";
+
+impl ChatTemplate {
+    /// Parses a template. `bos` and `eos`: texts of the tokens that begin and end a text.
+    ///
+    /// # Errors
+    /// The template's mistake with its line.
+    pub(crate) fn new(
+        source: &str,
+        bos: Option<String>,
+        eos: Option<String>,
+    ) -> Result<ChatTemplate> {
+        let mut environment = Environment::new();
+        environment.set_trim_blocks(true);
+        environment.set_lstrip_blocks(true);
+        environment
+            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.add_function(
+            "raise_exception",
+            |message: String| -> Result<Value, Error> {
+                Err(Error::new(ErrorKind::InvalidOperation, message))
+            },
+        );
+        environment.add_function("strftime_now", |format: &str| {
+            let mut text = String::new();
+            match write!(text, "{}", chrono::Utc::now().format(format)) {
+                Ok(()) => Ok(text),
+                Err(_) => Err(Error::new(
+                    ErrorKind::InvalidOperation,
+                    format!("no format of a date: {format:?}"),
+                )),
+            }
+        });
+        environment.add_filter("tojson", to_json);
+        environment
+            .add_template_owned(NAME, without_generation_marks(source))
+            .map_err(|e| anyhow!("{e:#}"))
+            .context("the chat template is not valid")?;
+        Ok(ChatTemplate {
+            source: source.to_owned(),
+            environment,
+            bos,
+            eos,
+        })
+    }
+
+    /// The template's text.
+    pub(crate) fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The prompt of a conversation, up to the beginning of the assistant's next answer; with `continues`, up to the end of
+    /// the last message's content, so that the model goes on with it.
+    ///
+    /// # Errors
+    /// What the template refuses.
+    pub(crate) fn prompt(&self, messages: &[Message], continues: bool) -> Result<String> {
+        let template = self.environment.get_template(NAME)?;
+        let mut text = template
+            .render(context! {
+                messages => messages,
+                bos_token => self.bos.as_deref().unwrap_or_default(),
+                eos_token => self.eos.as_deref().unwrap_or_default(),
+                add_generation_prompt => !continues,
+            })
+            .map_err(|e| {
+                anyhow!(
+                    "the chat template: {}",
+                    e.detail().unwrap_or(&e.to_string())
+                )
+            })?;
+        if continues {
+            let last = messages.last().map_or("", |message| message.content.trim());
+            let at = text
+                .rfind(last)
+                .context("the chat template drops the last message")?;
+            text.truncate(at + last.len());
+        }
+        Ok(text)
+    }
+
+    /// Whether prompts begin with the token that begins a text, so that encoding must not add it.
+    pub(crate) fn writes_bos(&self, prompt: &str) -> bool {
+        self.bos
+            .as_ref()
+            .is_some_and(|bos| !bos.is_empty() && prompt.starts_with(bos.as_str()))
+    }
+}
+
+/// The template without `{% generation %}` blocks, which mark answers for training and print nothing.
+fn without_generation_marks(source: &str) -> String {
+    let marks = [("generation", "if true"), ("endgeneration", "endif")];
+    marks
+        .into_iter()
+        .fold(source.to_owned(), |text, (mark, tag)| {
+            match Regex::new(&format!(r"\{{%(-?)\s*{mark}\s*(-?)%\}}")) {
+                Ok(found) => found
+                    .replace_all(&text, format!("{{%$1 {tag} $2%}}"))
+                    .into_owned(),
+                Err(_) => text,
+            }
+        })
+}
+
+/// JSON as Python's `json.dumps(value, ensure_ascii=False)` writes it, with `indent` if given.
+fn to_json(value: Value, options: minijinja::value::Kwargs) -> Result<String, Error> {
+    let failed = |e: &dyn std::fmt::Display| Error::new(ErrorKind::BadSerialization, e.to_string());
+    let indent: Option<usize> = options.get("indent")?;
+    options.assert_all_used()?;
+    let mut out = Vec::new();
+    let written = match indent {
+        Some(indent) => {
+            let indent = " ".repeat(indent);
+            let pretty = serde_json::ser::PrettyFormatter::with_indent(indent.as_bytes());
+            value.serialize(&mut serde_json::Serializer::with_formatter(
+                &mut out, pretty,
+            ))
+        }
+        None => value.serialize(&mut serde_json::Serializer::with_formatter(
+            &mut out, Spaced,
+        )),
+    };
+    written.map_err(|e| failed(&e))?;
+    String::from_utf8(out).map_err(|e| failed(&e))
+}
+
+/// A blank after each comma and colon.
+struct Spaced;
+
+impl Formatter for Spaced {
+    fn begin_array_value<W: ?Sized + std::io::Write>(
+        &mut self,
+        writer: &mut W,
+        first: bool,
+    ) -> std::io::Result<()> {
+        writer.write_all(if first { b"" } else { b", " })
+    }
+
+    fn begin_object_key<W: ?Sized + std::io::Write>(
+        &mut self,
+        writer: &mut W,
+        first: bool,
+    ) -> std::io::Result<()> {
+        writer.write_all(if first { b"" } else { b", " })
+    }
+
+    fn begin_object_value<W: ?Sized + std::io::Write>(
+        &mut self,
+        writer: &mut W,
+    ) -> std::io::Result<()> {
+        writer.write_all(b": ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn messages(list: &[(&str, &str)]) -> Vec<Message> {
+        let message = |&(role, content): &(&str, &str)| Message {
+            role: role.into(),
+            content: content.into(),
+        };
+        list.iter().map(message).collect()
+    }
+
+    const CHATML: &str = "{% for message in messages %}\n  {{ '<|im_start|>' + message['role'] + '\\n' + message.content.strip() + '<|im_end|>' + '\\n' }}\n{% endfor %}\n{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+    #[test]
+    fn a_conversation_is_a_prompt() {
+        let template = ChatTemplate::new(CHATML, None, None).unwrap();
+        let talk = messages(&[("system", "Be brief."), ("user", " Hi ")]);
+        // transformers 4.57.6: tokenizer.apply_chat_template(talk, chat_template=CHATML, add_generation_prompt=True)
+        let wanted = "<|im_start|>system\nBe brief.<|im_end|>\n\n<|im_start|>user\nHi<|im_end|>\n\n<|im_start|>assistant\n";
+        assert_eq!(template.prompt(&talk, false).unwrap(), wanted);
+        let talk = messages(&[("user", "Hi"), ("assistant", "Hel")]);
+        assert!(
+            template
+                .prompt(&talk, true)
+                .unwrap()
+                .ends_with("assistant\nHel")
+        );
+    }
+
+    #[test]
+    fn templates_refuse_and_write_json() {
+        let refuses = "{% if messages[0].role != 'user' %}{{ raise_exception('begin with user') }}{% endif %}{% generation %}{{ messages | tojson }}{% endgeneration %}";
+        let template = ChatTemplate::new(refuses, None, None).unwrap();
+        let refused = template.prompt(&messages(&[("system", "x")]), false);
+        assert!(format!("{:#}", refused.unwrap_err()).contains("begin with user"));
+        let found = template
+            .prompt(&messages(&[("user", "é\"")]), false)
+            .unwrap();
+        assert_eq!(found, r#"[{"role": "user", "content": "é\""}]"#);
+        assert!(ChatTemplate::new("{% for %}", None, None).is_err());
+    }
+}

@@ -1,0 +1,132 @@
+//! Where a model is: a job's newest checkpoint with the job's tokenizer and devices, a checkpoint or a folder of checkpoints,
+//! or a Hugging Face folder.
+
+use crate::context::Context;
+use crate::{devices, job};
+use anyhow::{Context as _, Result, bail};
+use index::tokenizer::Tokenizer;
+use std::path::{Path, PathBuf};
+use train::dist::Devices;
+
+/// Names of a tokenizer's file, in order of preference.
+const TOKENIZERS: [&str; 5] = [
+    "tokenizer.json",
+    "tokens/tokenizer.json",
+    "tokenizer.model",
+    "tekken.json",
+    "vocab.json",
+];
+
+/// A model that a verb works with.
+pub(crate) struct Located {
+    /// The job's name, or the last part of the path.
+    pub(crate) name: String,
+    /// Checkpoint, folder of checkpoints, or Hugging Face folder.
+    pub(crate) path: PathBuf,
+    pub(crate) tokenizer: Tokenizer,
+    pub(crate) devices: Devices,
+}
+
+impl Located {
+    /// The model at `path`. `set`: overrides of keys, if the path is a job's. `tokenizer`: a file to use instead of the
+    /// job's tokenizer or the one in or above the folder. `verb` is named on stderr with checkpoints that are damaged.
+    ///
+    /// # Errors
+    /// A job that is wrong or has no checkpoint, overrides without a job, no tokenizer.
+    pub(crate) fn find(
+        path: &Path,
+        set: &[String],
+        tokenizer: Option<&Path>,
+        verb: &str,
+    ) -> Result<Located> {
+        let given = tokenizer.map(Tokenizer::load).transpose()?;
+        if path.is_file() && path.extension().is_some_and(|ending| ending == "toml") {
+            let cx = Context::open_to_read(job::load(path, set)?)?;
+            let tokenizer = match given {
+                Some(tokenizer) => tokenizer,
+                None => tokenizer_of(&cx)?,
+            };
+            return Ok(Located {
+                name: cx.job.name.clone(),
+                path: newest_checkpoint(&cx.out, verb)?,
+                tokenizer,
+                devices: devices::of(&cx.job),
+            });
+        }
+        if !set.is_empty() {
+            bail!("--set: found the folder {}, want a job", path.display());
+        }
+        let whole = path.canonicalize();
+        let whole = whole.with_context(|| path.display().to_string())?;
+        let name = whole.file_name().map(|name| name.to_string_lossy());
+        Ok(Located {
+            name: name.unwrap_or_else(|| "model".into()).into_owned(),
+            tokenizer: match given {
+                Some(tokenizer) => tokenizer,
+                None => tokenizer_beside(&whole)?,
+            },
+            path: path.to_path_buf(),
+            devices: Devices::Cpu,
+        })
+    }
+}
+
+/// The tokenizer in a model's folder, or above it where a job keeps its own.
+fn tokenizer_beside(path: &Path) -> Result<Tokenizer> {
+    for folder in path.ancestors().take(4) {
+        let found = TOKENIZERS.map(|name| folder.join(name));
+        if let Some(found) = found.iter().find(|file| file.is_file()) {
+            let tokenizer = Tokenizer::load(found);
+            return tokenizer.with_context(|| format!("the tokenizer of {}", path.display()));
+        }
+    }
+    bail!(
+        "found no tokenizer.json in or above {}; --tokenizer FILE names one",
+        path.display()
+    )
+}
+
+/// The checkpoint that training would resume from: the newest verified one (`train::checkpoint::newest_checkpoint`). Damaged
+/// newer ones are named on stderr for `verb`.
+pub(crate) fn newest_checkpoint(out: &Path, verb: &str) -> Result<PathBuf> {
+    let folder = out.join("checkpoints");
+    let newest = train::checkpoint::newest_checkpoint(&folder)?.with_context(|| {
+        format!(
+            "no checkpoint in {}; run `millrace train` first",
+            folder.display()
+        )
+    })?;
+    for skipped in &newest.skipped {
+        log!("{verb}: {skipped}");
+    }
+    Ok(newest.path)
+}
+
+/// Path of the job's tokenizer once the stage has run.
+pub(crate) fn tokenizer_path(cx: &Context) -> PathBuf {
+    cx.out.join("tokens/tokenizer.json")
+}
+
+/// The job's tokenizer: its own copy, or the file it names while `tokenize` has not run.
+pub(crate) fn tokenizer_of(cx: &Context) -> Result<Tokenizer> {
+    let own = tokenizer_path(cx);
+    let named = cx
+        .job
+        .tokenize
+        .as_ref()
+        .and_then(|t| t.tokenizer.file.as_ref());
+    match named {
+        _ if own.exists() => Ok(Tokenizer::load(&own)?),
+        Some(_) => named_tokenizer(cx),
+        None => bail!("no tokenizer: run `millrace tokenize` or give tokenize.tokenizer.file"),
+    }
+}
+
+/// The tokenizer of `tokenize.tokenizer.file`.
+pub(crate) fn named_tokenizer(cx: &Context) -> Result<Tokenizer> {
+    let table = cx.job.tokenize.as_ref().map(|t| &t.tokenizer);
+    let Some((Some(path), options)) = table.map(|t| (&t.file, &t.options)) else {
+        bail!("tokenize.tokenizer names no file")
+    };
+    Ok(Tokenizer::load_with(path, options)?)
+}

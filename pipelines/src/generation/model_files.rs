@@ -1,0 +1,140 @@
+//! The files around a model's weights: tokenizer, chat template, ids that end a text.
+//!
+//! Sources: Hugging Face transformers 4.57 reads `chat_template.jinja`, else `chat_template` of `tokenizer_config.json` (a text, or a
+//! list of named ones); vLLM ends a text at `eos_token_id` of `generation_config.json` beside the tokenizer's own.
+
+use super::chat_template::ChatTemplate;
+use super::located::Located;
+use anyhow::{Context as _, Result};
+use index::tokenizer::Tokenizer;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use train::dist::Devices;
+
+/// Names of tokens that begin a text, in vocabularies that have one and no configuration.
+const BEGINNINGS: [&str; 4] = ["<s>", "<|begin_of_text|>", "<bos>", "[BOS]"];
+
+/// A model to generate with.
+pub(crate) struct ModelFiles {
+    /// The job's name, or that of the folder.
+    pub(crate) name: String,
+    /// Checkpoint, folder of checkpoints, or Hugging Face folder.
+    pub(crate) path: PathBuf,
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    pub(crate) devices: Devices,
+    pub(crate) chat_template: Option<ChatTemplate>,
+    /// Ids after which a text ends.
+    pub(crate) end_ids: Vec<u32>,
+    /// Token that a text without a beginning starts from.
+    pub(crate) start: Option<u32>,
+    /// Text of the token that begins a text, and of the one that ends it.
+    pub(crate) bos: Option<String>,
+    pub(crate) eos: Option<String>,
+}
+
+impl ModelFiles {
+    /// The files beside a model. `template`: a file that replaces the model's chat template.
+    ///
+    /// # Errors
+    /// A configuration that is no JSON, a template that is not valid.
+    pub(crate) fn read(found: Located, template: Option<&Path>) -> Result<ModelFiles> {
+        let Located {
+            name,
+            path,
+            tokenizer,
+            devices,
+        } = found;
+        let beside = tokenizer
+            .path()
+            .parent()
+            .unwrap_or(Path::new(""))
+            .to_path_buf();
+        let config = json(&beside.join("tokenizer_config.json"))?;
+        let named = |key| {
+            config
+                .as_ref()
+                .and_then(|config| token_text(config.get(key)?))
+        };
+        let known = |name: &&str| tokenizer.id_of(name).is_some();
+        let bos = named("bos_token").or_else(|| {
+            let name = BEGINNINGS.iter().copied().find(known);
+            name.map(str::to_owned)
+        });
+        let end = tokenizer.end_of_document();
+        let of_end = || tokenizer.token(end?).map(str::to_owned);
+        let eos = named("eos_token").or_else(of_end);
+        let source = template_text(&beside, config.as_ref(), template)?;
+        let chat_template = source
+            .map(|source| ChatTemplate::new(&source, bos.clone(), eos.clone()))
+            .transpose()?;
+        let mut end_ids = Vec::from_iter(end);
+        for file in ["generation_config.json", "config.json"] {
+            if let Some(config) = json(&path.join(file))? {
+                end_ids.extend(ids(config.get("eos_token_id")));
+            }
+        }
+        end_ids.sort_unstable();
+        end_ids.dedup();
+        let start = bos.as_deref().and_then(|bos| tokenizer.id_of(bos)).or(end);
+        Ok(ModelFiles {
+            name,
+            path,
+            tokenizer: Arc::new(tokenizer),
+            devices,
+            chat_template,
+            end_ids,
+            start,
+            bos,
+            eos,
+        })
+    }
+}
+
+fn json(path: &Path) -> Result<Option<Value>> {
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let of = || path.display().to_string();
+    let text = std::fs::read_to_string(path).with_context(of)?;
+    serde_json::from_str(&text).map(Some).with_context(of)
+}
+
+/// The text of a token in `tokenizer_config.json`: a string, or an object with `content`.
+fn token_text(value: &Value) -> Option<String> {
+    let text = value.as_str().or_else(|| value.get("content")?.as_str());
+    text.map(str::to_owned)
+}
+
+/// One id or a list of ids.
+fn ids(value: Option<&Value>) -> Vec<u32> {
+    let list = match value {
+        Some(Value::Array(list)) => list.as_slice(),
+        Some(one) => std::slice::from_ref(one),
+        None => &[],
+    };
+    let id = |value: &Value| u32::try_from(value.as_u64()?).ok();
+    list.iter().filter_map(id).collect()
+}
+
+fn template_text(
+    beside: &Path,
+    config: Option<&Value>,
+    template: Option<&Path>,
+) -> Result<Option<String>> {
+    let own = beside.join("chat_template.jinja");
+    let file = template.or(own.is_file().then_some(own.as_path()));
+    if let Some(file) = file {
+        let text = std::fs::read_to_string(file);
+        return text.map(Some).with_context(|| file.display().to_string());
+    }
+    let Some(found) = config.and_then(|config| config.get("chat_template")) else {
+        return Ok(None);
+    };
+    if let Some(text) = found.as_str() {
+        return Ok(Some(text.to_owned()));
+    }
+    let named = found.as_array().map_or(&[][..], Vec::as_slice);
+    let default = named.iter().find(|one| one["name"] == "default");
+    Ok(default.and_then(|one| Some(one["template"].as_str()?.to_owned())))
+}

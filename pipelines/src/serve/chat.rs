@@ -1,0 +1,334 @@
+//! `POST /v1/chat/completions` as vLLM serves it: a conversation becomes a prompt by the model's chat template.
+
+use super::answer::End;
+use super::answers::{Answers, Generation, Step, Usage};
+use super::error::ApiError;
+use super::fields::Fields;
+use super::logprobs::{Names, of_chat};
+use super::openai::{Call, StreamOptions, check_model};
+use super::sampling::{Sampling, logprobs};
+use super::sse::{self, Events};
+use super::state::Server;
+use super::texts::{encode, internal};
+use crate::generation::Message;
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value, json};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The prompt of a conversation in a request.
+///
+/// # Errors
+/// 400: no template, messages of another form, a conversation that the template refuses.
+pub(super) fn prompt_of(fields: &Fields, server: &Server) -> Result<Vec<u32>, ApiError> {
+    let Some(template) = &server.files.chat_template else {
+        let message = "this model has no chat template; --chat-template FILE gives one";
+        return Err(ApiError::bad(message));
+    };
+    for name in ["chat_template", "chat_template_kwargs", "documents"] {
+        if fields.value(name).is_some() {
+            return Err(ApiError::field(name, format!("{name} is not supported")));
+        }
+    }
+    let messages = messages(fields)?;
+    let continues = fields.or("continue_final_message", false)?;
+    // OpenAI's clients never send it; vLLM's answer begins a new message unless told
+    let begins = fields.or("add_generation_prompt", !continues)?;
+    if continues == begins {
+        let message = "add_generation_prompt and continue_final_message: want one of them";
+        return Err(ApiError::field("add_generation_prompt", message));
+    }
+    let prompt = template.prompt(&messages, continues);
+    let prompt = prompt.map_err(|e| ApiError::field("messages", format!("messages: {e:#}")))?;
+    let adds = fields.or("add_special_tokens", false)? && !template.writes_bos(&prompt);
+    encode(&server.files.tokenizer, &prompt, adds).map_err(|e| internal(&e))
+}
+
+/// The messages of a request.
+fn messages(fields: &Fields) -> Result<Vec<Message>, ApiError> {
+    let refuse = |message: String| Err(ApiError::field("messages", message));
+    let list = match fields.value("messages") {
+        None => return refuse("messages: is required".into()),
+        Some(Value::Array(list)) if !list.is_empty() => list,
+        Some(_) => return refuse("messages: want a list of at least one message".into()),
+    };
+    let mut messages = Vec::new();
+    for (number, message) in list.iter().enumerate() {
+        let role = message.get("role").and_then(Value::as_str);
+        let Some(role) = role else {
+            return refuse(format!("messages.{number}.role: want a string"));
+        };
+        let has_calls = |name: &str| message.get(name).is_some_and(|calls| !calls.is_null());
+        if let Some(name) = ["tool_calls", "function_call"]
+            .into_iter()
+            .find(|name| has_calls(name))
+        {
+            return refuse(format!("messages.{number}.{name} is not supported"));
+        }
+        let Some(content) = content(message.get("content")) else {
+            return refuse(format!(
+                "messages.{number}.content: want a string or a list of parts of type text"
+            ));
+        };
+        messages.push(Message {
+            role: role.to_owned(),
+            content,
+        });
+    }
+    Ok(messages)
+}
+
+/// A text, or the texts of a list of parts on lines of their own, as vLLM joins them.
+fn content(value: Option<&Value>) -> Option<String> {
+    match value? {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(parts) => {
+            let text = |part: &Value| match part {
+                Value::String(text) => Some(text.clone()),
+                part => {
+                    let is_text = part.get("type").and_then(Value::as_str) == Some("text");
+                    is_text.then(|| part.get("text")?.as_str().map(str::to_owned))?
+                }
+            };
+            let texts: Option<Vec<String>> = parts.iter().map(text).collect();
+            Some(texts?.join("\n"))
+        }
+        _ => None,
+    }
+}
+
+/// A checked request.
+struct Request {
+    generation: Generation,
+    n: usize,
+    shows_logprobs: bool,
+    names_ids: bool,
+    stream: Option<StreamOptions>,
+}
+
+impl Request {
+    fn read(fields: &Fields, server: &Server) -> Result<Request, ApiError> {
+        check_model(fields, &server.name)?;
+        let mut sampling = Sampling::read(fields, server.vocabulary())?;
+        let (asked, older) = (
+            fields.get("max_completion_tokens")?,
+            fields.get("max_tokens")?,
+        );
+        sampling.max_tokens = asked.or(older);
+        if sampling.max_tokens == Some(0) {
+            let message = "max_completion_tokens: found 0, want at least 1";
+            return Err(ApiError::field("max_completion_tokens", message));
+        }
+        let shows_logprobs = fields.or("logprobs", false)?;
+        let top = logprobs(fields, "top_logprobs")?;
+        if top.is_some_and(|top| top > 0) && !shows_logprobs {
+            let message = "top_logprobs: only with logprobs = true";
+            return Err(ApiError::field("top_logprobs", message));
+        }
+        Ok(Request {
+            n: sampling.n,
+            generation: Generation {
+                prompts: vec![prompt_of(fields, server)?],
+                sampling,
+                logprobs: shows_logprobs.then(|| top.unwrap_or(0)),
+                prompt_logprobs: None,
+                limit: "max_completion_tokens",
+            },
+            shows_logprobs,
+            names_ids: fields.or("return_tokens_as_token_ids", false)?,
+            stream: StreamOptions::read(fields)?,
+        })
+    }
+}
+
+/// The route.
+pub(super) async fn chat(call: Call) -> Result<Response, ApiError> {
+    let place = call.server.admission.enter()?;
+    let fields = call.fields()?;
+    let request = Request::read(&fields, &call.server)?;
+    let mut answers = request
+        .generation
+        .start(&call.server, &call.figures, place)?;
+    let (id, created) = (format!("chatcmpl-{}", call.id()), call.created());
+    if let Some(options) = request.stream {
+        let waiting = (0..request.n).map(|number| (number, first()));
+        return Ok(sse::response(Stream {
+            waiting: waiting.collect(),
+            prompt: request.generation.prompts[0].len(),
+            answers,
+            id,
+            created,
+            shows_logprobs: request.shows_logprobs,
+            names_ids: request.names_ids,
+            options,
+            is_over: false,
+        }));
+    }
+    let found = answers.whole().await?;
+    let server = answers.server();
+    let names = Names {
+        texts: &server.texts,
+        by_id: request.names_ids,
+    };
+    let choices = found.into_iter().enumerate().map(|(number, answer)| {
+        let scored = answer.tokens.iter();
+        let scored = scored.filter_map(|(id, scored)| Some(of_chat(names, *id, scored.as_ref()?)));
+        let content: Vec<Value> = scored.collect();
+        let end = answer.end.unwrap_or(End::Length);
+        json!({
+            "index": number,
+            "message": {"role": "assistant", "content": answer.text, "refusal": null},
+            "logprobs": request.shows_logprobs.then(|| json!({"content": content})),
+            "finish_reason": end.reason(),
+            "stop_reason": end.stop_reason(),
+        })
+    });
+    let choices: Vec<Value> = choices.collect();
+    Ok(Json(json!({
+        "id": id,
+        "object": "chat.completion",
+        "created": created,
+        "model": server.name,
+        "choices": choices,
+        "usage": answers.usage.to_json(),
+    }))
+    .into_response())
+}
+
+/// The events of a streamed answer.
+struct Stream {
+    /// First deltas, which carry the role.
+    waiting: VecDeque<(usize, Value)>,
+    /// Tokens of the prompt.
+    prompt: usize,
+    answers: Answers,
+    id: String,
+    created: u64,
+    shows_logprobs: bool,
+    names_ids: bool,
+    options: StreamOptions,
+    is_over: bool,
+}
+
+fn first() -> Value {
+    json!({"delta": {"role": "assistant", "content": ""}, "logprobs": null, "finish_reason": null})
+}
+
+impl Events for Stream {
+    async fn next(&mut self) -> Result<Option<Value>, ApiError> {
+        if let Some((number, choice)) = self.waiting.pop_front() {
+            return Ok(Some(self.event(number, choice)));
+        }
+        while let Some(step) = self.answers.next().await? {
+            let number = step.number;
+            if let Some(choice) = self.choice(step) {
+                return Ok(Some(self.event(number, choice)));
+            }
+        }
+        if self.options.include_usage && !std::mem::replace(&mut self.is_over, true) {
+            return Ok(Some(self.with(json!([]), Some(self.answers.usage))));
+        }
+        Ok(None)
+    }
+}
+
+impl Stream {
+    fn choice(&self, step: Step) -> Option<Value> {
+        let names = Names {
+            texts: &self.answers.server().texts,
+            by_id: self.names_ids,
+        };
+        let scored = step.token.filter(|_| self.shows_logprobs);
+        let logprobs = scored.and_then(|(id, scored)| {
+            let token = of_chat(names, id, &scored?);
+            Some(json!({"content": [token]}))
+        });
+        if step.text.is_empty() && step.end.is_none() && logprobs.is_none() {
+            return None;
+        }
+        let mut delta = Map::new();
+        if !step.text.is_empty() {
+            delta.insert("content".into(), step.text.into());
+        }
+        let mut choice = json!({
+            "delta": delta,
+            "logprobs": logprobs,
+            "finish_reason": step.end.as_ref().map(End::reason),
+        });
+        if let Some(end) = &step.end {
+            choice["stop_reason"] = end.stop_reason();
+        }
+        Some(choice)
+    }
+
+    fn event(&self, number: usize, mut choice: Value) -> Value {
+        choice["index"] = number.into();
+        let usage = self.options.continuous_usage.then(|| Usage {
+            prompt: self.prompt,
+            cached: 0,
+            completion: self.answers.tokens(number),
+        });
+        self.with(json!([choice]), usage)
+    }
+
+    fn with(&self, choices: Value, usage: Option<Usage>) -> Value {
+        let server: &Arc<Server> = self.answers.server();
+        json!({
+            "id": self.id,
+            "object": "chat.completion.chunk",
+            "created": self.created,
+            "model": server.name,
+            "choices": choices,
+            "usage": usage.map(Usage::to_json),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(body: &str) -> Result<Vec<Message>, ApiError> {
+        messages(&Fields::parse(body.as_bytes())?)
+    }
+
+    #[test]
+    fn messages_are_texts_or_parts() {
+        let body = r#"{"messages": [{"role": "user", "content": "a", "name": "x"},
+            {"role": "assistant", "content": [{"type": "text", "text": "b"}, {"type": "text", "text": "c"}], "tool_calls": null}]}"#;
+        let found = read(body).unwrap();
+        let texts: Vec<[&str; 2]> = found
+            .iter()
+            .map(|m| [m.role.as_str(), m.content.as_str()])
+            .collect();
+        assert_eq!(texts, [["user", "a"], ["assistant", "b\nc"]]);
+    }
+
+    #[test]
+    fn wrong_messages_are_refused_with_their_number() {
+        for (body, part) in [
+            ("{}", "is required"),
+            (r#"{"messages": []}"#, "at least one"),
+            (r#"{"messages": "hi"}"#, "at least one"),
+            (r#"{"messages": [{"content": "a"}]}"#, "messages.0.role"),
+            (r#"{"messages": ["hi"]}"#, "messages.0.role"),
+            (
+                r#"{"messages": [{"role": "user", "content": "a"}, {"role": "user"}]}"#,
+                "messages.1.content",
+            ),
+            (
+                r#"{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}"#,
+                "messages.0.content",
+            ),
+            (
+                r#"{"messages": [{"role": "assistant", "content": "", "tool_calls": []}]}"#,
+                "messages.0.tool_calls",
+            ),
+        ] {
+            let error = read(body).unwrap_err();
+            assert_eq!(error.param.as_deref(), Some("messages"), "{body}");
+            assert!(error.message.contains(part), "{body}: {}", error.message);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Routes, and who may ask.
+
+use super::chat::chat;
+use super::completions::completions;
+use super::error::ApiError;
+use super::megatron::generate;
+use super::request_log::logged;
+use super::state::Server;
+use super::texts::internal;
+use super::tokens::{detokenize, tokenize, tokenizer_info};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post, put};
+use axum::{Json, Router};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Time in which the engine answers `/health`: a batch of a large model on a slow machine takes seconds.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+
+/// The page for people. It has no outside resources.
+const PAGE: &str = include_str!("page.html");
+
+/// All routes. Those with a key: everything but the page, `/health`, `/version` and `/metrics`.
+pub(super) fn router(server: &Arc<Server>) -> Router {
+    let with_key = Router::new()
+        .route("/v1/models", get(models))
+        .route("/v1/models/{*name}", get(model))
+        .route("/v1/completions", post(completions))
+        .route("/v1/chat/completions", post(chat))
+        .route("/api", put(generate).post(generate))
+        .route("/tokenize", post(tokenize))
+        .route("/detokenize", post(detokenize))
+        .route("/tokenizer_info", get(tokenizer_info))
+        .route_layer(from_fn_with_state(Arc::clone(server), authorized));
+    Router::new()
+        .route("/", get(page))
+        .route("/health", get(health))
+        .route("/version", get(version))
+        .route("/metrics", get(metrics))
+        .merge(with_key)
+        .fallback(unknown)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn(logged))
+        .with_state(Arc::clone(server))
+}
+
+async fn unknown() -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, "there is no such path")
+}
+
+async fn wrong_method() -> ApiError {
+    let message = "the path does not take this method";
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, message)
+}
+
+/// Refuses clients without a key.
+async fn authorized(
+    State(server): State<Arc<Server>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    if server.keys.is_empty() || has_key(request.headers(), &server.keys) {
+        return Ok(next.run(request).await);
+    }
+    let message = "want the header Authorization: Bearer KEY with a key of this server";
+    Err(ApiError::new(StatusCode::UNAUTHORIZED, message))
+}
+
+fn has_key(headers: &HeaderMap, keys: &[String]) -> bool {
+    let Some(given) = headers.get(header::AUTHORIZATION) else {
+        return false;
+    };
+    let given = given.as_bytes();
+    let (scheme, key) = given.split_at(given.len().min(7));
+    if !scheme.eq_ignore_ascii_case(b"bearer ") {
+        return false;
+    }
+    // every byte of every key is looked at, so that the time tells nothing
+    let is_same = |right: &[u8]| {
+        let bytes = right.iter().zip(key);
+        let differ = bytes.fold(0, |differ, (a, b)| differ | (a ^ b));
+        differ == 0 && right.len() == key.len()
+    };
+    keys.iter()
+        .filter(|right| is_same(right.as_bytes()))
+        .count()
+        > 0
+}
+
+async fn page() -> Response {
+    let mut response = PAGE.into_response();
+    let headers = response.headers_mut();
+    let kind = HeaderValue::from_static("text/html; charset=utf-8");
+    headers.insert(header::CONTENT_TYPE, kind);
+    let policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    let policy = HeaderValue::from_static(policy);
+    headers.insert(header::CONTENT_SECURITY_POLICY, policy);
+    response
+}
+
+/// 200 if the engine thread answers between two steps, else 503.
+async fn health(State(server): State<Arc<Server>>) -> Result<(), ApiError> {
+    if server.admission.is_draining() {
+        return Err(ApiError::draining());
+    }
+    let answer = tokio::time::timeout(ANSWERS_WITHIN, server.engine.answers());
+    match answer.await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(unhealthy("the engine is gone")),
+        Err(_) => Err(unhealthy("the engine does not answer")),
+    }
+}
+
+fn unhealthy(message: &str) -> ApiError {
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message)
+}
+
+async fn version() -> Json<Value> {
+    Json(json!({"version": env!("CARGO_PKG_VERSION")}))
+}
+
+async fn metrics(State(server): State<Arc<Server>>) -> Result<Response, ApiError> {
+    let text = server.metrics.text(&server.engine.counts());
+    let mut response = text.map_err(|e| internal(&e))?.into_response();
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    Ok(response)
+}
+
+fn card(server: &Server) -> Value {
+    let facts = server.engine.facts;
+    json!({
+        "id": server.name,
+        "object": "model",
+        "created": server.created,
+        "owned_by": "millrace",
+        "root": server.name,
+        "parent": null,
+        "max_model_len": facts.max_length,
+        "permission": [],
+        "meta": {"n_vocab": facts.vocab, "n_params": facts.parameters, "n_ctx_train": facts.max_length},
+    })
+}
+
+async fn models(State(server): State<Arc<Server>>) -> Json<Value> {
+    Json(json!({"object": "list", "data": [card(&server)]}))
+}
+
+async fn model(
+    State(server): State<Arc<Server>>,
+    axum::extract::Path(name): axum::extract::Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    match name == server.name {
+        true => Ok(Json(card(&server))),
+        false => {
+            let message = format!("The model `{name}` does not exist.");
+            Err(ApiError::new(StatusCode::NOT_FOUND, message))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_compared_whole() {
+        let keys = ["abc".to_owned(), "d".to_owned()];
+        for (given, is_right) in [
+            ("Bearer abc", true),
+            ("bearer d", true),
+            ("Bearer ab", false),
+            ("Bearer abcd", false),
+            ("Bearer ", false),
+            ("Basic abc", false),
+            ("abc", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::AUTHORIZATION, given.parse().unwrap());
+            assert_eq!(has_key(&headers, &keys), is_right, "{given}");
+        }
+        assert!(!has_key(&HeaderMap::new(), &keys));
+    }
+
+    #[test]
+    fn the_page_has_no_outside_resources() {
+        for outside in [
+            "http://",
+            "https://",
+            "src=",
+            "@import",
+            "stylesheet",
+            "url(",
+        ] {
+            assert!(!PAGE.contains(outside), "{outside}");
+        }
+    }
+}

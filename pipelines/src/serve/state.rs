@@ -1,0 +1,52 @@
+//! The server's state, shared by all requests.
+
+use super::admission::Admission;
+use super::engine_thread::EngineHandle;
+use super::metrics::Metrics;
+use super::sampling::Vocabulary;
+use super::texts::TokenTexts;
+use crate::generation::ModelFiles;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A model that is served.
+pub(super) struct Server {
+    /// Name by which clients ask for the model.
+    pub(super) name: String,
+    pub(super) files: ModelFiles,
+    pub(super) engine: EngineHandle,
+    pub(super) texts: TokenTexts,
+    pub(super) metrics: Metrics,
+    pub(super) admission: Arc<Admission>,
+    pub(super) limits: Limits,
+    /// Keys of which a client needs one; none: everybody may ask.
+    pub(super) keys: Vec<String>,
+    /// Seconds since 1970 at which the server started.
+    pub(super) created: u64,
+}
+
+/// Limits of requests.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Bytes of a body.
+    pub(super) body: usize,
+    /// Time for headers, and for a body.
+    pub(super) read: Duration,
+    /// Time for an answer.
+    pub(super) answer: Duration,
+    /// Tokens of a request to Megatron's route: the longest text times the texts.
+    pub(super) megatron_tokens: usize,
+    /// Whether all refusals of Megatron's route are 400.
+    pub(super) megatron_400: bool,
+}
+
+impl Server {
+    /// The ids that requests are checked against.
+    pub(super) fn vocabulary(&self) -> Vocabulary<'_> {
+        Vocabulary {
+            model: self.engine.facts.vocab,
+            tokenizer: self.files.tokenizer.vocab(),
+            end_ids: &self.files.end_ids,
+        }
+    }
+}
