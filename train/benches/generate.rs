@@ -101,7 +101,8 @@ fn main() -> Result<(), Box<dyn StdError>> {
         .build_global()?;
     let mut engine = Engine::open(Path::new(&model), &Devices::Cpu, Limits::default())?;
     // packs the weights
-    run(&mut engine, prompts(1, 8, engine.vocab()), 2)?;
+    let first = prompts(1, 8, engine.vocab());
+    run(&mut engine, first, 2)?;
     let bytes = engine.weight_bytes();
     let read = bandwidth(bytes);
     println!("{}", serde_json::json!({"case": "read", "threads": threads, "bytes": bytes, "gb_s": read}));
