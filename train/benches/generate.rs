@@ -45,7 +45,9 @@ fn prompts(count: usize, length: usize, vocab: usize) -> Vec<Vec<u32>> {
         state ^= state << 17;
         u32::try_from(state % vocab as u64).unwrap_or(0)
     };
-    (0..count).map(|_| (0..length).map(|_| next()).collect()).collect()
+    (0..count)
+        .map(|_| (0..length).map(|_| next()).collect())
+        .collect()
 }
 
 /// Seconds until all prompts are computed, seconds of the answers after that, and tokens in these.
@@ -90,8 +92,10 @@ fn main() -> Result<(), Box<dyn StdError>> {
             .to_owned()
     };
     let threads: usize = option("--threads", "1").parse()?;
-    let (prompt, tokens): (usize, usize) =
-        (option("--prompt", "256").parse()?, option("--tokens", "64").parse()?);
+    let (prompt, tokens): (usize, usize) = (
+        option("--prompt", "256").parse()?,
+        option("--tokens", "64").parse()?,
+    );
     let model = option("--model", "");
     if model.is_empty() {
         return Err("--model FOLDER: a checkpoint or a Hugging Face folder".into());
@@ -105,7 +109,10 @@ fn main() -> Result<(), Box<dyn StdError>> {
     run(&mut engine, first, 2)?;
     let bytes = engine.weight_bytes();
     let read = bandwidth(bytes);
-    println!("{}", serde_json::json!({"case": "read", "threads": threads, "bytes": bytes, "gb_s": read}));
+    println!(
+        "{}",
+        serde_json::json!({"case": "read", "threads": threads, "bytes": bytes, "gb_s": read})
+    );
     for streams in [1, 4, 16] {
         let length = if streams == 1 { prompt } else { 16 };
         engine.clear_prefix_cache();

@@ -163,16 +163,19 @@ pub(crate) fn fill(isa: Isa, numbers: Numbers, words: &mut [f32], b: Matrix<'_>,
     if apart == 0 {
         return;
     }
-    words.par_chunks_mut(apart).enumerate().for_each(|(panel, out)| {
-        let one = Panels {
-            a: b,
-            first: panel * cols,
-            width: cols,
-            count: 1,
-            apart,
-        };
-        order.pack(isa, one, 0..order.steps(), out);
-    });
+    words
+        .par_chunks_mut(apart)
+        .enumerate()
+        .for_each(|(panel, out)| {
+            let one = Panels {
+                a: b,
+                first: panel * cols,
+                width: cols,
+                count: 1,
+                apart,
+            };
+            order.pack(isa, one, 0..order.steps(), out);
+        });
 }
 
 /// Checks the callers' promises; returns whether there is anything to compute.

@@ -26,7 +26,8 @@ impl Answer {
     pub(crate) fn logprobs(&self) -> Value {
         let top = |scored: &Scored| -> Vec<Value> {
             let top = scored.top.iter();
-            top.map(|(token, logprob)| json!({"token": token, "logprob": logprob})).collect()
+            top.map(|(token, logprob)| json!({"token": token, "logprob": logprob}))
+                .collect()
         };
         let of = |scored: &Scored| json!({"token": scored.token, "logprob": scored.logprob, "rank": scored.rank + 1, "top": top(scored)});
         self.scored.iter().map(of).collect()
@@ -119,21 +120,13 @@ pub(crate) fn answer(
 
 impl Progress {
     /// Adds text up to a stop string; returns whether there was one.
-    fn pass(
-        &mut self,
-        text: &str,
-        on_text: &mut OnText<'_>,
-    ) -> Result<bool> {
+    fn pass(&mut self, text: &str, on_text: &mut OnText<'_>) -> Result<bool> {
         let passed = self.stops.push(text);
         self.add(&passed.text, on_text)?;
         Ok(passed.stop.is_some())
     }
 
-    fn add(
-        &mut self,
-        text: &str,
-        on_text: &mut OnText<'_>,
-    ) -> Result<()> {
+    fn add(&mut self, text: &str, on_text: &mut OnText<'_>) -> Result<()> {
         self.answer.text.push_str(text);
         match text {
             "" => Ok(()),

@@ -65,7 +65,11 @@ pub(crate) struct SamplingArgs {
 
 impl SamplingArgs {
     /// The options of a prompt: those flags that are given, else `defaults`.
-    pub(crate) fn options(&self, defaults: &GenerateOptions, files: &ModelFiles) -> GenerateOptions {
+    pub(crate) fn options(
+        &self,
+        defaults: &GenerateOptions,
+        files: &ModelFiles,
+    ) -> GenerateOptions {
         let ends = match self.ignore_eos {
             true => &[][..],
             false => &files.end_ids,

@@ -75,18 +75,25 @@ pub(crate) fn chat(args: &ChatArgs) -> Result<()> {
         let ids = loop {
             let prompt = template.prompt(&messages, false)?;
             let ids = encode(&files.tokenizer, &prompt, false)?;
-            if ids.len() + options.max_tokens.min(limit / 4) <= limit || messages.len() <= kept + 1 {
+            if ids.len() + options.max_tokens.min(limit / 4) <= limit || messages.len() <= kept + 1
+            {
                 break ids;
             }
             // the oldest question and its answer make room
             messages.drain(kept..(kept + 2).min(messages.len() - 1));
             log!("chat: the oldest messages are forgotten: the model sees {limit} tokens");
         };
-        options.max_tokens = options.max_tokens.min(limit.saturating_sub(ids.len()).max(1));
+        options.max_tokens = options
+            .max_tokens
+            .min(limit.saturating_sub(ids.len()).max(1));
         let prompts = vec![(ids, options)];
-        let answers = answer(&mut engine, &files, &args.sampling, prompts, &mut |_, text| {
-            print(text.unwrap_or("\n"))
-        });
+        let answers = answer(
+            &mut engine,
+            &files,
+            &args.sampling,
+            prompts,
+            &mut |_, text| print(text.unwrap_or("\n")),
+        );
         let text = answers?.pop().map(|answer| answer.text).unwrap_or_default();
         messages.push(message("assistant", &text));
     }

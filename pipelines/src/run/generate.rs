@@ -167,7 +167,12 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<()> {
         prompts.push((ids, args.sampling.options(&defaults, &files)));
     }
     if let Some(width) = args.beam_width {
-        return beams(&mut engine, &files, (args, width), texts.into_iter().zip(prompts));
+        return beams(
+            &mut engine,
+            &files,
+            (args, width),
+            texts.into_iter().zip(prompts),
+        );
     }
     let mut asked = Vec::new();
     for (prompt, options) in prompts {
@@ -187,12 +192,16 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<()> {
         whole: 0,
         waiting: BTreeMap::new(),
     };
-    let answers = answer(&mut engine, &files, &args.sampling, asked, &mut |number, text| {
-        match args.json {
+    let answers = answer(
+        &mut engine,
+        &files,
+        &args.sampling,
+        asked,
+        &mut |number, text| match args.json {
             true => Ok(()),
             false => shown.add(number, text),
-        }
-    })?;
+        },
+    )?;
     if args.json {
         for (number, answer) in answers.iter().enumerate() {
             print(&line(&texts[number / args.samples], answer))?;
@@ -278,7 +287,9 @@ fn read_prompts(path: &Path) -> Result<Vec<String>> {
     let name = || path.display().to_string();
     let text = if path == Path::new("-") {
         let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).with_context(name)?;
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .with_context(name)?;
         text
     } else {
         std::fs::read_to_string(path).with_context(name)?

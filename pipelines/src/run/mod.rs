@@ -26,10 +26,10 @@ mod words;
 
 pub(crate) use self::curate::shards_left;
 pub(crate) use blend::blend;
+pub(crate) use chat::{ChatArgs, chat};
 pub(crate) use convert::{Convert, convert};
 pub(crate) use doctor::{compile_kernels, doctor};
 pub(crate) use eval_tasks::{EvalTasks, eval_tasks};
-pub(crate) use chat::{ChatArgs, chat};
 pub(crate) use generate::{GenerateArgs, generate};
 pub(crate) use hosts::{follow, join, lead};
 pub(crate) use inspect::{extract, inspect};

@@ -84,12 +84,20 @@ impl Paged<'_> {
             let positions = sequence.position.saturating_add(sequence.rows);
             if sequence.pages.len() < positions.div_ceil(self.page) {
                 let found = format!("{} pages", sequence.pages.len());
-                let wanted = format!("{} for {positions} positions", positions.div_ceil(self.page));
+                let wanted = format!(
+                    "{} for {positions} positions",
+                    positions.div_ceil(self.page)
+                );
                 return refuse(OP_PAGED, "pages", found, wanted);
             }
             let limit = held / self.page;
             if let Some(page) = sequence.pages.iter().find(|&&page| page as usize >= limit) {
-                return refuse(OP_PAGED, "pages", page.to_string(), format!("below {limit}"));
+                return refuse(
+                    OP_PAGED,
+                    "pages",
+                    page.to_string(),
+                    format!("below {limit}"),
+                );
             }
         }
         Ok(())

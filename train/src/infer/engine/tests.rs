@@ -254,7 +254,10 @@ fn requests_end_at_stops_are_cancelled_and_refused() {
         ..GenerateOptions::greedy(10)
     };
     let stopped = go(&mut engine, stop);
-    let end = (0..9).find(|&at| free.tokens[at..at + 2] == free.tokens[3..5]).unwrap() + 2;
+    let end = (0..9)
+        .find(|&at| free.tokens[at..at + 2] == free.tokens[3..5])
+        .unwrap()
+        + 2;
     assert_eq!(stopped.tokens, free.tokens[..end]);
     assert_eq!(stopped.finish, Some(Finish::Stop(1)));
     let first = free.tokens[0];
@@ -275,10 +278,17 @@ fn requests_end_at_stops_are_cancelled_and_refused() {
     };
     assert_eq!(go(&mut engine, biased).tokens, [77; 3]);
     let empty = go(&mut engine, GenerateOptions::greedy(0));
-    assert_eq!((empty.tokens.len(), empty.finish), (0, Some(Finish::Length)));
+    assert_eq!(
+        (empty.tokens.len(), empty.finish),
+        (0, Some(Finish::Length))
+    );
 
-    let kept = engine.submit(request(&prompt, GenerateOptions::greedy(10))).unwrap();
-    let left = engine.submit(request(&[7; 3], GenerateOptions::greedy(10))).unwrap();
+    let kept = engine
+        .submit(request(&prompt, GenerateOptions::greedy(10)))
+        .unwrap();
+    let left = engine
+        .submit(request(&[7; 3], GenerateOptions::greedy(10)))
+        .unwrap();
     engine.step().unwrap();
     assert_eq!(engine.counts().running, 2);
     assert!(engine.cancel(left) && !engine.cancel(left));
@@ -369,7 +379,13 @@ fn the_widest_beam_finds_the_likeliest_pair_of_tokens() {
         max_tokens: 8,
         ..options
     };
-    let greedy = generate(&checkpoint, &prompt, &GenerateOptions::greedy(8), &mut |_| {}).unwrap();
+    let greedy = generate(
+        &checkpoint,
+        &prompt,
+        &GenerateOptions::greedy(8),
+        &mut |_| {},
+    )
+    .unwrap();
     let found = beam_search(&mut engine, &prompt, &narrow).unwrap();
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].tokens, greedy);
