@@ -112,7 +112,7 @@ enum Verb {
     /// Talk to a model in the terminal; it needs a chat template.
     Chat(Box<run::ChatArgs>),
     /// Serve a model over HTTP: OpenAI's completions and chat, Megatron-LM's `/api`, and a page to talk to it.
-    Serve(serve::Serve),
+    Serve(Box<serve::Serve>),
     /// Write report.html; or, with --limit, show the documents that other filter limits would keep (needs curate.figures).
     Report {
         #[command(flatten)]

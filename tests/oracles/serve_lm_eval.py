@@ -49,6 +49,8 @@ def main():
         task for task in lm_eval_tasks.CASES
         if task != "wikitext" and list(args.rows.glob(f"{lm_eval_tasks.ROWS_OF.get(task, task)}.*.jsonl"))]
     cases = [(task, shots) for task in names for shots in lm_eval_tasks.CASES[task][1]]
+    # standard errors are not compared
+    lm_eval_tasks.BOOTSTRAP = 0
     hf = lm_eval_tasks.hf_backend(str(args.model))
     wanted = lm_eval_tasks.evaluate(hf, args.rows.resolve(), cases)
     with tempfile.TemporaryDirectory() as folder:

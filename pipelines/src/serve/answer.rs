@@ -9,8 +9,8 @@ use train::infer::engine::Finish;
 /// Reason for the end of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The model ended the text.
-    EndOfText,
+    /// The model ended the text with a token of its own.
+    ModelStop,
     /// A token of `stop_token_ids`.
     StopToken(u32),
     /// A stop string.
@@ -23,7 +23,7 @@ impl End {
     /// OpenAI's `finish_reason`.
     pub(super) fn reason(&self) -> &'static str {
         match self {
-            End::EndOfText | End::StopToken(_) | End::StopString(_) => "stop",
+            End::ModelStop | End::StopToken(_) | End::StopString(_) => "stop",
             End::Length => "length",
         }
     }
@@ -31,7 +31,7 @@ impl End {
     /// vLLM's `stop_reason`.
     pub(super) fn stop_reason(&self) -> serde_json::Value {
         match self {
-            End::EndOfText | End::Length => serde_json::Value::Null,
+            End::ModelStop | End::Length => serde_json::Value::Null,
             End::StopToken(id) => (*id).into(),
             End::StopString(text) => text.as_str().into(),
         }
@@ -109,7 +109,7 @@ impl Answer {
                 Finish::Stop(number) if number < self.own => {
                     End::StopToken(self.stop_ids.get(number).copied().unwrap_or_default())
                 }
-                Finish::Stop(_) => End::EndOfText,
+                Finish::Stop(_) => End::ModelStop,
                 Finish::Length => End::Length,
             });
         }
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn stops_end_texts_as_asked() {
         let (text, _, end) = run("{}", &[0, 1, 3], Finish::Stop(0));
-        assert_eq!((text.as_str(), end), (" a b", Some(End::EndOfText)));
+        assert_eq!((text.as_str(), end), (" a b", Some(End::ModelStop)));
         let (text, _, end) = run(r#"{"stop_token_ids": [1]}"#, &[0, 1], Finish::Stop(0));
         assert_eq!((text.as_str(), end), (" a", Some(End::StopToken(1))));
         let with = r#"{"stop_token_ids": [1], "include_stop_str_in_output": true}"#;

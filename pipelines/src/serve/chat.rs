@@ -59,7 +59,11 @@ fn messages(fields: &Fields) -> Result<Vec<Message>, ApiError> {
         let Some(role) = role else {
             return refuse(format!("messages.{number}.role: want a string"));
         };
-        let has_calls = |name: &str| message.get(name).is_some_and(|calls| !calls.is_null());
+        // clients send answers back with empty lists of calls
+        let has_calls = |name: &str| match message.get(name) {
+            None | Some(Value::Null) => false,
+            Some(calls) => calls != &json!([]),
+        };
         if let Some(name) = ["tool_calls", "function_call"]
             .into_iter()
             .find(|name| has_calls(name))
@@ -296,7 +300,7 @@ mod tests {
     #[test]
     fn messages_are_texts_or_parts() {
         let body = r#"{"messages": [{"role": "user", "content": "a", "name": "x"},
-            {"role": "assistant", "content": [{"type": "text", "text": "b"}, {"type": "text", "text": "c"}], "tool_calls": null}]}"#;
+            {"role": "assistant", "content": [{"type": "text", "text": "b"}, {"type": "text", "text": "c"}], "tool_calls": []}]}"#;
         let found = read(body).unwrap();
         let texts: Vec<[&str; 2]> = found
             .iter()
@@ -322,7 +326,7 @@ mod tests {
                 "messages.0.content",
             ),
             (
-                r#"{"messages": [{"role": "assistant", "content": "", "tool_calls": []}]}"#,
+                r#"{"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]}"#,
                 "messages.0.tool_calls",
             ),
         ] {

@@ -82,19 +82,19 @@ pub(super) struct Submitted {
     pub(super) notes: async_mpsc::UnboundedReceiver<Note>,
 }
 
-/// The calls of an engine. The tests have one that fails on demand.
+/// The calls of an engine, with errors as texts. The tests have one that fails on demand.
 trait Steps {
-    fn submit(&mut self, request: Request) -> train::Result<u64>;
+    fn submit(&mut self, request: Request) -> Result<u64, String>;
     fn cancel(&mut self, id: u64) -> bool;
     fn cancel_all(&mut self) -> Vec<u64>;
-    fn step(&mut self) -> train::Result<Vec<Event>>;
+    fn step(&mut self) -> Result<Vec<Event>, String>;
     fn counts(&self) -> Counts;
     fn is_idle(&self) -> bool;
 }
 
 impl Steps for Engine {
-    fn submit(&mut self, request: Request) -> train::Result<u64> {
-        Engine::submit(self, request)
+    fn submit(&mut self, request: Request) -> Result<u64, String> {
+        Engine::submit(self, request).map_err(|e| e.to_string())
     }
     fn cancel(&mut self, id: u64) -> bool {
         Engine::cancel(self, id)
@@ -102,8 +102,8 @@ impl Steps for Engine {
     fn cancel_all(&mut self) -> Vec<u64> {
         Engine::cancel_all(self)
     }
-    fn step(&mut self) -> train::Result<Vec<Event>> {
-        Engine::step(self)
+    fn step(&mut self) -> Result<Vec<Event>, String> {
+        Engine::step(self).map_err(|e| e.to_string())
     }
     fn counts(&self) -> Counts {
         Engine::counts(self)
@@ -290,7 +290,7 @@ impl<E: Steps> Worker<E> {
                     self.routes.insert(id, route);
                 }
                 Err(e) => {
-                    route.send(Progress::Refused(e.to_string()));
+                    route.send(Progress::Refused(e));
                 }
             }
         }
@@ -306,7 +306,7 @@ impl<E: Steps> Worker<E> {
                 log!("serve: a step failed: {e}");
                 self.engine.cancel_all();
                 for route in std::mem::take(&mut self.routes).into_values() {
-                    route.send(Progress::Failed(e.to_string()));
+                    route.send(Progress::Failed(e.clone()));
                 }
             }
         }
@@ -358,8 +358,8 @@ mod tests {
     }
 
     impl Steps for Fake {
-        fn submit(&mut self, request: Request) -> train::Result<u64> {
-            request.options.check()?;
+        fn submit(&mut self, request: Request) -> Result<u64, String> {
+            request.options.check().map_err(|e| e.to_string())?;
             self.next += 1;
             self.requests.push((self.next, request.prompt[0]));
             Ok(self.next)
@@ -372,7 +372,7 @@ mod tests {
         fn cancel_all(&mut self) -> Vec<u64> {
             self.requests.drain(..).map(|(id, _)| id).collect()
         }
-        fn step(&mut self) -> train::Result<Vec<Event>> {
+        fn step(&mut self) -> Result<Vec<Event>, String> {
             if self.requests.iter().any(|(_, kind)| *kind == 1) {
                 panic!("asked for");
             }
@@ -381,7 +381,7 @@ mod tests {
                     top_p: 7.0,
                     ..GenerateOptions::greedy(1)
                 };
-                bad.check()?;
+                bad.check().map_err(|e| e.to_string())?;
             }
             let (id, _) = self.requests.remove(0);
             let (token, scored) = (5, None);

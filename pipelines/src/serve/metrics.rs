@@ -37,6 +37,9 @@ const BATCH: [f64; 13] = [
 /// Answers per prompt.
 const ANSWERS: [f64; 5] = [1.0, 2.0, 5.0, 10.0, 20.0];
 
+/// Reads a total of the engine.
+type Total = fn(&Counts) -> u64;
+
 /// Everything that is counted.
 pub(super) struct Metrics {
     registry: Registry,
@@ -44,7 +47,7 @@ pub(super) struct Metrics {
     waiting: IntGauge,
     cache_usage: Gauge,
     /// Totals of the engine.
-    totals: Vec<(IntCounter, fn(&Counts) -> u64)>,
+    totals: Vec<(IntCounter, Total)>,
     finished: IntCounterVec,
     prompt_tokens: Histogram,
     generated_tokens: Histogram,
@@ -84,7 +87,7 @@ impl Metrics {
             registry.register(Box::new(made.clone()))?;
             Ok(made)
         };
-        let counts: [(&str, &str, fn(&Counts) -> u64); 6] = [
+        let counts: [(&str, &str, Total); 6] = [
             (
                 "prefix_cache_queries",
                 "Prompt tokens looked up in the prefix cache.",
