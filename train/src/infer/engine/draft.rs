@@ -12,7 +12,7 @@ impl Engine {
     /// Gives guesses to every answer in progress.
     pub(super) fn propose(&mut self) -> Result<()> {
         let most = self.limits.draft_tokens;
-        if most == 0 || self.cache.is_empty() {
+        if most == 0 || self.is_encoder_decoder() {
             return Ok(());
         }
         let limit = self.max_length();

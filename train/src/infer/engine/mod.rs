@@ -38,7 +38,7 @@ pub struct Limits {
     /// Tokens of a batch.
     pub max_batch_tokens: usize,
     /// Tokens whose keys and values the cache holds, rounded up to blocks of 16; 0: as many as 1 GiB holds, but no more
-    /// than `max_sequences` of full length, and at least one of full length.
+    /// than `max_sequences` of full length, and at least one of full length if 8 GiB hold it.
     pub cache_tokens: usize,
     /// Guesses per token: of a draft model if there is one, else tokens that followed the same last tokens earlier in
     /// the text (prompt lookup); 0: none.
@@ -230,7 +230,7 @@ impl Engine {
             return refuse("token", id.to_string(), wanted);
         }
         let limit = self.max_length();
-        if self.model.plan.start.is_some() || self.cache.is_empty() {
+        if self.is_encoder_decoder() {
             if options.prompt_logprobs.is_some() {
                 let found = "an encoder's text".into();
                 return refuse("prompt to score", found, "a decoder's".into());
@@ -349,19 +349,19 @@ impl Engine {
             let Some(mut sequence) = self.waiting.pop_front() else {
                 break;
             };
-            if !self.cache.is_empty() {
+            if !self.is_encoder_decoder() {
                 sequence.share(&mut self.blocks);
             }
-            let rows = match self.cache.is_empty() {
+            let rows = match self.is_encoder_decoder() {
                 true => 1,
                 false => sequence.missing().min(budget),
             };
-            if !self.cache.is_empty() && !sequence.reserve(rows, &mut self.blocks) {
+            if !self.is_encoder_decoder() && !sequence.reserve(rows, &mut self.blocks) {
                 sequence.release(&mut self.blocks);
                 self.waiting.push_front(sequence);
                 break;
             }
-            if self.cache.is_empty() && sequence.writer.is_none() {
+            if self.is_encoder_decoder() && sequence.writer.is_none() {
                 let (prompt, room) = (&sequence.tokens, sequence.options.max_tokens);
                 sequence.writer = Some(Writer::new(&self.model, prompt, room)?);
             }
@@ -393,7 +393,7 @@ impl Engine {
 
     /// Outcomes of the rows that each slice wants.
     fn run(&mut self, slices: &[Slice]) -> Result<Vec<Vec<Outcome>>> {
-        if self.cache.is_empty() {
+        if self.is_encoder_decoder() {
             return self.run_pairs(slices);
         }
         let batch = Batch::new(&self.model.plan, &self.running, slices);
@@ -418,7 +418,7 @@ impl Engine {
 
     /// Gives each sequence its outcomes; finished ones leave.
     fn accept(&mut self, slices: &[Slice], outcomes: Vec<Vec<Outcome>>) {
-        let is_pair = self.cache.is_empty();
+        let is_pair = self.is_encoder_decoder();
         let mut finished = Vec::new();
         for (slice, outcomes) in slices.iter().zip(outcomes) {
             let sequence = &mut self.running[slice.number];
@@ -519,11 +519,13 @@ impl Limits {
     /// Blocks of the cache. `token`: bytes of a token's keys and values in all layers.
     fn blocks(&self, length: usize, token: usize) -> usize {
         const BYTES: usize = 1 << 30;
-        let whole = length.div_ceil(BLOCK);
         if self.cache_tokens > 0 {
             return self.cache_tokens.div_ceil(BLOCK);
         }
+        let held_by = |bytes: usize| bytes / (token * BLOCK).max(1);
+        let whole = length.div_ceil(BLOCK);
         let most = whole.saturating_mul(self.max_sequences);
-        (BYTES / (token * BLOCK).max(1)).min(most).max(whole)
+        let least = whole.min(held_by(8 * BYTES)).max(1);
+        held_by(BYTES).min(most).max(least)
     }
 }

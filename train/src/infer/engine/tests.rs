@@ -1,7 +1,7 @@
 //! Tests of the engine: every answer has the bits of the forward pass of its text alone, whatever runs beside it.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::Error;
 use crate::config::{ParallelConfig, Plan};
@@ -25,7 +25,7 @@ fn trained(mut plan: Plan, folder: &tempfile::TempDir) -> PathBuf {
     outcome.unwrap().checkpoint
 }
 
-fn engine(checkpoint: &PathBuf, limits: Limits) -> Engine {
+fn engine(checkpoint: &Path, limits: Limits) -> Engine {
     Engine::open(checkpoint, &Devices::Cpu, limits).unwrap()
 }
 
@@ -85,7 +85,7 @@ fn prompts() -> Vec<Vec<u32>> {
 }
 
 /// Log-probabilities of the prompt and of a greedy answer by forward passes alone.
-fn by_forward(checkpoint: &PathBuf, prompt: &[u32], answer: &[u32], top: usize) -> Answer {
+fn by_forward(checkpoint: &Path, prompt: &[u32], answer: &[u32], top: usize) -> Answer {
     let whole = [prompt, answer].concat();
     let rows = logits(checkpoint, &whole[..whole.len() - 1]).unwrap();
     let score = |at: usize| Some(scored(&rows[at - 1], whole[at], top));
