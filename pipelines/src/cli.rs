@@ -107,28 +107,10 @@ enum Verb {
         #[command(flatten)]
         tasks: run::EvalTasks,
     },
-    /// Continue prompts with a checkpoint.
-    Generate {
-        /// Job file: its newest checkpoint and its tokenizer are used.
-        job: Option<PathBuf>,
-        /// Checkpoint folder to use instead of a job.
-        #[arg(long, value_name = "DIR", conflicts_with = "job")]
-        checkpoint: Option<PathBuf>,
-        /// Tokenizer (tokenizer.json) for --checkpoint.
-        #[arg(
-            long,
-            value_name = "FILE",
-            requires = "checkpoint",
-            conflicts_with = "job"
-        )]
-        tokenizer: Option<PathBuf>,
-        /// Text to continue (repeatable). Default: the job's prompts.
-        #[arg(long)]
-        prompt: Vec<String>,
-        /// Override one key of the job.
-        #[arg(long = "set", value_name = "KEY=VALUE")]
-        set: Vec<String>,
-    },
+    /// Continue prompts with a model: sampled or by beam search, streaming, many at once.
+    Generate(Box<run::GenerateArgs>),
+    /// Talk to a model in the terminal; it needs a chat template.
+    Chat(Box<run::ChatArgs>),
     /// Serve a model over HTTP: OpenAI's completions and chat, Megatron-LM's `/api`, and a page to talk to it.
     Serve(Box<serve::Serve>),
     /// Write report.html; or, with --limit, show the documents that other filter limits would keep (needs curate.figures).
@@ -222,25 +204,8 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         Verb::Eval {
             job, set, check, ..
         } => with_job(&JobArgs { job, set, check }, run::eval),
-        Verb::Generate {
-            job: Some(job),
-            prompt,
-            set,
-            ..
-        } => {
-            let args = JobArgs {
-                job,
-                set,
-                check: false,
-            };
-            with_job(&args, |cx| run::generate_for_job(cx, &prompt))
-        }
-        Verb::Generate {
-            checkpoint,
-            tokenizer,
-            prompt,
-            ..
-        } => run::generate_from(checkpoint.as_deref(), tokenizer.as_deref(), &prompt),
+        Verb::Generate(args) => run::generate(&args),
+        Verb::Chat(args) => run::chat(&args),
         Verb::Serve(args) => serve::serve(&args),
         Verb::Report { job, limits } if limits.is_empty() => with_job(&job, run::report),
         Verb::Report { job, limits } => with_job(&job, |cx| run::refilter(cx, &limits)),

@@ -18,6 +18,7 @@ mod duplicates;
 mod executors;
 mod folder;
 mod full_disk;
+mod generate;
 mod gpu;
 mod hostile_numbers;
 mod hosts;

@@ -115,6 +115,67 @@ impl Packed {
         let len = self.k * self.width;
         &self.data.f32()[p * len..(p + 1) * len]
     }
+
+    fn columns(&mut self) -> Columns<'_> {
+        Columns {
+            words: self.data.f32(),
+            apart: self.k * self.width,
+            width: self.width,
+        }
+    }
+}
+
+/// Panels of B: of a packed block, or of a pack of all columns and all of k.
+#[derive(Clone, Copy)]
+struct Columns<'a> {
+    /// From the block's first panel and step on.
+    words: &'a [f32],
+    /// Floats from panel to panel.
+    apart: usize,
+    width: usize,
+}
+
+impl Columns<'_> {
+    fn panel(&self, p: usize) -> &[f32] {
+        &self.words[p * self.apart..]
+    }
+}
+
+/// The second factor.
+#[derive(Clone, Copy)]
+enum Right<'a> {
+    Matrix(Matrix<'a>),
+    /// By `fill`.
+    Packed(&'a [f32]),
+}
+
+/// Floats of all panels of op(B) `[k, n]`.
+pub(crate) fn packed_floats(isa: Isa, numbers: Numbers, [k, n]: [usize; 2], leaf: usize) -> usize {
+    let cols = shape(isa, 1).1;
+    n.div_ceil(cols) * Order::new(numbers, k, leaf).steps() * cols
+}
+
+/// Packs all of op(B), whose panels later products read as they are.
+pub(crate) fn fill(isa: Isa, numbers: Numbers, words: &mut [f32], b: Matrix<'_>, leaf: usize) {
+    let (cols, b) = (shape(isa, 1).1, b.transposed());
+    let order = Order::new(numbers, b.cols(), leaf);
+    let apart = order.steps() * cols;
+    if apart == 0 {
+        return;
+    }
+    words
+        .par_chunks_mut(apart)
+        .enumerate()
+        .for_each(|(panel, out)| {
+            let one = Panels {
+                a: b,
+                first: panel * cols,
+                width: cols,
+                count: 1,
+                apart,
+            };
+            order.pack(isa, one, 0..order.steps(), out);
+        });
 }
 
 /// Checks the callers' promises; returns whether there is anything to compute.
@@ -136,7 +197,7 @@ fn has_elements(c: &ViewMut<'_>, a: Matrix<'_>, plan: &Plan<'_>) -> bool {
     true
 }
 
-/// Like `gemm` in tiles, of columns that `tiles::fill` packed for as many as c has and the plan's leaves.
+/// Like `gemm`, of columns that `fill` or, in tiles, `tiles::fill` packed for as many as c has and the plan's leaves.
 /// # Errors
 /// `Memory` if packs do not fit.
 pub(crate) fn gemm_packed(
@@ -149,14 +210,19 @@ pub(crate) fn gemm_packed(
     if !has_elements(&c, a, &plan) {
         return Ok(());
     }
-    tiles::gemm(c, a, tiles::Right::Packed(words), plan)
+    if plan.numbers == Numbers::Bf16Tiles {
+        return tiles::gemm(c, a, tiles::Right::Packed(words), plan);
+    }
+    let floats = packed_floats(plan.device.isa(), plan.numbers, [a.cols(), n], plan.leaf);
+    assert!(words.len() == floats, "packed for this product");
+    blocked(c, a, Right::Packed(words), plan)
 }
 
 /// Multiplies; the definition of the bits is in `tile.rs`.
 /// # Errors
 /// `Memory` if the packs do not fit.
 pub(crate) fn gemm<'m>(
-    mut c: ViewMut<'_>,
+    c: ViewMut<'_>,
     a: impl Into<Matrix<'m>>,
     b: impl Into<Matrix<'m>>,
     plan: Plan<'_>,
@@ -170,18 +236,22 @@ pub(crate) fn gemm<'m>(
     if !has_elements(&c, a, &plan) {
         return Ok(());
     }
-    let (m, n, k) = (c.rows, c.cols, a.cols());
-    let order = Order::new(plan.numbers, k, plan.leaf);
-    let cuts = order.cuts();
     if plan.numbers == Numbers::Bf16Tiles {
         return tiles::gemm(c, a, tiles::Right::Matrix(b), plan);
     }
+    blocked(c, a, Right::Matrix(b.transposed()), plan) // lanes of a panel are columns
+}
+
+/// The product block by block, by vectors.
+fn blocked(mut c: ViewMut<'_>, a: Matrix<'_>, b: Right<'_>, plan: Plan<'_>) -> Result<()> {
+    let (m, n, k) = (c.rows, c.cols, a.cols());
+    let order = Order::new(plan.numbers, k, plan.leaf);
+    let cuts = order.cuts();
     let isa = plan.device.isa();
     let (rows, cols) = shape(isa, m);
     let parallel =
         plan.parallel && rayon::current_num_threads() > 1 && m * n * k.max(1) > PARALLEL_ABOVE;
     let out = c.data.shared();
-    let b = b.transposed(); // lanes of a B panel are columns
     if m <= FEW_PANELS * rows && n > cols {
         let whole = 0..order.steps();
         let packed_a = pack_block((a, order), 0..m, whole, rows, plan.device, parallel)?;
@@ -189,6 +259,7 @@ pub(crate) fn gemm<'m>(
             a: &packed_a,
             b,
             m,
+            n,
             cols,
             order,
             finish: plan.finish,
@@ -217,21 +288,28 @@ pub(crate) fn gemm<'m>(
                 if is_long || m0 == 0 {
                     packed_b = None;
                 }
-                let packed_b = match &packed_b {
-                    Some(packed) => packed,
-                    None => packed_b.insert(pack_block(
-                        (b, order),
-                        n0..n_end,
-                        span.0..span.1,
-                        cols,
-                        plan.device,
-                        parallel,
-                    )?),
+                let columns = match (b, &mut packed_b) {
+                    (Right::Packed(words), _) => Columns {
+                        words: &words[(n0 / cols * order.steps() + span.0) * cols..],
+                        apart: order.steps() * cols,
+                        width: cols,
+                    },
+                    (Right::Matrix(_), Some(packed)) => Packed::columns(packed),
+                    (Right::Matrix(b), none) => none
+                        .insert(pack_block(
+                            (b, order),
+                            n0..n_end,
+                            span.0..span.1,
+                            cols,
+                            plan.device,
+                            parallel,
+                        )?)
+                        .columns(),
                 };
                 let rect = Rect {
                     a: (a, order),
                     height: rows,
-                    b: packed_b,
+                    b: columns,
                     m: m_end - m0,
                     n: n_end - n0,
                     cuts,
@@ -321,7 +399,7 @@ struct Rect<'a> {
     a: (Matrix<'a>, Order),
     /// Rows of a tile.
     height: usize,
-    b: &'a Packed,
+    b: Columns<'a>,
     m: usize,
     n: usize,
     cuts: Cuts,
@@ -401,8 +479,10 @@ impl Rect<'_> {
 struct Few<'a> {
     a: &'a Packed,
     /// Lanes are columns.
-    b: Matrix<'a>,
+    b: Right<'a>,
     m: usize,
+    n: usize,
+    /// Columns of a panel.
     cols: usize,
     order: Order,
     finish: Finish,
@@ -413,7 +493,7 @@ struct Few<'a> {
 
 impl Few<'_> {
     fn multiply(&self, isa: Isa, parallel: bool) {
-        let panels = self.b.rows().div_ceil(self.cols);
+        let panels = self.n.div_ceil(self.cols);
         let tasks = if parallel {
             4 * rayon::current_num_threads()
         } else {
@@ -632,18 +712,27 @@ impl Task for FewTiles<'_> {
             cuts.own() * height * width,
         );
         let longest = cuts.longest();
-        let mut panel = vec![0.0; longest * width];
+        let mut room_for_panel = match few.b {
+            Right::Matrix(_) => vec![0.0; longest * width],
+            Right::Packed(_) => Vec::new(),
+        };
         let mut rounding = Rounding::new();
         for j in cols {
             for (start, end) in cuts.blocks() {
-                let one = Panels {
-                    a: few.b,
-                    first: j * width,
-                    width,
-                    count: 1,
-                    apart: longest * width,
+                let panel: &[f32] = match few.b {
+                    Right::Packed(words) => &words[(j * few.order.steps() + start) * width..],
+                    Right::Matrix(b) => {
+                        let one = Panels {
+                            a: b,
+                            first: j * width,
+                            width,
+                            count: 1,
+                            apart: longest * width,
+                        };
+                        few.order.pack(isa, one, start..end, &mut room_for_panel);
+                        &room_for_panel
+                    }
                 };
-                few.order.pack(isa, one, start..end, &mut panel);
                 for i in 0..rows {
                     let whole = Whole {
                         c: few.c,
@@ -651,7 +740,7 @@ impl Task for FewTiles<'_> {
                         row: i * height,
                         column: j * width,
                         rows: height.min(few.m - i * height),
-                        columns: width.min(few.b.rows() - j * width),
+                        columns: width.min(few.n - j * width),
                     };
                     let (c, c_stride) = rounding.place(&whole);
                     let t = Tile {

@@ -259,6 +259,28 @@ fn mixing(device: &Device) -> Result<()> {
         };
         attention::backward(&passed, &call, t / 8, None)?;
     }
+    over_pages(device, &qkv, &heads)
+}
+
+/// The same rows in a cache of pages of 16, in reverse order.
+fn over_pages(device: &Device, qkv: &Tensor, heads: &Heads) -> Result<()> {
+    let mut cache = Tensor::zeros(&[qkv.dims()[0], heads.kv_width()], DType::F32, device)?;
+    let sequence = attention::PagedRows {
+        rows: qkv.dims()[0],
+        position: 0,
+        pages: &[7, 6, 5, 4, 3, 2, 1, 0],
+    };
+    let call = attention::Paged {
+        heads,
+        page: 16,
+        sequences: &[sequence],
+        first_keys: None,
+        window: 0,
+        block: 0,
+        numbers: Numbers::F32,
+        is_scaled: true,
+    };
+    attention::forward_paged(qkv, &mut cache, &call)?;
     Ok(())
 }
 

@@ -1,16 +1,22 @@
-//! Texts from a model: where it is and the files around its weights, texts cut out of a stream of tokens, stop strings,
-//! chat templates.
+//! Texts from a model: where it is and the files around its weights, prompts, sampling flags, texts cut out of a stream of
+//! tokens, stop strings, chat templates.
 
+mod answers;
 mod chat_template;
 mod located;
 mod model_files;
+mod prompt;
+mod sampling_args;
 mod stops;
 mod text_stream;
 
+pub(crate) use answers::{Answer, answer};
 pub(crate) use chat_template::Message;
 pub(crate) use located::{
     Located, named_tokenizer, newest_checkpoint, tokenizer_of, tokenizer_path,
 };
 pub(crate) use model_files::ModelFiles;
+pub(crate) use prompt::{encode, encode_with_sentinels};
+pub(crate) use sampling_args::SamplingArgs;
 pub(crate) use stops::Stops;
 pub(crate) use text_stream::{TextStream, text_of};

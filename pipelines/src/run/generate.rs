@@ -1,26 +1,72 @@
-//! `generate`: continues prompts with a checkpoint.
+//! `generate`: continues prompts with a model.
 
 use crate::context::Context;
-use crate::generation::{newest_checkpoint, tokenizer_of};
+use crate::generation::{
+    Answer, Located, ModelFiles, SamplingArgs, answer, encode, encode_with_sentinels,
+    newest_checkpoint, tokenizer_of,
+};
 use crate::job::Generate;
 use crate::log::print;
 use crate::machine::write_atomically;
 use crate::manifest::{fingerprint, identity};
 use anyhow::{Context as _, Result, bail};
-use index::tokenizer::Tokenizer;
-use serde_json::json;
-use std::path::Path;
-use train::dist::Devices;
-use train::infer::GenerateOptions;
+use clap::Args;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use train::infer::engine::Engine;
+use train::infer::{BeamOptions, GenerateOptions, beam_search};
 
-fn options(table: &Generate, seed: u32, stop: Option<u32>) -> GenerateOptions {
+/// Flags of the verb.
+#[derive(Args)]
+pub(crate) struct GenerateArgs {
+    /// Job file (its newest checkpoint and its tokenizer are used), checkpoint, folder of checkpoints, or Hugging Face folder.
+    #[arg(required_unless_present = "checkpoint")]
+    model: Option<PathBuf>,
+    /// Checkpoint folder; the same as naming it first.
+    #[arg(long, value_name = "DIR", conflicts_with = "model")]
+    checkpoint: Option<PathBuf>,
+    /// Tokenizer. Default: the job's, or the one in or above the folder.
+    #[arg(long, value_name = "FILE")]
+    tokenizer: Option<PathBuf>,
+    /// Override one key of the job.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Text to continue (repeatable). Default: the job's prompts.
+    #[arg(long)]
+    prompt: Vec<String>,
+    /// Read prompts from a file: one a line, or the key `prompt` of each line of a .jsonl file; `-`: standard input.
+    #[arg(long, value_name = "FILE", conflicts_with = "prompt")]
+    prompts: Option<PathBuf>,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    /// Answers to each prompt.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    samples: usize,
+    /// Look for the likeliest answers by beam search, this many at a time.
+    #[arg(long, value_name = "N")]
+    beam_width: Option<usize>,
+    /// Power of the length that the score of a beam is divided by.
+    #[arg(long, value_name = "X", default_value_t = 1.0, requires = "beam_width")]
+    length_penalty: f64,
+    /// Report the log-probability of each token and those of this many likeliest ones (with --json).
+    #[arg(long, value_name = "N", requires = "json")]
+    logprobs: Option<usize>,
+    /// Print a line of JSON for each answer instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Options of a job's table; prompt `number` has a random stream of its own.
+fn options(table: &Generate, seed: u32, files: &ModelFiles) -> GenerateOptions {
     GenerateOptions {
         max_tokens: table.max_tokens,
         temperature: table.temperature,
         top_k: table.top_k,
         top_p: table.top_p,
         seed: u64::from(seed),
-        stop: stop.map(|id| vec![id]).into_iter().collect(),
+        stop: files.end_ids.iter().map(|&id| vec![id]).collect(),
         ..GenerateOptions::default()
     }
 }
@@ -43,19 +89,24 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         return Ok(());
     }
     let started = std::time::Instant::now();
-    let (tokenizer, devices) = (tokenizer_of(cx)?, crate::devices::of(&cx.job));
-    let mut samples = Vec::new();
+    let found = Located {
+        name: cx.job.name.clone(),
+        path: checkpoint,
+        tokenizer: tokenizer_of(cx)?,
+        devices: crate::devices::of(&cx.job),
+    };
+    let files = ModelFiles::read(found, None)?;
+    let args = SamplingArgs::default();
+    let mut engine = args.engine(&files)?;
+    let mut prompts = Vec::new();
     for (number, prompt) in (0u32..).zip(&table.prompts) {
-        // a separate random stream per prompt
         let seed = cx.job.seed.wrapping_add(number);
-        let text = continued(
-            (&tokenizer, &devices),
-            &checkpoint,
-            prompt,
-            table,
-            seed,
-            &mut |_| {},
-        )?;
+        let ids = ids_of(&files, prompt, true)?;
+        prompts.push((ids, options(table, seed, &files)));
+    }
+    let answers = answer(&mut engine, &files, &args, prompts, &mut |_, _| Ok(()))?;
+    let mut samples = Vec::new();
+    for (prompt, Answer { text, .. }) in table.prompts.iter().zip(answers) {
         log!("generate: {prompt}{}", text.replace('\n', "\n  "));
         samples.push(json!({"prompt": prompt, "text": text}));
     }
@@ -72,95 +123,192 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Ids of a prompt. Unlike in training texts, the names of T5 sentinels become sentinel ids: in a prompt they are
-/// intended.
-fn encode(tokenizer: &Tokenizer, prompt: &str) -> Result<Vec<u32>> {
-    let (mut ids, mut rest) = (Vec::new(), prompt);
-    loop {
-        let sentinels = tokenizer.special().sentinels.iter();
-        let named = sentinels.filter_map(|&id| Some((id, tokenizer.token(id)?)));
-        let found = named.filter_map(|(id, name)| Some((rest.find(name)?, name.len(), id)));
-        // the longest of names that start at the same position
-        let first = found.min_by_key(|&(at, len, _)| (at, usize::MAX - len));
-        let Some((at, len, id)) = first else {
-            ids.extend(tokenizer.encode(rest)?);
-            return Ok(ids);
-        };
-        ids.extend(tokenizer.encode(&rest[..at])?);
-        ids.push(id);
-        rest = &rest[at + len..];
-    }
-}
-
-/// The continuation of one prompt. An empty prompt starts a document.
-fn continued(
-    (tokenizer, devices): (&Tokenizer, &Devices),
-    checkpoint: &Path,
-    prompt: &str,
-    table: &Generate,
-    seed: u32,
-    on_token: &mut dyn FnMut(u32),
-) -> Result<String> {
-    let end = tokenizer.end_of_document();
-    let mut ids = encode(tokenizer, prompt)?;
+/// Ids of a prompt; an empty one starts a document. A job's tokenizer adds nothing to a text, as in training.
+fn ids_of(files: &ModelFiles, prompt: &str, is_job: bool) -> Result<Vec<u32>> {
+    let tokenizer = &files.tokenizer;
+    let mut ids = match is_job || !tokenizer.special().sentinels.is_empty() {
+        true => encode_with_sentinels(tokenizer, prompt)?,
+        false => encode(tokenizer, prompt, true)?,
+    };
     if ids.is_empty() {
-        ids.extend(end);
+        ids.extend(files.start);
     }
     if ids.is_empty() {
         bail!("an empty prompt needs an end-of-document token to start from");
     }
-    let mut new = train::infer::generate_on(
-        devices,
-        checkpoint,
-        &ids,
-        &options(table, seed, end),
-        on_token,
-    )?;
-    if end.is_some() && new.last().copied() == end {
-        new.pop();
-    }
-    // rows of the embedding beyond the tokenizer's ids have no text
-    new.retain(|id| (*id as usize) < tokenizer.vocab());
-    Ok(tokenizer.decode(&new)?)
+    Ok(ids)
 }
 
-/// `generate JOB`: prompts from the command line, or the job's.
-pub(crate) fn generate_for_job(cx: &Context, prompts: &[String]) -> Result<()> {
-    let mut table = cx.job.generate.clone().unwrap_or_default();
-    if !prompts.is_empty() {
-        table.prompts = prompts.to_vec();
-    }
-    let checkpoint = newest_checkpoint(&cx.out, "generate")?;
-    let of = (&tokenizer_of(cx)?, &crate::devices::of(&cx.job));
-    show(of, &checkpoint, &table, cx.job.seed)
-}
-
-/// `generate --checkpoint DIR --tokenizer FILE`.
-pub(crate) fn generate_from(
-    checkpoint: Option<&Path>,
-    tokenizer: Option<&Path>,
-    prompts: &[String],
-) -> Result<()> {
-    let (Some(checkpoint), Some(tokenizer)) = (checkpoint, tokenizer) else {
-        bail!("generate needs a job file, or --checkpoint DIR with --tokenizer FILE");
+/// The verb.
+pub(crate) fn generate(args: &GenerateArgs) -> Result<()> {
+    let path = args.model.as_ref().or(args.checkpoint.as_ref());
+    let path = path.context("generate needs a job file, a checkpoint, or a Hugging Face folder")?;
+    let is_job = path.extension().is_some_and(|ending| ending == "toml");
+    let (table, seed) = match is_job {
+        true => {
+            let job = crate::job::load(path, &args.set)?;
+            (job.generate.clone().unwrap_or_default(), job.seed)
+        }
+        false => (Generate::default(), 1234),
     };
-    let mut table = Generate::default();
-    if !prompts.is_empty() {
-        table.prompts = prompts.to_vec();
+    let found = Located::find(path, &args.set, args.tokenizer.as_deref(), "generate")?;
+    let files = ModelFiles::read(found, None)?;
+    let texts = match &args.prompts {
+        Some(file) => read_prompts(file)?,
+        None if args.prompt.is_empty() => table.prompts.clone(),
+        None => args.prompt.clone(),
+    };
+    let mut engine = args.sampling.engine(&files)?;
+    let mut prompts = Vec::new();
+    for (number, text) in (0u32..).zip(&texts) {
+        let ids = ids_of(&files, text, is_job);
+        let ids = ids.with_context(|| format!("prompt {}", number + 1))?;
+        let defaults = options(&table, seed, &files);
+        prompts.push((ids, args.sampling.options(&defaults, &files)));
     }
-    let newest = train::checkpoint::checkpoint_at(checkpoint)?;
-    for skipped in &newest.skipped {
-        log!("generate: {skipped}");
+    if let Some(width) = args.beam_width {
+        return beams(
+            &mut engine,
+            &files,
+            (args, width),
+            texts.into_iter().zip(prompts),
+        );
     }
-    let of = (&Tokenizer::load(tokenizer)?, &Devices::Cpu);
-    show(of, &newest.path, &table, 1234)
-}
-
-fn show(of: (&Tokenizer, &Devices), checkpoint: &Path, table: &Generate, seed: u32) -> Result<()> {
-    for (number, prompt) in (0u32..).zip(&table.prompts) {
-        let seed = seed.wrapping_add(number);
-        let text = continued(of, checkpoint, prompt, table, seed, &mut |_| {})?;
-        print(&format!("{prompt}{text}\n"))?;
+    let mut asked = Vec::new();
+    for (prompt, options) in prompts {
+        for _ in 0..args.samples {
+            let number = asked.len() as u64;
+            let options = GenerateOptions {
+                seed: options.seed.wrapping_add(number),
+                logprobs: args.logprobs,
+                ..options.clone()
+            };
+            asked.push((prompt.clone(), options));
+        }
+    }
+    let mut shown = Shown {
+        texts: &texts,
+        samples: args.samples,
+        whole: 0,
+        waiting: BTreeMap::new(),
+    };
+    let answers = answer(
+        &mut engine,
+        &files,
+        &args.sampling,
+        asked,
+        &mut |number, text| match args.json {
+            true => Ok(()),
+            false => shown.add(number, text),
+        },
+    )?;
+    if args.json {
+        for (number, answer) in answers.iter().enumerate() {
+            print(&line(&texts[number / args.samples], answer))?;
+        }
     }
     Ok(())
+}
+
+/// Answers on standard output in the order of their prompts: the first that is not complete streams.
+struct Shown<'a> {
+    texts: &'a [String],
+    samples: usize,
+    /// Answers shown as a whole.
+    whole: usize,
+    /// Prompt and text of later answers so far, and whether they are complete.
+    waiting: BTreeMap<usize, (String, bool)>,
+}
+
+impl Shown<'_> {
+    /// Adds text to an answer, or ends it.
+    fn add(&mut self, number: usize, text: Option<&str>) -> Result<()> {
+        let prompt = &self.texts[number / self.samples];
+        let of = self.waiting.entry(number);
+        let (held, is_complete) = of.or_insert_with(|| (prompt.clone(), false));
+        match text {
+            Some(text) => held.push_str(text),
+            None => *is_complete = true,
+        }
+        while let Some((held, is_complete)) = self.waiting.get_mut(&self.whole) {
+            print(&std::mem::take(held))?;
+            if !*is_complete {
+                break;
+            }
+            print("\n")?;
+            self.whole += 1;
+        }
+        Ok(())
+    }
+}
+
+/// A line of JSON.
+fn line(prompt: &str, answer: &Answer) -> String {
+    let mut line = json!({
+        "prompt": prompt, "text": answer.text, "tokens": answer.tokens,
+        "finish_reason": answer.finish_reason,
+    });
+    if !answer.scored.is_empty() {
+        line["logprobs"] = answer.logprobs();
+    }
+    format!("{line}\n")
+}
+
+/// The likeliest answers of each prompt, best first.
+fn beams(
+    engine: &mut Engine,
+    files: &ModelFiles,
+    (args, width): (&GenerateArgs, usize),
+    prompts: impl Iterator<Item = (String, (Vec<u32>, GenerateOptions))>,
+) -> Result<()> {
+    for (text, (ids, options)) in prompts {
+        let options = BeamOptions {
+            width,
+            max_tokens: options.max_tokens,
+            stop: files.end_ids.first().copied(),
+            length_penalty: args.length_penalty,
+        };
+        for beam in beam_search(engine, &ids, &options)? {
+            let answer = files.tokenizer.decode_text(&beam.tokens)?;
+            print(&match args.json {
+                true => format!(
+                    "{}\n",
+                    json!({"prompt": text, "text": answer, "tokens": beam.tokens, "score": beam.score})
+                ),
+                false => format!("{:.4} {text}{answer}\n", beam.score),
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Prompts of a file, or of standard input.
+fn read_prompts(path: &Path) -> Result<Vec<String>> {
+    let name = || path.display().to_string();
+    let text = if path == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .with_context(name)?;
+        text
+    } else {
+        std::fs::read_to_string(path).with_context(name)?
+    };
+    let is_json = path.extension().is_some_and(|ending| ending == "jsonl");
+    let mut prompts = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        if !is_json {
+            prompts.push(line.to_owned());
+            continue;
+        }
+        let at = || format!("{}, line {}", path.display(), number + 1);
+        let row: Value = serde_json::from_str(line).with_context(at)?;
+        let found = row["prompt"].as_str();
+        let prompt = found.with_context(|| format!("{}: no text under `prompt`", at()))?;
+        prompts.push(prompt.to_owned());
+    }
+    if prompts.is_empty() {
+        bail!("{}: found no prompts", path.display());
+    }
+    Ok(prompts)
 }

@@ -1,6 +1,7 @@
 //! The verbs. Each stage computes its fingerprint, is skipped if done, works, and is recorded.
 
 mod blend;
+mod chat;
 mod convert;
 mod curate;
 mod dedup;
@@ -25,10 +26,11 @@ mod words;
 
 pub(crate) use self::curate::shards_left;
 pub(crate) use blend::blend;
+pub(crate) use chat::{ChatArgs, chat};
 pub(crate) use convert::{Convert, convert};
 pub(crate) use doctor::{compile_kernels, doctor};
 pub(crate) use eval_tasks::{EvalTasks, eval_tasks};
-pub(crate) use generate::{generate_for_job, generate_from};
+pub(crate) use generate::{GenerateArgs, generate};
 pub(crate) use hosts::{follow, join, lead};
 pub(crate) use inspect::{extract, inspect};
 pub(crate) use merge::merge;

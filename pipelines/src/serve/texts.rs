@@ -1,9 +1,8 @@
-//! Prompts to ids, and the text of single tokens.
+//! The text of ids and of single tokens.
 
 use super::error::ApiError;
 use crate::generation::text_of;
-use anyhow::Result;
-use index::tokenizer::{SpecialTokens, Tokenizer};
+use index::tokenizer::Tokenizer;
 use std::sync::{Arc, OnceLock};
 
 /// Texts of single tokens as they are inside a text, each decoded once. A decoder may treat the first token of a text in its
@@ -47,21 +46,6 @@ impl TokenTexts {
         });
         behind.unwrap_or_else(|| decoded(&[id]))
     }
-}
-
-/// Ids of a prompt. Names of special tokens in it are these tokens, as with Hugging Face's tokenizers; `adds`: the tokens that
-/// its post-processor puts around a text as well.
-///
-/// # Errors
-/// The tokenizer's.
-pub(super) fn encode(tokenizer: &Tokenizer, text: &str, adds: bool) -> Result<Vec<u32>> {
-    let mut ids = Vec::new();
-    let special = |add| SpecialTokens { add, parse: true };
-    // a post-processor of an unknown form adds nothing
-    let encoder = tokenizer.encoder_with(special(adds));
-    let encoder = encoder.or_else(|_| tokenizer.encoder_with(special(false)));
-    encoder?.encode_into(text, &mut ids)?;
-    Ok(ids)
 }
 
 /// The text of ids.

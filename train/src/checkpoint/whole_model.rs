@@ -72,17 +72,20 @@ impl Model {
         let stage = Stage::of(&plan, &groups.place, 0, &specs);
         let mut delayed = Delayed::of(&plan, &specs, &groups.place);
         opened.restore_scales(&mut delayed);
-        Ok(Model {
+        let mut model = Model {
             specs,
-            packs: numbers::is_in_tiles(&plan)
-                .then(|| PrepackedWeights::new(weights.len(), &device)),
+            packs: None,
             stage,
             weights,
             groups,
             device,
             delayed,
             plan,
-        })
+        };
+        let numbers = model.context(0..1, None).numbers_of_packs();
+        model.packs = numbers
+            .map(|numbers| PrepackedWeights::new(model.weights.len(), numbers, &model.device));
+        Ok(model)
     }
 
     /// For the tokens of sequences at `positions`.

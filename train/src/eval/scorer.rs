@@ -119,7 +119,6 @@ impl Scorer {
         }
         Ok(())
     }
-
 }
 
 /// Logits of some rows of x: `[n, d]`.

@@ -13,6 +13,7 @@ pub use sample::Scored;
 
 use std::path::Path;
 
+use crate::checkpoint::whole_model::Model;
 use crate::dist::devices::Devices;
 use crate::error::Result;
 use crate::infer::engine::{Engine, Event, Limits, Request};
@@ -43,11 +44,15 @@ pub fn generate_on(
     options: &GenerateOptions,
     on_token: &mut dyn FnMut(u32),
 ) -> Result<Vec<u32>> {
+    let model = Model::open(checkpoint, devices)?;
+    // the longest sequence of a model with rotary positions is not bounded by any tensor
+    let room = prompt.len().saturating_add(options.max_tokens);
     let limits = Limits {
         max_sequences: 1,
+        cache_tokens: room.min(model.plan.seq_length).max(1),
         ..Limits::default()
     };
-    let mut engine = Engine::open(checkpoint, devices, limits)?;
+    let mut engine = Engine::of(model, limits)?;
     engine.submit(Request {
         prompt: prompt.to_vec(),
         options: options.clone(),

@@ -87,10 +87,30 @@ impl GenerateOptions {
         let finite = "a finite number";
         let up_to_one = "0 to 1";
         let rules = [
-            ("temperature", self.temperature, self.temperature >= 0.0, from_zero),
-            ("top_p", self.top_p, self.top_p > 0.0 && self.top_p <= 1.0, "above 0, at most 1"),
-            ("top_p_decay", self.top_p_decay, is_share(self.top_p_decay), up_to_one),
-            ("top_p_bound", self.top_p_bound, is_share(self.top_p_bound), up_to_one),
+            (
+                "temperature",
+                self.temperature,
+                self.temperature >= 0.0,
+                from_zero,
+            ),
+            (
+                "top_p",
+                self.top_p,
+                self.top_p > 0.0 && self.top_p <= 1.0,
+                "above 0, at most 1",
+            ),
+            (
+                "top_p_decay",
+                self.top_p_decay,
+                is_share(self.top_p_decay),
+                up_to_one,
+            ),
+            (
+                "top_p_bound",
+                self.top_p_bound,
+                is_share(self.top_p_bound),
+                up_to_one,
+            ),
             ("min_p", self.min_p, is_share(self.min_p), up_to_one),
             (
                 "repetition_penalty",

@@ -64,7 +64,11 @@ fn by_rank(logits: &[f32], a: u32, b: u32) -> Ordering {
     let key = |token: u32| {
         let logit = logits[token as usize];
         // both zeros are one number
-        if logit.is_nan() { f32::NEG_INFINITY } else { logit + 0.0 }
+        if logit.is_nan() {
+            f32::NEG_INFINITY
+        } else {
+            logit + 0.0
+        }
     };
     key(b).total_cmp(&key(a)).then(a.cmp(&b))
 }
@@ -102,7 +106,11 @@ fn changed(logits: &[f32], options: &GenerateOptions, before: Before<'_>) -> Opt
         let penalty = options.repetition_penalty;
         for token in seen {
             change(token, &|logit| {
-                if logit > 0.0 { logit / penalty } else { logit * penalty }
+                if logit > 0.0 {
+                    logit / penalty
+                } else {
+                    logit * penalty
+                }
             });
         }
     }
@@ -136,7 +144,11 @@ fn forbidden(options: &GenerateOptions, before: Before<'_>) -> Vec<u32> {
     }
     let last = before.answer.last().or(before.prompt.last());
     let follows = options.never_after.iter();
-    tokens.extend(follows.filter(|[first, _]| Some(first) == last).map(|[_, second]| second));
+    tokens.extend(
+        follows
+            .filter(|[first, _]| Some(first) == last)
+            .map(|[_, second]| second),
+    );
     tokens
 }
 
@@ -160,7 +172,9 @@ pub(crate) fn scored(logits: &[f32], token: u32, top: usize) -> Scored {
     let log = |token: u32| narrowed(f64::from(logits[token as usize]) - log_sum);
     let mut order: Vec<u32> = (0..).take(logits.len()).collect();
     let rank = (0u32..).take(logits.len());
-    let rank = rank.filter(|&other| by_rank(logits, other, token) == Ordering::Less).count();
+    let rank = rank
+        .filter(|&other| by_rank(logits, other, token) == Ordering::Less)
+        .count();
     let top = top.min(order.len());
     if top > 0 && top < order.len() {
         order.select_nth_unstable_by(top - 1, |&a, &b| by_rank(logits, a, b));
@@ -199,7 +213,10 @@ mod tests {
     }
 
     fn after(answer: &[u32]) -> Before<'_> {
-        Before { prompt: &[], answer }
+        Before {
+            prompt: &[],
+            answer,
+        }
     }
 
     fn all() -> GenerateOptions {

@@ -123,6 +123,14 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// Format of packed copies of weights for inference; `None` if weights are rounded before their products.
+    pub(crate) fn numbers_of_packs(&self) -> Option<Numbers> {
+        let numbers = self.numbers();
+        let is_rounded = self.arithmetic.fp8.is_some()
+            || numbers == Numbers::F32 && self.arithmetic.operands.is_some();
+        (!is_rounded).then_some(numbers)
+    }
+
     /// Format in which attention's products receive their factors.
     pub(crate) fn attention_numbers(&self) -> Numbers {
         match (self.arithmetic.operands, self.arithmetic.bf16_sums) {

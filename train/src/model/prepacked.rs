@@ -1,8 +1,9 @@
-//! Prepacked weights: copies in the layout that tile products read, packed when a product first needs them and kept
-//! for the other micro-batches of a step, or for a model's lifetime in inference. They are packed anew for each
-//! step, so that no copy outlives the weights it was made from.
+//! Prepacked weights: copies in the layout that products read, packed when a product first needs them and kept for the
+//! other micro-batches of a step, or for a model's lifetime in inference, where a product of few rows reads each weight
+//! once. They are packed anew for each step, so that no copy outlives the weights it was made from.
 //!
-//! Copies are bf16, of op(W) in each direction: 4 bytes more per weight in training, 2 without a backward pass.
+//! In training only tile products have copies: bf16, of op(W) in each direction, 4 bytes more per weight. In inference
+//! all formats have them in one direction: 2 bytes more per weight in bf16, 4 in f32.
 
 use std::sync::OnceLock;
 
@@ -20,19 +21,22 @@ use crate::model::slots::Slot;
 pub(crate) struct PrepackedWeights {
     /// Transposed and plain.
     by_slot: Vec<[OnceLock<Packed>; 2]>,
+    /// Format of the products that read them.
+    numbers: Numbers,
     device: Device,
 }
 
 impl PrepackedWeights {
-    pub(crate) fn new(slots: usize, device: &Device) -> PrepackedWeights {
+    pub(crate) fn new(slots: usize, numbers: Numbers, device: &Device) -> PrepackedWeights {
         let none = |_| [OnceLock::new(), OnceLock::new()];
         PrepackedWeights {
             by_slot: (0..slots).map(none).collect(),
+            numbers,
             device: device.for_use(Use::Weights),
         }
     }
 
-    /// op(weight) for tile products with these leaves; a weight has one leaf size in each direction. None if k is
+    /// op(weight) for products with these leaves; a weight has one leaf size in each direction. None if k is
     /// too long to pack.
     pub(crate) fn of(
         &self,
@@ -42,7 +46,7 @@ impl PrepackedWeights {
     ) -> kernels::Result<Option<&Packed>> {
         let packed = &self.by_slot[slot][usize::from(op == Op::Plain)];
         if packed.get().is_none() {
-            let made = Packed::new(Numbers::Bf16Tiles, (weight, op), leaf, &self.device)?;
+            let made = Packed::new(self.numbers, (weight, op), leaf, &self.device)?;
             if let Some(made) = made {
                 return Ok(Some(packed.get_or_init(|| made)));
             }
@@ -100,6 +104,6 @@ fn of_weight(plan: &Plan, place: &RankCoord, spec: &Spec) -> usize {
     };
     // sums over the split width have leaves: backward where outputs are split, else forward
     let packs = [((whole, split), 0), ((split, whole), leaf)];
-    let bytes = packs.map(|((k, n), leaf)| Packed::bytes_of(Numbers::Bf16Tiles, k, n, leaf));
+    let bytes = packs.map(|((k, n), leaf)| Packed::bytes_in_tiles(k, n, leaf));
     bytes.iter().sum()
 }

@@ -3,6 +3,7 @@
 
 use index::sampler::Sampler;
 use kernels::comm::tensors;
+use kernels::matmul::Numbers;
 use kernels::{DType, Device, Tensor, add, download_words, reduce, rows};
 
 use crate::checkpoint::train_state::StepStatus;
@@ -321,7 +322,10 @@ impl<'a> Trainer<'a> {
     /// For the micro-batches of a step, or of an evaluation.
     fn packs(&self) -> Option<PrepackedWeights> {
         let are_kept = prepacked::are_kept(&self.state.plan, &self.state.groups.place);
-        are_kept.then(|| PrepackedWeights::new(self.state.weights.len(), &self.state.device))
+        are_kept.then(|| {
+            let (slots, device) = (self.state.weights.len(), &self.state.device);
+            PrepackedWeights::new(slots, Numbers::Bf16Tiles, device)
+        })
     }
 
     /// Adds up the gradients of tensors that are used more than once, as a tied embedding is, over the stages that

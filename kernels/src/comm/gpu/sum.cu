@@ -1,5 +1,5 @@
-// What collectives do with the numbers of several ranks, a thread per element: 4 bytes read for each rank and 4 written
-// bound them. The ranks' numbers are anywhere (up to 8), or one behind the other.
+// Sums and maxima of the numbers of several ranks, a thread per element: 4 bytes read for each rank and 4 written bound them.
+// The numbers of the ranks are anywhere (up to 8), or one behind the other.
 #include "millrace.cuh"
 
 // Parts by rank.

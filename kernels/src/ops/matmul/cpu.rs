@@ -2,13 +2,13 @@
 
 use super::operand::{Factor, Factors, Op, Operand, Then};
 use crate::cpu::epilogue::{self, Epilogue, Second};
-use crate::cpu::gemm::{gemm, gemm_packed, turns};
+use crate::cpu::gemm::{self, gemm, gemm_packed, turns};
 use crate::cpu::output::{Data, DataMut};
 use crate::cpu::pack::{Matrix, View};
 use crate::cpu::plan::{Plan, ViewMut};
 use crate::cpu::rotary::Rotary;
 use crate::cpu::tile::Finish;
-use crate::cpu::{Numbers, tiles};
+use crate::cpu::{Isa, Numbers, tiles};
 use crate::descriptor::rope::{Turn, Way};
 use crate::{DType, Device, Result, Tensor};
 
@@ -101,16 +101,26 @@ fn run(c: &mut Tensor, factors: Factors<'_>, finish: Finish, epilogue: Epilogue<
     }
 }
 
-/// Floats of a pack of op(b) `[k, n]`, if products of such numbers read one.
-pub(super) fn packed_floats(numbers: Numbers, [k, n]: [usize; 2], leaf: usize) -> Option<usize> {
-    (numbers == Numbers::Bf16Tiles)
-        .then(|| tiles::packed_floats([k, n], leaf))
-        .flatten()
+/// Floats of a pack of op(b) `[k, n]`; `None` if products of such numbers on the CPU read none.
+pub(super) fn packed_floats(
+    numbers: Numbers,
+    [k, n]: [usize; 2],
+    leaf: usize,
+    isa: Isa,
+) -> Option<usize> {
+    match numbers {
+        Numbers::Bf16Tiles => tiles::packed_floats([k, n], leaf),
+        Numbers::F32 | Numbers::Bf16 => Some(gemm::packed_floats(isa, numbers, [k, n], leaf)),
+        Numbers::Bf16Mma | Numbers::F16Mma => None,
+    }
 }
 
-pub(super) fn fill(words: &mut Tensor, b: Operand<'_>, leaf: usize) {
+pub(super) fn fill(numbers: Numbers, words: &mut Tensor, b: Operand<'_>, leaf: usize) {
     let isa = words.device().isa();
-    tiles::fill(isa, words.f32_mut(), view(b), leaf);
+    match numbers {
+        Numbers::Bf16Tiles => tiles::fill(isa, words.f32_mut(), view(b), leaf),
+        _ => gemm::fill(isa, numbers, words.f32_mut(), view(b), leaf),
+    }
 }
 
 fn view(operand: Operand<'_>) -> Matrix<'_> {

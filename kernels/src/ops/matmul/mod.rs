@@ -118,12 +118,12 @@ fn check(c: &Tensor, factors: &Factors<'_>, accumulate: bool) -> Result<(usize, 
             number("b", b.tensor, numbers.are_pairs())?;
             flattened(b)
         }
-        Factor::Packed(b) if numbers == Numbers::Bf16Tiles && b.leaf == leaf => (b.k, b.n),
+        Factor::Packed(b) if numbers == b.numbers && b.leaf == leaf => (b.k, b.n),
         Factor::Packed(b) => {
             return Err(Error::Argument {
                 op: OP,
                 name: "b",
-                found: format!("packed for Bf16Tiles and leaves of {}", b.leaf),
+                found: format!("packed for {:?} and leaves of {}", b.numbers, b.leaf),
                 wanted: format!("for {numbers:?} and leaves of {leaf}"),
             });
         }
@@ -605,6 +605,8 @@ mod tests {
         let shapes = [
             (1, 65, 33),
             (1, 700, 600),
+            (2, 33, 1300),
+            (13, 40, 7),
             (70, 96, 300),
             (130, 67, 100),
             (200, 900, 64),
@@ -613,13 +615,18 @@ mod tests {
         for device in devices() {
             let cases = shapes
                 .iter()
-                .flat_map(|shape| [Op::Plain, Op::Transposed].map(|op| (*shape, op)));
-            for ((m, n, k), op) in cases {
-                let numbers = Numbers::Bf16Tiles;
+                .flat_map(|shape| [Op::Plain, Op::Transposed].map(|op| (*shape, op)))
+                .flat_map(|case| {
+                    [Numbers::Bf16Tiles, Numbers::Bf16, Numbers::F32].map(|numbers| (case, numbers))
+                });
+            for (((m, n, k), op), numbers) in cases {
                 let a = random(&[m, k], 1, &device).unwrap();
                 let dims = if op == Op::Plain { [k, n] } else { [n, k] };
                 let b = random(&dims, 2, &device).unwrap();
-                let half = stored_as(DType::Bf16, &b);
+                let half = match numbers {
+                    Numbers::F32 => b.try_clone().unwrap(),
+                    _ => stored_as(DType::Bf16, &b),
+                };
                 let bias = random(&[n], 3, &device).unwrap();
                 let a = (&a, Op::Plain);
                 for leaf in [0, 12, 32] {
@@ -631,15 +638,17 @@ mod tests {
                         let [found, then] = pool.build().unwrap().install(|| {
                             let packed = Packed::new(numbers, (b, op), leaf, &device);
                             let packed = packed.unwrap().unwrap();
-                            let bytes = Packed::bytes_of(numbers, k, n, leaf);
-                            assert_eq!(packed.bytes(), bytes);
+                            if numbers == Numbers::Bf16Tiles {
+                                let bytes = Packed::bytes_in_tiles(k, n, leaf);
+                                assert_eq!(packed.bytes(), bytes);
+                            }
                             let (mut found, mut then) = (empty(), empty());
                             product(numbers, &mut found, a, &packed, leaf, false).unwrap();
                             let bias = Then::Bias(&bias);
                             product_then(numbers, &mut then, a, &packed, leaf, bias).unwrap();
                             [found, then]
                         });
-                        let place = (&device, m, n, k, op, leaf, threads);
+                        let place = (&device, numbers, m, n, k, op, leaf, threads);
                         assert!(bits(found.f32()) == bits(want.f32()), "{place:?}");
                         let mut biased = want.try_clone().unwrap();
                         add::bias(&mut biased, &bias).unwrap();

@@ -118,9 +118,11 @@ pub(super) fn flattened(x: Operand<'_>) -> (usize, usize) {
     }
 }
 
-/// op(b) in the layout that tile products read, rounded to bf16; half the bytes of b in f32 if k is a multiple of 32.
+/// op(b) in the layout that products of one number format read: panels of columns with k in steps. bf16 takes half the
+/// bytes of f32.
 pub struct Packed {
     pub(super) words: Tensor,
+    pub(super) numbers: Numbers,
     /// Rows and columns of op(b).
     pub(super) k: usize,
     pub(super) n: usize,

@@ -1,13 +1,13 @@
-//! Prepacked second factor of tile products, packed once for many of them.
+//! Prepacked second factor of products, packed once for many of them.
 
 use super::cpu;
 use super::operand::{Operand, Packed, flattened};
 use crate::descriptor::numbers::Numbers;
-use crate::{Device, Result, Tensor};
+use crate::{Device, Isa, Result, Tensor};
 
 impl Packed {
-    /// Packs op(b) for products of leaves of `leaf`; None for number formats whose products pack by themselves,
-    /// for a k above 5,120, whose products are blocked differently, and for devices other than the CPU.
+    /// Packs op(b) for products of leaves of `leaf`; None for devices other than the CPU and their number formats, and
+    /// in tiles for a k above 5,120, whose products are blocked differently.
     /// # Shapes
     /// op(b): `[k, n]`, f32 or bf16, leading dims flattened.
     /// # Errors
@@ -21,14 +21,23 @@ impl Packed {
         let b = b.into();
         b.tensor.expect_number("matmul::Packed", "b")?;
         let (k, n) = flattened(b);
-        let floats = cpu::packed_floats(numbers, [k, n], leaf);
-        let Some(floats) = floats.filter(|_| device.is_host()) else {
+        let floats = match device.is_host() {
+            true => cpu::packed_floats(numbers, [k, n], leaf, device.isa()),
+            false => None,
+        };
+        let Some(floats) = floats else {
             return Ok(None);
         };
         let mut words = Tensor::empty(&[floats], crate::DType::F32, device)?;
         let _span = crate::trace::op(concat!(module_path!(), "::fill"));
-        cpu::fill(&mut words, b, leaf);
-        let packed = Packed { words, k, n, leaf };
+        cpu::fill(numbers, &mut words, b, leaf);
+        let packed = Packed {
+            words,
+            numbers,
+            k,
+            n,
+            leaf,
+        };
         Ok(Some(packed))
     }
 
@@ -37,9 +46,10 @@ impl Packed {
         Device::bytes_of(self.words.elements())
     }
 
-    /// Bytes that `new` takes for op(b) `[k, n]`, 0 where it returns None.
-    pub fn bytes_of(numbers: Numbers, k: usize, n: usize, leaf: usize) -> usize {
-        cpu::packed_floats(numbers, [k, n], leaf).map_or(0, Device::bytes_of)
+    /// Bytes that `new` takes in tiles for op(b) `[k, n]`, 0 where it returns None.
+    pub fn bytes_in_tiles(k: usize, n: usize, leaf: usize) -> usize {
+        let isa = Isa::Portable;
+        cpu::packed_floats(Numbers::Bf16Tiles, [k, n], leaf, isa).map_or(0, Device::bytes_of)
     }
 }
 
@@ -55,8 +65,8 @@ mod tests {
         let device = Device::cpu();
         let b = random(&[40, 20], 1, &device).unwrap();
         let pack = |numbers| Packed::new(numbers, (&b, Op::Plain), 16, &device).unwrap();
-        assert!(pack(Numbers::F32).is_none() && pack(Numbers::Bf16).is_none());
-        assert_eq!(Packed::bytes_of(Numbers::Bf16Tiles, 5121, 20, 0), 0);
+        assert!(pack(Numbers::Bf16Mma).is_none() && pack(Numbers::F16Mma).is_none());
+        assert_eq!(Packed::bytes_in_tiles(5121, 20, 0), 0);
         let packed = pack(Numbers::Bf16Tiles).unwrap();
         let a = random(&[3, 40], 2, &device).unwrap();
         let multiply = |numbers, n, leaf| {

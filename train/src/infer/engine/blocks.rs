@@ -107,7 +107,11 @@ impl Blocks {
             let block = &mut self.blocks[number as usize];
             block.holders -= 1;
             if block.holders == 0 {
-                block.idle_since = if block.contents.is_some() { self.clock } else { 0 };
+                block.idle_since = if block.contents.is_some() {
+                    self.clock
+                } else {
+                    0
+                };
                 self.clock += 1;
                 self.idle.insert((block.idle_since, number));
             }
@@ -146,12 +150,19 @@ mod tests {
         assert_eq!(blocks.held(), 1, "the other sequence still holds the first");
         blocks.release(&[first]);
         assert_eq!((blocks.held(), blocks.free()), (0, 3));
-        assert!(blocks.share(serial, b).is_some(), "contents stay without holders");
+        assert!(
+            blocks.share(serial, b).is_some(),
+            "contents stay without holders"
+        );
         blocks.release(&[second]);
         // room: the empty block, then the second, let go first, then the first
         let third = blocks.take().unwrap();
         assert!(third != first && third != second);
-        assert_eq!(blocks.take(), Some(first), "let go before the second was held again");
+        assert_eq!(
+            blocks.take(),
+            Some(first),
+            "let go before the second was held again"
+        );
         assert_eq!(blocks.share(ROOT, a), None);
         assert_eq!(blocks.take(), Some(second));
         assert_eq!(blocks.take(), None);
@@ -164,7 +175,11 @@ mod tests {
         let serial = blocks.know(one, ROOT, [7; BLOCK]);
         assert_eq!(blocks.know(two, ROOT, [7; BLOCK]), serial);
         blocks.release(&[two]);
-        assert_eq!(blocks.take(), Some(two), "its contents were never the known ones");
+        assert_eq!(
+            blocks.take(),
+            Some(two),
+            "its contents were never the known ones"
+        );
         blocks.release(&[one]);
         blocks.forget();
         assert_eq!(blocks.share(ROOT, [7; BLOCK]), None);

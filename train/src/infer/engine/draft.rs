@@ -12,7 +12,7 @@ impl Engine {
     /// Gives guesses to every answer in progress.
     pub(super) fn propose(&mut self) -> Result<()> {
         let most = self.limits.draft_tokens;
-        if most == 0 || self.cache.is_empty() {
+        if most == 0 || self.is_encoder_decoder() {
             return Ok(());
         }
         let limit = self.max_length();
@@ -20,7 +20,9 @@ impl Engine {
         for (number, sequence) in self.running.iter_mut().enumerate() {
             sequence.drafts.clear();
             let (seen, left) = (sequence.seen().len(), sequence.left());
-            let room = most.min(left.saturating_sub(1)).min(limit - seen.min(limit));
+            let room = most
+                .min(left.saturating_sub(1))
+                .min(limit - seen.min(limit));
             if sequence.missing() == 1 && sequence.is_past_prompt && room > 0 {
                 wanted.push((number, room));
             }
@@ -84,7 +86,11 @@ mod tests {
         assert_eq!(lookup(&text, 2), [4, 8]);
         assert_eq!(lookup(&text, 9), [4, 8, 1, 2]);
         let text = [5, 1, 2, 7, 7, 6, 1, 2, 3, 5, 1, 2];
-        assert_eq!(lookup(&text, 2), [7, 7], "three equal tokens beat two newer ones");
+        assert_eq!(
+            lookup(&text, 2),
+            [7, 7],
+            "three equal tokens beat two newer ones"
+        );
         assert_eq!(lookup(&[1, 2, 3], 4), [0u32; 0]);
         assert_eq!(lookup(&[], 4), [0u32; 0]);
     }

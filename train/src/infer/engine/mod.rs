@@ -10,9 +10,12 @@
 mod blocks;
 mod draft;
 mod forward;
+mod request;
 mod sequence;
 #[cfg(test)]
 mod tests;
+
+pub use request::{Counts, Event, Finish, Request};
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -25,9 +28,7 @@ use crate::error::{Error, OnRank, Result};
 use crate::infer::engine::blocks::{BLOCK, Blocks};
 use crate::infer::engine::forward::{Batch, Outcome, Slice};
 use crate::infer::engine::sequence::Sequence;
-use crate::infer::options::GenerateOptions;
 use crate::infer::pair::Writer;
-use crate::infer::sample::Scored;
 
 /// Bounds of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ pub struct Limits {
     /// Tokens of a batch.
     pub max_batch_tokens: usize,
     /// Tokens whose keys and values the cache holds, rounded up to blocks of 16; 0: as many as 1 GiB holds, but no more
-    /// than `max_sequences` of full length, and at least one of full length.
+    /// than `max_sequences` of full length, and at least one of full length if 8 GiB hold it.
     pub cache_tokens: usize,
     /// Guesses per token: of a draft model if there is one, else tokens that followed the same last tokens earlier in
     /// the text (prompt lookup); 0: none.
@@ -53,91 +54,6 @@ impl Default for Limits {
             draft_tokens: 0,
         }
     }
-}
-
-/// A prompt to continue.
-#[derive(Clone, Debug)]
-pub struct Request {
-    /// At least one token.
-    pub prompt: Vec<u32>,
-    /// Sampling, stops, log-probabilities.
-    pub options: GenerateOptions,
-    /// Whether a text longer than the model's sequences goes on with its newest half; otherwise prompt and
-    /// `max_tokens` together are at most the model's length.
-    pub slides: bool,
-}
-
-/// Progress of a request.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Event {
-    /// The request left the queue for the first time.
-    Started {
-        /// The request.
-        id: u64,
-    },
-    /// The whole prompt was computed.
-    Prompt {
-        /// The request.
-        id: u64,
-        /// With `prompt_logprobs`: an entry for each token of the prompt, none for the first.
-        scores: Vec<Option<Scored>>,
-        /// Tokens of the prompt that the cache had.
-        cached: usize,
-    },
-    /// A new token of the answer.
-    Token {
-        /// The request.
-        id: u64,
-        /// The token.
-        token: u32,
-        /// With `logprobs`.
-        scored: Option<Scored>,
-    },
-    /// The answer is complete; nothing follows.
-    Finished {
-        /// The request.
-        id: u64,
-        /// Reason.
-        finish: Finish,
-    },
-}
-
-/// Reason for the end of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finish {
-    /// It ends with the stop of this number in the options.
-    Stop(usize),
-    /// It has `max_tokens`.
-    Length,
-}
-
-/// State of an engine and totals since it was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Requests that run.
-    pub running: usize,
-    /// Requests that wait.
-    pub waiting: usize,
-    /// Blocks of the cache.
-    pub blocks: usize,
-    /// Blocks that requests hold.
-    pub blocks_held: usize,
-    /// Batches run.
-    pub steps: u64,
-    /// Rows of the last batch.
-    pub batch_rows: usize,
-    /// Tokens of prompts of requests that started.
-    pub prompt_tokens: u64,
-    /// Those of them that the cache had.
-    pub cached_tokens: u64,
-    /// Tokens generated.
-    pub generated_tokens: u64,
-    /// Requests that had to let their blocks go.
-    pub preemptions: u64,
-    /// Guesses checked.
-    pub drafted_tokens: u64,
-    /// Guesses that were right.
-    pub accepted_tokens: u64,
 }
 
 /// A model that answers many requests at once. All calls come from one thread.
@@ -263,6 +179,15 @@ impl Engine {
         self.model.plan.parameters()
     }
 
+    /// Bytes of weights that a batch reads: the packed copies once a batch has run, else all parameters in f32.
+    pub fn weight_bytes(&self) -> usize {
+        let packed = self.model.packs.as_ref().map_or(0, |packs| packs.bytes());
+        match packed {
+            0 => 4 * usize::try_from(self.parameters()).unwrap_or(usize::MAX / 4),
+            packed => packed,
+        }
+    }
+
     /// Takes a request; its events come from `step`.
     ///
     /// # Errors
@@ -297,20 +222,26 @@ impl Engine {
         let known = |id: u32| (id as usize) < self.vocab();
         let biased = options.logit_bias.iter().map(|(id, _)| id);
         let ids = prompt.iter().chain(options.stop.iter().flatten());
-        let ids = ids.chain(options.never_after.iter().flatten()).chain(biased);
+        let ids = ids
+            .chain(options.never_after.iter().flatten())
+            .chain(biased);
         if let Some(id) = ids.copied().find(|&id| !known(id)) {
             let wanted = format!("below the vocabulary of {}", self.vocab());
             return refuse("token", id.to_string(), wanted);
         }
         let limit = self.max_length();
-        if self.model.plan.start.is_some() || self.cache.is_empty() {
+        if self.is_encoder_decoder() {
             if options.prompt_logprobs.is_some() {
                 let found = "an encoder's text".into();
                 return refuse("prompt to score", found, "a decoder's".into());
             }
             if prompt.len() > limit {
                 let found = format!("{} tokens", prompt.len());
-                return refuse("text for the encoder", found, format!("1 to {limit} tokens"));
+                return refuse(
+                    "text for the encoder",
+                    found,
+                    format!("1 to {limit} tokens"),
+                );
             }
             return Ok(());
         }
@@ -418,19 +349,19 @@ impl Engine {
             let Some(mut sequence) = self.waiting.pop_front() else {
                 break;
             };
-            if !self.cache.is_empty() {
+            if !self.is_encoder_decoder() {
                 sequence.share(&mut self.blocks);
             }
-            let rows = match self.cache.is_empty() {
+            let rows = match self.is_encoder_decoder() {
                 true => 1,
                 false => sequence.missing().min(budget),
             };
-            if !self.cache.is_empty() && !sequence.reserve(rows, &mut self.blocks) {
+            if !self.is_encoder_decoder() && !sequence.reserve(rows, &mut self.blocks) {
                 sequence.release(&mut self.blocks);
                 self.waiting.push_front(sequence);
                 break;
             }
-            if self.cache.is_empty() && sequence.writer.is_none() {
+            if self.is_encoder_decoder() && sequence.writer.is_none() {
                 let (prompt, room) = (&sequence.tokens, sequence.options.max_tokens);
                 sequence.writer = Some(Writer::new(&self.model, prompt, room)?);
             }
@@ -462,7 +393,7 @@ impl Engine {
 
     /// Outcomes of the rows that each slice wants.
     fn run(&mut self, slices: &[Slice]) -> Result<Vec<Vec<Outcome>>> {
-        if self.cache.is_empty() {
+        if self.is_encoder_decoder() {
             return self.run_pairs(slices);
         }
         let batch = Batch::new(&self.model.plan, &self.running, slices);
@@ -487,7 +418,7 @@ impl Engine {
 
     /// Gives each sequence its outcomes; finished ones leave.
     fn accept(&mut self, slices: &[Slice], outcomes: Vec<Vec<Outcome>>) {
-        let is_pair = self.cache.is_empty();
+        let is_pair = self.is_encoder_decoder();
         let mut finished = Vec::new();
         for (slice, outcomes) in slices.iter().zip(outcomes) {
             let sequence = &mut self.running[slice.number];
@@ -588,11 +519,13 @@ impl Limits {
     /// Blocks of the cache. `token`: bytes of a token's keys and values in all layers.
     fn blocks(&self, length: usize, token: usize) -> usize {
         const BYTES: usize = 1 << 30;
-        let whole = length.div_ceil(BLOCK);
         if self.cache_tokens > 0 {
             return self.cache_tokens.div_ceil(BLOCK);
         }
+        let held_by = |bytes: usize| bytes / (token * BLOCK).max(1);
+        let whole = length.div_ceil(BLOCK);
         let most = whole.saturating_mul(self.max_sequences);
-        (BYTES / (token * BLOCK).max(1)).min(most).max(whole)
+        let least = whole.min(held_by(8 * BYTES)).max(1);
+        held_by(BYTES).min(most).max(least)
     }
 }

@@ -1,7 +1,7 @@
 //! A request in progress.
 
 use crate::infer::engine::blocks::{BLOCK, Blocks, ROOT};
-use crate::infer::engine::{Finish, Request};
+use crate::infer::engine::request::{Finish, Request};
 use crate::infer::options::GenerateOptions;
 use crate::infer::pair::Writer;
 use crate::infer::sample::{Before, Scored};

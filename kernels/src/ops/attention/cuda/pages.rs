@@ -45,7 +45,10 @@ pub(in crate::ops::attention) fn forward_paged(
         let time = sequence.position + sequence.rows;
         let kv = gather(on, cache, sequence, (call, time))?;
         let mut own = Tensor::empty(&[rows.len(), packed], qkv.dtype(), device)?;
-        copy(own.view_mut(), qkv.flat(rows.start * packed..rows.end * packed)?)?;
+        copy(
+            own.view_mut(),
+            qkv.flat(rows.start * packed..rows.end * packed)?,
+        )?;
         let whole = Call {
             keys: Keys::Part {
                 kv: &kv,
@@ -66,7 +69,10 @@ pub(in crate::ops::attention) fn forward_paged(
         let mut mixed = Tensor::empty(&[rows.len(), width], DType::F32, device)?;
         let mut lse = Tensor::empty(&[1, heads.heads, rows.len()], DType::F32, device)?;
         forward_whole(on, &mut mixed, &mut lse, &own, &whole)?;
-        copy(out.flat_mut(rows.start * width..rows.end * width)?, mixed.view())?;
+        copy(
+            out.flat_mut(rows.start * width..rows.end * width)?,
+            mixed.view(),
+        )?;
     }
     Ok(())
 }

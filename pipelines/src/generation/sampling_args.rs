@@ -1,0 +1,121 @@
+//! Flags of the verbs that generate text.
+
+use super::model_files::ModelFiles;
+use anyhow::{Result, bail};
+use clap::Args;
+use std::path::PathBuf;
+use train::infer::GenerateOptions;
+use train::infer::engine::{Engine, Limits};
+
+/// Sampling, limits, guesses. Defaults are those of the job's `[generate]` table.
+#[derive(Args, Default)]
+pub(crate) struct SamplingArgs {
+    /// Tokens to add at most.
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<usize>,
+    /// Divides the logits; 0 takes the likeliest token.
+    #[arg(long, value_name = "T")]
+    temperature: Option<f64>,
+    /// Sample among this many likeliest tokens; 0: all.
+    #[arg(long, value_name = "K")]
+    top_k: Option<usize>,
+    /// Sample among the likeliest tokens whose probabilities add up to this; 1: all.
+    #[arg(long, value_name = "P")]
+    top_p: Option<f64>,
+    /// Factor of --top-p after each token (Megatron-LM).
+    #[arg(long, value_name = "F", requires = "top_p")]
+    top_p_decay: Option<f64>,
+    /// --top-p does not decay below this.
+    #[arg(long, value_name = "P", requires = "top_p_decay")]
+    top_p_bound: Option<f64>,
+    /// Drop tokens below this share of the likeliest one's probability.
+    #[arg(long, value_name = "P")]
+    min_p: Option<f64>,
+    /// Divides positive and multiplies negative logits of tokens that prompt or answer have.
+    #[arg(long, value_name = "F")]
+    repetition_penalty: Option<f64>,
+    /// Subtracted from the logits of tokens that the answer has.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    presence_penalty: Option<f64>,
+    /// Subtracted from a token's logit each time that the answer has it.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    frequency_penalty: Option<f64>,
+    /// Seed; prompt i samples with the seed plus i.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// End the answer in front of this text (repeatable).
+    #[arg(long, value_name = "TEXT")]
+    pub(super) stop: Vec<String>,
+    /// End the answer at this token (repeatable).
+    #[arg(long, value_name = "ID")]
+    stop_token: Vec<u32>,
+    /// Tokens before which no stop token is chosen.
+    #[arg(long, value_name = "N")]
+    min_tokens: Option<usize>,
+    /// Go on past the token that ends a text.
+    #[arg(long)]
+    ignore_eos: bool,
+    /// Guess so many tokens at a time and check them in one pass; the text stays the same.
+    #[arg(long, value_name = "N")]
+    draft_tokens: Option<usize>,
+    /// Smaller model that guesses. Default: what followed the same words before.
+    #[arg(long, value_name = "PATH", requires = "draft_tokens")]
+    draft_model: Option<PathBuf>,
+}
+
+impl SamplingArgs {
+    /// The options of a prompt: those flags that are given, else `defaults`.
+    pub(crate) fn options(
+        &self,
+        defaults: &GenerateOptions,
+        files: &ModelFiles,
+    ) -> GenerateOptions {
+        let ends = match self.ignore_eos {
+            true => &[][..],
+            false => &files.end_ids,
+        };
+        let stop = self.stop_token.iter().chain(ends).map(|&id| vec![id]);
+        let or = |given: Option<f64>, default| given.unwrap_or(default);
+        GenerateOptions {
+            max_tokens: self.max_tokens.unwrap_or(defaults.max_tokens),
+            temperature: or(self.temperature, defaults.temperature),
+            top_k: self.top_k.unwrap_or(defaults.top_k),
+            top_p: or(self.top_p, defaults.top_p),
+            top_p_decay: or(self.top_p_decay, defaults.top_p_decay),
+            top_p_bound: or(self.top_p_bound, defaults.top_p_bound),
+            min_p: or(self.min_p, defaults.min_p),
+            repetition_penalty: or(self.repetition_penalty, defaults.repetition_penalty),
+            presence_penalty: or(self.presence_penalty, defaults.presence_penalty),
+            frequency_penalty: or(self.frequency_penalty, defaults.frequency_penalty),
+            seed: self.seed.unwrap_or(defaults.seed),
+            stop: stop.collect(),
+            min_tokens: self.min_tokens.unwrap_or(defaults.min_tokens),
+            ..defaults.clone()
+        }
+    }
+
+    /// An engine for the model, with guesses if they are asked for.
+    ///
+    /// # Errors
+    /// Those of `Engine::open`; a draft model with another vocabulary.
+    pub(crate) fn engine(&self, files: &ModelFiles) -> Result<Engine> {
+        let limits = Limits {
+            draft_tokens: self.draft_tokens.unwrap_or(0),
+            ..Limits::default()
+        };
+        let engine = Engine::open(&files.path, &files.devices, limits)?;
+        if files.tokenizer.vocab() > engine.vocab() {
+            bail!(
+                "{}: found {} entries, want at most the model's {}",
+                files.tokenizer.path().display(),
+                files.tokenizer.vocab(),
+                engine.vocab()
+            );
+        }
+        let Some(draft) = &self.draft_model else {
+            return Ok(engine);
+        };
+        let draft = Engine::open(draft, &files.devices, Limits::default())?;
+        Ok(engine.with_draft(draft)?)
+    }
+}

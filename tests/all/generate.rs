@@ -1,0 +1,185 @@
+//! `millrace generate` and `millrace chat` on a Hugging Face folder.
+
+use crate::jobs::{millrace, root};
+use serde_json::Value;
+use std::io::Write as _;
+use std::process::{Output, Stdio};
+
+fn model() -> String {
+    root()
+        .join("tests/data/lm_eval/model")
+        .display()
+        .to_string()
+}
+
+/// Runs a verb with text on standard input.
+fn run(args: &[&str], input: &str) -> Output {
+    let mut child = millrace(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(input.as_bytes()).unwrap();
+    drop(stdin);
+    child.wait_with_output().unwrap()
+}
+
+fn stdout(args: &[&str], input: &str) -> String {
+    let out = run(args, input);
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{stderr}");
+    String::from_utf8(out.stdout).unwrap()
+}
+
+fn lines(args: &[&str], input: &str) -> Vec<Value> {
+    let text = stdout(args, input);
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn prompts_of_standard_input_are_answered_together_as_alone() {
+    let model = model();
+    let flags = ["--max-tokens", "12", "--temperature", "0.9", "--seed", "5"];
+    let many = [
+        &["generate", &model, "--prompts", "-", "--json"],
+        &flags[..],
+    ]
+    .concat();
+    let prompts = ["The city", "Once upon a time there", "A"];
+    let found = lines(&many, &prompts.join("\n"));
+    assert_eq!(found.len(), prompts.len());
+    for (number, (prompt, together)) in prompts.iter().zip(&found).enumerate() {
+        let seed = (5 + number).to_string();
+        let alone = [
+            "generate",
+            &model,
+            "--prompt",
+            prompt,
+            "--json",
+            "--max-tokens",
+            "12",
+            "--temperature",
+            "0.9",
+            "--seed",
+            &seed,
+            "--draft-tokens",
+            "2",
+        ];
+        assert_eq!(&lines(&alone, "")[0], together);
+        assert_eq!(together["prompt"], *prompt);
+        assert!(together["tokens"].as_array().unwrap().len() <= 12);
+    }
+    let shown = stdout(
+        &[&["generate", &model, "--prompts", "-"], &flags[..]].concat(),
+        &prompts.join("\n"),
+    );
+    let whole = |answer: &Value| {
+        let text = |key: &str| answer[key].as_str().unwrap().to_owned();
+        format!("{}{}\n", text("prompt"), text("text"))
+    };
+    assert_eq!(shown, found.iter().map(whole).collect::<String>());
+}
+
+#[test]
+fn stops_samples_beams_and_log_probabilities() {
+    let model = model();
+    let greedy = [
+        "generate",
+        &model,
+        "--prompt",
+        "The city",
+        "--max-tokens",
+        "10",
+        "--temperature",
+        "0",
+        "--json",
+    ];
+    let with = |more: &[&str]| lines(&[&greedy[..], more].concat(), "");
+    let plain = with(&["--logprobs", "2"]).remove(0);
+    let text = plain["text"].as_str().unwrap();
+    assert_eq!(plain["finish_reason"], "length");
+    let scored = plain["logprobs"].as_array().unwrap();
+    assert_eq!(scored.len(), 10);
+    for one in scored {
+        assert_eq!(one["rank"], 1);
+        assert_eq!(one["top"][0]["logprob"], one["logprob"], "the same number");
+        assert!(one["logprob"].as_f64().unwrap() <= 0.0);
+    }
+    let third = text.char_indices().nth(3).unwrap().0;
+    let stop: String = text[third..].chars().take(2).collect();
+    let stopped = with(&["--stop", &stop]).remove(0);
+    assert_eq!(stopped["text"], text[..text.find(&stop).unwrap()]);
+    assert_eq!(stopped["finish_reason"], "stop");
+    let sampled = with(&["--samples", "3", "--temperature", "1"]);
+    assert_eq!(sampled.len(), 3);
+    assert!(sampled[0]["text"] != sampled[1]["text"] || sampled[1]["text"] != sampled[2]["text"]);
+    let beams = with(&["--beam-width", "3"]);
+    assert_eq!(beams.len(), 3);
+    let score = |beam: &Value| beam["score"].as_f64().unwrap();
+    assert!(beams.is_sorted_by(|a, b| score(a) >= score(b)));
+}
+
+#[test]
+fn a_conversation_is_kept_and_wrong_flags_are_named() {
+    let model = model();
+    let folder = tempfile::tempdir().unwrap();
+    let template = folder.path().join("chat.jinja");
+    std::fs::write(
+        &template,
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}",
+    )
+    .unwrap();
+    let template = template.display().to_string();
+    let args = [
+        "chat",
+        &model,
+        "--chat-template",
+        &template,
+        "--temperature",
+        "0",
+        "--max-tokens",
+        "5",
+    ];
+    let one = stdout(&args, "Hi\n/exit\nnever read\n");
+    assert!(one.ends_with('\n') && one.trim().len() > 1, "{one:?}");
+    let reset = stdout(&args, "Hi\n/reset\nHi\n");
+    assert_eq!(reset, one.repeat(2), "a forgotten conversation starts anew");
+    let refused = |args: &[&str], wanted: &str| {
+        let out = run(args, "");
+        let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(!out.status.success() && stderr.contains(wanted), "{stderr}");
+        assert!(!stderr.contains("panicked"), "{stderr}");
+    };
+    refused(&["chat", &model], "chat template");
+    refused(
+        &["generate", &model, "--prompt", "a", "--temperature", "NaN"],
+        "temperature",
+    );
+    refused(
+        &["generate", &model, "--prompt", "a", "--top-p", "1.5"],
+        "top_p",
+    );
+    refused(
+        &[
+            "generate",
+            &model,
+            "--prompt",
+            "a",
+            "--stop-token",
+            "4000000000",
+        ],
+        "token",
+    );
+    refused(&["generate", &model, "--prompts", "/nowhere"], "/nowhere");
+    refused(&["generate", "/nowhere", "--prompt", "a"], "/nowhere");
+    let rows = folder.path().join("rows.jsonl");
+    std::fs::write(&rows, "{\"prompt\": \"a\"}\n{\"text\": 1}\n").unwrap();
+    refused(
+        &["generate", &model, "--prompts", &rows.display().to_string()],
+        "line 2",
+    );
+}
