@@ -116,6 +116,8 @@ pub struct Draft {
     pub metrics: Vec<Metric>,
     /// Dropped by something that has no limit.
     pub is_lost: bool,
+    /// Paragraphs that extraction left out as copies of the text.
+    pub copies: u32,
 }
 
 impl Draft {

@@ -40,7 +40,7 @@ pub struct Corpus {
 #[derive(Clone, Debug)]
 enum Part {
     Records(PathBuf, Format),
-    Lines(PathBuf, Input),
+    Lines(PathBuf, Box<Input>),
     /// Folder of a job and number of a shard.
     Shard(PathBuf, usize),
 }
@@ -95,7 +95,7 @@ impl Corpus {
             for file in input_files(std::slice::from_ref(&input))? {
                 made.bytes += file.bytes;
                 made.parts.push(match format_of(&file.path) {
-                    Format::Text => Part::Lines(file.path, Input::of(Format::Jsonl)),
+                    Format::Text => Part::Lines(file.path, Box::new(Input::of(Format::Jsonl))),
                     format => Part::Records(file.path, format),
                 });
             }

@@ -83,7 +83,14 @@ impl TextReader {
         let whole = match format {
             Format::Jsonl | Format::Dolma | Format::Parquet => false,
             Format::Text => true,
-            Format::Warc | Format::Wet | Format::Wat | Format::Wikipedia => {
+            Format::Warc
+            | Format::Wet
+            | Format::Wat
+            | Format::Html
+            | Format::Csv
+            | Format::Tsv
+            | Format::Auto
+            | Format::Wikipedia => {
                 return Err(Error::Input {
                     path: path.to_path_buf(),
                     why: "only jsonl, dolma, parquet and text can be tokenized as they are; \

@@ -5,10 +5,15 @@
 //! fields, players) are discarded here; boilerplate is detected later. Data tables give one block per row, layout
 //! tables one per cell; two line breaks end a paragraph.
 
+use rustc_hash::FxHashMap;
+
 use super::buckets::class_words;
+use super::code;
 use super::counts::{Counts, count};
+use super::forum::{self, Place};
 use super::html::{BLOCK, HEADING, Id, Node, SKIPPED, Tag, Tree};
-use super::marks::{MARKS, Marker, mark, phrases};
+use super::marks::{MARKS, Marked, Marker, mark, phrases};
+use super::math;
 use crate::text::entity::push_decoded;
 use crate::text::narrow;
 
@@ -50,6 +55,8 @@ pub(super) struct Block {
     pub(super) depth: u8,
     /// Depth of the nearest ancestor with each mark; 0: none.
     pub(super) near: [u8; MARKS],
+    /// Place in a thread of a forum.
+    pub(super) place: Place,
 }
 
 impl Block {
@@ -87,6 +94,8 @@ pub(super) struct Page {
     pub(super) areas: Vec<Area>,
     /// Words of the areas' classes, see linear.rs.
     class_words: Vec<u16>,
+    /// Languages of blocks of code, by their group.
+    pub(super) languages: FxHashMap<Id, String>,
 }
 
 impl Page {
@@ -134,6 +143,7 @@ struct Frame {
     area: u32,
     depth: u8,
     near: [u8; MARKS],
+    place: Place,
 }
 
 struct Walk<'t, 'a> {
@@ -172,6 +182,7 @@ impl<'t, 'a> Walk<'t, 'a> {
             area: 0,
             depth: 1,
             near: [0; MARKS],
+            place: 0,
         };
         let area = Area {
             tag: Tag::Other,
@@ -215,6 +226,11 @@ impl<'t, 'a> Walk<'t, 'a> {
                     self.push_break();
                     id + 1
                 }
+                Tag::Noscript if tree.has_no_scripts => id + 1,
+                Tag::Math | Tag::Script => {
+                    self.push_formula(id);
+                    node.end
+                }
                 tag if tag.is(SKIPPED) => node.end,
                 _ => self.enter(id, node),
             };
@@ -229,16 +245,21 @@ impl<'t, 'a> Walk<'t, 'a> {
         if !is_block && !matches!(tag, Tag::A | Tag::Other | Tag::Label | Tag::Span | Tag::Sup) {
             return id + 1;
         }
-        let (marks, look) = self.marker.marks(self.tree, node);
+        let Marked { marks, look, words } = self.marker.marks(self.tree, node);
         if !is_block {
             if marks & (1 << mark::HIDDEN) != 0 {
+                // MediaWiki shows a picture of the formula that it hides
+                let inside = (id + 1 < node.end).then_some(id + 1);
+                if let Some(math) = inside.filter(|&i| self.tree.node(i).tag == Tag::Math) {
+                    self.push_formula(math);
+                }
                 return node.end;
             }
             let is_note = marks & (1 << (mark::CLASSES + FOOTNOTE)) != 0;
             if is_note && matches!(tag, Tag::Sup | Tag::Span) {
                 return node.end;
             }
-            if marks == 0 {
+            if marks == 0 && words == 0 {
                 return id + 1;
             }
         }
@@ -247,6 +268,13 @@ impl<'t, 'a> Walk<'t, 'a> {
         };
         frame.end = node.end;
         frame.tag = tag;
+        let around = frame.place;
+        frame.place = forum::enter(around, words, tag);
+        if forum::begins_text(around, frame.place) {
+            // a list of posts is no list in the text
+            frame.shape = Shape::Paragraph;
+            frame.lists = 0;
+        }
         frame.is_link = tag == Tag::A;
         self.depth_linked += u32::from(frame.is_link);
         self.links += u32::from(frame.is_link);
@@ -264,6 +292,11 @@ impl<'t, 'a> Walk<'t, 'a> {
                 Tag::Td | Tag::Th => self.push_cell(),
                 _ => self.gap = true,
             }
+        }
+        if !frame.is_block && !frame.in_row && forum::begins_text(around, frame.place) {
+            // the text of a post may be inline, and a name follows it
+            self.flush();
+            frame.is_block = true;
         }
         let mut rest = marks;
         while rest != 0 {
@@ -327,8 +360,12 @@ impl<'t, 'a> Walk<'t, 'a> {
             Tag::Pre | Tag::Listing | Tag::Xmp | Tag::Plaintext => {
                 frame.shape = Shape::Code;
                 frame.group = id;
+                if let Some(language) = code::language(self.tree, id) {
+                    self.page.languages.insert(id, language);
+                }
             }
-            Tag::Table if self.is_data(id) => {
+            // Hacker News lays a submission out as a table of short cells
+            Tag::Table if frame.place & forum::NEWS == 0 && self.is_data(id) => {
                 frame.shape = Shape::Row;
                 frame.in_row = true;
                 frame.group = id;
@@ -386,6 +423,13 @@ impl<'t, 'a> Walk<'t, 'a> {
         push_decoded(&mut decoded, raw, false);
         self.push_plain(&decoded);
         self.scratch = decoded;
+    }
+
+    /// Appends the TeX of an element, if it is a formula.
+    fn push_formula(&mut self, id: Id) {
+        if let Some(source) = math::formula(self.tree, id) {
+            self.push_plain(&source);
+        }
     }
 
     fn push_plain(&mut self, text: &str) {
@@ -516,6 +560,7 @@ impl<'t, 'a> Walk<'t, 'a> {
             area: frame.area,
             depth: frame.depth,
             near: frame.near,
+            place: frame.place,
         });
         self.page.text.truncate(to);
         self.start = to;

@@ -6,12 +6,10 @@
 //! articles contain much that only resembles their text, so they need a higher probability. Both constants were
 //! measured on the pages the model was trained on (BENCHMARKS.md). Integers throughout.
 
-use rustc_hash::FxHashSet;
-
-use super::blocks::{Block, Page, Shape};
+use super::blocks::{Block, Page};
 use super::config::{ExtractConfig, Favour};
-use super::features::triples;
 use super::marks::mark;
+use super::structure::Structures;
 
 /// The model is surer than it should be: logits are divided by 1.5.
 const CALM: (i32, i32) = (2, 3);
@@ -64,24 +62,10 @@ fn bar(page: &Page, logits: &[i32]) -> u64 {
     bar
 }
 
-/// A paragraph with at least this many words is written only once: pages repeat their text for small screens,
-/// for printing, and in one piece for programs.
-const REPEATED: u32 = 40;
-
-/// Not a paragraph whose runs of three words have mostly (8 of 10) been seen; records them.
-fn says_more(page: &Page, block: &Block, seen: &mut FxHashSet<u64>) -> bool {
-    let (mut count, mut repeated) = (0, 0);
-    triples(page.text_of(block), |triple| {
-        count += 1;
-        repeated += u32::from(!seen.insert(triple));
-    });
-    let is_judged = block.counts.words >= REPEATED && block.shape == Shape::Paragraph;
-    !is_judged || repeated * 10 < count * 8
-}
-
 /// Numbers of the blocks to write, in order; comments, if wanted, come last.
 pub(super) fn choose(
     page: &Page,
+    structures: &Structures,
     logits: &[i32],
     is_article: bool,
     config: &ExtractConfig,
@@ -94,14 +78,12 @@ pub(super) fn choose(
             Favour::Balance => 0,
             Favour::Recall => -FAVOUR,
         };
-    let is_text = |i: &usize| chance(calm(logits[*i] - offset)) > bar;
-    let mut seen = FxHashSet::default();
-    let mut is_first = |i: &usize| says_more(page, &page.blocks[*i], &mut seen);
-    let mut chosen: Vec<usize> = (0..logits.len())
-        .filter(|i| is_text(i) && is_first(i))
-        .collect();
+    let is_text = |l: &i32| chance(calm(*l - offset)) > bar;
+    let mut accepted: Vec<bool> = logits.iter().map(is_text).collect();
+    structures.fill(page, &mut accepted);
+    let mut chosen: Vec<usize> = (0..logits.len()).filter(|&i| accepted[i]).collect();
     if config.comments {
-        let rest = (0..logits.len()).filter(|i| !is_text(i));
+        let rest = (0..logits.len()).filter(|&i| !accepted[i]);
         chosen.extend(rest.filter(|&i| is_comment(&page.blocks[i])));
     }
     chosen
@@ -151,7 +133,14 @@ mod tests {
                 favour,
                 ..ExtractConfig::default()
             };
-            choose(&page, &[9000, -800], false, &config).len()
+            choose(
+                &page,
+                &Structures::new(&page),
+                &[9000, -800],
+                false,
+                &config,
+            )
+            .len()
         };
         assert_eq!(count(Favour::Precision), 1);
         assert_eq!(count(Favour::Balance), 1);

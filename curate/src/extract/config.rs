@@ -17,6 +17,8 @@ pub struct ExtractConfig {
     pub favour: Favour,
     /// Readers' comments after the text. Default: left out.
     pub comments: bool,
+    /// Second copies of the text, as pages have them for small screens and for printing.
+    pub copies: Copies,
     /// Pages are read up to this many bytes. Default: browsers show such pages, no reader does.
     pub max_page_bytes: usize,
 }
@@ -27,6 +29,7 @@ impl Default for ExtractConfig {
             format: TextForm::Text,
             favour: Favour::Balance,
             comments: false,
+            copies: Copies::Drop,
             max_page_bytes: 16 << 20,
         }
     }
@@ -52,6 +55,18 @@ pub enum Favour {
     Balance,
     /// Also less likely text: little text lost, some boilerplate.
     Recall,
+}
+
+/// Treatment of second copies of a page's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Copies {
+    /// Left out and counted (`copies` of the report): paragraphs of 40 words or more in another element than the
+    /// text, which repeat at least a tenth of it, and those that quote the page itself. Repetitions inside the text
+    /// stay.
+    Drop,
+    /// Every paragraph is kept.
+    Keep,
 }
 
 /// Pages are converted to text when records are read, before all steps; this step has nothing left to do.

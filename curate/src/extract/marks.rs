@@ -11,6 +11,7 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::forum;
 use super::html::{Key, Node, Tag, Tree};
 
 /// Marks by tag or role.
@@ -214,15 +215,25 @@ pub(super) fn phrases(text: &str) -> u32 {
 /// Reads marks of elements; caches the classes of a page, which repeat.
 #[derive(Default)]
 pub(super) struct Marker {
-    seen: FxHashMap<u64, u64>,
+    seen: FxHashMap<u64, (u64, u32)>,
+}
+
+/// Marks of an element.
+pub(super) struct Marked {
+    pub(super) marks: u64,
+    /// Hash of its tag and class for telling repeated siblings.
+    pub(super) look: u64,
+    /// Words of forum engines in its class and id.
+    pub(super) words: u32,
 }
 
 /// Class and id values are read up to this length.
 const MAX_CLASS_BYTES: usize = 512;
 
 impl Marker {
-    /// Marks of an element, and a hash of its tag and class for telling repeated siblings.
-    pub(super) fn marks(&mut self, tree: &Tree<'_>, node: &Node) -> (u64, u64) {
+    /// Marks of an element.
+    pub(super) fn marks(&mut self, tree: &Tree<'_>, node: &Node) -> Marked {
+        let mut words = 0;
         let mut marks = tag_marks(node.tag);
         let mut look = node.tag as u64;
         for (key, value) in tree.attributes(node) {
@@ -234,9 +245,11 @@ impl Marker {
                     }
                     let found = self.seen.entry(hash).or_insert_with(|| {
                         let end = value.floor_char_boundary(MAX_CLASS_BYTES);
-                        CLASS_WORDS.find(&value[..end])
+                        let value = &value[..end];
+                        (CLASS_WORDS.find(value), forum::words(value))
                     });
-                    marks |= *found;
+                    marks |= found.0;
+                    words |= found.1;
                 }
                 Key::Role => marks |= role_marks(value),
                 Key::Hidden => marks |= 1 << mark::HIDDEN,
@@ -253,7 +266,7 @@ impl Marker {
                 _ => {}
             }
         }
-        (marks, look)
+        Marked { marks, look, words }
     }
 }
 

@@ -10,20 +10,27 @@ mod blocks;
 mod buckets;
 mod charset;
 mod choose;
+mod code;
 mod columns;
 mod config;
 mod counts;
 mod features;
+mod forum;
 mod html;
 mod linear;
 mod marks;
+mod math;
 mod meta;
 mod model;
 mod render;
+mod structure;
+mod thread;
 
 use areas::Areas;
+use blocks::Page;
+use structure::Structures;
 
-pub use config::{ExtractConfig, Favour, TextForm};
+pub use config::{Copies, ExtractConfig, Favour, TextForm};
 pub use meta::PageMeta;
 
 /// A page as it was fetched.
@@ -50,6 +57,8 @@ pub struct Extracted {
     pub charset: &'static str,
     /// The page was longer or more nested than it is read, and was cut off.
     pub is_cut: bool,
+    /// Paragraphs left out because they are a second copy of the text.
+    pub copies: u32,
 }
 
 /// Main text of a page given as bytes and the Content-Type it was served with.
@@ -66,19 +75,67 @@ pub fn extract_html(bytes: &[u8], content_type: Option<&str>) -> Extracted {
 pub fn extract_page(source: &PageSource<'_>, config: &ExtractConfig) -> Extracted {
     let bytes = &source.bytes[..source.bytes.len().min(config.max_page_bytes)];
     let (html, charset) = charset::decode(bytes, source.content_type, source.url);
-    let tree = html::parse(&html);
+    let (tree, page) = read(&html);
     let (meta, hints) = meta::read(&tree, source.url, source.robots);
-    let page = blocks::cut(&tree);
-    let areas = Areas::new(&page);
-    let mut columns = features::first(&page, &areas, &meta, &hints);
-    let scores = model::scores(&page, &areas, &mut columns);
-    let chosen = choose::choose(&page, &scores, hints.is_article, config);
+    let structures = Structures::new(&page);
+    let blocks = match thread::thread(&page, config.comments) {
+        Some(thread) => thread,
+        None => {
+            let areas = Areas::new(&page);
+            let mut columns = features::first(&page, &areas, &meta, &hints);
+            let scores = model::scores(&page, &areas, &mut columns);
+            let is_article = hints.is_article;
+            choose::choose(&page, &structures, &scores, is_article, config)
+        }
+    };
+    let (blocks, copies) = match config.copies {
+        Copies::Drop => structures.without_copies(&page, blocks),
+        Copies::Keep => (blocks, 0),
+    };
     Extracted {
-        text: render::render(&page, &chosen, config),
+        text: render::render(&page, &blocks, config),
         meta,
         charset,
         is_cut: tree.is_cut || bytes.len() < source.bytes.len(),
+        copies,
     }
+}
+
+/// The tree and the blocks of a page.
+fn read(html: &str) -> (html::Tree<'_>, Page) {
+    let tree = html::parse(html);
+    let page = blocks::cut(&tree);
+    if !is_for_browsers_without_scripts(&tree, &page) {
+        return (tree, page);
+    }
+    let tree = html::parse_without_scripts(html);
+    let page = blocks::cut(&tree);
+    (tree, page)
+}
+
+/// Words that `noscript` elements must have to be the text of a page: more than a request to enable scripts.
+const SCRIPTLESS_WORDS: usize = 40;
+
+/// Whether the text of a page is in `noscript` elements: forums whose pages are made by scripts have it there.
+fn is_for_browsers_without_scripts(tree: &html::Tree<'_>, page: &Page) -> bool {
+    let words: usize = tree.noscripts().map(words_outside_tags).sum();
+    if words < SCRIPTLESS_WORDS {
+        return false;
+    }
+    let prose = page.blocks.iter().filter(|block| block.is_prose());
+    let prose: usize = prose.map(|block| block.counts.words as usize).sum();
+    words > 2 * prose
+}
+
+/// Words of some markup, about: runs without spaces outside of tags.
+fn words_outside_tags(markup: &str) -> usize {
+    let texts = markup.split('<').enumerate().map(|(i, part)| match i {
+        0 => part,
+        _ => part.split_once('>').map_or("", |(_, text)| text),
+    });
+    texts
+        .map(|text| text.split_ascii_whitespace().count())
+        .sum()
 }
 
 /// The model's features of a page, for training.
@@ -96,9 +153,8 @@ pub struct BlockFeatures {
 /// those of the second.
 pub fn block_features(source: &PageSource<'_>, logits: Option<&[i32]>) -> BlockFeatures {
     let (html, _) = charset::decode(source.bytes, source.content_type, source.url);
-    let tree = html::parse(&html);
+    let (tree, page) = read(&html);
     let (meta, hints) = meta::read(&tree, source.url, source.robots);
-    let page = blocks::cut(&tree);
     let areas = Areas::new(&page);
     let mut columns = features::first(&page, &areas, &meta, &hints);
     if let Some(logits) = logits.filter(|l| l.len() == page.blocks.len()) {

@@ -19,6 +19,7 @@ pub(super) fn render(page: &Page, chosen: &[usize], config: &ExtractConfig) -> S
         text: String::with_capacity(bytes),
         is_markdown: config.format == TextForm::Markdown,
         previous: None,
+        fence: String::new(),
     };
     for &i in chosen {
         out.push(&page.blocks[i]);
@@ -27,11 +28,19 @@ pub(super) fn render(page: &Page, chosen: &[usize], config: &ExtractConfig) -> S
     out.text
 }
 
+/// A fence around some code.
+fn fence(code: &str) -> String {
+    let runs = code.split(|c| c != '`').map(str::len);
+    "`".repeat(runs.max().map_or(3, |most| most.max(2) + 1))
+}
+
 struct Renderer<'p> {
     page: &'p Page,
     text: String,
     is_markdown: bool,
     previous: Option<&'p Block>,
+    /// The open fence of a block of code, longer than any run of backticks inside.
+    fence: String,
 }
 
 impl<'p> Renderer<'p> {
@@ -103,7 +112,11 @@ impl<'p> Renderer<'p> {
             }
             Shape::Code => {
                 if !continues {
-                    self.text.push_str("```\n");
+                    self.fence = fence(self.page.text_of(block));
+                    self.text.push_str(&self.fence);
+                    let language = self.page.languages.get(&block.group);
+                    self.text.push_str(language.map_or("", String::as_str));
+                    self.text.push('\n');
                 }
                 self.write(block, "", "\n");
             }
@@ -134,7 +147,8 @@ impl<'p> Renderer<'p> {
 
     fn end_code(&mut self) {
         if self.is_markdown && self.previous.is_some_and(|p| p.shape == Shape::Code) {
-            self.text.push_str("\n```");
+            self.text.push('\n');
+            self.text.push_str(&self.fence);
         }
     }
 }

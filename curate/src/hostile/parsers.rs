@@ -167,6 +167,8 @@ fn files(all: &mut Vec<(&'static str, Work)>) {
     ));
     all.push(all_of(Format::Jsonl, "a JSONL file", "{\"text\":\"a\"}\n"));
     all.push(all_of(Format::Text, "a text file", ""));
+    all.push(all_of(Format::Csv, "a CSV file", "id,text\n"));
+    all.push(all_of(Format::Tsv, "a TSV file", "id\ttext\n"));
     all.push(all_of(
         Format::Wikipedia,
         "a wiki's dump",

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use xxhash_rust::xxh3::xxh3_128;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::clock::Spent;
 use crate::contract::{Draft, StepScratch};
@@ -17,7 +17,7 @@ use crate::extract::{ExtractConfig, PageMeta, PageSource, extract_page};
 use crate::pipeline::CurateConfig;
 use crate::pipeline::report::{Sample, sample_hash};
 use crate::read::{
-    Batch, Content, Fields, Format, Input, JsonScratch, Raw, Unread, parse_page, read_fields,
+    Batch, Content, Fields, Format, Html, Input, JsonScratch, Raw, Unread, parse_page, read_fields,
 };
 use crate::statistics::{TextMetrics, measure};
 use crate::steps::{Step, Steps};
@@ -35,6 +35,8 @@ pub(crate) struct Chain {
     is_normalized: bool,
     max_record_bytes: u64,
     statistics: bool,
+    /// Documents whose id has a hash of at least this are not taken.
+    sample: Option<u64>,
 }
 
 /// Buffers of one thread.
@@ -51,6 +53,8 @@ pub(crate) enum Outcome {
     Kept(Box<Kept>),
     Dropped(Box<Dropped>),
     Bad(String),
+    /// Outside of the sample.
+    Unsampled,
 }
 
 /// A kept document, ready to be written.
@@ -64,6 +68,8 @@ pub(crate) struct Kept {
     pub(crate) language: String,
     pub(crate) repairs: Repairs,
     pub(crate) personal: Vec<String>,
+    /// Paragraphs that extraction left out as copies of the text.
+    pub(crate) copies: u32,
     pub(crate) metrics: Vec<Metric>,
     pub(crate) url: Option<String>,
     #[serde(with = "crate::statistics::boxed")]
@@ -82,6 +88,8 @@ pub(crate) struct Dropped {
     pub(crate) language: String,
     pub(crate) repairs: Repairs,
     pub(crate) personal: Vec<String>,
+    /// Paragraphs that extraction left out as copies of the text.
+    pub(crate) copies: u32,
     pub(crate) metrics: Vec<Metric>,
     #[serde(with = "crate::statistics::boxed")]
     pub(crate) text_metrics: Option<Box<TextMetrics>>,
@@ -126,6 +134,7 @@ impl Chain {
             is_normalized,
             max_record_bytes: config.max_record_bytes,
             statistics: config.statistics,
+            sample: config.sample_limit(),
         })
     }
 
@@ -147,12 +156,19 @@ impl Chain {
             id: format!("{}/{name}/{}", input.source, batch.label(raw)),
             ..Draft::default()
         };
+        if input.format.has_no_ids() && self.is_outside(&draft.id) {
+            return Outcome::Unsampled;
+        }
         let read = match input.format {
             Format::Warc | Format::Wet => self.read_page(input.format, bytes, draft),
+            Format::Html => self.extract(bytes, None, draft),
             Format::Wat
             | Format::Jsonl
             | Format::Dolma
             | Format::Parquet
+            | Format::Csv
+            | Format::Tsv
+            | Format::Auto
             | Format::Wikipedia
             | Format::Text => match read_fields(input, bytes, &mut scratch.json) {
                 Ok(fields) => Ok(with_fields(draft, fields)),
@@ -161,7 +177,7 @@ impl Chain {
             },
         };
         // of an archive's records nearly all of this is extraction
-        let is_page = matches!(input.format, Format::Warc);
+        let is_page = matches!(input.format, Format::Warc | Format::Html);
         scratch
             .steps
             .clock
@@ -169,12 +185,22 @@ impl Chain {
         let mut draft = match read {
             Ok(draft) => draft,
             Err(Stop::Bad(why)) => return Outcome::Bad(why),
+            Err(Stop::Drop(draft, _)) if self.is_outside(&draft.id) => return Outcome::Unsampled,
             Err(Stop::Drop(draft, reason)) => return self.drop(*draft, reason, input, scratch),
         };
+        if self.is_outside(&draft.id) {
+            return Outcome::Unsampled;
+        }
         match self.filter(&mut draft, scratch) {
             Verdict::Break(reason) => self.drop(draft, reason, input, scratch),
             Verdict::Continue(()) => self.keep(draft, input, scratch),
         }
+    }
+
+    /// Whether the sample leaves out the document with this id.
+    fn is_outside(&self, id: &str) -> bool {
+        self.sample
+            .is_some_and(|limit| xxh3_64(id.as_bytes()) >= limit)
     }
 
     /// Reads a page of an archive; of HTML its main text and metadata.
@@ -191,22 +217,31 @@ impl Chain {
                 draft.text = text;
                 Ok(draft)
             }
-            Content::Html(html) => {
-                let source = PageSource {
-                    bytes: &html.body,
-                    content_type: html.content_type.as_deref(),
-                    robots: html.robots.as_deref(),
-                    url: draft.url.as_deref(),
-                };
-                let page = extract_page(&source, &self.extract);
-                draft.text = page.text;
-                add_page_meta(&mut draft.meta, page.meta, page.is_cut);
-                if draft.text.is_empty() {
-                    return Err(stop(draft, empty("extract.empty")));
-                }
-                Ok(draft)
-            }
+            Content::Html(html) => self.extract(&html.body, Some(&html), draft),
         }
+    }
+
+    /// Main text and metadata of a page; `sent` has the headers it was sent with.
+    fn extract(
+        &self,
+        body: &[u8],
+        sent: Option<&Html<'_>>,
+        mut draft: Draft,
+    ) -> Result<Draft, Stop> {
+        let source = PageSource {
+            bytes: body,
+            content_type: sent.and_then(|html| html.content_type.as_deref()),
+            robots: sent.and_then(|html| html.robots.as_deref()),
+            url: draft.url.as_deref(),
+        };
+        let page = extract_page(&source, &self.extract);
+        draft.text = page.text;
+        draft.copies = page.copies;
+        add_page_meta(&mut draft.meta, page.meta, page.is_cut);
+        if draft.text.is_empty() {
+            return Err(stop(draft, empty("extract.empty")));
+        }
+        Ok(draft)
     }
 
     /// The configured steps, then decontamination.
@@ -271,6 +306,7 @@ impl Chain {
             language: draft.language,
             repairs: draft.repairs,
             personal: draft.personal,
+            copies: draft.copies,
             metrics: draft.metrics,
             is_lost: draft.is_lost,
             reason,
@@ -332,6 +368,7 @@ impl Chain {
             language: draft.language,
             repairs: draft.repairs,
             personal: draft.personal,
+            copies: draft.copies,
             metrics: draft.metrics,
             url: document.url,
             text_metrics,

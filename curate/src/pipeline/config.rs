@@ -19,6 +19,12 @@ pub struct CurateConfig {
     /// the middle; 0: none. Documents are the same for every size; ids of records without one then
     /// name their byte offset instead of their number.
     pub split_mb: u64,
+    /// Only so many records are read, the first of the inputs in order, bad ones included; 0: all. Files are not cut then.
+    /// To try a job.
+    pub limit: u64,
+    /// Share of the documents that is taken, chosen by a hash of their ids: the same ones for any number of tasks. The
+    /// others are counted as dropped by `sample`. Default: 1, all.
+    pub sample: f64,
     /// Format of `clean/`.
     pub output: OutputFormat,
     /// Number of shards in flight at once; 0: two more than threads. Never changes the output.
@@ -47,6 +53,8 @@ impl Default for CurateConfig {
         CurateConfig {
             inputs: Vec::new(),
             split_mb: 0,
+            limit: 0,
+            sample: 1.0,
             output: OutputFormat::default(),
             tasks: 0,
             journal_mb: 32,
@@ -67,6 +75,17 @@ impl CurateConfig {
         files.collect()
     }
 
+    /// Hashes of ids below this are in the sample; None: every document is.
+    pub(crate) fn sample_limit(&self) -> Option<u64> {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share of the hashes, which need no last digits"
+        )]
+        let limit = (self.sample * 2f64.powi(64)) as u64;
+        (self.sample < 1.0).then_some(limit)
+    }
+
     /// Reports every contradiction.
     pub fn check(&self, problem: Problem<'_>) {
         if self.inputs.is_empty() {
@@ -78,6 +97,7 @@ impl CurateConfig {
         if self.memory_mb < 64 {
             problem("memory_mb", self.memory_mb.to_string(), "at least 64");
         }
+        range(problem, "sample", self.sample, 0.0, 1.0);
         range(
             problem,
             "max_record_bytes",

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::corpus::{EditList, KeepList};
 use crate::dedup::{SignatureColumn, SignatureFile};
 use crate::error::{At, Result};
-use crate::read::{Batch, Format, Input, Reader, parse_record};
+use crate::read::{Batch, Format, Input, Reader, is_binary, magic_of, parse_record};
 
 /// Describes a file's format and contents.
 ///
@@ -102,15 +102,14 @@ pub fn kind_of(bytes: &[u8]) -> &'static str {
     if is_archive(head) || compressed.iter().any(|magic| head.starts_with(magic)) {
         return "warc";
     }
-    for (magic, kind) in MAGICS {
-        if head.starts_with(magic) {
-            return kind;
-        }
+    if head.starts_with(b"PAR1") {
+        return "a Parquet file";
     }
-    // UTF-16 pages have zeros, but start with a mark
+    if let Some(kind) = magic_of(head) {
+        return kind;
+    }
     let marked = head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff");
-    let control = |b: &&u8| **b < 9 || (14..27).contains(*b) || (28..32).contains(*b);
-    if !marked && head.iter().filter(control).count() > head.len() / 100 {
+    if is_binary(head) {
         return "binary data";
     }
     let tag = |at: usize| {
@@ -128,19 +127,6 @@ pub fn kind_of(bytes: &[u8]) -> &'static str {
         (false, _) => "text",
     }
 }
-
-/// First bytes of files that hold no page.
-const MAGICS: [(&[u8], &str); 9] = [
-    (b"%PDF", "a PDF"),
-    (b"\x89PNG", "a PNG image"),
-    (b"\xff\xd8\xff", "a JPEG image"),
-    (b"GIF8", "a GIF image"),
-    (b"PK\x03\x04", "a ZIP archive"),
-    (b"PAR1", "a Parquet file"),
-    (b"\x7fELF", "a program"),
-    (b"MMIDIDX", "an index of tokens"),
-    (b"MLR", "a file of Millrace"),
-];
 
 /// Largest record that is inspected; a longer one is reported as a problem.
 const MAX_RECORD: usize = 1 << 30;

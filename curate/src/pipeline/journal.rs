@@ -1,7 +1,7 @@
 //! Journal (write-ahead log) of a shard: the results of its records, batch by batch, so that a killed run need not
 //! recompute them.
 //!
-//! The file: magic `MLRJRNL1`, length (u32) and bytes of the fingerprint of everything that the work depends on;
+//! The file: magic `MLRJRNL2`, length (u32) and bytes of the fingerprint of everything that the work depends on;
 //! then a chunk per batch: length (u32) and XXH3-64 of its bytes, which are CBOR (start of the batch, number of
 //! records, the outcomes without the lines of kept documents, the lengths of those) and the lines. All numbers
 //! little-endian. Nothing is compressed: that would cost a fast job a fifth of its time, and the file is deleted
@@ -25,7 +25,7 @@ use crate::pipeline::chain::Outcome;
 use crate::read::Batch;
 use crate::text::narrow;
 
-const MAGIC: &[u8; 8] = b"MLRJRNL1";
+const MAGIC: &[u8; 8] = b"MLRJRNL2";
 /// Bytes of a chunk's length and checksum.
 const HEAD: usize = 12;
 

@@ -35,6 +35,10 @@ pub struct ShardReport {
     /// Documents, kept or not, in which a repair of the normalize step changed something.
     #[serde(default)]
     pub normalized: BTreeMap<String, u64>,
+    /// Second copies of the text that extraction left out of pages, kept or not: `pages` that had some, and
+    /// `paragraphs`.
+    #[serde(default)]
+    pub copies: BTreeMap<String, u64>,
     /// Pieces of personal data found, by rule, in documents kept or not.
     pub personal: BTreeMap<String, u64>,
     /// Kept documents by host; the most frequent thousand per shard.
@@ -103,6 +107,7 @@ impl ShardReport {
             (&mut self.repaired, &other.repaired),
             (&mut self.languages, &other.languages),
             (&mut self.normalized, &other.normalized),
+            (&mut self.copies, &other.copies),
             (&mut self.personal, &other.personal),
             (&mut self.hosts, &other.hosts),
             (&mut self.sources, &other.sources),
@@ -167,6 +172,14 @@ impl ShardReport {
     pub(crate) fn count_personal(&mut self, found: &[String]) {
         for rule in found {
             add(&mut self.personal, rule, 1);
+        }
+    }
+
+    /// Counts the paragraphs that extraction left out of a page as copies.
+    pub(crate) fn count_copies(&mut self, paragraphs: u32) {
+        if paragraphs > 0 {
+            add(&mut self.copies, "pages", 1);
+            add(&mut self.copies, "paragraphs", paragraphs.into());
         }
     }
 

@@ -39,6 +39,9 @@ use crate::write::{AtomicFile, CleanWriter, JsonLines, OutputFormat, shard_file}
 /// `Input` for a path that is not there and for a folder without files.
 pub fn shards(config: &CurateConfig) -> Result<Vec<Shard>> {
     let files = input_files(&config.inputs)?;
+    if config.limit > 0 {
+        return Ok(first_records(files, config));
+    }
     let most = config.split_mb.saturating_mul(1 << 20);
     if most == 0 {
         return Ok(files);
@@ -61,6 +64,38 @@ pub fn shards(config: &CurateConfig) -> Result<Vec<Shard>> {
         }
     }
     Ok(shards)
+}
+
+/// The files that have the first records, each with the number of them that may still be read.
+fn first_records(files: Vec<Shard>, config: &CurateConfig) -> Vec<Shard> {
+    let max = usize::try_from(config.max_record_bytes).unwrap_or(usize::MAX);
+    let mut left = config.limit;
+    let mut first = Vec::new();
+    for file in files {
+        if left == 0 {
+            break;
+        }
+        // a file that cannot be read is an error of its shard
+        let found = count_records(&file, left, max).unwrap_or(0);
+        first.push(Shard {
+            limit: Some(left),
+            ..file
+        });
+        left -= found;
+    }
+    first
+}
+
+/// Records of a file, at most `most`.
+fn count_records(file: &Shard, most: u64, max: usize) -> Result<u64> {
+    let mut reader = Reader::open(&file.path, &file.input, None, max)?;
+    reader.limit_to(most);
+    let mut batch = Batch::default();
+    let mut count = 0;
+    while reader.fill(&mut batch)? {
+        count += batch.records.len() as u64;
+    }
+    Ok(count)
 }
 
 /// Everything shards share: filters, evaluation n-grams, permutations.
@@ -169,6 +204,9 @@ impl Curator {
         let mut writers = self.writers(out, shard)?;
         let part = shard.part.as_ref();
         let mut reader = Reader::open(&shard.path, &shard.input, part, self.max_record_bytes)?;
+        if let Some(records) = shard.limit {
+            reader.limit_to(records);
+        }
         match self.stream(&mut reader, shard, &mut journal, &mut writers, progress) {
             Ok(()) => writers.finish(out, shard.number),
             Err(e) => {
@@ -366,11 +404,17 @@ impl Writers<'_> {
         }
         match outcome {
             Outcome::Bad(why) => self.quarantine(raw.offset, raw.number, &why),
+            Outcome::Unsampled => {
+                self.report.records += 1;
+                add(&mut self.report.dropped, "sample", 1);
+                Ok(())
+            }
             Outcome::Dropped(drop) => {
                 let report = &mut self.report;
                 report.records += 1;
                 report.count_repairs(&drop.repairs);
                 report.count_personal(&drop.personal);
+                report.count_copies(drop.copies);
                 add(&mut report.dropped, &drop.reason.rule, 1);
                 if !drop.language.is_empty() {
                     add(&mut report.languages, &drop.language, 1);
@@ -419,6 +463,7 @@ impl Writers<'_> {
                 report.records += 1;
                 report.count_repairs(&kept.repairs);
                 report.count_personal(&kept.personal);
+                report.count_copies(kept.copies);
                 report.kept += 1;
                 report.bytes_out += kept.text_bytes;
                 report.chars += kept.signature.chars;

@@ -8,6 +8,7 @@ use super::compression::{Source, decode_body};
 use super::lines::LineReader;
 use super::pages::PageReader;
 use super::storage::Blob;
+use super::table::TableReader;
 use super::warc::WarcReader;
 use super::{Batch, Kind, Reader};
 use crate::read::Format;
@@ -50,8 +51,14 @@ pub(crate) fn read_bytes(format: Format, bytes: Vec<u8>) -> crate::Result<()> {
                 reader.expect_pages()?;
                 Kind::Pages(Box::new(reader))
             }
-            Format::Text => Kind::Lines(Box::new(LineReader::open(blob, MAX, true)?)),
-            Format::Jsonl | Format::Dolma | Format::Parquet => {
+            Format::Csv | Format::Tsv => {
+                let delimiter = if format == Format::Csv { b',' } else { b'\t' };
+                Kind::Table(Box::new(TableReader::open(blob, delimiter, MAX)?))
+            }
+            Format::Text | Format::Html => {
+                Kind::Lines(Box::new(LineReader::open(blob, MAX, true)?))
+            }
+            Format::Jsonl | Format::Dolma | Format::Parquet | Format::Auto => {
                 let mut reader = LineReader::open(blob, MAX, false)?;
                 reader.expect_objects()?;
                 Kind::Lines(Box::new(reader))

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::keys::Keys;
 use crate::check::Problem;
 
 /// One input: a file, a folder, a pattern, a list of paths, or a URL of any of these.
@@ -15,6 +16,15 @@ pub struct Input {
     pub path: String,
     /// Format. Compression is detected from the first bytes, not from the name.
     pub format: Format,
+    /// Whether a folder's files in folders below it are read too; hidden ones are not.
+    pub recursive: bool,
+    /// Field or column with the text, of JSON lines, Parquet, CSV and TSV; a dot leads into an object (`body.text`).
+    /// Of several the texts are joined by an empty line. Default: `text`, of columns also `content`.
+    pub text_key: Keys,
+    /// Field or column with the document's id; several are joined by `/`. Default: `id`.
+    pub id_key: Keys,
+    /// Fields to keep in `meta`, with dots as above; all others are left out. Default: every field is kept.
+    pub keep_fields: Option<Vec<String>>,
     /// Name that documents carry as their `source`, for example `crawl`.
     pub source: String,
     /// Put before every line of a list, for example `https://data.commoncrawl.org/`.
@@ -33,6 +43,10 @@ impl Default for Input {
         Input {
             path: String::new(),
             format: Format::Jsonl,
+            recursive: false,
+            text_key: Keys::default(),
+            id_key: Keys::default(),
+            keep_fields: None,
             source: "input".to_string(),
             prefix: String::new(),
             attributes: Vec::new(),
@@ -46,6 +60,9 @@ impl Default for Input {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
+    /// Told by each file's first bytes, so that a folder may hold files of several formats. A file of a kind that no
+    /// format reads is one bad record.
+    Auto,
     /// WARC 1.0 or 1.1 with responses and resources; also ARC.
     Warc,
     /// WARC with extracted text (`conversion` records), as Common Crawl publishes.
@@ -58,10 +75,26 @@ pub enum Format {
     Dolma,
     /// Columns `text` or `content`, `id`, `url`; all others become metadata.
     Parquet,
+    /// The same as text, separated by commas; the first row has the names.
+    Csv,
+    /// The same, separated by tabs.
+    Tsv,
+    /// One web page per file, whose main text is extracted.
+    Html,
     /// MediaWiki XML dump; wikitext becomes plain text.
     Wikipedia,
     /// One UTF-8 document per file.
     Text,
+}
+
+impl Format {
+    /// Whether no record has an id of its own: it is known before the record is parsed.
+    pub(crate) fn has_no_ids(self) -> bool {
+        matches!(
+            self,
+            Format::Warc | Format::Wet | Format::Wat | Format::Html | Format::Text
+        )
+    }
 }
 
 impl Input {
@@ -70,6 +103,32 @@ impl Input {
         Input {
             format,
             ..Input::default()
+        }
+    }
+
+    /// Whether a table's column of this name has the text.
+    pub(crate) fn is_text_column(&self, name: &str) -> bool {
+        match self.text_key.names() {
+            [] => name == "text" || name == "content",
+            names => names.iter().any(|wanted| wanted == name),
+        }
+    }
+
+    /// Whether its records have fields.
+    fn has_fields(&self) -> bool {
+        match self.format {
+            Format::Auto
+            | Format::Jsonl
+            | Format::Dolma
+            | Format::Parquet
+            | Format::Csv
+            | Format::Tsv => true,
+            Format::Warc
+            | Format::Wet
+            | Format::Wat
+            | Format::Html
+            | Format::Wikipedia
+            | Format::Text => false,
         }
     }
 
@@ -85,6 +144,18 @@ impl Input {
                 format!("{:?}", self.source),
                 "letters, digits, '-', '_' or '.' (it is part of document ids)",
             );
+        }
+        for (key, names) in [
+            ("text_key", self.text_key.names()),
+            ("id_key", self.id_key.names()),
+        ] {
+            if !names.is_empty() && !self.has_fields() {
+                let wanted = "none, or format = \"jsonl\", \"dolma\", \"parquet\", \"csv\", \"tsv\" or \"auto\"";
+                problem(key, format!("{names:?}"), wanted);
+            }
+            if names.iter().any(String::is_empty) {
+                problem(key, format!("{names:?}"), "names of fields");
+            }
         }
         let dolma = self.format == Format::Dolma;
         if !dolma && !self.attributes.is_empty() {

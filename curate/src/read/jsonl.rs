@@ -1,51 +1,11 @@
 //! Parser from a JSON line to a document: simd-json first, serde_json as fallback, then Python's extensions:
 //! duplicate names (the last one counts), `NaN` and infinities.
 //!
-//! Required: `text` (string). Used if present: `id` (string or number), `url`, and `meta` or
-//! `metadata` with `pile_set_name` (The Pile's layout), `url`, `language`. Other fields are ignored.
+//! Which fields are used is the input's to say (parse.rs).
 
-use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::text::json;
-
-/// The fields of a line.
-#[derive(Debug, Default, Deserialize)]
-pub(crate) struct Line {
-    pub(crate) text: Option<String>,
-    #[serde(default)]
-    pub(crate) id: Value,
-    #[serde(default)]
-    pub(crate) url: Value,
-    #[serde(default)]
-    meta: Value,
-    #[serde(default)]
-    metadata: Value,
-}
-
-impl Line {
-    /// `meta.KEY` or `metadata.KEY` as a string.
-    fn meta(&self, key: &str) -> Option<&str> {
-        [&self.meta, &self.metadata]
-            .into_iter()
-            .find_map(|m| m.get(key)?.as_str())
-    }
-
-    /// `meta.pile_set_name`.
-    pub(crate) fn subset(&self) -> Option<&str> {
-        self.meta("pile_set_name")
-    }
-
-    /// The record's own id.
-    pub(crate) fn own_id(&self) -> Option<String> {
-        id_of(&self.id)
-    }
-
-    /// The record's address.
-    pub(crate) fn address(&self) -> Option<&str> {
-        self.url.as_str().or_else(|| self.meta("url"))
-    }
-}
 
 /// A string that is not empty, or a number.
 pub(crate) fn id_of(value: &Value) -> Option<String> {
@@ -63,32 +23,16 @@ pub(crate) struct JsonScratch {
     line: Vec<u8>,
 }
 
-/// Parses a line; the error is a one-line reason.
-pub(crate) fn parse_line(bytes: &[u8], scratch: &mut JsonScratch) -> Result<Line, String> {
+/// Parses a line to its fields; the error is a one-line reason.
+pub(crate) fn parse_object(
+    bytes: &[u8],
+    scratch: &mut JsonScratch,
+) -> Result<Map<String, Value>, String> {
     scratch.line.clear();
     scratch.line.extend_from_slice(bytes);
-    let fast: Result<Line, _> =
+    let fast: Result<Map<String, Value>, _> =
         simd_json::serde::from_slice_with_buffers(&mut scratch.line, &mut scratch.buffers);
-    let line = match fast {
-        Ok(line) => line,
-        Err(_) => slow(bytes).map_err(|e| reason(bytes, &e))?,
-    };
-    if line.text.is_none() {
-        return Err("no text field".to_string());
-    }
-    Ok(line)
-}
-
-fn slow(bytes: &[u8]) -> serde_json::Result<Line> {
-    serde_json::from_slice(bytes).or_else(|error| {
-        // of repeated names the last one counts, as in Python
-        let value: Value = json::from_slice(bytes)?;
-        if value.is_object() {
-            serde_json::from_value(value)
-        } else {
-            Err(error)
-        }
-    })
+    fast.or_else(|_| json::from_slice(bytes).map_err(|e| reason(bytes, &e)))
 }
 
 /// Why a line cannot be parsed.
@@ -102,6 +46,7 @@ pub(crate) fn reason(bytes: &[u8], error: &serde_json::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn what_python_reads_is_read() {
@@ -113,39 +58,30 @@ mod tests {
             r#"{"text":"b","text":"a"}"#,
             r#"{"text":"a","meta":{"pile_set_name":NaN,"x":1},"meta":null}"#,
         ] {
-            let line = parse_line(line.as_bytes(), &mut scratch).unwrap();
-            assert_eq!(line.text.as_deref(), Some("a"));
-            assert_eq!(
-                (line.own_id(), line.address(), line.subset()),
-                (None, None, None)
-            );
+            let object = parse_object(line.as_bytes(), &mut scratch).unwrap();
+            assert_eq!(object["text"], "a");
+            assert_eq!(object.get("id").and_then(id_of), None);
         }
-        for line in [r#"{"text":NaN}"#, r#"{"text":"a","n":nan}"#, "NaN"] {
-            assert!(parse_line(line.as_bytes(), &mut scratch).is_err(), "{line}");
+        for line in [r#"{"text":"a","n":nan}"#, "NaN", "[1]"] {
+            assert!(
+                parse_object(line.as_bytes(), &mut scratch).is_err(),
+                "{line}"
+            );
         }
     }
 
     #[test]
-    fn fields_are_found_and_reasons_given() {
+    fn numbers_keep_their_digits_and_reasons_are_given() {
         let mut scratch = JsonScratch::default();
-        let line = parse_line(
-            br#"{"text":"a\u00e9","id":7,"meta":{"pile_set_name":"ArXiv","url":"http://x.y/"},"z":[1]}"#,
-            &mut scratch,
-        )
-        .unwrap();
-        assert_eq!(line.text.as_deref(), Some("a\u{e9}"));
-        assert_eq!(line.own_id().as_deref(), Some("7"));
-        assert_eq!(
-            (line.subset(), line.address()),
-            (Some("ArXiv"), Some("http://x.y/"))
-        );
+        let line = br#"{"text":"a\u00e9","id":7,"n":[18446744073709551615,-9223372036854775808,0.1,1e-7]}"#;
+        let object = parse_object(line, &mut scratch).unwrap();
+        let want = json!({"text": "a\u{e9}", "id": 7, "n": [u64::MAX, i64::MIN, 0.1, 1e-7]});
+        assert_eq!(Value::Object(object), want);
         for (bytes, want) in [
             (&br#"{"text":"#[..], "broken JSON"),
             (&b"{\"text\":\"\xff\"}"[..], "invalid UTF-8 at byte 9"),
-            (&br#"{"body":"x"}"#[..], "no text field"),
-            (&br#"{"text":3}"#[..], "broken JSON"),
         ] {
-            let why = parse_line(bytes, &mut scratch).unwrap_err();
+            let why = parse_object(bytes, &mut scratch).unwrap_err();
             assert!(why.contains(want), "{why}");
         }
     }

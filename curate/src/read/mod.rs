@@ -7,12 +7,14 @@
 
 mod batch;
 mod compression;
+mod detect;
 mod dolma;
 mod fields;
 mod format;
 mod http;
 mod input;
 mod jsonl;
+mod keys;
 mod lines;
 mod names;
 mod pages;
@@ -20,6 +22,7 @@ mod parquet;
 mod parse;
 mod shards;
 mod storage;
+mod table;
 mod warc;
 mod wat;
 mod web;
@@ -33,11 +36,13 @@ use crate::error::{At, Error, Result};
 use crate::write::OutputFormat;
 use format::Mismatch;
 
+pub(crate) use detect::{detect, is_binary, magic_of};
 pub(crate) use fields::{Fields, Unread};
 #[cfg(test)]
 pub(crate) use http::parse_response;
 pub use input::{Format, Input};
 pub(crate) use jsonl::{JsonScratch, reason};
+pub use keys::Keys;
 pub(crate) use lines::LineReader;
 pub(crate) use parse::read_fields;
 pub use shards::{Shard, input_files, missing_inputs};
@@ -45,7 +50,7 @@ pub use shards::{Shard, input_files, missing_inputs};
 pub(crate) use storage::{FIRST_WAIT, MAX_FAILURES, Remote, Store, io_error};
 pub(crate) use storage::{Options, find as find_files, is_remote};
 pub(crate) use warc::parse_record;
-pub(crate) use web::{Content, parse_page};
+pub(crate) use web::{Content, Html, parse_page};
 
 pub(crate) use batch::{Batch, Fault, Raw};
 pub(crate) use compression::{Source, decode_body};
@@ -55,6 +60,8 @@ pub(crate) struct Reader {
     kind: Kind,
     last: Option<(u64, u32)>,
     path: PathBuf,
+    /// Records that may still be read.
+    left: u64,
 }
 
 enum Kind {
@@ -63,6 +70,9 @@ enum Kind {
     Pages(Box<pages::PageReader>),
     Parquet(Box<parquet::ParquetReader>),
     Dolma(Box<dolma::DolmaReader>),
+    Table(Box<table::TableReader>),
+    /// A file of a kind that no format reads, until it was told.
+    Unknown(Option<String>),
 }
 
 impl Reader {
@@ -120,7 +130,13 @@ impl Reader {
             kind,
             last: None,
             path: path.to_path_buf(),
+            left: u64::MAX,
         }
+    }
+
+    /// Reads no more than this many records, bad ones included.
+    pub(crate) fn limit_to(&mut self, records: u64) {
+        self.left = records;
     }
 
     /// Replaces `batch` by the next records; false once there are no more.
@@ -130,15 +146,28 @@ impl Reader {
     pub(crate) fn fill(&mut self, batch: &mut Batch) -> Result<bool> {
         batch.clear();
         batch.last = self.last;
+        if self.left == 0 {
+            return Ok(false);
+        }
         match &mut self.kind {
             Kind::Warc(reader) => reader.fill(batch),
             Kind::Lines(reader) => reader.fill(batch),
             Kind::Pages(reader) => reader.fill(batch),
             Kind::Parquet(reader) => reader.fill(batch),
             Kind::Dolma(reader) => reader.fill(batch),
+            Kind::Table(reader) => reader.fill(batch),
+            Kind::Unknown(why) => {
+                if let Some(why) = why.take() {
+                    batch.push_bad(0, 0, why);
+                }
+                Ok(())
+            }
         }
         .at(&self.path)?;
         self.last = batch.last;
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX);
+        batch.records.truncate(most);
+        self.left -= batch.records.len() as u64;
         Ok(!batch.records.is_empty())
     }
 }
@@ -174,7 +203,27 @@ fn open(
             }
             Kind::Lines(Box::new(reader))
         }
-        Format::Text => Kind::Lines(Box::new(LineReader::open(blob()?, max, true)?)),
+        Format::Text | Format::Html => Kind::Lines(Box::new(LineReader::open(blob()?, max, true)?)),
+        Format::Csv | Format::Tsv => {
+            let delimiter = if input.format == Format::Csv {
+                b','
+            } else {
+                b'\t'
+            };
+            let mut reader = table::TableReader::open(blob()?, delimiter, max)?;
+            other = reader.expect_column(|name| input.is_text_column(name))?;
+            Kind::Table(Box::new(reader))
+        }
+        Format::Auto => match detect(path, input)? {
+            Ok(format) => {
+                let input = Input {
+                    format,
+                    ..input.clone()
+                };
+                return open(path, &input, part, max);
+            }
+            Err(kind) => Kind::Unknown(Some(format!("{kind}: no format reads it"))),
+        },
         Format::Dolma => {
             let mut reader = dolma::DolmaReader::open(path, input, max)?;
             if has_start {
@@ -267,7 +316,7 @@ pub(crate) fn can_be_split(path: &Path, input: &Input) -> io::Result<bool> {
             let mut source = open()?;
             Ok(!source.is_compressed() || source.has_streams(FIRST_STREAMS)?)
         }
-        Format::Text => Ok(false),
+        Format::Text | Format::Html | Format::Csv | Format::Tsv | Format::Auto => Ok(false),
     }
 }
 

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Extensions of compressions, then of formats, that names leave out.
-const EXTENSIONS: [&str; 16] = [
+const EXTENSIONS: [&str; 20] = [
     ".gz", ".zst", ".bz2", ".xz", ".lz4", ".warc", ".arc", ".wet", ".wat", ".warc", ".jsonl",
-    ".json", ".parquet", ".ndjson", ".xml", ".txt",
+    ".json", ".parquet", ".ndjson", ".xml", ".txt", ".csv", ".tsv", ".html", ".htm",
 ];
 
 /// A file to name.

@@ -3,7 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::fields::{Fields, Unread};
-use super::jsonl::{JsonScratch, id_of, parse_line, reason};
+use super::jsonl::{JsonScratch, id_of, parse_object, reason};
+use super::keys::{only, take};
 use super::{pages, wat};
 use crate::read::{Format, Input};
 use crate::text::json;
@@ -19,26 +20,21 @@ pub(crate) fn read_fields(
         Format::Text => return whole_text(bytes),
         Format::Wikipedia => return pages::read_page(bytes, &input.namespaces),
         Format::Wat => return wat::read_wat(bytes),
-        Format::Dolma => dolma(bytes)?,
-        Format::Parquet => loose(bytes, &["text", "content"])?,
-        // web pages do not come here; their records would be refused as JSON
-        Format::Jsonl | Format::Warc | Format::Wet => json_line(bytes, scratch)?,
+        Format::Dolma => dolma(bytes, input)?,
+        Format::Parquet | Format::Csv | Format::Tsv => {
+            let object = json::from_slice(bytes).map_err(|e| Unread::Bad(reason(bytes, &e)))?;
+            fields_of(object, input, &["text", "content"]).map_err(Unread::Bad)?
+        }
+        // web pages and unknown files do not come here; their records would be refused as JSON
+        Format::Jsonl | Format::Warc | Format::Wet | Format::Html | Format::Auto => {
+            let object = parse_object(bytes, scratch).map_err(Unread::Bad)?;
+            fields_of(object, input, &["text"]).map_err(Unread::Bad)?
+        }
     };
     if fields.text.is_empty() {
         return Err(Unread::Drop(Box::new(fields), empty("read.empty")));
     }
     Ok(fields)
-}
-
-fn json_line(bytes: &[u8], scratch: &mut JsonScratch) -> Result<Fields, Unread> {
-    let mut line = parse_line(bytes, scratch).map_err(Unread::Bad)?;
-    Ok(Fields {
-        text: line.text.take().unwrap_or_default(),
-        id: line.own_id(),
-        url: line.address().map(str::to_string),
-        subset: line.subset().map(str::to_string),
-        meta: None,
-    })
 }
 
 fn whole_text(bytes: &[u8]) -> Result<Fields, Unread> {
@@ -58,20 +54,36 @@ fn whole_text(bytes: &[u8]) -> Result<Fields, Unread> {
 
 /// Takes the fields of a document out of an object; everything else becomes its metadata, that of
 /// `metadata` and `meta` first.
-fn loose(bytes: &[u8], text_keys: &[&str]) -> Result<Fields, Unread> {
-    let object = json::from_slice(bytes).map_err(|e| Unread::Bad(reason(bytes, &e)))?;
-    fields_of(object, text_keys).map_err(Unread::Bad)
-}
-
-fn fields_of(mut object: Map<String, Value>, text_keys: &[&str]) -> Result<Fields, String> {
-    let key = text_keys.iter().find(|k| object.contains_key(**k));
-    let text = match key.and_then(|k| object.remove(*k)) {
-        Some(Value::String(text)) => text,
-        Some(Value::Null) => String::new(),
-        Some(_) => return Err(format!("{} is no string", key.unwrap_or(&"text"))),
-        None => return Err(format!("no {} field", text_keys.join(" or "))),
+fn fields_of(
+    mut object: Map<String, Value>,
+    input: &Input,
+    text_keys: &[&str],
+) -> Result<Fields, String> {
+    let text = match input.text_key.names() {
+        [] => {
+            let key = text_keys.iter().find(|k| object.contains_key(**k));
+            let key = key.ok_or_else(|| format!("no {} field", text_keys.join(" or ")))?;
+            text_of(object.remove(*key), key)?
+        }
+        names => {
+            let values = names.iter().map(|name| (name, take(&mut object, name)));
+            let found: Vec<(&String, Option<Value>)> = values.collect();
+            if found.iter().all(|(_, value)| value.is_none()) {
+                return Err(format!("no {} field", names.join(" or ")));
+            }
+            let texts = found.into_iter().map(|(name, value)| text_of(value, name));
+            let mut texts = texts.collect::<Result<Vec<String>, String>>()?;
+            texts.retain(|text| !text.is_empty());
+            texts.join("\n\n")
+        }
     };
-    let id = object.remove("id").as_ref().and_then(id_of);
+    let id = match input.id_key.names() {
+        [] => object.remove("id").as_ref().and_then(id_of),
+        names => {
+            let parts = names.iter().map(|name| id_of(&take(&mut object, name)?));
+            parts.collect::<Option<Vec<String>>>().map(|p| p.join("/"))
+        }
+    };
     let mut url = object.remove("url").filter(|u| !u.is_null());
     let mut meta = Map::new();
     for key in ["metadata", "meta"] {
@@ -87,21 +99,35 @@ fn fields_of(mut object: Map<String, Value>, text_keys: &[&str]) -> Result<Field
         url = meta.get("url").cloned();
     }
     meta.extend(object.into_iter().filter(|(_, v)| !v.is_null()));
+    let subset = meta.get("pile_set_name").and_then(Value::as_str);
+    let subset = subset.map(str::to_string);
+    if let Some(names) = &input.keep_fields {
+        meta = only(&meta, names);
+    }
     Ok(Fields {
         text,
         id,
         url: url.and_then(|u| u.as_str().map(str::to_string)),
-        subset: meta
-            .get("pile_set_name")
-            .and_then(|s| s.as_str().map(str::to_string)),
+        subset,
         meta: (!meta.is_empty()).then_some(Value::Object(meta)),
     })
 }
 
+/// A field's text.
+fn text_of(value: Option<Value>, name: &str) -> Result<String, String> {
+    match value {
+        Some(Value::String(text)) => Ok(text),
+        Some(Value::Null) | None => Ok(String::new()),
+        Some(_) => Err(format!("{name} is no string")),
+    }
+}
+
 /// A document in dolma's layout, followed by its lines of attributes.
-fn dolma(bytes: &[u8]) -> Result<Fields, Unread> {
+fn dolma(bytes: &[u8], input: &Input) -> Result<Fields, Unread> {
     let mut lines = bytes.split(|&b| b == b'\n');
-    let mut fields = loose(lines.next().unwrap_or_default(), &["text"])?;
+    let first = lines.next().unwrap_or_default();
+    let object = json::from_slice(first).map_err(|e| Unread::Bad(reason(first, &e)))?;
+    let mut fields = fields_of(object, input, &["text"]).map_err(Unread::Bad)?;
     let mut attributes = Map::new();
     for line in lines {
         let mut object: Map<String, Value> = json::from_slice(line)
@@ -129,6 +155,7 @@ fn dolma(bytes: &[u8]) -> Result<Fields, Unread> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::read::Keys;
     use serde_json::json;
 
     fn read(format: Format, bytes: &[u8]) -> Result<Fields, String> {
@@ -162,6 +189,31 @@ mod tests {
     }
 
     #[test]
+    fn text_and_id_come_from_the_named_fields_and_the_rest_is_kept_or_chosen() {
+        let line = br#"{"title":"A","body":{"text":"b c","lang":"en"},"no":7,"src":"x","tags":[1],"meta":{"k":1}}"#;
+        let mut input = Input {
+            text_key: Keys::Several(vec!["title".to_string(), "body.text".to_string()]),
+            id_key: Keys::Several(vec!["src".to_string(), "no".to_string()]),
+            ..Input::default()
+        };
+        let read = |input: &Input| read_fields(input, line, &mut JsonScratch::default()).unwrap();
+        let fields = read(&input);
+        assert_eq!(
+            (fields.text.as_str(), fields.id.as_deref()),
+            ("A\n\nb c", Some("x/7"))
+        );
+        let all = json!({"body": {"lang": "en"}, "tags": [1], "k": 1});
+        assert_eq!(fields.meta, Some(all));
+        input.keep_fields = Some(vec!["body.lang".to_string(), "k".to_string()]);
+        let some = json!({"body": {"lang": "en"}, "k": 1});
+        assert_eq!(read(&input).meta, Some(some));
+        input.keep_fields = Some(Vec::new());
+        assert_eq!(read(&input).meta, None);
+        input.text_key = Keys::One("title".to_string());
+        assert_eq!(read(&input).text, "A");
+    }
+
+    #[test]
     fn what_has_no_text_is_named() {
         for (format, bytes, want) in [
             (Format::Dolma, &br#"{"id":"a"}"#[..], "no text field"),
@@ -176,6 +228,8 @@ mod tests {
                 "content is no string",
             ),
             (Format::Parquet, br#"{"text":null}"#, "read.empty"),
+            (Format::Jsonl, br#"{"body":"x"}"#, "no text field"),
+            (Format::Jsonl, br#"{"text":3}"#, "text is no string"),
             (Format::Dolma, br#"{"text":""}"#, "read.empty"),
             (
                 Format::Text,

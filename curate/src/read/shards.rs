@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::names::{Unnamed, names};
-use super::{Input, find_files};
+use super::{Format, Input, detect, find_files};
 use crate::error::{Error, Result};
 use crate::secrets::shown;
 
@@ -26,6 +26,9 @@ pub struct Shard {
     /// Name of the file in ids: its own without extensions, with as much of its path as distinguishes it from other
     /// files of its source.
     pub name: String,
+    /// Only this many records of it are read.
+    #[serde(default)]
+    pub limit: Option<u64>,
     /// Version of an object in its store (ETag, or time of the last change); None for files.
     pub version: Option<String>,
 }
@@ -43,12 +46,20 @@ pub fn input_files(inputs: &[Input]) -> Result<Vec<Shard>> {
             why,
         })?;
         for file in files {
+            let mut input = input.clone();
+            if input.format == Format::Auto
+                // a file that cannot be opened, or is of no format, is told when it is read
+                && let Ok(Ok(format)) = detect(&file.path, &input)
+            {
+                input.format = format;
+            }
             shards.push(Shard {
                 number: shards.len(),
                 path: file.path,
-                input: input.clone(),
+                input,
                 bytes: file.bytes,
                 part: None,
+                limit: None,
                 name: String::new(),
                 version: file.version,
             });

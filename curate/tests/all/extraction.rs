@@ -164,6 +164,50 @@ fn markdown_keeps_headings_lists_tables_code_and_quotes() {
 }
 
 #[test]
+fn formulas_come_as_tex_and_code_with_its_language() {
+    let filler = "This sentence stands here so that the section has running text, as sections do.";
+    // after the output of KaTeX, MediaWiki, LaTeXML, MathJax 2 and of highlighters
+    let katex = "<span class=katex><span class=katex-mathml><math><semantics><mrow><mi>x</mi></mrow>\
+        <annotation encoding='application/x-tex'>x^2 + \\alpha</annotation></semantics></math></span>\
+        <span class=katex-html aria-hidden=true><span class=mord>x2+a</span></span></span>";
+    let wiki = "<span class=mwe-math-element><span class='mwe-math-mathml-inline mwe-math-mathml-a11y' style='display: none;'>\
+        <math alttext='{\\displaystyle E=mc^{2}}'><semantics><mi>E</mi><annotation encoding='application/x-tex'>{\\displaystyle E=mc^{2}}\
+        </annotation></semantics></math></span><img class=mwe-math-fallback-image-inline src=x></span>";
+    let latexml = "<math class=ltx_Math alttext='\\sum_{i} a_i' display=block><mi>a</mi></math>";
+    let page = format!(
+        "<html><body><article><h1>Sums</h1><p>{filler} So {katex} is even. {filler}</p><p>{filler} Then {wiki} holds. {filler}</p>\
+         <p>{filler} {latexml} {filler}</p><p>{filler} Also <script type='math/tex'>a < b</script> holds. {filler}</p>\
+         <pre><code class=language-python>print(1)\n```\n</code></pre><p>{filler} {filler}</p></article></body></html>"
+    );
+    let source = PageSource {
+        bytes: page.as_bytes(),
+        ..PageSource::default()
+    };
+    for format in [TextForm::Text, TextForm::Markdown] {
+        let config = ExtractConfig {
+            format,
+            favour: curate::extract::Favour::Recall,
+            ..ExtractConfig::default()
+        };
+        let text = extract_page(&source, &config).text;
+        for part in [
+            "So $x^2 + \\alpha$ is even.",
+            "Then $E=mc^{2}$ holds.",
+            "do. $$\\sum_{i} a_i$$ This",
+            "Also $a < b$ holds.",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in\n{text}");
+        }
+        assert!(!text.contains("x2+a"), "{text}");
+        let code = match format {
+            TextForm::Text => "\n\nprint(1)\n```\n\n",
+            TextForm::Markdown => "\n\n````python\nprint(1)\n```\n````\n\n",
+        };
+        assert!(text.contains(code), "{code:?} is not in\n{text}");
+    }
+}
+
+#[test]
 fn comments_come_only_when_they_are_wanted_and_last() {
     let page = article("").replace(
         "</article>",

@@ -128,6 +128,35 @@ fn a_run_stopped_in_a_shard_goes_on_to_the_same_bytes_in_every_format() {
 }
 
 #[test]
+fn a_sampled_table_stopped_in_a_shard_goes_on_to_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let row = |i: usize| match i % 97 {
+        0 => format!("{i},\"a row\",of four,fields\n"),
+        _ => format!("{i},\"some words, and {i}\nmore of them in row {i}\",x\n"),
+    };
+    let rows: String = (0..9_000).map(row).collect();
+    std::fs::write(folder.path().join("in.jsonl"), format!("id,text,x\n{rows}")).unwrap();
+    let mut config = config(folder.path(), OutputFormat::JsonlZst, 10);
+    config.inputs[0].format = Format::Auto;
+    config.sample = 0.5;
+    config.limit = 8_000;
+    let (curator, shard) = curator(&config);
+    assert_eq!(shard.input.format, Format::Csv);
+    let calm = folder.path().join("calm");
+    let whole = curator.run_shard(&shard, &calm, &Silent).unwrap();
+    assert_eq!((whole.records, whole.quarantined), (8_000, 83));
+    assert!(whole.dropped["sample"] > 3_500 && whole.kept > 3_500);
+    let out = folder.path().join("out");
+    for most in [1, 3_000, 3_000, 7_000] {
+        interrupted(&curator, &shard, &out, "p", most);
+    }
+    let resumed = curator.resume_shard(&shard, &out, "p", &Silent).unwrap();
+    assert_eq!(resumed, whole);
+    Curator::forget_journal(&out, shard.number).unwrap();
+    assert_eq!(outputs(&out), outputs(&calm));
+}
+
+#[test]
 fn what_the_journal_knows_is_not_worked_out_again() {
     let folder = tempfile::tempdir().unwrap();
     input(folder.path());

@@ -12,11 +12,14 @@ mod dedup;
 mod extraction;
 mod files;
 mod formats;
+mod forums;
 mod golden;
 #[cfg(feature = "object-store")]
 mod http;
+mod inputs;
 mod journal;
 mod language;
+mod long_texts;
 mod parts;
 mod profiles;
 mod shard;

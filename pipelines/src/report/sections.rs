@@ -143,6 +143,7 @@ pub(super) fn text(m: &Material) -> String {
     };
     let found: String = [
         ("Texts repaired, by repair", "normalized"),
+        ("Copies of the text left out of pages", "copies"),
         ("Personal data found", "personal"),
         ("Faulty records that were read", "repaired"),
     ]

@@ -51,6 +51,7 @@ fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
             c.step,
             c.max_record_bytes,
             c.output,
+            c.sample,
             c.figures,
             c.statistics
         ])
@@ -73,6 +74,7 @@ fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
         shard.name,
         shard.bytes,
         shard.part,
+        shard.limit,
         settings,
         dropping,
         read,

@@ -91,7 +91,8 @@ names! {
         Hidden = "hidden", Href = "href", HttpEquiv = "http-equiv", Hreflang = "hreflang", Id = "id",
         Itemprop = "itemprop", Itemtype = "itemtype", Lang = "lang", Name = "name",
         Property = "property", Pubdate = "pubdate", Rel = "rel", Role = "role", Style = "style",
-        Title = "title", Type = "type", XmlLang = "xml:lang",
+        Title = "title", Type = "type", XmlLang = "xml:lang", Alttext = "alttext",
+        Encoding = "encoding", Display = "display",
     }
 }
 
@@ -126,6 +127,11 @@ names! {
         Var = "var", Video = "video", Wbr = "wbr", Xmp = "xmp",
         // No tag: "#" cannot begin a name.
         Text = "#text",
+        // MathML. The model knows tags by their numbers: new ones come last.
+        Annotation = "annotation", Mfrac = "mfrac", Mi = "mi", Mn = "mn", Mo = "mo",
+        Mover = "mover", Mroot = "mroot", Mspace = "mspace", Msqrt = "msqrt", Msub = "msub",
+        Msubsup = "msubsup", Msup = "msup", Mtable = "mtable", Mtext = "mtext", Munder = "munder",
+        Munderover = "munderover",
     }
 }
 

@@ -49,6 +49,10 @@ pub(crate) struct Tree<'a> {
     attributes: Vec<Attribute>,
     /// The page wanted more work than its length allows and was cut off.
     pub(crate) is_cut: bool,
+    /// Parsed as by a browser without scripts: `noscript` holds elements, else one text.
+    pub(crate) has_no_scripts: bool,
+    /// The texts of `noscript` elements.
+    noscripts: Vec<Span>,
 }
 
 impl<'a> Tree<'a> {
@@ -101,6 +105,11 @@ impl<'a> Tree<'a> {
         (!trimmed.is_empty()).then(|| trimmed.to_string())
     }
 
+    /// Markup inside `noscript` elements.
+    pub(crate) fn noscripts(&self) -> impl Iterator<Item = &'a str> + '_ {
+        self.noscripts.iter().map(|&span| self.slice(span))
+    }
+
     /// Text below a node, as written, in order; of a node with very many below it only the first.
     pub(crate) fn texts_below(&self, id: Id) -> impl Iterator<Item = &'a str> + '_ {
         self.nodes[id as usize..self.node(id).end as usize]
@@ -124,14 +133,25 @@ const MAX_REPEATED: usize = 8;
 /// An attribute longer than this is left out; a page's data hides in them.
 const MAX_ATTRIBUTE_BYTES: u32 = 16 << 10;
 
-/// Parses a page of at most 4 GiB; never fails.
+/// Parses a page of at most 4 GiB as a browser that runs scripts; never fails.
 pub(crate) fn parse(html: &str) -> Tree<'_> {
+    build(html, false)
+}
+
+/// Like [`parse`], as a browser without scripts.
+pub(crate) fn parse_without_scripts(html: &str) -> Tree<'_> {
+    build(html, true)
+}
+
+fn build(html: &str, has_no_scripts: bool) -> Tree<'_> {
     let mut builder = Builder {
         tree: Tree {
             html,
             nodes: Vec::with_capacity(html.len() / 40 + 16),
             attributes: Vec::with_capacity(html.len() / 100 + 16),
             is_cut: false,
+            has_no_scripts,
+            noscripts: Vec::new(),
         },
         tokens: Tokenizer::new(html),
         open: Vec::with_capacity(64),
@@ -219,6 +239,11 @@ impl Builder<'_> {
         id
     }
 
+    /// Whether the content of an element is text up to its end tag.
+    fn is_raw(&self, tag: Tag) -> bool {
+        tag.is(RAW) && !(tag == Tag::Noscript && self.tree.has_no_scripts)
+    }
+
     fn current(&self) -> Open {
         self.open.last().copied().unwrap_or(Open {
             id: 0,
@@ -231,7 +256,7 @@ impl Builder<'_> {
     fn push(&mut self, tag: Tag, name: u32, attributes: Span) {
         let parent = self.current().id;
         // Raw text needs a separate element; it has no children.
-        if self.open.len() >= MAX_DEPTH && !tag.is(RAW) {
+        if self.open.len() >= MAX_DEPTH && !self.is_raw(tag) {
             self.excess += 1;
             // Too deep to nest, but text on both sides of a block stays apart.
             if tag.is(BLOCK) {
@@ -296,8 +321,11 @@ impl Builder<'_> {
             }
             self.leave_head();
         }
-        let parent = self.current().id;
-        self.push_node(Tag::Text, parent, span);
+        let current = self.current();
+        if current.tag == Tag::Noscript && !self.tree.has_no_scripts {
+            self.tree.noscripts.push(span);
+        }
+        self.push_node(Tag::Text, current.id, span);
     }
 
     fn leave_head(&mut self) {
@@ -340,7 +368,7 @@ impl Builder<'_> {
             return;
         }
         self.push(tag, name, attributes);
-        if tag.is(RAW) {
+        if self.is_raw(tag) {
             self.tokens.enter_raw(tag);
         } else if matches!(tag, Tag::Svg | Tag::Math) && self.excess == 0 {
             self.tokens.foreign = true;
@@ -459,7 +487,7 @@ impl Builder<'_> {
         if tag.is(FORMATTING) && !self.tokens.foreign {
             return;
         }
-        if self.excess > 0 && tag != Tag::Br && !tag.is(RAW) {
+        if self.excess > 0 && tag != Tag::Br && !self.is_raw(tag) {
             self.excess -= 1;
             return;
         }
@@ -506,7 +534,7 @@ impl Builder<'_> {
             _ if tag.is(BLOCK) || tag.is(SCOPE) || tag == Tag::Button => {
                 self.find_tag(tag, |t| t.is(SCOPE))
             }
-            _ if tag.is(RAW) => self.find_tag(tag, |_| false),
+            _ if self.is_raw(tag) => self.find_tag(tag, |_| false),
             _ => self.find_tag(tag, |t| t.is(SPECIAL)),
         };
         if let Some(depth) = found {

@@ -45,6 +45,9 @@ pub(crate) fn find(input: &Input) -> Result<Vec<Found>, String> {
     if !info.is_dir() {
         return Ok(vec![file(path.to_path_buf())]);
     }
+    if input.recursive {
+        return below(&input.path);
+    }
     let mut files = Vec::new();
     for entry in std::fs::read_dir(path).map_err(|e| e.to_string())? {
         let entry = entry.map_err(|e| e.to_string())?;
@@ -57,6 +60,23 @@ pub(crate) fn find(input: &Input) -> Result<Vec<Found>, String> {
     }
     files.sort();
     let files = files.into_iter().map(file).collect();
+    some(files, "a folder without files")
+}
+
+/// The files of a folder and of those below it, without hidden ones, in name order.
+fn below(folder: &str) -> Result<Vec<Found>, String> {
+    let root = folder.trim_end_matches('/');
+    let literal = |c: char| match c {
+        '*' | '?' | '[' => format!("[{c}]"),
+        c => c.to_string(),
+    };
+    let literal: String = root.chars().map(literal).collect();
+    let mut files = matching(&format!("{literal}/**/*"))?;
+    let folder = format!("{root}/");
+    for file in &mut files {
+        let path = file.path.to_string_lossy();
+        file.below = path.strip_prefix(&folder).unwrap_or(&path).to_string();
+    }
     some(files, "a folder without files")
 }
 
