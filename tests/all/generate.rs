@@ -97,6 +97,7 @@ fn stops_samples_beams_and_log_probabilities() {
         "--temperature",
         "0",
         "--json",
+        "--ignore-eos",
     ];
     let with = |more: &[&str]| lines(&[&greedy[..], more].concat(), "");
     let plain = with(&["--logprobs", "2"]).remove(0);

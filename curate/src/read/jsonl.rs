@@ -32,7 +32,12 @@ pub(crate) fn parse_object(
     scratch.line.extend_from_slice(bytes);
     let fast: Result<Map<String, Value>, _> =
         simd_json::serde::from_slice_with_buffers(&mut scratch.line, &mut scratch.buffers);
-    fast.or_else(|_| json::from_slice(bytes).map_err(|e| reason(bytes, &e)))
+    let object = fast.or_else(|_| json::from_slice(bytes).map_err(|e| reason(bytes, &e)))?;
+    // serde_json takes null, as which NaN is read, for an empty map
+    if object.is_empty() && bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err("broken JSON: found null, want an object".into());
+    }
+    Ok(object)
 }
 
 /// Why a line cannot be parsed.
@@ -62,7 +67,7 @@ mod tests {
             assert_eq!(object["text"], "a");
             assert_eq!(object.get("id").and_then(id_of), None);
         }
-        for line in [r#"{"text":"a","n":nan}"#, "NaN", "[1]"] {
+        for line in [r#"{"text":"a","n":nan}"#, "NaN", " null", "[1]"] {
             assert!(
                 parse_object(line.as_bytes(), &mut scratch).is_err(),
                 "{line}"

@@ -39,6 +39,8 @@ struct Progress {
     number: usize,
     stream: TextStream,
     stops: Stops,
+    /// Tokens that end the answer and are no part of it.
+    ends: Vec<u32>,
     answer: Answer,
 }
 
@@ -64,6 +66,7 @@ pub(crate) fn answer(
             number,
             stream,
             stops: Stops::new(&args.stop, false),
+            ends: options.stop.iter().flatten().copied().collect(),
             answer: Answer::default(),
         };
         let id = engine.submit(Request {
@@ -81,7 +84,7 @@ pub(crate) fn answer(
                     let Some(progress) = running.get_mut(&id) else {
                         continue;
                     };
-                    if files.end_ids.contains(&token) {
+                    if progress.ends.contains(&token) {
                         continue;
                     }
                     progress.answer.tokens.push(token);
