@@ -94,12 +94,13 @@ fn stops_samples_beams_and_log_probabilities() {
         "The city",
         "--max-tokens",
         "10",
-        "--temperature",
-        "0",
         "--json",
         "--ignore-eos",
+        "--temperature",
     ];
-    let with = |more: &[&str]| lines(&[&greedy[..], more].concat(), "");
+    let at =
+        |temperature: &str, more: &[&str]| lines(&[&greedy[..], &[temperature], more].concat(), "");
+    let with = |more: &[&str]| at("0", more);
     let plain = with(&["--logprobs", "2"]).remove(0);
     let text = plain["text"].as_str().unwrap();
     assert_eq!(plain["finish_reason"], "length");
@@ -115,7 +116,7 @@ fn stops_samples_beams_and_log_probabilities() {
     let stopped = with(&["--stop", &stop]).remove(0);
     assert_eq!(stopped["text"], text[..text.find(&stop).unwrap()]);
     assert_eq!(stopped["finish_reason"], "stop");
-    let sampled = with(&["--samples", "3", "--temperature", "1"]);
+    let sampled = at("1", &["--samples", "3"]);
     assert_eq!(sampled.len(), 3);
     assert!(sampled[0]["text"] != sampled[1]["text"] || sampled[1]["text"] != sampled[2]["text"]);
     let beams = with(&["--beam-width", "3"]);

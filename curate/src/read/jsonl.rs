@@ -33,9 +33,9 @@ pub(crate) fn parse_object(
     let fast: Result<Map<String, Value>, _> =
         simd_json::serde::from_slice_with_buffers(&mut scratch.line, &mut scratch.buffers);
     let object = fast.or_else(|_| json::from_slice(bytes).map_err(|e| reason(bytes, &e)))?;
-    // serde_json takes null, as which NaN is read, for an empty map
-    if object.is_empty() && bytes.trim_ascii_start().first() != Some(&b'{') {
-        return Err("broken JSON: found null, want an object".into());
+    // serde_json takes null for an empty map, and a number of Python's dialect is an object inside
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err("broken JSON: want an object".into());
     }
     Ok(object)
 }

@@ -112,7 +112,10 @@ impl Engine {
             true => 0,
             false => model.stage.blocks().count(),
         };
-        let blocks = limits.blocks(model.plan.seq_length, 4 * width * layers);
+        let blocks = match layers {
+            0 => 0,
+            layers => limits.blocks(model.plan.seq_length, 4 * width * layers),
+        };
         let cache = (0..layers).map(|_| {
             let dims = [blocks * BLOCK, width];
             Tensor::zeros(&dims, DType::F32, &model.device)
