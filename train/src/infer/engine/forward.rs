@@ -11,6 +11,7 @@ use crate::error::{OnRank, Result};
 use crate::infer::engine::blocks::BLOCK;
 use crate::infer::engine::sequence::Sequence;
 use crate::infer::sample::{self, Scored};
+use crate::model::context::{Context, SequenceShard};
 
 /// Rows whose logits are held at once.
 const HEAD_ROWS: usize = 64;
@@ -226,6 +227,20 @@ fn hidden(
         positions: Some(batch.positions.clone()),
     };
     let cx = model.context(0..ids.elements(), Some(&documents));
+    // tables of angles reach to here: few sizes, none of them longer than twice the longest text
+    let end = batch
+        .positions
+        .iter()
+        .max()
+        .map_or(1, |&last| last as usize + 1);
+    let longest = end.next_power_of_two().min(cx.sequence.longest);
+    let cx = Context {
+        sequence: SequenceShard {
+            longest,
+            ..cx.sequence
+        },
+        ..cx
+    };
     let embedding = model.stage.embedding();
     let embedding = embedding.expect("the only stage is the first");
     let (mut x, _) = embedding.forward((ids, None), &cx)?;
