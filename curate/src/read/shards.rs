@@ -48,7 +48,7 @@ pub fn input_files(inputs: &[Input]) -> Result<Vec<Shard>> {
         for file in files {
             let mut input = input.clone();
             if input.format == Format::Auto
-                // a file that cannot be opened, or is of no format, is told when it is read
+                // a file that cannot be opened, or is of no format, is reported when it is read
                 && let Ok(Ok(format)) = detect(&file.path, &input)
             {
                 input.format = format;

@@ -103,7 +103,7 @@ fn a_folder_of_files_of_every_format_is_read_by_content() {
     assert!(texts[5].contains("moved their houses"), "{}", texts[5]);
     assert_eq!(texts[6..], ["Only some words.\n"]);
     assert_eq!(ids(&found)[3..5], ["7", "s/a/b/5/0"]);
-    // the PDF is told, not passed over
+    // the PDF is quarantined, not passed over
     assert_eq!((report.kept, report.quarantined), (7, 1));
     folder.recursive = false;
     assert_eq!(run(&config(folder)).0.len(), 2);

@@ -82,7 +82,7 @@ impl ChatTemplate {
     /// the last message's content, so that the model goes on with it.
     ///
     /// # Errors
-    /// What the template refuses.
+    /// Reason of the template, if it refuses the messages.
     pub(crate) fn prompt(&self, messages: &[Message], continues: bool) -> Result<String> {
         let template = self.environment.get_template(NAME)?;
         let mut text = template

@@ -36,7 +36,7 @@ struct Request {
     stream: Option<StreamOptions>,
 }
 
-/// What an answer contains.
+/// Contents of an answer.
 #[derive(Clone, Copy)]
 struct Form {
     n: usize,

@@ -1,4 +1,4 @@
-//! What OpenAI's routes share: a call with its body, the model's name, options of streams.
+//! Shared parts of OpenAI's routes: a call with its body, the model's name, options of streams.
 
 use super::error::ApiError;
 use super::fields::Fields;
@@ -109,7 +109,7 @@ pub(super) fn check_model(fields: &Fields, name: &str) -> Result<(), ApiError> {
     }
 }
 
-/// What a stream tells beside the text.
+/// Options of a stream beside the text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct StreamOptions {
     /// A last event with the tokens of the request.
