@@ -4,7 +4,7 @@
 # MILLRACE is the stripped release binary, KERNEL_TESTS the test program of the crate `kernels` (its path is printed by
 # `cargo test --release -p millrace-kernels --lib --no-run`). Builds nothing. Run it from the root of the repository. Each phase has its own
 # time limit, and one that fails does not stop the next. OUT (default: a new folder) gets a log per phase and summary.json; a short table comes
-# last. Exit code: 0 all phases passed, 1 one failed, 3 there is no GPU.
+# last. Exit code: 0 all phases passed, 1 one failed, 2 wrong arguments, 3 there is no GPU.
 #
 # Phases:
 #   probe     driver, libraries, devices
@@ -13,8 +13,12 @@
 #   train     50 steps of a GPT of 124M on the card and on the CPU: losses are compared to the last bit
 #   torch     tokens/s of the same shape in torch, eager and compiled, in the same run
 set -uo pipefail
-millrace=$(realpath "${1:?path of millrace}")
-tests=$(realpath "${2:?path of the test program of kernels}")
+if [ $# -lt 2 ] || [ ! -x "$1" ] || [ ! -x "$2" ]; then
+    echo "usage: kernels/gpu.sh MILLRACE KERNEL_TESTS [OUT]: two programs and a folder" >&2
+    exit 2
+fi
+millrace=$(realpath "$1")
+tests=$(realpath "$2")
 out=${3:-$(mktemp -d)}
 mkdir -p "$out"
 out=$(realpath "$out")
@@ -29,7 +33,10 @@ PY
 export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export XDG_CACHE_HOME=$out/cache
 
-"$millrace" doctor --json >"$out/probe.json" 2>"$out/probe.log"
+if ! "$millrace" doctor --json >"$out/probe.json" 2>"$out/probe.log"; then
+    echo "millrace doctor failed: $out/probe.log" >&2
+    exit 1
+fi
 if ! python3 -c 'import json, sys; sys.exit(not json.load(open(sys.argv[1]))["gpus"])' "$out/probe.json"; then
     echo "no GPU: $(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["no_gpus"])' "$out/probe.json" 2>/dev/null)"
     exit 3

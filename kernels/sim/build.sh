@@ -40,7 +40,7 @@ cp "$source"/include/*.h "$work/include/"
 flags="-std=c++17 -O2 -g1 -fPIC -fno-strict-aliasing -ffp-contract=off -mavx2 -mfma -fcf-protection=none -Wall -Wextra -Werror"
 (
     cd "$source"
-    for file in fibers memory streams driver driver_memory driver_streams driver_modules copies checks mma observer hooks; do
+    for file in fibers memory streams driver driver_memory driver_streams driver_modules copies checks mma hopper driver_tensor_maps observer hooks; do
         echo "$file.cpp"
     done | xargs -P 2 -I{} sh -c "$cxx $flags -c {} -o '$work/{}.o'"
     $cxx $flags -fvisibility=hidden -shared -Wl,-soname,libnvrtc.so.13 -o "$work/libnvrtc.so.13" nvrtc.cpp scan.cpp

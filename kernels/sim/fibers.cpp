@@ -192,6 +192,8 @@ Fiber* Runner::take_fiber() {
 }
 
 int Runner::pick() {
+    while (!hopper.copies.empty() && (!ready_warps || random.below(8) == 0))
+        finish_bulk_copy(*this, random.below(static_cast<uint32_t>(hopper.copies.size())));
     if (!ready_warps) return -1;
     unsigned w = warp_now;
     bool stay = (ready_warps >> w & 1) && warp_by_warp && (random.next() & 63);
@@ -244,7 +246,8 @@ void Runner::wait() {
 }
 
 std::string Runner::describe_deadlock() const {
-    unsigned done = 0, at_barrier = 0, at_warp = 0;
+    unsigned done = 0, at_barrier = 0, at_warp = 0, at_mbarrier = 0;
+    int mbarrier_line = 0;
     int barrier_line = 0, other_barrier_line = 0, warp_line = 0;
     for (unsigned t = 0; t < threads; t++) {
         const Warp& warp = warps[t / 32];
@@ -254,6 +257,9 @@ std::string Runner::describe_deadlock() const {
         } else if (warp.pending & bit) {
             at_warp++;
             warp_line = warp.line[t % 32];
+        } else if (hopper.lines.count(t)) {
+            at_mbarrier++;
+            mbarrier_line = hopper.lines.at(t);
         } else {
             at_barrier++;
             if (barrier_line && barrier_line != barrier_lines[t]) other_barrier_line = barrier_lines[t];
@@ -266,6 +272,7 @@ std::string Runner::describe_deadlock() const {
     };
     add(at_barrier, "threads wait at a block barrier (line " + std::to_string(barrier_line) +
                         (other_barrier_line ? " and line " + std::to_string(other_barrier_line) : "") + ")");
+    add(at_mbarrier, "threads wait at an mbarrier (line " + std::to_string(mbarrier_line) + ")");
     add(at_warp, "threads wait in a warp operation (line " + std::to_string(warp_line) + ")");
     add(done, "threads have exited");
     return text;
@@ -317,6 +324,7 @@ void Runner::start_block() {
     }
     memset(fiber_of, 0, threads * sizeof(Fiber*));
     memset(barriers, 0, sizeof(barriers));
+    hopper.clear();
     warp_by_warp = (random.next() & 3) != 0;
     warp_now = random.below(warp_count);
     if (shared_bytes) memset(shared, poison_byte, shared_bytes);
@@ -362,6 +370,7 @@ void Runner::drop_fibers() {
         free_fibers.push_back(fiber);
     }
     for (auto& list : copies) list.clear();
+    hopper.clear();
 }
 
 namespace {
@@ -521,6 +530,8 @@ extern "C" void millrace_sim_fiber_main() {
         kernel->call(kernel->function, r.launch->parameters);
         Fiber* mine = r.fiber_of[r.now];
         r.finish_thread();
+        const char* why = r.finished == r.threads ? unfinished(r) : nullptr;
+        if (why) r.fail(failure_launch, place(r, false) + ": " + why);
         int next = r.pick();
         if (next < 0) {
             r.free_fibers.push_back(mine);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "fibers.h"
+#include "hopper.h"
 #include "observer.h"
 
 namespace millrace_sim {
@@ -89,6 +90,7 @@ struct Runner {
     uint3 index[max_threads];
     Fiber* fiber_of[max_threads];  // null: the thread has not started
     Copies copies[max_threads];
+    Hopper hopper;
 
     std::vector<Fiber*> fibers, free_fibers;
     void* main_stack_pointer = nullptr;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <thread>
 
@@ -240,6 +241,22 @@ TEST(stream_ordered_memory_is_used_in_order_only) {
         cuDevicePrimaryCtxReset_v2(0);
     }
     CHECK(faults >= 1);
+}
+
+// Another process may wait for work that this one has only queued.
+TEST(work_before_a_host_function_goes_on_while_the_host_is_away) {
+    static std::atomic<int> reached{0};
+    Device device(0);
+    Handle stream = nullptr;
+    OK(cuStreamCreate(&stream, 1));
+    CUdeviceptr x = fresh(64);
+    for (int round = 0; round < 4; round++) {
+        for (unsigned i = 0; i < 16; i++) OK(cuMemsetD32Async(x, i, 16, stream));
+        OK(cuLaunchHostFunc(stream, [](void*) { reached++; }, nullptr));
+    }
+    for (int i = 0; i < 2000 && reached < 4; i++) usleep(1000);
+    CHECK_EQUAL(reached.load(), 4);
+    OK(cuStreamSynchronize(stream));
 }
 
 TEST(events_tell_time_and_order) {

@@ -10,6 +10,6 @@ out=${1:-$source/../../target/sim}
 out=$(cd "$out" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-${CXX:-c++} -std=c++17 -O1 -Wall -Wextra -o "$work/selftest" "$source/selftest.cpp" "$source/selftest_kernels.cpp" \
-    "$source/selftest_observer.cpp" "$source/selftest_nccl.cpp" -L"$out" -lcuda -lnvrtc -l:libnccl.so.2 -lpthread -Wl,-rpath,"$out"
+${CXX:-c++} -std=c++17 -O1 -Wall -Wextra -Wno-psabi -o "$work/selftest" "$source/selftest.cpp" "$source/selftest_kernels.cpp" \
+    "$source/selftest_observer.cpp" "$source/selftest_nccl.cpp" "$source/selftest_hopper.cpp" -L"$out" -lcuda -lnvrtc -l:libnccl.so.2 -lpthread -Wl,-rpath,"$out"
 "$work/selftest" ${2:+"$2"}

@@ -1,6 +1,8 @@
 // Work waits in its stream until the host waits for something, or is done earlier if the seed says so. The next
 // operation is drawn at random among the heads of all streams whose events have happened, so a host program that
-// forgets an event or a synchronisation sees stale data under most seeds.
+// forgets an event or a synchronisation sees stale data under most seeds. Where an operation of NCCL waits in a stream and
+// the host calls nothing for a while, work goes on by itself, as on a card: the host may wait for another process, which
+// waits for that operation.
 
 #include "streams.h"
 
@@ -8,6 +10,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 
 #include "memory.h"
 
@@ -21,6 +24,8 @@ std::condition_variable changed;
 std::set<Context*> busy;  // contexts that may have queued work
 std::set<Capture*> captures;
 std::string last_error;
+std::atomic<uint64_t> calls{0};  // of the host, to know whether it is elsewhere
+constexpr std::chrono::milliseconds away{20};
 
 double now_seconds() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -135,9 +140,33 @@ bool run_some(Hold& hold, Context* context) {
     return false;
 }
 
+bool has_host_work() {
+    bool found = false;
+    for (Context* context : busy)
+        each_stream(context, [&](Stream* stream) {
+            for (const auto& operation : stream->queue) found = found || operation->host;
+        });
+    return found;
+}
+
+// Does work while the host is away, if an operation of NCCL is queued.
+void work_while_away() {
+    for (uint64_t seen = calls;; seen = calls) {
+        std::this_thread::sleep_for(away);
+        Hold hold(engine_lock);
+        bool goes = has_host_work();
+        while (goes && calls == seen) {
+            goes = false;
+            std::vector<Context*> all(busy.begin(), busy.end());
+            for (Context* context : all) goes = (busy.count(context) && run_one(hold, context)) || goes;
+        }
+    }
+}
+
 template <class Done>
 void run_until(Hold& hold, Context* context, Done done) {
     while (!done()) {
+        calls++;
         if (run_some(hold, context)) continue;
         if (done()) break;
         // Another host thread is at it; the time limit covers work that it adds later.
@@ -198,6 +227,7 @@ void fail_context(Context* context, int code, const std::string& message) {
 int submit(Hold& hold, Stream* stream, const std::string& name, Work work, std::shared_ptr<Operation>* added,
            std::shared_ptr<const Graph> graph, bool host) {
     Context* context = stream->context;
+    calls++;
     if (stream->capture) {
         Capture* capture = stream->capture;
         if (capture->broken) return 901;
@@ -218,6 +248,10 @@ int submit(Hold& hold, Stream* stream, const std::string& name, Work work, std::
             stream->tail = {static_cast<unsigned>(capture->graph->nodes.size() - 1)};
         }
         return 0;
+    }
+    if (host) {
+        static std::once_flag once;
+        std::call_once(once, [] { std::thread(work_while_away).detach(); });
     }
     auto operation = std::make_shared<Operation>();
     operation->name = name;
@@ -264,7 +298,10 @@ void drain(Hold& hold, Context* context) {
     if (!text.empty()) fail_context(context, failure_illegal_address, text);
 }
 
-void progress(Hold& hold, Context* context) { run_some(hold, context); }
+void progress(Hold& hold, Context* context) {
+    calls++;
+    run_some(hold, context);
+}
 
 void record_event(Hold& hold, Event* event, Stream* stream, int* code) {
     if (event->capture) event->capture->events.erase(event);

@@ -33,8 +33,8 @@ pub use ops::copy::copy;
 pub use ops::sources::compile_all;
 pub use ops::{
     activation, adamw, add, attention, cast, cross_entropy, dropout, embedding, glu,
-    grouped_matmul, layer_norm, lerp, matmul, muon, permute, qk_norm, reduce, rms_norm, rope,
-    route, rows,
+    grouped_matmul, int8_matmul, layer_norm, lerp, matmul, muon, permute, qk_norm, reduce,
+    rms_norm, rope, route, rows,
 };
 pub use sum_order::SumOrder;
 pub use tensor::{Element, Tensor};

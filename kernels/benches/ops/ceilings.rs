@@ -35,6 +35,8 @@ impl Ceilings {
     pub(crate) fn of(&self, name: &str, unit: &str) -> Option<f64> {
         match unit {
             "GB/s" => Some(self.copy),
+            // of integers
+            "GOP/s" => None,
             _ if name.contains("Bf16Tiles") => self.tiles,
             _ if name.contains("Bf16") => self.bf16,
             _ => self.f32,

@@ -10,6 +10,7 @@ mod ceilings;
 use ceilings::Ceilings;
 use kernels::activation::{self, Kind};
 use kernels::dropout::{Dropout, Place};
+use kernels::int8_matmul::{self, Int8Weights};
 use kernels::matmul::{Numbers, Op, product};
 use kernels::testing::random;
 use kernels::{AdamW, DType, Device, Heads, Isa, Tensor};
@@ -130,6 +131,20 @@ fn products(table: &Table) {
         }
     }
     table.product(&device, (1024, 50_304, 768), (Plain, Transposed), 0);
+    for (n, k) in [(3072, 768), (768, 3072)] {
+        let x = random(&[1024, k], 1, &device).expect("memory for the bench");
+        let w = random(&[n, k], 2, &device).expect("memory for the bench");
+        let w = Int8Weights::new(&w).expect("memory for the bench");
+        let work = 2.0 * (1024 * n * k) as f64;
+        table.row(
+            &format!("int8_matmul 1024 x {n} x {k}"),
+            "GOP/s",
+            work,
+            || {
+                int8_matmul::product(&x, &w, None, None).expect("memory for the bench");
+            },
+        );
+    }
     table.product(&device, (1, 4096, 4096), (Plain, Transposed), 512);
     table.product(&device, (1, 768, 768), (Plain, Transposed), 0);
     table.product(&device, (1, 4096, 4096), (Plain, Plain), 512);

@@ -19,7 +19,7 @@ struct dim3 {
 namespace millrace_sim {
 
 // Changes whenever a struct or function of this file does; an image with another number is refused at load.
-constexpr unsigned abi_version = 1;
+constexpr unsigned abi_version = 2;
 
 // CUDA error codes that kernels can end with.
 enum Failure {
@@ -50,6 +50,7 @@ enum WarpKind {
     warp_mma,
     warp_ldmatrix,
     warp_stmatrix,
+    warp_wgmma,
 };
 
 // Called once, by the last lane to arrive, with the arguments of every lane (null where a lane does not take part).

@@ -61,4 +61,5 @@ int printf(const char*, ...);
 #include "warp.h"
 #include "atomics.h"
 #include "mma.h"
+#include "hopper.h"
 #include "entry.h"

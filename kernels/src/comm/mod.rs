@@ -26,7 +26,7 @@ mod wire;
 pub use failure::Failure;
 pub use gpu::BetweenGpus;
 pub(crate) use gpu::SOURCE;
-pub use gpu::nccl::{Joining, Way};
+pub use gpu::nccl::{Edge, Joining, LinkStreams, Links, Receiving, Way};
 pub use nested::Nested;
 pub use network::Network;
 pub use secret::Secret;

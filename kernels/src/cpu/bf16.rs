@@ -6,6 +6,7 @@
 //! bf16 is to nearest even; subnormals become zeros, a NaN stays one (`vcvtne2ps2bf16`). Source: Intel SDM,
 //! VDPBF16PS and VCVTNE2PS2BF16, which specify it for every CPU; tests compare the machine's own instructions, if
 //! it has them, with the emulation.
+#![expect(unsafe_code, reason = "vectors of packs are loaded through pointers")]
 
 use super::Isa;
 #[cfg(target_arch = "x86_64")]
@@ -16,6 +17,17 @@ use super::simd::{Kernel, LANES, Lanes, run};
 pub(crate) trait Step<L: Lanes> {
     /// Neighbouring k in a word.
     const PER_WORD: usize;
+    /// Floats of memory that a vector of the second factor takes.
+    const IN_MEMORY: usize = LANES;
+
+    /// Loads a vector of the second factor.
+    /// # Safety
+    /// `IN_MEMORY` floats can be read at `x`.
+    #[inline(always)]
+    unsafe fn load(x: *const f32) -> L {
+        // SAFETY: sixteen floats can be read, by this function's contract.
+        unsafe { L::load_at(x) }
+    }
 
     fn step(a: L, b: L, sum: L) -> L;
     /// Lane i: `even[i]` and, where a word has two, `odd[i]`.
@@ -29,6 +41,35 @@ pub(crate) struct Single;
 
 impl<L: Lanes> Step<L> for Single {
     const PER_WORD: usize = 1;
+
+    #[inline(always)]
+    fn step(a: L, b: L, sum: L) -> L {
+        a.fma(b, sum)
+    }
+
+    #[inline(always)]
+    fn weave(even: L, _: L) -> L {
+        even
+    }
+
+    #[inline(always)]
+    fn join(low: L, _: L) -> L {
+        low
+    }
+}
+
+/// A word is one f32, stored in the second factor as the bf16 that it equals.
+pub(crate) struct Halves;
+
+impl<L: Lanes> Step<L> for Halves {
+    const PER_WORD: usize = 1;
+    const IN_MEMORY: usize = LANES / 2;
+
+    #[inline(always)]
+    unsafe fn load(x: *const f32) -> L {
+        // SAFETY: sixteen numbers of two bytes can be read, by this function's contract.
+        unsafe { L::widen_at(x.cast()) }
+    }
 
     #[inline(always)]
     fn step(a: L, b: L, sum: L) -> L {
@@ -132,6 +173,16 @@ impl<T: Task> Kernel<T> for InFull {
     }
 }
 
+struct InHalves;
+
+impl<T: Task> Kernel<T> for InHalves {
+    type Out = ();
+    #[inline(always)]
+    fn run<L: Lanes>(task: T) {
+        task.run::<L, Halves>();
+    }
+}
+
 struct InPairs;
 
 impl<T: Task> Kernel<T> for InPairs {
@@ -140,6 +191,11 @@ impl<T: Task> Kernel<T> for InPairs {
     fn run<L: Lanes>(task: T) {
         task.run::<L, Emulated>();
     }
+}
+
+/// Runs a task whose words are f32 and whose second factor is stored in halves.
+pub(crate) fn perform_on_halves<T: Task>(isa: Isa, task: T) {
+    run::<InHalves, _>(isa, task);
 }
 
 /// Runs a task whose words are f32, or pairs of bf16.

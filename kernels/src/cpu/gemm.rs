@@ -7,13 +7,14 @@
 //! start at whole steps, so that an odd leaf ends with half a step of zeros. Shapes: m, n, k in elements.
 #![expect(unsafe_code, reason = "tasks write disjoint tiles of one output")]
 
-use super::bf16::{Step, Task, perform};
+use super::bf16::{Step, Task};
 use super::epilogue::{Epilogue, Whole};
 use super::output::Shared;
-use super::pack::{Matrix, Panels, pack};
+use super::pack::{Matrix, Panels};
 use super::plan::{
     FEW_PANELS, PACK_A_BYTES, PACK_B_BYTES, PARALLEL_ABOVE, Plan, ViewMut, block, share,
 };
+use super::right::{Columns, Order, Right, Words, packed_words, shape};
 use super::rotary::{Part, Rotary};
 use super::simd::{LANES, Lanes};
 use super::tile::{Cuts, Finish, Stack, Tile, tile};
@@ -33,75 +34,6 @@ unsafe impl Send for Waiting {}
 // SAFETY: each tile belongs to one task, so no two threads use the same sums.
 unsafe impl Sync for Waiting {}
 
-/// Layout of k in packs.
-#[derive(Clone, Copy)]
-struct Order {
-    numbers: Numbers,
-    k: usize,
-    /// Elements of k per leaf, at least 1.
-    leaf: usize,
-}
-
-impl Order {
-    fn new(numbers: Numbers, k: usize, leaf: usize) -> Order {
-        let whole = k.max(1);
-        let leaf = if leaf == 0 { whole } else { leaf.min(whole) };
-        Order { numbers, k, leaf }
-    }
-
-    /// Words for `len` elements of a leaf.
-    fn words(self, len: usize) -> usize {
-        match self.numbers {
-            Numbers::F32 => len,
-            Numbers::Bf16 | Numbers::Bf16Mma | Numbers::F16Mma | Numbers::Bf16Tiles => {
-                len.div_ceil(2)
-            }
-        }
-    }
-
-    /// Words of k.
-    fn steps(self) -> usize {
-        (self.k / self.leaf) * self.words(self.leaf) + self.words(self.k % self.leaf)
-    }
-
-    fn cuts(self) -> Cuts {
-        Cuts::new(self.steps(), self.words(self.leaf))
-    }
-
-    /// Packs steps of some panels, whose k are the columns of their matrix.
-    fn pack(self, isa: Isa, panels: Panels<Matrix<'_>>, steps: Range, out: &mut [f32]) {
-        let Range { start, end } = steps;
-        let part = |first, end| Panels {
-            a: panels.a.columns(first, end),
-            ..panels
-        };
-        if self.numbers == Numbers::F32 {
-            return pack(isa, self.numbers, part(start, end), out);
-        }
-        let per_leaf = self.words(self.leaf);
-        let mut at = start;
-        while at < end {
-            let leaf = at / per_leaf;
-            // Even leaves follow each other without half steps.
-            let (stop, k_end) = if self.leaf.is_multiple_of(2) {
-                (end, self.k)
-            } else {
-                let next = (leaf + 1) * self.leaf;
-                (end.min((leaf + 1) * per_leaf), self.k.min(next))
-            };
-            let k = leaf * self.leaf + 2 * (at - leaf * per_leaf);
-            let part = part(k, k_end.min(k + 2 * (stop - at)));
-            pack(
-                isa,
-                self.numbers,
-                part,
-                &mut out[(at - start) * panels.width..],
-            );
-            at = stop;
-        }
-    }
-}
-
 /// Panels of one packed block: panel p starts at p * k * width.
 pub(crate) struct Packed {
     data: Tensor,
@@ -118,64 +50,12 @@ impl Packed {
 
     fn columns(&mut self) -> Columns<'_> {
         Columns {
-            words: self.data.f32(),
+            words: Words::Whole(self.data.f32()),
+            first: 0,
             apart: self.k * self.width,
             width: self.width,
         }
     }
-}
-
-/// Panels of B: of a packed block, or of a pack of all columns and all of k.
-#[derive(Clone, Copy)]
-struct Columns<'a> {
-    /// From the block's first panel and step on.
-    words: &'a [f32],
-    /// Floats from panel to panel.
-    apart: usize,
-    width: usize,
-}
-
-impl Columns<'_> {
-    fn panel(&self, p: usize) -> &[f32] {
-        &self.words[p * self.apart..]
-    }
-}
-
-/// The second factor.
-#[derive(Clone, Copy)]
-enum Right<'a> {
-    Matrix(Matrix<'a>),
-    /// By `fill`.
-    Packed(&'a [f32]),
-}
-
-/// Floats of all panels of op(B) `[k, n]`.
-pub(crate) fn packed_floats(isa: Isa, numbers: Numbers, [k, n]: [usize; 2], leaf: usize) -> usize {
-    let cols = shape(isa, 1).1;
-    n.div_ceil(cols) * Order::new(numbers, k, leaf).steps() * cols
-}
-
-/// Packs all of op(B), whose panels later products read as they are.
-pub(crate) fn fill(isa: Isa, numbers: Numbers, words: &mut [f32], b: Matrix<'_>, leaf: usize) {
-    let (cols, b) = (shape(isa, 1).1, b.transposed());
-    let order = Order::new(numbers, b.cols(), leaf);
-    let apart = order.steps() * cols;
-    if apart == 0 {
-        return;
-    }
-    words
-        .par_chunks_mut(apart)
-        .enumerate()
-        .for_each(|(panel, out)| {
-            let one = Panels {
-                a: b,
-                first: panel * cols,
-                width: cols,
-                count: 1,
-                apart,
-            };
-            order.pack(isa, one, 0..order.steps(), out);
-        });
 }
 
 /// Checks the callers' promises; returns whether there is anything to compute.
@@ -203,18 +83,22 @@ fn has_elements(c: &ViewMut<'_>, a: Matrix<'_>, plan: &Plan<'_>) -> bool {
 pub(crate) fn gemm_packed(
     c: ViewMut<'_>,
     a: Matrix<'_>,
-    (words, n): (&[f32], usize),
+    (words, n): (Words<'_>, usize),
     plan: Plan<'_>,
 ) -> Result<()> {
     assert!(n == c.cols, "callers check shapes");
     if !has_elements(&c, a, &plan) {
         return Ok(());
     }
-    if plan.numbers == Numbers::Bf16Tiles {
-        return tiles::gemm(c, a, tiles::Right::Packed(words), plan);
+    match words {
+        Words::Whole(words) if plan.numbers == Numbers::Bf16Tiles => {
+            return tiles::gemm(c, a, tiles::Right::Packed(words), plan);
+        }
+        Words::Whole(_) => {}
+        Words::Halves(_) => assert!(plan.numbers == Numbers::F32, "halves are of f32"),
     }
-    let floats = packed_floats(plan.device.isa(), plan.numbers, [a.cols(), n], plan.leaf);
-    assert!(words.len() == floats, "packed for this product");
+    let wanted = packed_words(plan.device.isa(), plan.numbers, [a.cols(), n], plan.leaf);
+    assert!(words.len() == wanted, "packed for this product");
     blocked(c, a, Right::Packed(words), plan)
 }
 
@@ -290,7 +174,8 @@ fn blocked(mut c: ViewMut<'_>, a: Matrix<'_>, b: Right<'_>, plan: Plan<'_>) -> R
                 }
                 let columns = match (b, &mut packed_b) {
                     (Right::Packed(words), _) => Columns {
-                        words: &words[(n0 / cols * order.steps() + span.0) * cols..],
+                        words,
+                        first: (n0 / cols * order.steps() + span.0) * cols,
                         apart: order.steps() * cols,
                         width: cols,
                     },
@@ -336,19 +221,6 @@ pub(crate) fn turns(plan: &Plan<'_>, c: DType, m: usize, k: usize) -> bool {
     }
     // Sums of an output in bf16 are rounded tile by tile.
     c == DType::F32 && m > FEW_PANELS * shape(plan.device.isa(), m).0
-}
-
-/// Rows and columns of the tile for an output of m rows: few rows need no tall tile.
-fn shape(isa: Isa, m: usize) -> (usize, usize) {
-    let (tall, cols) = match isa {
-        Isa::Amx | Isa::Avx512Bf16 | Isa::Avx512 => (12, 32),
-        Isa::Avx2 | Isa::Neon => (6, 16),
-        Isa::Portable => (4, 16),
-    };
-    (
-        [1, 2, 4].into_iter().find(|&r| m <= r).unwrap_or(tall),
-        cols,
-    )
 }
 
 /// Packs `span` of k of some lanes.
@@ -464,7 +336,7 @@ impl Rect<'_> {
                 rows: panels,
                 cols: s * strip..cols.min((s + 1) * strip),
             };
-            perform(device.isa(), self.pairs, tiles);
+            self.b.words.perform(device.isa(), self.pairs, tiles);
             Ok(())
         };
         if parallel {
@@ -492,6 +364,15 @@ struct Few<'a> {
 }
 
 impl Few<'_> {
+    /// Panels that a tile takes at once.
+    fn at_once(&self) -> usize {
+        match (self.b, self.a.width) {
+            (Right::Packed(_), 1) => 4,
+            (Right::Packed(_), 2) => 2,
+            _ => 1,
+        }
+    }
+
     fn multiply(&self, isa: Isa, parallel: bool) {
         let panels = self.n.div_ceil(self.cols);
         let tasks = if parallel {
@@ -499,7 +380,7 @@ impl Few<'_> {
         } else {
             1
         };
-        let strip = panels.div_ceil(tasks);
+        let strip = panels.div_ceil(tasks).next_multiple_of(self.at_once());
         let one = |task: usize| {
             let (first, end) = (task * strip, panels.min((task + 1) * strip));
             let tiles = FewTiles {
@@ -507,7 +388,7 @@ impl Few<'_> {
                 few: self,
                 cols: first..end,
             };
-            perform(isa, self.order.numbers.are_pairs(), tiles);
+            self.b.perform(isa, self.order.numbers.are_pairs(), tiles);
         };
         if parallel {
             pieces((0..panels.div_ceil(strip)).into_par_iter()).for_each(one);
@@ -552,6 +433,11 @@ impl Rounding {
         Rounding([0.0; Rounding::ROWS * Rounding::COLUMNS])
     }
 
+    /// Distance of a tile's rows: low tiles may be wider.
+    fn stride(whole: &Whole) -> usize {
+        whole.columns.max(Rounding::COLUMNS)
+    }
+
     /// Where to write a tile's sums, and the distance of its rows: the output itself, or this buffer.
     #[inline(always)]
     fn place(&mut self, whole: &Whole) -> (*mut f32, usize) {
@@ -560,7 +446,7 @@ impl Rounding {
                 let start = whole.row * whole.stride + whole.column;
                 (c.wrapping_add(start), whole.stride)
             }
-            Shared::Bf16(_) => (self.0.as_mut_ptr(), Rounding::COLUMNS),
+            Shared::Bf16(_) => (self.0.as_mut_ptr(), Rounding::stride(whole)),
         }
     }
 
@@ -575,7 +461,10 @@ impl Rounding {
             match whole.c {
                 Shared::F32(_) if epilogue.is_none() => {}
                 Shared::F32(_) => epilogue.apply(isa, whole),
-                Shared::Bf16(_) => epilogue.apply_to(isa, whole, (&self.0, Rounding::COLUMNS)),
+                Shared::Bf16(_) => {
+                    let stride = Rounding::stride(&whole);
+                    epilogue.apply_to(isa, whole, (&self.0, stride));
+                }
             }
         }
     }
@@ -625,7 +514,8 @@ impl Task for Tiles<'_> {
                 let (c, c_stride) = rounding.place(&whole);
                 let t = Tile {
                     a: a.panel(i - first).as_ptr(),
-                    b: rect.b.panel(j).as_ptr(),
+                    b: rect.b.panel(j),
+                    b_apart: 0,
                     cuts: rect.cuts,
                     start,
                     end,
@@ -707,9 +597,10 @@ impl Task for FewTiles<'_> {
         let cuts = few.order.cuts();
         let (height, width) = (few.a.width, few.cols);
         let rows = few.m.div_ceil(height);
+        let most = few.at_once();
         let (mut room, own) = (
-            Room::new(cuts, height * width, rows),
-            cuts.own() * height * width,
+            Room::new(cuts, height * most * width, rows),
+            cuts.own() * height * most * width,
         );
         let longest = cuts.longest();
         let mut room_for_panel = match few.b {
@@ -717,10 +608,14 @@ impl Task for FewTiles<'_> {
             Right::Packed(_) => Vec::new(),
         };
         let mut rounding = Rounding::new();
-        for j in cols {
+        let mut next = cols.start;
+        while next < cols.end {
+            let j = next;
+            let count = if j + most <= cols.end { most } else { 1 };
+            next += count;
             for (start, end) in cuts.blocks() {
-                let panel: &[f32] = match few.b {
-                    Right::Packed(words) => &words[(j * few.order.steps() + start) * width..],
+                let panel = match few.b {
+                    Right::Packed(words) => words.from((j * few.order.steps() + start) * width),
                     Right::Matrix(b) => {
                         let one = Panels {
                             a: b,
@@ -730,7 +625,7 @@ impl Task for FewTiles<'_> {
                             apart: longest * width,
                         };
                         few.order.pack(isa, one, start..end, &mut room_for_panel);
-                        &room_for_panel
+                        room_for_panel.as_ptr()
                     }
                 };
                 for i in 0..rows {
@@ -740,12 +635,13 @@ impl Task for FewTiles<'_> {
                         row: i * height,
                         column: j * width,
                         rows: height.min(few.m - i * height),
-                        columns: width.min(few.n - j * width),
+                        columns: (count * width).min(few.n - j * width),
                     };
                     let (c, c_stride) = rounding.place(&whole);
                     let t = Tile {
                         a: few.a.panel(i)[start * height..].as_ptr(),
-                        b: panel.as_ptr(),
+                        b: panel,
+                        b_apart: few.order.steps() * width * N::IN_MEMORY / LANES,
                         cuts,
                         start,
                         end,
@@ -760,9 +656,15 @@ impl Task for FewTiles<'_> {
                         own: &mut room.own[i * own..(i + 1) * own],
                         shared: &mut room.shared[room.skipped..],
                     };
-                    // SAFETY: both panels have a row per k of the block; tiles of different (i, j)
+                    // SAFETY: all panels have a row per k of the block; tiles of different (i, j)
                     // are disjoint and each j belongs to one task.
-                    unsafe { one_tile::<L, N>(t, height, &mut stack) }
+                    unsafe {
+                        if count > 1 {
+                            wide_tile::<L, N>(t, height, &mut stack);
+                        } else {
+                            one_tile::<L, N>(t, height, &mut stack);
+                        }
+                    }
                     if end == cuts.k {
                         // SAFETY: the tile's sums are where `place` said, and column panel j is this task's.
                         unsafe { rounding.finish(isa, few.epilogue, whole) }
@@ -781,18 +683,33 @@ unsafe fn one_tile<L: Lanes, N: Step<L>>(t: Tile, rows: usize, stack: &mut Stack
     unsafe {
         if L::TILE_VECTORS == 2 {
             match rows {
-                1 => tile::<L, N, 1, 2>(t, stack),
-                2 => tile::<L, N, 2, 2>(t, stack),
-                4 => tile::<L, N, 4, 2>(t, stack),
-                _ => tile::<L, N, 12, 2>(t, stack),
+                1 => tile::<L, N, 1, 2, 2>(t, stack),
+                2 => tile::<L, N, 2, 2, 2>(t, stack),
+                4 => tile::<L, N, 4, 2, 2>(t, stack),
+                _ => tile::<L, N, 12, 2, 2>(t, stack),
             }
         } else {
             match rows {
-                1 => tile::<L, N, 1, 1>(t, stack),
-                2 => tile::<L, N, 2, 1>(t, stack),
-                4 => tile::<L, N, 4, 1>(t, stack),
-                _ => tile::<L, N, 6, 1>(t, stack),
+                1 => tile::<L, N, 1, 1, 1>(t, stack),
+                2 => tile::<L, N, 2, 1, 1>(t, stack),
+                4 => tile::<L, N, 4, 1, 1>(t, stack),
+                _ => tile::<L, N, 6, 1, 1>(t, stack),
             }
+        }
+    }
+}
+
+/// # Safety
+/// As `tile`, for `Few::at_once` panels of the instruction set's columns.
+#[inline(always)]
+unsafe fn wide_tile<L: Lanes, N: Step<L>>(t: Tile, rows: usize, stack: &mut Stack<'_>) {
+    // SAFETY: `tile` needs panels and output floats for one or two rows, by this function's contract.
+    unsafe {
+        match (rows, L::TILE_VECTORS) {
+            (1, 2) => tile::<L, N, 1, 8, 2>(t, stack),
+            (1, _) => tile::<L, N, 1, 4, 1>(t, stack),
+            (_, 2) => tile::<L, N, 2, 4, 2>(t, stack),
+            _ => tile::<L, N, 2, 2, 1>(t, stack),
         }
     }
 }

@@ -103,8 +103,10 @@ impl Cuts {
 pub(crate) struct Tile {
     /// Packed panel of A from `start` on, `rows of the kernel` floats per k.
     pub(crate) a: *const f32,
-    /// Packed panel of B from `start` on, `columns of the kernel` floats per k.
+    /// Packed panel of B from `start` on, `columns of the kernel` per k.
     pub(crate) b: *const f32,
+    /// Floats from that panel to the next, where a tile takes several.
+    pub(crate) b_apart: usize,
     pub(crate) cuts: Cuts,
     /// This block of k.
     pub(crate) start: usize,
@@ -138,15 +140,17 @@ impl Stack<'_> {
     }
 }
 
-/// Computes one tile of R rows and V vectors over one block of k; the last block writes C.
+/// Computes one tile of R rows and V vectors over one block of k; the last block writes C. A panel of B has W vectors,
+/// so the tile takes V / W panels at once: with few rows a single panel has too few chains to hide the latency of their
+/// additions.
 ///
 /// # Safety
-/// `a` and `b` have (end - start) * R and * V * 16 floats, `c` has `rows` x `cols` floats that no other task uses;
-/// rows <= R, cols <= V * 16.
+/// `a` has (end - start) * R floats; each of the V / W panels from `b` on has (end - start) * W vectors; `c` has `rows` x
+/// `cols` floats that no other task uses; rows <= R, cols <= V * 16.
 /// # Panics
 /// If `stack` lacks `Cuts::own` tiles of its own or `Cuts::shared` shared ones.
 #[inline(always)]
-pub(crate) unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
+pub(crate) unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize, const W: usize>(
     t: Tile,
     stack: &mut Stack<'_>,
 ) {
@@ -170,11 +174,12 @@ pub(crate) unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
         let stop = leaf_end.min(t.end);
         // SAFETY: at .. stop is inside this block, whose panels have all steps by this function's contract.
         acc = unsafe {
-            let (a, b) = (
-                t.a.add((at - t.start) * R),
-                t.b.add((at - t.start) * V * LANES),
-            );
-            chain::<L, N, R, V>(acc, a, b, stop - at, &mut soon)
+            let from = Factors {
+                a: t.a.add((at - t.start) * R),
+                b: t.b.add((at - t.start) * W * N::IN_MEMORY),
+                apart: t.b_apart,
+            };
+            chain::<L, N, R, V, W>(acc, from, stop - at, &mut soon)
         };
         at = stop;
         if at < leaf_end {
@@ -261,13 +266,37 @@ const ASKING: usize = 16;
 /// Steps of the chain that one turn of its loop takes.
 const UNROLLED: usize = 4;
 
-/// # Safety
-/// `a` has len * R floats, `b` has len rows of V * 16 floats.
+/// Distance in bytes at which panels that a tile reads side by side are prefetched: the memory's latency at its bandwidth,
+/// shared by several panels.
+const AHEAD: usize = 2048;
+
+/// Prefetches the lines of each panel of B that are as far ahead and belong to one turn of the loop.
 #[inline(always)]
-unsafe fn chain<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
+fn ahead<L: Lanes, N: Step<L>, const V: usize, const W: usize>(from: &Factors) {
+    let bytes = UNROLLED * W * N::IN_MEMORY * size_of::<f32>();
+    for panel in 0..V / W {
+        let panel = from.b.wrapping_add(panel * from.apart);
+        for line in (0..bytes).step_by(64) {
+            let at = panel.wrapping_byte_add(AHEAD + line);
+            L::prefetch_to_l2(at);
+        }
+    }
+}
+
+/// Panels from some step on.
+struct Factors {
+    a: *const f32,
+    b: *const f32,
+    /// Floats from a panel of B to the next.
+    apart: usize,
+}
+
+/// # Safety
+/// `from.a` has len * R floats, each panel of B len rows of W vectors.
+#[inline(always)]
+unsafe fn chain<L: Lanes, N: Step<L>, const R: usize, const V: usize, const W: usize>(
     mut acc: [[L; V]; R],
-    mut a: *const f32,
-    mut b: *const f32,
+    mut from: Factors,
     len: usize,
     soon: &mut Soon,
 ) -> [[L; V]; R] {
@@ -279,12 +308,15 @@ unsafe fn chain<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
         // SAFETY: both panels have `len` steps, by this function's contract.
         unsafe {
             for _ in 0..some / UNROLLED {
+                if V > W {
+                    ahead::<L, N, V, W>(&from);
+                }
                 for _ in 0..UNROLLED {
-                    step::<L, N, R, V>(&mut acc, &mut a, &mut b);
+                    step::<L, N, R, V, W>(&mut acc, &mut from);
                 }
             }
             for _ in 0..some % UNROLLED {
-                step::<L, N, R, V>(&mut acc, &mut a, &mut b);
+                step::<L, N, R, V, W>(&mut acc, &mut from);
             }
         }
     }
@@ -292,27 +324,26 @@ unsafe fn chain<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
 }
 
 /// # Safety
-/// `a` has R floats, `b` has V * 16.
+/// `from.a` has R floats, each panel of B W vectors.
 #[inline(always)]
-unsafe fn step<L: Lanes, N: Step<L>, const R: usize, const V: usize>(
+unsafe fn step<L: Lanes, N: Step<L>, const R: usize, const V: usize, const W: usize>(
     acc: &mut [[L; V]; R],
-    a: &mut *const f32,
-    b: &mut *const f32,
+    from: &mut Factors,
 ) {
     // SAFETY: both panels have one more step, by this function's contract.
     unsafe {
         let mut bs = [L::splat(0.0); V];
         for (v, x) in bs.iter_mut().enumerate() {
-            *x = L::load_at(b.add(v * LANES));
+            *x = N::load(from.b.add(v / W * from.apart + v % W * N::IN_MEMORY));
         }
         for (r, row) in acc.iter_mut().enumerate() {
-            let x = L::splat_of::<R>(*a, r);
+            let x = L::splat_of::<R>(from.a, r);
             for (v, sum) in row.iter_mut().enumerate() {
                 *sum = N::step(x, bs[v], *sum);
             }
         }
-        *a = a.add(R);
-        *b = b.add(V * LANES);
+        from.a = from.a.add(R);
+        from.b = from.b.add(W * N::IN_MEMORY);
     }
 }
 

@@ -367,10 +367,7 @@ impl Cuda {
         self.wait_watched()?;
         self.counters.wait();
         // what is staged was given to the stream of computation
-        let staged = match current() {
-            Stream::Compute => Some(lock(&self.staging).copies()),
-            Stream::Gradients | Stream::Weights => None,
-        };
+        let staged = (current() == Stream::Compute).then(|| lock(&self.staging).copies());
         // SAFETY: the stream lives as long as self.
         unsafe { result::stream::synchronize(self.stream()) }
             .map_err(|error| failed("cuStreamSynchronize", error))?;

@@ -1,5 +1,6 @@
 //! Streams of a device and events between them. A device has a stream for computation and one each for reductions of
-//! gradients and for gathers of weights, so that these overlap with it. A thread works on one stream at a time, by
+//! gradients, for gathers of weights and for each direction of the messages between pipeline stages, so that these
+//! overlap with it. A thread works on one stream at a time, by
 //! default that of computation: every op, copy and collective that it starts runs there, in order. An event marks a
 //! place in a stream, and another stream waits for it without the host.
 
@@ -15,10 +16,18 @@ pub enum Stream {
     Gradients,
     /// Gathers of weights ahead of their use.
     Weights,
+    /// Activations to the next pipeline stage.
+    SendAhead,
+    /// Activations from the stage before.
+    ReceiveAhead,
+    /// Gradients to the stage before.
+    SendBack,
+    /// Gradients from the next stage.
+    ReceiveBack,
 }
 
 /// Number of streams.
-pub(super) const STREAMS: usize = 3;
+pub(super) const STREAMS: usize = 7;
 
 thread_local! {
     static CURRENT: Cell<Stream> = const { Cell::new(Stream::Compute) };

@@ -34,6 +34,7 @@ pub mod dropout;
 pub mod embedding;
 pub mod glu;
 pub mod grouped_matmul;
+pub mod int8_matmul;
 pub mod layer_norm;
 pub mod lerp;
 pub mod matmul;

@@ -3,6 +3,8 @@
 //! thread's stream and returns; the host waits for other ranks at most until they have made the same call.
 
 mod combine;
+#[cfg(test)]
+mod link_tests;
 pub(super) mod nccl;
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,8 @@
     reason = "vector intrinsics and calls into functions with target features"
 )]
 
+use crate::Bf16;
+
 use super::lanes::{Kernel, LANES, Lanes, ONE, prefetches};
 use std::arch::x86_64::*;
 
@@ -48,6 +50,17 @@ impl Lanes for Pair {
         unsafe {
             _mm256_storeu_ps(out, self.0);
             _mm256_storeu_ps(out.add(8), self.1);
+        }
+    }
+    #[inline(always)]
+    unsafe fn widen_at(x: *const Bf16) -> Self {
+        // SAFETY: the caller vouches for sixteen numbers of two bytes; called only inside `run`.
+        unsafe {
+            let half = |at: usize| {
+                let words = _mm256_cvtepu16_epi32(_mm_loadu_si128(x.add(at).cast()));
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(words))
+            };
+            Pair(half(0), half(8))
         }
     }
     pair!(add(b) = _mm256_add_ps);

@@ -48,11 +48,10 @@ impl Lanes for Wide {
         unsafe { _mm512_storeu_ps(out, self.0) }
     }
     #[inline(always)]
-    fn widen(x: &[Bf16]) -> Self {
-        let x = &x[..LANES];
-        // SAFETY: sixteen numbers of two bytes are there; called only inside `run`.
+    unsafe fn widen_at(x: *const Bf16) -> Self {
+        // SAFETY: the caller vouches for sixteen numbers of two bytes; called only inside `run`.
         Wide(unsafe {
-            let halves = _mm512_cvtepu16_epi32(_mm256_loadu_si256(x.as_ptr().cast()));
+            let halves = _mm512_cvtepu16_epi32(_mm256_loadu_si256(x.cast()));
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(halves))
         })
     }

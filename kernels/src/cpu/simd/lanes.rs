@@ -83,8 +83,19 @@ pub(crate) trait Lanes: Copy {
     /// The first 16 numbers.
     #[inline(always)]
     fn widen(x: &[Bf16]) -> Self {
+        let x = &x[..LANES];
+        // SAFETY: sixteen numbers are there.
+        unsafe { Self::widen_at(x.as_ptr()) }
+    }
+
+    /// # Safety
+    /// Sixteen numbers can be read at `x`.
+    #[inline(always)]
+    unsafe fn widen_at(x: *const Bf16) -> Self {
+        // SAFETY: sixteen numbers can be read, by this function's contract.
+        let x = unsafe { std::slice::from_raw_parts(x, LANES) };
         let mut lanes = [0.0; LANES];
-        (lanes.iter_mut().zip(&x[..LANES])).for_each(|(lane, x)| *lane = (*x).into());
+        (lanes.iter_mut().zip(x)).for_each(|(lane, x)| *lane = (*x).into());
         Self::load(&lanes)
     }
 

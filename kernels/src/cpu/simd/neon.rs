@@ -113,13 +113,12 @@ impl Lanes for Quad {
         }
     }
     #[inline(always)]
-    fn widen(x: &[Bf16]) -> Self {
-        let x = &x[..LANES];
+    unsafe fn widen_at(x: *const Bf16) -> Self {
         let mut out = Self::splat(0.0);
-        for (pair, x) in out.0.chunks_exact_mut(2).zip(x.chunks_exact(8)) {
-            // SAFETY: eight numbers of two bytes are there; called only inside `run`.
+        for (i, pair) in out.0.chunks_exact_mut(2).enumerate() {
+            // SAFETY: the caller vouches for sixteen numbers of two bytes; called only inside `run`.
             unsafe {
-                let (zero, x) = (vdupq_n_u16(0), vld1q_u16(x.as_ptr().cast()));
+                let (zero, x) = (vdupq_n_u16(0), vld1q_u16(x.add(8 * i).cast()));
                 pair[0] = vreinterpretq_f32_u16(vzip1q_u16(zero, x));
                 pair[1] = vreinterpretq_f32_u16(vzip2q_u16(zero, x));
             }

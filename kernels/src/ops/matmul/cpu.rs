@@ -2,15 +2,17 @@
 
 use super::operand::{Factor, Factors, Op, Operand, Then};
 use crate::cpu::epilogue::{self, Epilogue, Second};
-use crate::cpu::gemm::{self, gemm, gemm_packed, turns};
+use crate::cpu::gemm::{gemm, gemm_packed, turns};
 use crate::cpu::output::{Data, DataMut};
 use crate::cpu::pack::{Matrix, View};
 use crate::cpu::plan::{Plan, ViewMut};
+use crate::cpu::right::{self, Words};
 use crate::cpu::rotary::Rotary;
 use crate::cpu::tile::Finish;
 use crate::cpu::{Isa, Numbers, tiles};
 use crate::descriptor::rope::{Turn, Way};
 use crate::{DType, Device, Result, Tensor};
+use rayon::prelude::*;
 
 pub(super) fn product(c: &mut Tensor, factors: Factors<'_>, accumulate: bool) -> Result<()> {
     let finish = if accumulate {
@@ -97,12 +99,18 @@ fn run(c: &mut Tensor, factors: Factors<'_>, finish: Finish, epilogue: Epilogue<
     let a = view(factors.a);
     match factors.b {
         Factor::Stored(b) => gemm(c, a, view(b), plan),
-        Factor::Packed(b) => gemm_packed(c, a, (b.words.f32(), b.n), plan),
+        Factor::Packed(b) => {
+            let words = match b.words.dtype() {
+                DType::Bf16 => Words::Halves(b.words.bf16()),
+                _ => Words::Whole(b.words.f32()),
+            };
+            gemm_packed(c, a, (words, b.n), plan)
+        }
     }
 }
 
-/// Floats of a pack of op(b) `[k, n]`; `None` if products of such numbers on the CPU read none.
-pub(super) fn packed_floats(
+/// Words of a pack of op(b) `[k, n]`; `None` if products of such numbers on the CPU read none.
+pub(super) fn packed_words(
     numbers: Numbers,
     [k, n]: [usize; 2],
     leaf: usize,
@@ -110,7 +118,7 @@ pub(super) fn packed_floats(
 ) -> Option<usize> {
     match numbers {
         Numbers::Bf16Tiles => tiles::packed_floats([k, n], leaf),
-        Numbers::F32 | Numbers::Bf16 => Some(gemm::packed_floats(isa, numbers, [k, n], leaf)),
+        Numbers::F32 | Numbers::Bf16 => Some(right::packed_words(isa, numbers, [k, n], leaf)),
         Numbers::Bf16Mma | Numbers::F16Mma => None,
     }
 }
@@ -119,8 +127,20 @@ pub(super) fn fill(numbers: Numbers, words: &mut Tensor, b: Operand<'_>, leaf: u
     let isa = words.device().isa();
     match numbers {
         Numbers::Bf16Tiles => tiles::fill(isa, words.f32_mut(), view(b), leaf),
-        _ => gemm::fill(isa, numbers, words.f32_mut(), view(b), leaf),
+        Numbers::F32 if words.dtype() == DType::Bf16 => {
+            right::fill_halves(isa, words.bf16_mut(), view(b), leaf);
+        }
+        _ => right::fill(isa, numbers, words.f32_mut(), view(b), leaf),
     }
+}
+
+/// Whether every number of an f32 tensor equals a bf16.
+pub(super) fn fits_halves(x: &Tensor) -> bool {
+    let is_half = |x: &f32| x.to_bits() & 0xffff == 0;
+    x.dtype() == DType::F32
+        && x.f32()
+            .par_chunks(1 << 16)
+            .all(|some| some.iter().all(is_half))
 }
 
 fn view(operand: Operand<'_>) -> Matrix<'_> {

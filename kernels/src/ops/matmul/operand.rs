@@ -119,7 +119,7 @@ pub(super) fn flattened(x: Operand<'_>) -> (usize, usize) {
 }
 
 /// op(b) in the layout that products of one number format read: panels of columns with k in steps. bf16 takes half the
-/// bytes of f32.
+/// bytes of f32, and so do f32 that equal a bf16.
 pub struct Packed {
     pub(super) words: Tensor,
     pub(super) numbers: Numbers,

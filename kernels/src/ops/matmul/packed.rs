@@ -3,10 +3,10 @@
 use super::cpu;
 use super::operand::{Operand, Packed, flattened};
 use crate::descriptor::numbers::Numbers;
-use crate::{Device, Isa, Result, Tensor};
+use crate::{DType, Device, Isa, Result, Tensor};
 
 impl Packed {
-    /// Packs op(b) for products of leaves of `leaf`; None for devices other than the CPU and their number formats, and
+    /// Packs op(b) for products of leaves of `leaf`; f32 that all equal a bf16 take 2 bytes each; None for devices other than the CPU and their number formats, and
     /// in tiles for a k above 5,120, whose products are blocked differently.
     /// # Shapes
     /// op(b): `[k, n]`, f32 or bf16, leading dims flattened.
@@ -21,14 +21,17 @@ impl Packed {
         let b = b.into();
         b.tensor.expect_number("matmul::Packed", "b")?;
         let (k, n) = flattened(b);
-        let floats = match device.is_host() {
-            true => cpu::packed_floats(numbers, [k, n], leaf, device.isa()),
+        let words = match device.is_host() {
+            true => cpu::packed_words(numbers, [k, n], leaf, device.isa()),
             false => None,
         };
-        let Some(floats) = floats else {
+        let Some(words) = words else {
             return Ok(None);
         };
-        let mut words = Tensor::empty(&[floats], crate::DType::F32, device)?;
+        // the same f32 in half the memory, which products of few rows wait for
+        let is_halved = numbers == Numbers::F32 && cpu::fits_halves(b.tensor);
+        let dtype = if is_halved { DType::Bf16 } else { DType::F32 };
+        let mut words = Tensor::empty(&[words], dtype, device)?;
         let _span = crate::trace::op(concat!(module_path!(), "::fill"));
         cpu::fill(numbers, &mut words, b, leaf);
         let packed = Packed {
@@ -43,22 +46,25 @@ impl Packed {
 
     /// Bytes of the pack.
     pub fn bytes(&self) -> usize {
-        Device::bytes_of(self.words.elements())
+        match self.words.dtype() {
+            DType::Bf16 => Device::bytes_of(self.words.elements()) / 2,
+            _ => Device::bytes_of(self.words.elements()),
+        }
     }
 
     /// Bytes that `new` takes in tiles for op(b) `[k, n]`, 0 where it returns None.
     pub fn bytes_in_tiles(k: usize, n: usize, leaf: usize) -> usize {
         let isa = Isa::Portable;
-        cpu::packed_floats(Numbers::Bf16Tiles, [k, n], leaf, isa).map_or(0, Device::bytes_of)
+        cpu::packed_words(Numbers::Bf16Tiles, [k, n], leaf, isa).map_or(0, Device::bytes_of)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Error;
     use crate::matmul::{Op, product};
-    use crate::testing::random;
-    use crate::{DType, Error};
+    use crate::testing::{bits, devices, random};
 
     #[test]
     fn factors_are_packed_for_some_products_only() {
@@ -84,5 +90,73 @@ mod tests {
         let wrong = multiply(Numbers::Bf16Tiles, 21, 16);
         assert!(matches!(wrong, Err(Error::Shape { name: "c", .. })));
         multiply(Numbers::Bf16Tiles, 20, 16).unwrap();
+    }
+
+    #[test]
+    fn numbers_that_equal_a_bf16_are_packed_in_half_the_bytes_with_the_same_bits() {
+        let half = |x: f32| f32::from_bits(x.to_bits() & 0xffff_0000);
+        let special = [f32::NAN, f32::INFINITY, -0.0, 1e-40, f32::MAX];
+        for device in devices() {
+            for (m, n, k) in [
+                (1, 65, 33),
+                (1, 700, 1600),
+                (2, 330, 1600),
+                (5, 33, 130),
+                (70, 96, 300),
+                (200, 900, 64),
+            ] {
+                for op in [Op::Plain, Op::Transposed] {
+                    let a = random(&[m, k], 1, &device).unwrap();
+                    let dims = if op == Op::Plain { [k, n] } else { [n, k] };
+                    let mut b = random(&dims, 2, &device).unwrap();
+                    let has_special = m == 5;
+                    for (i, x) in b.f32_mut().iter_mut().enumerate() {
+                        *x = half(*x);
+                        if has_special && i % 97 == 0 {
+                            *x = half(special[i / 97 % 5]);
+                        }
+                    }
+                    for leaf in [0, 12, 32] {
+                        let empty = || Tensor::zeros(&[m, n], DType::F32, &device).unwrap();
+                        let (mut want, mut found) = (empty(), empty());
+                        let (numbers, left) = (Numbers::F32, (&a, Op::Plain));
+                        product(numbers, &mut want, left, (&b, op), leaf, false).unwrap();
+                        let packed = Packed::new(numbers, (&b, op), leaf, &device);
+                        let packed = packed.unwrap().unwrap();
+                        product(numbers, &mut found, left, &packed, leaf, false).unwrap();
+                        let place = (&device, m, n, k, op, leaf);
+                        assert!(bits(found.f32()) == bits(want.f32()), "{place:?}");
+                        // one number that is no bf16, and all take four bytes
+                        let mut other = b.try_clone().unwrap();
+                        other.f32_mut()[n * k - 1] = 1.0 + f32::EPSILON;
+                        let whole = Packed::new(numbers, (&other, op), leaf, &device);
+                        let whole = whole.unwrap().unwrap().bytes();
+                        assert!(whole.abs_diff(2 * packed.bytes()) < 256, "{place:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sums_that_are_rounded_to_bf16_are_those_of_stored_factors() {
+        for device in devices() {
+            for (m, n, k) in [(1, 300, 600), (2, 300, 1700), (4, 140, 70), (70, 96, 300)] {
+                let a = random(&[m, k], 1, &device).unwrap();
+                let b = random(&[k, n], 2, &device).unwrap();
+                for numbers in [Numbers::Bf16, Numbers::Bf16Tiles] {
+                    let empty = || Tensor::zeros(&[m, n], DType::Bf16, &device).unwrap();
+                    let (mut want, mut found) = (empty(), empty());
+                    let left = (&a, Op::Plain);
+                    product(numbers, &mut want, left, (&b, Op::Plain), 32, false).unwrap();
+                    let packed = Packed::new(numbers, (&b, Op::Plain), 32, &device);
+                    let packed = packed.unwrap().unwrap();
+                    product(numbers, &mut found, left, &packed, 32, false).unwrap();
+                    let place = (&device, numbers, m, n, k);
+                    assert!(found.bf16() == want.bf16(), "{place:?}");
+                    assert!(found.bf16().iter().any(|x| x.0 != 0), "{place:?}");
+                }
+            }
+        }
     }
 }

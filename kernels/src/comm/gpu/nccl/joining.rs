@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::watch::{Control, Shared, lock};
-use super::{Joined, SOURCE};
+use super::{Edge, Joined, LinkStreams, Links, SOURCE};
 use crate::comm::Collective;
 use crate::comm::watchdog::{Roster, Watch};
 use crate::cuda::Watched;
@@ -104,26 +104,13 @@ impl Joining {
         let all = inner.all_gather_f64(&mine)?;
         let mut id = UniqueId([0; 128]);
         id.0.copy_from_slice(&to_bytes(&all[0], 128));
-        let (rank, size) = (inner.rank(), inner.size());
-        let cuda = self.device.gpu()?;
-        cuda.load(&SOURCE)?;
-        let shared = Arc::new(Shared {
-            communicator: Communicator::start(&self.nccl, cuda, id, rank, size)?,
-            cuda: Arc::clone(cuda),
-            roster: Roster {
-                name,
-                members,
-                watch: Arc::clone(&self.watch),
-                is_patient: false,
-            },
-            rank,
+        let member = Member {
+            name,
+            members,
+            rank: inner.rank(),
             number,
-            control: Arc::clone(&self.control),
-            progress: Mutex::default(),
-        });
-        shared.settle("join NCCL's group")?;
-        let watched: Arc<dyn Watched> = Arc::clone(&shared) as Arc<dyn Watched>;
-        cuda.watch(&watched);
+        };
+        let shared = self.communicator(member, id)?;
         let joined = Joined {
             inner,
             shared,
@@ -131,6 +118,100 @@ impl Joining {
             sums: self.sums,
         };
         Ok((Arc::new(joined), Way::Nccl))
+    }
+}
+
+/// A rank's part in a communicator.
+struct Member {
+    /// Purpose of the group.
+    name: &'static str,
+    /// World ranks, by number in the group.
+    members: Vec<usize>,
+    /// Number of this rank among them.
+    rank: usize,
+    /// Number of the group among those of its ranks.
+    number: u32,
+}
+
+impl Joining {
+    /// Joins the communicator of `id`, under the watchdog.
+    fn communicator(&self, of: Member, id: UniqueId) -> Result<Arc<Shared>> {
+        let cuda = self.device.gpu()?;
+        cuda.load(&SOURCE)?;
+        let size = of.members.len();
+        let shared = Arc::new(Shared {
+            communicator: Communicator::start(&self.nccl, cuda, id, of.rank, size)?,
+            cuda: Arc::clone(cuda),
+            roster: Roster {
+                name: of.name,
+                members: of.members,
+                watch: Arc::clone(&self.watch),
+                is_patient: false,
+            },
+            rank: of.rank,
+            number: of.number,
+            control: Arc::clone(&self.control),
+            progress: Mutex::default(),
+        });
+        shared.settle("join NCCL's group")?;
+        let watched: Arc<dyn Watched> = Arc::clone(&shared) as Arc<dyn Watched>;
+        cuda.watch(&watched);
+        Ok(shared)
+    }
+
+    /// Joins the links of `edges` that this rank is an end of, each a communicator of two ranks, and sends a number over
+    /// each, so that NCCL connects the ranks here and no later call waits for the other. `world` is a group of all ranks
+    /// for messages between them; every rank must make the same call. None, on all ranks, if two ends share a card.
+    /// # Errors
+    /// As `join`.
+    pub fn link(
+        &self,
+        name: &'static str,
+        world: &dyn Collective,
+        edges: &[Edge],
+        streams: LinkStreams,
+    ) -> Result<Option<Links>> {
+        let first = {
+            let mut made = lock(&self.made);
+            let first = *made;
+            *made += u32::try_from(edges.len()).unwrap_or(u32::MAX);
+            first
+        };
+        if edges
+            .iter()
+            .any(|edge| self.cards[edge.from] == self.cards[edge.to])
+        {
+            return Ok(None);
+        }
+        let me = self.control.world.rank();
+        let mut links = Links::new(&self.device, streams);
+        for (number, &Edge { from, to }) in (first + 1..).zip(edges) {
+            let id = if me == from {
+                let id = self.nccl.unique_id()?;
+                world.send(to, &id.0.map(f32::from))?;
+                id
+            } else if me == to {
+                let mut bytes = [0.0; 128];
+                world.recv(from, &mut bytes)?;
+                let bytes = bytes.map(f64::from);
+                let mut id = UniqueId([0; 128]);
+                id.0.copy_from_slice(&to_bytes(&bytes, 128));
+                id
+            } else {
+                continue;
+            };
+            let member = Member {
+                name,
+                members: vec![from, to],
+                rank: usize::from(me == to),
+                number,
+            };
+            let shared = self.communicator(member, id)?;
+            links.add(Edge { from, to }, shared)?;
+        }
+        // else the deadline of the first message would run from when somebody notices that its edge is connected
+        self.device.synchronize()?;
+        Ok(Some(links))
     }
 }
 

@@ -1,13 +1,15 @@
-//! Groups of ranks on different cards by NCCL. A group keeps the transport that it had for everything on the host:
-//! scalars, messages between two ranks, and how ranks end.
+//! Groups of ranks on different cards by NCCL. A group keeps the transport that it had for everything on the host,
+//! for messages between its ranks and for how ranks end. Messages between pipeline stages have communicators of
+//! their own (`links.rs`).
 //!
 //! **Order of sums.** Exact groups add in the tree by rank: NCCL moves each rank's part of the numbers to the rank that
 //! adds it, a kernel adds, NCCL gathers the sums. So NCCL's choice of an algorithm changes no bits. Other groups use
 //! NCCL's sums, whose order `Nccl::open` fixes. Maxima and gathers copy.
 //!
-//! `joining.rs` makes the groups, `watch.rs` ends their waits when a rank fails.
+//! `joining.rs` makes the groups and links, `watch.rs` ends their waits when a rank fails.
 
 mod joining;
+mod links;
 mod watch;
 
 use std::ops::Range;
@@ -20,6 +22,7 @@ use crate::cuda::nccl::Call;
 use crate::cuda::{Address, Cuda};
 use crate::{DType, Device, Result, SumOrder, Tensor, View, ViewMut};
 pub use joining::{Joining, Way};
+pub use links::{Edge, LinkStreams, Links, Receiving};
 use watch::Shared;
 
 /// A group whose tensors travel by NCCL.

@@ -106,6 +106,21 @@ pub(super) struct Progress {
     failed: Option<Error>,
 }
 
+impl Progress {
+    /// Forgets collectives that are done. The deadline of the next runs from now, as nobody saw the end of the last.
+    fn forget_done(&mut self) {
+        while self
+            .flying
+            .front()
+            .is_some_and(|first| first.done.is_done())
+        {
+            self.flying.pop_front();
+            self.since = Some(Instant::now());
+            self.gone = None;
+        }
+    }
+}
+
 impl Shared {
     /// Waits until NCCL has queued all calls.
     pub(super) fn settle(&self, op: &'static str) -> Result<()> {
@@ -118,7 +133,7 @@ impl Shared {
             }
             let ended = self.ended();
             let over = self.overdue(op);
-            if let Some(error) = over.or(ended.map(|rank| Error::PeerGone { rank, op })) {
+            if let Some(error) = over.or(ended.map(|member| self.gone(member, op))) {
                 return Err(self.fail(&mut lock(&self.progress), op, error));
             }
             let timeout = self.roster.watch.timeout();
@@ -140,6 +155,14 @@ impl Shared {
         let has_ended = |member: &usize| self.control.read(self.roster.members[*member]);
         let ended: Vec<usize> = self.others().into_iter().filter(has_ended).collect();
         ended.first().copied()
+    }
+
+    /// The error of a wait for a member that has ended, by its world rank.
+    fn gone(&self, member: usize, op: &'static str) -> Error {
+        Error::PeerGone {
+            rank: self.roster.members[member],
+            op,
+        }
     }
 
     /// The error of a wait that another member ended first.
@@ -187,7 +210,7 @@ impl Shared {
         while began.elapsed() < WORDS {
             let ended = self.ended();
             let found = self.overdue(op);
-            let found = found.or(ended.map(|rank| Error::PeerGone { rank, op }));
+            let found = found.or(ended.map(|member| self.gone(member, op)));
             if found.is_some() {
                 return found;
             }
@@ -214,6 +237,8 @@ impl Shared {
         let mut progress = lock(&self.progress);
         progress.turn += 1;
         let turn = progress.turn;
+        // else the deadline of a send that hangs would run from the host's next wait
+        progress.forget_done();
         if progress.flying.is_empty() {
             progress.since = Some(Instant::now());
         }
@@ -228,15 +253,7 @@ impl Watched for Shared {
         if let Some(error) = &progress.failed {
             return Err(error.clone());
         }
-        while progress
-            .flying
-            .front()
-            .is_some_and(|first| first.done.is_done())
-        {
-            progress.flying.pop_front();
-            progress.since = Some(Instant::now());
-            progress.gone = None;
-        }
+        progress.forget_done();
         let Some(&Flying { op, turn, .. }) = progress.flying.front() else {
             return Ok(());
         };
@@ -250,7 +267,7 @@ impl Watched for Shared {
         if let Some(member) = ended {
             let (member, seen) = *progress.gone.get_or_insert((member, Instant::now()));
             if seen.elapsed() > GRACE {
-                let gone = Error::PeerGone { rank: member, op };
+                let gone = self.gone(member, op);
                 return Err(self.fail(&mut progress, op, gone));
             }
         }

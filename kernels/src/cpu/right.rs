@@ -1,0 +1,216 @@
+//! The second factor of a product: the order of its words in panels, and packs of all of it that several products read.
+
+use super::bf16::{Task, perform, perform_on_halves};
+use super::pack::{Matrix, Panels, pack};
+use super::tile::Cuts;
+use super::{Isa, Numbers};
+use crate::Bf16;
+use rayon::prelude::*;
+
+type Range = std::ops::Range<usize>;
+
+/// Layout of k in packs.
+#[derive(Clone, Copy)]
+pub(super) struct Order {
+    pub(super) numbers: Numbers,
+    pub(super) k: usize,
+    /// Elements of k per leaf, at least 1.
+    pub(super) leaf: usize,
+}
+
+impl Order {
+    pub(super) fn new(numbers: Numbers, k: usize, leaf: usize) -> Order {
+        let whole = k.max(1);
+        let leaf = if leaf == 0 { whole } else { leaf.min(whole) };
+        Order { numbers, k, leaf }
+    }
+
+    /// Words for `len` elements of a leaf.
+    pub(super) fn words(self, len: usize) -> usize {
+        match self.numbers {
+            Numbers::F32 => len,
+            Numbers::Bf16 | Numbers::Bf16Mma | Numbers::F16Mma | Numbers::Bf16Tiles => {
+                len.div_ceil(2)
+            }
+        }
+    }
+
+    /// Words of k.
+    pub(super) fn steps(self) -> usize {
+        (self.k / self.leaf) * self.words(self.leaf) + self.words(self.k % self.leaf)
+    }
+
+    pub(super) fn cuts(self) -> Cuts {
+        Cuts::new(self.steps(), self.words(self.leaf))
+    }
+
+    /// Packs steps of some panels, whose k are the columns of their matrix.
+    pub(super) fn pack(self, isa: Isa, panels: Panels<Matrix<'_>>, steps: Range, out: &mut [f32]) {
+        let Range { start, end } = steps;
+        let part = |first, end| Panels {
+            a: panels.a.columns(first, end),
+            ..panels
+        };
+        if self.numbers == Numbers::F32 {
+            return pack(isa, self.numbers, part(start, end), out);
+        }
+        let per_leaf = self.words(self.leaf);
+        let mut at = start;
+        while at < end {
+            let leaf = at / per_leaf;
+            // Even leaves follow each other without half steps.
+            let (stop, k_end) = if self.leaf.is_multiple_of(2) {
+                (end, self.k)
+            } else {
+                let next = (leaf + 1) * self.leaf;
+                (end.min((leaf + 1) * per_leaf), self.k.min(next))
+            };
+            let k = leaf * self.leaf + 2 * (at - leaf * per_leaf);
+            let part = part(k, k_end.min(k + 2 * (stop - at)));
+            pack(
+                isa,
+                self.numbers,
+                part,
+                &mut out[(at - start) * panels.width..],
+            );
+            at = stop;
+        }
+    }
+}
+
+/// Words of packed panels.
+#[derive(Clone, Copy)]
+pub(crate) enum Words<'a> {
+    Whole(&'a [f32]),
+    /// f32 that equal a bf16, as such: half the memory, the same products.
+    Halves(&'a [Bf16]),
+}
+
+impl Words<'_> {
+    pub(super) fn len(self) -> usize {
+        match self {
+            Words::Whole(words) => words.len(),
+            Words::Halves(words) => words.len(),
+        }
+    }
+
+    /// Where word `at` is.
+    pub(super) fn from(self, at: usize) -> *const f32 {
+        match self {
+            Words::Whole(words) => words[at..].as_ptr(),
+            Words::Halves(words) => words[at..].as_ptr().cast(),
+        }
+    }
+
+    /// Runs a task that reads them.
+    pub(super) fn perform<T: Task>(self, isa: Isa, pairs: bool, task: T) {
+        match self {
+            Words::Whole(_) => perform(isa, pairs, task),
+            Words::Halves(_) => perform_on_halves(isa, task),
+        }
+    }
+}
+
+/// Panels of B: of a packed block, or of a pack of all columns and all of k.
+#[derive(Clone, Copy)]
+pub(super) struct Columns<'a> {
+    pub(super) words: Words<'a>,
+    /// The block's first panel and step.
+    pub(super) first: usize,
+    /// Words from panel to panel.
+    pub(super) apart: usize,
+    pub(super) width: usize,
+}
+
+impl Columns<'_> {
+    pub(super) fn panel(&self, p: usize) -> *const f32 {
+        self.words.from(self.first + p * self.apart)
+    }
+}
+
+/// The second factor.
+#[derive(Clone, Copy)]
+pub(super) enum Right<'a> {
+    Matrix(Matrix<'a>),
+    /// By `fill`.
+    Packed(Words<'a>),
+}
+
+impl Right<'_> {
+    pub(super) fn perform<T: Task>(self, isa: Isa, pairs: bool, task: T) {
+        match self {
+            Right::Matrix(_) => perform(isa, pairs, task),
+            Right::Packed(words) => words.perform(isa, pairs, task),
+        }
+    }
+}
+
+/// Words of all panels of op(B) `[k, n]`.
+pub(crate) fn packed_words(isa: Isa, numbers: Numbers, [k, n]: [usize; 2], leaf: usize) -> usize {
+    let cols = shape(isa, 1).1;
+    n.div_ceil(cols) * Order::new(numbers, k, leaf).steps() * cols
+}
+
+/// As `fill` in f32, of numbers that equal a bf16.
+pub(crate) fn fill_halves(isa: Isa, words: &mut [Bf16], b: Matrix<'_>, leaf: usize) {
+    let (cols, b) = (shape(isa, 1).1, b.transposed());
+    let order = Order::new(Numbers::F32, b.cols(), leaf);
+    let apart = order.steps() * cols;
+    if apart == 0 {
+        return;
+    }
+    let panels = words.par_chunks_mut(apart).enumerate();
+    panels.for_each_init(
+        || vec![0.0; apart],
+        |whole, (panel, out)| {
+            let one = Panels {
+                a: b,
+                first: panel * cols,
+                width: cols,
+                count: 1,
+                apart,
+            };
+            order.pack(isa, one, 0..order.steps(), whole);
+            for (half, word) in out.iter_mut().zip(whole) {
+                let bits = word.to_bits() >> 16;
+                *half = Bf16(u16::try_from(bits).unwrap_or(0));
+            }
+        },
+    );
+}
+
+/// Packs all of op(B), whose panels later products read as they are.
+pub(crate) fn fill(isa: Isa, numbers: Numbers, words: &mut [f32], b: Matrix<'_>, leaf: usize) {
+    let (cols, b) = (shape(isa, 1).1, b.transposed());
+    let order = Order::new(numbers, b.cols(), leaf);
+    let apart = order.steps() * cols;
+    if apart == 0 {
+        return;
+    }
+    words
+        .par_chunks_mut(apart)
+        .enumerate()
+        .for_each(|(panel, out)| {
+            let one = Panels {
+                a: b,
+                first: panel * cols,
+                width: cols,
+                count: 1,
+                apart,
+            };
+            order.pack(isa, one, 0..order.steps(), out);
+        });
+}
+
+/// Rows and columns of the tile for an output of m rows: few rows need no tall tile.
+pub(super) fn shape(isa: Isa, m: usize) -> (usize, usize) {
+    let (tall, cols) = match isa {
+        Isa::Amx | Isa::Avx512Bf16 | Isa::Avx512 => (12, 32),
+        Isa::Avx2 | Isa::Neon => (6, 16),
+        Isa::Portable => (4, 16),
+    };
+    (
+        [1, 2, 4].into_iter().find(|&r| m <= r).unwrap_or(tall),
+        cols,
+    )
+}
