@@ -139,6 +139,17 @@ impl Tokenizer {
         SpecialTokens { add, parse }
     }
 
+    /// Ids that the file's post-processor adds before and after a text on request.
+    ///
+    /// # Errors
+    /// `Tokenizer` if the file has a post-processor of an unknown form.
+    pub fn around(&self) -> Result<(&[u32], &[u32])> {
+        match &self.around {
+            Ok(around) => Ok((&around.before, &around.after)),
+            Err(why) => Err(self.wrong(why)),
+        }
+    }
+
     /// A reusable encoder for one thread, with the default treatment of special tokens.
     pub fn encoder(&self) -> Encoder<'_> {
         self.encoder_of(None, None)

@@ -113,6 +113,44 @@ impl GptSamples {
         self.epoch_tokens
     }
 
+    /// Calls `each` with the number of every sequence that sample `k` has tokens of, until it returns false.
+    ///
+    /// # Errors
+    /// `Range` if there is no such sample.
+    pub fn each_sequence(&self, k: u64, mut each: impl FnMut(u64) -> bool) -> Result<()> {
+        let (mut position, mut offset) = self.start(k)?;
+        let mut left = self.sample_tokens();
+        while left > 0 {
+            let Some(sequence) = self.indices.document_index.get(position) else {
+                break;
+            };
+            let sequence = u64::from(sequence.unsigned_abs());
+            let (_, length) = self.dataset.place(sequence)?;
+            let taken = u64::from(length).saturating_sub(offset).min(left);
+            if taken > 0 && !each(sequence) {
+                break;
+            }
+            left -= taken;
+            position += 1;
+            offset = 0;
+        }
+        Ok(())
+    }
+
+    /// Position in the document index and token offset at which sample `k` in training order starts.
+    fn start(&self, k: u64) -> Result<(usize, u64)> {
+        let range = |what, index, len| Err(Error::Range { what, index, len });
+        if k >= self.len() {
+            return range("sample", k, self.len());
+        }
+        let j = self.indices.shuffle_index.at(index(k));
+        let rows = self.indices.sample_index.rows();
+        if j >= rows {
+            return range("row of sample_index", j as u64, rows as u64);
+        }
+        Ok(self.indices.sample_index.row(j))
+    }
+
     /// Fills `out` with sample `k` in training order; past the end of the data it gets [`PAD`].
     ///
     /// # Errors
@@ -123,22 +161,14 @@ impl GptSamples {
 
     /// Like [`GptSamples::read`]; calls `part` with the number of tokens from each document.
     fn read_parts(&self, k: u64, out: &mut [u32], mut part: impl FnMut(usize)) -> Result<()> {
-        let range = |what, index, len| Err(Error::Range { what, index, len });
-        if k >= self.len() {
-            return range("sample", k, self.len());
-        }
+        let (mut position, mut offset) = self.start(k)?;
         if out.len() as u64 != self.sample_tokens() {
-            return range("tokens of a sample", out.len() as u64, self.sample_tokens());
+            return Err(Error::Range {
+                what: "tokens of a sample",
+                index: out.len() as u64,
+                len: self.sample_tokens(),
+            });
         }
-        let j = self.indices.shuffle_index.at(index(k));
-        if j >= self.indices.sample_index.rows() {
-            return range(
-                "row of sample_index",
-                j as u64,
-                self.indices.sample_index.rows() as u64,
-            );
-        }
-        let (mut position, mut offset) = self.indices.sample_index.row(j);
         let documents = &self.indices.document_index[..];
         let mut filled = 0;
         while filled < out.len() {

@@ -85,3 +85,39 @@ fn the_arrays_do_not_depend_on_the_number_of_threads() {
         assert!(on(threads) == one, "{threads} threads");
     }
 }
+
+#[test]
+fn the_sequences_of_a_sample_are_those_whose_tokens_it_has() {
+    use crate::dataset::{DatasetWriter, TokenType};
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = folder.path().join("d");
+    let mut writer = DatasetWriter::create(&prefix, TokenType::U16).unwrap();
+    // every token of a sequence is the sequence's number; some sequences are empty, some longer than samples
+    for (number, length) in (0u16..).zip([5u32, 1, 0, 23, 4, 9, 0, 1, 1, 16]) {
+        let bytes = number.to_le_bytes().repeat(length as usize);
+        writer.append(&bytes, &[length], &[1]).unwrap();
+    }
+    writer.finish().unwrap();
+    let dataset = Arc::new(Dataset::open(&prefix).unwrap());
+    for extra in [true, false] {
+        let mut request = Request::of(4, Some(40), 3);
+        request.extra_token = extra;
+        let bounds = split::parse("100,0,0").unwrap()[0].unwrap();
+        let samples =
+            GptSamples::new(dataset.clone(), Part::Train, bounds, &request, None).unwrap();
+        for k in 0..samples.len() {
+            let mut tokens = vec![0; 4 + usize::from(extra)];
+            samples.read(k, &mut tokens).unwrap();
+            tokens.dedup();
+            let mut found = Vec::new();
+            let each = |sequence| {
+                found.push(u32::try_from(sequence).unwrap());
+                true
+            };
+            samples.each_sequence(k, each).unwrap();
+            found.dedup();
+            assert_eq!(found, tokens, "sample {k}");
+        }
+        assert!(samples.each_sequence(samples.len(), |_| true).is_err());
+    }
+}
