@@ -3,8 +3,9 @@
 //!     cargo bench -p millrace-train --bench generate -- --model FOLDER --threads 2
 //!
 //! Prints one JSON line per case: `read` (bandwidth of reading as many bytes as the weights have, the best of several
-//! passes), `prefill` (a prompt of --prompt tokens), `decode` with 1, 4 and 16 streams of --tokens tokens each, whose
+//! passes, of one and of four streams a thread), `prefill` (a prompt of --prompt tokens), `decode` with 1, 4 and 16 streams of --tokens tokens each, whose
 //! `share` is bytes of weights per token over that bandwidth. FOLDER is a checkpoint or a Hugging Face folder.
+//! With `--streams N --length L` only as many streams as clients of `pipelines/benches/serve_load.py`, in its place.
 
 #![expect(clippy::print_stdout, reason = "a bench prints its result")]
 
@@ -20,18 +21,40 @@ use train::infer::engine::{Engine, Event, Limits, Request};
 /// Passes of which the best counts.
 const PASSES: usize = 7;
 
+/// Streams that a thread reads side by side: one alone does not fill the memory's queue.
+const SIDE_BY_SIDE: usize = 4;
+
+/// Words of a cache line.
+const LINE: usize = 8;
+
 /// GB/s of reading `bytes`.
 fn bandwidth(bytes: usize) -> f64 {
     let words = vec![1_u64; bytes / 8];
+    let one = |part: &[u64]| part.iter().fold(0_u64, |sum, &x| sum.wrapping_add(x));
+    let several = |part: &[u64]| {
+        let quarter = part.len() / SIDE_BY_SIDE;
+        let mut sums = [0_u64; SIDE_BY_SIDE];
+        for at in (0..quarter).step_by(LINE) {
+            for (stream, sum) in sums.iter_mut().enumerate() {
+                let line = &part[stream * quarter + at..][..LINE.min(quarter - at)];
+                *sum = sum.wrapping_add(one(line));
+            }
+        }
+        let rest = one(&part[SIDE_BY_SIDE * quarter..]);
+        sums.into_iter().fold(rest, u64::wrapping_add)
+    };
     let mut best = f64::INFINITY;
     for _ in 0..PASSES {
-        let started = Instant::now();
-        let sum: u64 = words
-            .par_chunks(1 << 16)
-            .map(|part| part.iter().fold(0_u64, |sum, &x| sum.wrapping_add(x)))
-            .sum();
-        assert_eq!(sum, words.len() as u64, "all of it is read");
-        best = best.min(started.elapsed().as_secs_f64());
+        for is_alone in [true, false] {
+            let started = Instant::now();
+            let parts = words.par_chunks(1 << 18);
+            let sum: u64 = match is_alone {
+                true => parts.map(one).sum(),
+                false => parts.map(several).sum(),
+            };
+            assert_eq!(sum, words.len() as u64, "all of it is read");
+            best = best.min(started.elapsed().as_secs_f64());
+        }
     }
     bytes as f64 / best / 1e9
 }
@@ -103,7 +126,12 @@ fn main() -> Result<(), Box<dyn StdError>> {
     rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
         .build_global()?;
-    let mut engine = Engine::open(Path::new(&model), &Devices::Cpu, Limits::default())?;
+    let streams: usize = option("--streams", "0").parse()?;
+    let limits = Limits {
+        max_sequences: if streams > 0 { streams } else { 64 },
+        ..Limits::default()
+    };
+    let mut engine = Engine::open(Path::new(&model), Devices::Cpu.whole(), limits)?;
     // packs the weights
     let first = prompts(1, 8, engine.vocab());
     run(&mut engine, first, 2)?;
@@ -113,6 +141,20 @@ fn main() -> Result<(), Box<dyn StdError>> {
         "{}",
         serde_json::json!({"case": "read", "threads": threads, "bytes": bytes, "gb_s": read})
     );
+    // as many streams as a load on the server has, each asking twice: tokens of answers over all of the time
+    if streams > 0 {
+        let length: usize = option("--length", "16").parse()?;
+        engine.clear_prefix_cache();
+        let asked = prompts(2 * streams, length, engine.vocab());
+        let answers = asked.len() * tokens;
+        let (prefilled, decoded, _) = run(&mut engine, asked, tokens)?;
+        let rate = answers as f64 / (prefilled + decoded);
+        println!(
+            "{}",
+            serde_json::json!({"case": "streams", "streams": streams, "all_tokens_s": rate})
+        );
+        return Ok(());
+    }
     for streams in [1, 4, 16] {
         let length = if streams == 1 { prompt } else { 16 };
         engine.clear_prefix_cache();

@@ -10,8 +10,8 @@ use crate::checkpoint::train_state::TrainState;
 use crate::config::moe::{DropPolicy, MoeConfig};
 use crate::config::plan::Plan;
 use crate::config::{
-    Activation, Biases, CheckpointConfig, Determinism, Family, ModelConfig, NormKind,
-    ParallelConfig, RopeScaling, TrainConfig,
+    Activation, Biases, CheckpointConfig, ClassifyConfig, Determinism, Family, ModelConfig,
+    NormKind, ParallelConfig, RopeScaling, TrainConfig,
 };
 use crate::data::{Sample, Samples};
 use crate::metrics::{Events, StepRecord};
@@ -142,7 +142,9 @@ pub(crate) fn options() -> Vec<Plan> {
 /// Samples that a plan's model learns from.
 pub(crate) fn samples_of(plan: &Plan) -> Box<dyn Samples> {
     let architecture = plan.model.architecture();
-    if architecture.is_encoder_decoder {
+    if plan.model.classify.is_some() {
+        Box::new(Labels::of(plan))
+    } else if architecture.is_encoder_decoder {
         Box::new(Gaps::of(plan))
     } else if architecture.is_masked {
         Box::new(Blanks::of(plan))
@@ -233,6 +235,51 @@ impl Samples for Gaps {
             };
         }
         spans.tokens[3] = 1;
+        Ok(())
+    }
+}
+
+/// A chain's sequences, of different lengths, whose second token tells the label; of choices it marks the right one.
+pub(crate) struct Labels {
+    pub chain: Chain,
+    pub head: ClassifyConfig,
+}
+
+impl Labels {
+    pub(crate) fn of(plan: &Plan) -> Labels {
+        Labels {
+            chain: Chain::of(plan),
+            head: plan
+                .model
+                .classify
+                .expect("a plan with a classification head"),
+        }
+    }
+}
+
+impl Samples for Labels {
+    fn len(&self) -> u64 {
+        self.chain.count
+    }
+
+    fn read(&self, index: u64, sample: &mut Sample) -> Result<(), Box<dyn StdError + Send + Sync>> {
+        let to = sample.labelled()?;
+        self.chain.fill(index, &mut to.tokens)?;
+        let choices = self.head.choices as u64;
+        let draw = rng::uniform(9, index / choices, 0) * self.head.labels() as f64;
+        to.label = (0..=u32::try_from(self.head.labels() - 1)?)
+            .rev()
+            .find(|label| draw >= f64::from(*label))
+            .unwrap_or(0);
+        let is_right = u64::from(to.label) == index % choices;
+        to.tokens[1] = match self.head.choices {
+            1 => 10 + to.label,
+            _ => 10 + u32::from(is_right),
+        };
+        to.length = to.tokens.len() - usize::try_from(index % 4)?;
+        for (at, segment) in to.segments.iter_mut().enumerate() {
+            *segment = u32::from(at > to.tokens.len() / 2);
+        }
         Ok(())
     }
 }

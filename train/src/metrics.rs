@@ -78,6 +78,9 @@ pub(crate) struct ValidationRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set: Option<String>,
     pub valid_loss: f64,
+    /// Share of questions answered right; absent unless the model classifies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub valid_accuracy: Option<f64>,
     pub valid_samples: u64,
 }
 
@@ -105,6 +108,8 @@ pub trait Events: Sync {
     fn step(&self, record: &StepRecord);
     /// The loss of a validation set after a step, nats per token.
     fn validation(&self, set: &str, step: u64, loss: f64);
+    /// The accuracy of a validation set after a step, of a model that classifies; follows the set's loss.
+    fn accuracy(&self, _set: &str, _step: u64, _accuracy: f64) {}
     /// A checkpoint is on disk.
     fn checkpoint(&self, step: u64, path: &Path);
     /// The instruction set of this process's ops, before the first step.
@@ -243,6 +248,7 @@ mod tests {
             step,
             set: None,
             valid_loss: 1.5,
+            valid_accuracy: None,
             valid_samples: 2,
         }
     }

@@ -123,6 +123,7 @@ pub(crate) fn excesses(numbers: Numbers<'_>, size: Size) -> Vec<Excess> {
     } else {
         0
     };
+    let classify = model.classify.as_ref();
     let moe = model.moe.as_ref();
     let of_moe = |count: fn(&crate::config::MoeConfig) -> usize| moe.map_or(0, count);
     let limits = [
@@ -164,6 +165,16 @@ pub(crate) fn excesses(numbers: Numbers<'_>, size: Size) -> Vec<Excess> {
             of_moe(|moe| moe.dense_first),
         ),
         by_elements("chosen experts", "model.moe.top_k", of_moe(|moe| moe.top_k)),
+        by_elements(
+            "classes",
+            "model.classify.classes",
+            classify.map_or(0, |classify| classify.classes),
+        ),
+        by_elements(
+            "choices",
+            "model.classify.choices",
+            classify.map_or(0, |classify| classify.choices),
+        ),
     ];
     let excess = |limit: Limit| Excess {
         name: limit.name,

@@ -21,9 +21,10 @@ use crate::config::sums::SumsRecord;
 use crate::config::train::TrainConfig;
 
 /// Keys of `[train]` that may always differ.
-const FREE: [&str; 16] = [
+const FREE: [&str; 17] = [
     "eval_every",
     "eval_samples",
+    "eval_tasks",
     "early_stop",
     "checkpoint",
     "log_every",
@@ -198,6 +199,7 @@ mod tests {
         plan.train.time_budget = "1h".into();
         plan.train.peak_tflops = 1.0;
         plan.train.resume.allow = vec!["lr".into()];
+        plan.train.eval_tasks.every = 1;
         plan.train.batch_rampup = Some(BatchRampup {
             start: 1,
             increment: 1,

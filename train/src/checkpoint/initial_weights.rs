@@ -8,18 +8,20 @@
 
 use std::path::{Path, PathBuf};
 
+use kernels::Device;
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::checkpoint::STATE;
 use crate::checkpoint::files::Tensors;
-use crate::checkpoint::huggingface::import::{Folder, is_megatron};
+use crate::checkpoint::huggingface::import::{Converter, Folder, is_megatron};
 use crate::checkpoint::newest::{SkippedCheckpoint, checkpoint_at, is_folder_of_checkpoints};
 use crate::checkpoint::read::{Opened, load_weights, parts_of};
 use crate::checkpoint::state::Record;
-use crate::config::ModelConfig;
 use crate::config::architecture::Positions;
 use crate::config::plan::Plan;
+use crate::config::{ModelConfig, ParallelConfig};
+use crate::dist::mesh::RankCoord;
 use crate::error::{Error, OnRank, Result};
 use crate::metrics::Events;
 use crate::model::param::{self, Spec};
@@ -41,17 +43,13 @@ const FREE: [&str; 9] = [
     "drop",
 ];
 
+/// Keys of `[model]` that only a head has to do with.
+const OF_HEADS: [&str; 3] = ["classify", "next_sentence", "tie_embeddings"];
+
 enum Source {
     Ours(Tensors),
-    Foreign(Box<Foreign>),
-}
-
-/// Another program's model, whose tensors are converted from others.
-struct Foreign {
-    folder: Folder,
-    /// The tensor that was converted last, cached because its pieces are read one after the other.
-    name: String,
-    values: Vec<f32>,
+    /// Another program's model, whose tensors are converted from others.
+    Foreign(Box<Converter>),
 }
 
 /// An opened source.
@@ -84,13 +82,8 @@ impl InitialWeights {
                 true => Folder::open_megatron(&path, Some(job))?,
                 false => Folder::open(&path)?,
             };
-            let foreign = Foreign {
-                name: String::new(),
-                values: Vec::new(),
-                folder,
-            };
-            let plan = foreign.folder.plan.clone();
-            (plan, Source::Foreign(Box::new(foreign)))
+            let plan = folder.plan.clone();
+            (plan, Source::Foreign(Box::new(Converter::new(folder))))
         } else {
             return Err(Error::Foreign {
                 path,
@@ -109,7 +102,16 @@ impl InitialWeights {
 
     /// Refuses a model that is not the plan's, with every difference.
     pub(crate) fn check_fits(&self, plan: &Plan, is_vocab_known: bool) -> Result<()> {
-        let (there, here) = (traits(&self.plan), traits(plan));
+        let (mut there, mut here) = (traits(&self.plan), traits(plan));
+        if plan.model.classify.is_some() {
+            // the source's own head is left behind
+            for side in [&mut there, &mut here] {
+                let mut model = side["model"].as_object_mut();
+                for key in OF_HEADS {
+                    model.as_mut().and_then(|model| model.shift_remove(key));
+                }
+            }
+        }
         let mut problems = Vec::new();
         differences(&there, &here, "", &mut problems);
         problems.retain(|problem| is_vocab_known || !problem.starts_with("vocab:"));
@@ -127,6 +129,9 @@ impl InitialWeights {
         let mut hash = Xxh3Default::new();
         let mut part = vec![0.0f32; PART];
         for spec in param::specs(plan) {
+            if !self.has(&spec) {
+                continue;
+            }
             hash.update(format!("{} {:?}\n", spec.name, spec.dims).as_bytes());
             let elements: usize = spec.dims.iter().product();
             for first in (0..elements).step_by(PART) {
@@ -143,25 +148,44 @@ impl InitialWeights {
 
     /// Loads a rank's weights.
     pub(crate) fn load(&mut self, state: &mut RankState<'_>) -> Result<()> {
-        load_weights(state, &mut |spec, first, out| self.read(spec, first, out))?;
+        let seed = state.plan.seed;
+        load_weights(state, &mut |spec, first, out| {
+            if self.has(spec) {
+                return self.read(spec, first, out);
+            }
+            let whole = spec.initial(
+                seed,
+                &RankCoord::of(0, &ParallelConfig::default()),
+                &Device::cpu(),
+            );
+            let whole = whole.and_then(|whole| whole.download::<f32>());
+            let whole = whole.on_rank(0, "draw the weights of a new head")?;
+            out.copy_from_slice(&whole[first..first + out.len()]);
+            Ok(())
+        })?;
         let rank = state.groups.place.rank();
         state.start_averages().on_rank(rank, "start averages")
+    }
+
+    /// Whether the source has a tensor. Only those of a classification head may be missing: they start from the seed.
+    fn has(&self, spec: &Spec) -> bool {
+        if !param::is_of_classes(&spec.name) {
+            return true;
+        }
+        match &self.source {
+            Source::Ours(tensors) => {
+                let mut own = tensors.entries().into_iter();
+                own.any(|entry| entry.name == spec.name && entry.dims == spec.dims)
+            }
+            Source::Foreign(foreign) => foreign.folder.has(spec),
+        }
     }
 
     /// Elements of a whole tensor, from `first` on.
     fn read(&mut self, spec: &Spec, first: usize, out: &mut [f32]) -> Result<()> {
         match &mut self.source {
             Source::Ours(tensors) => tensors.read_part(&spec.name, &spec.dims, first, out),
-            Source::Foreign(foreign) => {
-                if foreign.name != spec.name {
-                    foreign.values.clear();
-                    foreign.values.resize(spec.dims.iter().product(), 0.0);
-                    foreign.folder.fill(spec, &mut foreign.values)?;
-                    foreign.name.clone_from(&spec.name);
-                }
-                out.copy_from_slice(&foreign.values[first..first + out.len()]);
-                Ok(())
-            }
+            Source::Foreign(foreign) => foreign.read(spec, first, out),
         }
     }
 }

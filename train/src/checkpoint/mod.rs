@@ -18,6 +18,7 @@ pub(crate) mod changes;
 pub(crate) mod files;
 pub(crate) mod huggingface;
 pub(crate) mod initial_weights;
+pub(crate) mod listed;
 pub(crate) mod megatron;
 pub(crate) mod newest;
 pub(crate) mod read;
@@ -36,6 +37,7 @@ pub(crate) mod write_shards;
 pub use huggingface::export::{export_hf, export_hf_shards};
 pub use huggingface::import::{Imported, import_hf, import_megatron, is_megatron};
 pub use initial_weights::{InitialModel, check_init, initial_model};
+pub use listed::{ListedCheckpoint, list_checkpoints};
 pub use newest::{Newest, SkippedCheckpoint, checkpoint_at, newest_checkpoint};
 pub use reshard::{Reshard, reshard};
 pub use train_state::Ended;
@@ -50,7 +52,7 @@ pub(crate) const EMA: &str = "ema.safetensors";
 pub(crate) const STATE: &str = "state.json";
 
 /// Folder of the checkpoint after `step`.
-pub(crate) fn path_of(folder: &Path, step: u64) -> PathBuf {
+pub fn path_of(folder: &Path, step: u64) -> PathBuf {
     folder.join(format!("step-{step:08}"))
 }
 

@@ -18,6 +18,7 @@ use crate::config::ParallelConfig;
 use crate::config::plan::Plan;
 use crate::config::resume::{Difference, SettingChange};
 use crate::config::sums::SumsRecord;
+use crate::dist::mesh::RankCoord;
 use crate::error::{Error, OnRank, Result};
 use crate::model::fp8_delayed::Delayed;
 use crate::model::param::{self, Spec};
@@ -167,18 +168,19 @@ impl Opened {
         })
     }
 
-    /// Reads whole tensors of a kind, those of a world of one.
-    pub(crate) fn load_whole(
+    /// Reads a kind's tensors, or the parts of them that a tensor-parallel rank of one stage holds.
+    pub(crate) fn load_part(
         &self,
         file: &str,
-        specs: &[Spec],
+        (specs, place): (&[Spec], &RankCoord),
         weights: &mut [Tensor],
     ) -> Result<()> {
         let mut reader = self.tensors(file)?;
         for (spec, tensor) in specs.iter().zip(weights) {
+            let first = first_element(spec, place);
             let mut out = tensor.view_mut();
-            let read = out.renew(|out| reader.read_part(&spec.name, &spec.dims, 0, out));
-            read.on_rank(0, "load weights")??;
+            let read = out.renew(|out| reader.read_part(&spec.name, &spec.dims, first, out));
+            read.on_rank(place.rank(), "load weights")??;
         }
         Ok(())
     }

@@ -1,27 +1,32 @@
-//! A checkpoint's whole model on one rank, for evaluation and generation.
+//! A checkpoint's model for evaluation and generation: whole on one rank, or split over tensor-parallel ranks.
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use kernels::{DType, Device, Isa, Tensor};
 
 use crate::checkpoint::MODEL;
-use crate::checkpoint::huggingface::import::import_hf;
+use crate::checkpoint::huggingface::import::{Converter, Folder};
 use crate::checkpoint::newest::checkpoint_at;
 use crate::checkpoint::read::{Opened, parts_of};
+use crate::checkpoint::write_shards::first_element;
 use crate::config::numbers;
 use crate::config::plan::Plan;
 use crate::data::documents::Documents;
-use crate::dist::devices::Devices;
-use crate::dist::mesh::Groups;
-use crate::error::{At, Error, OnRank, Result};
+use crate::dist::devices::{Devices, TensorParallel};
+use crate::dist::gpu_groups::GpuLinks;
+use crate::dist::mesh::{Groups, StageEdges};
+use crate::dist::team::Team;
+use crate::dist::world::World;
+use crate::error::{Error, OnRank, Result};
 use crate::model::context::{Context, SequenceShard, Weights};
 use crate::model::fp8_delayed::Delayed;
 use crate::model::param::{self, Spec};
 use crate::model::prepacked::PrepackedWeights;
 use crate::model::stage::Stage;
 
-/// A whole model on one rank, for inference.
+/// A model, or a tensor-parallel rank's part of it, for inference.
 pub(crate) struct Model {
     pub plan: Plan,
     pub specs: Vec<Spec>,
@@ -37,55 +42,31 @@ pub(crate) struct Model {
 
 impl Model {
     /// Opens a checkpoint, the newest of a folder of checkpoints, the file `ema.safetensors` of one, or a Hugging Face
-    /// folder, whose weights are first converted into a temporary folder.
-    pub(crate) fn open(path: &Path, devices: &Devices) -> Result<Model> {
+    /// folder; splits it over `ranks` tensor-parallel ranks, each on a device of its own as far as there are enough.
+    ///
+    /// # Errors
+    /// A damaged checkpoint or folder; a model that cannot be split so; `Device`; memory.
+    pub(crate) fn open(path: &Path, on: TensorParallel) -> Result<Team<Model>> {
         let is_foreign = path.join("config.json").is_file() && !path.join("state.json").is_file();
-        if is_foreign {
-            let folder = tempfile::tempdir().at("make a folder in", &std::env::temp_dir())?;
-            let imported = import_hf(path, folder.path())?;
-            Model::load(&imported.checkpoint, devices)
+        let source = if is_foreign {
+            Source::foreign(Folder::open(path)?, on)?
         } else if path.is_file() {
-            Model::load(path, devices)
+            Source::open(path, on)?
         } else {
-            Model::load(&checkpoint_at(path)?.path, devices)
-        }
+            Source::open(&checkpoint_at(path)?.path, on)?
+        };
+        source.split(on)
     }
 
     /// Verifies and loads the weights of a checkpoint's folder, or the running averages of its file
     /// `ema.safetensors`.
     pub(crate) fn load(checkpoint: &Path, devices: &Devices) -> Result<Model> {
-        let (folder, file) = parts_of(checkpoint);
-        let opened = Opened::open(folder)?;
-        if file != MODEL {
-            opened.verify(file)?;
-        }
-        let units = devices.units(Isa::Portable);
-        let plan = numbers::with_sums_known_to(&opened.plan_of_one_rank(), units);
-        let device = devices.open(0)?;
-        let (groups, specs) = (Groups::single(), param::specs(&plan));
-        let mut weights = specs
-            .iter()
-            .map(|spec| Tensor::empty(&spec.dims, DType::F32, &device))
-            .collect::<kernels::Result<Vec<_>>>()
-            .on_rank(0, "allocate weights")?;
-        opened.load_whole(file, &specs, &mut weights)?;
-        let stage = Stage::of(&plan, &groups.place, 0, &specs);
-        let mut delayed = Delayed::of(&plan, &specs, &groups.place);
-        opened.restore_scales(&mut delayed);
-        let mut model = Model {
-            specs,
-            packs: None,
-            stage,
-            weights,
-            groups,
-            device,
-            delayed,
-            plan,
-        };
-        let numbers = model.context(0..1, None).numbers_of_packs();
-        model.packs = numbers
-            .map(|numbers| PrepackedWeights::new(model.weights.len(), numbers, &model.device));
-        Ok(model)
+        Source::open(checkpoint, devices.whole())?.load(Groups::single(), &devices.open(0)?)
+    }
+
+    /// Number of this rank.
+    pub(crate) fn rank(&self) -> usize {
+        self.groups.place.rank()
     }
 
     /// For the tokens of sequences at `positions`.
@@ -108,6 +89,19 @@ impl Model {
                 ..cx.sequence
             },
             ..cx
+        }
+    }
+
+    /// Refuses a model with a classification head, which predicts no tokens.
+    pub(crate) fn expect_vocabulary(&self) -> Result<()> {
+        match self.plan.model.classify {
+            None => Ok(()),
+            Some(_) => Err(Error::Request {
+                what: "model to ask for tokens",
+                found: "one with a classification head".into(),
+                wanted: "a language model: this one answers the task that it was trained for"
+                    .into(),
+            }),
         }
     }
 
@@ -150,5 +144,125 @@ impl Model {
             });
         }
         Tensor::from_u32(&[tokens.len()], tokens, &self.device).on_rank(0, "allocate tokens")
+    }
+}
+
+/// A model whose weights are to be read.
+struct Source {
+    weights: Held,
+    /// That of all ranks.
+    plan: Plan,
+}
+
+/// Files of a model.
+enum Held {
+    /// A checkpoint and the name of its file of weights.
+    Checkpoint(Box<Opened>, &'static str),
+    /// Another program's, converted tensor by tensor.
+    Foreign(Box<Mutex<Converter>>),
+}
+
+impl Source {
+    /// Verifies a checkpoint.
+    fn open(checkpoint: &Path, on: TensorParallel) -> Result<Source> {
+        let (folder, file) = parts_of(checkpoint);
+        let opened = Opened::open(folder)?;
+        if file != MODEL {
+            opened.verify(file)?;
+        }
+        let plan = opened.plan_of_one_rank();
+        Source::new(plan, Held::Checkpoint(Box::new(opened), file), on)
+    }
+
+    fn foreign(folder: Folder, on: TensorParallel) -> Result<Source> {
+        let plan = folder.plan.clone();
+        let weights = Held::Foreign(Box::new(Mutex::new(Converter::new(folder))));
+        Source::new(plan, weights, on)
+    }
+
+    fn new(plan: Plan, weights: Held, on: TensorParallel) -> Result<Source> {
+        let TensorParallel { devices, ranks } = on;
+        let units = devices.units(Isa::Portable);
+        let mut plan = numbers::with_sums_known_to(&plan, units);
+        plan.parallel.tp = ranks;
+        let problems = plan.problems();
+        if ranks != 1 && !problems.is_empty() {
+            return Err(Error::Request {
+                what: "tensor-parallel ranks",
+                found: ranks.to_string(),
+                wanted: format!("a number that divides the model: {}", problems.join("; ")),
+            });
+        }
+        Ok(Source { weights, plan })
+    }
+
+    /// Reads the parts of all ranks.
+    fn split(&self, on: TensorParallel) -> Result<Team<Model>> {
+        let TensorParallel { devices, ranks } = on;
+        if ranks == 1 {
+            return Team::new(vec![self.load(Groups::single(), &devices.open(0)?)?]);
+        }
+        let world = World::alone().on(devices.clone());
+        let sums = self.plan.sum_order();
+        let links = GpuLinks {
+            nccl: devices.nccl(sums)?,
+            sums,
+            watch: world.shared_watch(),
+            // one stage
+            edges: StageEdges::default(),
+        };
+        let groups = Groups::here(&self.plan.parallel, &world);
+        let opened = (0..ranks).map(|rank| devices.open(rank));
+        let opened: Vec<Device> = opened.collect::<Result<_>>()?;
+        let parts = Team::new(groups.into_iter().zip(opened).collect())?;
+        parts.map(|(groups, device)| {
+            let rank = groups.place.rank();
+            let connected = links.connect(groups, &device);
+            let (groups, _) = connected.on_rank(rank, "connect the GPUs")?;
+            self.load(groups, &device)
+        })
+    }
+
+    /// Reads a rank's part.
+    fn load(&self, groups: Groups, device: &Device) -> Result<Model> {
+        let (plan, place) = (self.plan.clone(), groups.place);
+        let specs = param::specs(&plan);
+        let mut weights = specs
+            .iter()
+            .map(|spec| Tensor::empty(&spec.local_dims(place.tp), DType::F32, device))
+            .collect::<kernels::Result<Vec<_>>>()
+            .on_rank(place.rank(), "allocate weights")?;
+        let stage = Stage::of(&plan, &place, 0, &specs);
+        let mut delayed = Delayed::of(&plan, &specs, &place);
+        match &self.weights {
+            Held::Checkpoint(opened, file) => {
+                opened.load_part(file, (&specs, &place), &mut weights)?;
+                opened.restore_scales(&mut delayed);
+            }
+            Held::Foreign(converter) => {
+                for (spec, weight) in specs.iter().zip(&mut weights) {
+                    let first = first_element(spec, &place);
+                    // a panic elsewhere leaves no tensor half converted that has a name
+                    let mut converter = converter.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut out = weight.view_mut();
+                    let read = out.renew(|out| converter.read(spec, first, out));
+                    read.on_rank(place.rank(), "load weights")??;
+                }
+            }
+        }
+        let mut model = Model {
+            specs,
+            packs: None,
+            stage,
+            weights,
+            groups,
+            device: device.clone(),
+            delayed,
+            plan,
+        };
+        let numbers = model.context(0..1, None).numbers_of_packs();
+        model.packs = numbers
+            .map(|numbers| PrepackedWeights::new(model.weights.len(), numbers, &model.device));
+        Ok(model)
     }
 }

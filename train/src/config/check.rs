@@ -18,7 +18,8 @@ impl Plan {
         if self.seq_length == 0 {
             problem("seq_length", "0".into(), "at least 1");
         }
-        let is_masked = self.model.architecture().is_masked;
+        let classify = self.model.classify.is_some();
+        let is_masked = self.model.architecture().is_masked && !classify;
         if is_masked && !(1..=self.seq_length).contains(&self.predictions) {
             let wanted = format!("1 to seq_length = {}", self.seq_length);
             problem("predictions", self.predictions.to_string(), &wanted);
@@ -27,7 +28,19 @@ impl Plan {
             let wanted = "0: only masked samples have a number of predictions";
             problem("predictions", self.predictions.to_string(), wanted);
         }
+        let is_decoder = !is_masked
+            && !self.model.architecture().is_encoder_decoder
+            && self.model.classify.is_none();
+        if self.train.eval_tasks.every > 0 && !is_decoder {
+            let found = format!(
+                "{} of a {:?}",
+                self.train.eval_tasks.every, self.model.family
+            );
+            let wanted = "0: tasks are for decoders, which predict the next token";
+            problem("train.eval_tasks.every", found, wanted);
+        }
         self.check_pair(problem);
+        self.check_classified(problem);
         let asks = [
             ("reset_attention_mask", self.train.reset_attention_mask),
             ("reset_position_ids", self.train.reset_position_ids),
@@ -48,6 +61,44 @@ impl Plan {
             }
         }
         divisibility::check(self, problem);
+    }
+
+    /// Requirements of classification heads.
+    fn check_classified(&self, problem: &mut dyn FnMut(&str, String, &str)) {
+        let Some(classify) = &self.model.classify else {
+            return;
+        };
+        let (train, choices) = (&self.train, classify.choices);
+        for (key, is_asked) in [
+            ("reset_attention_mask", train.reset_attention_mask),
+            ("reset_position_ids", train.reset_position_ids),
+            ("eod_mask_loss", train.eod_mask_loss),
+        ] {
+            if is_asked {
+                let wanted = "false: a classified sequence is one text";
+                problem(&format!("train.{key}"), "true".into(), wanted);
+            }
+        }
+        if train.z_loss > 0.0 {
+            let wanted = "0: it is of a vocabulary's logits";
+            problem("train.z_loss", train.z_loss.to_string(), wanted);
+        }
+        if choices < 2 {
+            return;
+        }
+        for (key, value) in [
+            ("micro_batch", train.micro_batch as u64),
+            ("eval_samples", train.eval_samples),
+        ] {
+            if !value.is_multiple_of(choices as u64) {
+                let wanted = format!("a multiple of model.classify.choices = {choices}");
+                problem(&format!("train.{key}"), value.to_string(), &wanted);
+            }
+        }
+        if self.parallel.cp > 1 {
+            let wanted = "1: the choices of a question are compared on one rank";
+            problem("parallel.cp", self.parallel.cp.to_string(), wanted);
+        }
     }
 
     /// Requirements of encoder-decoder models.

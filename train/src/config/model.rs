@@ -8,11 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::architecture::Positions;
 use crate::config::choices::{Activation, Biases, Family, NormKind, TieEmbeddings};
+use crate::config::classify::ClassifyConfig;
 use crate::config::moe::MoeConfig;
 use crate::config::rope_scaling::RopeScaling;
-
-/// Receives one contradiction: key path relative to the struct, found, wanted.
-pub(crate) type Problem<'a> = &'a mut dyn FnMut(&str, String, &str);
 
 /// Shape of the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,6 +79,9 @@ pub struct ModelConfig {
     /// Mixture of experts in place of feed-forward layers. Absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moe: Option<MoeConfig>,
+    /// A classification head in place of the language model's. Absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub classify: Option<ClassifyConfig>,
 }
 
 impl Default for ModelConfig {
@@ -112,6 +113,7 @@ impl Default for ModelConfig {
             tie_embeddings: TieEmbeddings::Family,
             init_std: 0.02,
             moe: None,
+            classify: None,
         }
     }
 }
@@ -240,6 +242,11 @@ impl ModelConfig {
         }
     }
 
+    /// Sequences that are the choices of one question; 1 for all models but those that choose.
+    pub(crate) fn choices(&self) -> usize {
+        self.classify.map_or(1, |classify| classify.choices.max(1))
+    }
+
     /// True if the head shares the embedding's weights.
     pub(crate) fn is_tied(&self) -> bool {
         self.architecture().is_tied
@@ -306,10 +313,28 @@ impl ModelConfig {
                 "0: only t5 has a decoder beside the encoder",
             );
         }
+        if let Some(classify) = &self.classify {
+            classify.check(&mut |key, found, wanted| {
+                problem(&format!("classify.{key}"), found, wanted);
+            });
+            self.check_classified(problem);
+        }
         if let Some(moe) = &self.moe {
             moe.check(self.layers, &mut |key, found, wanted| {
                 problem(&format!("moe.{key}"), found, wanted);
             });
+        }
+    }
+
+    /// Settings that do not go with a classification head.
+    fn check_classified(&self, problem: &mut dyn FnMut(&str, String, &str)) {
+        if self.architecture().is_encoder_decoder {
+            let found = format!("a table with family = {:?}", self.family);
+            problem("classify", found, "none: t5 answers with text");
+        }
+        if self.next_sentence {
+            let wanted = "false: the classification head takes its place";
+            problem("next_sentence", "true with classify".into(), wanted);
         }
     }
 

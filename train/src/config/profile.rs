@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::model::Problem;
+use crate::config::Problem;
 
 /// Steps of a run that `profile = true` traces.
 const STEPS: u64 = 10;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::config::Problem;
+use crate::config::eval_tasks::EvalTasks;
 use crate::config::loss_scale::LossScaleConfig;
 use crate::config::offload::Offload;
 use crate::config::precision::Bf16Sums;
@@ -310,6 +311,9 @@ pub struct TrainConfig {
     pub eval_every: u64,
     /// Validation sequences, the first of the set; fewer if it holds fewer. Default: 64.
     pub eval_samples: u64,
+    /// Evaluation tasks during training.
+    #[serde(skip_serializing_if = "EvalTasks::is_default")]
+    pub eval_tasks: EvalTasks,
     /// End when a validation loss no longer falls.
     pub early_stop: EarlyStop,
     /// Checkpoints.
@@ -372,6 +376,7 @@ impl Default for TrainConfig {
             fp8: Fp8Config::default(),
             eval_every: 100,
             eval_samples: 64,
+            eval_tasks: EvalTasks::default(),
             early_stop: EarlyStop::default(),
             checkpoint: CheckpointConfig::default(),
             resume: ResumeConfig::default(),
@@ -464,6 +469,7 @@ impl TrainConfig {
         self.offload.check(problem);
         self.fp8.check(problem);
         self.resume.check(problem);
+        self.eval_tasks.check(self.checkpoint.every, problem);
         let counts = [
             ("steps", self.steps),
             ("global_batch", self.global_batch as u64),

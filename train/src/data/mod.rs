@@ -53,6 +53,8 @@ pub enum Sample {
     Masked(MaskedSample),
     /// For an encoder and a decoder of the T5 kind.
     Spans(SpanSample),
+    /// For a classification head.
+    Labelled(LabelledSample),
 }
 
 /// A contiguous piece of text.
@@ -97,10 +99,31 @@ pub struct SpanSample {
     pub counts: Vec<bool>,
 }
 
+/// A text with a label, or one of the choices of a question: those of a question follow each other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LabelledSample {
+    /// Inputs, `seq_length` of them. Those from `length` on are never seen, but must be ids of the vocabulary.
+    pub tokens: Vec<u32>,
+    /// Segment of each token, 0 or 1; decoders do not read it.
+    pub segments: Vec<u32>,
+    /// Tokens without padding, at least 1.
+    pub length: usize,
+    /// Number of the class, or of the right choice. Of a question's choices, that of the first counts.
+    pub label: u32,
+}
+
 impl Sample {
     /// A sample for the model of `plan`.
     pub fn of(plan: &Plan) -> Sample {
         let t = plan.seq_length;
+        if plan.model.classify.is_some() {
+            return Sample::Labelled(LabelledSample {
+                tokens: vec![0; t],
+                segments: vec![0; t],
+                length: t,
+                label: 0,
+            });
+        }
         if plan.model.architecture().is_encoder_decoder {
             let to = plan.decoder_length;
             Sample::Spans(SpanSample {
@@ -132,6 +155,7 @@ impl Sample {
             Sample::Text(_) => "text",
             Sample::Masked(_) => "masked",
             Sample::Spans(_) => "spans",
+            Sample::Labelled(_) => "labelled",
         }
     }
 
@@ -175,12 +199,24 @@ impl Sample {
         }
     }
 
+    /// The labelled text to fill, for sources of such.
+    ///
+    /// # Errors
+    /// `SampleKind` if the model learns from other samples.
+    pub fn labelled(&mut self) -> Result<&mut LabelledSample> {
+        match self {
+            Sample::Labelled(labelled) => Ok(labelled),
+            other => Err(other.not("labelled")),
+        }
+    }
+
     /// The ids whose predictions count in the loss.
     pub fn predicted(&self) -> impl Iterator<Item = u32> {
         let targets = match self {
             Sample::Text(text) => text.tokens.get(1..).unwrap_or_default(),
             Sample::Masked(masked) => &masked.targets,
             Sample::Spans(spans) => &spans.targets,
+            Sample::Labelled(_) => &[],
         };
         let both = targets.iter().zip(self.counts());
         both.filter(|(_, counts)| **counts).map(|(id, _)| *id)
@@ -192,6 +228,7 @@ impl Sample {
             Sample::Text(text) => &text.counts,
             Sample::Masked(masked) => &masked.counts,
             Sample::Spans(spans) => &spans.counts,
+            Sample::Labelled(_) => &[],
         }
     }
 
@@ -209,6 +246,7 @@ impl Sample {
             Sample::Spans(spans) => find(&spans.tokens, &|_| true)
                 .or_else(|| find(&spans.decoder_tokens, &|_| true))
                 .or_else(|| find(&spans.targets, &|at| spans.counts[at])),
+            Sample::Labelled(labelled) => find(&labelled.tokens, &|_| true),
         }
     }
 }
@@ -236,6 +274,21 @@ impl MaskedSample {
     }
 }
 
+impl LabelledSample {
+    /// The first problem of the sample, if it has one. `labels`: scores that a label selects from.
+    fn problem(&self, labels: usize) -> Option<String> {
+        let most = self.tokens.len();
+        if self.length == 0 || self.length > most {
+            return Some(format!("a length of {}, want 1 to {most}", self.length));
+        }
+        if self.label as usize >= labels {
+            return Some(format!("label {}, want below {labels}", self.label));
+        }
+        let segment = self.segments.iter().find(|&&segment| segment > 1)?;
+        Some(format!("segment {segment}, want 0 or 1"))
+    }
+}
+
 /// One rank's part of a micro-batch: of each sequence the tokens of its context-parallel rank, `[n]` in all. A rank
 /// has only the fields that its model chunks read.
 pub(crate) struct Batch {
@@ -245,8 +298,10 @@ pub(crate) struct Batch {
     pub segments: Option<Tensor>,
     /// For the last model chunk.
     pub targets: Option<Targets>,
-    /// For the last model chunk of a masked model.
+    /// For the last model chunk of a masked model, or one that classifies.
     pub picks: Option<Picks>,
+    /// Label of each question, if the model classifies.
+    pub labels: Vec<u32>,
     /// Predictions of the whole sequences that count in the loss.
     pub counted: usize,
     /// Document boundaries, if the model uses them; for a masked model or an encoder, the start of the padding.
@@ -279,6 +334,7 @@ impl Batch {
                 }),
                 None => None,
             },
+            labels: self.labels.clone(),
             counted: self.counted,
             documents: self.documents.clone(),
             seen: self.seen.clone(),
@@ -286,15 +342,15 @@ impl Batch {
     }
 }
 
-/// Prediction targets: `[n]` each (the decoder's rows, for an encoder-decoder), or `[b * predictions]` for a masked
-/// model.
+/// Prediction targets: `[n]` each (the decoder's rows, for an encoder-decoder), `[b * predictions]` for a masked
+/// model, or `[questions]` for one that classifies.
 pub(crate) struct Targets {
     pub ids: Tensor,
     /// 1 where the prediction counts, else 0.
     pub counts: Tensor,
 }
 
-/// Prediction slots of a masked model.
+/// Prediction slots of a masked model; of one that classifies, one for each sequence.
 pub(crate) struct Picks {
     /// `[b * predictions]`: the row among those that the rank has between layers, `NOWHERE` if it is
     /// another rank's or the slot is not used. With `swapped` one more for each sequence: its first.
@@ -367,6 +423,13 @@ fn read_one(samples: &dyn Samples, index: u64, plan: &Plan, sample: &mut Sample)
                 Err(failed(problem.into()))
             }
         },
+        Sample::Labelled(labelled) => {
+            let labels = plan.model.classify.map_or(0, |classify| classify.labels());
+            match labelled.problem(labels) {
+                Some(problem) => Err(failed(problem.into())),
+                None => Ok(()),
+            }
+        }
         Sample::Text(text) => {
             if let (true, Some(eod)) = (plan.train.eod_mask_loss, plan.eod) {
                 let ends = text.tokens.iter().map(|&token| token == eod);
@@ -390,6 +453,8 @@ struct Room {
     row_from: usize,
     /// Prediction slots per sequence in `targets`.
     places: usize,
+    /// Sequences of a question, for a model that classifies.
+    choices: usize,
     /// Encoder-decoder only: the source row of each row of a whole sample.
     order: Vec<usize>,
 }
@@ -405,7 +470,11 @@ impl Room {
             (time, 0)
         };
         let from = place.cp_rank * time;
-        let places = if is_masked {
+        let is_classified = plan.model.classify.is_some();
+        let choices = plan.model.choices();
+        let places = if is_classified {
+            1
+        } else if is_masked {
             plan.predictions
         } else if is_pair {
             plan.decoder_length / place.cp
@@ -417,11 +486,12 @@ impl Room {
             tensor.transpose()
         };
         let (is_first, is_last) = (place.is_first_stage(), place.is_last_stage());
-        let ids = list(is_last, b * places, DType::U32)?;
-        let counts = list(is_last, b * places, DType::F32)?;
+        let ids = list(is_last, b * places / choices, DType::U32)?;
+        let counts = list(is_last, b * places / choices, DType::F32)?;
         let is_told = architecture.next_sentence;
         let picked = b * (places + usize::from(is_told));
-        let rows = list(is_last && is_masked, picked, DType::U32)?;
+        let has_picks = is_masked || is_classified;
+        let rows = list(is_last && has_picks, picked, DType::U32)?;
         let swapped = list(is_last && is_told, b, DType::U32)?;
         Ok(Room {
             batch: Batch {
@@ -429,6 +499,7 @@ impl Room {
                 segments: list(is_first && is_masked, b * time, DType::U32)?,
                 targets: ids.zip(counts).map(|(ids, counts)| Targets { ids, counts }),
                 picks: rows.map(|rows| Picks { rows, swapped }),
+                labels: Vec::new(),
                 counted: 0,
                 documents: if is_masked || is_pair {
                     Some(Documents {
@@ -445,6 +516,7 @@ impl Room {
             row_time,
             row_from: from + row_rank * row_time,
             places,
+            choices,
             order: if is_pair {
                 documents::order(plan.seq_length, plan.decoder_length).collect()
             } else {
@@ -461,6 +533,7 @@ impl Room {
             Sample::Text(text) => self.put_text(at, text, eod),
             Sample::Masked(masked) => self.put_masked(at, masked),
             Sample::Spans(spans) => self.put_spans(at, spans),
+            Sample::Labelled(labelled) => self.put_labelled(at, labelled),
         }
     }
 
@@ -524,6 +597,43 @@ impl Room {
         Ok(())
     }
 
+    fn put_labelled(&mut self, at: usize, labelled: &LabelledSample) -> kernels::Result<()> {
+        let (time, from) = (self.time, self.from);
+        let here = at * time..(at + 1) * time;
+        let batch = &mut self.batch;
+        for (to, list) in [
+            (&mut batch.inputs, &labelled.tokens),
+            (&mut batch.segments, &labelled.segments),
+        ] {
+            if let Some(to) = to {
+                to.host_mut()?[here.clone()].copy_from_slice(&list[from..from + time]);
+            }
+        }
+        let bounds = batch.documents.as_mut();
+        let bounds = bounds.and_then(|documents| documents.bounds.as_mut());
+        let is_masked = bounds.is_some();
+        if let Some(bounds) = bounds {
+            let end = u32::try_from(labelled.length).expect("a sequence is shorter than 2^32");
+            bounds.resize(bounds.len() + time, [0, end]);
+        }
+        let is_question = at.is_multiple_of(self.choices);
+        if is_question {
+            batch.labels.push(labelled.label);
+            batch.counted += 1;
+        }
+        let (Some(targets), Some(picks)) = (&mut batch.targets, &mut batch.picks) else {
+            return Ok(());
+        };
+        if is_question {
+            targets.ids.host_mut::<u32>()?[at / self.choices] = labelled.label;
+            targets.counts.host_mut::<f32>()?[at / self.choices] = 1.0;
+        }
+        // the first token stands for a text whose every token sees all others, the last one where it sees those before
+        let position = if is_masked { 0 } else { labelled.length - 1 };
+        picks.rows.host_mut::<u32>()?[at] = row_at(at, position, [self.row_from, self.row_time]);
+        Ok(())
+    }
+
     fn put_masked(&mut self, at: usize, masked: &MaskedSample) -> kernels::Result<()> {
         let (time, from) = (self.time, self.from);
         let here = at * time..(at + 1) * time;
@@ -553,12 +663,7 @@ impl Room {
         counts.fill(0.0);
         rows.fill(NOWHERE);
         let (row_from, row_time) = (self.row_from, self.row_time);
-        let row_of = |position: usize| {
-            let row = position.checked_sub(row_from).filter(|&row| row < row_time);
-            row.map_or(NOWHERE, |row| {
-                u32::try_from(at * row_time + row).expect("a batch has fewer than 2^32 rows")
-            })
-        };
+        let row_of = |position: usize| row_at(at, position, [row_from, row_time]);
         let positions = (0..masked.counts.len()).filter(|&position| masked.counts[position]);
         for (place, position) in positions.enumerate() {
             (ids[place], counts[place]) = (masked.targets[position], 1.0);
@@ -570,4 +675,13 @@ impl Room {
         }
         Ok(())
     }
+}
+
+/// The row of a position of sequence `at` among those that the rank has between layers: `time` rows of each sequence, from
+/// position `from` on.
+fn row_at(at: usize, position: usize, [from, time]: [usize; 2]) -> u32 {
+    let row = position.checked_sub(from).filter(|&row| row < time);
+    row.map_or(NOWHERE, |row| {
+        u32::try_from(at * time + row).expect("a batch has fewer than 2^32 rows")
+    })
 }

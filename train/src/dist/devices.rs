@@ -90,7 +90,27 @@ impl CudaPaths {
     }
 }
 
+/// Where a model is for inference: split over tensor-parallel ranks, each on the next device.
+#[derive(Clone, Copy)]
+pub struct TensorParallel<'a> {
+    /// Devices of the ranks, used again from the first if there are fewer.
+    pub devices: &'a Devices,
+    /// Number of ranks; 1: the whole model on the first device.
+    pub ranks: usize,
+}
+
 impl Devices {
+    /// A whole model on the first of these devices.
+    pub fn whole(&self) -> TensorParallel<'_> {
+        self.split(1)
+    }
+
+    /// A model split over this number of ranks on these devices.
+    pub fn split(&self, ranks: usize) -> TensorParallel<'_> {
+        let devices = self;
+        TensorParallel { devices, ranks }
+    }
+
     /// True if tensors are in host memory.
     pub fn is_cpu(&self) -> bool {
         matches!(self, Devices::Cpu)

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use kernels::comm::{Collective, Joining, Watch, Way};
+use kernels::comm::{Collective, Edge, Joining, LinkStreams, Watch, Way};
 use kernels::cuda::nccl::Nccl;
-use kernels::{Device, Result, SumOrder};
+use kernels::{Device, Result, Stream, SumOrder};
 
-use crate::dist::mesh::Groups;
+use crate::dist::mesh::{Groups, StageEdges, StageLinks};
 
 /// What ranks share to connect their GPUs.
 pub(crate) struct GpuLinks {
@@ -15,6 +15,8 @@ pub(crate) struct GpuLinks {
     /// The order of sums.
     pub sums: SumOrder,
     pub watch: Arc<Watch>,
+    /// Edges between pipeline stages.
+    pub edges: StageEdges,
 }
 
 impl GpuLinks {
@@ -38,7 +40,8 @@ impl GpuLinks {
         let (Some(nccl), None) = (&self.nccl, lacking) else {
             let mut ways = Ways::default();
             let axes = axes(&mut groups).into_iter();
-            axes.for_each(|(name, group)| ways.note(name, group, way_of(group.as_ref())));
+            axes.for_each(|(name, group)| ways.note(name, group.as_ref(), way_of(group.as_ref())));
+            self.note_stages(&groups, &mut ways);
             let why = match lacking {
                 Some(rank) if self.nccl.is_some() => format!("rank {rank} has no NCCL"),
                 _ => "no NCCL".to_owned(),
@@ -51,10 +54,53 @@ impl GpuLinks {
         for (name, group) in axes(&mut groups) {
             let (joined, way) = joining.join(name, Arc::clone(group))?;
             *group = joined;
-            ways.note(name, group, way);
+            ways.note(name, group.as_ref(), way);
         }
+        groups.links = self.link(&joining, &groups)?;
+        self.note_stages(&groups, &mut ways);
         let label = nccl.label();
         Ok((groups, ways.line(&label)))
+    }
+}
+
+impl GpuLinks {
+    /// Links between pipeline stages.
+    fn link(&self, joining: &Joining, groups: &Groups) -> Result<Option<StageLinks>> {
+        let StageEdges {
+            ahead,
+            back,
+            shared,
+        } = &self.edges;
+        if ahead.is_empty() {
+            return Ok(None);
+        }
+        let by = groups.ahead.as_ref();
+        let link = |edges: &[Edge], send, receive| {
+            joining.link("pipeline", by, edges, LinkStreams { send, receive })
+        };
+        let ahead = link(ahead, Stream::SendAhead, Stream::ReceiveAhead)?;
+        let back = link(back, Stream::SendBack, Stream::ReceiveBack)?;
+        // exchanged at the end of a step, when computation has nothing else to do
+        let shared = link(shared, Stream::Compute, Stream::Compute)?;
+        Ok(match (ahead, back, shared) {
+            (Some(ahead), Some(back), Some(shared)) => Some(StageLinks {
+                ahead,
+                back,
+                shared,
+            }),
+            _ => None,
+        })
+    }
+
+    fn note_stages(&self, groups: &Groups, ways: &mut Ways) {
+        if self.edges.ahead.is_empty() {
+            return;
+        }
+        let way = match groups.links {
+            Some(_) => Way::Nccl,
+            None => way_of(groups.ahead.as_ref()),
+        };
+        ways.note("pipeline", groups.ahead.as_ref(), way);
     }
 }
 
@@ -84,7 +130,7 @@ fn way_of(group: &dyn Collective) -> Way {
 struct Ways(Vec<String>);
 
 impl Ways {
-    fn note(&mut self, name: &str, group: &Arc<dyn Collective>, way: Way) {
+    fn note(&mut self, name: &str, group: &dyn Collective, way: Way) {
         let by = match way {
             Way::Nccl => "NCCL",
             Way::Copies => "copies between devices",

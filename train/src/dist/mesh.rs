@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use kernels::comm::{Collective, Nested, Traced};
+use kernels::comm::{Collective, Edge, Links, Nested, Traced};
 
 use crate::config::{Axis, ParallelConfig};
 use crate::dist::launch::Collectives;
@@ -140,6 +140,8 @@ pub(crate) struct Groups {
     pub ahead: Box<dyn Collective>,
     /// Gradients to the previous stage.
     pub back: Box<dyn Collective>,
+    /// The ways of both between GPUs by NCCL; None: by the groups.
+    pub links: Option<StageLinks>,
     pub tp: Arc<dyn Collective>,
     pub cp: Arc<dyn Collective>,
     /// Weights, on the rank's own thread.
@@ -156,6 +158,55 @@ pub(crate) struct Groups {
     pub cp_sums: Arc<dyn Collective>,
     /// Messages about waits for GPUs; taken by `dist/gpu_groups.rs`.
     pub control: Option<Box<dyn Collective>>,
+}
+
+/// A rank's links to its counterparts on other stages by NCCL.
+pub(crate) struct StageLinks {
+    /// Activations to the next stage.
+    pub ahead: Links,
+    /// Gradients to the previous stage.
+    pub back: Links,
+    /// Gradients of tensors that stages share.
+    pub shared: Links,
+}
+
+/// Edges between stages in the whole world, of all ranks.
+#[derive(Default)]
+pub(crate) struct StageEdges {
+    pub ahead: Vec<Edge>,
+    pub back: Vec<Edge>,
+    pub shared: Vec<Edge>,
+}
+
+impl StageEdges {
+    /// `shared` are the pairs of stages, the lower one first, that share a tensor.
+    pub(crate) fn of(parallel: &ParallelConfig, shared: &[[usize; 2]]) -> StageEdges {
+        let mut edges = StageEdges::default();
+        if parallel.pp == 1 {
+            return edges;
+        }
+        for rank in 0..parallel.world() {
+            let place = RankCoord::of(rank, parallel);
+            // virtual stages go round
+            if !place.is_last_stage() || parallel.virtual_stages > 1 {
+                let next = place.on_stage((place.pp_rank + 1) % place.pp);
+                edges.ahead.push(Edge {
+                    from: rank,
+                    to: next,
+                });
+                edges.back.push(Edge {
+                    from: next,
+                    to: rank,
+                });
+            }
+            let pairs = shared.iter().filter(|pair| pair[0] == place.pp_rank);
+            edges.shared.extend(pairs.map(|pair| Edge {
+                from: rank,
+                to: place.on_stage(pair[1]),
+            }));
+        }
+        edges
+    }
 }
 
 /// Membership of the groups, by world rank.
@@ -252,6 +303,7 @@ impl Groups {
                 world: one(&mut worlds),
                 ahead: one(&mut aheads),
                 back: one(&mut backs),
+                links: None,
                 tp: Arc::from(one(&mut tps)),
                 cp: Arc::from(one(&mut cps)),
                 ep: Arc::from(one(&mut eps)),

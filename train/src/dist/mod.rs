@@ -6,9 +6,10 @@ pub(crate) mod keep_alive;
 pub(crate) mod launch;
 pub(crate) mod mesh;
 pub(crate) mod secret;
+pub(crate) mod team;
 pub(crate) mod threads;
 pub(crate) mod world;
 
-pub use devices::{CudaLibrary, CudaPaths, DeviceKind, Devices};
+pub use devices::{CudaLibrary, CudaPaths, DeviceKind, Devices, TensorParallel};
 pub use launch::{Collectives, LaunchConfig, Transport, cpu_path, mpi_here};
 pub use world::World;

@@ -25,7 +25,7 @@ pub(super) fn hidden(
     Ok(x)
 }
 
-/// Logits of rows that came out of the blocks; x: `[n, d]` -> `[n, padded vocabulary]`
+/// Logits of rows that came out of the blocks; x: `[n, d]` -> `[n, padded vocabulary]`, on every rank
 pub(super) fn head(model: &Model, x: &Tensor) -> kernels::Result<Tensor> {
     let cx = model.context(0..x.dims()[0], None);
     match (model.stage.head(), model.stage.masked_head()) {

@@ -39,16 +39,18 @@ pub trait LanguageModel {
         on_done: &mut dyn FnMut(usize),
     ) -> Result<Vec<Likelihood>>;
 
-    /// The likeliest continuation of `prompt`, until `is_done` accepts the tokens so far or there are `max_tokens`.
+    /// The likeliest continuations of prompts, in their order, each until `is_done` accepts the prompt's number and the
+    /// tokens so far or there are `max_tokens`; calls `on_done` for each that is complete.
     ///
     /// # Errors
     /// An empty prompt, one that with `max_tokens` is longer than `max_length`, a token outside the vocabulary.
     fn generate(
         &self,
-        prompt: &[u32],
+        prompts: &[Vec<u32>],
         max_tokens: usize,
-        is_done: &mut dyn FnMut(&[u32]) -> bool,
-    ) -> Result<Vec<u32>>;
+        is_done: &mut dyn FnMut(usize, &[u32]) -> bool,
+        on_done: &mut dyn FnMut(),
+    ) -> Result<Vec<Vec<u32>>>;
 
     /// Queries whose log-likelihoods add up to that of `tokens`, each token predicted once: windows of
     /// `max_length` tokens, the first after `prefix`, each other one after the last token of the one before

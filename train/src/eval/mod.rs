@@ -1,11 +1,13 @@
-//! Evaluation of a checkpoint: mean loss over samples, logits of one sequence, log-likelihoods of texts (`scorer`), a
-//! summary of its contents.
+//! Evaluation of a checkpoint: mean loss over samples, logits of one sequence, log-likelihoods of texts (`scorer`),
+//! scores of a classification head (`classifier`), a summary of its contents.
 
+mod classifier;
 mod forward;
 mod language_model;
 mod rows;
 mod scorer;
 
+pub use classifier::Classifier;
 pub use language_model::{LanguageModel, Likelihood, Query};
 pub use scorer::Scorer;
 
@@ -50,7 +52,12 @@ pub fn evaluate_on(
     if sequences == 0 {
         return Err(Error::NoSamples { wanted: count });
     }
-    let worker = Worker {
+    Ok(worker(&model).evaluate(samples, sequences)?.loss)
+}
+
+/// Runs validation passes of a loaded model, as training does.
+fn worker(model: &Model) -> Worker<'_> {
+    Worker {
         plan: &model.plan,
         stages: std::slice::from_ref(&model.stage),
         groups: &model.groups,
@@ -59,8 +66,7 @@ pub fn evaluate_on(
         scratch: None,
         parameters: Parameters::Whole(&model.weights, model.packs.as_ref()),
         delayed: model.delayed.as_ref(),
-    };
-    worker.evaluate(samples, sequences)
+    }
 }
 
 /// Logits after each token of one sequence, or at each token for a masked model (all of one segment):
@@ -71,6 +77,7 @@ pub fn evaluate_on(
 pub fn logits(checkpoint: &Path, tokens: &[u32]) -> Result<Vec<Vec<f32>>> {
     let model = Model::load(checkpoint, &Devices::Cpu)?;
     model.expect_pair(false)?;
+    model.expect_vocabulary()?;
     if tokens.is_empty() || tokens.len() > model.plan.seq_length {
         let wanted = format!("1 to {} tokens", model.plan.seq_length);
         let found = tokens.len().to_string();

@@ -6,6 +6,7 @@
 //! is rounded to f32, as the framework that the tasks come from keeps them.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use kernels::{DType, Tensor, copy};
@@ -13,7 +14,7 @@ use rayon::prelude::*;
 
 use crate::checkpoint::whole_model::Model;
 use crate::data::documents::Documents;
-use crate::dist::devices::Devices;
+use crate::dist::devices::TensorParallel;
 use crate::error::{Error, OnRank, Result};
 use crate::eval::forward;
 use crate::eval::language_model::{LanguageModel, Likelihood, Query};
@@ -23,6 +24,9 @@ use crate::infer::engine::{Engine, Event, Limits, Request};
 
 /// Rows of a forward pass: enough for large products, and a few hundred MB of activations for a model of 1B.
 const ROWS: usize = 2048;
+
+/// Answers that are generated at once.
+const SEQUENCES: usize = 16;
 
 /// Rows that go through the head at once: 50,000 logits each are 50 MB.
 const HEAD_ROWS: usize = 256;
@@ -34,25 +38,28 @@ pub struct Scorer {
 
 impl Scorer {
     /// Opens a checkpoint, the newest of a folder of checkpoints, the file `ema.safetensors` of one, or a
-    /// Hugging Face folder, whose weights are first converted into a temporary folder.
+    /// Hugging Face folder.
     ///
     /// # Errors
     /// A damaged checkpoint or folder; a model that does not continue texts; `Device`.
-    pub fn open(path: &Path, devices: &Devices) -> Result<Scorer> {
-        let model = Model::open(path, devices)?;
-        let architecture = model.plan.model.architecture();
+    pub fn open(path: &Path, on: TensorParallel) -> Result<Scorer> {
+        let models = Model::open(path, on)?;
+        let first = models.first().expect("a team has a rank");
+        first.expect_vocabulary()?;
+        let model = &first.plan.model;
+        let architecture = model.architecture();
         if architecture.is_masked || architecture.is_encoder_decoder {
             return Err(Error::Request {
                 what: "model to score texts with",
-                found: format!("{:?}", model.plan.model.family),
+                found: format!("{:?}", model.family),
                 wanted: "a decoder, which predicts the next token".into(),
             });
         }
         let limits = Limits {
-            max_sequences: 1,
+            max_sequences: SEQUENCES,
             ..Limits::default()
         };
-        let engine = RefCell::new(Engine::of(model, limits)?);
+        let engine = RefCell::new(Engine::of(models, limits)?);
         Ok(Scorer { engine })
     }
 
@@ -64,61 +71,57 @@ impl Scorer {
     /// Whether a row's numbers depend on other rows: a mixture whose experts drop what exceeds their capacity.
     fn drops_tokens(&self) -> bool {
         let engine = self.engine.borrow();
-        let moe = engine.model().plan.model.moe.as_ref();
+        let moe = engine.plan().model.moe.as_ref();
         moe.is_some_and(|moe| moe.capacity_factor > 0.0)
     }
+}
 
-    /// Runs a batch; puts the log-probability of each wanted token and whether it is the likeliest in `found`.
-    fn run(&self, batch: &[Sequence], found: &mut [Vec<(f32, bool)>]) -> Result<()> {
-        let engine = self.engine.borrow();
-        let model = engine.model();
-        let time = batch.iter().map(|s| s.tokens.len()).max().unwrap_or(0);
-        let mut documents = Documents::asked_for(&model.plan);
-        let mut ids = Vec::with_capacity(batch.len() * time);
-        for sequence in batch {
-            let start = ids.len();
-            ids.extend_from_slice(&sequence.tokens);
-            ids.resize(start + time, 0);
-            if let Some(documents) = &mut documents {
-                documents.push(&ids[start..], model.plan.eod, 0..time);
-            }
+/// Runs a batch; returns the log-probability of each wanted token and whether it is the likeliest, in the order of
+/// the batch.
+fn run(model: &Model, batch: &[Sequence]) -> Result<Vec<(f32, bool)>> {
+    let mut found = Vec::new();
+    let time = batch.iter().map(|s| s.tokens.len()).max().unwrap_or(0);
+    let mut documents = Documents::asked_for(&model.plan);
+    let mut ids = Vec::with_capacity(batch.len() * time);
+    for sequence in batch {
+        let start = ids.len();
+        ids.extend_from_slice(&sequence.tokens);
+        ids.resize(start + time, 0);
+        if let Some(documents) = &mut documents {
+            documents.push(&ids[start..], model.plan.eod, 0..time);
         }
-        let ids = model.tokens(&ids)?;
-        let x = forward::hidden(model, &ids, time, documents.as_ref());
-        let x = x.on_rank(0, "run sequences")?;
-        let mut rows = Vec::new();
-        for (number, sequence) in batch.iter().enumerate() {
-            for wanted in &sequence.wanted {
-                let row = number * time + wanted.row;
-                match rows.last_mut() {
-                    Some((last, tokens)) if *last == row => {
-                        let tokens: &mut Vec<_> = tokens;
-                        tokens.push(wanted);
-                    }
-                    _ => rows.push((row, vec![wanted])),
-                }
-            }
-        }
-        for chunk in rows.chunks(HEAD_ROWS) {
-            let at: Vec<usize> = chunk.iter().map(|(row, _)| *row).collect();
-            let logits = logits(model, &x, &at).on_rank(0, "logits")?;
-            let width = model.plan.padded_vocab();
-            let scores: Vec<Vec<(f32, bool)>> = logits
-                .par_chunks(width)
-                .zip(chunk)
-                .map(|(row, (_, wanted))| {
-                    let row = &row[..model.plan.vocab];
-                    score(row, wanted.iter().map(|wanted| wanted.token))
-                })
-                .collect();
-            for ((_, wanted), scores) in chunk.iter().zip(scores) {
-                for (wanted, score) in wanted.iter().zip(scores) {
-                    found[wanted.query][wanted.number] = score;
-                }
-            }
-        }
-        Ok(())
     }
+    let ids = model.tokens(&ids)?;
+    let x = forward::hidden(model, &ids, time, documents.as_ref());
+    let x = x.on_rank(model.rank(), "run sequences")?;
+    let mut rows = Vec::new();
+    for (number, sequence) in batch.iter().enumerate() {
+        for wanted in &sequence.wanted {
+            let row = number * time + wanted.row;
+            match rows.last_mut() {
+                Some((last, tokens)) if *last == row => {
+                    let tokens: &mut Vec<_> = tokens;
+                    tokens.push(wanted);
+                }
+                _ => rows.push((row, vec![wanted])),
+            }
+        }
+    }
+    for chunk in rows.chunks(HEAD_ROWS) {
+        let at: Vec<usize> = chunk.iter().map(|(row, _)| *row).collect();
+        let logits = logits(model, &x, &at).on_rank(model.rank(), "logits")?;
+        let width = model.plan.padded_vocab();
+        let scores: Vec<Vec<(f32, bool)>> = logits
+            .par_chunks(width)
+            .zip(chunk)
+            .map(|(row, (_, wanted))| {
+                let row = &row[..model.plan.vocab];
+                score(row, wanted.iter().map(|wanted| wanted.token))
+            })
+            .collect();
+        found.extend(scores.into_iter().flatten());
+    }
+    Ok(found)
 }
 
 /// Logits of some rows of x: `[n, d]`.
@@ -186,7 +189,14 @@ impl LanguageModel for Scorer {
             .map(|query| vec![(0.0, false); query.continuation.len()])
             .collect();
         for batch in batches(&sequences, if drops { 1 } else { ROWS }) {
-            self.run(batch, &mut found)?;
+            let scores = self
+                .engine
+                .borrow_mut()
+                .on_models(|model| run(model, batch))?;
+            let wanted = batch.iter().flat_map(|sequence| &sequence.wanted);
+            for (wanted, score) in wanted.zip(scores) {
+                found[wanted.query][wanted.number] = score;
+            }
             on_done(batch.iter().map(|sequence| sequence.queries).sum());
         }
         let of = |tokens: &Vec<(f32, bool)>| Likelihood {
@@ -198,12 +208,16 @@ impl LanguageModel for Scorer {
 
     fn generate(
         &self,
-        prompt: &[u32],
+        prompts: &[Vec<u32>],
         max_tokens: usize,
-        is_done: &mut dyn FnMut(&[u32]) -> bool,
-    ) -> Result<Vec<u32>> {
-        let (room, limit) = (prompt.len().saturating_add(max_tokens), self.max_length());
-        if prompt.is_empty() || room > limit {
+        is_done: &mut dyn FnMut(usize, &[u32]) -> bool,
+        on_done: &mut dyn FnMut(),
+    ) -> Result<Vec<Vec<u32>>> {
+        let limit = self.max_length();
+        let fits = |prompt: &Vec<u32>| {
+            !prompt.is_empty() && prompt.len().saturating_add(max_tokens) <= limit
+        };
+        if let Some(prompt) = prompts.iter().find(|prompt| !fits(prompt)) {
             return Err(Error::Request {
                 what: "prompt",
                 found: format!("{} tokens and {max_tokens} to add", prompt.len()),
@@ -211,22 +225,43 @@ impl LanguageModel for Scorer {
             });
         }
         let mut engine = self.engine.borrow_mut();
-        let id = engine.submit(Request {
-            prompt: prompt.to_vec(),
-            options: GenerateOptions::greedy(max_tokens),
-            slides: false,
-        })?;
-        let mut new = Vec::new();
-        while !engine.is_idle() {
-            for event in engine.step()? {
-                if let Event::Token { token, .. } = event {
-                    new.push(token);
-                    if is_done(&new) {
-                        engine.cancel(id);
+        let mut numbers = BTreeMap::new();
+        let submitted = prompts.iter().enumerate().try_for_each(|(number, prompt)| {
+            let id = engine.submit(Request {
+                prompt: prompt.clone(),
+                options: GenerateOptions::greedy(max_tokens),
+                slides: false,
+            })?;
+            numbers.insert(id, number);
+            Ok(())
+        });
+        let mut new = vec![Vec::new(); prompts.len()];
+        let run = || -> Result<()> {
+            submitted?;
+            while !engine.is_idle() {
+                for event in engine.step()? {
+                    match event {
+                        Event::Token { id, token, .. } => {
+                            let Some(&number) = numbers.get(&id) else {
+                                continue;
+                            };
+                            new[number].push(token);
+                            // a complete answer is not in the engine any more
+                            if is_done(number, &new[number]) && engine.cancel(id) {
+                                on_done();
+                            }
+                        }
+                        Event::Finished { .. } => on_done(),
+                        Event::Started { .. } | Event::Prompt { .. } => {}
                     }
                 }
             }
+            Ok(())
+        };
+        let done = run();
+        if done.is_err() {
+            engine.cancel_all();
         }
-        Ok(new)
+        done.map(|()| new)
     }
 }

@@ -1,7 +1,8 @@
 //! Text generation from a checkpoint: the engine continues prompts, or answers them if the model has an encoder; beam
-//! search looks for the likeliest whole answer.
+//! search looks for the likeliest whole answer. `classifier` scores sequences with an encoder of another program.
 
 mod beam;
+pub mod classifier;
 pub mod engine;
 pub(crate) mod options;
 pub(crate) mod pair;
@@ -44,15 +45,16 @@ pub fn generate_on(
     options: &GenerateOptions,
     on_token: &mut dyn FnMut(u32),
 ) -> Result<Vec<u32>> {
-    let model = Model::open(checkpoint, devices)?;
+    let models = Model::open(checkpoint, devices.whole())?;
+    let longest = models.first().map_or(1, |model| model.plan.seq_length);
     // the longest sequence of a model with rotary positions is not bounded by any tensor
     let room = prompt.len().saturating_add(options.max_tokens);
     let limits = Limits {
         max_sequences: 1,
-        cache_tokens: room.min(model.plan.seq_length).max(1),
+        cache_tokens: room.min(longest).max(1),
         ..Limits::default()
     };
-    let mut engine = Engine::of(model, limits)?;
+    let mut engine = Engine::of(models, limits)?;
     engine.submit(Request {
         prompt: prompt.to_vec(),
         options: options.clone(),

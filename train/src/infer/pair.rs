@@ -35,7 +35,7 @@ fn encode(model: &Model, tokens: &[u32]) -> Result<Tensor> {
         Ok(norm.forward(x, &cx)?.0)
     };
     let encoded: kernels::Result<Tensor> = run();
-    encoded.on_rank(0, "run the encoder")
+    encoded.on_rank(model.rank(), "run the encoder")
 }
 
 /// Logits of every row of a decoder whose input is `decoder_tokens`: `[tokens, padded vocabulary]`.
@@ -55,7 +55,7 @@ pub(crate) fn logits(model: &Model, tokens: &[u32], decoder_tokens: &[u32]) -> R
         let head = stage.head().expect("the only stage is the last");
         head.logits(&x, &cx.decoder())
     };
-    run().on_rank(0, "run the decoder")
+    run().on_rank(model.rank(), "run the decoder")
 }
 
 /// An answer in progress.
@@ -75,7 +75,8 @@ impl Writer {
         let blocks = || model.stage.decoder_blocks();
         let encoded = blocks().map(|block| block.cross.keys(&rows, &cx.in_block(block.number)));
         let shape = model.plan.shape();
-        let dims = [1, shape.kv_heads, room.max(1), shape.d_head];
+        let kv_heads = shape.kv_heads / model.groups.place.tp;
+        let dims = [1, kv_heads, room.max(1), shape.d_head];
         let caches = || {
             let caches = blocks().map(|_| Tensor::zeros(&dims, DType::F32, &model.device));
             caches.collect::<kernels::Result<Vec<Tensor>>>()
@@ -87,7 +88,7 @@ impl Writer {
                 caches()?,
             ))
         };
-        let (encoded, keys, values) = made().on_rank(0, "allocate caches")?;
+        let (encoded, keys, values) = made().on_rank(model.rank(), "allocate caches")?;
         Ok(Writer {
             encoded,
             keys,
@@ -99,7 +100,9 @@ impl Writer {
     /// Adds one token; returns the logits after it.
     pub(crate) fn step(&mut self, model: &Model, token: u32) -> Result<Vec<f32>> {
         let ids = model.tokens(&[token])?;
-        let logits = self.forward(model, &ids).on_rank(0, "run one token")?;
+        let logits = self
+            .forward(model, &ids)
+            .on_rank(model.rank(), "run one token")?;
         self.position += 1;
         Ok(logits)
     }

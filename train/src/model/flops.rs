@@ -25,7 +25,12 @@ fn per_token(plan: &Plan) -> f64 {
     let features: usize = (0..plan.model.layers)
         .map(|layer| s.packed + width + feed_forward(layer))
         .sum();
-    let matrices = s.d_model * (features + s.padded_vocab);
+    // a classification head has a row or two of a sequence
+    let logits = match plan.model.classify {
+        Some(_) => 0,
+        None => s.padded_vocab,
+    };
+    let matrices = s.d_model * (features + logits);
     let attention = 12 * plan.model.layers * width * plan.seq_length;
     6.0 * matrices as f64 + attention as f64
 }

@@ -273,20 +273,20 @@ impl ColumnLinear {
 /// Replicated linear layer: every rank has all of it and computes the same rows.
 pub(crate) struct FullLinear {
     weight: Slot,
-    bias: Slot,
+    bias: Option<Slot>,
 }
 
 impl FullLinear {
     pub(crate) fn named(name: &str, slots: &Slots<'_>) -> FullLinear {
         FullLinear {
             weight: slots.get(&format!("{name}.weight")),
-            bias: slots.get(&format!("{name}.bias")),
+            bias: slots.find(&format!("{name}.bias")),
         }
     }
 
     /// x: `[n, in]` -> `[n, out]`
     pub(crate) fn forward(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
-        outputs(x, (self.weight, Some(self.bias)), DType::F32, cx)
+        outputs(x, (self.weight, self.bias), DType::F32, cx)
     }
 
     /// dy: `[n, out]`, x: `[n, in]` -> dx: `[n, in]`
@@ -298,7 +298,7 @@ impl FullLinear {
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
         let cx = &cx.of_layer(self.weight);
-        add_rows(dy, Some(self.bias), gradients, cx)?;
+        add_rows(dy, self.bias, gradients, cx)?;
         let mut dy = Input::of(dy, Role::Gradient(Whole));
         add_product(
             &mut dy,

@@ -4,6 +4,8 @@
 //! Initial values are keyed by (seed, name, element of the whole tensor), so that every layout
 //! starts from the same bits. Init: GPT-2, N(0, 0.02), residual projections / sqrt(2 layers).
 
+use std::collections::BTreeSet;
+
 use kernels::{DType, Device, Tensor, rng};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -172,6 +174,16 @@ fn is_muon_matrix(spec: &Spec) -> bool {
     spec.dims.len() == 2 && !parent.is_empty() && MUON.contains(&last)
 }
 
+/// Names of the layers of a classification head: the pooler of a masked model, and the classes.
+pub(crate) const POOLER: &str = "head.pooler";
+pub(crate) const CLASSES: &str = "head.classes";
+
+/// Whether a tensor is of a classification head.
+pub(crate) fn is_of_classes(name: &str) -> bool {
+    let layer = name.rsplit_once('.').map_or(name, |(layer, _)| layer);
+    [POOLER, CLASSES].contains(&layer)
+}
+
 /// Name of the matrix the head multiplies with.
 pub(crate) fn head_name(plan: &Plan) -> &'static str {
     if plan.model.is_tied() {
@@ -179,6 +191,18 @@ pub(crate) fn head_name(plan: &Plan) -> &'static str {
     } else {
         "head.weight"
     }
+}
+
+/// Pairs of pipeline stages, the lower one first, that use the same tensor, in order.
+pub(crate) fn stages_that_share(specs: &[Spec], pp: usize) -> Vec<[usize; 2]> {
+    let mut pairs = BTreeSet::new();
+    for spec in specs {
+        let stages: BTreeSet<usize> = spec.uses.iter().map(|chunk| chunk % pp).collect();
+        for &low in &stages {
+            pairs.extend(stages.range(low + 1..).map(|&high| [low, high]));
+        }
+    }
+    pairs.into_iter().collect()
 }
 
 /// All tensors of the model in the order of the forward pass.
@@ -235,11 +259,15 @@ pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
     if !plan.model.architecture().is_post_norm {
         add_norm(&mut list, plan, plan.model.final_norm());
     }
-    if plan.model.architecture().is_masked {
-        add_transform(&mut list, plan);
+    match &plan.model.classify {
+        Some(classify) => add_classes(&mut list, plan, classify.classes),
+        None if plan.model.architecture().is_masked => add_transform(&mut list, plan),
+        None => {}
     }
     list.unit += 1;
-    if plan.model.is_tied() {
+    if plan.model.classify.is_some() {
+        // no use of the vocabulary but the embedding's
+    } else if plan.model.is_tied() {
         list.specs[0].uses.push(last);
     } else {
         list.add(
@@ -342,6 +370,21 @@ fn add_transform(list: &mut List, plan: &Plan) {
             list.add(format!("{name}.weight"), &[rows, d], false, normal);
             list.add(format!("{name}.bias"), &[rows], false, Init::Zeros);
         }
+    }
+}
+
+/// Adds a classification head: the pooler of a masked model, and the rows of the classes. A decoder's have no bias, as in
+/// transformers' `...ForSequenceClassification`.
+fn add_classes(list: &mut List, plan: &Plan, classes: usize) {
+    let (d, normal) = (plan.model.d_model, Init::Normal(plan.model.init_std));
+    let is_masked = plan.model.architecture().is_masked;
+    if is_masked {
+        list.add(format!("{POOLER}.weight"), &[d, d], false, normal);
+        list.add(format!("{POOLER}.bias"), &[d], false, Init::Zeros);
+    }
+    list.add(format!("{CLASSES}.weight"), &[classes, d], false, normal);
+    if is_masked {
+        list.add(format!("{CLASSES}.bias"), &[classes], false, Init::Zeros);
     }
 }
 

@@ -73,7 +73,7 @@ pub(crate) fn are_kept(plan: &Plan, place: &RankCoord) -> bool {
 const COLUMN: [&str; 4] = ["qkv", "cross_q", "cross_kv", "fc1"];
 const ROW: [&str; 3] = ["out", "cross_out", "fc2"];
 /// Layers that every rank has whole.
-const FULL: [&str; 3] = ["transform", "pooler", "order"];
+const FULL: [&str; 4] = ["transform", "pooler", "order", "classes"];
 
 /// Bytes of a rank's packed weights once every product has run.
 pub(crate) fn bytes_of(plan: &Plan, place: &RankCoord, specs: &[Spec]) -> usize {
@@ -89,7 +89,8 @@ fn of_weight(plan: &Plan, place: &RankCoord, spec: &Spec) -> usize {
     let name = spec.name.strip_suffix(".weight").unwrap_or_default();
     let name = name.rsplit('.').next().unwrap_or_default();
     // in slices the head's matrix is packed slice by slice
-    let is_head = spec.name == param::head_name(plan)
+    let is_head = plan.model.classify.is_none()
+        && spec.name == param::head_name(plan)
         && place.is_last_stage()
         && !plan.train.chunked_cross_entropy;
     let is_split = is_head || COLUMN.contains(&name) || ROW.contains(&name);

@@ -16,6 +16,7 @@ use crate::model::decoder_block::{self, DecoderBlock};
 use crate::model::embedding::{self, Embedding};
 use crate::model::encoder_norm::{self, EncoderNorm};
 use crate::model::gradients::Gradients;
+use crate::model::head::classes::{self, ClassesHead};
 use crate::model::head::masked::{self, MaskedHead};
 use crate::model::head::{self, Head};
 use crate::model::moe::report::Report;
@@ -49,6 +50,7 @@ enum LayerKind {
     Decoder(Box<DecoderBlock>),
     Head(Head),
     Masked(MaskedHead),
+    Classes(ClassesHead),
 }
 
 /// Kept from forward for one micro-batch.
@@ -59,6 +61,7 @@ pub(crate) enum Saved {
     Decoder(decoder_block::Saved),
     Head(Box<head::Saved>),
     Masked(Box<masked::Saved>),
+    Classes(Box<classes::Saved>),
 }
 
 /// The micro-batch that goes through the model.
@@ -80,7 +83,7 @@ pub(crate) enum Flow {
     /// Rows of an encoder and of a decoder, within a chunk.
     Pair(Arc<Tensor>, Tensor),
     /// Out of the head.
-    Losses(head::Losses),
+    Losses(Box<head::Losses>),
 }
 
 /// Gradient of a layer's output; after its backward pass, of its input.
@@ -146,6 +149,14 @@ impl Saved {
     pub(crate) fn report(&self) -> Option<&Arc<Report>> {
         match self {
             Saved::Block(saved) => saved.report.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The scores of each question, if it is a classification head's.
+    pub(crate) fn into_scores(self) -> Option<Tensor> {
+        match self {
+            Saved::Classes(saved) => Some(saved.into_scores()),
             _ => None,
         }
     }
@@ -297,8 +308,12 @@ impl Layer {
     }
 
     fn of_head(plan: &Plan, place: &RankCoord, slots: &Slots<'_>) -> Layer {
-        let name = param::head_name(plan);
         let norm = format!("{}.", plan.model.final_norm());
+        if plan.model.classify.is_some() {
+            let head = LayerKind::Classes(ClassesHead::named(plan, slots));
+            return Layer::new("head", head, slots.starting(&[&norm, "head."]));
+        }
+        let name = param::head_name(plan);
         let weights = slots.starting(&[&norm, "head.", name]);
         let own = slots.get(name);
         // an embedding on the same rank keeps its gradient apart from the head's
@@ -355,11 +370,21 @@ impl Layer {
                     flow => flow.pair(cx)?.1,
                 };
                 let (losses, saved) = head.forward(x, targets(pass.batch), &cx.last())?;
-                Ok((Flow::Losses(losses), Saved::Head(Box::new(saved))))
+                Ok((Flow::Losses(Box::new(losses)), Saved::Head(Box::new(saved))))
             }
             (LayerKind::Masked(head), Flow::Hidden(x)) => {
                 let (losses, saved) = head.forward(&x, picked(pass.batch), cx)?;
-                Ok((Flow::Losses(losses), Saved::Masked(Box::new(saved))))
+                Ok((
+                    Flow::Losses(Box::new(losses)),
+                    Saved::Masked(Box::new(saved)),
+                ))
+            }
+            (LayerKind::Classes(head), Flow::Hidden(x)) => {
+                let (losses, saved) = head.forward(&x, picked(pass.batch), cx)?;
+                Ok((
+                    Flow::Losses(Box::new(losses)),
+                    Saved::Classes(Box::new(saved)),
+                ))
             }
             _ => unreachable!("layers are in the order embedding, blocks, head"),
         }
@@ -415,6 +440,9 @@ impl Layer {
                 head.backward((targets, picks), pass.weight, *saved, gradients, cx)
                     .map(FlowGrad::Hidden)
             }
+            (LayerKind::Classes(head), Saved::Classes(saved), _) => head
+                .backward(picked(pass.batch), pass.weight, *saved, gradients, cx)
+                .map(FlowGrad::Hidden),
             _ => unreachable!("each layer gets back what its forward pass kept"),
         }
     }
@@ -436,7 +464,7 @@ fn inputs(batch: &Batch) -> (&Tensor, Option<&Tensor>) {
 
 fn picked(batch: &Batch) -> (&Targets, &Picks) {
     let picks = batch.picks.as_ref();
-    let picks = picks.expect("a rank with a masked model's last model chunk reads its places");
+    let picks = picks.expect("a rank with the last model chunk of such a model reads its places");
     (targets(batch), picks)
 }
 

@@ -15,6 +15,8 @@ pub(crate) struct Losses {
     predictions: Vec<Part>,
     /// Of the order of segments, by sequence.
     orders: Vec<Part>,
+    /// Of an evaluation of a classification head.
+    scores: Vec<Scores>,
     /// Predictions of the whole batch that count.
     pub counted: usize,
     /// Sequences of the whole batch.
@@ -29,11 +31,22 @@ struct Part {
     sums: Tensor,
 }
 
+/// Scores of one micro-batch's questions.
+struct Scores {
+    /// Number of its first sequence.
+    first: usize,
+    /// `[questions, labels]`
+    scores: Tensor,
+    /// Label of each question.
+    labels: Vec<u32>,
+}
+
 impl Losses {
     pub(crate) fn of(counted: usize, sequences: usize) -> Losses {
         Losses {
             predictions: Vec::new(),
             orders: Vec::new(),
+            scores: Vec::new(),
             counted,
             sequences,
         }
@@ -46,6 +59,13 @@ impl Losses {
         block: Block,
         [first, time, tokens]: [usize; 3],
     ) {
+        if let Some((scores, labels)) = losses.scores {
+            self.scores.push(Scores {
+                first: block.start,
+                scores,
+                labels,
+            });
+        }
         if let Some(sums) = losses.orders {
             let numbers = block.range().collect();
             self.orders.push(Part { numbers, sums });
@@ -60,6 +80,32 @@ impl Losses {
             let numbers = (0..runs).map(number).collect();
             self.predictions.push(Part { numbers, sums });
         }
+    }
+
+    /// Scores of a rank's questions, in the order of the sequences.
+    pub(crate) fn scores(&mut self) -> kernels::Result<Vec<f32>> {
+        self.scores.sort_by_key(|part| part.first);
+        let all = self.scores.iter().map(|part| part.scores.download());
+        Ok(all.collect::<kernels::Result<Vec<Vec<f32>>>>()?.concat())
+    }
+
+    /// Questions of all ranks whose right label has the largest score, the lowest number among equals. The same on every
+    /// rank.
+    pub(crate) fn right(&self, groups: &Groups) -> kernels::Result<f64> {
+        let place = &groups.place;
+        let mut right = 0usize;
+        for part in &self.scores {
+            let scores = part.scores.download::<f32>()?;
+            let labels = scores.len() / part.labels.len().max(1);
+            let rows = scores.chunks(labels.max(1)).zip(&part.labels);
+            right += rows
+                .filter(|(row, label)| argmax(row) == **label as usize)
+                .count();
+        }
+        let counts = place.is_last_stage() && place.tp_rank == 0 && place.cp_rank == 0;
+        let mine = if counts { right as f64 } else { 0.0 };
+        let all = groups.world.all_gather_f64(&[mine])?;
+        Ok(all.iter().flatten().sum())
     }
 
     /// All tensors, for one download of their words.
@@ -84,6 +130,17 @@ impl Losses {
         }
         Ok(means)
     }
+}
+
+/// Number of the largest score, the first among equals.
+fn argmax(row: &[f32]) -> usize {
+    let mut best = 0;
+    for (at, score) in row.iter().enumerate() {
+        if *score > row[best] {
+            best = at;
+        }
+    }
+    best
 }
 
 /// Sums of all ranks' losses, added in order of their numbers.

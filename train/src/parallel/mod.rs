@@ -10,5 +10,5 @@ pub(crate) mod pipeline;
 pub(crate) mod routing;
 pub(crate) mod schedule;
 pub(crate) mod shards;
-
+pub(crate) mod stage_messages;
 pub(crate) mod zero;

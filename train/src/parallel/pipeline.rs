@@ -1,10 +1,11 @@
 //! Runs one rank's model chunks through a step's pipeline schedule. Activations are sent to the next chunk and
-//! gradients to the previous one as exact copies, each rank to its counterpart on the other stage.
+//! gradients to the previous one as exact copies, each rank to its counterpart on the other stage. What the next action
+//! reads is received while an action runs, where the host need not wait for it.
 
 use std::collections::VecDeque;
 
-use kernels::comm::tensors;
-use kernels::{DType, Device, Tensor, download_words};
+use kernels::comm::Receiving;
+use kernels::{Device, Tensor, download_words};
 
 use crate::config::exact::narrow;
 use crate::config::plan::Plan;
@@ -22,6 +23,7 @@ use crate::parallel::losses::Losses;
 use crate::parallel::offload::{Away, Scratch};
 use crate::parallel::routing::Reports;
 use crate::parallel::schedule::{Action, actions};
+use crate::parallel::stage_messages::{Direction, Incoming, StageMessages};
 use crate::parallel::zero::Parameters;
 use crate::profile;
 
@@ -63,6 +65,15 @@ pub(crate) struct Held {
     pub packs: usize,
 }
 
+/// Results of an evaluation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Evaluated {
+    /// Mean over the predictions that count, nats.
+    pub loss: f64,
+    /// Share of questions whose right label has the largest score, if the model classifies.
+    pub accuracy: Option<f64>,
+}
+
 /// Where a step's global batch begins.
 #[derive(Clone, Copy)]
 pub(crate) struct StepStart {
@@ -77,6 +88,8 @@ struct BackwardOf {
     block: Block,
     /// True for the last micro-batch, after which gradients are reduced.
     is_last: bool,
+    /// Gradient of the chunk's output; none for the last chunk.
+    slope: FlowGrad,
 }
 
 /// Results of a rank's passes in a step.
@@ -160,12 +173,20 @@ impl Worker<'_> {
         let mut losses = Losses::of(counted, self.plan.train.global_batch);
         let mut reports = Reports::default();
         let mut held = Held::default();
-        for action in actions(&self.plan.parallel, place.pp_rank, blocks.len()) {
+        let actions = actions(&self.plan.parallel, place.pp_rank, blocks.len());
+        let message = |at: usize| actions.get(at).and_then(|&of| self.incoming(of, &blocks));
+        let mut started = self.start(message(0))?;
+        for (at, &action) in actions.iter().enumerate() {
+            let _span = match action {
+                Action::Forward { micro, .. } => profile::numbered("forward", micro as u64),
+                Action::Backward { micro, .. } => profile::numbered("backward", micro as u64),
+            };
+            let incoming = self.receive(message(at), started.take())?;
+            started = self.start(message(at + 1))?;
             match action {
                 Action::Forward { micro, chunk } => {
-                    let _span = profile::numbered("forward", micro as u64);
                     let (block, batch) = (blocks[micro], &batches[micro]);
-                    let input = self.input(block, chunk)?;
+                    let input = incoming.map_or(Flow::Start, Flow::Hidden);
                     let noise = self.noise(start, block);
                     let pass = Pass {
                         batch,
@@ -180,7 +201,6 @@ impl Worker<'_> {
                     held.activations = held.activations.max(self.device.used_bytes());
                 }
                 Action::Backward { micro, chunk } => {
-                    let _span = profile::numbered("backward", micro as u64);
                     let saved = in_flight[chunk].pop_front();
                     let saved = saved.expect("a forward precedes each backward");
                     let (block, batch) = (blocks[micro], &batches[micro]);
@@ -195,6 +215,7 @@ impl Worker<'_> {
                         chunk,
                         block,
                         is_last,
+                        slope: incoming.map_or(FlowGrad::None, FlowGrad::Hidden),
                     };
                     self.backward(at, saved, pass, sums)?;
                     held.gradients = held.gradients.max(sums.used_bytes());
@@ -255,7 +276,7 @@ impl Worker<'_> {
     ) -> Result<(Flow, Vec<Kept>)> {
         let (cx, rank) = (self.context_of(pass, keeps), self.rank());
         let mut flow = input;
-        let mut kept = Vec::new();
+        let (mut kept, mut scores) = (Vec::new(), None);
         let mut ahead = None;
         let layers = &self.stages[chunk].layers;
         for (index, part) in layers.iter().enumerate() {
@@ -279,10 +300,15 @@ impl Worker<'_> {
                     None => None,
                 };
                 kept.push(Kept { saved, away });
+            } else {
+                scores = saved.into_scores();
             }
             flow = output;
         }
-        let flow = flow.joined(&cx).on_rank(rank, "join rows")?;
+        let mut flow = flow.joined(&cx).on_rank(rank, "join rows")?;
+        if let (Flow::Losses(losses), Some(scores)) = (&mut flow, scores) {
+            losses.scores = Some((scores, pass.batch.labels.clone()));
+        }
         Ok((flow, kept))
     }
 
@@ -292,6 +318,7 @@ impl Worker<'_> {
             chunk,
             block,
             is_last,
+            mut slope,
         }: BackwardOf,
         mut all: Vec<Kept>,
         pass: Pass<'_>,
@@ -299,11 +326,6 @@ impl Worker<'_> {
     ) -> Result<()> {
         let (cx, rank) = (self.context_of(pass, true), self.rank());
         let (model_chunk, first) = (self.model_chunk(chunk), self.first_part(chunk));
-        let mut slope = if model_chunk + 1 == self.plan.parallel.model_chunks() {
-            FlowGrad::None
-        } else {
-            FlowGrad::Hidden(self.receive(block, model_chunk + 1)?)
-        };
         let mut ahead = None;
         let layers = &self.stages[chunk].layers;
         for (index, part) in layers.iter().enumerate().rev() {
@@ -335,17 +357,48 @@ impl Worker<'_> {
                     .groups
                     .place
                     .on_stage(self.pipeline_rank(model_chunk - 1));
-                let sent = tensors::send(self.groups.back.as_ref(), to, dx.view());
+                let sent = self.messages().send(Direction::Back, to, dx);
                 sent.on_rank(rank, "send gradients")
             }
             _ => Ok(()),
         }
     }
 
-    /// Mean loss of the first `count` samples, forward only, keeping nothing.
-    pub(crate) fn evaluate(&self, samples: &dyn data::Samples, count: usize) -> Result<f64> {
+    /// Mean loss of the first `count` samples, and accuracy if the model classifies; forward only, keeping nothing.
+    pub(crate) fn evaluate(&self, samples: &dyn data::Samples, count: usize) -> Result<Evaluated> {
+        let losses = self.evaluated(samples, count)?;
+        let words = download_words(&losses.tensors());
+        let words = words.on_rank(self.rank(), "read the losses")?;
+        let means = losses.means(&words, (self.plan, self.groups));
+        let [loss, _] = means.on_rank(self.rank(), "gather losses")?;
+        let accuracy = match self.plan.model.classify {
+            None => None,
+            Some(_) => {
+                let right = losses.right(self.groups);
+                let right = right.on_rank(self.rank(), "gather right answers")?;
+                Some(right / losses.counted.max(1) as f64)
+            }
+        };
+        Ok(Evaluated { loss, accuracy })
+    }
+
+    /// Scores of the questions of the first `count` samples of a model that classifies, on a rank alone.
+    pub(crate) fn scores(&self, samples: &dyn data::Samples, count: usize) -> Result<Vec<f32>> {
+        let scores = self.evaluated(samples, count)?.scores();
+        scores.on_rank(self.rank(), "read scores")
+    }
+
+    /// Losses of this rank's part of the first `count` samples.
+    fn evaluated(&self, samples: &dyn data::Samples, count: usize) -> Result<Losses> {
         let place = self.groups.place;
-        let of = |dp_rank| blocks_of(self.plan, RankCoord { dp_rank, ..place }.batch_range(count));
+        let choices = self.plan.model.choices();
+        let of = |dp_rank| {
+            let questions = RankCoord { dp_rank, ..place }.batch_range(count / choices);
+            blocks_of(
+                self.plan,
+                questions.start * choices..questions.end * choices,
+            )
+        };
         let blocks = of(place.dp_rank);
         let (mut losses, mut counted, mut untaken) = (Losses::of(0, count), 0, 0);
         for &block in &blocks {
@@ -357,10 +410,7 @@ impl Worker<'_> {
         }
         self.wait_for_the_next(&mut untaken, 0)?;
         losses.counted = self.counted(counted)?;
-        let words = download_words(&losses.tensors());
-        let words = words.on_rank(self.rank(), "read the losses")?;
-        let means = losses.means(&words, (self.plan, self.groups));
-        Ok(means.on_rank(self.rank(), "gather losses")?[0])
+        Ok(losses)
     }
 
     /// Returns how many predictions counted. `untaken`: activations that the next rank has yet to take.
@@ -372,9 +422,16 @@ impl Worker<'_> {
     ) -> Result<usize> {
         let batch = &self.read(samples, 0, block)?;
         for chunk in 0..self.stages.len() {
-            let input = self.input(block, chunk)?;
+            let forward = Action::Forward { micro: 0, chunk };
+            let input = self.receive(self.incoming(forward, &[block]), None)?;
+            let input = input.map_or(Flow::Start, Flow::Hidden);
             if let Some(before) = self.model_chunk(chunk).checked_sub(1) {
                 let to = self.groups.place.on_stage(self.pipeline_rank(before));
+                if self.groups.links.is_some() {
+                    // a link's message is asked for before it arrives
+                    let arrived = self.device.synchronize();
+                    arrived.on_rank(self.rank(), "receive from another stage")?;
+                }
                 let sent = self.groups.back.send(to, &[0.0]);
                 sent.on_rank(self.rank(), "tell another stage")?;
             }
@@ -410,7 +467,8 @@ impl Worker<'_> {
     /// and discards it, as others send rows to its experts; with ZeRO-3 it contributes its shards of the weights.
     fn keep_company(&self, samples: &dyn data::Samples, untaken: &mut usize) -> Result<()> {
         if self.groups.place.ep > 1 {
-            let block = Block { start: 0, size: 1 };
+            let size = self.plan.model.choices();
+            let block = Block { start: 0, size };
             self.evaluate_block(samples, block, (&mut Losses::of(0, 0), untaken))?;
         } else if matches!(self.parameters, Parameters::Shards { .. }) {
             for part in self.stages.iter().flat_map(|stage| &stage.layers) {
@@ -430,34 +488,49 @@ impl Worker<'_> {
         model_chunk % self.groups.place.pp
     }
 
-    /// Receives rows from the previous chunk, for all but the first.
-    fn input(&self, block: Block, chunk: usize) -> Result<Flow> {
-        let model_chunk = self.model_chunk(chunk);
-        if model_chunk == 0 {
-            return Ok(Flow::Start);
+    fn messages(&self) -> StageMessages<'_> {
+        StageMessages {
+            groups: self.groups,
+            device: self.device,
         }
-        let place = self.groups.place;
-        let from = place.on_stage(self.pipeline_rank(model_chunk - 1));
-        let mut x = self.rows(block)?;
-        let got = tensors::recv(self.groups.ahead.as_ref(), from, x.view_mut());
-        got.on_rank(self.rank(), "receive from another stage")?;
-        Ok(Flow::Hidden(x))
     }
 
-    /// Receives gradients from another chunk.
-    fn receive(&self, block: Block, model_chunk: usize) -> Result<Tensor> {
-        let from = self.groups.place.on_stage(self.pipeline_rank(model_chunk));
-        let mut dy = self.rows(block)?;
-        let got = tensors::recv(self.groups.back.as_ref(), from, dy.view_mut());
-        got.on_rank(self.rank(), "receive from another stage")?;
-        Ok(dy)
+    /// The message that an action reads: activations of the previous chunk, or gradients of the next.
+    fn incoming(&self, action: Action, blocks: &[Block]) -> Option<Incoming> {
+        let (direction, micro, other) = match action {
+            Action::Forward { micro, chunk } => {
+                let before = self.model_chunk(chunk).checked_sub(1)?;
+                (Direction::Ahead, micro, before)
+            }
+            Action::Backward { micro, chunk } => {
+                (Direction::Back, micro, self.model_chunk(chunk) + 1)
+            }
+        };
+        let is_there = other < self.plan.parallel.model_chunks();
+        is_there.then(|| Incoming {
+            direction,
+            from: self.groups.place.on_stage(self.pipeline_rank(other)),
+            dims: [
+                blocks[micro].size * self.context().row_time(),
+                self.plan.model.d_model,
+            ],
+        })
     }
 
-    /// A buffer for rows sent between chunks.
-    fn rows(&self, block: Block) -> Result<Tensor> {
-        let rows = block.size * self.context().row_time();
-        let x = Tensor::empty(&[rows, self.plan.model.d_model], DType::F32, self.device);
-        x.on_rank(self.rank(), "allocate activations")
+    fn start(&self, message: Option<Incoming>) -> Result<Option<Receiving>> {
+        let started = self.messages().start(message);
+        started.on_rank(self.rank(), "receive from another stage")
+    }
+
+    fn receive(
+        &self,
+        message: Option<Incoming>,
+        started: Option<Receiving>,
+    ) -> Result<Option<Tensor>> {
+        let received = message.map(|message| self.messages().receive(message, started));
+        received
+            .transpose()
+            .on_rank(self.rank(), "receive from another stage")
     }
 
     fn pass_on(&self, output: Flow, block: Block, chunk: usize, losses: &mut Losses) -> Result<()> {
@@ -465,13 +538,13 @@ impl Worker<'_> {
             Flow::Hidden(x) => {
                 let next = self.pipeline_rank(self.model_chunk(chunk) + 1);
                 let to = self.groups.place.on_stage(next);
-                let sent = tensors::send(self.groups.ahead.as_ref(), to, x.view());
+                let sent = self.messages().send(Direction::Ahead, to, x);
                 sent.on_rank(self.rank(), "send activations")
             }
             Flow::Losses(sums) => {
                 let sequence = self.context().sequence;
                 let at = [sequence.first, sequence.time, self.plan.sample_tokens()];
-                losses.push(sums, block, at);
+                losses.push(*sums, block, at);
                 Ok(())
             }
             Flow::Start | Flow::Pair(..) => {

@@ -7,13 +7,14 @@ use kernels::testing::simulator;
 use kernels::{Device, Tensor, rng};
 
 use crate::checkpoint::snapshot;
-use crate::config::{Bf16Sums, Fp8Recipe, OptimizerKind, Plan, Precision};
+use crate::config::{Bf16Sums, Fp8Recipe, OptimizerKind, Plan, Precision, TieEmbeddings};
 use crate::data::{self, Samples};
 use crate::dist::mesh::Groups;
-use crate::dist::{Collectives, CudaPaths, Devices, World};
+use crate::dist::{Collectives, CudaPaths, Devices, TensorParallel, World};
 use crate::eval::evaluate_on;
 use crate::fixtures::{Chain, Log, nth_step, options, samples_of};
 use crate::fixtures::{tiny_bert, tiny_gpt, tiny_llama, tiny_moe, tiny_t5};
+use crate::infer::engine::{Engine, Limits, Request};
 use crate::infer::{GenerateOptions, generate_on};
 use crate::model::context::{Context, Weights};
 use crate::model::gradients::Gradients;
@@ -22,7 +23,7 @@ use crate::model::slots::Slots;
 use crate::model::stage::{Flow, FlowGrad, Pass, Stage};
 use crate::tests::layouts::{Result, assert_same, reproducible, train, with};
 use crate::trainer::step::Trainer;
-use crate::trainer::{ValidationSet, run_in_world};
+use crate::trainer::{ValidationSet, run, run_in_world};
 
 /// The simulated GPU, which all ranks share; `None` without a C++ compiler.
 pub(super) fn simulated() -> Option<Devices> {
@@ -162,13 +163,33 @@ fn layouts_over_several_gpus_have_the_bits_of_the_cpu() {
     plan.model.layers = 4;
     let layouts = [
         "tp=2 sp dp=2 zero=1 mb=1",
-        "pp=2 vs=2 mb=1",
         "dp=2 zero=3 tp=2 sp pp=2 mb=1",
         "cp=2 dp=4 zero=2 mb=1",
     ];
     has_the_bits_of_the_cpu_on(by_nccl, &plan, &layouts);
     has_the_bits_of_the_cpu_on(by_nccl, &tiny_moe(), &["dp=2 ep=2 zero=3 mb=1"]);
     has_the_bits_of_the_cpu_on(by_host, &plan, &["dp=2 zero=3 mb=1"]);
+}
+
+#[test]
+fn pipelines_over_links_of_nccl_have_the_bits_of_the_cpu() {
+    let Some(devices) = cards(None, Collectives::Nccl) else {
+        return;
+    };
+    // with an embedding that the head shares, on other stages, and without
+    for (tied, layouts) in [
+        (
+            TieEmbeddings::Tied,
+            &["pp=2 vs=2 mb=1", "pp=4 mb=1", "pp=2 dp=2 mb=1 gpipe"][..],
+        ),
+        (TieEmbeddings::Untied, &["pp=4 vs=2 mb=1", "pp=2 tp=2 mb=2"]),
+    ] {
+        let mut plan = tiny_gpt();
+        (plan.model.layers, plan.model.tie_embeddings) = (8, tied);
+        has_the_bits_of_the_cpu_on(&devices, &plan, layouts);
+    }
+    // stages share position biases and embeddings
+    has_the_bits_of_the_cpu_on(&devices, &tiny_t5(), &["pp=4 mb=1"]);
 }
 
 #[test]
@@ -261,6 +282,58 @@ fn a_run_goes_on_between_the_cpu_and_a_gpu_with_the_same_bits() {
         generate_on(devices, &checkpoint, &[5, 6, 7], &options, &mut |_| {}).unwrap()
     };
     assert_eq!(of(&devices), of(&Devices::Cpu));
+}
+
+#[test]
+fn tensor_parallel_ranks_on_cards_answer_with_the_bits_of_the_cpu() {
+    for mut plan in [tiny_llama(), tiny_moe()] {
+        plan.train.steps = 2;
+        let folder = tempfile::tempdir().unwrap();
+        let samples = samples_of(&plan);
+        let done = run(
+            &plan,
+            samples.as_ref(),
+            None,
+            folder.path(),
+            &Log::default(),
+        );
+        let checkpoint = done.unwrap().checkpoint;
+        let answers = |on: TensorParallel| {
+            let limits = Limits {
+                draft_tokens: 2,
+                ..Limits::default()
+            };
+            let mut engine = Engine::open(&checkpoint, on, limits).unwrap();
+            for (number, prompt) in [&[5, 6, 7][..], &[9; 12], &[5, 6, 7, 8]].iter().enumerate() {
+                let options = GenerateOptions {
+                    logprobs: Some(2),
+                    prompt_logprobs: Some(1),
+                    temperature: if number == 1 { 0.9 } else { 0.0 },
+                    ..GenerateOptions::greedy(3)
+                };
+                let request = Request {
+                    prompt: prompt.to_vec(),
+                    options,
+                    slides: false,
+                };
+                engine.submit(request).unwrap();
+            }
+            let mut events = vec![];
+            while !engine.is_idle() {
+                events.extend(engine.step().unwrap());
+            }
+            events
+        };
+        let want = answers(Devices::Cpu.whole());
+        assert!(want.len() > 6, "{want:?}");
+        // one card for all ranks, whose sums go by the host, and one for each, whose sums go by NCCL
+        for (most, collectives) in [(1, Collectives::Auto), (2, Collectives::Nccl)] {
+            let Some(devices) = cards(Some(most), collectives) else {
+                return;
+            };
+            assert_eq!(answers(devices.split(2)), want, "{most} {collectives:?}");
+        }
+    }
 }
 
 /// Bits of the numbers of a tensor on any device.

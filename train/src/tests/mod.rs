@@ -4,6 +4,7 @@ mod bert;
 mod bf16_sums;
 mod changes;
 mod chunked;
+mod classes;
 mod counts;
 mod devices;
 mod devices_run;

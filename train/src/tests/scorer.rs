@@ -54,11 +54,12 @@ fn scores_are_those_of_each_sequence_alone_to_the_bit() {
     for plan in [vec![tiny_gpt(), tiny_llama(), tiny_moe()], options()].concat() {
         let folder = tempfile::tempdir().unwrap();
         let checkpoint = trained(plan.clone(), &folder);
-        let scorer = Scorer::open(&checkpoint, &Devices::Cpu).unwrap();
+        let scorer = Scorer::open(&checkpoint, Devices::Cpu.whole()).unwrap();
         let mut asked = queries();
         // what the model itself would write is greedy, whatever its length
         let prompt = [3, 24, 171];
-        let own = scorer.generate(&prompt, 9, &mut |_| false).unwrap();
+        let all = scorer.generate(&[prompt.to_vec()], 9, &mut |_, _| false, &mut || {});
+        let own = all.unwrap().remove(0);
         asked.push(query(&prompt, &own));
         let together = scores(&scorer, &asked);
         assert!(together.last().unwrap().1, "{own:?}");
@@ -93,9 +94,9 @@ fn a_hugging_face_folder_scores_like_the_checkpoint_it_came_from() {
     let exported = folder.path().join("hf");
     std::fs::create_dir(&exported).unwrap();
     export_hf(&checkpoint, &exported).unwrap();
-    let own = Scorer::open(&checkpoint, &Devices::Cpu).unwrap();
-    let newest = Scorer::open(checkpoint.parent().unwrap(), &Devices::Cpu).unwrap();
-    let theirs = Scorer::open(&exported, &Devices::Cpu).unwrap();
+    let own = Scorer::open(&checkpoint, Devices::Cpu.whole()).unwrap();
+    let newest = Scorer::open(checkpoint.parent().unwrap(), Devices::Cpu.whole()).unwrap();
+    let theirs = Scorer::open(&exported, Devices::Cpu.whole()).unwrap();
     let wanted = scores(&own, &queries());
     assert_eq!(scores(&newest, &queries()), wanted);
     // another plan adds up attention in other blocks
@@ -112,7 +113,7 @@ fn a_hugging_face_folder_scores_like_the_checkpoint_it_came_from() {
 fn generation_is_greedy_and_ends_where_it_is_asked_to() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoint = trained(tiny_gpt(), &folder);
-    let scorer = Scorer::open(&checkpoint, &Devices::Cpu).unwrap();
+    let scorer = Scorer::open(&checkpoint, Devices::Cpu.whole()).unwrap();
     let wanted = generate(
         &checkpoint,
         &[3, 24],
@@ -125,9 +126,13 @@ fn generation_is_greedy_and_ends_where_it_is_asked_to() {
     )
     .unwrap();
     let go = |most, last: Option<u32>| {
-        scorer
-            .generate(&[3, 24], most, &mut |new| new.last().copied() == last)
-            .unwrap()
+        let mut done = 0;
+        let is_done = &mut |_: usize, new: &[u32]| new.last().copied() == last;
+        let prompts = vec![vec![3, 24]; 3];
+        let found = scorer.generate(&prompts, most, is_done, &mut || done += 1);
+        let mut found = found.unwrap();
+        assert_eq!((done, &found[0], &found[0]), (3, &found[1], &found[2]));
+        found.remove(0)
     };
     assert_eq!(go(10, None), wanted);
     let first = wanted.iter().position(|&token| token == wanted[4]).unwrap();
@@ -140,14 +145,14 @@ fn models_and_queries_that_cannot_be_scored_are_errors() {
     let (folder, masked) = (tempfile::tempdir().unwrap(), tiny_bert());
     let samples = Blanks::of(&masked);
     let done = run(&masked, &samples, None, folder.path(), &Log::default()).unwrap();
-    let opened = Scorer::open(&done.checkpoint, &Devices::Cpu);
+    let opened = Scorer::open(&done.checkpoint, Devices::Cpu.whole());
     assert!(matches!(opened.err(), Some(Error::Request { .. })));
     let folder = tempfile::tempdir().unwrap();
-    let scorer = Scorer::open(&trained(tiny_gpt(), &folder), &Devices::Cpu).unwrap();
+    let scorer = Scorer::open(&trained(tiny_gpt(), &folder), Devices::Cpu.whole()).unwrap();
     for wrong in [query(&[1], &[200]), query(&[], &[1]), query(&[1], &[1; 17])] {
         let found = scorer.log_likelihoods(&[query(&[1], &[2]), wrong], &mut |_| {});
         assert!(matches!(found, Err(Error::Request { .. })), "{found:?}");
     }
-    let beyond = scorer.generate(&[1; 10], 7, &mut |_| false);
+    let beyond = scorer.generate(&[vec![1; 10]], 7, &mut |_, _| false, &mut || {});
     assert!(matches!(beyond, Err(Error::Request { .. })));
 }

@@ -7,6 +7,7 @@ use crate::config::precision::Precision;
 use crate::error::{Error, Result};
 use crate::metrics::{Events, FailureRecord, Journal, StepRecord, ValidationRecord};
 use crate::optim::next_step::Next;
+use crate::parallel::pipeline::Evaluated;
 use crate::trainer::step::Outcome;
 
 /// Measurements of one step.
@@ -85,20 +86,24 @@ impl<'a> Reporter<'a> {
         Ok(())
     }
 
-    /// A set's loss and number of samples after `step`.
+    /// A set's loss, accuracy and number of samples after `step`.
     pub(crate) fn validation(
         &mut self,
         set: &str,
         step: u64,
-        (loss, samples): (f64, u64),
+        (evaluated, samples): (Evaluated, u64),
     ) -> Result<()> {
         self.write(&ValidationRecord {
             step,
             set: (set != "valid").then(|| set.to_owned()),
-            valid_loss: loss,
+            valid_loss: evaluated.loss,
+            valid_accuracy: evaluated.accuracy,
             valid_samples: samples,
         })?;
-        self.events.validation(set, step, loss);
+        self.events.validation(set, step, evaluated.loss);
+        if let Some(accuracy) = evaluated.accuracy {
+            self.events.accuracy(set, step, accuracy);
+        }
         Ok(())
     }
 

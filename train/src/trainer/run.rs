@@ -31,7 +31,7 @@ use crate::config::sums::SumsRecord;
 use crate::data::Samples;
 use crate::dist::gpu_groups::GpuLinks;
 use crate::dist::launch::cpu_path;
-use crate::dist::mesh::{Groups, RankCoord};
+use crate::dist::mesh::{Groups, RankCoord, StageEdges};
 use crate::dist::threads;
 use crate::dist::world::World;
 use crate::error::{At, Error, OnRank, Result};
@@ -415,6 +415,10 @@ impl Run<'_> {
             nccl: self.world.devices().nccl(self.plan.sum_order())?,
             sums: self.plan.sum_order(),
             watch: self.world.shared_watch(),
+            edges: StageEdges::of(
+                &self.plan.parallel,
+                &param::stages_that_share(self.specs, self.plan.parallel.pp),
+            ),
         };
         let devices = arenas
             .iter()
@@ -687,10 +691,10 @@ impl Run<'_> {
             let count = config.eval_samples.min(set.samples.len());
             let _span = profile::phase("validation");
             let sequences = usize::try_from(count).unwrap_or(usize::MAX);
-            let loss = trainer.evaluate(set.samples, sequences)?;
-            train_state.validated(self.plan, set.name, loss);
+            let evaluated = trainer.evaluate(set.samples, sequences)?;
+            train_state.validated(self.plan, set.name, evaluated.loss);
             if let Some(reporter) = reporter {
-                reporter.validation(set.name, train_state.step, (loss, count))?;
+                reporter.validation(set.name, train_state.step, (evaluated, count))?;
             }
         }
         Ok(())

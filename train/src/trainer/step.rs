@@ -28,7 +28,7 @@ use crate::optim::{average, clip, guard, router_bias};
 use crate::parallel::gradient_reducer::GradientReducer;
 use crate::parallel::losses::Losses;
 use crate::parallel::offload::Scratch;
-use crate::parallel::pipeline::{Held, StepStart, Trained, Worker};
+use crate::parallel::pipeline::{Evaluated, Held, StepStart, Trained, Worker};
 use crate::parallel::routing::{Reports, RoutingRecord, StepRouting};
 use crate::parallel::zero::Parameters;
 use crate::profile;
@@ -303,8 +303,9 @@ impl<'a> Trainer<'a> {
             .on_rank(rank, "gather updated weights")
     }
 
-    /// Mean loss over the first `count` samples, the same bits on every rank and layout.
-    pub(crate) fn evaluate(&self, samples: &dyn Samples, count: usize) -> Result<f64> {
+    /// Mean loss over the first `count` samples, and accuracy if the model classifies, the same bits on every rank and
+    /// layout.
+    pub(crate) fn evaluate(&self, samples: &dyn Samples, count: usize) -> Result<Evaluated> {
         let packs = self.packs();
         let worker = Worker {
             plan: &self.state.plan,
@@ -366,6 +367,7 @@ impl<'a> Trainer<'a> {
         stages: &[usize],
     ) -> kernels::Result<()> {
         let (place, world) = (self.state.groups.place, self.state.groups.world.as_ref());
+        let links = self.state.groups.links.as_ref();
         let len = sum.elements();
         let room = |uses: usize| Tensor::empty(&[uses * len], DType::F32, &self.state.device);
         let mut mine = room(1 + more.len())?;
@@ -376,14 +378,23 @@ impl<'a> Trainer<'a> {
         drop(more);
         let others = (0..place.pp).filter(|stage| *stage != place.pp_rank);
         let others: Vec<usize> = others.filter(|stage| stages.contains(stage)).collect();
-        for &stage in &others {
+        for &stage in others.iter().filter(|_| links.is_none()) {
             tensors::send(world, place.on_stage(stage), mine.view())?;
         }
         let mut by_stage: Vec<Option<Tensor>> = (0..place.pp).map(|_| None).collect();
         for stage in others {
             let count = stages.iter().filter(|&&other| other == stage).count();
             let there = by_stage[stage].insert(room(count)?);
-            tensors::recv(world, place.on_stage(stage), there.view_mut())?;
+            let other = place.on_stage(stage);
+            match links {
+                // all stages exchange in the order of the pairs, so none waits for itself
+                Some(links) => {
+                    links
+                        .shared
+                        .exchange(other, mine.view(), there.view_mut())?;
+                }
+                None => tensors::recv(world, other, there.view_mut())?,
+            }
         }
         by_stage[place.pp_rank] = Some(mine);
         let mut next = vec![0; place.pp];

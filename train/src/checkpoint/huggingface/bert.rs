@@ -4,11 +4,13 @@
 
 use serde_json::{Value, json};
 
+use crate::checkpoint::huggingface::classes;
 use crate::checkpoint::huggingface::described::{decimal, function};
 use crate::checkpoint::huggingface::fields::Fields;
 use crate::checkpoint::huggingface::pair::{Pair, Rows};
 use crate::config::plan::Plan;
 use crate::config::{Activation, ModelConfig};
+use crate::model::param::{CLASSES, POOLER};
 
 pub(crate) fn config(plan: &Plan) -> Value {
     let architecture = plan.model.architecture();
@@ -18,12 +20,12 @@ pub(crate) fn config(plan: &Plan) -> Value {
     } else {
         ("MegatronBert", "megatron-bert")
     };
-    let purpose = if architecture.next_sentence {
-        PRE_TRAINING
-    } else {
-        "ForMaskedLM"
+    let purpose = match &plan.model.classify {
+        Some(classify) => classes::ending(classify),
+        None if architecture.next_sentence => PRE_TRAINING,
+        None => "ForMaskedLM",
     };
-    json!({
+    let mut config = json!({
         "architectures": [format!("{prefix}{purpose}")],
         "model_type": kind,
         "vocab_size": plan.vocab,
@@ -40,7 +42,11 @@ pub(crate) fn config(plan: &Plan) -> Value {
         "initializer_range": decimal(plan.model.init_std),
         "tie_word_embeddings": plan.model.is_tied(),
         "dtype": "float32",
-    })
+    });
+    if let Some(classify) = &plan.model.classify {
+        classes::describe(classify, &mut config);
+    }
+    config
 }
 
 /// End of the name of the class with both heads.
@@ -126,18 +132,29 @@ pub(crate) fn pairs(plan: &Plan) -> Vec<Pair> {
     ];
     let pair =
         |theirs: &str, ours: &str, dims: &[usize]| Pair::of(theirs.into(), ours.into(), dims);
+    let classify = plan.model.classify.as_ref();
     let transform = "cls.predictions.transform";
+    let of_transform = ("cls.predictions.transform.LayerNorm", "head.norm");
+    let single = match classify {
+        Some(_) => vec![norms.single],
+        None => vec![norms.single, of_transform],
+    };
     for kind in ["weight", "bias"] {
-        for (theirs, ours) in [
-            norms.single,
-            ("cls.predictions.transform.LayerNorm", "head.norm"),
-        ] {
+        for &(theirs, ours) in &single {
             pairs.push(pair(
                 &format!("{theirs}.{kind}"),
                 &format!("{ours}.{kind}"),
                 &[d],
             ));
         }
+    }
+    if let Some(classify) = classify {
+        pairs.extend(pooler(plan));
+        pairs.extend(full("classifier", CLASSES, [classify.classes, d]));
+        for layer in 0..plan.model.layers {
+            add_layer(&mut pairs, plan, layer, norms);
+        }
+        return pairs;
     }
     let weight = format!("{transform}.dense.weight");
     pairs.push(pair(&weight, "head.transform.weight", &[d, d]));
@@ -147,15 +164,8 @@ pub(crate) fn pairs(plan: &Plan) -> Vec<Pair> {
         &[d],
     ));
     if plan.model.next_sentence {
-        for (theirs, ours, rows) in [
-            ("bert.pooler.dense", "head.pooler", d),
-            ("cls.seq_relationship", "head.order", 2),
-        ] {
-            let weight = format!("{theirs}.weight");
-            pairs.push(pair(&weight, &format!("{ours}.weight"), &[rows, d]));
-            let bias = format!("{theirs}.bias");
-            pairs.push(pair(&bias, &format!("{ours}.bias"), &[rows]));
-        }
+        pairs.extend(pooler(plan));
+        pairs.extend(full("cls.seq_relationship", "head.order", [2, d]));
     }
     for layer in 0..plan.model.layers {
         add_layer(&mut pairs, plan, layer, norms);
@@ -166,6 +176,20 @@ pub(crate) fn pairs(plan: &Plan) -> Vec<Pair> {
         pairs.push(pair(name, "head.weight", &[plan.vocab, d]));
     }
     pairs
+}
+
+/// The pooler, which files of models without a use for it may have as well.
+pub(crate) fn pooler(plan: &Plan) -> [Pair; 2] {
+    let d = plan.model.d_model;
+    full("bert.pooler.dense", POOLER, [d, d])
+}
+
+/// Weight and bias of a layer that every rank has whole.
+fn full(theirs: &str, ours: &str, [rows, d]: [usize; 2]) -> [Pair; 2] {
+    let of = |kind: &str, dims: &[usize]| {
+        Pair::of(format!("{theirs}.{kind}"), format!("{ours}.{kind}"), dims)
+    };
+    [of("weight", &[rows, d]), of("bias", &[rows])]
 }
 
 fn add_layer(pairs: &mut Vec<Pair>, plan: &Plan, layer: usize, norms: &Norms) {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::checkpoint::huggingface::described::{Read, decimal, function};
 use crate::checkpoint::huggingface::fields::Fields;
 use crate::checkpoint::huggingface::moe::{Class, class_of};
-use crate::checkpoint::huggingface::{bert, moe, t5};
+use crate::checkpoint::huggingface::{bert, classes, moe, t5};
 use crate::config::plan::Plan;
 use crate::config::{
     Activation, Biases, Family, ModelConfig, NormKind, RopeScaling, TieEmbeddings,
@@ -104,6 +104,13 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         Family::Qwen2 => model.moe.as_ref().is_some_and(|moe| moe.shared_gate),
         _ => false,
     };
+    if let Some(classify) = &model.classify {
+        let may_choose = model.family == Family::Bert;
+        refuse(
+            classify.choices > 1 && !may_choose,
+            format!("classify.choices = {} in {kind}", classify.choices),
+        );
+    }
     let mixes = model.moe.is_some() && !may_mix;
     refuse(mixes, format!("moe in {kind} with bias = {bias:?}"));
     lines
@@ -123,6 +130,12 @@ pub(crate) fn to_json(plan: &Plan) -> crate::error::Result<Value> {
     };
     let (kind, class) = class(model.family);
     config["architectures"] = json!([class]);
+    if let Some(classify) = &model.classify {
+        let stem = class.trim_end_matches("LMHeadModel");
+        let stem = stem.trim_end_matches("ForCausalLM");
+        config["architectures"] = json!([format!("{stem}{}", classes::ending(classify))]);
+        classes::describe(classify, &mut config);
+    }
     config["model_type"] = json!(kind);
     for field in ["bos_token_id", "eos_token_id"] {
         config[field] = Value::Null;
@@ -291,6 +304,7 @@ pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
         _ => read_stack(&fields, family, kind.as_deref() == Some("bert")),
     };
     read.model.family = family;
+    read.model.classify = classes::read(&fields);
     read.model.moe = class.map(|class| moe::read(&fields, class, &read.model));
     let problems = fields.finish();
     read.notes = fields.notes.take();

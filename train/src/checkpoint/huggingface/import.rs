@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::checkpoint::huggingface::described::Read;
 use crate::checkpoint::huggingface::names::pairs;
 use crate::checkpoint::huggingface::pair::Pair;
-use crate::checkpoint::huggingface::{config, t5};
+use crate::checkpoint::huggingface::{bert, config, t5};
 use crate::checkpoint::megatron::import as megatron;
 use crate::checkpoint::megatron::import::Megatron;
 use crate::checkpoint::safetensors::Reader;
@@ -141,7 +141,7 @@ enum Tensors {
     Megatron(Megatron),
 }
 
-fn foreign(path: &Path, problems: Vec<String>) -> Error {
+pub(crate) fn foreign(path: &Path, problems: Vec<String>) -> Error {
     Error::Foreign {
         path: path.to_owned(),
         problems,
@@ -172,7 +172,10 @@ impl Folder {
         if !problems.is_empty() {
             return Err(foreign(&path, problems));
         }
-        let pairs = files.matched(&plan, pairs(&plan))?;
+        let mut pairs = files.matched(&plan, pairs(&plan))?;
+        if plan.model.family == Family::Bert {
+            pairs.extend(files.spare_pooler(&plan, &pairs));
+        }
         Ok(Folder {
             plan,
             notes,
@@ -215,6 +218,12 @@ impl Folder {
         })
     }
 
+    /// Whether the folder has one of our tensors.
+    pub(crate) fn has(&self, spec: &Spec) -> bool {
+        let mut own = self.pairs.iter().filter(|pair| pair.ours == spec.name);
+        own.any(|pair| pair.dims == spec.dims)
+    }
+
     /// Fills one of our tensors as a whole; padding is 0.
     pub(crate) fn fill(&mut self, spec: &Spec, out: &mut [f32]) -> Result<()> {
         let shape = self.plan.shape();
@@ -232,6 +241,37 @@ impl Folder {
     }
 }
 
+/// Reads parts of a folder's tensors. The tensor that was converted last is kept, because its parts are read one after the
+/// other.
+pub(crate) struct Converter {
+    pub folder: Folder,
+    name: String,
+    values: Vec<f32>,
+}
+
+impl Converter {
+    pub(crate) fn new(folder: Folder) -> Converter {
+        Converter {
+            folder,
+            name: String::new(),
+            values: Vec::new(),
+        }
+    }
+
+    /// Elements of one of our tensors as a whole, from `first` on.
+    pub(crate) fn read(&mut self, spec: &Spec, first: usize, out: &mut [f32]) -> Result<()> {
+        if self.name != spec.name {
+            self.name.clear();
+            self.values.clear();
+            self.values.resize(spec.dims.iter().product(), 0.0);
+            self.folder.fill(spec, &mut self.values)?;
+            self.name.clone_from(&spec.name);
+        }
+        out.copy_from_slice(&self.values[first..first + out.len()]);
+        Ok(())
+    }
+}
+
 fn decoder(model: ModelConfig, vocab: usize, seq_length: usize) -> Read {
     Read {
         model,
@@ -242,7 +282,7 @@ fn decoder(model: ModelConfig, vocab: usize, seq_length: usize) -> Read {
 }
 
 fn plan_of(read: Read, eod: Option<u32>) -> Plan {
-    let is_masked = read.model.architecture().is_masked;
+    let is_masked = read.model.architecture().is_masked && read.model.classify.is_none();
     Plan {
         model: read.model,
         parallel: ParallelConfig::default(),
@@ -275,7 +315,7 @@ struct Held {
 }
 
 /// The folder's files and which tensor is in which.
-struct Files {
+pub(crate) struct Files {
     folder: PathBuf,
     weights: Vec<Weights>,
     tensors: BTreeMap<String, Held>,
@@ -342,7 +382,7 @@ fn modern(name: &str) -> String {
 }
 
 impl Files {
-    fn open(folder: &Path) -> Result<Files> {
+    pub(crate) fn open(folder: &Path) -> Result<Files> {
         let mut files = Files {
             folder: folder.to_owned(),
             weights: Vec::new(),
@@ -383,8 +423,46 @@ impl Files {
         Ok(())
     }
 
+    /// Number of tensors.
+    pub(crate) fn count(&self) -> usize {
+        self.tensors.len()
+    }
+
+    /// Refuses files whose tensors are not exactly these, apart from those that `is_passed_over` names.
+    pub(crate) fn expect(
+        &self,
+        wanted: &[(String, Vec<usize>)],
+        is_passed_over: &dyn Fn(&str) -> bool,
+    ) -> Result<()> {
+        let mut problems = Vec::new();
+        let mut unused: BTreeSet<&String> = self.tensors.keys().collect();
+        for (name, dims) in wanted {
+            match self.tensors.get_key_value(name) {
+                None => problems.push(format!("{name}: found nothing, want {dims:?}")),
+                Some((key, held)) => {
+                    unused.remove(key);
+                    if held.dims != *dims {
+                        let found = &held.dims;
+                        problems.push(format!("{name}: found {found:?}, want {dims:?}"));
+                    }
+                }
+            }
+        }
+        let unused = unused.into_iter().filter(|name| !is_passed_over(name));
+        problems.extend(unused.map(|name| format!("{name}: found, want no such tensor")));
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(foreign(&self.folder, problems)),
+        }
+    }
+
+    /// Numbers of a tensor, which has these dims.
+    pub(crate) fn read(&mut self, name: &str, dims: &[usize]) -> Result<Vec<f32>> {
+        self.values(&Pair::of(name.to_owned(), String::new(), dims))
+    }
+
     /// Elements of all tensors together: no number of the model can be larger.
-    fn elements(&self) -> usize {
+    pub(crate) fn elements(&self) -> usize {
         let counts = self.tensors.values();
         counts
             .map(|held| {
@@ -438,6 +516,20 @@ impl Files {
             path: self.folder.clone(),
             problems,
         })
+    }
+
+    /// The pooler of a file whose class has no use for it, for a run that starts a classification head from it.
+    fn spare_pooler(&self, plan: &Plan, pairs: &[Pair]) -> Vec<Pair> {
+        let own = bert::pooler(plan);
+        let is_there = |pair: &Pair| {
+            let held = self.tensors.get(&pair.theirs);
+            held.is_some_and(|held| held.dims == pair.dims)
+        };
+        let is_used = pairs.iter().any(|pair| pair.ours == own[0].ours);
+        if is_used || !own.iter().all(is_there) {
+            return Vec::new();
+        }
+        own.into()
     }
 
     /// A second copy of a tied tensor must equal the embedding.

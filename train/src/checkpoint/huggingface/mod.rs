@@ -1,6 +1,7 @@
 //! Hugging Face checkpoints: configurations, tensor names, import and export.
 
 pub(crate) mod bert;
+mod classes;
 pub(crate) mod config;
 pub(crate) mod described;
 pub(crate) mod export;

@@ -10,6 +10,7 @@ use crate::checkpoint::huggingface::{bert, moe, t5};
 use crate::config::architecture::Architecture;
 use crate::config::plan::Plan;
 use crate::config::{Biases, Family};
+use crate::model::param::CLASSES;
 
 /// All tensors of the family's class, in its order.
 pub(crate) fn pairs(plan: &Plan) -> Vec<Pair> {
@@ -136,6 +137,12 @@ fn add_attention(pairs: &mut Vec<Pair>, plan: &Plan, architecture: &Architecture
 }
 
 fn add_head(pairs: &mut Vec<Pair>, plan: &Plan) {
+    if let Some(classify) = &plan.model.classify {
+        let names = ("score.weight".into(), format!("{CLASSES}.weight"));
+        let dims = [classify.classes, plan.model.d_model];
+        pairs.push(Pair::of(names.0, names.1, &dims));
+        return;
+    }
     if !plan.model.is_tied() {
         let dims = [plan.vocab, plan.model.d_model];
         let names = ("lm_head.weight".into(), "head.weight".into());

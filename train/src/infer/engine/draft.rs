@@ -2,13 +2,14 @@
 //! itself. A guess is checked by the batch that computes it, and counts only if it is the token chosen there.
 
 use crate::error::Result;
-use crate::infer::engine::{Engine, Event, Request};
+use crate::infer::engine::rank::RankEngine;
+use crate::infer::engine::request::{Event, Request};
 use crate::infer::options::GenerateOptions;
 
 /// Longest run of last tokens that is looked up, and the shortest.
 const RUNS: [usize; 2] = [4, 2];
 
-impl Engine {
+impl RankEngine {
     /// Gives guesses to every answer in progress.
     pub(super) fn propose(&mut self) -> Result<()> {
         let most = self.limits.draft_tokens;

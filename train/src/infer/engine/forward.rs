@@ -126,11 +126,11 @@ pub(super) fn run(
         })
         .collect();
     let ids = model.tokens(&batch.ids)?;
-    let x = hidden(model, cache, &ids, batch, &sequences).on_rank(0, "run a batch")?;
+    let x = hidden(model, cache, &ids, batch, &sequences).on_rank(model.rank(), "run a batch")?;
     let wanted = wanted(running, slices);
     let mut outcomes: Vec<Vec<Outcome>> = slices.iter().map(|_| Vec::new()).collect();
     for chunk in wanted.chunks(HEAD_ROWS) {
-        let logits = logits(model, &x, chunk).on_rank(0, "logits")?;
+        let logits = logits(model, &x, chunk).on_rank(model.rank(), "logits")?;
         let found: Vec<Outcome> = logits
             .par_chunks(model.plan.padded_vocab())
             .zip(chunk)
@@ -266,7 +266,7 @@ fn hidden(
     Ok(x)
 }
 
-/// Logits of some rows of x: `[n, d]` -> `[rows, padded vocabulary]`.
+/// Logits of some rows of x: `[n, d]` -> `[rows, padded vocabulary]`, on every rank.
 fn logits(model: &Model, x: &Tensor, rows: &[Wanted]) -> kernels::Result<Vec<f32>> {
     let d = x.dims()[1];
     let mut picked = Tensor::empty(&[rows.len(), d], DType::F32, &model.device)?;

@@ -26,7 +26,7 @@ fn trained(mut plan: Plan, folder: &tempfile::TempDir) -> PathBuf {
 }
 
 fn engine(checkpoint: &Path, limits: Limits) -> Engine {
-    Engine::open(checkpoint, &Devices::Cpu, limits).unwrap()
+    Engine::open(checkpoint, Devices::Cpu.whole(), limits).unwrap()
 }
 
 fn request(prompt: &[u32], options: GenerateOptions) -> Request {
@@ -396,4 +396,82 @@ fn the_widest_beam_finds_the_likeliest_pair_of_tokens() {
     let found = beam_search(&mut engine, &prompt, &stopped).unwrap();
     assert_eq!(found[0].tokens, [0u32; 0]);
     assert_eq!(found[0].score, log(&first, greedy[0]));
+}
+
+#[test]
+fn tensor_parallel_ranks_change_no_bits() {
+    for plan in [
+        vec![tiny_gpt(), tiny_llama(), tiny_moe(), tiny_t5()],
+        options(),
+    ]
+    .concat()
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let is_pair = plan.model.architecture().is_encoder_decoder;
+        let checkpoint = trained(plan, &folder);
+        let limits = Limits {
+            draft_tokens: 2,
+            ..Limits::default()
+        };
+        let mut wanted = None;
+        for ranks in [1, 2, 4] {
+            let opened = Engine::open(&checkpoint, Devices::Cpu.split(ranks), limits.clone());
+            let mut engine = match opened {
+                Ok(engine) => engine,
+                // fewer heads than ranks
+                Err(Error::Request { wanted, .. }) if ranks == 4 => {
+                    assert!(wanted.contains("divides the model"), "{wanted}");
+                    continue;
+                }
+                Err(error) => panic!("{}", error.with_causes()),
+            };
+            for (number, prompt) in prompts().iter().enumerate() {
+                let prompt = &prompt[..prompt.len().min(8)];
+                let options = GenerateOptions {
+                    logprobs: Some(3),
+                    prompt_logprobs: (!is_pair).then_some(2),
+                    temperature: if number % 2 == 0 { 0.0 } else { 1.1 },
+                    seed: number as u64,
+                    ..GenerateOptions::greedy(6)
+                };
+                engine.submit(request(prompt, options)).unwrap();
+            }
+            let found = answers(&mut engine);
+            assert_eq!(engine.counts().blocks_held, 0);
+            match &wanted {
+                None => wanted = Some(found),
+                Some(wanted) => assert_eq!(&found, wanted, "{ranks} ranks"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_draft_model_has_the_ranks_of_its_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = trained(tiny_llama(), &folder);
+    let limits = Limits {
+        draft_tokens: 3,
+        ..Limits::default()
+    };
+    let on = |ranks| Engine::open(&checkpoint, Devices::Cpu.split(ranks), limits.clone()).unwrap();
+    let ask = |mut engine: Engine| {
+        engine
+            .submit(request(&[3, 24, 171], GenerateOptions::greedy(20)))
+            .unwrap();
+        let found = answers(&mut engine);
+        (found, engine.counts().accepted_tokens)
+    };
+    let (alone, _) = ask(on(1));
+    let (found, accepted) = ask(on(2).with_draft(on(2)).unwrap());
+    assert_eq!(found, alone);
+    assert!(accepted >= 14, "{accepted}");
+    assert!(matches!(
+        on(2).with_draft(on(1)),
+        Err(Error::Request { .. })
+    ));
+    for wrong in [0, 3, 1 << 40] {
+        let refused = Engine::open(&checkpoint, Devices::Cpu.split(wrong), limits.clone());
+        assert!(matches!(refused, Err(Error::Request { .. })), "{wrong}");
+    }
 }

@@ -81,7 +81,7 @@ impl MaskedHead {
         self.predictions + usize::from(self.order.is_some())
     }
 
-    /// x: `[n, d]` -> this rank's logits of every row, `[n, v]`, for inference.
+    /// x: `[n, d]` -> logits of every row and the whole padded vocabulary, `[n, v]`, on every rank, for inference.
     pub(crate) fn logits(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
         let normed = match &self.norm {
             Some(norm) => Some(norm.forward(x, cx)?.0),
@@ -112,6 +112,7 @@ impl MaskedHead {
         let mut losses = Losses {
             predictions: None,
             orders: None,
+            scores: None,
         };
         let (mut rest, mut order) = (normed, None);
         if let (Some(head), Some(swapped)) = (&self.order, &picks.swapped) {
@@ -198,7 +199,7 @@ impl MaskedHead {
 }
 
 /// Context for the picked rows, which count as whole sequences of `rows` rows, the same on all ranks.
-fn within<'a>(cx: &Context<'a>, rows: usize) -> Context<'a> {
+pub(super) fn within<'a>(cx: &Context<'a>, rows: usize) -> Context<'a> {
     let token_leaf = if cx.sums.token_leaf > 0 { rows } else { 0 };
     Context {
         sequence: SequenceShard {
@@ -259,7 +260,7 @@ fn joined(first: &Tensor, last: &Tensor, places: usize) -> kernels::Result<Tenso
 }
 
 /// The picked rows on every rank: x `[m, d]` -> `[picks, d]`.
-fn pick(x: &Tensor, picks: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
+pub(super) fn pick(x: &Tensor, picks: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
     let mut picked = embedding::forward(x, picks, 0)?;
     if cx.sequence.is_parallel {
         picked = cx.sum_over_tp(picked)?;
@@ -273,7 +274,12 @@ fn pick(x: &Tensor, picks: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor>
 }
 
 /// Gradients of picked rows back to the rank's own: `[picks, d]` -> `[m, d]`, 0 elsewhere.
-fn put(dpicked: &Tensor, rows: &Tensor, m: usize, cx: &Context<'_>) -> kernels::Result<Tensor> {
+pub(super) fn put(
+    dpicked: &Tensor,
+    rows: &Tensor,
+    m: usize,
+    cx: &Context<'_>,
+) -> kernels::Result<Tensor> {
     let mut dx = Tensor::zeros(&[m, dpicked.dims()[1]], DType::F32, dpicked.device())?;
     embedding::backward(&mut dx, dpicked, rows, 0, cx.sums.token_leaf)?;
     Ok(dx)

@@ -1,6 +1,7 @@
 //! Heads: the final norm and the vocabulary for a decoder (here), the transform and the vocabulary at masked
-//! positions for an encoder (`masked`).
+//! positions for an encoder (`masked`), classes of sequences for either (`classes`).
 
+pub(crate) mod classes;
 pub(crate) mod masked;
 mod next_sentence;
 mod sliced;
@@ -24,6 +25,9 @@ pub(crate) struct Losses {
     pub predictions: Option<Tensor>,
     /// Next-sentence loss of each sequence, if the model predicts it.
     pub orders: Option<Tensor>,
+    /// Scores of each sequence, `[b, classes]`, and the label of each question, from evaluations of a classification
+    /// head.
+    pub scores: Option<(Tensor, Vec<u32>)>,
 }
 
 /// Predicts the next token of every row.
@@ -70,7 +74,7 @@ impl Head {
         }
     }
 
-    /// x: `[n, d]` -> this rank's logits `[n, v]`
+    /// x: `[n, d]` -> logits of the whole padded vocabulary, `[n, v]`, on every rank, for inference
     pub(crate) fn logits(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
         let (mut normed, _) = self.norm.forward(x, cx)?;
         self.scale_rows(&mut normed)?;
@@ -99,6 +103,7 @@ impl Head {
         let losses = Losses {
             predictions: Some(sums),
             orders: None,
+            scores: None,
         };
         Ok((
             losses,

@@ -20,6 +20,7 @@ use crate::config::plan::{FEATURE_CHUNKS, Plan};
 use crate::data::Targets;
 use crate::dist::mesh::RankCoord;
 use crate::model::context::Context;
+use crate::model::context::tensor_parallel::gather_rows;
 use crate::model::gradients::Gradients;
 use crate::model::head::sliced;
 use crate::model::linear::ColumnLinear;
@@ -74,9 +75,14 @@ impl Vocabulary {
         }
     }
 
-    /// normed: `[m, d]` -> this rank's logits `[n, v]`
+    /// normed: `[n, d]` -> logits of the whole padded vocabulary, `[n, v]`, on every rank, for inference
     pub(crate) fn logits(&self, normed: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
-        self.linear.forward(normed, DType::F32, cx)
+        let own = self.linear.forward(normed, DType::F32, cx)?;
+        if cx.groups.tp.size() == 1 {
+            return Ok(own);
+        }
+        let dims = [own.dims()[0], own.dims()[1] * cx.groups.tp.size()];
+        gather_rows(cx.groups.tp, &own, 1)?.reshape(&dims)
     }
 
     /// normed: `[m, d]` -> `Losses` of each run of `run` of the n tokens, summed in their order over those that count,

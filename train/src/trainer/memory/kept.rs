@@ -5,7 +5,7 @@ use kernels::Device;
 
 use super::Rank;
 use crate::config::plan::TOKEN_CHUNKS;
-use crate::config::{NormKind, Recompute};
+use crate::config::{ClassifyConfig, NormKind, Recompute};
 use crate::model::context::tensor_parallel::Rows;
 use crate::model::{attention, mlp, moe};
 
@@ -74,6 +74,9 @@ impl Rank<'_> {
         if model_chunk + 1 < model_chunks.len() {
             return kept;
         }
+        if let Some(classify) = &plan.model.classify {
+            return kept + self.classes_head(b, classify);
+        }
         if architecture.is_masked {
             return kept + self.masked_head(b);
         }
@@ -93,6 +96,12 @@ impl Rank<'_> {
             return 0;
         }
         let of = |runs: usize| Device::bytes_of(4 * runs);
+        if plan.model.classify.is_some() {
+            return match place.cp_rank {
+                0 => of(b / plan.model.choices()),
+                _ => 0,
+            };
+        }
         if architecture.is_masked {
             let orders = if architecture.next_sentence { of(b) } else { 0 };
             return match place.cp_rank {
@@ -201,6 +210,21 @@ impl Rank<'_> {
             false => Device::bytes_of(rows * self.plan.padded_vocab() / self.place.tp),
         };
         logits + bytes(&[rows, rows])
+    }
+
+    fn classes_head(&self, b: usize, classify: &ClassifyConfig) -> usize {
+        let architecture = self.plan.model.architecture();
+        let questions = b / classify.choices;
+        // input of the pooler or the classes; scores, largest scores and sums
+        let mut kept = self.width(b);
+        kept += bytes(&[b * classify.classes, questions, questions]);
+        if architecture.is_masked {
+            kept += 2 * self.width(b);
+        }
+        if !architecture.is_post_norm {
+            kept += self.width(b) + self.statistics(b);
+        }
+        kept
     }
 
     fn masked_head(&self, b: usize) -> usize {

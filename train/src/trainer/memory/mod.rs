@@ -253,8 +253,27 @@ impl Rank<'_> {
             Precision::F32 => 0,
             _ => 2 * n * choices * widest + largest.max(widest * s.d_model),
         };
-        let elements = layer + head + packs + attention + sums + operands;
+        let elements = layer + head + packs + attention + sums + operands + self.messages(n);
         elements.saturating_mul(5) + (1 << 20)
+    }
+
+    /// Floats of rows between pipeline stages: those of each micro-batch in flight here and one more may wait for the other
+    /// stage, in both directions, and two are received.
+    fn messages(&self, rows: usize) -> usize {
+        let (plan, place) = (self.plan, &self.place);
+        if place.pp == 1 {
+            return 0;
+        }
+        let blocks = micro_batches(plan, place).len();
+        let (mut in_flight, mut most) = (0, 0_usize);
+        for action in actions(&plan.parallel, place.pp_rank, blocks) {
+            match action {
+                Action::Forward { .. } => in_flight += 1,
+                Action::Backward { .. } => in_flight -= 1,
+            }
+            most = most.max(in_flight);
+        }
+        (2 * most + 4) * rows * plan.model.d_model
     }
 
     /// Padding factor of packs for sums in tiles, whose leaves are filled up with zeros.
@@ -406,10 +425,17 @@ impl Rank<'_> {
             time
         };
         let is_told = usize::from(self.plan.model.next_sentence);
+        let choices = self.plan.model.choices();
+        let is_classified = self.plan.model.classify.is_some();
         let of = |block: &Block| {
             let (b, place) = (block.size, &self.place);
             let first = usize::from(place.is_first_stage()) * (1 + more);
             let last = usize::from(place.is_last_stage());
+            if is_classified {
+                let targets = 2 * Device::bytes_of(b / choices);
+                let rows = Device::bytes_of(b);
+                return first * Device::bytes_of(b * time) + last * (targets + rows);
+            }
             let targets = 2 * Device::bytes_of(b * places);
             let rows = more * Device::bytes_of(b * (places + is_told));
             let swapped = is_told * Device::bytes_of(b);
