@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use crate::classifier::{Logits, Models};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::text::Scratch;
@@ -65,6 +66,21 @@ pub trait Filter: Send + Sync {
     fn reads_metrics(&self) -> bool {
         false
     }
+
+    /// The filter's model, if it looks at many texts together before `apply` looks at each. Default: none.
+    fn batched(&self) -> Option<&dyn BatchFilter> {
+        None
+    }
+}
+
+/// A model that is faster on many texts together. All documents of a batch of records that are kept up to the step are
+/// given to it at once; then `Filter::apply` runs on each with its result in [`Draft::logits`].
+pub trait BatchFilter {
+    /// The result for each text, in their order. It depends on the text alone, not on the others.
+    ///
+    /// # Errors
+    /// `Model` if the model cannot run; a text that it cannot read is an error of its own.
+    fn measure(&self, texts: &[&str]) -> Result<Vec<Logits>>;
 }
 
 /// A page of which every rule can be measured.
@@ -80,6 +96,8 @@ pub struct Opening<'a> {
     pub number: usize,
     /// The steps in front of it.
     pub before: &'a [Box<dyn Filter>],
+    /// Opens models that other crates run.
+    pub models: &'a dyn Models,
 }
 
 impl Opening<'_> {
@@ -100,6 +118,8 @@ pub struct Draft {
     pub id: String,
     /// Source address.
     pub url: Option<String>,
+    /// `source` of the input.
+    pub source: String,
     /// `meta.pile_set_name` of Pile documents.
     pub subset: Option<String>,
     /// Language code; empty before a language step.
@@ -118,6 +138,12 @@ pub struct Draft {
     pub is_lost: bool,
     /// Paragraphs that extraction left out as copies of the text.
     pub copies: u32,
+    /// Groups that steps put the document into: their name, and the document's value.
+    pub groups: Vec<(String, String)>,
+    /// Headers, footers and page numbers that the reader left out.
+    pub running_lines: u32,
+    /// Result of the model of the step that runs, if it looked at a batch.
+    pub logits: Option<Vec<f32>>,
 }
 
 impl Draft {

@@ -61,6 +61,14 @@ pub enum Error {
         /// The problem.
         why: String,
     },
+    /// A model of a step could not run.
+    #[error("{step}: {why}")]
+    Model {
+        /// Name of the step, with that of its model.
+        step: String,
+        /// The model's error.
+        why: String,
+    },
     /// The config contradicts itself.
     #[error("{key}: found {found}, wanted {wanted}")]
     Config {

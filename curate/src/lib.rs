@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod check;
+pub mod classifier;
 mod clock;
 pub mod contract;
 pub mod corpus;
@@ -8,11 +9,13 @@ pub mod decontaminate;
 pub mod dedup;
 mod document;
 mod error;
+pub mod expression;
 pub mod extract;
 pub mod filter;
 #[cfg(test)]
 mod hostile;
 pub mod language;
+pub mod mixer;
 mod panics;
 pub mod pii;
 pub mod pipeline;
@@ -23,6 +26,8 @@ pub mod secrets;
 pub mod statistics;
 mod steps;
 pub mod store;
+pub mod takedown;
+mod takedown_list;
 pub mod text;
 pub mod verdict;
 pub mod write;

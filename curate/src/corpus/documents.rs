@@ -62,6 +62,11 @@ impl Documents {
         self.next().transpose()
     }
 
+    /// The record of the document that came last, in JSON.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.batch.bytes(&self.batch.records[self.next - 1])
+    }
+
     /// The error for a shard with fewer documents than it should have.
     pub(crate) fn ended(&self) -> Error {
         let found = format!("end of file behind document {}", self.number);

@@ -7,7 +7,7 @@
 //! | 0..8 | magic `MLRKEEP2` |
 //! | 8..16 | number of documents n |
 //! | n bytes | 0 kept, 1 exact duplicate, 2 near duplicate, 3 same address, 4 too much of it was cut, 5 repeats an earlier crawl, 6 evaluation texts and little else |
-//! | 8 n bytes | kept: cluster size, itself included; 4 and 6: all ones; 5: the number of the document in the indexes, counted through the files in order of their names; else the document it repeats: shard << 32 \| document |
+//! | 8 n bytes | kept: cluster size, itself included; 4 and 6: all ones; 5: the number of the document in the indexes, counted through the files in order of their names; else the document it repeats: shard << 32 \| document; all ones if a takedown has removed that one |
 //! | 8 bytes | number of documents again |
 //! | 16 bytes | XXH3-128 of all bytes before |
 

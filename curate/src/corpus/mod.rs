@@ -5,12 +5,15 @@
 //! with a subfolder `clean` is a job's output: its shards without documents that deduplication removed. Blank lines
 //! are skipped. An unreadable record is counted and skipped.
 
+mod condition;
 mod documents;
 mod edits;
 mod keep;
 mod texts;
 
 pub use crate::document::CleanDocument;
+pub use condition::CleanCondition;
+pub(crate) use documents::edits;
 pub use documents::{Documents, KeptDocuments, documents, kept_documents};
 pub use edits::EditList;
 pub(crate) use edits::{Span, compose, composed_splits, joined, pieces};

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use simd_json::Node;
 
 use super::documents::edits;
-use crate::corpus::{EditList, KeepList, KeepStatus, Span, pieces};
+use crate::corpus::{CleanCondition, EditList, KeepList, KeepStatus, Span, pieces};
 use crate::error::{At, Error, Result, damaged};
 use crate::read::{Batch, Format, Input, Reader, can_be_split, reason};
 use crate::text::{excerpt, json};
@@ -63,6 +63,8 @@ pub struct TextReader {
     number: usize,
     /// A clean shard written by us: an unreadable record is damage.
     ours: bool,
+    /// Documents of a clean shard that do not meet it are passed over.
+    condition: Option<CleanCondition>,
 }
 
 #[derive(Default)]
@@ -90,6 +92,13 @@ impl TextReader {
             | Format::Csv
             | Format::Tsv
             | Format::Auto
+            | Format::Epub
+            | Format::Docx
+            | Format::Odt
+            | Format::Pdf
+            | Format::Latex
+            | Format::Wacz
+            | Format::Zim
             | Format::Wikipedia => {
                 return Err(Error::Input {
                     path: path.to_path_buf(),
@@ -142,7 +151,13 @@ impl TextReader {
             edits: EditList::default(),
             number: 0,
             ours: false,
+            condition: None,
         }
+    }
+
+    /// Passes over the documents of a clean shard that do not meet a condition.
+    pub fn only(&mut self, condition: CleanCondition) {
+        self.condition = Some(condition);
     }
 
     /// The file.
@@ -173,6 +188,13 @@ impl TextReader {
                     Some(keep) if at >= keep.len() => return Err(self.mismatch(keep.len(), offset)),
                     Some(keep) if keep.status(at) != KeepStatus::Kept => continue,
                     _ => (spans, splits) = (self.edits.of(at), self.edits.splits_of(at)),
+                }
+                if let Some(condition) = &self.condition {
+                    let holds = condition.holds(self.batch.bytes(raw));
+                    let wanted = "the line of a clean document";
+                    if !holds.map_err(|why| damaged(&self.path, offset, why, wanted))? {
+                        continue;
+                    }
                 }
             }
             let found = match &raw.bad {

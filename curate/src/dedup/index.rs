@@ -20,7 +20,7 @@ use crate::text::narrow;
 use crate::write::{OutputFile, shard_file, word};
 
 /// File name of a crawl's index.
-pub(super) const NAME: &str = "keep/kept.index";
+pub(crate) const NAME: &str = "keep/kept.index";
 
 /// Names a crawl by its signatures.
 pub(super) fn crawl_of(files: &[SignatureFile]) -> u128 {
@@ -95,22 +95,6 @@ fn open(paths: &[PathBuf], shape: Option<SignatureShape>) -> Result<Vec<Signatur
     Ok(files)
 }
 
-/// All columns of a group, where the documents were among them if the file is an index.
-fn columns(file: &SignatureFile, group: u64) -> Result<Vec<Vec<u8>>> {
-    let bands = (0..file.shape().bands).map(SignatureColumn::Band);
-    [
-        SignatureColumn::Exact,
-        SignatureColumn::Chars,
-        SignatureColumn::Source,
-        SignatureColumn::Quality,
-    ]
-    .into_iter()
-    .chain(bands)
-    .chain(file.is_index().then_some(SignatureColumn::Place))
-    .map(|column| file.column(column, group))
-    .collect()
-}
-
 /// Crawl, shard and document of a document of an index.
 pub(super) fn place(file: &SignatureFile, document: u64) -> Result<(u128, u32, u32)> {
     let size = file.documents(0).1.max(1);
@@ -128,13 +112,22 @@ pub(super) fn write(
     files: &[SignatureFile],
     numbering: &Numbering,
 ) -> Result<OutputFile> {
-    let own = &files[numbering.indexes..];
+    let keep = |shard| out.join(shard_file("keep", shard, "keep"));
+    write_kept(out, &files[numbering.indexes..], &keep)
+}
+
+/// Writes below `out` the index of the documents that the lists named by `keep` keep; `own` are the signatures of all shards.
+pub(crate) fn write_kept(
+    out: &Path,
+    own: &[SignatureFile],
+    keep: &dyn Fn(usize) -> PathBuf,
+) -> Result<OutputFile> {
     let shape = own.first().map(SignatureFile::shape).unwrap_or_default();
     let mut writer = SignatureWriter::create_index(out, NAME, shape, &[crawl_of(own)])?;
     for (shard, file) in own.iter().enumerate() {
-        let keep = KeepList::read(&out.join(shard_file("keep", shard, "keep")))?;
+        let keep = KeepList::read(&keep(shard))?;
         for group in 0..file.groups() {
-            let columns = columns(file, group)?;
+            let columns = file.columns(group)?;
             let (first, documents) = file.documents(group);
             let first = usize::try_from(first).unwrap_or(usize::MAX);
             for row in 0..usize::try_from(documents).unwrap_or(0) {
@@ -176,7 +169,7 @@ pub fn merge_indexes(
     let mut before = 0;
     for file in &files {
         for group in 0..file.groups() {
-            let columns = columns(file, group)?;
+            let columns = file.columns(group)?;
             let places = columns.last().map(Vec::as_slice).unwrap_or_default();
             for (row, place) in places.as_chunks::<12>().0.iter().enumerate() {
                 let number = |i: usize| u32::from_le_bytes(word(place, 4 * i));

@@ -38,6 +38,7 @@ use crate::progress::Progress;
 use stage::Stage;
 
 pub use config::{DedupConfig, ExactConfig, KeepPolicy};
+pub(crate) use index::{NAME as KEPT_INDEX, write_kept};
 pub use index::{index_files, merge_indexes};
 pub(crate) use minhash::words_digest;
 pub use minhash::{MinhashConfig, MinhashPreset, MinhashScratch, Minhasher, Shingle, ShingleKind};

@@ -14,6 +14,7 @@ use super::forum::{self, Place};
 use super::html::{BLOCK, HEADING, Id, Node, SKIPPED, Tag, Tree};
 use super::marks::{MARKS, Marked, Marker, mark, phrases};
 use super::math;
+use super::notes::Notes;
 use crate::text::entity::push_decoded;
 use crate::text::narrow;
 
@@ -57,6 +58,27 @@ pub(super) struct Block {
     pub(super) near: [u8; MARKS],
     /// Place in a thread of a forum.
     pub(super) place: Place,
+    /// Number of the footnote whose text this is, else 0.
+    pub(super) note: u32,
+}
+
+/// A piece of the text that Markdown marks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    /// Place in the text of the page.
+    pub(super) start: u32,
+    pub(super) end: u32,
+    pub(super) kind: PieceKind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum PieceKind {
+    /// Code inside running text.
+    Code,
+    /// Reference to the footnote with this number.
+    Note(u32),
+    /// Link back from a footnote.
+    Back,
 }
 
 impl Block {
@@ -96,6 +118,8 @@ pub(super) struct Page {
     class_words: Vec<u16>,
     /// Languages of blocks of code, by their group.
     pub(super) languages: FxHashMap<Id, String>,
+    /// Marked pieces of the text, in order, none inside another.
+    pub(super) pieces: Vec<Piece>,
 }
 
 impl Page {
@@ -103,6 +127,16 @@ impl Page {
     pub(super) fn class_words_of(&self, area: u32) -> &[u16] {
         let (start, end) = self.areas[area as usize].words;
         &self.class_words[start as usize..end as usize]
+    }
+
+    /// Marked pieces of a block's text, in order.
+    pub(super) fn pieces_of(&self, block: &Block) -> impl Iterator<Item = &Piece> {
+        // one without text belongs to what is in front of it
+        let first = self.pieces.partition_point(|p| p.end <= block.start);
+        let (start, end) = (block.start, block.end);
+        let pieces = self.pieces[first..].iter();
+        pieces
+            .take_while(move |p| p.start < end || (p.start == p.end && p.end == end && end > start))
     }
 
     /// Text of a block.
@@ -121,8 +155,8 @@ const MAX_PHRASE_BYTES: usize = 1000;
 const MAX_CELL_BYTES: usize = 600;
 
 /// Cuts a page.
-pub(super) fn cut(tree: &Tree<'_>) -> Page {
-    let mut walk = Walk::new(tree);
+pub(super) fn cut(tree: &Tree<'_>, notes: &Notes) -> Page {
+    let mut walk = Walk::new(tree, notes);
     walk.run();
     walk.page
 }
@@ -144,11 +178,15 @@ struct Frame {
     depth: u8,
     near: [u8; MARKS],
     place: Place,
+    note: u32,
 }
 
 struct Walk<'t, 'a> {
     tree: &'t Tree<'a>,
+    notes: &'t Notes,
     page: Page,
+    /// The marked piece that is open: where its element ends, where its text began, and what it is.
+    piece: Option<Open>,
     marker: Marker,
     frames: Vec<Frame>,
     /// Items so far in each open ordered list.
@@ -166,8 +204,16 @@ struct Walk<'t, 'a> {
     scratch: String,
 }
 
+/// An open piece.
+#[derive(Clone, Copy)]
+struct Open {
+    end: Id,
+    start: usize,
+    kind: PieceKind,
+}
+
 impl<'t, 'a> Walk<'t, 'a> {
-    fn new(tree: &'t Tree<'a>) -> Walk<'t, 'a> {
+    fn new(tree: &'t Tree<'a>, notes: &'t Notes) -> Walk<'t, 'a> {
         let root = Frame {
             end: tree.len(),
             tag: Tag::Other,
@@ -183,6 +229,7 @@ impl<'t, 'a> Walk<'t, 'a> {
             depth: 1,
             near: [0; MARKS],
             place: 0,
+            note: 0,
         };
         let area = Area {
             tag: Tag::Other,
@@ -192,6 +239,8 @@ impl<'t, 'a> Walk<'t, 'a> {
         };
         Walk {
             tree,
+            notes,
+            piece: None,
             page: Page {
                 areas: vec![area],
                 ..Page::default()
@@ -213,10 +262,14 @@ impl<'t, 'a> Walk<'t, 'a> {
         let tree = self.tree;
         let mut id = 1;
         while id < tree.len() && self.page.blocks.len() < MAX_BLOCKS {
+            if self.piece.is_some_and(|piece| piece.end <= id) {
+                self.end_piece();
+            }
             while self.frames.len() > 1 && self.frames.last().is_some_and(|f| f.end <= id) {
                 self.leave();
             }
             let node = tree.node(id);
+            self.begin_piece(id, node);
             id = match node.tag {
                 Tag::Text => {
                     self.push_text(tree.raw(node));
@@ -235,7 +288,57 @@ impl<'t, 'a> Walk<'t, 'a> {
                 _ => self.enter(id, node),
             };
         }
+        self.end_piece();
         self.flush();
+    }
+
+    /// Begins a marked piece, if the element is one and is not inside another.
+    fn begin_piece(&mut self, id: Id, node: &Node) {
+        let kind = match node.tag {
+            Tag::Code => PieceKind::Code,
+            Tag::A | Tag::Sup if !self.notes.is_empty() => match self.notes.reference(id) {
+                Some(number) => PieceKind::Note(number),
+                None if self.notes.is_backlink(id) => PieceKind::Back,
+                None => return,
+            },
+            _ => return,
+        };
+        let in_code = self.frames.last().is_some_and(|f| f.shape == Shape::Code);
+        if self.piece.is_none() && !in_code {
+            self.piece = Some(Open {
+                end: node.end,
+                start: self.page.text.len(),
+                kind,
+            });
+        }
+    }
+
+    fn end_piece(&mut self) {
+        let Some(Open { start, kind, .. }) = self.piece.take() else {
+            return;
+        };
+        let end = self.page.text.len();
+        // what a block lost at its end is no text
+        let start = start.min(end);
+        if start < end || matches!(kind, PieceKind::Note(_)) {
+            self.page.pieces.push(Piece {
+                start: narrow(start),
+                end: narrow(end),
+                kind,
+            });
+        }
+    }
+
+    /// Shortens the pieces to a text that became shorter.
+    fn clip_pieces(&mut self) {
+        let end = narrow(self.page.text.len());
+        for piece in self.page.pieces.iter_mut().rev() {
+            if piece.end <= end {
+                break;
+            }
+            piece.end = end;
+            piece.start = piece.start.min(end);
+        }
     }
 
     /// Enters an element; returns the next node.
@@ -256,7 +359,9 @@ impl<'t, 'a> Walk<'t, 'a> {
                 return node.end;
             }
             let is_note = marks & (1 << (mark::CLASSES + FOOTNOTE)) != 0;
-            if is_note && matches!(tag, Tag::Sup | Tag::Span) {
+            // the text of a note is called like a reference to it
+            let in_note = tag == Tag::Span && self.frames.last().is_some_and(|f| f.note > 0);
+            if is_note && matches!(tag, Tag::Sup | Tag::Span) && !in_note {
                 return node.end;
             }
             if marks == 0 && words == 0 {
@@ -268,6 +373,9 @@ impl<'t, 'a> Walk<'t, 'a> {
         };
         frame.end = node.end;
         frame.tag = tag;
+        if is_block && !self.notes.is_empty() {
+            frame.note = self.notes.definition(id).unwrap_or(frame.note);
+        }
         let around = frame.place;
         frame.place = forum::enter(around, words, tag);
         if forum::begins_text(around, frame.place) {
@@ -542,6 +650,7 @@ impl<'t, 'a> Walk<'t, 'a> {
         let (from, to) = (start + lead, start + lead + text.len());
         let Some(frame) = context.filter(|_| !text.trim().is_empty()) else {
             self.page.text.truncate(start);
+            self.clip_pieces();
             return;
         };
         let head = &text[..text.floor_char_boundary(MAX_PHRASE_BYTES)];
@@ -561,8 +670,10 @@ impl<'t, 'a> Walk<'t, 'a> {
             depth: frame.depth,
             near: frame.near,
             place: frame.place,
+            note: frame.note,
         });
         self.page.text.truncate(to);
+        self.clip_pieces();
         self.start = to;
     }
 }

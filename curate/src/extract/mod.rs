@@ -22,16 +22,21 @@ mod marks;
 mod math;
 mod meta;
 mod model;
+mod notes;
 mod render;
 mod structure;
 mod thread;
+mod visible;
 
 use areas::Areas;
 use blocks::Page;
+use notes::Notes;
 use structure::Structures;
 
 pub use config::{Copies, ExtractConfig, Favour, TextForm};
 pub use meta::PageMeta;
+pub(crate) use meta::robots_directives;
+pub(crate) use visible::visible_chars;
 
 /// A page as it was fetched.
 #[derive(Clone, Copy, Debug, Default)]
@@ -75,7 +80,7 @@ pub fn extract_html(bytes: &[u8], content_type: Option<&str>) -> Extracted {
 pub fn extract_page(source: &PageSource<'_>, config: &ExtractConfig) -> Extracted {
     let bytes = &source.bytes[..source.bytes.len().min(config.max_page_bytes)];
     let (html, charset) = charset::decode(bytes, source.content_type, source.url);
-    let (tree, page) = read(&html);
+    let (tree, page) = read(&html, config.format);
     let (meta, hints) = meta::read(&tree, source.url, source.robots);
     let structures = Structures::new(&page);
     let blocks = match thread::thread(&page, config.comments) {
@@ -101,15 +106,37 @@ pub fn extract_page(source: &PageSource<'_>, config: &ExtractConfig) -> Extracte
     }
 }
 
+/// A text in HTML, rendered.
+pub(crate) struct Rendered {
+    pub(crate) text: String,
+    /// It was longer or more nested than it is read, and was cut off.
+    pub(crate) is_cut: bool,
+}
+
+/// All text of a page that has nothing but text, such as a chapter of a book: no block is judged or left out.
+pub(crate) fn render_whole(html: &str, config: &ExtractConfig) -> Rendered {
+    let end = html.floor_char_boundary(config.max_page_bytes);
+    let (tree, page) = read(&html[..end], config.format);
+    let all: Vec<usize> = (0..page.blocks.len()).collect();
+    Rendered {
+        text: render::render(&page, &all, config),
+        is_cut: tree.is_cut || end < html.len(),
+    }
+}
+
 /// The tree and the blocks of a page.
-fn read(html: &str) -> (html::Tree<'_>, Page) {
+fn read(html: &str, form: TextForm) -> (html::Tree<'_>, Page) {
+    let cut = |tree: &html::Tree<'_>| match form {
+        TextForm::Text => blocks::cut(tree, &Notes::default()),
+        TextForm::Markdown => blocks::cut(tree, &Notes::find(tree)),
+    };
     let tree = html::parse(html);
-    let page = blocks::cut(&tree);
+    let page = cut(&tree);
     if !is_for_browsers_without_scripts(&tree, &page) {
         return (tree, page);
     }
     let tree = html::parse_without_scripts(html);
-    let page = blocks::cut(&tree);
+    let page = cut(&tree);
     (tree, page)
 }
 
@@ -153,7 +180,7 @@ pub struct BlockFeatures {
 /// those of the second.
 pub fn block_features(source: &PageSource<'_>, logits: Option<&[i32]>) -> BlockFeatures {
     let (html, _) = charset::decode(source.bytes, source.content_type, source.url);
-    let (tree, page) = read(&html);
+    let (tree, page) = read(&html, TextForm::Text);
     let (meta, hints) = meta::read(&tree, source.url, source.robots);
     let areas = Areas::new(&page);
     let mut columns = features::first(&page, &areas, &meta, &hints);

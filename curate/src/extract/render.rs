@@ -2,9 +2,14 @@
 //!
 //! Plain text: a blank line between paragraphs, headings as lines, list items behind "- ", cells of a row between "
 //! | ", code as it is. Markdown (CommonMark with GitHub's tables) adds the marks of headings, ordered items,
-//! quotes, code fences and table heads; text is not escaped, because its reader is a model and not a browser.
+//! quotes, code fences, table heads, code inside of text and footnotes (`[^1]`, GitHub's and Pandoc's); text is not escaped, because its
+//! reader is a model and not a browser. Footnotes that the text refers to come last, whether or not their blocks were chosen.
 
-use super::blocks::{Block, Page, Shape};
+use std::borrow::Cow;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::blocks::{Block, Page, PieceKind, Shape};
 use super::config::{ExtractConfig, TextForm};
 use super::marks::mark;
 
@@ -20,12 +25,80 @@ pub(super) fn render(page: &Page, chosen: &[usize], config: &ExtractConfig) -> S
         is_markdown: config.format == TextForm::Markdown,
         previous: None,
         fence: String::new(),
+        notes: Vec::new(),
     };
+    if out.is_markdown {
+        out.notes = notes_of(page, chosen);
+    }
     for &i in chosen {
-        out.push(&page.blocks[i]);
+        let block = &page.blocks[i];
+        if block.note == 0 || !out.notes.contains(&block.note) {
+            out.push(block);
+        }
     }
     out.end_code();
+    out.footnotes();
     out.text
+}
+
+/// A note has at most so many bytes of text, in so many blocks: a link may lead to a whole chapter.
+const MOST_NOTE_BYTES: u32 = 4000;
+const MOST_NOTE_BLOCKS: u32 = 8;
+/// A page has at most so many notes.
+const MOST_NOTES: usize = 1000;
+
+/// Numbers of the notes that the chosen blocks refer to, in the order of their references.
+fn notes_of(page: &Page, chosen: &[usize]) -> Vec<u32> {
+    let mut sizes: FxHashMap<u32, (u32, u32, bool)> = FxHashMap::default();
+    for block in page.blocks.iter().filter(|block| block.note > 0) {
+        let size = sizes.entry(block.note).or_default();
+        size.0 += block.bytes();
+        size.1 += 1;
+        let has_text = page.text_of(block).contains(char::is_alphanumeric);
+        size.2 |= has_text;
+    }
+    let is_note = |number: &u32| {
+        let size = sizes.get(number);
+        size.is_some_and(|s| s.0 <= MOST_NOTE_BYTES && s.1 <= MOST_NOTE_BLOCKS && s.2)
+    };
+    let mut seen = FxHashSet::default();
+    let mut notes = Vec::new();
+    for &i in chosen.iter().filter(|&&i| page.blocks[i].note == 0) {
+        for piece in page.pieces_of(&page.blocks[i]) {
+            if let PieceKind::Note(number) = piece.kind
+                && notes.len() < MOST_NOTES
+                && is_note(&number)
+                && seen.insert(number)
+            {
+                notes.push(number);
+            }
+        }
+    }
+    notes
+}
+
+/// Appends code between backticks, as many as it takes.
+fn push_code(out: &mut String, code: &str) {
+    // a break of the line ends the code
+    for line in code.split_inclusive(['\n', '\t']) {
+        let core = line.trim();
+        if core.is_empty() {
+            out.push_str(line);
+            continue;
+        }
+        let start = line.len() - line.trim_start().len();
+        out.push_str(&line[..start]);
+        let longest = core.split(|c| c != '`').map(str::len).max();
+        let ticks = "`".repeat(longest.unwrap_or(0) + 1);
+        let pad = match core.starts_with('`') || core.ends_with('`') {
+            true => " ",
+            false => "",
+        };
+        for part in [&ticks, pad, core, pad, &ticks] {
+            out.push_str(part);
+        }
+        out.push_str(&line[start + core.len()..]);
+    }
 }
 
 /// A fence around some code.
@@ -41,6 +114,8 @@ struct Renderer<'p> {
     previous: Option<&'p Block>,
     /// The open fence of a block of code, longer than any run of backticks inside.
     fence: String,
+    /// The notes that are written, in their order; their numbers are places in it, from 1.
+    notes: Vec<u32>,
 }
 
 impl<'p> Renderer<'p> {
@@ -127,11 +202,11 @@ impl<'p> Renderer<'p> {
     /// Text of a block with `first` before it and `line` for its line breaks.
     fn write(&mut self, block: &Block, first: &str, line: &str) {
         self.text.push_str(first);
-        let text = self.page.text_of(block);
         if block.shape == Shape::Code {
-            self.text.push_str(text);
+            self.text.push_str(self.page.text_of(block));
             return;
         }
+        let text = self.marked(block);
         for (i, part) in text.split('\n').enumerate() {
             if i > 0 {
                 self.text.push_str(line);
@@ -142,6 +217,65 @@ impl<'p> Renderer<'p> {
                 }
                 self.text.push_str(cell.trim());
             }
+        }
+    }
+
+    /// Text of a block, in Markdown with its marked pieces.
+    fn marked(&self, block: &Block) -> Cow<'p, str> {
+        let text = self.page.text_of(block);
+        let mut pieces = self.page.pieces_of(block).peekable();
+        if !self.is_markdown || pieces.peek().is_none() {
+            return Cow::Borrowed(text);
+        }
+        let mut out = String::with_capacity(text.len() + 32);
+        let mut at = 0;
+        for piece in pieces {
+            let start = (piece.start.max(block.start) - block.start) as usize;
+            let end = (piece.end.min(block.end) - block.start) as usize;
+            let inside = &text[start..end];
+            out.push_str(&text[at..start]);
+            at = end;
+            match piece.kind {
+                PieceKind::Code => push_code(&mut out, inside),
+                PieceKind::Back if self.notes.contains(&block.note) => {}
+                PieceKind::Back => out.push_str(inside),
+                PieceKind::Note(number) => match self.notes.iter().position(|n| *n == number) {
+                    Some(place) => {
+                        let mark = format!("[^{}]", place + 1);
+                        out.push_str(&mark);
+                    }
+                    None => out.push_str(inside),
+                },
+            }
+        }
+        out.push_str(&text[at..]);
+        Cow::Owned(out)
+    }
+
+    /// The notes, behind everything else.
+    fn footnotes(&mut self) {
+        if self.notes.is_empty() {
+            return;
+        }
+        let mut texts: FxHashMap<u32, Vec<&Block>> = FxHashMap::default();
+        for block in self.page.blocks.iter().filter(|block| block.note > 0) {
+            texts.entry(block.note).or_default().push(block);
+        }
+        for (i, number) in self.notes.clone().into_iter().enumerate() {
+            let mut lines = String::new();
+            for block in texts.remove(&number).unwrap_or_default() {
+                let text = self.marked(block).replace(['\n', '\t'], " ");
+                // arrows and letters that lead back
+                let text = text.trim_matches(|c: char| {
+                    c.is_whitespace() || "^\u{2191}\u{21a9}\u{fe0e}".contains(c)
+                });
+                if !text.is_empty() {
+                    lines.push_str(if lines.is_empty() { "" } else { "\n\n    " });
+                    lines.push_str(text);
+                }
+            }
+            self.text.push_str(if i == 0 { "\n\n" } else { "\n" });
+            self.text.push_str(&format!("[^{}]: {lines}", i + 1));
         }
     }
 

@@ -4,18 +4,29 @@
 //! `GopherQualityFilter`: words are spaCy tokens, a symbol word has only punctuation, mean length
 //! counts non-symbol words, ratios are over all words, lines are `str.splitlines`. Rules run in
 //! datatrove's order; limits are strict (`<`, `>`). A limit of 0 switches a rule off, as there.
+//! `language` and `stop_words` are the parameters of these names there.
 //! We differ: a text without a single word drops as too short even with `min_doc_words = 0`, where
 //! datatrove divides by zero.
 
+use std::collections::BTreeSet;
+
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
+use super::languages::{MOST_STOP_WORDS, bits, language};
 use super::profile::Profile;
 use crate::check::{Problem, range};
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::text::unicode::{self, LETTER, SPACE, TERMINAL, TRANSLATED};
+use crate::text::words::WordRules;
 use crate::text::{Scratch, chars};
 use crate::verdict::{Judge, KEEP, Verdict, broken};
+
+/// The paper's stop words.
+const ENGLISH: [&[u8]; STOP_WORDS] = [
+    b"the", b"be", b"to", b"of", b"and", b"that", b"have", b"with",
+];
 
 /// A bit for each of the words of which some must occur; 0 for any other word.
 pub(crate) fn stop_word(word: &[u8]) -> u128 {
@@ -56,6 +67,13 @@ pub struct GopherQuality {
     pub min_alpha_words_ratio: f64,
     /// Minimum number of distinct stop words. Paper: 2.
     pub min_stop_words: usize,
+    /// Stop words; empty: the paper's eight English ones, for any language.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stop_words: Vec<String>,
+    /// Language by which words are split, with its script as FineWeb-2 names it, for example `swh_Latn`; empty or `eng`:
+    /// English.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub language: String,
 }
 
 impl Default for GopherQuality {
@@ -71,17 +89,30 @@ impl Default for GopherQuality {
             max_ellipsis_lines_ratio: 0.3,
             min_alpha_words_ratio: 0.8,
             min_stop_words: 2,
+            stop_words: Vec::new(),
+            language: String::new(),
         }
     }
 }
 
+/// The rules with the words of a language.
+struct InLanguage {
+    rules: GopherQuality,
+    word_rules: WordRules,
+    /// Word to its bit.
+    stop_words: FxHashMap<Box<[u8]>, u8>,
+}
+
+/// English stop words of the paper.
+const STOP_WORDS: usize = 8;
+
 impl GopherQuality {
-    /// Judges a text.
+    /// Judges a text by English words and the paper's stop words, as a step without `language` and `stop_words` does.
     pub fn judge(&self, text: &str, scratch: &mut Scratch) -> Verdict {
         self.measure(text, scratch, &mut Judge::strict())
     }
 
-    /// Lets `judge` compare every metric of a text.
+    /// Lets `judge` compare every metric of a text, as [`GopherQuality::judge`] does.
     pub fn measure(&self, text: &str, scratch: &mut Scratch, judge: &mut Judge) -> Verdict {
         self.measure_with(&stop_word, text, scratch, judge)
     }
@@ -284,17 +315,67 @@ impl StepConfig for GopherQuality {
             0.0,
             1.0,
         );
+        let distinct: BTreeSet<&String> = self.stop_words.iter().collect();
+        let most = match distinct.len() {
+            0 => STOP_WORDS,
+            words => words,
+        };
         range(
             problem,
             "min_stop_words",
             self.min_stop_words as f64,
             0.0,
-            8.0,
+            most as f64,
         );
+        if self.stop_words.len() > MOST_STOP_WORDS {
+            let found = format!("{} words", self.stop_words.len());
+            problem("stop_words", found, "at most 128 words");
+        }
+        if let Err(wanted) = self.word_rules() {
+            problem("language", format!("{:?}", self.language), &wanted);
+        }
     }
 
     fn open(&self, _: &Opening<'_>) -> Result<Box<dyn Filter>> {
-        Ok(Box::new(self.clone()))
+        let word_rules = self.word_rules().map_err(|wanted| Error::Config {
+            key: "gopher_quality.language".into(),
+            found: format!("{:?}", self.language),
+            wanted,
+        })?;
+        if word_rules == WordRules::English && self.stop_words.is_empty() {
+            return Ok(Box::new(self.clone()));
+        }
+        let words: Vec<&[u8]> = match self.stop_words.is_empty() {
+            true => ENGLISH.to_vec(),
+            false => self.stop_words.iter().map(|w| w.as_bytes()).collect(),
+        };
+        Ok(Box::new(InLanguage {
+            rules: self.clone(),
+            word_rules,
+            stop_words: bits(words),
+        }))
+    }
+}
+
+impl GopherQuality {
+    /// How words are split; the error says which languages there are.
+    fn word_rules(&self) -> Result<WordRules, String> {
+        match self.language.as_str() {
+            "" | "eng" | "eng_Latn" => Ok(WordRules::English),
+            other => language(other).map(|language| language.word_rules),
+        }
+    }
+}
+
+impl Filter for InLanguage {
+    fn apply(&self, draft: &mut Draft, scratch: &mut StepScratch, judge: &mut Judge) -> Verdict {
+        let bit = |word: &[u8]| self.stop_words.get(word).map_or(0, |&bit| 1u128 << bit);
+        scratch.text.use_rules(self.word_rules);
+        let verdict = self
+            .rules
+            .measure_with(&bit, &draft.text, &mut scratch.text, judge);
+        scratch.text.use_rules(WordRules::English);
+        verdict
     }
 }
 

@@ -39,6 +39,11 @@ impl Rule {
         }
     }
 
+    /// The whole name.
+    pub(super) fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// The name without the recipe's.
     fn short(&self) -> &'static str {
         self.name.split_once('.').map_or(self.name, |(_, s)| s)
@@ -83,9 +88,9 @@ impl Limits {
         }
     }
 
-    /// Compares a value with the rule's limit.
-    fn compare(&self, rule: &Rule, value: f64, judge: &mut Judge) -> Verdict {
-        let mut limit = rule.limit;
+    /// Compares a value with the rule's limit, `published` if it is another than the rule's.
+    fn compare(&self, rule: &Rule, published: f64, value: f64, judge: &mut Judge) -> Verdict {
+        let mut limit = published;
         if !self.0.is_empty() {
             match self.0.get(rule.short()) {
                 Some(Limit::Is(_)) => return KEEP,
@@ -120,6 +125,20 @@ impl<'a> Rules<'a> {
     /// # Panics
     /// If the table has no such rule after the one checked before: values must come in the order of the table.
     pub(super) fn check(&mut self, name: &str, value: f64) -> Verdict {
+        let rule = self.rule(name);
+        self.limits.compare(rule, rule.limit, value, self.judge)
+    }
+
+    /// The same for a rule whose published limit depends on the document.
+    ///
+    /// # Panics
+    /// As [`Rules::check`].
+    pub(super) fn check_with(&mut self, name: &str, published: f64, value: f64) -> Verdict {
+        let rule = self.rule(name);
+        self.limits.compare(rule, published, value, self.judge)
+    }
+
+    fn rule(&mut self, name: &str) -> &'a Rule {
         let is_named = |rule: &Rule| {
             let recipe = rule.name.strip_suffix(name);
             recipe.is_some_and(|recipe| recipe.ends_with('.'))
@@ -128,7 +147,7 @@ impl<'a> Rules<'a> {
         let at = at.expect("values come in the order of the table of rules");
         let rule = &self.rest[at];
         self.rest = &self.rest[at + 1..];
-        self.limits.compare(rule, value, self.judge)
+        rule
     }
 }
 
@@ -149,7 +168,7 @@ mod tests {
     fn a_limit_can_be_changed_and_a_rule_switched_off() {
         let holds = |limits: &Limits, value| {
             limits
-                .compare(&RULES[0], value, &mut Judge::strict())
+                .compare(&RULES[0], RULES[0].limit, value, &mut Judge::strict())
                 .is_continue()
         };
         assert!(!holds(&limits("{}"), 49.0) && holds(&limits("{}"), 50.0));

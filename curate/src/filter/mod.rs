@@ -12,15 +12,23 @@ mod fineweb;
 mod fineweb2;
 mod gopher_quality;
 mod gopher_repetition;
+mod group;
+mod languages;
 mod length;
 mod limits;
 mod lines;
 mod massive_text;
 mod nemo;
 mod normalize;
+mod openwebmath;
 mod openwebtext;
+mod opt_out;
 mod profile;
 mod redpajama;
+mod sample;
+mod source;
+mod spans;
+mod tag;
 mod url;
 
 pub use bad_words::{BadWords, BadWordsFilter};
@@ -33,12 +41,22 @@ pub use gopher_quality::GopherQuality;
 pub(crate) use gopher_quality::stop_word;
 pub use gopher_repetition::GopherRepetition;
 pub(crate) use gopher_repetition::duplicates;
+pub use group::GroupConfig;
 pub use length::Length;
 pub use limits::{Limit, Limits};
 pub use lines::{LineAction, LineEdit, LineEditor, Lines};
 pub use massive_text::MassiveText;
 pub use nemo::Nemo;
+pub use openwebmath::{MathPage, Openwebmath};
 pub use openwebtext::Openwebtext;
+pub use opt_out::OptOut;
 pub use profile::Profile;
 pub use redpajama::{QualitySignal, Redpajama, RedpajamaSignals};
+pub use sample::SampleConfig;
+pub use source::{
+    FileLanguage, FileLayout, FileOrder, Issue, LanguageKind, License, LicenseClass, Notebook,
+    NotebookForm, Repository, SourceCode, SourceFile, SourceProfile,
+};
+pub use spans::{SpanReplacement, Spans};
+pub use tag::TagConfig;
 pub use url::{UrlConfig, UrlFilter};

@@ -14,11 +14,11 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
+use crate::classifier::{Answer, ClassifierModel, Logits, Models, TextClassifier};
 use crate::contract::{Draft, StepScratch};
 use crate::decontaminate::{DecontaminateConfig, DecontaminateProfile};
 use crate::quality::fasttext::FastText;
 use crate::steps::{Step, Steps};
-use crate::verdict::KEEP;
 use patterns::patterns;
 
 /// Bytes of the shorter text at first, and at most.
@@ -131,6 +131,32 @@ fn names_of_steps() -> Vec<String> {
     names
 }
 
+/// A classifier of lengths.
+struct Lengths;
+
+impl Models for Lengths {
+    fn classifier(&self, _: &ClassifierModel) -> Result<Box<dyn TextClassifier>, String> {
+        Ok(Box::new(ByLength(["short", "long"].map(String::from))))
+    }
+}
+
+struct ByLength([String; 2]);
+
+impl TextClassifier for ByLength {
+    fn labels(&self) -> &[String] {
+        &self.0
+    }
+
+    fn answer(&self) -> Answer {
+        Answer::OneLabel
+    }
+
+    fn logits(&self, texts: &[&str]) -> Result<Vec<Logits>, String> {
+        let of = |text: &&str| Ok(vec![0.0, text.chars().count() as f32]);
+        Ok(texts.iter().map(of).collect())
+    }
+}
+
 /// Settings under which a step does all that it can. Steps that need none are not here.
 fn settings(name: &str, folder: &Path) -> Vec<Value> {
     let file = |name: &str, bytes: &[u8]| {
@@ -147,6 +173,20 @@ fn settings(name: &str, folder: &Path) -> Vec<Value> {
         "fineweb2" => vec![json!({"language": "swh_Latn"})],
         "dolma" => vec![json!({"gopher": "v2", "repetitions": true})],
         "openwebtext" => vec![json!({"join_lines": true})],
+        "openwebmath" => vec![json!({"require_math": true})],
+        "notebook" => ["script", "markdown", "structured"]
+            .map(|form| json!({"form": form}))
+            .into(),
+        "repository" => ["dependencies", "depth"]
+            .map(|order| json!({"order": order}))
+            .into(),
+        "source_code" => ["starcoder", "starcoder2", "redpajama"]
+            .map(|profile| {
+                let is_first = profile == "starcoder";
+                json!({"profile": profile, "any_extension": is_first, "comments": is_first})
+            })
+            .into(),
+        "issue" => vec![json!({"min_chars": 0})],
         "redpajama" => vec![json!({"store": true})],
         "bad_words" => {
             let list = file("en", b"a\nword\nnever there\n");
@@ -161,6 +201,13 @@ fn settings(name: &str, folder: &Path) -> Vec<Value> {
             json!({"domains": ["never.example"], "words": ["neverthere"],
             "soft_words": ["b", "c"], "subwords": ["zzzz"]}),
         ],
+        "opt_out" => {
+            let list = file(
+                "opt_out.txt",
+                b"domain:never.example\nhttp://other.example/a\n",
+            );
+            vec![json!({"list": list})]
+        }
         "pii" => ["replace", "tag"]
             .map(|action| {
                 json!({"kinds": ["email", "ip", "phone", "iban", "credit_card", "secret"],
@@ -174,6 +221,10 @@ fn settings(name: &str, folder: &Path) -> Vec<Value> {
             let label = label.labels()[0].clone();
             vec![json!({"model": model, "label": label, "min_score": 0.0})]
         }
+        "classifier" => vec![
+            json!({"model": "m", "label": "long", "labels": ["short"], "min_score": 0.0, "max_score": 1.0,
+            "keep": ["short"], "buckets": [0.1, 0.2, 0.3, 0.4], "levels": [1, 2, 3, 4]}),
+        ],
         "perplexity" => {
             let arpa = b"\\data\\\nngram 1=4\nngram 2=1\n\n\\1-grams:\n-1 <unk>\n-1 <s> -0.3\n-1 </s>\n-1 a -0.3\n\n\\2-grams:\n-0.5 a a\n\n\\end\\\n";
             vec![json!({"model": file("m.arpa", arpa)})]
@@ -184,6 +235,18 @@ fn settings(name: &str, folder: &Path) -> Vec<Value> {
                 "target": side, "raw": side, "divergence": 0.0}, "weights": vec![0.1; 16]});
             vec![json!({"model": file("m.json", model.to_string().as_bytes())})]
         }
+        "tag" => vec![
+            json!({"set": {"long": "length(trim(lower(text))) > 10", "n": "count(attributes.spans, it[2] > 0.5)",
+            "in": "'x' in meta.word and matches(meta.word, '(a|b)*c$')", "all": "meta"}, "drop": ["word", "all.none"]}),
+        ],
+        "spans" => vec![
+            json!({"replace": [{"spans": "attributes.spans", "with": "<{}>"},
+            {"spans": "attributes.spans", "with_value": "meta.word"}]}),
+        ],
+        "sample" => vec![
+            json!({"name": "s", "weight": "min(1, max(attributes.spans, it[2]) * length(meta.word))"}),
+        ],
+        "group" => vec![json!({"name": "g", "by": "lower(trim(text))"})],
         _ => vec![json!({})],
     }
 }
@@ -199,11 +262,19 @@ fn steps(name: &str, settings: &Value) -> Vec<Step> {
             step("length", json!({})),
             step(
                 name,
-                json!({"keep": "length.min_chars >= 0 and language != \"x\""}),
+                json!({"keep": "length.min_chars >= 0 and language != \"x\" and not any(attributes.spans, any(it, it > 1e9)) \
+                    and not (meta.word in attributes.spans) and sum(attributes.spans, it[2]) >= 0"}),
             ),
         ],
         _ => vec![step(name, settings.clone())],
     }
+}
+
+/// Metadata that grows with the text: a word, and a span for each fourth of its characters.
+fn metadata(text: &str) -> Value {
+    let starts = (0..text.chars().count()).step_by(4);
+    let spans: Vec<Value> = starts.map(|start| json!([start, start + 3, 0.7])).collect();
+    json!({"word": text, "attributes": {"spans": spans}})
 }
 
 #[test]
@@ -212,19 +283,21 @@ fn no_step_is_quadratic() {
     let mut found = Vec::new();
     for name in names_of_steps() {
         for settings in settings(&name, folder.path()) {
-            let opened = Steps::open(&steps(&name, &settings), true);
+            let opened = Steps::open(&steps(&name, &settings), true, &Lengths);
             let opened = opened.unwrap_or_else(|e| panic!("settings of {name} for this test: {e}"));
             let mut scratch = StepScratch::default();
+            let reads_metadata = ["expression", "tag", "spans", "sample"].contains(&name.as_str());
             let mut work = |text: &str| {
                 let url: String = text.chars().filter(|c| !c.is_whitespace()).collect();
-                let mut draft = Draft {
+                let draft = Draft {
                     id: "s/f/0".to_string(),
                     url: Some(format!("http://{url}")),
                     language: "en".to_string(),
                     text: text.to_string(),
+                    meta: reads_metadata.then(|| metadata(text)),
                     ..Draft::default()
                 };
-                let _ = opened.run(&mut draft, &mut scratch, &|_| KEEP);
+                let _ = opened.run(draft, &mut scratch);
             };
             found.extend(failures(&format!("{name} {settings}"), &mut work));
         }

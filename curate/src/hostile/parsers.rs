@@ -174,6 +174,48 @@ fn files(all: &mut Vec<(&'static str, Work)>) {
         "a wiki's dump",
         "<mediawiki>\n<page>",
     ));
+    all.push(all_of(Format::Pdf, "a PDF", "%PDF-1.4\n"));
+    all.push(all_of(
+        Format::Latex,
+        "a LaTeX source",
+        "\\documentclass{a}\n\\begin{document}\n",
+    ));
+    all.push((
+        "the content of a PDF's page",
+        Box::new(|t| {
+            let length = t.len();
+            let bytes = format!(
+                "%PDF-1.4\n1 0 obj <</Type/Catalog/Pages 2 0 R>> endobj\n\
+                 2 0 obj <</Type/Pages/Count 1/Kids[3 0 R]>> endobj\n\
+                 3 0 obj <</Type/Page/Parent 2 0 R/Resources<</Font<</F 5 0 R>>>>/Contents 4 0 R>> endobj\n\
+                 5 0 obj <</Type/Font/Subtype/Type1/BaseFont/Helvetica>> endobj\n\
+                 4 0 obj <</Length {length}>>\nstream\n/F 9 Tf {t}\nendstream endobj\ntrailer <</Root 1 0 R>>\n"
+            );
+            read_records(Format::Pdf, &bytes).expect("memory");
+        }),
+    ));
+    for (format, name, path) in [
+        (Format::Docx, "a Word document", "word/document.xml"),
+        (Format::Odt, "an OpenDocument text", "content.xml"),
+        (
+            Format::Epub,
+            "the container of a book",
+            "META-INF/container.xml",
+        ),
+    ] {
+        all.push((
+            name,
+            Box::new(move |t| {
+                let mut writer = zip::ZipWriter::new(io::Cursor::new(Vec::new()));
+                let options = zip::write::SimpleFileOptions::default()
+                    .compression_method(zip::CompressionMethod::Stored);
+                writer.start_file(path, options).expect("memory");
+                io::Write::write_all(&mut writer, t.as_bytes()).expect("memory");
+                let bytes = writer.finish().expect("memory").into_inner();
+                crate::read::hostile::read_bytes(format, bytes).expect("memory");
+            }),
+        ));
+    }
     all.push((
         "a WARC file of a member for every line",
         Box::new(|t| {

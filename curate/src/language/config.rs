@@ -48,9 +48,15 @@ struct LanguageFilter {
     identifier: Identifier,
 }
 
+/// Where a document's metadata has the confidence of its language.
+const CONFIDENCE: &str = "language_confidence";
+
 /// Four digits are more than a share of letters means.
+fn round(share: f64) -> f64 {
+    (share * 1e4).round() / 1e4
+}
+
 fn shares<'a>(shares: impl Iterator<Item = (&'a str, f64)>) -> Value {
-    let round = |share: f64| (share * 1e4).round() / 1e4;
     let pairs = shares.map(|(name, share)| (name.to_string(), round(share).into()));
     Value::Object(pairs.collect())
 }
@@ -131,6 +137,7 @@ impl Filter for LanguageFilter {
             draft.language = code.to_string();
             confidence
         };
+        draft.note(CONFIDENCE, round(confidence).into());
         if !config.keep.is_empty() && !config.keep.contains(&draft.language) {
             let wanted = config.keep.join(" ");
             return Verdict::Break(broken("language.keep", draft.language.as_str(), wanted));

@@ -7,22 +7,26 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-use crate::clock::Spent;
+use crate::classifier::{Logits, Models};
+use crate::clock::{Clock, Spent};
 use crate::contract::{Draft, StepScratch};
 use crate::decontaminate::{Decontaminator, TaskHits};
 use crate::dedup::{MinhashScratch, Minhasher, Signature, source, words_digest};
 use crate::document::CleanDocument;
 use crate::error::Result as Outside;
-use crate::extract::{ExtractConfig, PageMeta, PageSource, extract_page};
+use crate::extract::{
+    ExtractConfig, PageMeta, PageSource, extract_page, render_whole, robots_directives,
+};
 use crate::pipeline::CurateConfig;
 use crate::pipeline::report::{Sample, sample_hash};
 use crate::read::{
-    Batch, Content, Fields, Format, Html, Input, JsonScratch, Raw, Unread, parse_page, read_fields,
+    Batch, Composed, Content, Fields, Format, Html, Input, JsonScratch, Provenance, Raw, Shard,
+    Unread, parse_page, read_fields,
 };
 use crate::statistics::{TextMetrics, measure};
-use crate::steps::{Step, Steps};
+use crate::steps::{Passage, Step, Steps};
 use crate::text::repair::Repairs;
-use crate::text::{chars, excerpt, json};
+use crate::text::{address, chars, excerpt, json, plain};
 use crate::verdict::{Metric, Reason, Verdict, empty};
 
 /// The steps every record goes through.
@@ -70,6 +74,9 @@ pub(crate) struct Kept {
     pub(crate) personal: Vec<String>,
     /// Paragraphs that extraction left out as copies of the text.
     pub(crate) copies: u32,
+    /// Headers, footers and page numbers that the reader left out.
+    #[serde(default)]
+    pub(crate) running_lines: u32,
     pub(crate) metrics: Vec<Metric>,
     pub(crate) url: Option<String>,
     #[serde(with = "crate::statistics::boxed")]
@@ -78,6 +85,10 @@ pub(crate) struct Kept {
     /// Source, with the subset after a slash.
     pub(crate) source: String,
     pub(crate) sample: Sample,
+    /// Names of groups and the document's values.
+    pub(crate) groups: Vec<(String, String)>,
+    /// Words between white space, if there are groups.
+    pub(crate) words: u64,
 }
 
 /// A dropped document.
@@ -90,6 +101,9 @@ pub(crate) struct Dropped {
     pub(crate) personal: Vec<String>,
     /// Paragraphs that extraction left out as copies of the text.
     pub(crate) copies: u32,
+    /// Headers, footers and page numbers that the reader left out.
+    #[serde(default)]
+    pub(crate) running_lines: u32,
     pub(crate) metrics: Vec<Metric>,
     #[serde(with = "crate::statistics::boxed")]
     pub(crate) text_metrics: Option<Box<TextMetrics>>,
@@ -98,8 +112,20 @@ pub(crate) struct Dropped {
     /// Something that has no limit dropped it.
     pub(crate) is_lost: bool,
     pub(crate) reason: Reason,
+    /// Names of groups and the document's values.
+    pub(crate) groups: Vec<(String, String)>,
     /// Start of the text.
     pub(crate) excerpt: String,
+}
+
+/// A record, on its way or done.
+pub(crate) enum RecordState {
+    Done(Outcome),
+    /// It waits for the model of a step.
+    Waits {
+        step: usize,
+        passage: Box<Passage>,
+    },
 }
 
 /// Why a record is no document.
@@ -119,6 +145,7 @@ impl Chain {
         decontaminator: Option<Decontaminator>,
         minhasher: Option<Minhasher>,
         is_normalized: bool,
+        models: &dyn Models,
     ) -> Outside<Chain> {
         let mut extract = ExtractConfig::default();
         for step in &config.step {
@@ -128,7 +155,7 @@ impl Chain {
         }
         Ok(Chain {
             extract,
-            steps: Steps::open(&config.step, config.figures)?,
+            steps: Steps::open(&config.step, config.figures, models)?,
             decontaminator,
             minhasher,
             is_normalized,
@@ -138,30 +165,102 @@ impl Chain {
         })
     }
 
-    /// Runs one record; `name` names its file in ids.
-    pub(crate) fn run(
+    /// Starts a record of a shard: to its end, or to a step with a model that looks at many texts together.
+    pub(crate) fn start(
         &self,
         batch: &Batch,
         raw: &Raw,
-        input: &Input,
-        name: &str,
+        shard: &Shard,
         scratch: &mut WorkScratch,
-    ) -> Outcome {
+    ) -> RecordState {
+        match self.read(batch, raw, shard, scratch) {
+            Ok(draft) => self.proceed(self.steps.begin(draft), &shard.input, scratch),
+            Err(outcome) => RecordState::Done(outcome),
+        }
+    }
+
+    /// Goes on with a record whose model has looked at it.
+    pub(crate) fn go_on(
+        &self,
+        passage: Passage,
+        shard: &Shard,
+        scratch: &mut WorkScratch,
+    ) -> RecordState {
+        scratch.steps.clock.start();
+        self.proceed(passage, &shard.input, scratch)
+    }
+
+    fn proceed(
+        &self,
+        mut passage: Passage,
+        input: &Input,
+        scratch: &mut WorkScratch,
+    ) -> RecordState {
+        if let Some(step) = self.steps.go_on(&mut passage, &mut scratch.steps) {
+            let passage = Box::new(passage);
+            return RecordState::Waits { step, passage };
+        }
+        let (draft, mut verdict) = self.steps.end(passage, &|text| self.after(text));
+        if verdict.is_continue() {
+            verdict = self.after(&draft.text);
+            if self.decontaminator.is_some() {
+                scratch.steps.clock.lap("decontaminate");
+            }
+        }
+        RecordState::Done(match verdict {
+            Verdict::Break(reason) => self.drop(draft, reason, input, scratch),
+            Verdict::Continue(()) => self.keep(draft, input, scratch),
+        })
+    }
+
+    /// Lets the model of a step look at these texts together. Its time is that of one thread, from the start to the end.
+    pub(crate) fn measure(
+        &self,
+        step: usize,
+        texts: &[&str],
+        clock: &mut Clock,
+    ) -> Outside<Vec<Logits>> {
+        clock.start();
+        let measured = self.steps.measure(step, texts);
+        clock.lap(self.steps.name(step));
+        measured
+    }
+
+    /// Reads a record: a document, or what else became of it.
+    fn read(
+        &self,
+        batch: &Batch,
+        raw: &Raw,
+        shard: &Shard,
+        scratch: &mut WorkScratch,
+    ) -> Result<Draft, Outcome> {
+        let (input, name) = (&shard.input, &shard.name);
         if let Some(why) = &raw.bad {
-            return Outcome::Bad(why.clone());
+            return Err(Outcome::Bad(why.clone()));
         }
         scratch.steps.clock.start();
         let bytes = batch.bytes(raw);
         let draft = Draft {
             id: format!("{}/{name}/{}", input.source, batch.label(raw)),
+            source: input.source.clone(),
             ..Draft::default()
         };
         if input.format.has_no_ids() && self.is_outside(&draft.id) {
-            return Outcome::Unsampled;
+            return Err(Outcome::Unsampled);
         }
         let read = match input.format {
-            Format::Warc | Format::Wet => self.read_page(input.format, bytes, draft),
+            Format::Warc | Format::Wet | Format::Wacz => {
+                let place = Place {
+                    file: &shard.file,
+                    offset: raw.offset,
+                };
+                self.read_page(input.format, bytes, place, draft)
+            }
             Format::Html => self.extract(bytes, None, draft),
+            Format::Zim => self.read_zim(bytes, &shard.file, draft),
+            Format::Epub | Format::Docx | Format::Odt | Format::Pdf | Format::Latex => {
+                self.read_composed(bytes, &shard.file, draft)
+            }
             Format::Wat
             | Format::Jsonl
             | Format::Dolma
@@ -177,23 +276,17 @@ impl Chain {
             },
         };
         // of an archive's records nearly all of this is extraction
-        let is_page = matches!(input.format, Format::Warc | Format::Html);
+        let is_page = matches!(input.format, Format::Warc | Format::Wacz | Format::Html);
         scratch
             .steps
             .clock
             .lap(if is_page { "extract" } else { "parse" });
-        let mut draft = match read {
-            Ok(draft) => draft,
-            Err(Stop::Bad(why)) => return Outcome::Bad(why),
-            Err(Stop::Drop(draft, _)) if self.is_outside(&draft.id) => return Outcome::Unsampled,
-            Err(Stop::Drop(draft, reason)) => return self.drop(*draft, reason, input, scratch),
-        };
-        if self.is_outside(&draft.id) {
-            return Outcome::Unsampled;
-        }
-        match self.filter(&mut draft, scratch) {
-            Verdict::Break(reason) => self.drop(draft, reason, input, scratch),
-            Verdict::Continue(()) => self.keep(draft, input, scratch),
+        match read {
+            Ok(draft) if self.is_outside(&draft.id) => Err(Outcome::Unsampled),
+            Ok(draft) => Ok(draft),
+            Err(Stop::Bad(why)) => Err(Outcome::Bad(why)),
+            Err(Stop::Drop(draft, _)) if self.is_outside(&draft.id) => Err(Outcome::Unsampled),
+            Err(Stop::Drop(draft, reason)) => Err(self.drop(*draft, reason, input, scratch)),
         }
     }
 
@@ -204,21 +297,79 @@ impl Chain {
     }
 
     /// Reads a page of an archive; of HTML its main text and metadata.
-    fn read_page(&self, format: Format, bytes: &[u8], mut draft: Draft) -> Result<Draft, Stop> {
+    fn read_page(
+        &self,
+        format: Format,
+        bytes: &[u8],
+        place: Place<'_>,
+        mut draft: Draft,
+    ) -> Result<Draft, Stop> {
         let Some(page) = parse_page(format, bytes, self.max_record_bytes) else {
             return Err(Stop::Bad("WARC record with a broken header".to_string()));
         };
         draft.url = page.url;
-        draft.meta = page.date.map(|date| json!({ "date": date }));
+        draft.meta = Some(of_archive(page.date, place, page.provenance));
         match page.content {
             Content::Bad(why) => Err(Stop::Bad(why)),
             Content::Drop(reason) => Err(stop(draft, reason)),
-            Content::Text(text) => {
+            Content::Text(text, robots) => {
+                let robots = robots.map_or(Vec::new(), |sent| robots_directives(&sent));
+                if let Some(Value::Object(meta)) = &mut draft.meta
+                    && !robots.is_empty()
+                {
+                    meta.insert("robots".to_string(), robots.into());
+                }
                 draft.text = text;
                 Ok(draft)
             }
             Content::Html(html) => self.extract(&html.body, Some(&html), draft),
         }
+    }
+
+    /// Renders a document that its reader composed; `meta.file` names the file, below its input's path.
+    fn read_composed(&self, bytes: &[u8], file: &str, mut draft: Draft) -> Result<Draft, Stop> {
+        let composed: Composed<'_> = serde_json::from_slice(bytes)
+            .map_err(|e| Stop::Bad(format!("a record that was not composed: {e}")))?;
+        let mut meta = composed.meta;
+        meta.insert("file".to_string(), file.into());
+        draft.running_lines = composed.running_lines;
+        let mut text = composed.text.into_owned();
+        let mut is_cut = false;
+        for part in &composed.parts {
+            let rendered = render_whole(part, &self.extract);
+            is_cut |= rendered.is_cut;
+            if !text.is_empty() && !rendered.text.is_empty() {
+                text.push_str("\n\n");
+            }
+            text.push_str(&rendered.text);
+        }
+        if is_cut {
+            meta.insert("is_cut".to_string(), true.into());
+        }
+        draft.text = text;
+        draft.meta = Some(meta.into());
+        if let Some(lack) = composed.lacks {
+            return Err(stop(draft, lack.reason()));
+        }
+        if draft.text.is_empty() {
+            return Err(stop(draft, empty("read.empty")));
+        }
+        Ok(draft)
+    }
+
+    /// Main text and metadata of a page of a ZIM file.
+    fn read_zim(&self, bytes: &[u8], file: &str, mut draft: Draft) -> Result<Draft, Stop> {
+        let composed: Composed<'_> = serde_json::from_slice(bytes)
+            .map_err(|e| Stop::Bad(format!("a record that was not composed: {e}")))?;
+        let mut meta = composed.meta;
+        meta.insert("file".to_string(), file.into());
+        draft.meta = Some(meta.into());
+        let html = Html {
+            body: composed.parts.concat().into_bytes().into(),
+            content_type: Some("text/html; charset=utf-8".to_string()),
+            robots: None,
+        };
+        self.extract(&html.body, Some(&html), draft)
     }
 
     /// Main text and metadata of a page; `sent` has the headers it was sent with.
@@ -242,17 +393,6 @@ impl Chain {
             return Err(stop(draft, empty("extract.empty")));
         }
         Ok(draft)
-    }
-
-    /// The configured steps, then decontamination.
-    fn filter(&self, draft: &mut Draft, scratch: &mut WorkScratch) -> Verdict {
-        self.steps
-            .run(draft, &mut scratch.steps, &|text| self.after(text))?;
-        let verdict = self.after(&draft.text);
-        if self.decontaminator.is_some() {
-            scratch.steps.clock.lap("decontaminate");
-        }
-        verdict
     }
 
     /// Final conditions on the text, after all steps.
@@ -307,9 +447,11 @@ impl Chain {
             repairs: draft.repairs,
             personal: draft.personal,
             copies: draft.copies,
+            running_lines: draft.running_lines,
             metrics: draft.metrics,
             is_lost: draft.is_lost,
             reason,
+            groups: draft.groups,
             excerpt: draft.text,
         }))
     }
@@ -345,7 +487,11 @@ impl Chain {
         };
         let text_metrics = self.text_metrics(&draft.text, scratch);
         let source = source_of(&draft, input);
-        let host = draft.url.as_deref().and_then(host_of);
+        let host = draft.url.as_deref().and_then(address::host);
+        let words = match draft.groups.is_empty() {
+            true => 0,
+            false => plain::words(&draft.text).count() as u64,
+        };
         let document = CleanDocument {
             id: draft.id,
             text: draft.text,
@@ -369,14 +515,42 @@ impl Chain {
             repairs: draft.repairs,
             personal: draft.personal,
             copies: draft.copies,
+            running_lines: draft.running_lines,
             metrics: draft.metrics,
             url: document.url,
             text_metrics,
             host,
             source,
             sample,
+            groups: draft.groups,
+            words,
         }))
     }
+}
+
+/// The position of an archive's record.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    /// Path of the archive below its input's path.
+    file: &'a str,
+    /// Of the record, or of its gzip member.
+    offset: u64,
+}
+
+/// The metadata of a record of an archive: its date, and all by which it is found again.
+fn of_archive(date: Option<String>, place: Place<'_>, provenance: Provenance) -> Value {
+    let mut meta = serde_json::Map::new();
+    if let Some(date) = date {
+        meta.insert("date".to_string(), date.into());
+    }
+    let mut warc = serde_json::Map::new();
+    warc.insert("file".to_string(), place.file.into());
+    warc.insert("offset".to_string(), place.offset.into());
+    if let Ok(Value::Object(fields)) = serde_json::to_value(provenance) {
+        warc.extend(fields);
+    }
+    meta.insert("warc".to_string(), warc.into());
+    meta.into()
 }
 
 fn stop(draft: Draft, reason: Reason) -> Stop {
@@ -425,11 +599,4 @@ fn add_page_meta(meta: &mut Option<Value>, page: PageMeta, is_cut: bool) {
             meta.insert("is_cut".to_string(), Value::Bool(true));
         }
     }
-}
-
-/// Host of an address, in lower case, without `www.`.
-fn host_of(address: &str) -> Option<String> {
-    let url = url::Url::parse(address).ok()?;
-    let host = url.host_str()?;
-    Some(host.strip_prefix("www.").unwrap_or(host).to_string())
 }

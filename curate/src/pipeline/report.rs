@@ -39,6 +39,9 @@ pub struct ShardReport {
     /// `paragraphs`.
     #[serde(default)]
     pub copies: BTreeMap<String, u64>,
+    /// Headers, footers and page numbers that readers left out, kept or not: `documents` that had some, and `lines`.
+    #[serde(default)]
+    pub running: BTreeMap<String, u64>,
     /// Pieces of personal data found, by rule, in documents kept or not.
     pub personal: BTreeMap<String, u64>,
     /// Kept documents by host; the most frequent thousand per shard.
@@ -49,12 +52,28 @@ pub struct ShardReport {
     pub sources: BTreeMap<String, u64>,
     /// Kept documents by length: key k counts texts of 2^k to 2^(k+1)-1 characters.
     pub lengths: BTreeMap<u32, u64>,
+    /// Documents by the groups of `group` steps: the step's name, then the value; at most a thousand values per shard.
+    #[serde(default)]
+    pub groups: BTreeMap<String, BTreeMap<String, GroupCounts>>,
     /// Kept documents with the smallest [`Sample::hash`]: a random choice that no order of reading changes.
     pub kept_samples: Vec<Sample>,
     /// Dropped documents, chosen in the same way for each rule, so that every rule that dropped something has one.
     pub dropped_samples: Vec<Sample>,
     /// Files written, with checksums.
     pub outputs: Vec<OutputFile>,
+}
+
+/// Counts of a group of documents.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GroupCounts {
+    /// Kept documents.
+    pub kept: u64,
+    /// Words of kept texts, separated by white space.
+    pub words: u64,
+    /// Characters of kept texts.
+    pub chars: u64,
+    /// Documents that rules behind the step dropped, by rule.
+    pub dropped: BTreeMap<String, u64>,
 }
 
 /// A document to show.
@@ -86,6 +105,10 @@ const SAMPLES_PER_RULE: usize = 3;
 const DECONTAMINATE: &str = "decontaminate.";
 /// Hosts listed per shard.
 const HOSTS: usize = 1000;
+/// Values of a group listed per shard; documents with further ones are counted together.
+const GROUP_VALUES: usize = 1000;
+/// Their value.
+const OTHER_VALUES: &str = "(others)";
 
 impl ShardReport {
     /// True if every record ended in exactly one counter.
@@ -108,12 +131,24 @@ impl ShardReport {
             (&mut self.languages, &other.languages),
             (&mut self.normalized, &other.normalized),
             (&mut self.copies, &other.copies),
+            (&mut self.running, &other.running),
             (&mut self.personal, &other.personal),
             (&mut self.hosts, &other.hosts),
             (&mut self.sources, &other.sources),
         ] {
             for (key, count) in from {
                 add(into, key, *count);
+            }
+        }
+        for (name, values) in &other.groups {
+            for (value, counts) in values {
+                let into = self.group(name, value);
+                into.kept += counts.kept;
+                into.words += counts.words;
+                into.chars += counts.chars;
+                for (rule, count) in &counts.dropped {
+                    add(&mut into.dropped, rule, *count);
+                }
             }
         }
         for (key, count) in &other.lengths {
@@ -168,6 +203,36 @@ impl ShardReport {
         found
     }
 
+    /// The counts of a group's value; of `(others)` if there are many.
+    fn group(&mut self, name: &str, value: &str) -> &mut GroupCounts {
+        let values = self.groups.entry(name.to_string()).or_default();
+        let is_listed = values.len() < GROUP_VALUES || values.contains_key(value);
+        let value = if is_listed { value } else { OTHER_VALUES };
+        values.entry(value.to_string()).or_default()
+    }
+
+    /// Counts a kept document in its groups.
+    pub(crate) fn count_kept_groups(
+        &mut self,
+        groups: &[(String, String)],
+        words: u64,
+        chars: u64,
+    ) {
+        for (name, value) in groups {
+            let counts = self.group(name, value);
+            counts.kept += 1;
+            counts.words += words;
+            counts.chars += chars;
+        }
+    }
+
+    /// Counts a document in its groups that a rule dropped.
+    pub(crate) fn count_dropped_groups(&mut self, groups: &[(String, String)], rule: &str) {
+        for (name, value) in groups {
+            add(&mut self.group(name, value).dropped, rule, 1);
+        }
+    }
+
     /// Counts a document's personal data.
     pub(crate) fn count_personal(&mut self, found: &[String]) {
         for rule in found {
@@ -180,6 +245,14 @@ impl ShardReport {
         if paragraphs > 0 {
             add(&mut self.copies, "pages", 1);
             add(&mut self.copies, "paragraphs", paragraphs.into());
+        }
+    }
+
+    /// Counts the headers, footers and page numbers that were left out of a document.
+    pub(crate) fn count_running_lines(&mut self, lines: u32) {
+        if lines > 0 {
+            add(&mut self.running, "documents", 1);
+            add(&mut self.running, "lines", lines.into());
         }
     }
 

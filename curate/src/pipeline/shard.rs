@@ -12,16 +12,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use rayon::iter::{IndexedParallelIterator, ParallelIterator};
-use rayon::slice::ParallelSlice;
+use rayon::slice::{ParallelSlice, ParallelSliceMut};
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::classifier::{Models, NoModels};
 use crate::clock::{Clock, Spent};
 use crate::decontaminate::{DecontaminateConfig, Decontaminator, TaskHits};
 use crate::dedup::{DedupConfig, Minhasher, Origin, SignatureShape, SignatureWriter};
 use crate::error::{At, Error, Result};
 use crate::pipeline::CurateConfig;
-use crate::pipeline::chain::{Chain, Outcome, WorkScratch};
+use crate::pipeline::chain::{Chain, Outcome, RecordState, WorkScratch};
 use crate::pipeline::journal::Journal;
 use crate::pipeline::quarantine::{Place, Quarantine};
 use crate::pipeline::report::{Sample, ShardReport, add, sample_hash};
@@ -121,12 +122,25 @@ impl Curator {
     ///
     /// # Errors
     /// `Input` if an evaluation file cannot be read; `Damaged` for a model file that is no model,
-    /// `Config` for a language that the model does not have.
+    /// `Config` for a language that the model does not have; `Model` for a step with a model that another crate runs.
     pub fn new(
         config: &CurateConfig,
         decontaminate: Option<&DecontaminateConfig>,
         dedup: Option<&DedupConfig>,
         _seed: u64,
+    ) -> Result<Curator> {
+        Curator::with_models(config, decontaminate, dedup, &NoModels)
+    }
+
+    /// Like [`Curator::new`], with models that another crate runs.
+    ///
+    /// # Errors
+    /// As [`Curator::new`]; `Model` for a model that cannot be used.
+    pub fn with_models(
+        config: &CurateConfig,
+        decontaminate: Option<&DecontaminateConfig>,
+        dedup: Option<&DedupConfig>,
+        models: &dyn Models,
     ) -> Result<Curator> {
         let decontaminator = decontaminate.map(Decontaminator::new).transpose()?;
         let shape = SignatureShape::of(dedup);
@@ -137,6 +151,7 @@ impl Curator {
                 decontaminator,
                 dedup.and_then(Minhasher::of),
                 shape.exact == 1,
+                models,
             )?,
             shape,
             run: run_of(config, decontaminate),
@@ -277,8 +292,9 @@ impl Curator {
             let is_new = known.is_none();
             let (filled, outcomes) = rayon::join(
                 || fill(&mut next),
-                || known.unwrap_or_else(|| self.work(&batch, shard)),
+                || known.map_or_else(|| self.work(&batch, shard), Ok),
             );
+            let outcomes = outcomes?;
             writing.start();
             if is_new {
                 journal.append(&batch, &outcomes)?;
@@ -300,23 +316,76 @@ impl Curator {
         Ok(())
     }
 
-    fn work(&self, batch: &Batch, shard: &Shard) -> Vec<Outcome> {
-        let jobs: Vec<Vec<Outcome>> = batch
+    /// The outcomes of a batch's records, in their order. Records run through the steps one by one, up to a step whose model
+    /// looks at many texts together; there they wait for each other.
+    fn work(&self, batch: &Batch, shard: &Shard) -> Result<Vec<Outcome>> {
+        let jobs: Vec<Vec<RecordState>> = batch
             .records
             .par_chunks(RECORDS_PER_JOB)
             .with_max_len(1)
             .map(|records| {
                 let mut scratch = self.borrow_scratch();
-                let run = |raw| {
-                    self.chain
-                        .run(batch, raw, &shard.input, &shard.name, &mut scratch)
-                };
-                let outcomes = records.iter().map(run).collect();
+                let start = |raw| self.chain.start(batch, raw, shard, &mut scratch);
+                let states = records.iter().map(start).collect();
                 self.return_scratch(scratch);
-                outcomes
+                states
             })
             .collect();
-        jobs.into_iter().flatten().collect()
+        let mut states: Vec<RecordState> = jobs.into_iter().flatten().collect();
+        while let Some(step) = first_wait(&states) {
+            self.measure(step, &mut states)?;
+            states
+                .par_chunks_mut(RECORDS_PER_JOB)
+                .with_max_len(1)
+                .for_each(|states| {
+                    let mut scratch = self.borrow_scratch();
+                    for state in states {
+                        let taken = std::mem::replace(state, RecordState::Done(Outcome::Unsampled));
+                        *state = match taken {
+                            RecordState::Waits { passage, .. } => {
+                                self.chain.go_on(*passage, shard, &mut scratch)
+                            }
+                            RecordState::Done(outcome) => RecordState::Done(outcome),
+                        };
+                    }
+                    self.return_scratch(scratch);
+                });
+        }
+        let done = states.into_iter().filter_map(|state| match state {
+            RecordState::Done(outcome) => Some(outcome),
+            RecordState::Waits { .. } => None,
+        });
+        Ok(done.collect())
+    }
+
+    /// Lets the model of a step look at the texts of all records that wait, which wait for the same step. A record whose text
+    /// it cannot read is bad.
+    fn measure(&self, step: usize, states: &mut [RecordState]) -> Result<()> {
+        let waiting = || {
+            states.iter().filter_map(|state| match state {
+                RecordState::Waits { passage, .. } => Some(passage.text()),
+                RecordState::Done(_) => None,
+            })
+        };
+        let texts: Vec<&str> = waiting().collect();
+        let mut clock = Clock::default();
+        let measured = self.chain.measure(step, &texts, &mut clock)?;
+        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        spent.add(&mut clock);
+        drop(spent);
+        let mut measured = measured.into_iter();
+        for state in states {
+            if let RecordState::Waits { passage, .. } = state {
+                match measured.next() {
+                    Some(Ok(logits)) => passage.give(logits),
+                    Some(Err(why)) => *state = RecordState::Done(Outcome::Bad(why)),
+                    None => {
+                        *state = RecordState::Done(Outcome::Bad("no result of a model".to_string()))
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The evaluation sets that documents are dropped for, none met yet.
@@ -342,6 +411,14 @@ impl Curator {
         let mut pool = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         pool.push(scratch);
     }
+}
+
+/// The step that records wait for, if any do: as all run the same steps, they wait for the same one.
+fn first_wait(states: &[RecordState]) -> Option<usize> {
+    states.iter().find_map(|state| match state {
+        RecordState::Waits { step, .. } => Some(*step),
+        RecordState::Done(_) => None,
+    })
 }
 
 fn journal_file(out: &Path, shard: usize) -> PathBuf {
@@ -415,7 +492,9 @@ impl Writers<'_> {
                 report.count_repairs(&drop.repairs);
                 report.count_personal(&drop.personal);
                 report.count_copies(drop.copies);
+                report.count_running_lines(drop.running_lines);
                 add(&mut report.dropped, &drop.reason.rule, 1);
+                report.count_dropped_groups(&drop.groups, &drop.reason.rule);
                 if !drop.language.is_empty() {
                     add(&mut report.languages, &drop.language, 1);
                 }
@@ -464,9 +543,11 @@ impl Writers<'_> {
                 report.count_repairs(&kept.repairs);
                 report.count_personal(&kept.personal);
                 report.count_copies(kept.copies);
+                report.count_running_lines(kept.running_lines);
                 report.kept += 1;
                 report.bytes_out += kept.text_bytes;
                 report.chars += kept.signature.chars;
+                report.count_kept_groups(&kept.groups, kept.words, kept.signature.chars);
                 if !kept.language.is_empty() {
                     add(&mut report.languages, &kept.language, 1);
                 }

@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use super::buckets::{add_bucket, bucket, check_buckets};
+use super::condition::check_name;
 use super::fasttext::{FastText, FastTextScratch};
 use crate::check::{Problem, range};
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
@@ -24,6 +26,9 @@ use crate::verdict::{Judge, KEEP, Verdict, broken};
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct QualityConfig {
+    /// Name of the score, where several models give one: metrics and drops are `quality.NAME.score`, the score
+    /// `meta.quality_NAME`. Default: none, `quality.score` and `meta.quality`.
+    pub name: String,
     /// A fastText model, `.bin` or `.ftz`.
     pub model: String,
     /// The label whose probability is the score, with or without `__label__`.
@@ -45,6 +50,7 @@ pub struct QualityConfig {
 impl Default for QualityConfig {
     fn default() -> Self {
         QualityConfig {
+            name: String::new(),
             model: String::new(),
             label: "hq".to_string(),
             min_score: 0.0,
@@ -59,8 +65,7 @@ impl Default for QualityConfig {
 impl QualityConfig {
     /// The bucket of a score: as documents keep it, to six places.
     pub fn bucket(&self, score: f64) -> u64 {
-        let score = (score * 1e6).round() / 1e6;
-        self.buckets.partition_point(|b| *b <= score) as u64
+        bucket(&self.buckets, score)
     }
 
     /// Minimum score of a document in Pareto sampling: 1 - a Lomax variate.
@@ -78,6 +83,11 @@ struct Classifier {
     model: FastText,
     /// Number of the label whose probability is the score.
     label: usize,
+    /// Where the metadata has the score.
+    key: String,
+    score_rule: String,
+    bucket_rule: String,
+    pareto_rule: String,
 }
 
 /// Buffers of one thread.
@@ -93,6 +103,9 @@ impl StepConfig for QualityConfig {
     }
 
     fn check(&self, problem: Problem<'_>) {
+        if !self.name.is_empty() {
+            check_name(&self.name, problem);
+        }
         if self.model.is_empty() {
             problem("model", "\"\"".to_string(), "the path of a fastText model");
         }
@@ -101,21 +114,7 @@ impl StepConfig for QualityConfig {
         }
         range(problem, "min_score", self.min_score, 0.0, 1.0);
         range(problem, "pareto_alpha", self.pareto_alpha, 0.0, 1000.0);
-        let inside = self.buckets.iter().all(|b| (0.0..=1.0).contains(b));
-        if !inside || !self.buckets.is_sorted() {
-            problem(
-                "buckets",
-                format!("{:?}", self.buckets),
-                "scores from 0 to 1, the lowest first",
-            );
-        }
-        if self.min_bucket > self.buckets.len() as u64 {
-            problem(
-                "min_bucket",
-                self.min_bucket.to_string(),
-                "at most the number of `buckets`",
-            );
-        }
+        check_buckets(&self.buckets, self.min_bucket, 0.0..=1.0, problem);
     }
 
     fn open(&self, at: &Opening<'_>) -> Result<Box<dyn Filter>> {
@@ -127,10 +126,21 @@ impl StepConfig for QualityConfig {
                 format!("a label of the model {}", self.model),
             ));
         };
+        let rule = |part: &str| match self.name.as_str() {
+            "" => format!("quality.{part}"),
+            name => format!("quality.{name}.{part}"),
+        };
         Ok(Box::new(Classifier {
             config: self.clone(),
             model,
             label,
+            key: match self.name.as_str() {
+                "" => "quality".to_string(),
+                name => format!("quality_{name}"),
+            },
+            score_rule: rule("score"),
+            bucket_rule: rule("bucket"),
+            pareto_rule: rule("pareto"),
         }))
     }
 
@@ -145,37 +155,30 @@ impl Filter for Classifier {
             config,
             model,
             label,
+            ..
         } = self;
         let all = model.labels().len();
         let ClassifierScratch { fasttext, labels } = scratch.own.get();
         model.predict(&draft.text, all, fasttext, labels);
         let found = labels.iter().find(|(l, _)| l == label);
         let score = found.map_or(0.0, |(_, p)| f64::from(*p));
-        draft.note("quality", json!((score * 1e6).round() / 1e6));
-        judge.at_least("quality.score", score, config.min_score)?;
+        draft.note(&self.key, json!((score * 1e6).round() / 1e6));
+        judge.at_least(&self.score_rule, score, config.min_score)?;
         if !config.buckets.is_empty() {
-            // of several models the greatest bucket counts
-            let before = draft
-                .meta
-                .as_ref()
-                .and_then(|m| m["quality_bucket"].as_u64());
-            let bucket = config.bucket(score).max(before.unwrap_or(0));
-            draft.note("quality_bucket", bucket.into());
-            judge.at_least("quality.bucket", bucket as f64, config.min_bucket as f64)?;
+            let bucket = add_bucket(draft, &config.buckets, score);
+            judge.at_least(&self.bucket_rule, bucket as f64, config.min_bucket as f64)?;
         }
         if config.pareto_alpha > 0.0 {
             let limit = config.pareto_limit(&draft.id);
             if score <= limit {
-                return Verdict::Break(broken("quality.pareto", score, limit));
+                return Verdict::Break(broken(&self.pareto_rule, score, limit));
             }
         }
         KEEP
     }
 
     fn metrics(&self) -> Vec<String> {
-        ["quality.score", "quality.bucket"]
-            .map(String::from)
-            .to_vec()
+        vec![self.score_rule.clone(), self.bucket_rule.clone()]
     }
 }
 

@@ -1,6 +1,7 @@
-//! Quality filters by models and by metrics: classifiers, language models, importance resampling, source code,
-//! conditions.
+//! Quality filters by models and by metrics: fastText and transformer classifiers, language models, importance
+//! resampling, source code, conditions.
 
+mod buckets;
 mod classifier;
 pub mod code;
 mod condition;
@@ -10,9 +11,14 @@ pub mod metrics;
 mod model_file;
 pub mod ngram;
 mod perplexity;
+mod sample_scores;
+mod transformer;
 
 pub use classifier::QualityConfig;
 pub use code::CodeConfig;
 pub use condition::ExpressionConfig;
+pub(crate) use condition::check_name;
 pub use dsir::DsirConfig;
 pub use perplexity::PerplexityConfig;
+pub use sample_scores::{SampleScores, Sampling};
+pub use transformer::{ClassifierConfig, ScoreFunction};

@@ -6,7 +6,7 @@ use std::path::Path;
 use memchr::memmem;
 
 use super::compression::{Piece, Source};
-use super::storage;
+use super::{latex, package, pdf, storage, zim};
 use crate::read::{Format, Input};
 
 /// Bytes that decide.
@@ -27,6 +27,16 @@ pub(crate) fn detect(path: &Path, input: &Input) -> io::Result<Result<Format, &'
         }
     }
     head.truncate(LOOKED_AT);
+    if package::is_package(&head) {
+        let open = || storage::open(path, &input.options);
+        return Ok(package::format_of(&head, open)?.ok_or("a ZIP archive"));
+    }
+    if latex::is_tar(&head) {
+        return Ok(match latex::has_sources(&mut source, head)? {
+            true => Ok(Format::Latex),
+            false => Err("a tar archive"),
+        });
+    }
     Ok(format_of(&head, input))
 }
 
@@ -39,6 +49,12 @@ fn format_of(head: &[u8], input: &Input) -> Result<Format, &'static str> {
     }
     if head.starts_with(b"PAR1") {
         return Ok(Format::Parquet);
+    }
+    if head.starts_with(zim::MAGIC) {
+        return Ok(Format::Zim);
+    }
+    if pdf::is_pdf(head) {
+        return Ok(Format::Pdf);
     }
     if let Some(kind) = magic_of(head) {
         return Err(kind);
@@ -55,6 +71,9 @@ fn format_of(head: &[u8], input: &Input) -> Result<Format, &'static str> {
     let tags: [&[u8]; 4] = [b"<!doctype html", b"<html", b"<head", b"<body"];
     if tags.iter().any(|tag| start.starts_with(tag)) {
         return Ok(Format::Html);
+    }
+    if latex::is_latex(text) {
+        return Ok(Format::Latex);
     }
     match start.first() {
         Some(b'{') => return Ok(Format::Jsonl),
@@ -161,12 +180,16 @@ mod tests {
             ("\u{feff}<!DOCTYPE html><html>".to_string(), Format::Html),
             ("id,\"text\"\n1,a\n".to_string(), Format::Csv),
             ("id\tcontent\r\n1\ta\n".to_string(), Format::Tsv),
+            (
+                "% a comment\n\\documentclass{article}\n".to_string(),
+                Format::Latex,
+            ),
             ("He wrote the text, and went.\n".to_string(), Format::Text),
             (String::new(), Format::Text),
         ] {
             assert_eq!(found(bytes.as_bytes()), Ok(want), "{bytes}");
         }
-        assert_eq!(found(b"%PDF-1.4"), Err("a PDF"));
+        assert_eq!(found(b"%PDF-1.4"), Ok(Format::Pdf));
         assert_eq!(found(b"\0\0\0\0a"), Err("binary data"));
         assert!(found(b"[{\"text\":\"a\"}]").is_err());
         assert_eq!(format_of(b"id,body\n", &input), Ok(Format::Text));

@@ -3,7 +3,8 @@
 //!
 //! Facts: dolma 1.2 docs/data-format.md. The lines of both are read in parallel; a record is the document's line
 //! and those of the requested attributes, one per line. Matching ids are checked when the record is parsed
-//! (fields.rs).
+//! (parse.rs). A document without a line of attributes, and lines of attributes without a document, are bad records
+//! that name the attributes.
 
 use std::io;
 use std::ops::Range;
@@ -54,6 +55,7 @@ pub(crate) struct DolmaReader {
     attributes: Vec<Lines>,
     record: Vec<u8>,
     max: usize,
+    is_at_end: bool,
 }
 
 impl DolmaReader {
@@ -69,6 +71,7 @@ impl DolmaReader {
             documents: Lines::open("documents", path, input, max)?,
             record: Vec::new(),
             max,
+            is_at_end: false,
         })
     }
 
@@ -96,6 +99,7 @@ impl DolmaReader {
     pub(super) fn fill(&mut self, batch: &mut Batch) -> io::Result<()> {
         while !batch.is_full() {
             let Some(at) = self.documents.step()? else {
+                self.expect_no_more(batch)?;
                 break;
             };
             let raw = &self.documents.batch.records[at];
@@ -126,6 +130,25 @@ impl DolmaReader {
                 Some(why) => batch.push_bad(offset, number, why),
                 None => batch.push(offset, number, &self.record, None),
             }
+        }
+        Ok(())
+    }
+}
+
+impl DolmaReader {
+    /// A bad record for each file of attributes with lines behind the last document's.
+    fn expect_no_more(&mut self, batch: &mut Batch) -> io::Result<()> {
+        if std::mem::replace(&mut self.is_at_end, true) {
+            return Ok(());
+        }
+        for lines in &mut self.attributes {
+            let Some(at) = lines.step()? else { continue };
+            let line = &lines.batch.records[at];
+            let why = match &line.bad {
+                Some(why) => format!("attributes {}: {why}", lines.name),
+                None => format!("attributes {} go on behind the last document", lines.name),
+            };
+            batch.push_bad(line.offset, line.number, why);
         }
         Ok(())
     }

@@ -5,11 +5,16 @@ use std::io::{self, Cursor, Read};
 use std::path::Path;
 
 use super::compression::{Source, decode_body};
+use super::latex::LatexReader;
 use super::lines::LineReader;
+use super::package::PackageReader;
 use super::pages::PageReader;
+use super::pdf::PdfReader;
 use super::storage::Blob;
 use super::table::TableReader;
+use super::wacz::WaczReader;
 use super::warc::WarcReader;
+use super::zim::ZimReader;
 use super::{Batch, Kind, Reader};
 use crate::read::Format;
 
@@ -58,6 +63,38 @@ pub(crate) fn read_bytes(format: Format, bytes: Vec<u8>) -> crate::Result<()> {
             Format::Text | Format::Html => {
                 Kind::Lines(Box::new(LineReader::open(blob, MAX, true)?))
             }
+            format @ (Format::Epub | Format::Docx | Format::Odt) => {
+                let bytes = blob.0.into_inner();
+                let open = || -> io::Result<Box<dyn Blob>> {
+                    Ok(Box::new(Bytes(Cursor::new(bytes.clone()))))
+                };
+                match PackageReader::open(open, format, MAX)? {
+                    Ok(reader) => Kind::Package(Box::new(reader)),
+                    Err(other) => Kind::Unknown(Some(other.found)),
+                }
+            }
+            Format::Pdf => match PdfReader::open(blob, false, MAX)? {
+                Ok(reader) => Kind::Pdf(Box::new(reader)),
+                Err(other) => Kind::Unknown(Some(other.found)),
+            },
+            Format::Latex => match LatexReader::open(blob, true, MAX)? {
+                Ok(reader) => Kind::Latex(Box::new(reader)),
+                Err(other) => Kind::Unknown(Some(other.found)),
+            },
+            Format::Wacz => {
+                let bytes = blob.0.into_inner();
+                let open = Box::new(move || -> io::Result<Box<dyn Blob>> {
+                    Ok(Box::new(Bytes(Cursor::new(bytes.clone()))))
+                });
+                match WaczReader::open(open, MAX)? {
+                    Ok(reader) => Kind::Wacz(Box::new(reader)),
+                    Err(other) => Kind::Unknown(Some(other.found)),
+                }
+            }
+            Format::Zim => match ZimReader::open(blob, MAX)? {
+                Ok(reader) => Kind::Zim(Box::new(reader)),
+                Err(other) => Kind::Unknown(Some(other.found)),
+            },
             Format::Jsonl | Format::Dolma | Format::Parquet | Format::Auto => {
                 let mut reader = LineReader::open(blob, MAX, false)?;
                 reader.expect_objects()?;

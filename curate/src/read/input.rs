@@ -19,7 +19,8 @@ pub struct Input {
     /// Whether a folder's files in folders below it are read too; hidden ones are not.
     pub recursive: bool,
     /// Field or column with the text, of JSON lines, Parquet, CSV and TSV; a dot leads into an object (`body.text`).
-    /// Of several the texts are joined by an empty line. Default: `text`, of columns also `content`.
+    /// Of several the texts are joined by an empty line; a list or an object is its JSON text, for steps such as `issue`.
+    /// Default: `text`, of columns also `content`.
     pub text_key: Keys,
     /// Field or column with the document's id; several are joined by `/`. Default: `id`.
     pub id_key: Keys,
@@ -29,10 +30,15 @@ pub struct Input {
     pub source: String,
     /// Put before every line of a list, for example `https://data.commoncrawl.org/`.
     pub prefix: String,
-    /// Attributes (dolma's layout) to read from the files beside the documents.
+    /// Attributes (dolma's layout) to read from the files beside the documents: `attributes/NAME/X.jsonl.gz` for
+    /// `documents/X.jsonl.gz`, a line for each document, with its id. They become `meta.attributes`.
     pub attributes: Vec<String>,
     /// Namespaces of a Wikipedia dump to read; 0 holds the articles.
     pub namespaces: Vec<i64>,
+    /// Whether headers, footers and page numbers of a PDF are kept: lines at the edge of pages that repeat on others.
+    pub running_lines: bool,
+    /// Whether the bibliography of LaTeX sources is kept.
+    pub bibliography: bool,
     /// Settings of the object store as the `object_store` crate names them (`aws_region`,
     /// `aws_endpoint`, `aws_skip_signature`); keep credentials in the environment.
     pub options: BTreeMap<String, String>,
@@ -51,6 +57,8 @@ impl Default for Input {
             prefix: String::new(),
             attributes: Vec::new(),
             namespaces: vec![0],
+            running_lines: false,
+            bibliography: false,
             options: BTreeMap::new(),
         }
     }
@@ -83,6 +91,20 @@ pub enum Format {
     Html,
     /// MediaWiki XML dump; wikitext becomes plain text.
     Wikipedia,
+    /// An EPUB book per file; its chapters in the order of the spine are one document.
+    Epub,
+    /// A Word document per file (Office Open XML), tracked changes accepted.
+    Docx,
+    /// An OpenDocument text per file, tracked changes accepted.
+    Odt,
+    /// A PDF per file; its pages are one document.
+    Pdf,
+    /// LaTeX sources of a paper per file: a `.tex` file or a tar archive, as arXiv has them.
+    Latex,
+    /// WARC files in a ZIP archive (WACZ).
+    Wacz,
+    /// HTML pages of an offline copy of a wiki (ZIM, as Kiwix has them).
+    Zim,
     /// One UTF-8 document per file.
     Text,
 }
@@ -92,7 +114,18 @@ impl Format {
     pub(crate) fn has_no_ids(self) -> bool {
         matches!(
             self,
-            Format::Warc | Format::Wet | Format::Wat | Format::Html | Format::Text
+            Format::Warc
+                | Format::Wet
+                | Format::Wat
+                | Format::Html
+                | Format::Epub
+                | Format::Docx
+                | Format::Odt
+                | Format::Pdf
+                | Format::Latex
+                | Format::Wacz
+                | Format::Zim
+                | Format::Text
         )
     }
 }
@@ -128,6 +161,13 @@ impl Input {
             | Format::Wat
             | Format::Html
             | Format::Wikipedia
+            | Format::Epub
+            | Format::Docx
+            | Format::Odt
+            | Format::Pdf
+            | Format::Latex
+            | Format::Wacz
+            | Format::Zim
             | Format::Text => false,
         }
     }
@@ -157,13 +197,22 @@ impl Input {
                 problem(key, format!("{names:?}"), "names of fields");
             }
         }
+        if self.running_lines && !matches!(self.format, Format::Pdf | Format::Auto) {
+            let wanted = "false, or format = \"pdf\" or \"auto\"";
+            problem("running_lines", "true".to_string(), wanted);
+        }
+        if self.bibliography && !matches!(self.format, Format::Latex | Format::Auto) {
+            let wanted = "false, or format = \"latex\" or \"auto\"";
+            problem("bibliography", "true".to_string(), wanted);
+        }
         let dolma = self.format == Format::Dolma;
         if !dolma && !self.attributes.is_empty() {
             let found = format!("{:?}", self.attributes);
             problem("attributes", found, "none, or format = \"dolma\"");
         }
         for (i, name) in self.attributes.iter().enumerate() {
-            if name.is_empty() || name.contains('/') {
+            let outside = |part: &str| matches!(part, "" | "." | "..");
+            if name.split('/').any(outside) {
                 let wanted = "the name of a folder below attributes";
                 problem(&format!("attributes[{i}]"), format!("{name:?}"), wanted);
             }

@@ -39,7 +39,7 @@ pub(super) fn find<'v>(object: &'v Map<String, Value>, name: &str) -> Option<&'v
 }
 
 /// Takes a field out; an object that it leaves empty goes too.
-pub(super) fn take(object: &mut Map<String, Value>, name: &str) -> Option<Value> {
+pub(crate) fn take(object: &mut Map<String, Value>, name: &str) -> Option<Value> {
     if let Some(value) = object.remove(name) {
         return Some(value);
     }
@@ -53,7 +53,7 @@ pub(super) fn take(object: &mut Map<String, Value>, name: &str) -> Option<Value>
 }
 
 /// Only the fields with these names, nested as they were.
-pub(super) fn only(object: &Map<String, Value>, names: &[String]) -> Map<String, Value> {
+pub(crate) fn only(object: &Map<String, Value>, names: &[String]) -> Map<String, Value> {
     let mut kept = Map::new();
     for name in names {
         if let Some(value) = find(object, name) {

@@ -6,27 +6,34 @@
 //! format of the records (warc, lines, pages, parquet, dolma) are independent.
 
 mod batch;
+mod composed;
 mod compression;
 mod detect;
 mod dolma;
 mod fields;
+mod flow;
 mod format;
 mod http;
 mod input;
 mod jsonl;
 mod keys;
+mod latex;
 mod lines;
 mod names;
+mod package;
 mod pages;
 mod parquet;
 mod parse;
+mod pdf;
 mod shards;
 mod storage;
 mod table;
+mod wacz;
 mod warc;
 mod wat;
 mod web;
 mod wikitext;
+mod zim;
 
 use std::io;
 use std::ops::Range;
@@ -43,16 +50,18 @@ pub(crate) use http::parse_response;
 pub use input::{Format, Input};
 pub(crate) use jsonl::{JsonScratch, reason};
 pub use keys::Keys;
+pub(crate) use keys::{only as keep_only, take as take_field};
 pub(crate) use lines::LineReader;
 pub(crate) use parse::read_fields;
 pub use shards::{Shard, input_files, missing_inputs};
 #[cfg(feature = "object-store")]
 pub(crate) use storage::{FIRST_WAIT, MAX_FAILURES, Remote, Store, io_error};
 pub(crate) use storage::{Options, find as find_files, is_remote};
-pub(crate) use warc::parse_record;
+pub(crate) use warc::{Provenance, parse_record};
 pub(crate) use web::{Content, Html, parse_page};
 
 pub(crate) use batch::{Batch, Fault, Raw};
+pub(crate) use composed::Composed;
 pub(crate) use compression::{Source, decode_body};
 
 /// A file being read.
@@ -71,6 +80,11 @@ enum Kind {
     Parquet(Box<parquet::ParquetReader>),
     Dolma(Box<dolma::DolmaReader>),
     Table(Box<table::TableReader>),
+    Package(Box<package::PackageReader>),
+    Pdf(Box<pdf::PdfReader>),
+    Latex(Box<latex::LatexReader>),
+    Wacz(Box<wacz::WaczReader>),
+    Zim(Box<zim::ZimReader>),
     /// A file of a kind that no format reads, until it was told.
     Unknown(Option<String>),
 }
@@ -156,6 +170,17 @@ impl Reader {
             Kind::Parquet(reader) => reader.fill(batch),
             Kind::Dolma(reader) => reader.fill(batch),
             Kind::Table(reader) => reader.fill(batch),
+            Kind::Package(reader) => reader.fill(batch),
+            Kind::Pdf(reader) => {
+                reader.fill(batch);
+                Ok(())
+            }
+            Kind::Latex(reader) => {
+                reader.fill(batch);
+                Ok(())
+            }
+            Kind::Wacz(reader) => reader.fill(batch),
+            Kind::Zim(reader) => reader.fill(batch),
             Kind::Unknown(why) => {
                 if let Some(why) = why.take() {
                     batch.push_bad(0, 0, why);
@@ -204,6 +229,28 @@ fn open(
             Kind::Lines(Box::new(reader))
         }
         Format::Text | Format::Html => Kind::Lines(Box::new(LineReader::open(blob()?, max, true)?)),
+        format @ (Format::Epub | Format::Docx | Format::Odt) => {
+            let reader = package::PackageReader::open(blob, format, max)?;
+            return Ok(reader.map(|reader| Kind::Package(Box::new(reader))));
+        }
+        Format::Pdf => {
+            let reader = pdf::PdfReader::open(blob()?, input.running_lines, max)?;
+            return Ok(reader.map(|reader| Kind::Pdf(Box::new(reader))));
+        }
+        Format::Latex => {
+            let reader = latex::LatexReader::open(blob()?, input.bibliography, max)?;
+            return Ok(reader.map(|reader| Kind::Latex(Box::new(reader))));
+        }
+        Format::Wacz => {
+            let (path, options) = (path.to_path_buf(), input.options.clone());
+            let open = Box::new(move || storage::open(&path, &options));
+            let reader = wacz::WaczReader::open(open, max)?;
+            return Ok(reader.map(|reader| Kind::Wacz(Box::new(reader))));
+        }
+        Format::Zim => {
+            let reader = zim::ZimReader::open(blob()?, max)?;
+            return Ok(reader.map(|reader| Kind::Zim(Box::new(reader))));
+        }
         Format::Csv | Format::Tsv => {
             let delimiter = if input.format == Format::Csv {
                 b','
@@ -284,7 +331,10 @@ pub fn each_record(
     while reader.fill(&mut batch)? {
         for raw in &batch.records {
             let bytes = batch.bytes(raw);
-            let archive = matches!(input.format, Format::Warc | Format::Wet | Format::Wat);
+            let archive = matches!(
+                input.format,
+                Format::Warc | Format::Wet | Format::Wat | Format::Wacz
+            );
             let parsed = archive.then(|| parse_record(bytes)).flatten();
             let (kind, block) = parsed.map_or((String::new(), bytes), |r| (r.kind, r.body));
             each(&Record {
@@ -316,7 +366,18 @@ pub(crate) fn can_be_split(path: &Path, input: &Input) -> io::Result<bool> {
             let mut source = open()?;
             Ok(!source.is_compressed() || source.has_streams(FIRST_STREAMS)?)
         }
-        Format::Text | Format::Html | Format::Csv | Format::Tsv | Format::Auto => Ok(false),
+        Format::Text
+        | Format::Html
+        | Format::Csv
+        | Format::Tsv
+        | Format::Epub
+        | Format::Docx
+        | Format::Odt
+        | Format::Pdf
+        | Format::Latex
+        | Format::Wacz
+        | Format::Zim
+        | Format::Auto => Ok(false),
     }
 }
 

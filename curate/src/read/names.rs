@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Extensions of compressions, then of formats, that names leave out.
-const EXTENSIONS: [&str; 20] = [
+const EXTENSIONS: [&str; 28] = [
     ".gz", ".zst", ".bz2", ".xz", ".lz4", ".warc", ".arc", ".wet", ".wat", ".warc", ".jsonl",
-    ".json", ".parquet", ".ndjson", ".xml", ".txt", ".csv", ".tsv", ".html", ".htm",
+    ".json", ".parquet", ".ndjson", ".xml", ".txt", ".csv", ".tsv", ".html", ".htm", ".epub",
+    ".docx", ".odt", ".pdf", ".tar", ".tex", ".wacz", ".zim",
 ];
 
 /// A file to name.

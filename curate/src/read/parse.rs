@@ -25,8 +25,19 @@ pub(crate) fn read_fields(
             let object = json::from_slice(bytes).map_err(|e| Unread::Bad(reason(bytes, &e)))?;
             fields_of(object, input, &["text", "content"]).map_err(Unread::Bad)?
         }
-        // web pages and unknown files do not come here; their records would be refused as JSON
-        Format::Jsonl | Format::Warc | Format::Wet | Format::Html | Format::Auto => {
+        // pages, composed documents and unknown files do not come here
+        Format::Jsonl
+        | Format::Warc
+        | Format::Wet
+        | Format::Html
+        | Format::Epub
+        | Format::Docx
+        | Format::Odt
+        | Format::Pdf
+        | Format::Latex
+        | Format::Wacz
+        | Format::Zim
+        | Format::Auto => {
             let object = parse_object(bytes, scratch).map_err(Unread::Bad)?;
             fields_of(object, input, &["text"]).map_err(Unread::Bad)?
         }
@@ -71,7 +82,13 @@ fn fields_of(
             if found.iter().all(|(_, value)| value.is_none()) {
                 return Err(format!("no {} field", names.join(" or ")));
             }
-            let texts = found.into_iter().map(|(name, value)| text_of(value, name));
+            let texts = found.into_iter().map(|(name, value)| match value {
+                // events of an issue, files of a repository: steps make text of them
+                Some(Value::Array(_) | Value::Object(_)) => {
+                    Ok(value.map_or_else(String::new, |v| v.to_string()))
+                }
+                value => text_of(value, name),
+            });
             let mut texts = texts.collect::<Result<Vec<String>, String>>()?;
             texts.retain(|text| !text.is_empty());
             texts.join("\n\n")
@@ -146,7 +163,11 @@ fn dolma(bytes: &[u8], input: &Input) -> Result<Fields, Unread> {
     if !attributes.is_empty() {
         let meta = fields.meta.get_or_insert_with(|| Map::new().into());
         if let Value::Object(meta) = meta {
-            meta.insert("attributes".to_string(), attributes.into());
+            // as dolma's mixer does, attributes of files join those that the document has
+            match meta.get_mut("attributes") {
+                Some(Value::Object(own)) => own.extend(attributes),
+                _ => drop(meta.insert("attributes".to_string(), attributes.into())),
+            }
         }
     }
     Ok(fields)
@@ -182,6 +203,13 @@ mod tests {
                 json!({"url": "http://x.y/", "n": 1, "source": "cc", "added": "2023",
                 "attributes": {"len__len__chars": [[0, 5, 5.0]]}})
             )
+        );
+        let own = br#"{"id":"a","text":"words","attributes":{"a":1,"b":2}}"#;
+        let both = [&own[..], b"\n", br#"{"id":"a","attributes":{"b":3,"c":4}}"#].concat();
+        let fields = read(Format::Dolma, &both).unwrap();
+        assert_eq!(
+            fields.meta,
+            Some(json!({"attributes": {"a": 1, "b": 3, "c": 4}}))
         );
         let other = [&document[..], b"\n", br#"{"id":"b","attributes":{}}"#].concat();
         let why = read(Format::Dolma, &other).unwrap_err();

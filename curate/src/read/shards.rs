@@ -1,7 +1,7 @@
 //! Input files as shards: listed, numbered and named.
 
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +26,9 @@ pub struct Shard {
     /// Name of the file in ids: its own without extensions, with as much of its path as distinguishes it from other
     /// files of its source.
     pub name: String,
+    /// The file's path below the input's own path, with its extensions. Documents of archives name it.
+    #[serde(default)]
+    pub file: String,
     /// Only this many records of it are read.
     #[serde(default)]
     pub limit: Option<u64>,
@@ -61,6 +64,7 @@ pub fn input_files(inputs: &[Input]) -> Result<Vec<Shard>> {
                 part: None,
                 limit: None,
                 name: String::new(),
+                file: shown(Path::new(&file.below)),
                 version: file.version,
             });
             below.push(file.below);

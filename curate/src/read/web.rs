@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::http::parse_response;
 use super::input::Format;
-use super::warc::parse_record;
+use super::warc::{Provenance, parse_record};
 use crate::verdict::{Reason, broken};
 
 /// A record of an archive, read as a page.
@@ -13,6 +13,8 @@ pub(crate) struct WebPage<'a> {
     pub(crate) url: Option<String>,
     /// `WARC-Date`.
     pub(crate) date: Option<String>,
+    /// Where the record can be found again.
+    pub(crate) provenance: Provenance,
     pub(crate) content: Content<'a>,
 }
 
@@ -20,8 +22,8 @@ pub(crate) struct WebPage<'a> {
 pub(crate) enum Content<'a> {
     /// HTML, still to be extracted.
     Html(Html<'a>),
-    /// Plain text.
-    Text(String),
+    /// Plain text, and the `X-Robots-Tag` it was sent with.
+    Text(String, Option<String>),
     /// Nothing that is wanted.
     Drop(Reason),
     /// Nothing that can be read, and why.
@@ -43,7 +45,7 @@ pub(crate) fn parse_page(format: Format, bytes: &[u8], most: u64) -> Option<WebP
     let record = parse_record(bytes)?;
     let is_text = format == Format::Wet;
     let content = match record.kind.as_str() {
-        "conversion" if is_text => text(record.body),
+        "conversion" if is_text => text(record.body, None),
         other if is_text => Content::Drop(broken("read.record_type", other, "conversion")),
         "response" => response(record.body, record.content_type, most),
         "resource" | "conversion" => content(Html {
@@ -60,6 +62,7 @@ pub(crate) fn parse_page(format: Format, bytes: &[u8], most: u64) -> Option<WebP
     Some(WebPage {
         url: record.url,
         date: record.date,
+        provenance: record.provenance,
         content,
     })
 }
@@ -98,7 +101,7 @@ fn content(page: Html<'_>) -> Content<'_> {
     match kind.to_ascii_lowercase().as_str() {
         "text/html" | "application/xhtml+xml" => Content::Html(page),
         "" if looks_like_html(&page.body) => Content::Html(page),
-        "text/plain" => text(&page.body),
+        "text/plain" => text(&page.body, page.robots),
         other => Content::Drop(broken(
             "read.content_type",
             other,
@@ -107,9 +110,9 @@ fn content(page: Html<'_>) -> Content<'_> {
     }
 }
 
-fn text<'a>(body: &[u8]) -> Content<'a> {
+fn text<'a>(body: &[u8], robots: Option<String>) -> Content<'a> {
     match std::str::from_utf8(body) {
-        Ok(text) => Content::Text(text.to_string()),
+        Ok(text) => Content::Text(text.to_string(), robots),
         Err(e) => {
             let at = e.valid_up_to();
             Content::Bad(format!("invalid UTF-8 at byte {at} of the text"))

@@ -4,6 +4,7 @@ mod registry;
 
 pub use registry::Step;
 
+use crate::classifier::{Logits, Models};
 use crate::contract::{Draft, Filter, Opening, StepScratch};
 use crate::error::Result;
 use crate::verdict::{Judge, KEEP, Verdict};
@@ -21,13 +22,43 @@ pub(crate) struct Steps {
     measures_all: bool,
 }
 
+/// A document on its way through the steps.
+pub(crate) struct Passage {
+    draft: Draft,
+    judge: Judge,
+    /// The copy that goes on after the first broken rule, where every metric is kept.
+    on: Option<Draft>,
+    /// Verdict so far.
+    verdict: Verdict,
+    /// A step has dropped what goes on.
+    is_lost: bool,
+    /// The next step.
+    next: usize,
+}
+
+impl Passage {
+    /// The text at this point.
+    pub(crate) fn text(&self) -> &str {
+        &self.on.as_ref().unwrap_or(&self.draft).text
+    }
+
+    /// Gives it the outputs of the model that it waits for.
+    pub(crate) fn give(&mut self, logits: Vec<f32>) {
+        self.on.as_mut().unwrap_or(&mut self.draft).logits = Some(logits);
+    }
+}
+
 impl Steps {
     /// Opens the resources of the steps; `measures_all` keeps every metric in the drafts.
-    pub(crate) fn open(steps: &[Step], measures_all: bool) -> Result<Steps> {
+    pub(crate) fn open(steps: &[Step], measures_all: bool, models: &dyn Models) -> Result<Steps> {
         let mut filters: Vec<Box<dyn Filter>> = Vec::new();
         for (number, step) in steps.iter().enumerate() {
             let before = filters.as_slice();
-            let filter = step.settings().open(&Opening { number, before })?;
+            let filter = step.settings().open(&Opening {
+                number,
+                before,
+                models,
+            })?;
             filters.push(filter);
         }
         Ok(Steps {
@@ -44,62 +75,119 @@ impl Steps {
         })
     }
 
-    /// Runs all of them, up to the first broken rule. `after` runs after them; metrics must include it.
-    pub(crate) fn run(
-        &self,
-        draft: &mut Draft,
-        scratch: &mut StepScratch,
-        after: &dyn Fn(&str) -> Verdict,
-    ) -> Verdict {
-        if self.measures_all {
-            return self.measure(draft, scratch, after);
-        }
-        let mut judge = match self.keeps_metrics {
-            true => Judge::keeping(),
-            false => Judge::strict(),
+    /// Starts a document on its way.
+    pub(crate) fn begin(&self, draft: Draft) -> Passage {
+        let judge = match (self.measures_all, self.keeps_metrics) {
+            (true, _) => Judge::measuring(),
+            (false, true) => Judge::keeping(),
+            (false, false) => Judge::strict(),
         };
-        for step in &self.steps {
-            let verdict = step.filter.apply(draft, scratch, &mut judge);
-            scratch.clock.lap(step.name);
-            verdict?;
+        Passage {
+            on: self.measures_all.then(|| draft.clone()),
+            draft,
+            judge,
+            verdict: KEEP,
+            is_lost: false,
+            next: 0,
         }
-        KEEP
     }
 
-    /// The same verdict and the same draft, with every metric: after the first broken rule it continues with a
-    /// copy.
-    fn measure(
-        &self,
-        draft: &mut Draft,
-        scratch: &mut StepScratch,
-        after: &dyn Fn(&str) -> Verdict,
-    ) -> Verdict {
-        let mut judge = Judge::measuring();
-        let mut verdict = KEEP;
-        let mut on = draft.clone();
-        let mut is_lost = false;
-        for step in &self.steps {
-            let stopped = step.filter.apply(&mut on, scratch, &mut judge);
-            scratch.clock.lap(step.name);
-            is_lost = stopped.is_break();
-            if verdict.is_continue() {
-                verdict = judge.verdict();
-                if verdict.is_continue() {
-                    verdict = stopped;
-                }
-                // a step that breaks a rule leaves the text as it was
-                let text = verdict.is_break().then(|| std::mem::take(&mut draft.text));
-                draft.clone_from(&on);
-                if let Some(text) = text {
-                    draft.text = text;
-                }
+    /// Runs the steps up to the first broken rule or, where every metric is kept, up to one without a limit. Returns the step
+    /// whose model has to look at the text first, which may be with others: to be given to it before the passage goes on.
+    pub(crate) fn go_on(&self, passage: &mut Passage, scratch: &mut StepScratch) -> Option<usize> {
+        while let Some(step) = self.steps.get(passage.next) {
+            let waits = step.filter.batched().is_some();
+            let on = passage.on.as_ref().unwrap_or(&passage.draft);
+            if waits && on.logits.is_none() {
+                return Some(passage.next);
             }
-            if is_lost {
+            passage.next += 1;
+            let stopped = match &mut passage.on {
+                None => step
+                    .filter
+                    .apply(&mut passage.draft, scratch, &mut passage.judge),
+                Some(on) => step.filter.apply(on, scratch, &mut passage.judge),
+            };
+            scratch.clock.lap(step.name);
+            passage.take(stopped);
+            if passage.is_lost {
                 break;
             }
         }
-        draft.metrics = judge.metrics().to_vec();
-        draft.is_lost = is_lost || after(&on.text).is_break();
-        verdict
+        None
+    }
+
+    /// Measures texts with the model of a step.
+    pub(crate) fn measure(&self, step: usize, texts: &[&str]) -> Result<Vec<Logits>> {
+        match self.steps[step].filter.batched() {
+            Some(model) => model.measure(texts),
+            // `go_on` names only steps that have one
+            None => Ok(vec![Ok(Vec::new()); texts.len()]),
+        }
+    }
+
+    /// Name of a step.
+    pub(crate) fn name(&self, step: usize) -> &'static str {
+        self.steps[step].name
+    }
+
+    /// The document after its way, and the verdict. `after` runs after the steps; metrics must include it.
+    pub(crate) fn end(
+        &self,
+        passage: Passage,
+        after: &dyn Fn(&str) -> Verdict,
+    ) -> (Draft, Verdict) {
+        let Passage {
+            mut draft,
+            judge,
+            on,
+            verdict,
+            is_lost,
+            ..
+        } = passage;
+        if let Some(on) = on {
+            draft.metrics = judge.metrics().to_vec();
+            draft.is_lost = is_lost || after(&on.text).is_break();
+        }
+        (draft, verdict)
+    }
+
+    /// All steps on one document alone.
+    #[cfg(test)]
+    pub(crate) fn run(&self, draft: Draft, scratch: &mut StepScratch) -> (Draft, Verdict) {
+        let mut passage = self.begin(draft);
+        while let Some(step) = self.go_on(&mut passage, scratch) {
+            let logits = self.measure(step, &[passage.text()]);
+            passage.give(logits.unwrap().remove(0).unwrap());
+        }
+        self.end(passage, &|_| KEEP)
+    }
+}
+
+impl Passage {
+    /// Takes the verdict of a step. Where every metric is kept, the document stays as the first broken rule left it, and a
+    /// copy goes on.
+    fn take(&mut self, stopped: Verdict) {
+        self.is_lost = stopped.is_break();
+        let Some(on) = &self.on else {
+            self.verdict = stopped;
+            return;
+        };
+        if self.verdict.is_break() {
+            return;
+        }
+        self.verdict = self.judge.verdict();
+        if self.verdict.is_continue() {
+            self.verdict = stopped;
+        }
+        // a step that breaks a rule leaves the text as it was
+        let text = self
+            .verdict
+            .is_break()
+            .then(|| std::mem::take(&mut self.draft.text));
+        self.draft.clone_from(on);
+        if let Some(text) = text {
+            self.draft.text = text;
+        }
     }
 }

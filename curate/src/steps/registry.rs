@@ -3,12 +3,16 @@
 use crate::check::Problem;
 use crate::extract::ExtractConfig;
 use crate::filter::{
-    BadWords, C4Quality, Dclm, Dolma, Fineweb2, FinewebQuality, GopherQuality, GopherRepetition,
-    Length, Lines, MassiveText, Nemo, Openwebtext, Redpajama, UrlConfig,
+    BadWords, C4Quality, Dclm, Dolma, FileLanguage, Fineweb2, FinewebQuality, GopherQuality,
+    GopherRepetition, GroupConfig, Issue, Length, License, Lines, MassiveText, Nemo, Notebook,
+    Openwebmath, Openwebtext, OptOut, Redpajama, Repository, SampleConfig, SourceCode, Spans,
+    TagConfig, UrlConfig,
 };
 use crate::language::LanguageConfig;
 use crate::pii::PiiConfig;
-use crate::quality::{CodeConfig, DsirConfig, ExpressionConfig, PerplexityConfig, QualityConfig};
+use crate::quality::{
+    ClassifierConfig, CodeConfig, DsirConfig, ExpressionConfig, PerplexityConfig, QualityConfig,
+};
 use crate::text::repair::NormalizeConfig;
 
 /// Makes the enum of steps: a variant for each type of settings, named in a job file by the variant in snake case.
@@ -81,6 +85,12 @@ step_registry! {
         Normalize(NormalizeConfig),
         Language(LanguageConfig),
         Code(CodeConfig),
+        Notebook(Notebook),
+        Issue(Issue),
+        Repository(Repository),
+        FileLanguage(FileLanguage),
+        License(License),
+        SourceCode(SourceCode),
         GopherQuality(GopherQuality),
         GopherRepetition(GopherRepetition),
         C4(C4Quality),
@@ -91,16 +101,23 @@ step_registry! {
         Nemo(Nemo),
         MassiveText(MassiveText),
         Openwebtext(Openwebtext),
+        Openwebmath(Openwebmath),
         Redpajama(Redpajama),
         BadWords(BadWords),
         Lines(Lines),
         Url(UrlConfig),
+        OptOut(OptOut),
         Length(Length),
         Pii(PiiConfig),
         Quality(QualityConfig),
+        Classifier(ClassifierConfig),
         Perplexity(PerplexityConfig),
         Dsir(DsirConfig),
         Expression(ExpressionConfig),
+        Tag(TagConfig),
+        Spans(Spans),
+        Sample(SampleConfig),
+        Group(GroupConfig),
     }
 }
 

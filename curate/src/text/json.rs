@@ -19,6 +19,9 @@ use serde_json::Value;
 const OPEN: &[u8] = b"{\"\xef\xb7\x90\":\"";
 const CLOSE: &[u8] = b"\"}";
 
+/// The field's name.
+const NAME: &str = "\u{fdd0}";
+
 /// Parses JSON text, strictly first.
 ///
 /// # Errors
@@ -54,6 +57,13 @@ pub(crate) fn to_string(value: &Value) -> String {
         Cow::Owned(bare) => String::from_utf8(bare).unwrap_or(text),
         Cow::Borrowed(_) => text,
     }
+}
+
+/// The number that an object of one field represents, as a double: NaN or an infinity.
+pub(crate) fn special_number(value: &Value) -> Option<f64> {
+    let object = value.as_object().filter(|object| object.len() == 1)?;
+    let token = object.get(NAME)?.as_str()?;
+    is_special(token.as_bytes()).then(|| token.parse().ok())?
 }
 
 /// JSON text whose numbers without a double are objects; None if it has none, or has one for a name.

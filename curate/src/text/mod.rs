@@ -1,5 +1,6 @@
-//! Text processing: characters, words, n-grams, JSON, HTML entities and repair. Nothing here depends on documents.
+//! Text processing: addresses, characters, words, n-grams, JSON, HTML entities and repair. Nothing here depends on documents.
 
+pub(crate) mod address;
 mod chars;
 mod counts;
 pub(crate) mod entity;

@@ -163,6 +163,108 @@ fn markdown_keeps_headings_lists_tables_code_and_quotes() {
     }
 }
 
+/// A page's text in both forms.
+fn in_both_forms(body: &str) -> [String; 2] {
+    let page = format!("<html><body><article><h1>Pumps</h1>{body}</article></body></html>");
+    let source = PageSource {
+        bytes: page.as_bytes(),
+        ..PageSource::default()
+    };
+    [TextForm::Text, TextForm::Markdown].map(|format| {
+        let config = ExtractConfig {
+            format,
+            favour: curate::extract::Favour::Recall,
+            ..ExtractConfig::default()
+        };
+        extract_page(&source, &config).text
+    })
+}
+
+#[test]
+fn code_inside_of_text_is_between_backticks_in_markdown() {
+    let filler = "This sentence stands here so that the section has running text, as sections do.";
+    let [plain, markdown] = in_both_forms(&format!(
+        "<h2>The <code>run</code> verb</h2><p>{filler} Call <code>pump.open()</code>, or <code>stop</code>; see \
+         <a href=/x><code>close</code></a>. {filler}</p><p>Type <code> a `b` c </code> or <code>`</code> or <code></code>nothing. {filler} \
+         {filler}</p><ul><li>The option <code>-v</code> opens the valve, and closes it again when the pressure falls.</li></ul>\
+         <p>{filler} <code>x<br>y</code> {filler}</p><pre><code>let x = `1`;</code></pre><p>{filler} <code>last</code></p><p>{filler}</p>"
+    ));
+    for part in [
+        "## The `run` verb\n\n",
+        "Call `pump.open()`, or `stop`; see `close`. This",
+        "Type ``a `b` c`` or `` ` `` or nothing. This",
+        "- The option `-v` opens",
+        "do. `x`\n`y` This",
+        "\n\n```\nlet x = `1`;\n```\n\n",
+        "do. `last`\n\nThis",
+    ] {
+        assert!(markdown.contains(part), "{part:?} is not in\n{markdown}");
+    }
+    assert!(
+        plain.contains("Call pump.open(), or stop; see close. This"),
+        "{plain}"
+    );
+}
+
+#[test]
+fn footnotes_follow_the_text_in_markdown() {
+    let filler = "This sentence stands here so that the section has running text, as sections do.";
+    // after Pandoc, python-markdown, GitHub, MediaWiki, and by hand
+    for (reference, notes) in [
+        (
+            "<a href=\"#fnN\" class=\"footnote-ref\" id=\"fnrefN\" role=\"doc-noteref\"><sup>N</sup></a>",
+            "<section class=footnotes><hr><ol><li id=\"fn1\"><p>The first note, of 1950.<a href=\"#fnref1\" class=\"footnote-back\">\u{21a9}\u{fe0e}</a></p></li>\
+             <li id=\"fn2\"><p>The second <em>note</em>.<a href=\"#fnref2\">\u{21a9}\u{fe0e}</a></p></li></ol></section>",
+        ),
+        (
+            "<sup id=\"fnref:N\"><a class=\"footnote-ref\" href=\"#fn:N\">N</a></sup>",
+            "<div class=footnote><hr><ol><li id=\"fn:1\"><p>The first note, of 1950. <a href=\"#fnref:1\">\u{21a9}</a></p></li>\
+             <li id=\"fn:2\"><p>The second note. <a href=\"#fnref:2\">\u{21a9}</a></p></li></ol></div>",
+        ),
+        (
+            "<sup class=reference id=cite_ref-N><a href=\"#cite_note-N\"><span>[</span>N<span>]</span></a></sup>",
+            "<ol class=references><li id=cite_note-1><span class=mw-cite-backlink><b><a href=\"#cite_ref-1\">^</a></b></span> \
+             <span class=reference-text>The first note, of 1950.</span></li><li id=cite_note-2><span class=mw-cite-backlink>^ \
+             <a href=\"#cite_ref-2\"><sup>a</sup></a></span> <span class=reference-text>The second note.</span></li></ol>",
+        ),
+        (
+            "<sup><a name=rN href=\"#nN\">N</a></sup>",
+            "<p><a name=n1 href=\"#r1\">1</a> The first note, of 1950.</p><p><a name=n2 href=\"#r2\">2</a> The second note.</p>",
+        ),
+    ] {
+        let [first, second] = ["1", "2"].map(|n| reference.replace('N', n));
+        let [plain, markdown] = in_both_forms(&format!(
+            "<p>{filler} A pump{first} lifts water{second}, and again{first}. {filler}</p><p>{filler} {filler}</p>{notes}"
+        ));
+        assert!(
+            markdown.contains("A pump[^1] lifts water[^2], and again[^1]. This"),
+            "{reference}\n{markdown}"
+        );
+        assert!(
+            markdown.ends_with(
+                "as sections do.\n\n[^1]: The first note, of 1950.\n[^2]: The second note."
+            ),
+            "{reference}\n{markdown}"
+        );
+        assert!(!plain.contains("[^"), "{plain}");
+    }
+}
+
+#[test]
+fn links_that_lead_to_no_note_stay_text() {
+    let filler = "This sentence stands here so that the section has running text, as sections do.";
+    let long = format!("<p>{filler} {filler} {filler}</p>").repeat(20);
+    let [_, markdown] = in_both_forms(&format!(
+        "<p id=a>{filler} See <sup><a href=\"#a\">1</a></sup> and <sup><a href=\"#none\">2</a></sup> and <a href=\"#b\">3</a> and \
+         <sup><a href=\"#c\">4</a></sup>. {filler}</p><p id=b>{filler}</p><div id=c>{long}</div>"
+    ));
+    assert!(!markdown.contains("[^"), "{markdown}");
+    assert!(
+        markdown.contains("See 1 and 2 and 3 and 4. This"),
+        "{markdown}"
+    );
+}
+
 #[test]
 fn formulas_come_as_tex_and_code_with_its_language() {
     let filler = "This sentence stands here so that the section has running text, as sections do.";

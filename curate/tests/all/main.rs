@@ -5,11 +5,14 @@
 mod archives;
 mod awkward;
 mod bad_input;
+mod classifier;
 mod cuts;
 mod dclm;
 mod decontamination;
 mod dedup;
+mod documents;
 mod extraction;
+mod fields;
 mod files;
 mod formats;
 mod forums;
@@ -20,14 +23,17 @@ mod inputs;
 mod journal;
 mod language;
 mod long_texts;
+mod mixer;
 mod parts;
 mod profiles;
 mod shard;
+mod source;
 mod statistics;
 mod steps;
 #[cfg(feature = "object-store")]
 mod store;
 mod verify;
+mod wacz;
 
 /// Exact and MinHash deduplication with the defaults of each.
 fn both() -> curate::dedup::DedupConfig {

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use curate::contract::{Draft, Opening, StepConfig, StepScratch};
 use curate::filter::{
     BadWords, BadWordsFilter, C4Profile, C4Quality, Dclm, Dolma, DolmaGopher, Fineweb2,
-    Fineweb2Filter, Nemo, Redpajama, RedpajamaSignals,
+    Fineweb2Filter, GopherQuality, Nemo, Redpajama, RedpajamaSignals,
 };
 use curate::text::Scratch;
 use curate::verdict::{Judge, Metric, Verdict};
@@ -369,4 +370,46 @@ fn fineweb_2_in_many_languages() {
         *seen.entry(ours).or_default() += 1;
     }
     assert!(seen.len() > 8 && languages.len() > 12, "{seen:?}");
+}
+
+#[test]
+fn gopher_quality_in_other_languages_and_with_other_stop_words() {
+    let pages = rows(include_bytes!("../data/profiles/fineweb2.json.zst"));
+    let verdicts = rows(include_bytes!("../data/profiles/gopher_quality.json.zst"));
+    let mut scratch = StepScratch::default();
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut differ = 0;
+    for row in &verdicts {
+        let page = &pages[usize::try_from(row["page"].as_u64().unwrap()).unwrap()];
+        let config = serde_json::json!({"language": page["language"], "min_doc_words": 20,
+            "stop_words": row["stop_words"], "min_stop_words": row["min_stop_words"]});
+        let config: GopherQuality = serde_json::from_value(config).unwrap();
+        let before = Vec::new();
+        let at = Opening {
+            number: 0,
+            before: &before,
+            models: &curate::classifier::NoModels,
+        };
+        let mut draft = Draft {
+            text: text(page).to_string(),
+            ..Draft::default()
+        };
+        let filter = config.open(&at).unwrap();
+        let verdict = filter.apply(&mut draft, &mut scratch, &mut Judge::strict());
+        let ours = match &verdict {
+            Verdict::Continue(()) => "kept".to_string(),
+            Verdict::Break(reason) => reason.rule.replace("gopher_quality.", "gopher_"),
+        };
+        let theirs = row["verdict"].as_str().unwrap_or("kept");
+        assert_eq!(ours, theirs, "{row} {:?}", text(page));
+        *seen.entry(theirs).or_default() += 1;
+        // the words of English would not do
+        let english = config.judge(text(page), &mut scratch.text);
+        differ += usize::from(english.is_break() != verdict.is_break());
+    }
+    assert!(
+        seen["kept"] > 100 && seen["gopher_enough_stop_words"] > 50,
+        "{seen:?}"
+    );
+    assert!(differ > 50, "{differ}");
 }

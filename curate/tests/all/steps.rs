@@ -14,7 +14,8 @@ use curate::read::Input;
 use curate::{Error, Silent};
 use serde_json::{Value, json};
 
-fn config(folder: &Path, records: &[Value], step: Vec<Step>) -> CurateConfig {
+/// A job of these steps on a file of records.
+pub(crate) fn config(folder: &Path, records: &[Value], step: Vec<Step>) -> CurateConfig {
     let path = folder.join("in.jsonl");
     let mut file = std::fs::File::create(&path).unwrap();
     records.iter().for_each(|r| writeln!(file, "{r}").unwrap());
@@ -113,7 +114,7 @@ fn a_condition_over_what_nothing_measured_is_an_error_before_any_data_is_read() 
     assert_eq!(
         problems,
         [
-            "step[1].expression.keep: byte 7: found the end, wanted a name, a number, a text or `(`: a condition over metrics"
+            "step[1].expression.keep: byte 7: found the end, wanted a name, a number, a text or `(`: a condition over the document and its metrics"
         ]
     );
 }

@@ -83,7 +83,7 @@ fn answer(
         reader.read_exact(&mut body)?;
         let turn = count.fetch_add(1, Ordering::SeqCst);
         let (status, tag, sent) = match fault {
-            Fault::Busy if turn % 2 == 0 => (503, String::new(), Vec::new()),
+            Fault::Busy if turn.is_multiple_of(2) => (503, String::new(), Vec::new()),
             Fault::Forbidden => (403, String::new(), Vec::new()),
             _ => respond(&first, &headers, body, &mut objects.lock().unwrap()),
         };

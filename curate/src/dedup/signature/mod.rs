@@ -244,6 +244,22 @@ impl SignatureFile {
         Ok(bytes)
     }
 
+    /// All columns of a group, where the documents were among them if the file is an index.
+    pub(crate) fn columns(&self, group: u64) -> Result<Vec<Vec<u8>>> {
+        let bands = (0..self.shape().bands).map(SignatureColumn::Band);
+        [
+            SignatureColumn::Exact,
+            SignatureColumn::Chars,
+            SignatureColumn::Source,
+            SignatureColumn::Quality,
+        ]
+        .into_iter()
+        .chain(bands)
+        .chain(self.is_index().then_some(SignatureColumn::Place))
+        .map(|column| self.column(column, group))
+        .collect()
+    }
+
     /// Reads all and compares the checksum of the whole file.
     ///
     /// # Errors

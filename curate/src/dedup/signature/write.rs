@@ -91,17 +91,28 @@ impl SignatureWriter {
 
     /// Copies a document into an index from the columns of its group in another file of this shape, all but where it was.
     pub(crate) fn copy(&mut self, columns: &[Vec<u8>], row: usize, place: [u32; 3]) -> Result<()> {
-        let Some((last, copied)) = self.columns.split_last_mut() else {
+        let Some(own) = self.columns.len().checked_sub(1) else {
             return Ok(());
         };
-        for (i, (to, from)) in copied.iter_mut().zip(columns).enumerate() {
-            let bytes = usize::try_from(self.layout.bytes(i)).unwrap_or(0);
-            to.extend_from_slice(&from[row * bytes..(row + 1) * bytes]);
-        }
+        self.copy_columns(&columns[..own.min(columns.len())], row);
+        let last = &mut self.columns[own];
         place
             .iter()
             .for_each(|n| last.extend_from_slice(&n.to_le_bytes()));
         self.end_row()
+    }
+
+    /// Copies a document into the signatures of a shard from the columns of its group in another such file of this shape.
+    pub(crate) fn copy_row(&mut self, columns: &[Vec<u8>], row: usize) -> Result<()> {
+        self.copy_columns(columns, row);
+        self.end_row()
+    }
+
+    fn copy_columns(&mut self, columns: &[Vec<u8>], row: usize) {
+        for (i, (to, from)) in self.columns.iter_mut().zip(columns).enumerate() {
+            let bytes = usize::try_from(self.layout.bytes(i)).unwrap_or(0);
+            to.extend_from_slice(&from[row * bytes..(row + 1) * bytes]);
+        }
     }
 
     fn end_row(&mut self) -> Result<()> {

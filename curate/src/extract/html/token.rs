@@ -13,9 +13,9 @@ use crate::text::narrow;
 
 /// Part of the page, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Span {
-    pub(super) start: u32,
-    pub(super) end: u32,
+pub(crate) struct Span {
+    pub(crate) start: u32,
+    pub(crate) end: u32,
 }
 
 impl Span {
@@ -29,7 +29,7 @@ impl Span {
 
 /// One piece of the page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Token {
+pub(crate) enum Token {
     /// Text between markup, or the content of a raw text element.
     Text(Span),
     /// A start tag with the span of its name.
@@ -39,14 +39,14 @@ pub(super) enum Token {
 }
 
 /// Cuts a page into tokens.
-pub(super) struct Tokenizer<'a> {
+pub(crate) struct Tokenizer<'a> {
     bytes: &'a [u8],
     at: usize,
     raw: Option<Tag>,
     /// Inside SVG or MathML, where CDATA sections are text.
     pub(super) foreign: bool,
     /// The last start tag ended in "/>".
-    pub(super) is_self_closing: bool,
+    pub(crate) is_self_closing: bool,
 }
 
 fn is_space(b: u8) -> bool {
@@ -54,7 +54,7 @@ fn is_space(b: u8) -> bool {
 }
 
 impl<'a> Tokenizer<'a> {
-    pub(super) fn new(html: &'a str) -> Tokenizer<'a> {
+    pub(crate) fn new(html: &'a str) -> Tokenizer<'a> {
         Tokenizer {
             bytes: html.as_bytes(),
             at: 0,
@@ -65,7 +65,7 @@ impl<'a> Tokenizer<'a> {
     }
 
     /// Switches to raw text up to the end tag of `tag`.
-    pub(super) fn enter_raw(&mut self, tag: Tag) {
+    pub(crate) fn enter_raw(&mut self, tag: Tag) {
         self.raw = Some(tag);
     }
 
@@ -75,7 +75,7 @@ impl<'a> Tokenizer<'a> {
     }
 
     /// The next token; `attribute` is called with the name and value of each attribute of a start tag.
-    pub(super) fn next(&mut self, attribute: &mut impl FnMut(Span, Span)) -> Option<Token> {
+    pub(crate) fn next(&mut self, attribute: &mut impl FnMut(Span, Span)) -> Option<Token> {
         if let Some(tag) = self.raw.take() {
             let start = self.at;
             self.at = self.raw_end(tag);

@@ -332,13 +332,7 @@ impl Found {
     }
 
     fn robots(&mut self, content: &str) {
-        for word in content.split([',', ' ', ';', ':']) {
-            let word = word.trim().to_ascii_lowercase();
-            if DIRECTIVES.contains(&word.as_str()) && !self.robots.contains(&word) {
-                self.robots.push(word);
-            }
-        }
-        self.robots.sort_unstable();
+        add_directives(&mut self.robots, content);
     }
 
     fn licence(&mut self, text: &str) {
@@ -398,6 +392,23 @@ impl Found {
         };
         (meta, self.hints)
     }
+}
+
+/// Directives of an `X-Robots-Tag` header that limit use, in the alphabet's order.
+pub(crate) fn robots_directives(header: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    add_directives(&mut found, header);
+    found
+}
+
+fn add_directives(found: &mut Vec<String>, content: &str) {
+    for word in content.split([',', ' ', ';', ':']) {
+        let word = word.trim().to_ascii_lowercase();
+        if DIRECTIVES.contains(&word.as_str()) && !found.contains(&word) {
+            found.push(word);
+        }
+    }
+    found.sort_unstable();
 }
 
 /// Text of the first element below that names the described object.

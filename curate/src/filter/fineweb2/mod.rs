@@ -8,11 +8,10 @@
 //! languages of `languages.tsv.zst` (tests/oracles/fineweb2_languages.py) 1,336 have spaCy's English or default
 //! rules. The others need another program's word splitter; they give an error that names it.
 
-use std::sync::LazyLock;
-
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
+use super::languages::{MOST_STOP_WORDS, bits, language};
 use super::{FinewebQuality, GopherQuality, GopherRepetition, Limit, Limits};
 use crate::check::Problem;
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
@@ -59,53 +58,6 @@ const COMMON: [&str; 4] = [
     "max_doc_words",
     "min_stop_words",
 ];
-
-/// More would not fit the bit set of matches.
-const MOST_STOP_WORDS: usize = 128;
-
-/// Lines of the table.
-static LANGUAGES: LazyLock<String> = LazyLock::new(|| {
-    let packed = include_bytes!("languages.tsv.zst");
-    let text = zstd::decode_all(&packed[..]).expect("the table is part of the program");
-    String::from_utf8(text).expect("the table is text")
-});
-
-/// A language whose words are known.
-struct Language {
-    word_rules: WordRules,
-    limits: [f64; 15],
-    stop_words: Vec<&'static str>,
-}
-
-/// Looks up a language; the error describes the problem.
-fn language(code: &str) -> Result<Language, String> {
-    let line = LANGUAGES.lines().find_map(|line| {
-        let rest = line.strip_prefix(code)?.strip_prefix('\t')?;
-        (!code.is_empty()).then_some(rest)
-    });
-    let wanted = "a language of FineWeb-2 with its script, such as \"swh_Latn\"";
-    let mut fields = line.ok_or(wanted)?.split('\t');
-    let word_rules = match fields.next().unwrap_or_default() {
-        "en" => WordRules::English,
-        "base" => WordRules::Base,
-        "xx" => WordRules::Other,
-        program => {
-            return Err(format!(
-                "a language whose words need no outside program; those of {code} are {program}'s"
-            ));
-        }
-    };
-    let mut limits = [0.0; 15];
-    for limit in &mut limits {
-        let field = fields.next().unwrap_or_default();
-        *limit = field.parse().map_err(|_| wanted.to_string())?;
-    }
-    Ok(Language {
-        word_rules,
-        limits,
-        stop_words: fields.collect(),
-    })
-}
 
 /// The filters of a language, ready.
 pub struct Fineweb2Filter {
@@ -176,7 +128,7 @@ impl Fineweb2Filter {
                 min_stop_words: count("min_stop_words", 2.0),
                 ..GopherQuality::default()
             },
-            stop_words: words.into_iter().map(Box::from).zip(0..128).collect(),
+            stop_words: bits(words),
         })
     }
 
@@ -266,10 +218,7 @@ mod tests {
 
     #[test]
     fn the_table_has_every_language_and_every_known_one_can_be_opened() {
-        let codes: Vec<&str> = LANGUAGES
-            .lines()
-            .filter_map(|l| l.split('\t').next())
-            .collect();
+        let codes: Vec<&str> = crate::filter::languages::codes().collect();
         assert_eq!(codes.len(), 1929);
         let known = codes.iter().filter(|code| {
             let config = Fineweb2 {

@@ -1,6 +1,6 @@
 //! Metrics of a line for conditions.
 
-use crate::quality::metrics::Metrics;
+use crate::expression::Metrics;
 use crate::text::unicode::{self, DIGIT, LETTER, PUNCT, SPACE};
 use crate::text::{chars, plain};
 

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::check::{Problem, range};
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::{Error, Result};
-use crate::quality::metrics::Expression;
+use crate::expression::{Expression, Kind, Scope};
 use crate::text::plain::{self, share};
 use crate::text::unicode;
 use crate::verdict::{Judge, KEEP, Verdict, broken};
@@ -91,7 +91,11 @@ fn compile(pattern: &str) -> Result<Regex, String> {
 }
 
 fn condition(source: &str) -> Result<Expression, String> {
-    let condition = Expression::parse(source, &TEXTS)?;
+    let scope = Scope {
+        texts: &TEXTS,
+        fields: &[],
+    };
+    let condition = Expression::parse(source, Kind::Truth, scope)?;
     let mut names = condition.names();
     let unknown = names.find(|n| !NAMES.contains(n) && !TEXTS.contains(n));
     match unknown.map(|name| format!("{name:?}")) {

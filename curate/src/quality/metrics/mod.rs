@@ -1,8 +1,6 @@
-//! The metrics that filters measured: their files, and expressions over them.
+//! The file of the metrics that filters measured.
 
-mod expression;
 mod file;
 
-pub use expression::{Expression, Metrics};
 pub(crate) use file::MetricsWriter;
 pub use file::read_metrics;

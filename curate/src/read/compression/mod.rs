@@ -64,6 +64,27 @@ pub(crate) struct Source {
 const HEAD: usize = 6;
 
 impl Source {
+    /// All bytes that are left, no more than `max`.
+    ///
+    /// # Errors
+    /// A read that was refused; inside, why there are none: damage, more than `max`.
+    pub(crate) fn whole(&mut self, max: usize) -> io::Result<Result<Vec<u8>, String>> {
+        let mut bytes = Vec::new();
+        loop {
+            match self.next(&mut bytes) {
+                Piece::Data { .. } if bytes.len() > max => {
+                    return Ok(Err(format!("file longer than {max} bytes")));
+                }
+                Piece::Data { .. } => {}
+                Piece::Failed(e) => return Err(e),
+                Piece::Damage { offset, why, .. } => {
+                    return Ok(Err(format!("{why} (at file byte {offset})")));
+                }
+                Piece::End => return Ok(Ok(bytes)),
+            }
+        }
+    }
+
     /// Opens a file; `records`: each gzip member holds about one record.
     pub(crate) fn open(blob: Box<dyn Blob>, records: bool) -> io::Result<Source> {
         let (blob, failure) = Watched::over(blob);

@@ -1,6 +1,6 @@
 //! Parser for the header line of an ARC record.
 
-use super::record::WarcRecord;
+use super::record::{Provenance, WarcRecord};
 use crate::read::Fault;
 
 /// Start of the first record's line.
@@ -72,6 +72,7 @@ pub(super) fn parse(bytes: &[u8]) -> Option<WarcRecord<'_>> {
         url: Some(line.url.to_string()),
         date: Some(iso_date(line.date)),
         content_type: Some(line.content_type.to_string()),
+        provenance: Provenance::default(),
         body,
     })
 }

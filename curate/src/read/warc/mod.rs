@@ -30,6 +30,7 @@ use super::{Batch, Fault};
 use header::{MAGIC, MAX_HEADER, header_value, is_start, parse_length};
 
 pub(crate) use parse::parse_record;
+pub(crate) use record::Provenance;
 
 /// Reads WARC records.
 pub(crate) struct WarcReader {

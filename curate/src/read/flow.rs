@@ -1,0 +1,219 @@
+//! A document's paragraphs as HTML, so that all formats are rendered alike: headings, lists, tables, notes.
+//!
+//! Texts are given as HTML already. Long documents become several parts, cut between paragraphs.
+
+/// A part ends at the first paragraph outside of tables and lists behind this many bytes.
+const PART: usize = 256 << 10;
+
+/// Lists nest no deeper in HTML; deeper items are on this level.
+const MAX_LEVEL: usize = 9;
+
+/// Collects a document.
+#[derive(Default)]
+pub(super) struct Flow {
+    parts: Vec<String>,
+    now: String,
+    /// Open lists, outermost first, with whether they are ordered.
+    lists: Vec<bool>,
+    /// Open tables, and where the current row of each starts in `now`.
+    tables: Vec<usize>,
+}
+
+impl Flow {
+    /// Code, as it is; in tables a paragraph.
+    pub(super) fn code(&mut self, html: &str) {
+        if !self.tables.is_empty() {
+            return self.paragraph(html);
+        }
+        self.block("<pre>", html, "</pre>");
+    }
+
+    /// A heading of level 1 to 6; in tables a paragraph.
+    pub(super) fn heading(&mut self, level: usize, html: &str) {
+        if !self.tables.is_empty() {
+            return self.paragraph(html);
+        }
+        let level = level.clamp(1, 6);
+        self.block(&format!("<h{level}>"), html, &format!("</h{level}>"));
+    }
+
+    pub(super) fn paragraph(&mut self, html: &str) {
+        self.block("<p>", html, "</p>");
+    }
+
+    /// An item of a list, on a level from 1; in tables a paragraph.
+    pub(super) fn item(&mut self, level: usize, is_ordered: bool, html: &str) {
+        if !self.tables.is_empty() {
+            return self.paragraph(html);
+        }
+        if html.trim().is_empty() {
+            return;
+        }
+        let level = level.clamp(1, MAX_LEVEL);
+        while self.lists.len() > level {
+            self.close_list();
+        }
+        if self.lists.len() == level && self.lists.last() != Some(&is_ordered) {
+            self.close_list();
+        }
+        while self.lists.len() < level {
+            self.now.push_str(if is_ordered { "<ol>" } else { "<ul>" });
+            self.lists.push(is_ordered);
+        }
+        self.now.push_str("<li>");
+        self.now.push_str(html);
+        self.now.push_str("</li>\n");
+    }
+
+    fn block(&mut self, open: &str, html: &str, close: &str) {
+        if html.trim().is_empty() {
+            return;
+        }
+        if self.tables.is_empty() {
+            self.close_lists();
+            self.cut();
+        }
+        self.now.push_str(open);
+        self.now.push_str(html);
+        self.now.push_str(close);
+        self.now.push('\n');
+    }
+
+    /// Ends a part that is long enough.
+    fn cut(&mut self) {
+        if self.now.len() >= PART {
+            self.parts.push(std::mem::take(&mut self.now));
+        }
+    }
+
+    fn close_list(&mut self) {
+        match self.lists.pop() {
+            Some(true) => self.now.push_str("</ol>"),
+            Some(false) => self.now.push_str("</ul>"),
+            None => {}
+        }
+    }
+
+    fn close_lists(&mut self) {
+        while !self.lists.is_empty() {
+            self.close_list();
+        }
+    }
+
+    pub(super) fn open_table(&mut self) {
+        if self.tables.is_empty() {
+            self.close_lists();
+            self.cut();
+        }
+        self.now.push_str("<table>");
+        self.tables.push(self.now.len());
+    }
+
+    pub(super) fn close_table(&mut self) {
+        if self.tables.pop().is_some() {
+            self.now.push_str("</table>\n");
+        }
+    }
+
+    pub(super) fn open_row(&mut self) {
+        if let Some(start) = self.tables.last_mut() {
+            *start = self.now.len();
+            self.now.push_str("<tr>");
+        }
+    }
+
+    /// Ends a row; one that `is_deleted` is taken back.
+    pub(super) fn close_row(&mut self, is_deleted: bool) {
+        match self.tables.last() {
+            Some(&start) if is_deleted => self.now.truncate(start),
+            Some(_) => self.now.push_str("</tr>"),
+            None => {}
+        }
+    }
+
+    pub(super) fn open_cell(&mut self) {
+        if !self.tables.is_empty() {
+            self.now.push_str("<td>");
+        }
+    }
+
+    pub(super) fn close_cell(&mut self) {
+        if !self.tables.is_empty() {
+            self.now.push_str("</td>");
+        }
+    }
+
+    /// The parts, with the notes as paragraphs behind the text.
+    pub(super) fn end(mut self, notes: &[String]) -> Vec<String> {
+        while !self.tables.is_empty() {
+            self.close_table();
+        }
+        for (i, note) in notes.iter().enumerate() {
+            self.paragraph(&format!("[{}] {note}", i + 1));
+        }
+        self.close_lists();
+        self.parts.push(self.now);
+        self.parts.retain(|part| !part.trim().is_empty());
+        self.parts
+    }
+}
+
+/// Appends text to HTML.
+pub(super) fn escape(into: &mut String, text: &str) {
+    for c in text.chars() {
+        match c {
+            '&' => into.push_str("&amp;"),
+            '<' => into.push_str("&lt;"),
+            '>' => into.push_str("&gt;"),
+            c => into.push(c),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_nest_and_end_before_paragraphs() {
+        let mut flow = Flow::default();
+        flow.item(1, false, "a");
+        flow.item(2, true, "b");
+        flow.item(1, false, "c");
+        flow.paragraph(" ");
+        flow.paragraph("d");
+        let want = "<ul><li>a</li>\n<ol><li>b</li>\n</ol><li>c</li>\n</ul><p>d</p>\n<p>[1] n</p>\n";
+        assert_eq!(flow.end(&["n".to_string()]), [want]);
+    }
+
+    #[test]
+    fn deleted_rows_are_taken_back() {
+        let mut flow = Flow::default();
+        flow.open_table();
+        for (cell, is_deleted) in [("a", false), ("b", true), ("c", false)] {
+            flow.open_row();
+            flow.open_cell();
+            flow.heading(1, cell);
+            flow.close_cell();
+            flow.close_row(is_deleted);
+        }
+        let parts = flow.end(&[]);
+        let row = |cell: &str| format!("<tr><td><p>{cell}</p>\n</td></tr>");
+        assert_eq!(
+            parts,
+            [format!("<table>{}{}</table>\n", row("a"), row("c"))]
+        );
+    }
+
+    #[test]
+    fn long_documents_are_cut_between_paragraphs() {
+        let mut flow = Flow::default();
+        let text = "a ".repeat(50_000);
+        for _ in 0..7 {
+            flow.paragraph(&text);
+        }
+        let parts = flow.end(&[]);
+        assert_eq!(parts.len(), 3);
+        assert!(parts.iter().all(|part| part.ends_with("</p>\n")));
+    }
+}

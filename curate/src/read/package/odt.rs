@@ -1,0 +1,341 @@
+//! OpenDocument texts (ODT): paragraphs, headings, lists, tables, text boxes, footnotes and endnotes.
+//!
+//! Facts: OpenDocument 1.3 part 3 (OASIS), sections 5 (text), 5.5 (change tracking), 6.3 (notes), 9 (tables). Deleted
+//! text is kept in a part of its own by the format, which is left out, as are annotations, tables of contents and
+//! other indices, names and descriptions of pictures, headers and footers. Encrypted files are dropped.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use serde_json::{Map, Value};
+
+use super::container::Container;
+use super::meta::Described;
+use super::word::{note_bad, optional};
+use super::xml::{Element, Event, decode, walk};
+use crate::read::composed::{Composed, Lack, Reading};
+use crate::read::flow::{Flow, escape};
+
+const CONTENT: &str = "content.xml";
+const STYLES: &str = "styles.xml";
+const META: &str = "meta.xml";
+const MANIFEST: &str = "META-INF/manifest.xml";
+
+/// Elements whose content is no text of the document.
+const SKIPPED: [&str; 14] = [
+    "tracked-changes",
+    "annotation",
+    "table-of-content",
+    "illustration-index",
+    "table-index",
+    "object-index",
+    "user-index",
+    "alphabetical-index",
+    "note-citation",
+    "ruby-text",
+    "forms",
+    "title",
+    "desc",
+    "binary-data",
+];
+
+/// Names that styles give to the title of a document.
+const TITLE: &str = "Title";
+
+/// Styles by what they make of their paragraphs and lists.
+#[derive(Default)]
+struct Styles {
+    titles: BTreeSet<String>,
+    /// Levels that list styles define, with whether they are numbered.
+    levels: BTreeMap<(String, usize), bool>,
+}
+
+/// A paragraph or heading being read.
+struct Paragraph {
+    html: String,
+    /// Level of a heading.
+    heading: Option<usize>,
+}
+
+/// A pass over the content.
+struct Pass<'s> {
+    styles: &'s Styles,
+    flow: Flow,
+    open: Vec<Paragraph>,
+    skipped: usize,
+    in_text: bool,
+    /// Styles of the open lists, and whether the first paragraph of their item was read.
+    lists: Vec<(String, bool)>,
+    /// Notes so far, and the numbers of those that are open.
+    notes: Vec<String>,
+    inside: Vec<usize>,
+}
+
+/// Reads a document.
+///
+/// # Errors
+/// A read that was refused.
+pub(super) fn read(archive: &mut Container) -> io::Result<Reading<'static>> {
+    let mut reading = Reading::default();
+    if let Some(xml) = optional(archive, MANIFEST, &mut reading)?
+        && is_encrypted(&xml)
+    {
+        reading.document = Some(Composed {
+            lacks: Some(Lack::Encrypted),
+            ..Composed::default()
+        });
+        return Ok(reading);
+    }
+    let xml = match archive.entry(CONTENT)? {
+        Ok(bytes) => decode(&bytes).into_owned(),
+        Err(refused) => return Ok(Reading::bad(format!("{CONTENT}: {}", refused.told()))),
+    };
+    let mut styles = Styles::default();
+    if let Some(xml) = optional(archive, STYLES, &mut reading)? {
+        note_bad(STYLES, read_styles(&xml, &mut styles), &mut reading);
+    }
+    // broken XML is reported by the pass over the text
+    drop(read_styles(&xml, &mut styles));
+    let mut pass = Pass::new(&styles);
+    if let Err(why) = pass.run(&xml) {
+        return Ok(Reading::bad(format!("{CONTENT}: {why}")));
+    }
+    let (flow, notes) = (pass.flow, pass.notes);
+    let mut described = Described::default();
+    if let Some(xml) = optional(archive, META, &mut reading)? {
+        let read = walk(&xml, |event| match event {
+            Event::Open(name, element) => described.open(name, element),
+            Event::Close(name) => described.close(name),
+            Event::Text(text) => described.text(text),
+        });
+        note_bad(META, read, &mut reading);
+    }
+    let mut meta = described.into_meta();
+    let mut own = Map::new();
+    own.insert("notes".to_string(), Value::from(notes.len()));
+    meta.insert("odt".to_string(), own.into());
+    reading.document = Some(Composed {
+        parts: flow.end(&notes),
+        meta,
+        ..Composed::default()
+    });
+    Ok(reading)
+}
+
+/// Whether a manifest says that its files are encrypted.
+fn is_encrypted(xml: &str) -> bool {
+    let mut found = false;
+    // one that breaks off says what it says before
+    drop(walk(xml, |event| {
+        found |= matches!(event, Event::Open("encryption-data", _));
+    }));
+    found
+}
+
+fn read_styles(xml: &str, styles: &mut Styles) -> Result<(), String> {
+    let mut list = String::new();
+    walk(xml, |event| {
+        let Event::Open(name, element) = event else {
+            return;
+        };
+        match name {
+            "style" if element.value("parent-style-name").as_deref() == Some(TITLE) => {
+                styles.titles.extend(element.value("name"));
+            }
+            "list-style" => list = element.value("name").unwrap_or_default(),
+            "list-level-style-number" | "list-level-style-bullet" | "list-level-style-image" => {
+                let format = element.value("num-format").unwrap_or_default();
+                let is_ordered = name.ends_with("number") && !format.is_empty();
+                let level = number(element, "level");
+                styles.levels.insert((list.clone(), level), is_ordered);
+            }
+            _ => {}
+        }
+    })
+}
+
+/// A small number from 1; 1 if there is none.
+fn number(element: &Element<'_>, name: &str) -> usize {
+    let value = element.value(name).and_then(|v| v.parse().ok());
+    value.unwrap_or(1).clamp(1, 10)
+}
+
+impl<'s> Pass<'s> {
+    fn new(styles: &'s Styles) -> Pass<'s> {
+        Pass {
+            styles,
+            flow: Flow::default(),
+            open: Vec::new(),
+            skipped: 0,
+            in_text: false,
+            lists: Vec::new(),
+            notes: Vec::new(),
+            inside: Vec::new(),
+        }
+    }
+
+    fn run(&mut self, xml: &str) -> Result<(), String> {
+        walk(xml, |event| match event {
+            Event::Open(..) if self.skipped > 0 => self.skipped += 1,
+            Event::Close(_) if self.skipped > 0 => self.skipped -= 1,
+            Event::Text(text) => {
+                if self.skipped == 0 {
+                    self.push(|html| escape(html, text));
+                }
+            }
+            Event::Open(name, element) => self.open(name, element),
+            Event::Close(name) => self.close(name),
+        })
+    }
+
+    fn push(&mut self, add: impl FnOnce(&mut String)) {
+        if let Some(paragraph) = self.open.last_mut() {
+            add(&mut paragraph.html);
+        }
+    }
+
+    fn open(&mut self, name: &str, element: &Element<'_>) {
+        match name {
+            // styles, fonts and settings come before it
+            "body" => self.in_text = true,
+            _ if !self.in_text => {}
+            _ if SKIPPED.contains(&name) => self.skipped = 1,
+            "h" => self.open.push(Paragraph {
+                html: String::new(),
+                heading: Some(number(element, "outline-level")),
+            }),
+            "p" => {
+                let style = element.value("style-name").unwrap_or_default();
+                let is_title = style == TITLE || self.styles.titles.contains(&style);
+                self.open.push(Paragraph {
+                    html: String::new(),
+                    heading: is_title.then_some(1),
+                });
+            }
+            "s" | "tab" => self.push(|html| html.push(' ')),
+            "line-break" => self.push(|html| html.push_str("<br>")),
+            "list" => {
+                let outer = self.lists.last().map(|list| list.0.clone());
+                let style = element.value("style-name").or(outer);
+                self.lists.push((style.unwrap_or_default(), false));
+            }
+            "list-item" | "list-header" => {
+                if let Some(list) = self.lists.last_mut() {
+                    list.1 = false;
+                }
+            }
+            "table" => self.flow.open_table(),
+            "table-row" => self.flow.open_row(),
+            "table-cell" => self.flow.open_cell(),
+            "note" => {
+                self.notes.push(String::new());
+                self.inside.push(self.notes.len() - 1);
+                let mark = format!("[{}]", self.notes.len());
+                self.push(|html| html.push_str(&mark));
+            }
+            _ => {}
+        }
+    }
+
+    fn close(&mut self, name: &str) {
+        match name {
+            "body" => self.in_text = false,
+            _ if !self.in_text => {}
+            "h" | "p" => {
+                if let Some(paragraph) = self.open.pop() {
+                    self.end(&paragraph);
+                }
+            }
+            "list" => drop(self.lists.pop()),
+            "table" => self.flow.close_table(),
+            "table-row" => self.flow.close_row(false),
+            "table-cell" => self.flow.close_cell(),
+            "note" => drop(self.inside.pop()),
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, paragraph: &Paragraph) {
+        if let Some(&note) = self.inside.last() {
+            let text = &mut self.notes[note];
+            if !text.is_empty() {
+                text.push(' ');
+            }
+            return text.push_str(&paragraph.html);
+        }
+        if let Some(level) = paragraph.heading {
+            return self.flow.heading(level, &paragraph.html);
+        }
+        let level = self.lists.len();
+        match self.lists.last_mut() {
+            Some((style, is_continued)) if !*is_continued => {
+                *is_continued = true;
+                // a style need not define every level
+                let mut levels = self
+                    .styles
+                    .levels
+                    .range((style.clone(), 0)..=(style.clone(), level));
+                let is_ordered = levels
+                    .next_back()
+                    .is_some_and(|(_, is_ordered)| *is_ordered);
+                self.flow.item(level, is_ordered, &paragraph.html);
+            }
+            _ => self.flow.paragraph(&paragraph.html),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn html(body: &str) -> String {
+        let xml = format!(
+            "<office:document-content><office:automatic-styles><style:style style:name='P1' style:parent-style-name='Title'/>\
+             <text:list-style style:name='L1'><text:list-level-style-bullet text:level='1'/>\
+             <text:list-level-style-number text:level='2' style:num-format='1'/></text:list-style></office:automatic-styles>\
+             <office:body><office:text>{body}</office:text></office:body></office:document-content>"
+        );
+        let mut styles = Styles::default();
+        read_styles(&xml, &mut styles).unwrap();
+        let mut pass = Pass::new(&styles);
+        pass.run(&xml).unwrap();
+        pass.flow.end(&pass.notes).concat().replace('\n', "")
+    }
+
+    #[test]
+    fn headings_lists_and_tables_keep_their_form() {
+        let body = "<text:p text:style-name='P1'>t</text:p><text:h text:outline-level='2'>a</text:h>\
+            <text:list text:style-name='L1'><text:list-item><text:p>b</text:p><text:p>more</text:p>\
+            <text:list><text:list-item><text:p>c</text:p></text:list-item></text:list></text:list-item></text:list>\
+            <table:table><table:table-row><table:table-cell><text:p>d<text:s text:c='9'/>&amp;<text:tab/>e<text:line-break/></text:p>\
+            </table:table-cell><table:covered-table-cell/></table:table-row></table:table>";
+        let want = "<h1>t</h1><h2>a</h2><ul><li>b</li></ul><p>more</p><ol><ol><li>c</li></ol></ol>\
+            <table><tr><td><p>d &amp; e<br></p></td></tr></table>";
+        assert_eq!(html(body), want);
+    }
+
+    #[test]
+    fn deleted_text_annotations_and_indices_are_left_out() {
+        let body = "<text:tracked-changes><text:changed-region><text:deletion><text:p>x</text:p></text:deletion>\
+            </text:changed-region></text:tracked-changes><text:table-of-content><text:index-body><text:p>x 1</text:p>\
+            </text:index-body></text:table-of-content><text:p>a<text:change/><office:annotation><text:p>x</text:p>\
+            </office:annotation>b<draw:frame><draw:text-box><text:p>box</text:p></draw:text-box><svg:desc>x</svg:desc></draw:frame></text:p>";
+        assert_eq!(html(body), "<p>box</p><p>ab</p>");
+    }
+
+    #[test]
+    fn notes_follow_the_text() {
+        let body = "<text:p>a<text:note><text:note-citation>1</text:note-citation><text:note-body><text:p>n</text:p>\
+            <text:p>m</text:p></text:note-body></text:note> b</text:p>";
+        assert_eq!(html(body), "<p>a[1] b</p><p>[1] n m</p>");
+    }
+
+    #[test]
+    fn encryption_is_told_by_the_manifest() {
+        assert!(is_encrypted(
+            "<manifest:manifest><manifest:file-entry><manifest:encryption-data/>"
+        ));
+        assert!(!is_encrypted("<manifest:manifest/>"));
+    }
+}
