@@ -114,7 +114,7 @@ fn curate_one(path: &Path, format: Format, out: &Path) {
     }
 }
 
-const FORMATS: [Format; 8] = [
+const FORMATS: [Format; 15] = [
     Format::Warc,
     Format::Wet,
     Format::Wat,
@@ -122,6 +122,13 @@ const FORMATS: [Format; 8] = [
     Format::Dolma,
     Format::Parquet,
     Format::Wikipedia,
+    Format::Epub,
+    Format::Docx,
+    Format::Odt,
+    Format::Pdf,
+    Format::Latex,
+    Format::Wacz,
+    Format::Zim,
     Format::Text,
 ];
 
@@ -211,6 +218,12 @@ fn sound_files() -> Vec<(&'static str, Format, Vec<u8>)> {
         ("parquet", Format::Parquet, data("archives/sample.parquet")),
         ("dump", Format::Wikipedia, dump),
         ("text", Format::Text, b"some words".to_vec()),
+        ("epub", Format::Epub, data("documents/book.epub")),
+        ("docx", Format::Docx, data("documents/report.docx")),
+        ("odt", Format::Odt, data("documents/report.odt")),
+        ("pdf", Format::Pdf, data("documents/two_columns.pdf")),
+        ("zim", Format::Zim, data("documents/sample.zim")),
+        ("latex", Format::Latex, data("documents/paper.tar.xz")),
     ]
 }
 
@@ -291,6 +304,50 @@ fn readers_of_records(folder: &Path) {
     );
 }
 
+/// A PDF of pages that all show this deflated content.
+fn pdf(content: &[u8], pages: usize) -> Vec<u8> {
+    let kids = "3 0 R ".to_string()
+        + &(5..4 + pages)
+            .map(|i| format!("{i} 0 R "))
+            .collect::<String>();
+    let page = "<</Type/Page/Parent 2 0 R/Contents 4 0 R>>\nendobj\n";
+    let mut bytes = format!(
+        "%PDF-1.4\n1 0 obj\n<</Type/Catalog/Pages 2 0 R>>\nendobj\n2 0 obj\n<</Type/Pages/Count {pages}/Kids[{kids}]>>\nendobj\n3 0 obj\n{page}"
+    );
+    for i in 5..4 + pages {
+        bytes += &format!("{i} 0 obj\n{page}");
+    }
+    bytes += &format!(
+        "4 0 obj\n<</Filter/FlateDecode/Length {}>>\nstream\n",
+        content.len()
+    );
+    let end = b"\nendstream\nendobj\ntrailer\n<</Root 1 0 R>>\n";
+    [bytes.as_bytes(), content, end].concat()
+}
+
+/// A ZIP archive of one deflated entry.
+fn archive(name: &str, content: &[u8]) -> Vec<u8> {
+    let packed = deflate(content);
+    let mut crc = flate2::Crc::new();
+    crc.update(content);
+    let number = |n: usize| u32::try_from(n).unwrap().to_le_bytes();
+    let mut fields = vec![20, 0, 0, 0, 8, 0, 0, 0, 0, 0];
+    fields.extend(crc.sum().to_le_bytes());
+    fields.extend(number(packed.len()));
+    fields.extend(number(content.len()));
+    fields.extend(&number(name.len())[..2]);
+    fields.extend([0, 0]);
+    let local = [b"PK\x03\x04", &fields[..], name.as_bytes(), &packed].concat();
+    let central = [b"PK\x01\x02\x14\0", &fields[..], &[0; 14], name.as_bytes()].concat();
+    let end = [
+        b"PK\x05\x06\0\0\0\0\x01\0\x01\0",
+        &number(central.len())[..],
+        &number(local.len()),
+        &[0, 0],
+    ];
+    [&local[..], &central, &end.concat()].concat()
+}
+
 fn bombs(folder: &Path) {
     let (path, out) = (folder.join("in"), folder.join("out"));
     let zeros = vec![b' '; 96 << 20];
@@ -309,6 +366,38 @@ fn bombs(folder: &Path) {
             });
         }
     }
+    // parts of documents
+    for (name, format, bytes) in [
+        ("a PDF", Format::Pdf, pdf(&zlib(&zeros), 1)),
+        (
+            "a PDF of a content that pages share",
+            Format::Pdf,
+            pdf(&zlib(&zeros[..30 << 20]), 500),
+        ),
+        (
+            "a book",
+            Format::Epub,
+            archive("META-INF/container.xml", &zeros),
+        ),
+        (
+            "a Word document",
+            Format::Docx,
+            archive("word/document.xml", &zeros),
+        ),
+        (
+            "an OpenDocument text",
+            Format::Odt,
+            archive("content.xml", &zeros),
+        ),
+    ] {
+        std::fs::write(&path, &bytes).unwrap();
+        check(name, bytes.len(), || curate_one(&path, format, &out));
+    }
+    let tex = "\\documentclass{a}\n\\newcommand\\a[1]{#1#1#1#1#1#1#1#1#1#1}\\begin{document}\\a{\\a{\\a{\\a{\\a{\\a{\\a{\\a{\\a{x}}}}}}}}}";
+    std::fs::write(&path, tex).unwrap();
+    check("macros", tex.len(), || {
+        curate_one(&path, Format::Latex, &out)
+    });
     // bodies of pages
     for (coding, body) in [
         ("gzip", gzipped),

@@ -1,7 +1,8 @@
 //! The command line (clap): the verbs and their few flags. Every other setting is a key of the job file.
 
 use crate::context::Context;
-use crate::job::{self, Executor, Job};
+use crate::job::{self, Executor, Job, Problem};
+use crate::tasks::Asked;
 use crate::{executor, exit_code, panics, run, serve};
 use anyhow::bail;
 use clap::{Args, Parser, Subcommand};
@@ -80,6 +81,14 @@ enum Verb {
         #[arg(required = true)]
         parts: Vec<PathBuf>,
     },
+    /// Translate a configuration of dolma's mixer (YAML or JSON) to a job. What has no counterpart is told, or refused.
+    Mixer {
+        /// The configuration.
+        config: PathBuf,
+        /// Job file to write. Default: stdout.
+        #[arg(long)]
+        out: Option<PathBuf>,
+    },
     /// Show the blend: requested and actual shares, epochs.
     Blend {
         #[command(flatten)]
@@ -124,6 +133,9 @@ enum Verb {
     /// Convert a checkpoint to Hugging Face format (config.json, model.safetensors), split or join its files, or make a checkpoint
     /// from a Hugging Face or Megatron model.
     Convert(run::Convert),
+    /// Remove the documents that a list of opt-outs names from finished corpora, and tell which token datasets and checkpoints
+    /// contain them.
+    Takedown(run::TakedownArgs),
     /// Describe any file that Millrace reads or writes.
     Inspect {
         /// File, dataset prefix or checkpoint folder.
@@ -193,6 +205,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         Verb::Dedup(j) => with_job(&j, run::dedup),
         Verb::Tokenize(j) => with_job(&j, run::tokenize),
         Verb::Merge { out, parts } => run::merge(&out, &parts),
+        Verb::Mixer { config, out } => run::mixer(&config, out.as_deref()),
         Verb::Blend { job, dump, json } => with_job(&job, |cx| run::blend(cx, dump, json)),
         Verb::Train(j) => match checked(&j)? {
             Some(job) => with_ranks(job, run::train),
@@ -210,6 +223,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         Verb::Report { job, limits } if limits.is_empty() => with_job(&job, run::report),
         Verb::Report { job, limits } => with_job(&job, |cx| run::refilter(cx, &limits)),
         Verb::Convert(args) => run::convert(&args),
+        Verb::Takedown(args) => run::takedown(&args),
         Verb::Inspect { path, json } => run::inspect(&path, json),
         Verb::Extract { file } => run::extract(&file),
         Verb::Classifier(verb) => run::classifier(verb),
@@ -281,10 +295,26 @@ fn with_job(
 /// The checked job; None if it was only to be printed (`--check`).
 fn checked(args: &JobArgs) -> anyhow::Result<Option<Job>> {
     let job: Job = job::load(&args.job, &args.set)?;
+    let tasks = job.train.as_ref().map(|train| &train.eval_tasks);
+    let tasks = tasks.filter(|tasks| tasks.every > 0);
+    let tasks = tasks.and_then(|tasks| Asked::of_training(tasks).err());
+    let mut problems: Vec<Problem> = (tasks.into_iter())
+        .map(|error| Problem {
+            key: "train.eval_tasks".into(),
+            found: error.to_string(),
+            wanted: "tasks of `millrace eval --task list` and files that exist".into(),
+        })
+        .collect();
     if !args.check {
-        return Ok(Some(job));
+        return match problems.is_empty() {
+            true => Ok(Some(job)),
+            false => {
+                let path = args.job.clone();
+                Err(job::LoadError::Problems { path, problems }.into())
+            }
+        };
     }
-    let mut problems = job.missing_inputs();
+    problems.extend(job.missing_inputs());
     problems.extend(job.init_problems());
     if !problems.is_empty() {
         let path = args.job.clone();

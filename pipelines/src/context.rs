@@ -47,8 +47,25 @@ impl Context {
         Context::begin(job, lock)
     }
 
+    /// For changing a finished corpus: takes the lock, writes nothing.
+    pub(crate) fn open_to_edit(job: Job) -> Result<Context> {
+        let out = job.out.clone();
+        let lock = lock_in(&out, ".lock")?
+            .with_context(|| format!("another process is running a job in {}", out.display()))?;
+        sweep(&out);
+        Ok(Context {
+            manifest: Manifest::open(&out, job.store()?)?,
+            job,
+            out,
+            shards: OnceLock::new(),
+            world: Mutex::new(None),
+            _lock: Some(lock),
+        })
+    }
+
     fn begin(job: Job, lock: File) -> Result<Context> {
         let out = job.out.clone();
+        expect_whole(&out)?;
         start_threads(&job)?;
         write_atomically(&out.join("job.toml"), job.to_toml().as_bytes())?;
         let manifest = Manifest::open(&out, job.store()?)?;
@@ -66,6 +83,7 @@ impl Context {
     /// For a task of an executor: other tasks may be working in the folder, but no whole job.
     pub(crate) fn open_for_task(job: Job) -> Result<Context> {
         let out = job.out.clone();
+        expect_whole(&out)?;
         let lock_path = out.join(".lock");
         let manifest = Manifest::open(&out, job.store()?)?;
         if job.store.is_some() {
@@ -155,6 +173,20 @@ impl Context {
     }
 }
 
+/// List of files that a takedown has not put into their places yet.
+pub(crate) const PENDING: &str = "takedown/commit.json";
+
+/// Refuses a folder in which a takedown was killed: some of its files are old, others new.
+fn expect_whole(out: &Path) -> Result<()> {
+    if out.join(PENDING).exists() {
+        bail!(
+            "a takedown in {} was interrupted; run `millrace takedown` again to finish it",
+            out.display()
+        );
+    }
+    Ok(())
+}
+
 /// Makes the folder and locks a file in it; None if another process holds it.
 fn lock_in(out: &Path, name: &str) -> Result<Option<File>> {
     std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
@@ -199,7 +231,7 @@ fn start_threads(job: &Job) -> Result<()> {
 }
 
 /// Folders that stages write in, below the job's own.
-const FOLDERS: [&str; 16] = [
+const FOLDERS: [&str; 17] = [
     "bad_steps",
     "checkpoints",
     "clean",
@@ -214,6 +246,7 @@ const FOLDERS: [&str; 16] = [
     "records",
     "slurm",
     "statistics",
+    "takedown",
     "tmp",
     "tokens",
 ];

@@ -154,6 +154,16 @@ impl Manifest {
         Ok(record)
     }
 
+    /// All records but those of parts.
+    pub(crate) fn records(&self) -> BTreeMap<String, Record> {
+        held(&self.records).clone()
+    }
+
+    /// Records as their file has them.
+    pub(crate) fn text_of(records: &impl Serialize) -> Result<String> {
+        to_text(records)
+    }
+
     /// The record of `stage` if it may be skipped. Output files that only the store has are downloaded.
     ///
     /// # Errors
@@ -337,9 +347,11 @@ impl Manifest {
     }
 }
 
-const NAME: &str = "manifest.json";
+/// File of the records.
+pub(crate) const NAME: &str = "manifest.json";
 
-fn part(stage: &str) -> String {
+/// File of the record of a part.
+pub(crate) fn part(stage: &str) -> String {
     format!("records/{stage}.json")
 }
 

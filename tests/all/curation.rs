@@ -13,6 +13,23 @@ pub(crate) fn job(folder: &Path) -> PathBuf {
     let texts = folder.join("texts.jsonl");
     std::fs::write(&texts, zstd::decode_all(&packed[..]).unwrap()).unwrap();
     assert!(std::fs::metadata(&texts).unwrap().len() > 2 << 20);
+    // books, papers and an archive, in one folder
+    let documents = folder.join("documents");
+    std::fs::create_dir_all(&documents).unwrap();
+    let curate = Path::new(env!("CARGO_MANIFEST_DIR")).join("../curate/tests/data");
+    for name in [
+        "documents/book.epub",
+        "documents/report.docx",
+        "documents/report.odt",
+        "documents/two_columns.pdf",
+        "documents/story.pdf",
+        "documents/paper.tar.xz",
+        "documents/sample.zim",
+        "archives/whirlwind.warc.gz",
+    ] {
+        let to = documents.join(name.rsplit('/').next().unwrap());
+        std::fs::copy(curate.join(name), to).unwrap();
+    }
     let text = format!(
         r#"
 name = "curation"
@@ -25,6 +42,7 @@ output = "parquet"
 inputs = [
   {{ path = {pages:?}, format = "warc", source = "crawl" }},
   {{ path = {texts:?}, source = "pile" }},
+  {{ path = {documents:?}, format = "auto", source = "documents" }},
 ]
 [[curate.step]]
 extract = {{ format = "markdown" }}
@@ -44,12 +62,19 @@ dclm = {{}}
 pii = {{ kinds = ["email", "ip", "phone", "iban", "credit_card", "secret"] }}
 [[curate.step]]
 expression = {{ name = "long", keep = "gopher_quality.short_doc >= 80 and chars > 500" }}
+[[curate.step]]
+tag = {{ set = {{ is_english = "language == 'en'", share = "meta.languages.en" }} }}
+[[curate.step]]
+group = {{ name = "language", by = "language" }}
+[[curate.step]]
+sample = {{ name = "some", weight = "min(1, default(meta.share, 0) + 0.2)" }}
 [dedup]
 exact = {{}}
 minhash = {{ preset = "fineweb" }}
 "#,
         out = folder.join("out"),
         pages = data.join("crawl-0000[01].warc.gz"),
+        documents = folder.join("documents"),
     );
     let path = folder.join("job.toml");
     std::fs::write(&path, text).unwrap();

@@ -294,42 +294,52 @@ fn nccl_that_is_missing_or_old_and_two_ranks_on_a_card_are_refused_before_the_fi
     assert!(!out.join("checkpoints/step-00000001").exists());
 }
 
-#[test]
-fn two_processes_train_by_nccl_and_a_rank_that_hangs_or_dies_is_named() {
+/// Trains in two processes with a simulated card each; `failure` is that of the stand-in NCCL.
+fn in_two_processes(
+    prepared: &Prepared,
+    cards: &Cards,
+    name: &str,
+    layout: &'static str,
+    failure: Option<&str>,
+) -> [Output; 2] {
+    let port = free_port().to_string();
+    // a stage waits for a whole step of the other, which simulated cards take seconds for
+    let timeout = match failure {
+        Some(failure) if failure.ends_with("hang") => "launch.timeout=\"8s\"",
+        _ => "launch.timeout=\"120s\"",
+    };
+    let sets = [CUDA, BY_NCCL, layout, timeout];
+    let start = |rank: &str| {
+        let mut command = millrace(&prepared.args("train", name, &sets));
+        cards.on(&mut command);
+        let here = [("RANK", rank), ("WORLD_SIZE", "2"), ("MASTER_PORT", &port)];
+        command.envs(here).env("MASTER_ADDR", "127.0.0.1");
+        command.envs(failure.map(|failure| ("MILLRACE_SIM_NCCL_FAIL", failure)));
+        let piped = std::process::Stdio::piped;
+        command.stdout(piped()).stderr(piped()).spawn().unwrap()
+    };
+    let children = ["0", "1"].map(start);
+    children.map(|child| child.wait_with_output().unwrap())
+}
+
+/// Compares a run over NCCL with one on the CPU, then lets the second process die or hang in operation 6 of its card.
+fn trains_by_nccl_or_names_the_rank_that_failed(layout: &'static str, axis: &str) {
     let Some(cards) = Cards::simulated(2) else {
         return;
     };
     let prepared = Prepared::new();
     let calm = prepared.start("calm");
     assert_done(&prepared.train("calm", &[], &Cards::default()));
-    let sets = [CUDA, BY_NCCL, "parallel.dp=2", "launch.timeout=\"5s\""];
-    let both = |name: &str, failure: Option<&str>| {
-        let port = free_port().to_string();
-        let start = |rank: &str| {
-            let mut command = millrace(&prepared.args("train", name, &sets));
-            cards.on(&mut command);
-            let here = [("RANK", rank), ("WORLD_SIZE", "2"), ("MASTER_PORT", &port)];
-            command.envs(here).env("MASTER_ADDR", "127.0.0.1");
-            command.envs(failure.map(|failure| ("MILLRACE_SIM_NCCL_FAIL", failure)));
-            let piped = std::process::Stdio::piped;
-            command.stdout(piped()).stderr(piped()).spawn().unwrap()
-        };
-        let children = ["0", "1"].map(start);
-        children.map(|child| child.wait_with_output().unwrap())
-    };
+    let both = |name: &str, failure| in_two_processes(&prepared, &cards, name, layout, failure);
     let done = prepared.start("done");
     let outputs = both("done", None);
     outputs.iter().for_each(assert_done);
-    assert!(
-        text(&outputs[0]).contains("data by NCCL"),
-        "{}",
-        text(&outputs[0])
-    );
+    assert!(text(&outputs[0]).contains(axis), "{}", text(&outputs[0]));
     assert_eq!(metrics(&done), metrics(&calm));
     assert!(checkpoint(&done, 3) == checkpoint(&calm, 3));
     for (how, parts) in [
         ("1:6:kill", ["rank 1 on ", "ended"]),
-        ("1:6:hang", ["waited 5 s", "rank 1"]),
+        ("1:6:hang", ["waited 8 s", "rank 1"]),
     ] {
         prepared.start("failed");
         let started = std::time::Instant::now();
@@ -342,4 +352,15 @@ fn two_processes_train_by_nccl_and_a_rank_that_hangs_or_dies_is_named() {
         );
         assert!(started.elapsed().as_secs() < 60, "{how}: {said}");
     }
+}
+
+#[test]
+fn two_processes_train_by_nccl_and_a_rank_that_hangs_or_dies_is_named() {
+    trains_by_nccl_or_names_the_rank_that_failed("parallel.dp=2", "data by NCCL");
+}
+
+#[test]
+#[ignore = "two simulated stages take a minute; run by name. `comm::gpu::link_tests` and train's devices tests are quick"]
+fn two_stages_send_by_nccl_and_one_that_hangs_or_dies_in_a_send_is_named() {
+    trains_by_nccl_or_names_the_rank_that_failed("parallel.pp=2", "pipeline by NCCL");
 }

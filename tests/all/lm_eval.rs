@@ -2,9 +2,10 @@
 //! requests byte for byte, log-likelihoods within 1e-4, every greedy flag and answer, the same metrics and standard
 //! errors. The golden is `tests/oracles/lm_eval_tasks.py`'s.
 
-use crate::jobs::{output, succeed};
-use serde_json::Value;
+use crate::jobs::{millrace, output, succeed};
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("data/lm_eval")
@@ -277,8 +278,41 @@ fn a_job_its_checkpoints_and_its_export_are_the_same_model() {
     let job = crate::jobs::write_small_job(dir.path())
         .display()
         .to_string();
-    succeed(&["run", &job]);
     let path = |name: &str| dir.path().join(name).display().to_string();
+    let questions = rows("arc_easy", &json!("test")).unwrap();
+    // tasks beside the training: at steps 6 and 12; a file that is not there is told before anything runs
+    let during = |file: &str| {
+        format!(
+            "train.eval_tasks={{every = 6, tasks = [\"arc_easy\"], data = [{file:?}], limit = 5}}"
+        )
+    };
+    let refused = output(&["run", &job, "--set", &during("absent.jsonl")]);
+    let stderr = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{stderr}");
+    assert!(
+        stderr.contains("train.eval_tasks") && stderr.contains("absent.jsonl"),
+        "{stderr}"
+    );
+    assert!(!dir.path().join("out/tokens").exists(), "nothing has run");
+    succeed(&["run", &job, "--set", &during(&questions)]);
+    let results = |text: &[u8]| -> Value {
+        let all: Value = serde_json::from_slice(text).unwrap();
+        all["results"].clone()
+    };
+    let of_step =
+        |step: u64| std::fs::read(path(&format!("out/tasks/step-{step:08}.json"))).unwrap();
+    assert_eq!(std::fs::read_dir(path("out/tasks")).unwrap().count(), 2);
+    let args = [
+        "--task", "arc_easy", "--data", &questions, "--limit", "5", "--json",
+    ];
+    let newest = succeed(&[&["eval", &job], &args[..]].concat()).stdout;
+    let on_ranks = ["--tensor-parallel-size", "2"];
+    let ranks = succeed(&[&["eval", &job], &args[..], &on_ranks].concat()).stdout;
+    assert_eq!(results(&newest), results(&of_step(12)));
+    assert_eq!(results(&newest), results(&ranks));
+    assert!(results(&of_step(6))["arc_easy"]["acc,none"].is_number());
+    let report = std::fs::read_to_string(path("out/report.html")).unwrap();
+    assert!(report.contains("<h2>Evaluation tasks</h2>") && report.contains("Accuracy by step"));
     let last = path("out/checkpoints/step-00000012");
     succeed(&["convert", "--checkpoint", &last, &path("hf")]);
     let tokenizer = path("out/tokens/tokenizer.json");
@@ -310,4 +344,77 @@ fn a_job_its_checkpoints_and_its_export_are_the_same_model() {
         !out.status.success() && stderr.contains("--tokenizer"),
         "{stderr}"
     );
+}
+
+#[test]
+fn a_training_killed_in_an_evaluation_makes_it_when_it_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = crate::jobs::write_small_job(dir.path())
+        .display()
+        .to_string();
+    let texts = rows("lambada_openai", &json!("test")).unwrap();
+    let tasks =
+        format!("train.eval_tasks={{every = 6, tasks = [\"lambada_openai\"], data = [{texts:?}]}}");
+    let sets = ["--set", &tasks, "--set", "train.checkpoint.keep=8"];
+    let train = |out: &Path| -> Vec<String> {
+        let out = format!("out={out:?}");
+        let args = [&["train", &job][..], &sets, &["--set", &out]].concat();
+        args.iter().map(|&arg| arg.to_owned()).collect()
+    };
+    let succeed = |args: &[String]| {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        String::from_utf8(succeed(&args).stderr).unwrap()
+    };
+    let results = |out: &Path| {
+        [6, 12].map(|step| {
+            let file = out.join(format!("tasks/step-{step:08}.json"));
+            let text = std::fs::read_to_string(file).unwrap();
+            let all: Value = serde_json::from_str(&text).unwrap();
+            all["results"].clone()
+        })
+    };
+    let (out, killed) = (dir.path().join("out"), dir.path().join("killed"));
+    for verb in ["curate", "dedup", "tokenize"] {
+        crate::jobs::succeed(&[verb, &job]);
+    }
+    let copied = Command::new("cp").arg("-r").args([&out, &killed]).status();
+    assert!(copied.unwrap().success());
+    succeed(&train(&out));
+    let wanted = results(&out);
+    assert_ne!(wanted[0], wanted[1]);
+
+    for step in [6, 12] {
+        let checkpoint = killed.join(format!("checkpoints/step-{step:08}"));
+        let args = train(&killed);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let mut child = millrace(&args)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        while !checkpoint.exists() && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    succeed(&train(&killed));
+    assert_eq!(results(&killed), wanted);
+
+    // as if killed after step 9, with the evaluation of step 6 under way
+    let lose = |checkpoint: &str| {
+        std::fs::remove_dir_all(out.join("tasks")).unwrap();
+        std::fs::remove_dir_all(out.join("checkpoints").join(checkpoint)).unwrap();
+    };
+    lose("step-00000012");
+    let said = succeed(&train(&out));
+    assert!(said.contains("resuming after step 9"), "{said}");
+    assert_eq!(results(&out), wanted);
+
+    lose("step-00000006");
+    std::fs::remove_dir_all(out.join("checkpoints/step-00000012")).unwrap();
+    let said = succeed(&train(&out));
+    assert!(said.contains("no task results of steps 6: "), "{said}");
+    assert!(!out.join("tasks/step-00000006.json").exists());
+    assert!(out.join("tasks/step-00000012.json").exists());
 }

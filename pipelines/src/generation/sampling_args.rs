@@ -3,6 +3,7 @@
 use super::model_files::ModelFiles;
 use anyhow::{Result, bail};
 use clap::Args;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use train::infer::GenerateOptions;
 use train::infer::engine::{Engine, Limits};
@@ -61,6 +62,9 @@ pub(crate) struct SamplingArgs {
     /// Smaller model that guesses. Default: what followed the same words before.
     #[arg(long, value_name = "PATH", requires = "draft_tokens")]
     draft_model: Option<PathBuf>,
+    /// Ranks that share the model, each with its own device or share of the threads (tensor parallelism).
+    #[arg(long, value_name = "N")]
+    tensor_parallel_size: Option<NonZeroUsize>,
 }
 
 impl SamplingArgs {
@@ -103,7 +107,9 @@ impl SamplingArgs {
             draft_tokens: self.draft_tokens.unwrap_or(0),
             ..Limits::default()
         };
-        let engine = Engine::open(&files.path, &files.devices, limits)?;
+        let ranks = self.tensor_parallel_size.map_or(1, NonZeroUsize::get);
+        let on = files.devices.split(ranks);
+        let engine = Engine::open(&files.path, on, limits)?;
         if files.tokenizer.vocab() > engine.vocab() {
             bail!(
                 "{}: found {} entries, want at most the model's {}",
@@ -115,7 +121,7 @@ impl SamplingArgs {
         let Some(draft) = &self.draft_model else {
             return Ok(engine);
         };
-        let draft = Engine::open(draft, &files.devices, Limits::default())?;
+        let draft = Engine::open(draft, on, Limits::default())?;
         Ok(engine.with_draft(draft)?)
     }
 }

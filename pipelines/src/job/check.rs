@@ -90,7 +90,13 @@ impl Job {
         }
         match self.initial_model() {
             None => {}
-            Some(Ok(found)) => self.model = Some(found.model),
+            Some(Ok(mut found)) => {
+                if self.classify.is_some() {
+                    // the task's head takes the place of the source's
+                    (found.model.classify, found.model.next_sentence) = (None, false);
+                }
+                self.model = Some(found.model);
+            }
             Some(Err(error)) => problems.push(Problem {
                 key: "model".into(),
                 found: format!(
@@ -111,7 +117,11 @@ impl Job {
         if train.init_from.is_empty() {
             return Vec::new();
         }
-        let seq_length = self.blend.as_ref().map_or(0, |b| b.seq_length);
+        let seq_length = match (&self.classify, &self.blend) {
+            (Some(classify), _) => classify.seq_length,
+            (None, Some(blend)) => blend.seq_length,
+            (None, None) => 0,
+        };
         let ids = (self.vocab_hint(), None);
         let plan = self.plan(model, train, seq_length, ids, String::new());
         let lines = match train::checkpoint::check_init(Path::new(&train.init_from), &plan, false) {
@@ -211,7 +221,18 @@ impl Job {
                 "curate",
                 self.curate.is_some(),
             ),
-            ("train", self.train.is_some(), "blend", self.blend.is_some()),
+            (
+                "train",
+                self.train.is_some(),
+                "blend",
+                self.blend.is_some() || self.classify.is_some(),
+            ),
+            (
+                "classify",
+                self.classify.is_some(),
+                "train",
+                self.train.is_some(),
+            ),
             ("train", self.train.is_some(), "model", self.model.is_some()),
             ("eval", self.eval.is_some(), "train", self.train.is_some()),
             (
@@ -232,7 +253,59 @@ impl Job {
         }
         secrets::check(self, &mut add);
         self.check_datasets(&mut add);
+        self.check_classified(&mut add);
         self.check_training(&mut add);
+    }
+
+    /// Tables that do not go with `[classify]`, and its own.
+    fn check_classified(&self, add: &mut dyn FnMut(&str, String, &str)) {
+        let has_head = self.model.as_ref().is_some_and(|m| m.classify.is_some());
+        if has_head {
+            let wanted = "none: [classify] makes the head of its task";
+            add("model.classify", "a table".into(), wanted);
+        }
+        let Some(classify) = &self.classify else {
+            return;
+        };
+        classify.check(add);
+        let has_tokenizer = (self.tokenize.as_ref())
+            .is_some_and(|t| t.tokenizer.file.is_some() || t.tokenizer.train.is_some());
+        if classify.tokenizer.as_os_str().is_empty() && !has_tokenizer {
+            let wanted = "a tokenizer's file, or one of [tokenize]";
+            add("classify.tokenizer", "\"\"".into(), wanted);
+        }
+        for (table, has, wanted) in [
+            (
+                "blend",
+                self.blend.is_some(),
+                "one of [blend] and [classify]",
+            ),
+            (
+                "eval",
+                self.eval.is_some(),
+                "none: validation follows every epoch, and `millrace eval JOB --task` measures a file",
+            ),
+            (
+                "generate",
+                self.generate.is_some(),
+                "none: a classification head writes no text",
+            ),
+        ] {
+            if has {
+                add(table, format!("[{table}] with [classify]"), wanted);
+            }
+        }
+        let (Some(model), Some(train)) = (&self.model, &self.train) else {
+            return;
+        };
+        // only the data says how many steps there are
+        let train = classify.schedule(train, train.steps.max(1));
+        let ids = (self.vocab_hint(), None);
+        let plan = self.plan(model, &train, classify.seq_length, ids, String::new());
+        plan.check(&mut |key, found, wanted| match key {
+            "seq_length" => add("classify.seq_length", found, wanted),
+            _ => add(key, found, wanted),
+        });
     }
 
     /// A problem for a source in the priority list that no input has.
@@ -356,8 +429,12 @@ impl Job {
         (vocab, eod): (usize, Option<u32>),
         fingerprint: String,
     ) -> train::config::Plan {
+        let mut model = model.clone();
+        if let Some(classify) = &self.classify {
+            model.classify = Some(classify.task.head());
+        }
         train::config::Plan {
-            model: model.clone(),
+            model,
             parallel: self.parallel.clone(),
             train: train.clone(),
             vocab,

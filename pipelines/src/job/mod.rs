@@ -5,6 +5,7 @@
 
 mod blend;
 mod check;
+mod classify;
 mod executors;
 mod load;
 mod problem;
@@ -15,6 +16,7 @@ mod tokenize;
 pub(crate) use blend::{
     BlendDataset, BlendSampler, BlendSamples, BlendTable, BlendWeights, FimTable,
 };
+pub(crate) use classify::{ClassifyTable, ClassifyTask};
 pub(crate) use executors::{Kubernetes, Ray, Slurm};
 pub(crate) use load::LoadError;
 pub use load::load;

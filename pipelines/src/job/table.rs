@@ -1,6 +1,7 @@
 //! The job file as one struct, with the small tables that belong to no other crate.
 
 use super::blend::BlendTable;
+use super::classify::ClassifyTable;
 use super::executors::{Kubernetes, Ray, Slurm};
 use super::tokenize::Tokenize;
 use serde::{Deserialize, Serialize};
@@ -53,6 +54,9 @@ pub struct Job {
     /// Datasets to samples.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blend: Option<BlendTable>,
+    /// Labelled texts, in place of `[blend]`: fine-tuning with a classification head.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub classify: Option<ClassifyTable>,
     /// Shape of the model; without the table that of `train.init_from`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<train::config::ModelConfig>,
@@ -93,6 +97,7 @@ impl Default for Job {
             dedup: None,
             tokenize: None,
             blend: None,
+            classify: None,
             model: None,
             parallel: train::config::ParallelConfig::default(),
             launch: train::dist::LaunchConfig::default(),

@@ -214,6 +214,10 @@ pub struct DatasetTable {
     pub name: String,
     /// `source` names of the inputs.
     pub sources: Vec<String>,
+    /// Only documents of a curation that meet this condition, such as `meta.domain == "a.org"`; empty: all. Blends weigh the
+    /// groups that such datasets make.
+    #[serde(rename = "where", skip_serializing_if = "String::is_empty")]
+    pub condition: String,
 }
 
 /// A dataset to write: one table's sources, one key.
@@ -225,6 +229,9 @@ pub(crate) struct TokenDataset {
     pub sources: Vec<String>,
     /// Field of the JSON lines.
     pub key: String,
+    /// Condition on its documents; empty: none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub condition: String,
 }
 
 impl Tokenize {
@@ -236,7 +243,11 @@ impl Tokenize {
                 let name = input.source.clone();
                 if !tables.iter().any(|t| t.name == name) {
                     let sources = vec![name.clone()];
-                    tables.push(DatasetTable { name, sources });
+                    tables.push(DatasetTable {
+                        name,
+                        sources,
+                        condition: String::new(),
+                    });
                 }
             }
         }
@@ -245,7 +256,12 @@ impl Tokenize {
             None => "document",
         };
         let mut datasets = Vec::new();
-        for DatasetTable { name, sources } in tables {
+        for table in tables {
+            let DatasetTable {
+                name,
+                sources,
+                condition,
+            } = table;
             for key in &self.json_keys {
                 let name = match self.naming {
                     Naming::Plain if self.json_keys.len() == 1 => name.clone(),
@@ -253,7 +269,12 @@ impl Tokenize {
                     Naming::Megatron => format!("{name}_{key}_{level}"),
                 };
                 let (sources, key) = (sources.clone(), key.clone());
-                datasets.push(TokenDataset { name, sources, key });
+                datasets.push(TokenDataset {
+                    name,
+                    sources,
+                    key,
+                    condition: condition.clone(),
+                });
             }
         }
         datasets
@@ -358,6 +379,20 @@ impl Tokenize {
             if d.name.is_empty() || d.name.contains(['/', '\\']) {
                 let key = format!("tokenize.dataset[{i}].name");
                 add(&key, format!("{:?}", d.name), "a file name");
+            }
+            if !d.condition.is_empty() {
+                let key = format!("tokenize.dataset[{i}].where");
+                if let Err(why) = curate::corpus::CleanCondition::parse(&d.condition) {
+                    add(&key, why, "a condition on clean documents");
+                }
+                if !curated {
+                    let found = "a condition in a job without [curate]";
+                    add(
+                        &key,
+                        found.into(),
+                        "none: texts that are not curated have no fields",
+                    );
+                }
             }
             for s in d.sources.iter().filter(|s| !sources.contains(&s.as_str())) {
                 let wanted = format!("a source of the inputs: {sources:?}");

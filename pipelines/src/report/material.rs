@@ -18,6 +18,8 @@ pub(crate) struct Material {
     pub tokenizer: Option<index::tokenizer::Tokenizer>,
     /// `eval.json`.
     pub eval: Value,
+    /// Results of evaluation tasks by step, `tasks/step-*.json`.
+    pub tasks: Vec<(u64, Value)>,
     /// `generated.json`.
     pub generated: Value,
     /// Lines of `metrics.jsonl`.
@@ -60,6 +62,7 @@ impl Material {
                 .collect(),
             tokenizer: index::tokenizer::Tokenizer::load(&out.join("tokens/tokenizer.json")).ok(),
             eval: value("eval.json"),
+            tasks: results_of_tasks(&out.join("tasks")),
             generated: value("generated.json"),
             metrics: lines("metrics.jsonl"),
             profiles: trace::read(out, job.parallel.world()),
@@ -113,4 +116,22 @@ fn shard_files(out: &Path, folder: &str) -> Vec<PathBuf> {
         .collect();
     files.sort();
     files
+}
+
+/// Results by ascending step, from the files of a job's folder.
+fn results_of_tasks(folder: &Path) -> Vec<(u64, Value)> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let one = |path: PathBuf| {
+        let step = path
+            .file_stem()?
+            .to_str()?
+            .strip_prefix("step-")?
+            .parse()
+            .ok()?;
+        let text = std::fs::read_to_string(&path).ok()?;
+        Some((step, serde_json::from_str(&text).ok()?))
+    };
+    let mut all: Vec<(u64, Value)> = entries.filter_map(|entry| one(entry.path())).collect();
+    all.sort_by_key(|(step, _)| *step);
+    all
 }

@@ -3,6 +3,7 @@
 mod duplicates;
 mod evaluation;
 mod funnel;
+mod groups;
 mod html;
 mod material;
 mod profile;
@@ -10,6 +11,7 @@ mod sections;
 mod stages;
 mod statistics;
 mod svg;
+mod tasks;
 mod tokens;
 mod trace;
 mod values;
@@ -22,12 +24,14 @@ pub(crate) fn render(m: &Material) -> String {
     let parts = [
         ("funnel", "Funnel", funnel::funnel(m)),
         ("limits", "Other limits", what_if::what_if(m)),
+        ("groups", "Groups", groups::groups(m)),
         ("text", "Languages and hosts", sections::text(m)),
         ("statistics", "Statistics", statistics::statistics(m)),
         ("duplicates", "Duplicates", duplicates::duplicates(m)),
         ("evaluation", "Evaluation sets", evaluation::evaluation(m)),
         ("data", "Data", tokens::data(m)),
         ("training", "Training", sections::training(m)),
+        ("tasks", "Evaluation tasks", tasks::tasks(m)),
         ("profile", "Step time", profile::profile(m)),
         ("generated", "Generated text", sections::generated(m)),
         ("samples", "Kept and dropped", sections::samples(m)),

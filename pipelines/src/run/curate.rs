@@ -4,6 +4,7 @@ use crate::context::Context;
 use crate::machine::{concatenate, grouped, megabytes, write_atomically};
 use crate::manifest::{fingerprint, identity};
 use crate::progress::Progress;
+use crate::run::classifiers::Transformers;
 use anyhow::{Context as _, Result, anyhow, bail};
 use curate::pipeline::{Curator, ShardReport};
 use curate::read::Shard;
@@ -142,11 +143,11 @@ pub(super) fn run_task(cx: &Context, index: usize, of: usize) -> Result<()> {
 
 fn curator(cx: &Context, config: &curate::pipeline::CurateConfig) -> Result<Curator> {
     let (decontaminate, dedup) = (cx.job.dropping(), cx.job.dedup.as_ref());
-    Ok(Curator::new(
+    Ok(Curator::with_models(
         config,
         decontaminate,
         dedup,
-        u64::from(cx.job.seed),
+        &Transformers,
     )?)
 }
 

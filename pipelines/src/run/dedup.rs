@@ -14,6 +14,11 @@ pub(crate) fn upstream(cx: &Context) -> Result<(usize, serde_json::Value)> {
         bail!("the job has no [curate] table")
     }
     let shards = cx.shards()?.len();
+    Ok((shards, sums(cx, shards)?))
+}
+
+/// Checksums of the outputs of this number of shards.
+pub(crate) fn sums(cx: &Context, shards: usize) -> Result<serde_json::Value> {
     let mut sums = Vec::new();
     for i in 0..shards {
         let stage = format!("curate/{i:05}");
@@ -22,7 +27,7 @@ pub(crate) fn upstream(cx: &Context) -> Result<(usize, serde_json::Value)> {
         };
         sums.push(serde_json::to_value(record.outputs)?);
     }
-    Ok((shards, json!(sums)))
+    Ok(json!(sums))
 }
 
 /// Names and checksums of the indexes of earlier crawls; null without any.

@@ -4,7 +4,7 @@
 //! least loss that any model without context can reach on them: a model that learnt nothing from context stays above.
 
 use super::blend::Blended;
-use super::train::{BlendSamples, plan};
+use super::blend_samples::{BlendSamples, plan};
 use crate::context::Context;
 use crate::generation::newest_checkpoint;
 use crate::machine::write_atomically;

@@ -1,15 +1,18 @@
 //! `eval PATH --task NAME --data FILE`: evaluation tasks on a job's newest checkpoint, any checkpoint, or a Hugging Face
 //! folder. The loss on a job's validation part is `eval.rs`.
 
+use super::eval_adjectives;
+use super::eval_classifier::{self, ClassifiedTask};
 use crate::generation::Located;
 use crate::log::print;
 use crate::machine::write_atomically;
-use crate::tasks::{self, Request, Results, TextModel};
+use crate::tasks::{self, Asked, Given, Results, TextModel};
 use anyhow::{Result, bail};
 use clap::Args;
 use serde_json::json;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use train::eval::{LanguageModel, Scorer};
+use train::eval::{Classifier, LanguageModel, Scorer};
 
 /// Flags of `eval` for tasks.
 #[derive(Args)]
@@ -26,6 +29,9 @@ pub(crate) struct EvalTasks {
     /// Examples in front of each question. Default: the task's own number.
     #[arg(long, value_name = "K", requires = "tasks")]
     shots: Option<usize>,
+    /// Texts of each prompt of the task adjectives.
+    #[arg(long, value_name = "N", default_value_t = eval_adjectives::SAMPLES, requires = "tasks")]
+    samples: usize,
     /// Evaluate only the first N rows.
     #[arg(long, value_name = "N", requires = "tasks")]
     limit: Option<usize>,
@@ -38,6 +44,9 @@ pub(crate) struct EvalTasks {
     /// Tokenizer. Default: the job's, or the one in or above the folder.
     #[arg(long, value_name = "FILE", requires = "tasks")]
     tokenizer: Option<PathBuf>,
+    /// Ranks that share the model, each with its own device or share of the threads (tensor parallelism).
+    #[arg(long, value_name = "N", requires = "tasks")]
+    tensor_parallel_size: Option<NonZeroUsize>,
     /// Print the results as lm-evaluation-harness's JSON instead of a table.
     #[arg(long, requires = "tasks")]
     json: bool,
@@ -59,27 +68,22 @@ pub(crate) fn eval_tasks(path: &Path, set: &[String], args: &EvalTasks) -> Resul
             .collect();
         return print(&lines.concat());
     }
-    let needs = args.tasks.iter().map(|task| tasks::check(task));
-    let needs: Vec<Option<String>> = needs.collect::<Result<_, _>>()?;
-    let count = needs.iter().flatten().count();
-    if args.data.len() != count || ![0, count].contains(&args.shots_data.len()) {
-        let of = args.tasks.iter().zip(&needs);
-        let of = of.filter_map(|(task, data)| Some(format!("{task} ({})", data.as_ref()?)));
-        let wanted = match count {
-            0 => "neither: the tasks have rows of their own".to_owned(),
-            _ => format!(
-                "one --data for each of {}, and no --shots-data or as many",
-                of.collect::<Vec<_>>().join(", ")
-            ),
-        };
-        bail!(
-            "found {} --data and {} --shots-data, want {wanted}",
-            args.data.len(),
-            args.shots_data.len()
-        );
-    }
+    let asked = Asked::of(&Given {
+        tasks: &args.tasks,
+        data: &args.data,
+        shots_data: &args.shots_data,
+        shots: args.shots,
+        limit: args.limit,
+        resamples: args.bootstrap,
+    })?;
     let subject = Located::find(path, set, args.tokenizer.as_deref(), "eval")?;
-    let scorer = Scorer::open(&subject.path, &subject.devices)?;
+    let found = train::checkpoint::initial_model(&subject.path)?.model;
+    if found.classify.is_some() {
+        let classifier = Classifier::open(&subject.path, &subject.devices)?;
+        return classified(&classifier, &subject, args);
+    }
+    let ranks = args.tensor_parallel_size.map_or(1, NonZeroUsize::get);
+    let scorer = Scorer::open(&subject.path, subject.devices.split(ranks))?;
     if subject.tokenizer.vocab() > scorer.vocab() {
         bail!(
             "{}: found {} entries, want at most the model's {}",
@@ -93,25 +97,53 @@ pub(crate) fn eval_tasks(path: &Path, set: &[String], args: &EvalTasks) -> Resul
         tokenizer: &subject.tokenizer,
     };
     let (mut results, mut records) = (Results::default(), Vec::new());
-    let (mut data, mut shots_data) = (args.data.iter(), args.shots_data.iter());
-    for (task, needs) in args.tasks.iter().zip(&needs) {
-        let next = |files: &mut std::slice::Iter<'_, PathBuf>| match needs {
-            Some(_) => files.next().cloned(),
-            None => None,
-        };
-        let (data, shots_data) = (next(&mut data), next(&mut shots_data));
-        let request = Request {
-            task,
-            data: data.as_deref(),
-            shots_data: shots_data.as_deref(),
-            shots: args.shots,
+    for request in asked.requests() {
+        if request.task == tasks::ADJECTIVES {
+            let subject = Located::find(path, set, args.tokenizer.as_deref(), "eval")?;
+            eval_adjectives::evaluate(subject, args.samples, &mut results, &mut records)?;
+            continue;
+        }
+        tasks::evaluate(&request, &model, &mut results, &mut records)?;
+    }
+    show((results, &records), &subject, scorer.max_length(), args)
+}
+
+/// The tasks of a model with a classification head.
+fn classified(classifier: &Classifier, subject: &Located, args: &EvalTasks) -> Result<()> {
+    if args.shots.is_some_and(|shots| shots > 0) || !args.shots_data.is_empty() {
+        bail!("--shots: found examples for a classification head, want none");
+    }
+    if args.tasks.len() != args.data.len() {
+        bail!(
+            "found {} --data for {} tasks, want one for each",
+            args.data.len(),
+            args.tasks.len()
+        );
+    }
+    let (mut results, mut records) = (Results::default(), Vec::new());
+    for (name, data) in args.tasks.iter().zip(&args.data) {
+        let task = ClassifiedTask {
+            name,
+            data,
             limit: args.limit,
             resamples: args.bootstrap,
         };
-        tasks::evaluate(&request, &model, &mut results, &mut records)?;
+        let with = (classifier, subject);
+        eval_classifier::evaluate(with, &task, &mut results, &mut records)?;
     }
+    let length = classifier.plan().seq_length;
+    show((results, &records), subject, length, args)
+}
+
+/// Writes the records and prints the results.
+fn show(
+    (results, records): (Results, &[u8]),
+    subject: &Located,
+    max_length: usize,
+    args: &EvalTasks,
+) -> Result<()> {
     if let Some(path) = &args.records {
-        write_atomically(path, &records)?;
+        write_atomically(path, records)?;
     }
     if !args.json {
         return print(&results.to_table());
@@ -119,7 +151,7 @@ pub(crate) fn eval_tasks(path: &Path, set: &[String], args: &EvalTasks) -> Resul
     let config = json!({
         "model": "millrace", "model_args": subject.path.display().to_string(),
         "millrace_version": env!("CARGO_PKG_VERSION"), "tokenizer": subject.tokenizer.identity(),
-        "max_length": scorer.max_length(), "limit": args.limit, "bootstrap_iters": args.bootstrap,
+        "max_length": max_length, "limit": args.limit, "bootstrap_iters": args.bootstrap,
         "fewshot_seed": 1234,
     });
     print(&format!("{:#}\n", results.to_json(config)))

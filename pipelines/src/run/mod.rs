@@ -1,27 +1,36 @@
 //! The verbs. Each stage computes its fingerprint, is skipped if done, works, and is recorded.
 
 mod blend;
+mod blend_samples;
 mod chat;
+mod classifiers;
 mod convert;
 mod curate;
 mod dedup;
 mod doctor;
 mod eval;
+mod eval_adjectives;
+mod eval_classifier;
 mod eval_tasks;
 mod failure;
 mod generate;
 mod hosts;
 mod index_memory;
 mod inspect;
+mod labelled;
 mod merge;
+mod mixer;
 mod models;
 mod report;
 mod status;
+mod takedown;
 mod task;
+mod task_runs;
 mod text_samples;
 mod texts;
 mod tokenize;
 mod train;
+mod train_data;
 mod words;
 
 pub(crate) use self::curate::shards_left;
@@ -34,9 +43,11 @@ pub(crate) use generate::{GenerateArgs, generate};
 pub(crate) use hosts::{follow, join, lead};
 pub(crate) use inspect::{extract, inspect};
 pub(crate) use merge::merge;
+pub(crate) use mixer::mixer;
 pub(crate) use models::{Classifier, Dsir, Ngram, classifier, dsir, ngram};
 pub(crate) use report::refilter;
 pub(crate) use status::status;
+pub(crate) use takedown::{TakedownArgs, takedown};
 pub(crate) use task::task;
 
 use crate::context::Context;

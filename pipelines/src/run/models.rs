@@ -2,6 +2,7 @@
 
 use crate::log::print;
 use crate::progress::Progress as Bar;
+use crate::run::classifiers::open_classifier;
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
 use curate::corpus::Corpus;
@@ -10,6 +11,7 @@ use curate::quality::fasttext::{
     ClassifierInput, ClassifierLoss, ClassifierTraining, score_corpus,
 };
 use curate::quality::ngram::{NgramTraining, perplexity_cuts};
+use curate::quality::{Sampling, ScoreFunction};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -20,12 +22,12 @@ pub(crate) enum Classifier {
     Train(TrainClassifier),
     /// Score texts; prints the distribution of scores and the thresholds of buckets of equal size.
     Score {
-        /// Model (.bin or .ftz).
-        #[arg(long, value_name = "FILE")]
+        /// fastText model (.bin or .ftz), or a Hugging Face folder of a transformer.
+        #[arg(long, value_name = "PATH")]
         model: PathBuf,
-        /// Label whose probability is the score.
-        #[arg(long, default_value = "hq")]
-        label: String,
+        /// Label whose score counts. Default: hq of a fastText model, the one with the highest score of a transformer.
+        #[arg(long)]
+        label: Option<String>,
         /// Number of buckets; Nemotron-CC uses 20.
         #[arg(long, default_value_t = 20, value_name = "N")]
         buckets: usize,
@@ -231,6 +233,17 @@ pub(crate) fn classifier(verb: Classifier) -> Result<()> {
         } => {
             let corpus = Corpus::find(&texts.inputs, &texts.field)?;
             let shown = shown("score");
+            if model.is_dir() {
+                let sampling = Sampling {
+                    label: label.unwrap_or_default(),
+                    function: ScoreFunction::Auto,
+                    buckets,
+                };
+                let model = open_classifier(&model)?;
+                let report = sampling.score(&*model, &corpus, &shown)?;
+                return done(shown, &report, &format!("{} documents", report.documents));
+            }
+            let label = label.unwrap_or_else(|| "hq".to_string());
             let report = score_corpus(&model, &label, buckets, &corpus, &shown)?;
             done(shown, &report, &format!("{} documents", report.documents))
         }

@@ -1,13 +1,14 @@
 //! Texts for the tokenizer: clean shards with their keep-lists, or plain files, divided among tasks.
 
 use crate::context::Context;
-use crate::job::{Job, TokenDataset};
-use anyhow::{Result, bail};
-use curate::corpus::{Found, TextReader};
+use crate::job::TokenDataset;
+use anyhow::{Result, anyhow, bail};
+use curate::corpus::{CleanCondition, Found, TextReader};
 use curate::read::Format;
 use index::dataset::{Group, GroupCounts, TextBatch, TextSource};
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Smallest piece that plain files are cut into, in bytes.
 const SMALLEST_CUT: u64 = 1 << 20;
@@ -18,6 +19,8 @@ pub(super) struct Unit {
     place: Place,
     source: String,
     bytes: u64,
+    /// Only documents that meet it.
+    condition: Option<Arc<CleanCondition>>,
 }
 
 #[derive(Clone, Debug)]
@@ -28,9 +31,24 @@ enum Place {
     File(PathBuf, Format, Option<Range<u64>>),
 }
 
-/// Units of a dataset in document order. `tasks` decides how finely plain files are cut, not the documents read.
-pub(super) fn units(job: &Job, dataset: &TokenDataset, tasks: usize) -> Result<Vec<Unit>> {
-    let files = curate::read::input_files(job.inputs())?;
+/// Units of a dataset in document order: the shards of a curation, else the input files. `tasks` decides how finely plain
+/// files are cut, not the documents read.
+pub(super) fn units(cx: &Context, dataset: &TokenDataset, tasks: usize) -> Result<Vec<Unit>> {
+    let job = &cx.job;
+    let condition = match dataset.condition.as_str() {
+        "" => None,
+        source => {
+            let condition = CleanCondition::parse(source);
+            Some(Arc::new(
+                condition.map_err(|why| anyhow!("{}: {why}", dataset.name))?,
+            ))
+        }
+    };
+    let files = match job.curate {
+        // a large input may be several shards
+        Some(_) => cx.shards()?.to_vec(),
+        None => curate::read::input_files(job.inputs())?,
+    };
     let wanted = |s: &curate::read::Shard| {
         dataset.sources.is_empty() || dataset.sources.contains(&s.input.source)
     };
@@ -44,6 +62,7 @@ pub(super) fn units(job: &Job, dataset: &TokenDataset, tasks: usize) -> Result<V
                 place,
                 source: file.input.source.clone(),
                 bytes,
+                condition: condition.clone(),
             });
         };
         if job.curate.is_some() {
@@ -152,13 +171,16 @@ impl<'a> Reader<'a> {
             .as_ref()
             .map_or(0, |t| t.max_record_bytes);
         let most = usize::try_from(most).unwrap_or(usize::MAX);
-        let reader = match unit.place {
+        let mut reader = match unit.place {
             Place::Shard(number) => TextReader::shard(&self.cx.out, number, keep)?,
             Place::File(path, format, None) => TextReader::open(&path, format, &self.key, most)?,
             Place::File(path, _, Some(range)) => {
                 TextReader::open_range(&path, range, &self.key, most)?
             }
         };
+        if let Some(condition) = unit.condition {
+            reader.only((*condition).clone());
+        }
         Ok(Some((reader, unit.source)))
     }
 

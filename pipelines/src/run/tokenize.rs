@@ -120,7 +120,7 @@ fn quarantined(record: &Record) -> u64 {
     record.counts["quarantined"].as_u64().unwrap_or(0)
 }
 
-fn stage_name(dataset: &str) -> String {
+pub(super) fn stage_name(dataset: &str) -> String {
     format!("tokenize/{dataset}")
 }
 
@@ -134,12 +134,42 @@ fn upstream(cx: &Context) -> Result<Value> {
             .collect();
         return Ok(json!(files));
     }
-    let (_, sums) = super::dedup::upstream(cx)?;
+    let (shards, _) = super::dedup::upstream(cx)?;
+    curated(cx, shards)
+}
+
+/// Identity of the documents of a curation with this number of shards, whose inputs need not be there any more.
+pub(super) fn curated(cx: &Context, shards: usize) -> Result<Value> {
+    let sums = super::dedup::sums(cx, shards)?;
     match (cx.job.has_keep_lists(), cx.manifest.get("dedup")?) {
         (false, _) => Ok(json!([sums, null])),
         (true, Some(record)) => Ok(json!([sums, record.outputs])),
         (true, None) => bail!("dedup has not run; run `millrace dedup` (or `run`) first"),
     }
+}
+
+/// Fingerprint that a dataset of these documents has if it is made now.
+pub(super) fn dataset_print(
+    cx: &Context,
+    dataset: &TokenDataset,
+    upstream: Value,
+) -> Result<String> {
+    let table = cx.job.tokenize.as_ref();
+    let table = table.context("the job has no [tokenize] table")?;
+    let stage = Stage {
+        cx,
+        table,
+        tokenizer: match &table.tokenizer.file {
+            Some(_) => named_tokenizer(cx)?,
+            None => Tokenizer::load(&tokenizer_path(cx))?,
+        },
+        splitter: match &table.sentences {
+            Some(s) => Some(s.splitter()?),
+            None => None,
+        },
+        upstream,
+    };
+    Ok(stage.fingerprint(dataset))
 }
 
 fn make_tokenizer(
@@ -183,8 +213,9 @@ fn train(cx: &Context, table: &Tokenize, progress: &Progress) -> Result<Tokenize
             name: String::new(),
             sources: Vec::new(),
             key: key.clone(),
+            condition: String::new(),
         };
-        let units = texts::units(&cx.job, &everything, 1)?;
+        let units = texts::units(cx, &everything, 1)?;
         Reader::new(cx, key, units, 0).each(|text| {
             progress.add(text.len() as u64);
             Ok(trainer.feed(text)?)
@@ -209,6 +240,11 @@ impl Stage<'_> {
         let special = self.table.special_tokens(&self.tokenizer);
         if special != index::tokenizer::SpecialTokens::default() {
             parts.push(json!(special));
+        }
+        // those made when only the first shards of large inputs were tokenized must not keep it
+        let split = self.cx.job.curate.as_ref().map_or(0, |c| c.split_mb);
+        if split > 0 {
+            parts.push(json!(["split_mb", split]));
         }
         fingerprint(&json!(parts))
     }
@@ -244,7 +280,7 @@ impl Stage<'_> {
         let (cx, tasks) = (self.cx, self.table.tasks);
         let stage = stage_name(&dataset.name);
         cx.manifest.forget(&stage);
-        let units = texts::units(&cx.job, dataset, tasks)?;
+        let units = texts::units(cx, dataset, tasks)?;
         let progress = Progress::start(&stage, "MB", 0);
         let mut parts = Vec::new();
         let (mut before, mut seconds) = (0, 0.0);

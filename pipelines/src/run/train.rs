@@ -1,6 +1,7 @@
-//! `train`: connects the blend's samples, the trainer (which resumes by itself) and the progress bar.
+//! `train`: connects the data's samples, the trainer (which resumes by itself) and the progress bar.
 
-use super::blend::{Blended, PartSamples};
+use super::task_runs::TaskRuns;
+use super::train_data::TrainData;
 use super::words::{DONE, TRAIN, shared_failure};
 use crate::context::{Context, relative};
 use crate::machine::grouped;
@@ -9,117 +10,14 @@ use crate::progress::Progress;
 use crate::signals::Interrupted;
 use crate::signals::Signals;
 use anyhow::{Context as _, Result};
-use index::sampler::Cyclic;
-use index::samples::{BertItem, T5Item};
-use index::split::Part;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use train::checkpoint::Ended;
-use train::config::Plan;
+use train::config::{EvalTasks, Plan, TrainConfig};
 use train::data::Samples;
 use train::dist::World;
 use train::metrics::StepRecord;
 use train::trainer::ValidationSet;
-
-/// The blend as the trainer's sample source: sequential, or shuffled every epoch.
-pub(super) struct BlendSamples<'a>(pub &'a PartSamples, pub Option<Cyclic>);
-
-impl train::data::Samples for BlendSamples<'_> {
-    fn len(&self) -> u64 {
-        match &self.1 {
-            Some(_) => u64::MAX, // epoch after epoch
-            None => self.0.len(),
-        }
-    }
-    fn read(
-        &self,
-        index: u64,
-        sample: &mut train::data::Sample,
-    ) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let index = self.1.as_ref().map_or(index, |order| order.at(index));
-        match self.0 {
-            PartSamples::Text(samples) => samples.fill(index, sample.text()?)?,
-            PartSamples::Masked(blend) => {
-                if let Some(item) = blend.t5(index)? {
-                    fill_spans(sample.spans()?, &item)?;
-                } else if let Some(item) = blend.bert(index)? {
-                    fill(sample.masked()?, &item)?;
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Converts a BERT sample. Padding is token 0 of segment 0; attention masks it.
-fn fill(to: &mut train::data::MaskedSample, item: &BertItem) -> Result<()> {
-    to.length = item.length;
-    to.is_swapped = item.is_random;
-    let ids = |from: &[i32], to: &mut [u32]| -> Result<()> {
-        for (at, (to, from)) in to.iter_mut().zip(from).enumerate() {
-            *to = if at < item.length {
-                u32::try_from((*from).max(0))?
-            } else {
-                0
-            };
-        }
-        Ok(())
-    };
-    ids(&item.text, &mut to.tokens)?;
-    ids(&item.types, &mut to.segments)?;
-    ids(&item.labels, &mut to.targets)?;
-    for (counts, mask) in to.counts.iter_mut().zip(&item.loss_mask) {
-        *counts = *mask == 1;
-    }
-    Ok(())
-}
-
-/// Converts a T5 sample.
-fn fill_spans(to: &mut train::data::SpanSample, item: &T5Item) -> Result<()> {
-    let ids = |from: &[i32], to: &mut [u32]| -> Result<()> {
-        for (to, from) in to.iter_mut().zip(from) {
-            *to = u32::try_from((*from).max(0))?;
-        }
-        Ok(())
-    };
-    to.length = item.enc_mask.iter().filter(|seen| **seen == 1).count();
-    ids(&item.text_enc, &mut to.tokens)?;
-    ids(&item.text_dec, &mut to.decoder_tokens)?;
-    ids(&item.labels, &mut to.targets)?;
-    for (counts, mask) in to.counts.iter_mut().zip(&item.loss_mask) {
-        *counts = *mask == 1;
-    }
-    Ok(())
-}
-
-/// The plan of this job for an opened blend.
-pub(super) fn plan(cx: &Context, blended: &Blended) -> Result<Plan> {
-    let model = cx
-        .job
-        .model
-        .as_ref()
-        .context("the job has no [model] table")?;
-    let train = cx
-        .job
-        .train
-        .as_ref()
-        .context("the job has no [train] table")?;
-    let seq_length = cx.job.blend.as_ref().map_or(0, |b| b.seq_length);
-    let print = blended.fingerprint(Part::Train);
-    // published models have more embedding rows than their tokenizers have ids
-    let found = cx.job.initial_model().and_then(Result::ok);
-    let rows = found.map_or(0, |found| found.vocab);
-    let ids = (blended.vocab.max(rows), blended.eod);
-    let plan = cx.job.plan(model, train, seq_length, ids, print);
-    let mut plan = Plan {
-        start: blended.start,
-        ..plan
-    };
-    if cx.job.blend.as_ref().is_some_and(|b| b.full_validation) {
-        plan.train.eval_samples = super::blend::EVERY_SAMPLE;
-    }
-    Ok(plan)
-}
 
 pub(super) fn run(cx: &Context) -> Result<()> {
     let world = cx
@@ -139,15 +37,10 @@ pub(super) fn run(cx: &Context) -> Result<()> {
 
 /// Process 1 and up: trains its ranks, writes no records.
 fn follow(cx: &Context, world: &World) -> Result<()> {
-    let blended = Blended::open(cx)?;
-    let plan = plan(cx, &blended)?;
+    let data = TrainData::open(cx)?;
+    let plan = data.plan(cx)?;
     let signals = Signals::listen()?;
-    let outcome = with_samples(
-        cx,
-        (&plan, &blended),
-        world,
-        &Follower { signals: &signals },
-    )?;
+    let outcome = with_samples(cx, (&plan, &data), world, &Follower { signals: &signals })?;
     log!("train: {} steps", outcome.steps);
     if outcome.ended == Ended::Asked {
         return Err(signals.interrupted().into());
@@ -155,26 +48,26 @@ fn follow(cx: &Context, world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Trains on the samples of the blend.
+/// Trains on the samples of the data.
 fn with_samples(
     cx: &Context,
-    (plan, blended): (&Plan, &Blended),
+    (plan, data): (&Plan, &TrainData),
     world: &World,
     events: &dyn train::metrics::Events,
 ) -> Result<train::trainer::Outcome> {
-    let named = blended.validation(cx)?;
-    let own = blended.parts[Part::Valid as usize].as_ref();
-    let own = own.map(|samples| ("valid", BlendSamples(samples, None)));
-    let more = named.iter();
-    let more = more.map(|(name, samples)| (name.as_str(), BlendSamples(samples, None)));
-    let valid: Vec<(&str, BlendSamples<'_>)> = own.into_iter().chain(more).collect();
-    let samples = BlendSamples(blended.part(Part::Train)?, blended.cyclic(cx)?);
-    let sets: Vec<ValidationSet<'_>> = valid
-        .iter()
-        .map(|(name, samples)| ValidationSet { name, samples })
-        .collect();
+    data.with_samples(cx, |samples, sets| {
+        train_on((plan, world), (samples, sets), &cx.out, events)
+    })
+}
+
+fn train_on(
+    (plan, world): (&Plan, &World),
+    (samples, sets): (&dyn Samples, &[ValidationSet<'_>]),
+    out: &Path,
+    events: &dyn train::metrics::Events,
+) -> Result<train::trainer::Outcome> {
     if world.processes() > 1 {
-        let lengths: Vec<u64> = valid.iter().map(|(_, samples)| samples.len()).collect();
+        let lengths: Vec<u64> = sets.iter().map(|set| set.samples.len()).collect();
         let data = json!({"fingerprint": plan.fingerprint, "vocabulary": plan.vocab,
             "samples": samples.len(), "validation": lengths});
         world.compare("data", &data)?;
@@ -191,20 +84,25 @@ fn with_samples(
     }
     Ok(train::trainer::run_in_world(
         plan,
-        &samples,
-        &sets,
-        (&cx.out, world),
+        samples,
+        sets,
+        (out, world),
         events,
     )?)
 }
 
 fn lead(cx: &Context, world: &World) -> Result<()> {
-    let blended = Blended::open(cx)?;
-    let plan = plan(cx, &blended)?;
+    let data = TrainData::open(cx)?;
+    let plan = data.plan(cx)?;
     // the parallel layout is part of the plan but not of the result
+    let trained = TrainConfig {
+        // tasks are evaluated beside the training and change nothing of it
+        eval_tasks: EvalTasks::default(),
+        ..plan.train.clone()
+    };
     let mut parts = vec![
         json!(plan.model),
-        json!(plan.train),
+        json!(trained),
         json!(plan.vocab),
         json!(plan.seq_length),
         json!(plan.seed),
@@ -222,7 +120,8 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
         world.exchange(DONE)?;
         return Ok(());
     }
-    record_data(cx, &blended)?;
+    record_data(cx, &data)?;
+    data.prepare(cx)?;
     if !has_begun(cx) {
         cx.manifest.forget("train");
     }
@@ -239,19 +138,21 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
         parallel.zero
     );
     print_memory(&plan, world.processes());
-    if let Some(epochs) = super::blend::repeated(cx, &blended)? {
+    if let Some(epochs) = data.repeated(cx)? {
         log!("train: more than one epoch of the data: {epochs}");
     }
+    let tasks = TaskRuns::of(cx, &plan)?;
     let progress = Progress::start("train", "steps", plan.train.steps);
     let signals = Signals::listen()?;
     let watcher = Watcher {
         cx,
+        tasks: tasks.as_ref(),
         progress: &progress,
         signals: &signals,
     };
     world.exchange(TRAIN)?;
-    let outcome = with_samples(cx, (&plan, &blended), world, &watcher)
-        .map_err(|error| explained(cx, &blended, error))?;
+    let outcome = with_samples(cx, (&plan, &data), world, &watcher)
+        .map_err(|error| explained(cx, &data, error))?;
     if outcome.ended == Ended::Asked {
         progress.finish(&format!(
             "stopped by a signal after step {}; the same command continues from its checkpoint",
@@ -260,6 +161,9 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
         return Err(signals.interrupted().into());
     }
     let mut files: Vec<PathBuf> = vec!["metrics.jsonl".into()];
+    if let Some(tasks) = &tasks {
+        files.extend(tasks.finish(outcome.steps, &outcome.checkpoint)?);
+    }
     let mut inside: Vec<PathBuf> = std::fs::read_dir(&outcome.checkpoint)
         .with_context(|| outcome.checkpoint.display().to_string())?
         .flatten()
@@ -340,11 +244,11 @@ fn has_begun(cx: &Context) -> bool {
 }
 
 /// Records the settings that fix the order of the data, once per training.
-fn record_data(cx: &Context, blended: &Blended) -> Result<()> {
+fn record_data(cx: &Context, data: &TrainData) -> Result<()> {
     if has_begun(cx) && cx.manifest.get(SETTINGS)?.is_some() {
         return Ok(());
     }
-    let settings = json!({"data": blended.orders[Part::Train as usize]});
+    let settings = json!({"data": data.order()});
     let print = fingerprint(&settings);
     cx.manifest
         .record(SETTINGS, &print, &[], settings, 0.0)
@@ -352,7 +256,7 @@ fn record_data(cx: &Context, blended: &Blended) -> Result<()> {
 }
 
 /// Expands the trainer's refusal of another sample order: names the differing settings instead of a fingerprint.
-fn explained(cx: &Context, blended: &Blended, error: anyhow::Error) -> anyhow::Error {
+fn explained(cx: &Context, data: &TrainData, error: anyhow::Error) -> anyhow::Error {
     let mut error = match error.downcast::<train::Error>() {
         Ok(error) => error,
         Err(error) => return error,
@@ -361,11 +265,10 @@ fn explained(cx: &Context, blended: &Blended, error: anyhow::Error) -> anyhow::E
     if let (train::Error::Mismatch { differences, .. }, Some(record)) = (&mut error, recorded)
         && let Some(at) = differences.iter().position(|d| d.key == "fingerprint")
     {
-        let here = &blended.orders[Part::Train as usize];
-        let mut data = Vec::new();
-        data_differences(&record.counts["data"], here, "data", &mut data);
-        if !data.is_empty() {
-            differences.splice(at..=at, data);
+        let mut found = Vec::new();
+        data_differences(&record.counts["data"], data.order(), "data", &mut found);
+        if !found.is_empty() {
+            differences.splice(at..=at, found);
         }
     }
     error.into()
@@ -401,6 +304,7 @@ fn data_differences(
 /// Shows training events on the progress bar.
 struct Watcher<'a> {
     cx: &'a Context,
+    tasks: Option<&'a TaskRuns>,
     progress: &'a Progress,
     signals: &'a Signals,
 }
@@ -418,9 +322,18 @@ impl train::metrics::Events for Watcher<'_> {
         self.progress
             .say(&format!("train: step {step}: {which} loss {loss:.4}"));
     }
-    fn checkpoint(&self, step: u64, _path: &Path) {
+    fn accuracy(&self, set: &str, step: u64, accuracy: f64) {
+        let which = if set == "valid" { "validation" } else { set };
+        self.progress.say(&format!(
+            "train: step {step}: {which} accuracy {accuracy:.4}"
+        ));
+    }
+    fn checkpoint(&self, step: u64, path: &Path) {
         self.progress
             .say(&format!("train: step {step}: checkpoint written"));
+        if let Some(tasks) = self.tasks {
+            tasks.checkpoint(step, path);
+        }
     }
     fn kernels(&self, path: &train::CpuPath) {
         self.progress.say(&format!("train: kernels: {path}"));
@@ -431,6 +344,9 @@ impl train::metrics::Events for Watcher<'_> {
         self.progress.begin_at(step);
         self.progress
             .say(&format!("train: resuming after step {step}"));
+        if let Some(tasks) = self.tasks {
+            tasks.resumed(step, &self.cx.out.join("checkpoints"));
+        }
     }
     fn note(&self, text: &str) {
         self.progress.say(&format!("train: {text}"));

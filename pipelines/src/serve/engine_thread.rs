@@ -90,6 +90,8 @@ trait Steps {
     fn step(&mut self) -> Result<Vec<Event>, String>;
     fn counts(&self) -> Counts;
     fn is_idle(&self) -> bool;
+    /// Whether every later call fails.
+    fn is_over(&self) -> bool;
 }
 
 impl Steps for Engine {
@@ -110,6 +112,9 @@ impl Steps for Engine {
     }
     fn is_idle(&self) -> bool {
         Engine::is_idle(self)
+    }
+    fn is_over(&self) -> bool {
+        Engine::is_over(self)
     }
 }
 
@@ -206,7 +211,8 @@ struct Worker<E> {
     routes: BTreeMap<u64, Route>,
 }
 
-/// Runs until the front is gone. A panic ends the thread: the channels close, so that requests fail and `/health` does.
+/// Runs until the front is gone. A panic, and a failure after which the engine runs no more, ends the thread: the channels
+/// close, so that requests fail and `/health` does.
 fn work(
     engine: impl Steps,
     commands: &mpsc::Receiver<Command>,
@@ -218,11 +224,11 @@ fn work(
         routes: BTreeMap::new(),
     };
     let run = AssertUnwindSafe(|| {
-        loop {
+        while !worker.engine.is_over() {
             if worker.engine.is_idle() {
                 match commands.recv() {
                     Ok(command) => worker.obey(command),
-                    Err(mpsc::RecvError) => return,
+                    Err(mpsc::RecvError) => return false,
                 }
             }
             while let Ok(command) = commands.try_recv() {
@@ -233,9 +239,10 @@ fn work(
             }
             publish(counts, worker.engine.counts());
         }
+        true
     });
-    if catch_unwind(run).is_err() {
-        log!("serve: the engine panicked; /health answers 503 from now on");
+    if catch_unwind(run).unwrap_or(true) {
+        log!("serve: the engine runs no more; /health answers 503 from now on");
         let last = *counts.lock().unwrap_or_else(PoisonError::into_inner);
         publish(
             counts,
@@ -350,11 +357,12 @@ mod tests {
     use super::*;
     use train::infer::GenerateOptions;
 
-    /// An engine of which prompts ask for what they are: 1 panics, 2 fails a step, others give two tokens.
+    /// An engine of which prompts ask for what they are: 1 panics, 2 fails a step, 4 fails for good, others give two tokens.
     #[derive(Default)]
     struct Fake {
         requests: Vec<(u64, u32)>,
         next: u64,
+        is_over: bool,
     }
 
     impl Steps for Fake {
@@ -383,6 +391,10 @@ mod tests {
                 };
                 bad.check().map_err(|e| e.to_string())?;
             }
+            if self.requests.iter().any(|(_, kind)| *kind == 4) {
+                self.is_over = true;
+                return Err("a rank is gone".into());
+            }
             let (id, _) = self.requests.remove(0);
             let (token, scored) = (5, None);
             Ok(vec![
@@ -401,6 +413,9 @@ mod tests {
         }
         fn is_idle(&self) -> bool {
             self.requests.is_empty()
+        }
+        fn is_over(&self) -> bool {
+            self.is_over
         }
     }
 
@@ -470,11 +485,15 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_closes_the_channels() {
-        let engine = start();
-        assert!(health(&engine));
-        assert!(last(engine.submit(vec![asking(1)])).is_none());
-        assert!(!health(&engine));
-        assert!(last(engine.submit(vec![asking(3)])).is_none());
+    fn a_panic_and_an_engine_that_is_over_close_the_channels() {
+        for kind in [1, 4] {
+            let engine = start();
+            assert!(health(&engine));
+            let found = last(engine.submit(vec![asking(kind)]));
+            assert_eq!(matches!(found, Some(Progress::Failed(_))), kind == 4);
+            assert_eq!(found.is_none(), kind == 1);
+            assert!(!health(&engine));
+            assert!(last(engine.submit(vec![asking(3)])).is_none());
+        }
     }
 }

@@ -96,7 +96,7 @@ fn open(args: &Serve, settings: &Settings, keys: Vec<String>) -> Result<Arc<Serv
     let rows = Arc::new(OnceLock::<prometheus::Histogram>::new());
     let seen = Arc::clone(&rows);
     let engine = EngineHandle::start(
-        opening(&files, settings.engine.clone(), args.draft_model.clone()),
+        opening(&files, settings, args.draft_model.clone()),
         move |rows| {
             if let Some(histogram) = seen.get() {
                 histogram.observe(rows as f64);
@@ -135,18 +135,20 @@ fn open(args: &Serve, settings: &Settings, keys: Vec<String>) -> Result<Arc<Serv
 /// Opens the engine on its own thread.
 fn opening(
     files: &ModelFiles,
-    limits: Limits,
+    settings: &Settings,
     draft: Option<PathBuf>,
 ) -> impl FnOnce() -> Result<Engine> + Send + 'static {
     let (path, devices) = (files.path.clone(), files.devices.clone());
+    let (limits, ranks) = (settings.engine.clone(), settings.ranks);
     move || {
+        let on = devices.split(ranks);
         let guesses = Limits {
             draft_tokens: 0,
             ..limits.clone()
         };
-        let engine = Engine::open(&path, &devices, limits)?;
+        let engine = Engine::open(&path, on, limits)?;
         match draft {
-            Some(draft) => Ok(engine.with_draft(Engine::open(&draft, &devices, guesses)?)?),
+            Some(draft) => Ok(engine.with_draft(Engine::open(&draft, on, guesses)?)?),
             None => Ok(engine),
         }
     }

@@ -37,6 +37,9 @@ pub(crate) struct Serve {
     /// File with keys, one per line, of which clients need one. Default: the environment's MILLRACE_API_KEY, or none.
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
+    /// Ranks that share the model, each with its own device or share of the threads (tensor parallelism).
+    #[arg(long, value_name = "N", default_value = "1")]
+    tensor_parallel_size: String,
     /// Sequences that run at once.
     #[arg(long, value_name = "N", default_value = "64")]
     max_sequences: String,
@@ -80,6 +83,8 @@ pub(crate) struct Serve {
 pub(super) struct Settings {
     pub(super) address: SocketAddr,
     pub(super) engine: Limits,
+    /// Tensor-parallel ranks.
+    pub(super) ranks: usize,
     pub(super) requests: state::Limits,
     /// Requests in progress at most.
     pub(super) most: usize,
@@ -150,6 +155,8 @@ impl Serve {
                 "  --host: found {host:?}, want an address of this machine"
             ));
         }
+        let flag = "--tensor-parallel-size";
+        let ranks = problems.count(flag, &self.tensor_parallel_size, 1);
         let engine = Limits {
             max_sequences: problems.count("--max-sequences", &self.max_sequences, 1),
             max_batch_tokens: problems.count("--max-batch-tokens", &self.max_batch_tokens, 1),
@@ -181,6 +188,7 @@ impl Serve {
                 address,
                 most: engine.max_sequences.saturating_add(queue),
                 engine,
+                ranks,
                 requests,
                 drain,
             }),
@@ -243,6 +251,8 @@ mod tests {
             "70000",
             "--host",
             "no such host",
+            "--tensor-parallel-size",
+            "0",
             "--max-sequences",
             "0",
             "--max-batch-tokens",
@@ -270,7 +280,7 @@ mod tests {
         let joined: Vec<String> = args.chunks(2).map(|pair| pair.join("=")).collect();
         let joined: Vec<&str> = joined.iter().map(String::as_str).collect();
         let message = parse(&joined).settings().unwrap_err().to_string();
-        assert!(message.starts_with("13 wrong values"), "{message}");
+        assert!(message.starts_with("14 wrong values"), "{message}");
         for flag in args.chunks(2).map(|pair| pair[0]) {
             assert!(
                 message.contains(&format!("{flag}: found")),

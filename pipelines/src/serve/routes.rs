@@ -15,7 +15,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use serde_json::{Value, json};
+use std::future::{Future as _, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 /// Time in which the engine answers `/health`: a batch of a large model on a slow machine takes seconds.
@@ -44,8 +47,29 @@ pub(super) fn router(server: &Arc<Server>) -> Router {
         .merge(with_key)
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn(caught))
         .layer(from_fn(logged))
         .with_state(Arc::clone(server))
+}
+
+/// Answers 500 for a handler that panics, whose connection would otherwise be closed without an answer. The panic's message
+/// is on stderr.
+async fn caught(request: Request, next: Next) -> Response {
+    let is_megatron = request.uri().path() == "/api";
+    let mut running = Box::pin(next.run(request));
+    let answer = poll_fn(|cx| {
+        // nothing of a future that panicked is used again
+        let polled = catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(cx)));
+        polled.map_or_else(|_| Poll::Ready(None), |polled| polled.map(Some))
+    });
+    answer.await.unwrap_or_else(|| {
+        let message = "the server failed at this request; its log has the cause";
+        let error = ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message);
+        match is_megatron {
+            true => error.to_megatron(),
+            false => error.into_response(),
+        }
+    })
 }
 
 async fn unknown() -> ApiError {
@@ -184,6 +208,54 @@ mod tests {
             assert_eq!(has_key(&headers, &keys), is_right, "{given}");
         }
         assert!(!has_key(&HeaderMap::new(), &keys));
+    }
+
+    /// What a server answers to a request for `path`, byte by byte.
+    fn answer_of(router: Router, path: &str) -> String {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let request = format!("PUT {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let server = tokio::spawn(async { axum::serve(listener, router).await });
+            let client = tokio::task::spawn_blocking(move || {
+                use std::io::{Read as _, Write as _};
+                let mut stream = std::net::TcpStream::connect(address).unwrap();
+                stream.write_all(request.as_bytes()).unwrap();
+                let mut text = String::new();
+                stream.read_to_string(&mut text).unwrap();
+                text
+            });
+            let text = client.await.unwrap();
+            server.abort();
+            text
+        })
+    }
+
+    #[test]
+    fn a_handler_that_panics_answers_500_and_the_next_request_is_served() {
+        async fn at_once() -> &'static str {
+            panic!("expected by a test")
+        }
+        async fn later() -> &'static str {
+            tokio::task::yield_now().await;
+            panic!("expected by a test")
+        }
+        let router = Router::new()
+            .route("/x", put(at_once))
+            .route("/api", put(later))
+            .route("/ok", put(|| async { "fine" }))
+            .layer(from_fn(caught));
+        let text = answer_of(router.clone(), "/x");
+        assert!(text.starts_with("HTTP/1.1 500"), "{text}");
+        assert!(text.contains("\"type\":\"InternalServerError\""), "{text}");
+        let text = answer_of(router.clone(), "/api");
+        assert!(text.starts_with("HTTP/1.1 500"), "{text}");
+        assert!(text.contains("{\"message\":\"the server failed"), "{text}");
+        assert!(answer_of(router, "/ok").ends_with("fine"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ macro_rules! built_in {
 }
 
 /// Tasks built into the program: name and definition.
-pub(super) const BUILT_IN: [(&str, &str); 34] = built_in![
+pub(super) const BUILT_IN: [(&str, &str); 36] = built_in![
     "anli_r1",
     "anli_r2",
     "anli_r3",
@@ -21,6 +21,8 @@ pub(super) const BUILT_IN: [(&str, &str); 34] = built_in![
     "copa",
     "crows_pairs_english",
     "gsm8k",
+    "hans",
+    "hans_study",
     "hellaswag",
     "lambada_megatron",
     "lambada_openai",

@@ -103,6 +103,22 @@ pub(super) struct Form {
     pub set: BTreeMap<String, String>,
 }
 
+/// Rows that the program makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Generated {
+    /// Pairs of sentences (`hans/`).
+    Hans,
+}
+
+/// A study of the examples in front of a question (`study.rs`).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Study {
+    /// Numbers of examples.
+    pub shots: Vec<usize>,
+}
+
 /// A task.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -121,6 +137,13 @@ pub(super) struct Definition {
     /// Values of columns of which every combination is a row, for tasks that need no file.
     #[serde(default)]
     pub product: BTreeMap<String, Vec<String>>,
+    /// Rows of the program's own, where no file is given.
+    pub generated: Option<Generated>,
+    /// Columns of CSV files whose first line does not name them.
+    #[serde(default)]
+    pub csv: Vec<String>,
+    /// Column whose values are the lines of the file beside, `NAME-labels.lst`, if the rows lack it.
+    pub labels_beside: Option<String>,
     /// Other forms of the rows; the first that fits is used.
     #[serde(default)]
     pub forms: Vec<Form>,
@@ -171,6 +194,10 @@ pub(super) struct Definition {
     pub exact: Exact,
     pub metrics: Vec<Metric>,
     pub parts: Option<Parts>,
+    /// Expressions over a row; rows with the same value have results of their own under it.
+    #[serde(default)]
+    pub cuts: Vec<String>,
+    pub study: Option<Study>,
 }
 
 fn one() -> f64 {

@@ -6,12 +6,12 @@
 
 use super::definition::{Column, Definition};
 use super::error::{Result, TaskError};
-use super::rows::{self, Row};
+use super::rows::{self, Published, Row};
 use super::shape::Shape;
 use super::templates::{Templates, message, value_of};
 use minijinja::Value;
 use minijinja::value::ValueKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The right answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,13 +66,13 @@ impl<'a> Table<'a> {
         templates: &'a Templates,
         path: &'a Path,
     ) -> Result<Table<'a>> {
-        let mut table = Table {
-            definition,
-            templates,
-            path,
-            rows: Vec::new(),
+        let mut table = Table::without_rows(definition, templates, path);
+        let published = Published {
+            csv: &definition.csv,
+            labels_beside: definition.labels_beside.as_deref(),
         };
-        for (number, mut row) in rows::read(path)?.into_iter().enumerate() {
+        let rows = rows::read_published(path, published)?;
+        for (number, mut row) in rows.into_iter().enumerate() {
             table.convert(number, &mut row)?;
             table.check(number, &row)?;
             let is_kept = match &definition.keep {
@@ -94,8 +94,30 @@ impl<'a> Table<'a> {
         Ok(table)
     }
 
+    /// Nothing of a file yet.
+    pub(super) fn without_rows(
+        definition: &'a Definition,
+        templates: &'a Templates,
+        path: &'a Path,
+    ) -> Table<'a> {
+        Table {
+            definition,
+            templates,
+            path,
+            rows: Vec::new(),
+        }
+    }
+
+    /// The file of a row: of a folder's rows the one in it.
+    pub(super) fn file_of(&self, row: &Row) -> PathBuf {
+        match row.get(rows::FILE).and_then(|name| name.as_str()) {
+            Some(name) if self.path.is_dir() => self.path.join(name),
+            _ => self.path.to_path_buf(),
+        }
+    }
+
     /// Sets the columns of a row that is in another form.
-    fn convert(&self, number: usize, row: &mut Row) -> Result<()> {
+    pub(super) fn convert(&self, number: usize, row: &mut Row) -> Result<()> {
         let value = value_of(row);
         for form in &self.definition.forms {
             if !self.value(number, "forms", &form.when, &value)?.is_true() {
@@ -112,7 +134,8 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    fn check(&self, number: usize, row: &Row) -> Result<()> {
+    /// Checks the columns of a row.
+    pub(super) fn check(&self, number: usize, row: &Row) -> Result<()> {
         for (name, column) in &self.definition.columns {
             let mut path = name.split('.');
             let mut value = path.next().and_then(|name| row.get(name));
@@ -149,7 +172,7 @@ impl<'a> Table<'a> {
                     Column::Any => "a value",
                 };
                 return Err(TaskError::Column {
-                    path: self.path.to_path_buf(),
+                    path: self.file_of(row),
                     row: number + 1,
                     column: name.clone(),
                     found,
@@ -180,6 +203,35 @@ impl<'a> Table<'a> {
         }
     }
 
+    /// Rows that are in no file.
+    pub(super) fn of_rows(
+        definition: &'a Definition,
+        templates: &'a Templates,
+        rows: Vec<Row>,
+    ) -> Table<'a> {
+        Table {
+            definition,
+            templates,
+            path: Path::new(&definition.name),
+            rows: rows.into_iter().enumerate().collect(),
+        }
+    }
+
+    /// The value of each cut of each row, for `Results::add`.
+    ///
+    /// # Errors
+    /// `Template` with the row.
+    pub(super) fn cuts(&self) -> Result<Vec<Vec<String>>> {
+        let of = |cut: &String| -> Result<Vec<String>> {
+            let value = |(number, row): &(usize, Row)| {
+                let value = self.value(*number, "cuts", cut, &value_of(row))?;
+                Ok(value.to_string())
+            };
+            self.rows.iter().map(value).collect()
+        };
+        self.definition.cuts.iter().map(of).collect()
+    }
+
     fn failed(&self, number: usize, key: &'static str, why: String) -> TaskError {
         TaskError::Template {
             path: self.path.to_path_buf(),
@@ -189,7 +241,14 @@ impl<'a> Table<'a> {
         }
     }
 
-    fn value(&self, number: usize, key: &'static str, text: &str, row: &Value) -> Result<Value> {
+    /// The value of an expression over a row.
+    pub(super) fn value(
+        &self,
+        number: usize,
+        key: &'static str,
+        text: &str,
+        row: &Value,
+    ) -> Result<Value> {
         let value = self.templates.value(text, row);
         value.map_err(|e| self.failed(number, key, message(&e)))
     }

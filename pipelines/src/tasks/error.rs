@@ -11,6 +11,13 @@ pub(crate) enum TaskError {
     /// A definition that contradicts itself.
     #[error("task {name}: {why}")]
     Definition { name: String, why: String },
+    /// Another number of files than the tasks need.
+    #[error("found {data} --data and {shots_data} --shots-data, want {wanted}")]
+    Files {
+        data: usize,
+        shots_data: usize,
+        wanted: String,
+    },
     /// A file that holds no rows.
     #[error("{path}: {why}")]
     File { path: PathBuf, why: String },
@@ -41,7 +48,7 @@ impl TaskError {
     pub(crate) fn is_usage(&self) -> bool {
         matches!(
             self,
-            TaskError::Unknown { .. } | TaskError::Definition { .. }
+            TaskError::Unknown { .. } | TaskError::Definition { .. } | TaskError::Files { .. }
         )
     }
 }

@@ -28,6 +28,10 @@ pub(super) enum Metric {
     LikelihoodDiff,
     PctStereotype,
     PctMalePreferred,
+    /// Of two answers: ln P(first) - ln P(second).
+    LogGap,
+    /// Share of questions whose first answer is the likeliest.
+    PctFirst,
     AccuracyAmb,
     AccuracyDisamb,
     AmbBiasScore,
@@ -82,6 +86,8 @@ impl Metric {
             Metric::LikelihoodDiff => "likelihood_diff",
             Metric::PctStereotype => "pct_stereotype",
             Metric::PctMalePreferred => "pct_male_preferred",
+            Metric::LogGap => "log_gap",
+            Metric::PctFirst => "pct_first",
             Metric::AccuracyAmb => "accuracy_amb",
             Metric::AccuracyDisamb => "accuracy_disamb",
             Metric::AmbBiasScore => "amb_bias_score",
@@ -108,6 +114,8 @@ impl Metric {
             | Metric::LikelihoodDiff
             | Metric::PctStereotype
             | Metric::PctMalePreferred
+            | Metric::LogGap
+            | Metric::PctFirst
             | Metric::AccuracyAmb
             | Metric::AccuracyDisamb
             | Metric::AmbBiasScore
@@ -123,7 +131,9 @@ impl Metric {
             | Metric::ExactMatch
             | Metric::LikelihoodDiff
             | Metric::PctStereotype
-            | Metric::PctMalePreferred => Aggregation::Mean,
+            | Metric::PctMalePreferred
+            | Metric::LogGap
+            | Metric::PctFirst => Aggregation::Mean,
             Metric::F1 => Aggregation::F1,
             Metric::Perplexity => Aggregation::Perplexity,
             Metric::WordPerplexity | Metric::BytePerplexity => Aggregation::WeightedPerplexity,
@@ -152,6 +162,8 @@ impl Metric {
             | Metric::LikelihoodDiff
             | Metric::PctStereotype
             | Metric::PctMalePreferred
+            | Metric::LogGap
+            | Metric::PctFirst
             | Metric::AmbBiasScore
             | Metric::DisambBiasScore
             | Metric::MegatronPpl

@@ -3,8 +3,10 @@
 //!
 //! A definition (`definition`) says what a row's prompt and answers are; `rows` reads the file, `documents` and `fewshot`
 //! make the requests, `model` turns texts into tokens, `score` asks the model and gives each metric its share, `results`
-//! aggregates. A new task is one file in `definitions/` and one line in `built_in.rs`.
+//! aggregates. `labelled` reads rows for classification heads. A new task is one file in `definitions/` and one line in `built_in.rs`.
 
+mod adjectives;
+mod asked;
 mod bbq;
 mod built_in;
 mod definition;
@@ -12,6 +14,8 @@ mod detokenize;
 mod documents;
 mod error;
 mod fewshot;
+mod hans;
+mod labelled;
 mod metrics;
 mod model;
 mod python_text;
@@ -20,23 +24,28 @@ mod rows;
 mod score;
 mod shape;
 mod standard_error;
+mod study;
 mod templates;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use adjectives::{NAME as ADJECTIVES, Prompt, results as adjective_results};
+pub(crate) use asked::{Asked, Given};
 pub(crate) use error::TaskError;
+pub(crate) use labelled::{Question, Questions, add_classified, read_questions};
 pub(crate) use model::TextModel;
 pub(crate) use results::Results;
 
 use anyhow::Result;
 use built_in::BUILT_IN;
-use definition::Definition;
+use definition::{Definition, Generated, Study};
 use documents::{Document, Table};
 use fewshot::Shots;
 use results::Settings;
 use rows::Row;
 use serde_json::Value;
 use std::path::Path;
+use study::{Design, Pool};
 use templates::Templates;
 
 /// A task to evaluate.
@@ -61,15 +70,51 @@ pub(crate) fn built_in() -> Result<Vec<[String; 2]>, TaskError> {
         let definition = Definition::parse(name, text)?;
         Ok([definition.name, definition.data])
     };
-    BUILT_IN.iter().map(describe).collect()
+    let mut all: Vec<[String; 2]> = BUILT_IN.iter().map(describe).collect::<Result<_, _>>()?;
+    all.push([adjectives::NAME, adjectives::DATA].map(str::to_owned));
+    all.sort();
+    Ok(all)
 }
 
-/// Checks that a task exists and is sound, before a model is opened. Returns where its rows come from, if it needs a
-/// file of them.
-pub(crate) fn check(task: &str) -> Result<Option<String>, TaskError> {
+/// Whether a task needs a file of rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// It has rows of its own and takes no file.
+    Nothing,
+    /// It has rows of its own in place of a file.
+    MayTake,
+    /// Where its rows come from.
+    File(String),
+}
+
+/// Checks that a task exists and is sound, before a model is opened.
+pub(crate) fn check(task: &str) -> Result<Needs, TaskError> {
+    if task == adjectives::NAME {
+        return Ok(Needs::Nothing);
+    }
     let definition = Definition::find(task)?;
     Templates::new(&definition)?;
-    Ok((definition.product.is_empty()).then_some(definition.data))
+    Ok(
+        match (definition.product.is_empty(), definition.generated) {
+            (false, _) => Needs::Nothing,
+            (true, Some(_)) => Needs::MayTake,
+            (true, None) => Needs::File(definition.data),
+        },
+    )
+}
+
+/// Pairs of each subcase of generated questions, and of generated examples.
+const PAIRS: [usize; 2] = [1000, 100];
+
+/// Seeds of generated questions, and of generated examples.
+const SEEDS: [u64; 2] = [1, 2];
+
+/// Rows that the program makes: questions or examples.
+fn generated(generated: Generated, is_example: bool) -> Vec<Row> {
+    let at = usize::from(is_example);
+    match generated {
+        Generated::Hans => hans::rows(SEEDS[at], PAIRS[at]),
+    }
 }
 
 /// Evaluates a task; adds its results, and a line for each document to `records`.
@@ -84,15 +129,27 @@ pub(crate) fn evaluate(
 ) -> Result<()> {
     let definition = Definition::find(request.task)?;
     let templates = Templates::new(&definition)?;
-    let table = match request.data {
-        Some(path) => read(&definition, &templates, path)?,
-        None => Table::of_product(&definition, &templates),
+    let of_program = |is_example| {
+        let rows = definition.generated.map(|kind| generated(kind, is_example));
+        rows.map(|rows| Table::of_rows(&definition, &templates, rows))
+    };
+    let table = match (request.data, of_program(false)) {
+        (Some(path), _) => read(&definition, &templates, path)?,
+        (None, Some(table)) => table,
+        (None, None) => Table::of_product(&definition, &templates),
     };
     let shots = request.shots.unwrap_or(definition.shots);
-    let examples = match request.shots_data {
-        Some(path) if shots > 0 => Some(read(&definition, &templates, path)?),
+    let has_shots = shots > 0 || definition.study.is_some();
+    let examples = match (request.shots_data, request.data) {
+        (Some(path), _) if has_shots => Some(read(&definition, &templates, path)?),
+        (None, None) if has_shots => of_program(true),
         _ => None,
     };
+    if let Some(Study { shots }) = &definition.study {
+        let pool = Pool::of(examples.as_ref().unwrap_or(&table))?;
+        let shots = request.shots.map_or_else(|| shots.clone(), |one| vec![one]);
+        return evaluate_study(request, model, (&table, &pool), &shots, (results, records));
+    }
     if shots > 0 && examples.is_none() && !definition.shots_data.is_empty() {
         let why = format!(
             "{shots} examples need a file of their own (--shots-data): {}",
@@ -107,16 +164,55 @@ pub(crate) fn evaluate(
         shots,
         request.limit,
     )?;
-    let answered = score::answer(model, &table, documents)?;
-    for one in &answered {
-        let row = table.rows[one.document.number].0;
-        records.extend_from_slice(format!("{}\n", one.record(&definition.name, row)).as_bytes());
-    }
     let settings = Settings {
         resamples: request.resamples,
         shots,
     };
-    results.add(&table, &answered, table.rows.len(), settings);
+    answer((model, &table), documents, settings, (results, records))
+}
+
+/// Asks the model; adds the results, and a line for each document to `records`.
+fn answer(
+    (model, table): (&TextModel<'_>, &Table<'_>),
+    documents: Vec<Document>,
+    settings: Settings,
+    (results, records): (&mut Results, &mut Vec<u8>),
+) -> Result<()> {
+    let cuts = table.cuts()?;
+    let answered = score::answer(model, table, documents)?;
+    let name = &table.definition.name;
+    for one in &answered {
+        let row = table.rows[one.document.number].0;
+        records.extend_from_slice(format!("{}\n", one.record(name, row)).as_bytes());
+    }
+    results.add((table, &cuts), &answered, table.rows.len(), settings);
+    Ok(())
+}
+
+/// Evaluates a task under every design of its examples.
+fn evaluate_study(
+    request: &Request<'_>,
+    model: &TextModel<'_>,
+    (table, pool): (&Table<'_>, &Pool<'_>),
+    shots: &[usize],
+    (results, records): (&mut Results, &mut Vec<u8>),
+) -> Result<()> {
+    for design in Design::all(shots) {
+        let documents = study::documents(table, pool, design, request.limit)?;
+        let mut definition = table.definition.clone();
+        definition.name = design.name(&definition.name);
+        let named = Table {
+            definition: &definition,
+            templates: table.templates,
+            path: table.path,
+            rows: table.rows.clone(),
+        };
+        let settings = Settings {
+            resamples: request.resamples,
+            shots: design.shots,
+        };
+        answer((model, &named), documents, settings, (results, records))?;
+    }
     Ok(())
 }
 

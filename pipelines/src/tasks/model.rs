@@ -113,14 +113,8 @@ impl TextModel<'_> {
         Ok((log, ids.len() - 1))
     }
 
-    /// The greedy continuation of a prompt until one of `until`, which is cut off, the end of the document, or
-    /// `max_tokens`. A long prompt loses its beginning.
-    pub(super) fn generate(
-        &self,
-        prompt: &str,
-        until: &[String],
-        max_tokens: usize,
-    ) -> Result<String> {
+    /// Ids of a prompt that `max_tokens` are to follow. A long prompt loses its beginning.
+    pub(super) fn prompt(&self, prompt: &str, max_tokens: usize) -> Result<Vec<u32>> {
         let length = self.model.max_length();
         if max_tokens >= length {
             bail!("max_tokens: found {max_tokens}, want below the model's {length} tokens");
@@ -129,10 +123,20 @@ impl TextModel<'_> {
         if ids.is_empty() {
             ids.push(self.prefix()?);
         }
-        let ids = ids.split_off(ids.len().saturating_sub(length - max_tokens));
+        Ok(ids.split_off(ids.len().saturating_sub(length - max_tokens)))
+    }
+
+    /// The greedy continuations of prompts until one of `until`, which is cut off, the end of the document, or
+    /// `max_tokens`; calls `on_done` for each that is complete.
+    pub(super) fn generate(
+        &self,
+        prompts: &[Vec<u32>],
+        (until, max_tokens): (&[String], usize),
+        on_done: &mut dyn FnMut(),
+    ) -> Result<Vec<String>> {
         let end = self.tokenizer.end_of_document();
         let mut failure = None;
-        let is_done = &mut |new: &[u32]| {
+        let is_done = &mut |_: usize, new: &[u32]| {
             if new.last().copied() == end {
                 return true;
             }
@@ -144,17 +148,20 @@ impl TextModel<'_> {
                 }
             }
         };
-        let new = self.model.generate(&ids, max_tokens, is_done)?;
+        let new = (self.model).generate(prompts, max_tokens, is_done, on_done)?;
         if let Some(e) = failure {
             return Err(e);
         }
-        let mut text = self.decode(&new)?;
-        for stop in until {
-            if let Some(at) = text.find(stop) {
-                text.truncate(at);
+        let text = |new: &Vec<u32>| {
+            let mut text = self.decode(new)?;
+            for stop in until {
+                if let Some(at) = text.find(stop) {
+                    text.truncate(at);
+                }
             }
-        }
-        Ok(text)
+            Ok(text)
+        };
+        new.iter().map(text).collect()
     }
 
     fn decode(&self, ids: &[u32]) -> Result<String> {

@@ -3,6 +3,7 @@
 use super::definition::Definition;
 use super::documents::Table;
 use super::metrics::{Item, Metric};
+use super::rows::Row;
 use super::score::Answered;
 use super::shape::Shape;
 use super::standard_error::{pooled, standard_error};
@@ -35,6 +36,15 @@ pub(super) struct Settings {
     pub shots: usize,
 }
 
+/// Values of a table's rows by which they have results of their own.
+struct Cut<'a> {
+    values: Vec<String>,
+    /// Beginning of their names.
+    prefix: &'a str,
+    /// They are named by their value alone.
+    is_group: bool,
+}
+
 /// Names of a task: its key, and the one that is shown.
 #[derive(Clone, Copy)]
 struct Named<'a> {
@@ -55,10 +65,10 @@ fn in_names(value: &Value) -> String {
 }
 
 impl Results {
-    /// Adds a task and its parts.
+    /// Adds a task, its parts, and its `cuts`: a value for each row of the table.
     pub(super) fn add(
         &mut self,
-        table: &Table<'_>,
+        (table, cuts): (&Table<'_>, &[Vec<String>]),
         answered: &[Answered],
         original: usize,
         settings: Settings,
@@ -83,36 +93,26 @@ impl Results {
                 self.add_categories(table, answered);
             }
         }
+        for values in cuts {
+            let cut = Cut {
+                values: values.iter().map(|value| in_names(&json!(value))).collect(),
+                prefix: name,
+                is_group: false,
+            };
+            self.add_parts(definition, &all, &cut, settings);
+        }
         let Some(parts) = &definition.parts else {
             return;
         };
-        let value = |at: usize| in_names(table.rows[at].1.get(&parts.by).unwrap_or(&Value::Null));
-        let mut values: Vec<String> = all.iter().map(|a| value(a.document.number)).collect();
-        values.sort();
-        values.dedup();
+        let rows = table.rows.iter();
+        let value = |row: &Row| in_names(row.get(&parts.by).unwrap_or(&Value::Null));
         let prefix = parts.prefix.as_ref().unwrap_or(name);
-        let mut members = Vec::new();
-        for part in &values {
-            let of_part: Vec<&Answered> = all
-                .iter()
-                .copied()
-                .filter(|a| value(a.document.number) == *part)
-                .collect();
-            let original = (0..table.rows.len())
-                .filter(|&at| value(at) == *part)
-                .count();
-            let counts = Counts {
-                original,
-                effective: of_part.len(),
-            };
-            let full = format!("{prefix}_{part}");
-            let named = Named {
-                name: &full,
-                alias: if is_group { part } else { &full },
-            };
-            self.add_one(definition, named, &of_part, counts, settings);
-            members.push(full);
-        }
+        let cut = Cut {
+            values: rows.map(|(_, row)| value(row)).collect(),
+            prefix,
+            is_group,
+        };
+        let members = self.add_parts(definition, &all, &cut, settings);
         if !is_group {
             return;
         }
@@ -134,6 +134,38 @@ impl Results {
         if !groups.is_empty() {
             self.group_subtasks.insert(name.clone(), json!(groups));
         }
+    }
+
+    /// Adds the results of the rows that share a value; returns their names.
+    fn add_parts(
+        &mut self,
+        definition: &Definition,
+        all: &[&Answered],
+        cut: &Cut<'_>,
+        settings: Settings,
+    ) -> Vec<String> {
+        let value = |answered: &Answered| cut.values[answered.document.number].as_str();
+        let mut values: Vec<&str> = all.iter().map(|answered| value(answered)).collect();
+        values.sort_unstable();
+        values.dedup();
+        let mut members = Vec::new();
+        for part in values {
+            let all = all.iter().copied();
+            let of_part: Vec<&Answered> = all.filter(|answered| value(answered) == part).collect();
+            let original = cut.values.iter().filter(|value| *value == part).count();
+            let counts = Counts {
+                original,
+                effective: of_part.len(),
+            };
+            let full = format!("{}_{part}", cut.prefix);
+            let named = Named {
+                name: &full,
+                alias: if cut.is_group { part } else { &full },
+            };
+            self.add_one(definition, named, &of_part, counts, settings);
+            members.push(full);
+        }
+        members
     }
 
     fn add_one(
@@ -257,6 +289,18 @@ impl Results {
                 }
             }
         }
+    }
+
+    /// Adds a result that no metrics of documents make: an object of values by `metric,filter`.
+    pub(crate) fn insert(&mut self, name: &str, mut result: Value) {
+        result["name"] = json!(name);
+        result["alias"] = json!(name);
+        self.samples.insert(
+            name.into(),
+            json!({"original": result["sample_len"], "effective": result["sample_len"]}),
+        );
+        self.results.insert(name.into(), result);
+        self.group_subtasks.insert(name.into(), json!([]));
     }
 
     /// The whole in lm-evaluation-harness's form; `config` describes model and run.

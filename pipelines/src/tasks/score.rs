@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use train::eval::Likelihood;
 
 /// Name of the only filter of tasks without any.
-const NO_FILTER: &str = "none";
+pub(super) const NO_FILTER: &str = "none";
 
 /// A document's part of a metric after a filter.
 pub(super) struct Scored {
@@ -99,14 +99,27 @@ pub(super) fn answer(
     let progress = Progress::start(&format!("eval/{}", definition.name), "requests", all as u64);
     let scorer = Scorer::of(definition)?;
     let mut answered = Vec::with_capacity(documents.len());
-    if matches!(definition.shape, Shape::Rolling | Shape::Generation) {
+    let at = |document: &Document| {
+        let (number, _) = &table.rows[document.number];
+        format!("{}: row {}", table.path.display(), number + 1)
+    };
+    if definition.shape == Shape::Rolling {
         for document in documents {
-            let (number, _) = &table.rows[document.number];
-            let found = scorer.long(model, document);
-            let at = || format!("{}: row {}", table.path.display(), number + 1);
-            answered.push(found.with_context(at)?);
+            let place = at(&document);
+            answered.push(scorer.long(model, document).context(place)?);
             progress.add(1);
         }
+    } else if definition.shape == Shape::Generation {
+        let prompts = documents.iter().map(|document| {
+            let first = document.requests.first().context("no request");
+            let ids = first.and_then(|(prompt, _)| model.prompt(prompt, definition.max_tokens));
+            ids.with_context(|| at(document))
+        });
+        let prompts: Vec<Vec<u32>> = prompts.collect::<Result<_>>()?;
+        let until = (definition.until.as_slice(), definition.max_tokens);
+        let responses = model.generate(&prompts, until, &mut || progress.add(1))?;
+        let both = documents.into_iter().zip(responses);
+        answered.extend(both.map(|(document, response)| scorer.response(document, response)));
     } else {
         let requests: Vec<&Request> = documents.iter().flat_map(|d| &d.requests).collect();
         let likelihoods = model.log_likelihoods(&requests, definition.tokens, &mut |n| {
@@ -200,6 +213,11 @@ impl<'a> Scorer<'a> {
             })),
             Metric::PctStereotype => truth(logs.first()? > logs.get(1)?),
             Metric::PctMalePreferred => truth(chosen > 1),
+            Metric::LogGap => match logs.as_slice() {
+                [first, second] => Some(Item::Number(first - second)),
+                _ => None,
+            },
+            Metric::PctFirst => truth(chosen == 0),
             Metric::AccuracyAmb
             | Metric::AccuracyDisamb
             | Metric::AmbBiasScore
@@ -221,43 +239,43 @@ impl<'a> Scorer<'a> {
         }
     }
 
-    /// A document of which a whole text is scored, or a text is asked for.
+    /// A document to which the model responded with a text.
+    fn response(&self, document: Document, response: String) -> Answered {
+        let mut found = Vec::new();
+        for (filter, patterns) in &self.filters {
+            found.push((filter.name.clone(), extracted(&response, filter, patterns)));
+        }
+        if found.is_empty() {
+            found.push((NO_FILTER.into(), response.clone()));
+        }
+        let texts: &[String] = match &document.parts.target {
+            Target::Texts(texts) => texts,
+            _ => &[],
+        };
+        let mut scores = Vec::new();
+        for (filter, answer) in &found {
+            let answer = self.compared(answer);
+            let is_right = texts.iter().any(|text| self.compared(text) == answer);
+            for &metric in &self.definition.metrics {
+                scores.push(Scored {
+                    metric,
+                    filter: filter.clone(),
+                    item: Item::Number(f64::from(u8::from(is_right))),
+                });
+            }
+        }
+        Answered {
+            document,
+            likelihoods: Vec::new(),
+            response: Some(response),
+            found,
+            scores,
+        }
+    }
+
+    /// A document of which a whole text is scored.
     fn long(&self, model: &TextModel<'_>, document: Document) -> Result<Answered> {
         let definition = self.definition;
-        let (prompt, _) = document.requests.first().context("no request")?;
-        if definition.shape == Shape::Generation {
-            let response = model.generate(prompt, &definition.until, definition.max_tokens)?;
-            let mut found = Vec::new();
-            for (filter, patterns) in &self.filters {
-                found.push((filter.name.clone(), extracted(&response, filter, patterns)));
-            }
-            if found.is_empty() {
-                found.push((NO_FILTER.into(), response.clone()));
-            }
-            let texts: &[String] = match &document.parts.target {
-                Target::Texts(texts) => texts,
-                _ => &[],
-            };
-            let mut scores = Vec::new();
-            for (filter, answer) in &found {
-                let answer = self.compared(answer);
-                let is_right = texts.iter().any(|text| self.compared(text) == answer);
-                for &metric in &definition.metrics {
-                    scores.push(Scored {
-                        metric,
-                        filter: filter.clone(),
-                        item: Item::Number(f64::from(u8::from(is_right))),
-                    });
-                }
-            }
-            return Ok(Answered {
-                document,
-                likelihoods: Vec::new(),
-                response: Some(response),
-                found,
-                scores,
-            });
-        }
         let text = &document.parts.answer;
         let (log, predicted) = match definition.stride {
             0 => (model.rolling(text)?, 0),

@@ -3,8 +3,8 @@
 //! An unknown name in a template is an error, as is a filter that does not fit its value. Filters beside Jinja's: `strip`,
 //! `lstrip`, `rstrip` and `capitalize` as Python's methods, `index(value)` (number of a list's first equal element),
 //! `literal` (a string of Python's into its value), `lower_first`, `last_word` and `before_last_word` (cut at white
-//! space), `endswith(text)`, `wikitext` and `hellaswag` (`detokenize.rs`), and the functions `bbq_choices` and
-//! `bbq_targets` (`bbq.rs`).
+//! space), `endswith(text)`, `wikitext` and `hellaswag` (`detokenize.rs`), `problems(options, answers)` (RACE's questions
+//! with their options and answers), and the functions `bbq_choices` and `bbq_targets` (`bbq.rs`).
 
 use super::bbq;
 use super::definition::Definition;
@@ -13,6 +13,7 @@ use super::error::{Result, TaskError};
 use super::python_text as python;
 use super::rows::Row;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
+use std::collections::BTreeMap;
 
 /// The templates and expressions of one task.
 pub(super) struct Templates {
@@ -26,6 +27,31 @@ fn failed(why: impl std::fmt::Display) -> Error {
 fn index(list: Value, wanted: Value) -> Result<usize, Error> {
     let found = list.try_iter()?.position(|value| value == wanted);
     found.ok_or_else(|| failed(format!("{wanted} is not in {list}")))
+}
+
+/// RACE's lists of questions, options and answers as one list.
+fn problems(
+    questions: Vec<Value>,
+    options: Vec<Value>,
+    answers: Vec<Value>,
+) -> Result<Value, Error> {
+    let count = questions.len();
+    if [options.len(), answers.len()] != [count; 2] {
+        return Err(failed(format!(
+            "found {count} questions, {} lists of options and {} answers, want as many of each",
+            options.len(),
+            answers.len()
+        )));
+    }
+    let all = questions.into_iter().zip(options).zip(answers);
+    let one = |((question, options), answer): ((Value, Value), Value)| {
+        BTreeMap::from([
+            ("question", question),
+            ("options", options),
+            ("answer", answer),
+        ])
+    };
+    Ok(Value::from_serialize(all.map(one).collect::<Vec<_>>()))
 }
 
 fn lower_first(text: &str) -> String {
@@ -74,6 +100,7 @@ impl Templates {
             text[..last_word_at(text)].to_owned()
         });
         environment.add_filter("endswith", |text: &str, end: &str| text.ends_with(end));
+        environment.add_filter("problems", problems);
         environment.add_filter("wikitext", detokenize::wikitext);
         environment.add_filter("hellaswag", detokenize::hellaswag);
         environment.add_function("bbq_choices", |answers: Vec<String>| {
@@ -149,7 +176,8 @@ impl Definition {
         let given = given
             .into_iter()
             .filter_map(|(key, text)| Some((key, text.as_deref()?)));
-        given.chain(forms)
+        let cuts = self.cuts.iter().map(|text| ("cuts", text.as_str()));
+        given.chain(forms).chain(cuts)
     }
 }
 

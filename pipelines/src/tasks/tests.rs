@@ -2,8 +2,9 @@
 
 use super::built_in::BUILT_IN;
 use super::definition::{Definition, Tokens};
+use super::documents::Table;
 use super::templates::Templates;
-use super::{Request, Results, TextModel, evaluate};
+use super::{Request, Results, TaskError, TextModel, evaluate};
 use index::tokenizer::Tokenizer;
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -43,19 +44,24 @@ impl LanguageModel for Counting {
 
     fn generate(
         &self,
-        prompt: &[u32],
+        prompts: &[Vec<u32>],
         max_tokens: usize,
-        is_done: &mut dyn FnMut(&[u32]) -> bool,
-    ) -> train::Result<Vec<u32>> {
-        self.prompts.borrow_mut().push(prompt.to_vec());
-        let mut new = Vec::new();
-        for &token in self.writes.iter().take(max_tokens) {
-            new.push(token);
-            if is_done(&new) {
-                break;
+        is_done: &mut dyn FnMut(usize, &[u32]) -> bool,
+        on_done: &mut dyn FnMut(),
+    ) -> train::Result<Vec<Vec<u32>>> {
+        let answer = |(number, prompt): (usize, &Vec<u32>)| {
+            self.prompts.borrow_mut().push(prompt.clone());
+            let mut new = Vec::new();
+            for &token in self.writes.iter().take(max_tokens) {
+                new.push(token);
+                if is_done(number, &new) {
+                    break;
+                }
             }
-        }
-        Ok(new)
+            on_done();
+            new
+        };
+        Ok(prompts.iter().enumerate().map(answer).collect())
     }
 }
 
@@ -347,4 +353,176 @@ fn blanks_between_a_context_and_its_continuation_move() {
     assert_eq!(asked[0], asked[1]);
     assert_eq!(found[0], found[1]);
     assert_eq!(asked[2].context, [tokenizer.end_of_document().unwrap()]);
+}
+
+/// Fixtures of our own in the shape of MMLU's, TriviaQA's and PIQA's published files, and the rows that the tasks make
+/// of Hugging Face's.
+#[test]
+fn files_are_read_as_their_authors_published_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let rows = |task: &str, path: &Path| {
+        let definition = Definition::find(task).unwrap();
+        let templates = Templates::new(&definition).unwrap();
+        let table = Table::read(&definition, &templates, path)?;
+        Ok::<_, TaskError>(
+            table
+                .rows
+                .into_iter()
+                .map(|(_, row)| row)
+                .collect::<Vec<_>>(),
+        )
+    };
+    let csv = "\"Two, or three?\",1,2,3,4,B\nWhich?,a,b,c,d,D\n";
+    let path = write("test/us_foreign_policy_test.csv", csv);
+    write("test/astronomy_test.csv", "What?,a,b,c,d,A\n");
+    let found = rows("mmlu", &path).unwrap();
+    assert_eq!(found[0]["question"], "Two, or three?");
+    assert_eq!(found[0]["choices"], serde_json::json!(["1", "2", "3", "4"]));
+    assert_eq!(
+        (&found[0]["answer"], &found[1]["answer"]),
+        (&1.into(), &3.into())
+    );
+    assert_eq!(found[0]["subject"], "us_foreign_policy");
+    let all = rows("mmlu", &folder.path().join("test")).unwrap();
+    let subjects: Vec<&str> = all
+        .iter()
+        .map(|row| row["subject"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        subjects,
+        ["astronomy", "us_foreign_policy", "us_foreign_policy"]
+    );
+    let bad = write("test/virology_test.csv", "What?,a,b,c,d,E\n");
+    let error = rows("mmlu", &bad).unwrap_err().to_string();
+    assert!(error.contains("virology_test.csv: row 1"), "{error}");
+
+    let trivia = r#"{"Data": [{"Question": "Who?", "QuestionId": "a", "Answer": {"Value": "X Y",
+        "Aliases": ["X Y", "Y"], "NormalizedAliases": ["x y", "y"]}}], "Domain": "Web", "Version": 1.0}"#;
+    let found = rows("triviaqa", &write("web-dev.json", trivia)).unwrap();
+    assert_eq!(found[0]["question"], "Who?");
+    assert_eq!(
+        found[0]["answer"]["aliases"],
+        serde_json::json!(["X Y", "Y"])
+    );
+
+    let piqa = "{\"goal\": \"g\", \"sol1\": \"a\", \"sol2\": \"b\"}\n".repeat(2);
+    let path = write("valid.jsonl", &piqa);
+    let error = rows("piqa", &path).unwrap_err().to_string();
+    assert!(
+        error.contains("row 1") && error.contains("`label`"),
+        "{error}"
+    );
+    write("valid-labels.lst", "1\n0\n");
+    let found = rows("piqa", &path).unwrap();
+    assert_eq!(
+        (&found[0]["label"], &found[1]["label"]),
+        (&"1".into(), &"0".into())
+    );
+    write("valid-labels.lst", "1\n");
+    let error = rows("piqa", &path).unwrap_err().to_string();
+    assert!(
+        error.contains("valid-labels.lst") && error.contains("1 lines, want 2"),
+        "{error}"
+    );
+}
+
+/// A model that always finds "True" likelier.
+#[test]
+fn hans_has_results_by_heuristic_label_and_subcase() {
+    let model = counting(64, "");
+    let (results, records) = run(&model, "hans", &[], &[], |request| request.limit = Some(60));
+    let of = |name: &str, metric: &str| results["results"][name][format!("{metric},none")].as_f64();
+    assert_eq!(records.len(), 60);
+    assert_eq!(results["n-samples"]["hans"]["original"], 30_000);
+    let first = of("hans", "pct_first").unwrap();
+    // the stand-in's scores do not depend on the prompt: one answer for all
+    assert!(first == 0.0 || first == 1.0, "{results}");
+    assert_eq!(of("hans", "acc"), Some(0.5));
+    for heuristic in ["lexical_overlap", "subsequence", "constituent"] {
+        let name = |label: &str| format!("hans_{heuristic}_{label}");
+        assert_eq!(of(&name("entailment"), "acc"), Some(first));
+        assert_eq!(of(&name("non_entailment"), "acc"), Some(1.0 - first));
+        assert_eq!(results["n-samples"][name("entailment")]["effective"], 10);
+    }
+    assert_eq!(of("hans_ln_passive", "acc"), Some(1.0 - first));
+    let gap = |record: &Value| {
+        let logs = record["log_likelihoods"].as_array().unwrap();
+        logs[0].as_f64().unwrap() - logs[1].as_f64().unwrap()
+    };
+    assert_eq!(of("hans", "log_gap"), Some(gap(&records[0])));
+    let published = json!({"gold_label": "non-entailment", "sentence1": "The lawyer saw the actor .", "sentence2": "The actor saw the lawyer .",
+        "heuristic": "lexical_overlap", "subcase": "ln_subject/object_swap", "template": "temp1"});
+    let (results, records) = run(&model, "hans", &[published], &[], |_| ());
+    let wanted =
+        "The lawyer saw the actor .\nQuestion: The actor saw the lawyer . True or False?\nAnswer:";
+    assert_eq!(records[0]["prompts"], json!([wanted]));
+    assert_eq!(
+        results["results"]["hans_ln_subject/object_swap"]["sample_len"],
+        1
+    );
+}
+
+#[test]
+fn a_study_has_the_examples_that_its_designs_say() {
+    let model = counting(512, "");
+    let (results, records) = run(&model, "hans_study", &[], &[], |request| {
+        request.limit = Some(6)
+    });
+    let names: Vec<&String> = results["results"].as_object().unwrap().keys().collect();
+    let designs = names
+        .iter()
+        .filter(|name| !name.contains("entailment") && !name.contains("_l"));
+    assert!(designs.count() >= 18, "{names:?}");
+    let prompts = |design: &str| -> Vec<String> {
+        let own = records.iter().filter(|record| record["task"] == design);
+        own.map(|record| record["prompts"][0].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let answers = |prompt: &str| -> Vec<bool> {
+        let lines = prompt
+            .lines()
+            .filter_map(|line| line.strip_prefix("Answer: "));
+        lines.map(|answer| answer == "True").collect()
+    };
+    assert_eq!(records.len(), 18 * 6);
+    assert!(
+        prompts("hans_study_0")
+            .iter()
+            .all(|prompt| answers(prompt).is_empty())
+    );
+    for (design, wanted) in [
+        ("hans_study_4_first", vec![true; 4]),
+        ("hans_study_2_second", vec![false; 2]),
+        (
+            "hans_study_4_half_first_then_second",
+            vec![true, true, false, false],
+        ),
+        (
+            "hans_study_4_half_second_then_first",
+            vec![false, false, true, true],
+        ),
+    ] {
+        let prompts = prompts(design);
+        assert_eq!(prompts.len(), 6);
+        assert!(
+            prompts.iter().all(|prompt| answers(prompt) == wanted),
+            "{design}"
+        );
+    }
+    let shuffled: Vec<Vec<bool>> = prompts("hans_study_8_half_shuffled")
+        .iter()
+        .map(|p| answers(p))
+        .collect();
+    let halves = |answers: &Vec<bool>| answers.iter().filter(|answer| **answer).count() == 4;
+    assert!(shuffled.iter().all(halves), "{shuffled:?}");
+    assert!(
+        shuffled.iter().any(|answers| *answers != shuffled[0]),
+        "{shuffled:?}"
+    );
 }

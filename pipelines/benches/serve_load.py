@@ -1,0 +1,132 @@
+"""Load on `millrace serve`: time to first token, time per output token, tokens per second, beside the engine alone.
+
+    cargo build --release
+    cargo bench -p millrace-train --bench generate --no-run
+    python pipelines/benches/serve_load.py --program target/release/millrace --engine target/release/deps/generate-HASH --model FOLDER
+
+FOLDER is a Hugging Face folder or a checkpoint; train/benches/generate_beside.py makes folders of random weights. Without a tokenizer in it
+or --tokenizer one is made that has a word for each id, so that every token is a chunk of text. Every client sends one request after another: prompts of --prompt ids,
+answers of --tokens tokens, streamed. The figures are those of vLLM's serving benchmark: TTFT (first chunk after the request), TPOT
+(the rest of the answer over its tokens but the first), ITL (between chunks), mean, median and 99th percentile. With --engine the bench
+of the engine runs before and after each of --rounds, with as many streams; overhead is 1 - (tokens/s of the server) / (tokens/s of the engine), the
+median of the rounds, both answers' tokens over the time of prompts and answers. The clients run on the same cores, so their work is in it. Needs aiohttp.
+"""
+
+import argparse
+import asyncio
+import json
+import math
+import random
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import aiohttp
+
+
+async def request(session, url, prompt, tokens):
+    """(seconds to each chunk, seconds in all)"""
+    body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
+    start, times, usage = time.perf_counter(), [], None
+    async with session.post(url, json=body) as answer:
+        assert answer.status == 200, await answer.text()
+        async for line in answer.content:
+            if not line.startswith(b"data: {"):
+                continue
+            event = json.loads(line[6:])
+            if event["choices"]:
+                times.append(time.perf_counter() - start)
+            usage = event.get("usage") or usage
+    assert usage["completion_tokens"] == tokens, usage
+    return times, time.perf_counter() - start
+
+
+async def load(url, clients, each, prompt, tokens, vocabulary):
+    draw = random.Random(0)
+    prompts = [[[draw.randrange(300, vocabulary) for _ in range(prompt)] for _ in range(each)] for _ in range(clients)]
+    found = []
+    timeout = aiohttp.ClientTimeout(total=None)
+    async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
+        async def client(own):
+            for one in own:
+                found.append(await request(session, url, one, tokens))
+
+        start = time.perf_counter()
+        await asyncio.gather(*(client(own) for own in prompts))
+        seconds = time.perf_counter() - start
+    return found, seconds
+
+
+def summary(values):
+    values = sorted(1000 * v for v in values)
+    return {"mean_ms": round(statistics.fmean(values), 2), "median_ms": round(statistics.median(values), 2), "p99_ms": round(values[math.ceil(0.99 * len(values)) - 1], 2)}
+
+
+def words(folder, path):
+    """a tokenizer with a word for each id of the model"""
+    count = json.loads((Path(folder) / "config.json").read_text())["vocab_size"]
+    model = {"type": "WordLevel", "vocab": {f"w{i}": i for i in range(count)}, "unk_token": "w0"}
+    rest = {"truncation": None, "padding": None, "added_tokens": [], "normalizer": None, "post_processor": None, "decoder": None}
+    path.write_text(json.dumps({"version": "1.0", **rest, "pre_tokenizer": {"type": "Whitespace"}, "model": model}))
+    return str(path)
+
+
+def engine(program, model, threads, prompt, tokens, streams):
+    args = [program, "--model", model, "--threads", str(threads), "--tokens", str(tokens), "--streams", str(streams), "--length", str(prompt)]
+    out = subprocess.run(args, check=True, capture_output=True, text=True).stdout
+    lines = [json.loads(line) for line in out.splitlines()]
+    return next(line["all_tokens_s"] for line in lines if line["case"] == "streams")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--program", required=True)
+    parser.add_argument("--engine")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--tokenizer")
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 16, 64])
+    parser.add_argument("--each", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--prompt", type=int, default=16)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        port_file = Path(folder) / "port"
+        command = [args.program, "serve", args.model, "--port", "0", "--port-file", str(port_file)]
+        tokenizer = args.tokenizer
+        if not tokenizer and not (Path(args.model) / "tokenizer.json").exists():
+            tokenizer = words(args.model, Path(folder) / "tokenizer.json")
+        if tokenizer:
+            command += ["--tokenizer", tokenizer]
+        server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        while not port_file.exists():
+            assert server.poll() is None, "the server ended"
+            time.sleep(0.1)
+        url = f"http://127.0.0.1:{port_file.read_text().strip()}/v1/completions"
+        asyncio.run(load(url, 2, 1, args.prompt, 4, 30000))
+        for clients in args.clients:
+            def alone():
+                return engine(args.engine, args.model, args.threads, args.prompt, args.tokens, clients) if args.engine else math.nan
+
+            found, rates, engines = [], [], [alone()]
+            for _ in range(args.rounds):
+                answers, seconds = asyncio.run(load(url, clients, args.each, args.prompt, args.tokens, 30000))
+                found += answers
+                rates.append(len(answers) * args.tokens / seconds)
+                engines.append(alone())
+            overheads = [1 - 2 * rate / (before + after) for rate, before, after in zip(rates, engines, engines[1:])]
+            print(json.dumps({
+                "clients": clients, "requests": len(found), "output_tokens_s": [round(rate, 1) for rate in rates],
+                "ttft": summary([times[0] for times, _ in found]),
+                "tpot": summary([(times[-1] - times[0]) / (args.tokens - 1) for times, _ in found]),
+                "itl": summary([b - a for times, _ in found for a, b in zip(times, times[1:])]),
+                **({"engine_tokens_s": [round(one, 1) for one in engines], "overhead": round(statistics.median(overheads), 4)} if args.engine else {}),
+            }), flush=True)
+        server.terminate()
+        server.wait(timeout=60)
+
+
+main()
