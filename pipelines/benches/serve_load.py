@@ -9,11 +9,12 @@ or --tokenizer one is made that has a word for each id, so that every token is a
 answers of --tokens tokens, streamed. The figures are those of vLLM's serving benchmark: TTFT (first chunk after the request), TPOT
 (the rest of the answer over its tokens but the first), ITL (between chunks), mean, median and 99th percentile. With --engine the bench
 of the engine runs before and after each of --rounds, with as many streams; overhead is 1 - (tokens/s of the server) / (tokens/s of the engine), the
-median of the rounds, both answers' tokens over the time of prompts and answers. The clients run on the same cores, so their work is in it. Needs aiohttp.
+median of the rounds, both answers' tokens over the time of prompts and answers. The clients run on the same cores, so their work is in it.
 """
 
 import argparse
 import asyncio
+import bisect
 import json
 import math
 import random
@@ -23,40 +24,86 @@ import tempfile
 import time
 from pathlib import Path
 
-import aiohttp
+
+class Request(asyncio.Protocol):
+    """One streamed request over a connection of its own. Pieces are kept as they come and read after the end: the clients run on the
+    cores of the server, and a library for HTTP costs as much for each token as the server itself."""
+
+    def __init__(self, host, body):
+        self.pieces, self.ended = [], asyncio.get_running_loop().create_future()
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        self.message = head.encode() + body
+
+    def connection_made(self, transport):
+        transport.write(self.message)
+
+    def data_received(self, data):
+        self.pieces.append((time.perf_counter(), data))
+
+    def connection_lost(self, error):
+        if error:
+            self.ended.set_exception(error)
+        else:
+            self.ended.set_result(None)
 
 
-async def request(session, url, prompt, tokens):
-    """(seconds to each chunk, seconds in all)"""
+def events(pieces):
+    """(time, event) of each `data:` line of an answer in chunks of HTTP"""
+    raw = b"".join(data for _, data in pieces)
+    head, _, _ = raw.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200"), raw[:400]
+    assert b"transfer-encoding: chunked" in head.lower(), head
+    text, ends, times, at, seen, total = b"", [], [], len(head) + 4, iter(pieces), 0
+    while True:
+        size, _, _ = raw[at:].partition(b"\r\n")
+        length, start = int(size, 16), at + len(size) + 2
+        if length == 0:
+            break
+        text += raw[start : start + length]
+        at = start + length + 2
+        while total < start + length:
+            when, data = next(seen)
+            total += len(data)
+        ends.append(len(text))
+        times.append(when)
+    found, at = [], 0
+    for line in text.split(b"\n"):
+        at += len(line) + 1
+        if line.startswith(b"data: {"):
+            found.append((times[bisect.bisect_left(ends, at)], json.loads(line[6:])))
+    return found
+
+
+async def request(address, prompt, tokens):
+    """(start, pieces)"""
     body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
-    start, times, usage = time.perf_counter(), [], None
-    async with session.post(url, json=body) as answer:
-        assert answer.status == 200, await answer.text()
-        async for line in answer.content:
-            if not line.startswith(b"data: {"):
-                continue
-            event = json.loads(line[6:])
-            if event["choices"]:
-                times.append(time.perf_counter() - start)
-            usage = event.get("usage") or usage
-    assert usage["completion_tokens"] == tokens, usage
-    return times, time.perf_counter() - start
+    body, start = json.dumps(body).encode(), time.perf_counter()
+    host, port = address
+    _, asked = await asyncio.get_running_loop().create_connection(lambda: Request(f"{host}:{port}", body), host, port)
+    await asked.ended
+    return start, asked.pieces
 
 
-async def load(url, clients, each, prompt, tokens, vocabulary):
+async def load(address, clients, each, prompt, tokens, vocabulary):
+    """(seconds to each chunk of each answer, seconds in all)"""
     draw = random.Random(0)
     prompts = [[[draw.randrange(300, vocabulary) for _ in range(prompt)] for _ in range(each)] for _ in range(clients)]
     found = []
-    timeout = aiohttp.ClientTimeout(total=None)
-    async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
-        async def client(own):
-            for one in own:
-                found.append(await request(session, url, one, tokens))
 
-        start = time.perf_counter()
-        await asyncio.gather(*(client(own) for own in prompts))
-        seconds = time.perf_counter() - start
-    return found, seconds
+    async def client(own):
+        for one in own:
+            found.append(await request(address, one, tokens))
+
+    began = time.perf_counter()
+    await asyncio.gather(*(client(own) for own in prompts))
+    seconds = time.perf_counter() - began
+    answers = []
+    for start, pieces in found:
+        of_answer = events(pieces)
+        usage = [event["usage"] for _, event in of_answer if event.get("usage")]
+        assert usage and usage[-1]["completion_tokens"] == tokens, usage
+        answers.append([when - start for when, event in of_answer if event["choices"]])
+    return answers, seconds
 
 
 def summary(values):
@@ -105,24 +152,24 @@ def main():
         while not port_file.exists():
             assert server.poll() is None, "the server ended"
             time.sleep(0.1)
-        url = f"http://127.0.0.1:{port_file.read_text().strip()}/v1/completions"
-        asyncio.run(load(url, 2, 1, args.prompt, 4, 30000))
+        address = ("127.0.0.1", int(port_file.read_text()))
+        asyncio.run(load(address, 2, 1, args.prompt, 4, 30000))
         for clients in args.clients:
             def alone():
                 return engine(args.engine, args.model, args.threads, args.prompt, args.tokens, clients) if args.engine else math.nan
 
             found, rates, engines = [], [], [alone()]
             for _ in range(args.rounds):
-                answers, seconds = asyncio.run(load(url, clients, args.each, args.prompt, args.tokens, 30000))
+                answers, seconds = asyncio.run(load(address, clients, args.each, args.prompt, args.tokens, 30000))
                 found += answers
                 rates.append(len(answers) * args.tokens / seconds)
                 engines.append(alone())
             overheads = [1 - 2 * rate / (before + after) for rate, before, after in zip(rates, engines, engines[1:])]
             print(json.dumps({
                 "clients": clients, "requests": len(found), "output_tokens_s": [round(rate, 1) for rate in rates],
-                "ttft": summary([times[0] for times, _ in found]),
-                "tpot": summary([(times[-1] - times[0]) / (args.tokens - 1) for times, _ in found]),
-                "itl": summary([b - a for times, _ in found for a, b in zip(times, times[1:])]),
+                "ttft": summary([times[0] for times in found]),
+                "tpot": summary([(times[-1] - times[0]) / (args.tokens - 1) for times in found]),
+                "itl": summary([b - a for times in found for a, b in zip(times, times[1:])]),
                 **({"engine_tokens_s": [round(one, 1) for one in engines], "overhead": round(statistics.median(overheads), 4)} if args.engine else {}),
             }), flush=True)
         server.terminate()
