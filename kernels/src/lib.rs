@@ -11,6 +11,7 @@ mod dtype;
 mod error;
 mod isa;
 pub mod ops;
+pub mod quant;
 pub mod rng;
 mod sum_order;
 mod tensor;

@@ -133,6 +133,8 @@ enum Verb {
     /// Convert a checkpoint to Hugging Face format (config.json, model.safetensors), split or join its files, or make a checkpoint
     /// from a Hugging Face or Megatron model.
     Convert(run::Convert),
+    /// Write a model in fewer bits per weight, such as a GGUF file for llama.cpp.
+    Quantize(run::Quantize),
     /// Remove the documents that a list of opt-outs names from finished corpora, and tell which token datasets and checkpoints
     /// contain them.
     Takedown(run::TakedownArgs),
@@ -223,6 +225,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         Verb::Report { job, limits } if limits.is_empty() => with_job(&job, run::report),
         Verb::Report { job, limits } => with_job(&job, |cx| run::refilter(cx, &limits)),
         Verb::Convert(args) => run::convert(&args),
+        Verb::Quantize(args) => run::quantize(&args),
         Verb::Takedown(args) => run::takedown(&args),
         Verb::Inspect { path, json } => run::inspect(&path, json),
         Verb::Extract { file } => run::extract(&file),

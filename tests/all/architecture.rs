@@ -217,6 +217,7 @@ const LAYERS: [(&str, Layers); 5] = [
             &[
                 "dtype.rs",
                 "isa.rs",
+                "quant/",
                 "rng.rs",
                 "sum_order.rs",
                 "trace.rs",

@@ -14,7 +14,7 @@ pub(crate) enum Form {
 
 #[derive(Args)]
 pub(crate) struct Convert {
-    /// Checkpoint folder, Hugging Face folder (with config.json), or Megatron checkpoint (torch_dist).
+    /// Checkpoint folder, Hugging Face folder (with config.json), GGUF file, or Megatron checkpoint (torch_dist).
     #[arg(long, value_name = "DIR")]
     checkpoint: PathBuf,
     /// Output format: `hf` (Hugging Face), or `millrace` (weights only unless --state, whole files unless --tp or --pp).
@@ -65,7 +65,8 @@ fn bytes(text: &str) -> Result<u64, String> {
 pub(crate) fn convert(args: &Convert) -> Result<()> {
     let (from, out) = (&args.checkpoint, &args.out);
     let is_megatron = train::checkpoint::is_megatron(from);
-    let is_foreign = is_megatron || from.join("config.json").exists();
+    let is_gguf = train::checkpoint::is_gguf(from);
+    let is_foreign = is_megatron || is_gguf || from.join("config.json").exists();
     let is_split = args.tp.is_some() || args.pp.is_some();
     let to_hf = args.to == Form::Hf;
     for (flag, is_given, is_apt, wanted) in [
@@ -103,6 +104,7 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
             "{} is another program's; `--to millrace` makes a checkpoint of it",
             from.display()
         ),
+        Form::Millrace if is_gguf => imported(train::checkpoint::import_gguf(from, out)?),
         Form::Millrace if is_megatron => imported(train::checkpoint::import_megatron(from, out)?),
         Form::Millrace if is_foreign => imported(train::checkpoint::import_hf(from, out)?),
         Form::Hf => {

@@ -41,15 +41,14 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Opens a checkpoint, the newest of a folder of checkpoints, the file `ema.safetensors` of one, or a Hugging Face
-    /// folder; splits it over `ranks` tensor-parallel ranks, each on a device of its own as far as there are enough.
+    /// Opens a checkpoint, the newest of a folder of checkpoints, the file `ema.safetensors` of one, a Hugging Face
+    /// folder or a GGUF file; splits it over `ranks` tensor-parallel ranks, each on a device of its own as far as there are enough.
     ///
     /// # Errors
     /// A damaged checkpoint or folder; a model that cannot be split so; `Device`; memory.
     pub(crate) fn open(path: &Path, on: TensorParallel) -> Result<Team<Model>> {
-        let is_foreign = path.join("config.json").is_file() && !path.join("state.json").is_file();
-        let source = if is_foreign {
-            Source::foreign(Folder::open(path)?, on)?
+        let source = if let Some(folder) = Folder::open_other(path)? {
+            Source::foreign(folder, on)?
         } else if path.is_file() {
             Source::open(path, on)?
         } else {

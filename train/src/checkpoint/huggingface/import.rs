@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use kernels::Device;
 use serde_json::Value;
 
+use crate::checkpoint::gguf::import::{Gguf, is_gguf};
 use crate::checkpoint::huggingface::described::Read;
 use crate::checkpoint::huggingface::names::pairs;
 use crate::checkpoint::huggingface::pair::Pair;
@@ -96,6 +97,14 @@ pub fn import_megatron(folder: &Path, out: &Path) -> Result<Imported> {
     import(Folder::open_megatron(folder, None)?, out)
 }
 
+/// Like `import_hf` of a GGUF file.
+///
+/// # Errors
+/// As `import_hf`.
+pub fn import_gguf(file: &Path, out: &Path) -> Result<Imported> {
+    import(Folder::open_gguf(file)?, out)
+}
+
 /// Whether `import_megatron` can read this folder.
 pub fn is_megatron(folder: &Path) -> bool {
     megatron::find(folder).is_some()
@@ -139,6 +148,7 @@ pub(crate) struct Folder {
 enum Tensors {
     HuggingFace(Files),
     Megatron(Megatron),
+    Gguf(Gguf),
 }
 
 pub(crate) fn foreign(path: &Path, problems: Vec<String>) -> Error {
@@ -155,23 +165,11 @@ impl Folder {
         let config: Value = serde_json::from_slice(&text)
             .map_err(|error| foreign(&path, vec![format!("not JSON: {error}")]))?;
         let mut files = Files::open(folder)?;
-        let mut read = config::from_json(&config).map_err(|problems| foreign(&path, problems))?;
         let size = bounds::Size {
             tensors: files.tensors.len(),
             elements: files.elements(),
         };
-        let excesses = bounds::excesses(bounds::Numbers::of_import(&read), size);
-        if !excesses.is_empty() {
-            let problems = excesses.iter().map(ToString::to_string);
-            return Err(foreign(&path, problems.collect()));
-        }
-        let notes = std::mem::take(&mut read.notes);
-        let eod = config["eos_token_id"].as_u64();
-        let plan = plan_of(read, eod.and_then(|id| u32::try_from(id).ok()));
-        let problems = plan.problems();
-        if !problems.is_empty() {
-            return Err(foreign(&path, problems));
-        }
+        let (plan, notes) = described(&path, &config, size)?;
         let mut pairs = files.matched(&plan, pairs(&plan))?;
         if plan.model.family == Family::Bert {
             pairs.extend(files.spare_pooler(&plan, &pairs));
@@ -182,6 +180,33 @@ impl Folder {
             tensors: Tensors::HuggingFace(files),
             pairs,
         })
+    }
+
+    /// Opens a GGUF file.
+    pub(crate) fn open_gguf(file: &Path) -> Result<Folder> {
+        let (tensors, config) = Gguf::open(file)?;
+        let size = bounds::Size {
+            tensors: tensors.count(),
+            elements: tensors.elements(),
+        };
+        let (plan, notes) = described(file, &config, size)?;
+        let pairs = pairs(&plan);
+        tensors.expect(&plan, &pairs)?;
+        Ok(Folder {
+            plan,
+            notes,
+            tensors: Tensors::Gguf(tensors),
+            pairs,
+        })
+    }
+
+    /// Opens a Hugging Face folder or a GGUF file; `None` for what may be a checkpoint of ours.
+    pub(crate) fn open_other(path: &Path) -> Result<Option<Folder>> {
+        if path.is_file() && is_gguf(path) {
+            return Folder::open_gguf(path).map(Some);
+        }
+        let is_foreign = path.join("config.json").is_file() && !path.join("state.json").is_file();
+        is_foreign.then(|| Folder::open(path)).transpose()
     }
 
     /// Opens a Megatron checkpoint. If it does not state its model or vocabulary, those of the job's plan are used
@@ -232,6 +257,7 @@ impl Folder {
             let theirs = match &mut self.tensors {
                 Tensors::HuggingFace(files) => files.values(pair)?,
                 Tensors::Megatron(tensors) => tensors.values(pair)?,
+                Tensors::Gguf(tensors) => tensors.values(pair)?,
             };
             for (at, value) in pair.elements_of_ours(&shape).zip(theirs) {
                 out[at] = value;
@@ -269,6 +295,23 @@ impl Converter {
         }
         out.copy_from_slice(&self.values[first..first + out.len()]);
         Ok(())
+    }
+}
+
+/// The plan of a model with this `config.json` and tensors of this size, and ignored fields.
+fn described(path: &Path, config: &Value, size: bounds::Size) -> Result<(Plan, Vec<String>)> {
+    let mut read = config::from_json(config).map_err(|problems| foreign(path, problems))?;
+    let excesses = bounds::excesses(bounds::Numbers::of_import(&read), size);
+    if !excesses.is_empty() {
+        let problems = excesses.iter().map(ToString::to_string);
+        return Err(foreign(path, problems.collect()));
+    }
+    let notes = std::mem::take(&mut read.notes);
+    let eod = config["eos_token_id"].as_u64();
+    let plan = plan_of(read, eod.and_then(|id| u32::try_from(id).ok()));
+    match plan.problems() {
+        problems if problems.is_empty() => Ok((plan, notes)),
+        problems => Err(foreign(path, problems)),
     }
 }
 

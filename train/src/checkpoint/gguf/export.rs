@@ -1,0 +1,159 @@
+//! Writes a model as a GGUF file, which llama.cpp and what is built on it load.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::checkpoint::gguf::file::{Entry, Writer};
+use crate::checkpoint::gguf::kind::Kind;
+use crate::checkpoint::gguf::mix::{self, FileType};
+use crate::checkpoint::gguf::names::{Order, place};
+use crate::checkpoint::gguf::settings::{self, ROPE_FACTORS};
+use crate::checkpoint::gguf::tokenizer::{self, Around};
+use crate::checkpoint::huggingface::names::pairs;
+use crate::checkpoint::huggingface::pair::Pair;
+use crate::checkpoint::weight_source::WeightSource;
+use crate::config::plan::Plan;
+use crate::error::{At, Error, Result};
+
+/// Choices of `export_gguf`.
+#[derive(Clone, Debug)]
+pub struct GgufOptions {
+    /// Number formats.
+    pub file_type: FileType,
+    /// `general.name`.
+    pub name: Option<String>,
+    /// `tokenizer.json`; without it the file has no tokenizer.
+    pub tokenizer: Option<PathBuf>,
+    /// llama.cpp's name of the tokenizer's split expression, in place of the one that is found.
+    pub pre: Option<String>,
+}
+
+/// A tensor of the file and the tensors of Hugging Face's that it consists of.
+struct Part {
+    entry: Entry,
+    pairs: Vec<(Pair, Order)>,
+}
+
+/// Writes the model of a checkpoint, a Hugging Face folder or another GGUF file to `out`, one tensor at a time.
+///
+/// # Errors
+/// A damaged model; one that llama.cpp lacks, with every setting that rules it out; a tokenizer that it lacks; a file
+/// that cannot be written.
+pub fn export_gguf(path: &Path, out: &Path, options: &GgufOptions) -> Result<()> {
+    let mut source = WeightSource::open(path)?;
+    let plan = source.plan.clone();
+    let refused = |lacking: Vec<String>| Error::Request {
+        what: "model to write as GGUF",
+        found: lacking.join("; "),
+        wanted: "settings that an architecture of llama.cpp has".into(),
+    };
+    let architecture = settings::architecture(&plan).map_err(refused)?;
+    let mut metadata = settings::to_metadata(&plan, architecture);
+    metadata.set("general.file_type", options.file_type.code());
+    metadata.set("general.quantization_version", 2_usize);
+    if let Some(name) = &options.name {
+        metadata.set("general.name", &**name);
+    }
+    match &options.tokenizer {
+        Some(tokenizer) => {
+            let around = Around {
+                vocab: plan.vocab,
+                eod: plan.eod,
+                pre: options.pre.as_deref(),
+            };
+            tokenizer::add(&mut metadata, tokenizer, &around)?;
+        }
+        None => metadata.set("tokenizer.ggml.model", "none"),
+    }
+    let parts = parts(&plan, architecture, options.file_type);
+    let factors = settings::rope_factors(&plan);
+    let mut entries: Vec<Entry> = parts.iter().map(|part| part.entry.clone()).collect();
+    if let Some(factors) = &factors {
+        entries.push(Entry {
+            name: ROPE_FACTORS.into(),
+            dims: vec![factors.len()],
+            kind: Kind::F32,
+        });
+    }
+    let name = out.file_name().unwrap_or_default().display().to_string();
+    let partial = out.with_file_name(format!(".{name}.partial"));
+    let written = Writer::create(&partial, &metadata, &entries)
+        .and_then(|writer| write(writer, &mut source, &parts, factors.as_deref()));
+    match written {
+        Ok(()) => fs::rename(&partial, out).at("rename", &partial),
+        Err(error) => {
+            // it would be taken for a file that is being written
+            let _ = fs::remove_file(&partial);
+            Err(error)
+        }
+    }
+}
+
+/// Writes the data of all tensors.
+fn write(
+    mut writer: Writer,
+    source: &mut WeightSource,
+    parts: &[Part],
+    factors: Option<&[f32]>,
+) -> Result<()> {
+    let shape = source.plan.shape();
+    for part in parts {
+        for (pair, order) in &part.pairs {
+            let ours = source.read(&pair.ours)?;
+            let theirs = pair.elements_of_ours(&shape).map(|at| ours[at]).collect();
+            let values = order.to_gguf(theirs, &pair.dims);
+            if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+                return Err(Error::Request {
+                    what: "tensor to write as GGUF",
+                    found: format!("{} with {} at element {at}", pair.theirs, values[at]),
+                    wanted: "finite numbers".into(),
+                });
+            }
+            writer.write(&part.entry.kind.encode(&values, part.entry.cols()))?;
+        }
+    }
+    if let Some(factors) = factors {
+        writer.write(&Kind::F32.encode(factors, factors.len()))?;
+    }
+    writer.finish()
+}
+
+/// Tensors of the file, in the order of Hugging Face's.
+fn parts(plan: &Plan, architecture: settings::Architecture, file_type: FileType) -> Vec<Part> {
+    let shape = plan.shape();
+    let heads = architecture.heads(shape.heads, shape.kv_heads);
+    let model = mix::Model {
+        layers: plan.model.layers,
+        experts: plan.model.moe.as_ref().map_or(0, |moe| moe.experts),
+        has_output: !plan.model.is_tied(),
+    };
+    let mut parts: Vec<Part> = Vec::new();
+    for pair in pairs(plan) {
+        let Some(place) = place(&pair.theirs, heads) else {
+            unreachable!(
+                "the architecture has every tensor of the family: {}",
+                pair.theirs
+            );
+        };
+        let mut dims = place.order.dims(&pair.dims);
+        if place.name.contains("gate_inp_shexp") {
+            // a row of one output
+            dims.retain(|&dim| dim != 1);
+        }
+        if place.expert.is_some() {
+            dims.insert(0, model.experts);
+        }
+        match parts.iter_mut().find(|part| part.entry.name == place.name) {
+            Some(part) => part.pairs.push((pair, place.order)),
+            None => parts.push(Part {
+                entry: Entry {
+                    kind: mix::kind(file_type, &place.name, &dims, model),
+                    name: place.name,
+                    dims,
+                },
+                pairs: vec![(pair, place.order)],
+            }),
+        }
+    }
+    parts
+}

@@ -1,0 +1,266 @@
+//! Metadata of a GGUF file about its tokenizer, from `tokenizer.json` and `tokenizer_config.json`.
+//!
+//! llama.cpp has its tokenizers by kind: `gpt2` is byte-level BPE, whose split expression has a name (`pre`); `llama`
+//! is SentencePiece's BPE with bytes for unknown characters, which merges by scores. Kinds that it lacks, or whose
+//! expression has no name there, are refused: it would load them and split texts otherwise.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value as Json;
+
+use crate::checkpoint::gguf::value::{List, Metadata, Value};
+use crate::error::{At, Error, Result};
+
+/// Types of tokens.
+const NORMAL: i128 = 1;
+const UNKNOWN: i128 = 2;
+const CONTROL: i128 = 3;
+const USER: i128 = 4;
+const UNUSED: i128 = 5;
+const BYTE: i128 = 6;
+
+/// Scores of tokens that no merge makes.
+const NO_SCORE: f64 = -1e6;
+
+/// Split expressions of `tokenizer.json` by llama.cpp's names (`llama-vocab.cpp`).
+const EXPRESSIONS: [(&str, &str); 2] = [
+    (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        "llama-bpe",
+    ),
+    (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        "qwen2",
+    ),
+];
+
+/// Settings beside the tokenizer's file.
+pub(super) struct Around<'a> {
+    /// Tokens of the model.
+    pub vocab: usize,
+    /// End of a document, if no `tokenizer_config.json` names one.
+    pub eod: Option<u32>,
+    /// llama.cpp's name of the split expression, in place of the one that is found.
+    pub pre: Option<&'a str>,
+}
+
+fn refused(path: &Path, problem: String) -> Error {
+    Error::Foreign {
+        path: path.to_owned(),
+        problems: vec![problem],
+    }
+}
+
+fn read(path: &Path) -> Result<Json> {
+    let bytes = fs::read(path).at("read", path)?;
+    serde_json::from_slice(&bytes).map_err(|error| refused(path, format!("not JSON: {error}")))
+}
+
+/// Adds the tokenizer of a file to the metadata.
+///
+/// # Errors
+/// A file that cannot be read; a tokenizer that llama.cpp lacks.
+pub(super) fn add(metadata: &mut Metadata, path: &Path, around: &Around<'_>) -> Result<()> {
+    let json = read(path)?;
+    let model = &json["model"];
+    let kind = model["type"].as_str().unwrap_or("nothing");
+    if kind != "BPE" {
+        let line =
+            format!("model.type: found {kind}, want BPE: llama.cpp's others are not written");
+        return Err(refused(path, line));
+    }
+    let is_sentence_piece = model["byte_fallback"].as_bool().unwrap_or(false);
+    let merges = merges(&model["merges"]);
+    let mut tokens = Tokens::new(around.vocab);
+    for (text, id) in model["vocab"].as_object().into_iter().flatten() {
+        let id = id.as_u64().and_then(|id| usize::try_from(id).ok());
+        let kind = match text.strip_prefix("<0x") {
+            Some(hex) if is_sentence_piece && hex.len() == 3 && hex.ends_with('>') => BYTE,
+            _ => NORMAL,
+        };
+        tokens
+            .put(id, text, kind)
+            .map_err(|line| refused(path, line))?;
+    }
+    for token in json["added_tokens"].as_array().into_iter().flatten() {
+        let id = token["id"].as_u64().and_then(|id| usize::try_from(id).ok());
+        let text = token["content"].as_str().unwrap_or_default();
+        let kind = match token["special"].as_bool().unwrap_or(false) {
+            _ if model["unk_token"].as_str() == Some(text) => UNKNOWN,
+            true => CONTROL,
+            false => USER,
+        };
+        tokens
+            .put(id, text, kind)
+            .map_err(|line| refused(path, line))?;
+    }
+    let set = |metadata: &mut Metadata, key: &str, value: Value| {
+        metadata.set(format!("tokenizer.ggml.{key}"), value);
+    };
+    if is_sentence_piece {
+        set(metadata, "model", "llama".into());
+        set(metadata, "pre", "default".into());
+        let scores = tokens.scores(&merges);
+        set(metadata, "scores", Value::List(List::Reals(scores)));
+        let prepends = json["normalizer"].to_string().contains("\"Prepend\"");
+        set(metadata, "add_space_prefix", Value::Bool(prepends));
+    } else {
+        let pre = match around.pre {
+            Some(pre) => pre.to_owned(),
+            None => expression(&json["pre_tokenizer"]).map_err(|line| refused(path, line))?,
+        };
+        set(metadata, "model", "gpt2".into());
+        set(metadata, "pre", Value::Text(pre));
+        let joined = merges.iter().map(|[left, right]| format!("{left} {right}"));
+        set(
+            metadata,
+            "merges",
+            Value::List(List::Texts(joined.collect())),
+        );
+    }
+    let ids = tokens.ids();
+    let beside = path.with_file_name("tokenizer_config.json");
+    let settings = match beside.is_file() {
+        true => read(&beside)?,
+        false => Json::Null,
+    };
+    for (name, key) in [
+        ("bos", "bos_token_id"),
+        ("eos", "eos_token_id"),
+        ("unk", "unknown_token_id"),
+        ("pad", "padding_token_id"),
+    ] {
+        let named = &settings[format!("{name}_token")];
+        let text = named.as_str().or_else(|| named["content"].as_str());
+        let mut id = text.and_then(|text| ids.get(text).copied());
+        if name == "eos" {
+            id = id.or(around.eod.map(|id| id as usize));
+        }
+        if let Some(id) = id {
+            set(metadata, key, id.into());
+        }
+    }
+    for name in ["bos", "eos"] {
+        let key = format!("add_{name}_token");
+        let adds = settings[&key].as_bool();
+        // SentencePiece's tokenizers add the beginning unless they are told not to
+        let adds = adds.or((is_sentence_piece && name == "bos").then_some(true));
+        set(metadata, &key, Value::Bool(adds.unwrap_or(false)));
+    }
+    if let Some(template) = template(path, &settings)? {
+        metadata.set("tokenizer.chat_template", &*template);
+    }
+    set(metadata, "tokens", Value::List(List::Texts(tokens.texts)));
+    set(
+        metadata,
+        "token_type",
+        Value::List(List::Whole(tokens.kinds)),
+    );
+    Ok(())
+}
+
+/// The chat template of the settings, or of the file beside them that newer folders have.
+fn template(path: &Path, settings: &Json) -> Result<Option<String>> {
+    if let Some(template) = settings["chat_template"].as_str() {
+        return Ok(Some(template.to_owned()));
+    }
+    let beside = path.with_file_name("chat_template.jinja");
+    match beside.is_file() {
+        true => Ok(Some(fs::read_to_string(&beside).at("read", &beside)?)),
+        false => Ok(None),
+    }
+}
+
+/// Merges in order, which files have as pairs or as texts with a blank.
+fn merges(json: &Json) -> Vec<[String; 2]> {
+    let all = json.as_array().into_iter().flatten();
+    let pairs = all.filter_map(|merge| match merge {
+        Json::String(text) => {
+            let (left, right) = text.split_once(' ')?;
+            Some([left.to_owned(), right.to_owned()])
+        }
+        other => {
+            let [left, right] = [0, 1].map(|at| other[at].as_str());
+            Some([left?.to_owned(), right?.to_owned()])
+        }
+    });
+    pairs.collect()
+}
+
+/// llama.cpp's name of a split expression.
+fn expression(json: &Json) -> Result<String, String> {
+    let mut found = Vec::new();
+    collect(json, &mut found);
+    match &found[..] {
+        [] => Ok("gpt-2".to_owned()),
+        [one] => {
+            let known = EXPRESSIONS.iter().find(|(pattern, _)| pattern == one);
+            let known = known.map(|(_, name)| (*name).to_owned());
+            known.ok_or_else(|| format!("pre_tokenizer: found the expression {one:?}, want one that llama.cpp has a name for: tell its name"))
+        }
+        several => Err(format!(
+            "pre_tokenizer: found {} expressions, want one: tell llama.cpp's name for them",
+            several.len()
+        )),
+    }
+}
+
+/// Expressions of `Split` anywhere in a pre-tokenizer.
+fn collect(json: &Json, found: &mut Vec<String>) {
+    if let Some(pattern) = json["pattern"]["Regex"].as_str() {
+        found.push(pattern.to_owned());
+    }
+    for inner in json["pretokenizers"].as_array().into_iter().flatten() {
+        collect(inner, found);
+    }
+}
+
+/// Tokens by id.
+struct Tokens {
+    texts: Vec<String>,
+    kinds: Vec<i128>,
+}
+
+impl Tokens {
+    fn new(vocab: usize) -> Tokens {
+        Tokens {
+            texts: (0..vocab).map(|id| format!("[PAD{id}]")).collect(),
+            kinds: vec![UNUSED; vocab],
+        }
+    }
+
+    fn put(&mut self, id: Option<usize>, text: &str, kind: i128) -> Result<(), String> {
+        let vocab = self.texts.len();
+        match id.filter(|&id| id < vocab) {
+            Some(id) => {
+                text.clone_into(&mut self.texts[id]);
+                self.kinds[id] = kind;
+                Ok(())
+            }
+            None => Err(format!(
+                "token {text:?}: found id {id:?}, want below the model's {vocab}"
+            )),
+        }
+    }
+
+    fn ids(&self) -> HashMap<String, usize> {
+        let all = self.texts.iter().enumerate();
+        all.map(|(id, text)| (text.clone(), id)).collect()
+    }
+
+    /// SentencePiece merges the pair of the best score first: scores fall with the rank of a token's first merge.
+    fn scores(&self, merges: &[[String; 2]]) -> Vec<f64> {
+        let mut ranks: HashMap<String, usize> = HashMap::new();
+        for (rank, [left, right]) in merges.iter().enumerate() {
+            ranks.entry(format!("{left}{right}")).or_insert(rank);
+        }
+        let of = |(text, kind): (&String, &i128)| match (*kind, ranks.get(text)) {
+            (NORMAL, Some(&rank)) => -(rank as f64),
+            (NORMAL, None) => NO_SCORE,
+            _ => 0.0,
+        };
+        self.texts.iter().zip(&self.kinds).map(of).collect()
+    }
+}

@@ -1,0 +1,85 @@
+//! Metadata of a GGUF file.
+
+use std::collections::BTreeMap;
+
+/// A value of the metadata.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    Bool(bool),
+    /// Whole numbers of any width, of which u32 is written.
+    Whole(i128),
+    /// f32 or f64, of which f32 is written.
+    Real(f64),
+    Text(String),
+    List(List),
+}
+
+/// Items of one type.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum List {
+    Bools(Vec<bool>),
+    Whole(Vec<i128>),
+    Reals(Vec<f64>),
+    Texts(Vec<String>),
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Value {
+        Value::Text(text.to_owned())
+    }
+}
+
+impl From<usize> for Value {
+    fn from(number: usize) -> Value {
+        Value::Whole(number as i128)
+    }
+}
+
+impl From<f32> for Value {
+    fn from(number: f32) -> Value {
+        Value::Real(f64::from(number))
+    }
+}
+
+/// All metadata by key.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Metadata(BTreeMap<String, Value>);
+
+impl Metadata {
+    pub(crate) fn set(&mut self, key: impl Into<String>, value: impl Into<Value>) {
+        self.0.insert(key.into(), value.into());
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<&Value> {
+        self.0.get(key)
+    }
+
+    pub(crate) fn text(&self, key: &str) -> Option<&str> {
+        match self.get(key)? {
+            Value::Text(text) => Some(text),
+            Value::Bool(_) | Value::Whole(_) | Value::Real(_) | Value::List(_) => None,
+        }
+    }
+
+    pub(crate) fn whole(&self, key: &str) -> Option<u64> {
+        match self.get(key)? {
+            Value::Whole(number) => u64::try_from(*number).ok(),
+            Value::Bool(_) | Value::Real(_) | Value::Text(_) | Value::List(_) => None,
+        }
+    }
+
+    pub(crate) fn real(&self, key: &str) -> Option<f64> {
+        match self.get(key)? {
+            Value::Real(number) => Some(*number),
+            Value::Bool(_) | Value::Whole(_) | Value::Text(_) | Value::List(_) => None,
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&String, &Value)> {
+        self.0.iter()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
