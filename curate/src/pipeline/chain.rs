@@ -245,7 +245,7 @@ impl Chain {
             source: input.source.clone(),
             ..Draft::default()
         };
-        if input.format.has_no_ids() && self.is_outside(&draft.id) {
+        if input.has_no_ids() && self.is_outside(&draft.id) {
             return Err(Outcome::Unsampled);
         }
         let read = match input.format {
@@ -259,12 +259,13 @@ impl Chain {
             Format::Html => self.extract(bytes, None, draft),
             Format::Zim => self.read_zim(bytes, &shard.file, draft),
             Format::Epub | Format::Docx | Format::Odt | Format::Pdf | Format::Latex => {
-                self.read_composed(bytes, &shard.file, draft)
+                self.read_composed(bytes, shard, draft)
             }
             Format::Wat
             | Format::Jsonl
             | Format::Dolma
             | Format::Parquet
+            | Format::Arrow
             | Format::Csv
             | Format::Tsv
             | Format::Auto
@@ -326,12 +327,15 @@ impl Chain {
         }
     }
 
-    /// Renders a document that its reader composed; `meta.file` names the file, below its input's path.
-    fn read_composed(&self, bytes: &[u8], file: &str, mut draft: Draft) -> Result<Draft, Stop> {
+    /// Renders a document that its reader composed; `meta.file` names the file, below its input's path, and the id the part.
+    fn read_composed(&self, bytes: &[u8], shard: &Shard, mut draft: Draft) -> Result<Draft, Stop> {
         let composed: Composed<'_> = serde_json::from_slice(bytes)
             .map_err(|e| Stop::Bad(format!("a record that was not composed: {e}")))?;
+        if !composed.part.is_empty() {
+            draft.id = format!("{}/{}/{}", shard.input.source, shard.name, composed.part);
+        }
         let mut meta = composed.meta;
-        meta.insert("file".to_string(), file.into());
+        meta.insert("file".to_string(), shard.file.as_str().into());
         draft.running_lines = composed.running_lines;
         let mut text = composed.text.into_owned();
         let mut is_cut = false;
