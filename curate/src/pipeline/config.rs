@@ -75,6 +75,17 @@ impl CurateConfig {
         files.collect()
     }
 
+    /// Names of the `group` steps that statistics are kept by.
+    pub(crate) fn statistics_by(&self) -> Vec<String> {
+        let by = self.step.iter().filter_map(|step| {
+            let Step::Group(group) = step else {
+                return None;
+            };
+            group.statistics.then(|| group.name.clone())
+        });
+        by.collect()
+    }
+
     /// Hashes of ids below this are in the sample; None: every document is.
     pub(crate) fn sample_limit(&self) -> Option<u64> {
         #[expect(
@@ -113,6 +124,17 @@ impl CurateConfig {
             );
         }
         for (i, step) in self.step.iter().enumerate() {
+            if let Step::Group(group) = step
+                && group.statistics
+                && !self.statistics
+            {
+                let key = format!("step[{i}].group.statistics");
+                problem(
+                    &key,
+                    "true".to_string(),
+                    "false, or curate.statistics = true",
+                );
+            }
             if i > 0 && step.settings().is_first() {
                 problem(
                     &format!("step[{i}].{}", step.name()),

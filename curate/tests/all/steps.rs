@@ -187,6 +187,41 @@ fn models_score_documents_and_wrong_ones_are_errors_before_any_data_is_read() {
 }
 
 #[test]
+fn perplexities_of_two_models_have_names_for_conditions_tags_and_groups() {
+    let folder = tempfile::tempdir().unwrap();
+    let arpa = |name: &str, good: f64, bad: f64| {
+        let path = folder.path().join(name);
+        let text = format!(
+            "\\data\\\nngram 1=5\nngram 2=1\n\n\\1-grams:\n-1.0\t<unk>\n-99\t<s>\t0\n0\t</s>\n{good}\tgood\t0\n{bad}\tbad\t0\n\n\
+             \\2-grams:\n-0.1\tbad good\n\n\\end\\\n"
+        );
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let steps = json!([
+        {"perplexity": {"name": "wikipedia", "model": arpa("w.arpa", -0.2, -2.0), "buckets": [2.0, 5.0]}},
+        {"perplexity": {"name": "oscar", "model": arpa("o.arpa", -2.0, -0.2)}},
+        {"tag": {"set": {"ratio": "perplexity.oscar.value / perplexity.wikipedia.value"}}},
+        {"group": {"name": "bucket", "by": "meta.perplexity_wikipedia_bucket"}},
+        {"expression": {"name": "better", "keep": "perplexity.wikipedia.value < perplexity.oscar.value"}},
+        {"sample": {"name": "s", "weight": "min(1, perplexity.oscar.value / 10)"}},
+    ]);
+    let steps = || serde_json::from_value::<Vec<Step>>(steps.clone()).unwrap();
+    let records = [json!({"text": "good"}), json!({"text": "bad"})];
+    let (report, kept) = run(&records, steps()).unwrap();
+    assert_eq!((kept.len(), report.dropped["expression.better"]), (1, 1));
+    let meta = kept[0].meta.as_ref().unwrap();
+    // 10^(0.2 / 2) and 10^(2 / 2): a word and the end of the sentence
+    assert_eq!(meta["perplexity_wikipedia"], json!(1.259));
+    assert_eq!(meta["perplexity_oscar"], json!(10.0));
+    assert_eq!(meta["perplexity_wikipedia_bucket"], "head");
+    let ratio = meta["ratio"].as_f64().unwrap();
+    assert!((ratio - 10f64.powf(0.9)).abs() < 1e-5, "{ratio}");
+    let groups = &report.groups["bucket"];
+    assert_eq!(groups.keys().collect::<Vec<_>>(), ["head", "tail"]);
+}
+
+#[test]
 fn dclm_edits_reach_the_kept_text() {
     let packed = include_bytes!("../data/dclm.json.zst");
     let rows: Vec<Value> = serde_json::from_slice(&zstd::decode_all(&packed[..]).unwrap()).unwrap();
