@@ -535,6 +535,98 @@ fn datasets_and_checkpoints_with_removed_documents_are_named_exactly() {
     );
 }
 
+/// The documents of a dataset that a takedown names hold the text of their ids; their number.
+fn assert_numbers(out: &Path, file: &str, dataset: &str, texts: &[(String, String)]) -> usize {
+    let tokenizer = Tokenizer::load(&out.join("tokens/tokenizer.json")).unwrap();
+    let data = Dataset::open(&out.join("tokens").join(dataset)).unwrap();
+    let lines = fs::read_to_string(out.join(format!("takedown/{file}.jsonl"))).unwrap();
+    let mut count = 0;
+    for line in lines.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        for number in line["datasets"][dataset].as_array().into_iter().flatten() {
+            let sequence = data
+                .document(usize::try_from(number.as_u64().unwrap()).unwrap())
+                .start;
+            let sequence = usize::try_from(sequence).unwrap();
+            let mut tokens = vec![0; data.length(sequence) as usize];
+            data.read(sequence, 0, &mut tokens).unwrap();
+            let text = &texts.iter().find(|(id, _)| line["id"] == **id).unwrap().1;
+            assert_eq!(&tokenizer.decode(&tokens).unwrap(), text, "{line}");
+            count += 1;
+        }
+    }
+    count
+}
+
+#[test]
+fn datasets_with_conditions_name_the_removed_documents_that_met_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = marked_job(dir.path());
+    let text = fs::read_to_string(&job).unwrap();
+    let text = text.split("[blend]").next().unwrap().to_string()
+        + r#"
+[[tokenize.dataset]]
+name = "all"
+[[tokenize.dataset]]
+name = "long"
+where = "chars > 180"
+[[tokenize.dataset]]
+name = "digits"
+where = 'matches(text, "^[0-9]")'
+"#;
+    fs::write(&job, text).unwrap();
+    run("run", &job);
+    let out = dir.path().join("out");
+    let texts = kept(&out, 1);
+    let length = |id: &str| {
+        texts
+            .iter()
+            .find(|(of, _)| of == id)
+            .unwrap()
+            .1
+            .chars()
+            .count()
+    };
+    // several takedowns: the numbers in a dataset stay those that it was made with
+    let mut told_before = [0; 3];
+    for (file, ids) in [
+        ("00001", vec!["d0", "d76", "d299"]),
+        ("00002", vec!["d1", "d3", "d77", "d150"]),
+        ("00003", vec!["d2", "d205"]),
+    ] {
+        let lines: String = ids.iter().map(|id| format!("id:{id}\n")).collect();
+        let told = take_down(&list(dir.path(), &lines), &out);
+        let marked = |id: &&&str| is_marked(id[1..].parse().unwrap());
+        let wanted = [
+            ids.len(),
+            ids.iter().filter(|id| length(id) > 180).count(),
+            ids.iter().filter(marked).count(),
+        ];
+        for (i, name) in ["all", "long", "digits"].into_iter().enumerate() {
+            assert_eq!(
+                assert_numbers(&out, file, name, &texts),
+                wanted[i],
+                "{name}: {told:#}"
+            );
+            told_before[i] += wanted[i];
+            let datasets = told[0]["datasets"].as_array().unwrap();
+            let dataset = datasets.iter().find(|d| d["name"] == name);
+            match dataset {
+                None => assert_eq!(told_before[i], 0, "{name}: {told:#}"),
+                Some(dataset) => {
+                    assert_eq!(dataset["contains"], "yes", "{told:#}");
+                    assert_eq!(dataset["documents"], told_before[i], "{told:#}");
+                    assert!(dataset["why"].is_null());
+                }
+            }
+        }
+    }
+    assert!(
+        told_before[1] > 0 && told_before[1] < 9,
+        "both answers: {told_before:?}"
+    );
+}
+
 /// Header fields and offset of every record of a gzipped WARC file, read without the reader under test.
 fn headers(path: &Path) -> BTreeMap<String, (u64, BTreeMap<String, String>)> {
     let bytes = fs::read(path).unwrap();
