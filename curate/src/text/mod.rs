@@ -6,6 +6,7 @@ mod counts;
 pub(crate) mod entity;
 pub(crate) mod json;
 mod n_grams;
+pub(crate) mod nesting;
 pub(crate) mod plain;
 pub mod repair;
 mod scratch;
