@@ -35,7 +35,7 @@ pub struct Input {
     pub attributes: Vec<String>,
     /// Namespaces of a Wikipedia dump to read; 0 holds the articles.
     pub namespaces: Vec<i64>,
-    /// What a document of a book or PDF is.
+    /// The part of a book or PDF that becomes a document.
     pub split: Split,
     /// Whether headers, footers and page numbers of a PDF are kept: lines at the edge of pages that repeat on others.
     pub running_lines: bool,
@@ -67,7 +67,7 @@ impl Default for Input {
     }
 }
 
-/// What of a book or PDF is one document.
+/// The part of a book or PDF that becomes a document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Split {

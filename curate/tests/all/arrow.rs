@@ -212,8 +212,8 @@ fn a_cut_file_loses_its_end_and_says_so_once_however_it_is_split() {
             assert_eq!(good.len() % 3, 0);
             seen[good.len() / 3] = true;
             // a stream may end between messages
-            let is_told = good.len() == 9 || !bad.is_empty() || name == "sample-stream.arrow";
-            assert!(bad.len() <= 2 && is_told, "{name} {end} {bad:?}");
+            let is_reported = good.len() == 9 || !bad.is_empty() || name == "sample-stream.arrow";
+            assert!(bad.len() <= 2 && is_reported, "{name} {end} {bad:?}");
             let half = end as u64 / 2;
             let (first, lost) = records(&path, Some(0..half));
             let (second, more) = records(&path, Some(half..end as u64));

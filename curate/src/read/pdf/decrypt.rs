@@ -51,7 +51,7 @@ struct Objects {
     trailer: Option<Trailer>,
 }
 
-/// What a trailer says about the encryption, in PDF's syntax.
+/// The encryption as a trailer has it, in PDF's syntax.
 struct Trailer {
     encrypt: String,
     id: String,
