@@ -170,7 +170,15 @@ fn settings(name: &str, folder: &Path) -> Vec<Value> {
         "c4" => ["datatrove", "google", "dolma"]
             .map(|p| json!({"profile": p}))
             .into(),
-        "fineweb2" => vec![json!({"language": "swh_Latn"})],
+        "fineweb2" => [
+            "swh_Latn", "deu_Latn", "fra_Latn", "ind_Latn", "tur_Latn", "ell_Grek", "hin_Deva", "urd_Arab",
+            "tha_Thai", "cmn_Hani", "bod_Tibt", "kor_Hang", "vie_Latn", "document",
+        ]
+        .map(|language| json!({"language": language}))
+        .into(),
+        "gopher_quality" | "gopher_repetition" | "fineweb" => ["", "document", "kor_Hang"]
+            .map(|language| json!({"language": language}))
+            .into(),
         "dolma" => vec![json!({"gopher": "v2", "repetitions": true})],
         "openwebtext" => vec![json!({"join_lines": true})],
         "openwebmath" => vec![json!({"require_math": true})],
