@@ -59,7 +59,10 @@ def main():
     print("| language | texts | characters | words F1 | boundaries F1 | words per word | mean length, ours and theirs |\n|---|---|---|---|---|---|---|")
     for pair in SENTENCES + DECLARATIONS:
         short, code = pair.split(":")
-        texts = [t for t in lines.get(short, []) if t.strip()][:limit]
+        texts = lines.get(short, [])
+        if code in ("kor_Hang", "vie_Latn"):  # those that word_boundaries.py left out of training
+            texts = texts[::5]
+        texts = [t for t in texts if t.strip()][:limit]
         if not texts:
             print("no text:", code, file=sys.stderr)
             continue
@@ -81,8 +84,8 @@ def main():
             their_ends += [(i, s[1]) for s in b[:-1]]
         chars = sum(map(len, texts))
         print(
-            f"| {code} | {len(texts)} | {chars} | {f1(our_words, their_words):.3f} | {f1(our_ends, their_ends):.3f} | {counts[0] / counts[1]:.2f} "
-            f"| {lengths[0] / counts[0]:.2f} / {lengths[1] / counts[1]:.2f} |",
+            f"| {code} | {len(texts)} | {chars} | {f1(our_words, their_words):.3f} | {f1(our_ends, their_ends):.3f} | {counts[0] / max(1, counts[1]):.2f} "
+            f"| {lengths[0] / max(1, counts[0]):.2f} / {lengths[1] / max(1, counts[1]):.2f} |",
             flush=True,
         )
 

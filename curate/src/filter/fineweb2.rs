@@ -231,10 +231,7 @@ impl OfDocument {
         };
         let made = Fineweb2Filter::open(&config).ok().map(Arc::new);
         let mut filters = self.filters.write().unwrap_or_else(PoisonError::into_inner);
-        filters
-            .entry(language.to_string())
-            .or_insert(made)
-            .clone()
+        filters.entry(language.to_string()).or_insert(made).clone()
     }
 }
 
@@ -318,14 +315,20 @@ mod tests {
                 let found = judge.metrics().iter().find(|m| m.rule == rule);
                 found.map(|m| m.value)
             };
-            (value("gopher_quality.enough_stop_words"), value("fineweb2.known_language"))
+            (
+                value("gopher_quality.enough_stop_words"),
+                value("fineweb2.known_language"),
+            )
         };
         // der und die in den das are German stop words, none of them an Italian one
         assert!(metrics("de").0.is_some_and(|n| n >= 5.0));
         assert!(metrics("it").0.is_some_and(|n| n < 2.0));
         assert_eq!(metrics("en"), (None, Some(0.0)));
         assert_eq!(metrics("und"), (None, Some(0.0)));
-        assert!(own.metrics().contains(&"gopher_quality.enough_stop_words".to_string()));
+        assert!(
+            own.metrics()
+                .contains(&"gopher_quality.enough_stop_words".to_string())
+        );
     }
 
     #[test]

@@ -247,7 +247,12 @@ impl StepConfig for GopherRepetition {
     }
 
     fn open(&self, at: &Opening<'_>) -> Result<Box<dyn Filter>> {
-        in_language(&self.language, "gopher_repetition", at, Box::new(self.clone()))
+        in_language(
+            &self.language,
+            "gopher_repetition",
+            at,
+            Box::new(self.clone()),
+        )
     }
 }
 

@@ -61,7 +61,10 @@ const ALSO: [(&str, &str); 7] = [
 
 /// The language of a name; None if there is none.
 pub(crate) fn find(name: &str) -> Option<Language> {
-    let name = ALSO.iter().find(|also| also.0 == name).map_or(name, |also| also.1);
+    let name = ALSO
+        .iter()
+        .find(|also| also.0 == name)
+        .map_or(name, |also| also.1);
     BY_NAME.get(name).copied()
 }
 
@@ -191,7 +194,10 @@ mod tests {
         ] {
             assert_eq!(find(name).map(|l| l.code), Some(code), "{name}");
         }
-        assert_eq!(find("deu").map(|l| l.word_rules), find("bar_Latn").map(|l| l.word_rules));
+        assert_eq!(
+            find("deu").map(|l| l.word_rules),
+            find("bar_Latn").map(|l| l.word_rules)
+        );
         assert!(find("").is_none() && find("xxx_Latn").is_none());
     }
 
@@ -204,18 +210,29 @@ mod tests {
         assert_eq!(own.rules("en"), WordRules::English);
         assert_eq!(own.rules(""), WordRules::English);
         assert_eq!(own.rules("und"), WordRules::Other);
-        assert_eq!(WordLanguage::of("").unwrap().rules("th"), WordRules::English);
-        assert!(WordLanguage::of("deu_Latm").unwrap_err().contains("deu_Latn"));
+        assert_eq!(
+            WordLanguage::of("").unwrap().rules("th"),
+            WordRules::English
+        );
+        assert!(
+            WordLanguage::of("deu_Latm")
+                .unwrap_err()
+                .contains("deu_Latn")
+        );
     }
 
     #[test]
-    fn an_unknown_name_is_told_the_nearest() {
+    fn an_unknown_name_is_reported_with_the_nearest() {
         let wanted = language("deu_Latm").unwrap_err();
         assert!(wanted.contains("near are deu_Latn"), "{wanted}");
         let script = language("srp_Arab").unwrap_err();
         assert!(script.contains("srp_Cyrl, srp_Latn"), "{script}");
         assert!(!language("").unwrap_err().contains("near"));
-        assert!(!language("a name that is far from all").unwrap_err().contains("near"));
+        assert!(
+            !language("a name that is far from all")
+                .unwrap_err()
+                .contains("near")
+        );
         assert_eq!(edits("kitten", "sitting"), 3);
         assert_eq!(edits("", "abc"), 3);
     }

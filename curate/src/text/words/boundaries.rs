@@ -36,11 +36,16 @@ impl Weights {
             hash = step(hash, 1);
         }
         let bucket = usize::try_from(hash >> 16).unwrap_or(0);
-        self.0.get(bucket).map_or(0, |&w| i32::from(w.cast_signed()))
+        self.0
+            .get(bucket)
+            .map_or(0, |&w| i32::from(w.cast_signed()))
     }
 
     fn sum(&self, features: &[&[&str]]) -> i32 {
-        (0..).zip(features).map(|(n, parts)| self.of(n, parts)).sum()
+        (0..)
+            .zip(features)
+            .map(|(n, parts)| self.of(n, parts))
+            .sum()
     }
 }
 

@@ -25,7 +25,8 @@ impl Marks {
         match self {
             Marks::Indic => matches!(
                 c,
-                '\u{964}' | '\u{965}' | '\u{aaf0}' | '\u{aaf1}' | '\u{abeb}'..='\u{abef}' | '\u{1c7e}' | '\u{1c7f}'
+                '\u{964}' | '\u{965}' | '\u{aaf0}' | '\u{aaf1}' | '\u{abeb}'
+                    ..='\u{abef}' | '\u{1c7e}' | '\u{1c7f}'
             ),
             Marks::Urdu => matches!(
                 c,
@@ -133,10 +134,7 @@ mod tests {
         let indic = |text| words(Marks::Indic, text);
         assert_eq!(indic("यह, सच है।\nऔर"), ["यह", ",", "सच", "है", "।", "और"]);
         assert_eq!(indic("यह सच\nऔर"), ["यह", "सच\nऔर"]);
-        assert_eq!(
-            indic("on 12.5.2010, 7,5x8:9"),
-            ["on", "12.5.2010, 7,5x8:9"]
-        );
+        assert_eq!(indic("on 12.5.2010, 7,5x8:9"), ["on", "12.5.2010, 7,5x8:9"]);
         assert_eq!(
             indic("12.5.7x8:9 1,2"),
             ["12", ".", "5", ".", "7x8:9", "1,2"]

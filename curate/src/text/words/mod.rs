@@ -89,7 +89,7 @@ impl WordRules {
 pub(crate) struct Rules {
     /// English and `Base` also split at a hyphen after a digit.
     after_digits: bool,
-    /// What differs from the default rules.
+    /// Rules that differ from the default ones.
     table: Option<Table>,
     specials: Specials,
     /// Bytes of the longest special case: longer runs need no look-up, which hashes the whole run.
@@ -280,7 +280,7 @@ const EMPTY: Slot = Slot {
 /// Splits texts into words; one per thread, with a cache of recent runs.
 pub struct Splitter {
     rules: &'static Rules,
-    /// What takes whole texts, where runs are not split by themselves.
+    /// Splitter of whole texts, for languages whose runs are not split by themselves.
     whole: Option<Whole>,
     /// Joins syllables of Vietnamese afterwards.
     joins: bool,

@@ -160,7 +160,7 @@ enum Affix {
     },
 }
 
-/// What a language's tokenizer does otherwise than the default one.
+/// Rules by which a language's tokenizer differs from the default one.
 pub(super) struct Table {
     prefixes: Affix,
     suffixes: Affix,

@@ -14,7 +14,8 @@ fn is_tsheg(c: char) -> bool {
 
 /// Marks that stand for themselves: shad and the other ends of clauses and sections.
 fn is_mark(c: char) -> bool {
-    matches!(c, '\u{f01}'..='\u{f0a}' | '\u{f0d}'..='\u{f14}' | '\u{f3a}'..='\u{f3d}') || c.is_ascii_punctuation()
+    matches!(c, '\u{f01}'..='\u{f0a}' | '\u{f0d}'..='\u{f14}' | '\u{f3a}'..='\u{f3d}')
+        || c.is_ascii_punctuation()
 }
 
 /// Replaces `words` by the words of `text`.
