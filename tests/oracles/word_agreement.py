@@ -60,7 +60,7 @@ def main():
     for pair in SENTENCES + DECLARATIONS:
         short, code = pair.split(":")
         texts = lines.get(short, [])
-        if code in ("kor_Hang", "vie_Latn"):  # those that word_boundaries.py left out of training
+        if code in ("kor_Hang", "vie_Latn", "tha_Thai"):  # those that word_boundaries.py left out of training
             texts = texts[::5]
         texts = [t for t in texts if t.strip()][:limit]
         if not texts:

@@ -1,14 +1,17 @@
-"""Writes curate/src/text/words/boundaries.bin.zst: weights that place word boundaries in Korean and Vietnamese as Kiwi and pyvi do.
+"""Writes curate/src/text/words/boundaries.bin.zst: weights that place word boundaries in Korean, Vietnamese and Thai as Kiwi, pyvi and PyThaiNLP do.
 
-Needs datatrove 0.10.1, spacy 3.8, pyvi, kiwipiepy 0.20.4 (the last with the model that datatrove names), zstandard, and sentences of both languages as
-`code TAB kind TAB text` lines (lingua's test data, Leipzig Corpora, CC BY 4.0). The weights are those of an averaged perceptron (Freund and Schapire
+Needs datatrove 0.10.1, spacy 3.8, pyvi, kiwipiepy 0.20.4 (the last with the model that datatrove names), pythainlp 5.4, zstandard, `curate/examples/words.rs`, and
+sentences of the languages as `code TAB kind TAB text` lines (lingua's test data, Leipzig Corpora, CC BY 4.0). Korean is cut between syllables; the syllables of
+Vietnamese and the words of ICU's dictionary for Thai (those of `lao_Laoo` in that program, which joins none) are joined. The weights are those of an averaged perceptron (Freund and Schapire
 1999; Collins 2002) over hashed features, 65,536 signed bytes for each language. Every fifth sentence is left out of training; figures on these go to stderr.
 
-    python tests/oracles/word_boundaries.py SENTENCES > curate/src/text/words/boundaries.bin.zst
+    python tests/oracles/word_boundaries.py SENTENCES PROGRAM > curate/src/text/words/boundaries.bin.zst
 """
 
+import json
 import random
 import re
+import subprocess
 import sys
 
 import zstandard
@@ -39,7 +42,7 @@ def kind(word):
     return "U" if word[:1].isupper() else "l"
 
 
-def vietnamese_features(words, i):
+def joining_features(words, i):
     """Features of the place before words[i]."""
     n = len(words)
     at = lambda j: words[i + j].lower() if 0 <= i + j < n else "^"
@@ -65,7 +68,25 @@ def vietnamese_examples(texts):
                 words.append(word)
                 joins.append(i > 0)
         fits = lambda i: words[i - 1][-1:].isalpha() and words[i][:1].isalpha()
-        yield [(vietnamese_features(words, i), joins[i]) for i in range(1, len(words)) if fits(i)]
+        yield [(joining_features(words, i), joins[i]) for i in range(1, len(words)) if fits(i)]
+
+
+def thai_examples(texts):
+    tokenizer = load_word_tokenizer("tha_Thai")
+    given = "".join(f"lao_Laoo\t{text}\n" for text in texts)
+    done = subprocess.run([sys.argv[2]], input=given.encode(), stdout=subprocess.PIPE, check=True)
+    for text, line in zip(texts, done.stdout.decode().split("\n")):
+        words = json.loads(line)
+        ends, at = set(), 0
+        for token in tokenizer.word_tokenize(text):
+            at += len("".join(token.split()))
+            ends.add(at)
+        examples, at = [], 0
+        for i in range(1, len(words)):
+            at += len(words[i - 1])
+            if words[i - 1][-1].isalnum() or words[i - 1][-1] > "\u0e00":
+                examples.append((joining_features(words, i), at not in ends))
+        yield examples
 
 
 def train(sentences):
@@ -99,7 +120,7 @@ def score(weights, sentences):
 
 lines = [line.split("\t") for line in open(sys.argv[1], encoding="utf-8").read().split("\n")]
 out = b""
-for code, examples in [("ko", korean_examples), ("vi", vietnamese_examples)]:
+for code, examples in [("ko", korean_examples), ("vi", vietnamese_examples), ("th", thai_examples)]:
     texts = [f[2] for f in lines if len(f) > 2 and f[0] == code]
     whole = [f[2] for f in lines if len(f) > 2 and f[0] == code and f[1] == "sentences"]
     held = set(whole[::5])

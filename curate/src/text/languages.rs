@@ -206,7 +206,7 @@ mod tests {
         let fixed = WordLanguage::of("de").unwrap();
         assert_eq!(fixed.rules("th"), find("de").unwrap().word_rules);
         let own = WordLanguage::of("document").unwrap();
-        assert_eq!(own.rules("th"), WordRules::Dictionary);
+        assert_eq!(own.rules("th"), WordRules::Thai);
         assert_eq!(own.rules("en"), WordRules::English);
         assert_eq!(own.rules(""), WordRules::English);
         assert_eq!(own.rules("und"), WordRules::Other);

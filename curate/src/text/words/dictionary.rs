@@ -1,7 +1,7 @@
-//! Words of scripts that put no space between them: Chinese, Japanese, Thai, Khmer, Lao, Burmese.
+//! Words of scripts that put no space between them: Japanese, Thai, Khmer, Lao, Burmese.
 //!
-//! Segmentation by the dictionaries of ICU (crate `icu_segmenter`, Unicode-3.0), where datatrove 0.10.1 takes jieba,
-//! SudachiPy, PyThaiNLP, khmer-nltk, LaoNLP and pyidaungsu. curate/docs/words.md has the agreement in figures.
+//! Segmentation by the dictionaries of ICU (crate `icu_segmenter`, Unicode-3.0), where datatrove 0.10.1 takes
+//! SudachiPy, PyThaiNLP (`joined.rs`), khmer-nltk, LaoNLP and pyidaungsu. curate/docs/words.md has the agreement in figures.
 //! White space is no word; every other segment is.
 
 use std::sync::LazyLock;

@@ -9,20 +9,21 @@
 //! Words are byte ranges of the text. Splitting a run is a pure function of the run, so a small
 //! direct-mapped cache of recent runs gives the same words as no cache.
 //!
-//! Languages without spaCy's rules take a whole text at once: India's (`indic.rs`), those that put no space between
-//! words (`dictionary.rs`), Tibetan (`tibetan.rs`), Korean (`korean.rs`). Vietnamese joins syllables (`vietnamese.rs`).
+//! Languages without spaCy's rules take a whole text at once: India's (`indic.rs`), Chinese (`chinese.rs`), others that put no space between
+//! words (`dictionary.rs`), Tibetan (`tibetan.rs`), Korean (`korean.rs`). Vietnamese and Thai join parts (`joined.rs`).
 
 mod affix;
 mod boundaries;
+mod chinese;
 mod dictionary;
 mod indic;
+mod joined;
 mod korean;
 mod phrase;
 mod special;
 mod table;
 mod tibetan;
 mod url;
-mod vietnamese;
 mod word;
 
 use std::ops::Range;
@@ -31,6 +32,7 @@ use std::sync::{LazyLock, OnceLock};
 use crate::text::narrow;
 use crate::text::unicode::{self, ALPHA, LOWER, SPACE, UPPER, is};
 use indic::Marks;
+use joined::Joined;
 use phrase::Phrases;
 use special::Specials;
 use table::{Places, Table};
@@ -55,6 +57,10 @@ pub(crate) enum WordRules {
     Urdu,
     /// Dictionaries of scripts without spaces.
     Dictionary,
+    /// The same, with some words joined.
+    Thai,
+    /// jieba's.
+    Chinese,
     /// Tibetan syllables.
     Tibetan,
     /// Korean morphemes.
@@ -70,14 +76,16 @@ impl WordRules {
         Some(match (program, language) {
             ("en", _) => WordRules::English,
             ("base", _) => WordRules::Base,
-            ("spaCy", "zh" | "ja") | ("Stanza", "lzh") => WordRules::Dictionary,
+            ("spaCy", "zh") => WordRules::Chinese,
+            ("spaCy", "ja") | ("Stanza", "lzh") => WordRules::Dictionary,
             ("spaCy", "vi") => WordRules::Vietnamese,
             // Stanza's words need its models
             ("xx" | "Stanza", _) => WordRules::Other,
             ("spaCy", language) => WordRules::Table(table::number_of(language)?),
             ("IndicNLP", "ur") => WordRules::Urdu,
             ("IndicNLP", _) => WordRules::Indic,
-            ("Thai" | "Khmer" | "Lao" | "Burmese", _) => WordRules::Dictionary,
+            ("Thai", _) => WordRules::Thai,
+            ("Khmer" | "Lao" | "Burmese", _) => WordRules::Dictionary,
             ("Tibetan", _) => WordRules::Tibetan,
             ("Kiwi", _) => WordRules::Korean,
             _unknown => return None,
@@ -282,8 +290,8 @@ pub struct Splitter {
     rules: &'static Rules,
     /// Splitter of whole texts, for languages whose runs are not split by themselves.
     whole: Option<Whole>,
-    /// Joins syllables of Vietnamese afterwards.
-    joins: bool,
+    /// Words are joined afterwards.
+    joined: Option<Joined>,
     cache: Vec<Slot>,
     cuts: Vec<u32>,
 }
@@ -293,6 +301,8 @@ pub struct Splitter {
 enum Whole {
     Indic(Marks),
     Dictionary,
+    Thai,
+    Chinese,
     Tibetan,
     Korean,
 }
@@ -319,15 +329,18 @@ impl Splitter {
             WordRules::Indic => (&OTHER, Some(Whole::Indic(Marks::Indic))),
             WordRules::Urdu => (&OTHER, Some(Whole::Indic(Marks::Urdu))),
             WordRules::Dictionary => (&OTHER, Some(Whole::Dictionary)),
+            WordRules::Thai => (&OTHER, Some(Whole::Thai)),
+            WordRules::Chinese => (&OTHER, Some(Whole::Chinese)),
             WordRules::Tibetan => (&OTHER, Some(Whole::Tibetan)),
             WordRules::Korean => (&OTHER, Some(Whole::Korean)),
             WordRules::Vietnamese => (&OTHER, None),
         };
+        let joined = (kind == WordRules::Vietnamese).then_some(Joined::Vietnamese);
         let slots = if whole.is_some() { 0 } else { 1 << CACHE_BITS };
         Splitter {
             rules,
             whole,
-            joins: kind == WordRules::Vietnamese,
+            joined,
             cache: vec![EMPTY; slots],
             cuts: Vec::new(),
         }
@@ -339,6 +352,11 @@ impl Splitter {
             None => {}
             Some(Whole::Indic(marks)) => return indic::split(marks, text, words),
             Some(Whole::Dictionary) => return dictionary::split(text, words),
+            Some(Whole::Thai) => {
+                dictionary::split(text, words);
+                return joined::join(Joined::Thai, text, words);
+            }
+            Some(Whole::Chinese) => return chinese::split(text, words),
             Some(Whole::Tibetan) => return tibetan::split(text, words),
             Some(Whole::Korean) => return korean::split(text, words),
         }
@@ -378,8 +396,8 @@ impl Splitter {
         if phrases {
             self.rules.phrases.apply(text, words, &self.rules.specials);
         }
-        if self.joins {
-            vietnamese::join(text, words);
+        if let Some(language) = self.joined {
+            joined::join(language, text, words);
         }
     }
 
