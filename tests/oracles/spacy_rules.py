@@ -8,7 +8,7 @@ Needs spacy 3.8 and zstandard. Lines, fields between tabs:
     prefix|suffix|infix BEHIND BODY AHEAD   one rule, in spaCy's order. BEHIND: names of sets of the characters before it, `^` the start; BODY: a
                                regular expression with `<NAME>` for a set; AHEAD: `+NAME` or `!NAME`, the character after it is or is not
                                in the set, or `!` and a regular expression that does not match there; spaces between several
-    match REGEX                a word that matches is kept whole
+    match FIRST REGEX          a word that matches and begins with the character FIRST, in lower or upper case, or any word if that is empty, is kept whole
     without WORD...            special cases of every language that this one lacks
     special PIECES             a special case; U+001F between its pieces
 
@@ -156,6 +156,25 @@ def rules_of(pattern):
             yield behind, regex(items), ahead
 
 
+def whole_words(pattern):
+    """(first character or nothing, expression) of the alternatives of a pattern, those with the same first character together."""
+    items = list(parser.parse(pattern.pattern))
+    fold = "(?i)" if pattern.flags & re.I else ""
+    alternatives = [items]
+    if len(items) == 2 and items[0] == (c.AT, c.AT_BEGINNING) and items[1][0] is c.BRANCH:
+        alternatives = [list(a) for a in items[1][1][1]]
+    groups = {}
+    for alternative in alternatives:
+        first = [""]
+        if len(alternatives) > 1 and alternative[0][0] in (c.LITERAL, c.IN):
+            chars = chars_of(alternative[0])
+            if len(chars) <= 8:
+                first = sorted({chr(char).lower() for char in chars})
+        for char in first:
+            groups.setdefault(char, []).append(regex(alternative))
+    return [(char, f"{fold}(?:{'|'.join(found)})") for char, found in sorted(groups.items())]
+
+
 def affixes(code):
     d = spacy.blank(code).Defaults
     return [list(d.prefixes or []), list(d.suffixes or []), list(d.infixes or [])]
@@ -183,9 +202,8 @@ def main():
                     lines.append("\t".join([kind, *rule]))
         tokenizer = spacy.blank(code).tokenizer
         if tokenizer.token_match:
-            pattern = tokenizer.token_match.__self__
-            parsed = parser.parse(pattern.pattern)
-            lines.append("match\t" + ("(?i)" if pattern.flags & re.I else "") + regex(parsed))
+            for first, expression in whole_words(tokenizer.token_match.__self__):
+                lines.append(f"match\t{first}\t{expression}")
         rules = {k: pieces(v) for k, v in tokenizer.rules.items()}
         missing = [k for k in base if k not in rules]
         if missing:

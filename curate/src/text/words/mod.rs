@@ -146,6 +146,7 @@ impl Rules {
         rules
     }
 
+    #[inline]
     fn prefix(&self, s: &str) -> usize {
         match &self.table {
             None => affix::prefix(s),
@@ -153,6 +154,7 @@ impl Rules {
         }
     }
 
+    #[inline]
     fn suffix(&self, s: &str) -> usize {
         match &self.table {
             None => affix::suffix(s, &self.units),
@@ -160,6 +162,7 @@ impl Rules {
         }
     }
 
+    #[inline]
     fn infixes(&self, s: &str, found: &mut Vec<Range<usize>>) {
         match &self.table {
             None => affix::infixes(s, self.after_digits, found),
@@ -168,11 +171,13 @@ impl Rules {
     }
 
     /// True for a word that is kept whole whatever its affixes.
+    #[inline]
     fn is_whole(&self, s: &str) -> bool {
         self.table.as_ref().is_some_and(|table| table.is_whole(s))
     }
 
     /// True for a run of letters that is not a special case, where it is one word under the rules.
+    #[inline]
     fn is_plain_word(&self, run: &str) -> bool {
         let letters = match &self.table {
             None => run.bytes().all(|b| b.is_ascii_alphabetic()),

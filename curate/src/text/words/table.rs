@@ -46,6 +46,26 @@ static SETS: LazyLock<FxHashMap<&'static str, Set>> = LazyLock::new(|| {
     sets
 });
 
+/// Ranges of the characters with each of the flags that sets are based on.
+static BASES: LazyLock<[(u16, Vec<(u32, u32)>); 3]> = LazyLock::new(|| {
+    [ALPHA, LOWER, UPPER].map(|flag| {
+        let chars = ('\0'..=char::MAX).filter(|&c| unicode::is(c, flag));
+        (flag, joined(chars.map(|c| (c as u32, c as u32))))
+    })
+});
+
+/// Sorted ranges, with neighbours made one.
+fn joined(ranges: impl IntoIterator<Item = (u32, u32)>) -> Vec<(u32, u32)> {
+    let mut joined: Vec<(u32, u32)> = Vec::new();
+    for (first, last) in ranges {
+        match joined.last_mut() {
+            Some((_, end)) if first <= end.saturating_add(1) => *end = last.max(*end),
+            Some(_) | None => joined.push((first, last)),
+        }
+    }
+    joined
+}
+
 /// Characters: sorted ranges, both ends inside.
 #[derive(Default)]
 struct Set {
@@ -69,19 +89,13 @@ impl Set {
                 None => (hex(range), hex(range)),
             })
             .collect();
-        if flag != 0 {
-            let found = ('\0'..=char::MAX).filter(|&c| unicode::is(c, flag));
-            all.extend(found.map(|c| (c as u32, c as u32)));
+        if let Some((_, base)) = BASES.iter().find(|(own, _)| *own == flag) {
+            all.extend(base);
         }
         all.sort_unstable();
-        let mut joined: Vec<(u32, u32)> = Vec::new();
-        for (first, last) in all {
-            match joined.last_mut() {
-                Some((_, end)) if first <= end.saturating_add(1) => *end = last.max(*end),
-                Some(_) | None => joined.push((first, last)),
-            }
+        Set {
+            ranges: joined(all),
         }
-        Set { ranges: joined }
     }
 
     fn has(&self, c: char) -> bool {
@@ -165,9 +179,27 @@ pub(super) struct Table {
     prefixes: Affix,
     suffixes: Affix,
     infixes: Affix,
-    whole: Option<Regex>,
+    whole: Vec<Whole>,
     /// True if a word of letters alone may have an affix.
     pub(super) splits_letters: bool,
+}
+
+/// Words that are kept whole.
+struct Whole {
+    /// First character of such a word, in lower case; None: any.
+    first: Option<char>,
+    pattern: &'static str,
+    /// Compiled when a word first begins so: French has hundreds of alternatives.
+    regex: OnceLock<Option<Regex>>,
+}
+
+impl Whole {
+    fn is_match(&self, s: &str) -> bool {
+        let regex = self
+            .regex
+            .get_or_init(|| compile(&format!("^(?:{})", expand(self.pattern))));
+        regex.as_ref().is_some_and(|regex| regex.is_match(s))
+    }
 }
 
 /// `<NAME>` replaced by the set's class.
@@ -242,7 +274,7 @@ impl Table {
         lines.find(|line| line.strip_prefix("language\t") == Some(code))?;
         let mut specials = special::base();
         let (mut prefixes, mut suffixes, mut infixes) = (Vec::new(), Vec::new(), Vec::new());
-        let mut whole = None;
+        let mut whole = Vec::new();
         for line in lines.take_while(|line| !line.starts_with("language\t")) {
             let (kind, rest) = line.split_once('\t')?;
             let fields: Vec<&str> = rest.split('\t').collect();
@@ -250,7 +282,14 @@ impl Table {
                 "prefix" => prefixes.push(fields),
                 "suffix" => suffixes.push(fields),
                 "infix" => infixes.push(fields),
-                "match" => whole = Some(compile(&format!("^(?:{})", expand(rest)))?),
+                "match" => {
+                    let (first, pattern) = rest.split_once('\t')?;
+                    whole.push(Whole {
+                        first: first.chars().next(),
+                        pattern,
+                        regex: OnceLock::new(),
+                    });
+                }
                 "without" => {
                     for word in fields {
                         specials.remove(word.replace(r"\t", "\t").replace(r"\n", "\n").as_str());
@@ -347,8 +386,15 @@ impl Table {
 
     /// True if a word is kept whole whatever the other rules say.
     pub(super) fn is_whole(&self, s: &str) -> bool {
-        let whole = self.whole.as_ref();
-        s.len() <= WINDOW && whole.is_some_and(|whole| whole.is_match(s))
+        if self.whole.is_empty() || s.len() > WINDOW {
+            return false;
+        }
+        let first = s.chars().next().and_then(|c| c.to_lowercase().next());
+        let may_be = |whole: &&Whole| whole.first.is_none() || whole.first == first;
+        self.whole
+            .iter()
+            .filter(may_be)
+            .any(|whole| whole.is_match(s))
     }
 }
 
