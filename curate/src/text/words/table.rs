@@ -9,6 +9,7 @@
 //! We differ: expressions that spaCy anchors by mistake on one of their alternatives only (HTML tags of Indonesian
 //! and Malay) are anchored here.
 
+use std::ops::{Range, RangeInclusive};
 use std::sync::{LazyLock, OnceLock};
 
 use regex::Regex;
@@ -46,30 +47,34 @@ static SETS: LazyLock<FxHashMap<&'static str, Set>> = LazyLock::new(|| {
     sets
 });
 
-/// Ranges of the characters with each of the flags that sets are based on.
-static BASES: LazyLock<[(u16, Vec<(u32, u32)>); 3]> = LazyLock::new(|| {
+/// A flag that sets are based on, and its characters.
+type Base = (u16, Vec<RangeInclusive<u32>>);
+
+static BASES: LazyLock<[Base; 3]> = LazyLock::new(|| {
     [ALPHA, LOWER, UPPER].map(|flag| {
         let chars = ('\0'..=char::MAX).filter(|&c| unicode::is(c, flag));
-        (flag, joined(chars.map(|c| (c as u32, c as u32))))
+        (flag, joined(chars.map(|c| c as u32..=c as u32)))
     })
 });
 
 /// Sorted ranges, with neighbours made one.
-fn joined(ranges: impl IntoIterator<Item = (u32, u32)>) -> Vec<(u32, u32)> {
-    let mut joined: Vec<(u32, u32)> = Vec::new();
-    for (first, last) in ranges {
+fn joined(ranges: impl IntoIterator<Item = RangeInclusive<u32>>) -> Vec<RangeInclusive<u32>> {
+    let mut joined: Vec<RangeInclusive<u32>> = Vec::new();
+    for range in ranges {
         match joined.last_mut() {
-            Some((_, end)) if first <= end.saturating_add(1) => *end = last.max(*end),
-            Some(_) | None => joined.push((first, last)),
+            Some(last) if *range.start() <= last.end().saturating_add(1) => {
+                *last = *last.start()..=*range.end().max(last.end());
+            }
+            Some(_) | None => joined.push(range),
         }
     }
     joined
 }
 
-/// Characters: sorted ranges, both ends inside.
+/// Characters as sorted ranges.
 #[derive(Default)]
 struct Set {
-    ranges: Vec<(u32, u32)>,
+    ranges: Vec<RangeInclusive<u32>>,
 }
 
 impl Set {
@@ -81,18 +86,18 @@ impl Set {
             _none => 0,
         };
         let hex = |digits: &str| u32::from_str_radix(digits, 16).unwrap_or(0);
-        let mut all: Vec<(u32, u32)> = ranges
+        let mut all: Vec<RangeInclusive<u32>> = ranges
             .split(',')
             .filter(|range| !range.is_empty())
-            .map(|range| match range.split_once('-') {
-                Some((first, last)) => (hex(first), hex(last)),
-                None => (hex(range), hex(range)),
+            .map(|range| {
+                let (first, last) = range.split_once('-').unwrap_or((range, range));
+                hex(first)..=hex(last)
             })
             .collect();
         if let Some((_, base)) = BASES.iter().find(|(own, _)| *own == flag) {
-            all.extend(base);
+            all.extend(base.iter().cloned());
         }
-        all.sort_unstable();
+        all.sort_unstable_by_key(|range| *range.start());
         Set {
             ranges: joined(all),
         }
@@ -100,15 +105,16 @@ impl Set {
 
     fn has(&self, c: char) -> bool {
         let c = c as u32;
-        let at = self.ranges.partition_point(|&(_, last)| last < c);
-        self.ranges.get(at).is_some_and(|&(first, _)| first <= c)
+        let at = self.ranges.partition_point(|range| *range.end() < c);
+        self.ranges.get(at).is_some_and(|range| range.contains(&c))
     }
 
     /// As a class of a regular expression; surrogates are no characters.
     fn class(&self) -> String {
         use std::fmt::Write as _;
         let mut class = String::from("[");
-        for &(first, last) in &self.ranges {
+        for range in &self.ranges {
+            let (first, last) = (*range.start(), *range.end());
             for (a, b) in [(first, last.min(0xd7ff)), (first.max(0xe000), last)] {
                 if a <= b {
                     let _ = write!(class, r"\x{{{a:x}}}-\x{{{b:x}}}");
@@ -346,7 +352,7 @@ impl Table {
     }
 
     /// Pushes the byte ranges of the infixes of `s`.
-    pub(super) fn infixes(&self, s: &str, found: &mut Vec<std::ops::Range<usize>>) {
+    pub(super) fn infixes(&self, s: &str, found: &mut Vec<Range<usize>>) {
         let (groups, any) = match &self.infixes {
             Affix::Default => return affix::infixes(s, false, found),
             Affix::English => return affix::infixes(s, true, found),
