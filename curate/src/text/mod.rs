@@ -5,6 +5,7 @@ mod chars;
 mod counts;
 pub(crate) mod entity;
 pub(crate) mod json;
+pub(crate) mod languages;
 mod n_grams;
 pub(crate) mod nesting;
 pub(crate) mod plain;

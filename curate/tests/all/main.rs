@@ -36,6 +36,7 @@ mod steps;
 mod store;
 mod verify;
 mod wacz;
+mod words;
 
 /// Exact and MinHash deduplication with the defaults of each.
 fn both() -> curate::dedup::DedupConfig {
