@@ -2,7 +2,8 @@
 //!
 //! datatrove's pattern for IPv4 has no word boundaries: `1234.5.6.7` contains `234.5.6.7`, and the OID `1.3.6.1.4.1` begins with
 //! an address. By default we ask more of a match: no letter, digit or underscore touches it, no further part follows or
-//! comes before (`1.2.3.4.5`, `1.2.3.4.el7`, `1.2.3.4-rc1`), and it is no version (`version 1.2.3.4`, `Firefox/3.6.0.1`). Global is defined as in
+//! comes before (`1.2.3.4.5`, `1.2.3.4.el7`, `1.2.3.4-rc1`), and it is no version or section (`version 1.2.3.4`,
+//! `Firefox/3.6.0.1`, `section 7.8.2.1`), nor an OID of four parts of X.500 (`2.5.4.3`, `2.5.29.17`) or the internet's (`1.3.6.1`). Global is defined as in
 //! Python 3.13's `ipaddress` (IANA's special-purpose registries, RFC 6890), which rejects octets with leading
 //! zeros. IPv6: a run of hexadecimal digits and colons that is an address in 2000::/3 and stands alone.
 
@@ -19,12 +20,15 @@ static IPV4: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&format!(r"(?-u)(?:{OCTET}\.){{3}}{OCTET}")).expect("the pattern is one")
 });
 
-/// Words before a number of four parts that is no address.
-const VERSION_WORDS: [&str; 14] = [
+/// Words before a number of four parts that is no address: a version, an OID, a section.
+const NUMBERED: [&str; 25] = [
     "version", "versions", "versi\u{f3}n", "vers\u{e3}o", "versione", "versie", "wersja", "ver", "v", "release", "firmware", "build", "oid", "oids",
+    "section", "sections", "sec", "chapter", "clause", "figure", "table", "appendix", "abschnitt", "kapitel", "abbildung",
 ];
 /// Bytes of the longest of them, and of signs behind it.
-const VERSION_BYTES: usize = 16;
+const WORD_BYTES: usize = 16;
+/// Beginnings of OIDs of four parts: attributes and extensions of certificates (X.520, X.509), the internet.
+const KNOWN_OIDS: [&str; 3] = ["2.5.4.", "2.5.29.", "1.3.6.1"];
 
 /// Which addresses are found.
 #[derive(Clone, Copy)]
@@ -92,25 +96,26 @@ fn stands_alone(text: &str, span: &Range<usize>) -> bool {
         other => is_word(other),
     };
     let begins_before = is_word(before(1)) || (before(1) == Some(&b'.') && is_word(before(2)));
-    !goes_on && !begins_before && !is_version(text, span.start)
+    let is_oid = KNOWN_OIDS.iter().any(|oid| text[span.clone()].starts_with(oid));
+    !goes_on && !begins_before && !is_oid && !is_numbered(text, span.start)
 }
 
-/// Whether the number that starts here is a version: behind a word for it, or behind a product's name and `/`.
-fn is_version(text: &str, start: usize) -> bool {
-    let mut from = start.saturating_sub(VERSION_BYTES);
+/// Whether the number that starts here is a version or section: behind a word for it, or behind a product's name and `/`.
+fn is_numbered(text: &str, start: usize) -> bool {
+    let mut from = start.saturating_sub(WORD_BYTES);
     while !text.is_char_boundary(from) {
         from += 1;
     }
     let before = &text[from..start];
     if let Some(name) = before.strip_suffix('/') {
         let word = name.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-        let first = name[word.len()..].chars().next();
-        return first.is_some_and(|c| c.is_ascii_uppercase()) && !word.ends_with(['/', '.', '-']);
+        // a word of an address has a slash, a dot or a hyphen before it
+        return name.len() > word.len() + 1 && !word.ends_with(['/', '.', '-', '_']);
     }
     let before = before.trim_end_matches([' ', ':', '=', '"', '\'', '.', '\u{a0}']);
     let rest = before.trim_end_matches(char::is_alphabetic);
     let word = before[rest.len()..].to_lowercase();
-    !word.is_empty() && VERSION_WORDS.contains(&word.as_str())
+    !word.is_empty() && NUMBERED.contains(&word.as_str())
 }
 
 /// Python's `IPv4Address.is_global`.

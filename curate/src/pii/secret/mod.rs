@@ -336,3 +336,6 @@ fn is_random(value: &[u8]) -> bool {
         && value.iter().any(u8::is_ascii_alphabetic)
         && entropy >= 3.0
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,8 @@
 //! Passwords, which may be short and unquoted: `password: hunter2`, `DB_PWD=abc123`, `"passwd": 'p@ssword'`.
 //!
 //! A name that ends in a word for password is followed by `:`, `=`, `:=` or `=>` and the value on the same line. A value has 6
-//! to 64 characters, letters, and digits or one of `@#$%^&*!` inside; so prose ("password: required") is none. It has four
-//! different characters or more, which placeholders (`xxxx11`) have not. An unquoted value ends at white space or one of
+//! to 64 characters, letters, and digits or one of `@#$%^&*!` inside, or is a number of 4 to 64 digits; so prose
+//! ("password: required") is none. Four characters or more differ, which they do not in placeholders (`xxxx11`, `0000`). An unquoted value ends at white space or one of
 //! `;,&<>|` and quotes; it is none if it has brackets, dots, slashes or other signs of code (`hash2(x)`, `user1.password`,
 //! `$PASSWORD1`), or is a name of a type or algorithm (`utf8`, `SHA256`). Passwords of letters alone are not found.
 
@@ -13,6 +13,7 @@ use regex::Regex;
 
 /// Characters of a value.
 const FEWEST: usize = 6;
+const FEWEST_DIGITS: usize = 4;
 const MOST: usize = 64;
 /// Different characters of a value, at least.
 const DIFFERENT: usize = 4;
@@ -60,7 +61,9 @@ fn value(text: &str) -> Option<Range<usize>> {
         None if after.is_some_and(|b| *b >= 0x80) => return None,
         None => unquoted(&body[..length])?,
     };
-    let fits = (FEWEST..=MOST).contains(&value.len()) && is_mixed(value) && !is_no_value(value);
+    let is_number = value.iter().all(u8::is_ascii_digit);
+    let fewest = if is_number { FEWEST_DIGITS } else { FEWEST };
+    let fits = (fewest..=MOST).contains(&value.len()) && (is_number || is_mixed(value)) && differs(value) && !is_no_value(value);
     fits.then(|| start..start + value.len())
 }
 
@@ -72,16 +75,19 @@ fn unquoted(value: &[u8]) -> Option<&[u8]> {
     (!value.iter().any(is_code)).then_some(value)
 }
 
-/// Letters, and digits or signs that passwords have, of which enough differ.
+/// Letters, and digits or signs that passwords have.
 fn is_mixed(value: &[u8]) -> bool {
     let is_sign = |b: &u8| matches!(b, b'@' | b'#' | b'$' | b'%' | b'^' | b'&' | b'*' | b'!');
     let inner = value.get(1..value.len() - 1).unwrap_or(&[]);
+    value.iter().any(u8::is_ascii_alphabetic) && (value.iter().any(u8::is_ascii_digit) || inner.iter().any(is_sign))
+}
+
+/// Whether enough characters are different.
+fn differs(value: &[u8]) -> bool {
     let mut different = value.to_vec();
     different.sort_unstable();
     different.dedup();
-    value.iter().any(u8::is_ascii_alphabetic)
-        && (value.iter().any(u8::is_ascii_digit) || inner.iter().any(is_sign))
-        && different.len() >= DIFFERENT
+    different.len() >= DIFFERENT
 }
 
 /// A variable, a placeholder, a type.
