@@ -67,7 +67,7 @@ def numbers(list):
 
 
 assert phonenumbers.__version__ == "9.0.43", phonenumbers.__version__
-print("# libphonenumber 9.0.43's numbering plans, by tests/oracles/phone_metadata.py")
+print("# numbering plans of libphonenumber 9.0.43 (Apache-2.0), made by tests/oracles/phone_metadata.py")
 for code, regions in sorted(_COUNTRY_CODE_TO_REGION_CODE.items()):
     for at, region in enumerate(regions):
         m = PhoneMetadata.metadata_for_region_or_calling_code(code, region)

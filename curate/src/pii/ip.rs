@@ -22,8 +22,31 @@ static IPV4: LazyLock<Regex> = LazyLock::new(|| {
 
 /// Words before a number of four parts that is no address: a version, an OID, a section.
 const NUMBERED: [&str; 25] = [
-    "version", "versions", "versi\u{f3}n", "vers\u{e3}o", "versione", "versie", "wersja", "ver", "v", "release", "firmware", "build", "oid", "oids",
-    "section", "sections", "sec", "chapter", "clause", "figure", "table", "appendix", "abschnitt", "kapitel", "abbildung",
+    "version",
+    "versions",
+    "versi\u{f3}n",
+    "vers\u{e3}o",
+    "versione",
+    "versie",
+    "wersja",
+    "ver",
+    "v",
+    "release",
+    "firmware",
+    "build",
+    "oid",
+    "oids",
+    "section",
+    "sections",
+    "sec",
+    "chapter",
+    "clause",
+    "figure",
+    "table",
+    "appendix",
+    "abschnitt",
+    "kapitel",
+    "abbildung",
 ];
 /// Bytes of the longest of them, and of signs behind it.
 const WORD_BYTES: usize = 16;
@@ -74,7 +97,9 @@ fn v4(text: &str, range: Range<usize>, wanted: Wanted, out: &mut Vec<Range<usize
         while let Some(found) = IPV4.find(&text[from..end]) {
             let address = found.as_str().parse::<Ipv4Addr>();
             let span = from + found.start()..from + found.end();
-            if address.is_ok_and(|a| !wanted.public || is_global_v4(a)) && (!wanted.standalone || stands_alone(text, &span)) {
+            if address.is_ok_and(|a| !wanted.public || is_global_v4(a))
+                && (!wanted.standalone || stands_alone(text, &span))
+            {
                 out.push(span);
             }
             from += found.end();
@@ -96,7 +121,9 @@ fn stands_alone(text: &str, span: &Range<usize>) -> bool {
         other => is_word(other),
     };
     let begins_before = is_word(before(1)) || (before(1) == Some(&b'.') && is_word(before(2)));
-    let is_oid = KNOWN_OIDS.iter().any(|oid| text[span.clone()].starts_with(oid));
+    let is_oid = KNOWN_OIDS
+        .iter()
+        .any(|oid| text[span.clone()].starts_with(oid));
     !goes_on && !begins_before && !is_oid && !is_numbered(text, span.start)
 }
 

@@ -125,14 +125,15 @@ impl PiiConfig {
     /// empty if it is not known.
     pub fn find(&self, text: &str, language: &str) -> Vec<Found> {
         let mut found: Vec<Found> = Vec::new();
+        let regions = self.regions(language);
         for kind in KINDS.into_iter().filter(|k| self.kinds.contains(k)) {
             let mut new = Vec::new();
             let mut from = 0;
             for taken in &found {
-                self.kind_in(kind, text, from..taken.span.start, language, &mut new);
+                self.kind_in(kind, text, from..taken.span.start, &regions, &mut new);
                 from = taken.span.end;
             }
-            self.kind_in(kind, text, from..text.len(), language, &mut new);
+            self.kind_in(kind, text, from..text.len(), &regions, &mut new);
             if !new.is_empty() {
                 found.append(&mut new);
                 found.sort_by_key(|f| f.span.start);
@@ -141,7 +142,23 @@ impl PiiConfig {
         found
     }
 
-    fn kind_in(&self, kind: PiiKind, text: &str, range: Range<usize>, language: &str, out: &mut Vec<Found>) {
+    /// Regions whose national telephone numbers are found in a text of the language.
+    fn regions(&self, language: &str) -> phone::Regions {
+        match self.phone_regions.as_slice() {
+            _ if !self.kinds.contains(&PiiKind::Phone) => phone::Regions::default(),
+            [] => phone::of_language(language),
+            regions => phone::Regions::new(regions.iter().map(String::as_str)),
+        }
+    }
+
+    fn kind_in(
+        &self,
+        kind: PiiKind,
+        text: &str,
+        range: Range<usize>,
+        regions: &phone::Regions,
+        out: &mut Vec<Found>,
+    ) {
         let mut spans = Vec::new();
         match kind {
             PiiKind::Secret => secret::find(text, range, &mut spans),
@@ -156,13 +173,7 @@ impl PiiConfig {
             PiiKind::Iban => numbers::ibans(text, range, &mut spans),
             PiiKind::CreditCard => numbers::cards(text, range, &mut spans),
             PiiKind::NationalId => return national::find(text, range, &self.id_countries, out),
-            PiiKind::Phone => {
-                let regions = match self.phone_regions.as_slice() {
-                    [] => phone::of_language(language),
-                    regions => phone::Regions::new(regions.iter().map(String::as_str)),
-                };
-                phone::find(text, range, &regions, &mut spans);
-            }
+            PiiKind::Phone => phone::find(text, range, regions, &mut spans),
         }
         out.extend(spans.into_iter().map(|span| Found {
             kind,
@@ -193,7 +204,10 @@ impl PiiConfig {
         }
         out.clear();
         let mut from = 0;
-        for Found { kind, tag, span, .. } in &found {
+        for Found {
+            kind, tag, span, ..
+        } in &found
+        {
             out.push_str(&text[from..span.start]);
             match self.action {
                 PiiAction::Replace => kind.replace(&text[span.clone()], tag, out),
@@ -264,7 +278,9 @@ impl PiiKind {
                 write!(out, "+1 555-555-01{:02}", hash % 100)
             }
             PiiKind::Phone => write!(out, "555-555-01{:02}", hash % 100),
-            PiiKind::Secret | PiiKind::Iban | PiiKind::CreditCard | PiiKind::NationalId => write!(out, "{tag}"),
+            PiiKind::Secret | PiiKind::Iban | PiiKind::CreditCard | PiiKind::NationalId => {
+                write!(out, "{tag}")
+            }
         };
     }
 }
@@ -279,10 +295,22 @@ impl StepConfig for PiiConfig {
             problem("kinds", "[]".to_string(), "at least one kind");
         }
         for region in self.phone_regions.iter().filter(|r| !phone::is_region(r)) {
-            problem("phone_regions", region.clone(), "ISO 3166 codes of regions, such as \"US\"");
+            problem(
+                "phone_regions",
+                region.clone(),
+                "ISO 3166 codes of regions, such as \"US\"",
+            );
         }
-        for country in self.id_countries.iter().filter(|c| !national::has_country(c)) {
-            problem("id_countries", country.clone(), &format!("some of {}", national::countries()));
+        for country in self
+            .id_countries
+            .iter()
+            .filter(|c| !national::has_country(c))
+        {
+            problem(
+                "id_countries",
+                country.clone(),
+                &format!("some of {}", national::countries()),
+            );
         }
         if self.max_matches > 0 && self.action != PiiAction::Drop {
             problem(
@@ -301,9 +329,14 @@ impl StepConfig for PiiConfig {
 impl Filter for PiiConfig {
     fn apply(&self, draft: &mut Draft, scratch: &mut StepScratch, _judge: &mut Judge) -> Verdict {
         let found = &mut draft.personal;
-        let is_changed = self.apply_to(&draft.text, &draft.language, &mut scratch.rewritten, &mut |rule| {
-            found.push(rule.to_string());
-        })?;
+        let is_changed = self.apply_to(
+            &draft.text,
+            &draft.language,
+            &mut scratch.rewritten,
+            &mut |rule| {
+                found.push(rule.to_string());
+            },
+        )?;
         if is_changed {
             draft.text.clone_from(&scratch.rewritten);
         }

@@ -29,7 +29,11 @@ fn applied(config: &PiiConfig, text: &str) -> String {
 }
 
 fn spans(config: &PiiConfig, text: &str) -> Vec<(PiiKind, Range<usize>)> {
-    config.find(text, "").into_iter().map(|f| (f.kind, f.span)).collect()
+    config
+        .find(text, "")
+        .into_iter()
+        .map(|f| (f.kind, f.span))
+        .collect()
 }
 
 #[test]
@@ -47,7 +51,9 @@ fn emails_and_addresses_are_datatroves() {
             let text = row["text"].as_str().unwrap();
             // datatrove knows no IPv6
             let found = config.find(text, "");
-            let is_v6 = |span: &Range<usize>| text[span.clone()].contains(':') && !text[span.clone()].contains('@');
+            let is_v6 = |span: &Range<usize>| {
+                text[span.clone()].contains(':') && !text[span.clone()].contains('@')
+            };
             if found.iter().any(|f| is_v6(&f.span)) {
                 continue;
             }
@@ -281,14 +287,17 @@ fn addresses_that_stand_alone_are_datatroves_matches_of_four_whole_parts() {
         ..config.clone()
     };
     let before = regex::Regex::new(r"(?:^|[^A-Za-z0-9_.]|(?:^|[^A-Za-z0-9_])\.)$").unwrap();
-    let behind = regex::Regex::new(r"^(?:$|[^A-Za-z0-9_.-]|\.(?:$|[^A-Za-z0-9_])|-(?:$|[^A-Za-z]))").unwrap();
+    let behind =
+        regex::Regex::new(r"^(?:$|[^A-Za-z0-9_.-]|\.(?:$|[^A-Za-z0-9_])|-(?:$|[^A-Za-z]))")
+            .unwrap();
     let (mut kept, mut left) = (0, 0);
     for row in golden()["texts"].as_array().unwrap() {
         let text = row["text"].as_str().unwrap();
         let mut wanted = spans(&datatroves, text);
         let all = wanted.len();
         wanted.retain(|(_, s)| {
-            text[s.clone()].contains(':') || (before.is_match(&text[..s.start]) && behind.is_match(&text[s.end..]))
+            text[s.clone()].contains(':')
+                || (before.is_match(&text[..s.start]) && behind.is_match(&text[s.end..]))
         });
         assert_eq!(spans(&config, text), wanted, "{text:?}");
         kept += wanted.len();
@@ -307,8 +316,18 @@ fn identity_numbers_are_counted_and_tagged_by_their_names() {
     let text = "SSN 536-90-4399, NHS 943 476 5919, call (212) 736-5000";
     let verdict = config.apply_to(text, "en", &mut out, &mut |rule| counts.push(rule));
     assert!(verdict.is_continue());
-    assert!(out.starts_with("SSN <US_SSN>, NHS <UK_NHS>, call 555-555-01"), "{out}");
-    assert_eq!(counts, ["pii.national_id.us_ssn", "pii.national_id.uk_nhs", "pii.phone"]);
+    assert!(
+        out.starts_with("SSN <US_SSN>, NHS <UK_NHS>, call 555-555-01"),
+        "{out}"
+    );
+    assert_eq!(
+        counts,
+        [
+            "pii.national_id.us_ssn",
+            "pii.national_id.uk_nhs",
+            "pii.phone"
+        ]
+    );
 }
 
 #[test]
@@ -336,8 +355,14 @@ fn unknown_regions_and_countries_are_refused() {
     let mut problems = Vec::new();
     config.check(&mut |key, found, wanted| problems.push(format!("{key}: {found}: {wanted}")));
     assert_eq!(problems.len(), 2, "{problems:?}");
-    assert!(problems[0].starts_with("phone_regions: de: "), "{problems:?}");
-    assert!(problems[1].starts_with("id_countries: JP: some of AT, BE, BG, CH"), "{problems:?}");
+    assert!(
+        problems[0].starts_with("phone_regions: de: "),
+        "{problems:?}"
+    );
+    assert!(
+        problems[1].starts_with("id_countries: JP: some of AT, BE, BG, CH"),
+        "{problems:?}"
+    );
 }
 
 #[test]

@@ -75,7 +75,10 @@ pub(super) fn gb_nino(n: &[u8]) -> bool {
         && !matches!(n[0], b'D' | b'F' | b'I' | b'Q' | b'U' | b'V')
         && n[1].is_ascii_uppercase()
         && !matches!(n[1], b'D' | b'F' | b'I' | b'O' | b'Q' | b'U' | b'V')
-        && !matches!(&n[..2], b"BG" | b"GB" | b"NK" | b"KN" | b"TN" | b"NT" | b"ZZ")
+        && !matches!(
+            &n[..2],
+            b"BG" | b"GB" | b"NK" | b"KN" | b"TN" | b"NT" | b"ZZ"
+        )
         && is_digits(&n[2..8], 6)
         && matches!(n[8], b'A'..=b'D')
 }
@@ -139,7 +142,10 @@ pub(super) fn es_nie(n: &[u8]) -> bool {
 pub(super) fn it_codice_fiscale(n: &[u8]) -> bool {
     const MONTHS: &[u8; 12] = b"ABCDEHLMPRST";
     /// Values of 0 to 9, and of A to Z, at odd places.
-    const ODD: [u32; 26] = [1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24, 23];
+    const ODD: [u32; 26] = [
+        1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24,
+        23,
+    ];
     let digit = |b: u8| match b {
         b'0'..=b'9' => Some(u64::from(b - b'0')),
         b'L'..=b'N' => Some(u64::from(b - b'L')),
@@ -147,7 +153,11 @@ pub(super) fn it_codice_fiscale(n: &[u8]) -> bool {
         _ => None,
     };
     let pair = |at: usize| Some(digit(n[at])? * 10 + digit(n[at + 1])?);
-    if n.len() != 16 || ![0, 1, 2, 3, 4, 5, 11, 15].iter().all(|i| n[*i].is_ascii_uppercase()) {
+    if n.len() != 16
+        || ![0, 1, 2, 3, 4, 5, 11, 15]
+            .iter()
+            .all(|i| n[*i].is_ascii_uppercase())
+    {
         return false;
     }
     let month = MONTHS.iter().position(|m| *m == n[8]);
@@ -157,7 +167,13 @@ pub(super) fn it_codice_fiscale(n: &[u8]) -> bool {
     if ![12, 13, 14].iter().all(|i| digit(n[*i]).is_some()) {
         return false;
     }
-    let plain = |b: u8| if b.is_ascii_digit() { b - b'0' } else { b - b'A' };
+    let plain = |b: u8| {
+        if b.is_ascii_digit() {
+            b - b'0'
+        } else {
+            b - b'A'
+        }
+    };
     let each = n[..15].iter().enumerate().map(|(i, b)| match i % 2 {
         0 => ODD[usize::from(plain(*b))],
         _ => u32::from(plain(*b)),
@@ -192,7 +208,8 @@ pub(super) fn pl_pesel(n: &[u8]) -> bool {
     }
     let (year, month, day) = (number(&n[..2]), number(&n[2..4]), number(&n[4..6]));
     let century = [1900, 2000, 2100, 2200, 1800][(month / 20) as usize];
-    weighted(n, &[1, 3, 7, 9, 1, 3, 7, 9, 1, 3, 1]).is_multiple_of(10) && is_date(century + year, month % 20, day)
+    weighted(n, &[1, 3, 7, 9, 1, 3, 7, 9, 1, 3, 1]).is_multiple_of(10)
+        && is_date(century + year, month % 20, day)
 }
 
 /// `pt.nif`: modulo 11.
@@ -280,12 +297,17 @@ pub(super) fn no_fodselsnummer(n: &[u8]) -> bool {
         900..=999 => 1900,
         _ => return false,
     };
-    first.is_multiple_of(11) && second.is_multiple_of(11) && day < 80 && is_date(century + year, month, less(day))
+    first.is_multiple_of(11)
+        && second.is_multiple_of(11)
+        && day < 80
+        && is_date(century + year, month, less(day))
 }
 
 /// `at.vnr`: modulo 11, the check digit in the fourth place.
 pub(super) fn at_vnr(n: &[u8]) -> bool {
-    is_digits(n, 10) && n[0] != b'0' && weighted(n, &[3, 7, 9, 0, 5, 8, 4, 2, 1, 6]) % 11 == value(n[3])
+    is_digits(n, 10)
+        && n[0] != b'0'
+        && weighted(n, &[3, 7, 9, 0, 5, 8, 4, 2, 1, 6]) % 11 == value(n[3])
 }
 
 /// `cz.rc`, which is also Slovakia's: a date, modulo 11 with ten digits. Nine digits were given out before 1954.
@@ -316,7 +338,11 @@ pub(super) fn ro_cnp(n: &[u8]) -> bool {
     };
     let check = weighted(n, &[2, 7, 9, 1, 4, 6, 3, 5, 8, 2, 7, 9]) % 11;
     matches!(number(&n[7..9]), 1..=48 | 51 | 52 | 70 | 80..=83)
-        && is_date(century + number(&n[1..3]), number(&n[3..5]), number(&n[5..7]))
+        && is_date(
+            century + number(&n[1..3]),
+            number(&n[3..5]),
+            number(&n[5..7]),
+        )
         && value(n[12]) == if check == 10 { 1 } else { check }
 }
 
@@ -331,12 +357,15 @@ pub(super) fn bg_egn(n: &[u8]) -> bool {
         21..=40 => (1800, month - 20),
         _ => (1900, month),
     };
-    weighted(n, &[2, 4, 8, 5, 10, 9, 7, 3, 6]) % 11 % 10 == value(n[9]) && is_date(century + year, month, day)
+    weighted(n, &[2, 4, 8, 5, 10, 9, 7, 3, 6]) % 11 % 10 == value(n[9])
+        && is_date(century + year, month, day)
 }
 
 /// Hungarian tax number of persons (law XCII of 2003): begins with 8; modulo 11.
 pub(super) fn hu_adoazonosito(n: &[u8]) -> bool {
-    is_digits(n, 10) && n[0] == b'8' && weighted(n, &[1, 2, 3, 4, 5, 6, 7, 8, 9]) % 11 == value(n[9])
+    is_digits(n, 10)
+        && n[0] == b'8'
+        && weighted(n, &[1, 2, 3, 4, 5, 6, 7, 8, 9]) % 11 == value(n[9])
 }
 
 /// Hungarian number of social insurance (law XX of 1996): threefold and sevenfold digits, modulo 10.
@@ -364,7 +393,12 @@ pub(super) fn ie_pps(n: &[u8]) -> bool {
         Some(_) => return false,
     };
     let sum = weighted(n, &[8, 7, 6, 5, 4, 3, 2]) + 9 * second;
-    sum % 23 == if n[7] == b'W' { 0 } else { u32::from(n[7] - b'A') + 1 }
+    sum % 23
+        == if n[7] == b'W' {
+            0
+        } else {
+            u32::from(n[7] - b'A') + 1
+        }
 }
 
 /// `hr.oib`: ISO 7064.
@@ -399,7 +433,11 @@ fn has_baltic_date(n: &[u8]) -> bool {
         b'7' | b'8' => 2100,
         _ => return false,
     };
-    is_date(century + number(&n[1..3]), number(&n[3..5]), number(&n[5..7]))
+    is_date(
+        century + number(&n[1..3]),
+        number(&n[3..5]),
+        number(&n[5..7]),
+    )
 }
 
 /// `ee.ik`.

@@ -39,7 +39,10 @@ pub(super) fn find(text: &str, range: Range<usize>, countries: &[String], out: &
     while let Some(next) = bytes[at..].iter().position(u8::is_ascii_digit) {
         let digit = at + next;
         let starts = starts(bytes, at..digit);
-        let found = starts.into_iter().flatten().find_map(|start| number_at(text, bytes, start, countries));
+        let found = starts
+            .into_iter()
+            .flatten()
+            .find_map(|start| number_at(text, bytes, start, countries));
         at = match found {
             Some((kind, span)) => {
                 let end = span.end;
@@ -51,7 +54,13 @@ pub(super) fn find(text: &str, range: Range<usize>, countries: &[String], out: &
                 });
                 end
             }
-            None => digit + bytes[digit..].iter().take_while(|b| b.is_ascii_digit()).count(),
+            None => {
+                digit
+                    + bytes[digit..]
+                        .iter()
+                        .take_while(|b| b.is_ascii_digit())
+                        .count()
+            }
         };
     }
 }
@@ -71,7 +80,9 @@ fn starts(bytes: &[u8], range: Range<usize>) -> [Option<usize>; 3] {
             break;
         }
         *start = is_start(bytes, at).then_some(at);
-        let is_group = at > least + 1 && matches!(before, Some(b' ' | b'-')) && bytes[at - 2].is_ascii_uppercase();
+        let is_group = at > least + 1
+            && matches!(before, Some(b' ' | b'-'))
+            && bytes[at - 2].is_ascii_uppercase();
         if !is_group {
             break;
         }
@@ -96,15 +107,26 @@ fn is_start(bytes: &[u8], at: usize) -> bool {
 /// Whether no word or number goes on at this place.
 fn is_end(bytes: &[u8], at: usize) -> bool {
     let next = bytes.get(at);
-    let goes_on = matches!(next, Some(b'.' | b'-' | b'/' | b',')) && bytes.get(at + 1).is_some_and(u8::is_ascii_digit);
+    let goes_on = matches!(next, Some(b'.' | b'-' | b'/' | b','))
+        && bytes.get(at + 1).is_some_and(u8::is_ascii_digit);
     ends_word(next) && !goes_on
 }
 
-fn number_at(text: &str, bytes: &[u8], start: usize, countries: &[String]) -> Option<(&'static Kind, Range<usize>)> {
+fn number_at(
+    text: &str,
+    bytes: &[u8],
+    start: usize,
+    countries: &[String],
+) -> Option<(&'static Kind, Range<usize>)> {
     let mut context = None;
     let mut alone = None;
     for kind in &KINDS {
-        if !countries.is_empty() && !kind.countries.iter().any(|c| countries.iter().any(|w| w == c)) {
+        if !countries.is_empty()
+            && !kind
+                .countries
+                .iter()
+                .any(|c| countries.iter().any(|w| w == c))
+        {
             continue;
         }
         for (template, needs) in kind.forms {
@@ -161,7 +183,10 @@ fn fit(template: &[u8], bytes: &[u8], start: usize) -> Option<(usize, Vec<u8>)> 
 
 /// The text near a number in lower case.
 fn around(text: &str, span: &Range<usize>) -> String {
-    let (mut start, mut end) = (span.start.saturating_sub(BEFORE), text.len().min(span.end + BEHIND));
+    let (mut start, mut end) = (
+        span.start.saturating_sub(BEFORE),
+        text.len().min(span.end + BEHIND),
+    );
     while !text.is_char_boundary(start) {
         start += 1;
     }
@@ -181,12 +206,20 @@ fn has_word(near: &str, kind: &Kind) -> bool {
         let mut parts = word.split(' ');
         let first = parts.next().unwrap_or(word);
         near.match_indices(first).any(|(at, _)| {
-            let alone = !near[..at].chars().next_back().is_some_and(char::is_alphanumeric);
-            let rest = parts.clone().try_fold(&near[at + first.len()..], |rest, part| {
-                let next = rest.trim_start_matches([' ', '-', '_', '\u{a0}', '\n', '.']);
-                (next.len() < rest.len()).then(|| next.strip_prefix(part)).flatten()
-            });
-            alone && rest.is_some_and(|rest| !rest.chars().next().is_some_and(char::is_alphanumeric))
+            let alone = !near[..at]
+                .chars()
+                .next_back()
+                .is_some_and(char::is_alphanumeric);
+            let rest = parts
+                .clone()
+                .try_fold(&near[at + first.len()..], |rest, part| {
+                    let next = rest.trim_start_matches([' ', '-', '_', '\u{a0}', '\n', '.']);
+                    (next.len() < rest.len())
+                        .then(|| next.strip_prefix(part))
+                        .flatten()
+                });
+            alone
+                && rest.is_some_and(|rest| !rest.chars().next().is_some_and(char::is_alphanumeric))
         })
     })
 }

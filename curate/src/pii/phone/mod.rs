@@ -21,7 +21,7 @@ use regex::Regex;
 
 use parse::{EXTENSION, Number, Source, digits_of, parse, second_number, without_end};
 use plans::Plan;
-use signs::{digit, excludes, is_lead, is_punctuation};
+use signs::{begins_extension, digit, excludes, is_bracket, is_lead, is_plus, is_punctuation};
 
 pub(super) use regions::of_language;
 
@@ -44,7 +44,8 @@ struct Patterns {
     time: Regex,
     time_goes_on: Regex,
     pages: Regex,
-    parts: [Regex; 6],
+    /// Each with the signs of which it needs one, if they are few.
+    parts: [(&'static [char], Regex); 6],
 }
 
 static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
@@ -60,25 +61,34 @@ static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
         time_goes_on: new(r"^:[0-5]\d"),
         pages: new(r"\d{1,5}-+\d{1,5}\s{0,4}\(\d{1,4}"),
         parts: [
-            new("/+(.*)"),
-            new(r"(\([^(]*)"),
-            new(r"(?:\s-|-\s)\s*(.+)"),
-            new(r"[\u{2012}-\u{2015}\u{ff0d}]\s*(.+)"),
-            new(r"\.+\s*([^.]+)"),
-            new(r"\s+(\S+)"),
+            (&['/'], new("/+(.*)")),
+            (&['('], new(r"(\([^(]*)")),
+            (&['-'], new(r"(?:\s-|-\s)\s*(.+)")),
+            (
+                &['\u{2012}', '\u{2013}', '\u{2014}', '\u{2015}', '\u{ff0d}'],
+                new(r"[\u{2012}-\u{2015}\u{ff0d}]\s*(.+)"),
+            ),
+            (&['.'], new(r"\.+\s*([^.]+)")),
+            (&[' ', '\u{a0}', '\u{3000}', '\t'], new(r"\s+(\S+)")),
         ],
     }
 });
 
 /// A date with dots or hyphens that is no part of a longer number: day and month in either order and the year, or the year first.
 fn dotted_date() -> String {
-    let (day, month, year) = ("(?:0?[1-9]|[12][0-9]|3[01])", "(?:0?[1-9]|1[0-2])", "(?:19|20)[0-9]{2}");
+    let (day, month, year) = (
+        "(?:0?[1-9]|[12][0-9]|3[01])",
+        "(?:0?[1-9]|1[0-2])",
+        "(?:19|20)[0-9]{2}",
+    );
     let (dot, hyphen) = (r"\.[ \u{a0}]?", "-");
     let dates = [(dot, "(?:(?:19|20)?[0-9]{2})"), (hyphen, year)].map(|(sign, year)| {
         format!("{day}{sign}{month}{sign}{year}|{month}{sign}{day}{sign}{year}")
     });
     let [dotted, hyphens] = dates;
-    format!(r"(?:^|[^0-9.-])(?:{dotted}|{hyphens}|{year}[.-]{month}[.-]{day})(?:$|[^0-9.-]|[.-](?:$|[^0-9]))")
+    format!(
+        r"(?:^|[^0-9.-])(?:{dotted}|{hyphens}|{year}[.-]{month}[.-]{day})(?:$|[^0-9.-]|[.-](?:$|[^0-9]))"
+    )
 }
 
 /// Regions whose national numbers are found.
@@ -97,7 +107,12 @@ pub(super) fn is_region(name: &str) -> bool {
     plans::of_region(name).is_some()
 }
 
-pub(super) fn find(text: &str, range: Range<usize>, regions: &Regions, out: &mut Vec<Range<usize>>) {
+pub(super) fn find(
+    text: &str,
+    range: Range<usize>,
+    regions: &Regions,
+    out: &mut Vec<Range<usize>>,
+) {
     let mut at = range.start;
     while let Some(first) = next_digit(text, at..range.end) {
         let start = lead(text, at..first);
@@ -143,7 +158,17 @@ fn next_digit(text: &str, range: Range<usize>) -> Option<usize> {
 /// Start of the candidate whose first digit is at the range's end: up to two opening signs, each with punctuation behind it.
 fn lead(text: &str, range: Range<usize>) -> usize {
     let mut start = range.end;
-    let before = text[range.clone()].char_indices().rev().take(2 * (SIGNS + 1));
+    let near = || text[range.clone()].chars().rev().take(2 * (SIGNS + 1));
+    if !near()
+        .take_while(|c| is_punctuation(*c) || is_lead(*c))
+        .any(is_lead)
+    {
+        return start;
+    }
+    let before = text[range.clone()]
+        .char_indices()
+        .rev()
+        .take(2 * (SIGNS + 1));
     let before: Vec<(usize, char)> = before.map(|(i, c)| (range.start + i, c)).collect();
     // all places where `left` opening signs may end
     let mut ends = vec![0];
@@ -184,6 +209,11 @@ fn candidate_end(text: &str, range: Range<usize>) -> usize {
             break;
         }
     }
+    let blanks = |c: char| matches!(c, ' ' | '\u{a0}' | '\t' | ',' | '-');
+    let next = part[end..].trim_start_matches(blanks).chars().next();
+    if !next.is_some_and(begins_extension) {
+        return range.start + end;
+    }
     let mut stop = part.len().min(end + EXTENSION_BYTES);
     while !part.is_char_boundary(stop) {
         stop -= 1;
@@ -195,17 +225,25 @@ fn candidate_end(text: &str, range: Range<usize>) -> usize {
 /// The first number in a candidate: all of it, or a part.
 fn in_candidate(text: &str, span: Range<usize>, regions: &Regions) -> Option<Range<usize>> {
     let candidate = &text[span.clone()];
-    if candidate.chars().filter(|c| digit(*c).is_some()).take(FEWEST_DIGITS).count() < FEWEST_DIGITS
-        || PATTERNS.date.is_match(candidate)
-        || (PATTERNS.time.is_match(candidate) && PATTERNS.time_goes_on.is_match(&text[span.end..]))
+    let has = |sign: char| candidate.contains(sign);
+    let digits = candidate.chars().filter(|c| digit(*c).is_some()).count();
+    if digits < FEWEST_DIGITS || (has('/') && PATTERNS.date.is_match(candidate)) {
+        return None;
+    }
+    if text[span.end..].starts_with(':')
+        && PATTERNS.time.is_match(candidate)
+        && PATTERNS.time_goes_on.is_match(&text[span.end..])
     {
         return None;
     }
+    let is_abroad = candidate.contains(is_plus);
     // a region has the whole candidate before it is parted for the next
     (regions.0.iter().map(|plan| Some(*plan)))
         .chain(regions.0.is_empty().then_some(None))
+        .filter(|region| is_abroad || region.is_some_and(|r| digits >= r.fewest_dialled))
         .find_map(|region| {
-            let is_number = |span: Range<usize>| is_number(text, span.clone(), region).then_some(span);
+            let is_number =
+                |span: Range<usize>| is_number(text, span.clone(), region).then_some(span);
             is_number(span.clone()).or_else(|| in_part(candidate, span.start, is_number))
         })
 }
@@ -216,8 +254,12 @@ fn in_part(
     offset: usize,
     is_number: impl Fn(Range<usize>) -> Option<Range<usize>>,
 ) -> Option<Range<usize>> {
-    let trimmed = |start: usize, part: &str| offset + start..offset + start + without_end(part).len();
-    for pattern in &PATTERNS.parts {
+    let trimmed =
+        |start: usize, part: &str| offset + start..offset + start + without_end(part).len();
+    for (signs, pattern) in &PATTERNS.parts {
+        if !candidate.contains(*signs) {
+            continue;
+        }
         let mut from = 0;
         while let Some(found) = pattern.captures_at(candidate, from) {
             let (Some(whole), Some(part)) = (found.get(0), found.get(1)) else {
@@ -233,7 +275,11 @@ fn in_part(
             if inner.is_some() {
                 return inner;
             }
-            from = whole.start() + candidate[whole.start()..].chars().next().map_or(1, char::len_utf8);
+            from = whole.start()
+                + candidate[whole.start()..]
+                    .chars()
+                    .next()
+                    .map_or(1, char::len_utf8);
         }
     }
     None
@@ -241,10 +287,19 @@ fn in_part(
 
 fn is_number(text: &str, span: Range<usize>, region: Option<&'static Plan>) -> bool {
     let candidate = &text[span.clone()];
-    if candidate.chars().filter(|c| digit(*c).is_some()).take(FEWEST_DIGITS).count() < FEWEST_DIGITS
-        || !PATTERNS.brackets.is_match(candidate)
-        || PATTERNS.pages.is_match(candidate)
-        || PATTERNS.dotted_date.is_match(candidate)
+    let fewest = match region {
+        Some(plan) if !candidate.contains(is_plus) => plan.fewest_dialled.max(FEWEST_DIGITS),
+        _ => FEWEST_DIGITS,
+    };
+    if candidate
+        .chars()
+        .filter(|c| digit(*c).is_some())
+        .take(fewest)
+        .count()
+        < fewest
+        || (candidate.contains(is_bracket) && !PATTERNS.brackets.is_match(candidate))
+        || (candidate.contains('-') && PATTERNS.pages.is_match(candidate))
+        || (candidate.contains(['.', '-']) && PATTERNS.dotted_date.is_match(candidate))
     {
         return false;
     }
@@ -264,7 +319,10 @@ fn is_number(text: &str, span: Range<usize>, region: Option<&'static Plan>) -> b
 fn has_extension_at_x(candidate: &str, number: &Number) -> bool {
     let mut signs = candidate.char_indices().peekable();
     while let Some((at, c)) = signs.next() {
-        if signs.peek().is_some() && matches!(c, 'x' | 'X') && number.extension != Some(digits_of(&candidate[at..])) {
+        if signs.peek().is_some()
+            && matches!(c, 'x' | 'X')
+            && number.extension != Some(digits_of(&candidate[at..]))
+        {
             return false;
         }
     }
@@ -273,7 +331,10 @@ fn has_extension_at_x(candidate: &str, number: &Number) -> bool {
 
 /// A national number has the prefix for calls inside, if numbers like it are written with it.
 fn has_prefix(candidate: &str, number: &Number) -> bool {
-    let Some(plan) = plans::of_code(number.code).first().filter(|_| number.source == Source::Region) else {
+    let Some(plan) = plans::of_code(number.code)
+        .first()
+        .filter(|_| number.source == Source::Region)
+    else {
         return true;
     };
     !plan.wants_inside(&number.digits) || plan.without_inside(&digits_of(candidate)).is_some()

@@ -40,7 +40,8 @@ const CODE_DIGITS: usize = 3;
 /// Blanks and commas, a word or sign for an extension, at most so many digits, `#`. Forms that only occur at the end of a
 /// number that is parsed, commas and semicolons, need not be known: they are no part of a candidate.
 pub(super) static EXTENSION: LazyLock<String> = LazyLock::new(|| {
-    let digits = "[0-9\u{ff10}-\u{ff19}\u{660}-\u{669}\u{6f0}-\u{6f9}\u{966}-\u{96f}\u{9e6}-\u{9ef}]";
+    let digits =
+        "[0-9\u{ff10}-\u{ff19}\u{660}-\u{669}\u{6f0}-\u{6f9}\u{966}-\u{96f}\u{9e6}-\u{9ef}]";
     let (before, behind) = ("[ \u{a0}\t,]*", "[:.\u{ff0e}]?[ \u{a0}\t,-]*");
     let words = "e?xt(?:ensi(?:o\u{301}?|\u{f3}))?n?|\u{ff45}?\u{ff58}\u{ff54}\u{ff4e}?|\u{434}\u{43e}\u{431}|anexo";
     let signs = "[x\u{ff58}#\u{ff03}~\u{ff5e}]|int|\u{ff49}\u{ff4e}\u{ff54}";
@@ -74,14 +75,19 @@ pub(super) fn without_end(text: &str) -> &str {
 
 /// Start of `/x` or `\ x`, which begin the extension of a second number.
 pub(super) fn second_number(text: &str) -> Option<usize> {
-    text.match_indices(['/', '\\']).map(|(at, _)| at).find(|at| text[at + 1..].trim_start_matches(' ').starts_with('x'))
+    text.match_indices(['/', '\\'])
+        .map(|(at, _)| at)
+        .find(|at| text[at + 1..].trim_start_matches(' ').starts_with('x'))
 }
 
 /// Whether the text can be a number: two digits, or signs of numbers with three digits or more.
 fn is_viable(text: &str) -> bool {
     let body = text.trim_start_matches(is_plus);
     let digits = body.chars().filter(|c| digit(*c).is_some()).count();
-    let only_signs = || body.chars().all(|c| digit(c).is_some() || is_punctuation(c) || c.is_ascii_alphabetic());
+    let only_signs = || {
+        body.chars()
+            .all(|c| digit(c).is_some() || is_punctuation(c) || c.is_ascii_alphabetic())
+    };
     (digits >= 3 && only_signs()) || (digits == 2 && text.chars().count() == 2)
 }
 
@@ -142,7 +148,9 @@ fn find_code(text: &str, region: Option<&Plan>) -> Code {
         return Code::OfRegion;
     };
     if let Some(after) = rest.strip_prefix(&plan.code.to_string()) {
-        let number = plan.without_inside(after).unwrap_or_else(|| after.to_string());
+        let number = plan
+            .without_inside(after)
+            .unwrap_or_else(|| after.to_string());
         let is_better = !plan.is_general(rest) && plan.is_general(&number);
         if is_better || plan.length(rest) == Length::TooLong {
             return Code::Found(plan.code, number, Source::Digits);
@@ -180,14 +188,18 @@ pub(super) fn parse(candidate: &str, region: Option<&'static Plan>) -> Option<Nu
     if digits.len() < SHORTEST {
         return None;
     }
-    let bare = plan.without_inside(&digits).unwrap_or_else(|| digits.clone());
+    let bare = plan
+        .without_inside(&digits)
+        .unwrap_or_else(|| digits.clone());
     if matches!(plan.length(&bare), Length::Possible | Length::TooLong) {
         digits = bare;
     }
-    (SHORTEST..=LONGEST).contains(&digits.len()).then_some(Number {
-        code,
-        digits,
-        source,
-        extension,
-    })
+    (SHORTEST..=LONGEST)
+        .contains(&digits.len())
+        .then_some(Number {
+            code,
+            digits,
+            source,
+            extension,
+        })
 }

@@ -36,6 +36,9 @@ pub(super) struct Plan {
     general: Pattern,
     lengths: Vec<usize>,
     local_lengths: Vec<usize>,
+    /// Fewest digits that somebody in the region dials for a valid number: those of the shortest one, or of a local one
+    /// that becomes longer, or of a call abroad.
+    pub(super) fewest_dialled: usize,
     types: Pattern,
     formats: Vec<Format>,
 }
@@ -46,6 +49,9 @@ struct Inside {
     /// What the number becomes: digits, and the groups `\1` and `\2` of the pattern.
     rule: &'static str,
 }
+
+/// Digits of the shortest call abroad: a prefix of one digit, a country code of two and a number of four.
+const FEWEST_ABROAD: usize = 7;
 
 /// Compared with the lengths that a plan has.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -62,15 +68,19 @@ fn pattern(source: &'static str, is_whole: bool) -> Option<Pattern> {
     let end = if is_whole { "$" } else { "" };
     let compile: Box<dyn FnOnce() -> Regex + Send> = Box::new(move || {
         let ascii = source.replace(r"\d", "[0-9]");
-        Regex::new(&format!("^(?:{ascii}){end}")).expect("the table's patterns were compiled when it was made")
+        Regex::new(&format!("^(?:{ascii}){end}"))
+            .expect("the table's patterns were compiled when it was made")
     });
     (!source.is_empty()).then(|| LazyLock::new(compile))
 }
 
 /// Matches nothing if the plan has no such pattern.
 fn whole(source: &'static str) -> Pattern {
-    pattern(if source.is_empty() { "[^0-9]" } else { source }, true)
-        .unwrap_or_else(|| LazyLock::new(Box::new(|| Regex::new("^[^0-9]$").expect("a class is a pattern"))))
+    pattern(if source.is_empty() { "[^0-9]" } else { source }, true).unwrap_or_else(|| {
+        LazyLock::new(Box::new(|| {
+            Regex::new("^[^0-9]$").expect("a class is a pattern")
+        }))
+    })
 }
 
 fn numbers(list: &str) -> Vec<usize> {
@@ -93,6 +103,9 @@ impl Plan {
                 wants_prefix: wanted == "1",
             })
         });
+        let (lengths, local_lengths) = (numbers(lengths), numbers(local));
+        let local = local_lengths.first().filter(|_| !rule.is_empty());
+        let fewest = lengths.first().into_iter().chain(local).copied().min();
         Some(Plan {
             region,
             code,
@@ -100,8 +113,9 @@ impl Plan {
             inside: pattern(inside, false).map(|pattern| Inside { pattern, rule }),
             leading: pattern(leading, false),
             general: whole(general),
-            lengths: numbers(lengths),
-            local_lengths: numbers(local),
+            lengths,
+            local_lengths,
+            fewest_dialled: fewest.unwrap_or(0).min(FEWEST_ABROAD),
             types: whole(types),
             formats: formats.collect(),
         })
@@ -119,7 +133,9 @@ impl Plan {
 
     /// Whether `digits` is a number of one of the plan's types.
     pub(super) fn has(&self, digits: &str) -> bool {
-        self.lengths.contains(&digits.len()) && self.general.is_match(digits) && self.types.is_match(digits)
+        self.lengths.contains(&digits.len())
+            && self.general.is_match(digits)
+            && self.types.is_match(digits)
     }
 
     pub(super) fn length(&self, digits: &str) -> Length {
@@ -163,8 +179,13 @@ impl Plan {
 
     /// Whether the number is written with the prefix for calls inside.
     pub(super) fn wants_inside(&self, number: &str) -> bool {
-        let fits = |f: &&Format| f.leading.as_ref().is_none_or(|l| l.is_match(number)) && f.whole.is_match(number);
-        self.formats.iter().find(fits).is_some_and(|f| f.wants_prefix)
+        let fits = |f: &&Format| {
+            f.leading.as_ref().is_none_or(|l| l.is_match(number)) && f.whole.is_match(number)
+        };
+        self.formats
+            .iter()
+            .find(fits)
+            .is_some_and(|f| f.wants_prefix)
     }
 }
 

@@ -16,10 +16,13 @@ const REGIONS: &str = "\
 /// Regions for texts without a language: numbers of the North American plan.
 const WITHOUT_LANGUAGE: [&str; 1] = ["US"];
 
+/// Code of texts whose language nobody knows, ISO 639-2.
+const UNDETERMINED: &str = "und";
+
 /// Regions of a language's numbers: none for a language that is not in the table. The code may have a script behind it.
 pub(in crate::pii) fn of_language(language: &str) -> Regions {
     let code = language.split(['_', '-']).next().unwrap_or("");
-    if code.is_empty() {
+    if code.is_empty() || code == UNDETERMINED {
         return Regions::new(WITHOUT_LANGUAGE);
     }
     let row = REGIONS.split('|').map(|row| row.trim_start().split(' '));
@@ -33,17 +36,26 @@ mod tests {
 
     #[test]
     fn every_region_of_the_table_has_a_plan() {
-        let rows: Vec<Vec<&str>> = REGIONS.split('|').map(|row| row.trim_start().split(' ').collect()).collect();
+        let rows: Vec<Vec<&str>> = REGIONS
+            .split('|')
+            .map(|row| row.trim_start().split(' ').collect())
+            .collect();
         assert!(rows.len() > 80);
         for row in rows {
             assert_eq!((row[0].len(), row[1].len()), (2, 3), "{row:?}");
             let wanted = row.len() - 2;
             assert!((1..=3).contains(&wanted), "{row:?}");
-            for code in [row[0].to_string(), row[1].to_string(), format!("{}_Latn", row[1])] {
+            for code in [
+                row[0].to_string(),
+                row[1].to_string(),
+                format!("{}_Latn", row[1]),
+            ] {
                 assert_eq!(of_language(&code).0.len(), wanted, "{code}");
             }
         }
-        assert_eq!(of_language("").0[0].region, "US");
+        for unknown in ["", "und"] {
+            assert_eq!(of_language(unknown).0[0].region, "US");
+        }
         assert!(of_language("tlh").0.is_empty());
     }
 }

@@ -23,6 +23,33 @@ pub(super) fn is_lead(c: char) -> bool {
     is_plus(c) || matches!(c, '(' | '[' | '\u{ff08}' | '\u{ff3b}')
 }
 
+pub(super) fn is_bracket(c: char) -> bool {
+    matches!(
+        c,
+        '(' | ')' | '[' | ']' | '\u{ff08}' | '\u{ff09}' | '\u{ff3b}' | '\u{ff3d}'
+    )
+}
+
+/// Whether an extension may begin with this character, after blanks: a digit, or a letter or sign of its words.
+pub(super) fn begins_extension(c: char) -> bool {
+    digit(c).is_some()
+        || matches!(
+            c,
+            ';' | 'e' | 'E' | 'x' | 'X' | 'a' | 'A' | 'i' | 'I' | '#' | '~' | '\u{434}' | '\u{414}'
+        )
+        || matches!(
+            c,
+            '\u{ff03}'
+                | '\u{ff25}'
+                | '\u{ff29}'
+                | '\u{ff38}'
+                | '\u{ff45}'
+                | '\u{ff49}'
+                | '\u{ff58}'
+                | '\u{ff5e}'
+        )
+}
+
 /// Signs between digits. `x` stands for an extension or a carrier.
 pub(super) fn is_punctuation(c: char) -> bool {
     matches!(

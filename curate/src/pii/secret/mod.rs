@@ -103,14 +103,31 @@ const PEM_LINE: usize = 128;
 static BEGINNINGS: LazyLock<AhoCorasick> = LazyLock::new(|| {
     AhoCorasick::builder()
         .match_kind(MatchKind::LeftmostLongest)
-        .build(KEYS.iter().map(|k| k.0).chain(AZURE.iter().map(|a| a.0)).chain([SIGNATURE, CLIENT_SECRET, PEM]))
+        .build(
+            KEYS.iter()
+                .map(|k| k.0)
+                .chain(AZURE.iter().map(|a| a.0))
+                .chain([SIGNATURE, CLIENT_SECRET, PEM]),
+        )
+        .expect("a few short words fit")
+});
+
+/// Beginnings of the names that values are assigned to, in any case of their ASCII letters.
+static NAMES: LazyLock<AhoCorasick> = LazyLock::new(|| {
+    let names = [
+        "api", "secret", "auth", "access", "private", "client", "twilio",
+    ];
+    AhoCorasick::builder()
+        .ascii_case_insensitive(true)
+        .match_kind(MatchKind::LeftmostLongest)
+        .build(names.into_iter().chain(password::NAMES))
         .expect("a few short words fit")
 });
 
 /// A name, `=` or `:`, a token of Twilio.
 static TWILIO: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = format!(
-        r#"(?i-u:twilio[a-z0-9_.-]{{0,24}}|auth_?-?token)["']?\]?[ \t]{{0,4}}(?::=|=>|[:=])[ \t]{{0,4}}["']?([0-9a-f]{{{AUTH_TOKEN}}})(?-u:\b)"#
+        r#"^(?i-u:twilio[a-z0-9_.-]{{0,24}}|auth_?-?token)["']?\]?[ \t]{{0,4}}(?::=|=>|[:=])[ \t]{{0,4}}["']?([0-9a-f]{{{AUTH_TOKEN}}})(?-u:\b)"#
     );
     Regex::new(&pattern).expect("the pattern is one")
 });
@@ -119,7 +136,7 @@ static TWILIO: LazyLock<Regex> = LazyLock::new(|| {
 static ASSIGNED: LazyLock<Regex> = LazyLock::new(|| {
     let names = "api_?-?key|secret|passw(?:or)?d|auth_?-?token|access_?-?token|private_?-?key|client_?-?secret";
     Regex::new(&format!(
-        r#"(?i-u)(?:{names})[A-Za-z0-9_-]{{0,24}}["']?[ \t]{{0,4}}(?::=|=>|[:=])[ \t]{{0,4}}["']([!-&(-~]{{16,200}})["']"#
+        r#"^(?i-u)(?:{names})[A-Za-z0-9_-]{{0,24}}["']?[ \t]{{0,4}}(?::=|=>|[:=])[ \t]{{0,4}}["']([!-&(-~]{{16,200}})["']"#
     ))
     .expect("the pattern is one")
 });
@@ -128,9 +145,7 @@ pub(super) fn find(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>)
     let first = out.len();
     keys(text, range.clone(), out);
     in_gaps(text, &range, first, out, bots);
-    in_gaps(text, &range, first, out, |text, gap, out| values(&TWILIO, text, gap, out));
-    in_gaps(text, &range, first, out, |text, gap, out| values(&ASSIGNED, text, gap, out));
-    in_gaps(text, &range, first, out, password::find);
+    in_gaps(text, &range, first, out, assigned);
 }
 
 /// Looks between the matches that are there, and puts all in order.
@@ -161,21 +176,27 @@ fn keys(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>) {
         let alone = ends_word(hit.start().checked_sub(1).and_then(|i| bytes.get(i)));
         let inside = hit.end()..range.end;
         let span = if let Some(key) = KEYS.get(number) {
-            let end = key_end(bytes, key, hit.start(), inside).filter(|_| alone);
-            end.map(|end| hit.start()..end)
+            // a key may be long: nothing is counted inside a word
+            let end = alone.then(|| key_end(bytes, key, hit.start(), inside));
+            end.flatten().map(|end| hit.start()..end)
         } else if let Some((_, characters, padding)) = AZURE.get(number - KEYS.len()) {
             let end = base64_end(bytes, inside, *characters, *padding);
             end.map(|end| hit.end()..end)
         } else {
             match number - KEYS.len() - AZURE.len() {
-                0 => signature_end(bytes, inside).filter(|_| alone).map(|end| hit.end()..end),
+                0 => signature_end(bytes, inside)
+                    .filter(|_| alone)
+                    .map(|end| hit.end()..end),
                 1 => client_secret(bytes, hit.start(), at..range.end),
                 _ => private_key(text, hit.start(), range.end).map(|end| hit.start()..end),
             }
         };
         at = span.as_ref().map_or(hit.start() + 1, |span| span.end);
         out.extend(span.clone());
-        if let Some(token) = span.filter(|_| hit.len() == 2).and_then(|sid| token_behind(bytes, sid.end..range.end)) {
+        if let Some(token) = span
+            .filter(|_| hit.len() == 2)
+            .and_then(|sid| token_behind(bytes, sid.end..range.end))
+        {
             at = token.end;
             out.push(token);
         }
@@ -204,19 +225,41 @@ fn key_end(
 /// Twilio's auth token behind a SID, as in calls and in addresses.
 fn token_behind(bytes: &[u8], range: Range<usize>) -> Option<Range<usize>> {
     let rest = &bytes[range.clone()];
-    let gap = rest.iter().take_while(|b| matches!(b, b'"' | b'\'' | b',' | b':' | b' ')).count();
-    let token = rest.get(gap..)?.iter().take_while(|b| Alphabet::Hexadecimal.has(**b)).take(AUTH_TOKEN + 1).count();
+    let gap = rest
+        .iter()
+        .take_while(|b| matches!(b, b'"' | b'\'' | b',' | b':' | b' '))
+        .count();
+    let token = rest
+        .get(gap..)?
+        .iter()
+        .take_while(|b| Alphabet::Hexadecimal.has(**b))
+        .take(AUTH_TOKEN + 1)
+        .count();
     let start = range.start + gap;
-    let fits = (1..=SID_GAP).contains(&gap) && token == AUTH_TOKEN && ends_word(bytes.get(start + token));
+    let fits =
+        (1..=SID_GAP).contains(&gap) && token == AUTH_TOKEN && ends_word(bytes.get(start + token));
     fits.then(|| start..start + token)
 }
 
 /// End of a value of exactly so many characters of base64 and `=`.
-fn base64_end(bytes: &[u8], range: Range<usize>, characters: usize, padding: usize) -> Option<usize> {
+fn base64_end(
+    bytes: &[u8],
+    range: Range<usize>,
+    characters: usize,
+    padding: usize,
+) -> Option<usize> {
     let value = &bytes[range.clone()];
     let is_base64 = |b: &&u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/');
-    let length = value.iter().take(characters + 1).take_while(is_base64).count();
-    let pads = value[length..].iter().take(padding + 1).take_while(|b| **b == b'=').count();
+    let length = value
+        .iter()
+        .take(characters + 1)
+        .take_while(is_base64)
+        .count();
+    let pads = value[length..]
+        .iter()
+        .take(padding + 1)
+        .take_while(|b| **b == b'=')
+        .count();
     (length == characters && pads == padding).then_some(range.start + length + pads)
 }
 
@@ -250,14 +293,20 @@ fn hexadecimal(digits: &[u8]) -> Option<u8> {
 /// The client secret around `Q~`.
 fn client_secret(bytes: &[u8], middle: usize, range: Range<usize>) -> Option<Range<usize>> {
     let is_part = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'~' | b'.' | b'-');
-    let start = middle.checked_sub(4).filter(|start| *start >= range.start)?;
+    let start = middle
+        .checked_sub(4)
+        .filter(|start| *start >= range.start)?;
     let rest = &bytes[middle + CLIENT_SECRET.len()..range.end];
     let length = rest.iter().take(36).take_while(|b| is_part(b)).count();
     // a full stop behind it is punctuation
     let length = length - usize::from(rest[..length].last() == Some(&b'.'));
-    let alone = !start.checked_sub(1).and_then(|i| bytes.get(i)).is_some_and(|b| is_part(b) || *b >= 0x80);
+    let alone = !start
+        .checked_sub(1)
+        .and_then(|i| bytes.get(i))
+        .is_some_and(|b| is_part(b) || *b >= 0x80);
     let head = bytes[start..middle - 1].iter().all(is_part) && bytes[middle - 1].is_ascii_digit();
-    (alone && head && (31..=34).contains(&length)).then(|| start..middle + CLIENT_SECRET.len() + length)
+    (alone && head && (31..=34).contains(&length))
+        .then(|| start..middle + CLIENT_SECRET.len() + length)
 }
 
 /// Tokens of Telegram's bots: digits, a colon, letters of both cases and more.
@@ -271,7 +320,11 @@ fn bots(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>) {
         at = colon + 1;
         let start = colon - digits;
         let token = &bytes[at..];
-        let length = token.iter().take(BOT_CHARACTERS + 1).take_while(|b| Alphabet::Both.has(**b)).count();
+        let length = token
+            .iter()
+            .take(BOT_CHARACTERS + 1)
+            .take_while(|b| Alphabet::Both.has(**b))
+            .count();
         let token = &token[..length];
         // `bot` is before it in addresses
         let head = start.checked_sub(1).and_then(|i| bytes.get(i));
@@ -305,18 +358,26 @@ fn private_key(text: &str, start: usize, end: usize) -> Option<usize> {
     Some(start + foot + 9 + close + 5)
 }
 
-/// Values of a pattern's group that look random.
-fn values(pattern: &Regex, text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>) {
-    let mut from = range.start;
-    while let Some(found) = pattern.captures(&text[from..range.end]) {
-        let (Some(whole), Some(value)) = (found.get(0), found.get(1)) else {
-            return;
-        };
-        if is_random(value.as_str().as_bytes()) {
-            out.push(from + value.start()..from + value.end());
-        }
-        from += whole.end();
+/// Values assigned to names: random ones, and passwords.
+fn assigned(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>) {
+    let mut at = range.start;
+    while let Some(name) = NAMES.find(aho_corasick::Input::new(text).range(at..range.end)) {
+        let rest = &text[name.start()..range.end];
+        let value = random_value(&TWILIO, rest)
+            .or_else(|| random_value(&ASSIGNED, rest))
+            .or_else(|| password::value_of(rest))
+            .map(|value| name.start() + value.start..name.start() + value.end);
+        // past the first letter of the name, as names may be in one another
+        let next = name.start() + rest.chars().next().map_or(1, char::len_utf8);
+        at = value.as_ref().map_or(next, |value| value.end);
+        out.extend(value);
     }
+}
+
+/// The value at the pattern's group, if it looks random.
+fn random_value(pattern: &Regex, text: &str) -> Option<Range<usize>> {
+    let value = pattern.captures(text)?.get(1)?;
+    is_random(value.as_str().as_bytes()).then(|| value.range())
 }
 
 /// Letters and digits, and at least 3 bits a character.
