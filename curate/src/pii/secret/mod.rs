@@ -11,7 +11,7 @@
 
 mod password;
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, MatchKind};
@@ -46,40 +46,73 @@ impl Alphabet {
     }
 }
 
-/// Beginning, alphabet, fewest and most characters behind the beginning.
-const KEYS: [(&str, Alphabet, usize, usize); 28] = [
-    ("AKIA", Alphabet::Capitals, 16, 16),
-    ("ASIA", Alphabet::Capitals, 16, 16),
-    ("ghp_", Alphabet::Plain, 36, 36),
-    ("gho_", Alphabet::Plain, 36, 36),
-    ("ghu_", Alphabet::Plain, 36, 36),
-    ("ghs_", Alphabet::Plain, 36, 36),
-    ("ghr_", Alphabet::Plain, 36, 76),
-    ("github_pat_", Alphabet::Underscore, 82, 82),
-    ("glpat-", Alphabet::Both, 20, 64),
-    ("xoxb-", Alphabet::Hyphen, 20, 120),
-    ("xoxp-", Alphabet::Hyphen, 20, 120),
-    ("xoxa-", Alphabet::Hyphen, 20, 120),
-    ("xoxr-", Alphabet::Hyphen, 20, 120),
-    ("xoxs-", Alphabet::Hyphen, 20, 120),
-    ("AIza", Alphabet::Both, 35, 35),
-    ("ya29.", Alphabet::Both, 20, 400),
-    ("sk_live_", Alphabet::Plain, 24, 120),
-    ("rk_live_", Alphabet::Plain, 24, 120),
-    ("sk-ant-", Alphabet::Both, 20, 160),
-    ("sk-proj-", Alphabet::Both, 20, 200),
-    ("sk-", Alphabet::Plain, 48, 48),
-    ("npm_", Alphabet::Plain, 36, 36),
-    ("pypi-AgE", Alphabet::Both, 50, 300),
-    ("hf_", Alphabet::Plain, 30, 40),
-    ("SG.", Alphabet::Dotted, 60, 72),
-    ("eyJ", Alphabet::Dotted, 40, 4000),
-    ("AC", Alphabet::Hexadecimal, 32, 32),
-    ("SK", Alphabet::Hexadecimal, 32, 32),
+/// A key with a fixed beginning.
+struct Key {
+    head: &'static str,
+    alphabet: Alphabet,
+    /// Fewest and most characters behind the beginning.
+    characters: RangeInclusive<usize>,
+}
+
+const fn key(head: &'static str, alphabet: Alphabet, characters: RangeInclusive<usize>) -> Key {
+    Key {
+        head,
+        alphabet,
+        characters,
+    }
+}
+
+const KEYS: [Key; 28] = [
+    key("AKIA", Alphabet::Capitals, 16..=16),
+    key("ASIA", Alphabet::Capitals, 16..=16),
+    key("ghp_", Alphabet::Plain, 36..=36),
+    key("gho_", Alphabet::Plain, 36..=36),
+    key("ghu_", Alphabet::Plain, 36..=36),
+    key("ghs_", Alphabet::Plain, 36..=36),
+    key("ghr_", Alphabet::Plain, 36..=76),
+    key("github_pat_", Alphabet::Underscore, 82..=82),
+    key("glpat-", Alphabet::Both, 20..=64),
+    key("xoxb-", Alphabet::Hyphen, 20..=120),
+    key("xoxp-", Alphabet::Hyphen, 20..=120),
+    key("xoxa-", Alphabet::Hyphen, 20..=120),
+    key("xoxr-", Alphabet::Hyphen, 20..=120),
+    key("xoxs-", Alphabet::Hyphen, 20..=120),
+    key("AIza", Alphabet::Both, 35..=35),
+    key("ya29.", Alphabet::Both, 20..=400),
+    key("sk_live_", Alphabet::Plain, 24..=120),
+    key("rk_live_", Alphabet::Plain, 24..=120),
+    key("sk-ant-", Alphabet::Both, 20..=160),
+    key("sk-proj-", Alphabet::Both, 20..=200),
+    key("sk-", Alphabet::Plain, 48..=48),
+    key("npm_", Alphabet::Plain, 36..=36),
+    key("pypi-AgE", Alphabet::Both, 50..=300),
+    key("hf_", Alphabet::Plain, 30..=40),
+    key("SG.", Alphabet::Dotted, 60..=72),
+    key("eyJ", Alphabet::Dotted, 40..=4000),
+    key("AC", Alphabet::Hexadecimal, 32..=32),
+    key("SK", Alphabet::Hexadecimal, 32..=32),
 ];
 
-/// Names of Azure's keys, with the bytes of a value in base64 without padding, and the padding.
-const AZURE: [(&str, usize, usize); 2] = [("AccountKey=", 86, 2), ("SharedAccessKey=", 43, 1)];
+/// A name of Azure's, and its value in base64.
+struct Azure {
+    name: &'static str,
+    /// Characters without padding.
+    characters: usize,
+    padding: usize,
+}
+
+const AZURE: [Azure; 2] = [
+    Azure {
+        name: "AccountKey=",
+        characters: 86,
+        padding: 2,
+    },
+    Azure {
+        name: "SharedAccessKey=",
+        characters: 43,
+        padding: 1,
+    },
+];
 /// The signature of a shared access address: 32 bytes in base64, in an address or as it is.
 const SIGNATURE: &str = "sig=";
 const SIGNATURE_CHARACTERS: usize = 43;
@@ -90,7 +123,7 @@ const AUTH_TOKEN: usize = 32;
 /// Quotes, colons and blanks between a SID and the token.
 const SID_GAP: usize = 4;
 /// Digits of a bot's number, and characters behind its colon.
-const BOT_DIGITS: std::ops::RangeInclusive<usize> = 6..=12;
+const BOT_DIGITS: RangeInclusive<usize> = 6..=12;
 const BOT_CHARACTERS: usize = 35;
 
 /// Opens a private key in PEM.
@@ -105,8 +138,8 @@ static BEGINNINGS: LazyLock<AhoCorasick> = LazyLock::new(|| {
         .match_kind(MatchKind::LeftmostLongest)
         .build(
             KEYS.iter()
-                .map(|k| k.0)
-                .chain(AZURE.iter().map(|a| a.0))
+                .map(|k| k.head)
+                .chain(AZURE.iter().map(|a| a.name))
                 .chain([SIGNATURE, CLIENT_SECRET, PEM]),
         )
         .expect("a few short words fit")
@@ -179,8 +212,8 @@ fn keys(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>) {
             // a key may be long: nothing is counted inside a word
             let end = alone.then(|| key_end(bytes, key, hit.start(), inside));
             end.flatten().map(|end| hit.start()..end)
-        } else if let Some((_, characters, padding)) = AZURE.get(number - KEYS.len()) {
-            let end = base64_end(bytes, inside, *characters, *padding);
+        } else if let Some(azure) = AZURE.get(number - KEYS.len()) {
+            let end = base64_end(bytes, inside, azure);
             end.map(|end| hit.end()..end)
         } else {
             match number - KEYS.len() - AZURE.len() {
@@ -204,22 +237,17 @@ fn keys(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>) {
 }
 
 /// End of the key whose beginning is before the range.
-fn key_end(
-    bytes: &[u8],
-    &(head, alphabet, fewest, most): &(&str, Alphabet, usize, usize),
-    start: usize,
-    range: Range<usize>,
-) -> Option<usize> {
+fn key_end(bytes: &[u8], key: &Key, start: usize, range: Range<usize>) -> Option<usize> {
     // one character more than fits shows that it is too long
-    let rest = bytes[range.clone()].iter().take(most + 1);
-    let length = rest.take_while(|b| alphabet.has(**b)).count();
+    let rest = bytes[range.clone()].iter().take(key.characters.end() + 1);
+    let length = rest.take_while(|b| key.alphabet.has(**b)).count();
     let end = range.start + length;
-    let fits = match head {
+    let fits = match key.head {
         "eyJ" => is_jwt(&bytes[start..end]),
         "AC" | "SK" => ends_word(bytes.get(end)),
         _ => true,
     };
-    (fits && (fewest..=most).contains(&length)).then_some(end)
+    (fits && key.characters.contains(&length)).then_some(end)
 }
 
 /// Twilio's auth token behind a SID, as in calls and in addresses.
@@ -242,12 +270,8 @@ fn token_behind(bytes: &[u8], range: Range<usize>) -> Option<Range<usize>> {
 }
 
 /// End of a value of exactly so many characters of base64 and `=`.
-fn base64_end(
-    bytes: &[u8],
-    range: Range<usize>,
-    characters: usize,
-    padding: usize,
-) -> Option<usize> {
+fn base64_end(bytes: &[u8], range: Range<usize>, azure: &Azure) -> Option<usize> {
+    let (characters, padding) = (azure.characters, azure.padding);
     let value = &bytes[range.clone()];
     let is_base64 = |b: &&u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/');
     let length = value
