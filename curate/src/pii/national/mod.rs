@@ -10,7 +10,7 @@ mod table;
 use std::ops::Range;
 
 use super::boundary::ends_word;
-use super::{Found, PiiKind};
+use super::kind::{Found, PiiKind};
 use table::{KINDS, Kind, LONGEST, Needs};
 
 /// Bytes before and behind a number in which its words are looked for.

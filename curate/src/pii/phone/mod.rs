@@ -23,7 +23,7 @@ use parse::{EXTENSION, Number, Source, digits_of, parse, second_number, without_
 use plans::Plan;
 use signs::{begins_extension, digit, excludes, is_bracket, is_lead, is_plus, is_punctuation};
 
-pub(super) use regions::of_language;
+pub(super) use regions::{Regions, of_language};
 
 /// Signs in a row, digits of a block, blocks behind the first.
 const SIGNS: usize = 4;
@@ -89,17 +89,6 @@ fn dotted_date() -> String {
     format!(
         r"(?:^|[^0-9.-])(?:{dotted}|{hyphens}|{year}[.-]{month}[.-]{day})(?:$|[^0-9.-]|[.-](?:$|[^0-9]))"
     )
-}
-
-/// Regions whose national numbers are found.
-#[derive(Clone, Default)]
-pub(super) struct Regions(Vec<&'static Plan>);
-
-impl Regions {
-    /// The plans of the regions, in order of preference; unknown regions are left out.
-    pub(super) fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Regions {
-        Regions(names.into_iter().filter_map(plans::of_region).collect())
-    }
 }
 
 /// Whether the ISO 3166 code is that of a region with a numbering plan.
@@ -238,8 +227,8 @@ fn in_candidate(text: &str, span: Range<usize>, regions: &Regions) -> Option<Ran
     }
     let is_abroad = candidate.contains(is_plus);
     // a region has the whole candidate before it is parted for the next
-    (regions.0.iter().map(|plan| Some(*plan)))
-        .chain(regions.0.is_empty().then_some(None))
+    (regions.plans().iter().map(|plan| Some(*plan)))
+        .chain(regions.plans().is_empty().then_some(None))
         .filter(|region| is_abroad || region.is_some_and(|r| digits >= r.fewest_dialled))
         .find_map(|region| {
             let is_number =

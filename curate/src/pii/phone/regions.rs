@@ -1,6 +1,21 @@
 //! Regions whose national numbers are looked for in a text of a language.
 
-use super::Regions;
+use super::plans::{self, Plan};
+
+/// Regions whose national numbers are found.
+#[derive(Clone, Default)]
+pub(in crate::pii) struct Regions(Vec<&'static Plan>);
+
+impl Regions {
+    /// The plans of the regions, in order of preference; unknown regions are left out.
+    pub(in crate::pii) fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Regions {
+        Regions(names.into_iter().filter_map(plans::of_region).collect())
+    }
+
+    pub(super) fn plans(&self) -> &[&'static Plan] {
+        &self.0
+    }
+}
 
 /// A language's codes in ISO 639-1 and 639-3, and up to three regions where most of its speakers live. One region of the
 /// North American plan stands for all of it.
