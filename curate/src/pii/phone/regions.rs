@@ -4,11 +4,11 @@ use super::plans::{self, Plan};
 
 /// Regions whose national numbers are found.
 #[derive(Clone, Default)]
-pub(in crate::pii) struct Regions(Vec<&'static Plan>);
+pub(crate) struct Regions(Vec<&'static Plan>);
 
 impl Regions {
     /// The plans of the regions, in order of preference; unknown regions are left out.
-    pub(in crate::pii) fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Regions {
+    pub(crate) fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Regions {
         Regions(names.into_iter().filter_map(plans::of_region).collect())
     }
 
@@ -35,7 +35,7 @@ const WITHOUT_LANGUAGE: [&str; 1] = ["US"];
 const UNDETERMINED: &str = "und";
 
 /// Regions of a language's numbers: none for a language that is not in the table. The code may have a script behind it.
-pub(in crate::pii) fn of_language(language: &str) -> Regions {
+pub(crate) fn of_language(language: &str) -> Regions {
     let code = language.split(['_', '-']).next().unwrap_or("");
     if code.is_empty() || code == UNDETERMINED {
         return Regions::new(WITHOUT_LANGUAGE);

@@ -1,3 +1,5 @@
+//! Secrets of every vendor in their forms, and texts that look like them.
+
 use super::*;
 
 fn found(text: &str) -> Vec<&str> {
