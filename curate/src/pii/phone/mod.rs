@@ -159,7 +159,7 @@ fn lead(text: &str, range: Range<usize>) -> usize {
         .rev()
         .take(2 * (SIGNS + 1));
     let before: Vec<(usize, char)> = before.map(|(i, c)| (range.start + i, c)).collect();
-    // all places where `left` opening signs may end
+    // how many characters back an opening sign may stand behind which the others come
     let mut ends = vec![0];
     for _ in 0..2 {
         let mut opened = Vec::new();
