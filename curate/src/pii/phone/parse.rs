@@ -171,10 +171,11 @@ pub(super) fn parse(candidate: &str, region: Option<&'static Plan>) -> Option<Nu
     }
     let mut code = find_code(text, region);
     if matches!(code, Code::Unknown) && text.starts_with(is_plus) {
-        code = match find_code(text.trim_start_matches(is_plus), region) {
-            Code::OfRegion => return None,
-            other => other,
-        };
+        // the sign may be a mistake, but then the country code must be there
+        code = find_code(text.trim_start_matches(is_plus), region);
+        if matches!(code, Code::OfRegion) {
+            return None;
+        }
     }
     let (code, mut digits, source) = match code {
         Code::Found(code, digits, source) => (code, digits, source),
