@@ -221,10 +221,11 @@ fn settings(name: &str, folder: &Path) -> Vec<Value> {
             );
             vec![json!({"list": list})]
         }
-        "pii" => ["replace", "tag"]
-            .map(|action| {
-                json!({"kinds": ["email", "ip", "phone", "iban", "credit_card", "secret"],
-                    "action": action, "only_public_ips": false})
+        "pii" => [("replace", true), ("tag", false)]
+            .map(|(action, standalone)| {
+                json!({"kinds": ["email", "ip", "phone", "iban", "credit_card", "secret", "national_id"],
+                    "action": action, "only_public_ips": false, "standalone_ips": standalone,
+                    "phone_regions": ["DE", "US", "BR", "AR"]})
             })
             .into(),
         "quality" => {
