@@ -83,8 +83,6 @@ def plain(value):
     if isinstance(value, dict):
         return {k: plain(v) for k, v in value.items()}
     if isinstance(value, list):
-        if value and isinstance(value[0], tuple):
-            return {str(k): plain(v) for k, v in value}
         return [plain(v) for v in value]
     if isinstance(value, datetime.datetime):
         # the column with a zone has microseconds
@@ -143,7 +141,7 @@ def main():
                  "sample-zstd.feather"]:
         found[name] = table.to_pylist()
     write_file("kinds.arrow", kinds(), batch=2)
-    found["kinds.arrow"] = plain(kinds().to_pylist())
+    found["kinds.arrow"] = plain(kinds().to_pylist(maps_as_pydicts="strict"))
     same = kinds().drop_columns(["view", "seen", "half", "nothing", "u64", "pair"])
     pa.parquet.write_table(same, OUT / "kinds.parquet", compression="none", store_schema=False)
     write_stream("runs.arrow", runs(), batch=5)

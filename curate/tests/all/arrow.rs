@@ -312,7 +312,7 @@ fn flipped_bytes_cost_records_and_nothing_else() {
             });
             match read {
                 Ok(()) => assert!(
-                    count > 0 && count <= 2 * want + 2,
+                    count > 0 && count <= 4 * want + 8,
                     "{name} at {at}: {count}"
                 ),
                 Err(e) => assert!(
