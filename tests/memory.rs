@@ -114,13 +114,14 @@ fn curate_one(path: &Path, format: Format, out: &Path) {
     }
 }
 
-const FORMATS: [Format; 15] = [
+const FORMATS: [Format; 16] = [
     Format::Warc,
     Format::Wet,
     Format::Wat,
     Format::Jsonl,
     Format::Dolma,
     Format::Parquet,
+    Format::Arrow,
     Format::Wikipedia,
     Format::Epub,
     Format::Docx,
@@ -216,12 +217,20 @@ fn sound_files() -> Vec<(&'static str, Format, Vec<u8>)> {
         ("jsonl", Format::Jsonl, json.repeat(3)),
         ("dolma", Format::Dolma, json.repeat(3)),
         ("parquet", Format::Parquet, data("archives/sample.parquet")),
+        ("arrow", Format::Arrow, data("arrow/sample.arrow")),
+        ("arrow stream", Format::Arrow, data("arrow/deltas.arrow")),
+        ("feather", Format::Arrow, data("arrow/sample-zstd.feather")),
         ("dump", Format::Wikipedia, dump),
         ("text", Format::Text, b"some words".to_vec()),
         ("epub", Format::Epub, data("documents/book.epub")),
         ("docx", Format::Docx, data("documents/report.docx")),
         ("odt", Format::Odt, data("documents/report.odt")),
         ("pdf", Format::Pdf, data("documents/two_columns.pdf")),
+        (
+            "encrypted pdf",
+            Format::Pdf,
+            data("documents/encrypted/aes_256_packed.pdf"),
+        ),
         ("zim", Format::Zim, data("documents/sample.zim")),
         ("latex", Format::Latex, data("documents/paper.tar.xz")),
     ]

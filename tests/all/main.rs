@@ -35,5 +35,6 @@ mod models;
 mod samplers;
 mod serve;
 mod takedown;
+mod takedown_datasets;
 mod tokenize;
 mod transformers;

@@ -53,10 +53,7 @@ impl CleanCondition {
             meta: document.meta,
             ..Draft::default()
         };
-        Ok(self.0.holds(&DocumentMetrics {
-            draft: &draft,
-            metrics: &[],
-        }))
+        Ok(self.0.holds(&DocumentMetrics::of(&draft, &[])))
     }
 }
 

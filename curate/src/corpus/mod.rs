@@ -70,6 +70,7 @@ fn format_of(path: &Path) -> Format {
     match plain.rsplit('.').next() {
         Some("jsonl" | "ndjson" | "json") => Format::Jsonl,
         Some("parquet") => Format::Parquet,
+        Some("arrow" | "feather") => Format::Arrow,
         _ => Format::Text,
     }
 }

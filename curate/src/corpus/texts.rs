@@ -83,7 +83,7 @@ impl TextReader {
     /// `Io`; `Format` for a file of another kind; `Input` for a format that has to be curated first.
     pub fn open(path: &Path, format: Format, key: &str, max: usize) -> Result<TextReader> {
         let whole = match format {
-            Format::Jsonl | Format::Dolma | Format::Parquet => false,
+            Format::Jsonl | Format::Dolma | Format::Parquet | Format::Arrow => false,
             Format::Text => true,
             Format::Warc
             | Format::Wet
@@ -102,9 +102,10 @@ impl TextReader {
             | Format::Wikipedia => {
                 return Err(Error::Input {
                     path: path.to_path_buf(),
-                    why: "only jsonl, dolma, parquet and text can be tokenized as they are; \
+                    why:
+                        "only jsonl, dolma, parquet, arrow and text can be tokenized as they are; \
                         curate this format first"
-                        .into(),
+                            .into(),
                 });
             }
         };

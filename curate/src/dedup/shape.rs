@@ -1,5 +1,7 @@
 //! Shape of the signatures that a job's settings require.
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use super::config::{DedupConfig, KeepPolicy};
 use super::minhash::MinhashPreset;
 use super::signature::SignatureShape;
@@ -22,7 +24,7 @@ impl SignatureShape {
             } else {
                 2
             },
-            kind: c.shingle.kind.code(),
+            kind: c.shingle.kind.code() | (language_number(&c.language) << 8),
             ngram: narrow(c.shingle.n),
             bands: narrow(c.bands),
             rows: narrow(c.rows),
@@ -34,5 +36,38 @@ impl SignatureShape {
             seed: c.seed,
             exact,
         }
+    }
+}
+
+/// 24 bits that stand for the language of words; 0: English.
+fn language_number(language: &str) -> u32 {
+    if language.is_empty() {
+        return 0;
+    }
+    let hash = xxh3_64(language.as_bytes()) & 0x00ff_ffff;
+    u32::try_from(hash).unwrap_or(0).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dedup::MinhashConfig;
+
+    #[test]
+    fn signatures_of_another_language_have_another_shape() {
+        let shape = |language: &str| {
+            let minhash = MinhashConfig {
+                language: language.to_string(),
+                ..MinhashConfig::default()
+            };
+            SignatureShape::of(Some(&DedupConfig {
+                minhash: Some(minhash),
+                ..DedupConfig::default()
+            }))
+        };
+        assert_eq!(shape("").kind, 0);
+        assert_ne!(shape("de").kind, shape("").kind);
+        assert_ne!(shape("de").kind, shape("document").kind);
+        assert_eq!(shape("de").kind & 0xff, 0);
     }
 }

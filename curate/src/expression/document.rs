@@ -1,18 +1,22 @@
 //! A document as expressions see it.
 
+use std::cell::OnceCell;
+
 use serde_json::Value as Json;
 
 use super::kinds::{Kind, Metrics, Scope};
 use super::parsed::Expression;
 use crate::contract::{Draft, Opening};
 use crate::error::{Error, Result};
-use crate::text::chars;
+use crate::text::{address, chars};
 use crate::verdict::Metric;
 
 /// Numbers of the document itself.
 const NUMBERS: [&str; 3] = ["chars", "bytes", "lines"];
 /// Texts of the document itself.
-const TEXTS: [&str; 6] = ["id", "url", "source", "subset", "language", "text"];
+const TEXTS: [&str; 8] = [
+    "id", "url", "host", "suffix", "source", "subset", "language", "text",
+];
 /// Objects of the document.
 const FIELDS: [&str; 2] = ["meta", "attributes"];
 /// The confidence of the language, and the metric that has it.
@@ -73,7 +77,26 @@ pub(crate) fn open(at: &Opening<'_>, key: &str, source: &str, wanted: Kind) -> R
 /// A document and what was measured of it.
 pub(crate) struct DocumentMetrics<'a> {
     pub(crate) draft: &'a Draft,
-    pub(crate) metrics: &'a [Metric],
+    metrics: &'a [Metric],
+    /// Of the address, once it is asked for.
+    host: OnceCell<String>,
+}
+
+impl<'a> DocumentMetrics<'a> {
+    pub(crate) fn of(draft: &'a Draft, metrics: &'a [Metric]) -> DocumentMetrics<'a> {
+        DocumentMetrics {
+            draft,
+            metrics,
+            host: OnceCell::new(),
+        }
+    }
+
+    /// Host of the document's address; empty without one.
+    fn host(&self) -> &str {
+        let url = self.draft.url.as_deref();
+        self.host
+            .get_or_init(|| url.and_then(address::host).unwrap_or_default())
+    }
 }
 
 impl Metrics for DocumentMetrics<'_> {
@@ -103,6 +126,8 @@ impl Metrics for DocumentMetrics<'_> {
             "source" => Some(&self.draft.source),
             "text" => Some(&self.draft.text),
             "language" => Some(&self.draft.language),
+            "host" => Some(self.host()),
+            "suffix" => Some(address::suffix(self.host())),
             "url" => Some(self.draft.url.as_deref().unwrap_or_default()),
             "subset" => Some(self.draft.subset.as_deref().unwrap_or_default()),
             _ => None,

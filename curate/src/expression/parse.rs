@@ -8,9 +8,8 @@ use serde_json::Value as Json;
 
 use super::kinds::{Kind, Scope};
 use super::node::{ELEMENT, FUNCTIONS, Function, Join, Node, Path, Step};
+use crate::text::nesting::Nesting;
 
-/// Deeper nesting is refused: parsing and evaluation recurse.
-const MOST_DEPTH: usize = 64;
 /// Longest text of an expression.
 const MOST_BYTES: usize = 16 << 10;
 /// Bytes that a compiled pattern may take.
@@ -89,16 +88,24 @@ const LEVELS: [&[(&str, Join)]; 5] = [
 const COMPARISONS: usize = 2;
 const BEGINNING: &str = "a name, a number, a text or `(`";
 
-impl Parser<'_> {
-    fn space(&mut self) {
-        let rest = &self.source[self.at..];
-        self.at += rest.len() - rest.trim_start().len();
+impl Nesting for Parser<'_> {
+    const MOST_DEPTH: usize = 64;
+
+    fn depth(&mut self) -> &mut usize {
+        &mut self.depth
     }
 
     fn wrong(&self, wanted: &str) -> String {
         let rest = self.source[self.at..].split_whitespace().next();
         let found = rest.map_or("the end".to_string(), |r| format!("{r:?}"));
         format!("byte {}: found {found}, wanted {wanted}", self.at)
+    }
+}
+
+impl Parser<'_> {
+    fn space(&mut self) {
+        let rest = &self.source[self.at..];
+        self.at += rest.len() - rest.trim_start().len();
     }
 
     fn expect(&self, found: Kind, wanted: Kind, from: usize) -> Result<(), String> {
@@ -226,19 +233,6 @@ impl Parser<'_> {
             return Ok((Node::Not(Box::new(node)), Kind::Truth));
         }
         self.join(level + 1)
-    }
-
-    fn nested<T>(
-        &mut self,
-        parse: impl FnOnce(&mut Self) -> Result<T, String>,
-    ) -> Result<T, String> {
-        if self.depth == MOST_DEPTH {
-            return Err(self.wrong(&format!("at most {MOST_DEPTH} levels")));
-        }
-        self.depth += 1;
-        let parsed = parse(self);
-        self.depth -= 1;
-        parsed
     }
 
     fn prefix(&mut self) -> Result<(Node, Kind), String> {

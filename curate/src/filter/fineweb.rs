@@ -8,6 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::gopher_repetition::duplicates;
+use super::languages::{check_language, in_language};
 use super::profile::Profile;
 use crate::check::{Problem, range};
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
@@ -34,6 +35,10 @@ pub struct FinewebQuality {
     pub char_duplicates_ratio: f64,
     /// Maximum line feeds per word. FineWeb: 0.3.
     pub new_line_ratio: f64,
+    /// Language by which words are split, as datatrove names it, for example `swh_Latn` or `de`; `document`: the one that
+    /// the step `language` found; empty: English.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub language: String,
 }
 
 impl Default for FinewebQuality {
@@ -46,6 +51,7 @@ impl Default for FinewebQuality {
             short_line_length: 30,
             char_duplicates_ratio: 0.01,
             new_line_ratio: 0.3,
+            language: String::new(),
         }
     }
 }
@@ -95,6 +101,7 @@ impl StepConfig for FinewebQuality {
     }
 
     fn check(&self, problem: Problem<'_>) {
+        check_language(&self.language, problem);
         range(problem, "line_punct_thr", self.line_punct_thr, 0.0, 1.0);
         range(problem, "short_line_thr", self.short_line_thr, 0.0, 1.0);
         range(
@@ -107,8 +114,8 @@ impl StepConfig for FinewebQuality {
         range(problem, "new_line_ratio", self.new_line_ratio, 0.0, 1e9);
     }
 
-    fn open(&self, _: &Opening<'_>) -> Result<Box<dyn Filter>> {
-        Ok(Box::new(self.clone()))
+    fn open(&self, at: &Opening<'_>) -> Result<Box<dyn Filter>> {
+        in_language(&self.language, "fineweb", at, Box::new(self.clone()))
     }
 }
 

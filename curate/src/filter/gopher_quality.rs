@@ -13,20 +13,14 @@ use std::collections::BTreeSet;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-use super::languages::{MOST_STOP_WORDS, bits, language};
+use super::languages::{MOST_STOP_WORDS, bits, check_language, in_language};
 use super::profile::Profile;
 use crate::check::{Problem, range};
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::text::unicode::{self, LETTER, SPACE, TERMINAL, TRANSLATED};
-use crate::text::words::WordRules;
 use crate::text::{Scratch, chars};
 use crate::verdict::{Judge, KEEP, Verdict, broken};
-
-/// The paper's stop words.
-const ENGLISH: [&[u8]; STOP_WORDS] = [
-    b"the", b"be", b"to", b"of", b"and", b"that", b"have", b"with",
-];
 
 /// A bit for each of the words of which some must occur; 0 for any other word.
 pub(crate) fn stop_word(word: &[u8]) -> u128 {
@@ -70,8 +64,8 @@ pub struct GopherQuality {
     /// Stop words; empty: the paper's eight English ones, for any language.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stop_words: Vec<String>,
-    /// Language by which words are split, with its script as FineWeb-2 names it, for example `swh_Latn`; empty or `eng`:
-    /// English.
+    /// Language by which words are split, as datatrove names it, for example `swh_Latn` or `de`; `document`: the one that
+    /// the step `language` found; empty: English.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub language: String,
 }
@@ -95,15 +89,14 @@ impl Default for GopherQuality {
     }
 }
 
-/// The rules with the words of a language.
-struct InLanguage {
+/// The rules with other stop words.
+struct WithStopWords {
     rules: GopherQuality,
-    word_rules: WordRules,
     /// Word to its bit.
     stop_words: FxHashMap<Box<[u8]>, u8>,
 }
 
-/// English stop words of the paper.
+/// Number of the paper's English stop words.
 const STOP_WORDS: usize = 8;
 
 impl GopherQuality {
@@ -331,51 +324,26 @@ impl StepConfig for GopherQuality {
             let found = format!("{} words", self.stop_words.len());
             problem("stop_words", found, "at most 128 words");
         }
-        if let Err(wanted) = self.word_rules() {
-            problem("language", format!("{:?}", self.language), &wanted);
-        }
+        check_language(&self.language, problem);
     }
 
-    fn open(&self, _: &Opening<'_>) -> Result<Box<dyn Filter>> {
-        let word_rules = self.word_rules().map_err(|wanted| Error::Config {
-            key: "gopher_quality.language".into(),
-            found: format!("{:?}", self.language),
-            wanted,
-        })?;
-        if word_rules == WordRules::English && self.stop_words.is_empty() {
-            return Ok(Box::new(self.clone()));
-        }
-        let words: Vec<&[u8]> = match self.stop_words.is_empty() {
-            true => ENGLISH.to_vec(),
-            false => self.stop_words.iter().map(|w| w.as_bytes()).collect(),
+    fn open(&self, at: &Opening<'_>) -> Result<Box<dyn Filter>> {
+        let filter: Box<dyn Filter> = match self.stop_words.is_empty() {
+            true => Box::new(self.clone()),
+            false => Box::new(WithStopWords {
+                rules: self.clone(),
+                stop_words: bits(self.stop_words.iter().map(|w| w.as_bytes())),
+            }),
         };
-        Ok(Box::new(InLanguage {
-            rules: self.clone(),
-            word_rules,
-            stop_words: bits(words),
-        }))
+        in_language(&self.language, "gopher_quality", at, filter)
     }
 }
 
-impl GopherQuality {
-    /// How words are split; the error says which languages there are.
-    fn word_rules(&self) -> Result<WordRules, String> {
-        match self.language.as_str() {
-            "" | "eng" | "eng_Latn" => Ok(WordRules::English),
-            other => language(other).map(|language| language.word_rules),
-        }
-    }
-}
-
-impl Filter for InLanguage {
+impl Filter for WithStopWords {
     fn apply(&self, draft: &mut Draft, scratch: &mut StepScratch, judge: &mut Judge) -> Verdict {
         let bit = |word: &[u8]| self.stop_words.get(word).map_or(0, |&bit| 1u128 << bit);
-        scratch.text.use_rules(self.word_rules);
-        let verdict = self
-            .rules
-            .measure_with(&bit, &draft.text, &mut scratch.text, judge);
-        scratch.text.use_rules(WordRules::English);
-        verdict
+        self.rules
+            .measure_with(&bit, &draft.text, &mut scratch.text, judge)
     }
 }
 

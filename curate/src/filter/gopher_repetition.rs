@@ -10,6 +10,7 @@
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::languages::{check_language, in_language};
 use super::profile::Profile;
 use crate::check::{Problem, range};
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
@@ -35,6 +36,10 @@ pub struct GopherRepetition {
     pub top_n_grams: Vec<(usize, f64)>,
     /// (n, greatest share of characters in duplicate n-grams). Paper: 5 to 10.
     pub dup_n_grams: Vec<(usize, f64)>,
+    /// Language by which words are split, as datatrove names it, for example `swh_Latn` or `de`; `document`: the one that
+    /// the step `language` found; empty: English.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub language: String,
 }
 
 impl Default for GopherRepetition {
@@ -54,6 +59,7 @@ impl Default for GopherRepetition {
                 (9, 0.11),
                 (10, 0.10),
             ],
+            language: String::new(),
         }
     }
 }
@@ -220,6 +226,7 @@ impl StepConfig for GopherRepetition {
     }
 
     fn check(&self, problem: Problem<'_>) {
+        check_language(&self.language, problem);
         for (key, value) in [
             ("dup_line_frac", self.dup_line_frac),
             ("dup_para_frac", self.dup_para_frac),
@@ -239,8 +246,13 @@ impl StepConfig for GopherRepetition {
         }
     }
 
-    fn open(&self, _: &Opening<'_>) -> Result<Box<dyn Filter>> {
-        Ok(Box::new(self.clone()))
+    fn open(&self, at: &Opening<'_>) -> Result<Box<dyn Filter>> {
+        in_language(
+            &self.language,
+            "gopher_repetition",
+            at,
+            Box::new(self.clone()),
+        )
     }
 }
 

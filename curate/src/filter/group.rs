@@ -19,6 +19,9 @@ pub struct GroupConfig {
     /// Expression whose value is the document's group, such as `meta.domain` or `quality.bucket`. Documents that earlier
     /// steps drop are in no group, so a group by the record's own fields is best the first step.
     pub by: String,
+    /// With `curate.statistics`: the statistics have their figures by this group, too, for the 512 values with the most documents
+    /// and for the others together. datatrove's groupings by host and suffix: `by = "host"`, `by = "suffix"`.
+    pub statistics: bool,
 }
 
 impl StepConfig for GroupConfig {
@@ -56,10 +59,7 @@ const NAME_CHARS: usize = 100;
 
 impl Filter for Grouper {
     fn apply(&self, draft: &mut Draft, _: &mut StepScratch, judge: &mut Judge) -> Verdict {
-        let document = DocumentMetrics {
-            draft,
-            metrics: judge.metrics(),
-        };
+        let document = DocumentMetrics::of(draft, judge.metrics());
         let group = match self.by.value(&document) {
             Value::Number(number) if number.is_nan() => NONE.to_string(),
             Value::Number(number) => number.to_string(),

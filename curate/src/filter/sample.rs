@@ -74,10 +74,7 @@ struct Sampler {
 
 impl Filter for Sampler {
     fn apply(&self, draft: &mut Draft, _: &mut StepScratch, judge: &mut Judge) -> Verdict {
-        let document = DocumentMetrics {
-            draft,
-            metrics: judge.metrics(),
-        };
+        let document = DocumentMetrics::of(draft, judge.metrics());
         let name = &self.config.name;
         match self.weight.value(&document) {
             Value::Number(weight) if (0.0..=1.0).contains(&weight) => {

@@ -133,10 +133,7 @@ struct Span {
 
 impl Filter for Replacer {
     fn apply(&self, draft: &mut Draft, scratch: &mut StepScratch, judge: &mut Judge) -> Verdict {
-        let document = DocumentMetrics {
-            draft,
-            metrics: judge.metrics(),
-        };
+        let document = DocumentMetrics::of(draft, judge.metrics());
         if self.condition.as_ref().is_some_and(|c| !c.holds(&document)) {
             return KEEP;
         }

@@ -79,10 +79,7 @@ struct Tagger {
 
 impl Filter for Tagger {
     fn apply(&self, draft: &mut Draft, _: &mut StepScratch, judge: &mut Judge) -> Verdict {
-        let document = DocumentMetrics {
-            draft,
-            metrics: judge.metrics(),
-        };
+        let document = DocumentMetrics::of(draft, judge.metrics());
         if self.condition.as_ref().is_some_and(|c| !c.holds(&document)) {
             return KEEP;
         }

@@ -166,11 +166,24 @@ fn settings(name: &str, folder: &Path) -> Vec<Value> {
     };
     match name {
         "normalize" => vec![json!({}), json!({"white_space": true, "form": "nfkc"})],
-        "language" => vec![json!({"scripts": true}), json!({"per_paragraph": true})],
+        "language" => vec![
+            json!({"scripts": true}),
+            json!({"per_paragraph": true}),
+            json!({"per_paragraph": true, "other_paragraphs": "list"}),
+            json!({"per_paragraph": true, "other_paragraphs": "remove"}),
+        ],
         "c4" => ["datatrove", "google", "dolma"]
             .map(|p| json!({"profile": p}))
             .into(),
-        "fineweb2" => vec![json!({"language": "swh_Latn"})],
+        "fineweb2" => [
+            "swh_Latn", "deu_Latn", "fra_Latn", "ind_Latn", "tur_Latn", "ell_Grek", "hin_Deva",
+            "urd_Arab", "tha_Thai", "cmn_Hani", "bod_Tibt", "kor_Hang", "vie_Latn", "document",
+        ]
+        .map(|language| json!({"language": language}))
+        .into(),
+        "gopher_quality" | "gopher_repetition" | "fineweb" => ["", "document", "kor_Hang"]
+            .map(|language| json!({"language": language}))
+            .into(),
         "dolma" => vec![json!({"gopher": "v2", "repetitions": true})],
         "openwebtext" => vec![json!({"join_lines": true})],
         "openwebmath" => vec![json!({"require_math": true})],
@@ -208,10 +221,11 @@ fn settings(name: &str, folder: &Path) -> Vec<Value> {
             );
             vec![json!({"list": list})]
         }
-        "pii" => ["replace", "tag"]
-            .map(|action| {
-                json!({"kinds": ["email", "ip", "phone", "iban", "credit_card", "secret"],
-                    "action": action, "only_public_ips": false})
+        "pii" => [("replace", true), ("tag", false)]
+            .map(|(action, standalone)| {
+                json!({"kinds": ["email", "ip", "phone", "iban", "credit_card", "secret", "national_id"],
+                    "action": action, "only_public_ips": false, "standalone_ips": standalone,
+                    "phone_regions": ["DE", "US", "BR", "AR"]})
             })
             .into(),
         "quality" => {

@@ -174,7 +174,14 @@ fn files(all: &mut Vec<(&'static str, Work)>) {
         "a wiki's dump",
         "<mediawiki>\n<page>",
     ));
+    all.push(all_of(Format::Arrow, "an Arrow file", "ARROW1\0\0"));
     all.push(all_of(Format::Pdf, "a PDF", "%PDF-1.4\n"));
+    all.push(all_of(
+        Format::Pdf,
+        "an encrypted PDF",
+        "%PDF-1.4\n1 0 obj <</Filter/Standard/V 1/R 2/P 0/O()/U()>> endobj\n\
+         trailer <</Root 2 0 R/Encrypt 1 0 R>>\n",
+    ));
     all.push(all_of(
         Format::Latex,
         "a LaTeX source",

@@ -106,10 +106,13 @@ const PIECES: &[&str] = &[
     "1",
     "1.",
     "1-",
+    "1 ",
+    "1:",
     "1.1.1.1.",
     "+1 (2",
     "4111 ",
     "DE89",
+    "SSN 536-90-4399 ",
     "9km",
     "xn--",
     // keys
@@ -121,6 +124,9 @@ const PIECES: &[&str] = &[
     "-----BEGIN PRIVATE KEY",
     "password = \"",
     "secret:",
+    "pwd=a1",
+    "sig=%41",
+    "AC0",
     // headers, codings, records, JSON
     "gzip,",
     "X-Robots-Tag: a\r\n",

@@ -1,17 +1,37 @@
 //! Settings of language identification.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::identifier::{BUILT_IN, Identifier, LanguageScratch};
-use super::paragraphs::{MixtureScratch, mixture};
+use super::paragraphs::{MixtureScratch, mixture, without};
 use super::script::script_shares;
 use crate::check::{Problem, range};
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::Result;
 use crate::verdict::{Judge, Verdict, broken};
+
+/// Treatment of paragraphs in other languages than the document's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OtherParagraphs {
+    /// They stay.
+    #[default]
+    Keep,
+    /// They stay, and `meta.other_paragraphs` lists them: first character, one past the last, language.
+    List,
+    /// They are removed; `meta.removed_languages` has the characters of each language.
+    Remove,
+}
+
+impl OtherParagraphs {
+    fn is_keep(&self) -> bool {
+        *self == OtherParagraphs::Keep
+    }
+}
 
 /// Language identification.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -26,6 +46,9 @@ pub struct LanguageConfig {
     /// Identifies every paragraph. The document's language is then the one with the most letters and its
     /// confidence that language's share of them; all shares go to `meta.languages`.
     pub per_paragraph: bool,
+    /// Treatment of paragraphs in another language than the document's and those of `keep`, with `per_paragraph`.
+    #[serde(skip_serializing_if = "OtherParagraphs::is_keep")]
+    pub other_paragraphs: OtherParagraphs,
     /// Shares of scripts go to `meta.scripts`.
     pub scripts: bool,
 }
@@ -37,6 +60,7 @@ impl Default for LanguageConfig {
             keep: Vec::new(),
             min_confidence: 0.0,
             per_paragraph: false,
+            other_paragraphs: OtherParagraphs::Keep,
             scripts: false,
         }
     }
@@ -68,6 +92,10 @@ impl StepConfig for LanguageConfig {
 
     fn check(&self, problem: Problem<'_>) {
         range(problem, "min_confidence", self.min_confidence, 0.0, 1.0);
+        if !self.other_paragraphs.is_keep() && !self.per_paragraph {
+            let found = format!("{:?}", self.other_paragraphs).to_lowercase();
+            problem("other_paragraphs", found, "\"keep\" without per_paragraph");
+        }
         if self.model != BUILT_IN {
             // a model's labels are known when it is opened
             if self.model.is_empty() {
@@ -110,6 +138,39 @@ impl StepConfig for LanguageConfig {
     }
 }
 
+impl LanguageFilter {
+    /// Lists or removes the paragraphs in other languages of the text that `scratch` has read.
+    fn others(&self, draft: &mut Draft, scratch: &MixtureScratch) {
+        let stays =
+            |code: &str| code == draft.language || self.config.keep.iter().any(|k| k == code);
+        let others = scratch.others(stays);
+        if others.is_empty() {
+            return;
+        }
+        if self.config.other_paragraphs == OtherParagraphs::List {
+            let (mut chars, mut at) = (0, 0);
+            let mut place = |byte: usize| {
+                chars += draft.text[at..byte].chars().count();
+                at = byte;
+                chars
+            };
+            let listed: Vec<Value> = others
+                .iter()
+                .map(|(bytes, code)| json!([place(bytes.start), place(bytes.end), code]))
+                .collect();
+            draft.note("other_paragraphs", listed.into());
+            return;
+        }
+        let mut removed: BTreeMap<&str, usize> = BTreeMap::new();
+        for (bytes, code) in &others {
+            *removed.entry(code).or_default() += draft.text[bytes.clone()].chars().count();
+        }
+        let text = without(&draft.text, &others);
+        draft.note("removed_languages", json!(removed));
+        draft.text = text;
+    }
+}
+
 impl Filter for LanguageFilter {
     fn apply(&self, draft: &mut Draft, scratch: &mut StepScratch, judge: &mut Judge) -> Verdict {
         let config = &self.config;
@@ -142,7 +203,11 @@ impl Filter for LanguageFilter {
             let wanted = config.keep.join(" ");
             return Verdict::Break(broken("language.keep", draft.language.as_str(), wanted));
         }
-        judge.at_least("language.min_confidence", confidence, config.min_confidence)
+        judge.at_least("language.min_confidence", confidence, config.min_confidence)?;
+        if !config.other_paragraphs.is_keep() {
+            self.others(draft, scratch.own.get::<MixtureScratch>());
+        }
+        Verdict::Continue(())
     }
 
     fn metrics(&self) -> Vec<String> {

@@ -21,7 +21,7 @@ use std::sync::LazyLock;
 
 use self::model::{Model, Sums};
 
-pub use self::config::LanguageConfig;
+pub use self::config::{LanguageConfig, OtherParagraphs};
 pub use self::identifier::{Identifier, LanguageScratch};
 pub use self::languages::languages;
 pub use self::paragraphs::{Mixture, MixtureScratch, mixture};

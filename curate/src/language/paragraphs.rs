@@ -5,6 +5,7 @@
 //! [`UNSURE`]: a menu entry or a name says little about a language.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::{Identifier, LanguageScratch, UNDETERMINED, script};
 
@@ -25,6 +26,37 @@ pub struct Mixture {
 pub struct MixtureScratch {
     language: LanguageScratch,
     counts: BTreeMap<String, u64>,
+    /// Paragraphs with a language, in order: bytes and code.
+    paragraphs: Vec<(Range<usize>, String)>,
+}
+
+impl MixtureScratch {
+    /// Paragraphs of the last text whose language could be determined and is none that `stays` accepts.
+    pub fn others(&self, stays: impl Fn(&str) -> bool) -> Vec<(Range<usize>, &str)> {
+        let paragraphs = self.paragraphs.iter();
+        paragraphs
+            .map(|(bytes, code)| (bytes.clone(), code.as_str()))
+            .filter(|(_, code)| !stays(code))
+            .collect()
+    }
+}
+
+/// The text without the lines that are these ranges, in order.
+pub(super) fn without(text: &str, lines: &[(Range<usize>, &str)]) -> String {
+    let mut left = String::with_capacity(text.len());
+    let mut next = lines.iter().map(|(bytes, _)| bytes.start).peekable();
+    let (mut at, mut is_first) = (0, true);
+    for line in text.split('\n') {
+        if next.next_if_eq(&at).is_none() {
+            if !is_first {
+                left.push('\n');
+            }
+            left.push_str(line);
+            is_first = false;
+        }
+        at += line.len() + 1;
+    }
+    left
 }
 
 impl Mixture {
@@ -38,8 +70,11 @@ impl Mixture {
 /// Identifies every paragraph of a text.
 pub fn mixture(identifier: &Identifier, text: &str, scratch: &mut MixtureScratch) -> Mixture {
     scratch.counts.clear();
-    let mut all = 0;
+    scratch.paragraphs.clear();
+    let (mut all, mut at) = (0, 0);
     for line in text.split('\n') {
+        let bytes = at..at + line.len();
+        at = bytes.end + 1;
         let letters = script::count_letters(line);
         if letters == 0 {
             continue;
@@ -50,6 +85,7 @@ pub fn mixture(identifier: &Identifier, text: &str, scratch: &mut MixtureScratch
             let (guess, confidence) = identifier.identify(line, &mut scratch.language);
             if confidence >= UNSURE {
                 code = guess;
+                scratch.paragraphs.push((bytes, guess.to_string()));
             }
         }
         match scratch.counts.get_mut(code) {
@@ -91,6 +127,24 @@ mod tests {
         assert!((found.shares[0].1 - letters(GERMAN) / all).abs() < 1e-9);
         assert!((found.shares[2].1 - 4.0 / all).abs() < 1e-9);
         assert_eq!(found.main().map(|m| m.0), Some("de"));
+    }
+
+    #[test]
+    fn paragraphs_in_other_languages_are_found_and_cut() {
+        let text = format!("Menu\n{ENGLISH}\n{GERMAN}\n\n{ENGLISH}");
+        let mut scratch = MixtureScratch::default();
+        mixture(&Identifier::built_in(), &text, &mut scratch);
+        let others = scratch.others(|code| code == "en");
+        assert_eq!(others.len(), 1);
+        assert_eq!((&text[others[0].0.clone()], others[0].1), (GERMAN, "de"));
+        assert_eq!(
+            without(&text, &others),
+            format!("Menu\n{ENGLISH}\n\n{ENGLISH}")
+        );
+        assert_eq!(without(&text, &[]), text);
+        let german = scratch.others(|code| code == "de");
+        assert_eq!(without(&text, &german), format!("Menu\n{GERMAN}\n"));
+        assert!(scratch.others(|_| true).is_empty());
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! compared with numbers.
 
 use super::place::{MOST_BYTES, Place, quoted};
+use crate::text::nesting::Nesting;
 
 /// The expression that holds if a filter's result counts as true.
 ///
@@ -114,21 +115,26 @@ struct Parser<'a> {
     depth: usize,
 }
 
-/// Deeper nesting is refused.
-const MOST_DEPTH: usize = 48;
-
 fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
+}
+
+impl Nesting for Parser<'_> {
+    const MOST_DEPTH: usize = 48;
+
+    fn depth(&mut self) -> &mut usize {
+        &mut self.depth
+    }
+
+    fn wrong(&self, wanted: &str) -> String {
+        self.wrong_at(self.at, wanted)
+    }
 }
 
 impl Parser<'_> {
     fn space(&mut self) {
         let rest = &self.filter[self.at..];
         self.at += rest.len() - rest.trim_start().len();
-    }
-
-    fn wrong(&self, wanted: &str) -> String {
-        self.wrong_at(self.at, wanted)
     }
 
     fn wrong_at(&self, at: usize, wanted: &str) -> String {
@@ -159,19 +165,6 @@ impl Parser<'_> {
             true => Ok(()),
             false => Err(self.wrong(&format!("`{sign}`"))),
         }
-    }
-
-    fn nested<T>(
-        &mut self,
-        parse: impl FnOnce(&mut Self) -> Result<T, String>,
-    ) -> Result<T, String> {
-        if self.depth == MOST_DEPTH {
-            return Err(self.wrong(&format!("at most {MOST_DEPTH} levels")));
-        }
-        self.depth += 1;
-        let parsed = parse(self);
-        self.depth -= 1;
-        parsed
     }
 
     /// An expression of a size that is still sensible: conditions occur several times in what they become.

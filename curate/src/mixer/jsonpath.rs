@@ -7,6 +7,7 @@
 //! `null`, `.length()` (of which it finds nothing), two paths on both sides of `==`, and `&&`, `||` or `!` over elements that are lists (which it looks for inside them).
 
 use super::place::{MOST_BYTES, Place, quoted};
+use crate::text::nesting::Nesting;
 
 /// The expression that holds if a pattern finds something.
 ///
@@ -105,18 +106,11 @@ enum Side {
     List(Vec<String>),
 }
 
-/// Deeper brackets are refused.
-const MOST_DEPTH: usize = 32;
+impl Nesting for Parser<'_> {
+    const MOST_DEPTH: usize = 32;
 
-impl Parser<'_> {
-    fn space(&mut self) {
-        let rest = &self.pattern[self.at..];
-        self.at += rest.len() - rest.trim_start().len();
-    }
-
-    fn is_end(&mut self) -> bool {
-        self.space();
-        self.at == self.pattern.len()
+    fn depth(&mut self) -> &mut usize {
+        &mut self.depth
     }
 
     fn wrong(&self, wanted: &str) -> String {
@@ -127,6 +121,18 @@ impl Parser<'_> {
             format!("{rest:?}")
         };
         format!("byte {}: found {found}, wanted {wanted}", self.at)
+    }
+}
+
+impl Parser<'_> {
+    fn space(&mut self) {
+        let rest = &self.pattern[self.at..];
+        self.at += rest.len() - rest.trim_start().len();
+    }
+
+    fn is_end(&mut self) -> bool {
+        self.space();
+        self.at == self.pattern.len()
     }
 
     fn take(&mut self, sign: &str) -> bool {
@@ -349,19 +355,6 @@ impl Parser<'_> {
             return Ok(term);
         }
         self.comparison(at)
-    }
-
-    fn nested<T>(
-        &mut self,
-        parse: impl FnOnce(&mut Self) -> Result<T, String>,
-    ) -> Result<T, String> {
-        if self.depth == MOST_DEPTH {
-            return Err(self.wrong(&format!("at most {MOST_DEPTH} levels")));
-        }
-        self.depth += 1;
-        let parsed = parse(self);
-        self.depth -= 1;
-        parsed
     }
 
     fn comparison(&mut self, at: &Place) -> Result<Term, String> {

@@ -1,6 +1,9 @@
 //! IPv4 addresses by datatrove 0.10.1's rule, IPv6 addresses by our own, optionally only global ones.
 //!
-//! datatrove's pattern for IPv4 has no word boundaries: `1234.5.6.7` contains `234.5.6.7`. Global is defined as in
+//! datatrove's pattern for IPv4 has no word boundaries: `1234.5.6.7` contains `234.5.6.7`, and the OID `1.3.6.1.4.1` begins with
+//! an address. By default we ask more of a match: no letter, digit or underscore touches it, no further part follows or
+//! comes before (`1.2.3.4.5`, `1.2.3.4.el7`, `1.2.3.4-rc1`), and it is no version or section (`version 1.2.3.4`,
+//! `Firefox/3.6.0.1`, `section 7.8.2.1`), nor an OID of four parts of X.500 (`2.5.4.3`, `2.5.29.17`) or the internet's (`1.3.6.1`). Global is defined as in
 //! Python 3.13's `ipaddress` (IANA's special-purpose registries, RFC 6890), which rejects octets with leading
 //! zeros. IPv6: a run of hexadecimal digits and colons that is an address in 2000::/3 and stands alone.
 
@@ -17,9 +20,52 @@ static IPV4: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&format!(r"(?-u)(?:{OCTET}\.){{3}}{OCTET}")).expect("the pattern is one")
 });
 
-pub(super) fn find(text: &str, range: Range<usize>, public: bool, out: &mut Vec<Range<usize>>) {
+/// Words before a number of four parts that is no address: a version, an OID, a section.
+const NUMBERED: [&str; 25] = [
+    "version",
+    "versions",
+    "versi\u{f3}n",
+    "vers\u{e3}o",
+    "versione",
+    "versie",
+    "wersja",
+    "ver",
+    "v",
+    "release",
+    "firmware",
+    "build",
+    "oid",
+    "oids",
+    "section",
+    "sections",
+    "sec",
+    "chapter",
+    "clause",
+    "figure",
+    "table",
+    "appendix",
+    "abschnitt",
+    "kapitel",
+    "abbildung",
+];
+/// Bytes of the longest of them, and of signs behind it.
+const WORD_BYTES: usize = 16;
+/// Beginnings of OIDs of four parts: attributes and extensions of certificates (X.520, X.509), the internet.
+const KNOWN_OIDS: [&str; 3] = ["2.5.4.", "2.5.29.", "1.3.6.1"];
+
+/// Which addresses are found.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    /// Only global ones.
+    pub(super) public: bool,
+    /// Only those of version 4 that stand alone; else datatrove's.
+    pub(super) standalone: bool,
+}
+
+pub(super) fn find(text: &str, range: Range<usize>, wanted: Wanted, out: &mut Vec<Range<usize>>) {
     let first = out.len();
-    v4(text, range.clone(), public, out);
+    let public = wanted.public;
+    v4(text, range.clone(), wanted, out);
     if memchr::memchr(b':', &text.as_bytes()[range.clone()]).is_some() {
         let v4s: Vec<Range<usize>> = out[first..].to_vec();
         let mut from = range.start;
@@ -33,7 +79,7 @@ pub(super) fn find(text: &str, range: Range<usize>, public: bool, out: &mut Vec<
 }
 
 /// In every run of digits and dots that is long enough.
-fn v4(text: &str, range: Range<usize>, public: bool, out: &mut Vec<Range<usize>>) {
+fn v4(text: &str, range: Range<usize>, wanted: Wanted, out: &mut Vec<Range<usize>>) {
     let bytes = text.as_bytes();
     let part = |b: &u8| b.is_ascii_digit() || *b == b'.';
     let mut at = range.start;
@@ -50,13 +96,53 @@ fn v4(text: &str, range: Range<usize>, public: bool, out: &mut Vec<Range<usize>>
         let mut from = start;
         while let Some(found) = IPV4.find(&text[from..end]) {
             let address = found.as_str().parse::<Ipv4Addr>();
-            if address.is_ok_and(|a| !public || is_global_v4(a)) {
-                out.push(from + found.start()..from + found.end());
+            let span = from + found.start()..from + found.end();
+            if address.is_ok_and(|a| !wanted.public || is_global_v4(a))
+                && (!wanted.standalone || stands_alone(text, &span))
+            {
+                out.push(span);
             }
             from += found.end();
         }
         at = end;
     }
+}
+
+/// Whether four numbers are no part of a word or of a number with more parts, and no version.
+fn stands_alone(text: &str, span: &Range<usize>) -> bool {
+    let bytes = text.as_bytes();
+    let before = |n: usize| span.start.checked_sub(n).and_then(|i| bytes.get(i));
+    // scripts without blanks between words touch numbers: only ASCII counts
+    let is_word = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
+    let (next, second) = (bytes.get(span.end), bytes.get(span.end + 1));
+    let goes_on = match next {
+        Some(b'.') => is_word(second),
+        Some(b'-') => second.is_some_and(u8::is_ascii_alphabetic),
+        other => is_word(other),
+    };
+    let begins_before = is_word(before(1)) || (before(1) == Some(&b'.') && is_word(before(2)));
+    let is_oid = KNOWN_OIDS
+        .iter()
+        .any(|oid| text[span.clone()].starts_with(oid));
+    !goes_on && !begins_before && !is_oid && !is_numbered(text, span.start)
+}
+
+/// Whether the number that starts here is a version or section: behind a word for it, or behind a product's name and `/`.
+fn is_numbered(text: &str, start: usize) -> bool {
+    let mut from = start.saturating_sub(WORD_BYTES);
+    while !text.is_char_boundary(from) {
+        from += 1;
+    }
+    let before = &text[from..start];
+    if let Some(name) = before.strip_suffix('/') {
+        let word = name.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        // a word of an address has a slash, a dot or a hyphen before it
+        return name.len() > word.len() + 1 && !word.ends_with(['/', '.', '-', '_']);
+    }
+    let before = before.trim_end_matches([' ', ':', '=', '"', '\'', '.', '\u{a0}']);
+    let rest = before.trim_end_matches(char::is_alphabetic);
+    let word = before[rest.len()..].to_lowercase();
+    !word.is_empty() && NUMBERED.contains(&word.as_str())
 }
 
 /// Python's `IPv4Address.is_global`.

@@ -1,7 +1,8 @@
 //! PII step: finds personal data and secrets in text, and replaces or tags them or drops the document.
 //!
-//! Every kind has a rule that validates its matches: addresses must be global, cards must pass Luhn's sum, IBANs
-//! theirs. E-mail and IPv4 are datatrove 0.10.1's rules (`PIIFormatter`), spans equal to its own. We differ in the
+//! Every kind has a rule that validates its matches: addresses must be global, cards must pass Luhn's sum, IBANs theirs,
+//! national identity numbers those of their countries, telephone numbers their numbering plan. E-mail and IPv4 are datatrove
+//! 0.10.1's rules (`PIIFormatter`), spans equal to its own with `standalone_ips = false`. We differ in the
 //! replacements: each is chosen by the hash of the replaced text, so that neither order nor sharding changes it,
 //! where datatrove cycles through a list from document to document. Replacements are names and numbers reserved for
 //! examples: RFC 2606 (example.com), RFC 5737 and RFC 3849 (addresses), 555-01xx (telephones); kinds without such
@@ -10,46 +11,23 @@
 mod boundary;
 mod email;
 mod ip;
+mod kind;
+mod national;
 mod numbers;
+mod phone;
 mod secret;
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::xxh3_64;
 
 use crate::check::Problem;
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::Result;
 use crate::verdict::{Judge, KEEP, Verdict, at_most};
+use kind::KINDS;
 
-/// Kind of personal data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PiiKind {
-    /// Keys of services, private keys, tokens, and values assigned to names such as `password`.
-    Secret,
-    /// E-mail addresses.
-    Email,
-    /// IPv4 and IPv6 addresses.
-    Ip,
-    /// International bank account numbers (ISO 13616).
-    Iban,
-    /// Payment cards (ISO/IEC 7812).
-    CreditCard,
-    /// Telephone numbers: international, and North American with separators.
-    Phone,
-}
-
-/// In order of precedence: text matched by one kind is skipped by the next.
-const KINDS: [PiiKind; 6] = [
-    PiiKind::Secret,
-    PiiKind::Email,
-    PiiKind::Ip,
-    PiiKind::Iban,
-    PiiKind::CreditCard,
-    PiiKind::Phone,
-];
+pub use kind::{Found, PiiKind};
 
 /// Action on matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -58,7 +36,7 @@ pub enum PiiAction {
     /// A replacement of the same kind that belongs to nobody.
     #[default]
     Replace,
-    /// The kind in angle brackets: `<EMAIL>`.
+    /// The kind in angle brackets: `<EMAIL>`; of identity numbers the number's name, `<US_SSN>`.
     Tag,
     /// The document is dropped if it has more than `max_matches`.
     Drop,
@@ -74,6 +52,13 @@ pub struct PiiConfig {
     pub action: PiiAction,
     /// Leave addresses alone that are not global: private, loopback, documentation.
     pub only_public_ips: bool,
+    /// Leave numbers of four parts alone that are part of a longer one, such as an OID, or a version. `false`: datatrove's rule.
+    pub standalone_ips: bool,
+    /// Regions whose national telephone numbers are found, ISO 3166 codes, the preferred one first. Empty: those of the
+    /// document's language, if a language step ran before (`de`: DE, AT, CH; `en`: US, GB, AU); else `US`.
+    pub phone_regions: Vec<String>,
+    /// Countries whose identity numbers are found, ISO 3166 codes. Empty: all.
+    pub id_countries: Vec<String>,
     /// With `drop`: matches that a document may have.
     pub max_matches: u64,
 }
@@ -84,53 +69,89 @@ impl Default for PiiConfig {
             kinds: vec![PiiKind::Email, PiiKind::Ip],
             action: PiiAction::Replace,
             only_public_ips: true,
+            standalone_ips: true,
+            phone_regions: Vec::new(),
+            id_countries: Vec::new(),
             max_matches: 0,
         }
     }
 }
 
 impl PiiConfig {
-    /// Every match in `text`, in order, none overlapping another.
-    pub fn find(&self, text: &str) -> Vec<(PiiKind, Range<usize>)> {
-        let mut found: Vec<(PiiKind, Range<usize>)> = Vec::new();
+    /// Every match in a text of the language, in order, none overlapping another. The language is a code of ISO 639, or
+    /// empty if it is not known.
+    pub fn find(&self, text: &str, language: &str) -> Vec<Found> {
+        let mut found: Vec<Found> = Vec::new();
+        let regions = self.regions(language);
         for kind in KINDS.into_iter().filter(|k| self.kinds.contains(k)) {
-            let mut spans = Vec::new();
+            let mut new = Vec::new();
             let mut from = 0;
-            for (_, taken) in &found {
-                self.kind_in(kind, text, from..taken.start, &mut spans);
-                from = taken.end;
+            for taken in &found {
+                self.kind_in(kind, text, from..taken.span.start, &regions, &mut new);
+                from = taken.span.end;
             }
-            self.kind_in(kind, text, from..text.len(), &mut spans);
-            if !spans.is_empty() {
-                found.extend(spans.into_iter().map(|span| (kind, span)));
-                found.sort_by_key(|(_, span)| span.start);
+            self.kind_in(kind, text, from..text.len(), &regions, &mut new);
+            if !new.is_empty() {
+                found.append(&mut new);
+                found.sort_by_key(|f| f.span.start);
             }
         }
         found
     }
 
-    fn kind_in(&self, kind: PiiKind, text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>) {
-        match kind {
-            PiiKind::Secret => secret::find(text, range, out),
-            PiiKind::Email => email::find(text, range, out),
-            PiiKind::Ip => ip::find(text, range, self.only_public_ips, out),
-            PiiKind::Iban => numbers::ibans(text, range, out),
-            PiiKind::CreditCard => numbers::cards(text, range, out),
-            PiiKind::Phone => numbers::phones(text, range, out),
+    /// Regions whose national telephone numbers are found in a text of the language.
+    fn regions(&self, language: &str) -> phone::Regions {
+        match self.phone_regions.as_slice() {
+            _ if !self.kinds.contains(&PiiKind::Phone) => phone::Regions::default(),
+            [] => phone::of_language(language),
+            regions => phone::Regions::new(regions.iter().map(String::as_str)),
         }
     }
 
-    /// Judges a text, or writes it to `out` with its matches replaced. Matches are counted by rule, `pii.email`.
+    fn kind_in(
+        &self,
+        kind: PiiKind,
+        text: &str,
+        range: Range<usize>,
+        regions: &phone::Regions,
+        out: &mut Vec<Found>,
+    ) {
+        let mut spans = Vec::new();
+        match kind {
+            PiiKind::Secret => secret::find(text, range, &mut spans),
+            PiiKind::Email => email::find(text, range, &mut spans),
+            PiiKind::Ip => {
+                let wanted = ip::Wanted {
+                    public: self.only_public_ips,
+                    standalone: self.standalone_ips,
+                };
+                ip::find(text, range, wanted, &mut spans);
+            }
+            PiiKind::Iban => numbers::ibans(text, range, &mut spans),
+            PiiKind::CreditCard => numbers::cards(text, range, &mut spans),
+            PiiKind::NationalId => return national::find(text, range, &self.id_countries, out),
+            PiiKind::Phone => phone::find(text, range, regions, &mut spans),
+        }
+        out.extend(spans.into_iter().map(|span| Found {
+            kind,
+            rule: kind.rule(),
+            tag: kind.tag(),
+            span,
+        }));
+    }
+
+    /// Judges a text of the language, or writes it to `out` with its matches replaced. Matches are counted by rule, `pii.email`.
     ///
     /// Returns whether `out` holds a new text.
     pub fn apply_to(
         &self,
         text: &str,
+        language: &str,
         out: &mut String,
         count: &mut dyn FnMut(&'static str),
     ) -> std::ops::ControlFlow<crate::verdict::Reason, bool> {
-        let found = self.find(text);
-        found.iter().for_each(|(kind, _)| count(kind.rule()));
+        let found = self.find(text, language);
+        found.iter().for_each(|f| count(f.rule));
         if self.action == PiiAction::Drop {
             self.judge(&found)?;
             return std::ops::ControlFlow::Continue(false);
@@ -140,11 +161,14 @@ impl PiiConfig {
         }
         out.clear();
         let mut from = 0;
-        for (kind, span) in &found {
+        for Found {
+            kind, tag, span, ..
+        } in &found
+        {
             out.push_str(&text[from..span.start]);
             match self.action {
-                PiiAction::Tag => out.push_str(kind.tag()),
-                _ => kind.replace(&text[span.clone()], out),
+                PiiAction::Replace => kind.replace(&text[span.clone()], tag, out),
+                PiiAction::Tag | PiiAction::Drop => out.push_str(tag),
             }
             from = span.end;
         }
@@ -152,65 +176,12 @@ impl PiiConfig {
         std::ops::ControlFlow::Continue(true)
     }
 
-    fn judge(&self, found: &[(PiiKind, Range<usize>)]) -> Verdict {
-        let Some((kind, _)) = found.first() else {
+    fn judge(&self, found: &[Found]) -> Verdict {
+        let Some(first) = found.first() else {
             return KEEP;
         };
         // the rule is that of the first match, which shows the kind of document
-        at_most(kind.rule(), found.len() as f64, self.max_matches as f64)
-    }
-}
-
-/// Two of RFC 5737's three documentation networks.
-const NETWORKS: [&str; 2] = ["192.0.2", "203.0.113"];
-
-impl PiiKind {
-    /// Name of its counter and of the rule that drops.
-    pub fn rule(self) -> &'static str {
-        match self {
-            PiiKind::Secret => "pii.secret",
-            PiiKind::Email => "pii.email",
-            PiiKind::Ip => "pii.ip",
-            PiiKind::Iban => "pii.iban",
-            PiiKind::CreditCard => "pii.credit_card",
-            PiiKind::Phone => "pii.phone",
-        }
-    }
-
-    /// Replacement with `action = "tag"`.
-    pub fn tag(self) -> &'static str {
-        match self {
-            PiiKind::Secret => "<SECRET>",
-            PiiKind::Email => "<EMAIL>",
-            PiiKind::Ip => "<IP_ADDRESS>",
-            PiiKind::Iban => "<IBAN>",
-            PiiKind::CreditCard => "<CREDIT_CARD>",
-            PiiKind::Phone => "<PHONE>",
-        }
-    }
-
-    /// Appends the replacement for `found`: always the same for the same text.
-    fn replace(self, found: &str, out: &mut String) {
-        use std::fmt::Write;
-        let hash = xxh3_64(found.as_bytes());
-        // writing to a string cannot fail
-        let _ = match self {
-            PiiKind::Email => match hash % 3 {
-                0 => write!(out, "email@example.com"),
-                1 => write!(out, "firstname.lastname@example.org"),
-                _ => write!(out, "name@example.net"),
-            },
-            PiiKind::Ip if found.contains(':') => write!(out, "2001:db8::{:x}", 1 + hash % 0xfffe),
-            PiiKind::Ip => {
-                let network = NETWORKS[usize::from(hash & 1 == 1)];
-                write!(out, "{network}.{}", 1 + (hash >> 1) % 254)
-            }
-            PiiKind::Phone if found.starts_with('+') => {
-                write!(out, "+1 555-555-01{:02}", hash % 100)
-            }
-            PiiKind::Phone => write!(out, "555-555-01{:02}", hash % 100),
-            PiiKind::Secret | PiiKind::Iban | PiiKind::CreditCard => write!(out, "{}", self.tag()),
-        };
+        at_most(first.rule, found.len() as f64, self.max_matches as f64)
     }
 }
 
@@ -222,6 +193,24 @@ impl StepConfig for PiiConfig {
     fn check(&self, problem: Problem<'_>) {
         if self.kinds.is_empty() {
             problem("kinds", "[]".to_string(), "at least one kind");
+        }
+        for region in self.phone_regions.iter().filter(|r| !phone::is_region(r)) {
+            problem(
+                "phone_regions",
+                region.clone(),
+                "ISO 3166 codes of regions, such as \"US\"",
+            );
+        }
+        for country in self
+            .id_countries
+            .iter()
+            .filter(|c| !national::has_country(c))
+        {
+            problem(
+                "id_countries",
+                country.clone(),
+                &format!("some of {}", national::countries()),
+            );
         }
         if self.max_matches > 0 && self.action != PiiAction::Drop {
             problem(
@@ -240,9 +229,14 @@ impl StepConfig for PiiConfig {
 impl Filter for PiiConfig {
     fn apply(&self, draft: &mut Draft, scratch: &mut StepScratch, _judge: &mut Judge) -> Verdict {
         let found = &mut draft.personal;
-        let is_changed = self.apply_to(&draft.text, &mut scratch.rewritten, &mut |rule| {
-            found.push(rule.to_string());
-        })?;
+        let is_changed = self.apply_to(
+            &draft.text,
+            &draft.language,
+            &mut scratch.rewritten,
+            &mut |rule| {
+                found.push(rule.to_string());
+            },
+        )?;
         if is_changed {
             draft.text.clone_from(&scratch.rewritten);
         }

@@ -1,8 +1,7 @@
-//! Numbers with a check digit: bank accounts, payment cards; and telephones, which only have a form.
+//! Numbers with a check digit: bank accounts and payment cards.
 //!
 //! IBAN: ISO 13616, lengths by country of the SWIFT registry (release 99), remainder 1 modulo 97 (ISO 7064). Cards:
-//! ISO/IEC 7812 issuer ranges and Luhn's sum. Telephones: E.164 with `+`, or the North American plan's ten digits with
-//! separators, whose area and exchange codes start with 2 to 9.
+//! ISO/IEC 7812 issuer ranges and Luhn's sum.
 
 use std::ops::Range;
 
@@ -144,100 +143,4 @@ fn is_card(digits: &[u8]) -> bool {
         })
         .sum();
     issued && sum.is_multiple_of(10)
-}
-
-pub(super) fn phones(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>) {
-    let bytes = &text.as_bytes()[..range.end];
-    let mut at = range.start;
-    while let Some(next) = bytes[at..]
-        .iter()
-        .position(|b| b.is_ascii_digit() || *b == b'+')
-    {
-        let mut start = at + next;
-        let found = if bytes[start] == b'+' {
-            international(bytes, start)
-        } else {
-            if start > at && bytes[start - 1] == b'(' {
-                start -= 1;
-            }
-            north_american(bytes, start)
-        };
-        match found {
-            Some(end) => {
-                out.push(start..end);
-                at = end;
-            }
-            // past this run of digits
-            None => {
-                let first = at + next;
-                let run = bytes[first + 1..].iter().take_while(|b| b.is_ascii_digit());
-                at = first + 1 + run.count();
-            }
-        }
-    }
-}
-
-/// `+` and 8 to 15 digits, with single separators or a pair of brackets between them.
-fn international(bytes: &[u8], plus: usize) -> Option<usize> {
-    let before = plus.checked_sub(1).and_then(|i| bytes.get(i));
-    if !ends_word(before)
-        || !bytes
-            .get(plus + 1)
-            .is_some_and(|b| matches!(b, b'1'..=b'9'))
-    {
-        return None;
-    }
-    let (mut count, mut end, mut i, mut gap, mut groups) = (0, plus, plus + 1, 0, 1);
-    while let Some(b) = bytes.get(i) {
-        match b {
-            b'0'..=b'9' => {
-                groups += usize::from(gap > 0);
-                (count, gap, end) = (count + 1, 0, i + 1);
-            }
-            b' ' | b'-' | b'.' | b'(' | b')' | b'/' if gap < 2 => gap += 1,
-            _ => break,
-        }
-        i += 1;
-    }
-    let fits = (8..=15).contains(&count) && groups <= 7;
-    (fits && ends_word(bytes.get(end))).then_some(end)
-}
-
-/// `(212) 555-0100`, `212-555-0100`, `1.212.555.0100`: ten digits in three groups with a separator between each.
-fn north_american(bytes: &[u8], start: usize) -> Option<usize> {
-    let before = start.checked_sub(1).and_then(|i| bytes.get(i));
-    if !ends_word(before) || matches!(before, Some(b'.' | b'-' | b'/' | b',' | b'$')) {
-        return None;
-    }
-    let mut i = start;
-    let is_separator = |b: Option<&u8>| matches!(b, Some(b' ' | b'-' | b'.'));
-    if bytes.get(i) == Some(&b'1') && is_separator(bytes.get(i + 1)) {
-        i += 2;
-    }
-    let code = |i: usize| {
-        let group = bytes.get(i..i + 3)?;
-        (group.iter().all(u8::is_ascii_digit) && group[0] >= b'2').then_some(i + 3)
-    };
-    if bytes.get(i) == Some(&b'(') {
-        i = code(i + 1)?;
-        if bytes.get(i) != Some(&b')') {
-            return None;
-        }
-        i += 1 + usize::from(is_separator(bytes.get(i + 1)));
-    } else {
-        i = code(i)?;
-        if !is_separator(bytes.get(i)) {
-            return None;
-        }
-        i += 1;
-    }
-    i = code(i)?;
-    if !is_separator(bytes.get(i)) {
-        return None;
-    }
-    let last = bytes.get(i + 1..i + 5)?;
-    let end = i + 5;
-    let goes_on = matches!(bytes.get(end), Some(b'-' | b'.' | b'/'))
-        && bytes.get(end + 1).is_some_and(u8::is_ascii_digit);
-    (last.iter().all(u8::is_ascii_digit) && ends_word(bytes.get(end)) && !goes_on).then_some(end)
 }

@@ -25,7 +25,9 @@ use crate::read::{
 };
 use crate::statistics::{TextMetrics, measure};
 use crate::steps::{Passage, Step, Steps};
+use crate::text::languages::WordLanguage;
 use crate::text::repair::Repairs;
+use crate::text::words::WordRules;
 use crate::text::{address, chars, excerpt, json, plain};
 use crate::verdict::{Metric, Reason, Verdict, empty};
 
@@ -38,7 +40,8 @@ pub(crate) struct Chain {
     /// Exact duplicates have the same words, not the same bytes.
     is_normalized: bool,
     max_record_bytes: u64,
-    statistics: bool,
+    /// Whose words statistics count, if there are any.
+    statistics: Option<WordLanguage>,
     /// Documents whose id has a hash of at least this are not taken.
     sample: Option<u64>,
 }
@@ -160,7 +163,7 @@ impl Chain {
             minhasher,
             is_normalized,
             max_record_bytes: config.max_record_bytes,
-            statistics: config.statistics,
+            statistics: config.words_of_statistics(),
             sample: config.sample_limit(),
         })
     }
@@ -245,7 +248,7 @@ impl Chain {
             source: input.source.clone(),
             ..Draft::default()
         };
-        if input.format.has_no_ids() && self.is_outside(&draft.id) {
+        if input.has_no_ids() && self.is_outside(&draft.id) {
             return Err(Outcome::Unsampled);
         }
         let read = match input.format {
@@ -259,12 +262,13 @@ impl Chain {
             Format::Html => self.extract(bytes, None, draft),
             Format::Zim => self.read_zim(bytes, &shard.file, draft),
             Format::Epub | Format::Docx | Format::Odt | Format::Pdf | Format::Latex => {
-                self.read_composed(bytes, &shard.file, draft)
+                self.read_composed(bytes, shard, draft)
             }
             Format::Wat
             | Format::Jsonl
             | Format::Dolma
             | Format::Parquet
+            | Format::Arrow
             | Format::Csv
             | Format::Tsv
             | Format::Auto
@@ -326,12 +330,15 @@ impl Chain {
         }
     }
 
-    /// Renders a document that its reader composed; `meta.file` names the file, below its input's path.
-    fn read_composed(&self, bytes: &[u8], file: &str, mut draft: Draft) -> Result<Draft, Stop> {
+    /// Renders a document that its reader composed; `meta.file` names the file, below its input's path, and the id the part.
+    fn read_composed(&self, bytes: &[u8], shard: &Shard, mut draft: Draft) -> Result<Draft, Stop> {
         let composed: Composed<'_> = serde_json::from_slice(bytes)
             .map_err(|e| Stop::Bad(format!("a record that was not composed: {e}")))?;
+        if !composed.part.is_empty() {
+            draft.id = format!("{}/{}/{}", shard.input.source, shard.name, composed.part);
+        }
         let mut meta = composed.meta;
-        meta.insert("file".to_string(), file.into());
+        meta.insert("file".to_string(), shard.file.as_str().into());
         draft.running_lines = composed.running_lines;
         let mut text = composed.text.into_owned();
         let mut is_cut = false;
@@ -418,12 +425,13 @@ impl Chain {
     }
 
     /// Metrics of a text, if they are requested and there is a text.
-    fn text_metrics(&self, text: &str, scratch: &mut WorkScratch) -> Option<Box<TextMetrics>> {
-        if !self.statistics || text.is_empty() {
-            return None;
-        }
+    fn text_metrics(&self, draft: &Draft, scratch: &mut WorkScratch) -> Option<Box<TextMetrics>> {
+        let words = self.statistics.filter(|_| !draft.text.is_empty())?;
         scratch.steps.clock.start();
-        let text_metrics = measure(text, &mut scratch.steps.text);
+        let text = &mut scratch.steps.text;
+        text.use_rules(words.rules(&draft.language));
+        let text_metrics = measure(&draft.text, text);
+        text.use_rules(WordRules::English);
         scratch.steps.clock.lap("statistics");
         Some(Box::new(text_metrics))
     }
@@ -435,7 +443,7 @@ impl Chain {
         input: &Input,
         scratch: &mut WorkScratch,
     ) -> Outcome {
-        let text_metrics = self.text_metrics(&draft.text, scratch);
+        let text_metrics = self.text_metrics(&draft, scratch);
         let shown = excerpt(&draft.text, EXCERPT_CHARS).len();
         draft.text.truncate(shown);
         Outcome::Dropped(Box::new(Dropped {
@@ -470,7 +478,8 @@ impl Chain {
             keys: Vec::new(),
         };
         if let Some(minhasher) = &self.minhasher {
-            let splitter = &mut scratch.steps.text.splitter;
+            let rules = minhasher.word_rules(&draft.language);
+            let splitter = scratch.steps.text.splitter_of(rules);
             let (minhash, keys) = (&mut scratch.minhash, &mut signature.keys);
             minhasher.keys(&draft.text, splitter, minhash, keys);
         }
@@ -485,7 +494,7 @@ impl Chain {
             language: draft.language.clone(),
             excerpt: shown.to_string(),
         };
-        let text_metrics = self.text_metrics(&draft.text, scratch);
+        let text_metrics = self.text_metrics(&draft, scratch);
         let source = source_of(&draft, input);
         let host = draft.url.as_deref().and_then(address::host);
         let words = match draft.groups.is_empty() {

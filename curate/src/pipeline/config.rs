@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::check::{Problem, range};
 use crate::read::Input;
 use crate::steps::Step;
+use crate::text::languages::WordLanguage;
+use crate::text::words::WordRules;
 use crate::write::OutputFormat;
 
 /// Reading, extracting and filtering.
@@ -44,6 +46,10 @@ pub struct CurateConfig {
     /// Measure every document's text (datatrove's document, line, paragraph and word statistics), by source and
     /// language; with `figures` also the rules' metrics. Summed up in `statistics.json` and `statistics.parquet`.
     pub statistics: bool,
+    /// Language by which statistics split words: empty for English, a language of datatrove (`deu_Latn`, `de`), or
+    /// `document` for the one that the step `language` found. Stop words stay English.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub statistics_language: String,
     /// Filters in order; the first broken rule names the drop.
     pub step: Vec<Step>,
 }
@@ -63,16 +69,36 @@ impl Default for CurateConfig {
             max_record_bytes: 32 << 20,
             figures: false,
             statistics: false,
+            statistics_language: String::new(),
             step: Vec::new(),
         }
     }
 }
 
 impl CurateConfig {
+    /// Whose words statistics count; None without statistics.
+    pub(crate) fn words_of_statistics(&self) -> Option<WordLanguage> {
+        let words = WordLanguage::of(&self.statistics_language);
+        // a name that is not known was reported by `check`
+        let words = words.unwrap_or(WordLanguage::One(WordRules::English));
+        self.statistics.then_some(words)
+    }
+
     /// Files that the steps read, models and lists: the output depends on their bytes.
     pub fn step_files(&self) -> Vec<PathBuf> {
         let files = self.step.iter().flat_map(|step| step.settings().files());
         files.collect()
+    }
+
+    /// Names of the `group` steps that statistics are kept by.
+    pub(crate) fn statistics_by(&self) -> Vec<String> {
+        let by = self.step.iter().filter_map(|step| {
+            let Step::Group(group) = step else {
+                return None;
+            };
+            group.statistics.then(|| group.name.clone())
+        });
+        by.collect()
     }
 
     /// Hashes of ids below this are in the sample; None: every document is.
@@ -98,6 +124,10 @@ impl CurateConfig {
             problem("memory_mb", self.memory_mb.to_string(), "at least 64");
         }
         range(problem, "sample", self.sample, 0.0, 1.0);
+        if let Err(wanted) = WordLanguage::of(&self.statistics_language) {
+            let found = format!("{:?}", self.statistics_language);
+            problem("statistics_language", found, &wanted);
+        }
         range(
             problem,
             "max_record_bytes",
@@ -113,6 +143,17 @@ impl CurateConfig {
             );
         }
         for (i, step) in self.step.iter().enumerate() {
+            if let Step::Group(group) = step
+                && group.statistics
+                && !self.statistics
+            {
+                let key = format!("step[{i}].group.statistics");
+                problem(
+                    &key,
+                    "true".to_string(),
+                    "false, or curate.statistics = true",
+                );
+            }
             if i > 0 && step.settings().is_first() {
                 problem(
                     &format!("step[{i}].{}", step.name()),

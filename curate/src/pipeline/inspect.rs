@@ -133,12 +133,16 @@ const MAX_RECORD: usize = 1 << 30;
 /// Problems that are listed; all are counted.
 const MAX_PROBLEMS: usize = 10;
 
-/// Format of a file by its bytes: WARC (also ARC), a wiki's dump, Parquet, or lines.
+/// Format of a file by its bytes: WARC (also ARC), a wiki's dump, Parquet, Arrow, or lines.
 fn format_of(path: &Path) -> Result<Format> {
-    let mut magic = [0u8; 4];
-    let read = File::open(path).and_then(|mut f| f.read(&mut magic));
-    if read.at(path)? == 4 && &magic == b"PAR1" {
+    let mut magic = Vec::new();
+    let read = File::open(path).and_then(|f| f.take(6).read_to_end(&mut magic));
+    read.at(path)?;
+    if magic.starts_with(b"PAR1") {
         return Ok(Format::Parquet);
+    }
+    if magic.starts_with(b"ARROW1") || magic.starts_with(b"\xff\xff\xff\xff") {
+        return Ok(Format::Arrow);
     }
     let mut batch = Batch::default();
     let mut first = Reader::open_lines(path, &BTreeMap::new(), MAX_RECORD)?;
@@ -214,8 +218,14 @@ fn records(path: &Path) -> Result<Value> {
     let mut value = match format {
         Format::Warc => json!({"kind": "warc", "records": count, "bad": bad, "types": kinds}),
         Format::Wikipedia => json!({"kind": "wiki dump", "pages": count, "bad": bad}),
-        Format::Parquet => json!({"kind": "parquet", "records": count, "bad": bad,
-            "text_bytes": text, "fields": kinds}),
+        Format::Parquet | Format::Arrow => {
+            let kind = if format == Format::Arrow {
+                "arrow"
+            } else {
+                "parquet"
+            };
+            json!({"kind": kind, "records": count, "bad": bad, "text_bytes": text, "fields": kinds})
+        }
         _ if objects > 0 => json!({"kind": "json lines", "records": count,
             "bad": count - objects, "text_bytes": text, "fields": kinds}),
         _ => json!({"kind": "text", "lines": count, "bad": bad}),

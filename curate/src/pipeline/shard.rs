@@ -109,6 +109,8 @@ pub struct Curator {
     output: OutputFormat,
     keeps_metrics: bool,
     statistics: bool,
+    /// Names of the groups that statistics are kept by.
+    statistics_by: Vec<String>,
     quarantine: Quarantine,
     scratch: Mutex<Vec<WorkScratch>>,
     spent: Mutex<Spent>,
@@ -159,6 +161,7 @@ impl Curator {
             output: config.output,
             keeps_metrics: config.figures,
             statistics: config.statistics,
+            statistics_by: config.statistics_by(),
             quarantine: Quarantine::new(config.max_bad_records),
             scratch: Mutex::new(Vec::new()),
             spent: Mutex::new(Spent::default()),
@@ -259,6 +262,7 @@ impl Curator {
             errors: AtomicFile::create(out, &shard_file("errors", n, "jsonl"))?,
             metrics: self.keeps_metrics.then(metrics).transpose()?,
             statistics: self.statistics.then(Statistics::default),
+            statistics_by: &self.statistics_by,
             report: ShardReport::default(),
             source: shard.path.clone(),
             shard: n,
@@ -440,11 +444,18 @@ struct Writers<'a> {
     errors: AtomicFile,
     metrics: Option<MetricsWriter>,
     statistics: Option<Statistics>,
+    statistics_by: &'a [String],
     report: ShardReport,
     source: PathBuf,
     shard: usize,
     /// Counter of bad records over all shards.
     quarantine: &'a Quarantine,
+}
+
+/// The groups with these names.
+fn only(mut groups: Vec<(String, String)>, names: &[String]) -> Vec<(String, String)> {
+    groups.retain(|(name, _)| names.contains(name));
+    groups
 }
 
 /// Characters kept of a bad record's reason: parsers often quote the whole record.
@@ -525,6 +536,7 @@ impl Writers<'_> {
                         language: &drop.language,
                         text_metrics,
                         metrics: &drop.metrics,
+                        groups: &only(drop.groups, self.statistics_by),
                     });
                 }
                 self.dropped.write(&DroppedLine {
@@ -570,6 +582,7 @@ impl Writers<'_> {
                         language: &kept.language,
                         text_metrics,
                         metrics: &kept.metrics,
+                        groups: &only(kept.groups, self.statistics_by),
                     });
                     let (url, host) = (kept.url.as_deref(), kept.host.as_deref());
                     let signature = &kept.signature;

@@ -56,10 +56,7 @@ struct Condition {
 impl Filter for Condition {
     /// Breaks, with every value it names, if the condition does not hold.
     fn apply(&self, draft: &mut Draft, _: &mut StepScratch, judge: &mut Judge) -> Verdict {
-        let document = DocumentMetrics {
-            draft,
-            metrics: judge.metrics(),
-        };
+        let document = DocumentMetrics::of(draft, judge.metrics());
         if self.condition.holds(&document) {
             return KEEP;
         }

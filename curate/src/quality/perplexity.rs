@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::condition::check_name;
 use super::ngram::NgramModel;
 use crate::check::{Problem, range};
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
@@ -17,6 +18,10 @@ use crate::verdict::{Judge, Verdict};
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PerplexityConfig {
+    /// Name of the perplexity, where several models give one (datatrove names them by the model's data and language): the
+    /// metrics are `perplexity.NAME.value` and `perplexity.NAME.max`, the results `meta.perplexity_NAME` and
+    /// `meta.perplexity_NAME_bucket`. Default: none, `perplexity.value`, `meta.perplexity` and `meta.perplexity_bucket`.
+    pub name: String,
     /// An ARPA file or a binary of KenLM's.
     pub model: String,
     /// Minimum perplexity; 0: none.
@@ -32,6 +37,7 @@ pub struct PerplexityConfig {
 impl Default for PerplexityConfig {
     fn default() -> Self {
         PerplexityConfig {
+            name: String::new(),
             model: String::new(),
             min: 0.0,
             max: 0.0,
@@ -59,6 +65,11 @@ impl PerplexityConfig {
 struct Perplexity {
     config: PerplexityConfig,
     model: NgramModel,
+    /// Where the metadata has the perplexity and its bucket.
+    key: String,
+    bucket_key: String,
+    value_rule: String,
+    max_rule: String,
 }
 
 impl StepConfig for PerplexityConfig {
@@ -67,6 +78,9 @@ impl StepConfig for PerplexityConfig {
     }
 
     fn check(&self, problem: Problem<'_>) {
+        if !self.name.is_empty() {
+            check_name(&self.name, problem);
+        }
         if self.model.is_empty() {
             problem(
                 "model",
@@ -95,9 +109,21 @@ impl StepConfig for PerplexityConfig {
 
     fn open(&self, _: &Opening<'_>) -> Result<Box<dyn Filter>> {
         let model = NgramModel::open(Path::new(&self.model))?;
+        let rule = |part: &str| match self.name.as_str() {
+            "" => format!("perplexity.{part}"),
+            name => format!("perplexity.{name}.{part}"),
+        };
+        let key = match self.name.as_str() {
+            "" => "perplexity".to_string(),
+            name => format!("perplexity_{name}"),
+        };
         Ok(Box::new(Perplexity {
             config: self.clone(),
             model,
+            bucket_key: format!("{key}_bucket"),
+            key,
+            value_rule: rule("value"),
+            max_rule: rule("max"),
         }))
     }
 
@@ -113,21 +139,21 @@ impl Filter for Perplexity {
             true => self.model.document_perplexity(&draft.text.to_lowercase()),
             false => self.model.document_perplexity(&draft.text),
         };
-        draft.note("perplexity", json!((value * 1e3).round() / 1e3));
+        draft.note(&self.key, json!((value * 1e3).round() / 1e3));
         if let Some(bucket) = config.bucket(value) {
-            draft.note("perplexity_bucket", bucket.into());
+            draft.note(&self.bucket_key, bucket.into());
         }
-        judge.at_least("perplexity.value", value, config.min)?;
+        judge.at_least(&self.value_rule, value, config.min)?;
         let most = if config.max > 0.0 {
             config.max
         } else {
             f64::INFINITY
         };
-        judge.at_most("perplexity.max", value, most)
+        judge.at_most(&self.max_rule, value, most)
     }
 
     fn metrics(&self) -> Vec<String> {
-        vec!["perplexity.value".to_string()]
+        vec![self.value_rule.clone(), self.max_rule.clone()]
     }
 }
 

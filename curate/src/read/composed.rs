@@ -25,6 +25,9 @@ pub(crate) struct Composed<'a> {
     /// HTML whose whole text counts, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) parts: Vec<String>,
+    /// Name of the part in the document's id, such as `page-3`; empty: the whole file.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(crate) part: Cow<'a, str>,
     /// Metadata of the file.
     pub(crate) meta: Map<String, Value>,
     /// Headers, footers and page numbers that were left out.
@@ -66,8 +69,10 @@ pub(crate) struct BadPart {
 /// A file's document and its unreadable parts.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Reading<'a> {
-    /// None if no part can be read.
+    /// None if no part can be read, or if each is a document of its own.
     pub(crate) document: Option<Composed<'a>>,
+    /// The parts of a file that is split, in order.
+    pub(crate) parts: Vec<Composed<'a>>,
     pub(crate) bad: Vec<BadPart>,
 }
 
@@ -78,15 +83,16 @@ impl Reading<'_> {
     /// A file that cannot be read at all.
     pub(crate) fn bad(why: String) -> Reading<'static> {
         Reading {
-            document: None,
             bad: vec![BadPart { offset: 0, why }],
+            ..Reading::default()
         }
     }
 
-    /// Adds the document as record 0, then the bad parts; a document longer than `max` bytes is a bad record.
+    /// Adds the document as record 0, or the documents of the parts, then the bad parts; a document longer than `max` bytes
+    /// is a bad record.
     pub(crate) fn push_to(self, batch: &mut Batch, max: usize) {
         let mut number = 0;
-        if let Some(document) = self.document {
+        for document in self.document.into_iter().chain(self.parts) {
             let start = batch.data.len();
             // strings and maps of them can be written, and a vector takes them
             let written = serde_json::to_writer(&mut batch.data, &document);
@@ -97,13 +103,21 @@ impl Reading<'_> {
                 Err(e) => Some(e.to_string()),
             };
             match why {
-                None => batch.push_read(0, 0, start, None),
+                None => batch.push_read(0, number, start, None),
                 Some(why) => {
                     batch.data.truncate(start);
-                    batch.push_bad(0, 0, why);
+                    let part = document.part;
+                    batch.push_bad(
+                        0,
+                        number,
+                        match part.is_empty() {
+                            true => why,
+                            false => format!("{part}: {why}"),
+                        },
+                    );
                 }
             }
-            number = 1;
+            number += 1;
         }
         let others = self.bad.len().saturating_sub(MAX_BAD);
         for part in self.bad.into_iter().take(MAX_BAD) {
@@ -184,6 +198,7 @@ mod tests {
                 offset: 7,
                 why: "page 2: broken".to_string(),
             }],
+            ..Reading::default()
         };
         let mut batch = Batch::default();
         reading("a").push_to(&mut batch, 100);
@@ -197,5 +212,30 @@ mod tests {
         let why = batch.records[0].bad.as_deref().unwrap();
         assert!(why.ends_with("bytes, longer than 100"), "{why}");
         assert!(batch.data.is_empty());
+    }
+
+    #[test]
+    fn parts_are_records_of_their_own_numbers_before_the_bad_ones() {
+        let part = |n: usize, text: &str| Composed {
+            text: text.to_string().into(),
+            part: format!("page-{n}").into(),
+            ..Composed::default()
+        };
+        let reading = Reading {
+            parts: vec![part(1, "a"), part(2, &"b".repeat(300)), part(4, "c")],
+            bad: vec![BadPart {
+                offset: 0,
+                why: "page 3: broken".to_string(),
+            }],
+            ..Reading::default()
+        };
+        let mut batch = Batch::default();
+        reading.push_to(&mut batch, 200);
+        let numbers: Vec<u64> = batch.records.iter().map(|raw| raw.number).collect();
+        assert_eq!(numbers, [0, 1, 2, 3]);
+        let read: Composed<'_> = serde_json::from_slice(batch.bytes(&batch.records[2])).unwrap();
+        assert_eq!(read, part(4, "c"));
+        let why = batch.records[1].bad.as_deref().unwrap();
+        assert!(why.starts_with("page-2: text of"), "{why}");
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use memchr::memmem;
 
 use super::compression::{Piece, Source};
-use super::{latex, package, pdf, storage, zim};
+use super::{arrow, latex, package, pdf, storage, zim};
 use crate::read::{Format, Input};
 
 /// Bytes that decide.
@@ -49,6 +49,9 @@ fn format_of(head: &[u8], input: &Input) -> Result<Format, &'static str> {
     }
     if head.starts_with(b"PAR1") {
         return Ok(Format::Parquet);
+    }
+    if arrow::is_arrow(head) {
+        return Ok(Format::Arrow);
     }
     if head.starts_with(zim::MAGIC) {
         return Ok(Format::Zim);
@@ -134,7 +137,7 @@ pub(crate) fn magic_of(head: &[u8]) -> Option<&'static str> {
 }
 
 /// First bytes of files that hold no records.
-const MAGICS: [(&[u8], &str); 11] = [
+const MAGICS: [(&[u8], &str); 12] = [
     (b"%PDF", "a PDF"),
     (b"\x89PNG", "a PNG image"),
     (b"\xff\xd8\xff", "a JPEG image"),
@@ -143,6 +146,7 @@ const MAGICS: [(&[u8], &str); 11] = [
     (b"\x7fELF", "a program"),
     (b"ARROW1", "an Arrow file"),
     (b"\xff\xff\xff\xff", "an Arrow stream"),
+    (b"FEA1", "a Feather 1 file"),
     (b"MMIDIDX", "an index of tokens"),
     (b"MLR", "a file of Millrace"),
     (b"Obj\x01", "an Avro file"),
@@ -175,6 +179,7 @@ mod tests {
             (warc("metadata", ""), Format::Warc),
             ("filedesc://x".to_string(), Format::Warc),
             ("PAR1".to_string(), Format::Parquet),
+            ("ARROW1\0\0".to_string(), Format::Arrow),
             ("\n {\"text\":\"a\"}\n".to_string(), Format::Jsonl),
             ("<mediawiki xml".to_string(), Format::Wikipedia),
             ("\u{feff}<!DOCTYPE html><html>".to_string(), Format::Html),
@@ -190,6 +195,8 @@ mod tests {
             assert_eq!(found(bytes.as_bytes()), Ok(want), "{bytes}");
         }
         assert_eq!(found(b"%PDF-1.4"), Ok(Format::Pdf));
+        assert_eq!(found(b"\xff\xff\xff\xff\x10\0\0\0"), Ok(Format::Arrow));
+        assert_eq!(found(b"FEA1\0\0\0\0"), Err("a Feather 1 file"));
         assert_eq!(found(b"\0\0\0\0a"), Err("binary data"));
         assert!(found(b"[{\"text\":\"a\"}]").is_err());
         assert_eq!(format_of(b"id,body\n", &input), Ok(Format::Text));

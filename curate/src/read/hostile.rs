@@ -4,12 +4,13 @@ use std::borrow::Cow;
 use std::io::{self, Cursor, Read};
 use std::path::Path;
 
+use super::arrow::ArrowReader;
 use super::compression::{Source, decode_body};
 use super::latex::LatexReader;
 use super::lines::LineReader;
 use super::package::PackageReader;
 use super::pages::PageReader;
-use super::pdf::PdfReader;
+use super::pdf::{How, PdfReader};
 use super::storage::Blob;
 use super::table::TableReader;
 use super::wacz::WaczReader;
@@ -68,12 +69,12 @@ pub(crate) fn read_bytes(format: Format, bytes: Vec<u8>) -> crate::Result<()> {
                 let open = || -> io::Result<Box<dyn Blob>> {
                     Ok(Box::new(Bytes(Cursor::new(bytes.clone()))))
                 };
-                match PackageReader::open(open, format, MAX)? {
+                match PackageReader::open(open, format, false, MAX)? {
                     Ok(reader) => Kind::Package(Box::new(reader)),
                     Err(other) => Kind::Unknown(Some(other.found)),
                 }
             }
-            Format::Pdf => match PdfReader::open(blob, false, MAX)? {
+            Format::Pdf => match PdfReader::open(blob, How::default(), MAX)? {
                 Ok(reader) => Kind::Pdf(Box::new(reader)),
                 Err(other) => Kind::Unknown(Some(other.found)),
             },
@@ -93,6 +94,10 @@ pub(crate) fn read_bytes(format: Format, bytes: Vec<u8>) -> crate::Result<()> {
             }
             Format::Zim => match ZimReader::open(blob, MAX)? {
                 Ok(reader) => Kind::Zim(Box::new(reader)),
+                Err(other) => Kind::Unknown(Some(other.found)),
+            },
+            Format::Arrow => match ArrowReader::open(blob, None, MAX)? {
+                Ok(reader) => Kind::Arrow(Box::new(reader)),
                 Err(other) => Kind::Unknown(Some(other.found)),
             },
             Format::Jsonl | Format::Dolma | Format::Parquet | Format::Auto => {

@@ -18,7 +18,7 @@ pub struct Input {
     pub format: Format,
     /// Whether a folder's files in folders below it are read too; hidden ones are not.
     pub recursive: bool,
-    /// Field or column with the text, of JSON lines, Parquet, CSV and TSV; a dot leads into an object (`body.text`).
+    /// Field or column with the text, of JSON lines, Parquet, Arrow, CSV and TSV; a dot leads into an object (`body.text`).
     /// Of several the texts are joined by an empty line; a list or an object is its JSON text, for steps such as `issue`.
     /// Default: `text`, of columns also `content`.
     pub text_key: Keys,
@@ -35,6 +35,8 @@ pub struct Input {
     pub attributes: Vec<String>,
     /// Namespaces of a Wikipedia dump to read; 0 holds the articles.
     pub namespaces: Vec<i64>,
+    /// The part of a book or PDF that becomes a document.
+    pub split: Split,
     /// Whether headers, footers and page numbers of a PDF are kept: lines at the edge of pages that repeat on others.
     pub running_lines: bool,
     /// Whether the bibliography of LaTeX sources is kept.
@@ -57,11 +59,25 @@ impl Default for Input {
             prefix: String::new(),
             attributes: Vec::new(),
             namespaces: vec![0],
+            split: Split::File,
             running_lines: false,
             bibliography: false,
             options: BTreeMap::new(),
         }
     }
+}
+
+/// The part of a book or PDF that becomes a document.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Split {
+    /// The file.
+    #[default]
+    File,
+    /// Each page of a PDF: `source/NAME/page-3`. A paragraph that goes on over a page's end is cut there.
+    Page,
+    /// Each chapter of an EPUB book: `source/NAME/chapter-3`.
+    Chapter,
 }
 
 /// File formats this crate reads.
@@ -83,6 +99,8 @@ pub enum Format {
     Dolma,
     /// Columns `text` or `content`, `id`, `url`; all others become metadata.
     Parquet,
+    /// The same in Arrow files and streams (`.arrow`, Feather 2), as caches of Hugging Face's `datasets` have them.
+    Arrow,
     /// The same as text, separated by commas; the first row has the names.
     Csv,
     /// The same, separated by tabs.
@@ -109,11 +127,19 @@ pub enum Format {
     Text,
 }
 
-impl Format {
+impl Input {
+    /// An input of this format, nothing else set.
+    pub(crate) fn of(format: Format) -> Input {
+        Input {
+            format,
+            ..Input::default()
+        }
+    }
+
     /// Whether no record has an id of its own: it is known before the record is parsed.
-    pub(crate) fn has_no_ids(self) -> bool {
-        matches!(
-            self,
+    pub(crate) fn has_no_ids(&self) -> bool {
+        let is_plain = matches!(
+            self.format,
             Format::Warc
                 | Format::Wet
                 | Format::Wat
@@ -126,17 +152,9 @@ impl Format {
                 | Format::Wacz
                 | Format::Zim
                 | Format::Text
-        )
-    }
-}
-
-impl Input {
-    /// An input of this format, nothing else set.
-    pub(crate) fn of(format: Format) -> Input {
-        Input {
-            format,
-            ..Input::default()
-        }
+        );
+        // a part names itself
+        is_plain && self.split == Split::File
     }
 
     /// Whether a table's column of this name has the text.
@@ -154,6 +172,7 @@ impl Input {
             | Format::Jsonl
             | Format::Dolma
             | Format::Parquet
+            | Format::Arrow
             | Format::Csv
             | Format::Tsv => true,
             Format::Warc
@@ -190,7 +209,7 @@ impl Input {
             ("id_key", self.id_key.names()),
         ] {
             if !names.is_empty() && !self.has_fields() {
-                let wanted = "none, or format = \"jsonl\", \"dolma\", \"parquet\", \"csv\", \"tsv\" or \"auto\"";
+                let wanted = "none, or format = \"jsonl\", \"dolma\", \"parquet\", \"arrow\", \"csv\", \"tsv\" or \"auto\"";
                 problem(key, format!("{names:?}"), wanted);
             }
             if names.iter().any(String::is_empty) {
@@ -200,6 +219,16 @@ impl Input {
         if self.running_lines && !matches!(self.format, Format::Pdf | Format::Auto) {
             let wanted = "false, or format = \"pdf\" or \"auto\"";
             problem("running_lines", "true".to_string(), wanted);
+        }
+        let splits = match self.split {
+            Split::File => true,
+            Split::Page => matches!(self.format, Format::Pdf | Format::Auto),
+            Split::Chapter => matches!(self.format, Format::Epub | Format::Auto),
+        };
+        if !splits {
+            let found = format!("{:?}", self.split).to_lowercase();
+            let wanted = "\"file\"; or \"page\" of format = \"pdf\", \"chapter\" of \"epub\"; or format = \"auto\"";
+            problem("split", found, wanted);
         }
         if self.bibliography && !matches!(self.format, Format::Latex | Format::Auto) {
             let wanted = "false, or format = \"latex\" or \"auto\"";

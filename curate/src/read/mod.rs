@@ -3,9 +3,11 @@
 //! A reader streams; it never holds more than a batch and one record. Unreadable data becomes a bad record with
 //! offset and reason, and reading continues after it. A failed read of the system and a file of another format are
 //! errors: nothing of such a file is processed. Location of the bytes (storage), compression (compression) and
-//! format of the records (warc, lines, pages, parquet, dolma) are independent.
+//! format of the records (warc, lines, pages, parquet, arrow, dolma) are independent.
 
+mod arrow;
 mod batch;
+mod columns;
 mod composed;
 mod compression;
 mod detect;
@@ -47,7 +49,7 @@ pub(crate) use detect::{detect, is_binary, magic_of};
 pub(crate) use fields::{Fields, Unread};
 #[cfg(test)]
 pub(crate) use http::parse_response;
-pub use input::{Format, Input};
+pub use input::{Format, Input, Split};
 pub(crate) use jsonl::{JsonScratch, reason};
 pub use keys::Keys;
 pub(crate) use keys::{only as keep_only, take as take_field};
@@ -78,6 +80,7 @@ enum Kind {
     Lines(Box<LineReader>),
     Pages(Box<pages::PageReader>),
     Parquet(Box<parquet::ParquetReader>),
+    Arrow(Box<arrow::ArrowReader>),
     Dolma(Box<dolma::DolmaReader>),
     Table(Box<table::TableReader>),
     Package(Box<package::PackageReader>),
@@ -168,6 +171,7 @@ impl Reader {
             Kind::Lines(reader) => reader.fill(batch),
             Kind::Pages(reader) => reader.fill(batch),
             Kind::Parquet(reader) => reader.fill(batch),
+            Kind::Arrow(reader) => reader.fill(batch),
             Kind::Dolma(reader) => reader.fill(batch),
             Kind::Table(reader) => reader.fill(batch),
             Kind::Package(reader) => reader.fill(batch),
@@ -230,11 +234,16 @@ fn open(
         }
         Format::Text | Format::Html => Kind::Lines(Box::new(LineReader::open(blob()?, max, true)?)),
         format @ (Format::Epub | Format::Docx | Format::Odt) => {
-            let reader = package::PackageReader::open(blob, format, max)?;
+            let by_chapter = input.split == Split::Chapter;
+            let reader = package::PackageReader::open(blob, format, by_chapter, max)?;
             return Ok(reader.map(|reader| Kind::Package(Box::new(reader))));
         }
         Format::Pdf => {
-            let reader = pdf::PdfReader::open(blob()?, input.running_lines, max)?;
+            let how = pdf::How {
+                keeps_running: input.running_lines,
+                by_page: input.split == Split::Page,
+            };
+            let reader = pdf::PdfReader::open(blob()?, how, max)?;
             return Ok(reader.map(|reader| Kind::Pdf(Box::new(reader))));
         }
         Format::Latex => {
@@ -294,6 +303,10 @@ fn open(
         Format::Parquet => {
             let reader = parquet::ParquetReader::open(path, &input.options, part, max)?;
             return Ok(reader.map(|reader| Kind::Parquet(Box::new(reader))));
+        }
+        Format::Arrow => {
+            let reader = arrow::ArrowReader::open(blob()?, part, max)?;
+            return Ok(reader.map(|reader| Kind::Arrow(Box::new(reader))));
         }
     };
     Ok(other.map_or(Ok(kind), Err))
@@ -358,7 +371,7 @@ const FIRST_STREAMS: usize = 4 << 20;
 pub(crate) fn can_be_split(path: &Path, input: &Input) -> io::Result<bool> {
     let open = || Source::open(storage::open(path, &input.options)?, false);
     match input.format {
-        Format::Warc | Format::Wet | Format::Wat | Format::Parquet => Ok(true),
+        Format::Warc | Format::Wet | Format::Wat | Format::Parquet | Format::Arrow => Ok(true),
         // attributes are in other files, whose lines are matched by counting
         Format::Dolma if !input.attributes.is_empty() => Ok(false),
         Format::Jsonl | Format::Dolma => Ok(!open()?.is_compressed()),

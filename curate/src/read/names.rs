@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Extensions of compressions, then of formats, that names leave out.
-const EXTENSIONS: [&str; 28] = [
+const EXTENSIONS: [&str; 30] = [
     ".gz", ".zst", ".bz2", ".xz", ".lz4", ".warc", ".arc", ".wet", ".wat", ".warc", ".jsonl",
     ".json", ".parquet", ".ndjson", ".xml", ".txt", ".csv", ".tsv", ".html", ".htm", ".epub",
-    ".docx", ".odt", ".pdf", ".tar", ".tex", ".wacz", ".zim",
+    ".docx", ".odt", ".pdf", ".tar", ".tex", ".wacz", ".zim", ".arrow", ".feather",
 ];
 
 /// A file to name.

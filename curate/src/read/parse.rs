@@ -21,7 +21,7 @@ pub(crate) fn read_fields(
         Format::Wikipedia => return pages::read_page(bytes, &input.namespaces),
         Format::Wat => return wat::read_wat(bytes),
         Format::Dolma => dolma(bytes, input)?,
-        Format::Parquet | Format::Csv | Format::Tsv => {
+        Format::Parquet | Format::Arrow | Format::Csv | Format::Tsv => {
             let object = json::from_slice(bytes).map_err(|e| Unread::Bad(reason(bytes, &e)))?;
             fields_of(object, input, &["text", "content"]).map_err(Unread::Bad)?
         }

@@ -1,4 +1,5 @@
-//! Corpus statistics: metrics of every document, kept and dropped, by source and language; hosts and suffixes.
+//! Corpus statistics: metrics of every document, kept and dropped, by source and language and by the groups of `group` steps; hosts
+//! and suffixes.
 //!
 //! All parts are mergeable: a shard writes `statistics/NNNNN.jsonl.zst` in the pass that reads it, and a summary
 //! merges the shards without reading texts again. Memory is bounded: a distribution has at most some thousand
@@ -8,6 +9,7 @@ pub(crate) mod boxed;
 mod distinct;
 mod distribution;
 mod frequent;
+mod grouped;
 mod measure;
 mod summary;
 mod what_if;
@@ -19,12 +21,14 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{At, Result, damaged};
+use crate::text::address;
 use crate::verdict::Metric;
 use crate::write::{JsonLines, OutputFile};
 
 pub use distinct::Distinct;
 pub use distribution::Distribution;
 pub use frequent::Frequent;
+pub use grouped::{GroupMetrics, GroupValues};
 pub use measure::{TEXT_METRICS, TextMetrics, measure};
 pub use summary::{QUANTILES, Row};
 pub use what_if::{Candidates, Choice, Refilter, WhatIf};
@@ -56,6 +60,7 @@ pub enum State {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Statistics {
     groups: BTreeMap<Group, BTreeMap<String, Distribution>>,
+    by: grouped::Groups,
     names: Names,
 }
 
@@ -77,6 +82,11 @@ enum Line {
         group: Group,
         figures: BTreeMap<String, Distribution>,
     },
+    Values {
+        by: String,
+        state: State,
+        values: Box<GroupValues>,
+    },
     Names(Box<Names>),
 }
 
@@ -87,6 +97,8 @@ pub(crate) struct Seen<'a> {
     pub(crate) language: &'a str,
     pub(crate) text_metrics: &'a TextMetrics,
     pub(crate) metrics: &'a [Metric],
+    /// Names of groups, and the document's values.
+    pub(crate) groups: &'a [(String, String)],
 }
 
 impl Statistics {
@@ -97,13 +109,17 @@ impl Statistics {
             source: seen.source.to_string(),
             language: seen.language.to_string(),
         };
-        let figures = self.group(group);
         let text = TEXT_METRICS
             .iter()
             .copied()
             .zip(seen.text_metrics.iter().copied());
         let rules = seen.metrics.iter().map(|m| (m.rule.as_str(), m.value));
-        for (name, value) in text.chain(rules) {
+        let metrics = text.chain(rules);
+        for (by, value) in seen.groups {
+            self.by.of(by, seen.state).value(value).add(metrics.clone());
+        }
+        let figures = self.group(group);
+        for (name, value) in metrics {
             match figures.get_mut(name) {
                 Some(figure) => figure.add(value),
                 None => figures.entry(name.to_string()).or_default().add(value),
@@ -121,7 +137,7 @@ impl Statistics {
         if let Some(host) = host {
             names.hosts.add(host, chars);
             names.different_hosts.add(host.as_bytes());
-            names.suffixes.add(suffix(host), chars);
+            names.suffixes.add(address::suffix(host), chars);
         }
     }
 
@@ -130,6 +146,7 @@ impl Statistics {
         for (group, figures) in &other.groups {
             self.merge_group(group, figures);
         }
+        self.by.merge(&other.by);
         self.merge_names(&other.names);
     }
 
@@ -153,6 +170,7 @@ impl Statistics {
             };
             match serde_json::from_str(&line).map_err(wrong)? {
                 Line::Group { group, figures } => self.merge_group(&group, &figures),
+                Line::Values { by, state, values } => self.by.of(&by, state).merge(&values),
                 Line::Names(names) => self.merge_names(&names),
             }
             offset += line.len() as u64 + 1;
@@ -167,6 +185,13 @@ impl Statistics {
             lines.write(&Line::Group {
                 group: group.clone(),
                 figures: figures.clone(),
+            })?;
+        }
+        for (by, state, values) in self.by.all() {
+            lines.write(&Line::Values {
+                by: by.to_string(),
+                state,
+                values: Box::new(values.clone()),
             })?;
         }
         lines.write(&Line::Names(Box::new(self.names.clone())))?;
@@ -198,14 +223,6 @@ impl Statistics {
     }
 }
 
-/// The public suffix of a host (`co.uk`); a host that is an address or has none is returned itself.
-fn suffix(host: &str) -> &str {
-    if host.parse::<std::net::Ipv4Addr>().is_ok() || host.starts_with('[') {
-        return host;
-    }
-    psl::suffix_str(host).unwrap_or(host)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,6 +244,7 @@ mod tests {
                 language: ["en", "de", ""][i % 5 % 3],
                 text_metrics: &measure(&text, &mut scratch),
                 metrics: &[],
+                groups: &[("g".to_string(), format!("v{}", i % 9))],
             });
             let host = format!("h{}.co.uk", i % 7);
             statistics.name(Some(&text), Some(&host), i as u128, text.len() as u64);
@@ -280,23 +298,11 @@ mod tests {
                 language: "en",
                 text_metrics: &[1.0; TEXT_METRICS.len()],
                 metrics: &[],
+                groups: &[],
             });
         }
         assert!(statistics.groups.len() <= GROUPS + 1);
         let documents: u64 = statistics.groups.values().map(|f| f["bytes"].count()).sum();
         assert_eq!(documents, GROUPS as u64 + 500);
-    }
-
-    #[test]
-    fn addresses_and_odd_hosts_have_suffixes_too() {
-        for (host, wanted) in [
-            ("example.com", "com"),
-            ("a.b.example.co.uk", "co.uk"),
-            ("192.0.2.1", "192.0.2.1"),
-            ("localhost", "localhost"),
-            ("", ""),
-        ] {
-            assert_eq!(suffix(host), wanted);
-        }
     }
 }

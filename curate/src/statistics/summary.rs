@@ -1,7 +1,7 @@
 //! Summary of the statistics as rows: for people (`statistics.json`) and for queries (`statistics.parquet`).
 //!
-//! A row is one metric of one part of the corpus: a source, a language, both, or all of it. Parts are merged from
-//! the groups, which is exact.
+//! A row is one metric of one part of the corpus: a source, a language, both, all of it, or a value of a `group` step. Parts
+//! of sources and languages are merged from their pairs, which is exact.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -17,7 +17,7 @@ use parquet::schema::parser::parse_message_type;
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Distribution, Frequent, State, Statistics};
+use super::{Distribution, Frequent, GroupMetrics, GroupValues, OTHERS, State, Statistics};
 use crate::error::{At, Result};
 use crate::write::{AtomicFile, OutputFile};
 
@@ -37,6 +37,8 @@ pub const QUANTILES: [(f64, &str); 9] = [
 const BINS: usize = 8;
 /// Names listed in the summary.
 const LISTED: usize = 1000;
+/// Values of a group listed in `statistics.json`; `statistics.parquet` has all that are held.
+const LISTED_VALUES: usize = 100;
 
 /// One metric of a part of the corpus.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -47,6 +49,10 @@ pub struct Row {
     pub source: Option<String>,
     /// None: all languages; empty: documents that no language step saw.
     pub language: Option<String>,
+    /// Name of a `group` step, if the part is one of its values.
+    pub by: Option<String>,
+    /// The value; `(others)`: of all that are not listed.
+    pub group: Option<String>,
     /// Name of the metric: of `TEXT_METRICS`, or of a rule.
     pub figure: String,
     /// The values.
@@ -67,7 +73,10 @@ impl Row {
             "documents": v.count(), "sum": v.sum(), "mean": v.mean(), "min": least, "max": most,
             "exact": v.is_exact(), "quantiles": quantiles,
         });
-        if self.source.is_none() && self.language.is_none() {
+        if let (Some(by), Some(group)) = (&self.by, &self.group) {
+            row["by"] = json!(by);
+            row["group"] = json!(group);
+        } else if self.source.is_none() && self.language.is_none() {
             row["histogram"] = json!(v.histogram(BINS));
         }
         row
@@ -101,12 +110,26 @@ impl Statistics {
                     state,
                     source: source.clone(),
                     language: language.clone(),
+                    by: None,
+                    group: None,
                     figure: figure.to_string(),
                     values,
                 });
             }
         }
         rows
+    }
+
+    /// Each `group` step whose values have metrics: its name, the state, its values.
+    pub fn groups(&self) -> impl Iterator<Item = (&str, State, &GroupValues)> {
+        self.by.all()
+    }
+
+    /// Rows of every held value of every `group` step, `(others)` last, by name, state, documents and metric.
+    pub fn group_rows(&self) -> Vec<Row> {
+        self.groups()
+            .flat_map(|(by, state, values)| rows_of(by, state, values, usize::MAX))
+            .collect()
     }
 
     /// Hosts of kept documents.
@@ -148,8 +171,10 @@ impl Statistics {
             .into_iter()
             .map(|(name, n, exact)| (name, json!({"count": n, "exact": exact})))
             .collect();
+        let groups: Vec<_> = self.groups().map(group_json).collect();
         let page = json!({
             "different": different,
+            "groups": groups,
             "hosts": names(self.hosts()),
             "suffixes": names(self.suffixes()),
             "figures": rows.iter().map(Row::json).collect::<Vec<_>>(),
@@ -160,8 +185,47 @@ impl Statistics {
             .map_err(std::io::Error::from)
             .at(&path)?;
         file.write_all(b"\n").at(&path)?;
+        let rows: Vec<Row> = rows.into_iter().chain(self.group_rows()).collect();
         Ok([file.finish()?, write_parquet(&rows, out)?])
     }
+}
+
+/// Rows of the first `most` values of a group, and of all others together if there are any.
+fn rows_of(by: &str, state: State, values: &GroupValues, most: usize) -> Vec<Row> {
+    let top = values.top();
+    let listed = &top[..top.len().min(most)];
+    let mut others = values.others();
+    for (_, metrics) in &top[listed.len()..] {
+        others.merge(metrics);
+    }
+    let mut rows = Vec::new();
+    let mut add = |value: &str, metrics: &GroupMetrics| {
+        for (figure, values) in &metrics.figures {
+            rows.push(Row {
+                state,
+                source: None,
+                language: None,
+                by: Some(by.to_string()),
+                group: Some(value.to_string()),
+                figure: figure.clone(),
+                values: values.clone(),
+            });
+        }
+    };
+    for (value, metrics) in listed {
+        add(value, metrics);
+    }
+    add(OTHERS, &others);
+    rows
+}
+
+/// A group in `statistics.json`.
+fn group_json((by, state, values): (&str, State, &GroupValues)) -> serde_json::Value {
+    let rows = rows_of(by, state, values, LISTED_VALUES);
+    json!({
+        "by": by, "state": state, "most_too_small_by": values.error(),
+        "figures": rows.iter().map(Row::json).collect::<Vec<_>>(),
+    })
 }
 
 fn schema() -> String {
@@ -172,7 +236,8 @@ fn schema() -> String {
     format!(
         "message figure {{ required binary state (UTF8); optional binary source (UTF8); optional binary language (UTF8); \
          required binary figure (UTF8); required int64 documents; required double sum; required double mean; \
-         required double min; required double max; required boolean exact; {fields}}}"
+         required double min; required double max; required boolean exact; {fields}\
+         optional binary by (UTF8); optional binary group (UTF8); }}"
     )
 }
 
@@ -219,6 +284,8 @@ fn write_parquet(rows: &[Row], out: &Path) -> Result<OutputFile> {
             let of = |r: &Row| r.values.quantile(share).unwrap_or_default();
             numbers(&mut group, rows.iter().map(of))?;
         }
+        texts(&mut group, rows.iter().map(|r| r.by.as_deref()))?;
+        texts(&mut group, rows.iter().map(|r| r.group.as_deref()))?;
         group.close()?;
         writer.into_inner()
     };

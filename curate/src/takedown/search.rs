@@ -4,7 +4,7 @@ use std::path::Path;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::corpus::{EditList, KeepList, KeepStatus, documents, edits, pieces};
+use crate::corpus::{CleanCondition, EditList, KeepList, KeepStatus, documents, edits, pieces};
 use crate::dedup::SignatureFile;
 use crate::document::CleanDocument;
 use crate::error::{Result, damaged};
@@ -24,6 +24,8 @@ pub struct Found {
     pub source: Option<String>,
     /// Texts that it gives to a dataset: those of kept documents, several of one that was split.
     pub texts: u64,
+    /// The same of the documents that meet each condition.
+    pub texts_meeting: Vec<u64>,
     /// The documents that the list names, in order.
     pub removed: Vec<Removed>,
     /// Lines of `dropped/` that the list names.
@@ -31,7 +33,7 @@ pub struct Found {
 }
 
 /// A document that a list names.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Removed {
     /// Number in its shard.
     pub document: u32,
@@ -41,6 +43,8 @@ pub struct Removed {
     pub by: FoundBy,
     /// Texts of the shard before it.
     pub first_text: u64,
+    /// For each condition the texts before it that meet it; None if it does not meet the condition itself.
+    pub first_text_meeting: Box<[Option<u64>]>,
     /// Texts that it gives: none if deduplication removed it, several if it was split.
     pub texts: u32,
     /// XXH3-64 of the id.
@@ -59,11 +63,18 @@ pub(super) fn hit(list: &TakedownList, document: &CleanDocument) -> Option<Hit> 
     })
 }
 
-/// Searches a shard under `out`. With `obey_keep` its keep list and cuts decide how many texts it gives.
+/// Searches a shard under `out`. With `obey_keep` its keep list and cuts decide how many texts it gives. Texts are also
+/// counted by `conditions`, those of datasets, as the tokenizer evaluates them: on the clean document, before cuts.
 ///
 /// # Errors
 /// `Io`; `Damaged` for a clean shard, signatures, keep list or `dropped/` file that is not as it was written.
-pub fn search(out: &Path, shard: usize, list: &TakedownList, obey_keep: bool) -> Result<Found> {
+pub fn search(
+    out: &Path,
+    shard: usize,
+    list: &TakedownList,
+    obey_keep: bool,
+    conditions: &[CleanCondition],
+) -> Result<Found> {
     let keep_path = out.join(shard_file("keep", shard, "keep"));
     let has_list = obey_keep && keep_path.exists();
     let keep = has_list.then(|| KeepList::read(&keep_path)).transpose()?;
@@ -72,11 +83,13 @@ pub fn search(out: &Path, shard: usize, list: &TakedownList, obey_keep: bool) ->
     signatures.verify()?;
     let mut found = Found {
         shard,
+        texts_meeting: vec![0; conditions.len()],
         ..Found::default()
     };
     let path = clean_file(out, shard).0;
     let mut buffer = String::new();
-    for document in documents(out, shard)? {
+    let mut all = documents(out, shard)?;
+    while let Some(document) = all.next() {
         let document = document?;
         let at = usize::try_from(found.documents).unwrap_or(usize::MAX);
         let is_kept = match &keep {
@@ -94,12 +107,28 @@ pub fn search(out: &Path, shard: usize, list: &TakedownList, obey_keep: bool) ->
                 damaged(&path, 0, found, "the text that was cut")
             })?,
         };
+        let mut first_text_meeting = Vec::with_capacity(conditions.len());
+        for (condition, count) in conditions.iter().zip(&mut found.texts_meeting) {
+            // the bytes that the tokenizer has read
+            let meets = texts > 0
+                && condition.holds(all.bytes()).map_err(|why| {
+                    damaged(
+                        &path,
+                        0,
+                        format!("document {at}: {why}"),
+                        "a clean document",
+                    )
+                })?;
+            first_text_meeting.push(meets.then_some(*count));
+            *count += if meets { u64::from(texts) } else { 0 };
+        }
         if let Some(hit) = hit(list, &document) {
             found.removed.push(Removed {
                 document: narrow(at),
                 line: hit.line,
                 by: hit.by,
                 first_text: found.texts,
+                first_text_meeting: first_text_meeting.into(),
                 texts,
                 id_hash: xxh3_64(document.id.as_bytes()),
             });

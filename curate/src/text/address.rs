@@ -43,9 +43,30 @@ pub(crate) fn host(address: &str) -> Option<String> {
     Some(host.strip_prefix("www.").unwrap_or(host).to_string())
 }
 
+/// The public suffix of a host (`co.uk`); a host that is an address or has none is returned itself.
+pub(crate) fn suffix(host: &str) -> &str {
+    if host.parse::<std::net::Ipv4Addr>().is_ok() || host.starts_with('[') {
+        return host;
+    }
+    psl::suffix_str(host).unwrap_or(host)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_and_odd_hosts_have_suffixes_too() {
+        for (host, wanted) in [
+            ("example.com", "com"),
+            ("a.b.example.co.uk", "co.uk"),
+            ("192.0.2.1", "192.0.2.1"),
+            ("localhost", "localhost"),
+            ("", ""),
+        ] {
+            assert_eq!(suffix(host), wanted);
+        }
+    }
 
     #[test]
     fn spellings_of_one_address_are_the_same_and_others_are_not() {

@@ -8,16 +8,21 @@ use std::cell::Cell;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::chars::{chars, narrow};
+use super::languages;
 use crate::text::words::{Splitter, Word, WordRules};
+
+/// Splitters for languages besides English that a thread keeps: with its cache of runs one takes 0.7 MB.
+const OTHERS: usize = 8;
 
 /// Buffers that outlive a document; one per thread.
 #[derive(Default)]
 pub struct Scratch {
     /// For English.
     pub(crate) splitter: Splitter,
-    /// Whose words `split` makes, and the splitter for them if it is not English.
+    /// Whose words `split` makes.
     rules: WordRules,
-    other: Option<(WordRules, Splitter)>,
+    /// Splitters for other languages, the last one used first.
+    others: Vec<(WordRules, Splitter)>,
     pub(crate) words: Vec<Word>,
     pub(crate) line_words: Vec<Word>,
     pub(crate) word_hashes: Vec<u64>,
@@ -42,11 +47,36 @@ impl Scratch {
         }
         self.split_of.set(None);
         self.rules = rules;
-        // a job seldom has a second language besides English
-        let has = self.other.as_ref().is_some_and(|(t, _)| *t == rules);
-        if rules != WordRules::English && !has {
-            self.other = Some((rules, Splitter::of(rules)));
+    }
+
+    /// The splitter for these rules.
+    pub(crate) fn splitter_of(&mut self, rules: WordRules) -> &mut Splitter {
+        if rules == WordRules::English {
+            return &mut self.splitter;
         }
+        match self.others.iter().position(|(own, _)| *own == rules) {
+            Some(0) => {}
+            Some(at) => self.others[..=at].rotate_right(1),
+            None => {
+                self.others.truncate(OTHERS - 1);
+                self.others.insert(0, (rules, Splitter::of(rules)));
+            }
+        }
+        &mut self.others[0].1
+    }
+
+    /// The words of a text in a language, which is named as datatrove names it (`deu_Latn`, `de`); empty: English.
+    ///
+    /// # Errors
+    /// Describes the names that would be right.
+    pub fn words_in<'a>(&mut self, language: &str, text: &'a str) -> Result<Vec<&'a str>, String> {
+        let rules = match language {
+            "" => WordRules::English,
+            name => languages::language(name)?.word_rules,
+        };
+        let mut words = Vec::new();
+        self.splitter_of(rules).split(text, &mut words);
+        Ok(words.iter().map(|w| w.of(text)).collect())
     }
 
     /// Fills the word buffers for `text`; a second call for the same text costs one hash.
@@ -56,11 +86,9 @@ impl Scratch {
             return;
         }
         self.split_of.set(key);
-        let splitter = match &mut self.other {
-            Some((rules, splitter)) if *rules == self.rules => splitter,
-            _ => &mut self.splitter,
-        };
-        splitter.split(text, &mut self.words);
+        let mut words = std::mem::take(&mut self.words);
+        self.splitter_of(self.rules).split(text, &mut words);
+        self.words = words;
         self.word_hashes.clear();
         self.word_chars.clear();
     }
@@ -81,5 +109,37 @@ impl Scratch {
     /// The words of the text last given to [`Scratch::split`].
     pub fn words(&self) -> &[Word] {
         &self.words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_splitters_are_kept_and_the_oldest_goes() {
+        let mut scratch = Scratch::new();
+        for number in 0..20 {
+            scratch.splitter_of(WordRules::Table(number));
+        }
+        assert_eq!(scratch.others.len(), OTHERS);
+        scratch.splitter_of(WordRules::Table(14));
+        let kept: Vec<WordRules> = scratch.others.iter().map(|(rules, _)| *rules).collect();
+        let wanted = [14, 19, 18, 17, 16, 15, 13, 12].map(WordRules::Table);
+        assert_eq!(kept, wanted);
+    }
+
+    #[test]
+    fn other_rules_split_again_and_english_comes_back() {
+        let mut scratch = Scratch::new();
+        let text = "it isn't";
+        let mut count = |rules| {
+            scratch.use_rules(rules);
+            scratch.split(text);
+            scratch.words().len()
+        };
+        assert_eq!(count(WordRules::English), 3);
+        assert_eq!(count(WordRules::Other), 2);
+        assert_eq!(count(WordRules::English), 3);
     }
 }

@@ -7,7 +7,7 @@ use curate::Silent;
 use curate::corpus::{CleanDocument, documents};
 use curate::extract::{ExtractConfig, TextForm};
 use curate::pipeline::{CurateConfig, Curator, ShardReport, Step, shards};
-use curate::read::{Format, Input};
+use curate::read::{Format, Input, Split};
 use serde_json::json;
 use zip::CompressionMethod;
 use zip::write::{SimpleFileOptions, ZipWriter};
@@ -505,4 +505,178 @@ fn a_pdf_bomb_is_quarantined_within_bounded_memory() {
     let (_, report, bad) = read(&bytes, Format::Pdf);
     assert_eq!((report.records, report.quarantined), (1, 1), "{report:?}");
     assert!(bad[0].starts_with("page 1: "), "{bad:?}");
+}
+
+/// Words and title of each encrypted file, as PDFium reads them.
+fn encrypted() -> serde_json::Map<String, serde_json::Value> {
+    let text = std::fs::read_to_string(data("encrypted/text.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn pdfs_that_open_without_a_password_are_read_as_their_plain_twin() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = run(
+        &config(&data("encrypted/plain.pdf"), Format::Pdf),
+        dir.path(),
+    )
+    .0;
+    let all = encrypted();
+    assert_eq!(all.len(), 8);
+    for (name, want) in &all {
+        let path = data("encrypted").join(name);
+        let (found, report, bad) = run(&config(&path, Format::Auto), dir.path());
+        assert_eq!(
+            (found.len(), bad.len()),
+            (1, 0),
+            "{name}: {report:?} {bad:?}"
+        );
+        let pages = want["pages"].as_array().unwrap().iter();
+        let want_words: Vec<&str> = pages
+            .flat_map(|page| page.as_array().unwrap())
+            .map(|word| word.as_str().unwrap())
+            .collect();
+        let words: Vec<&str> = found[0].text.split_whitespace().collect();
+        assert_eq!(words, want_words, "{name}");
+        let meta = found[0].meta.as_ref().unwrap();
+        assert_eq!(meta["title"], want["title"], "{name}");
+        let mut twin = plain[0].meta.clone().unwrap();
+        // qpdf writes no producer of its own, but leaves the rest
+        twin["file"] = json!(name);
+        assert_eq!(meta, &twin, "{name}");
+        assert_eq!(found[0].text, plain[0].text, "{name}");
+    }
+    let (found, report, bad) = run(
+        &config(&data("encrypted/locked.pdf"), Format::Pdf),
+        dir.path(),
+    );
+    assert_eq!((found.len(), bad.len()), (0, 0));
+    assert_eq!(report.dropped["read.encrypted"], 1);
+}
+
+#[test]
+fn damage_of_an_encrypted_pdf_is_survived_and_counted() {
+    for name in ["aes_256_packed.pdf", "rc4_128.pdf"] {
+        let whole = std::fs::read(data("encrypted").join(name)).unwrap();
+        let mut lost = 0;
+        for at in (0..whole.len()).step_by(11) {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << (at % 8);
+            let (found, report, _) = read_or_none(&bytes);
+            lost += usize::from(found.is_empty());
+            assert!(
+                report.is_none_or(|report| report.records > 0),
+                "{name} at {at}"
+            );
+        }
+        assert!(lost > 0, "{name}");
+        let (found, _, bad) = read(&whole[..whole.len() / 2], Format::Pdf);
+        assert!(found.is_empty() || !bad.is_empty(), "{name}: {found:?}");
+    }
+}
+
+/// Like [`read`], of a PDF; no report if it is not one any more.
+fn read_or_none(bytes: &[u8]) -> (Vec<CleanDocument>, Option<ShardReport>, Vec<String>) {
+    if !bytes.windows(5).take(1024).any(|head| head == b"%PDF-") {
+        return (Vec::new(), None, Vec::new());
+    }
+    let (found, report, bad) = read(bytes, Format::Pdf);
+    (found, Some(report), bad)
+}
+
+#[test]
+fn pages_and_chapters_are_documents_with_ids_that_name_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = data("encrypted/aes_256.pdf");
+    let mut by_page = config(&path, Format::Pdf);
+    by_page.inputs[0].split = Split::Page;
+    let (found, report, _) = run(&by_page, dir.path());
+    assert_eq!((report.records, report.kept), (3, 3));
+    let want = encrypted()["aes_256.pdf"]["pages"].clone();
+    for (i, document) in found.iter().enumerate() {
+        assert_eq!(document.id, format!("s/aes_256/page-{}", i + 1));
+        let words: Vec<&str> = document.text.split_whitespace().collect();
+        assert_eq!(json!(words), want[i]);
+        let meta = document.meta.as_ref().unwrap();
+        assert_eq!(
+            (&meta["pdf"]["page"], &meta["pdf"]["pages"]),
+            (&json!(i + 1), &json!(3))
+        );
+        assert_eq!(meta["title"], "The light (a story)");
+    }
+    // a sample takes the same documents, of which the ids are known once they are read
+    by_page.sample = 0.5;
+    let (sampled, report, _) = run(&by_page, dir.path());
+    assert_eq!(report.records, 3);
+    assert!(sampled.iter().all(|d| found.contains(d)) && sampled.len() < 3);
+
+    let whole = run(&config(&data("book.epub"), Format::Epub), dir.path()).0;
+    let mut by_chapter = config(&data("book.epub"), Format::Auto);
+    by_chapter.inputs[0].split = Split::Chapter;
+    let (chapters, report, _) = run(&by_chapter, dir.path());
+    let count = whole[0].meta.as_ref().unwrap()["epub"]["chapters"]
+        .as_u64()
+        .unwrap();
+    assert!(count > 1 && report.records == count, "{report:?}");
+    let mut texts = Vec::new();
+    for document in &chapters {
+        let own = &document.meta.as_ref().unwrap()["epub"];
+        assert_eq!(document.id, format!("s/book/chapter-{}", own["chapter"]));
+        assert!(own["path"].as_str().unwrap().ends_with("html"), "{own}");
+        texts.push(document.text.as_str());
+    }
+    assert_eq!(texts.join("\n\n"), whole[0].text);
+}
+
+#[test]
+fn an_encrypted_chapter_is_dropped_by_its_name_and_the_others_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.epub");
+    let encryption = b"<encryption><EncryptedData><EncryptionMethod Algorithm='aes'/><CipherData>\
+        <CipherReference URI='a.xhtml'/></CipherData></EncryptedData></encryption>";
+    let container: &[u8] =
+        b"<container><rootfiles><rootfile full-path='c.opf'/></rootfiles></container>";
+    let package: &[u8] =
+        b"<package><manifest><item id='a' href='a.xhtml' media-type='application/xhtml+xml'/>\
+        <item id='b' href='b.xhtml' media-type='application/xhtml+xml'/></manifest>\
+        <spine><itemref idref='a'/><itemref idref='b'/></spine></package>";
+    let bytes = archive(&[
+        ("mimetype", b"application/epub+zip"),
+        ("META-INF/container.xml", container),
+        ("META-INF/encryption.xml", encryption),
+        ("c.opf", package),
+        ("a.xhtml", b"0123456789"),
+        ("b.xhtml", b"<html><body><p>Some words.</p></body></html>"),
+    ]);
+    std::fs::write(&path, bytes).unwrap();
+    let mut config = config(&path, Format::Epub);
+    config.inputs[0].split = Split::Chapter;
+    let (found, report, bad) = run(&config, &dir.path().join("out"));
+    assert_eq!((report.records, bad.len()), (2, 0));
+    assert_eq!(report.dropped["read.encrypted"], 1);
+    assert_eq!(
+        (found[0].id.as_str(), found[0].text.as_str()),
+        ("s/x/chapter-2", "Some words.")
+    );
+}
+
+#[test]
+fn splits_of_other_formats_are_refused() {
+    for (format, split, wrong) in [
+        (Format::Pdf, Split::Page, false),
+        (Format::Epub, Split::Chapter, false),
+        (Format::Auto, Split::Page, false),
+        (Format::Epub, Split::Page, true),
+        (Format::Jsonl, Split::Chapter, true),
+    ] {
+        let mut config = config(Path::new("x"), format);
+        config.inputs[0].split = split;
+        let mut keys = Vec::new();
+        config.check(&mut |key, _, _| keys.push(key.to_string()));
+        assert_eq!(
+            keys.contains(&"inputs[0].split".to_string()),
+            wrong,
+            "{format:?} {split:?}"
+        );
+    }
 }

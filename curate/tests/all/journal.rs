@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use curate::dedup::{DedupConfig, MinhashConfig, MinhashPreset};
 use curate::filter::Length;
-use curate::pii::PiiConfig;
+use curate::pii::{PiiConfig, PiiKind};
 use curate::pipeline::Step;
 use curate::pipeline::{CurateConfig, Curator, shards};
 use curate::read::{Format, Input, Shard};
@@ -16,6 +16,8 @@ use curate::{Progress, Silent};
 use crate::files::tree;
 
 const RECORDS: u64 = 9_000;
+/// Those with personal data.
+const PERSONAL: u64 = 93;
 
 /// Five batches of records: good ones, short ones, addresses, lines that are no JSON.
 fn input(folder: &Path) {
@@ -28,7 +30,10 @@ fn input(folder: &Path) {
             0 => lines += "{\"text\": 3\n",
             1 => lines += &format!("{}\n", serde_json::json!({"text": "short"})),
             2 => {
-                let text = format!("{text} someone{i}@example.com");
+                let serial = 1000 + i;
+                let text = format!(
+                    "{text} someone{i}@example.com, SSN 536-90-{serial}, (212) 736-{serial}, pwd=abc{serial}"
+                );
                 let line = serde_json::json!({"text": text, "url": format!("http://a{i}.org/x")});
                 lines += &format!("{line}\n");
             }
@@ -54,7 +59,15 @@ fn config(folder: &Path, output: OutputFormat, least: usize) -> CurateConfig {
                 min_chars: least,
                 ..Length::default()
             }),
-            Step::Pii(PiiConfig::default()),
+            Step::Pii(PiiConfig {
+                kinds: vec![
+                    PiiKind::Email,
+                    PiiKind::NationalId,
+                    PiiKind::Phone,
+                    PiiKind::Secret,
+                ],
+                ..PiiConfig::default()
+            }),
         ],
         ..CurateConfig::default()
     }
@@ -116,6 +129,9 @@ fn a_run_stopped_in_a_shard_goes_on_to_the_same_bytes_in_every_format() {
         let calm = folder.path().join(format!("calm-{output:?}"));
         let whole = curator.run_shard(&shard, &calm, &Silent).unwrap();
         assert_eq!(whole.records, RECORDS);
+        for rule in ["email", "national_id.us_ssn", "phone", "secret"] {
+            assert_eq!(whole.personal[&format!("pii.{rule}")], PERSONAL, "{rule}");
+        }
         let out = folder.path().join(format!("out-{output:?}"));
         for most in [1, 3_000, 3_000, 7_000] {
             interrupted(&curator, &shard, &out, "p", most);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use curate::corpus::CleanDocument;
 use curate::corpus::documents;
-use curate::language::LanguageConfig;
+use curate::language::{LanguageConfig, OtherParagraphs};
 use curate::pipeline::Step;
 use curate::pipeline::{CurateConfig, Curator, ShardReport, shards};
 use curate::quality::CodeConfig;
@@ -116,6 +116,41 @@ fn languages_are_told_by_document_or_by_paragraph() {
     assert_eq!(meta["scripts"]["Latn"], 1.0);
     let (report, _) = keep_german(true, 0.8);
     assert_eq!(report.dropped["language.min_confidence"], 1);
+}
+
+#[test]
+fn paragraphs_in_other_languages_are_listed_or_removed() {
+    let mixed = format!("{GERMAN}\n{GERMAN}\nMenu\n{ENGLISH}\n{GERMAN}");
+    let run_with = |other_paragraphs, keep: &[&str]| {
+        let config = LanguageConfig {
+            keep: keep.iter().map(|code| code.to_string()).collect(),
+            per_paragraph: true,
+            other_paragraphs,
+            ..LanguageConfig::default()
+        };
+        let (_, kept) = run(&[&mixed], vec![Step::Language(config)]);
+        let meta = kept[0].meta.clone().unwrap();
+        (kept[0].text.clone(), meta)
+    };
+    let (text, meta) = run_with(OtherParagraphs::Keep, &[]);
+    assert_eq!((text, meta.get("other_paragraphs")), (mixed.clone(), None));
+    let (text, meta) = run_with(OtherParagraphs::List, &[]);
+    let start = 2 * (GERMAN.chars().count() + 1) + 5;
+    let end = start + ENGLISH.chars().count();
+    assert_eq!(text, mixed);
+    assert_eq!(
+        meta["other_paragraphs"],
+        serde_json::json!([[start, end, "en"]])
+    );
+    let (text, meta) = run_with(OtherParagraphs::Remove, &[]);
+    assert_eq!(text, format!("{GERMAN}\n{GERMAN}\nMenu\n{GERMAN}"));
+    assert_eq!(
+        meta["removed_languages"],
+        serde_json::json!({"en": ENGLISH.chars().count()})
+    );
+    // both languages are wanted
+    let (text, meta) = run_with(OtherParagraphs::Remove, &["de", "en"]);
+    assert_eq!((text, meta.get("removed_languages")), (mixed.clone(), None));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod archives;
+mod arrow;
 mod awkward;
 mod bad_input;
 mod classifier;
@@ -28,12 +29,14 @@ mod parts;
 mod profiles;
 mod shard;
 mod source;
+mod source_runs;
 mod statistics;
 mod steps;
 #[cfg(feature = "object-store")]
 mod store;
 mod verify;
 mod wacz;
+mod words;
 
 /// Exact and MinHash deduplication with the defaults of each.
 fn both() -> curate::dedup::DedupConfig {

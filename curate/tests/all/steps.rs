@@ -122,7 +122,7 @@ fn a_condition_over_what_nothing_measured_is_an_error_before_any_data_is_read() 
 #[test]
 fn personal_data_is_replaced_and_counted_and_documents_of_listed_hosts_go() {
     let records = [
-        json!({"text": "Write to jane@mail.org or call +44 20 7946 0958.", "url": "http://a.org/"}),
+        json!({"text": "Write to jane@mail.org or call +44 20 7946 0958; my SSN is 536-90-4399.", "url": "http://a.org/"}),
         json!({"text": "Nothing here.", "url": "http://x.bad.org/"}),
     ];
     let url = Step::Url(UrlConfig {
@@ -130,16 +130,23 @@ fn personal_data_is_replaced_and_counted_and_documents_of_listed_hosts_go() {
         ..UrlConfig::default()
     });
     let pii = Step::Pii(PiiConfig {
-        kinds: vec![PiiKind::Email, PiiKind::Phone],
+        kinds: vec![PiiKind::Email, PiiKind::Phone, PiiKind::NationalId],
         action: PiiAction::Tag,
         ..PiiConfig::default()
     });
     let (report, kept) = run(&records, vec![url, pii]).unwrap();
-    assert_eq!(kept[0].text, "Write to <EMAIL> or call <PHONE>.");
+    assert_eq!(
+        kept[0].text,
+        "Write to <EMAIL> or call <PHONE>; my SSN is <US_SSN>."
+    );
     assert_eq!(report.dropped["url.domain"], 1);
     assert_eq!(
-        (report.personal["pii.email"], report.personal["pii.phone"]),
-        (1, 1)
+        [
+            report.personal["pii.email"],
+            report.personal["pii.phone"],
+            report.personal["pii.national_id.us_ssn"]
+        ],
+        [1, 1, 1]
     );
 }
 
@@ -184,6 +191,41 @@ fn models_score_documents_and_wrong_ones_are_errors_before_any_data_is_read() {
     });
     let message = run(&records, vec![quality]).unwrap_err().to_string();
     assert!(message.contains("m.arpa"), "{message}");
+}
+
+#[test]
+fn perplexities_of_two_models_have_names_for_conditions_tags_and_groups() {
+    let folder = tempfile::tempdir().unwrap();
+    let arpa = |name: &str, good: f64, bad: f64| {
+        let path = folder.path().join(name);
+        let text = format!(
+            "\\data\\\nngram 1=5\nngram 2=1\n\n\\1-grams:\n-1.0\t<unk>\n-99\t<s>\t0\n0\t</s>\n{good}\tgood\t0\n{bad}\tbad\t0\n\n\
+             \\2-grams:\n-0.1\tbad good\n\n\\end\\\n"
+        );
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let steps = json!([
+        {"perplexity": {"name": "wikipedia", "model": arpa("w.arpa", -0.2, -2.0), "buckets": [2.0, 5.0]}},
+        {"perplexity": {"name": "oscar", "model": arpa("o.arpa", -2.0, -0.2)}},
+        {"tag": {"set": {"ratio": "perplexity.oscar.value / perplexity.wikipedia.value"}}},
+        {"group": {"name": "bucket", "by": "meta.perplexity_wikipedia_bucket"}},
+        {"expression": {"name": "better", "keep": "perplexity.wikipedia.value < perplexity.oscar.value"}},
+        {"sample": {"name": "s", "weight": "min(1, perplexity.oscar.value / 10)"}},
+    ]);
+    let steps = || serde_json::from_value::<Vec<Step>>(steps.clone()).unwrap();
+    let records = [json!({"text": "good"}), json!({"text": "bad"})];
+    let (report, kept) = run(&records, steps()).unwrap();
+    assert_eq!((kept.len(), report.dropped["expression.better"]), (1, 1));
+    let meta = kept[0].meta.as_ref().unwrap();
+    // 10^(0.2 / 2) and 10^(2 / 2): a word and the end of the sentence
+    assert_eq!(meta["perplexity_wikipedia"], json!(1.259));
+    assert_eq!(meta["perplexity_oscar"], json!(10.0));
+    assert_eq!(meta["perplexity_wikipedia_bucket"], "head");
+    let ratio = meta["ratio"].as_f64().unwrap();
+    assert!((ratio - 10f64.powf(0.9)).abs() < 1e-5, "{ratio}");
+    let groups = &report.groups["bucket"];
+    assert_eq!(groups.keys().collect::<Vec<_>>(), ["head", "tail"]);
 }
 
 #[test]

@@ -346,9 +346,9 @@ impl Tokenize {
                     "a name without slashes",
                 );
             }
-            use curate::read::Format::{Dolma, Jsonl, Parquet, Text};
-            if !matches!(input.format, Jsonl | Dolma | Parquet | Text) {
-                let wanted = "jsonl, dolma, parquet or text: other formats are for [curate]";
+            use curate::read::Format::{Arrow, Dolma, Jsonl, Parquet, Text};
+            if !matches!(input.format, Jsonl | Dolma | Parquet | Arrow | Text) {
+                let wanted = "jsonl, dolma, parquet, arrow or text: other formats are for [curate]";
                 add(
                     &key("format"),
                     format!("{:?}", input.format).to_lowercase(),

@@ -1,5 +1,5 @@
-//! Report section on document statistics: figures of kept and dropped documents, by source and language, hosts and
-//! suffixes (`curate.statistics = true`).
+//! Report section on document statistics: figures of kept and dropped documents, by source, language and the groups of
+//! `group` steps, hosts and suffixes (`curate.statistics = true`).
 
 use super::html::{escape, section, table};
 use super::material::Material;
@@ -51,6 +51,9 @@ pub(super) fn statistics(m: &Material) -> String {
     body += "</div>";
     body += &parts(rows, "source", "By source");
     body += &parts(rows, "language", "By language");
+    for group in s["groups"].as_array().into_iter().flatten() {
+        body += &by_group(group);
+    }
     body += "<div class=two>";
     body += &names(&s["hosts"], "Hosts", "--d");
     body += &names(&s["suffixes"], "Public suffixes", "--e");
@@ -150,6 +153,56 @@ fn parts(rows: &[Value], key: &str, title: &str) -> String {
         n => format!("<p class=quiet>and {n} more.</p>"),
     };
     format!("<h3>{title}, medians</h3>{}{more}", table(&head, &shown))
+}
+
+/// Documents and medians of the values of a `group` step, in the file's order: most documents first, all others last.
+fn by_group(group: &Value) -> String {
+    let rows = group["figures"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    if group["state"] != "kept" || rows.is_empty() {
+        return String::new();
+    }
+    let lengths: Vec<&Value> = rows.iter().filter(|r| r["figure"] == "length").collect();
+    let all: u64 = lengths.iter().map(|r| number(&r["documents"])).sum();
+    let mut shown = Vec::new();
+    for row in lengths.iter().take(RANKS) {
+        let value = &row["group"];
+        let documents = number(&row["documents"]);
+        let median = |figure: &str| {
+            let row = rows
+                .iter()
+                .find(|r| r["group"] == *value && r["figure"] == figure);
+            row.map_or(String::new(), |r| short(&r["quantiles"]["p50"]))
+        };
+        let mut row = vec![
+            text_value(value),
+            grouped(documents),
+            percent(documents, all),
+        ];
+        row.extend(COMPARED.map(|(figure, _)| median(figure)));
+        shown.push(row);
+    }
+    let by = text_value(&group["by"]);
+    let mut head = vec![by.as_str(), "documents", "share"];
+    head.extend(COMPARED.map(|(_, name)| name));
+    let more = match lengths.len().saturating_sub(RANKS) {
+        0 => String::new(),
+        n => format!("<p class=quiet>and {n} more.</p>"),
+    };
+    let error = match number(&group["most_too_small_by"]) {
+        0 => String::new(),
+        n => format!(
+            "<p class=quiet>Of many values some were counted with the others: a value may have up to {} documents more.</p>",
+            grouped(n)
+        ),
+    };
+    format!(
+        "<h3>By {}, medians</h3>{}{more}{error}",
+        escape(&by),
+        table(&head, &shown)
+    )
 }
 
 fn names(v: &Value, title: &str, colour: &'static str) -> String {

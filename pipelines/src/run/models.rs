@@ -36,7 +36,7 @@ pub(crate) enum Classifier {
     },
 }
 
-/// Texts: .jsonl and .parquet files, lines of any other file, job folders; compressed or not; patterns are expanded.
+/// Texts: .jsonl, .parquet, .arrow and .feather files, lines of any other file, job folders; compressed or not; patterns are expanded.
 #[derive(Args)]
 pub(crate) struct Texts {
     /// Files, patterns or job folders.

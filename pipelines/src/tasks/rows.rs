@@ -1,4 +1,4 @@
-//! Rows of a data file: JSON Lines, JSON (a list of objects), CSV, TSV, Parquet, or a text file as one row; plain or
+//! Rows of a data file: JSON Lines, JSON (a list of objects), CSV, TSV, Parquet, Arrow, or a text file as one row; plain or
 //! compressed (zstd, gzip, bzip2, xz, lz4). The name decides, without `.zst`, `.gz`, `.bz2`, `.xz`, `.lz4` at its end.
 //!
 //! CSV has quotes as in RFC 4180; TSV has none, as GLUE publishes it. Their columns are named by the first line, and
@@ -75,12 +75,13 @@ fn read_with(path: &Path, columns: &[String]) -> Result<Vec<Row>> {
     let rows = match ending.as_str() {
         "jsonl" | "ndjson" => objects(path, Format::Jsonl)?,
         "parquet" => objects(path, Format::Parquet)?,
+        "arrow" | "feather" => objects(path, Format::Arrow)?,
         "json" => json(path, &whole(path)?)?,
         "csv" => csv(path, &whole(path)?, columns)?,
         "tsv" => table(path, &whole(path)?, b'\t', false)?,
         "txt" | "tokens" => text(path, whole(path)?)?,
         _ => {
-            let why = "found a name without a known ending, want .jsonl, .json, .csv, .tsv, .parquet or .txt, perhaps with .zst or .gz";
+            let why = "found a name without a known ending, want .jsonl, .json, .csv, .tsv, .parquet, .arrow or .txt, perhaps with .zst or .gz";
             return Err(wrong(path, why));
         }
     };

@@ -20,6 +20,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::check::{Problem, range};
+use crate::text::languages::WordLanguage;
 
 /// Whose definition of near duplicates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -98,6 +99,10 @@ pub struct MinhashConfig {
     pub threshold: f64,
     /// Maximum number of hashes that bands and rows may take together.
     pub permutations: usize,
+    /// Language by which the words of preset `fineweb` are split: empty for English, a language of datatrove (`deu_Latn`,
+    /// `de`), or `document` for the one that the step `language` found.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub language: String,
     /// Candidates are duplicates only if their sets of shingles have at least this Jaccard similarity; 0: all of them are.
     pub verify: f64,
 }
@@ -119,6 +124,7 @@ struct Given {
     seed: Option<u32>,
     threshold: Option<f64>,
     permutations: Option<usize>,
+    language: Option<String>,
     verify: Option<f64>,
 }
 
@@ -133,6 +139,7 @@ impl From<Given> for MinhashConfig {
             seed: given.seed.unwrap_or(own.seed),
             threshold: given.threshold.unwrap_or(own.threshold),
             permutations: given.permutations.unwrap_or(own.permutations),
+            language: given.language.unwrap_or_default(),
             verify: given.verify.unwrap_or(own.verify),
             ..own
         };
@@ -176,6 +183,7 @@ impl MinhashConfig {
             seed,
             threshold,
             permutations,
+            language: String::new(),
             verify: if preset == MinhashPreset::MtNlg {
                 0.8
             } else {
@@ -199,6 +207,12 @@ impl MinhashConfig {
                 self.permutations.to_string(),
                 &format!("at least bands x rows = {} x {}", self.bands, self.rows),
             );
+        }
+        if let Err(wanted) = WordLanguage::of(&self.language) {
+            problem("language", format!("{:?}", self.language), &wanted);
+        } else if self.preset != MinhashPreset::Fineweb && !self.language.is_empty() {
+            let wanted = "none: the words of this preset are the same in every language";
+            problem("language", format!("{:?}", self.language), wanted);
         }
         if self.preset == MinhashPreset::Fineweb && self.shingle.kind != ShingleKind::Words {
             problem(

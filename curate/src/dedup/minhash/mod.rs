@@ -20,8 +20,9 @@ use xxhash_rust::xxh64::xxh64;
 
 use super::signature::{NO_SIGNATURE, SignatureShape};
 use crate::dedup::DedupConfig;
+use crate::text::languages::WordLanguage;
 use crate::text::simplify::simplify;
-use crate::text::words::{Splitter, Word};
+use crate::text::words::{Splitter, Word, WordRules};
 use kernel::{Prime, Shift};
 use native::NativeScratch;
 use permutation::{permutations, shifts};
@@ -33,6 +34,7 @@ pub struct Minhasher {
     /// Numbers per band in a `.sig` file: one, or as many as rows.
     width: usize,
     family: Permutations,
+    words: WordLanguage,
 }
 
 /// Multipliers and addends.
@@ -71,7 +73,15 @@ impl Minhasher {
             rows: config.rows,
             width: 1,
             family,
+            // a name that is not known was reported by the check of the settings
+            words: WordLanguage::of(&config.language)
+                .unwrap_or(WordLanguage::One(WordRules::English)),
         }
+    }
+
+    /// How the words of a document in this language are split; its splitter goes to the other functions.
+    pub(crate) fn word_rules(&self, language: &str) -> WordRules {
+        self.words.rules(language)
     }
 
     /// The same for a job's signature files; None without MinHash.

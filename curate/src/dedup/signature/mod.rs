@@ -6,7 +6,7 @@
 //! | bytes | field |
 //! |---|---|
 //! | 0..8 | magic `MLRSIGN2` |
-//! | 8..40 | u32: family (0 no MinHash, 1 datatrove's, 2 ours), kind of shingle (0 words, 1 characters, 2 tokens), how many of them, bands, rows, numbers per band, seed, input of the exact hash (0 the text, 1 its words in lower case) |
+//! | 8..40 | u32: family (0 no MinHash, 1 datatrove's, 2 ours), kind of shingle (0 words, 1 characters, 2 tokens; above its lowest byte the language of words: 0 English, else 24 bits of the XXH3-64 of `minhash.language`), how many of them, bands, rows, numbers per band, seed, input of the exact hash (0 the text, 1 its words in lower case) |
 //! | 40..44 | number of the shard (u32) |
 //! | 44..60 | the run: XXH3-128 of the settings that affect documents (u128) |
 //! | 60..68 | documents per group (u64) |

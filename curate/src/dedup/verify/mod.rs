@@ -32,8 +32,7 @@ use crate::dedup::minhash::MinhashConfig;
 use crate::document::CleanDocument;
 use crate::error::Result;
 use crate::progress::Progress;
-use crate::text::excerpt;
-use crate::text::words::Splitter;
+use crate::text::{Scratch, excerpt};
 use crate::write::{OutputFile, word};
 use component::decide;
 use report::Tally;
@@ -225,9 +224,11 @@ impl Verify<'_> {
         let made: Vec<Candidate> = batch
             .par_iter()
             .map_init(
-                || (Splitter::new(), MinhashScratch::default()),
-                |(splitter, scratch), draft| {
+                || (Scratch::new(), MinhashScratch::default()),
+                |(text, scratch), draft| {
                     let document = &draft.document;
+                    let rules = self.hasher.word_rules(&document.language);
+                    let splitter = text.splitter_of(rules);
                     let shingles = self.hasher.wide_shingles(&document.text, splitter, scratch);
                     let label = json!({"id": document.id, "url": document.url,
                         "excerpt": excerpt(&document.text, EXCERPT_CHARS)});

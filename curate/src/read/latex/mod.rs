@@ -80,11 +80,11 @@ pub(super) fn read(bytes: &[u8], keeps_bibliography: bool, max: usize) -> Readin
         (BTreeMap::from([("main.tex".to_string(), text)]), Vec::new())
     };
     let mut reading = Reading {
-        document: None,
         bad: bad
             .into_iter()
             .map(|why| BadPart { offset: 0, why })
             .collect(),
+        ..Reading::default()
     };
     let mut refuse = |why: String| {
         reading.bad.push(BadPart { offset: 0, why });

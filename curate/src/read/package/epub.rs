@@ -40,11 +40,11 @@ struct Package {
     described: Described,
 }
 
-/// Reads a book.
+/// Reads a book: as one document, or `by_chapter` each chapter as one.
 ///
 /// # Errors
 /// A read that was refused.
-pub(super) fn read(archive: &mut Container) -> io::Result<Reading<'static>> {
+pub(super) fn read(archive: &mut Container, by_chapter: bool) -> io::Result<Reading<'static>> {
     let path = match archive.entry(CONTAINER)? {
         Ok(bytes) => root_file(&decode(&bytes)),
         Err(refused) => Err(refused.told()),
@@ -66,8 +66,9 @@ pub(super) fn read(archive: &mut Container) -> io::Result<Reading<'static>> {
         Err(_) => BTreeSet::new(),
     };
     let mut reading = Reading::default();
-    let mut parts = Vec::new();
-    let mut is_encrypted = false;
+    // number, name, and text that is not encrypted
+    let mut chapters: Vec<(usize, &str, Option<String>)> = Vec::new();
+    let mut number = 0;
     let mut seen = BTreeSet::new();
     for id in package.spine.iter().take(MAX_CHAPTERS) {
         let Some(item) = package.items.get(id) else {
@@ -80,13 +81,17 @@ pub(super) fn read(archive: &mut Container) -> io::Result<Reading<'static>> {
         if !item.is_chapter || !seen.insert(&item.path) {
             continue;
         }
+        number += 1;
         if encrypted.contains(&item.path) {
-            is_encrypted = true;
+            chapters.push((number, &item.path, None));
             continue;
         }
         match archive.entry(&item.path)? {
-            Ok(bytes) => parts.push(as_html(&decode(&bytes))),
-            Err(Refused::Encrypted) => is_encrypted = true,
+            Ok(bytes) => {
+                let text = as_html(&decode(&bytes));
+                chapters.push((number, &item.path, Some(text)));
+            }
+            Err(Refused::Encrypted) => chapters.push((number, &item.path, None)),
             Err(refused) => {
                 let why = format!("chapter {}: {}", item.path, refused.told());
                 reading.bad.push(BadPart {
@@ -99,17 +104,36 @@ pub(super) fn read(archive: &mut Container) -> io::Result<Reading<'static>> {
     if package.spine.is_empty() {
         return Ok(Reading::bad(format!("package document {path}: no spine")));
     }
-    if parts.is_empty() && !reading.bad.is_empty() {
+    let readable = chapters.iter().filter(|(.., text)| text.is_some()).count();
+    if readable == 0 && !reading.bad.is_empty() {
         return Ok(reading);
     }
-    let mut meta = package.described.into_meta();
+    let meta = package.described.into_meta();
+    let with = |own: Map<String, Value>| {
+        let mut meta = meta.clone();
+        meta.insert("epub".to_string(), own.into());
+        meta
+    };
     let mut own = Map::new();
-    own.insert("chapters".to_string(), Value::from(parts.len()));
-    meta.insert("epub".to_string(), own.into());
+    own.insert("chapters".to_string(), readable.into());
+    if by_chapter && !chapters.is_empty() {
+        for (number, path, text) in chapters {
+            own.insert("chapter".to_string(), number.into());
+            own.insert("path".to_string(), path.into());
+            reading.parts.push(Composed {
+                lacks: text.is_none().then_some(Lack::Encrypted),
+                parts: text.into_iter().collect(),
+                part: format!("chapter-{number}").into(),
+                meta: with(own.clone()),
+                ..Composed::default()
+            });
+        }
+        return Ok(reading);
+    }
     reading.document = Some(Composed {
-        lacks: (parts.is_empty() && is_encrypted).then_some(Lack::Encrypted),
-        parts,
-        meta,
+        lacks: (readable == 0 && !chapters.is_empty()).then_some(Lack::Encrypted),
+        parts: chapters.into_iter().filter_map(|(.., text)| text).collect(),
+        meta: with(own),
         ..Composed::default()
     });
     Ok(reading)

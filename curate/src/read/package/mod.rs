@@ -1,6 +1,6 @@
 //! Reader for documents that are ZIP packages: EPUB books, Word (DOCX) and OpenDocument (ODT) texts.
 //!
-//! A file is one document, record 0, whose paragraphs are HTML until it is rendered (composed.rs). Each part that
+//! A file is one document, record 0 (of a book that is split each chapter is one), whose paragraphs are HTML until it is rendered (composed.rs). Each part that
 //! cannot be read, a chapter or the notes, is a bad record of its own, and the others are kept. All parts together
 //! expand to no more bytes than a record may have. A compressed package (`book.epub.gz`) is read as well.
 
@@ -28,6 +28,8 @@ pub(super) use detect::{format_of, is_archive, is_package};
 /// Reads a package.
 pub(crate) struct PackageReader {
     format: Format,
+    /// Each chapter of a book is a document.
+    by_chapter: bool,
     /// The file, until it was read; or why it cannot be.
     file: Option<Result<Opened, String>>,
     max: usize,
@@ -66,6 +68,7 @@ impl PackageReader {
     pub(super) fn open(
         open: impl Fn() -> io::Result<Box<dyn Blob>>,
         format: Format,
+        by_chapter: bool,
         max: usize,
     ) -> io::Result<Result<PackageReader, Mismatch>> {
         let mut source = Source::open(open()?, false)?;
@@ -101,6 +104,7 @@ impl PackageReader {
         };
         Ok(Ok(PackageReader {
             format,
+            by_chapter,
             file: Some(file),
             max,
         }))
@@ -132,7 +136,7 @@ impl PackageReader {
             Format::Docx => word::read(archive),
             Format::Odt => odt::read(archive),
             // the other formats have other readers
-            _ => epub::read(archive),
+            _ => epub::read(archive, self.by_chapter),
         }
     }
 }

@@ -25,10 +25,10 @@ use parquet::record::reader::RowIter;
 use parquet::schema::types::Type;
 
 use super::Batch;
+use super::columns::{special, write_json, write_text};
 use super::format::{Mismatch, starts_with};
 use super::storage::{self, Options};
 use crate::panics::caught;
-use crate::text::json;
 use chunks::Chunks;
 use pages::{Pages, start_of_column};
 
@@ -266,10 +266,6 @@ fn wanted(schema: &Type) -> parquet::errors::Result<Type> {
         .build()
 }
 
-fn write_json(out: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) -> Result<(), String> {
-    serde_json::to_writer(out, value).map_err(|e| e.to_string())
-}
-
 /// Bytes of a text.
 fn length(field: &Field) -> usize {
     match field {
@@ -279,45 +275,28 @@ fn length(field: &Field) -> usize {
     }
 }
 
-/// A number that JSON does not know, as Python writes it.
-fn special(field: &Field) -> Option<&'static str> {
-    let number = match field {
-        Field::Double(number) => *number,
-        Field::Float(number) => f64::from(*number),
-        _ => return None,
-    };
-    match number {
-        n if n.is_nan() => Some("NaN"),
-        f64::INFINITY => Some("Infinity"),
-        f64::NEG_INFINITY => Some("-Infinity"),
-        _ => None,
-    }
-}
-
 /// A column's value as JSON.
 fn write_field(out: &mut Vec<u8>, name: &str, field: &Field) -> Result<(), String> {
-    let text = match field {
-        Field::Str(text) => Some(text.as_str()),
-        // written without saying that it is text, as older writers do
-        Field::Bytes(bytes) => std::str::from_utf8(bytes.data()).ok(),
+    let special = match field {
+        Field::Double(number) => special(*number),
+        Field::Float(number) => special(f64::from(*number)),
         _ => None,
     };
-    match text {
-        Some(text) if matches!(name, "metadata" | "meta") && text.starts_with('{') => {
-            if json::is_json(text) {
-                out.extend_from_slice(text.as_bytes());
-            } else {
-                write_json(out, text)?;
+    match field {
+        Field::Str(text) => return write_text(out, name, text),
+        // written without saying that it is text, as older writers do
+        Field::Bytes(bytes) => {
+            if let Ok(text) = std::str::from_utf8(bytes.data()) {
+                return write_text(out, name, text);
             }
+        }
+        _ => {}
+    }
+    match special {
+        Some(number) => {
+            out.extend_from_slice(number.as_bytes());
             Ok(())
         }
-        Some(text) => write_json(out, text),
-        None => match special(field) {
-            Some(number) => {
-                out.extend_from_slice(number.as_bytes());
-                Ok(())
-            }
-            None => write_json(out, &field.to_json_value()),
-        },
+        None => write_json(out, &field.to_json_value()),
     }
 }

@@ -17,7 +17,7 @@ pub(super) const MAX_STREAM: u64 = 32 << 20;
 /// Bytes that all streams of a file may expand to.
 pub(super) const MAX_TOTAL: u64 = 64 << 20;
 /// Objects are parsed from every place that looks like a start; no file needs more bytes than this many times its own.
-const MAX_PASSES: usize = 16;
+pub(super) const MAX_PASSES: usize = 16;
 
 /// Overwrites the streams that must not be decoded.
 ///
@@ -154,7 +154,7 @@ fn adler(bytes: &[u8]) -> u32 {
 }
 
 /// Start of the dictionary behind the word `obj`.
-fn dictionary(data: &[u8], mut at: usize) -> Option<usize> {
+pub(super) fn dictionary(data: &[u8], mut at: usize) -> Option<usize> {
     loop {
         match data.get(at)? {
             b' ' | b'\t' | b'\r' | b'\n' | 0 | 12 => at += 1,

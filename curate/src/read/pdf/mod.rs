@@ -1,13 +1,15 @@
-//! Reader for PDF: the text of its pages as one document.
+//! Reader for PDF: the text of its pages as one document, or a document for each page.
 //!
 //! `hayro-syntax` reads the objects, `hayro-cmap` the maps of codes; the text is put together here. A page that
 //! cannot be read is a bad record with its number, and the others are kept. What a file may expand to is bounded
 //! before it is opened (guard.rs); panics of the libraries are caught page by page.
 //!
 //! Left out: pictures, forms' fields, annotations, and the order of text that is written from right to left, which
-//! stays that of the page. Encrypted files and those of pictures alone are dropped.
+//! stays that of the page. Files that want a password are dropped, and so are those of pictures alone. A file that opens
+//! with the empty password is decrypted first (decrypt.rs).
 
 mod content;
+mod decrypt;
 mod font;
 mod glyphs;
 mod guard;
@@ -30,6 +32,7 @@ use super::storage::Blob;
 use crate::panics::caught;
 use crate::text::narrow;
 use content::Shared;
+use decrypt::Refused;
 use layout::{Line, carries_on, join, paragraphs};
 use running::{Sheet, running};
 
@@ -43,7 +46,16 @@ const MAX_VALUE: usize = 2000;
 /// Reads a PDF.
 pub(crate) struct PdfReader {
     file: WholeFile,
-    keeps_running: bool,
+    how: How,
+}
+
+/// Settings of a reading.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct How {
+    /// Headers and footers are text too.
+    pub(crate) keeps_running: bool,
+    /// Each page is a document.
+    pub(crate) by_page: bool,
 }
 
 /// Whether a file is a PDF, by its first bytes.
@@ -52,10 +64,9 @@ pub(super) fn is_pdf(head: &[u8]) -> bool {
 }
 
 impl PdfReader {
-    /// `keeps_running`: headers and footers are text too.
     pub(super) fn open(
         blob: Box<dyn Blob>,
-        keeps_running: bool,
+        how: How,
         max: usize,
     ) -> io::Result<Result<PdfReader, Mismatch>> {
         let file = WholeFile::open(blob, max)?;
@@ -68,16 +79,13 @@ impl PdfReader {
                 start: "\"%PDF-\"",
             }));
         }
-        Ok(Ok(PdfReader {
-            file,
-            keeps_running,
-        }))
+        Ok(Ok(PdfReader { file, how }))
     }
 
-    /// Adds the document, the first time.
+    /// Adds the documents, the first time.
     pub(super) fn fill(&mut self, batch: &mut Batch) {
-        let keeps = self.keeps_running;
-        self.file.fill(batch, |bytes| read(bytes, keeps));
+        let how = self.how;
+        self.file.fill(batch, |bytes| read(bytes, how));
     }
 }
 
@@ -87,12 +95,25 @@ struct Sound {
     lines: Vec<Line>,
     bottom: f32,
     height: f32,
+    /// Headers, footers and page numbers that were left out.
+    left_out: usize,
+    /// Characters that the page marks as artifacts.
+    artifacts: u64,
 }
 
 /// Reads a file's pages.
-pub(super) fn read(mut bytes: Vec<u8>, keeps_running: bool) -> Reading<'static> {
+pub(super) fn read(mut bytes: Vec<u8>, how: How) -> Reading<'static> {
+    let mut info = None;
     if is_encrypted(&bytes) {
-        return lacking(Lack::Encrypted, Map::new());
+        match decrypt::decrypt(&mut bytes) {
+            Ok(found) => info = found,
+            Err(Refused::Locked) => return lacking(Lack::Encrypted, Map::new()),
+            Err(Refused::Bad(why)) => return Reading::bad(why),
+        }
+        // its key may be written in another way
+        if is_encrypted(&bytes) {
+            return lacking(Lack::Encrypted, Map::new());
+        }
     }
     if let Err(why) = guard::disarm(&mut bytes) {
         return Reading::bad(why);
@@ -109,7 +130,6 @@ pub(super) fn read(mut bytes: Vec<u8>, keeps_running: bool) -> Reading<'static> 
     let mut reading = Reading::default();
     let mut shared = Shared::default();
     let mut sound: Vec<Sound> = Vec::new();
-    let mut artifacts = 0;
     let pages = pdf.pages();
     for (i, page) in pages.iter().enumerate().take(MAX_PAGES) {
         let number = i + 1;
@@ -120,8 +140,7 @@ pub(super) fn read(mut bytes: Vec<u8>, keeps_running: bool) -> Reading<'static> 
             Err(format!("the file contradicts itself: {panic}"))
         });
         match shown {
-            Ok((lines, left_out)) => {
-                artifacts += left_out;
+            Ok((lines, artifacts)) => {
                 let area = page.media_box();
                 sound.push(Sound {
                     number,
@@ -130,6 +149,8 @@ pub(super) fn read(mut bytes: Vec<u8>, keeps_running: bool) -> Reading<'static> 
                     bottom: area.y0 as f32,
                     #[expect(clippy::cast_possible_truncation, reason = "a length of a page")]
                     height: area.height() as f32,
+                    left_out: 0,
+                    artifacts,
                 });
             }
             Err(why) => reading.bad.push(BadPart {
@@ -151,39 +172,61 @@ pub(super) fn read(mut bytes: Vec<u8>, keeps_running: bool) -> Reading<'static> 
     if sound.is_empty() {
         return reading;
     }
-    let left_out = if keeps_running {
-        0
-    } else {
-        leave_out(&mut sound)
+    if !how.keeps_running {
+        leave_out(&mut sound);
+    }
+    let info = info.as_ref().unwrap_or_else(|| pdf.metadata());
+    let meta = |pages_of: &[Sound], page: Option<usize>| {
+        let mut own = Map::new();
+        own.insert("pages".to_string(), pages.len().into());
+        if let Some(page) = page {
+            own.insert("page".to_string(), page.into());
+        }
+        let left_out: usize = pages_of.iter().map(|page| page.left_out).sum();
+        if left_out > 0 {
+            own.insert("running_lines".to_string(), left_out.into());
+        }
+        let artifacts: u64 = pages_of.iter().map(|page| page.artifacts).sum();
+        if artifacts > 0 {
+            own.insert("artifact_chars".to_string(), artifacts.into());
+        }
+        let mut meta = described(info);
+        if let Some(producer) = info.producer.as_deref().and_then(value) {
+            own.insert("producer".to_string(), producer.into());
+        }
+        meta.insert("pdf".to_string(), own.into());
+        meta
     };
-    let mut own = Map::new();
-    own.insert("pages".to_string(), pages.len().into());
-    if left_out > 0 {
-        own.insert("running_lines".to_string(), left_out.into());
+    if how.by_page {
+        for page in sound.chunks(1) {
+            let number = page[0].number;
+            reading.parts.push(Composed {
+                part: format!("page-{number}").into(),
+                ..composed(page, meta(page, Some(number)))
+            });
+        }
+    } else {
+        reading.document = Some(composed(&sound, meta(&sound, None)));
     }
-    if artifacts > 0 {
-        own.insert("artifact_chars".to_string(), artifacts.into());
-    }
-    let mut meta = described(pdf.metadata());
-    let producer = pdf.metadata().producer.as_deref().and_then(value);
-    if let Some(producer) = producer {
-        own.insert("producer".to_string(), producer.into());
-    }
-    meta.insert("pdf".to_string(), own.into());
-    let text = text_of(&sound);
+    reading
+}
+
+/// The document of some pages.
+fn composed(pages: &[Sound], meta: Map<String, Value>) -> Composed<'static> {
+    let text = text_of(pages);
     if text.is_empty() {
-        let bad = std::mem::take(&mut reading.bad);
-        reading = lacking(Lack::Text, meta);
-        reading.bad = bad;
-        return reading;
+        return Composed {
+            lacks: Some(Lack::Text),
+            meta,
+            ..Composed::default()
+        };
     }
-    reading.document = Some(Composed {
+    Composed {
         text: text.into(),
         meta,
-        running_lines: narrow(left_out),
+        running_lines: narrow(pages.iter().map(|page| page.left_out).sum()),
         ..Composed::default()
-    });
-    reading
+    }
 }
 
 fn lacking(lack: Lack, meta: Map<String, Value>) -> Reading<'static> {
@@ -193,7 +236,7 @@ fn lacking(lack: Lack, meta: Map<String, Value>) -> Reading<'static> {
             meta,
             ..Composed::default()
         }),
-        bad: Vec::new(),
+        ..Reading::default()
     }
 }
 
@@ -209,8 +252,8 @@ fn read_page(page: &Page<'_>, shared: &mut Shared) -> Result<(Vec<Line>, u64), S
     Ok((shown.lines.end(), shown.artifacts))
 }
 
-/// Removes headers and footers; returns how many lines.
-fn leave_out(pages: &mut [Sound]) -> usize {
+/// Removes headers and footers, which lines of several pages show.
+fn leave_out(pages: &mut [Sound]) {
     let sheets: Vec<Sheet<'_>> = pages
         .iter()
         .map(|page| Sheet {
@@ -221,16 +264,14 @@ fn leave_out(pages: &mut [Sound]) -> usize {
         })
         .collect();
     let found = running(&sheets);
-    let mut count = 0;
     for (page, lines) in pages.iter_mut().zip(found) {
-        count += lines.len();
+        page.left_out = lines.len();
         let mut at = 0;
         page.lines.retain(|_| {
             at += 1;
             lines.binary_search(&(at - 1)).is_err()
         });
     }
-    count
 }
 
 /// The pages' paragraphs; one that goes on over a page's end is one.

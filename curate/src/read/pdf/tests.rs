@@ -2,6 +2,12 @@
 
 use super::*;
 
+/// With headers and footers.
+const RUNNING: How = How {
+    keeps_running: true,
+    by_page: false,
+};
+
 /// A PDF of objects, numbered from 1, with its table.
 pub(super) fn file(objects: &[String]) -> Vec<u8> {
     let mut bytes = b"%PDF-1.4\n".to_vec();
@@ -66,7 +72,7 @@ fn reasons<'a>(reading: &'a Reading<'_>) -> Vec<&'a str> {
 fn strings_are_placed_by_every_operator() {
     let content = "BT /F1 12 Tf 14 TL 72 700 Td (one ) Tj [(t)20(w)-400(o)] TJ T* (three) Tj (four) ' 1 0 (five) \" ET \
         q 1 0 0 1 72 500 cm BT /F1 12 Tf 1 0 0 1 0 0 Tm <736978> Tj ET Q";
-    let reading = read(document(&[content]), false);
+    let reading = read(document(&[content]), How::default());
     assert_eq!(text(&reading), "one tw o three four five\n\nsix");
     assert!(reading.bad.is_empty());
 }
@@ -79,7 +85,7 @@ fn a_broken_page_is_quarantined_with_its_number() {
     // the last page's content becomes an object of another kind
     let at = memmem::rfind(&bytes, b"<</Length").unwrap();
     bytes[at..at + 9].copy_from_slice(b"[0 /Lengt");
-    let reading = read(bytes, false);
+    let reading = read(bytes, How::default());
     assert_eq!(text(&reading), "sound\n\nsound");
     let bad = reasons(&reading);
     assert_eq!(bad.len(), 2, "{bad:?}");
@@ -92,7 +98,7 @@ fn a_broken_page_is_quarantined_with_its_number() {
 
 #[test]
 fn files_of_pictures_and_encrypted_ones_lack_text() {
-    let lack = |bytes| read(bytes, false).document.unwrap().lacks;
+    let lack = |bytes| read(bytes, How::default()).document.unwrap().lacks;
     assert_eq!(lack(document(&["0 0 m 10 10 l S"])), Some(Lack::Text));
     for key in ["/Encrypt 9 0 R", "/Encrypt<</V 1>>", "/#45ncr#79pt 9 0 R"] {
         let mut bytes = document(&["BT /F1 12 Tf 72 700 Td (a) Tj ET"]);
@@ -116,7 +122,7 @@ fn artifacts_headers_and_page_numbers_are_left_out_and_counted() {
         })
         .collect();
     let pages: Vec<&str> = pages.iter().map(String::as_str).collect();
-    let reading = read(document(&pages), false);
+    let reading = read(document(&pages), How::default());
     assert_eq!(
         text(&reading),
         "Text alpha.\n\nText beta.\n\nText gamma.\n\nText delta."
@@ -127,7 +133,7 @@ fn artifacts_headers_and_page_numbers_are_left_out_and_counted() {
         (&4.into(), &8.into())
     );
     assert_eq!(own["artifact_chars"], 16);
-    assert!(text(&read(document(&pages), true)).contains("Running head"));
+    assert!(text(&read(document(&pages), RUNNING)).contains("Running head"));
 }
 
 #[test]
@@ -135,7 +141,7 @@ fn text_goes_on_over_the_end_of_a_page() {
     let a = "BT /F1 12 Tf 72 100 Td (The sentence is divi-) Tj ET";
     let b = "BT /F1 12 Tf 72 700 Td (ded by a page.) Tj ET";
     assert_eq!(
-        text(&read(document(&[a, b]), false)),
+        text(&read(document(&[a, b]), How::default())),
         "The sentence is divided by a page."
     );
 }
@@ -155,16 +161,49 @@ fn forms_that_contain_themselves_end() {
     ));
     objects.push("<</Length 5>>\nstream\n/X Do\nendstream".to_string());
     // the library does not resolve an object inside itself
-    let reading = read(file(&objects), false);
+    let reading = read(file(&objects), How::default());
     assert_eq!(reading.document.unwrap().lacks, Some(Lack::Text));
 }
 
 #[test]
 fn nested_arrays_of_a_million_levels_do_not_overflow_the_stack() {
     let content = format!("BT /F1 12 Tf 72 700 Td (a) Tj {} ET", "[".repeat(1_000_000));
-    drop(read(document(&[&content]), false));
+    drop(read(document(&[&content]), How::default()));
     let mut bytes = document(&["BT /F1 12 Tf 72 700 Td (a) Tj ET"]);
     bytes.extend(b"9 0 obj\n");
     bytes.extend(b"<</A".repeat(300_000));
-    drop(read(bytes, false));
+    drop(read(bytes, How::default()));
+}
+
+#[test]
+fn pages_are_documents_of_their_own_with_numbers_in_their_names() {
+    let sound = |word: &str| format!("BT /F1 12 Tf 72 700 Td ({word}) Tj ET");
+    let unknown = "BT /F2 12 Tf 72 700 Td <000100020003> Tj ET".to_string();
+    let pages = [
+        sound("one"),
+        sound("two-"),
+        unknown,
+        "0 0 m 10 10 l S".to_string(),
+        sound("five"),
+    ];
+    let pages: Vec<&str> = pages.iter().map(String::as_str).collect();
+    let how = How {
+        by_page: true,
+        ..How::default()
+    };
+    let reading = read(document(&pages), how);
+    assert_eq!(reading.document, None);
+    let parts: Vec<(&str, &str)> = reading.parts.iter().map(|p| (&*p.part, &*p.text)).collect();
+    let want = [
+        ("page-1", "one"),
+        ("page-2", "two-"),
+        ("page-4", ""),
+        ("page-5", "five"),
+    ];
+    assert_eq!(parts, want);
+    assert_eq!(reading.parts[2].lacks, Some(Lack::Text));
+    let own = &reading.parts[3].meta["pdf"];
+    assert_eq!((&own["pages"], &own["page"]), (&5.into(), &5.into()));
+    assert_eq!(reasons(&reading).len(), 1);
+    assert!(reasons(&reading)[0].starts_with("page 3: "));
 }

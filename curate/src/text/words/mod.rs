@@ -1,5 +1,5 @@
-//! spaCy's word splitter: the words of its blank English tokenizer, which datatrove counts, and those of languages
-//! for which spaCy has only its default rules.
+//! Words as datatrove counts them: spaCy's for English and the languages that have rules there, those of other programs
+//! for the rest.
 //!
 //! A text is cut at whitespace; each run is split by special cases, then prefixes and suffixes are
 //! peeled off, then URLs are kept whole, then infixes split the middle; last, sequences of words
@@ -8,24 +8,38 @@
 //!
 //! Words are byte ranges of the text. Splitting a run is a pure function of the run, so a small
 //! direct-mapped cache of recent runs gives the same words as no cache.
+//!
+//! Languages without spaCy's rules take a whole text at once: India's (`indic.rs`), Chinese (`chinese.rs`), others that put no space between
+//! words (`dictionary.rs`), Tibetan (`tibetan.rs`), Korean (`korean.rs`). Vietnamese and Thai join parts (`joined.rs`).
 
 mod affix;
+mod boundaries;
+mod chinese;
+mod dictionary;
+mod indic;
+mod joined;
+mod korean;
 mod phrase;
 mod special;
+mod table;
+mod tibetan;
 mod url;
 mod word;
 
 use std::ops::Range;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use crate::text::narrow;
-use crate::text::unicode::{self, SPACE};
+use crate::text::unicode::{self, ALPHA, LOWER, SPACE, UPPER, is};
+use indic::Marks;
+use joined::Joined;
 use phrase::Phrases;
 use special::Specials;
+use table::{Places, Table};
 
 pub use word::Word;
 
-/// Rules of spaCy that split a text into words.
+/// Rules that split a text into words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum WordRules {
     /// spaCy's English.
@@ -35,11 +49,56 @@ pub(crate) enum WordRules {
     Base,
     /// spaCy's `xx`, multi-language, and languages that are no different.
     Other,
+    /// One of spaCy's languages with rules of its own, by its number in `table::LANGUAGES`.
+    Table(u8),
+    /// IndicNLP's for the languages of India.
+    Indic,
+    /// IndicNLP's for Urdu.
+    Urdu,
+    /// Dictionaries of scripts without spaces.
+    Dictionary,
+    /// The same, with some words joined.
+    Thai,
+    /// jieba's.
+    Chinese,
+    /// Tibetan syllables.
+    Tibetan,
+    /// Korean morphemes.
+    Korean,
+    /// Vietnamese words of several syllables.
+    Vietnamese,
+}
+
+impl WordRules {
+    /// The rules for a tokenizer of datatrove, as the languages' table names it: `xx`, `spaCy de`, `Thai`.
+    pub(crate) fn of_tokenizer(name: &str) -> Option<WordRules> {
+        let (program, language) = name.split_once(' ').unwrap_or((name, ""));
+        Some(match (program, language) {
+            ("en", _) => WordRules::English,
+            ("base", _) => WordRules::Base,
+            ("spaCy", "zh") => WordRules::Chinese,
+            ("spaCy", "ja") | ("Stanza", "lzh") => WordRules::Dictionary,
+            ("spaCy", "vi") => WordRules::Vietnamese,
+            // Stanza's words need its models
+            ("xx" | "Stanza", _) => WordRules::Other,
+            ("spaCy", language) => WordRules::Table(table::number_of(language)?),
+            ("IndicNLP", "ur") => WordRules::Urdu,
+            ("IndicNLP", _) => WordRules::Indic,
+            ("Thai", _) => WordRules::Thai,
+            ("Khmer" | "Lao" | "Burmese", _) => WordRules::Dictionary,
+            ("Tibetan", _) => WordRules::Tibetan,
+            ("Kiwi", _) => WordRules::Korean,
+            _unknown => return None,
+        })
+    }
 }
 
 /// Tables that all splitters share.
 pub(crate) struct Rules {
-    kind: WordRules,
+    /// English and `Base` also split at a hyphen after a digit.
+    after_digits: bool,
+    /// Rules that differ from the default ones.
+    table: Option<Table>,
     specials: Specials,
     /// Bytes of the longest special case: longer runs need no look-up, which hashes the whole run.
     longest: usize,
@@ -47,20 +106,27 @@ pub(crate) struct Rules {
     phrases: Phrases,
 }
 
-static RULES: [LazyLock<Rules>; 3] = [
-    LazyLock::new(|| Rules::of(WordRules::English)),
-    LazyLock::new(|| Rules::of(WordRules::Base)),
-    LazyLock::new(|| Rules::of(WordRules::Other)),
-];
+static ENGLISH: LazyLock<Rules> = LazyLock::new(|| Rules::of(special::specials(), true, None));
+static BASE: LazyLock<Rules> = LazyLock::new(|| Rules::of(special::base(), true, None));
+static OTHER: LazyLock<Rules> = LazyLock::new(|| Rules::of(special::base(), false, None));
+static TABLES: Places<Rules> = [const { OnceLock::new() }; table::LANGUAGES.len()];
 
 impl Rules {
-    fn of(kind: WordRules) -> Rules {
-        let specials = match kind {
-            WordRules::English => special::specials(),
-            WordRules::Base | WordRules::Other => special::base(),
+    /// Rules of a language of the table, read once.
+    fn of_table(number: u8) -> &'static Rules {
+        let Some(place) = TABLES.get(usize::from(number)) else {
+            return &OTHER;
         };
+        place.get_or_init(|| match Table::read(usize::from(number)) {
+            Some((table, specials)) => Rules::of(specials, false, Some(table)),
+            None => Rules::of(special::base(), false, None),
+        })
+    }
+
+    fn of(specials: Specials, after_digits: bool, table: Option<Table>) -> Rules {
         let mut rules = Rules {
-            kind,
+            after_digits,
+            table,
             longest: specials.keys().map(|word| word.len()).max().unwrap_or(0),
             specials,
             units: affix::units(),
@@ -70,9 +136,8 @@ impl Rules {
         words.sort_unstable();
         for word in &words {
             let mut found = Vec::new();
-            affix::infixes(word, rules.kind != WordRules::Other, &mut found);
-            if affix::prefix(word) > 0 || !found.is_empty() || affix::suffix(word, &rules.units) > 0
-            {
+            rules.infixes(word, &mut found);
+            if rules.prefix(word) > 0 || !found.is_empty() || rules.suffix(word) > 0 {
                 let mut cuts = Vec::new();
                 rules.split_run(word, false, &mut cuts);
                 rules.phrases.add(word, &cuts);
@@ -81,9 +146,48 @@ impl Rules {
         rules
     }
 
-    /// True for a run of ASCII letters that is not a special case: one word under all rules.
+    #[inline]
+    fn prefix(&self, s: &str) -> usize {
+        match &self.table {
+            None => affix::prefix(s),
+            Some(table) => table.prefix(s),
+        }
+    }
+
+    #[inline]
+    fn suffix(&self, s: &str) -> usize {
+        match &self.table {
+            None => affix::suffix(s, &self.units),
+            Some(table) => table.suffix(s, &self.units),
+        }
+    }
+
+    #[inline]
+    fn infixes(&self, s: &str, found: &mut Vec<Range<usize>>) {
+        match &self.table {
+            None => affix::infixes(s, self.after_digits, found),
+            Some(table) => table.infixes(s, found),
+        }
+    }
+
+    /// True for a word that is kept whole whatever its affixes.
+    #[inline]
+    fn is_whole(&self, s: &str) -> bool {
+        self.table.as_ref().is_some_and(|table| table.is_whole(s))
+    }
+
+    /// True for a run of letters that is not a special case, where it is one word under the rules.
+    #[inline]
     fn is_plain_word(&self, run: &str) -> bool {
-        run.bytes().all(|b| b.is_ascii_alphabetic()) && !self.specials.contains_key(run)
+        let letters = match &self.table {
+            None => run.bytes().all(|b| b.is_ascii_alphabetic()),
+            // letters with case: the others have marks of punctuation among them
+            Some(table) => {
+                let cased = |c| is(c, ALPHA) && !(is(c, LOWER) && is(c, UPPER));
+                !table.splits_letters && run.chars().all(cased)
+            }
+        };
+        letters && !self.specials.contains_key(run)
     }
 
     /// Pushes the end offsets of the words of one run without whitespace.
@@ -97,16 +201,16 @@ impl Rules {
         let (mut start, mut end) = (0, run.len());
         loop {
             let s = &run[start..end];
-            if s.is_empty() || special(s).is_some() {
+            if s.is_empty() || self.is_whole(s) || special(s).is_some() {
                 break;
             }
-            let head = affix::prefix(s);
+            let head = self.prefix(s);
             if head > 0 && head < s.len() && special(&s[head..]).is_some() {
                 start += head;
                 prefixes.push(start);
                 break;
             }
-            let tail = affix::suffix(&s[head..], &self.units);
+            let tail = self.suffix(&s[head..]);
             if tail > 0 && tail < s.len() && special(&s[..s.len() - tail]).is_some() {
                 suffixes.push(end);
                 end -= tail;
@@ -132,33 +236,35 @@ impl Rules {
                 at += usize::from(n);
                 cuts.push(narrow(at));
             }
-        } else if url::is_url(middle) {
+        } else if self.is_whole(middle) || url::is_url(middle) {
             cuts.push(narrow(end));
         } else {
-            split_infixes(middle, start, self.kind != WordRules::Other, cuts);
+            self.split_infixes(middle, start, cuts);
         }
         cuts.extend(suffixes.iter().rev().map(|&s| narrow(s)));
     }
-}
 
-/// Pushes the ends of the words of `middle`, which starts at `start` of its run, split at infixes.
-fn split_infixes(middle: &str, start: usize, after_digits: bool, cuts: &mut Vec<u32>) {
-    let mut found = Vec::new();
-    affix::infixes(middle, after_digits, &mut found);
-    let mut done = 0;
-    for Range { start: a, end: b } in found {
-        // An infix at the very start stays with the following text, as in spaCy.
-        if a == 0 {
-            continue;
+    /// Pushes the ends of the words of `middle`, which starts at `start` of its run, split at infixes.
+    fn split_infixes(&self, middle: &str, start: usize, cuts: &mut Vec<u32>) {
+        let mut found = Vec::new();
+        self.infixes(middle, &mut found);
+        let mut done = 0;
+        for Range { start: a, end: b } in found {
+            // An infix at the very start stays with the following text, as in spaCy.
+            if a == 0 {
+                continue;
+            }
+            if a != done {
+                cuts.push(narrow(start + a));
+            }
+            if a != b {
+                cuts.push(narrow(start + b));
+            }
+            done = b;
         }
-        if a != done {
-            cuts.push(narrow(start + a));
+        if done < middle.len() {
+            cuts.push(narrow(start + middle.len()));
         }
-        cuts.push(narrow(start + b));
-        done = b;
-    }
-    if done < middle.len() {
-        cuts.push(narrow(start + middle.len()));
     }
 }
 
@@ -187,8 +293,23 @@ const EMPTY: Slot = Slot {
 /// Splits texts into words; one per thread, with a cache of recent runs.
 pub struct Splitter {
     rules: &'static Rules,
+    /// Splitter of whole texts, for languages whose runs are not split by themselves.
+    whole: Option<Whole>,
+    /// Words are joined afterwards.
+    joined: Option<Joined>,
     cache: Vec<Slot>,
     cuts: Vec<u32>,
+}
+
+/// Splitters of whole texts.
+#[derive(Clone, Copy)]
+enum Whole {
+    Indic(Marks),
+    Dictionary,
+    Thai,
+    Chinese,
+    Tibetan,
+    Korean,
 }
 
 impl Default for Splitter {
@@ -205,15 +326,45 @@ impl Splitter {
 
     /// The same for other languages.
     pub(crate) fn of(kind: WordRules) -> Splitter {
+        let (rules, whole): (&Rules, Option<Whole>) = match kind {
+            WordRules::English => (&ENGLISH, None),
+            WordRules::Base => (&BASE, None),
+            WordRules::Other => (&OTHER, None),
+            WordRules::Table(number) => (Rules::of_table(number), None),
+            WordRules::Indic => (&OTHER, Some(Whole::Indic(Marks::Indic))),
+            WordRules::Urdu => (&OTHER, Some(Whole::Indic(Marks::Urdu))),
+            WordRules::Dictionary => (&OTHER, Some(Whole::Dictionary)),
+            WordRules::Thai => (&OTHER, Some(Whole::Thai)),
+            WordRules::Chinese => (&OTHER, Some(Whole::Chinese)),
+            WordRules::Tibetan => (&OTHER, Some(Whole::Tibetan)),
+            WordRules::Korean => (&OTHER, Some(Whole::Korean)),
+            WordRules::Vietnamese => (&OTHER, None),
+        };
+        let joined = (kind == WordRules::Vietnamese).then_some(Joined::Vietnamese);
+        let slots = if whole.is_some() { 0 } else { 1 << CACHE_BITS };
         Splitter {
-            rules: &RULES[kind as usize],
-            cache: vec![EMPTY; 1 << CACHE_BITS],
+            rules,
+            whole,
+            joined,
+            cache: vec![EMPTY; slots],
             cuts: Vec::new(),
         }
     }
 
     /// Replaces `words` by the words of `text`. Texts are shorter than 4 GiB.
     pub fn split(&mut self, text: &str, words: &mut Vec<Word>) {
+        match self.whole {
+            None => {}
+            Some(Whole::Indic(marks)) => return indic::split(marks, text, words),
+            Some(Whole::Dictionary) => return dictionary::split(text, words),
+            Some(Whole::Thai) => {
+                dictionary::split(text, words);
+                return joined::join(Joined::Thai, text, words);
+            }
+            Some(Whole::Chinese) => return chinese::split(text, words),
+            Some(Whole::Tibetan) => return tibetan::split(text, words),
+            Some(Whole::Korean) => return korean::split(text, words),
+        }
         words.clear();
         let table = unicode::table();
         let bytes = text.as_bytes();
@@ -249,6 +400,9 @@ impl Splitter {
         }
         if phrases {
             self.rules.phrases.apply(text, words, &self.rules.specials);
+        }
+        if let Some(language) = self.joined {
+            joined::join(language, text, words);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Numbers of clean documents in the token datasets of their job.
 //!
-//! A dataset holds the texts of the shards of its sources, shard after shard, so the number of a document is a count. It is
-//! told only where it is certain: the dataset has the fingerprint that it would have if it were made now, or it was certain
+//! A dataset holds the texts of the shards of its sources, shard after shard, or those that meet its condition, which is
+//! evaluated again; so the number of a document is a count. It is told only where it is certain: the dataset has the fingerprint that it would have if it were made now, or it was certain
 //! at the last takedown and nothing has changed since; and the counts agree with the dataset's index.
 
 use super::record::{self, DatasetThen, Record};
@@ -16,15 +16,19 @@ pub(super) struct Numbering {
     pub then: DatasetThen,
     /// By shard: texts of the shards before it; None for shards of other sources.
     starts: Vec<Option<u64>>,
+    /// Number of the condition that its documents meet, if it has one.
+    condition: Option<usize>,
     /// Documents in it that earlier takedowns have removed from the corpus, sorted.
     earlier: Vec<u64>,
 }
 
 impl Numbering {
-    /// The datasets that the job has made. `upstream` and `identity`: the documents, and the fingerprint of them.
+    /// The datasets that the job has made. `conditions` are those by which texts were counted; `upstream` and `identity`: the
+    /// documents, and the fingerprint of them.
     pub(super) fn of_job(
         cx: &Context,
         found: &[Found],
+        conditions: &[String],
         records: &[(usize, Record)],
         (upstream, identity): (&serde_json::Value, &str),
     ) -> Result<Vec<Numbering>> {
@@ -46,6 +50,7 @@ impl Numbering {
                     removed: 0,
                 },
                 starts: Vec::new(),
+                condition: conditions.iter().position(|c| *c == dataset.condition),
                 earlier: Vec::new(),
             };
             let is_current = super::super::tokenize::dataset_print(cx, &dataset, upstream.clone())
@@ -79,18 +84,17 @@ impl Numbering {
             self.then.unknown = Some(why);
             return;
         }
-        if !dataset.condition.is_empty() {
-            let why = format!("it holds the documents that meet {:?}", dataset.condition);
-            self.then.unknown = Some(why);
-            return;
-        }
         let mut before = 0;
         for shard in found {
             let is_wanted = shard.source.as_ref().is_some_and(|source| {
                 dataset.sources.is_empty() || dataset.sources.contains(source)
             });
+            let texts = match self.condition {
+                None => shard.texts,
+                Some(condition) => shard.texts_meeting.get(condition).copied().unwrap_or(0),
+            };
             self.starts.push(is_wanted.then_some(before));
-            before += if is_wanted { shard.texts } else { 0 };
+            before += if is_wanted { texts } else { 0 };
         }
         let counted = before + self.earlier.len() as u64;
         if counted != self.then.documents {
@@ -106,7 +110,13 @@ impl Numbering {
         let Some(start) = start.filter(|_| self.then.unknown.is_none()) else {
             return Vec::new();
         };
-        let first = start + removed.first_text;
+        let first = match self.condition {
+            None => Some(removed.first_text),
+            Some(condition) => removed.first_text_meeting.get(condition).copied().flatten(),
+        };
+        let Some(first) = first.map(|first| start + first) else {
+            return Vec::new();
+        };
         let texts = first..first + u64::from(removed.texts);
         texts.map(|text| original(&self.earlier, text)).collect()
     }

@@ -5,7 +5,8 @@ use super::record::{Line, List, Record, Shard, name_of, records};
 use super::transaction::Transaction;
 use crate::context::Context;
 use crate::manifest::{self, Manifest, fingerprint};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
+use curate::corpus::CleanCondition;
 use curate::dedup::DedupReport;
 use curate::pipeline::ShardReport;
 use curate::takedown::{
@@ -25,6 +26,8 @@ const RULE: &str = "takedown";
 pub(super) struct Searched {
     found: Vec<Found>,
     removals: Removals,
+    /// Conditions of the job's datasets, by which texts were counted.
+    conditions: Vec<String>,
     /// Deduplication has written keep lists, which change as well.
     has_lists: bool,
     upstream: Value,
@@ -92,14 +95,23 @@ pub(super) fn search_all(cx: &Context, list: &TakedownList) -> Result<Searched> 
             problems.join("; ")
         );
     }
+    let mut conditions: Vec<String> = cx.job.datasets().into_iter().map(|d| d.condition).collect();
+    conditions.retain(|condition| !condition.is_empty());
+    conditions.sort_unstable();
+    conditions.dedup();
+    let parsed = conditions.iter().map(|source| {
+        CleanCondition::parse(source).map_err(|why| anyhow!("the condition {source:?}: {why}"))
+    });
+    let parsed = parsed.collect::<Result<Vec<CleanCondition>>>()?;
     let each = (0..count).into_par_iter();
     let found: Vec<Found> = each
-        .map(|shard| search(&cx.out, shard, list, has_lists))
+        .map(|shard| search(&cx.out, shard, list, has_lists, &parsed))
         .collect::<curate::Result<_>>()?;
     let upstream = super::super::tokenize::curated(cx, count)?;
     Ok(Searched {
         removals: Removals::of(&found),
         found,
+        conditions,
         has_lists,
         before: fingerprint(&upstream),
         upstream,
@@ -165,7 +177,8 @@ pub(super) fn describe(
 /// The datasets of the job, with the numbers of documents in them.
 pub(super) fn numberings(cx: &Context, searched: &Searched) -> Result<Vec<Numbering>> {
     let identity = (&searched.upstream, searched.before.as_str());
-    Numbering::of_job(cx, &searched.found, &records(&cx.out)?, identity)
+    let (found, conditions) = (&searched.found, &searched.conditions);
+    Numbering::of_job(cx, found, conditions, &records(&cx.out)?, identity)
 }
 
 /// Removes the documents; all files appear at once.

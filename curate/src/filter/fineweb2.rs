@@ -4,19 +4,22 @@
 //! Paper: Penedo et al. 2025, arXiv:2506.20920. Definitions: huggingface/fineweb-2 d0defb2, `fineweb-2-pipeline.py`
 //! and `configs/`, over datatrove 0.10.1: rules on paragraphs and characters of duplicate lines are off, as is the
 //! one on short lines, `char_duplicates_ratio` is 0.1; drops carry the names of the filters. The least confidence
-//! in the language is the step `language`. Words are datatrove's, where we reproduce them exactly: of the 1,929
-//! languages of `languages.tsv.zst` (tests/oracles/fineweb2_languages.py) 1,336 have spaCy's English or default
-//! rules. The others need another program's word splitter; they give an error that names it.
+//! in the language is the step `language`. All of its 1,929 languages are known, with datatrove's thresholds and stop
+//! words; their words are datatrove's where they come from rules, near it where they come from a model or a dictionary
+//! (curate/docs/words.md has the agreement in figures).
+
+use std::sync::{Arc, PoisonError, RwLock};
 
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-use super::languages::{MOST_STOP_WORDS, bits, language};
+use super::languages::{LIMITS, MOST_STOP_WORDS, bits, language};
 use super::{FinewebQuality, GopherQuality, GopherRepetition, Limit, Limits};
 use crate::check::Problem;
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::{Error, Result};
 use crate::text::Scratch;
+use crate::text::languages::OF_DOCUMENT;
 use crate::text::words::WordRules;
 use crate::verdict::{Judge, Verdict};
 
@@ -24,7 +27,9 @@ use crate::verdict::{Judge, Verdict};
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Fineweb2 {
-    /// Language and script as FineWeb-2 names them, for example `swh_Latn`.
+    /// Language and script as FineWeb-2 names them, for example `swh_Latn`; ISO 639-3 or 639-1 alone means the usual script.
+    /// `document`: the language that the step `language` found, each document by its own rules; one in a language that
+    /// FineWeb-2 does not have (English among them) is dropped.
     pub language: String,
     /// Stop words; empty: the published ones.
     pub stop_words: Vec<String>,
@@ -33,7 +38,7 @@ pub struct Fineweb2 {
 }
 
 /// Names of limits, in the order of the columns of the table.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; LIMITS] = [
     "dup_line_frac",
     "top_2_gram",
     "top_3_gram",
@@ -73,7 +78,7 @@ impl Fineweb2Filter {
     /// Looks the language up.
     ///
     /// # Errors
-    /// `Config` for a language that is not known, or whose words are not.
+    /// `Config` for a language that FineWeb-2 does not have.
     pub fn open(config: &Fineweb2) -> Result<Fineweb2Filter> {
         let found = language(&config.language).map_err(|wanted| Error::Config {
             key: "fineweb2.language".into(),
@@ -169,6 +174,7 @@ impl StepConfig for Fineweb2 {
 
     fn check(&self, problem: Problem<'_>) {
         match language(&self.language) {
+            Err(_) if self.language == OF_DOCUMENT => {}
             Err(wanted) => problem("language", format!("{:?}", self.language), &wanted),
             Ok(found) if found.stop_words.is_empty() && self.stop_words.is_empty() => {
                 let wanted = "some: the language has no list of its own";
@@ -195,7 +201,55 @@ impl StepConfig for Fineweb2 {
     }
 
     fn open(&self, _: &Opening<'_>) -> Result<Box<dyn Filter>> {
+        if self.language == OF_DOCUMENT {
+            return Ok(Box::new(OfDocument {
+                config: self.clone(),
+                filters: RwLock::default(),
+            }));
+        }
         Ok(Box::new(Fineweb2Filter::open(self)?))
+    }
+}
+
+/// The filters of each document's own language, made when the language first occurs.
+struct OfDocument {
+    config: Fineweb2,
+    /// By the document's name of the language; None for one that FineWeb-2 does not have.
+    filters: RwLock<FxHashMap<String, Option<Arc<Fineweb2Filter>>>>,
+}
+
+impl OfDocument {
+    fn filter(&self, language: &str) -> Option<Arc<Fineweb2Filter>> {
+        let filters = self.filters.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = filters.get(language) {
+            return found.clone();
+        }
+        drop(filters);
+        let config = Fineweb2 {
+            language: language.to_string(),
+            ..self.config.clone()
+        };
+        let made = Fineweb2Filter::open(&config).ok().map(Arc::new);
+        let mut filters = self.filters.write().unwrap_or_else(PoisonError::into_inner);
+        filters.entry(language.to_string()).or_insert(made).clone()
+    }
+}
+
+/// A language by which the names of the metrics are found: all languages have the same.
+const PROBE: &str = "deu_Latn";
+
+impl Filter for OfDocument {
+    fn apply(&self, draft: &mut Draft, scratch: &mut StepScratch, judge: &mut Judge) -> Verdict {
+        match self.filter(&draft.language) {
+            Some(filter) => filter.measure(&draft.text, &mut scratch.text, judge),
+            None => judge.at_least("fineweb2.known_language", 0.0, 1.0),
+        }
+    }
+
+    fn metrics(&self) -> Vec<String> {
+        let mut names = self.filter(PROBE).map_or_else(Vec::new, |f| f.metrics());
+        names.push("fineweb2.known_language".to_string());
+        names
     }
 }
 
@@ -217,31 +271,77 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_every_language_and_every_known_one_can_be_opened() {
-        let codes: Vec<&str> = crate::filter::languages::codes().collect();
-        assert_eq!(codes.len(), 1929);
-        let known = codes.iter().filter(|code| {
-            let config = Fineweb2 {
+    fn every_language_of_fineweb2_can_be_opened() {
+        let (mut known, mut without_stop_words) = (0, 0);
+        for code in crate::text::languages::codes() {
+            let Ok(found) = language(code) else { continue };
+            known += 1;
+            let mut config = Fineweb2 {
                 language: code.to_string(),
                 ..Fineweb2::default()
             };
-            let mut is_right = true;
-            config.check(&mut |_, _, _| is_right = false);
-            is_right && Fineweb2Filter::open(&config).is_ok()
-        });
-        assert_eq!(known.count(), 1336);
+            if found.stop_words.is_empty() {
+                without_stop_words += 1;
+                config.stop_words.push("a".into());
+            }
+            config.check(&mut |key, found, wanted| panic!("{code}: {key}: {found}: {wanted}"));
+            assert!(Fineweb2Filter::open(&config).is_ok(), "{code}");
+        }
+        assert_eq!((known, without_stop_words), (1929, 0));
     }
 
     #[test]
-    fn languages_whose_words_are_anothers_are_told_with_its_name() {
-        let found = problems(r#"{"language": "deu_Latn"}"#);
+    fn each_document_is_judged_by_its_own_language() {
+        let config = Fineweb2 {
+            language: "document".into(),
+            ..Fineweb2::default()
+        };
+        config.check(&mut |key, found, wanted| panic!("{key}: {found}: {wanted}"));
+        let own = OfDocument {
+            config,
+            filters: RwLock::default(),
+        };
+        let german = "Der Hund und die Katze gehen in den Garten, wo das Haus steht. ".repeat(2);
+        let mut scratch = StepScratch::default();
+        let mut metrics = |language: &str| {
+            let mut draft = Draft {
+                text: german.clone(),
+                language: language.into(),
+                ..Draft::default()
+            };
+            let mut judge = Judge::measuring();
+            let _measured = own.apply(&mut draft, &mut scratch, &mut judge);
+            let value = |rule: &str| {
+                let found = judge.metrics().iter().find(|m| m.rule == rule);
+                found.map(|m| m.value)
+            };
+            (
+                value("gopher_quality.enough_stop_words"),
+                value("fineweb2.known_language"),
+            )
+        };
+        // der und die in den das are German stop words, none of them an Italian one
+        assert!(metrics("de").0.is_some_and(|n| n >= 5.0));
+        assert!(metrics("it").0.is_some_and(|n| n < 2.0));
+        assert_eq!(metrics("en"), (None, Some(0.0)));
+        assert_eq!(metrics("und"), (None, Some(0.0)));
         assert!(
-            found[0].contains("those of deu_Latn are spaCy de's"),
-            "{found:?}"
+            own.metrics()
+                .contains(&"gopher_quality.enough_stop_words".to_string())
         );
-        assert!(problems(r#"{"language": "tha_Thai"}"#)[0].contains("Thai's"));
+    }
+
+    #[test]
+    fn a_language_that_is_not_known_is_reported_with_the_nearest() {
+        let found = problems(r#"{"language": "deu_Latm"}"#);
+        assert!(found[0].contains("near are deu_Latn"), "{found:?}");
         assert!(problems("{}")[0].contains("such as \"swh_Latn\""));
-        assert!(problems(r#"{"language": "swh_Latn"}"#).is_empty());
+        let english = problems(r#"{"language": "eng_Latn"}"#);
+        assert!(english[0].contains("eng_Latn is none"), "{english:?}");
+        for code in ["swh_Latn", "deu_Latn", "tha_Thai", "de", "kor"] {
+            let json = format!(r#"{{"language": "{code}"}}"#);
+            assert!(problems(&json).is_empty(), "{code}");
+        }
         let wrong = r#"{"language": "swh_Latn", "limits": {"list": 1, "list_ratio": true}}"#;
         assert_eq!(problems(wrong).len(), 2);
     }
