@@ -44,13 +44,8 @@ fn unpack_scale(packed: &[u8], group: usize) -> [u8; 2] {
     ]
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "clamped to 6 bits"
-)]
 fn six_bits(x: f32) -> u8 {
-    nearest(x).clamp(0, 63) as u8
+    u8::try_from(nearest(x).clamp(0, 63)).unwrap_or(0)
 }
 
 /// Quantizes all but the packing of q, which is returned.

@@ -1,3 +1,5 @@
+//! Blocks of the package `gguf`, errors of the searches, lengths.
+
 use super::*;
 use crate::rng;
 

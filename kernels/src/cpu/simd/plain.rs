@@ -1,4 +1,8 @@
 //! Lanes in plain Rust, for every processor.
+//!
+//! Where processors have vectors of their own nearly all take those, and the operations are functions: inlined into every
+//! kernel, sixteen lanes one by one were more code than all vectors together and took longest to compile. Their
+//! bodies cost more than the calls: a fused multiply-add without its instruction is a call for each lane.
 #![expect(unsafe_code, reason = "vectors are read and written through pointers")]
 
 use super::lanes::{LANES, Lanes, ONE};
@@ -9,7 +13,11 @@ pub(crate) struct Plain([f32; LANES]);
 
 macro_rules! plain_binary {
     ($name:ident, |$a:ident, $b:ident| $value:expr) => {
-        #[inline(always)]
+        #[cfg_attr(any(target_arch = "x86_64", target_arch = "aarch64"), inline(never))]
+        #[cfg_attr(
+            not(any(target_arch = "x86_64", target_arch = "aarch64")),
+            inline(always)
+        )]
         fn $name(self, b: Self) -> Self {
             let mut out = [0.0; LANES];
             for (o, ($a, $b)) in out.iter_mut().zip(self.0.into_iter().zip(b.0)) {
@@ -43,7 +51,11 @@ impl Lanes for Plain {
     plain_binary!(div, |a, b| a / b);
     plain_binary!(max, |a, b| if a > b { a } else { b });
     plain_binary!(min, |a, b| if a < b { a } else { b });
-    #[inline(always)]
+    #[cfg_attr(any(target_arch = "x86_64", target_arch = "aarch64"), inline(never))]
+    #[cfg_attr(
+        not(any(target_arch = "x86_64", target_arch = "aarch64")),
+        inline(always)
+    )]
     fn fma(self, b: Self, c: Self) -> Self {
         let mut out = c.0;
         for (o, (a, b)) in out.iter_mut().zip(self.0.into_iter().zip(b.0)) {
@@ -51,16 +63,28 @@ impl Lanes for Plain {
         }
         Plain(out)
     }
-    #[inline(always)]
+    #[cfg_attr(any(target_arch = "x86_64", target_arch = "aarch64"), inline(never))]
+    #[cfg_attr(
+        not(any(target_arch = "x86_64", target_arch = "aarch64")),
+        inline(always)
+    )]
     fn sqrt(self) -> Self {
         Plain(self.0.map(f32::sqrt))
     }
-    #[inline(always)]
+    #[cfg_attr(any(target_arch = "x86_64", target_arch = "aarch64"), inline(never))]
+    #[cfg_attr(
+        not(any(target_arch = "x86_64", target_arch = "aarch64")),
+        inline(always)
+    )]
     fn pow2(self) -> Self {
         let power = |x: f32| f32::from_bits((x.to_bits() << 23).wrapping_add(ONE));
         Plain(self.0.map(power))
     }
-    #[inline(always)]
+    #[cfg_attr(any(target_arch = "x86_64", target_arch = "aarch64"), inline(never))]
+    #[cfg_attr(
+        not(any(target_arch = "x86_64", target_arch = "aarch64")),
+        inline(always)
+    )]
     fn select_less(self, b: Self, then: Self, other: Self) -> Self {
         let mut out = other.0;
         for (i, o) in out.iter_mut().enumerate() {
@@ -70,7 +94,11 @@ impl Lanes for Plain {
         }
         Plain(out)
     }
-    #[inline(always)]
+    #[cfg_attr(any(target_arch = "x86_64", target_arch = "aarch64"), inline(never))]
+    #[cfg_attr(
+        not(any(target_arch = "x86_64", target_arch = "aarch64")),
+        inline(always)
+    )]
     fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
         std::array::from_fn(|i| Plain(std::array::from_fn(|j| rows[j].0[i])))
     }
