@@ -37,6 +37,7 @@ fn plans() -> Vec<(&'static str, Plan)> {
     };
     let mut biased = of(Family::Llama);
     biased.model.bias = Some(Biases::All);
+    biased.model.rope_theta = 5e5;
     biased.model.rope_scaling = Some(RopeScaling::Llama3 {
         factor: 8.0,
         low_freq_factor: 1.0,
@@ -156,7 +157,7 @@ fn models_that_llama_cpp_lacks_are_refused_by_setting() {
         (gpt_with_gate, "activation"),
         (partly_rotary, "activation"),
         (window, "sliding_window = 7"),
-        (&tiny_moe(), "mixture"),
+        (&tiny_moe(), "family = Llama as Qwen2Moe"),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let samples = crate::fixtures::samples_of(plan);

@@ -13,7 +13,7 @@ use crate::error::{At, Error, Result};
 const MAGIC: [u8; 4] = *b"GGUF";
 const VERSION: u32 = 3;
 /// Data begins at multiples of it, unless the metadata has another.
-const ALIGNMENT: u64 = 32;
+const ALIGNMENT: usize = 32;
 const ALIGNMENT_KEY: &str = "general.alignment";
 const MOST_DIMS: u32 = 4;
 /// Lists within lists are not in any known file.
@@ -70,7 +70,8 @@ impl Writer {
         let (mut at, mut sizes) = (0_u64, Vec::new());
         for entry in entries {
             put_text(&mut head, &entry.name);
-            head.extend((entry.dims.len() as u32).to_le_bytes());
+            let dims = u32::try_from(entry.dims.len()).unwrap_or(u32::MAX);
+            head.extend(dims.to_le_bytes());
             for &dim in entry.dims.iter().rev() {
                 head.extend((dim as u64).to_le_bytes());
             }
@@ -82,9 +83,9 @@ impl Writer {
                 wanted: format!("rows of multiples of {} numbers", entry.kind.numbers()),
             })?;
             sizes.push(bytes);
-            at += (bytes as u64).next_multiple_of(ALIGNMENT);
+            at += bytes.next_multiple_of(ALIGNMENT) as u64;
         }
-        head.resize(head.len().next_multiple_of(ALIGNMENT as usize), 0);
+        head.resize(head.len().next_multiple_of(ALIGNMENT), 0);
         let file = File::create(path).at("create", path)?;
         let mut file = BufWriter::with_capacity(1 << 20, file);
         file.write_all(&head).at("write", path)?;
@@ -110,8 +111,8 @@ impl Writer {
         self.left -= data.len();
         self.written += data.len();
         if self.left == 0 {
-            let end = self.written.next_multiple_of(ALIGNMENT as usize);
-            let zeros = [0; ALIGNMENT as usize];
+            let end = self.written.next_multiple_of(ALIGNMENT);
+            let zeros = [0; ALIGNMENT];
             let padding = &zeros[..end - self.written];
             self.file.write_all(padding).at("write", &self.path)?;
             self.written = end;
@@ -183,13 +184,15 @@ fn put_value(out: &mut Vec<u8>, value: &Value) {
     }
 }
 
+/// A tensor, its first byte in the file and the number of its bytes.
+type Stored = (Entry, u64, usize);
+
 /// An opened file whose table of tensors is consistent.
 pub(crate) struct Reader {
     path: PathBuf,
     file: File,
     pub(crate) metadata: Metadata,
-    /// With the first byte and the number of bytes of each.
-    entries: Vec<(Entry, u64, usize)>,
+    entries: Vec<Stored>,
 }
 
 impl Reader {
@@ -370,7 +373,7 @@ impl Head<'_> {
         })
     }
 
-    fn all(&mut self) -> Result<(Metadata, Vec<(Entry, u64, usize)>)> {
+    fn all(&mut self) -> Result<(Metadata, Vec<Stored>)> {
         let magic = self.take("magic")?;
         if magic != MAGIC {
             return Err(self.damaged("magic", format!("{magic:?}"), "GGUF"));
@@ -392,7 +395,7 @@ impl Head<'_> {
             metadata.set(key, value);
         }
         let alignment = match metadata.get(ALIGNMENT_KEY) {
-            None => ALIGNMENT,
+            None => ALIGNMENT as u64,
             Some(_) => metadata.whole(ALIGNMENT_KEY).unwrap_or(0),
         };
         if !alignment.is_power_of_two() {
@@ -403,7 +406,7 @@ impl Head<'_> {
             table.push(self.entry()?);
         }
         let start = self.at.next_multiple_of(alignment);
-        let mut entries: Vec<(Entry, u64, usize)> = Vec::new();
+        let mut entries: Vec<Stored> = Vec::new();
         for (entry, offset) in table {
             let bytes = entry.bytes();
             let first = start.checked_add(offset);

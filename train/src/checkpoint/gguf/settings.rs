@@ -126,6 +126,12 @@ pub(super) fn architecture(plan: &Plan) -> Result<Architecture, Vec<String>> {
     }
 }
 
+/// The nearest f32, which files have.
+#[expect(clippy::cast_possible_truncation, reason = "files have f32")]
+fn narrow(x: f64) -> f32 {
+    x as f32
+}
+
 /// Metadata about the model; the tokenizer's and the file's are added by the caller.
 pub(super) fn to_metadata(plan: &Plan, architecture: Architecture) -> Metadata {
     let (shape, model) = (plan.shape(), &plan.model);
@@ -165,7 +171,7 @@ pub(super) fn to_metadata(plan: &Plan, architecture: Architecture) -> Metadata {
     let mut scaled = |name: &str, factor: f64, original: Option<usize>| {
         let key = |key: &str| format!("{kind}.rope.scaling.{key}");
         metadata.set(key("type"), name);
-        metadata.set(key("factor"), factor as f32);
+        metadata.set(key("factor"), narrow(factor));
         if let Some(original) = original {
             metadata.set(key("original_context_length"), original);
         }
@@ -209,7 +215,7 @@ pub(super) fn rope_factors(plan: &Plan) -> Option<Vec<f32>> {
     let pairs = plain.steps().iter().zip(scaled.steps());
     Some(
         pairs
-            .map(|(plain, scaled)| (plain / scaled) as f32)
+            .map(|(plain, scaled)| narrow(plain / scaled))
             .collect(),
     )
 }
@@ -277,7 +283,7 @@ pub(super) fn to_config(
     }
     let epsilon = |key: &str| {
         let found = metadata.real(&format!("{name}.{key}"));
-        json!(decimal(found.unwrap_or(1e-5) as f32))
+        json!(decimal(narrow(found.unwrap_or(1e-5))))
     };
     if architecture == Architecture::Gpt2 {
         set("model_type", json!("gpt2"));
@@ -316,7 +322,7 @@ pub(super) fn to_config(
     let theta = metadata
         .real(&format!("{name}.rope.freq_base"))
         .unwrap_or(10_000.0);
-    set("rope_theta", json!(decimal(theta as f32)));
+    set("rope_theta", json!(decimal(narrow(theta))));
     match class {
         "llama" => {
             set("attention_bias", json!(tensors.has_attention_biases));
@@ -418,7 +424,7 @@ fn llama3(factors: &[f32], theta: f64) -> Result<Json, String> {
         return Err(format!("{ROPE_FACTORS}: found no divisors of frequencies"));
     };
     let ours = plain.steps().iter().zip(scaled.steps());
-    let ours = ours.map(|(plain, scaled)| (plain / scaled) as f32);
+    let ours = ours.map(|(plain, scaled)| narrow(plain / scaled));
     let is_near = |(ours, found): (f32, &f32)| (ours - found).abs() <= NEAR * ours;
     match ours.zip(factors).all(is_near) {
         true => Ok(json!({

@@ -70,7 +70,9 @@ fn damaged_files_are_refused() {
     let path = folder.path().join("x.gguf");
     sample(&path);
     let whole = fs::read(&path).unwrap();
-    for length in (0..whole.len()).step_by(3) {
+    // the padding after the last tensor's 68 bytes may be missing
+    let data = whole.len() - (128 - 100);
+    for length in (0..data).step_by(3) {
         fs::write(&path, &whole[..length]).unwrap();
         let found = Reader::open(&path).map(|_| ());
         assert!(matches!(found, Err(Error::Damaged { .. })), "{length}");
