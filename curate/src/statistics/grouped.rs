@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Distribution, State};
+use super::distribution::Distribution;
+use super::state::State;
 
 /// Values held per group and state; at twice as many some are given up.
 const HELD: usize = 512;

@@ -11,6 +11,7 @@ mod distribution;
 mod frequent;
 mod grouped;
 mod measure;
+mod state;
 mod summary;
 mod what_if;
 
@@ -30,6 +31,7 @@ pub use distribution::Distribution;
 pub use frequent::Frequent;
 pub use grouped::{GroupMetrics, GroupValues};
 pub use measure::{TEXT_METRICS, TextMetrics, measure};
+pub use state::State;
 pub use summary::{QUANTILES, Row};
 pub use what_if::{Candidates, Choice, Refilter, WhatIf};
 
@@ -44,16 +46,6 @@ struct Group {
     state: State,
     source: String,
     language: String,
-}
-
-/// Result of the filters for a document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum State {
-    /// It is in `clean/`; the text is measured as it is there.
-    Kept,
-    /// A rule dropped it, with the text as it was then.
-    Dropped,
 }
 
 /// Statistics of a shard, or of several once merged.

@@ -171,7 +171,10 @@ impl Statistics {
             .into_iter()
             .map(|(name, n, exact)| (name, json!({"count": n, "exact": exact})))
             .collect();
-        let groups: Vec<_> = self.groups().map(group_json).collect();
+        let groups: Vec<_> = self
+            .groups()
+            .map(|(by, state, values)| group_json(by, state, values))
+            .collect();
         let page = json!({
             "different": different,
             "groups": groups,
@@ -220,7 +223,7 @@ fn rows_of(by: &str, state: State, values: &GroupValues, most: usize) -> Vec<Row
 }
 
 /// A group in `statistics.json`.
-fn group_json((by, state, values): (&str, State, &GroupValues)) -> serde_json::Value {
+fn group_json(by: &str, state: State, values: &GroupValues) -> serde_json::Value {
     let rows = rows_of(by, state, values, LISTED_VALUES);
     json!({
         "by": by, "state": state, "most_too_small_by": values.error(),

@@ -605,10 +605,20 @@ fn pages_and_chapters_are_documents_with_ids_that_name_them() {
         assert_eq!(meta["title"], "The light (a story)");
     }
     // a sample takes the same documents, of which the ids are known once they are read
-    by_page.sample = 0.5;
-    let (sampled, report, _) = run(&by_page, dir.path());
-    assert_eq!(report.records, 3);
-    assert!(sampled.iter().all(|d| found.contains(d)) && sampled.len() < 3);
+    let mut most = 0;
+    for twentieths in 1..20_u8 {
+        by_page.sample = f64::from(twentieths) / 20.0;
+        let (sampled, report, _) = run(&by_page, dir.path());
+        assert_eq!(report.records, 3);
+        assert!(sampled.iter().all(|d| found.contains(d)));
+        assert!(
+            sampled.len() >= most,
+            "a larger sample has all of a smaller one"
+        );
+        assert!(twentieths > 1 || sampled.len() < 3);
+        most = sampled.len();
+    }
+    assert!(most > 0);
 
     let whole = run(&config(&data("book.epub"), Format::Epub), dir.path()).0;
     let mut by_chapter = config(&data("book.epub"), Format::Auto);

@@ -78,7 +78,7 @@ fn jobs() -> Vec<Job> {
         json!({"notebook": {"form": "script"}}),
         json!({"file_language": {}}),
         json!({"license": {"license_key": "max_stars_repo_licenses", "deny": ["GPL-3.0-only"]}}),
-        json!({"source_code": {"profile": "starcoder2", "any_extension": true}}),
+        json!({"source_code": {"profile": "starcoder2"}}),
         json!({"openwebmath": {"score_key": "math_score"}}),
     ];
     let with = |first: Value| -> Value {

@@ -358,21 +358,31 @@ impl Table {
             Affix::English => return affix::infixes(s, true, found),
             Affix::Own { groups, any } => (groups, any),
         };
+        // numbers with points are read to their end before it is known that no hyphen follows them
+        let window = |from: usize| s.floor_char_boundary(from.saturating_add(WINDOW).min(s.len()));
         let mut at = 0;
         // an empty match moves nothing: the next one at its place takes a character
         let mut must_move = false;
         while at <= s.len() {
-            let Some(start) = any.as_ref().map_or(Some(at), |any| {
-                any.find_at(s, at).map(|found| found.start())
-            }) else {
-                return;
+            let near = window(at);
+            let first = any.as_ref().map_or(Some(at), |any| {
+                any.find_at(&s[..near], at).map(|found| found.start())
+            });
+            let Some(start) = first else {
+                if near == s.len() {
+                    return;
+                }
+                // every place has at least half a window before it
+                at = s.floor_char_boundary(at + WINDOW / 2);
+                must_move = false;
+                continue;
             };
             must_move &= start == at;
             let end = groups.iter().find_map(|group| {
                 if !group.follows(&s[..start]) {
                     return None;
                 }
-                let end = start + group.body.find(&s[start..])?.end();
+                let end = start + group.body.find(&s[start..window(start)])?.end();
                 let fits = group.precedes(&s[end..]) && !(must_move && end == start);
                 fits.then_some(end)
             });
@@ -404,8 +414,8 @@ impl Table {
     }
 }
 
-/// Bytes at a word's end in which suffixes are looked for first, and of the longest word that is kept whole: runs without
-/// white space may be long, and are read once for each affix.
+/// Bytes at a word's end in which suffixes are looked for first, of the longest infix (of half of it at least) and of the
+/// longest word that is kept whole: runs without white space may be long, and are read once for each affix.
 const WINDOW: usize = 256;
 
 /// Byte length of the longest suffix that starts at `from` or later, 0 if none.
