@@ -67,7 +67,7 @@ impl GroupValues {
         self.reduce(2 * HELD);
     }
 
-    /// The values with the most documents, at most [`HELD`], largest first, ties by name.
+    /// The values with the most documents, at most 512, largest first, ties by name.
     pub fn top(&self) -> Vec<(&str, &GroupMetrics)> {
         let values = self.values.iter().map(|(value, m)| (value.as_str(), m));
         let mut all: Vec<_> = values.collect();
