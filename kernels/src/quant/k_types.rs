@@ -1,7 +1,7 @@
 //! Types of 256 numbers whose scales are quantized themselves.
 
+use super::block::{SUPER, half_at, put_half};
 use super::search::{self, Affine, Candidates, GROUP, SMALL, Symmetric, nearest};
-use super::{SUPER, half_at, put_half};
 
 /// Groups of 32 in a block.
 const GROUPS: usize = SUPER / GROUP;

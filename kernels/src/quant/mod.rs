@@ -4,9 +4,12 @@
 //! `gguf`; the 6-bit searches of the K types follow ggml's reference, whose sums depend on how a compiler contracts
 //! products, so that blocks are those of a build without contraction. All of them are dequantized to the bits of `gguf`.
 
+mod block;
 mod k_types;
 mod plain_types;
 mod search;
+
+use block::{PLAIN, SUPER};
 
 /// Format of a block.
 #[expect(non_camel_case_types, reason = "ggml's names")]
@@ -29,11 +32,6 @@ pub enum BlockType {
     /// 256 numbers of 6 bits; scales of 8 bits for each 16.
     Q6_K,
 }
-
-/// Numbers of a block of the plain types.
-const PLAIN: usize = 32;
-/// Numbers of a block of the K types.
-const SUPER: usize = 256;
 
 impl BlockType {
     /// All of them.
@@ -138,18 +136,6 @@ impl BlockType {
             self.name()
         );
     }
-}
-
-/// A binary16 number of a block.
-fn half_at(block: &[u8], at: usize) -> f32 {
-    half::f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
-}
-
-/// Stores the nearest binary16; returns its value.
-fn put_half(x: f32, block: &mut [u8], at: usize) -> f32 {
-    let half = half::f16::from_f32(x);
-    block[at..at + 2].copy_from_slice(&half.to_le_bytes());
-    half.to_f32()
 }
 
 #[cfg(test)]

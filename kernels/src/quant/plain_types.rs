@@ -1,7 +1,7 @@
 //! Types with one scale for each 32 numbers. The roundings are those of the package `gguf` (`quants.py`): the 4- and
 //! 5-bit ones with a scale alone in f64, the others in f32.
 
-use super::{PLAIN, half_at, put_half};
+use super::block::{PLAIN, half_at, put_half};
 
 const HALF: usize = PLAIN / 2;
 
