@@ -188,8 +188,8 @@ fn shown(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::OptimizerKind;
     use crate::config::train::BatchRampup;
+    use crate::config::{LossMean, OptimizerKind};
     use crate::fixtures::tiny_gpt;
 
     /// Every key of `[train]`, also those that are left out while they have their defaults.
@@ -199,6 +199,7 @@ mod tests {
         plan.train.time_budget = "1h".into();
         plan.train.peak_tflops = 1.0;
         plan.train.resume.allow = vec!["lr".into()];
+        plan.train.loss_mean = LossMean::Text;
         plan.train.eval_tasks.every = 1;
         plan.train.batch_rampup = Some(BatchRampup {
             start: 1,
@@ -244,6 +245,7 @@ mod tests {
             "reset_attention_mask",
             "reset_position_ids",
             "eod_mask_loss",
+            "loss_mean",
             "global_batch",
             "batch_rampup",
             "optimizer",

@@ -1,6 +1,7 @@
 //! Consistency of a plan: reports every contradiction between its tables at once.
 
 use crate::config::divisibility;
+use crate::config::loss_mean::LossMean;
 use crate::config::plan::{Plan, TOKEN_CHUNKS};
 
 impl Plan {
@@ -38,6 +39,10 @@ impl Plan {
             );
             let wanted = "0: tasks are for decoders, which predict the next token";
             problem("train.eval_tasks.every", found, wanted);
+        }
+        if self.train.loss_mean == LossMean::Text && !is_decoder {
+            let found = format!("text of a {:?}", self.model.family);
+            problem("train.loss_mean", found, "token: text is for decoders");
         }
         self.check_pair(problem);
         self.check_classified(problem);

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Problem;
 use crate::config::eval_tasks::EvalTasks;
+use crate::config::loss_mean::LossMean;
 use crate::config::loss_scale::LossScaleConfig;
 use crate::config::offload::Offload;
 use crate::config::precision::Bf16Sums;
@@ -239,6 +240,10 @@ pub struct TrainConfig {
     /// The token after an end of document does not count in the loss. Megatron's name.
     /// Default: false.
     pub eod_mask_loss: bool,
+    /// The mean that the loss is: `token`, over all predictions of the batch that count; `text`, over its texts, of each of
+    /// which it is the mean over its own. Only decoders know `text`. Default: token.
+    #[serde(skip_serializing_if = "LossMean::is_token")]
+    pub loss_mean: LossMean,
     /// Sequences per step over all ranks. Default: 32.
     pub global_batch: usize,
     /// Growth of the batch from a smaller one. Default: none.
@@ -345,6 +350,7 @@ impl Default for TrainConfig {
             reset_attention_mask: false,
             reset_position_ids: false,
             eod_mask_loss: false,
+            loss_mean: LossMean::Token,
             global_batch: 32,
             batch_rampup: None,
             micro_batch: 4,

@@ -51,6 +51,25 @@ impl Documents {
             }
         }
     }
+
+    /// Appends the rows `rows` of a sequence that holds these texts, which follow each other.
+    pub(crate) fn push_texts(
+        &mut self,
+        texts: impl Iterator<Item = Range<usize>>,
+        rows: Range<usize>,
+    ) {
+        let number = |at: usize| u32::try_from(at).expect("positions are below seq_length");
+        for text in texts {
+            for row in text.start.max(rows.start)..text.end.min(rows.end) {
+                if let Some(bounds) = &mut self.bounds {
+                    bounds.push([number(text.start), number(text.end)]);
+                }
+                if let Some(positions) = &mut self.positions {
+                    positions.push(number(row - text.start));
+                }
+            }
+        }
+    }
 }
 
 /// The sequences of an encoder-decoder model's sample, whose rows are interleaved.

@@ -13,6 +13,7 @@ use std::ops::Range;
 use kernels::{DType, Device, Isa, Tensor};
 use serde::Serialize;
 
+use crate::config::loss_mean::LossMean;
 use crate::config::plan::Plan;
 use crate::data::documents::Documents;
 use crate::dist::mesh::RankCoord;
@@ -64,6 +65,10 @@ pub struct TextSample {
     pub tokens: Vec<u32>,
     /// For each token but the first: whether its prediction counts in the loss. True by default.
     pub counts: Vec<bool>,
+    /// Texts that the sample holds: for each, the position of its last input plus 1, ascending. They are the documents of
+    /// `train.reset_attention_mask` and `train.reset_position_ids` and the texts of `train.loss_mean`. Empty, the default:
+    /// the token that ends documents ends these, and the sample is one text.
+    pub ends: Vec<usize>,
 }
 
 /// A text of which some tokens were replaced and are to be predicted. Every list has `seq_length`.
@@ -146,6 +151,7 @@ impl Sample {
             Sample::Text(TextSample {
                 tokens: vec![0; t + 1],
                 counts: vec![true; t],
+                ends: Vec::new(),
             })
         }
     }
@@ -251,6 +257,35 @@ impl Sample {
     }
 }
 
+impl TextSample {
+    /// The first problem of the sample, if it has one.
+    fn problem(&self) -> Option<String> {
+        let (most, mut last) = (self.counts.len(), 0);
+        for &end in &self.ends {
+            if end <= last || end > most {
+                return Some(format!(
+                    "a text that ends at {end} after {last}, want up to {most}"
+                ));
+            }
+            last = end;
+        }
+        None
+    }
+
+    /// Inputs of each text; the sample's last text ends with it.
+    fn texts(&self) -> impl Iterator<Item = Range<usize>> {
+        let all = self.counts.len();
+        let last = self.ends.last().copied().unwrap_or(0);
+        let rest = (last < all).then_some(all);
+        let mut start = 0;
+        self.ends.iter().copied().chain(rest).map(move |end| {
+            let text = start..end;
+            start = end;
+            text
+        })
+    }
+}
+
 impl MaskedSample {
     /// The first problem of the sample, if it has one.
     fn problem(&self, predictions: usize) -> Option<String> {
@@ -302,7 +337,7 @@ pub(crate) struct Batch {
     pub picks: Option<Picks>,
     /// Label of each question, if the model classifies.
     pub labels: Vec<u32>,
-    /// Predictions of the whole sequences that count in the loss.
+    /// Weights of all predictions of the whole sequences: the number of those that count in the loss, or of their texts.
     pub counted: usize,
     /// Document boundaries, if the model uses them; for a masked model or an encoder, the start of the padding.
     pub documents: Option<Documents>,
@@ -346,7 +381,7 @@ impl Batch {
 /// model, or `[questions]` for one that classifies.
 pub(crate) struct Targets {
     pub ids: Tensor,
-    /// 1 where the prediction counts, else 0.
+    /// Weight of the prediction among those that count: 1, or of a text's mean its share; 0 where it does not count.
     pub counts: Tensor,
 }
 
@@ -381,7 +416,7 @@ pub(crate) fn read(
     let mut sample = Sample::of(plan);
     for (at, offset) in range.enumerate() {
         read_one(samples, first + offset as u64, plan, &mut sample)?;
-        let put = room.put(at, &sample, plan.eod);
+        let put = room.put(at, &sample, plan);
         put.on_rank(rank, "fill a batch")?;
     }
     if device.is_host() {
@@ -394,7 +429,8 @@ pub(crate) fn read(
 /// Reads a sample and refuses one that the model of `plan` cannot take.
 fn read_one(samples: &dyn Samples, index: u64, plan: &Plan, sample: &mut Sample) -> Result<()> {
     if let Sample::Text(text) = sample {
-        text.counts.fill(true); // sources need not fill in the default
+        text.counts.fill(true); // sources need not fill in the defaults
+        text.ends.clear();
     }
     let failed = |source| Error::Sample {
         sample: index,
@@ -431,6 +467,9 @@ fn read_one(samples: &dyn Samples, index: u64, plan: &Plan, sample: &mut Sample)
             }
         }
         Sample::Text(text) => {
+            if let Some(problem) = text.problem() {
+                return Err(failed(problem.into()));
+            }
             if let (true, Some(eod)) = (plan.train.eod_mask_loss, plan.eod) {
                 let ends = text.tokens.iter().map(|&token| token == eod);
                 for (counts, is_end) in text.counts.iter_mut().zip(ends) {
@@ -526,11 +565,17 @@ impl Room {
     }
 
     /// The sample of sequence `at`.
-    fn put(&mut self, at: usize, sample: &Sample, eod: Option<u32>) -> kernels::Result<()> {
+    fn put(&mut self, at: usize, sample: &Sample, plan: &Plan) -> kernels::Result<()> {
         let counts = sample.counts().iter();
-        self.batch.counted += counts.filter(|&&counts| counts).count();
+        let counted = counts.filter(|&&counts| counts).count();
         match sample {
-            Sample::Text(text) => self.put_text(at, text, eod),
+            Sample::Text(text) if plan.train.loss_mean == LossMean::Text => {
+                return self.put_weighted(at, text, plan.eod);
+            }
+            _ => self.batch.counted += counted,
+        }
+        match sample {
+            Sample::Text(text) => self.put_text(at, text, plan.eod),
             Sample::Masked(masked) => self.put_masked(at, masked),
             Sample::Spans(spans) => self.put_spans(at, spans),
             Sample::Labelled(labelled) => self.put_labelled(at, labelled),
@@ -575,11 +620,39 @@ impl Room {
         Ok(())
     }
 
+    /// Like `put_text`, where every text has the weight 1.
+    fn put_weighted(
+        &mut self,
+        at: usize,
+        text: &TextSample,
+        eod: Option<u32>,
+    ) -> kernels::Result<()> {
+        self.put_text(at, text, eod)?;
+        let (time, from) = (self.time, self.from);
+        for inputs in text.texts() {
+            let counts = text.counts[inputs.clone()].iter();
+            let counted = counts.filter(|&&counts| counts).count();
+            self.batch.counted += usize::from(counted > 0);
+            let Some(Targets { counts, .. }) = &mut self.batch.targets else {
+                continue;
+            };
+            let share = 1.0 / counted.max(1) as f32;
+            let here = inputs.start.max(from)..inputs.end.min(from + time);
+            let rows = here.map(|position| at * time + position - from);
+            let weights = counts.host_mut::<f32>()?;
+            rows.for_each(|row| weights[row] *= share);
+        }
+        Ok(())
+    }
+
     fn put_text(&mut self, at: usize, text: &TextSample, eod: Option<u32>) -> kernels::Result<()> {
         let (time, from) = (self.time, self.from);
         if let Some(documents) = &mut self.batch.documents {
             let tokens = &text.tokens[..text.counts.len()];
-            documents.push(tokens, eod, from..from + time);
+            match text.ends.is_empty() {
+                true => documents.push(tokens, eod, from..from + time),
+                false => documents.push_texts(text.texts(), from..from + time),
+            }
         }
         let here = at * time..(at + 1) * time;
         if let Some(inputs) = &mut self.batch.inputs {

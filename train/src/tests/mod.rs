@@ -34,3 +34,4 @@ mod sharded;
 mod step_costs;
 mod t5;
 mod t5_parity;
+mod texts;

@@ -146,10 +146,11 @@ pub(super) fn losses(out: &mut Tensor, of: LossRows<'_>, run: usize) {
     out.for_each(|(number, out)| {
         let mut sums = [0.0_f64; 2];
         for i in number * run..(number + 1) * run {
-            if counts.is_none_or(|counts| counts[i] > 0.0) {
+            let weight = counts.map_or(1.0, |counts| f64::from(counts[i]));
+            if weight > 0.0 {
                 let log = log_sum(max[i], sum[i]);
-                sums[0] += log - f64::from(target[i]);
-                sums[1] += log * log;
+                sums[0] += weight * (log - f64::from(target[i]));
+                sums[1] += weight * (log * log);
             }
         }
         out.copy_from_slice(bytemuck::cast_slice(&sums));

@@ -88,10 +88,11 @@ extern "C" __global__ void cross_entropy_losses(double* out, const float* max, c
         for (u64 base = 0; base < run; base += 32) {
             double loss = 0.0, square = 0.0;
             u64 row = start + base + lane;
-            if (base + lane < run && (!counts || counts[row] > 0.0f)) {
+            double weight = base + lane >= run ? 0.0 : counts ? (double)counts[row] : 1.0;
+            if (weight > 0.0) {
                 double log = log_sum(max, sum, row);
-                loss = __dadd_rn(log, -(double)target[row]);
-                square = __dmul_rn(log, log);
+                loss = __dmul_rn(weight, __dadd_rn(log, -(double)target[row]));
+                square = __dmul_rn(weight, __dmul_rn(log, log));
             }
             // rows past the end, and those that do not count, add 0: a sum that starts from 0 keeps its bits
             for (int from = 0; from < 32; from++) {

@@ -74,7 +74,7 @@ pub fn merge_sums(mut sums: Tensor, maxima: &Tensor, max: &Tensor) -> Result<Ten
 }
 
 /// Returns the sums, over each run of `run` rows in order, of the row's loss ln(sum) + max - target and of the square of
-/// its ln sum e^x, in f64; rows whose `counts` is 0 add 0.
+/// its ln sum e^x, each times the row's `counts`, in f64; rows whose `counts` is 0 add 0.
 /// # Shapes
 /// max, sum, target, counts: `[n]` -> `[n / run, 4]` u32, two f64 of two words each (`reduce::numbers`); run divides n.
 /// # Errors
@@ -355,7 +355,8 @@ mod tests {
             let (max, target, weights) = (of(1), of(2), of(3));
             let sums: Vec<f32> = values(&of(4)).iter().map(|x| 1.0 + x.abs()).collect();
             let sum = Tensor::from_f32(&[n], &sums, &device).unwrap();
-            let counts: Vec<f32> = (0..n).map(|i| f32::from(u8::from(i % 7 != 3))).collect();
+            let share = |i: usize| [0.0, 1.0, 1.0 / 3.0, 1.0, 0.2][i % 5];
+            let counts: Vec<f32> = (0..n).map(share).collect();
             let counts = Tensor::from_f32(&[n], &counts, &device).unwrap();
             let [m, s, t, c, w] = [&max, &sum, &target, &counts, &weights].map(values);
             let log = |i: usize| f64::from(m[i]) + f64::from(s[i]).ln();
@@ -367,8 +368,8 @@ mod tests {
                 for first in (0..n).step_by(run) {
                     let mut both = [0.0, 0.0];
                     for i in (first..first + run).filter(|&i| c[i] > 0.0) {
-                        both[0] += log(i) - f64::from(t[i]);
-                        both[1] += log(i) * log(i);
+                        both[0] += f64::from(c[i]) * (log(i) - f64::from(t[i]));
+                        both[1] += f64::from(c[i]) * (log(i) * log(i));
                     }
                     want.extend(both);
                 }
