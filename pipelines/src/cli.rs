@@ -102,6 +102,8 @@ enum Verb {
     },
     /// Train the model.
     Train(JobArgs),
+    /// Fine-tune the model of `train.init_from` on conversations, let it answer some, and write the report.
+    Finetune(JobArgs),
     /// Measure the loss of the newest checkpoint on the validation or test part; or, with --task, evaluate tasks such as HellaSwag
     /// or MMLU.
     Eval {
@@ -211,6 +213,19 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         Verb::Blend { job, dump, json } => with_job(&job, |cx| run::blend(cx, dump, json)),
         Verb::Train(j) => match checked(&j)? {
             Some(job) => with_ranks(job, run::train),
+            None => Ok(()),
+        },
+        Verb::Finetune(j) => match checked(&j)? {
+            Some(job) if job.finetune.is_none() => {
+                let problem = Problem {
+                    key: "finetune".into(),
+                    found: "no table".into(),
+                    wanted: "a table; `millrace train` trains with [blend] or [classify]".into(),
+                };
+                let (path, problems) = (j.job.clone(), vec![problem]);
+                Err(job::LoadError::Problems { path, problems }.into())
+            }
+            Some(job) => with_ranks(job, run::all),
             None => Ok(()),
         },
         Verb::Eval {

@@ -6,6 +6,7 @@ mod log;
 
 mod cli;
 mod context;
+mod conversations;
 mod devices;
 mod executor;
 mod exit_code;

@@ -245,7 +245,7 @@ const LAYERS: [(&str, Layers); 5] = [
             &["job/"],
             &["manifest.rs", "submission.rs", "context.rs", "devices.rs"],
             &["generation/"],
-            &["report/", "serve/", "tasks/"],
+            &["report/", "serve/", "tasks/", "conversations/"],
             &["executor/", "run/", "exit_code.rs"],
             &["cli.rs", "main.rs"],
         ],

@@ -18,6 +18,7 @@ mod documents;
 mod duplicates;
 mod executors;
 mod fields;
+mod finetune_jobs;
 mod folder;
 mod full_disk;
 mod generate;

@@ -11,7 +11,7 @@ mod stops;
 mod text_stream;
 
 pub(crate) use answers::{Answer, answer};
-pub(crate) use chat_template::Message;
+pub(crate) use chat_template::{ChatTemplate, Message};
 pub(crate) use located::{
     Located, named_tokenizer, newest_checkpoint, tokenizer_of, tokenizer_path,
 };

@@ -69,8 +69,13 @@ impl ModelFiles {
             .map(|source| ChatTemplate::new(&source, bos.clone(), eos.clone()))
             .transpose()?;
         let mut end_ids = Vec::from_iter(end);
-        for file in ["generation_config.json", "config.json"] {
-            if let Some(config) = json(&path.join(file))? {
+        // a fine-tuning keeps the ids beside its tokenizer
+        for file in [
+            path.join("generation_config.json"),
+            path.join("config.json"),
+            beside.join("generation_config.json"),
+        ] {
+            if let Some(config) = json(&file)? {
                 end_ids.extend(ids(config.get("eos_token_id")));
             }
         }

@@ -117,10 +117,11 @@ impl Job {
         if train.init_from.is_empty() {
             return Vec::new();
         }
-        let seq_length = match (&self.classify, &self.blend) {
-            (Some(classify), _) => classify.seq_length,
-            (None, Some(blend)) => blend.seq_length,
-            (None, None) => 0,
+        let seq_length = match (&self.finetune, &self.classify, &self.blend) {
+            (Some(finetune), _, _) => finetune.seq_length,
+            (None, Some(classify), _) => classify.seq_length,
+            (None, None, Some(blend)) => blend.seq_length,
+            (None, None, None) => 0,
         };
         let ids = (self.vocab_hint(), None);
         let plan = self.plan(model, train, seq_length, ids, String::new());
@@ -225,7 +226,13 @@ impl Job {
                 "train",
                 self.train.is_some(),
                 "blend",
-                self.blend.is_some() || self.classify.is_some(),
+                self.blend.is_some() || self.classify.is_some() || self.finetune.is_some(),
+            ),
+            (
+                "finetune",
+                self.finetune.is_some(),
+                "train",
+                self.train.is_some(),
             ),
             (
                 "classify",
@@ -254,6 +261,7 @@ impl Job {
         secrets::check(self, &mut add);
         self.check_datasets(&mut add);
         self.check_classified(&mut add);
+        self.check_finetuned(&mut add);
         self.check_training(&mut add);
     }
 
@@ -304,6 +312,50 @@ impl Job {
         let plan = self.plan(model, &train, classify.seq_length, ids, String::new());
         plan.check(&mut |key, found, wanted| match key {
             "seq_length" => add("classify.seq_length", found, wanted),
+            _ => add(key, found, wanted),
+        });
+    }
+
+    /// Tables that do not go with `[finetune]`, and its own.
+    fn check_finetuned(&self, add: &mut dyn FnMut(&str, String, &str)) {
+        let Some(finetune) = &self.finetune else {
+            return;
+        };
+        finetune.check(add);
+        for (table, has) in [
+            ("blend", self.blend.is_some()),
+            ("classify", self.classify.is_some()),
+        ] {
+            if has {
+                let wanted = "one of [blend], [classify] and [finetune]";
+                add(table, format!("[{table}] with [finetune]"), wanted);
+            }
+        }
+        if self.eval.is_some() {
+            let wanted = "none: validation follows every epoch, and `millrace eval JOB --task` measures a task";
+            add("eval", "[eval] with [finetune]".into(), wanted);
+        }
+        let (Some(model), Some(train)) = (&self.model, &self.train) else {
+            return;
+        };
+        if train.init_from.is_empty() {
+            add(
+                "train.init_from",
+                "\"\"".into(),
+                "the model to fine-tune: a checkpoint, a Hugging Face folder or a GGUF file",
+            );
+        }
+        // only the data says how many steps there are
+        let train = finetune.schedule(train, train.steps.max(1));
+        let ids = (self.vocab_hint(), Some(0));
+        let plan = self.plan(model, &train, finetune.seq_length, ids, String::new());
+        plan.check(&mut |key, found, wanted| match key {
+            "seq_length" => add("finetune.seq_length", found, wanted),
+            "predictions" | "decoder_length" => add(
+                "finetune",
+                format!("[finetune] with model.family = {:?}", model.family),
+                "a decoder",
+            ),
             _ => add(key, found, wanted),
         });
     }

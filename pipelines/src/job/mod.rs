@@ -7,6 +7,7 @@ mod blend;
 mod check;
 mod classify;
 mod executors;
+mod finetune;
 mod load;
 mod problem;
 mod secrets;
@@ -18,6 +19,7 @@ pub(crate) use blend::{
 };
 pub(crate) use classify::{ClassifyTable, ClassifyTask};
 pub(crate) use executors::{Kubernetes, Ray, Slurm};
+pub(crate) use finetune::{BadRows, ChatFormat, FinetuneTable, TooLong};
 pub(crate) use load::LoadError;
 pub use load::load;
 pub use problem::Problem;

@@ -3,6 +3,7 @@
 use super::blend::BlendTable;
 use super::classify::ClassifyTable;
 use super::executors::{Kubernetes, Ray, Slurm};
+use super::finetune::FinetuneTable;
 use super::tokenize::Tokenize;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -57,6 +58,9 @@ pub struct Job {
     /// Labelled texts, in place of `[blend]`: fine-tuning with a classification head.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub classify: Option<ClassifyTable>,
+    /// Conversations, in place of `[blend]`: supervised fine-tuning.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finetune: Option<FinetuneTable>,
     /// Shape of the model; without the table that of `train.init_from`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<train::config::ModelConfig>,
@@ -98,6 +102,7 @@ impl Default for Job {
             tokenize: None,
             blend: None,
             classify: None,
+            finetune: None,
             model: None,
             parallel: train::config::ParallelConfig::default(),
             launch: train::dist::LaunchConfig::default(),

@@ -273,17 +273,18 @@ pub(super) fn generated(m: &Material) -> String {
     let body: String = samples
         .iter()
         .map(|s| {
-            excerpt(
-                "made",
-                &format!("prompt: {}", text_value(&s["prompt"])),
-                &(text_value(&s["prompt"]) + &text_value(&s["text"])),
-            )
+            let caption = match s["answer_of_data"].as_str() {
+                Some(answer) => format!("the data's answer: {answer}"),
+                None => format!("prompt: {}", text_value(&s["prompt"])),
+            };
+            let whole = text_value(&s["prompt"]) + &text_value(&s["text"]);
+            excerpt("made", &caption, &whole)
         })
         .collect();
     section(
         "generated",
         "Generated text",
-        "Continuations of the job's prompts by the last checkpoint.",
+        "Continuations of the job's prompts, or of its held-out conversations, by the last checkpoint.",
         &body,
     )
 }

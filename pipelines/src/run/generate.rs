@@ -1,6 +1,8 @@
 //! `generate`: continues prompts with a model.
 
+use super::chat_data::kept_prompts;
 use crate::context::Context;
+use crate::conversations::Encoding;
 use crate::generation::{
     Answer, Located, ModelFiles, SamplingArgs, answer, encode, encode_with_sentinels,
     newest_checkpoint, tokenizer_of,
@@ -73,16 +75,25 @@ fn options(table: &Generate, seed: u32, files: &ModelFiles) -> GenerateOptions {
 
 /// The stage of `run`: the job's prompts, written to `generated.json` and shown.
 pub(super) fn run(cx: &Context) -> Result<()> {
-    let table = cx
-        .job
-        .generate
-        .as_ref()
-        .context("the job has no [generate] table")?;
+    let is_tuned = cx.job.finetune.is_some();
+    let table = match &cx.job.generate {
+        Some(table) => table.clone(),
+        None if is_tuned => Generate {
+            prompts: Vec::new(),
+            ..Generate::default()
+        },
+        None => bail!("the job has no [generate] table"),
+    };
+    let kept = match is_tuned {
+        true => kept_prompts(&cx.out)?,
+        false => Vec::new(),
+    };
     let checkpoint = newest_checkpoint(&cx.out, "generate")?;
     let print = fingerprint(&json!([
         table,
         cx.job.seed,
-        identity(&checkpoint.join("state.json"))
+        identity(&checkpoint.join("state.json")),
+        kept.iter().map(|prompt| &prompt.ids).collect::<Vec<_>>()
     ]));
     if cx.manifest.done("generate", &print)?.is_some() {
         log!("generate: done before");
@@ -98,17 +109,38 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let files = ModelFiles::read(found, None)?;
     let args = SamplingArgs::default();
     let mut engine = args.engine(&files)?;
-    let mut prompts = Vec::new();
-    for (number, prompt) in (0u32..).zip(&table.prompts) {
-        let seed = cx.job.seed.wrapping_add(number);
-        let ids = ids_of(&files, prompt, true)?;
-        prompts.push((ids, options(table, seed, &files)));
+    let (mut texts, mut prompts) = (Vec::new(), Vec::new());
+    for prompt in kept {
+        texts.push((prompt.text, Some(prompt.answer)));
+        prompts.push(prompt.ids);
     }
+    let encoding = Encoding {
+        tokenizer: &files.tokenizer,
+        template: files.chat_template.as_ref(),
+        answer_only: true,
+    };
+    for prompt in &table.prompts {
+        let (text, ids) = match is_tuned {
+            true => encoding.said(prompt).map_err(anyhow::Error::msg)?,
+            false => (prompt.clone(), ids_of(&files, prompt, true)?),
+        };
+        texts.push((text, None));
+        prompts.push(ids);
+    }
+    let prompts = (0u32..).zip(prompts).map(|(number, ids)| {
+        let seed = cx.job.seed.wrapping_add(number);
+        (ids, options(&table, seed, &files))
+    });
+    let prompts = prompts.collect();
     let answers = answer(&mut engine, &files, &args, prompts, &mut |_, _| Ok(()))?;
     let mut samples = Vec::new();
-    for (prompt, Answer { text, .. }) in table.prompts.iter().zip(answers) {
+    for ((prompt, wanted), Answer { text, .. }) in texts.iter().zip(answers) {
         log!("generate: {prompt}{}", text.replace('\n', "\n  "));
-        samples.push(json!({"prompt": prompt, "text": text}));
+        let mut sample = json!({"prompt": prompt, "text": text});
+        if let Some(wanted) = wanted {
+            sample["answer_of_data"] = json!(wanted);
+        }
+        samples.push(sample);
     }
     let text = format!("{:#}\n", json!({"samples": samples}));
     write_atomically(&cx.out.join("generated.json"), text.as_bytes())?;

@@ -6,6 +6,7 @@
 //! the order of torch's randperm seeded with the job's seed + e, as its DistributedSampler on one rank, and leaves out
 //! what does not fill a batch.
 
+use super::epochs::Epochs;
 use crate::context::Context;
 use crate::generation::tokenizer_of;
 use crate::job::{ClassifyTable, ClassifyTask};
@@ -13,12 +14,11 @@ use crate::machine::write_atomically;
 use crate::manifest;
 use crate::tasks::{Question, Questions, read_questions};
 use anyhow::{Context as _, Result, bail};
-use index::sampler::randperm;
 use index::tokenizer::Tokenizer;
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use train::config::{Plan, TrainConfig};
 use train::data::{LabelledSample, Sample, Samples};
 
@@ -104,34 +104,6 @@ pub(super) struct LabelledSet {
     questions: Vec<Encoded>,
     /// Training goes over the questions again and again.
     epochs: Option<Epochs>,
-}
-
-/// The order of training.
-struct Epochs {
-    seed: u64,
-    /// Questions of an epoch: whole batches.
-    questions: u64,
-    /// Permutation of the epoch requested last.
-    latest: Mutex<Option<(u64, Arc<Vec<u32>>)>>,
-}
-
-impl Epochs {
-    /// Number of the question at a place, counted over all epochs.
-    fn at(&self, place: u64, all: usize) -> usize {
-        let (epoch, place) = (place / self.questions, place % self.questions);
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        let order = match &*latest {
-            Some((of, order)) if *of == epoch => Arc::clone(order),
-            _ => {
-                let all = u32::try_from(all).unwrap_or(u32::MAX);
-                let order = Arc::new(randperm(all, self.seed + epoch));
-                *latest = Some((epoch, Arc::clone(&order)));
-                order
-            }
-        };
-        drop(latest);
-        order[usize::try_from(place).unwrap_or(usize::MAX)] as usize
-    }
 }
 
 impl LabelledSet {
@@ -311,11 +283,7 @@ impl LabelledData {
             valid.len()
         );
         let epoch = whole * train.choices as u64;
-        train.epochs = Some(Epochs {
-            seed,
-            questions: whole,
-            latest: Mutex::new(None),
-        });
+        train.epochs = Some(Epochs::of(seed, whole));
         Ok(LabelledData {
             train,
             valid,

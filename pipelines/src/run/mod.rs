@@ -3,11 +3,13 @@
 mod blend;
 mod blend_samples;
 mod chat;
+mod chat_data;
 mod classifiers;
 mod convert;
 mod curate;
 mod dedup;
 mod doctor;
+mod epochs;
 mod eval;
 mod eval_adjectives;
 mod eval_classifier;
@@ -75,7 +77,7 @@ pub(crate) fn all(cx: &Context) -> Result<()> {
         (job.blend.is_some(), mixed),
         (job.train.is_some(), train),
         (job.eval.is_some(), eval),
-        (job.generate.is_some(), generated),
+        (job.generate.is_some() || job.finetune.is_some(), generated),
         (job.report.is_some(), report),
     ];
     for (present, verb) in stages {

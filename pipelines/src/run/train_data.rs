@@ -1,7 +1,8 @@
-//! Data of a training: the samples of `[blend]`, or the labelled texts of `[classify]`.
+//! Data of a training: the samples of `[blend]`, the labelled texts of `[classify]`, or the conversations of `[finetune]`.
 
 use super::blend::Blended;
 use super::blend_samples::{BlendSamples, plan};
+use super::chat_data::ChatData;
 use super::labelled::LabelledData;
 use crate::context::Context;
 use anyhow::Result;
@@ -15,13 +16,15 @@ use train::trainer::ValidationSet;
 pub(super) enum TrainData {
     Blend(Box<Blended>),
     Labelled(Box<LabelledData>),
+    Chats(Box<ChatData>),
 }
 
 impl TrainData {
     pub(super) fn open(cx: &Context) -> Result<TrainData> {
-        Ok(match &cx.job.classify {
-            Some(table) => TrainData::Labelled(Box::new(LabelledData::open(cx, table)?)),
-            None => TrainData::Blend(Box::new(Blended::open(cx)?)),
+        Ok(match (&cx.job.finetune, &cx.job.classify) {
+            (Some(table), _) => TrainData::Chats(Box::new(ChatData::open(cx, table)?)),
+            (None, Some(table)) => TrainData::Labelled(Box::new(LabelledData::open(cx, table)?)),
+            (None, None) => TrainData::Blend(Box::new(Blended::open(cx)?)),
         })
     }
 
@@ -30,6 +33,10 @@ impl TrainData {
         match (self, &cx.job.classify) {
             (TrainData::Labelled(data), Some(table)) => data.plan(cx, table),
             (TrainData::Blend(blended), _) => plan(cx, blended),
+            (TrainData::Chats(data), _) => match &cx.job.finetune {
+                Some(table) => data.plan(cx, table),
+                None => unreachable!("the table was there to open the data"),
+            },
             (TrainData::Labelled(_), None) => unreachable!("the table was there to open the data"),
         }
     }
@@ -39,6 +46,7 @@ impl TrainData {
         match self {
             TrainData::Blend(blended) => &blended.orders[Part::Train as usize],
             TrainData::Labelled(data) => &data.order,
+            TrainData::Chats(data) => &data.order,
         }
     }
 
@@ -46,6 +54,7 @@ impl TrainData {
     pub(super) fn prepare(&self, cx: &Context) -> Result<()> {
         match (self, &cx.job.classify) {
             (TrainData::Labelled(_), Some(table)) => LabelledData::keep_tokenizer(cx, table),
+            (TrainData::Chats(data), _) => data.keep_files(cx),
             _ => Ok(()),
         }
     }
@@ -54,7 +63,7 @@ impl TrainData {
     pub(super) fn repeated(&self, cx: &Context) -> Result<Option<String>> {
         match self {
             TrainData::Blend(blended) => super::blend::repeated(cx, blended),
-            TrainData::Labelled(_) => Ok(None),
+            TrainData::Labelled(_) | TrainData::Chats(_) => Ok(None),
         }
     }
 
@@ -66,6 +75,13 @@ impl TrainData {
     ) -> Result<T> {
         match self {
             TrainData::Labelled(data) => {
+                let sets = data.valid.iter();
+                let sets: Vec<ValidationSet<'_>> = sets
+                    .map(|(name, samples)| ValidationSet { name, samples })
+                    .collect();
+                train(data.train(), &sets)
+            }
+            TrainData::Chats(data) => {
                 let sets = data.valid.iter();
                 let sets: Vec<ValidationSet<'_>> = sets
                     .map(|(name, samples)| ValidationSet { name, samples })

@@ -35,6 +35,7 @@ pub(crate) use error::TaskError;
 pub(crate) use labelled::{Question, Questions, add_classified, read_questions};
 pub(crate) use model::TextModel;
 pub(crate) use results::Results;
+pub(crate) use rows::each_row;
 
 use anyhow::Result;
 use built_in::BUILT_IN;

@@ -66,6 +66,34 @@ pub(super) fn read(path: &Path) -> Result<Vec<Row>> {
     read_with(path, &[])
 }
 
+/// Calls `each` with every row of a file, in order, or the reason why it is none. JSON Lines, Parquet and Arrow are never held as
+/// a whole.
+///
+/// # Errors
+/// A file that cannot be read or is of an unknown kind.
+pub(crate) fn each_row(
+    path: &Path,
+    each: &mut dyn FnMut(std::result::Result<Row, String>),
+) -> Result<()> {
+    let format = match ending(path).as_str() {
+        "jsonl" | "ndjson" => Format::Jsonl,
+        "parquet" => Format::Parquet,
+        "arrow" | "feather" => Format::Arrow,
+        _ => {
+            read(path)?.into_iter().for_each(|row| each(Ok(row)));
+            return Ok(());
+        }
+    };
+    let read = each_record(path, &input(format), None, MOST_BYTES, &mut |record| {
+        if let Some(why) = record.bad {
+            each(Err(why.to_owned()));
+        } else if !record.block.trim_ascii().is_empty() {
+            each(serde_json::from_slice(record.block).map_err(|e| e.to_string()));
+        }
+    });
+    read.map_err(|e| wrong(path, e))
+}
+
 /// Like `read`; `columns` are those of CSV files whose first line does not name them.
 fn read_with(path: &Path, columns: &[String]) -> Result<Vec<Row>> {
     if path.is_dir() {

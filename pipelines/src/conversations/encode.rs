@@ -1,0 +1,302 @@
+//! A conversation as tokens, and those of its answers.
+//!
+//! A chat template writes its own special tokens, so nothing is added to its text, as in transformers'
+//! `apply_chat_template`. A prompt and its completion are one text, in front of which the tokenizer's post-processor puts what
+//! it puts, and after which the token that ends documents stands, as in TRL. A token counts if any of its characters is of an
+//! answer, as with transformers' `return_assistant_tokens_mask` (which leaves out the later tokens of an answer's last character
+//! if it has several).
+
+use super::forms::Example;
+use crate::generation::{ChatTemplate, encode};
+use index::tokenizer::Tokenizer;
+use serde_json::Value;
+use std::ops::Range;
+
+/// The settings of encoding.
+pub(crate) struct Encoding<'a> {
+    pub(crate) tokenizer: &'a Tokenizer,
+    /// `None`: only prompts and completions can be encoded.
+    pub(crate) template: Option<&'a ChatTemplate>,
+    /// Else every token counts.
+    pub(crate) answer_only: bool,
+}
+
+/// Ids of a conversation, and the ranges of them that count.
+#[derive(Debug, PartialEq)]
+pub(super) struct Encoded {
+    pub(super) ids: Vec<u32>,
+    pub(super) answers: Vec<Range<usize>>,
+}
+
+impl Encoding<'_> {
+    /// # Errors
+    /// The reason why the conversation cannot be encoded.
+    pub(super) fn encode(&self, example: &Example) -> Result<Encoded, String> {
+        let (mut text, mut spans, is_plain) = match example {
+            Example::Chat(messages) => {
+                let template = self.template()?;
+                let (text, spans) = template
+                    .with_answers(messages)
+                    .map_err(|e| format!("{e:#}"))?;
+                (text, spans, false)
+            }
+            Example::Plain { prompt, completion } => {
+                let text = format!("{prompt}{completion}");
+                let span = prompt.len()..text.len();
+                (text, vec![span], true)
+            }
+        };
+        let ids = |text: &str| encode(self.tokenizer, text, false).map_err(|e| format!("{e:#}"));
+        let mut all = ids(&text)?;
+        let mut answers = Vec::with_capacity(spans.len());
+        for span in &spans {
+            let first = common(&all, &ids(&text[..span.start])?);
+            let whole = ids(&text[..span.end])?;
+            let last = common(&all, &whole);
+            // the end is within a token
+            let last = if last < whole.len() { last + 1 } else { last };
+            answers.push(first.min(last)..last.min(all.len()));
+        }
+        spans.clear();
+        text.clear();
+        if is_plain {
+            let before = self
+                .tokenizer
+                .around()
+                .map_or(&[][..], |(before, _)| before);
+            all.splice(0..0, before.iter().copied());
+            for answer in &mut answers {
+                *answer = answer.start + before.len()..answer.end + before.len();
+            }
+            if let (Some(end), Some(answer)) =
+                (self.tokenizer.end_of_document(), answers.last_mut())
+            {
+                all.push(end);
+                answer.end = all.len();
+            }
+        }
+        if !self.answer_only {
+            answers = std::iter::once(0..all.len()).collect();
+        }
+        Ok(Encoded { ids: all, answers })
+    }
+
+    /// Text and ids up to the last answer, and that answer.
+    ///
+    /// # Errors
+    /// As `encode`.
+    pub(super) fn prompt(&self, example: &Example) -> Result<(String, Vec<u32>, String), String> {
+        let failed = |e: anyhow::Error| format!("{e:#}");
+        match example {
+            Example::Chat(messages) => {
+                let last = messages
+                    .iter()
+                    .rposition(|message| message["role"] == "assistant");
+                let last = last.unwrap_or(0);
+                let prompt = self.template()?.open(&messages[..last]).map_err(failed)?;
+                let ids = encode(self.tokenizer, &prompt, false).map_err(failed)?;
+                let answer = messages
+                    .get(last)
+                    .and_then(|message| message["content"].as_str());
+                Ok((prompt, ids, answer.unwrap_or_default().to_owned()))
+            }
+            Example::Plain { prompt, completion } => {
+                let before = self
+                    .tokenizer
+                    .around()
+                    .map_or(&[][..], |(before, _)| before);
+                let mut ids = before.to_vec();
+                ids.extend(encode(self.tokenizer, prompt, false).map_err(failed)?);
+                Ok((prompt.clone(), ids, completion.clone()))
+            }
+        }
+    }
+
+    /// Ids of a text that the user says first.
+    ///
+    /// # Errors
+    /// As `encode`.
+    pub(crate) fn said(&self, text: &str) -> Result<(String, Vec<u32>), String> {
+        let example = match self.template {
+            Some(_) => Example::Chat(vec![
+                serde_json::json!({"role": "user", "content": text}),
+                serde_json::json!({"role": "assistant", "content": Value::Null}),
+            ]),
+            None => Example::Plain {
+                prompt: text.to_owned(),
+                completion: String::new(),
+            },
+        };
+        let (prompt, ids, _) = self.prompt(&example)?;
+        Ok((prompt, ids))
+    }
+
+    fn template(&self) -> Result<&ChatTemplate, String> {
+        self.template.ok_or_else(|| {
+            "messages need a chat template: the tokenizer comes with none, and finetune.chat_template names none".into()
+        })
+    }
+}
+
+/// Length of the common beginning.
+fn common(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tokens::{Tokens, is_answer};
+    use super::*;
+    use index::tokenizer::LoadOptions;
+
+    /// transformers' ids and masks (tests/oracles/chat_masks.py).
+    fn golden() -> Value {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/chat_masks.json");
+        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+    }
+
+    /// Calls `each` with every tokenizer, its template's tokens and its cases.
+    fn each_set(golden: &Value, each: &mut dyn FnMut(&Tokenizer, [&str; 2], &[Value])) {
+        for set in golden["sets"].as_array().unwrap() {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("tokenizer.json");
+            std::fs::write(&path, set["tokenizer"].to_string()).unwrap();
+            let ends = [&set["bos"], &set["eos"]].map(|text| text.as_str().unwrap());
+            let options = LoadOptions {
+                eod: Some(ends[1].to_owned()),
+                ..LoadOptions::default()
+            };
+            let tokenizer = Tokenizer::load_with(&path, &options).unwrap();
+            each(&tokenizer, ends, set["cases"].as_array().unwrap());
+        }
+    }
+
+    fn template(source: &str, [bos, eos]: [&str; 2]) -> ChatTemplate {
+        ChatTemplate::new(source, Some(bos.into()), Some(eos.into())).unwrap()
+    }
+
+    fn mask(encoded: &Encoded) -> String {
+        let mut tokens = Tokens::default();
+        tokens.push(&encoded.ids, &encoded.answers);
+        let bits = tokens.of(0).iter().map(|token| match is_answer(*token) {
+            (_, true) => '1',
+            (_, false) => '0',
+        });
+        bits.collect()
+    }
+
+    #[test]
+    fn ids_and_answers_are_those_of_transformers() {
+        let golden = golden();
+        let mut compared = 0;
+        each_set(&golden, &mut |tokenizer, ends, cases| {
+            for case in cases {
+                let name = case["template"].as_str().unwrap();
+                let source = golden["templates"][name].as_str().unwrap();
+                let mut sources = vec![source.to_owned()];
+                if name == "chatml" {
+                    // of the others, white space or a role stands between the prompt of an answer and the block
+                    let marks = regex::Regex::new(r"\{% (end)?generation %\}").unwrap();
+                    sources.push(marks.replace_all(source, "").into_owned());
+                }
+                for source in sources {
+                    let template = template(&source, ends);
+                    let encoding = Encoding {
+                        tokenizer,
+                        template: Some(&template),
+                        answer_only: true,
+                    };
+                    let messages = case["messages"].as_array().unwrap();
+                    let (text, _) = template.with_answers(messages).unwrap();
+                    assert_eq!(text, case["text"].as_str().unwrap());
+                    let example = Example::Chat(messages.clone());
+                    let found = encoding.encode(&example).unwrap();
+                    let ids: Vec<u32> = serde_json::from_value(case["ids"].clone()).unwrap();
+                    assert_eq!(found.ids, ids, "{text}");
+                    assert_eq!(mask(&found), case["mask"].as_str().unwrap(), "{text}");
+                    compared += 1;
+                }
+            }
+        });
+        assert_eq!(compared, 2 * 4 * (2 + 1 + 1));
+    }
+
+    #[test]
+    fn prompts_and_completions_end_with_the_end_of_documents() {
+        let golden = golden();
+        each_set(&golden, &mut |tokenizer, _, _| {
+            let mut encoding = Encoding {
+                tokenizer,
+                template: None,
+                answer_only: true,
+            };
+            let example = Example::Plain {
+                prompt: "The capital of".into(),
+                completion: " France".into(),
+            };
+            let found = encoding.encode(&example).unwrap();
+            let end = tokenizer.end_of_document().unwrap();
+            assert_eq!(found.ids.last(), Some(&end));
+            let [answer] = &found.answers[..] else {
+                panic!("one answer");
+            };
+            assert_eq!(answer.end, found.ids.len());
+            let text = tokenizer
+                .decode(&found.ids[answer.start..answer.end - 1])
+                .unwrap();
+            let (_, ids, _) = encoding.prompt(&example).unwrap();
+            if tokenizer.id_of("<|im_end|>").is_some() {
+                assert_eq!(text, " France");
+                assert_eq!(ids, found.ids[..answer.start]);
+            } else {
+                // words are not kept apart: a token that holds both texts counts
+                assert_eq!(text, "f France");
+            }
+            encoding.answer_only = false;
+            let whole = encoding.encode(&example).unwrap();
+            assert_eq!(whole.answers, vec![0..whole.ids.len()]);
+            let chat = Example::Chat(vec![serde_json::json!({"role": "user", "content": "a"})]);
+            let why = encoding.encode(&chat).unwrap_err();
+            assert!(why.contains("finetune.chat_template"), "{why}");
+        });
+    }
+
+    #[test]
+    fn built_in_templates_mark_their_answers_and_others_are_refused_where_they_cannot() {
+        let talk = |last: &str| {
+            vec![
+                serde_json::json!({"role": "user", "content": "Hi"}),
+                serde_json::json!({"role": "assistant", "content": "Hello"}),
+                serde_json::json!({"role": "user", "content": "Bye"}),
+                serde_json::json!({"role": "assistant", "content": last}),
+            ]
+        };
+        for (name, wanted) in [
+            ("chatml", ["Hello<|im_end|>", "Bye.<|im_end|>"]),
+            ("plain", [" Hello</s>", " Bye.</s>"]),
+        ] {
+            let source = ChatTemplate::built_in(name).unwrap();
+            let template = template(source, ["<s>", "</s>"]);
+            let (text, answers) = template.with_answers(&talk("Bye.")).unwrap();
+            let found: Vec<&str> = answers.into_iter().map(|answer| &text[answer]).collect();
+            assert_eq!(found, wanted);
+            let open = template.open(&talk("Bye.")[..3]).unwrap();
+            assert!(text.starts_with(&open), "{open}");
+        }
+        // earlier answers lose their end
+        let forgets = "{% for m in messages %}{{ m.role + ':' + (m.content if loop.last or m.role == 'user' else m.content[:1]) }}{% endfor %}";
+        let why = template(forgets, ["", ""])
+            .with_answers(&talk("Bye"))
+            .unwrap_err();
+        assert!(
+            format!("{why:#}").contains("message 1 otherwise when others follow"),
+            "{why:#}"
+        );
+        let why = template("{{ messages[0].role }}\n{{ messages.foo.bar }}", ["", ""]);
+        let why = format!("{:#}", why.with_answers(&talk("Bye")).unwrap_err());
+        assert!(why.contains("line 2"), "{why}");
+        let marked = template(ChatTemplate::built_in("plain").unwrap(), ["", ""]);
+        let why = marked.with_answers(&talk("\u{fdd1}")).unwrap_err();
+        assert!(why.to_string().contains("U+FDD0"), "{why:#}");
+    }
+}

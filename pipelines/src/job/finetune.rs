@@ -1,0 +1,153 @@
+//! `[finetune]`: supervised fine-tuning on conversations and instructions.
+
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use train::config::TrainConfig;
+
+/// `[finetune]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FinetuneTable {
+    /// Weights that are trained: `full`, all of them.
+    pub method: FinetuneMethod,
+    /// Files of conversations to train on: JSONL, JSON, Parquet, Arrow, CSV or TSV, plain or compressed.
+    pub train: Vec<PathBuf>,
+    /// Files of conversations to validate on after each epoch. The first is the set `valid`, the others have the names of
+    /// their files.
+    pub valid: Vec<PathBuf>,
+    /// Form of the rows; `auto` takes the one that a row's columns fit. Default: auto.
+    pub format: ChatFormat,
+    /// Tokenizer. Empty: that of `[tokenize]`, else the one in or above `train.init_from`.
+    pub tokenizer: PathBuf,
+    /// Jinja template that makes a conversation one text: a file, or the built-in `chatml` or `plain`. Empty: the one that comes
+    /// with the tokenizer.
+    pub chat_template: String,
+    /// Tokens per sample. Default: 1024.
+    pub seq_length: usize,
+    /// Only answers, with the token that ends them, count in the loss. Default: true.
+    pub answer_only_loss: bool,
+    /// Several conversations share a sample (best-fit decreasing), none of which sees another. Default: true.
+    pub packing: bool,
+    /// Conversations of more than `seq_length` + 1 tokens: `drop`, `truncate` (they lose their end) or `refuse`. Those left out are
+    /// counted and named in `finetune/left_out.jsonl`. Default: drop.
+    pub too_long: TooLong,
+    /// Rows that are no conversations, such as one with an empty answer: `refuse`, or `drop`, which counts and names them in
+    /// `finetune/left_out.jsonl`. Default: refuse.
+    pub bad_rows: BadRows,
+    /// Epochs of training, in place of `train.steps`. Default: 3.
+    pub epochs: u64,
+    /// Share of the steps that warm up the learning rate, in place of `train.warmup_steps`. Default: 0.03.
+    pub warmup: f64,
+    /// Conversations of the first validation file, or else of the first training file, whose last answer the trained model
+    /// writes for the report. Default: 4.
+    pub samples: usize,
+}
+
+impl Default for FinetuneTable {
+    fn default() -> Self {
+        FinetuneTable {
+            method: FinetuneMethod::Full,
+            train: Vec::new(),
+            valid: Vec::new(),
+            format: ChatFormat::Auto,
+            tokenizer: PathBuf::new(),
+            chat_template: String::new(),
+            seq_length: 1024,
+            answer_only_loss: true,
+            packing: true,
+            too_long: TooLong::Drop,
+            bad_rows: BadRows::Refuse,
+            epochs: 3,
+            warmup: 0.03,
+            samples: 4,
+        }
+    }
+}
+
+/// Weights that fine-tuning changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FinetuneMethod {
+    /// All weights of the model.
+    Full,
+}
+
+/// Form of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChatFormat {
+    /// By the row's columns.
+    Auto,
+    /// OpenAI's `messages`, each with `role` and `content`.
+    Messages,
+    /// ShareGPT's `conversations`, each with `from` and `value`.
+    Sharegpt,
+    /// Alpaca's `instruction`, `input` and `output`; Dolly's `context` and `response`.
+    Alpaca,
+    /// `prompt` and `completion`: texts, which no template changes, or lists of messages.
+    PromptCompletion,
+}
+
+/// Conversations that do not fit a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TooLong {
+    /// They are left out.
+    Drop,
+    /// They lose their end.
+    Truncate,
+    /// The run ends.
+    Refuse,
+}
+
+/// Rows that are no conversations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BadRows {
+    /// The run ends.
+    Refuse,
+    /// They are left out.
+    Drop,
+}
+
+impl FinetuneTable {
+    /// `[train]` with the steps of the epochs, their warm-up, a validation of every sample after each, and conversations that
+    /// share a sample kept apart.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of the steps"
+    )]
+    pub(crate) fn schedule(&self, train: &TrainConfig, steps_of_epoch: u64) -> TrainConfig {
+        let steps = steps_of_epoch.saturating_mul(self.epochs);
+        TrainConfig {
+            steps,
+            warmup_steps: (self.warmup * steps as f64).round() as u64,
+            eval_every: match train.eval_every {
+                0 => 0,
+                _ => steps_of_epoch,
+            },
+            eval_samples: u64::MAX,
+            reset_attention_mask: self.packing,
+            reset_position_ids: self.packing,
+            ..train.clone()
+        }
+    }
+
+    /// Reports every contradiction.
+    pub(super) fn check(&self, add: &mut dyn FnMut(&str, String, &str)) {
+        if self.train.is_empty() {
+            add("finetune.train", "[]".into(), "at least one file");
+        }
+        if self.seq_length < 2 {
+            let found = self.seq_length.to_string();
+            add("finetune.seq_length", found, "at least 2");
+        }
+        if self.epochs == 0 {
+            add("finetune.epochs", "0".into(), "at least 1");
+        }
+        if !(0.0..=1.0).contains(&self.warmup) {
+            add("finetune.warmup", self.warmup.to_string(), "0 to 1");
+        }
+    }
+}

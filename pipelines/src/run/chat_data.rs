@@ -1,0 +1,382 @@
+//! Samples of `[finetune]`: conversations as tokens, packed, in the order of the epochs.
+
+use super::epochs::Epochs;
+use crate::context::Context;
+use crate::conversations::{
+    Encoding, LeftOut, Prompt, Read, Reading, Tokens, is_answer, pack, read,
+};
+use crate::generation::{ChatTemplate, Located, ModelFiles, tokenizer_path};
+use crate::job::{BadRows, FinetuneTable, TooLong};
+use crate::machine::{grouped, write_atomically};
+use crate::manifest;
+use anyhow::{Context as _, Result, bail};
+use index::tokenizer::Tokenizer;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use train::config::{Plan, TrainConfig};
+use train::data::{Sample, Samples};
+use train::dist::Devices;
+
+/// Bad rows that a refusal names.
+const NAMED: usize = 10;
+
+/// The files of a fine-tuning model: tokenizer, template, ids that end a text.
+pub(super) fn files(cx: &Context, table: &FinetuneTable) -> Result<ModelFiles> {
+    let train = cx.job.train.as_ref();
+    let source = train.map_or("", |train| train.init_from.as_str());
+    let own = match table.tokenizer.as_os_str().is_empty() {
+        false => Some(Tokenizer::load(&table.tokenizer)?),
+        true if cx.job.tokenize.is_some() => Some(crate::generation::tokenizer_of(cx)?),
+        true => None,
+    };
+    let located = match own {
+        Some(tokenizer) => Located {
+            name: cx.job.name.clone(),
+            path: PathBuf::from(source),
+            tokenizer,
+            devices: Devices::Cpu,
+        },
+        None => {
+            let found = Located::find(Path::new(source), &[], None, "finetune");
+            found.context(
+                "finetune.tokenizer names no file, and none was found by train.init_from",
+            )?
+        }
+    };
+    let built_in = ChatTemplate::built_in(&table.chat_template);
+    let named = !table.chat_template.is_empty() && built_in.is_none();
+    let file = named.then(|| Path::new(&table.chat_template));
+    let mut files = ModelFiles::read(located, file).with_context(|| match named {
+        true => "finetune.chat_template",
+        false => "finetune.tokenizer",
+    })?;
+    if let Some(source) = built_in {
+        let template = ChatTemplate::new(source, files.bos.clone(), files.eos.clone());
+        files.chat_template = Some(template?);
+    }
+    Ok(files)
+}
+
+/// Conversations of some files, packed.
+pub(super) struct ChatSet {
+    tokens: Tokens,
+    /// Conversations of each sample.
+    samples: Vec<Vec<u32>>,
+    /// Training goes over the samples again and again.
+    epochs: Option<Epochs>,
+    /// Id after the last conversation of a sample.
+    pad: u32,
+}
+
+impl Samples for ChatSet {
+    fn len(&self) -> u64 {
+        match &self.epochs {
+            Some(_) => u64::MAX, // epoch after epoch
+            None => self.samples.len() as u64,
+        }
+    }
+
+    fn read(
+        &self,
+        index: u64,
+        sample: &mut Sample,
+    ) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let number = match &self.epochs {
+            Some(epochs) => epochs.at(index, self.samples.len()),
+            None => usize::try_from(index)?,
+        };
+        let to = sample.text()?;
+        let (inputs, mut from) = (to.counts.len(), 0);
+        to.counts.fill(false);
+        for &conversation in &self.samples[number] {
+            for (at, &token) in self.tokens.of(conversation as usize).iter().enumerate() {
+                let (id, counts) = is_answer(token);
+                to.tokens[from + at] = id;
+                if at > 0 {
+                    to.counts[from + at - 1] = counts;
+                }
+            }
+            from += self.tokens.of(conversation as usize).len();
+            to.ends.push(from.min(inputs));
+        }
+        to.tokens[from..].fill(self.pad);
+        Ok(())
+    }
+}
+
+/// The data of `[finetune]`.
+pub(super) struct ChatData {
+    train: ChatSet,
+    pub valid: Vec<(String, ChatSet)>,
+    files: ModelFiles,
+    left_out: String,
+    prompts: Vec<Prompt>,
+    /// Settings and identities that fix the order of the samples.
+    pub order: Value,
+    /// Samples of an epoch.
+    epoch: u64,
+}
+
+impl ChatData {
+    /// Reads and tokenizes all files.
+    ///
+    /// # Errors
+    /// Files that cannot be read; rows that are refused, with file and row; fewer samples than a batch.
+    pub(super) fn open(cx: &Context, table: &FinetuneTable) -> Result<ChatData> {
+        let files = files(cx, table)?;
+        let mut reader = SetReader {
+            table,
+            files: &files,
+            left_out: String::new(),
+        };
+        // answers of the model are wanted for conversations that it has not seen, if there are any
+        let (of_train, of_valid) = match table.valid.is_empty() {
+            true => (table.samples, 0),
+            false => (0, table.samples),
+        };
+        let (mut train, mut prompts) = reader.set(&table.train, of_train)?;
+        let mut valid: Vec<(String, ChatSet)> = Vec::new();
+        for path in &table.valid {
+            let wanted = if valid.is_empty() { of_valid } else { 0 };
+            let (set, own) = reader.set(std::slice::from_ref(path), wanted)?;
+            prompts.extend(own);
+            let name = match valid.is_empty() {
+                true => "valid".to_owned(),
+                false => name_of(path),
+            };
+            if valid.iter().any(|(other, _)| *other == name) {
+                bail!("finetune.valid: found two sets named {name}, want different names of files");
+            }
+            valid.push((name, set));
+        }
+        let batch = cx.job.train.as_ref().map_or(1, |train| train.global_batch);
+        let (samples, batch) = (train.samples.len() as u64, batch.max(1) as u64);
+        let whole = samples - samples % batch;
+        if whole == 0 {
+            bail!(
+                "finetune.train: found {samples} samples of {} conversations, want at least the {batch} of a step (train.global_batch)",
+                train.tokens.len()
+            );
+        }
+        let seed = u64::from(cx.job.seed);
+        train.epochs = Some(Epochs::of(seed, whole));
+        let [all, answers] = train.tokens.counts();
+        log!(
+            "finetune: {} conversations of {} tokens, {} of them of answers, in {} samples; {} sets to validate",
+            grouped(train.tokens.len() as u64),
+            grouped(all as u64),
+            grouped(answers as u64),
+            grouped(samples),
+            valid.len()
+        );
+        let order = json!({
+            "data": train.tokens.digest(), "conversations": train.tokens.len(), "epoch": whole,
+            "seq_length": table.seq_length, "packing": table.packing, "seed": seed,
+            "tokenizer": files.tokenizer.identity(),
+        });
+        let left_out = reader.left_out;
+        Ok(ChatData {
+            train,
+            valid,
+            files,
+            left_out,
+            prompts,
+            order,
+            epoch: whole,
+        })
+    }
+
+    pub(super) fn train(&self) -> &ChatSet {
+        &self.train
+    }
+
+    /// The plan of this job: `[train]` with the steps and validations of the epochs.
+    pub(super) fn plan(&self, cx: &Context, table: &FinetuneTable) -> Result<Plan> {
+        let (Some(model), Some(train)) = (&cx.job.model, &cx.job.train) else {
+            bail!("the job has no [model] or no [train] table");
+        };
+        let steps = self.epoch / train.global_batch.max(1) as u64;
+        let train: TrainConfig = table.schedule(train, steps.max(1));
+        // published models have more embedding rows than their tokenizers have ids
+        let found = cx.job.initial_model().and_then(Result::ok);
+        let rows = found.map_or(0, |found| found.vocab);
+        let ids = (self.files.tokenizer.vocab().max(rows), Some(self.train.pad));
+        let print = manifest::fingerprint(&self.order);
+        Ok(cx.job.plan(model, &train, table.seq_length, ids, print))
+    }
+
+    /// Writes the files around the model to where the checkpoints' readers look for them, the rows that are left out, and the
+    /// prompts for `generate`.
+    pub(super) fn keep_files(&self, cx: &Context) -> Result<()> {
+        let path = tokenizer_path(cx);
+        let beside = path.parent().unwrap_or(Path::new(""));
+        let own = cx.out.join(FOLDER);
+        for folder in [beside, &own] {
+            std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        }
+        let tokenizer = &self.files.tokenizer;
+        write_atomically(&path, tokenizer.json().as_bytes())?;
+        let source = tokenizer.path().parent().unwrap_or(Path::new(""));
+        let config = source.join("tokenizer_config.json");
+        if config.is_file() && config != beside.join("tokenizer_config.json") {
+            let bytes = std::fs::read(&config).with_context(|| config.display().to_string())?;
+            write_atomically(&beside.join("tokenizer_config.json"), &bytes)?;
+        }
+        if let Some(template) = &self.files.chat_template {
+            let path = beside.join("chat_template.jinja");
+            write_atomically(&path, template.source().as_bytes())?;
+        }
+        let mut ends = self.files.end_ids.clone();
+        ends.extend(self.end_of_answers());
+        ends.sort_unstable();
+        ends.dedup();
+        let config = format!("{}\n", json!({ "eos_token_id": ends }));
+        write_atomically(&beside.join("generation_config.json"), config.as_bytes())?;
+        write_atomically(&own.join("left_out.jsonl"), self.left_out.as_bytes())?;
+        let prompts: Vec<Value> = (self.prompts.iter())
+            .map(|prompt| json!({"text": prompt.text, "ids": prompt.ids, "answer": prompt.answer}))
+            .collect();
+        write_atomically(
+            &own.join(PROMPTS),
+            format!("{}\n", json!(prompts)).as_bytes(),
+        )
+    }
+
+    /// The special token that ends every answer, if one does.
+    fn end_of_answers(&self) -> Option<u32> {
+        let tokens = &self.train.tokens;
+        let mut ends = (0..tokens.len()).filter_map(|number| {
+            let own = tokens.of(number).iter();
+            own.rev()
+                .map(|token| is_answer(*token))
+                .find(|(_, is_answer)| *is_answer)
+        });
+        let (first, _) = ends.next()?;
+        let is_special = self
+            .files
+            .tokenizer
+            .decode_text(&[first])
+            .is_ok_and(|text| text.is_empty());
+        (is_special && ends.all(|(end, _)| end == first)).then_some(first)
+    }
+}
+
+/// Folder of the files that a fine-tuning writes about its data.
+const FOLDER: &str = "finetune";
+const PROMPTS: &str = "prompts.json";
+
+/// The prompts that a fine-tuning of this job kept; none if there are none.
+///
+/// # Errors
+/// A file that is not as it was written.
+pub(super) fn kept_prompts(out: &Path) -> Result<Vec<Prompt>> {
+    let path = out.join(FOLDER).join(PROMPTS);
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let of = || path.display().to_string();
+    let text = std::fs::read_to_string(&path).with_context(of)?;
+    let list: Vec<Value> = serde_json::from_str(&text).with_context(of)?;
+    let prompt = |value: &Value| {
+        let text = |key: &str| value[key].as_str().map(str::to_owned);
+        let ids = value["ids"].as_array()?.iter();
+        let ids = ids.map(|id| u32::try_from(id.as_u64()?).ok());
+        Some(Prompt {
+            text: text("text")?,
+            ids: ids.collect::<Option<_>>()?,
+            answer: text("answer")?,
+        })
+    };
+    let prompts: Option<_> = list.iter().map(prompt).collect();
+    prompts.with_context(|| format!("{}: it was not written by this program", of()))
+}
+
+/// Reads sets and records the rows that they leave out.
+struct SetReader<'a> {
+    table: &'a FinetuneTable,
+    files: &'a ModelFiles,
+    /// Lines of `left_out.jsonl`.
+    left_out: String,
+}
+
+impl SetReader<'_> {
+    /// The conversations of some files, and the first `prompts` of them to answer.
+    fn set(&mut self, paths: &[PathBuf], prompts: usize) -> Result<(ChatSet, Vec<Prompt>)> {
+        let (table, files) = (self.table, self.files);
+        let reading = Reading {
+            encoding: Encoding {
+                tokenizer: &files.tokenizer,
+                template: files.chat_template.as_ref(),
+                answer_only: table.answer_only_loss,
+            },
+            format: table.format,
+            too_long: table.too_long,
+            most: table.seq_length + 1,
+            prompts,
+        };
+        let mut found = Read::default();
+        for path in paths {
+            read(path, &reading, &mut found)?;
+            self.leave_out(path, &std::mem::take(&mut found.left_out))?;
+        }
+        let most = reading.most;
+        let samples = match table.packing {
+            true => pack(&found.tokens.lengths(), most),
+            false => (0..u32::try_from(found.tokens.len())?)
+                .map(|n| vec![n])
+                .collect(),
+        };
+        let special = files.tokenizer.special();
+        let pad = special.pad.or(files.tokenizer.end_of_document());
+        let set = ChatSet {
+            tokens: found.tokens,
+            samples,
+            epochs: None,
+            pad: pad.unwrap_or(0),
+        };
+        Ok((set, found.prompts))
+    }
+
+    /// Records rows, or refuses them.
+    fn leave_out(&mut self, path: &Path, rows: &[LeftOut]) -> Result<()> {
+        let table = self.table;
+        for (kind, key, is_refused) in [
+            (false, "bad_rows", table.bad_rows == BadRows::Refuse),
+            (true, "too_long", table.too_long == TooLong::Refuse),
+        ] {
+            let rows: Vec<&LeftOut> = rows.iter().filter(|row| row.is_too_long == kind).collect();
+            if rows.is_empty() {
+                continue;
+            }
+            let what = if kind { "too long" } else { "no conversations" };
+            let name = path.display();
+            if !is_refused {
+                log!(
+                    "finetune: {name}: {} rows are {what} and left out; finetune/left_out.jsonl names them",
+                    grouped(rows.len() as u64)
+                );
+                continue;
+            }
+            let mut text = format!("{name}: {} rows are {what}:", rows.len());
+            for row in rows.iter().take(NAMED) {
+                write!(text, "\n  row {}: {}", row.row, row.reason)?;
+            }
+            if rows.len() > NAMED {
+                write!(text, "\n  and {} more", rows.len() - NAMED)?;
+            }
+            bail!("{text}\nfinetune.{key} = \"drop\" leaves them out");
+        }
+        for row in rows {
+            let line = json!({"file": path, "row": row.row, "reason": row.reason});
+            writeln!(self.left_out, "{line}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A file's name without its endings.
+fn name_of(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.split('.').next().unwrap_or_default().to_owned()
+}

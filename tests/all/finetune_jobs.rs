@@ -1,0 +1,257 @@
+//! Tests of `[finetune]` jobs: a small model learns the answers of conversations in every form, with the same bits in other
+//! layouts and after a kill; bad rows and jobs are named.
+
+use crate::jobs::{metrics, millrace, output, succeed, write_small_job};
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+const PAIRS: [[&str; 2]; 6] = [
+    ["red", "apple"],
+    ["old", "river"],
+    ["seven", "stones"],
+    ["light", "under trees"],
+    ["who", "nobody"],
+    ["never", "sometimes"],
+];
+
+/// Rows of conversations in the forms of OpenAI, ShareGPT, Alpaca, and prompts with completions.
+fn conversations(path: &Path, rows: std::ops::Range<usize>) {
+    let mut text = String::new();
+    for row in rows {
+        let [[asked, answer], [next, last]] = [PAIRS[row % 6], PAIRS[row * 5 % 6]];
+        let line = match row % 4 {
+            0 => {
+                json!({"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": answer},
+                {"role": "user", "content": next}, {"role": "assistant", "content": last}]})
+            }
+            1 => {
+                json!({"conversations": [{"from": "human", "value": asked}, {"from": "gpt", "value": answer}]})
+            }
+            2 => json!({"instruction": asked, "input": "", "output": answer}),
+            _ => json!({"prompt": [{"role": "user", "content": asked}],
+                "completion": [{"role": "assistant", "content": answer}]}),
+        };
+        writeln!(text, "{line}").unwrap();
+    }
+    std::fs::write(path, text).unwrap();
+}
+
+/// A small trained model, and a job that fine-tunes it.
+fn job(folder: &Path) -> PathBuf {
+    let base = write_small_job(folder);
+    succeed(&["run", base.to_str().unwrap()]);
+    let checkpoints = folder.join("out/checkpoints");
+    assert!(checkpoints.is_dir(), "the small job's folder");
+    let (train, valid) = (folder.join("train.jsonl"), folder.join("valid.jsonl"));
+    conversations(&train, 0..240);
+    conversations(&valid, 1000..1012);
+    let text = format!(
+        "name = 'tuned'\nout = {:?}\n[finetune]\ntrain = [{train:?}]\nvalid = [{valid:?}]\nchat_template = 'plain'\n\
+         seq_length = 96\nepochs = 12\nsamples = 3\n[train]\ninit_from = {checkpoints:?}\nglobal_batch = 4\nmicro_batch = 2\n\
+         lr = 1e-2\nmin_lr = 0.0\ncheckpoint = {{ every = 20 }}\n\
+         [generate]\nprompts = ['seven']\nmax_tokens = 24\ntemperature = 0.0\n[report]\n",
+        folder.join("tuned")
+    );
+    let path = folder.join("job.toml");
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+fn losses(metrics: &[Value]) -> Vec<f64> {
+    let found = metrics
+        .iter()
+        .filter_map(|line| line["valid_loss"].as_f64());
+    found.collect()
+}
+
+#[test]
+fn a_model_learns_the_answers_of_conversations_in_every_layout_and_after_kills() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = job(dir.path());
+    let path = path.to_str().unwrap();
+    let log = succeed(&["finetune", path]).stderr;
+    let log = String::from_utf8(log).unwrap();
+    assert!(log.contains("240 conversations of"), "{log}");
+    let out = dir.path().join("tuned");
+    let want = metrics(&out);
+    let found = losses(&want);
+    assert_eq!(found.len(), 12, "one of each epoch");
+    assert!(found[11] < 0.1 && found[0] > 5.0 * found[11], "{found:?}");
+
+    let text = std::fs::read_to_string(out.join("generated.json")).unwrap();
+    let generated: Value = serde_json::from_str(&text).unwrap();
+    let samples = generated["samples"].as_array().unwrap();
+    assert_eq!(samples.len(), 4);
+    for sample in &samples[..3] {
+        let answer = sample["text"].as_str().unwrap().trim();
+        assert_eq!(Some(answer), sample["answer_of_data"].as_str(), "{sample}");
+    }
+    assert_eq!(samples[3]["prompt"], "User: seven\nAssistant:");
+    assert_eq!(samples[3]["text"].as_str().unwrap().trim(), "stones");
+    let report = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(report.contains("User: seven") && report.contains("the data&#39;s answer"));
+    for file in [
+        "tokenizer.json",
+        "chat_template.jinja",
+        "generation_config.json",
+    ] {
+        assert!(out.join("tokens").join(file).is_file(), "{file}");
+    }
+    assert_eq!(
+        std::fs::read_to_string(out.join("finetune/left_out.jsonl")).unwrap(),
+        ""
+    );
+
+    let last = |out: &Path| {
+        let steps = found_steps(&want);
+        let folder = out.join(format!("checkpoints/step-{steps:08}"));
+        std::fs::read(folder.join("model.safetensors")).unwrap()
+    };
+    let other = dir.path().join("other");
+    let set = format!("out={other:?}");
+    let layout = [
+        "--set",
+        "parallel.dp=2",
+        "--set",
+        "parallel.tp=2",
+        "--set",
+        "train.micro_batch=1",
+    ];
+    succeed(&[&["train", path, "--set", &set][..], &layout].concat());
+    assert_eq!(metrics(&other), want, "dp 2, tp 2");
+    assert!(last(&other) == last(&out), "dp 2, tp 2");
+
+    let killed = dir.path().join("killed");
+    let set = format!("out={killed:?}");
+    let args = ["train", path, "--set", &set];
+    for lines in [15, 50] {
+        let mut child = millrace(&args)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines_of = || {
+            let text = std::fs::read_to_string(killed.join("metrics.jsonl"));
+            text.map_or(0, |text| text.lines().count())
+        };
+        while lines_of() < lines && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    succeed(&args);
+    assert_eq!(metrics(&killed), want, "after two kills");
+    assert!(last(&killed) == last(&out), "after two kills");
+}
+
+/// Last step of a training.
+fn found_steps(metrics: &[Value]) -> u64 {
+    let steps = metrics.iter().filter_map(|line| line["step"].as_u64());
+    steps.max().unwrap()
+}
+
+#[test]
+fn rows_that_are_no_conversations_or_too_long_are_refused_or_left_out_and_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = job(dir.path());
+    let train = dir.path().join("train.jsonl");
+    let mut text = std::fs::read_to_string(&train).unwrap();
+    let long = "seven red stones under old trees ".repeat(40);
+    for line in [
+        json!({"messages": [{"role": "user", "content": "red"}, {"role": "assistant", "content": ""}]}).to_string(),
+        json!({"text": "no conversation"}).to_string(),
+        "{\"messages\": [".to_owned(),
+        json!({"instruction": "red", "output": long}).to_string(),
+    ] {
+        text += &(line + "\n");
+    }
+    std::fs::write(&train, text).unwrap();
+    let path = path.to_str().unwrap();
+    let failed = output(&["finetune", path]);
+    assert_eq!(failed.status.code(), Some(1));
+    let text = String::from_utf8(failed.stderr).unwrap();
+    for part in [
+        "train.jsonl: 3 rows are no conversations",
+        "row 241: message 1: an empty answer",
+        "row 242: found the columns text",
+        "row 243: ",
+        "finetune.bad_rows = \"drop\" leaves them out",
+    ] {
+        assert!(text.contains(part), "{text} wants {part}");
+    }
+    let drop = [
+        "--set",
+        "finetune.bad_rows=\"drop\"",
+        "--set",
+        "finetune.epochs=1",
+    ];
+    let log = succeed(&[&["train", path][..], &drop].concat()).stderr;
+    let log = String::from_utf8(log).unwrap();
+    assert!(
+        log.contains("3 rows are no conversations and left out"),
+        "{log}"
+    );
+    assert!(log.contains("1 rows are too long and left out"), "{log}");
+    let lines = std::fs::read_to_string(dir.path().join("tuned/finetune/left_out.jsonl")).unwrap();
+    let rows: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let numbers: Vec<u64> = rows
+        .iter()
+        .map(|row| row["row"].as_u64().unwrap())
+        .collect();
+    assert_eq!(numbers, [241, 242, 243, 244]);
+    assert!(
+        rows[3]["reason"]
+            .as_str()
+            .unwrap()
+            .contains("tokens, want at most 97"),
+        "{rows:?}"
+    );
+    let refuse = ["--set", "finetune.too_long=\"refuse\""];
+    let failed = output(&[&["train", path][..], &drop, &refuse].concat());
+    let text = String::from_utf8(failed.stderr).unwrap();
+    assert!(
+        text.contains("1 rows are too long") && text.contains("row 244"),
+        "{text}"
+    );
+    let out = format!("out={:?}", dir.path().join("cut"));
+    let cut = ["--set", "finetune.too_long=\"truncate\"", "--set", &out];
+    let log = succeed(&[&["train", path][..], &drop, &cut].concat()).stderr;
+    let log = String::from_utf8(log).unwrap();
+    assert!(log.contains("241 conversations of"), "{log}");
+}
+
+#[test]
+fn jobs_that_contradict_a_fine_tuning_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "name = 'wrong'\nout = 'out'\n[finetune]\nepochs = 0\nwarmup = 2.0\nseq_length = 1\n\
+                [model]\nfamily = 'bert'\n[train]\n[eval]\n[blend]\nseq_length = 8\n";
+    let path = dir.path().join("job.toml");
+    std::fs::write(&path, text).unwrap();
+    let found = output(&["finetune", path.to_str().unwrap()]);
+    assert_eq!(found.status.code(), Some(2));
+    let text = String::from_utf8(found.stderr).unwrap();
+    for key in [
+        "finetune.train",
+        "finetune.epochs",
+        "finetune.warmup",
+        "finetune.seq_length",
+        "finetune",
+        "train.init_from",
+        "eval",
+        "blend",
+    ] {
+        assert!(text.contains(&format!("key    {key}\n")), "{key} in {text}");
+    }
+    let text = "name = 'none'\nout = 'out'\n[train]\n[model]\n[blend]\nseq_length = 8\n[[blend.dataset]]\nprefix = 'a'\n";
+    std::fs::write(&path, text).unwrap();
+    let found = output(&["finetune", path.to_str().unwrap()]);
+    assert_eq!(found.status.code(), Some(2));
+    let text = String::from_utf8(found.stderr).unwrap();
+    assert!(text.contains("key    finetune\n"), "{text}");
+}
