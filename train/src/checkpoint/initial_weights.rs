@@ -112,6 +112,12 @@ impl InitialWeights {
                 }
             }
         }
+        if self.plan.model.lora.is_none() {
+            // adapters of the job are new; those of a source stay with its weights
+            if let Some(model) = here["model"].as_object_mut() {
+                model.shift_remove("lora");
+            }
+        }
         let mut problems = Vec::new();
         differences(&there, &here, "", &mut problems);
         problems.retain(|problem| is_vocab_known || !problem.starts_with("vocab:"));
@@ -159,7 +165,7 @@ impl InitialWeights {
                 &Device::cpu(),
             );
             let whole = whole.and_then(|whole| whole.download::<f32>());
-            let whole = whole.on_rank(0, "draw the weights of a new head")?;
+            let whole = whole.on_rank(0, "draw the weights of a new head or adapter")?;
             out.copy_from_slice(&whole[first..first + out.len()]);
             Ok(())
         })?;
@@ -167,9 +173,10 @@ impl InitialWeights {
         state.start_averages().on_rank(rank, "start averages")
     }
 
-    /// Whether the source has a tensor. Only those of a classification head may be missing: they start from the seed.
+    /// Whether the source has a tensor. Only those of a classification head and of adapters may be missing: they start from the
+    /// seed.
     fn has(&self, spec: &Spec) -> bool {
-        if !param::is_of_classes(&spec.name) {
+        if !param::is_of_classes(&spec.name) && !param::is_of_lora(&spec.name) {
             return true;
         }
         match &self.source {

@@ -32,7 +32,11 @@ pub(crate) enum Kind {
 impl Kind {
     /// Whether this kind is kept for a tensor.
     pub(crate) fn is_of(self, spec: &Spec) -> bool {
-        self != Kind::Second || !spec.is_muon
+        match self {
+            Kind::Weights => true,
+            Kind::First | Kind::Average => !spec.is_frozen,
+            Kind::Second => !spec.is_frozen && !spec.is_muon,
+        }
     }
 }
 

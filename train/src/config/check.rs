@@ -3,6 +3,7 @@
 use crate::config::divisibility;
 use crate::config::loss_mean::LossMean;
 use crate::config::plan::{Plan, TOKEN_CHUNKS};
+use crate::config::precision::Precision;
 
 impl Plan {
     /// Calls `problem` with key path, found and wanted for every contradiction.
@@ -39,6 +40,17 @@ impl Plan {
             );
             let wanted = "0: tasks are for decoders, which predict the next token";
             problem("train.eval_tasks.every", found, wanted);
+        }
+        if self.model.lora.is_some() {
+            if self.train.precision == Precision::Fp8 {
+                let wanted = "f32, bf16 or fp16: frozen layers with adapters do not compute in fp8";
+                problem("train.precision", "fp8 with model.lora".into(), wanted);
+            }
+            if self.train.ema_decay > 0.0 {
+                let found = format!("{} with model.lora", self.train.ema_decay);
+                let wanted = "0: frozen weights have no averages";
+                problem("train.ema_decay", found, wanted);
+            }
         }
         if self.train.loss_mean == LossMean::Text && !is_decoder {
             let found = format!("text of a {:?}", self.model.family);

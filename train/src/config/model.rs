@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::architecture::Positions;
 use crate::config::choices::{Activation, Biases, Family, NormKind, TieEmbeddings};
 use crate::config::classify::ClassifyConfig;
+use crate::config::lora::LoraConfig;
 use crate::config::moe::MoeConfig;
 use crate::config::rope_scaling::RopeScaling;
 
@@ -82,6 +83,9 @@ pub struct ModelConfig {
     /// A classification head in place of the language model's. Absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub classify: Option<ClassifyConfig>,
+    /// Low-rank adapters, which are trained while all other weights are frozen. Absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lora: Option<LoraConfig>,
 }
 
 impl Default for ModelConfig {
@@ -114,6 +118,7 @@ impl Default for ModelConfig {
             init_std: 0.02,
             moe: None,
             classify: None,
+            lora: None,
         }
     }
 }
@@ -318,6 +323,19 @@ impl ModelConfig {
                 problem(&format!("classify.{key}"), found, wanted);
             });
             self.check_classified(problem);
+        }
+        if let Some(lora) = &self.lora {
+            lora.check(&mut |key, found, wanted| {
+                problem(&format!("lora.{key}"), found, wanted);
+            });
+            let architecture = self.architecture();
+            let is_decoder = !architecture.is_masked && !architecture.is_encoder_decoder;
+            if !is_decoder || self.moe.is_some() || self.classify.is_some() {
+                let found = format!("a table with family = {:?}", self.family);
+                let wanted =
+                    "none: adapters are for decoders without experts and classification heads";
+                problem("lora", found, wanted);
+            }
         }
         if let Some(moe) = &self.moe {
             moe.check(self.layers, &mut |key, found, wanted| {

@@ -42,6 +42,11 @@ pub(crate) fn has_bf16_layers(plan: &Plan, block: usize) -> bool {
     plan.train.precision.has_bf16() && !is_fp8
 }
 
+/// Whether activations between a block's linear layers are stored in bf16: adapters add to them in f32.
+pub(crate) fn has_bf16_between(plan: &Plan, block: usize) -> bool {
+    has_bf16_layers(plan, block) && plan.model.lora.is_none()
+}
+
 /// Format in which the blocks' products receive their factors, for a plan whose order of sums is decided: emulated
 /// formats are multiplied in f32.
 pub(crate) fn numbers_of(plan: &Plan) -> Numbers {

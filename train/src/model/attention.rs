@@ -357,6 +357,9 @@ impl Attention {
         let (weights, leaf) = (qk_weights([q, k], cx), cx.sums.token_leaf);
         let (dq, dk) = qk_norm::backward(dqkv, raw, &self.heads, weights, self.eps, leaf)?;
         for (slot, by_head) in [(q, dq), (k, dk)] {
+            if !gradients.has(slot) {
+                continue;
+            }
             let sums = add_heads(&by_head, self.heads.width, cx)?;
             let (dweight, accumulate) = gradients.target(slot);
             reduce::sum_rows(dweight, &sums, 1, accumulate)?;
@@ -368,7 +371,7 @@ impl Attention {
 /// 4-byte words of the queries, keys and values of n rows that a block keeps.
 pub(crate) fn kept((plan, block): (&Plan, usize), n: usize, tp: usize) -> usize {
     let count = n * plan.shape().packed / tp;
-    if !plan.model.architecture().qk_norm && numbers::has_bf16_layers(plan, block) {
+    if !plan.model.architecture().qk_norm && numbers::has_bf16_between(plan, block) {
         return count.div_ceil(2);
     }
     count

@@ -85,6 +85,9 @@ impl Embedding {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<()> {
+        if !gradients.has(self.table) {
+            return Ok(()); // frozen
+        }
         cx.drop_rows(&mut dy, self.dropout, DROPOUT)?;
         let dx = match (&self.norm, saved.0) {
             (Some(norm), Some((x, statistics))) => {

@@ -32,7 +32,9 @@ fn per_token(plan: &Plan) -> f64 {
     };
     let matrices = s.d_model * (features + logits);
     let attention = 12 * plan.model.layers * width * plan.seq_length;
-    6.0 * matrices as f64 + attention as f64
+    // frozen matrices have no gradients of their own
+    let of_matrix = if plan.model.lora.is_some() { 4.0 } else { 6.0 };
+    of_matrix * matrices as f64 + attention as f64
 }
 
 /// The same for an encoder-decoder: the mean over a sample's tokens of both sequences; keys and values for

@@ -57,6 +57,11 @@ impl Gradients {
         self.is_fresh = false;
     }
 
+    /// Whether the gradient of a slot is wanted: those of frozen weights are not.
+    pub(crate) fn has(&self, slot: Slot) -> bool {
+        self.tensors.get(slot).is_some_and(Option::is_some)
+    }
+
     /// Buffer and whether the operation must add to it (else it overwrites).
     pub(crate) fn target(&mut self, slot: Slot) -> (&mut Tensor, bool) {
         let tensor = self.tensors[slot].as_mut();
@@ -109,6 +114,24 @@ impl Gradients {
             }
         }
         Ok(buffers)
+    }
+
+    /// Like `sums` for gradients of the dims of `like`; those of frozen weights are written to `room` and dropped.
+    pub(crate) fn sums_or<'g, const N: usize>(
+        &'g mut self,
+        slots: [Slot; N],
+        like: &Tensor,
+        room: &'g mut [Option<Tensor>; N],
+    ) -> kernels::Result<[&'g mut Tensor; N]> {
+        if self.has(slots[0]) {
+            return self.sums(slots);
+        }
+        for tensor in room.iter_mut() {
+            *tensor = Some(Tensor::zeros(like.dims(), DType::F32, like.device())?);
+        }
+        Ok(room
+            .each_mut()
+            .map(|tensor| tensor.as_mut().expect("just made")))
     }
 
     /// Like `sums`, for ascending slots.

@@ -12,13 +12,14 @@ use kernels::activation::Kind;
 use kernels::cast::{self, Stored};
 use kernels::matmul::{Eight, End as EightEnd, Factor, Op, Then};
 use kernels::matmul::{product, product_of_eight, product_then};
-use kernels::rope::Turn;
+use kernels::rope::{self, Turn};
 use kernels::{DType, Tensor, add, reduce};
 
 use crate::config::precision::Features::{Split, Whole};
 use crate::config::precision::Role;
 use crate::model::context::Context;
 use crate::model::gradients::Gradients;
+use crate::model::lora::Lora;
 use crate::model::precision::Operand;
 use crate::model::slots::{Slot, Slots};
 
@@ -135,6 +136,9 @@ fn add_product(
     gradients: &mut Gradients,
     cx: &Context<'_>,
 ) -> kernels::Result<()> {
+    if !gradients.has(weight) {
+        return Ok(()); // frozen
+    }
     let (dweight, accumulate) = gradients.target(weight);
     if cx.has_one_scale() && cx.has_eight_bits(a.x, a.x.dims()[0]) {
         let turned = |x: &Stored| cast::turned(&x.codes);
@@ -165,7 +169,7 @@ fn add_rows(
     cx: &Context<'_>,
 ) -> kernels::Result<()> {
     let leaf = cx.sums.token_leaf;
-    if let Some(bias) = bias {
+    if let Some(bias) = bias.filter(|bias| gradients.has(*bias)) {
         let (dbias, accumulate) = gradients.target(bias);
         reduce::sum_rows(dbias, dy, leaf, accumulate)?;
     }
@@ -180,6 +184,7 @@ pub(crate) struct ColumnLinear {
     pub gradient: Slot,
     /// Output features of the whole layer.
     pub out: usize,
+    pub lora: Option<Lora>,
 }
 
 impl ColumnLinear {
@@ -191,10 +196,11 @@ impl ColumnLinear {
             bias,
             gradient: weight,
             out,
+            lora: Lora::find(name, slots),
         }
     }
 
-    /// x: `[m, in]` -> `[n, out/tp]`, stored as `stored`.
+    /// x: `[m, in]` -> `[n, out/tp]`, stored as `stored`, which is f32 with an adapter.
     pub(crate) fn forward(
         &self,
         x: &Tensor,
@@ -203,7 +209,11 @@ impl ColumnLinear {
     ) -> kernels::Result<Tensor> {
         let mut room = None;
         let x = cx.gather(x, &mut room)?;
-        outputs(x, (self.weight, self.bias), stored, cx)
+        let mut y = outputs(x, (self.weight, self.bias), stored, cx)?;
+        if let Some(lora) = &self.lora {
+            lora.add_columns(&mut y, x, cx)?;
+        }
+        Ok(y)
     }
 
     /// Like `forward`, for packed queries, keys and values, with rotary embedding.
@@ -213,6 +223,11 @@ impl ColumnLinear {
         (stored, turn): (DType, Turn<'_>),
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
+        if self.lora.is_some() {
+            let mut y = self.forward(x, stored, cx)?;
+            rope::forward(&mut y, &turn)?;
+            return Ok(y);
+        }
         let mut room = None;
         let x = cx.gather(x, &mut room)?;
         let bias = self.bias.map(|bias| cx.weight(bias));
@@ -220,7 +235,7 @@ impl ColumnLinear {
         outputs_then(x, self.weight, (stored, Some(then)), cx)
     }
 
-    /// Like `forward`, fused with an activation: its derivative at the layer's output, and its values there, both
+    /// Like `forward` without an adapter, fused with an activation: its derivative at the layer's output, and its values there, both
     /// stored as `between_products` says.
     pub(crate) fn forward_activated(
         &self,
@@ -253,6 +268,10 @@ impl ColumnLinear {
         let (cx, mut room) = (&cx.of_layer(self.weight), None);
         let x = cx.gather(x, &mut room)?;
         add_rows(dy, self.bias, gradients, cx)?;
+        let du = match &self.lora {
+            Some(lora) => Some(lora.backward_columns((dy, x), self.out, gradients, cx)?),
+            None => None,
+        };
         let mut dy = Input::of(dy, Role::Gradient(Split));
         add_product(
             &mut dy,
@@ -266,7 +285,11 @@ impl ColumnLinear {
         let leaf = cx.feature_leaf(self.out);
         by_weight(&mut dx, &mut dy, (self.weight, Op::Plain), (leaf, None), cx)?;
         drop(dy);
-        cx.sum_to_rows(dx)
+        let mut dx = cx.sum_to_rows(dx)?;
+        if let (Some(lora), Some(du)) = (&self.lora, du) {
+            lora.add_column_inputs(&mut dx, &du, cx)?;
+        }
+        Ok(dx)
     }
 }
 
@@ -329,6 +352,7 @@ pub(crate) struct RowLinear {
     bias: Option<Slot>,
     /// Input features of the whole layer.
     input: usize,
+    pub lora: Option<Lora>,
 }
 
 impl RowLinear {
@@ -339,13 +363,14 @@ impl RowLinear {
             weight,
             bias,
             input,
+            lora: Lora::find(name, slots),
         }
     }
 
     /// x: `[n, in/tp]` -> `[m, out]`, summed over ranks.
-    pub(crate) fn forward(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
+    pub(crate) fn forward(&self, whole: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
         let cx = &cx.of_layer(self.weight);
-        let mut x = Input::of(x, Role::Input(Split));
+        let mut x = Input::of(whole, Role::Input(Split));
         let out = cx.weight(self.weight).dims()[1];
         let mut y = Tensor::empty(&[x.x.dims()[0], out], DType::F32, x.x.device())?;
         let leaf = cx.feature_leaf(self.input);
@@ -358,10 +383,13 @@ impl RowLinear {
         if let Some(bias) = bias.filter(|_| !is_whole) {
             add::bias(&mut y, bias)?;
         }
+        if let Some(lora) = &self.lora {
+            lora.add_rows(&mut y, whole, self.input, cx)?;
+        }
         Ok(y)
     }
 
-    /// dy: `[m, out]` -> dx: `[n, in/tp]`, as `end` says.
+    /// dy: `[m, out]` -> dx: `[n, in/tp]`, as `end` says: with an adapter `Stored` in f32.
     pub(crate) fn backward(
         &self,
         dy: &Tensor,
@@ -371,9 +399,9 @@ impl RowLinear {
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
         let (cx, mut room) = (&cx.of_layer(self.weight), None);
-        let dy = cx.gather(dy, &mut room)?;
-        add_rows(dy, self.bias, gradients, cx)?;
-        let mut dy = Input::of(dy, Role::Gradient(Whole));
+        let whole = cx.gather(dy, &mut room)?;
+        add_rows(whole, self.bias, gradients, cx)?;
+        let mut dy = Input::of(whole, Role::Gradient(Whole));
         add_product(
             &mut Input::of(x, Role::Input(Split)),
             &mut dy,
@@ -393,6 +421,10 @@ impl RowLinear {
             (0, then),
             cx,
         )?;
+        drop(dy);
+        if let Some(lora) = &self.lora {
+            lora.backward_rows((whole, x), (&mut dx, self.input), gradients, cx)?;
+        }
         Ok(dx)
     }
 }

@@ -79,9 +79,12 @@ impl Mlp {
         Ok((y, Saved { x, before, hidden }))
     }
 
-    /// The activation, if it can be fused with the products: dropout would come between it and the second matrix.
+    /// The activation, if it can be fused with the products: dropout would come between it and the second matrix, and
+    /// adapters before it.
     fn plain(&self) -> Option<Kind> {
-        self.activation.plain().filter(|_| self.dropout.0 == 0.0)
+        let has_lora = self.fc1.lora.is_some() || self.fc2.lora.is_some();
+        let kind = self.activation.plain();
+        kind.filter(|_| self.dropout.0 == 0.0 && !has_lora)
     }
 
     /// Format of the tensors between the matrices if an unfused op reads them: dropout needs f32.
@@ -125,7 +128,7 @@ impl Mlp {
 pub(crate) fn kept((plan, block): (&Plan, usize), n: usize, f: usize, is_f32: bool) -> [usize; 2] {
     let architecture = plan.model.architecture();
     let all = [n * architecture.fc1_widths() * f, n * f];
-    if !is_f32 && numbers::has_bf16_layers(plan, block) {
+    if !is_f32 && numbers::has_bf16_between(plan, block) {
         return all.map(|count| count.div_ceil(2));
     }
     all

@@ -22,6 +22,7 @@ pub(crate) mod fp8_delayed;
 pub(crate) mod gradients;
 pub(crate) mod head;
 pub(crate) mod linear;
+pub(crate) mod lora;
 pub(crate) mod mlp;
 pub(crate) mod moe;
 pub(crate) mod norm;

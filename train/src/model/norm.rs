@@ -82,7 +82,8 @@ impl Norm {
         let (weight, leaf) = (cx.weight(self.weight), cx.sums.token_leaf);
         let inverse = &saved.inverse;
         if let (Some(bias), Some(mean)) = (self.bias, &saved.mean) {
-            let [dw, db] = gradients.sums([self.weight, bias])?;
+            let mut room = [None, None];
+            let [dw, db] = gradients.sums_or([self.weight, bias], weight, &mut room)?;
             let saved = layer_norm::Statistics {
                 mean,
                 inv_std: inverse,
@@ -90,7 +91,8 @@ impl Norm {
             let sums = layer_norm::Gradients { dw, db };
             layer_norm::backward(dy, x, weight, &saved, more, sums, leaf)
         } else {
-            let [dw] = gradients.sums([self.weight])?;
+            let mut room = [None];
+            let [dw] = gradients.sums_or([self.weight], weight, &mut room)?;
             rms_norm::backward(dy, x, weight, inverse, more, dw, leaf)
         }
     }
@@ -120,13 +122,18 @@ impl Norm {
                 db: &mut db,
             };
             let dx = layer_norm::backward(dy, x, weight, &saved, more, sums, leaf)?;
-            let db = cx.sum_over_tp(db)?;
-            let [sum] = gradients.sums([bias])?;
-            reduce::sum_rows(sum, &db, 1, true)?;
+            if gradients.has(bias) {
+                let db = cx.sum_over_tp(db)?;
+                let [sum] = gradients.sums([bias])?;
+                reduce::sum_rows(sum, &db, 1, true)?;
+            }
             dx
         } else {
             rms_norm::backward(dy, x, weight, inverse, more, &mut dw, leaf)?
         };
+        if !gradients.has(self.weight) {
+            return Ok(dx);
+        }
         let dw = cx.sum_over_tp(dw)?;
         let [sum] = gradients.sums([self.weight])?;
         reduce::sum_rows(sum, &dw, 1, true)?;

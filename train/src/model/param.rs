@@ -10,6 +10,8 @@ use kernels::{DType, Device, Tensor, rng};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::config::architecture::Positions;
+use crate::config::exact::narrow;
+use crate::config::lora::{LoraConfig, LoraTarget};
 use crate::config::moe::MoeConfig;
 use crate::config::plan::Plan;
 use crate::config::{Biases, NormKind, OptimizerKind};
@@ -21,6 +23,8 @@ pub(crate) enum Init {
     Zeros,
     Ones,
     Normal(f32),
+    /// Uniform within this bound of 0.
+    Uniform(f32),
     /// Normal, of packed rows: of every `group` rows the first `queries` are multiplied by `factor`.
     Packed {
         std: f32,
@@ -55,6 +59,8 @@ pub(crate) struct Spec {
     /// Layer of which it is the router's selection bias: a state that token counts update
     /// (`optim/router_bias.rs`), and no parameter. Its gradient is zero.
     pub router_bias: Option<usize>,
+    /// It keeps its initial values: it has no gradient and no moments.
+    pub is_frozen: bool,
 }
 
 impl Spec {
@@ -137,6 +143,15 @@ impl Spec {
         match self.init {
             Init::Zeros => {}
             Init::Ones => out.fill(1.0),
+            Init::Uniform(bound) => {
+                let draw = |at: usize| {
+                    let u = rng::uniform(seed, key, (first_element + at) as u64);
+                    f64::from(bound) * (2.0 * u - 1.0)
+                };
+                for (at, x) in out.iter_mut().enumerate() {
+                    *x = narrow(draw(at));
+                }
+            }
             Init::Normal(std) | Init::Packed { std, .. } => {
                 rng::fill_normal(out, seed, key, first_element as u64, std);
             }
@@ -182,6 +197,11 @@ pub(crate) const CLASSES: &str = "head.classes";
 pub(crate) fn is_of_classes(name: &str) -> bool {
     let layer = name.rsplit_once('.').map_or(name, |(layer, _)| layer);
     [POOLER, CLASSES].contains(&layer)
+}
+
+/// Whether a tensor is of an adapter.
+pub(crate) fn is_of_lora(name: &str) -> bool {
+    name.ends_with(".lora_a") || name.ends_with(".lora_b")
 }
 
 /// Name of the matrix the head multiplies with.
@@ -253,6 +273,10 @@ pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
         for layer in 0..plan.model.layers {
             list.start_unit(vec![chunk_of(layer)]);
             add_block(&mut list, plan, layer);
+            if let Some(lora) = &plan.model.lora {
+                list.unit += 1;
+                add_lora(&mut list, plan, lora, layer);
+            }
         }
     }
     list.start_unit(vec![last]);
@@ -281,7 +305,9 @@ pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
         if ["embedding.weight", "head.weight", "head.bias"].contains(&spec.name.as_str()) {
             spec.live_rows = plan.vocab;
         }
-        spec.is_muon = plan.train.optimizer == OptimizerKind::Muon && is_muon_matrix(spec);
+        spec.is_frozen = plan.model.lora.is_some() && !is_of_lora(&spec.name);
+        spec.is_muon =
+            !spec.is_frozen && plan.train.optimizer == OptimizerKind::Muon && is_muon_matrix(spec);
     }
     list.specs
 }
@@ -314,6 +340,7 @@ impl List {
             uses,
             is_muon: false,
             router_bias: None,
+            is_frozen: false,
         });
     }
 }
@@ -458,6 +485,38 @@ fn add_stacks(list: &mut List, plan: &Plan, chunk_of: &dyn Fn(usize) -> usize) {
     }
 }
 
+/// Adapters of a block's linear layers. A is drawn as PEFT draws it (Kaiming uniform with a = sqrt 5: within 1 / sqrt(in)), B is
+/// zero, so that the model starts as the frozen one.
+fn add_lora(list: &mut List, plan: &Plan, lora: &LoraConfig, layer: usize) {
+    let s = plan.shape();
+    let (at, rank, widths) = (
+        plan.model.block_name(layer),
+        lora.rank,
+        plan.model.architecture().fc1_widths(),
+    );
+    for target in LoraTarget::ALL {
+        if !lora.targets.contains(&target) {
+            continue;
+        }
+        let (input, out, is_column) = match target {
+            LoraTarget::Qkv => (s.d_model, s.packed, true),
+            LoraTarget::Out => (s.heads * s.d_head, s.d_model, false),
+            LoraTarget::Fc1 => (s.d_model, widths * s.d_ffn, true),
+            LoraTarget::Fc2 => (s.d_ffn, s.d_model, false),
+        };
+        let name = format!("{at}.{}", target.layer());
+        let init = Init::Uniform(1.0 / (input as f32).sqrt());
+        let of_a = if is_column {
+            [rank, input]
+        } else {
+            [input, rank]
+        };
+        list.add(format!("{name}.lora_a"), &of_a, !is_column, init);
+        let of_b = [out, rank];
+        list.add(format!("{name}.lora_b"), &of_b, is_column, Init::Zeros);
+    }
+}
+
 /// Initial values of the projection to queries, keys and values. Where scores are not divided by the root of the
 /// head width, queries start smaller by that factor (Raffel et al. 2020; Mesh TensorFlow).
 fn queries(plan: &Plan) -> Init {
@@ -560,7 +619,14 @@ fn add_experts(list: &mut List, plan: &Plan, moe: &MoeConfig, layer: usize) {
 }
 
 impl Plan {
-    /// Trainable numbers, without the padding of the vocabulary.
+    /// Numbers that training changes: those of adapters, if there are any, else all.
+    pub fn trained_parameters(&self) -> u64 {
+        let specs = specs(self);
+        let trained = specs.iter().filter(|spec| !spec.is_frozen);
+        trained.map(|spec| spec.parameters() as u64).sum()
+    }
+
+    /// Numbers of the model, without the padding of the vocabulary.
     pub fn parameters(&self) -> u64 {
         specs(self)
             .iter()

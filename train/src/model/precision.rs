@@ -146,7 +146,7 @@ impl<'a> Context<'a> {
     /// function read them.
     pub(crate) fn between_products(&self) -> DType {
         match self.numbers() {
-            _ if self.eight_bits().is_some() => DType::F32,
+            _ if self.eight_bits().is_some() || self.arithmetic.has_lora => DType::F32,
             Numbers::Bf16 | Numbers::Bf16Mma | Numbers::Bf16Tiles => DType::Bf16,
             // no tensor holds halves
             Numbers::F16Mma | Numbers::F32 => DType::F32,

@@ -37,6 +37,8 @@ struct Bucket {
     cuts: Vec<usize>,
     /// Only ranks with the same experts share it, and it holds sums over all of a group's sequences.
     is_experts: bool,
+    /// It has no gradients.
+    is_frozen: bool,
 }
 
 /// Reduction rule of this job.
@@ -105,7 +107,9 @@ impl Reducer {
             }
             Job::End => {
                 for bucket in 0..self.buckets.len() {
-                    if self.done[bucket].is_none() {
+                    if self.buckets[bucket].is_frozen {
+                        self.done[bucket] = Some(empty(0, &self.device)?);
+                    } else if self.done[bucket].is_none() {
                         self.finish(bucket)?;
                     }
                 }
@@ -383,6 +387,7 @@ impl GradientReducer {
                 slots: local.slots.clone(),
                 cuts: shards.units[local.unit].cuts.clone(),
                 is_experts: shards.units[local.unit].is_experts(),
+                is_frozen: shards.units[local.unit].is_frozen,
             })
             .collect();
         let weights = local.last().map_or(0, |local| local.slots.end);
@@ -390,15 +395,19 @@ impl GradientReducer {
             // each further use of a tensor has its own gradient
             let unit = buckets.iter().find(|bucket| bucket.slots.contains(slot));
             let cuts = unit.map_or(Vec::new(), |unit| unit.cuts.clone());
+            let is_frozen = unit.is_some_and(|unit| unit.is_frozen);
             buckets.push(Bucket {
                 slots: weights + at..weights + at + 1,
                 cuts,
                 is_experts: false,
+                is_frozen,
             });
         }
         let parts = stages.iter().flat_map(|stage| &stage.layers);
         let slots: Vec<Vec<Slot>> = parts.map(|part| part.gradients.clone()).collect();
-        let holds = |bucket: &Bucket, slots: &[Slot]| slots.contains(&bucket.slots.start);
+        let holds = |bucket: &Bucket, slots: &[Slot]| {
+            !bucket.is_frozen && slots.contains(&bucket.slots.start)
+        };
         let of_parts = slots.iter().map(|slots| {
             let all = buckets.iter().enumerate();
             all.filter(|(_, bucket)| holds(bucket, slots))

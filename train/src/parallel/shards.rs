@@ -40,6 +40,8 @@ pub(crate) struct Unit {
     blocks: Vec<(usize, usize, Range<usize>)>,
     /// Borders of the shards of the data-parallel ranks that have the unit.
     pub cuts: Vec<usize>,
+    /// Its tensors have no gradients and no moments.
+    pub is_frozen: bool,
     /// Expert weights under expert parallelism: the expert-parallel rank that holds them, and the number of such
     /// ranks.
     experts: Option<(usize, usize)>,
@@ -82,7 +84,12 @@ impl Unit {
             cuts.push(border.max(cuts[cuts.len() - 1]));
         }
         cuts.push(len);
+        let is_frozen = specs[range.start].is_frozen;
+        if is_frozen {
+            blocks.clear();
+        }
         Unit {
+            is_frozen,
             specs: range,
             starts,
             blocks,
@@ -220,6 +227,9 @@ impl Shards {
 
     /// Flat elements whose moments a data-parallel rank keeps and whose weights it updates.
     pub(crate) fn moments(&self, unit: usize, dp_rank: usize) -> Range<usize> {
+        if self.units[unit].is_frozen {
+            return 0..0;
+        }
         self.held(unit, dp_rank, 1)
     }
 

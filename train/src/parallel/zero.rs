@@ -95,6 +95,9 @@ impl LocalShards {
         let mut mine = Tensor::empty(&[most], DType::F32, &device)?;
         for (index, local) in self.local.iter().enumerate() {
             let unit = &self.shards.units[local.unit];
+            if unit.is_frozen {
+                continue;
+            }
             let held = self.moments(index);
             for piece in unit.pieces(held.clone()) {
                 let slot = self.slot(index, piece.spec);

@@ -16,6 +16,7 @@ mod init;
 mod kill;
 mod layouts;
 mod lead;
+mod lora;
 mod megatron;
 mod mixture;
 mod mixture_parity;

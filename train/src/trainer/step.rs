@@ -344,6 +344,10 @@ impl<'a> Trainer<'a> {
                 continue;
             }
             let here = stages.iter().filter(|&&stage| stage == place.pp_rank);
+            if spec.is_frozen {
+                further.by_ref().take(here.count() - 1).for_each(drop);
+                continue;
+            }
             if here.clone().count() == stages.len() {
                 for next in further.by_ref().take(stages.len() - 1) {
                     let added = add::add_into(sum, &next);

@@ -11,6 +11,7 @@ use kernels::matmul::{Op, Packed};
 use kernels::rope::Positions;
 use kernels::{SumOrder, Tensor};
 
+use crate::config::exact::narrow;
 use crate::config::plan::{FEATURE_CHUNKS, Plan, TOKEN_CHUNKS};
 use crate::config::precision::Bf16Sums;
 use crate::data::documents::{Documents, PairRows};
@@ -135,6 +136,9 @@ pub(crate) struct Arithmetic<'a> {
     pub bf16_sums: Bf16Sums,
     /// `None`: no layer computes in fp8.
     pub fp8: Option<Fp8<'a>>,
+    /// Whether linear layers have adapters, and the factor of their output.
+    pub has_lora: bool,
+    pub lora_scale: f32,
 }
 
 impl<'a> Context<'a> {
@@ -175,6 +179,12 @@ impl<'a> Context<'a> {
                 operands: plan.train.precision.operands(),
                 bf16_sums: plan.train.bf16_sums,
                 fp8: Fp8::of(plan),
+                has_lora: plan.model.lora.is_some(),
+                lora_scale: plan
+                    .model
+                    .lora
+                    .as_ref()
+                    .map_or(0.0, |lora| narrow(lora.scale())),
             },
         }
     }

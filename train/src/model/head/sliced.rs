@@ -59,16 +59,18 @@ pub(super) fn backward(
         let weight = cx.factor(&weight, Role::Weight)?;
         outputs(linear, &x, &weight, &rows, &mut y, cx)?;
         slope(rows.start, &mut y)?;
-        if let Some(bias) = linear.bias {
+        if let Some(bias) = linear.bias.filter(|bias| gradients.has(*bias)) {
             gradients.in_rows(bias, rows.clone(), |dbias, accumulate| {
                 reduce::sum_rows(dbias, &y, leaf, accumulate)
             })?;
         }
         let dy = cx.factor(&y, Role::Gradient(Split))?;
-        gradients.in_rows(linear.gradient, rows, |dweight, accumulate| {
-            let (dy, x) = ((&*dy, Op::Transposed), (&*x, Op::Plain));
-            product(numbers, dweight, dy, x, leaf, accumulate)
-        })?;
+        if gradients.has(linear.gradient) {
+            gradients.in_rows(linear.gradient, rows, |dweight, accumulate| {
+                let (dy, x) = ((&*dy, Op::Transposed), (&*x, Op::Plain));
+                product(numbers, dweight, dy, x, leaf, accumulate)
+            })?;
+        }
         dx.push(&x, |sum, accumulate| {
             let (dy, weight) = ((&*dy, Op::Plain), (&*weight, Op::Plain));
             product(numbers, sum, dy, weight, 0, accumulate)

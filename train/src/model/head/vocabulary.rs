@@ -66,6 +66,7 @@ impl Vocabulary {
                 bias: slots.find("head.bias"),
                 gradient,
                 out,
+                lora: None,
             },
             ids: plan.vocab,
             first: out / place.tp * place.tp_rank,

@@ -184,7 +184,10 @@ impl Rank<'_> {
         let specs = param::specs(self.plan);
         let has_averages = self.plan.train.ema_decay > 0.0;
         let optimizer = self.local.iter().map(|local| {
-            let flat = self.flat(local.unit, self.shards.zero >= 1);
+            let flat = match self.shards.units[local.unit].is_frozen {
+                true => Device::bytes_of(1),
+                false => self.flat(local.unit, self.shards.zero >= 1),
+            };
             let averages = if has_averages { flat } else { 0 };
             flat + self.second(local.unit, &specs) + averages
         });
@@ -363,7 +366,10 @@ impl Rank<'_> {
         let of_chunk = |chunk: usize| {
             let model_chunk = chunk * pp + self.place.pp_rank;
             let units = 0..self.shards.units.len();
-            let here = units.filter(|&unit| self.shards.units[unit].is_of(self.place.dp_rank));
+            let here = units.filter(|&unit| {
+                let unit = &self.shards.units[unit];
+                unit.is_of(self.place.dp_rank) && !unit.is_frozen
+            });
             let by_use = here.flat_map(|unit| {
                 let spec = &specs[self.shards.units[unit].specs.start];
                 let uses = spec.uses.iter().filter(|&&use_| use_ == model_chunk);

@@ -1,0 +1,228 @@
+//! Low-rank adapters of linear layers: y += scale (x A^T) B^T (Hu et al. 2021, arXiv:2106.09685).
+//!
+//! Tensor parallel, beside a column-parallel layer: A is whole on every rank, B is split by output rows; the gradient of
+//! x A^T is summed over ranks. Beside a row-parallel layer: A is split by input rows, B is whole; x A^T is summed over
+//! ranks. Either way `rank` numbers of a row cross ranks in the tree of the frozen layer's sums, so every layout gives the same
+//! bits. x A^T is computed again in the backward pass: `rank` features cost little beside those of the layer.
+
+use kernels::matmul::{Op, product};
+use kernels::{DType, Tensor, rows};
+
+use crate::config::precision::Features::{Split, Whole};
+use crate::config::precision::Role;
+use crate::model::context::Context;
+use crate::model::gradients::Gradients;
+use crate::model::slots::{Slot, Slots};
+
+/// The adapter of a linear layer.
+pub(crate) struct Lora {
+    /// `[rank, in]`; of a row-parallel layer `[in/tp, rank]`.
+    a: Slot,
+    /// `[out, rank]`; of a column-parallel layer `[out/tp, rank]`.
+    b: Slot,
+}
+
+/// A product that adds to its result: c += op(a) op(b).
+struct Factors<'a> {
+    a: (&'a Tensor, Op, Role),
+    b: (&'a Tensor, Op, Role),
+    leaf: usize,
+    accumulate: bool,
+}
+
+fn multiply(c: &mut Tensor, of: &Factors<'_>, cx: &Context<'_>) -> kernels::Result<()> {
+    let (a, b) = (cx.factor(of.a.0, of.a.2)?, cx.factor(of.b.0, of.b.2)?);
+    let (a, b) = ((&*a, of.a.1), (&*b, of.b.1));
+    product(cx.numbers(), c, a, b, of.leaf, of.accumulate)
+}
+
+impl Lora {
+    /// The adapter of the layer with this name, if it has one.
+    pub(crate) fn find(name: &str, slots: &Slots<'_>) -> Option<Lora> {
+        Some(Lora {
+            a: slots.find(&format!("{name}.lora_a"))?,
+            b: slots.find(&format!("{name}.lora_b"))?,
+        })
+    }
+
+    fn scale(x: &mut Tensor, cx: &Context<'_>) -> kernels::Result<()> {
+        rows::scale(x.view_mut(), cx.arithmetic.lora_scale)
+    }
+
+    /// x: `[n, in]` -> scale x A^T: `[n, rank]`, the same on every rank
+    fn column_features(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
+        let a = cx.weight(self.a);
+        let mut u = Tensor::empty(&[x.dims()[0], a.dims()[0]], DType::F32, x.device())?;
+        let of = Factors {
+            a: (x, Op::Plain, Role::Input(Whole)),
+            b: (a, Op::Transposed, Role::Weight),
+            leaf: 0,
+            accumulate: false,
+        };
+        multiply(&mut u, &of, cx)?;
+        Lora::scale(&mut u, cx)?;
+        Ok(u)
+    }
+
+    /// Adds to y, `[n, out/tp]`, what the adapter of a column-parallel layer makes of x, `[n, in]`.
+    pub(crate) fn add_columns(
+        &self,
+        y: &mut Tensor,
+        x: &Tensor,
+        cx: &Context<'_>,
+    ) -> kernels::Result<()> {
+        let u = self.column_features(x, cx)?;
+        self.add_features(y, &u, cx)
+    }
+
+    /// y += u B^T
+    fn add_features(&self, y: &mut Tensor, u: &Tensor, cx: &Context<'_>) -> kernels::Result<()> {
+        let of = Factors {
+            a: (u, Op::Plain, Role::Input(Whole)),
+            b: (cx.weight(self.b), Op::Transposed, Role::Weight),
+            leaf: 0,
+            accumulate: true,
+        };
+        multiply(y, &of, cx)
+    }
+
+    /// Gradients of the adapter of a column-parallel layer of `out` features in all. dy: `[n, out/tp]`, x: `[n, in]` -> the
+    /// gradient of x A^T: `[m, rank]`, summed over ranks
+    pub(crate) fn backward_columns(
+        &self,
+        (dy, x): (&Tensor, &Tensor),
+        out: usize,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
+        let u = self.column_features(x, cx)?;
+        self.add_gradient_of_b((dy, Role::Gradient(Split)), &u, gradients, cx)?;
+        let mut du = Tensor::empty(u.dims(), DType::F32, x.device())?;
+        drop(u);
+        let of = Factors {
+            a: (dy, Op::Plain, Role::Gradient(Split)),
+            b: (cx.weight(self.b), Op::Plain, Role::Weight),
+            leaf: cx.feature_leaf(out),
+            accumulate: false,
+        };
+        multiply(&mut du, &of, cx)?;
+        let mut du = cx.sum_to_rows(du)?;
+        Lora::scale(&mut du, cx)?;
+        let mut room = None;
+        let whole = cx.gather(&du, &mut room)?;
+        let (da, accumulate) = gradients.target(self.a);
+        let of = Factors {
+            a: (whole, Op::Transposed, Role::Gradient(Whole)),
+            b: (x, Op::Plain, Role::Input(Whole)),
+            leaf: cx.sums.token_leaf,
+            accumulate,
+        };
+        multiply(da, &of, cx)?;
+        drop(room);
+        Ok(du)
+    }
+
+    /// dx += du A, dx: `[m, in]`, du: `[m, rank]`
+    pub(crate) fn add_column_inputs(
+        &self,
+        dx: &mut Tensor,
+        du: &Tensor,
+        cx: &Context<'_>,
+    ) -> kernels::Result<()> {
+        let of = Factors {
+            a: (du, Op::Plain, Role::Gradient(Whole)),
+            b: (cx.weight(self.a), Op::Plain, Role::Weight),
+            leaf: 0,
+            accumulate: true,
+        };
+        multiply(dx, &of, cx)
+    }
+
+    /// x: `[n, in/tp]` of a row-parallel layer of `input` features in all -> scale x A^T: `[m, rank]`, summed over ranks
+    fn row_features(&self, x: &Tensor, input: usize, cx: &Context<'_>) -> kernels::Result<Tensor> {
+        let a = cx.weight(self.a);
+        let mut u = Tensor::empty(&[x.dims()[0], a.dims()[1]], DType::F32, x.device())?;
+        let of = Factors {
+            a: (x, Op::Plain, Role::Input(Split)),
+            b: (a, Op::Plain, Role::Weight),
+            leaf: cx.feature_leaf(input),
+            accumulate: false,
+        };
+        multiply(&mut u, &of, cx)?;
+        let mut u = cx.sum_to_rows(u)?;
+        Lora::scale(&mut u, cx)?;
+        Ok(u)
+    }
+
+    /// Adds to y, `[m, out]`, what the adapter of a row-parallel layer makes of x, `[n, in/tp]`.
+    pub(crate) fn add_rows(
+        &self,
+        y: &mut Tensor,
+        x: &Tensor,
+        input: usize,
+        cx: &Context<'_>,
+    ) -> kernels::Result<()> {
+        let u = self.row_features(x, input, cx)?;
+        self.add_features(y, &u, cx)
+    }
+
+    /// Gradients of the adapter of a row-parallel layer, and its part of the input's: dx += du A. dy: `[n, out]`,
+    /// x and dx: `[n, in/tp]`
+    pub(crate) fn backward_rows(
+        &self,
+        (dy, x): (&Tensor, &Tensor),
+        (dx, input): (&mut Tensor, usize),
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<()> {
+        let u = self.row_features(x, input, cx)?;
+        let mut room = None;
+        let whole = cx.gather(&u, &mut room)?;
+        self.add_gradient_of_b((dy, Role::Gradient(Whole)), whole, gradients, cx)?;
+        let rank = u.dims()[1];
+        drop(room);
+        drop(u);
+        let mut du = Tensor::empty(&[dy.dims()[0], rank], DType::F32, x.device())?;
+        let of = Factors {
+            a: (dy, Op::Plain, Role::Gradient(Whole)),
+            b: (cx.weight(self.b), Op::Plain, Role::Weight),
+            leaf: 0,
+            accumulate: false,
+        };
+        multiply(&mut du, &of, cx)?;
+        Lora::scale(&mut du, cx)?;
+        let (da, accumulate) = gradients.target(self.a);
+        let of = Factors {
+            a: (x, Op::Transposed, Role::Input(Split)),
+            b: (&du, Op::Plain, Role::Gradient(Whole)),
+            leaf: cx.sums.token_leaf,
+            accumulate,
+        };
+        multiply(da, &of, cx)?;
+        let of = Factors {
+            a: (&du, Op::Plain, Role::Gradient(Whole)),
+            b: (cx.weight(self.a), Op::Transposed, Role::Weight),
+            leaf: 0,
+            accumulate: true,
+        };
+        multiply(dx, &of, cx)
+    }
+
+    /// dB += dy^T u, where u holds the scale
+    fn add_gradient_of_b(
+        &self,
+        (dy, role): (&Tensor, Role),
+        u: &Tensor,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<()> {
+        let (db, accumulate) = gradients.target(self.b);
+        let of = Factors {
+            a: (dy, Op::Transposed, role),
+            b: (u, Op::Plain, Role::Input(Whole)),
+            leaf: cx.sums.token_leaf,
+            accumulate,
+        };
+        multiply(db, &of, cx)
+    }
+}
