@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::checkpoint::STATE;
 use crate::checkpoint::files::Tensors;
-use crate::checkpoint::huggingface::import::{Converter, Folder, is_megatron};
+use crate::checkpoint::huggingface::import::{Converter, Folder, is_hugging_face, is_megatron};
 use crate::checkpoint::newest::{SkippedCheckpoint, checkpoint_at, is_folder_of_checkpoints};
 use crate::checkpoint::read::{Opened, load_weights, parts_of};
 use crate::checkpoint::state::Record;
@@ -66,7 +66,7 @@ impl InitialWeights {
     pub(crate) fn open(path: &Path, job: (&Plan, bool)) -> Result<InitialWeights> {
         let mut skipped = Vec::new();
         let mut path = path.to_owned();
-        let is_foreign = is_megatron(&path) || path.join("config.json").exists();
+        let is_foreign = is_megatron(&path) || is_hugging_face(&path);
         if !is_foreign && is_folder_of_checkpoints(&path) {
             let newest = checkpoint_at(&path)?;
             (path, skipped) = (newest.path, newest.skipped);

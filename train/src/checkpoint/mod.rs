@@ -12,6 +12,7 @@
 //! The tensors do not depend on the layout that wrote them, so any layout can resume. A folder gets its name only
 //! once all of it is on disk, and every byte is verified before use.
 
+pub(crate) mod adapters;
 pub(crate) mod background;
 mod bounds;
 pub(crate) mod changes;
@@ -39,7 +40,10 @@ pub use gguf::export::{GgufOptions, export_gguf};
 pub use gguf::import::is_gguf;
 pub use gguf::mix::FileType;
 pub use huggingface::export::{export_hf, export_hf_shards};
-pub use huggingface::import::{Imported, import_gguf, import_hf, import_megatron, is_megatron};
+pub use huggingface::import::{
+    Imported, import_gguf, import_hf, import_megatron, is_hugging_face, is_megatron,
+};
+pub use huggingface::peft::{adapter_base, export_peft};
 pub use initial_weights::{InitialModel, check_init, initial_model};
 pub use listed::{ListedCheckpoint, list_checkpoints};
 pub use newest::{Newest, SkippedCheckpoint, checkpoint_at, newest_checkpoint};

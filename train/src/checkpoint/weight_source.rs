@@ -3,11 +3,13 @@
 use std::path::Path;
 
 use crate::checkpoint::MODEL;
+use crate::checkpoint::adapters::{self, Factors};
 use crate::checkpoint::files::Tensors;
 use crate::checkpoint::huggingface::import::{Converter, Folder};
 use crate::checkpoint::newest::checkpoint_at;
 use crate::checkpoint::read::{Opened, parts_of};
 use crate::config::plan::Plan;
+use crate::config::{LoraConfig, LoraTarget};
 use crate::error::{Error, Result};
 use crate::model::param::{self, Spec};
 
@@ -16,6 +18,8 @@ pub(crate) struct WeightSource {
     pub plan: Plan,
     specs: Vec<Spec>,
     held: Held,
+    /// Adapters that are merged into the tensors beside them.
+    lora: Option<LoraConfig>,
     /// The tensor that was read last: parts of it are asked for one after the other.
     last: Option<(String, Vec<f32>)>,
 }
@@ -50,8 +54,11 @@ impl WeightSource {
         Ok(WeightSource::new(opened.plan_of_one_rank(), held))
     }
 
-    fn new(plan: Plan, held: Held) -> WeightSource {
+    /// With adapters merged: the plan is that of a model without them.
+    fn new(mut plan: Plan, held: Held) -> WeightSource {
+        let lora = plan.model.lora.take();
         WeightSource {
+            lora,
             specs: param::specs(&plan),
             plan,
             held,
@@ -72,11 +79,60 @@ impl WeightSource {
             })?;
             let mut values = vec![0.0; spec.dims.iter().product()];
             match &mut self.held {
-                Held::Checkpoint(reader) => reader.read_part(name, &spec.dims, 0, &mut values)?,
+                Held::Checkpoint(reader) => {
+                    reader.read_part(name, &spec.dims, 0, &mut values)?;
+                    if let Some(lora) = &self.lora {
+                        add_adapter(reader, lora, spec, &mut values)?;
+                    }
+                }
                 Held::Foreign(converter) => converter.read(spec, 0, &mut values)?,
             }
             self.last = Some((name.to_owned(), values));
         }
         Ok(self.last.as_ref().map_or(&[], |(_, values)| values))
     }
+}
+
+/// Merges the adapter of a weight, if it has one.
+fn add_adapter(
+    reader: &mut Tensors,
+    lora: &LoraConfig,
+    spec: &Spec,
+    values: &mut [f32],
+) -> Result<()> {
+    let layer = spec.name.strip_suffix(".weight").unwrap_or_default();
+    let last = layer.rsplit('.').next().unwrap_or_default();
+    let Some(target) = lora.targets.iter().find(|target| target.layer() == last) else {
+        return Ok(());
+    };
+    let (rows, columns, rank) = (spec.dims[0], spec.dims[1], lora.rank);
+    let mut read = |part: &str, dims: [usize; 2]| -> Result<Vec<f32>> {
+        let mut values = vec![0.0; dims[0] * dims[1]];
+        let name = format!("{layer}.{part}");
+        reader.read_part(&name, &dims, 0, &mut values)?;
+        Ok(values)
+    };
+    let (by_inputs, a, b) = match target {
+        LoraTarget::Qkv | LoraTarget::Fc1 => (
+            false,
+            read("lora_a", [rank, columns])?,
+            read("lora_b", [rows, rank])?,
+        ),
+        LoraTarget::Out | LoraTarget::Fc2 => {
+            let a = read("lora_a", [rows, rank])?;
+            (
+                true,
+                adapters::transposed(&a, rank),
+                read("lora_b", [columns, rank])?,
+            )
+        }
+    };
+    let of = Factors {
+        a: &a,
+        b: &b,
+        rank,
+        scale: lora.scale(),
+    };
+    adapters::merge(values, of, a.len() / rank, by_inputs);
+    Ok(())
 }

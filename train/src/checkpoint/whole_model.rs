@@ -22,14 +22,13 @@ use crate::dist::world::World;
 use crate::error::{Error, OnRank, Result};
 use crate::model::context::{Context, SequenceShard, Weights};
 use crate::model::fp8_delayed::Delayed;
-use crate::model::param::{self, Spec};
+use crate::model::param;
 use crate::model::prepacked::PrepackedWeights;
 use crate::model::stage::Stage;
 
 /// A model, or a tensor-parallel rank's part of it, for inference.
 pub(crate) struct Model {
     pub plan: Plan,
-    pub specs: Vec<Spec>,
     pub stage: Stage,
     pub weights: Vec<Tensor>,
     /// Prepacked copies of these weights, if products read them.
@@ -250,7 +249,6 @@ impl Source {
             }
         }
         let mut model = Model {
-            specs,
             packs: None,
             stage,
             weights,

@@ -7,7 +7,7 @@ use std::error::Error as StdError;
 use kernels::{Device, Tensor};
 
 use crate::Error;
-use crate::checkpoint::huggingface::export::{Source, tensors};
+use crate::checkpoint::huggingface::outs::{Source, tensors};
 use crate::config::Plan;
 use crate::config::{Determinism, Family};
 use crate::data::{Sample, Samples};

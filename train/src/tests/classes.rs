@@ -7,7 +7,7 @@ use std::error::Error as StdError;
 use kernels::{Device, Tensor};
 use rayon::prelude::*;
 
-use crate::checkpoint::huggingface::export::{Out, Source, tensors};
+use crate::checkpoint::huggingface::outs::{Out, Source, tensors};
 use crate::checkpoint::safetensors::Reader;
 use crate::checkpoint::{MODEL, export_hf, import_hf};
 use crate::config::{ClassifyConfig, Determinism, Family, Plan};

@@ -9,7 +9,7 @@ use kernels::{Device, Tensor};
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::checkpoint::huggingface::export::{Source, tensors};
+use crate::checkpoint::huggingface::outs::{Source, tensors};
 use crate::checkpoint::safetensors::{Entry, Reader, Writer};
 use crate::checkpoint::whole_model::Model;
 use crate::checkpoint::{export_hf, export_hf_shards, import_hf};
@@ -24,6 +24,7 @@ use crate::dist::mesh::Groups;
 use crate::eval::logits;
 use crate::fixtures::{Blanks, Chain, Gaps, Log, nth_step};
 use crate::fixtures::{tiny_bert, tiny_gpt, tiny_llama, tiny_moe, tiny_t5};
+use crate::model::param;
 use crate::tests::parity::{Formula, Golden, by_tensor};
 use crate::trainer::run;
 use crate::trainer::step::Trainer;
@@ -74,11 +75,9 @@ fn follows(golden: &mut Golden, with_logits: bool) -> [f64; 2] {
     saved(golden, folder.path());
     let checkpoint = import_hf(folder.path(), out.path()).unwrap().checkpoint;
     let Model {
-        mut plan,
-        specs,
-        weights,
-        ..
+        mut plan, weights, ..
     } = Model::load(&checkpoint, &Devices::Cpu).unwrap();
+    let specs = param::specs(&plan);
     recipe(&mut plan, &golden.record["eod"]);
     if with_logits && plan.eod.is_none() {
         let mut found = Vec::new();

@@ -25,6 +25,7 @@ mod offload;
 mod optimizers;
 mod parity;
 mod paths;
+mod peft;
 mod policies;
 mod precision;
 mod processes;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use kernels::{Device, Tensor};
 use serde_json::Value;
 
-use crate::checkpoint::huggingface::export::{Out, Source, tensors};
+use crate::checkpoint::huggingface::outs::{Out, Source, tensors};
 use crate::checkpoint::safetensors::Reader;
 use crate::config::Plan;
 use crate::config::{Determinism, Family, ModelConfig, ParallelConfig, Schedule, TrainConfig};

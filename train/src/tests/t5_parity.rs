@@ -9,7 +9,7 @@ use kernels::{Device, Tensor};
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::checkpoint::huggingface::export::{Source, tensors};
+use crate::checkpoint::huggingface::outs::{Source, tensors};
 use crate::checkpoint::import_hf;
 use crate::checkpoint::safetensors::{Entry, Reader, Writer};
 use crate::checkpoint::whole_model::Model;
@@ -19,6 +19,7 @@ use crate::dist::devices::Devices;
 use crate::dist::mesh::Groups;
 use crate::eval::decoder_logits;
 use crate::fixtures::nth_step;
+use crate::model::param;
 use crate::tests::hugging_face::{recipe, saved, write_config};
 use crate::tests::parity::{Golden, by_tensor};
 use crate::trainer::step::Trainer;
@@ -91,11 +92,9 @@ fn follows_transformers(name: &str, determinism: Determinism) {
     saved(&mut golden, folder.path());
     let checkpoint = import_hf(folder.path(), out.path()).unwrap().checkpoint;
     let Model {
-        mut plan,
-        specs,
-        weights,
-        ..
+        mut plan, weights, ..
     } = Model::load(&checkpoint, &Devices::Cpu).unwrap();
+    let specs = param::specs(&plan);
     recipe(&mut plan, &Value::Null);
     plan.determinism = determinism;
     [plan.seq_length, plan.decoder_length] = lengths(&golden);
@@ -295,7 +294,8 @@ fn a_head_that_transformers_5_wrote_as_the_embedding_alone_reads_rows_unscaled()
         let out = folder.path().join(format!("{kind}{scaled:?}"));
         let checkpoint = import_hf(folder.path(), &out).unwrap().checkpoint;
         let model = Model::load(&checkpoint, &Devices::Cpu).unwrap();
-        let find = |name: &str| model.specs.iter().position(|spec| spec.name == name);
+        let specs = param::specs(&model.plan);
+        let find = |name: &str| specs.iter().position(|spec| spec.name == name);
         let is_tied = scaled == Some(true);
         assert_eq!(find("head.weight").is_none(), is_tied, "{kind} {scaled:?}");
         if let Some(head) = find("head.weight") {

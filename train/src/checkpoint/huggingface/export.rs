@@ -6,7 +6,6 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use kernels::Tensor;
 use serde_json::{Map, Value, json};
 
 use crate::checkpoint::MODEL;
@@ -14,51 +13,11 @@ use crate::checkpoint::huggingface::config;
 use crate::checkpoint::huggingface::names::pairs;
 use crate::checkpoint::huggingface::pair::Pair;
 use crate::checkpoint::safetensors::{Entry, Writer};
-use crate::checkpoint::whole_model::Model;
+use crate::checkpoint::weight_source::WeightSource;
 use crate::checkpoint::write::sync;
-use crate::config::plan::Plan;
-use crate::dist::devices::Devices;
-use crate::error::{At, Error, OnRank, Result};
-use crate::model::param::Spec;
+use crate::error::{At, Error, Result};
 
-/// A matrix or vector under its new name.
-#[cfg(test)]
-pub(crate) struct Out {
-    pub name: String,
-    pub dims: Vec<usize>,
-    pub values: Vec<f32>,
-}
-
-/// All tensors of a model: weights, or tensors of the same shapes.
-pub(crate) struct Source<'a> {
-    pub plan: &'a Plan,
-    pub specs: &'a [Spec],
-    pub tensors: &'a [Tensor],
-}
-
-impl Source<'_> {
-    /// Numbers of one tensor of theirs.
-    fn values(&self, pair: &Pair) -> Result<Vec<f32>> {
-        let slot = self.specs.iter().position(|spec| spec.name == pair.ours);
-        let ours = &self.tensors[slot.expect("names come from the same plan")];
-        let ours = ours.view().read::<f32>().on_rank(0, "read weights")?;
-        let shape = self.plan.shape();
-        Ok(pair.elements_of_ours(&shape).map(|at| ours[at]).collect())
-    }
-}
-
-/// The tensors of the family's class in transformers.
-#[cfg(test)]
-pub(crate) fn tensors(source: &Source<'_>) -> Vec<Out> {
-    let pairs = pairs(source.plan).into_iter().map(|pair| Out {
-        values: source.values(&pair).expect("a test's tensors can be read"),
-        name: pair.theirs,
-        dims: pair.dims,
-    });
-    pairs.collect()
-}
-
-/// Writes `config.json` and `model.safetensors` under `out`.
+/// Writes `config.json` and `model.safetensors` under `out`, with adapters merged, one tensor at a time.
 ///
 /// # Errors
 /// A damaged checkpoint; a model that the family's class cannot express; a folder that cannot be written.
@@ -73,7 +32,7 @@ pub fn export_hf(checkpoint: &Path, out: &Path) -> Result<()> {
 /// # Errors
 /// As `export_hf`.
 pub fn export_hf_shards(checkpoint: &Path, out: &Path, max_bytes: Option<u64>) -> Result<()> {
-    let model = Model::load(checkpoint, &Devices::Cpu)?;
+    let mut model = WeightSource::open(checkpoint)?;
     let lacking = config::inexpressible(&model.plan);
     if !lacking.is_empty() {
         return Err(Error::Request {
@@ -92,7 +51,7 @@ pub fn export_hf_shards(checkpoint: &Path, out: &Path, max_bytes: Option<u64>) -
             1 => MODEL.to_owned(),
             count => format!("model-{:05}-of-{count:05}.safetensors", number + 1),
         };
-        write_shard(&model, shard, &out.join(&name))?;
+        write_shard(&mut model, shard, &out.join(&name))?;
         map.extend(shard.iter().map(|pair| (pair.theirs.clone(), json!(name))));
         names.push(name);
     }
@@ -130,7 +89,7 @@ fn cut(pairs: &[Pair], max_bytes: u64) -> Vec<&[Pair]> {
     shards
 }
 
-fn write_shard(model: &Model, shard: &[Pair], path: &Path) -> Result<()> {
+fn write_shard(model: &mut WeightSource, shard: &[Pair], path: &Path) -> Result<()> {
     let entries = shard.iter().map(|pair| Entry {
         name: pair.theirs.clone(),
         dims: pair.dims.clone(),
@@ -138,13 +97,11 @@ fn write_shard(model: &Model, shard: &[Pair], path: &Path) -> Result<()> {
     let partial = hidden(path);
     let format = Some(json!({"format": "pt"}));
     let mut writer = Writer::create(&partial, entries.collect(), format)?;
-    let source = Source {
-        plan: &model.plan,
-        specs: &model.specs,
-        tensors: &model.weights,
-    };
+    let shape = model.plan.shape();
     for pair in shard {
-        writer.write(&source.values(pair)?)?;
+        let ours = model.read(&pair.ours)?;
+        let theirs: Vec<f32> = pair.elements_of_ours(&shape).map(|at| ours[at]).collect();
+        writer.write(&theirs)?;
     }
     writer.finish()?;
     fs::rename(&partial, path).at("rename", &partial)

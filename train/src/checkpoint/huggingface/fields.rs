@@ -50,8 +50,10 @@ const HARMLESS: &[&str] = &[
     "_flash_attn_2_enabled",
     "begin_suppress_tokens",
     "directionality",
+    "diversity_penalty",
     "do_sample",
     "early_stopping",
+    "encoder_no_repeat_ngram_size",
     "finetuning_task",
     "forced_bos_token_id",
     "forced_eos_token_id",
@@ -62,7 +64,9 @@ const HARMLESS: &[&str] = &[
     "min_length",
     "model_max_length",
     "no_repeat_ngram_size",
+    "num_beam_groups",
     "num_beams",
+    "num_return_sequences",
     "pooler_fc_size",
     "pooler_num_attention_heads",
     "pooler_num_fc_layers",
@@ -76,6 +80,7 @@ const HARMLESS: &[&str] = &[
     "top_k",
     "top_p",
     "transformers.js_config",
+    "typical_p",
     "unsloth_version",
 ];
 

@@ -14,6 +14,7 @@ use crate::checkpoint::gguf::import::{Gguf, is_gguf};
 use crate::checkpoint::huggingface::described::Read;
 use crate::checkpoint::huggingface::names::pairs;
 use crate::checkpoint::huggingface::pair::Pair;
+use crate::checkpoint::huggingface::peft::{Adapter, adapter_base, is_adapter};
 use crate::checkpoint::huggingface::{bert, config, t5};
 use crate::checkpoint::megatron::import as megatron;
 use crate::checkpoint::megatron::import::Megatron;
@@ -105,6 +106,11 @@ pub fn import_gguf(file: &Path, out: &Path) -> Result<Imported> {
     import(Folder::open_gguf(file)?, out)
 }
 
+/// Whether `import_hf` can read this folder: it holds a model, or an adapter that names one.
+pub fn is_hugging_face(folder: &Path) -> bool {
+    folder.join("config.json").is_file() || is_adapter(folder)
+}
+
 /// Whether `import_megatron` can read this folder.
 pub fn is_megatron(folder: &Path) -> bool {
     megatron::find(folder).is_some()
@@ -143,6 +149,8 @@ pub(crate) struct Folder {
     pub notes: Vec<String>,
     tensors: Tensors,
     pairs: Vec<Pair>,
+    /// Adapter that is added to the tensors.
+    adapter: Option<Adapter>,
 }
 
 enum Tensors {
@@ -159,7 +167,17 @@ pub(crate) fn foreign(path: &Path, problems: Vec<String>) -> Error {
 }
 
 impl Folder {
+    /// Opens a Hugging Face folder, or a PEFT folder with the base model that it names, into which it is merged.
     pub(crate) fn open(folder: &Path) -> Result<Folder> {
+        if let Some(base) = adapter_base(folder)? {
+            if is_adapter(&base) {
+                let line = "base_model_name_or_path: found an adapter, want a whole model";
+                return Err(foreign(folder, vec![line.into()]));
+            }
+            let mut opened = Folder::open(&base)?;
+            opened.adapter = Some(Adapter::open(folder, &opened.pairs)?);
+            return Ok(opened);
+        }
         let path = folder.join("config.json");
         let text = fs::read(&path).at("read", &path)?;
         let config: Value = serde_json::from_slice(&text)
@@ -179,6 +197,7 @@ impl Folder {
             notes,
             tensors: Tensors::HuggingFace(files),
             pairs,
+            adapter: None,
         })
     }
 
@@ -197,6 +216,7 @@ impl Folder {
             notes,
             tensors: Tensors::Gguf(tensors),
             pairs,
+            adapter: None,
         })
     }
 
@@ -205,7 +225,7 @@ impl Folder {
         if path.is_file() && is_gguf(path) {
             return Folder::open_gguf(path).map(Some);
         }
-        let is_foreign = path.join("config.json").is_file() && !path.join("state.json").is_file();
+        let is_foreign = is_hugging_face(path) && !path.join("state.json").is_file();
         is_foreign.then(|| Folder::open(path)).transpose()
     }
 
@@ -240,6 +260,7 @@ impl Folder {
             notes: Vec::new(),
             tensors: Tensors::Megatron(tensors),
             pairs,
+            adapter: None,
         })
     }
 
@@ -254,11 +275,14 @@ impl Folder {
         let shape = self.plan.shape();
         out.fill(0.0);
         for pair in self.pairs.iter().filter(|pair| pair.ours == spec.name) {
-            let theirs = match &mut self.tensors {
+            let mut theirs = match &mut self.tensors {
                 Tensors::HuggingFace(files) => files.values(pair)?,
                 Tensors::Megatron(tensors) => tensors.values(pair)?,
                 Tensors::Gguf(tensors) => tensors.values(pair)?,
             };
+            if let Some(adapter) = &mut self.adapter {
+                adapter.add(pair, &mut theirs)?;
+            }
             for (at, value) in pair.elements_of_ours(&shape).zip(theirs) {
                 out[at] = value;
             }

@@ -9,5 +9,8 @@ pub(crate) mod fields;
 pub(crate) mod import;
 pub(crate) mod moe;
 pub(crate) mod names;
+#[cfg(test)]
+pub(crate) mod outs;
 pub(crate) mod pair;
+pub(crate) mod peft;
 pub(crate) mod t5;

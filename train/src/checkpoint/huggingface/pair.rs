@@ -61,6 +61,12 @@ impl Pair {
         }
     }
 
+    /// Row of ours for each row of theirs, in order.
+    pub(crate) fn rows_of_ours(&self, shape: &Shape) -> impl Iterator<Item = usize> {
+        let (rows, shape) = (self.rows, *shape);
+        (self.first..self.first + self.count).map(move |row| rows.ours(row, &shape))
+    }
+
     pub(crate) fn elements(&self) -> usize {
         self.count * self.cols
     }

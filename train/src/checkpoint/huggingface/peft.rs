@@ -1,0 +1,344 @@
+//! Adapters in PEFT's form: a folder with `adapter_config.json` and `adapter_model.safetensors`.
+//!
+//! Names and meaning as PEFT 0.21 (`tuners/lora/config.py`, `utils/save_and_load.py`): tensors
+//! `base_model.model.MODULE.lora_A.weight` `[r, in]` and `.lora_B.weight` `[out, r]`; scale `lora_alpha / r`, with `use_rslora`
+//! `lora_alpha / sqrt(r)`. Our adapter of a packed layer becomes one for each of its modules, which share A.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use crate::checkpoint::MODEL;
+use crate::checkpoint::adapters::{self, Factors};
+use crate::checkpoint::huggingface::names::pairs;
+use crate::checkpoint::huggingface::pair::Pair;
+use crate::checkpoint::newest::checkpoint_at;
+use crate::checkpoint::read::Opened;
+use crate::checkpoint::safetensors::{Entry, Reader, Writer};
+use crate::checkpoint::write::sync;
+use crate::config::{Family, LoraTarget};
+use crate::error::{At, Error, Result};
+use crate::model::param;
+
+const CONFIG: &str = "adapter_config.json";
+const WEIGHTS: &str = "adapter_model.safetensors";
+/// In front of a module's name.
+const PREFIX: &str = "base_model.model.";
+/// Formats that are read.
+const FORMATS: [&str; 3] = ["F32", "F16", "BF16"];
+
+/// Whether a folder holds an adapter alone.
+pub(crate) fn is_adapter(folder: &Path) -> bool {
+    folder.join(CONFIG).is_file() && !folder.join("config.json").is_file()
+}
+
+fn foreign(path: &Path, problems: Vec<String>) -> Error {
+    Error::Foreign {
+        path: path.to_owned(),
+        problems,
+    }
+}
+
+fn config(folder: &Path) -> Result<Map<String, Value>> {
+    let path = folder.join(CONFIG);
+    let text = fs::read(&path).at("read", &path)?;
+    match serde_json::from_slice(&text) {
+        Ok(Value::Object(config)) => Ok(config),
+        Ok(_) => Err(foreign(&path, vec!["found no object".into()])),
+        Err(error) => Err(foreign(&path, vec![format!("not JSON: {error}")])),
+    }
+}
+
+/// Folder of the model that the adapter in `folder` belongs to, relative to the working directory or to `folder`; `None` for
+/// any other folder.
+///
+/// # Errors
+/// A configuration that is not valid, or names no folder that is there.
+pub fn adapter_base(folder: &Path) -> Result<Option<PathBuf>> {
+    if !is_adapter(folder) {
+        return Ok(None);
+    }
+    let config = config(folder)?;
+    let name = config.get("base_model_name_or_path");
+    let name = name.and_then(Value::as_str).unwrap_or_default();
+    let places = [PathBuf::from(name), folder.join(name)];
+    let found = places
+        .into_iter()
+        .find(|path| !name.is_empty() && path.exists());
+    found.map(Some).ok_or_else(|| {
+        let line =
+            format!("base_model_name_or_path: found {name:?}, want the folder of the base model");
+        foreign(&folder.join(CONFIG), vec![line])
+    })
+}
+
+/// An opened adapter.
+pub(crate) struct Adapter {
+    reader: Reader,
+    scale: f64,
+    /// A and B of each module.
+    modules: BTreeMap<String, [Entry; 2]>,
+}
+
+impl Adapter {
+    /// Opens the adapter in `folder` for a model with these tensors.
+    ///
+    /// # Errors
+    /// `Foreign` with every setting and tensor that does not fit.
+    pub(crate) fn open(folder: &Path, pairs: &[Pair]) -> Result<Adapter> {
+        let config = config(folder)?;
+        let mut problems = unsupported(&config);
+        let number = |key: &str| config.get(key).and_then(Value::as_f64);
+        let rank = number("r").filter(|r| *r >= 1.0 && r.fract() == 0.0);
+        if rank.is_none() {
+            problems.push(format!(
+                "r: found {}, want a whole number",
+                shown(config.get("r"))
+            ));
+        }
+        let alpha = number("lora_alpha").filter(|alpha| alpha.is_finite());
+        if alpha.is_none() {
+            let found = shown(config.get("lora_alpha"));
+            problems.push(format!("lora_alpha: found {found}, want a number"));
+        }
+        if !problems.is_empty() {
+            return Err(foreign(&folder.join(CONFIG), problems));
+        }
+        let (rank, alpha) = (rank.unwrap_or(1.0), alpha.unwrap_or(0.0));
+        let scale = match config.get("use_rslora") == Some(&Value::Bool(true)) {
+            true => alpha / rank.sqrt(),
+            false => alpha / rank,
+        };
+        let path = folder.join(WEIGHTS);
+        let reader = Reader::open_any(&path, &FORMATS)?;
+        let mut found: BTreeMap<String, [Option<Entry>; 2]> = BTreeMap::new();
+        for entry in reader.entries() {
+            let name = entry.name.strip_prefix(PREFIX);
+            let parts = [".lora_A.weight", ".lora_B.weight"].into_iter().enumerate();
+            let part = name.and_then(|name| {
+                let mut parts = parts.filter_map(|(at, end)| Some((at, name.strip_suffix(end)?)));
+                parts.next()
+            });
+            match part {
+                Some((at, module)) => {
+                    found.entry(module.to_owned()).or_default()[at] = Some(entry.clone());
+                }
+                None => problems.push(format!("{}: found, want tensors of LoRA alone", entry.name)),
+            }
+        }
+        let mut modules = BTreeMap::new();
+        for (module, both) in found {
+            match whole(&module, both, rank, pairs) {
+                Ok(both) => {
+                    modules.insert(module, both);
+                }
+                Err(problem) => problems.push(problem),
+            }
+        }
+        if modules.is_empty() && problems.is_empty() {
+            problems.push("found no tensors".into());
+        }
+        match problems.is_empty() {
+            true => Ok(Adapter {
+                reader,
+                scale,
+                modules,
+            }),
+            false => Err(foreign(&path, problems)),
+        }
+    }
+
+    /// Adds the adapter to the values of a tensor of the base model, in the order of that tensor.
+    pub(crate) fn add(&mut self, pair: &Pair, values: &mut [f32]) -> Result<()> {
+        let module = pair.theirs.strip_suffix(".weight").unwrap_or_default();
+        let Some([a, b]) = self.modules.get(module).cloned() else {
+            return Ok(());
+        };
+        let mut read = |entry: &Entry| -> Result<Vec<f32>> {
+            let mut values = vec![0.0; entry.elements()];
+            let (name, dims) = (&entry.name, &entry.dims);
+            self.reader.read_part(name, dims, 0, &mut values)?;
+            Ok(values)
+        };
+        let of = Factors {
+            a: &read(&a)?,
+            b: &read(&b)?,
+            rank: a.dims[0],
+            scale: self.scale,
+        };
+        // Conv1D of GPT-2 has its inputs first
+        let by_inputs = pair.dims != [b.dims[0], a.dims[1]] || is_conv1d(pair);
+        adapters::merge(values, of, a.dims[1], by_inputs);
+        Ok(())
+    }
+}
+
+/// Whether a tensor is of transformers' Conv1D, `[in, out]`.
+fn is_conv1d(pair: &Pair) -> bool {
+    pair.theirs.starts_with("transformer.h.")
+}
+
+/// A and B of a module that the model has.
+fn whole(
+    module: &str,
+    both: [Option<Entry>; 2],
+    rank: f64,
+    pairs: &[Pair],
+) -> std::result::Result<[Entry; 2], String> {
+    let [Some(a), Some(b)] = both else {
+        return Err(format!(
+            "{module}: found one of lora_A and lora_B, want both"
+        ));
+    };
+    let name = format!("{module}.weight");
+    let Some(pair) = pairs.iter().find(|pair| pair.theirs == name) else {
+        return Err(format!(
+            "{module}: found, but the base model has no such layer"
+        ));
+    };
+    let [out, input] = match (pair.dims.as_slice(), is_conv1d(pair)) {
+        (&[input, out], true) | (&[out, input], false) => [out, input],
+        _ => return Err(format!("{module}: found an adapter of no linear layer")),
+    };
+    let fits = a.dims.len() == 2 && a.dims[0] as f64 == rank && a.dims[1] == input;
+    if !fits || b.dims != [out, a.dims[0]] {
+        return Err(format!(
+            "{module}: found lora_A {:?} and lora_B {:?}, want [{rank}, {input}] and [{out}, {rank}]",
+            a.dims, b.dims
+        ));
+    }
+    Ok([a, b])
+}
+
+/// Settings that are not read, a line each.
+fn unsupported(config: &Map<String, Value>) -> Vec<String> {
+    let mut problems = Vec::new();
+    let kind = config.get("peft_type");
+    if kind != Some(&json!("LORA")) {
+        problems.push(format!("peft_type: found {}, want \"LORA\"", shown(kind)));
+    }
+    let is_empty = |value: &Value| match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Array(list) => list.is_empty(),
+        Value::Object(table) => table.is_empty(),
+        Value::String(text) => text == "none",
+        Value::Bool(true) | Value::Number(_) => false,
+    };
+    for key in [
+        "use_dora",
+        "lora_bias",
+        "bias",
+        "modules_to_save",
+        "rank_pattern",
+        "alpha_pattern",
+        "layer_replication",
+        "trainable_token_indices",
+        "target_parameters",
+    ] {
+        if let Some(value) = config.get(key).filter(|value| !is_empty(value)) {
+            problems.push(format!("{key}: found {value}, want none"));
+        }
+    }
+    problems
+}
+
+fn shown(value: Option<&Value>) -> String {
+    value.map_or_else(|| "nothing".into(), Value::to_string)
+}
+
+/// Writes the adapters of a checkpoint, or of the newest of a folder of checkpoints, as PEFT loads them.
+///
+/// # Errors
+/// A damaged checkpoint; one without adapters; a folder that cannot be written.
+pub fn export_peft(checkpoint: &Path, out: &Path) -> Result<()> {
+    let opened = Opened::open(&checkpoint_at(checkpoint)?.path)?;
+    let plan = opened.plan_of_one_rank();
+    let Some(lora) = plan.model.lora.clone() else {
+        return Err(Error::Request {
+            what: "model to write adapters of",
+            found: "one without [model.lora]".into(),
+            wanted: "one that was trained with adapters".into(),
+        });
+    };
+    let (specs, shape, rank) = (param::specs(&plan), plan.shape(), lora.rank);
+    let mut tensors = opened.tensors(MODEL)?;
+    let mut read = |name: &str| -> Result<Vec<f32>> {
+        let spec = specs.iter().find(|spec| spec.name == name);
+        let dims = spec.map(|spec| spec.dims.clone()).unwrap_or_default();
+        let mut values = vec![0.0; dims.iter().product()];
+        tensors.read_part(name, &dims, 0, &mut values)?;
+        Ok(values)
+    };
+    let (mut entries, mut all, mut modules) = (Vec::new(), Vec::new(), Vec::new());
+    for pair in pairs(&plan) {
+        let Some(layer) = pair.ours.strip_suffix(".weight") else {
+            continue;
+        };
+        let last = layer.rsplit('.').next().unwrap_or_default();
+        let Some(target) = lora.targets.iter().find(|target| target.layer() == last) else {
+            continue;
+        };
+        let (a, b) = (
+            read(&format!("{layer}.lora_a"))?,
+            read(&format!("{layer}.lora_b"))?,
+        );
+        let a = match target {
+            LoraTarget::Qkv | LoraTarget::Fc1 => a,
+            LoraTarget::Out | LoraTarget::Fc2 => adapters::transposed(&a, rank),
+        };
+        let b: Vec<f32> = match target {
+            LoraTarget::Qkv | LoraTarget::Fc1 => {
+                let rows = pair.rows_of_ours(&shape);
+                rows.flat_map(|row| b[row * rank..(row + 1) * rank].to_vec())
+                    .collect()
+            }
+            LoraTarget::Out | LoraTarget::Fc2 => b,
+        };
+        let module = pair.theirs.strip_suffix(".weight").unwrap_or_default();
+        for (end, values, dims) in [
+            ("lora_A", &a, vec![rank, a.len() / rank]),
+            ("lora_B", &b, vec![b.len() / rank, rank]),
+        ] {
+            let name = format!("{PREFIX}{module}.{end}.weight");
+            entries.push(Entry { name, dims });
+            all.push(values.clone());
+        }
+        // the last two parts: GPT-2 has a c_proj in both halves of a block
+        let parts: Vec<&str> = module.rsplitn(3, '.').collect();
+        let suffix = format!("{}.{}", parts[1], parts[0]);
+        if !modules.contains(&suffix) {
+            modules.push(suffix);
+        }
+    }
+    fs::create_dir_all(out).at("create", out)?;
+    let path = out.join(WEIGHTS);
+    let partial = hidden(&path);
+    let mut writer = Writer::create(&partial, entries, Some(json!({"format": "pt"})))?;
+    for values in &all {
+        writer.write(values)?;
+    }
+    writer.finish()?;
+    fs::rename(&partial, &path).at("rename", &partial)?;
+    let config = json!({
+        "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": plan.train.init_from,
+        "r": rank, "lora_alpha": lora.alpha, "use_rslora": lora.rs_lora, "lora_dropout": 0.0, "bias": "none",
+        "target_modules": modules, "fan_in_fan_out": plan.model.family == Family::Gpt, "inference_mode": true,
+        "init_lora_weights": true, "modules_to_save": null,
+    });
+    let path = out.join(CONFIG);
+    let partial = hidden(&path);
+    let mut file = File::create(&partial).at("create", &partial)?;
+    file.write_all(format!("{config:#}\n").as_bytes())
+        .at("write", &partial)?;
+    file.sync_all().at("sync", &partial)?;
+    fs::rename(&partial, &path).at("rename", &partial)?;
+    sync(out)
+}
+
+fn hidden(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().display();
+    path.with_file_name(format!(".{name}.partial"))
+}

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Writes lora_<name>.safetensors and lora_<name>.json beside this file: adapters of PEFT on tiny transformers models.
+
+    OMP_NUM_THREADS=1 python train/tests/oracles/lora_goldens.py   (needs torch, transformers, peft, safetensors, numpy)
+
+Base weights and adapters (B is not zero) come from a seeded generator, rounded to float32; adapters have the names of PEFT's
+files. Recorded from float64 (stored as float32): logits and gradients of the first batch, adapters after 10 steps of
+clip_grad_norm_ + AdamW on them alone; in JSON the configurations of model and adapter, losses, gradient norms, and how closely a
+float32 program can follow each quantity (conditioning.py). GPT-2's c_attn is one layer, as ours is; LLaMA's queries, keys and values
+have adapters of their own, so that only its logits and files are compared.
+"""
+import json
+
+import peft
+import torch
+import transformers
+from tiny_runs import BATCH, BETAS, CLIP, DECAY, LR, STEPS, VOCAB, token, write
+
+T, EPS = 16, 1e-4
+GPT2 = dict(vocab_size=VOCAB, n_positions=T, n_embd=16, n_layer=2, n_head=4, attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0)
+LLAMA = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+             num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False)
+# name: (class, settings, settings of the adapter)
+MODELS = {
+    "gpt2": ("GPT2", GPT2, dict(r=4, lora_alpha=6, fan_in_fan_out=True,
+                                target_modules=["attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"])),
+    "llama": ("Llama", LLAMA, dict(r=3, lora_alpha=5, use_rslora=True, target_modules="all-linear")),
+}
+
+
+def build(kind, settings, adapter):
+    config = getattr(transformers, kind + "Config")(**settings)
+    config._attn_implementation = "eager"
+    name = "GPT2LMHeadModel" if kind == "GPT2" else kind + "ForCausalLM"
+    base = getattr(transformers, name)(config)
+    return peft.get_peft_model(base, peft.LoraConfig(task_type="CAUSAL_LM", **adapter)), config
+
+
+def plain(name):
+    """The name in a file: of the base model as without adapters, of an adapter as PEFT saves it."""
+    if ".lora_" in name:
+        return name.replace(".default.", ".")
+    return name.removeprefix("base_model.model.").replace(".base_layer.", ".")
+
+
+def run(weights, dtype, model):
+    model = model.to(dtype).train()
+    named = {plain(name): p for name, p in model.named_parameters()}
+    assert sorted(named) == sorted(weights), set(named) ^ set(weights)
+    with torch.no_grad():
+        for name, p in named.items():
+            p.copy_(torch.from_numpy(weights[name]).to(dtype))
+    trained = {name: p for name, p in named.items() if p.requires_grad}
+    assert all(".lora_" in name for name in trained)
+    opt = torch.optim.AdamW(trained.values(), lr=LR, betas=BETAS, eps=EPS, weight_decay=DECAY)
+    out, losses, norms = {}, [], []
+    for step in range(STEPS):
+        ids = torch.tensor([[token(step * BATCH + s, j) for j in range(T + 1)] for s in range(BATCH)])
+        logits = model(input_ids=ids[:, :-1], use_cache=False).logits
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+        opt.zero_grad()
+        loss.backward()
+        if step == 0:
+            out["logits"] = logits.detach().numpy().copy()
+            out |= {"grad." + n: p.grad.numpy().copy() for n, p in trained.items()}
+        norms.append(float(torch.nn.utils.clip_grad_norm_(trained.values(), CLIP)))
+        losses.append(float(loss.detach()))
+        opt.step()
+    out |= {"final." + n: p.detach().numpy().copy() for n, p in trained.items()}
+    return out, {"losses": losses, "grad_norms": norms}
+
+
+for name, (kind, settings, adapter) in MODELS.items():
+    torch.manual_seed(sum(map(ord, name)))
+    model, config = build(kind, settings, adapter)
+    weights = {}
+    for n, p in model.named_parameters():
+        w = torch.randn(p.shape) * (0.15 if p.dim() > 1 else 0.1)
+        weights[plain(n)] = (w + 1.0 if "norm" in n or "ln_" in n and n.endswith("weight") else w).numpy()
+    settings_of_peft = model.peft_config["default"].to_dict()
+    settings_of_peft["target_modules"] = sorted(settings_of_peft["target_modules"])
+    settings_of_peft = {k: v if isinstance(v, (str, int, float, bool, list, dict, type(None))) else str(v) for k, v in settings_of_peft.items()}
+    write(f"lora_{name}", weights, lambda weights, dtype: run(weights, dtype, build(kind, settings, adapter)[0]),
+          config=json.loads(config.to_json_string(use_diff=False)), adapter_config=settings_of_peft, peft=peft.__version__)
