@@ -154,6 +154,89 @@ fn found_steps(metrics: &[Value]) -> u64 {
 }
 
 #[test]
+fn adapters_are_trained_alone_merged_and_handed_to_peft() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = job(dir.path());
+    let path = path.to_str().unwrap();
+    let lora = [
+        "--set",
+        "finetune.method=\"lora\"",
+        "--set",
+        "finetune.lora.rank=8",
+        "--set",
+        "finetune.lora.alpha=32",
+    ];
+    let log = succeed(&[&["finetune", path][..], &lora].concat()).stderr;
+    let log = String::from_utf8(log).unwrap();
+    assert!(log.contains("parameters of adapters are trained"), "{log}");
+    let out = dir.path().join("tuned");
+    let want = metrics(&out);
+    let found = losses(&want);
+    // the frozen model has learned little, its embedding least
+    assert!(found[11] < 0.95 * found[0], "{found:?}");
+    let other = dir.path().join("other");
+    let set = format!("out={other:?}");
+    let layout = [
+        "--set",
+        "parallel.dp=2",
+        "--set",
+        "parallel.zero=2",
+        "--set",
+        "train.micro_batch=1",
+    ];
+    succeed(&[&["train", path, "--set", &set][..], &lora, &layout].concat());
+    assert_eq!(metrics(&other), want, "dp 2, zero 2");
+
+    // the adapters beside their base are the merged model
+    let last = out.join(format!("checkpoints/step-{:08}", found_steps(&want)));
+    let folder = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let [base, peft, merged, again] = ["base", "peft", "merged", "again"].map(folder);
+    let of_base = dir.path().join("out/checkpoints/step-00000012");
+    let [last, of_base] = [&last, &of_base].map(|path| path.to_str().unwrap());
+    succeed(&["convert", "--checkpoint", of_base, &base]);
+    succeed(&["convert", "--checkpoint", last, &merged]);
+    succeed(&["convert", "--checkpoint", last, "--to", "peft", &peft]);
+    let config = Path::new(&peft).join("adapter_config.json");
+    let mut adapter: Value = serde_json::from_slice(&std::fs::read(&config).unwrap()).unwrap();
+    assert_eq!(adapter["r"], 8);
+    adapter["base_model_name_or_path"] = json!(base);
+    std::fs::write(&config, adapter.to_string()).unwrap();
+    succeed(&["convert", "--checkpoint", &peft, "--to", "hf", &again]);
+    let weights =
+        |folder: &str| std::fs::read(Path::new(folder).join("model.safetensors")).unwrap();
+    assert!(weights(&merged) == weights(&again) && weights(&merged) != weights(&base));
+    // the tokenizer is found beside the base
+    let tokenizer = out.join("tokens/tokenizer.json");
+    std::fs::copy(tokenizer, Path::new(&base).join("tokenizer.json")).unwrap();
+    let text = |model: &str| {
+        let args = [
+            "generate",
+            model,
+            "--prompt",
+            "User: red\nAssistant:",
+            "--temperature",
+            "0",
+        ];
+        let more = [
+            "--tokenizer",
+            &format!("{base}/tokenizer.json"),
+            "--max-tokens",
+            "8",
+        ];
+        let args = match model == peft {
+            true => args.to_vec(),
+            false => [&args[..], &more[..2]].concat(),
+        };
+        succeed(&[&args[..], &more[2..]].concat()).stdout
+    };
+    assert_eq!(text(&peft), text(&merged));
+    let failed = output(&["train", path, "--set", &format!("train.init_from={last:?}")]);
+    assert_eq!(failed.status.code(), Some(2));
+    let text = String::from_utf8(failed.stderr).unwrap();
+    assert!(text.contains("key    finetune.method\n"), "{text}");
+}
+
+#[test]
 fn rows_that_are_no_conversations_or_too_long_are_refused_or_left_out_and_named() {
     let dir = tempfile::tempdir().unwrap();
     let path = job(dir.path());

@@ -80,6 +80,9 @@ fn tokenizer_beside(path: &Path) -> Result<Tokenizer> {
             return tokenizer.with_context(|| format!("the tokenizer of {}", path.display()));
         }
     }
+    if let Some(base) = train::checkpoint::adapter_base(path)? {
+        return tokenizer_beside(&base);
+    }
     bail!(
         "found no tokenizer.json in or above {}; --tokenizer FILE names one",
         path.display()

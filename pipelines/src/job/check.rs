@@ -3,6 +3,7 @@
 
 use super::blend::BlendTable;
 use super::executors::Kubernetes;
+use super::finetune::FinetuneMethod;
 use super::problem::Problem;
 use super::secrets;
 use super::table::{Executor, Job, StoreTable};
@@ -338,6 +339,12 @@ impl Job {
         let (Some(model), Some(train)) = (&self.model, &self.train) else {
             return;
         };
+        if finetune.method == FinetuneMethod::Full && model.lora.is_some() {
+            let found = "\"full\" with the adapters of the model".into();
+            let wanted =
+                "\"lora\", or a model that `millrace convert --to hf` has merged them into";
+            add("finetune.method", found, wanted);
+        }
         if train.init_from.is_empty() {
             add(
                 "train.init_from",
@@ -484,6 +491,9 @@ impl Job {
         let mut model = model.clone();
         if let Some(classify) = &self.classify {
             model.classify = Some(classify.task.head());
+        }
+        if let Some(finetune) = &self.finetune {
+            finetune.adapt(&mut model);
         }
         train::config::Plan {
             model,

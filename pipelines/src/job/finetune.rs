@@ -2,14 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use train::config::TrainConfig;
+use train::config::{ModelConfig, TrainConfig};
 
 /// `[finetune]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FinetuneTable {
-    /// Weights that are trained: `full`, all of them.
+    /// Weights that are trained: `full`, all of them; `lora`, low-rank adapters beside frozen weights.
     pub method: FinetuneMethod,
+    /// Adapters of `method = "lora"`, in place of `[model.lora]`. Absent: those of `train.init_from` if it has some, else the
+    /// defaults.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lora: Option<train::config::LoraConfig>,
     /// Files of conversations to train on: JSONL, JSON, Parquet, Arrow, CSV or TSV, plain or compressed.
     pub train: Vec<PathBuf>,
     /// Files of conversations to validate on after each epoch. The first is the set `valid`, the others have the names of
@@ -47,6 +51,7 @@ impl Default for FinetuneTable {
     fn default() -> Self {
         FinetuneTable {
             method: FinetuneMethod::Full,
+            lora: None,
             train: Vec::new(),
             valid: Vec::new(),
             format: ChatFormat::Auto,
@@ -70,6 +75,8 @@ impl Default for FinetuneTable {
 pub enum FinetuneMethod {
     /// All weights of the model.
     Full,
+    /// Low-rank adapters (Hu et al. 2021, arXiv:2106.09685).
+    Lora,
 }
 
 /// Form of a row.
@@ -111,6 +118,14 @@ pub enum BadRows {
 }
 
 impl FinetuneTable {
+    /// `[model]` with the adapters of the method.
+    pub(super) fn adapt(&self, model: &mut ModelConfig) {
+        if self.method == FinetuneMethod::Lora {
+            let lora = self.lora.clone().or_else(|| model.lora.take());
+            model.lora = Some(lora.unwrap_or_default());
+        }
+    }
+
     /// `[train]` with the steps of the epochs, their warm-up, a validation of every sample after each, and conversations that
     /// share a sample kept apart.
     #[expect(
@@ -136,6 +151,14 @@ impl FinetuneTable {
 
     /// Reports every contradiction.
     pub(super) fn check(&self, add: &mut dyn FnMut(&str, String, &str)) {
+        if self.method != FinetuneMethod::Lora && self.lora.is_some() {
+            let found = "a table with finetune.method = \"full\"".into();
+            add(
+                "finetune.lora",
+                found,
+                "none, or finetune.method = \"lora\"",
+            );
+        }
         if self.train.is_empty() {
             add("finetune.train", "[]".into(), "at least one file");
         }

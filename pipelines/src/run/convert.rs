@@ -10,14 +10,16 @@ use std::path::PathBuf;
 pub(crate) enum Form {
     Hf,
     Millrace,
+    Peft,
 }
 
 #[derive(Args)]
 pub(crate) struct Convert {
-    /// Checkpoint folder, Hugging Face folder (with config.json), GGUF file, or Megatron checkpoint (torch_dist).
+    /// Checkpoint folder, Hugging Face folder (with config.json), PEFT adapter, GGUF file, or Megatron checkpoint (torch_dist).
     #[arg(long, value_name = "DIR")]
     checkpoint: PathBuf,
-    /// Output format: `hf` (Hugging Face), or `millrace` (weights only unless --state, whole files unless --tp or --pp).
+    /// Output format: `hf` (Hugging Face, adapters merged), `millrace` (weights only unless --state, whole files unless --tp or --pp),
+    /// or `peft` (the adapters alone).
     #[arg(long, value_enum, default_value = "hf")]
     to: Form,
     /// Convert the running averages instead of the weights.
@@ -66,7 +68,7 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
     let (from, out) = (&args.checkpoint, &args.out);
     let is_megatron = train::checkpoint::is_megatron(from);
     let is_gguf = train::checkpoint::is_gguf(from);
-    let is_foreign = is_megatron || is_gguf || from.join("config.json").exists();
+    let is_foreign = is_megatron || is_gguf || train::checkpoint::is_hugging_face(from);
     let is_split = args.tp.is_some() || args.pp.is_some();
     let to_hf = args.to == Form::Hf;
     for (flag, is_given, is_apt, wanted) in [
@@ -100,7 +102,15 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
     };
     // the checkpoint itself: the path that `train.init_from` and `--checkpoint` take
     let written = match args.to {
-        Form::Hf if is_foreign => bail!(
+        Form::Peft if is_foreign => bail!(
+            "{} is another program's; --to peft wants a checkpoint that was trained with adapters",
+            from.display()
+        ),
+        Form::Peft => {
+            train::checkpoint::export_peft(&checkpoint, out)?;
+            out.clone()
+        }
+        Form::Hf if is_foreign && train::checkpoint::adapter_base(from)?.is_none() => bail!(
             "{} is another program's; `--to millrace` makes a checkpoint of it",
             from.display()
         ),

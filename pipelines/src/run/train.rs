@@ -126,6 +126,12 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
         cx.manifest.forget("train");
     }
     let parallel = &plan.parallel;
+    if plan.model.lora.is_some() {
+        log!(
+            "train: {} parameters of adapters are trained",
+            grouped(plan.trained_parameters())
+        );
+    }
     log!(
         "train: {} parameters, vocabulary {}, {} tokens per step, tp {} pp {} dp {} cp {} zero {}",
         grouped(plan.parameters()),

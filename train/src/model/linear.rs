@@ -269,7 +269,7 @@ impl ColumnLinear {
         let x = cx.gather(x, &mut room)?;
         add_rows(dy, self.bias, gradients, cx)?;
         let du = match &self.lora {
-            Some(lora) => Some(lora.backward_columns((dy, x), self.out, gradients, cx)?),
+            Some(lora) => Some(lora.backward_columns(dy, x, self.out, gradients, cx)?),
             None => None,
         };
         let mut dy = Input::of(dy, Role::Gradient(Split));
@@ -423,7 +423,7 @@ impl RowLinear {
         )?;
         drop(dy);
         if let Some(lora) = &self.lora {
-            lora.backward_rows((whole, x), (&mut dx, self.input), gradients, cx)?;
+            lora.backward_rows(whole, x, (&mut dx, self.input), gradients, cx)?;
         }
         Ok(dx)
     }

@@ -90,7 +90,8 @@ impl Lora {
     /// gradient of x A^T: `[m, rank]`, summed over ranks
     pub(crate) fn backward_columns(
         &self,
-        (dy, x): (&Tensor, &Tensor),
+        dy: &Tensor,
+        x: &Tensor,
         out: usize,
         gradients: &mut Gradients,
         cx: &Context<'_>,
@@ -170,7 +171,8 @@ impl Lora {
     /// x and dx: `[n, in/tp]`
     pub(crate) fn backward_rows(
         &self,
-        (dy, x): (&Tensor, &Tensor),
+        dy: &Tensor,
+        x: &Tensor,
         (dx, input): (&mut Tensor, usize),
         gradients: &mut Gradients,
         cx: &Context<'_>,
