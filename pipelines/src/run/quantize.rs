@@ -1,12 +1,13 @@
 //! `quantize`: writes a model in fewer bits per weight.
 
+use crate::machine::write_atomically;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
-use std::path::PathBuf;
-use train::checkpoint::{FileType, GgufOptions};
+use std::path::{Path, PathBuf};
+use train::checkpoint::{EightBits, FileType, GgufOptions};
 
 /// Number formats.
-#[expect(non_camel_case_types, reason = "llama.cpp's names")]
+#[expect(non_camel_case_types, reason = "llama.cpp's and vLLM's names")]
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Type {
     #[value(name = "f32")]
@@ -23,23 +24,28 @@ pub(crate) enum Type {
     Q4_K_M,
     #[value(name = "q4_0")]
     Q4_0,
+    #[value(name = "fp8")]
+    Fp8,
+    #[value(name = "w8a8")]
+    W8a8,
 }
 
 /// Output form of `quantize`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Form {
     Gguf,
+    Hf,
 }
 
 #[derive(Args)]
 pub(crate) struct Quantize {
-    /// Checkpoint, folder of checkpoints, Hugging Face folder or GGUF file.
+    /// Checkpoint, folder of checkpoints, Hugging Face folder, PEFT adapter or GGUF file.
     path: PathBuf,
     /// Number format of the weights: q8_0 (8.5 bits each), q6_k (6.6), q4_k_m (about 4.9), q4_0 (4.5), or f32, f16, bf16. Vectors
-    /// and norms stay f32.
+    /// and norms stay f32. With --to hf: fp8 or w8a8, linear layers in FP8 E4M3 or int8 with a scale for each output.
     #[arg(long = "type", value_name = "TYPE", value_enum)]
     kind: Type,
-    /// Output format: `gguf` (a file for llama.cpp and what is built on it).
+    /// Output format: `gguf` (a file for llama.cpp and what is built on it), or `hf` (a folder for transformers and vLLM).
     #[arg(long, value_enum, default_value = "gguf")]
     to: Form,
     /// Tokenizer (tokenizer.json) to include, with the tokenizer_config.json and chat_template.jinja beside it. Default: that of a
@@ -52,13 +58,14 @@ pub(crate) struct Quantize {
     /// Name of the model in the file. Default: the name of the file.
     #[arg(long)]
     name: Option<String>,
-    /// File to write.
+    /// File to write; with --to hf the folder.
     out: PathBuf,
 }
 
 impl Type {
-    fn file_type(self) -> FileType {
-        match self {
+    /// Types of GGUF files, or those of Hugging Face folders.
+    fn of_file(self) -> Result<FileType, EightBits> {
+        Ok(match self {
             Type::F32 => FileType::F32,
             Type::F16 => FileType::F16,
             Type::Bf16 => FileType::Bf16,
@@ -66,13 +73,50 @@ impl Type {
             Type::Q6_K => FileType::Q6_K,
             Type::Q4_K_M => FileType::Q4_K_M,
             Type::Q4_0 => FileType::Q4_0,
+            Type::Fp8 => return Err(EightBits::Fp8),
+            Type::W8a8 => return Err(EightBits::Int8),
+        })
+    }
+}
+
+/// Writes a Hugging Face folder with the tokenizer's files.
+fn to_folder(args: &Quantize, kind: EightBits) -> Result<()> {
+    let out = &args.out;
+    if out.is_file() {
+        bail!("{}: found a file, want a folder", out.display());
+    }
+    train::checkpoint::export_eight_bits(&args.path, out, kind)?;
+    let beside = match &args.tokenizer {
+        Some(tokenizer) => tokenizer.parent().unwrap_or(Path::new("")).to_path_buf(),
+        None => args.path.clone(),
+    };
+    for name in [
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "chat_template.jinja",
+        "generation_config.json",
+    ] {
+        let from = match (&args.tokenizer, name) {
+            (Some(tokenizer), "tokenizer.json") => tokenizer.clone(),
+            _ => beside.join(name),
+        };
+        if from.is_file() {
+            let bytes = std::fs::read(&from).with_context(|| from.display().to_string())?;
+            write_atomically(&out.join(name), &bytes)?;
         }
     }
+    log!("wrote {}", out.display());
+    Ok(())
 }
 
 /// The verb.
 pub(crate) fn quantize(args: &Quantize) -> Result<()> {
-    let Form::Gguf = args.to;
+    let file_type = match (args.kind.of_file(), args.to) {
+        (Ok(file_type), Form::Gguf) => file_type,
+        (Err(kind), Form::Hf) => return to_folder(args, kind),
+        (Ok(_), Form::Hf) => bail!("--to hf: wants --type fp8 or w8a8"),
+        (Err(_), Form::Gguf) => bail!("--type fp8 and w8a8: want --to hf"),
+    };
     if args.out.is_dir() {
         bail!(
             "{}: found a folder, want the name of a file",
@@ -90,7 +134,7 @@ pub(crate) fn quantize(args: &Quantize) -> Result<()> {
         .or_else(|| beside.is_file().then_some(beside));
     let named = args.out.file_stem().map(|stem| stem.display().to_string());
     let options = GgufOptions {
-        file_type: args.kind.file_type(),
+        file_type,
         name: args.name.clone().or(named),
         tokenizer,
         pre: args.pre.clone(),

@@ -44,6 +44,7 @@ pub use huggingface::import::{
     Imported, import_gguf, import_hf, import_megatron, is_hugging_face, is_megatron,
 };
 pub use huggingface::peft::{adapter_base, export_peft};
+pub use huggingface::quantized::{EightBits, export_eight_bits};
 pub use initial_weights::{InitialModel, check_init, initial_model};
 pub use listed::{ListedCheckpoint, list_checkpoints};
 pub use newest::{Newest, SkippedCheckpoint, checkpoint_at, newest_checkpoint};

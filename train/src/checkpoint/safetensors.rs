@@ -1,5 +1,5 @@
-//! The safetensors format, streamed in both directions: f32 written and read; 16-bit numbers of other programs'
-//! files read and widened.
+//! The safetensors format, streamed in both directions: f32 written and read; shorter numbers of other programs' files read and
+//! widened, and written as bytes.
 //!
 //! Bytes: u64 header length h, little-endian | h bytes of JSON, padded with spaces to a multiple of
 //! 8 | data. JSON: name -> {"dtype", "shape", "data_offsets": [begin, end)} relative to the data,
@@ -51,6 +51,9 @@ pub(crate) enum Format {
     F32,
     F16,
     Bf16,
+    /// 1 sign, 4 exponent, 3 fraction bits, no infinities (Micikevicius et al. 2022, arXiv:2209.05433).
+    F8E4m3,
+    I8,
 }
 
 impl Format {
@@ -59,21 +62,52 @@ impl Format {
             "F32" => Some(Format::F32),
             "F16" => Some(Format::F16),
             "BF16" => Some(Format::Bf16),
+            "F8_E4M3" => Some(Format::F8E4m3),
+            "I8" => Some(Format::I8),
             _ => None,
         }
     }
 
-    pub(crate) fn bytes(self) -> u64 {
-        if self == Format::F32 { 4 } else { 2 }
+    fn name(self) -> &'static str {
+        match self {
+            Format::F32 => "F32",
+            Format::F16 => "F16",
+            Format::Bf16 => "BF16",
+            Format::F8E4m3 => "F8_E4M3",
+            Format::I8 => "I8",
+        }
     }
 
-    /// Widens a 16-bit number, which f32 represents exactly.
+    pub(crate) fn bytes(self) -> u64 {
+        match self {
+            Format::F32 => 4,
+            Format::F16 | Format::Bf16 => 2,
+            Format::F8E4m3 | Format::I8 => 1,
+        }
+    }
+
+    /// Widens a number of 8 or 16 bits, which f32 represents exactly.
     pub(crate) fn widened(self, bits: u16) -> f32 {
         match self {
             Format::F16 => half(bits),
             Format::F32 | Format::Bf16 => f32::from_bits(u32::from(bits) << 16),
+            Format::F8E4m3 => e4m3(bits),
+            Format::I8 => f32::from(bits.to_le_bytes()[0].cast_signed()),
         }
     }
+}
+
+/// An 8-bit float of 4 exponent bits.
+fn e4m3(bits: u16) -> f32 {
+    let sign = if bits & 128 == 0 { 1.0 } else { -1.0 };
+    let (exponent, fraction) = (i32::from(bits >> 3 & 15), f32::from(bits & 7));
+    let magnitude = match (exponent, bits & 7) {
+        (15, 7) => f32::NAN,
+        // 2^-9 each
+        (0, _) => fraction / 512.0,
+        _ => (1.0 + fraction / 8.0) * 2.0f32.powi(exponent - 7),
+    };
+    sign * magnitude
 }
 
 /// IEEE half precision: 1 sign, 5 exponent, 10 fraction bits.
@@ -103,8 +137,9 @@ pub(crate) struct Digest {
 pub(crate) struct Writer {
     path: PathBuf,
     file: BufWriter<File>,
-    entries: std::vec::IntoIter<Entry>,
-    current: Option<(Entry, u64, Box<Xxh3Default>)>,
+    entries: std::vec::IntoIter<(Entry, Format)>,
+    /// Name and bytes of the tensor that is written, and bytes written.
+    current: Option<(String, [u64; 2], Box<Xxh3Default>)>,
     digest: Digest,
 }
 
@@ -115,15 +150,26 @@ impl Writer {
         entries: Vec<Entry>,
         metadata: Option<Value>,
     ) -> Result<Self> {
+        let entries = entries.into_iter().map(|entry| (entry, Format::F32));
+        Writer::create_in(path, entries.collect(), metadata)
+    }
+
+    /// Like `create`, for tensors of these formats.
+    pub(crate) fn create_in(
+        path: &Path,
+        entries: Vec<(Entry, Format)>,
+        metadata: Option<Value>,
+    ) -> Result<Self> {
         let mut header = Map::new();
         if let Some(metadata) = metadata {
             header.insert("__metadata__".into(), metadata);
         }
         let mut end = 0;
-        for entry in &entries {
+        for (entry, format) in &entries {
             let begin = end;
-            end += entry.bytes();
-            let value = json!({"dtype": "F32", "shape": entry.dims, "data_offsets": [begin, end]});
+            end += format.bytes() * entry.elements() as u64;
+            let value =
+                json!({"dtype": format.name(), "shape": entry.dims, "data_offsets": [begin, end]});
             header.insert(entry.name.clone(), value);
         }
         let mut bytes = Value::Object(header).to_string().into_bytes();
@@ -152,20 +198,25 @@ impl Writer {
 
     /// Appends values to the current tensor, or starts the next one.
     pub(crate) fn write(&mut self, values: &[f32]) -> Result<()> {
+        self.write_bytes(bytemuck::cast_slice(values))
+    }
+
+    /// Like `write`, of values as they are stored.
+    pub(crate) fn write_bytes(&mut self, bytes: &[u8]) -> Result<()> {
         if self.current.is_none() {
-            let entry = self.entries.next().expect("no more values than announced");
-            self.current = Some((entry, 0, Box::default()));
+            let (entry, format) = self.entries.next().expect("no more values than announced");
+            let all = format.bytes() * entry.elements() as u64;
+            self.current = Some((entry.name, [all, 0], Box::default()));
         }
-        let (entry, written, hash) = self.current.as_mut().expect("just set");
-        let bytes: &[u8] = bytemuck::cast_slice(values);
+        let (_, [all, written], hash) = self.current.as_mut().expect("just set");
         self.file.write_all(bytes).at("write", &self.path)?;
         hash.update(bytes);
         *written += bytes.len() as u64;
-        assert!(*written <= entry.bytes(), "no more values than announced");
-        if *written == entry.bytes()
-            && let Some((entry, _, hash)) = self.current.take()
+        assert!(*written <= *all, "no more values than announced");
+        if written == all
+            && let Some((name, _, hash)) = self.current.take()
         {
-            self.digest.tensors.push((entry.name, hash.digest()));
+            self.digest.tensors.push((name, hash.digest()));
         }
         Ok(())
     }
@@ -358,6 +409,15 @@ impl Reader {
         if format == Format::F32 {
             let read = self.seek(at)?.read_exact(bytemuck::cast_slice_mut(out));
             return read.at("read", &self.path);
+        }
+        if format.bytes() == 1 {
+            let mut bytes = vec![0u8; out.len()];
+            let read = self.seek(at)?.read_exact(&mut bytes);
+            read.at("read", &self.path)?;
+            for (out, byte) in out.iter_mut().zip(bytes) {
+                *out = format.widened(u16::from(byte));
+            }
+            return Ok(());
         }
         let mut bits = vec![0u16; out.len()];
         let bytes = bytemuck::cast_slice_mut(&mut bits);

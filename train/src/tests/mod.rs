@@ -9,6 +9,7 @@ mod counts;
 mod devices;
 mod devices_run;
 mod differences;
+mod eight_bits;
 mod gguf;
 mod hugging_face;
 mod inference;

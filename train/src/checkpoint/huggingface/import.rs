@@ -15,7 +15,7 @@ use crate::checkpoint::huggingface::described::Read;
 use crate::checkpoint::huggingface::names::pairs;
 use crate::checkpoint::huggingface::pair::Pair;
 use crate::checkpoint::huggingface::peft::{Adapter, adapter_base, is_adapter};
-use crate::checkpoint::huggingface::{bert, config, t5};
+use crate::checkpoint::huggingface::{bert, config, quantization_config, t5};
 use crate::checkpoint::megatron::import as megatron;
 use crate::checkpoint::megatron::import::Megatron;
 use crate::checkpoint::safetensors::Reader;
@@ -36,6 +36,11 @@ use crate::parallel::shards::Shards;
 
 /// Formats that are read.
 const FORMATS: [&str; 3] = ["F32", "F16", "BF16"];
+/// Those of quantized models.
+const QUANTIZED: [&str; 5] = ["F32", "F16", "BF16", "F8_E4M3", "I8"];
+
+/// Behind the name of a quantized tensor: its scales.
+const SCALE: &str = "_scale";
 
 /// Suffixes of tensors in older files that are not weights.
 const NOT_WEIGHTS: [&str; 5] = [
@@ -180,9 +185,14 @@ impl Folder {
         }
         let path = folder.join("config.json");
         let text = fs::read(&path).at("read", &path)?;
-        let config: Value = serde_json::from_slice(&text)
+        let mut config: Value = serde_json::from_slice(&text)
             .map_err(|error| foreign(&path, vec![format!("not JSON: {error}")]))?;
-        let mut files = Files::open(folder)?;
+        let is_quantized = quantization_config::take_config(&mut config);
+        let is_quantized = is_quantized.map_err(|problems| foreign(&path, problems))?;
+        let mut files = match is_quantized {
+            true => Files::open_quantized(folder)?,
+            false => Files::open(folder)?,
+        };
         let size = bounds::Size {
             tensors: files.tensors.len(),
             elements: files.elements(),
@@ -388,6 +398,8 @@ pub(crate) struct Files {
     tensors: BTreeMap<String, Held>,
     /// Prefix of every tensor name in these files that the list of names does not have.
     prefix: &'static str,
+    /// Formats that are read; tensors with scales are products with them.
+    formats: &'static [&'static str],
 }
 
 /// Names of the file with all tensors and of the table of several files, by preference as transformers has it.
@@ -450,7 +462,17 @@ fn modern(name: &str) -> String {
 
 impl Files {
     pub(crate) fn open(folder: &Path) -> Result<Files> {
+        Files::open_in(folder, &FORMATS)
+    }
+
+    /// Opens the files of a quantized model.
+    pub(crate) fn open_quantized(folder: &Path) -> Result<Files> {
+        Files::open_in(folder, &QUANTIZED)
+    }
+
+    fn open_in(folder: &Path, formats: &'static [&'static str]) -> Result<Files> {
         let mut files = Files {
+            formats,
             folder: folder.to_owned(),
             weights: Vec::new(),
             tensors: BTreeMap::new(),
@@ -482,7 +504,7 @@ impl Files {
             torch.entries().for_each(|(name, dims)| hold(name, dims));
             self.weights.push(Weights::Torch(torch));
         } else {
-            let reader = Reader::open_any(path, &FORMATS)?;
+            let reader = Reader::open_any(path, self.formats)?;
             let entries = reader.entries();
             entries.for_each(|entry| hold(&entry.name, &entry.dims));
             self.weights.push(Weights::Safetensors(reader));
@@ -572,6 +594,7 @@ impl Files {
                 || plan.model.family == Family::Bert
                     && OF_OTHER_HEADS.iter().any(|start| name.starts_with(start))
                 || copies(plan).any(|copy| copy == name)
+                || self.has_scales() && self.is_scale(name)
         };
         let unused = unused.into_iter().filter(|name| !is_passed_over(name));
         problems.extend(unused.map(|name| format!("{name}: found, want no such tensor")));
@@ -625,13 +648,41 @@ impl Files {
         let held = self.tensors.get(name);
         let missing = || foreign(&self.folder, vec![format!("{name}: found nothing")]);
         let held = held.ok_or_else(missing)?;
-        match &mut self.weights[held.file] {
+        let mut values = match &mut self.weights[held.file] {
             Weights::Safetensors(reader) => {
                 let mut values = vec![0.0; pair.elements()];
                 reader.read_part(&held.name, &pair.dims, 0, &mut values)?;
-                Ok(values)
+                values
             }
-            Weights::Torch(torch) => torch.read(&held.name),
+            Weights::Torch(torch) => return torch.read(&held.name),
+        };
+        let scale = self.tensors.get(&format!("{name}{SCALE}"));
+        if let Some(held) = scale.filter(|_| self.has_scales())
+            && let Weights::Safetensors(reader) = &mut self.weights[held.file]
+        {
+            let count: usize = held.dims.iter().product();
+            let mut scales = vec![0.0; count];
+            reader.read_part(&held.name, &held.dims, 0, &mut scales)?;
+            let columns = values.len() / count.max(1);
+            for (row, scale) in values.chunks_mut(columns.max(1)).zip(scales) {
+                row.iter_mut().for_each(|x| *x *= scale);
+            }
         }
+        Ok(values)
+    }
+
+    /// Whether the files are those of a quantized model.
+    fn has_scales(&self) -> bool {
+        self.formats.len() > FORMATS.len()
+    }
+
+    /// Whether a tensor holds the scales of another: one for each of its rows, or one.
+    fn is_scale(&self, name: &str) -> bool {
+        let of = name.strip_suffix(SCALE).and_then(|of| self.tensors.get(of));
+        let (Some(of), Some(scale)) = (of, self.tensors.get(name)) else {
+            return false;
+        };
+        let count: usize = scale.dims.iter().product();
+        count == 1 || count == of.dims[0]
     }
 }

@@ -13,4 +13,6 @@ pub(crate) mod names;
 pub(crate) mod outs;
 pub(crate) mod pair;
 pub(crate) mod peft;
+mod quantization_config;
+pub(crate) mod quantized;
 pub(crate) mod t5;
