@@ -156,7 +156,7 @@ mod tests {
     }
 
     /// Calls `each` with every tokenizer, its template's tokens and its cases.
-    fn each_set(golden: &Value, each: &mut dyn FnMut(&Tokenizer, [&str; 2], &[Value])) {
+    fn each_set(golden: &Value, mut each: impl FnMut(&Tokenizer, [&str; 2], &[Value])) {
         for set in golden["sets"].as_array().unwrap() {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("tokenizer.json");
@@ -189,15 +189,18 @@ mod tests {
     fn ids_and_answers_are_those_of_transformers() {
         let golden = golden();
         let mut compared = 0;
-        each_set(&golden, &mut |tokenizer, ends, cases| {
+        each_set(&golden, |tokenizer, ends, cases| {
             for case in cases {
                 let name = case["template"].as_str().unwrap();
                 let source = golden["templates"][name].as_str().unwrap();
                 let mut sources = vec![source.to_owned()];
                 if name == "chatml" {
                     // of the others, white space or a role stands between the prompt of an answer and the block
-                    let marks = regex::Regex::new(r"\{% (end)?generation %\}").unwrap();
-                    sources.push(marks.replace_all(source, "").into_owned());
+                    let without = ["{% generation %}", "{% endgeneration %}"];
+                    let without = without
+                        .iter()
+                        .fold(source.to_owned(), |text, mark| text.replace(mark, ""));
+                    sources.push(without);
                 }
                 for source in sources {
                     let template = template(&source, ends);
@@ -224,7 +227,7 @@ mod tests {
     #[test]
     fn prompts_and_completions_end_with_the_end_of_documents() {
         let golden = golden();
-        each_set(&golden, &mut |tokenizer, _, _| {
+        each_set(&golden, |tokenizer, _, _| {
             let mut encoding = Encoding {
                 tokenizer,
                 template: None,
