@@ -5,7 +5,7 @@ use crate::job::{self, Executor, Job, Problem};
 use crate::tasks::Asked;
 use crate::{executor, exit_code, panics, run, serve};
 use anyhow::bail;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -135,6 +135,28 @@ enum Verb {
     Convert(run::Convert),
     /// Write a model in fewer bits per weight, such as a GGUF file for llama.cpp.
     Quantize(run::Quantize),
+    /// Explain a key of the job file, a filter, a rule, or a verb: type, default, range, example.
+    Explain {
+        /// Name: `train.lr`, `gopher_quality`, `gopher_quality.short_doc`, `export`.
+        name: String,
+        /// Print JSON to stdout.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the filters and other steps of `[[curate.step]]`.
+    Filters {
+        /// Print JSON to stdout.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the formats of inputs.
+    Formats {
+        /// Print JSON to stdout.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write the final documents of a job, deduplicated and cut, as files with one schema and a data card.
+    Export(run::ExportArgs),
     /// Remove the documents that a list of opt-outs names from finished corpora, and tell which token datasets and checkpoints
     /// contain them.
     Takedown(run::TakedownArgs),
@@ -226,6 +248,10 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         Verb::Report { job, limits } => with_job(&job, |cx| run::refilter(cx, &limits)),
         Verb::Convert(args) => run::convert(&args),
         Verb::Quantize(args) => run::quantize(&args),
+        Verb::Explain { name, json } => run::explain(&name, json, &Cli::command()),
+        Verb::Filters { json } => run::filters(json),
+        Verb::Formats { json } => run::formats(json),
+        Verb::Export(args) => run::export(&args),
         Verb::Takedown(args) => run::takedown(&args),
         Verb::Inspect { path, json } => run::inspect(&path, json),
         Verb::Extract { file } => run::extract(&file),

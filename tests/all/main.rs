@@ -17,6 +17,7 @@ mod determinism;
 mod documents;
 mod duplicates;
 mod executors;
+mod export;
 mod fields;
 mod folder;
 mod full_disk;

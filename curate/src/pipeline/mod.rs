@@ -8,7 +8,7 @@ mod quarantine;
 mod report;
 mod shard;
 
-pub use crate::steps::Step;
+pub use crate::steps::{Step, StepMetric, metrics_of};
 pub use config::CurateConfig;
 pub use inspect::{inspect, kind_of};
 pub use report::{Sample, ShardReport};

@@ -83,6 +83,14 @@ pub fn load(path: &Path, overrides: &[String]) -> Result<Job, LoadError> {
     }
 }
 
+/// Every problem of a job that is not in a file.
+pub(crate) fn problems(table: &Table) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let job = parse(table, &mut problems);
+    job.check(&mut problems);
+    problems
+}
+
 /// Reads a job file, which may be an object of a store that is configured by the environment.
 fn read(path: &Path) -> Result<String, String> {
     if !curate::store::is_url(path) {

@@ -8,20 +8,23 @@ mod check;
 mod classify;
 mod executors;
 mod load;
+mod near;
 mod problem;
 mod secrets;
 mod table;
 mod tokenize;
+mod usage;
 
 pub(crate) use blend::{
     BlendDataset, BlendSampler, BlendSamples, BlendTable, BlendWeights, FimTable,
 };
 pub(crate) use classify::{ClassifyTable, ClassifyTask};
 pub(crate) use executors::{Kubernetes, Ray, Slurm};
-pub(crate) use load::LoadError;
 pub use load::load;
+pub(crate) use load::{LoadError, problems};
 pub use problem::Problem;
 pub use table::Job;
 pub(crate) use table::{Executor, Generate};
 pub(crate) use tokenize::TokenDataset;
 pub(crate) use tokenize::Tokenize;
+pub(crate) use usage::WrongUse;
