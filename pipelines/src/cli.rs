@@ -33,6 +33,8 @@ pub(crate) struct JobArgs {
 
 #[derive(Subcommand)]
 enum Verb {
+    /// Write a short commented job for your own data, after a look at the data and this machine.
+    New(run::NewArgs),
     /// Run every stage of a job. Finished stages are skipped; a killed run resumes.
     Run {
         #[command(flatten)]
@@ -57,7 +59,7 @@ enum Verb {
     },
     /// Show the progress of a job, read from the files in its folder.
     Status {
-        /// Job file (TOML).
+        /// Job file (TOML), or the folder that a job writes.
         job: PathBuf,
         /// Override one key of the job.
         #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -214,6 +216,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn dispatch(verb: Verb) -> anyhow::Result<()> {
     match verb {
+        Verb::New(args) => run::new(&args),
         Verb::Run { job, dry_run } => run_or_submit(&job, dry_run),
         Verb::Task {
             job,
@@ -224,7 +227,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
             let cx = Context::open_for_task(job::load(&job.job, &job.set)?)?;
             run::task(&cx, &stage, index, of)
         }
-        Verb::Status { job, set, json } => run::status(&job::load(&job, &set)?, json),
+        Verb::Status { job, set, json } => run::status(&run::job_at(&job, &set)?, json),
         Verb::Curate(j) => with_job(&j, run::curate),
         Verb::Dedup(j) => with_job(&j, run::dedup),
         Verb::Tokenize(j) => with_job(&j, run::tokenize),

@@ -10,6 +10,7 @@ mod executors;
 mod load;
 mod near;
 mod problem;
+pub(crate) mod reference;
 mod secrets;
 mod table;
 mod tokenize;

@@ -1,15 +1,14 @@
 //! `explain`, `filters` and `formats`: keys, filters, rules and verbs, from the key reference and the program itself.
 
 mod probe;
-mod reference;
 
 use crate::job::WrongUse;
+use crate::job::reference::{Key, Table, keys, source, tables};
 use crate::log::{print, printable};
 use anyhow::Result;
 use curate::pipeline::{Step, metrics_of};
 use curate::verdict::Side;
 use probe::last;
-use reference::{Key, Table, keys, source, tables};
 use serde::Serialize;
 use serde_json::json;
 

@@ -1,8 +1,8 @@
 //! The range of a key, asked from the program: values at the edges of its type are checked as in a job file, and the answers to
 //! those that are refused are the range.
 
-use super::reference::{Key, keys, tables};
 use crate::job::problems;
+use crate::job::reference::{Key, keys, tables};
 use toml::{Table, Value};
 
 /// The accepted values of a key, in words.

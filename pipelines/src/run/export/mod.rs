@@ -4,8 +4,9 @@ mod card;
 mod files;
 mod tally;
 
+use super::job_at::job_at;
 use crate::context::{Context, lock_file, sweep_files};
-use crate::job::{self, WrongUse};
+use crate::job::WrongUse;
 use crate::machine::{grouped, megabytes, write_atomically};
 use crate::manifest::fingerprint;
 use crate::progress::Progress;
@@ -84,19 +85,11 @@ struct Finished {
 
 /// The verb.
 pub(crate) fn export(args: &ExportArgs) -> Result<()> {
-    let path = match args.job.is_dir() {
-        true => args.job.join("job.toml"),
-        false => args.job.clone(),
-    };
-    let mut loaded = job::load(&path, &args.set)?;
-    if args.job.is_dir() && !args.set.iter().any(|set| set.starts_with("out=")) {
-        // the folder may have been moved since it was written
-        loaded.out.clone_from(&args.job);
-    }
+    let loaded = job_at(&args.job, &args.set)?;
     if loaded.curate.is_none() {
         let message = format!(
             "{}: export writes the documents of [curate], and this job has no such table",
-            path.display()
+            args.job.display()
         );
         return Err(WrongUse::new(message).into());
     }

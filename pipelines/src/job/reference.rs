@@ -3,49 +3,49 @@
 
 use std::sync::OnceLock;
 
-const TEXT: &str = include_str!("../../../docs/keys.md");
+const TEXT: &str = include_str!("../../docs/keys.md");
 
 /// A table of a job file.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(crate) struct Table {
     /// As a job file has it: `[train]`, `[[curate.inputs]]`; empty for the top level.
-    pub heading: String,
+    pub(crate) heading: String,
     /// `curate.inputs`.
-    pub path: String,
-    pub meaning: String,
-    pub keys: Vec<Key>,
+    pub(crate) path: String,
+    pub(crate) meaning: String,
+    pub(crate) keys: Vec<Key>,
 }
 
 /// A key of a table.
 #[derive(Debug, Default)]
-pub(super) struct Key {
+pub(crate) struct Key {
     /// `curate.inputs.path`.
-    pub path: String,
-    pub kind: String,
+    pub(crate) path: String,
+    pub(crate) kind: String,
     /// As the reference has it: TOML, `none`, `required`, or `its keys'`.
-    pub default: String,
-    pub meaning: String,
+    pub(crate) default: String,
+    pub(crate) meaning: String,
     /// Accepted words with their meanings.
-    pub words: Vec<(String, String)>,
+    pub(crate) words: Vec<(String, String)>,
     /// Names that the keys of the table may have.
-    pub names: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// Paths of the tables that its value may be.
-    pub tables: Vec<String>,
+    pub(crate) tables: Vec<String>,
 }
 
 /// All tables, in the order of the reference.
-pub(super) fn tables() -> &'static [Table] {
+pub(crate) fn tables() -> &'static [Table] {
     static TABLES: OnceLock<Vec<Table>> = OnceLock::new();
     TABLES.get_or_init(|| parse(TEXT))
 }
 
 /// All keys.
-pub(super) fn keys() -> impl Iterator<Item = &'static Key> {
+pub(crate) fn keys() -> impl Iterator<Item = &'static Key> {
     tables().iter().flat_map(|table| &table.keys)
 }
 
 /// Place of a table in the reference.
-pub(super) fn source(table: &Table) -> String {
+pub(crate) fn source(table: &Table) -> String {
     let anchor: String = match table.heading.as_str() {
         "" => "top-level".to_string(),
         heading => heading
