@@ -123,9 +123,11 @@ pub(crate) fn megabytes(bytes: u64) -> String {
 
 /// A time for people: `45 s`, `3 min 20 s`, `1 h 02 min`.
 pub(crate) fn duration(seconds: f64) -> String {
-    let whole = seconds.max(0.0).round();
-    // a time that no number of seconds reaches is as good as any other that long
-    let whole = if whole < 1e15 { whole as u64 } else { u64::MAX };
+    let whole = match std::time::Duration::try_from_secs_f64(seconds.max(0.0) + 0.5) {
+        Ok(rounded) => rounded.as_secs(),
+        // longer than any run
+        Err(_) => u64::MAX,
+    };
     match (whole / 3600, whole / 60 % 60, whole % 60) {
         (0, 0, seconds) => format!("{seconds} s"),
         (0, minutes, seconds) => format!("{minutes} min {seconds:02} s"),

@@ -132,11 +132,10 @@ pub(super) fn sample(path: &Path) -> Result<Sample> {
 
 /// Curates the first records of a file, for their languages.
 fn languages(found: &mut Sample, format: Format, file: &Path, key: Option<String>) -> Result<()> {
-    let steps: &str = match format {
-        Format::Warc | Format::Html | Format::Wacz | Format::Zim => {
-            r#"[{"extract": {}}, {"language": {}}]"#
-        }
-        _ => r#"[{"language": {}}]"#,
+    let pages = [Format::Warc, Format::Html, Format::Wacz, Format::Zim];
+    let steps = match pages.contains(&format) {
+        true => r#"[{"extract": {}}, {"language": {}}]"#,
+        false => r#"[{"language": {}}]"#,
     };
     let config = CurateConfig {
         inputs: vec![Input {
