@@ -84,7 +84,7 @@ pub trait BatchFilter {
 }
 
 /// A page of which every rule can be measured.
-const PROBE: &str = "The people of the town and those who live with them have to walk to the river that flows by.\n\
+pub(crate) const PROBE: &str = "The people of the town and those who live with them have to walk to the river that flows by.\n\
     They have to be back with the others before it is dark, and all of them know that.\n\n\
     To be there in time is not hard, and of those who have tried most say that the way is short.\n\
     The river and the hills have been there for longer than the town, and that is good to know.\n\

@@ -5,7 +5,7 @@ use crate::job::{self, Executor, Job, Problem};
 use crate::tasks::Asked;
 use crate::{executor, exit_code, panics, run, serve};
 use anyhow::bail;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,6 +33,8 @@ pub(crate) struct JobArgs {
 
 #[derive(Subcommand)]
 enum Verb {
+    /// Write a short commented job for your own data, after a look at the data and this machine.
+    New(run::NewArgs),
     /// Run every stage of a job. Finished stages are skipped; a killed run resumes.
     Run {
         #[command(flatten)]
@@ -57,7 +59,7 @@ enum Verb {
     },
     /// Show the progress of a job, read from the files in its folder.
     Status {
-        /// Job file (TOML).
+        /// Job file (TOML), or the folder that a job writes.
         job: PathBuf,
         /// Override one key of the job.
         #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -137,6 +139,28 @@ enum Verb {
     Convert(run::Convert),
     /// Write a model in fewer bits per weight, such as a GGUF file for llama.cpp.
     Quantize(run::Quantize),
+    /// Explain a key of the job file, a filter, a rule, or a verb: type, default, range, example.
+    Explain {
+        /// Name: `train.lr`, `gopher_quality`, `gopher_quality.short_doc`, `export`.
+        name: String,
+        /// Print JSON to stdout.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the filters and other steps of `[[curate.step]]`.
+    Filters {
+        /// Print JSON to stdout.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the formats of inputs.
+    Formats {
+        /// Print JSON to stdout.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write the final documents of a job, deduplicated and cut, as files with one schema and a data card.
+    Export(run::ExportArgs),
     /// Remove the documents that a list of opt-outs names from finished corpora, and tell which token datasets and checkpoints
     /// contain them.
     Takedown(run::TakedownArgs),
@@ -194,6 +218,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn dispatch(verb: Verb) -> anyhow::Result<()> {
     match verb {
+        Verb::New(args) => run::new(&args),
         Verb::Run { job, dry_run } => run_or_submit(&job, dry_run),
         Verb::Task {
             job,
@@ -204,7 +229,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
             let cx = Context::open_for_task(job::load(&job.job, &job.set)?)?;
             run::task(&cx, &stage, index, of)
         }
-        Verb::Status { job, set, json } => run::status(&job::load(&job, &set)?, json),
+        Verb::Status { job, set, json } => run::status(&run::job_at(&job, &set)?, json),
         Verb::Curate(j) => with_job(&j, run::curate),
         Verb::Dedup(j) => with_job(&j, run::dedup),
         Verb::Tokenize(j) => with_job(&j, run::tokenize),
@@ -241,6 +266,10 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         Verb::Report { job, limits } => with_job(&job, |cx| run::refilter(cx, &limits)),
         Verb::Convert(args) => run::convert(&args),
         Verb::Quantize(args) => run::quantize(&args),
+        Verb::Explain { name, json } => run::explain(&name, json, &Cli::command()),
+        Verb::Filters { json } => run::filters(json),
+        Verb::Formats { json } => run::formats(json),
+        Verb::Export(args) => run::export(&args),
         Verb::Takedown(args) => run::takedown(&args),
         Verb::Inspect { path, json } => run::inspect(&path, json),
         Verb::Extract { file } => run::extract(&file),

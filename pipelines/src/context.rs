@@ -271,7 +271,8 @@ fn sweep_below(folder: &Path) {
     }
 }
 
-fn sweep_files(folder: &Path) {
+/// Removes temporary files of a killed process from a folder that this one has locked.
+pub(crate) fn sweep_files(folder: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let is_ours = name.starts_with(".millrace-") && name.ends_with(".tmp");

@@ -120,3 +120,35 @@ pub(crate) fn grouped(n: u64) -> String {
 pub(crate) fn megabytes(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
 }
+
+/// A time for people: `45 s`, `3 min 20 s`, `1 h 02 min`.
+pub(crate) fn duration(seconds: f64) -> String {
+    let whole = match std::time::Duration::try_from_secs_f64(seconds.max(0.0) + 0.5) {
+        Ok(rounded) => rounded.as_secs(),
+        // longer than any run
+        Err(_) => u64::MAX,
+    };
+    match (whole / 3600, whole / 60 % 60, whole % 60) {
+        (0, 0, seconds) => format!("{seconds} s"),
+        (0, minutes, seconds) => format!("{minutes} min {seconds:02} s"),
+        (hours, minutes, _) => format!("{} h {minutes:02} min", grouped(hours)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_in_hours_minutes_and_seconds() {
+        for (seconds, text) in [
+            (0.4, "0 s"),
+            (59.6, "1 min 00 s"),
+            (200.0, "3 min 20 s"),
+            (3725.0, "1 h 02 min"),
+            (-1.0, "0 s"),
+        ] {
+            assert_eq!(duration(seconds), text);
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! Progress of a stage on stderr: a bar with rate and time left on a terminal, plain lines when piped.
 
-use crate::machine::grouped;
+use crate::machine::{duration, grouped};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::Mutex;
@@ -109,9 +109,9 @@ impl Progress {
         if self.total > 0 {
             let left = (self.total.saturating_sub(done)) as f64 / rate.max(1e-9);
             text.push_str(&format!(
-                " of {}, {:.0} s left",
+                " of {}, {} left",
                 amount(self.total, self.unit),
-                left
+                duration(left)
             ));
         }
         let rate = if self.unit == "MB" { rate / 1e6 } else { rate };
@@ -169,9 +169,9 @@ fn bar(stage: &str, unit: &'static str, total: u64) -> ProgressBar {
             .len()
             .map_or_else(String::new, |l| format!("/{}", amount(l, unit)));
         let rate = if unit == "MB" { rate / 1e6 } else { rate };
-        let left = s
-            .len()
-            .map_or_else(String::new, |_| format!(", {} s left", s.eta().as_secs()));
+        let left = s.len().map_or_else(String::new, |_| {
+            format!(", {} left", duration(s.eta().as_secs_f64()))
+        });
         // writing to a string cannot fail
         let _ = write!(w, "{done}{of} {unit}, {rate:.1}/s{left}");
     };

@@ -117,6 +117,8 @@ pub struct KeptDocuments {
     next: usize,
     /// Further pieces of the document that came last.
     pieces: VecDeque<CleanDocument>,
+    kept: u64,
+    emptied: u64,
 }
 
 /// Streams the documents of a shard that are kept.
@@ -130,6 +132,19 @@ pub fn kept_documents(out: &Path, shard: usize) -> Result<KeptDocuments> {
     } else {
         None
     };
+    kept_by(out, shard, keep)
+}
+
+/// Streams all documents of a shard, as [`kept_documents`] does without a keep list: for a job without deduplication, which
+/// ignores the lists that an earlier job left in its folder.
+///
+/// # Errors
+/// As [`kept_documents`].
+pub fn all_documents(out: &Path, shard: usize) -> Result<KeptDocuments> {
+    kept_by(out, shard, None)
+}
+
+fn kept_by(out: &Path, shard: usize, keep: Option<KeepList>) -> Result<KeptDocuments> {
     Ok(KeptDocuments {
         documents: documents(out, shard)?,
         edits: edits(out, shard, keep.as_ref())?,
@@ -137,6 +152,8 @@ pub fn kept_documents(out: &Path, shard: usize) -> Result<KeptDocuments> {
         keep,
         next: 0,
         pieces: VecDeque::new(),
+        kept: 0,
+        emptied: 0,
     })
 }
 
@@ -171,13 +188,17 @@ impl Iterator for KeptDocuments {
             let at = self.next;
             self.next += 1;
             match &self.keep {
-                None => return Some(Ok(document)),
+                None => {
+                    self.kept += 1;
+                    return Some(Ok(document));
+                }
                 Some(keep) if at >= keep.len() => return Some(Err(self.mismatch(keep))),
                 Some(keep) if keep.status(at) == KeepStatus::Kept => {
+                    self.kept += 1;
                     match self.edited(at, document) {
                         Err(e) => return Some(Err(e)),
                         Ok(Some(document)) => return Some(Ok(document)),
-                        Ok(None) => {}
+                        Ok(None) => self.emptied += 1,
                     }
                 }
                 Some(_) => {}
@@ -187,6 +208,16 @@ impl Iterator for KeptDocuments {
 }
 
 impl KeptDocuments {
+    /// Kept documents so far; a split one counts once.
+    pub fn kept(&self) -> u64 {
+        self.kept
+    }
+
+    /// Kept documents so far of which the cuts left nothing.
+    pub fn emptied(&self) -> u64 {
+        self.emptied
+    }
+
     /// Number in the shard of the document that came last.
     pub(crate) fn number(&self) -> usize {
         self.next - 1

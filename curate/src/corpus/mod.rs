@@ -14,7 +14,7 @@ mod texts;
 pub use crate::document::CleanDocument;
 pub use condition::CleanCondition;
 pub(crate) use documents::edits;
-pub use documents::{Documents, KeptDocuments, documents, kept_documents};
+pub use documents::{Documents, KeptDocuments, all_documents, documents, kept_documents};
 pub use edits::EditList;
 pub(crate) use edits::{Span, compose, composed_splits, joined, pieces};
 pub(crate) use keep::{CONTAMINATED, EARLIER, HOLLOW, NONE, URL};

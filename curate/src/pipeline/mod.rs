@@ -4,12 +4,14 @@ mod chain;
 mod config;
 mod inspect;
 mod journal;
+mod look;
 mod quarantine;
 mod report;
 mod shard;
 
-pub use crate::steps::Step;
+pub use crate::steps::{Step, StepMetric, metrics_of};
 pub use config::CurateConfig;
 pub use inspect::{inspect, kind_of};
+pub use look::{FieldLook, FileLook, look};
 pub use report::{Sample, ShardReport};
 pub use shard::{Curator, shards};

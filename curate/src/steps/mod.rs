@@ -4,10 +4,46 @@ mod registry;
 
 pub use registry::Step;
 
-use crate::classifier::{Logits, Models};
-use crate::contract::{Draft, Filter, Opening, StepScratch};
+use crate::classifier::{Logits, Models, NoModels};
+use crate::contract::{Draft, Filter, Opening, PROBE, StepScratch};
 use crate::error::Result;
-use crate::verdict::{Judge, KEEP, Verdict};
+use crate::verdict::{Judge, KEEP, Metric, Verdict};
+
+/// A metric of a step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepMetric {
+    /// `step.metric`, as drops and conditions name it.
+    pub name: String,
+    /// Its comparison with a limit on a sample page; none for a metric that only some documents have, or without a limit.
+    pub rule: Option<Metric>,
+}
+
+/// The metrics of a step with these settings, opened alone and without models.
+///
+/// # Errors
+/// As opening the step: a file that is missing, a setting that is wrong.
+pub fn metrics_of(step: &Step) -> Result<Vec<StepMetric>> {
+    let filter = step.settings().open(&Opening {
+        number: 0,
+        before: &[],
+        models: &NoModels,
+    })?;
+    let mut draft = Draft {
+        text: PROBE.to_string(),
+        ..Draft::default()
+    };
+    let mut judge = Judge::measuring();
+    // the verdict on the sample page says nothing
+    drop(filter.apply(&mut draft, &mut StepScratch::default(), &mut judge));
+    let rule = |name: &String| judge.metrics().iter().find(|m| m.rule == *name).cloned();
+    let names = filter.metrics().into_iter();
+    Ok(names
+        .map(|name| StepMetric {
+            rule: rule(&name),
+            name,
+        })
+        .collect())
+}
 
 /// A step and its name.
 struct Opened {

@@ -7,6 +7,7 @@
 
 mod clean;
 mod digest;
+mod export;
 mod lines;
 mod parquet;
 
@@ -23,6 +24,7 @@ use crate::error::{At, Result};
 pub use clean::OutputFormat;
 pub(crate) use clean::{CleanWriter, clean_file};
 pub(crate) use digest::{check_digest, verify, word};
+pub use export::{ExportFormat, ExportWriter};
 pub(crate) use lines::JsonLines;
 
 /// A finished output file.

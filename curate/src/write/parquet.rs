@@ -29,6 +29,16 @@ const SCHEMA: &str = "message document {
     required binary language (UTF8);
     optional binary metadata (UTF8);
 }";
+/// The same for exports, where a language that no step has found is null.
+const EXPORT_SCHEMA: &str = "message document {
+    required binary id (UTF8);
+    required binary text (UTF8);
+    optional binary url (UTF8);
+    required binary source (UTF8);
+    optional binary subset (UTF8);
+    optional binary language (UTF8);
+    optional binary metadata (UTF8);
+}";
 const COLUMNS: usize = 7;
 /// Bytes of values after which a row group is closed.
 const GROUP_BYTES: usize = 32 << 20;
@@ -42,6 +52,8 @@ pub(super) struct ParquetLines {
     columns: [Vec<Option<ByteArray>>; COLUMNS],
     bytes: usize,
     line: Vec<u8>,
+    /// An empty language is null.
+    has_null_languages: bool,
 }
 
 /// Converts an error of the library.
@@ -55,10 +67,24 @@ fn at_path<T>(result: parquet::errors::Result<T>, path: &Path) -> Result<T> {
 }
 
 impl ParquetLines {
+    /// Starts a clean shard.
     pub(super) fn create(root: &Path, name: &str) -> Result<ParquetLines> {
+        ParquetLines::create_with(root, name, SCHEMA)
+    }
+
+    /// Starts a file of an export.
+    pub(super) fn create_export(root: &Path, name: &str) -> Result<ParquetLines> {
+        let made = ParquetLines::create_with(root, name, EXPORT_SCHEMA)?;
+        Ok(ParquetLines {
+            has_null_languages: true,
+            ..made
+        })
+    }
+
+    fn create_with(root: &Path, name: &str, schema: &str) -> Result<ParquetLines> {
         let file = AtomicFile::create(root, name)?;
         let path = file.path();
-        let schema = Arc::new(at_path(parse_message_type(SCHEMA), &path)?);
+        let schema = Arc::new(at_path(parse_message_type(schema), &path)?);
         let level = at_path(ZstdLevel::try_new(ZSTD_LEVEL), &path)?;
         let properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(level))
@@ -71,6 +97,7 @@ impl ParquetLines {
             columns: Default::default(),
             bytes: 0,
             line: Vec::new(),
+            has_null_languages: false,
         })
     }
 
@@ -81,14 +108,25 @@ impl ParquetLines {
         let document: CleanDocument = simd_json::serde::from_slice(&mut self.line)
             .or_else(|_| json::from_slice(line))
             .map_err(|e| damaged(&self.path, 0, e.to_string(), "a clean document"))?;
-        self.bytes += line.len();
+        self.push(document, line.len())
+    }
+
+    /// Appends a document.
+    pub(super) fn write(&mut self, document: CleanDocument) -> Result<()> {
+        let bytes = document.text.len() + document.id.len();
+        self.push(document, bytes)
+    }
+
+    fn push(&mut self, document: CleanDocument, bytes: usize) -> Result<()> {
+        self.bytes += bytes;
+        let has_language = !(self.has_null_languages && document.language.is_empty());
         let values = [
             Some(document.id),
             Some(document.text),
             document.url,
             Some(document.source),
             document.subset,
-            Some(document.language),
+            has_language.then_some(document.language),
             document.meta.as_ref().map(json::to_string),
         ];
         for (column, value) in self.columns.iter_mut().zip(values) {

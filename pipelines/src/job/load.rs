@@ -5,7 +5,9 @@
 //! are then collected from every table. As a last check the loader compares the key paths of the input with those
 //! of the resolved job, which finds keys that nothing has read.
 
+use super::near::or_nearest;
 use super::problem::Problem;
+use super::reference;
 use super::table::Job;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -43,13 +45,33 @@ impl fmt::Display for LoadError {
                     write!(f, "\n\n  file   {file}\n  key    {key}")?;
                     write!(f, "\n  found  {}\n  wanted {}", p.found, p.wanted)?;
                 }
-                Ok(())
+                let known = problems.iter().map(|p| without_numbers(&p.key));
+                let known = known.into_iter().find(|key| is_key(key));
+                match known {
+                    Some(key) => write!(f, "\n\n`millrace explain {key}` describes this key"),
+                    None => Ok(()),
+                }
             }
         }
     }
 }
 
 impl std::error::Error for LoadError {}
+
+/// `curate.inputs.path` of `curate.inputs[0].path`.
+fn without_numbers(key: &str) -> String {
+    let mut plain = String::new();
+    let mut rest = key;
+    while let Some((before, after)) = rest.split_once('[') {
+        plain.push_str(before);
+        rest = after.split_once(']').map_or("", |(_, rest)| rest);
+    }
+    plain + rest
+}
+
+fn is_key(path: &str) -> bool {
+    reference::keys().any(|key| key.path == path)
+}
 
 /// Reads a job file, applies `--set` overrides, and returns it resolved.
 ///
@@ -81,6 +103,14 @@ pub fn load(path: &Path, overrides: &[String]) -> Result<Job, LoadError> {
             problems,
         })
     }
+}
+
+/// Every problem of a job that is not in a file.
+pub(crate) fn problems(table: &Table) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let job = parse(table, &mut problems);
+    job.check(&mut problems);
+    problems
 }
 
 /// Reads a job file, which may be an object of a store that is configured by the environment.
@@ -232,14 +262,24 @@ fn explain(
     let value = get(root, &keys);
     let found = match (unknown, value) {
         (true, _) if message.starts_with("unknown field") => {
-            format!("unknown key {:?}", keys.last().cloned().unwrap_or_default())
+            let name = keys.last().cloned().unwrap_or_default();
+            let known: Vec<&str> = message.split('`').skip(3).step_by(2).collect();
+            let hint = match elsewhere(&name) {
+                none if none.is_empty() => or_nearest(&name, known),
+                there => there,
+            };
+            format!("unknown key {name:?}{hint}")
+        }
+        (true, Some(Value::String(word))) => {
+            let known = message.split('`').skip(3).step_by(2);
+            format!("{word:?}{}", or_nearest(word, known))
         }
         (_, Some(v)) => short(v),
         (_, None) => "nothing".into(),
     };
     let wanted = message
         .split_once("expected ")
-        .map_or(message.clone(), |(_, w)| w.replace('`', "\""));
+        .map_or(message.clone(), |(_, w)| plain_type(w));
     (
         Problem {
             key: dotted(&keys),
@@ -248,6 +288,34 @@ fn explain(
         },
         keys,
     )
+}
+
+/// Tables that have a key of this name, if they are few.
+fn elsewhere(name: &str) -> String {
+    let paths: Vec<&str> = reference::keys()
+        .map(|key| key.path.as_str())
+        .filter(|path| path.rsplit('.').next() == Some(name))
+        .collect();
+    match paths.as_slice() {
+        [one] => format!("; did you mean {one:?}?"),
+        [one, other] => format!("; did you mean {one:?} or {other:?}?"),
+        _ => String::new(),
+    }
+}
+
+/// The wanted type as a user of TOML names it, from serde's words.
+fn plain_type(wanted: &str) -> String {
+    match wanted {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, 0 or more".to_string(),
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number".to_string(),
+        "f32" | "f64" => "a number".to_string(),
+        "a boolean" => "true or false".to_string(),
+        "a string" | "string" | "path string" => "text in quotes".to_string(),
+        "a sequence" => "a list".to_string(),
+        "a map" => "a table".to_string(),
+        other if other.starts_with("struct ") => "a table".to_string(),
+        other => other.replace('`', "\""),
+    }
 }
 
 fn dotted(keys: &[String]) -> String {
@@ -379,6 +447,109 @@ mod tests {
         }
         let unknown = found.iter().find(|p| p.key == "train.step_size").unwrap();
         assert!(unknown.found.contains("unknown key"), "{unknown:?}");
+    }
+
+    #[test]
+    fn messages_name_the_nearest_key_and_plain_types() {
+        // (line of the job, key, found, wanted)
+        let table = [
+            (
+                "train",
+                "stepz = 2",
+                "train.stepz",
+                "did you mean \"steps\"",
+                "",
+            ),
+            (
+                "train",
+                "learning_rate = 1",
+                "train.learning_rate",
+                "unknown key",
+                "",
+            ),
+            (
+                "train",
+                "layers = 2",
+                "train.layers",
+                "did you mean \"model.layers\"",
+                "",
+            ),
+            ("train", "lr = 'x'", "train.lr", "string \"x\"", "a number"),
+            (
+                "train",
+                "eval_every = -1",
+                "train.eval_every",
+                "-1",
+                "a whole number, 0 or more",
+            ),
+            (
+                "train",
+                "eval_every = 1.5",
+                "train.eval_every",
+                "1.5",
+                "a whole number, 0 or more",
+            ),
+            (
+                "train",
+                "checkpoint = 3",
+                "train.checkpoint",
+                "integer 3",
+                "a table",
+            ),
+            (
+                "blend",
+                "split = 3",
+                "blend.split",
+                "integer 3",
+                "text in quotes",
+            ),
+            (
+                "blend",
+                "even_batches = 'no'",
+                "blend.even_batches",
+                "string",
+                "true or false",
+            ),
+            ("blend", "train = 'x'", "blend.train", "string", "a list"),
+            (
+                "blend",
+                "weights = 'token'",
+                "blend.weights",
+                "did you mean \"tokens\"",
+                "",
+            ),
+            (
+                "model",
+                "family = 'lama'",
+                "model.family",
+                "did you mean \"llama\"",
+                "",
+            ),
+        ];
+        for (name, line, key, found, wanted) in table {
+            let text = SMALL.replace(&format!("[{name}]\n"), &format!("[{name}]\n{line}\n"));
+            let problems = problems(&text, &[]);
+            let [problem] = problems.as_slice() else {
+                panic!("{line}: {problems:?}");
+            };
+            assert_eq!(problem.key, key);
+            assert!(problem.found.contains(found), "{line}: {problem:?}");
+            assert!(problem.wanted.contains(wanted), "{line}: {problem:?}");
+        }
+    }
+
+    #[test]
+    fn the_message_ends_with_the_next_command() {
+        let error = LoadError::Problems {
+            path: "j.toml".into(),
+            problems: vec![Problem {
+                key: "curate.inputs[1].path".into(),
+                found: "nothing".into(),
+                wanted: "a file".into(),
+            }],
+        };
+        let end = "wanted a file\n\n`millrace explain curate.inputs.path` describes this key";
+        assert!(error.to_string().ends_with(end), "{error}");
     }
 
     #[test]

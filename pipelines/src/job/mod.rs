@@ -9,10 +9,13 @@ mod classify;
 mod executors;
 mod finetune;
 mod load;
+mod near;
 mod problem;
+pub(crate) mod reference;
 mod secrets;
 mod table;
 mod tokenize;
+mod usage;
 
 pub(crate) use blend::{
     BlendDataset, BlendSampler, BlendSamples, BlendTable, BlendWeights, FimTable,
@@ -20,10 +23,11 @@ pub(crate) use blend::{
 pub(crate) use classify::{ClassifyTable, ClassifyTask};
 pub(crate) use executors::{Kubernetes, Ray, Slurm};
 pub(crate) use finetune::{BadRows, ChatFormat, FinetuneTable, TooLong};
-pub(crate) use load::LoadError;
 pub use load::load;
+pub(crate) use load::{LoadError, problems};
 pub use problem::Problem;
 pub use table::Job;
 pub(crate) use table::{Executor, Generate};
 pub(crate) use tokenize::TokenDataset;
 pub(crate) use tokenize::Tokenize;
+pub(crate) use usage::WrongUse;

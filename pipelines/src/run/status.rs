@@ -2,6 +2,7 @@
 
 use super::failure::Failure;
 use super::task::{TaskState, is_alive, read_state};
+use super::training::TrainingState;
 use crate::context::{SHARDS, submitted_shards};
 use crate::job::Job;
 use crate::log::print;
@@ -80,8 +81,9 @@ pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
         .collect();
     let submitted = Submission::read(out);
     let checkpoint = CheckpointState::read(out);
+    let training = TrainingState::read(out);
     if is_json {
-        let json_line = json!({
+        let mut json_line = json!({
             "stages_done": done.iter().map(|d| d.0).collect::<Vec<_>>(),
             "stages_failed": failed.iter().map(|(stage, f)| (*stage, f.error.as_str())).collect::<BTreeMap<_, _>>(),
             "tasks_failed": tasks_failed,
@@ -91,6 +93,19 @@ pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
             "tasks_running": alive, "tasks_died": died, "submitted": submitted,
             "checkpoint": checkpoint,
         });
+        // the keys are there before a training begins, and null
+        let training = serde_json::to_value(&training)?;
+        for key in [
+            "step",
+            "steps",
+            "loss",
+            "tokens_per_s",
+            "eta_s",
+            "running",
+            "pid",
+        ] {
+            json_line[key] = training[key].clone();
+        }
         return print(&format!("{json_line}\n"));
     }
     let mut text = String::new();
@@ -126,6 +141,7 @@ pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
     for (stage, record) in &done {
         text += &format!("{stage:<9} done, {:.1} s\n", record.seconds);
     }
+    text += &training.map_or(String::new(), |training| training.line());
     text += &checkpoint.map_or(String::new(), |checkpoint| checkpoint.lines());
     print(&printable(&text))
 }

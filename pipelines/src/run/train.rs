@@ -2,6 +2,7 @@
 
 use super::task_runs::TaskRuns;
 use super::train_data::TrainData;
+use super::training::Training;
 use super::words::{DONE, TRAIN, shared_failure};
 use crate::context::{Context, relative};
 use crate::machine::grouped;
@@ -150,8 +151,10 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
     let tasks = TaskRuns::of(cx, &plan)?;
     let progress = Progress::start("train", "steps", plan.train.steps);
     let signals = Signals::listen()?;
+    Training::begin(&cx.out, plan.train.steps, has_begun(cx))?;
     let watcher = Watcher {
         cx,
+        steps: plan.train.steps,
         tasks: tasks.as_ref(),
         progress: &progress,
         signals: &signals,
@@ -310,6 +313,8 @@ fn data_differences(
 /// Shows training events on the progress bar.
 struct Watcher<'a> {
     cx: &'a Context,
+    /// Steps in all.
+    steps: u64,
     tasks: Option<&'a TaskRuns>,
     progress: &'a Progress,
     signals: &'a Signals,
@@ -347,6 +352,10 @@ impl train::metrics::Events for Watcher<'_> {
     fn resumed(&self, step: u64) {
         // the checkpoint fits this job: the folder changes from here on
         self.cx.manifest.forget("train");
+        // only `status` reads the note; training goes on without it
+        if let Err(error) = Training::note(&self.cx.out, self.steps, step) {
+            log!("train: {error:#}");
+        }
         self.progress.begin_at(step);
         self.progress
             .say(&format!("train: resuming after step {step}"));

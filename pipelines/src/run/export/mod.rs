@@ -1,0 +1,278 @@
+//! `export`: the final documents of a job, deduplicated and cut, as a folder of files with one schema and a data card.
+
+mod card;
+mod files;
+mod tally;
+
+use super::job_at::job_at;
+use crate::context::{Context, lock_file, sweep_files};
+use crate::job::WrongUse;
+use crate::machine::{grouped, megabytes, write_atomically};
+use crate::manifest::fingerprint;
+use crate::progress::Progress;
+use anyhow::{Context as _, Result, bail};
+use card::Card;
+use clap::{Args, ValueEnum};
+use curate::pipeline::ShardReport;
+use curate::write::{ExportFormat, OutputFile};
+use files::{Export, UNFINISHED, is_whole};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use tally::Tally;
+
+/// The record of a finished export, written last.
+const RECORD: &str = "export.json";
+/// Its data card.
+const CARD: &str = "README.md";
+
+/// Flags of `export`.
+#[derive(Args)]
+pub(crate) struct ExportArgs {
+    /// Job file (TOML), or the folder that a job wrote.
+    job: PathBuf,
+    /// Form of the folder.
+    #[arg(long, value_enum)]
+    to: Form,
+    /// Folder to write: it must be new, empty, or of the same export.
+    out: PathBuf,
+    /// Override one key of the job.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Size of a file's rows in MiB before compression.
+    #[arg(long, value_name = "MIB", default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    file_mb: u64,
+}
+
+/// Form of an exported folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Form {
+    /// JSON lines under zstd.
+    #[value(name = "jsonl.zst")]
+    JsonlZst,
+    /// Parquet under zstd.
+    Parquet,
+    /// A Hugging Face dataset: Parquet, and a card with front matter.
+    Hf,
+}
+
+impl Form {
+    fn format(self) -> ExportFormat {
+        match self {
+            Form::JsonlZst => ExportFormat::JsonlZst,
+            Form::Parquet | Form::Hf => ExportFormat::Parquet,
+        }
+    }
+
+    /// Start of the files' names: the split, as Hugging Face's folders have it.
+    fn stem(self) -> &'static str {
+        match self {
+            Form::JsonlZst | Form::Parquet => "",
+            Form::Hf => "train-",
+        }
+    }
+}
+
+/// `export.json`.
+#[derive(Debug, Serialize, Deserialize)]
+struct Finished {
+    fingerprint: String,
+    job: String,
+    files: Vec<OutputFile>,
+    counts: Tally,
+}
+
+/// The verb.
+pub(crate) fn export(args: &ExportArgs) -> Result<()> {
+    let loaded = job_at(&args.job, &args.set)?;
+    if loaded.curate.is_none() {
+        let message = format!(
+            "{}: export writes the documents of [curate], and this job has no such table",
+            args.job.display()
+        );
+        return Err(WrongUse::new(message).into());
+    }
+    let cx = Context::open_to_read(loaded)?;
+    let (reports, expected) = kept(&cx)?;
+    let upstream = super::tokenize::curated(&cx, expected.len())?;
+    let print = fingerprint(&json!([
+        "export",
+        args.to.stem(),
+        args.to.format().extension(),
+        args.file_mb,
+        upstream
+    ]));
+    let _lock = claim(&args.out, &print)?;
+    if is_finished(&args.out, &print)? {
+        log!("export: done before ({})", args.out.display());
+        return remove_records(&args.out);
+    }
+    sweep_files(&args.out);
+    sweep_files(&args.out.join("data"));
+    let progress = Progress::start("export", "documents", expected.iter().sum());
+    let export = Export {
+        job: &cx.out,
+        has_lists: cx.job.has_keep_lists(),
+        expected: &expected,
+        out: &args.out,
+        format: args.to.format(),
+        stem: args.to.stem(),
+        file_bytes: args.file_mb << 20,
+        fingerprint: &print,
+    };
+    let (files, tally) = export.run(&progress)?;
+    let card = Card {
+        job: &cx.job,
+        is_hugging_face: args.to == Form::Hf,
+        files: &files,
+        tally: &tally,
+        curated: &reports,
+        dedup: cx.manifest.get("dedup")?.map(|record| record.counts),
+    };
+    write_atomically(&args.out.join(CARD), card.text().as_bytes())?;
+    let bytes: u64 = files.iter().map(|f| f.bytes).sum();
+    let text = format!(
+        "{} documents in {} rows, {} files, {}",
+        grouped(tally.documents),
+        grouped(tally.rows),
+        files.len(),
+        megabytes(bytes)
+    );
+    let finished = Finished {
+        fingerprint: print,
+        job: cx.job.name.clone(),
+        files,
+        counts: tally,
+    };
+    let record = serde_json::to_string_pretty(&finished)? + "\n";
+    write_atomically(&args.out.join(RECORD), record.as_bytes())?;
+    remove_records(&args.out)?;
+    progress.finish(&text);
+    Ok(())
+}
+
+/// The merged reports of a job's shards, and the kept documents of each shard. The files must be those of their records.
+fn kept(cx: &Context) -> Result<(ShardReport, Vec<u64>)> {
+    let mut sum = ShardReport::default();
+    let mut expected = Vec::new();
+    let mut problems = Vec::new();
+    let count = match cx.shards() {
+        Ok(listed) => listed.len(),
+        // a finished corpus can be exported when its inputs are gone
+        Err(_) => recorded_shards(cx)?,
+    };
+    for shard in 0..count {
+        let stage = format!("curate/{shard:05}");
+        let Some(record) = cx.manifest.get(&stage)? else {
+            problems.push(format!("{stage} has not run"));
+            continue;
+        };
+        if !cx.manifest.is_untouched(&stage, &record.fingerprint)? {
+            problems.push(format!("the files of {stage} are not those of its record"));
+        }
+        let report: ShardReport =
+            serde_json::from_value(record.counts).with_context(|| format!("counts of {stage}"))?;
+        expected.push(report.kept);
+        sum.merge(&report);
+    }
+    if count == 0 {
+        problems.push("curate has not run".to_string());
+    }
+    if cx.job.has_keep_lists() {
+        match cx.manifest.get("dedup")? {
+            None => problems.push("dedup has not run".to_string()),
+            Some(record) => {
+                if !cx.manifest.is_untouched("dedup", &record.fingerprint)? {
+                    problems.push("the files of dedup are not those of its record".to_string());
+                }
+                let report: curate::dedup::DedupReport =
+                    serde_json::from_value(record.counts).context("counts of dedup")?;
+                if report.kept_per_shard.len() != expected.len() {
+                    problems.push(format!(
+                        "dedup ran over {} shards of {}",
+                        report.kept_per_shard.len(),
+                        expected.len()
+                    ));
+                }
+                expected = report.kept_per_shard;
+            }
+        }
+    }
+    if problems.is_empty() {
+        return Ok((sum, expected));
+    }
+    let more = match problems.len().saturating_sub(5) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    problems.truncate(5);
+    bail!(
+        "{}: the job is not finished: {}{more}; `millrace run` finishes it",
+        cx.out.display(),
+        problems.join("; ")
+    )
+}
+
+fn recorded_shards(cx: &Context) -> Result<usize> {
+    let mut count = 0;
+    while cx.manifest.get(&format!("curate/{count:05}"))?.is_some() {
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// Locks the folder for an export. A folder with anything else in it is refused, so that nothing is overwritten.
+fn claim(out: &Path, print: &str) -> Result<File> {
+    let records = out.join(UNFINISHED);
+    let marker = records.join("fingerprint");
+    let entries = fs::read_dir(out).into_iter().flatten().flatten();
+    // a process may have been killed before it wrote its marker
+    let is_empty = entries
+        .filter(|entry| entry.file_name() != UNFINISHED)
+        .count()
+        == 0;
+    let is_same = fs::read_to_string(&marker).is_ok_and(|text| text == print)
+        || finished(out).is_some_and(|found| found.fingerprint == print);
+    if !is_empty && !is_same {
+        let message = format!(
+            "{} is not empty, and not an export of these documents in this form; name another folder, or remove it first",
+            out.display()
+        );
+        return Err(WrongUse::new(message).into());
+    }
+    fs::create_dir_all(&records).with_context(|| format!("cannot make {}", records.display()))?;
+    let lock = lock_file(&records.join(".lock"))?;
+    if lock.try_lock().is_err() {
+        bail!("another process is exporting to {}", out.display());
+    }
+    write_atomically(&marker, print.as_bytes())?;
+    Ok(lock)
+}
+
+fn finished(out: &Path) -> Option<Finished> {
+    let text = fs::read(out.join(RECORD)).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+/// Whether this export was done before and all of its files are whole.
+fn is_finished(out: &Path, print: &str) -> Result<bool> {
+    let Some(found) = finished(out).filter(|found| found.fingerprint == print) else {
+        return Ok(false);
+    };
+    for file in &found.files {
+        if !is_whole(out, file)? {
+            log!(
+                "export: {} is not as it was written; it is written again",
+                file.path
+            );
+            return Ok(false);
+        }
+    }
+    Ok(out.join(CARD).exists())
+}
+
+fn remove_records(out: &Path) -> Result<()> {
+    let records = out.join(UNFINISHED);
+    fs::remove_dir_all(&records).with_context(|| format!("cannot remove {}", records.display()))
+}

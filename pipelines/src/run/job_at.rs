@@ -1,0 +1,19 @@
+//! The job of a path: a job file, or the folder that a job wrote.
+
+use crate::job::{Job, LoadError, load};
+use std::path::Path;
+
+/// Loads the job. Of a folder it is the resolved job in it, and the folder is its `out`, wherever it has been moved to.
+///
+/// # Errors
+/// As loading a job file.
+pub(crate) fn job_at(path: &Path, set: &[String]) -> Result<Job, LoadError> {
+    if !path.is_dir() {
+        return load(path, set);
+    }
+    let mut job = load(&path.join("job.toml"), set)?;
+    if !set.iter().any(|set| set.starts_with("out=")) {
+        job.out = path.to_path_buf();
+    }
+    Ok(job)
+}

@@ -1,0 +1,202 @@
+//! `new`: a short commented job for somebody's own data, after a look at the data and the machine.
+
+mod sample;
+mod text;
+
+use crate::job::{LoadError, WrongUse, load};
+use crate::log::{print, printable};
+use crate::machine::write_atomically;
+use anyhow::{Context as _, Result};
+use clap::{Args, ValueEnum};
+use sample::sample;
+use std::path::{Path, PathBuf, absolute};
+use text::{MODEL, NewJob, train, tune};
+
+/// Flags of `new`.
+#[derive(Args)]
+pub(crate) struct NewArgs {
+    /// Job to write.
+    #[arg(value_enum)]
+    kind: NewKind,
+    /// Folder to write it in: `job.toml`, and later `run/` with everything that the job writes.
+    dir: PathBuf,
+    /// Data: a file or folder. Default: the folder `data` in DIR.
+    #[arg(long, value_name = "PATH")]
+    from: Option<PathBuf>,
+    /// Model to fine-tune: a Hugging Face folder, a checkpoint, or the folder of a job that trained one.
+    #[arg(long, value_name = "PATH")]
+    model: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum NewKind {
+    /// Raw data to clean documents.
+    Curate,
+    /// Texts to a tokenizer and token datasets.
+    Tokenize,
+    /// Raw data to a small model.
+    Pretrain,
+    /// A model trained further on one's own texts.
+    Finetune,
+}
+
+/// The verb.
+///
+/// # Errors
+/// `WrongUse` for a job that exists, or data or a model that are not there.
+pub(crate) fn new(args: &NewArgs) -> Result<()> {
+    let file = args.dir.join("job.toml");
+    if file.exists() {
+        let message = format!("{} exists; name another folder", file.display());
+        return Err(WrongUse::new(message).into());
+    }
+    let from = match &args.from {
+        Some(path) => path.clone(),
+        None => args.dir.join("data"),
+    };
+    if !from.exists() {
+        let message = format!(
+            "{}: no such file or folder; name your data: millrace new {} {} --from PATH",
+            from.display(),
+            args.kind
+                .to_possible_value()
+                .map_or(String::new(), |v| v.get_name().to_string()),
+            args.dir.display()
+        );
+        return Err(WrongUse::new(message).into());
+    }
+    let sample = sample(&from)?;
+    let dir = absolute(&args.dir).with_context(|| args.dir.display().to_string())?;
+    let source = plain_name(&sample.path);
+    let job = NewJob {
+        name: &plain_name(&dir),
+        out: &dir.join("run"),
+        source: &source,
+        sample: &sample,
+    };
+    let head = |purpose: &str| job.head(&file, purpose);
+    let text = match args.kind {
+        NewKind::Curate => {
+            head("Raw data to clean documents without duplicates.") + &job.curate() + "\n[report]\n"
+        }
+        NewKind::Tokenize if job.is_plain() => {
+            head("Texts to a tokenizer and token datasets.") + &job.tokenize(false, None)
+        }
+        NewKind::Tokenize => {
+            head("Raw data to a tokenizer and token datasets.")
+                + &job.curate()
+                + &job.tokenize(true, None)
+        }
+        NewKind::Pretrain => {
+            head("Raw data to a small model.")
+                + &job.curate()
+                + &job.tokenize(true, None)
+                + &job.blend()
+                + MODEL
+                + &train(None)
+        }
+        NewKind::Finetune if job.is_chat() => {
+            let (model, tokenizer) = model(args)?;
+            head("A model fine-tuned on conversations.") + &job.finetune(&tokenizer) + &tune(&model)
+        }
+        NewKind::Finetune => {
+            let (model, tokenizer) = model(args)?;
+            head("A model trained further on own texts.")
+                + &job.curate()
+                + &job.tokenize(true, Some(&tokenizer))
+                + &job.blend()
+                + &train(Some(&model))
+        }
+    };
+    write_atomically(&file, text.as_bytes())?;
+    let loaded = load(&file, &[])?;
+    let mut problems = loaded.missing_inputs();
+    problems.extend(loaded.init_problems());
+    if !problems.is_empty() {
+        return Err(LoadError::Problems {
+            path: file,
+            problems,
+        }
+        .into());
+    }
+    let shown = file.display();
+    let seen: String = text
+        .lines()
+        .skip(3)
+        .take_while(|line| line.starts_with('#'))
+        .map(|line| format!("{}\n", line.trim_start_matches(['#', ' '])))
+        .collect();
+    print(&printable(&format!(
+        "{seen}\nwrote {shown}\nnext: millrace run {shown}\n"
+    )))
+}
+
+/// The last name of a path, of letters that ids and names of datasets may have.
+fn plain_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.split('.').next().unwrap_or_default();
+    let plain: String = name
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '-' || c == '_' {
+                c
+            } else {
+                '-'
+            }
+        })
+        .collect();
+    match plain.trim_matches('-') {
+        "" => "data".to_string(),
+        plain => plain.to_string(),
+    }
+}
+
+/// The weights to start from, and the tokenizer of the model.
+fn model(args: &NewArgs) -> Result<(PathBuf, PathBuf)> {
+    let Some(path) = &args.model else {
+        let message = format!(
+            "a model is missing: millrace new finetune {} --from PATH --model MODEL, a Hugging Face folder or a job's folder",
+            args.dir.display()
+        );
+        return Err(WrongUse::new(message).into());
+    };
+    let path = absolute(path).with_context(|| path.display().to_string())?;
+    let inside = path.join("checkpoints");
+    let weights = if inside.is_dir() {
+        inside
+    } else {
+        path.clone()
+    };
+    // of a job's folder, of a Hugging Face folder, of a checkpoint in a job's folder
+    let above = path
+        .ancestors()
+        .take(3)
+        .map(|folder| folder.join("tokens/tokenizer.json"));
+    let places: Vec<PathBuf> = std::iter::once(path.join("tokenizer.json"))
+        .chain(above)
+        .collect();
+    match places.iter().find(|place| place.exists()) {
+        Some(tokenizer) => Ok((weights, tokenizer.clone())),
+        None => {
+            let message = format!("{}: no tokenizer.json there or in tokens/", path.display());
+            Err(WrongUse::new(message).into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_that_ids_may_have() {
+        for (path, name) in [
+            ("/a/My Crawl.jsonl.gz", "My-Crawl"),
+            ("/a/data", "data"),
+            ("/", "data"),
+            ("/x/.hidden", "data"),
+        ] {
+            assert_eq!(plain_name(Path::new(path)), name);
+        }
+    }
+}
