@@ -70,7 +70,7 @@ pub(crate) fn explain(name: &str, is_json: bool, program: &clap::Command) -> Res
 
 /// `filters`: the steps of a curation.
 pub(crate) fn filters(is_json: bool) -> Result<()> {
-    list(is_json, steps().map(|table| part_of_table(table)).collect())
+    list(is_json, steps().map(part_of_table).collect())
 }
 
 /// `formats`: the formats of inputs.
