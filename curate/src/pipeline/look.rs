@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::error::{At, Result};
-use crate::read::{Batch, Format, Input, Reader, detect};
+use crate::read::{Batch, Format, Input, Keys, Reader, column_names, detect};
 use crate::text::json;
 
 /// Records that are looked at.
@@ -85,7 +85,13 @@ pub fn look(path: &Path) -> Result<FileLook> {
 }
 
 fn fields(path: &Path, format: Format) -> Result<Vec<FieldLook>> {
-    let mut reader = Reader::open(path, &Input::of(format), None, MOST_BYTES)?;
+    let mut input = Input::of(format);
+    if matches!(format, Format::Csv | Format::Tsv) {
+        // any column may turn out to be the text
+        let first = column_names(path, format)?.into_iter().next();
+        input.text_key = first.map_or_else(Keys::default, Keys::One);
+    }
+    let mut reader = Reader::open(path, &input, None, MOST_BYTES)?;
     let mut batch = Batch::default();
     let mut found: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     let mut left = RECORDS;

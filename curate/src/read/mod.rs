@@ -201,6 +201,24 @@ impl Reader {
     }
 }
 
+/// Names of the columns of a table of separated values.
+///
+/// # Errors
+/// `Io`.
+pub(crate) fn column_names(path: &Path, format: Format) -> Result<Vec<String>> {
+    let delimiter = if format == Format::Csv { b',' } else { b'\t' };
+    let names = || {
+        let blob = storage::open(path, &Input::default().options)?;
+        let mut reader = table::TableReader::open(blob, delimiter, MOST_NAMES)?;
+        reader.expect_column(|_| true)?;
+        Ok(reader.names().to_vec())
+    };
+    names().at(path)
+}
+
+/// Longest row of names that is read for itself, in bytes.
+const MOST_NAMES: usize = 1 << 20;
+
 /// The reader of a file of `input`, if it has that format. The check reads only the file's start.
 fn open(
     path: &Path,

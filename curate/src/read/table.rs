@@ -76,6 +76,11 @@ impl TableReader {
         })
     }
 
+    /// Names of the columns, once the first row was read.
+    pub(super) fn names(&self) -> &[String] {
+        &self.names
+    }
+
     /// Whether the first row names a column that `is_wanted`.
     pub(super) fn expect_column(
         &mut self,
