@@ -1,11 +1,10 @@
 //! Tests of `[classify]` jobs: fine-tuning on files of MNLI, QQP and RACE with a classification head, the same bits in
 //! other layouts and after a kill, accuracy by `eval --task`, and bad rows.
 
-use crate::jobs::{metrics, millrace, output, succeed};
+use crate::jobs::{killed_at, metrics, output, succeed};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 const WORDS: [&str; 24] = [
     "a", "the", "cat", "dog", "red", "old", "sleeps", "walks", "sees", "river", "stone", "light",
@@ -157,20 +156,7 @@ fn a_bert_learns_mnli_with_the_same_bits_in_other_layouts_and_after_kills() {
     let out = format!("out={killed:?}");
     let args = ["train", path, "--set", &out];
     for lines in [30, 60, 140] {
-        let mut child = millrace(&args)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let lines_of = || {
-            let text = std::fs::read_to_string(killed.join("metrics.jsonl"));
-            text.map_or(0, |text| text.lines().count())
-        };
-        while lines_of() < lines && child.try_wait().unwrap().is_none() {
-            std::thread::sleep(std::time::Duration::from_millis(2));
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
+        killed_at(&args, &killed, lines);
     }
     succeed(&args);
     assert_eq!(metrics(&killed), want, "after three kills");

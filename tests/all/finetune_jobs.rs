@@ -1,11 +1,10 @@
 //! Tests of `[finetune]` jobs: a small model learns the answers of conversations in every form, with the same bits in other
 //! layouts and after a kill; bad rows and jobs are named.
 
-use crate::jobs::{metrics, millrace, output, succeed, write_small_job};
+use crate::jobs::{killed_at, metrics, output, succeed, write_small_job};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 const PAIRS: [[&str; 2]; 6] = [
     ["red", "apple"],
@@ -127,20 +126,7 @@ fn a_model_learns_the_answers_of_conversations_in_every_layout_and_after_kills()
     let set = format!("out={killed:?}");
     let args = ["train", path, "--set", &set];
     for lines in [15, 50] {
-        let mut child = millrace(&args)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let lines_of = || {
-            let text = std::fs::read_to_string(killed.join("metrics.jsonl"));
-            text.map_or(0, |text| text.lines().count())
-        };
-        while lines_of() < lines && child.try_wait().unwrap().is_none() {
-            std::thread::sleep(std::time::Duration::from_millis(2));
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
+        killed_at(&args, &killed, lines);
     }
     succeed(&args);
     assert_eq!(metrics(&killed), want, "after two kills");

@@ -111,6 +111,24 @@ pub(crate) fn millrace(args: &[&str]) -> Command {
     command
 }
 
+/// Starts a training and kills it once its metrics have this many lines, or after its end.
+pub(crate) fn killed_at(args: &[&str], out: &Path, lines: usize) {
+    let mut child = millrace(args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines_of = || {
+        let text = std::fs::read_to_string(out.join("metrics.jsonl"));
+        text.map_or(0, |text| text.lines().count())
+    };
+    while lines_of() < lines && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 /// Runs to the end.
 pub(crate) fn output(args: &[&str]) -> Output {
     millrace(args).output().unwrap()

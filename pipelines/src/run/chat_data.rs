@@ -1,6 +1,7 @@
 //! Samples of `[finetune]`: conversations as tokens, packed, in the order of the epochs.
 
 use super::epochs::Epochs;
+use super::set_names::set_name;
 use crate::context::Context;
 use crate::conversations::{
     Encoding, LeftOut, Prompt, Read, Reading, Tokens, is_answer, pack, read,
@@ -141,13 +142,7 @@ impl ChatData {
             let wanted = if valid.is_empty() { of_valid } else { 0 };
             let (set, own) = reader.set(std::slice::from_ref(path), wanted)?;
             prompts.extend(own);
-            let name = match valid.is_empty() {
-                true => "valid".to_owned(),
-                false => name_of(path),
-            };
-            if valid.iter().any(|(other, _)| *other == name) {
-                bail!("finetune.valid: found two sets named {name}, want different names of files");
-            }
+            let name = set_name("finetune.valid", &valid, path)?;
             valid.push((name, set));
         }
         let batch = cx.job.train.as_ref().map_or(1, |train| train.global_batch);
@@ -373,10 +368,4 @@ impl SetReader<'_> {
         }
         Ok(())
     }
-}
-
-/// A file's name without its endings.
-fn name_of(path: &Path) -> String {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    name.split('.').next().unwrap_or_default().to_owned()
 }

@@ -7,6 +7,7 @@
 //! what does not fill a batch.
 
 use super::epochs::Epochs;
+use super::set_names::set_name;
 use crate::context::Context;
 use crate::generation::tokenizer_of;
 use crate::job::{ClassifyTable, ClassifyTask};
@@ -252,13 +253,7 @@ impl LabelledData {
             let questions = self::read(table.task, path)?;
             let all: Vec<&Question> = questions.all.iter().collect();
             let set = LabelledSet::encode(&all, &tokenizer, form)?;
-            let name = match valid.is_empty() {
-                true => "valid".to_owned(),
-                false => name_of(path),
-            };
-            if valid.iter().any(|(other, _)| *other == name) {
-                bail!("classify.valid: found two sets named {name}, want different names of files");
-            }
+            let name = set_name("classify.valid", &valid, path)?;
             valid.push((name, set));
         }
         let batch = cx.job.train.as_ref().map_or(1, |train| train.global_batch);
@@ -335,10 +330,4 @@ pub(super) fn read(task: ClassifyTask, path: &Path) -> Result<Questions> {
         );
     }
     Ok(questions)
-}
-
-/// A file's name without its endings.
-fn name_of(path: &Path) -> String {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    name.split('.').next().unwrap_or_default().to_owned()
 }

@@ -29,6 +29,7 @@ mod models;
 mod new;
 mod quantize;
 mod report;
+mod set_names;
 mod status;
 mod takedown;
 mod task;

@@ -12,7 +12,7 @@ use std::path::Path;
 /// Rows of a table that are shown, the largest first.
 const MOST_ROWS: usize = 50;
 
-/// What a card is made of.
+/// Facts that a card states.
 pub(super) struct Card<'a> {
     pub job: &'a Job,
     /// With front matter.
