@@ -686,6 +686,7 @@ unsafe fn one_tile<L: Lanes, N: Step<L>>(t: Tile, rows: usize, stack: &mut Stack
                 1 => tile::<L, N, 1, 2, 2>(t, stack),
                 2 => tile::<L, N, 2, 2, 2>(t, stack),
                 4 => tile::<L, N, 4, 2, 2>(t, stack),
+                8 => tile::<L, N, 8, 2, 2>(t, stack),
                 _ => tile::<L, N, 12, 2, 2>(t, stack),
             }
         } else {

@@ -202,15 +202,24 @@ pub(crate) fn fill(isa: Isa, numbers: Numbers, words: &mut [f32], b: Matrix<'_>,
         });
 }
 
-/// Rows and columns of the tile for an output of m rows: few rows need no tall tile.
+/// Rows and columns of the tile for an output of m rows. Few rows take the tile that pads them least: the time of a tile
+/// does not depend on how many of its rows are in the output.
 pub(super) fn shape(isa: Isa, m: usize) -> (usize, usize) {
-    let (tall, cols) = match isa {
-        Isa::Amx | Isa::Avx512Bf16 | Isa::Avx512 => (12, 32),
-        Isa::Avx2 | Isa::Neon => (6, 16),
-        Isa::Portable => (4, 16),
+    let (low, tall, cols) = match isa {
+        Isa::Amx | Isa::Avx512Bf16 | Isa::Avx512 => (8, 12, 32),
+        Isa::Avx2 | Isa::Neon => (4, 6, 16),
+        Isa::Portable => (4, 4, 16),
     };
-    (
-        [1, 2, 4].into_iter().find(|&r| m <= r).unwrap_or(tall),
-        cols,
-    )
+    let padded = |rows: usize| m.next_multiple_of(rows);
+    let rows = match m {
+        0..=1 => 1,
+        2 => 2,
+        3..=4 => 4,
+        5..=FEW_ROWS if padded(low) < padded(tall) => low,
+        _ => tall,
+    };
+    (rows, cols)
 }
+
+/// Up to this many rows the low tile may be chosen; the padding of more is a small share of them.
+const FEW_ROWS: usize = 48;

@@ -10,7 +10,7 @@ use crate::dist::world::is_consequence;
 use crate::error::{Error, Result};
 use crate::panics;
 
-/// One state per rank. A team of one runs on the caller's threads.
+/// One state per rank.
 pub(crate) struct Team<T> {
     members: Vec<Member<T>>,
     /// The first failure of a team of several: its ranks may differ from then on.
@@ -18,8 +18,7 @@ pub(crate) struct Team<T> {
 }
 
 struct Member<T> {
-    /// `None` in a team of one.
-    threads: Option<ThreadPool>,
+    threads: ThreadPool,
     /// `None` after a failure: what the rank held is dropped, so that no other rank waits for it.
     state: Option<T>,
 }
@@ -32,15 +31,9 @@ impl<T: Send> Team<T> {
     pub(crate) fn new(states: Vec<T>) -> Result<Team<T>> {
         let ranks = states.len();
         let members = states.into_iter().enumerate().map(|(rank, state)| {
-            let threads = match ranks {
-                1 => None,
-                _ => Some(
-                    threads::of_rank(rank, ranks)
-                        .map_err(|source| Error::Threads { rank, source })?,
-                ),
-            };
             Ok(Member {
-                threads,
+                threads: threads::of_rank(rank, ranks)
+                    .map_err(|source| Error::Threads { rank, source })?,
                 state: Some(state),
             })
         });
@@ -73,7 +66,7 @@ impl<T: Send> Team<T> {
     pub(crate) fn all<R: Send>(&mut self, run: impl Fn(&mut T) -> Result<R> + Sync) -> Result<R> {
         if let [only] = self.members.as_mut_slice() {
             let state = only.state.as_mut().expect("a team of one keeps its state");
-            return run(state);
+            return threads::work(&only.threads, || run(state));
         }
         if let Some(reason) = &self.failure {
             return Err(Error::Peer {
@@ -162,9 +155,7 @@ fn nest<T: Send, R: Send>(
         return;
     };
     let Member { threads, state } = first;
-    let Some(threads) = threads.as_ref() else {
-        unreachable!("a rank among several has its threads")
-    };
+    let threads = &*threads;
     threads.in_place_scope(|scope| {
         scope.spawn(|_| {
             let done = threads::work(threads, || run(rank, state));

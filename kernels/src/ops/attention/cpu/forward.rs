@@ -7,6 +7,7 @@ use super::bias::Expanded;
 use super::operand::{Operand, Read};
 use super::rows::{Rows, Span, block_of, expand, lay, lay_turned, scale};
 use super::softmax::{self, Made};
+use super::source::Source;
 use super::tile::{TILE, Tile};
 use super::turn::{Columns, Place, turn_back};
 use crate::cpu::math::natural_log;
@@ -199,7 +200,7 @@ pub(in crate::ops::attention) fn forward_end(
 pub(super) struct Room {
     pub(super) k: Operand,
     pub(super) v: Operand,
-    scratch: Scratch,
+    pub(super) scratch: Scratch,
 }
 
 impl Room {
@@ -215,7 +216,7 @@ impl Room {
 }
 
 /// Buffers for a tile's results for a block.
-struct Scratch {
+pub(super) struct Scratch {
     /// Transposed queries, `[steps of width, 32]`.
     q: Tensor,
     /// Transposed scores, `[keys of a block, 32]`, and the same as words of pairs.
@@ -226,7 +227,7 @@ struct Scratch {
 }
 
 impl Scratch {
-    fn new(rows: &Rows<'_>, is_dropped: bool, device: &Device) -> Result<Scratch> {
+    pub(super) fn new(rows: &Rows<'_>, is_dropped: bool, device: &Device) -> Result<Scratch> {
         let block = rows.block.min(rows.keys.len() + 1);
         let empty = |floats: usize| Tensor::empty(&[floats], DType::F32, device);
         let pairs = match rows.numbers {
@@ -250,8 +251,7 @@ struct Group<'a> {
     rows: &'a Rows<'a>,
     group: usize,
     call: &'a Call<'a>,
-    k: &'a Operand,
-    v: &'a Operand,
+    source: Source<'a>,
     scratch: &'a mut Scratch,
     strips: Strips,
     device: &'a Device,
@@ -271,8 +271,11 @@ impl<'a> Group<'a> {
             rows,
             group,
             call,
-            k,
-            v,
+            source: Source::Copied {
+                k,
+                v,
+                first: rows.keys.start,
+            },
             scratch,
             strips: Strips::new(device.isa(), rows.numbers),
             device,
@@ -300,8 +303,7 @@ impl<'a> Group<'a> {
                 head,
                 dropout: constants,
             },
-            self.k,
-            self.v,
+            self.source,
             (&mut *self.scratch, &mut self.strips),
             device,
         );
@@ -325,8 +327,7 @@ fn attend(
         head,
         dropout: constants,
     }: HeadTile<'_>,
-    k: &Operand,
-    v: &Operand,
+    source: Source<'_>,
     (scratch, strips): (&mut Scratch, &mut Strips),
     device: &Device,
 ) {
@@ -334,22 +335,23 @@ fn attend(
     let lanes = tile.lanes();
     for block in rows.blocks(&tile.visited) {
         let keys = tile.within(block, rows.block, numbers);
-        let at = keys.start - rows.keys.start;
         let scores = &mut scratch.scores.f32_mut()[..keys.len() * TILE];
-        let (a, a_at) = k.by_rows(at);
-        let product = Strip {
-            a,
-            a_at,
-            b: scratch.q.f32(),
-            b_at: TILE,
-            c: scores,
-            c_at: TILE,
-            rows: keys.len(),
-            lanes,
-            steps: steps(numbers, width),
-            goes_on: false,
-        };
-        strips.multiply(product);
+        for run in source.runs(keys.clone()) {
+            let (a, a_at) = source.keys(run.start);
+            let product = Strip {
+                a,
+                a_at,
+                b: scratch.q.f32(),
+                b_at: TILE,
+                c: &mut scores[(run.start - keys.start) * TILE..],
+                c_at: TILE,
+                rows: run.len(),
+                lanes,
+                steps: steps(numbers, width),
+                goes_on: false,
+            };
+            strips.multiply(product);
+        }
         let seen = tile.seen(&keys);
         let position = rows.first + tile.first;
         let bias = (rows.bias).map(|bias| (bias.of_head(head), bias.at(position, keys.start)));
@@ -385,30 +387,32 @@ fn attend(
             rows.factors(isa, of, room.f32_mut(), turned, constants);
             softmax::times(isa, scores, turned);
         }
-        let chain = steps(numbers, keys.len());
         let b = match numbers {
             Numbers::F32 => &*scores,
             Numbers::Bf16 | Numbers::Bf16Mma | Numbers::F16Mma | Numbers::Bf16Tiles => {
-                let pairs = &mut scratch.pairs.f32_mut()[..chain * TILE];
+                let pairs = &mut scratch.pairs.f32_mut()[..steps(numbers, keys.len()) * TILE];
                 let by_key = View::new(scores, keys.len(), TILE, TILE);
                 lay_turned(device, numbers, by_key.into(), TILE, pairs);
                 pairs
             }
         };
-        let (a, a_at) = v.by_columns(at);
-        let product = Strip {
-            a,
-            a_at,
-            b,
-            b_at: TILE,
-            c: state.values,
-            c_at: TILE,
-            rows: width,
-            lanes,
-            steps: chain,
-            goes_on: true,
-        };
-        strips.multiply(product);
+        for run in source.runs(keys.clone()) {
+            let (a, a_at) = source.values(run.start);
+            let product = Strip {
+                a,
+                a_at,
+                // products of pairs have one run
+                b: &b[(run.start - keys.start) * TILE..],
+                b_at: TILE,
+                c: state.values,
+                c_at: TILE,
+                rows: width,
+                lanes,
+                steps: steps(numbers, run.len()),
+                goes_on: true,
+            };
+            strips.multiply(product);
+        }
     }
 }
 
@@ -468,7 +472,12 @@ pub(crate) fn decode(
                 group: task % heads.kv_heads,
                 first_key: next.first_key,
             },
-            &mut room,
+            Source::Copied {
+                k: &room.k,
+                v: &room.v,
+                first: 0,
+            },
+            &mut room.scratch,
             out,
             device,
         );
@@ -484,7 +493,7 @@ pub(super) struct RowOfGroup<'a> {
     pub(super) first_key: usize,
 }
 
-/// Attention of one row over the keys and values in `room`, up to its own; out: `[heads of the group * width]`.
+/// Attention of one row over the keys and values of `source`, up to its own; out: `[heads of the group * width]`.
 pub(super) fn row(
     rows: &Rows<'_>,
     RowOfGroup {
@@ -492,7 +501,8 @@ pub(super) fn row(
         group,
         first_key,
     }: RowOfGroup<'_>,
-    Room { k, v, scratch }: &mut Room,
+    source: Source<'_>,
+    scratch: &mut Scratch,
     out: &mut [f32],
     device: &Device,
 ) {
@@ -527,8 +537,7 @@ pub(super) fn row(
                 head: group * per + i * lanes,
                 dropout: None,
             },
-            k,
-            v,
+            source,
             (&mut *scratch, &mut strips),
             device,
         );

@@ -17,6 +17,7 @@ mod pages;
 mod queries;
 mod rows;
 mod softmax;
+mod source;
 mod tile;
 mod tree;
 mod turn;

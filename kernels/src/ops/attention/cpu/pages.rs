@@ -1,8 +1,10 @@
-//! Attention over pages on the CPU: a task is one kv head of one sequence, whose keys and values are gathered from the
-//! pages into the buffers that every other pass reads.
+//! Attention over pages on the CPU: a task is one kv head of one sequence. One row in f32 reads keys and values in their
+//! pages; for more rows, and for words of pairs, they are gathered into the buffers that every other pass reads.
 
-use super::forward::{Room, RowOfGroup, row, rows_of_group};
+use super::forward::{Room, RowOfGroup, Scratch, row, rows_of_group};
 use super::rows::{Rows, Span, block_of, scale};
+use super::source::{Pages, Source};
+use crate::cpu::Numbers;
 use crate::cpu::output::Data;
 use crate::cpu::pack::Matrix;
 use crate::descriptor::attention::{Call, Mask};
@@ -35,7 +37,12 @@ pub(in crate::ops::attention) fn forward_paged(
                 start: 0,
                 end: sequence.position + sequence.rows,
             };
-            let kv = gather(cache, sequence, keys.end, (call, group));
+            let is_in_place = sequence.rows == 1 && call.numbers == Numbers::F32;
+            let kv = if is_in_place {
+                Vec::new()
+            } else {
+                gather(cache, sequence, keys.end, (call, group))
+            };
             let packed = heads.packed();
             let q = Data::F32(&qkv[first * packed..(first + sequence.rows) * packed]);
             let bounds: Option<Vec<[u32; 2]>> = call.first_keys.map(|keys| {
@@ -62,20 +69,39 @@ pub(in crate::ops::attention) fn forward_paged(
                 bias: None,
                 sequence: 0,
             };
-            let mut room = Room::new(&rows, false, device)?;
             let mut out = vec![0.0; sequence.rows * per * width];
-            if sequence.rows == 1 {
+            if sequence.rows != 1 {
+                let mut room = Room::new(&rows, false, device)?;
+                rows_of_group(&rows, (group, &dummy), &mut room, &mut out, device)?;
+                return Ok(out);
+            }
+            let at = group * heads.group_width();
+            let of_row = RowOfGroup {
+                q: Matrix::of(q, at, [per, width], width),
+                group,
+                first_key: rows.seen(0).start,
+            };
+            if is_in_place {
+                let pages = Source::Pages(Pages {
+                    cache,
+                    row: heads.kv_width(),
+                    column: group * 2 * width,
+                    width,
+                    sequence,
+                    page: call.page,
+                });
+                let mut scratch = Scratch::new(&rows, false, device)?;
+                row(&rows, of_row, pages, &mut scratch, &mut out, device);
+            } else {
+                let mut room = Room::new(&rows, false, device)?;
                 room.k.fill(rows.shared(group, 0), device);
                 room.v.fill(rows.shared(group, 1), device);
-                let at = group * heads.group_width();
-                let of_row = RowOfGroup {
-                    q: Matrix::of(q, at, [per, width], width),
-                    group,
-                    first_key: rows.seen(0).start,
+                let copied = Source::Copied {
+                    k: &room.k,
+                    v: &room.v,
+                    first: 0,
                 };
-                row(&rows, of_row, &mut room, &mut out, device);
-            } else {
-                rows_of_group(&rows, (group, &dummy), &mut room, &mut out, device)?;
+                row(&rows, of_row, copied, &mut room.scratch, &mut out, device);
             }
             Ok(out)
         })
