@@ -186,6 +186,8 @@ enum Verb {
     /// Select documents like a target by importance resampling (DSIR).
     #[command(subcommand)]
     Dsir(run::Dsir),
+    /// Find the fastest layout of a job's model on a cluster, its memory and time, without running it.
+    Plan(run::PlanArgs),
     /// Show this machine's processor, memory, disk and libraries, and which of them Millrace would use.
     Doctor {
         /// Print JSON to stdout.
@@ -282,6 +284,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
             ..
         } => run::compile_kernels(&folder, &architecture),
         Verb::Doctor { json, .. } => run::doctor(json),
+        Verb::Plan(args) => run::plan(&args),
     }
 }
 

@@ -15,6 +15,7 @@ mod job;
 mod machine;
 mod manifest;
 mod panics;
+mod plan;
 mod progress;
 mod report;
 mod run;

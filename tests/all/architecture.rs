@@ -244,7 +244,7 @@ const LAYERS: [(&str, Layers); 5] = [
             ],
             &["job/"],
             &["manifest.rs", "submission.rs", "context.rs", "devices.rs"],
-            &["generation/"],
+            &["generation/", "plan/"],
             &["report/", "serve/", "tasks/", "conversations/"],
             &["executor/", "run/", "exit_code.rs"],
             &["cli.rs", "main.rs"],

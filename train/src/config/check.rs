@@ -153,8 +153,8 @@ impl Plan {
         }
     }
 
-    /// Every problem, one line each.
-    pub(crate) fn problems(&self) -> Vec<String> {
+    /// Every contradiction of the plan, one line each: key, found, wanted.
+    pub fn problems(&self) -> Vec<String> {
         let mut lines = Vec::new();
         self.check(&mut |key, found, wanted| {
             lines.push(format!("{key}: found {found}, want {wanted}"));

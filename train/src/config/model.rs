@@ -125,7 +125,7 @@ impl Default for ModelConfig {
 
 impl ModelConfig {
     /// Key and value heads with the default filled in.
-    pub(crate) fn kv_heads(&self) -> usize {
+    pub fn kv_heads(&self) -> usize {
         if self.kv_heads == 0 {
             self.heads
         } else {
@@ -134,7 +134,7 @@ impl ModelConfig {
     }
 
     /// Width of a head with the default filled in.
-    pub(crate) fn d_head(&self) -> usize {
+    pub fn d_head(&self) -> usize {
         if self.head_dim == 0 {
             self.d_model / self.heads.max(1)
         } else {
@@ -143,7 +143,7 @@ impl ModelConfig {
     }
 
     /// Feed-forward width with the default filled in.
-    pub(crate) fn d_ffn(&self) -> usize {
+    pub fn d_ffn(&self) -> usize {
         match self.d_ffn {
             0 if self.architecture().activation.is_gated() => {
                 (8 * self.d_model).div_ceil(3).next_multiple_of(64)
@@ -151,6 +151,11 @@ impl ModelConfig {
             0 => 4 * self.d_model,
             width => width,
         }
+    }
+
+    /// Whether the feed-forward network has a gate, such as SwiGLU's.
+    pub fn is_gated(&self) -> bool {
+        self.architecture().activation.is_gated()
     }
 
     /// Blocks of all stacks, numbered one after the other.
@@ -253,7 +258,7 @@ impl ModelConfig {
     }
 
     /// True if the head shares the embedding's weights.
-    pub(crate) fn is_tied(&self) -> bool {
+    pub fn is_tied(&self) -> bool {
         self.architecture().is_tied
     }
 

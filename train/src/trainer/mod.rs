@@ -6,5 +6,6 @@ pub mod memory;
 pub(crate) mod reporter;
 pub(crate) mod run;
 pub(crate) mod step;
+pub mod timeline;
 
 pub use run::{Outcome, ValidationSet, run, run_in_world, run_with_sets};

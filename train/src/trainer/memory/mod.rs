@@ -54,22 +54,40 @@ pub fn predict(plan: &Plan) -> Result<Vec<RankMemory>> {
     if !problems.is_empty() {
         return Err(Error::Plan(problems));
     }
-    let specs = param::specs(plan);
-    let shards = Shards::of(plan, &specs);
     let ranks = 0..plan.parallel.world();
     let places = ranks.map(|rank| RankCoord::of(rank, &plan.parallel));
-    Ok(places
-        .map(|place| {
-            let local = shards.on(&place, &specs);
-            let rank = Rank {
-                plan,
-                place,
-                shards: &shards,
-                local,
-            };
-            rank.memory()
-        })
-        .collect())
+    Ok(of_places(plan, places))
+}
+
+/// Memory of the first rank of each pipeline stage by formula, without looking at the others: the ranks of a stage differ by
+/// rounding alone.
+///
+/// # Errors
+/// As `predict`.
+pub fn predict_stages(plan: &Plan) -> Result<Vec<RankMemory>> {
+    let problems = plan.problems();
+    if !problems.is_empty() {
+        return Err(Error::Plan(problems));
+    }
+    let first = RankCoord::of(0, &plan.parallel);
+    let places = (0..plan.parallel.pp).map(|pp_rank| RankCoord { pp_rank, ..first });
+    Ok(of_places(plan, places))
+}
+
+fn of_places(plan: &Plan, places: impl Iterator<Item = RankCoord>) -> Vec<RankMemory> {
+    let specs = param::specs(plan);
+    let shards = Shards::of(plan, &specs);
+    let of_place = |place: RankCoord| {
+        let local = shards.on(&place, &specs);
+        let rank = Rank {
+            plan,
+            place,
+            shards: &shards,
+            local,
+        };
+        rank.memory()
+    };
+    places.map(of_place).collect()
 }
 
 /// Like `predict`, for ranks divided over this many processes.

@@ -1,0 +1,221 @@
+//! Clusters: number of devices and their rates, from a TOML file or one of those that Millrace has.
+
+use crate::job::{LoadError, Problem};
+use std::path::Path;
+
+/// Devices and rates. Bandwidths are those of one device in one direction.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Cluster {
+    pub name: String,
+    pub nodes: usize,
+    pub devices_per_node: usize,
+    /// Dense products of 16-bit numbers, FLOP/s per device.
+    pub matrix: f64,
+    /// Bytes of a device.
+    pub memory: f64,
+    /// Bytes/s of a device's memory.
+    pub memory_rate: f64,
+    /// Bytes/s between devices of a node.
+    pub link: f64,
+    /// Bytes/s between nodes.
+    pub network: f64,
+    /// Watts per device with its share of the node.
+    pub watts: Option<f64>,
+    /// Failures of a device in a year that stop a job.
+    pub failures_per_year: Option<f64>,
+    /// Price of a device for an hour, in any currency.
+    pub price_per_hour: Option<f64>,
+    /// Bytes/s at which all devices together write a checkpoint.
+    pub checkpoint_rate: Option<f64>,
+}
+
+/// The files of `pipelines/clusters`.
+const KNOWN: [(&str, &str); 4] = [
+    ("dgx-a100", include_str!("../../clusters/dgx-a100.toml")),
+    ("dgx-h100", include_str!("../../clusters/dgx-h100.toml")),
+    ("dgx-h200", include_str!("../../clusters/dgx-h200.toml")),
+    ("dgx-b200", include_str!("../../clusters/dgx-b200.toml")),
+];
+
+/// Keys of numbers that may be absent; without one, what follows from it is not printed.
+const OPTIONAL: [&str; 4] = [
+    "watts",
+    "failures_per_year",
+    "price_per_hour",
+    "checkpoint_gb_s",
+];
+
+impl Cluster {
+    /// Number of devices.
+    pub(crate) fn devices(&self) -> usize {
+        self.nodes * self.devices_per_node
+    }
+
+    /// One of Millrace's own clusters by name, or that of a file.
+    ///
+    /// # Errors
+    /// `LoadError`: no such file, no TOML, or keys that are missing, unknown or not in range, all of them at once.
+    pub(crate) fn load(name_or_path: &str) -> Result<Cluster, LoadError> {
+        let path = Path::new(name_or_path);
+        if let Some((_, text)) = KNOWN.iter().find(|(name, _)| *name == name_or_path) {
+            return Cluster::parse(text, path);
+        }
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            let known: Vec<&str> = KNOWN.iter().map(|(name, _)| *name).collect();
+            LoadError::Problems {
+                path: path.into(),
+                problems: vec![Problem {
+                    key: "--cluster".into(),
+                    found: error.to_string(),
+                    wanted: format!("a cluster file, or {}", known.join(", ")),
+                }],
+            }
+        })?;
+        Cluster::parse(&text, path)
+    }
+
+    fn parse(text: &str, path: &Path) -> Result<Cluster, LoadError> {
+        let mut problems = Vec::new();
+        let table: toml::Table = text.parse().unwrap_or_else(|error: toml::de::Error| {
+            problems.push(Problem {
+                key: "(file)".into(),
+                found: error.to_string().trim_end().to_owned(),
+                wanted: "a TOML table".into(),
+            });
+            toml::Table::new()
+        });
+        if problems.is_empty() {
+            let mut keys = Keys {
+                table,
+                problems: &mut problems,
+            };
+            let cluster = Cluster {
+                name: keys.text("name"),
+                nodes: keys.count("nodes"),
+                devices_per_node: keys.count("devices_per_node"),
+                matrix: 1e12 * keys.rate("matrix_tflops"),
+                memory: 1e9 * keys.rate("memory_gb"),
+                memory_rate: 1e9 * keys.rate("memory_gb_s"),
+                link: 1e9 * keys.rate("link_gb_s"),
+                network: 1e9 * keys.rate("network_gb_s"),
+                watts: keys.optional(OPTIONAL[0]),
+                failures_per_year: keys.optional(OPTIONAL[1]),
+                price_per_hour: keys.optional(OPTIONAL[2]),
+                checkpoint_rate: keys.optional(OPTIONAL[3]).map(|rate| 1e9 * rate),
+            };
+            keys.refuse_others();
+            if problems.is_empty() {
+                return Ok(cluster);
+            }
+        }
+        Err(LoadError::Problems {
+            path: path.into(),
+            problems,
+        })
+    }
+}
+
+/// Takes the keys of a table out of it, and collects problems.
+struct Keys<'a> {
+    table: toml::Table,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl Keys<'_> {
+    fn problem(&mut self, key: &str, found: &str, wanted: &str) {
+        self.problems.push(Problem {
+            key: key.into(),
+            found: found.into(),
+            wanted: wanted.into(),
+        });
+    }
+
+    fn text(&mut self, key: &str) -> String {
+        match self.table.remove(key) {
+            Some(toml::Value::String(text)) => return text,
+            Some(other) => self.problem(key, &other.to_string(), "a string"),
+            None => self.problem(key, "nothing", "a string"),
+        }
+        String::new()
+    }
+
+    fn count(&mut self, key: &str) -> usize {
+        const WANTED: &str = "a number from 1 to 1000000";
+        match self.table.remove(key) {
+            Some(toml::Value::Integer(count @ 1..=1_000_000)) => {
+                return usize::try_from(count).unwrap_or(1);
+            }
+            Some(other) => self.problem(key, &other.to_string(), WANTED),
+            None => self.problem(key, "nothing", WANTED),
+        }
+        1
+    }
+
+    fn rate(&mut self, key: &str) -> f64 {
+        if !self.table.contains_key(key) {
+            self.problem(key, "nothing", "a number above 0");
+        }
+        self.optional(key).unwrap_or(1.0)
+    }
+
+    fn optional(&mut self, key: &str) -> Option<f64> {
+        let value = self.table.remove(key)?;
+        let number = match &value {
+            toml::Value::Float(number) => *number,
+            toml::Value::Integer(number) => *number as f64,
+            _ => f64::NAN,
+        };
+        if number.is_finite() && number > 0.0 {
+            return Some(number);
+        }
+        self.problem(key, &value.to_string(), "a number above 0");
+        None
+    }
+
+    fn refuse_others(&mut self) {
+        for (key, value) in std::mem::take(&mut self.table) {
+            self.problem(&key, &value.to_string(), "a key of a cluster file");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_clusters_have_the_name_of_their_file() {
+        for (name, _) in KNOWN {
+            let cluster = Cluster::load(name).unwrap();
+            assert_eq!(cluster.name, name);
+            assert!(cluster.devices() >= 1024, "{cluster:?}");
+        }
+    }
+
+    #[test]
+    fn all_problems_of_a_file_are_reported_at_once() {
+        let text = "name = 3\nnodes = 0\ndevices_per_node = 8\nmatrix_tflops = nan\nmemory_gb = -80\nmemory_gb_s = 2039\nlink_gb_s = 300\nwats = 400\n";
+        let Err(LoadError::Problems { problems, .. }) = Cluster::parse(text, Path::new("x.toml"))
+        else {
+            panic!("found no problem")
+        };
+        let keys: Vec<&str> = problems.iter().map(|p| p.key.as_str()).collect();
+        let wanted = [
+            "name",
+            "nodes",
+            "matrix_tflops",
+            "memory_gb",
+            "network_gb_s",
+            "wats",
+        ];
+        assert_eq!(keys, wanted);
+    }
+
+    #[test]
+    fn absent_files_and_other_texts_are_refused() {
+        for name in ["no-such-cluster", "/"] {
+            assert!(Cluster::load(name).is_err(), "{name}");
+        }
+        assert!(Cluster::parse("nodes = [", Path::new("x.toml")).is_err());
+    }
+}

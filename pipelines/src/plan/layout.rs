@@ -1,0 +1,133 @@
+//! A layout: sizes of the parallel axes, and what a step trades memory for.
+
+use crate::plan::shape::Shape;
+
+/// Activations that are computed again in the backward pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recompute {
+    None,
+    /// Attention between the projections.
+    Selective,
+    /// Whole layers.
+    Full,
+}
+
+impl Recompute {
+    /// As `train.recompute` spells it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Recompute::None => "none",
+            Recompute::Selective => "selective",
+            Recompute::Full => "full",
+        }
+    }
+}
+
+/// How a step is divided over devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub tp: usize,
+    pub cp: usize,
+    pub pp: usize,
+    /// Model chunks of a pipeline rank (virtual stages).
+    pub chunks: usize,
+    pub dp: usize,
+    /// Sequences of a micro-batch.
+    pub micro_batch: usize,
+    /// Sequences of a step.
+    pub global_batch: usize,
+    pub is_sequence_parallel: bool,
+    pub recompute: Recompute,
+    /// Stage of ZeRO, 0 to 3.
+    pub zero: u8,
+    /// Whether gradients are reduced beside the backward pass.
+    pub overlap: bool,
+    /// Whether embedding and head each count as a layer when layers are divided over model chunks.
+    pub counts_ends: bool,
+}
+
+impl Layout {
+    /// Number of devices.
+    pub(crate) fn devices(&self) -> usize {
+        self.tp * self.cp * self.pp * self.dp
+    }
+
+    /// Micro-batches that a pipeline runs in a step.
+    pub(crate) fn micro_batches(&self) -> usize {
+        self.global_batch / (self.micro_batch * self.dp)
+    }
+
+    /// Layers of the fullest pipeline rank.
+    pub(crate) fn rank_layers(&self, shape: &Shape) -> f64 {
+        (shape.layers + 2 * usize::from(self.counts_ends)) as f64 / self.pp as f64
+    }
+
+    /// The first rule that the layout breaks; `None` if it can run.
+    pub(crate) fn contradiction(
+        &self,
+        shape: &Shape,
+        devices: usize,
+        per_node: usize,
+    ) -> Option<String> {
+        let divides = |whole: &str, by: usize, axis: &str| {
+            Some(format!("{axis} {by} does not divide the {whole}"))
+        };
+        let found = self.devices();
+        if found != devices {
+            return Some(format!(
+                "tp {} x cp {} x pp {} x dp {} = {found} devices, not {devices}",
+                self.tp, self.cp, self.pp, self.dp
+            ));
+        }
+        if self.tp > per_node {
+            return Some(format!(
+                "tp {} is more than the {per_node} devices of a node",
+                self.tp
+            ));
+        }
+        if !shape.heads.is_multiple_of(self.tp) {
+            return divides("heads", self.tp, "tp");
+        }
+        if !shape.kv_heads.is_multiple_of(self.tp) {
+            return divides("key and value heads", self.tp, "tp");
+        }
+        if !shape.seq_length.is_multiple_of(2 * self.cp * self.tp) {
+            return divides("halves of the sequence", self.cp * self.tp, "cp x tp");
+        }
+        let layers = shape.layers + 2 * usize::from(self.counts_ends);
+        if !layers.is_multiple_of(self.pp * self.chunks) {
+            return divides("layers", self.pp * self.chunks, "pp x virtual stages");
+        }
+        if !self.global_batch.is_multiple_of(self.micro_batch * self.dp) {
+            return divides(
+                "global batch",
+                self.micro_batch * self.dp,
+                "micro-batch x dp",
+            );
+        }
+        if self.chunks > 1 && !self.micro_batches().is_multiple_of(self.pp) {
+            return divides("micro-batches of virtual stages", self.pp, "pp");
+        }
+        None
+    }
+
+    /// The `[parallel]` table and the keys of `[train]` that belong to it.
+    pub(crate) fn to_toml(self, per_node: usize) -> String {
+        format!(
+            "[parallel]\ntp = {}\ncp = {}\npp = {}\ndp = {}\nvirtual_stages = {}\ncount_embedding = {}\ncount_head = {}\nsequence = {}\nzero = {}\noverlap = {}\nranks_per_node = {per_node}\n\n[train]\nmicro_batch = {}\nglobal_batch = {}\nrecompute = \"{}\"\n",
+            self.tp,
+            self.cp,
+            self.pp,
+            self.dp,
+            self.chunks,
+            self.counts_ends,
+            self.counts_ends,
+            self.is_sequence_parallel,
+            self.zero,
+            self.overlap,
+            self.micro_batch,
+            self.global_batch,
+            self.recompute.name(),
+        )
+    }
+}

@@ -1,0 +1,199 @@
+//! All layouts of a model on a cluster, ranked by the time of a step.
+
+use crate::plan::cluster::Cluster;
+use crate::plan::layout::{Layout, Recompute};
+use crate::plan::memory::{RankBytes, rank_bytes};
+use crate::plan::shape::Shape;
+use crate::plan::time::{CONSTANTS, StepTime, step_time};
+
+/// A question to the planner.
+pub(crate) struct Asked<'a> {
+    pub shape: Shape,
+    pub cluster: &'a Cluster,
+    /// Devices to use.
+    pub devices: usize,
+    /// Sequences of a step.
+    pub global_batch: usize,
+}
+
+/// A layout that can run.
+#[derive(Clone, Debug)]
+pub(crate) struct Planned {
+    pub layout: Layout,
+    pub time: StepTime,
+    pub memory: RankBytes,
+}
+
+/// A layout that cannot.
+#[derive(Clone, Debug)]
+pub(crate) struct Rejected {
+    pub layout: Layout,
+    pub reason: String,
+    /// Bytes of the fullest rank, if they are why.
+    pub bytes: Option<f64>,
+}
+
+/// Micro-batches that are tried.
+const MICRO_BATCHES: [usize; 6] = [1, 2, 4, 8, 16, 32];
+/// Most virtual stages that are tried.
+const MOST_CHUNKS: usize = 16;
+
+/// Every layout: those that fit, the fastest first (equal ones in the order of the search, smaller axes first), and the others.
+pub(crate) fn search(asked: &Asked<'_>) -> (Vec<Planned>, Vec<Rejected>) {
+    let (mut planned, mut rejected) = (Vec::new(), Vec::new());
+    for layout in layouts(asked) {
+        let per_node = asked.cluster.devices_per_node;
+        if let Some(reason) = layout.contradiction(&asked.shape, asked.devices, per_node) {
+            rejected.push(Rejected {
+                layout,
+                reason,
+                bytes: None,
+            });
+            continue;
+        }
+        let memory = rank_bytes(&asked.shape, &layout);
+        if memory.total() > asked.cluster.memory {
+            rejected.push(Rejected {
+                layout,
+                reason: "does not fit in a device's memory".into(),
+                bytes: Some(memory.total()),
+            });
+            continue;
+        }
+        let time = step_time(&asked.shape, &layout, asked.cluster, &CONSTANTS);
+        planned.push(Planned {
+            layout,
+            time,
+            memory,
+        });
+    }
+    planned.sort_by(|a, b| a.time.total.total_cmp(&b.time.total));
+    (planned, rejected)
+}
+
+/// Layouts whose axes multiply to the devices.
+fn layouts(asked: &Asked<'_>) -> Vec<Layout> {
+    let mut found = Vec::new();
+    let of_node = divisors(asked.devices, asked.cluster.devices_per_node);
+    for &tp in &of_node {
+        for cp in divisors(asked.devices / tp, 64) {
+            for pp in divisors(asked.devices / (tp * cp), asked.shape.layers) {
+                let dp = asked.devices / (tp * cp * pp);
+                let base = Layout {
+                    tp,
+                    cp,
+                    pp,
+                    chunks: 1,
+                    dp,
+                    micro_batch: 1,
+                    global_batch: asked.global_batch,
+                    is_sequence_parallel: false,
+                    recompute: Recompute::None,
+                    zero: 0,
+                    overlap: true,
+                    counts_ends: false,
+                };
+                with_choices(base, &asked.shape, &mut found);
+            }
+        }
+    }
+    found
+}
+
+/// The layouts of one mesh. Embedding and head count as layers where layers alone do not divide evenly.
+fn with_choices(base: Layout, shape: &Shape, found: &mut Vec<Layout>) {
+    let counts_ends =
+        !shape.layers.is_multiple_of(base.pp) && (shape.layers + 2).is_multiple_of(base.pp);
+    let base = Layout {
+        counts_ends,
+        ..base
+    };
+    let layers = (shape.layers + 2 * usize::from(counts_ends)) / base.pp;
+    let chunks = match base.pp {
+        1 => 1..=1,
+        _ => 1..=MOST_CHUNKS.min(layers),
+    };
+    let zeros: &[u8] = match (base.dp, base.pp) {
+        (1, _) => &[0],
+        // sharded gradients and weights would be reduced and gathered for each micro-batch of a pipeline
+        (_, 2..) => &[0, 1],
+        _ => &[0, 1, 2, 3],
+    };
+    let sequence: &[bool] = if base.tp > 1 {
+        &[false, true]
+    } else {
+        &[false]
+    };
+    for chunks in chunks.filter(|chunks| layers.is_multiple_of(*chunks)) {
+        for micro_batch in MICRO_BATCHES {
+            for &zero in zeros {
+                for &is_sequence_parallel in sequence {
+                    for recompute in [Recompute::None, Recompute::Selective, Recompute::Full] {
+                        if shape.is_fused && recompute == Recompute::Selective {
+                            continue; // fused attention keeps no scores
+                        }
+                        found.push(Layout {
+                            chunks,
+                            micro_batch,
+                            zero,
+                            is_sequence_parallel,
+                            recompute,
+                            ..base
+                        });
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn divisors(number: usize, most: usize) -> Vec<usize> {
+    (1..=most.min(number))
+        .filter(|by| number.is_multiple_of(*by))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fastest_layout_that_fits_comes_first_and_every_other_has_a_reason() {
+        let cluster = Cluster::load("dgx-a100").unwrap();
+        let asked = Asked {
+            shape: Shape::gpt(40, 6144, 48),
+            cluster: &cluster,
+            devices: 256,
+            global_batch: 1024,
+        };
+        let (planned, rejected) = search(&asked);
+        assert_eq!(planned.len() + rejected.len(), layouts(&asked).len());
+        assert!(planned.len() > 100 && rejected.len() > 100);
+        for pair in planned.windows(2) {
+            assert!(pair[0].time.total <= pair[1].time.total);
+        }
+        for of in &planned {
+            assert_eq!(of.layout.devices(), 256);
+            assert!(of.memory.total() <= cluster.memory);
+        }
+        assert!(rejected.iter().all(|of| !of.reason.is_empty()));
+        let too_large = rejected.iter().filter_map(|of| of.bytes);
+        assert!(too_large.clone().count() > 0);
+        assert!(too_large.into_iter().all(|bytes| bytes > cluster.memory));
+    }
+
+    #[test]
+    fn a_model_that_fits_nowhere_leaves_the_smallest_bytes() {
+        let cluster = Cluster::load("dgx-a100").unwrap();
+        let asked = Asked {
+            shape: Shape::gpt(128, 25_600, 160),
+            cluster: &cluster,
+            devices: 16,
+            global_batch: 64,
+        };
+        let (planned, rejected) = search(&asked);
+        assert!(planned.is_empty());
+        let least = rejected.iter().filter_map(|of| of.bytes);
+        assert!(least.fold(f64::INFINITY, f64::min) > cluster.memory);
+    }
+}

@@ -1,0 +1,380 @@
+//! Published step times and the planner's: `millrace plan --check-tables`.
+
+use crate::plan::cluster::Cluster;
+use crate::plan::layout::{Layout, Recompute};
+use crate::plan::memory::rank_bytes;
+use crate::plan::shape::Shape;
+use crate::plan::time::{CONSTANTS, Constants, step_time};
+use anyhow::Result;
+use serde::Serialize;
+
+/// A published run.
+pub(super) struct Published {
+    pub source: &'static str,
+    pub name: String,
+    pub cluster: &'static str,
+    pub devices: usize,
+    pub shape: Shape,
+    pub layout: Layout,
+    /// Seconds of a step.
+    pub seconds: f64,
+    /// Whether the constants are fitted on it.
+    pub is_fitted: bool,
+}
+
+/// A row of the comparison.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    /// Paper or file, and table.
+    pub source: &'static str,
+    /// Model and layout.
+    pub row: String,
+    /// Devices.
+    pub gpus: usize,
+    /// Seconds of a step as published or as follows from the published FLOP/s.
+    pub published_s: f64,
+    /// Seconds of a step by the planner; null where the layout is refused.
+    pub predicted_s: Option<f64>,
+    /// `predicted_s / published_s - 1`.
+    pub error: Option<f64>,
+    /// Whether the fullest rank fits in a device's memory.
+    pub fits: bool,
+    /// Whether the constants are fitted on this row.
+    pub fitted: bool,
+    /// Contradiction because of which the row is refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
+/// All published rows beside the planner's times.
+///
+/// # Errors
+/// None of a complete build: the clusters are part of it.
+pub(crate) fn check_tables() -> Result<Vec<Row>> {
+    published().iter().map(|of| row(of, &CONSTANTS)).collect()
+}
+
+fn row(of: &Published, constants: &Constants) -> Result<Row> {
+    let cluster = Cluster::load(of.cluster)?;
+    let refused = of
+        .layout
+        .contradiction(&of.shape, of.devices, cluster.devices_per_node);
+    let predicted = match refused {
+        Some(_) => None,
+        None => Some(step_time(&of.shape, &of.layout, &cluster, constants).total),
+    };
+    Ok(Row {
+        source: of.source,
+        row: of.name.clone(),
+        gpus: of.devices,
+        published_s: of.seconds,
+        predicted_s: predicted,
+        error: predicted.map(|found| found / of.seconds - 1.0),
+        fits: refused.is_none() && rank_bytes(&of.shape, &of.layout).total() <= cluster.memory,
+        fitted: of.is_fitted,
+        refused,
+    })
+}
+
+/// A row of a table of GPT models on DGX A100.
+struct GptRow {
+    name: &'static str,
+    layers: usize,
+    width: usize,
+    heads: usize,
+    pp: usize,
+    chunks: usize,
+    tp: usize,
+    devices: usize,
+    global: usize,
+    micro: usize,
+}
+
+impl GptRow {
+    fn shape(&self) -> Shape {
+        Shape::gpt(self.layers, self.width, self.heads)
+    }
+
+    /// Full recomputation, nothing hidden: as before sequence parallelism.
+    fn layout(&self) -> Layout {
+        Layout {
+            tp: self.tp,
+            cp: 1,
+            pp: self.pp,
+            chunks: self.chunks,
+            dp: self.devices / (self.tp * self.pp),
+            micro_batch: self.micro,
+            global_batch: self.global,
+            is_sequence_parallel: false,
+            recompute: Recompute::Full,
+            zero: 0,
+            overlap: false,
+            counts_ends: false,
+        }
+    }
+
+    fn published(&self, source: &'static str, seconds: f64) -> Published {
+        Published {
+            source,
+            name: self.name.into(),
+            cluster: "dgx-a100",
+            devices: self.devices,
+            shape: self.shape(),
+            layout: self.layout(),
+            seconds,
+            is_fitted: false,
+        }
+    }
+}
+
+/// A line of `GptRow`s.
+macro_rules! gpt {
+    ($name:literal, $layers:literal/$width:literal/$heads:literal, tp $tp:literal, pp $pp:literal x $chunks:literal, $devices:literal, $global:literal/$micro:literal) => {
+        GptRow {
+            name: $name,
+            layers: $layers,
+            width: $width,
+            heads: $heads,
+            tp: $tp,
+            pp: $pp,
+            chunks: $chunks,
+            devices: $devices,
+            global: $global,
+            micro: $micro,
+        }
+    };
+}
+
+/// Every row. Sources: Narayanan et al. 2021 (arXiv:2104.04473), table 1, with the layouts of Megatron-LM's
+/// `examples/sc21/run_table_1.sh`, and its README's 175B; Korthikanti et al. 2022 (arXiv:2205.05198), table 5; Smith et al. 2022
+/// (arXiv:2201.11990), section 5.2; Llama 3 (arXiv:2407.21783), table 4.
+pub(super) fn published() -> Vec<Published> {
+    let mut rows = narayanan();
+    rows.extend(korthikanti());
+    rows.extend(mt_nlg());
+    rows.extend(llama());
+    rows
+}
+
+fn narayanan() -> Vec<Published> {
+    // with TFLOP/s per device
+    let rows = [
+        (gpt!("1.7B", 24/2304/24, tp 1, pp 1 x 1, 32, 512/16), 137.0),
+        (gpt!("3.6B", 30/3072/32, tp 2, pp 1 x 1, 64, 512/16), 138.0),
+        (gpt!("7.5B", 36/4096/32, tp 4, pp 1 x 1, 128, 512/16), 142.0),
+        (
+            gpt!("18.4B", 40/6144/48, tp 8, pp 1 x 1, 256, 1024/8),
+            135.0,
+        ),
+        (
+            gpt!("39.1B", 48/8192/64, tp 8, pp 2 x 1, 512, 1536/4),
+            138.0,
+        ),
+        (
+            gpt!("76.1B", 60/10240/80, tp 8, pp 4 x 3, 1024, 1792/2),
+            140.0,
+        ),
+        (
+            gpt!("145.6B", 80/12288/96, tp 8, pp 8 x 2, 1536, 2304/2),
+            148.0,
+        ),
+        (
+            gpt!("310.1B", 96/16384/128, tp 8, pp 16 x 2, 1920, 2160/1),
+            155.0,
+        ),
+        (
+            gpt!("529.6B", 105/20480/128, tp 8, pp 35 x 3, 2520, 2520/1),
+            163.0,
+        ),
+        (
+            gpt!("1008B", 128/25600/160, tp 8, pp 64 x 2, 3072, 3072/1),
+            163.0,
+        ),
+    ];
+    let fitted = rows.iter().map(|(row, tflops)| {
+        let flop = with_recomputation(&row.shape(), row.global as f64);
+        let seconds = flop / (row.devices as f64 * tflops * 1e12);
+        Published {
+            is_fitted: true,
+            ..row.published("2104.04473 table 1", seconds)
+        }
+    });
+    let mut found: Vec<Published> = fitted.collect();
+    let readme = gpt!("175B", 96/12288/96, tp 8, pp 16 x 1, 1024, 1536/1);
+    found.push(readme.published("Megatron-LM README (2021)", 32.0));
+    found
+}
+
+/// 2104.04473, equation 3: F = 96 B s L h^2 (1 + s/(6h) + V/(16 L h)).
+fn with_recomputation(shape: &Shape, sequences: f64) -> f64 {
+    let model = shape.model_flop(sequences, 1.0);
+    let tokens = sequences * shape.seq_length as f64;
+    let head = 6.0 * tokens * (shape.vocab * shape.width) as f64;
+    (model - head) * 4.0 / 3.0 + head
+}
+
+fn korthikanti() -> Vec<Published> {
+    // with seconds of full recomputation, and of sequence parallelism with selective recomputation
+    let rows = [
+        (
+            gpt!("22B", 48/6144/64, tp 8, pp 1 x 1, 8, 4/4),
+            [1.42, 1.10],
+        ),
+        (
+            gpt!("175B", 96/12288/96, tp 8, pp 8 x 3, 64, 64/1),
+            [18.13, 13.75],
+        ),
+        (
+            gpt!("530B", 105/20480/128, tp 8, pp 35 x 3, 280, 280/1),
+            [49.05, 37.83],
+        ),
+        (
+            gpt!("1T", 128/25600/160, tp 8, pp 64 x 1, 512, 512/1),
+            [94.42, 71.49],
+        ),
+        (
+            gpt!("530B, dp 8", 105/20480/128, tp 8, pp 35 x 3, 2240, 2240/1),
+            [50.4, 39.15],
+        ),
+    ];
+    let both = |(row, [full, new]): &(GptRow, [f64; 2])| {
+        const SOURCE: &str = "2205.05198 table 5";
+        let before = row.published(SOURCE, *full);
+        let after = row.published(SOURCE, *new);
+        [
+            Published {
+                name: format!("{}, full recomputation", row.name),
+                ..before
+            },
+            Published {
+                name: format!("{}, sequence parallel, selective", row.name),
+                layout: Layout {
+                    is_sequence_parallel: true,
+                    recompute: Recompute::Selective,
+                    ..after.layout
+                },
+                ..after
+            },
+        ]
+    };
+    rows.iter().flat_map(both).collect()
+}
+
+fn mt_nlg() -> Vec<Published> {
+    let rows = [
+        (
+            gpt!("MT-NLG 530B, 280 nodes", 105/20480/128, tp 8, pp 35 x 1, 2240, 1920/1),
+            60.1,
+        ),
+        (
+            gpt!("MT-NLG 530B, 350 nodes", 105/20480/128, tp 8, pp 35 x 1, 2800, 1920/1),
+            50.2,
+        ),
+        (
+            gpt!("MT-NLG 530B, 420 nodes", 105/20480/128, tp 8, pp 35 x 1, 3360, 1920/1),
+            44.4,
+        ),
+    ];
+    let of = |(row, seconds): &(GptRow, f64)| row.published("2201.11990 section 5.2", *seconds);
+    rows.iter().map(of).collect()
+}
+
+fn llama() -> Vec<Published> {
+    struct LlamaRow {
+        note: &'static str,
+        devices: usize,
+        cp: usize,
+        dp: usize,
+        seq_length: usize,
+        /// Sequences per data-parallel rank.
+        each: usize,
+        tflops: f64,
+    }
+    let row = |devices, dp, each, tflops| LlamaRow {
+        note: "",
+        devices,
+        cp: 1,
+        dp,
+        seq_length: 8192,
+        each,
+        tflops,
+    };
+    let long = |note, dp| LlamaRow {
+        note,
+        cp: 16,
+        seq_length: 131_072,
+        ..row(16_384, dp, 16, 380.0)
+    };
+    let rows = [
+        row(8192, 64, 32, 430.0),
+        row(16_384, 128, 16, 400.0),
+        long("", 8),
+        long(", as first printed", 4),
+    ];
+    let of = |row: &LlamaRow| {
+        let shape = Shape {
+            layers: 126,
+            width: 16_384,
+            heads: 128,
+            kv_heads: 8,
+            head_dim: 128,
+            ffn: 53_248,
+            is_gated: true,
+            vocab: 128_256,
+            is_tied: false,
+            seq_length: row.seq_length,
+            is_fused: true,
+        };
+        let global_batch = row.each * row.dp;
+        Published {
+            source: "2407.21783 table 4",
+            name: format!(
+                "Llama 3 405B, {} tokens, cp {}, dp {}{}",
+                row.seq_length, row.cp, row.dp, row.note
+            ),
+            cluster: "dgx-h100",
+            devices: row.devices,
+            shape,
+            layout: Layout {
+                tp: 8,
+                cp: row.cp,
+                pp: 16,
+                // one layer each: the first has only the embedding, the last only the head (section 3.3.2)
+                chunks: 8,
+                dp: row.dp,
+                micro_batch: 1,
+                global_batch,
+                is_sequence_parallel: true,
+                recompute: Recompute::None,
+                zero: 1,
+                overlap: true,
+                counts_ends: true,
+            },
+            // the paper's FLOP count half of the scores
+            seconds: shape.model_flop(global_batch as f64, 0.5)
+                / (row.devices as f64 * row.tflops * 1e12),
+            is_fitted: false,
+        }
+    };
+    rows.iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_the_table_have_the_seconds_that_follow_from_its_flops() {
+        let wanted = [
+            3.53, 3.70, 3.70, 9.40, 14.45, 16.06, 24.82, 37.61, 54.08, 102.6,
+        ];
+        for (row, wanted) in narayanan().iter().zip(wanted) {
+            assert!(
+                (row.seconds / wanted - 1.0).abs() < 0.002,
+                "{}: {} {wanted}",
+                row.name,
+                row.seconds
+            );
+        }
+    }
+}

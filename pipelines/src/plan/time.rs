@@ -1,0 +1,315 @@
+//! Time of a step: products by shape, attention, memory-bound operations, collectives, the pipeline's fill and drain, the
+//! reduction of gradients and the optimizer, from a cluster's rates and four constants.
+
+use crate::plan::cluster::Cluster;
+use crate::plan::layout::{Layout, Recompute};
+use crate::plan::shape::Shape;
+
+/// Shares of a cluster's nominal rates that a step reaches.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Constants {
+    /// Of the matrix rate, in products that are not bound by memory.
+    pub matrix: f64,
+    /// Of the memory rate.
+    pub memory: f64,
+    /// Of the rate between devices of a node.
+    pub link: f64,
+    /// Of the rate between nodes.
+    pub network: f64,
+}
+
+/// Fitted on the ten rows of 2104.04473, table 1, alone; `fit.rs` finds them again.
+pub(crate) const CONSTANTS: Constants = Constants {
+    matrix: 0.6722,
+    memory: 1.0,
+    link: 1.0,
+    network: 1.0,
+};
+
+/// Share of `Constants::matrix` of the products inside attention: their inner dimension is a head.
+const INSIDE_ATTENTION: f64 = 0.5;
+
+/// Seconds of a step, and of the parts of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct StepTime {
+    pub total: f64,
+    /// Forward and backward of a micro-batch by one model chunk.
+    pub forward: f64,
+    pub backward: f64,
+    /// The head for a micro-batch, forward and backward, which the last stage adds; above a layer's, where it counts as one.
+    pub head: f64,
+    /// Idle time of the pipeline's fill and drain.
+    pub bubble: f64,
+    /// Tensor-parallel and context-parallel collectives of all micro-batches of a stage.
+    pub collectives: f64,
+    /// Reduction of gradients (and gathering of weights under ZeRO) that nothing hides.
+    pub reduction: f64,
+    pub optimizer: f64,
+}
+
+/// Rates that a step reaches.
+struct Rates {
+    matrix: f64,
+    memory: f64,
+    link: f64,
+    network: f64,
+}
+
+impl Rates {
+    /// Seconds of a product of 16-bit matrices: its operations or its operands, the longer.
+    fn product(&self, m: f64, n: f64, k: f64) -> f64 {
+        let flop = 2.0 * m * n * k / self.matrix;
+        flop.max(2.0 * (m * k + k * n + m * n) / self.memory)
+    }
+}
+
+/// Seconds of one pass of a micro-batch through one layer.
+struct Pass {
+    compute: f64,
+    collectives: f64,
+    /// Attention between the projections, a part of `compute`.
+    attention: f64,
+}
+
+/// Time of a step by the model of this file.
+pub(crate) fn step_time(
+    shape: &Shape,
+    layout: &Layout,
+    cluster: &Cluster,
+    constants: &Constants,
+) -> StepTime {
+    let rates = Rates {
+        matrix: cluster.matrix * constants.matrix,
+        memory: cluster.memory_rate * constants.memory,
+        link: cluster.link * constants.link,
+        network: cluster.network * constants.network,
+    };
+    let (tp, pp, dp) = (layout.tp as f64, layout.pp as f64, layout.dp as f64);
+    let rows = (layout.micro_batch * shape.seq_length) as f64 / layout.cp as f64;
+    let forward = forward(shape, layout, &rates, rows);
+    let mut backward = Pass {
+        compute: backward_products(shape, layout, &rates, rows)
+            + 2.0 * forward.attention
+            + 2.0 * memory_bound(shape, layout, &rates, rows),
+        collectives: forward.collectives,
+        attention: 2.0 * forward.attention,
+    };
+    match layout.recompute {
+        Recompute::None => {}
+        Recompute::Selective => backward.compute += forward.attention,
+        Recompute::Full => {
+            backward.compute += forward.compute;
+            backward.collectives += forward.collectives;
+        }
+    }
+    let layers = layout.rank_layers(shape) / layout.chunks as f64;
+    // a micro-batch's rows to the next stage, and their gradient back
+    let message = match layout.pp {
+        1 => 0.0,
+        _ => 2.0 * rows * shape.width as f64 / tp / rates.network,
+    };
+    let chunk_forward = layers * (forward.compute + forward.collectives) + message;
+    let chunk_backward = layers * (backward.compute + backward.collectives) + message;
+    let vocab = shape.vocab as f64 / tp;
+    let head =
+        3.0 * rates.product(rows, vocab, shape.width as f64) + 16.0 * rows * vocab / rates.memory;
+    let head = match layout.counts_ends {
+        true => {
+            let layer = (chunk_forward + chunk_backward) / layers;
+            (head - layer).max(0.0)
+        }
+        false => head,
+    };
+    let (count, chunks) = (layout.micro_batches() as f64, layout.chunks as f64);
+    let both = chunk_forward + chunk_backward;
+    let busy = count * (chunks * both + head);
+    let bubble = (pp - 1.0) * both;
+    let of_layers = layout.rank_layers(shape) * shape.layer_parameters();
+    let parameters = (of_layers + (shape.vocab * shape.width) as f64) / tp;
+    let own = if layout.zero >= 1 {
+        parameters / dp
+    } else {
+        parameters
+    };
+    // two moments, the copy of the weights, weights and gradient: read, and all but the gradient written
+    let optimizer = 30.0 * own / rates.memory;
+    let reduction = reduction(layout, cluster, &rates, parameters, count);
+    let hidden = if layout.overlap {
+        // by the backward pass of the last micro-batch; gathering under ZeRO 3 by every pass
+        let passes = if layout.zero == 3 {
+            busy
+        } else {
+            chunks * chunk_backward
+        };
+        reduction.min(passes)
+    } else {
+        0.0
+    };
+    StepTime {
+        total: busy + bubble + (reduction - hidden) + optimizer,
+        forward: chunk_forward,
+        backward: chunk_backward,
+        head,
+        bubble,
+        collectives: count * chunks * layers * (forward.collectives + backward.collectives),
+        reduction: reduction - hidden,
+        optimizer,
+    }
+}
+
+fn forward(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) -> Pass {
+    let (tp, cp) = (layout.tp as f64, layout.cp as f64);
+    let (h, ffn) = (shape.width as f64, shape.ffn as f64);
+    let products = rates.product(rows, shape.packed() as f64 / tp, h)
+        + rates.product(rows, h, shape.queries() as f64 / tp)
+        + rates.product(rows, shape.ffn_inputs() as f64 * ffn / tp, h)
+        + rates.product(rows, h, ffn / tp);
+    // scores and mixed values: each row with all keys, or with those before it
+    let keys = shape.seq_length as f64 * if shape.is_fused { 0.5 } else { 1.0 };
+    let flop = 4.0 * rows * keys * shape.queries() as f64 / tp;
+    let mut attention = flop / (rates.matrix * INSIDE_ATTENTION);
+    if !shape.is_fused {
+        // softmax and dropout read and write scores of 2 bytes, and a mask of one
+        let scores = rows * shape.seq_length as f64 * shape.heads as f64 / tp;
+        attention += 9.0 * scores / rates.memory;
+    }
+    let mut collectives = 0.0;
+    if layout.tp > 1 {
+        // two all-reduces, or as many pairs of reduce-scatter and all-gather
+        collectives += 2.0 * 2.0 * (tp - 1.0) / tp * 2.0 * rows * h / rates.link;
+    }
+    if layout.cp > 1 {
+        // keys and values of all other ranks, hidden behind attention
+        let width = 2.0 * (shape.kv_heads * shape.head_dim) as f64 / tp;
+        let ring = 2.0 * (cp - 1.0) * rows * width / rates.network;
+        collectives += (ring - attention).max(0.0);
+    }
+    Pass {
+        compute: products + attention + memory_bound(shape, layout, rates, rows),
+        collectives,
+        attention,
+    }
+}
+
+/// Products of a layer's backward pass: with respect to the input, and to the weights.
+fn backward_products(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) -> f64 {
+    let (tp, h) = (layout.tp as f64, shape.width as f64);
+    let ffn = shape.ffn as f64 / tp;
+    let inner = shape.ffn_inputs() as f64 * ffn;
+    let sizes = [
+        (shape.packed() as f64 / tp, h),
+        (h, shape.queries() as f64 / tp),
+        (inner, h),
+        (h, ffn),
+    ];
+    let both = |(n, k)| rates.product(rows, k, n) + rates.product(n, k, rows);
+    sizes.into_iter().map(both).sum()
+}
+
+/// Norms, dropout, residual connections, activation function and biases of a forward pass.
+fn memory_bound(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) -> f64 {
+    let tp = layout.tp as f64;
+    let shared = if layout.is_sequence_parallel { tp } else { 1.0 };
+    // two norms read and write, two residual connections with dropout read two and write one with a mask
+    let whole = 2.0 * 12.0 * (rows * shape.width as f64) / shared;
+    let split = (4.0 * rows * shape.ffn as f64 + 2.0 * rows * shape.packed() as f64) / tp;
+    (whole + split) / rates.memory
+}
+
+/// Seconds of summing gradients over data-parallel ranks once a step, and of gathering weights under ZeRO.
+fn reduction(
+    layout: &Layout,
+    cluster: &Cluster,
+    rates: &Rates,
+    parameters: f64,
+    micro_batches: f64,
+) -> f64 {
+    let ranks = (layout.dp * layout.cp) as f64;
+    if ranks < 2.0 {
+        return 0.0;
+    }
+    // members of a group in a node share its network devices
+    let in_node = (cluster.devices_per_node / layout.tp).max(1) as f64;
+    let in_node = in_node.min(ranks);
+    let rate = if in_node < ranks {
+        rates.network * in_node
+    } else {
+        rates.link
+    };
+    let bytes = match layout.zero {
+        0 => 2.0 * 4.0,
+        1 | 2 => 4.0 + 2.0,
+        // weights are gathered for both passes of each micro-batch
+        _ => 4.0 + 2.0 * 2.0 * micro_batches,
+    };
+    (ranks - 1.0) / ranks * bytes * parameters / rate
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout() -> Layout {
+        Layout {
+            tp: 8,
+            cp: 1,
+            pp: 8,
+            chunks: 3,
+            dp: 1,
+            micro_batch: 1,
+            global_batch: 64,
+            is_sequence_parallel: false,
+            recompute: Recompute::Full,
+            zero: 0,
+            overlap: false,
+            counts_ends: false,
+        }
+    }
+
+    fn time(layout: &Layout) -> StepTime {
+        let cluster = Cluster::load("dgx-a100").unwrap();
+        step_time(&Shape::gpt(96, 12_288, 96), layout, &cluster, &CONSTANTS)
+    }
+
+    #[test]
+    fn parts_of_a_step_grow_as_they_should() {
+        let full = time(&layout());
+        let selective = time(&Layout {
+            recompute: Recompute::Selective,
+            ..layout()
+        });
+        assert!(selective.total < full.total * 0.85);
+        let plain = time(&Layout {
+            chunks: 1,
+            ..layout()
+        });
+        // (pp - 1) / chunks micro-batches of idle time
+        assert!(
+            (plain.bubble / full.bubble - 3.0).abs() < 0.05,
+            "{plain:?} {full:?}"
+        );
+        let more = time(&Layout {
+            global_batch: 128,
+            ..layout()
+        });
+        assert!(more.total > 1.8 * full.total && more.total < 2.0 * full.total);
+    }
+
+    #[test]
+    fn overlap_hides_the_reduction_behind_one_backward_pass() {
+        let of = Layout {
+            dp: 2,
+            global_batch: 128,
+            ..layout()
+        };
+        let seen = time(&of);
+        let hidden = time(&Layout {
+            overlap: true,
+            ..of
+        });
+        let backward = of.chunks as f64 * seen.backward;
+        let left = (seen.reduction - backward).max(0.0);
+        assert!((hidden.reduction - left).abs() < 1e-12 && left < seen.reduction);
+        assert!((seen.total - seen.reduction + left - hidden.total).abs() < 1e-9);
+    }
+}
