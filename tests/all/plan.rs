@@ -168,3 +168,16 @@ fn clusters_devices_and_models_that_cannot_be_planned_are_refused() {
     let text = String::from_utf8(found.stdout).unwrap();
     assert!(text.contains("nearest: tp"), "{text}");
 }
+
+#[test]
+fn sizes_have_the_shapes_of_the_launchers_recipes() {
+    for (size, layers, width, heads) in [("5B", 24, 4096, 32), ("175B", 96, 12_288, 96)] {
+        let printed = succeed(&["plan", "--size", size, "--tokens", "300B", "--json"]).stdout;
+        let found: Value = serde_json::from_slice(&printed).unwrap();
+        let shape = ["layers", "d_model", "heads"].map(|key| found[key].as_u64().unwrap());
+        assert_eq!(shape, [layers, width, heads], "{size}");
+        assert_eq!(found["tokens"], 3e11, "{size}");
+    }
+    assert_eq!(output(&["plan", "--size", "9T"]).status.code(), Some(1));
+    assert_eq!(output(&["plan", "--size", "-1"]).status.code(), Some(2));
+}

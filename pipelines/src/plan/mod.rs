@@ -9,6 +9,7 @@ mod memory;
 mod schedule;
 mod search;
 mod shape;
+mod size;
 mod tables;
 mod time;
 
@@ -17,4 +18,5 @@ pub(crate) use layout::{Layout, Recompute};
 pub(crate) use schedule::Gantt;
 pub(crate) use search::{Asked, Planned, Rejected, search};
 pub(crate) use shape::Shape;
+pub(crate) use size::{chinchilla_tokens, model_of, parse_count};
 pub(crate) use tables::{Row, check_tables};

@@ -4,7 +4,8 @@ use crate::job::{self, Job, LoadError, Problem};
 use crate::log::print;
 use crate::machine::duration;
 use crate::plan::{
-    Asked, Cluster, Gantt, Layout, Planned, Recompute, Rejected, Row, Shape, check_tables, search,
+    Asked, Cluster, Gantt, Layout, Planned, Recompute, Rejected, Row, Shape, check_tables,
+    chinchilla_tokens, model_of, parse_count, search,
 };
 use anyhow::{Result, bail};
 use clap::Args;
@@ -18,7 +19,7 @@ use train::trainer::memory::predict_stages;
 #[derive(Args)]
 pub(crate) struct PlanArgs {
     /// Job file (TOML) with [model] and [train].
-    #[arg(required_unless_present = "check_tables", requires = "cluster")]
+    #[arg(required_unless_present_any = ["check_tables", "size"], requires = "cluster")]
     job: Option<PathBuf>,
     /// Override one key of the job.
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -38,6 +39,12 @@ pub(crate) struct PlanArgs {
     /// Print the times of published runs beside the planner's, and stop.
     #[arg(long, conflicts_with = "job")]
     check_tables: bool,
+    /// Print the shape, learning rate and number of tokens of a GPT model with this many parameters (5B, 350M), and stop.
+    #[arg(long, conflicts_with_all = ["job", "check_tables"], value_parser = parse_count)]
+    size: Option<f64>,
+    /// Tokens of its training (300B). Default: 20 per parameter (Hoffmann et al. 2022).
+    #[arg(long, requires = "size", value_parser = parse_count)]
+    tokens: Option<f64>,
     /// Print JSON to stdout.
     #[arg(long)]
     json: bool,
@@ -47,6 +54,9 @@ pub(crate) struct PlanArgs {
 pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
     if args.check_tables {
         return tables(&check_tables()?, args.json);
+    }
+    if let Some(size) = args.size {
+        return sized(size, args.tokens, args.json);
     }
     let (Some(path), Some(cluster)) = (&args.job, &args.cluster) else {
         bail!("plan needs a job and --cluster");
@@ -481,6 +491,40 @@ impl Answer<'_> {
         let toml = best.layout.to_toml(self.asked.cluster.devices_per_node);
         write!(text, "\n{toml}")
     }
+}
+
+/// The model of a size.
+fn sized(size: f64, tokens: Option<f64>, is_json: bool) -> Result<()> {
+    let Some(of) = model_of(size) else {
+        bail!(
+            "no shape for {size:.3e} parameters: the tables end at 1.1e12, and small sizes need at least a layer of 768"
+        );
+    };
+    let tokens = tokens.unwrap_or(chinchilla_tokens(of.parameters));
+    let shape = &of.shape;
+    let steps = (tokens / (of.global_batch * shape.seq_length) as f64).ceil();
+    if is_json {
+        let value = json!({
+            "parameters": of.parameters, "layers": shape.layers, "d_model": shape.width, "heads": shape.heads, "lr": of.lr,
+            "min_lr": of.lr / 10.0, "init_std": of.init_std, "global_batch": of.global_batch, "seq_length": shape.seq_length,
+            "tokens": tokens, "steps": steps,
+        });
+        return print(&format!("{value}\n"));
+    }
+    print(&format!(
+        "# {:.3e} parameters, {tokens:.3e} tokens\n[blend]\nseq_length = {}\n\n[model]\nfamily = \"gpt\"\nlayers = {}\nd_model = {}\nheads = {}\ninit_std = {:.6}\n\n[train]\nsteps = {steps}\nglobal_batch = {}\nlr = {:e}\nmin_lr = {:e}\nwarmup_steps = {}\n",
+        of.parameters,
+        shape.seq_length,
+        shape.layers,
+        shape.width,
+        shape.heads,
+        of.init_std,
+        of.global_batch,
+        of.lr,
+        of.lr / 10.0,
+        // 0.15% of the steps
+        (0.0015 * steps).ceil(),
+    ))
 }
 
 /// Published rows and the planner's.

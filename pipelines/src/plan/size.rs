@@ -1,0 +1,148 @@
+//! Shapes of models from a parameter count: the tables of NeMo's auto-configurator (`autoconfig/utils.py`), and tokens by
+//! Hoffmann et al. 2022 (arXiv:2203.15556).
+
+use crate::plan::shape::Shape;
+
+/// A size with its settings.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Sized {
+    /// The shape.
+    pub shape: Shape,
+    /// Learning rate.
+    pub lr: f64,
+    /// Standard deviation of initial weights.
+    pub init_std: f64,
+    /// Parameters by NeMo's formula.
+    pub parameters: f64,
+    /// Sequences per step.
+    pub global_batch: usize,
+}
+
+/// Billions below a bound: hidden width, heads, learning rate.
+const WIDTHS: [(f64, usize, usize, f64); 15] = [
+    (0.25, 768, 12, 6e-4),
+    (0.5, 1024, 16, 3e-4),
+    (1.0, 1536, 16, 2.5e-4),
+    (2.0, 2048, 16, 2e-4),
+    (3.0, 2560, 32, 1.6e-4),
+    (4.5, 3072, 32, 1.4e-4),
+    (8.0, 4096, 32, 1.2e-4),
+    (15.0, 5120, 40, 1e-4),
+    (25.0, 6144, 48, 1e-4),
+    (52.0, 8192, 64, 0.8e-4),
+    (105.0, 10_240, 80, 0.7e-4),
+    (205.0, 12_288, 96, 0.6e-4),
+    (405.0, 20_480, 128, 0.5e-4),
+    (805.0, 20_480, 128, 0.4e-4),
+    (1105.0, 25_600, 160, 0.3e-4),
+];
+
+/// 12 L h^2 (1 + 13 / (12 h) + (V + s) / (12 L h)).
+fn parameters(shape: &Shape) -> f64 {
+    let (layers, width) = (shape.layers as f64, shape.width as f64);
+    let tables = (shape.vocab + shape.seq_length) as f64 / (12.0 * layers * width);
+    12.0 * layers * width * width * (1.0 + 13.0 / (12.0 * width) + tables)
+}
+
+/// The model of a size, or None beyond the tables (1,105 billion) or where no count of layers comes within a tenth.
+pub(crate) fn model_of(size: f64) -> Option<Sized> {
+    let billions = size / 1e9;
+    let row = WIDTHS
+        .iter()
+        .find(|row| billions < row.0 && billions > 0.0)?;
+    let &(_, hidden, heads, lr) = row;
+    let shape = |layers| Shape::gpt(layers, hidden, heads);
+    let counts: [Vec<usize>; 5] = [
+        (0..10).map(|power| 1 << power).collect(),
+        (1..13).map(|count| 16 * count).collect(),
+        (1..101).map(|count| 2 * count).collect(),
+        (1..41).map(|count| 5 * count).collect(),
+        (1..201).collect(),
+    ];
+    let layers = (1..=10).find_map(|percent| {
+        let margin = 0.01 * f64::from(percent);
+        let is_near = |layers: &&usize| (parameters(&shape(**layers)) / size - 1.0).abs() < margin;
+        counts
+            .iter()
+            .find_map(|counts| counts.iter().find(is_near).copied())
+    })?;
+    let shape = shape(layers);
+    let global_batch = match billions {
+        ..=1.0 => 256,
+        ..=4.0 => 1024,
+        _ => 2048,
+    };
+    Some(Sized {
+        lr,
+        init_std: 0.64 / (hidden as f64).sqrt(),
+        parameters: parameters(&shape),
+        shape,
+        global_batch,
+    })
+}
+
+/// Tokens that use a budget of computation best: 20 per parameter.
+pub(crate) fn chinchilla_tokens(parameters: f64) -> f64 {
+    20.0 * parameters
+}
+
+/// `5B`, `350M`, `1.3e9`.
+pub(crate) fn parse_count(text: &str) -> Result<f64, String> {
+    let (number, unit) = match text.chars().last() {
+        Some('T' | 't') => (&text[..text.len() - 1], 1e12),
+        Some('B' | 'b') => (&text[..text.len() - 1], 1e9),
+        Some('M' | 'm') => (&text[..text.len() - 1], 1e6),
+        _ => (text, 1.0),
+    };
+    let number: f64 = number
+        .parse()
+        .map_err(|_| format!("{text:?} is no count such as 5B or 350M"))?;
+    match number.is_finite() && number > 0.0 {
+        true => Ok(number * unit),
+        false => Err(format!("{text:?} is no positive count")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_the_shapes_of_the_launcher_s_recipes() {
+        // the launcher's own 20B and 40B have 44 and 48 layers; its rule finds the nearest within 1%
+        let rows = [
+            (126e6, 12, 768, 12),
+            (5e9, 24, 4096, 32),
+            (20e9, 43, 6144, 48),
+            (40e9, 49, 8192, 64),
+            (175e9, 96, 12_288, 96),
+        ];
+        for (size, layers, hidden, heads) in rows {
+            let found = model_of(size).unwrap().shape;
+            assert_eq!(
+                (found.layers, found.width, found.heads),
+                (layers, hidden, heads),
+                "{size}"
+            );
+        }
+        assert_eq!(model_of(2e12), None);
+    }
+
+    #[test]
+    fn counts_have_units() {
+        assert_eq!(parse_count("5B"), Ok(5e9));
+        assert_eq!(parse_count("350M"), Ok(350e6));
+        assert!(
+            parse_count("NaN").is_err()
+                && parse_count("-1B").is_err()
+                && parse_count("B").is_err()
+                && parse_count("é").is_err()
+        );
+    }
+
+    #[test]
+    fn tokens_of_chinchilla() {
+        // the 70B model of arXiv:2203.15556 saw 1.4 T tokens
+        assert!((chinchilla_tokens(70e9) - 1.4e12).abs() < 1.0);
+    }
+}
