@@ -2,6 +2,7 @@
 
 mod bert;
 mod bf16_sums;
+mod calibrated;
 mod changes;
 mod chunked;
 mod classes;

@@ -5,6 +5,8 @@
 //! ties to even. Activations are quantized by token as they come (presets `FP8_DYNAMIC` and `W8A8` without calibration; by 128
 //! features of a token with blocks).
 
+use crate::checkpoint::safetensors::Format;
+
 /// Number format of the linear layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EightBits {
@@ -65,6 +67,21 @@ impl EightBits {
         self.by_blocks(values, columns, [1, columns])
     }
 
+    /// The numbers that `by_rows` stands for.
+    pub(crate) fn rounded_rows(self, values: &[f32], columns: usize) -> Vec<f32> {
+        let format = match self {
+            EightBits::Fp8 => Format::F8E4m3,
+            EightBits::Int8 => Format::I8,
+        };
+        let Scaled { bytes, scales } = self.by_rows(values, columns);
+        let rows = bytes.chunks(columns.max(1)).zip(scales);
+        let of_rows = rows.flat_map(|(row, scale)| {
+            row.iter()
+                .map(move |byte| format.widened(u16::from(*byte)) * scale)
+        });
+        of_rows.collect()
+    }
+
     /// Bytes of a matrix `[rows, columns]` in row order, and the scales of its blocks in row order; blocks at the right and lower
     /// edge are smaller.
     pub(crate) fn by_blocks(self, values: &[f32], columns: usize, block: [usize; 2]) -> Scaled {
@@ -96,7 +113,6 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::checkpoint::safetensors::Format;
 
     #[test]
     fn bytes_of_e4m3_are_the_nearest_of_all_its_numbers() {
