@@ -35,6 +35,7 @@ mod megatron;
 mod megatron_masked;
 mod models;
 mod new_jobs;
+mod quantize_jobs;
 mod samplers;
 mod serve;
 mod status;

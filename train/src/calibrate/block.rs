@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::calibrate::block_weights::{BlockWeights, OurTensors, Site, by_columns};
 use crate::calibrate::inputs::{Inputs, OutputError};
-use crate::calibrate::method::{LayerError, Method};
+use crate::calibrate::method::{GptqOptions, LayerError, Method};
 use crate::calibrate::pass::Pass;
-use crate::calibrate::{scaling, solver};
+use crate::calibrate::scaling;
+use crate::calibrate::solver::Solver;
 use crate::checkpoint::huggingface::pair::Pair;
 use crate::checkpoint::quantized::eight_bits::EightBits;
 use crate::checkpoint::quantized::int4::GroupCodes;
@@ -67,17 +68,21 @@ impl Block<'_> {
         let mut errors = Vec::new();
         for (at, site) in Site::ALL.into_iter().enumerate() {
             let n = inputs[at].count();
+            let solver = match (method, &inputs[at].products) {
+                (Method::Gptq(options), Some(products)) => Some(Solver::new(products, n, options)),
+                _ => None,
+            };
             for layer in site.layers() {
                 let own = weights.weight(layer);
-                let coded = match (method, &inputs[at].products) {
-                    (Method::Gptq(options), Some(products)) => {
-                        solver::solve(own, products, n, options)
+                let coded = match (method, &solver) {
+                    (Method::Gptq(_), Some(solver)) => solver.round(own),
+                    (Method::Gptq(GptqOptions { group, .. }) | Method::Awq { group }, _) => {
+                        GroupCodes::nearest(own, n, group)
                     }
-                    (Method::Gptq(_) | Method::SmoothQuant { .. }, _) => {
+                    (Method::SmoothQuant { .. }, _) => {
                         rounded.set(layer, EightBits::Int8.rounded_rows(own, n));
                         continue;
                     }
-                    (Method::Awq { group }, _) => GroupCodes::nearest(own, n, group),
                 };
                 rounded.set(layer, coded.values());
                 if let Some(measure) = &measures[at] {

@@ -21,36 +21,50 @@ const TOGETHER: usize = 8;
 /// Columns of a panel of the Cholesky factor and of the inverse.
 const PANEL: usize = 64;
 
-/// Codes of weights `[out, n]` for inputs with these products X^T X, `[n, n]`.
-pub(super) fn solve(
-    weights: &[f32],
-    products: &[f64],
-    n: usize,
+/// The inverse factor of some inputs, which all layers with these inputs share.
+pub(super) struct Solver {
     options: GptqOptions,
-) -> GroupCodes {
-    let mut order: Vec<usize> = (0..n).collect();
-    if options.act_order {
-        let size = |i: &usize| products[i * n + i];
-        order.sort_by(|a, b| size(b).total_cmp(&size(a)));
+    /// Inputs in the order in which they are rounded.
+    order: Vec<usize>,
+    /// `[n, n]`
+    upper: Vec<f64>,
+}
+
+impl Solver {
+    /// For n inputs with these products X^T X, `[n, n]`.
+    pub(super) fn new(products: &[f64], n: usize, options: GptqOptions) -> Solver {
+        let mut order: Vec<usize> = (0..n).collect();
+        if options.act_order {
+            let size = |i: &usize| products[i * n + i];
+            order.sort_by(|a, b| size(b).total_cmp(&size(a)));
+        }
+        let upper = inverse_factor(&damped(products, &order, options.damping), n);
+        Solver {
+            options,
+            order,
+            upper,
+        }
     }
-    let upper = inverse_factor(&damped(products, &order, options.damping), n);
-    let fixed = options
-        .act_order
-        .then(|| GroupCodes::nearest(weights, n, options.group).scales);
-    let groups = n / options.group;
-    let bands = weights.par_chunks(TOGETHER * n).enumerate();
-    let rounded = bands.map(|(band, rows)| {
-        let first = band * TOGETHER * groups;
-        let fixed = fixed.as_ref().map(|scales| &scales[first..]);
-        round(rows, &upper, &order, fixed, options.group)
-    });
-    let (codes, scales): (Vec<Vec<i8>>, Vec<Vec<f32>>) =
-        rounded.collect::<Vec<_>>().into_iter().unzip();
-    GroupCodes {
-        codes: codes.concat(),
-        scales: scales.concat(),
-        columns: n,
-        group: options.group,
+
+    /// Codes of weights `[out, n]`.
+    pub(super) fn round(&self, weights: &[f32]) -> GroupCodes {
+        let (n, group) = (self.order.len(), self.options.group);
+        let is_fixed = self.options.act_order;
+        let fixed = is_fixed.then(|| GroupCodes::nearest(weights, n, group).scales);
+        let bands = weights.par_chunks(TOGETHER * n).enumerate();
+        let rounded = bands.map(|(band, rows)| {
+            let first = band * TOGETHER * (n / group);
+            let fixed = fixed.as_ref().map(|scales| &scales[first..]);
+            round(rows, &self.upper, &self.order, fixed, group)
+        });
+        let rounded: Vec<(Vec<i8>, Vec<f32>)> = rounded.collect();
+        let (codes, scales): (Vec<_>, Vec<_>) = rounded.into_iter().unzip();
+        GroupCodes {
+            codes: codes.concat(),
+            scales: scales.concat(),
+            columns: n,
+            group,
+        }
     }
 }
 
@@ -225,7 +239,7 @@ mod tests {
                 act_order: case["act_order"] == true,
             };
             let weights = single("weights");
-            let found = solve(&weights, &products, n, options);
+            let found = Solver::new(&products, n, options).round(&weights);
             let wanted: Vec<i8> = serde_json::from_value(case["codes"].clone()).unwrap();
             assert_eq!(found.scales, single("scales"));
             assert_eq!(found.codes, wanted);
@@ -278,7 +292,7 @@ mod tests {
         let with = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
             let pool = pool.build().unwrap();
-            pool.install(|| solve(&weights, &products, n, options))
+            pool.install(|| Solver::new(&products, n, options).round(&weights))
         };
         assert_eq!(with(1), with(3));
     }

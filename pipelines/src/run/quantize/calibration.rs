@@ -6,7 +6,7 @@ use crate::run::train_data::TrainData;
 use crate::tasks::each_row;
 use anyhow::{Context as _, Result, bail};
 use index::tokenizer::Tokenizer;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use train::data::Sample;
 
 /// Column of a row's text.
@@ -20,39 +20,57 @@ pub(super) struct Amount {
     pub(super) tokens: usize,
 }
 
-/// Ids of texts from a job (.toml) or from the column `text` of a file's rows. There are fewer if the data is short.
-///
-/// # Errors
-/// A job that is wrong or has no data, a file without rows or with rows without a text.
-pub(super) fn texts(
-    data: &Path,
-    tokenizer: impl FnOnce() -> Result<Tokenizer>,
-    amount: Amount,
-) -> Result<Vec<Vec<u32>>> {
-    if data.is_file() && data.extension().is_some_and(|ending| ending == "toml") {
-        return of_job(data, amount);
+/// Where the texts come from.
+pub(super) enum Data {
+    /// A job's own data.
+    Job(Box<Context>),
+    /// The column `text` of a file's rows.
+    Rows(PathBuf),
+}
+
+impl Data {
+    /// A job (.toml) is opened, which sets the number of threads: nothing may have computed before.
+    ///
+    /// # Errors
+    /// A job that is wrong.
+    pub(super) fn open(path: &Path) -> Result<Data> {
+        let is_job = path.is_file() && path.extension().is_some_and(|ending| ending == "toml");
+        Ok(match is_job {
+            true => Data::Job(Box::new(Context::open_to_read(job::load(path, &[])?)?)),
+            false => Data::Rows(path.to_path_buf()),
+        })
     }
-    of_rows(data, &tokenizer()?, amount)
+
+    /// Ids of texts. There are fewer than wanted if the data is short.
+    ///
+    /// # Errors
+    /// A job without data, a file without rows or with rows without a text.
+    pub(super) fn texts(
+        &self,
+        tokenizer: impl FnOnce() -> Result<Tokenizer>,
+        amount: Amount,
+    ) -> Result<Vec<Vec<u32>>> {
+        match self {
+            Data::Job(cx) => of_job(cx, amount),
+            Data::Rows(path) => of_rows(path, &tokenizer()?, amount),
+        }
+    }
 }
 
 /// Training samples at even distances.
-fn of_job(path: &Path, amount: Amount) -> Result<Vec<Vec<u32>>> {
-    let cx = Context::open_to_read(job::load(path, &[])?)?;
-    let data = TrainData::open(&cx)?;
-    let plan = data.plan(&cx)?;
-    data.with_samples(&cx, |samples, _| {
+fn of_job(cx: &Context, amount: Amount) -> Result<Vec<Vec<u32>>> {
+    let data = TrainData::open(cx)?;
+    let plan = data.plan(cx)?;
+    data.with_samples(cx, |samples, _| {
         let count = samples.len().min(amount.texts as u64);
         let mut texts = Vec::new();
         for number in 0..count {
             let mut sample = Sample::of(&plan);
             let at = u128::from(number) * u128::from(samples.len()) / u128::from(count);
             let read = samples.read(u64::try_from(at)?, &mut sample);
-            read.map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
+            read.map_err(|error| anyhow::anyhow!("sample {number}: {error}"))?;
             let Sample::Text(text) = sample else {
-                bail!(
-                    "{}: found samples that are no texts of a decoder",
-                    path.display()
-                );
+                bail!("--calibrate: found samples that are no texts of a decoder");
             };
             let mut tokens = text.tokens;
             tokens.truncate(amount.tokens);

@@ -7,7 +7,7 @@ use crate::generation::Located;
 use crate::log::print;
 use crate::machine::write_atomically;
 use anyhow::{Context as _, Result, bail};
-use calibration::Amount;
+use calibration::{Amount, Data};
 use clap::{Args, ValueEnum};
 use evaluation::Figures;
 use index::tokenizer::Tokenizer;
@@ -110,52 +110,76 @@ pub(crate) struct Quantize {
     out: PathBuf,
 }
 
-/// Kinds of output.
-enum Written {
+/// Work to do.
+enum Work {
     File(FileType),
     Folder(WeightFormat),
-    Calibrated(Method),
+    Calibrated(Method, Data),
 }
 
 impl Quantize {
-    /// The output's form, if the type is one of that form's.
-    fn written(&self) -> Result<Written> {
+    /// The work that the flags ask for, with its data opened.
+    fn work(&self) -> Result<Work> {
         let group = self.group_size;
-        let written = match self.kind {
-            Type::F32 => Written::File(FileType::F32),
-            Type::F16 => Written::File(FileType::F16),
-            Type::Bf16 => Written::File(FileType::Bf16),
-            Type::Q8_0 => Written::File(FileType::Q8_0),
-            Type::Q6_K => Written::File(FileType::Q6_K),
-            Type::Q4_K_M => Written::File(FileType::Q4_K_M),
-            Type::Q4_0 => Written::File(FileType::Q4_0),
-            Type::Fp8 => Written::Folder(WeightFormat::Fp8),
-            Type::Fp8Block => Written::Folder(WeightFormat::Fp8Blocks),
+        let file_type = match self.kind {
+            Type::F32 => FileType::F32,
+            Type::F16 => FileType::F16,
+            Type::Bf16 => FileType::Bf16,
+            Type::Q8_0 => FileType::Q8_0,
+            Type::Q6_K => FileType::Q6_K,
+            Type::Q4_K_M => FileType::Q4_K_M,
+            Type::Q4_0 => FileType::Q4_0,
+            Type::Fp8 => return self.folder(WeightFormat::Fp8),
+            Type::Fp8Block => return self.folder(WeightFormat::Fp8Blocks),
             Type::W8a8 if self.calibrate.is_some() => {
-                Written::Calibrated(Method::SmoothQuant { alpha: self.alpha })
+                return self.calibrated(Method::SmoothQuant { alpha: self.alpha });
             }
-            Type::W8a8 => Written::Folder(WeightFormat::Int8),
-            Type::Int4 => Written::Folder(WeightFormat::Int4 { group }),
-            Type::Gptq => Written::Calibrated(Method::Gptq(GptqOptions {
-                group,
-                damping: self.damping,
-                act_order: self.act_order,
-            })),
-            Type::Awq => Written::Calibrated(Method::Awq { group }),
+            Type::W8a8 => return self.folder(WeightFormat::Int8),
+            Type::Int4 => return self.folder(WeightFormat::Int4 { group }),
+            Type::Gptq => {
+                return self.calibrated(Method::Gptq(GptqOptions {
+                    group,
+                    damping: self.damping,
+                    act_order: self.act_order,
+                }));
+            }
+            Type::Awq => return self.calibrated(Method::Awq { group }),
         };
-        match (written, self.to) {
-            (Written::File(_), Form::Hf) => {
-                bail!("--to hf: wants --type fp8, fp8-block, w8a8, int4, gptq or awq")
-            }
-            (Written::Folder(_) | Written::Calibrated(_), Form::Gguf) => {
-                bail!("--type fp8, fp8-block, w8a8, int4, gptq and awq: want --to hf")
-            }
-            (Written::File(_) | Written::Folder(_), Form::Gguf | Form::Hf)
-                if self.calibrate.is_some() =>
-            {
-                bail!("--calibrate: wants --type gptq, awq or w8a8")
-            }
-            (written, _) => Ok(written),
+        if self.to == Form::Hf {
+            bail!("--to hf: wants --type fp8, fp8-block, w8a8, int4, gptq or awq");
+        }
+        self.expect_no_data()?;
+        Ok(Work::File(file_type))
+    }
+
+    fn folder(&self, format: WeightFormat) -> Result<Work> {
+        self.expect_folder()?;
+        self.expect_no_data()?;
+        Ok(Work::Folder(format))
+    }
+
+    fn calibrated(&self, method: Method) -> Result<Work> {
+        self.expect_folder()?;
+        match &self.calibrate {
+            Some(data) => Ok(Work::Calibrated(method, Data::open(data)?)),
+            None => bail!("--type gptq and awq: want --calibrate DATA"),
+        }
+    }
+
+    fn expect_folder(&self) -> Result<()> {
+        if self.to == Form::Gguf {
+            bail!("--type fp8, fp8-block, w8a8, int4, gptq and awq: want --to hf");
+        }
+        if self.out.is_file() {
+            bail!("{}: found a file, want a folder", self.out.display());
+        }
+        Ok(())
+    }
+
+    fn expect_no_data(&self) -> Result<()> {
+        match self.calibrate {
+            Some(_) => bail!("--calibrate: wants --type gptq, awq or w8a8"),
+            None => Ok(()),
         }
     }
 }
@@ -166,10 +190,7 @@ fn tokenizer(args: &Quantize) -> Result<Tokenizer> {
 }
 
 /// Writes a Hugging Face folder by activations.
-fn calibrated(args: &Quantize, method: Method) -> Result<Vec<LayerError>> {
-    let Some(data) = &args.calibrate else {
-        bail!("--type gptq and awq: want --calibrate DATA");
-    };
+fn calibrated(args: &Quantize, method: Method, data: &Data) -> Result<Vec<LayerError>> {
     let positions = train::calibrate::longest_text(&args.path)?;
     let amount = Amount {
         texts: args.calibrate_samples,
@@ -181,7 +202,7 @@ fn calibrated(args: &Quantize, method: Method) -> Result<Vec<LayerError>> {
             amount.tokens
         );
     }
-    let texts = calibration::texts(data, || tokenizer(args), amount)?;
+    let texts = data.texts(|| tokenizer(args), amount)?;
     log!(
         "calibrates with {} texts of {} tokens",
         texts.len(),
@@ -254,25 +275,22 @@ fn to_file(args: &Quantize, file_type: FileType) -> Result<()> {
 
 /// The verb.
 pub(crate) fn quantize(args: &Quantize) -> Result<()> {
-    let written = args.written()?;
-    let is_file = matches!(written, Written::File(_));
-    if !is_file && args.out.is_file() {
-        bail!("{}: found a file, want a folder", args.out.display());
-    }
+    let work = args.work()?;
+    let is_file = matches!(work, Work::File(_));
     let before = match &args.evaluate {
         Some(texts) => Some((texts, Figures::of(&args.path, texts, &tokenizer(args)?)?)),
         None => None,
     };
-    let errors = match written {
-        Written::File(file_type) => {
+    let errors = match work {
+        Work::File(file_type) => {
             to_file(args, file_type)?;
             Vec::new()
         }
-        Written::Folder(format) => {
+        Work::Folder(format) => {
             train::checkpoint::export_quantized(&args.path, &args.out, format)?;
             Vec::new()
         }
-        Written::Calibrated(method) => calibrated(args, method)?,
+        Work::Calibrated(method, data) => calibrated(args, method, &data)?,
     };
     if !is_file {
         copy_tokenizer(args)?;
