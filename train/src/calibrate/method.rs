@@ -1,6 +1,6 @@
 //! The ways of rounding that look at activations, and their settings.
 
-use crate::checkpoint::quantized::write::WeightFormat;
+use crate::checkpoint::quantized::write::{Int4Form, WeightFormat};
 use crate::error::{Error, Result};
 
 /// Settings of GPTQ.
@@ -31,12 +31,23 @@ pub enum Method {
     },
 }
 
+/// A quantization by activations.
+#[derive(Clone, Copy, Debug)]
+pub struct Calibration<'a> {
+    /// How weights are rounded.
+    pub method: Method,
+    /// Form of 4-bit numbers in the folder.
+    pub form: Int4Form,
+    /// Ids of texts, of 1 to the model's positions each.
+    pub texts: &'a [Vec<u32>],
+}
+
 impl Method {
     /// The format of the folder.
-    pub(super) fn format(self) -> WeightFormat {
+    pub(super) fn format(self, form: Int4Form) -> WeightFormat {
         match self {
             Method::Gptq(GptqOptions { group, .. }) | Method::Awq { group } => {
-                WeightFormat::Int4 { group }
+                WeightFormat::Int4 { group, form }
             }
             Method::SmoothQuant { .. } => WeightFormat::Int8,
         }

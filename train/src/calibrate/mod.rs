@@ -12,7 +12,7 @@ mod pass;
 mod scaling;
 mod solver;
 
-pub use method::{GptqOptions, LayerError, Method};
+pub use method::{Calibration, GptqOptions, LayerError, Method};
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ use crate::checkpoint::weight_source::WeightSource;
 use crate::error::{Error, Result};
 
 /// Writes the model of a checkpoint, a Hugging Face or PEFT folder or a GGUF file to the folder `out`, with the linear layers of its
-/// blocks in few bits and all else in bf16. `texts`: ids of at most the model's positions each. `on_block` is called after each
+/// blocks in few bits and all else in bf16. `on_block` is called after each
 /// block with its number. Returns the layers in the order of the file; none with `SmoothQuant`.
 ///
 /// # Errors
@@ -32,16 +32,21 @@ use crate::error::{Error, Result};
 pub fn export_calibrated(
     path: &Path,
     out: &Path,
-    method: Method,
-    texts: &[Vec<u32>],
+    calibration: Calibration<'_>,
     on_block: &mut dyn FnMut(usize),
 ) -> Result<Vec<LayerError>> {
+    let Calibration {
+        method,
+        form,
+        texts,
+    } = calibration;
+    let format = method.format(form);
     let mut source = WeightSource::open(path)?;
     method.check()?;
-    expect_fitting(&source.plan, method.format())?;
+    expect_fitting(&source.plan, format)?;
     expect_texts(&source, texts)?;
     let is_ordered = matches!(method, Method::Gptq(options) if options.act_order);
-    let mut folder = FolderWriter::create(&source.plan, out, method.format(), is_ordered)?;
+    let mut folder = FolderWriter::create(&source.plan, out, format, is_ordered)?;
     let (pairs, shape) = (pairs(&source.plan), source.plan.shape());
     let mut pass = Pass::start(&mut source, texts)?;
     let mut errors = Vec::new();

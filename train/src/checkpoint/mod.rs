@@ -48,7 +48,7 @@ pub use huggingface::peft::{adapter_base, export_peft};
 pub use initial_weights::{InitialModel, check_init, initial_model};
 pub use listed::{ListedCheckpoint, list_checkpoints};
 pub use newest::{Newest, SkippedCheckpoint, checkpoint_at, newest_checkpoint};
-pub use quantized::write::{WeightFormat, export_quantized};
+pub use quantized::write::{Int4Form, WeightFormat, export_quantized};
 pub use reshard::{Reshard, reshard};
 pub use train_state::Ended;
 

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use crate::calibrate::{GptqOptions, LayerError, Method, export_calibrated};
-use crate::checkpoint::{MODEL, WeightFormat, export_quantized, import_hf};
+use crate::calibrate::{Calibration, GptqOptions, LayerError, Method, export_calibrated};
+use crate::checkpoint::{Int4Form, MODEL, WeightFormat, export_quantized, import_hf};
 use crate::config::plan::Plan;
 use crate::eval::logits;
 use crate::fixtures::{Chain, Log, tiny_gpt, tiny_llama};
@@ -43,6 +43,14 @@ fn gptq(act_order: bool) -> Method {
     })
 }
 
+fn by(method: Method, texts: &[Vec<u32>]) -> Calibration<'_> {
+    Calibration {
+        method,
+        form: Int4Form::CompressedTensors,
+        texts,
+    }
+}
+
 /// Quantizes a checkpoint; returns the layers' errors, the file's bytes and the mean square of the change of logits.
 fn quantized(
     checkpoint: &Path,
@@ -52,7 +60,7 @@ fn quantized(
 ) -> (Vec<LayerError>, Vec<u8>, f64) {
     let texts = texts(plan, 24);
     let mut blocks = Vec::new();
-    let errors = export_calibrated(checkpoint, out, method, &texts, &mut |block| {
+    let errors = export_calibrated(checkpoint, out, by(method, &texts), &mut |block| {
         blocks.push(block);
     });
     assert_eq!(blocks, [0, 1]);
@@ -77,7 +85,10 @@ fn gptq_and_awq_move_outputs_less_than_rounding_to_the_nearest() {
     let path = |name: &str| dir.path().join(name);
     let plan = plan();
     let checkpoint = trained(&plan, &path("run"));
-    let format = WeightFormat::Int4 { group: GROUP };
+    let format = WeightFormat::Int4 {
+        group: GROUP,
+        form: Int4Form::CompressedTensors,
+    };
     export_quantized(&checkpoint, &path("nearest"), format).unwrap();
     let nearest = moved(&checkpoint, &plan, &path("nearest"));
     // AWQ has one factor for layers with the same inputs, so that a single one may lose
@@ -165,7 +176,7 @@ fn calibration_that_cannot_be_is_refused() {
     let checkpoint = trained(&plan, &path("run"));
     let refused = |method: Method, texts: &[Vec<u32>], wanted: &str| {
         let out = path("no");
-        let error = export_calibrated(&checkpoint, &out, method, texts, &mut |_| {});
+        let error = export_calibrated(&checkpoint, &out, by(method, texts), &mut |_| {});
         let error = error.unwrap_err().to_string();
         assert!(error.contains(wanted), "{error} wants {wanted}");
         assert!(!out.join(MODEL).exists());
@@ -201,7 +212,28 @@ fn calibration_that_cannot_be_is_refused() {
     refused(damping, &good, "damping of GPTQ: found 0");
     let plan = tiny_gpt();
     let gpt = trained(&plan, &path("gpt"));
-    let error = export_calibrated(&gpt, &path("no"), gptq(false), &good, &mut |_| {});
+    let error = export_calibrated(&gpt, &path("no"), by(gptq(false), &good), &mut |_| {});
     let error = error.unwrap_err().to_string();
     assert!(error.contains("without experts"), "{error}");
+}
+
+#[test]
+fn gptq_form_has_the_numbers_of_the_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let mut plan = plan();
+    plan.train.steps = 2;
+    let checkpoint = trained(&plan, &path("run"));
+    let texts = texts(&plan, 4);
+    let weights = [Int4Form::CompressedTensors, Int4Form::Gptq].map(|form| {
+        let calibration = Calibration {
+            form,
+            ..by(gptq(true), &texts)
+        };
+        let out = path(&format!("{form:?}"));
+        export_calibrated(&checkpoint, &out, calibration, &mut |_| {}).unwrap();
+        let read = import_hf(&out, &out.join("read")).unwrap().checkpoint;
+        fs::read(read.join(MODEL)).unwrap()
+    });
+    assert!(weights[0] == weights[1]);
 }

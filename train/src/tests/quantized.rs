@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::checkpoint::safetensors::Reader;
-use crate::checkpoint::{MODEL, WeightFormat, export_hf, export_quantized, import_hf};
+use crate::checkpoint::{Int4Form, MODEL, WeightFormat, export_hf, export_quantized, import_hf};
 use crate::eval::logits;
 use crate::fixtures::{Chain, Log, tiny_gpt, tiny_llama, tiny_moe};
 use crate::trainer::run;
@@ -338,10 +338,13 @@ fn four_bits_and_blocks_of_fp8_come_back_within_half_a_step() {
     let done = run(&plan, &samples, None, &path("run"), &Log::default()).unwrap();
     export_hf(&done.checkpoint, &path("whole")).unwrap();
     let wanted = weights(&path("whole"));
-    let int4 = WeightFormat::Int4 { group: 16 };
+    let int4 = |group| WeightFormat::Int4 {
+        group,
+        form: Int4Form::CompressedTensors,
+    };
     // FP8: half of 32 by 448. 4 bits: half a step of a group, of which 7.5 are its largest size, and what bf16's rounding of the scale moves the largest number by
     for (format, name, step, unit) in [
-        (int4, "int4", 1.06 / 15.0, [1, 16]),
+        (int4(16), "int4", 1.06 / 15.0, [1, 16]),
         (WeightFormat::Fp8Blocks, "blocks", 1.001 / 28.0, [128, 128]),
     ] {
         export_quantized(&done.checkpoint, &path(name), format).unwrap();
@@ -369,11 +372,7 @@ fn four_bits_and_blocks_of_fp8_come_back_within_half_a_step() {
         }
         assert!(largest_off > 0.8 * step, "{name}: {largest_off}");
     }
-    let error = export_quantized(
-        &done.checkpoint,
-        &path("no"),
-        WeightFormat::Int4 { group: 128 },
-    );
+    let error = export_quantized(&done.checkpoint, &path("no"), int4(128));
     let error = error.unwrap_err().to_string();
     assert!(
         error.contains("128 with linear layers of [144, 160] inputs"),

@@ -13,8 +13,8 @@ use evaluation::Figures;
 use index::tokenizer::Tokenizer;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use train::calibrate::{GptqOptions, LayerError, Method};
-use train::checkpoint::{FileType, GgufOptions, WeightFormat};
+use train::calibrate::{Calibration, GptqOptions, LayerError, Method};
+use train::checkpoint::{FileType, GgufOptions, Int4Form, WeightFormat};
 
 /// Number formats.
 #[expect(non_camel_case_types, reason = "llama.cpp's and vLLM's names")]
@@ -55,6 +55,22 @@ pub(crate) enum Form {
     Hf,
 }
 
+/// Forms of 4-bit weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Packing {
+    CompressedTensors,
+    Gptq,
+}
+
+impl Packing {
+    fn form(self) -> Int4Form {
+        match self {
+            Packing::CompressedTensors => Int4Form::CompressedTensors,
+            Packing::Gptq => Int4Form::Gptq,
+        }
+    }
+}
+
 #[derive(Args)]
 pub(crate) struct Quantize {
     /// Checkpoint, folder of checkpoints, Hugging Face folder, PEFT adapter or GGUF file.
@@ -71,6 +87,9 @@ pub(crate) struct Quantize {
     /// Inputs of an output that share a scale in 4 bits.
     #[arg(long, value_name = "N", default_value_t = 128)]
     group_size: usize,
+    /// Form of weights in 4 bits (int4, gptq, awq), with the same numbers.
+    #[arg(long, value_enum, default_value = "compressed-tensors")]
+    packing: Packing,
     /// Texts to measure activations on, for gptq and awq, and for w8a8 with SmoothQuant's scales: a job (.toml), of whose training samples
     /// some are taken, or a file of texts (.txt, .jsonl, .parquet and others, column `text`).
     #[arg(long, value_name = "DATA")]
@@ -135,7 +154,10 @@ impl Quantize {
                 return self.calibrated(Method::SmoothQuant { alpha: self.alpha });
             }
             Type::W8a8 => return self.folder(WeightFormat::Int8),
-            Type::Int4 => return self.folder(WeightFormat::Int4 { group }),
+            Type::Int4 => {
+                let form = self.packing.form();
+                return self.folder(WeightFormat::Int4 { group, form });
+            }
             Type::Gptq => {
                 return self.calibrated(Method::Gptq(GptqOptions {
                     group,
@@ -208,9 +230,14 @@ fn calibrated(args: &Quantize, method: Method, data: &Data) -> Result<Vec<LayerE
         texts.len(),
         amount.tokens
     );
+    let calibration = Calibration {
+        method,
+        form: args.packing.form(),
+        texts: &texts,
+    };
     let on_block = &mut |block| log!("block {block}");
     let export = train::calibrate::export_calibrated;
-    Ok(export(&args.path, &args.out, method, &texts, on_block)?)
+    Ok(export(&args.path, &args.out, calibration, on_block)?)
 }
 
 /// Copies the tokenizer's files into a Hugging Face folder.

@@ -84,6 +84,30 @@ impl GroupCodes {
         bytes
     }
 
+    /// AutoGPTQ's tensors as little-endian bytes: words of 8 inputs `[in / 8, out]`, zero points less 1 `[groups, out / 8]`, scales in
+    /// f16 `[groups, out]`, the group of each input. Inputs and outputs are multiples of 8.
+    pub(crate) fn gptq(&self) -> [Vec<u8>; 4] {
+        let (n, groups) = (self.columns, self.columns / self.group.max(1));
+        let out = self.codes.len() / n.max(1);
+        let word = |first: usize, output: usize| {
+            (0..8).fold(0u32, |word, at| {
+                let code = self.codes[output * n + first + at] + 8;
+                word | u32::from(code.cast_unsigned()) << (4 * at)
+            })
+        };
+        let words = (0..n / 8).flat_map(|at| (0..out).map(move |output| (at * 8, output)));
+        let words = words.flat_map(|(first, output)| word(first, output).to_le_bytes());
+        let scales = (0..groups).flat_map(|at| (0..out).map(move |output| output * groups + at));
+        let scales = scales.flat_map(|at| half::f16::from_f32(self.scales[at]).to_le_bytes());
+        // 8 less 1 in each of 8
+        let zeros = vec![0x77; groups * out / 2];
+        let order = (0..n).flat_map(|input| {
+            let group = u32::try_from(input / self.group.max(1)).unwrap_or(u32::MAX);
+            group.to_le_bytes()
+        });
+        [words.collect(), zeros, scales.collect(), order.collect()]
+    }
+
     /// Scales as little-endian bf16.
     pub(crate) fn packed_scales(&self) -> Vec<u8> {
         let halves = self.scales.iter().map(|x| half::bf16::from_f32(*x));

@@ -204,7 +204,7 @@ impl Packing {
                     Layout::Gptq { zero_less } => {
                         let own = layer.words[input / per_word * out + output];
                         let zero =
-                            field(zeros[group * words_of(out) + word], at) + zero_less & mask;
+                            (field(zeros[group * words_of(out) + word], at) + zero_less) & mask;
                         (
                             field(own, input % per_word),
                             zero,

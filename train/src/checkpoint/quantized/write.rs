@@ -31,11 +31,22 @@ pub enum WeightFormat {
     Fp8Blocks,
     /// Whole numbers of 8 bits with a scale for each output, as compressed-tensors (preset `W8A8`).
     Int8,
-    /// Whole numbers of 4 bits with a scale for each group of inputs of an output, as compressed-tensors (preset `W4A16`).
+    /// Whole numbers of 4 bits with a scale for each group of inputs of an output.
     Int4 {
         /// Inputs of a scale; they divide each layer's inputs.
         group: usize,
+        /// Names and order of the stored words.
+        form: Int4Form,
     },
+}
+
+/// Names and order of words of 4-bit numbers. Both hold the same numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Int4Form {
+    /// compressed-tensors' preset `W4A16`, with scales in bf16.
+    CompressedTensors,
+    /// AutoGPTQ's, with scales in f16, which has bf16's scales from 2^-17 on exactly.
+    Gptq,
 }
 
 impl WeightFormat {
@@ -61,19 +72,29 @@ impl WeightFormat {
                 let scales = entry(format!("{name}_scale_inv"), &dims, Format::F32);
                 vec![coded(Format::F8E4m3), scales]
             }
-            WeightFormat::Int4 { group } => vec![
-                entry(
-                    format!("{name}_packed"),
-                    &[out, inputs.div_ceil(8)],
-                    Format::I32,
-                ),
-                entry(
-                    format!("{name}_scale"),
-                    &[out, inputs / group.max(1)],
-                    Format::Bf16,
-                ),
-                entry(format!("{name}_shape"), &[2], Format::I64),
-            ],
+            WeightFormat::Int4 { group, form } => {
+                let groups = inputs / group.max(1);
+                match form {
+                    Int4Form::CompressedTensors => {
+                        let words = [out, inputs.div_ceil(8)];
+                        vec![
+                            entry(format!("{name}_packed"), &words, Format::I32),
+                            entry(format!("{name}_scale"), &[out, groups], Format::Bf16),
+                            entry(format!("{name}_shape"), &[2], Format::I64),
+                        ]
+                    }
+                    Int4Form::Gptq => {
+                        let layer = name.strip_suffix(".weight").unwrap_or(name);
+                        let named = |kind: &str| format!("{layer}.{kind}");
+                        vec![
+                            entry(named("qweight"), &[inputs / 8, out], Format::I32),
+                            entry(named("qzeros"), &[groups, out / 8], Format::I32),
+                            entry(named("scales"), &[groups, out], Format::F16),
+                            entry(named("g_idx"), &[inputs], Format::I32),
+                        ]
+                    }
+                }
+            }
         }
     }
 
@@ -98,7 +119,14 @@ impl WeightFormat {
                 by_token("float"),
             ),
             WeightFormat::Int8 => ("int-quantized", of(8, "int", "channel"), by_token("int")),
-            WeightFormat::Int4 { group } => {
+            WeightFormat::Int4 {
+                group,
+                form: Int4Form::Gptq,
+            } => {
+                return json!({"quant_method": "gptq", "bits": 4, "group_size": group, "desc_act": false, "sym": true,
+                    "static_groups": is_ordered, "true_sequential": false, "lm_head": false, "checkpoint_format": "gptq"});
+            }
+            WeightFormat::Int4 { group, .. } => {
                 let mut weights = of(4, "int", "group");
                 weights["group_size"] = json!(group);
                 if is_ordered {
@@ -139,10 +167,10 @@ pub(crate) fn expect_fitting(plan: &Plan, format: WeightFormat) -> Result<()> {
             wanted: "a LLaMA, Mistral, Qwen 2 or Qwen 3 without experts".into(),
         });
     }
-    if let WeightFormat::Int4 { group } = format {
-        let linear = pairs(plan).into_iter().filter(is_linear);
-        let wrong = linear.filter(|pair| group == 0 || !pair.dims[1].is_multiple_of(group));
-        let mut inputs: Vec<usize> = wrong.map(|pair| pair.dims[1]).collect();
+    if let WeightFormat::Int4 { group, form } = format {
+        let linear: Vec<Pair> = pairs(plan).into_iter().filter(is_linear).collect();
+        let mut inputs: Vec<usize> = linear.iter().map(|pair| pair.dims[1]).collect();
+        inputs.retain(|inputs| group == 0 || !inputs.is_multiple_of(group));
         inputs.sort_unstable();
         inputs.dedup();
         if !inputs.is_empty() {
@@ -150,6 +178,16 @@ pub(crate) fn expect_fitting(plan: &Plan, format: WeightFormat) -> Result<()> {
                 what: "group of inputs with one scale",
                 found: format!("{group} with linear layers of {inputs:?} inputs"),
                 wanted: "a number that divides them".into(),
+            });
+        }
+        let ragged = linear
+            .iter()
+            .find(|pair| pair.dims.iter().any(|dim| !dim.is_multiple_of(8)));
+        if let (Int4Form::Gptq, Some(pair)) = (form, ragged) {
+            return Err(Error::Request {
+                what: "linear layer in GPTQ's form",
+                found: format!("{} of {:?}", pair.theirs, pair.dims),
+                wanted: "inputs and outputs in multiples of 8".into(),
             });
         }
     }
@@ -211,7 +249,7 @@ impl FolderWriter {
             WeightFormat::Fp8 => EightBits::Fp8.by_rows(values, columns),
             WeightFormat::Int8 => EightBits::Int8.by_rows(values, columns),
             WeightFormat::Fp8Blocks => EightBits::Fp8.by_blocks(values, columns, [BLOCK, BLOCK]),
-            WeightFormat::Int4 { group } => {
+            WeightFormat::Int4 { group, .. } => {
                 return self.write_codes(&GroupCodes::nearest(values, columns, group));
             }
         };
@@ -221,6 +259,16 @@ impl FolderWriter {
 
     /// Writes the next tensor, a linear layer's weight in 4 bits.
     pub(crate) fn write_codes(&mut self, codes: &GroupCodes) -> Result<()> {
+        if let WeightFormat::Int4 {
+            form: Int4Form::Gptq,
+            ..
+        } = self.format
+        {
+            let parts = codes.gptq();
+            return parts
+                .iter()
+                .try_for_each(|part| self.writer.write_bytes(part));
+        }
         self.writer.write_bytes(&codes.packed())?;
         self.writer.write_bytes(&codes.packed_scales())?;
         let dims = [codes.codes.len() / codes.columns.max(1), codes.columns];
