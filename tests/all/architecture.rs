@@ -262,7 +262,7 @@ const LAYERS: [(&str, Layers); 5] = [
             &["optim/"],
             &["metrics.rs"],
             &["checkpoint/"],
-            &["trainer/", "infer/"],
+            &["trainer/", "infer/", "calibrate/"],
             &["eval/"],
         ],
     ),

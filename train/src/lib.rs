@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+pub mod calibrate;
 pub mod checkpoint;
 pub mod config;
 pub mod data;

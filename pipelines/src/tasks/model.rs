@@ -83,9 +83,15 @@ impl TextModel<'_> {
 
     /// Log-likelihood of a whole text in windows, the first after a prefix token, each token predicted once.
     pub(super) fn rolling(&self, text: &str) -> Result<f64> {
-        let queries = self.model.windows(&self.encode(text)?, self.prefix()?);
+        Ok(self.rolling_with_count(text)?.0)
+    }
+
+    /// Like `rolling`, with the number of tokens.
+    pub(crate) fn rolling_with_count(&self, text: &str) -> Result<(f64, usize)> {
+        let ids = self.encode(text)?;
+        let queries = self.model.windows(&ids, self.prefix()?);
         let found = self.model.log_likelihoods(&queries, &mut |_| {})?;
-        Ok(found.iter().map(|score| score.log).sum())
+        Ok((found.iter().map(|score| score.log).sum(), ids.len()))
     }
 
     /// Log-likelihood of a whole text without its first token, in windows that end `stride` tokens after one

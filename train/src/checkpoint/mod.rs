@@ -23,6 +23,7 @@ pub(crate) mod initial_weights;
 pub(crate) mod listed;
 pub(crate) mod megatron;
 pub(crate) mod newest;
+pub(crate) mod quantized;
 pub(crate) mod read;
 pub(crate) mod reshard;
 pub(crate) mod safetensors;
@@ -44,10 +45,10 @@ pub use huggingface::import::{
     Imported, import_gguf, import_hf, import_megatron, is_hugging_face, is_megatron,
 };
 pub use huggingface::peft::{adapter_base, export_peft};
-pub use huggingface::quantized::{EightBits, export_eight_bits};
 pub use initial_weights::{InitialModel, check_init, initial_model};
 pub use listed::{ListedCheckpoint, list_checkpoints};
 pub use newest::{Newest, SkippedCheckpoint, checkpoint_at, newest_checkpoint};
+pub use quantized::write::{Int4Form, WeightFormat, export_quantized};
 pub use reshard::{Reshard, reshard};
 pub use train_state::Ended;
 

@@ -54,6 +54,9 @@ pub(crate) enum Format {
     /// 1 sign, 4 exponent, 3 fraction bits, no infinities (Micikevicius et al. 2022, arXiv:2209.05433).
     F8E4m3,
     I8,
+    /// Words that other files pack numbers into.
+    I32,
+    I64,
 }
 
 impl Format {
@@ -64,33 +67,50 @@ impl Format {
             "BF16" => Some(Format::Bf16),
             "F8_E4M3" => Some(Format::F8E4m3),
             "I8" => Some(Format::I8),
+            "I32" => Some(Format::I32),
+            "I64" => Some(Format::I64),
             _ => None,
         }
     }
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Format::F32 => "F32",
             Format::F16 => "F16",
             Format::Bf16 => "BF16",
             Format::F8E4m3 => "F8_E4M3",
             Format::I8 => "I8",
+            Format::I32 => "I32",
+            Format::I64 => "I64",
         }
     }
 
     pub(crate) fn bytes(self) -> u64 {
         match self {
-            Format::F32 => 4,
+            Format::I64 => 8,
+            Format::F32 | Format::I32 => 4,
             Format::F16 | Format::Bf16 => 2,
             Format::F8E4m3 | Format::I8 => 1,
         }
+    }
+
+    /// Whether it is read as numbers, not as words.
+    fn is_numbers(self) -> bool {
+        !matches!(self, Format::I32 | Format::I64)
+    }
+
+    /// Whether its numbers are the factors of scales in another tensor.
+    pub(crate) fn is_coded(self) -> bool {
+        matches!(self, Format::F8E4m3 | Format::I8)
     }
 
     /// Widens a number of 8 or 16 bits, which f32 represents exactly.
     pub(crate) fn widened(self, bits: u16) -> f32 {
         match self {
             Format::F16 => half(bits),
-            Format::F32 | Format::Bf16 => f32::from_bits(u32::from(bits) << 16),
+            Format::F32 | Format::Bf16 | Format::I32 | Format::I64 => {
+                f32::from_bits(u32::from(bits) << 16)
+            }
             Format::F8E4m3 => e4m3(bits),
             Format::I8 => f32::from(bits.to_le_bytes()[0].cast_signed()),
         }
@@ -395,16 +415,11 @@ impl Reader {
         first: usize,
         out: &mut [f32],
     ) -> Result<()> {
-        let index = self.by_name.get(name).copied();
-        let Some((entry, begin)) = index.map(|i| &self.entries[i]) else {
-            let what = format!("tensor {name}");
-            return Err(self.damaged(8, what, "nothing".into(), format!("shape {dims:?}")));
-        };
-        if entry.dims != dims {
-            let (found, wanted) = (format!("shape {:?}", entry.dims), format!("shape {dims:?}"));
-            return Err(self.damaged(8, format!("tensor {name}"), found, wanted));
+        let (begin, format) = self.found(name, dims)?;
+        if !format.is_numbers() {
+            let what = format!("dtype of tensor {name}");
+            return Err(self.damaged(8, what, format.name().into(), "numbers".into()));
         }
-        let format = index.map_or(Format::F32, |i| self.formats[i]);
         let at = begin + format.bytes() * first as u64;
         if format == Format::F32 {
             let read = self.seek(at)?.read_exact(bytemuck::cast_slice_mut(out));
@@ -427,6 +442,47 @@ impl Reader {
             *out = format.widened(bits);
         }
         Ok(())
+    }
+
+    /// First byte and format of a tensor, which must have these dims.
+    fn found(&self, name: &str, dims: &[usize]) -> Result<(u64, Format)> {
+        let Some(&index) = self.by_name.get(name) else {
+            let what = format!("tensor {name}");
+            return Err(self.damaged(8, what, "nothing".into(), format!("shape {dims:?}")));
+        };
+        let (entry, begin) = &self.entries[index];
+        if entry.dims != dims {
+            let (found, wanted) = (format!("shape {:?}", entry.dims), format!("shape {dims:?}"));
+            return Err(self.damaged(8, format!("tensor {name}"), found, wanted));
+        }
+        Ok((*begin, self.formats[index]))
+    }
+
+    /// The stored bytes of a tensor, which must have these dims and this format.
+    pub(crate) fn read_stored(
+        &mut self,
+        name: &str,
+        dims: &[usize],
+        wanted: Format,
+    ) -> Result<Vec<u8>> {
+        let (begin, format) = self.found(name, dims)?;
+        if format != wanted {
+            let what = format!("dtype of tensor {name}");
+            let [found, wanted] = [format, wanted].map(|format| format.name().to_owned());
+            return Err(self.damaged(8, what, found, wanted));
+        }
+        // the header's sizes are those of the file
+        let elements: usize = dims.iter().product();
+        let size = usize::try_from(format.bytes()).unwrap_or(usize::MAX);
+        let mut bytes = vec![0; elements.saturating_mul(size)];
+        let read = self.seek(begin)?.read_exact(&mut bytes);
+        read.at("read", &self.path)?;
+        Ok(bytes)
+    }
+
+    /// Names, dims and formats in file order.
+    pub(crate) fn stored(&self) -> impl Iterator<Item = (&Entry, Format)> {
+        self.entries().zip(self.formats.iter().copied())
     }
 
     pub(crate) fn damaged(
@@ -519,7 +575,7 @@ fn parse_entry(
     let shape = shape.ok_or_else(|| wrong("shape", "1 to 4 counts"))?;
     let elements = shape
         .iter()
-        .try_fold(4u64, |bytes, &dim| bytes.checked_mul(dim));
+        .try_fold(8u64, |bytes, &dim| bytes.checked_mul(dim));
     let dims = shape
         .iter()
         .map(|&dim| usize::try_from(dim).ok())

@@ -68,6 +68,11 @@ impl Saved {
         &self.x
     }
 
+    /// `[n, h*e]`, unless it was dropped
+    pub(crate) fn mixed(&self) -> Option<&Tensor> {
+        self.core.as_ref().map(|(mixed, _)| mixed)
+    }
+
     /// `[m, d]`
     pub(crate) fn into_input(self) -> Tensor {
         self.x

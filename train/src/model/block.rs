@@ -57,6 +57,17 @@ struct Inner {
 }
 
 impl Saved {
+    /// Inputs of the linear layers in the order in which they run: of attention's projection, its output, the first and the second
+    /// feed-forward matrix. `None` of a mixture, or if a pass did not keep them.
+    pub(crate) fn linear_inputs(&self) -> Option<[&Tensor; 4]> {
+        let Kept::Inner(inner) = &self.kept else {
+            return None;
+        };
+        let [feed_forward, hidden] = inner.feed_forward.linear_inputs()?;
+        let mixed = inner.attention.mixed()?;
+        Some([inner.attention.input(), mixed, feed_forward, hidden])
+    }
+
     /// The large tensors; statistics of norms and a router's numbers are small.
     pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
         match &mut self.kept {

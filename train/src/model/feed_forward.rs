@@ -32,6 +32,14 @@ impl Saved {
         }
     }
 
+    /// Inputs of both matrices, `[m, d]` and `[n, f]`; `None` of a mixture.
+    pub(crate) fn linear_inputs(&self) -> Option<[&Tensor; 2]> {
+        match self {
+            Saved::Dense(saved) => Some([saved.input(), saved.hidden()]),
+            Saved::Moe(_) => None,
+        }
+    }
+
     /// The large tensors.
     pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
         match self {

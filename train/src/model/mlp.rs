@@ -40,6 +40,11 @@ impl Saved {
         &self.x
     }
 
+    /// `[n, f]`
+    pub(crate) fn hidden(&self) -> &Tensor {
+        &self.hidden
+    }
+
     /// The large tensors.
     pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
         vec![&mut self.x, &mut self.before, &mut self.hidden]

@@ -2,6 +2,7 @@
 
 mod bert;
 mod bf16_sums;
+mod calibrated;
 mod changes;
 mod chunked;
 mod classes;
@@ -9,7 +10,6 @@ mod counts;
 mod devices;
 mod devices_run;
 mod differences;
-mod eight_bits;
 mod gguf;
 mod hugging_face;
 mod inference;
@@ -31,6 +31,7 @@ mod policies;
 mod precision;
 mod processes;
 mod profile;
+mod quantized;
 mod resume;
 mod scorer;
 mod sharded;

@@ -3,7 +3,6 @@
 //! state is zero. Fields and tensors that are missing, unknown or of another shape are refused by name, all at
 //! once. Export followed by import gives the same bits.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -11,70 +10,28 @@ use kernels::Device;
 use serde_json::Value;
 
 use crate::checkpoint::gguf::import::{Gguf, is_gguf};
+use crate::checkpoint::huggingface::config;
 use crate::checkpoint::huggingface::described::Read;
+use crate::checkpoint::huggingface::files::{Files, foreign};
 use crate::checkpoint::huggingface::names::pairs;
 use crate::checkpoint::huggingface::pair::Pair;
 use crate::checkpoint::huggingface::peft::{Adapter, adapter_base, is_adapter};
-use crate::checkpoint::huggingface::{bert, config, quantization_config, t5};
 use crate::checkpoint::megatron::import as megatron;
 use crate::checkpoint::megatron::import::Megatron;
-use crate::checkpoint::safetensors::Reader;
+use crate::checkpoint::quantized::scheme;
 use crate::checkpoint::state::State;
-use crate::checkpoint::torch::save::TorchFile;
 use crate::checkpoint::train_state::TrainState;
 use crate::checkpoint::write::write;
 use crate::checkpoint::write_shards::Form;
-use crate::checkpoint::{MODEL, bounds, snapshot};
+use crate::checkpoint::{bounds, snapshot};
 use crate::config::plan::Plan;
 use crate::config::{Determinism, Family, ModelConfig, ParallelConfig, TrainConfig};
 use crate::dist::launch::cpu_path;
 use crate::dist::mesh::Groups;
-use crate::error::{At, Error, OnRank, Result};
+use crate::error::{At, OnRank, Result};
 use crate::model::param::{self, Spec};
 use crate::optim::rank_state::RankState;
 use crate::parallel::shards::Shards;
-
-/// Formats that are read.
-const FORMATS: [&str; 3] = ["F32", "F16", "BF16"];
-/// Those of quantized models.
-const QUANTIZED: [&str; 5] = ["F32", "F16", "BF16", "F8_E4M3", "I8"];
-
-/// Behind the name of a quantized tensor: its scales.
-const SCALE: &str = "_scale";
-
-/// Suffixes of tensors in older files that are not weights.
-const NOT_WEIGHTS: [&str; 5] = [
-    "EncDecAttention.relative_attention_bias.weight",
-    ".attn.bias",
-    ".attn.masked_bias",
-    "rotary_emb.inv_freq",
-    "embeddings.position_ids",
-];
-
-/// Beginnings of tensors of BERT that its masked language model does not use, as transformers' class
-/// does not: the pooler and next-sentence head; a second copy of the head's bias.
-const OF_OTHER_HEADS: [&str; 3] = [
-    "bert.pooler.",
-    "cls.seq_relationship.",
-    "cls.predictions.decoder.bias",
-];
-
-/// The output head of classes that store one separately.
-const HEAD: &str = "lm_head.weight";
-
-/// Names of a head that is kept although it is tied.
-const TIED: &[&str] = &["lm_head.weight", "cls.predictions.decoder.weight"];
-
-/// Names of duplicates of the embedding.
-fn copies(plan: &Plan) -> impl Iterator<Item = &'static str> {
-    let heads = if plan.model.is_tied() { TIED } else { &[] };
-    let tables = if plan.model.family == Family::T5 {
-        &t5::TABLES[..]
-    } else {
-        &[]
-    };
-    heads.iter().chain(tables).copied()
-}
 
 /// Result of an import.
 #[derive(Clone, Debug)]
@@ -164,13 +121,6 @@ enum Tensors {
     Gguf(Gguf),
 }
 
-pub(crate) fn foreign(path: &Path, problems: Vec<String>) -> Error {
-    Error::Foreign {
-        path: path.to_owned(),
-        problems,
-    }
-}
-
 impl Folder {
     /// Opens a Hugging Face folder, or a PEFT folder with the base model that it names, into which it is merged.
     pub(crate) fn open(folder: &Path) -> Result<Folder> {
@@ -187,14 +137,11 @@ impl Folder {
         let text = fs::read(&path).at("read", &path)?;
         let mut config: Value = serde_json::from_slice(&text)
             .map_err(|error| foreign(&path, vec![format!("not JSON: {error}")]))?;
-        let is_quantized = quantization_config::take_config(&mut config);
-        let is_quantized = is_quantized.map_err(|problems| foreign(&path, problems))?;
-        let mut files = match is_quantized {
-            true => Files::open_quantized(folder)?,
-            false => Files::open(folder)?,
-        };
+        let scheme = scheme::take(&mut config, folder);
+        let scheme = scheme.map_err(|problems| foreign(&path, problems))?;
+        let mut files = Files::open_in(folder, scheme)?;
         let size = bounds::Size {
-            tensors: files.tensors.len(),
+            tensors: files.count(),
             elements: files.elements(),
         };
         let (plan, notes) = described(&path, &config, size)?;
@@ -373,316 +320,5 @@ fn plan_of(read: Read, eod: Option<u32>) -> Plan {
         seed: 0,
         determinism: Determinism::Run,
         fingerprint: "imported".into(),
-    }
-}
-
-/// A file with tensors.
-enum Weights {
-    Safetensors(Reader),
-    Torch(TorchFile),
-}
-
-/// Location of a tensor.
-struct Held {
-    dims: Vec<usize>,
-    /// Name in its file.
-    name: String,
-    /// Number of its file.
-    file: usize,
-}
-
-/// The folder's files and which tensor is in which.
-pub(crate) struct Files {
-    folder: PathBuf,
-    weights: Vec<Weights>,
-    tensors: BTreeMap<String, Held>,
-    /// Prefix of every tensor name in these files that the list of names does not have.
-    prefix: &'static str,
-    /// Formats that are read; tensors with scales are products with them.
-    formats: &'static [&'static str],
-}
-
-/// Names of the file with all tensors and of the table of several files, by preference as transformers has it.
-const KINDS: [(&str, &str); 2] = [
-    (MODEL, "model.safetensors.index.json"),
-    ("pytorch_model.bin", "pytorch_model.bin.index.json"),
-];
-
-/// Files of the first kind that the folder has.
-fn files_in(folder: &Path) -> Result<BTreeSet<String>> {
-    for (whole, index) in KINDS {
-        let index = folder.join(index);
-        if index.exists() {
-            return files_of_index(&index);
-        }
-        if folder.join(whole).exists() {
-            return Ok([whole.to_owned()].into());
-        }
-    }
-    let wanted = KINDS.map(|(whole, index)| format!("{whole}, {index}"));
-    Err(foreign(
-        folder,
-        vec![format!(
-            "found no weights, want one of {}",
-            wanted.join(", ")
-        )],
-    ))
-}
-
-fn files_of_index(index: &Path) -> Result<BTreeSet<String>> {
-    let text = fs::read(index).at("read", index)?;
-    let wrong = |found: String| foreign(index, vec![format!("weight_map: {found}")]);
-    let value: Value =
-        serde_json::from_slice(&text).map_err(|error| wrong(format!("not JSON: {error}")))?;
-    let map = value["weight_map"].as_object();
-    let map = map.ok_or_else(|| wrong("found nothing, want a table of files".into()))?;
-    let names = map.values().map(|name| name.as_str().map(str::to_owned));
-    let names: Option<BTreeSet<String>> = names.collect();
-    let names = names.ok_or_else(|| wrong("found other things than names of files".into()))?;
-    // a plain file name: in this folder and no other
-    let is_plain = |name: &&String| Path::new(name).file_name() == Some(name.as_ref());
-    match names.iter().find(|name| !is_plain(name)) {
-        Some(name) => Err(wrong(format!("found {name:?}, want names of files here"))),
-        None => Ok(names),
-    }
-}
-
-/// The current transformers name of a tensor: the first BERT files use TensorFlow's names for norms.
-fn modern(name: &str) -> String {
-    for (old, new) in [
-        ("LayerNorm.gamma", "LayerNorm.weight"),
-        ("LayerNorm.beta", "LayerNorm.bias"),
-    ] {
-        if let Some(start) = name.strip_suffix(old) {
-            return format!("{start}{new}");
-        }
-    }
-    name.to_owned()
-}
-
-impl Files {
-    pub(crate) fn open(folder: &Path) -> Result<Files> {
-        Files::open_in(folder, &FORMATS)
-    }
-
-    /// Opens the files of a quantized model.
-    pub(crate) fn open_quantized(folder: &Path) -> Result<Files> {
-        Files::open_in(folder, &QUANTIZED)
-    }
-
-    fn open_in(folder: &Path, formats: &'static [&'static str]) -> Result<Files> {
-        let mut files = Files {
-            formats,
-            folder: folder.to_owned(),
-            weights: Vec::new(),
-            tensors: BTreeMap::new(),
-            prefix: "",
-        };
-        for file in files_in(folder)? {
-            files.add(&folder.join(file))?;
-        }
-        // the first published GPT-2 files lack it
-        if !files
-            .tensors
-            .keys()
-            .any(|name| name.starts_with("transformer."))
-        {
-            files.prefix = "transformer.";
-        }
-        Ok(files)
-    }
-
-    fn add(&mut self, path: &Path) -> Result<()> {
-        let file = self.weights.len();
-        let mut hold = |name: &str, dims: &[usize]| {
-            let (dims, name) = (dims.to_vec(), name.to_owned());
-            let held = Held { dims, name, file };
-            self.tensors.insert(modern(&held.name), held);
-        };
-        if path.extension().is_some_and(|kind| kind == "bin") {
-            let torch = TorchFile::open(path)?;
-            torch.entries().for_each(|(name, dims)| hold(name, dims));
-            self.weights.push(Weights::Torch(torch));
-        } else {
-            let reader = Reader::open_any(path, self.formats)?;
-            let entries = reader.entries();
-            entries.for_each(|entry| hold(&entry.name, &entry.dims));
-            self.weights.push(Weights::Safetensors(reader));
-        }
-        Ok(())
-    }
-
-    /// Number of tensors.
-    pub(crate) fn count(&self) -> usize {
-        self.tensors.len()
-    }
-
-    /// Refuses files whose tensors are not exactly these, apart from those that `is_passed_over` names.
-    pub(crate) fn expect(
-        &self,
-        wanted: &[(String, Vec<usize>)],
-        is_passed_over: &dyn Fn(&str) -> bool,
-    ) -> Result<()> {
-        let mut problems = Vec::new();
-        let mut unused: BTreeSet<&String> = self.tensors.keys().collect();
-        for (name, dims) in wanted {
-            match self.tensors.get_key_value(name) {
-                None => problems.push(format!("{name}: found nothing, want {dims:?}")),
-                Some((key, held)) => {
-                    unused.remove(key);
-                    if held.dims != *dims {
-                        let found = &held.dims;
-                        problems.push(format!("{name}: found {found:?}, want {dims:?}"));
-                    }
-                }
-            }
-        }
-        let unused = unused.into_iter().filter(|name| !is_passed_over(name));
-        problems.extend(unused.map(|name| format!("{name}: found, want no such tensor")));
-        match problems.is_empty() {
-            true => Ok(()),
-            false => Err(foreign(&self.folder, problems)),
-        }
-    }
-
-    /// Numbers of a tensor, which has these dims.
-    pub(crate) fn read(&mut self, name: &str, dims: &[usize]) -> Result<Vec<f32>> {
-        self.values(&Pair::of(name.to_owned(), String::new(), dims))
-    }
-
-    /// Elements of all tensors together: no number of the model can be larger.
-    pub(crate) fn elements(&self) -> usize {
-        let counts = self.tensors.values();
-        counts
-            .map(|held| {
-                held.dims
-                    .iter()
-                    .fold(1usize, |n, &dim| n.saturating_mul(dim))
-            })
-            .fold(0, usize::saturating_add)
-    }
-
-    fn name_of<'n>(&self, theirs: &'n str) -> &'n str {
-        theirs.strip_prefix(self.prefix).unwrap_or(theirs)
-    }
-
-    /// The list of tensors, if those of the files are exactly these.
-    fn matched(&mut self, plan: &Plan, mut pairs: Vec<Pair>) -> Result<Vec<Pair>> {
-        // transformers 5 writes a head that equals the embedding as the embedding alone, scaled or not
-        if plan.model.family == Family::T5 && !self.tensors.contains_key(HEAD) {
-            let head = pairs.iter_mut().find(|pair| pair.theirs == HEAD);
-            head.into_iter()
-                .for_each(|head| head.theirs = "shared.weight".into());
-        }
-        let mut problems = Vec::new();
-        let mut unused: BTreeSet<&String> = self.tensors.keys().collect();
-        for pair in &pairs {
-            let name = self.name_of(&pair.theirs);
-            match self.tensors.get_key_value(name) {
-                None => problems.push(format!("{name}: found nothing, want {:?}", pair.dims)),
-                Some((key, held)) => {
-                    unused.remove(key);
-                    if held.dims != pair.dims {
-                        let (found, wanted) = (&held.dims, &pair.dims);
-                        problems.push(format!("{name}: found {found:?}, want {wanted:?}"));
-                    }
-                }
-            }
-        }
-        let is_passed_over = |name: &str| {
-            NOT_WEIGHTS.iter().any(|end| name.ends_with(end))
-                || plan.model.family == Family::Bert
-                    && OF_OTHER_HEADS.iter().any(|start| name.starts_with(start))
-                || copies(plan).any(|copy| copy == name)
-                || self.has_scales() && self.is_scale(name)
-        };
-        let unused = unused.into_iter().filter(|name| !is_passed_over(name));
-        problems.extend(unused.map(|name| format!("{name}: found, want no such tensor")));
-        if problems.is_empty() {
-            self.check_copies(plan, &pairs)?;
-            return Ok(pairs);
-        }
-        Err(Error::Foreign {
-            path: self.folder.clone(),
-            problems,
-        })
-    }
-
-    /// The pooler of a file whose class has no use for it, for a run that starts a classification head from it.
-    fn spare_pooler(&self, plan: &Plan, pairs: &[Pair]) -> Vec<Pair> {
-        let own = bert::pooler(plan);
-        let is_there = |pair: &Pair| {
-            let held = self.tensors.get(&pair.theirs);
-            held.is_some_and(|held| held.dims == pair.dims)
-        };
-        let is_used = pairs.iter().any(|pair| pair.ours == own[0].ours);
-        if is_used || !own.iter().all(is_there) {
-            return Vec::new();
-        }
-        own.into()
-    }
-
-    /// A second copy of a tied tensor must equal the embedding.
-    fn check_copies(&mut self, plan: &Plan, pairs: &[Pair]) -> Result<()> {
-        for name in copies(plan) {
-            if !self.tensors.contains_key(name) {
-                continue;
-            }
-            let table = self.values(&pairs[0])?;
-            let mut copy = pairs[0].clone();
-            copy.theirs = name.into();
-            if self.values(&copy)? != table {
-                let wanted = "want the tied embedding's";
-                return Err(Error::Foreign {
-                    path: self.folder.clone(),
-                    problems: vec![format!("{name}: found other numbers, {wanted}")],
-                });
-            }
-        }
-        Ok(())
-    }
-
-    /// Numbers of a tensor that was matched.
-    fn values(&mut self, pair: &Pair) -> Result<Vec<f32>> {
-        let name = self.name_of(&pair.theirs);
-        let held = self.tensors.get(name);
-        let missing = || foreign(&self.folder, vec![format!("{name}: found nothing")]);
-        let held = held.ok_or_else(missing)?;
-        let mut values = match &mut self.weights[held.file] {
-            Weights::Safetensors(reader) => {
-                let mut values = vec![0.0; pair.elements()];
-                reader.read_part(&held.name, &pair.dims, 0, &mut values)?;
-                values
-            }
-            Weights::Torch(torch) => return torch.read(&held.name),
-        };
-        let scale = self.tensors.get(&format!("{name}{SCALE}"));
-        if let Some(held) = scale.filter(|_| self.has_scales())
-            && let Weights::Safetensors(reader) = &mut self.weights[held.file]
-        {
-            let count: usize = held.dims.iter().product();
-            let mut scales = vec![0.0; count];
-            reader.read_part(&held.name, &held.dims, 0, &mut scales)?;
-            let columns = values.len() / count.max(1);
-            for (row, scale) in values.chunks_mut(columns.max(1)).zip(scales) {
-                row.iter_mut().for_each(|x| *x *= scale);
-            }
-        }
-        Ok(values)
-    }
-
-    /// Whether the files are those of a quantized model.
-    fn has_scales(&self) -> bool {
-        self.formats.len() > FORMATS.len()
-    }
-
-    /// Whether a tensor holds the scales of another: one for each of its rows, or one.
-    fn is_scale(&self, name: &str) -> bool {
-        let of = name.strip_suffix(SCALE).and_then(|of| self.tensors.get(of));
-        let (Some(of), Some(scale)) = (of, self.tensors.get(name)) else {
-            return false;
-        };
-        let count: usize = scale.dims.iter().product();
-        count == 1 || count == of.dims[0]
     }
 }

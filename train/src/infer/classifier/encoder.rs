@@ -12,7 +12,7 @@ use kernels::matmul::{Factor, Numbers, Op, Packed, Then, product, product_then};
 use kernels::rows::{self as runs_of_rows, Runs};
 use kernels::{DType, Device, Heads, Tensor, add, copy, embedding, layer_norm};
 
-use crate::checkpoint::huggingface::import::Files;
+use crate::checkpoint::huggingface::files::Files;
 use crate::error::{OnRank, Result};
 use crate::infer::classifier::config::Shape;
 use crate::infer::classifier::disentangled::{Disentangled, Rows};

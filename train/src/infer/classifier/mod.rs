@@ -23,7 +23,7 @@ use kernels::matmul::Numbers;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::checkpoint::huggingface::import::{Files, foreign};
+use crate::checkpoint::huggingface::files::{Files, foreign};
 use crate::dist::launch::cpu_path;
 use crate::error::{At, Error, OnRank, Result};
 use config::{Described, Shape};

@@ -1,0 +1,349 @@
+//! `quantize`: writes a model in fewer bits per weight.
+
+mod calibration;
+mod evaluation;
+
+use crate::generation::Located;
+use crate::log::print;
+use crate::machine::write_atomically;
+use anyhow::{Context as _, Result, bail};
+use calibration::{Amount, Data};
+use clap::{Args, ValueEnum};
+use evaluation::Figures;
+use index::tokenizer::Tokenizer;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use train::calibrate::{Calibration, GptqOptions, LayerError, Method};
+use train::checkpoint::{FileType, GgufOptions, Int4Form, WeightFormat};
+
+/// Number formats.
+#[expect(non_camel_case_types, reason = "llama.cpp's and vLLM's names")]
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Type {
+    #[value(name = "f32")]
+    F32,
+    #[value(name = "f16")]
+    F16,
+    #[value(name = "bf16")]
+    Bf16,
+    #[value(name = "q8_0")]
+    Q8_0,
+    #[value(name = "q6_k")]
+    Q6_K,
+    #[value(name = "q4_k_m")]
+    Q4_K_M,
+    #[value(name = "q4_0")]
+    Q4_0,
+    #[value(name = "fp8")]
+    Fp8,
+    #[value(name = "fp8-block")]
+    Fp8Block,
+    #[value(name = "w8a8")]
+    W8a8,
+    #[value(name = "int4")]
+    Int4,
+    #[value(name = "gptq")]
+    Gptq,
+    #[value(name = "awq")]
+    Awq,
+}
+
+/// Output form of `quantize`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    Gguf,
+    Hf,
+}
+
+/// Forms of 4-bit weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Packing {
+    CompressedTensors,
+    Gptq,
+}
+
+impl Packing {
+    fn form(self) -> Int4Form {
+        match self {
+            Packing::CompressedTensors => Int4Form::CompressedTensors,
+            Packing::Gptq => Int4Form::Gptq,
+        }
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct Quantize {
+    /// Checkpoint, folder of checkpoints, Hugging Face folder, PEFT adapter or GGUF file.
+    path: PathBuf,
+    /// Number format of the weights: q8_0 (8.5 bits each), q6_k (6.6), q4_k_m (about 4.9), q4_0 (4.5), or f32, f16, bf16. Vectors
+    /// and norms stay f32. With --to hf: fp8 or w8a8, linear layers in FP8 E4M3 or int8 with a scale for each output; fp8-block, in
+    /// FP8 with a scale for each block of 128 x 128; int4, in 4 bits with a scale for each group of inputs of an output;
+    /// gptq or awq, in the same 4 bits with what --calibrate shows of the model's activations.
+    #[arg(long = "type", value_name = "TYPE", value_enum)]
+    kind: Type,
+    /// Output format: `gguf` (a file for llama.cpp and what is built on it), or `hf` (a folder for transformers and vLLM).
+    #[arg(long, value_enum, default_value = "gguf")]
+    to: Form,
+    /// Inputs of an output that share a scale in 4 bits.
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    group_size: usize,
+    /// Form of weights in 4 bits (int4, gptq, awq), with the same numbers.
+    #[arg(long, value_enum, default_value = "compressed-tensors")]
+    packing: Packing,
+    /// Texts to measure activations on, for gptq and awq, and for w8a8 with SmoothQuant's scales: a job (.toml), of whose training samples
+    /// some are taken, or a file of texts (.txt, .jsonl, .parquet and others, column `text`).
+    #[arg(long, value_name = "DATA")]
+    calibrate: Option<PathBuf>,
+    /// Texts to measure on.
+    #[arg(long, value_name = "N", default_value_t = 128, requires = "calibrate")]
+    calibrate_samples: usize,
+    /// Tokens of each text to measure on. Default: 512, or as many as the model reads.
+    #[arg(long, value_name = "N", requires = "calibrate")]
+    calibrate_length: Option<usize>,
+    /// gptq: round inputs in the order of falling activations.
+    #[arg(long)]
+    act_order: bool,
+    /// gptq: part of the mean of the activations' squares that is added to each.
+    #[arg(long, value_name = "X", default_value_t = 0.01)]
+    damping: f64,
+    /// w8a8 with --calibrate: part of the activations' outliers that moves into weights.
+    #[arg(long, value_name = "X", default_value_t = 0.5)]
+    alpha: f64,
+    /// Held-out texts (.txt, .jsonl, .parquet and others, column `text`): print bits per byte, perplexity and size before and after.
+    #[arg(long, value_name = "FILE")]
+    evaluate: Option<PathBuf>,
+    /// Write figures before and after and the errors of layers as JSON.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Tokenizer (tokenizer.json) to include, with the tokenizer_config.json and chat_template.jinja beside it. Default: that of a
+    /// Hugging Face folder; without one the file has no tokenizer.
+    #[arg(long, value_name = "FILE")]
+    tokenizer: Option<PathBuf>,
+    /// llama.cpp's name of the tokenizer's split expression (`tokenizer.ggml.pre`), if it is not found by itself.
+    #[arg(long, value_name = "NAME")]
+    pre: Option<String>,
+    /// Name of the model in the file. Default: the name of the file.
+    #[arg(long)]
+    name: Option<String>,
+    /// File to write; with --to hf the folder.
+    out: PathBuf,
+}
+
+/// Work to do.
+enum Work {
+    File(FileType),
+    Folder(WeightFormat),
+    Calibrated(Method, Data),
+}
+
+impl Quantize {
+    /// The work that the flags ask for, with its data opened.
+    fn work(&self) -> Result<Work> {
+        let group = self.group_size;
+        let file_type = match self.kind {
+            Type::F32 => FileType::F32,
+            Type::F16 => FileType::F16,
+            Type::Bf16 => FileType::Bf16,
+            Type::Q8_0 => FileType::Q8_0,
+            Type::Q6_K => FileType::Q6_K,
+            Type::Q4_K_M => FileType::Q4_K_M,
+            Type::Q4_0 => FileType::Q4_0,
+            Type::Fp8 => return self.folder(WeightFormat::Fp8),
+            Type::Fp8Block => return self.folder(WeightFormat::Fp8Blocks),
+            Type::W8a8 if self.calibrate.is_some() => {
+                return self.calibrated(Method::SmoothQuant { alpha: self.alpha });
+            }
+            Type::W8a8 => return self.folder(WeightFormat::Int8),
+            Type::Int4 => {
+                let form = self.packing.form();
+                return self.folder(WeightFormat::Int4 { group, form });
+            }
+            Type::Gptq => {
+                return self.calibrated(Method::Gptq(GptqOptions {
+                    group,
+                    damping: self.damping,
+                    act_order: self.act_order,
+                }));
+            }
+            Type::Awq => return self.calibrated(Method::Awq { group }),
+        };
+        if self.to == Form::Hf {
+            bail!("--to hf: wants --type fp8, fp8-block, w8a8, int4, gptq or awq");
+        }
+        self.expect_no_data()?;
+        Ok(Work::File(file_type))
+    }
+
+    fn folder(&self, format: WeightFormat) -> Result<Work> {
+        self.expect_folder()?;
+        self.expect_no_data()?;
+        Ok(Work::Folder(format))
+    }
+
+    fn calibrated(&self, method: Method) -> Result<Work> {
+        self.expect_folder()?;
+        match &self.calibrate {
+            Some(data) => Ok(Work::Calibrated(method, Data::open(data)?)),
+            None => bail!("--type gptq and awq: want --calibrate DATA"),
+        }
+    }
+
+    fn expect_folder(&self) -> Result<()> {
+        if self.to == Form::Gguf {
+            bail!("--type fp8, fp8-block, w8a8, int4, gptq and awq: want --to hf");
+        }
+        if self.out.is_file() {
+            bail!("{}: found a file, want a folder", self.out.display());
+        }
+        Ok(())
+    }
+
+    fn expect_no_data(&self) -> Result<()> {
+        match self.calibrate {
+            Some(_) => bail!("--calibrate: wants --type gptq, awq or w8a8"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The tokenizer that `--tokenizer` names, or the one of the model.
+fn tokenizer(args: &Quantize) -> Result<Tokenizer> {
+    Ok(Located::find(&args.path, &[], args.tokenizer.as_deref(), "quantize")?.tokenizer)
+}
+
+/// Writes a Hugging Face folder by activations.
+fn calibrated(args: &Quantize, method: Method, data: &Data) -> Result<Vec<LayerError>> {
+    let positions = train::calibrate::longest_text(&args.path)?;
+    let amount = Amount {
+        texts: args.calibrate_samples,
+        tokens: args.calibrate_length.unwrap_or(512.min(positions)),
+    };
+    if amount.tokens == 0 || amount.tokens > positions {
+        bail!(
+            "--calibrate-length: found {}, want 1 to {positions}",
+            amount.tokens
+        );
+    }
+    let texts = data.texts(|| tokenizer(args), amount)?;
+    log!(
+        "calibrates with {} texts of {} tokens",
+        texts.len(),
+        amount.tokens
+    );
+    let calibration = Calibration {
+        method,
+        form: args.packing.form(),
+        texts: &texts,
+    };
+    let on_block = &mut |block| log!("block {block}");
+    let export = train::calibrate::export_calibrated;
+    Ok(export(&args.path, &args.out, calibration, on_block)?)
+}
+
+/// Copies the tokenizer's files into a Hugging Face folder.
+fn copy_tokenizer(args: &Quantize) -> Result<()> {
+    let out = &args.out;
+    let beside = match &args.tokenizer {
+        Some(tokenizer) => tokenizer.parent().unwrap_or(Path::new("")).to_path_buf(),
+        None => args.path.clone(),
+    };
+    for name in [
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "chat_template.jinja",
+        "generation_config.json",
+    ] {
+        let from = match (&args.tokenizer, name) {
+            (Some(tokenizer), "tokenizer.json") => tokenizer.clone(),
+            _ => beside.join(name),
+        };
+        if from.is_file() {
+            let bytes = std::fs::read(&from).with_context(|| from.display().to_string())?;
+            write_atomically(&out.join(name), &bytes)?;
+        }
+    }
+    log!("wrote {}", out.display());
+    Ok(())
+}
+
+/// Writes a GGUF file.
+fn to_file(args: &Quantize, file_type: FileType) -> Result<()> {
+    if args.out.is_dir() {
+        bail!(
+            "{}: found a folder, want the name of a file",
+            args.out.display()
+        );
+    }
+    if let Some(folder) = args.out.parent() {
+        let made = std::fs::create_dir_all(folder);
+        made.with_context(|| format!("cannot make {}", folder.display()))?;
+    }
+    let beside = args.path.join("tokenizer.json");
+    let tokenizer = args
+        .tokenizer
+        .clone()
+        .or_else(|| beside.is_file().then_some(beside));
+    let named = args.out.file_stem().map(|stem| stem.display().to_string());
+    let options = GgufOptions {
+        file_type,
+        name: args.name.clone().or(named),
+        tokenizer,
+        pre: args.pre.clone(),
+    };
+    train::checkpoint::export_gguf(&args.path, &args.out, &options)?;
+    let bytes = std::fs::metadata(&args.out).map_or(0, |found| found.len());
+    log!(
+        "wrote {} ({:.1} MB)",
+        args.out.display(),
+        bytes as f64 / 1e6
+    );
+    Ok(())
+}
+
+/// The verb.
+pub(crate) fn quantize(args: &Quantize) -> Result<()> {
+    let work = args.work()?;
+    let is_file = matches!(work, Work::File(_));
+    let before = match &args.evaluate {
+        Some(texts) => Some((texts, Figures::of(&args.path, texts, &tokenizer(args)?)?)),
+        None => None,
+    };
+    let errors = match work {
+        Work::File(file_type) => {
+            to_file(args, file_type)?;
+            Vec::new()
+        }
+        Work::Folder(format) => {
+            train::checkpoint::export_quantized(&args.path, &args.out, format)?;
+            Vec::new()
+        }
+        Work::Calibrated(method, data) => calibrated(args, method, &data)?,
+    };
+    if !is_file {
+        copy_tokenizer(args)?;
+    }
+    let mut report = json!({"layers": errors.iter().map(layer).collect::<Vec<Value>>()});
+    if let Some((texts, before)) = before {
+        let after = Figures::of(&args.out, texts, &tokenizer(args)?)?;
+        report["before"] = before.to_json();
+        report["after"] = after.to_json();
+        print(&evaluation::table(before, after))?;
+    }
+    if !errors.is_empty() {
+        let mean =
+            |of: fn(&LayerError) -> f64| errors.iter().map(of).sum::<f64>() / errors.len() as f64;
+        log!(
+            "outputs of layers change by {:.5} of their squares (rounded to the nearest: {:.5})",
+            mean(|layer| layer.error),
+            mean(|layer| layer.nearest)
+        );
+    }
+    if let Some(file) = &args.report {
+        write_atomically(file, format!("{report:#}\n").as_bytes())?;
+    }
+    Ok(())
+}
+
+fn layer(of: &LayerError) -> Value {
+    json!({"name": of.name, "error": of.error, "nearest": of.nearest})
+}

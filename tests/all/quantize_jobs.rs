@@ -1,0 +1,131 @@
+//! `quantize`: the model of a job in few bits by the job's own data or a file's texts, with figures before and after.
+
+use crate::jobs::{output, succeed, write_small_job};
+use serde_json::Value;
+use std::path::Path;
+
+fn read_json(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn a_job_is_quantized_by_its_own_data_and_measured_before_and_after() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = write_small_job(dir.path()).display().to_string();
+    succeed(&["run", &job, "--set", "train.steps=30"]);
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (checkpoints, tokenizer) = (path("out/checkpoints"), path("out/tokens/tokenizer.json"));
+    // held-out enough for a table: the texts are read, not learned from
+    let texts = path("texts.jsonl");
+    let rows = [
+        "The quick brown fox jumps over the lazy dog. ".repeat(8),
+        "Water boils at a lower temperature on a mountain. ".repeat(5),
+    ];
+    let lines = rows.map(|text| serde_json::json!({ "text": text }).to_string());
+    std::fs::write(&texts, lines.join("\n")).unwrap();
+    let quantize = |kind: &str, more: &[&str]| -> (Value, String) {
+        let (out, report) = (path(kind), path(&format!("{kind}.json")));
+        let common = [
+            "quantize",
+            &checkpoints,
+            "--type",
+            kind,
+            "--tokenizer",
+            &tokenizer,
+            "--evaluate",
+            &texts,
+            "--report",
+            &report,
+        ];
+        let done = succeed(&[&common, more, &[&out]].concat());
+        let table = String::from_utf8(done.stdout).unwrap();
+        (read_json(Path::new(&report)), table)
+    };
+    let in_folder = ["--to", "hf", "--group-size", "8"];
+    let with = |data: &'static [&'static str]| [&in_folder[..], data].concat();
+    let (nearest, table) = quantize("int4", &in_folder);
+    let (by_job, _) = quantize("gptq", &[&in_folder[..], &["--calibrate", &job]].concat());
+    let from_texts = ["--calibrate", &texts, "--calibrate-length", "16"];
+    let (by_texts, _) = quantize("awq", &[&in_folder[..], &from_texts].concat());
+    let (blocks, _) = quantize("fp8-block", &with(&[]));
+    let (file, _) = quantize("q8_0", &[]);
+    for (name, report) in [
+        ("int4", &nearest),
+        ("gptq", &by_job),
+        ("awq", &by_texts),
+        ("fp8-block", &blocks),
+        ("q8_0", &file),
+    ] {
+        let number = |at: &str| report.pointer(at).unwrap().as_f64().unwrap();
+        let [before, after] = ["/before/bits_per_byte", "/after/bits_per_byte"].map(number);
+        assert!(
+            (after / before - 1.0).abs() < 0.2,
+            "{name}: {before} and {after}"
+        );
+        assert_ne!(before, after, "{name}");
+        assert_eq!(before, nearest["before"]["bits_per_byte"], "{name}");
+        // perplexity is per token: both are one sum of log-likelihoods
+        let bits = |side: &str| {
+            number(&format!("/{side}/perplexity")).log2()
+                / number(&format!("/{side}/bits_per_byte"))
+        };
+        assert!(
+            (bits("before") / bits("after") - 1.0).abs() < 1e-9,
+            "{name}"
+        );
+        assert!(
+            number("/after/bytes") < 0.6 * number("/before/bytes"),
+            "{name}"
+        );
+    }
+    for row in ["before", "bits per byte", "perplexity", "size, MB"] {
+        assert!(table.contains(row), "{table}");
+    }
+    for (report, calibrated) in [(&nearest, false), (&by_job, true), (&by_texts, true)] {
+        let layers = report["layers"].as_array().unwrap();
+        assert_eq!(layers.len(), if calibrated { 14 } else { 0 });
+        let sum = |key: &str| {
+            layers
+                .iter()
+                .map(|layer| layer[key].as_f64().unwrap())
+                .sum::<f64>()
+        };
+        assert!(!calibrated || sum("error") < sum("nearest"), "{report:#}");
+    }
+    // the tokenizer went along, so the folder generates
+    let said = succeed(&[
+        "generate",
+        &path("gptq"),
+        "--prompt",
+        "The",
+        "--max-tokens",
+        "4",
+    ]);
+    assert!(!said.stdout.is_empty());
+}
+
+#[test]
+fn flags_that_contradict_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let texts = path("texts.jsonl");
+    std::fs::write(&texts, "{\"body\": \"no text\"}\n").unwrap();
+    let refused = |args: &[&str], wanted: &str| {
+        let done = output(&[&["quantize", "nowhere"], args].concat());
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(!done.status.success());
+        assert!(said.contains(wanted), "{said} wants {wanted}");
+    };
+    let out = path("out");
+    refused(&["--type", "gptq", &out], "want --to hf");
+    refused(
+        &["--type", "q4_0", "--to", "hf", &out],
+        "fp8, fp8-block, w8a8, int4, gptq or awq",
+    );
+    refused(
+        &["--type", "gptq", "--to", "hf", &out],
+        "want --calibrate DATA",
+    );
+    let fp8 = ["--type", "fp8", "--to", "hf", "--calibrate", &texts, &out];
+    refused(&fp8, "--calibrate: wants --type gptq, awq or w8a8");
+}
