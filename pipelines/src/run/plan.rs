@@ -18,7 +18,7 @@ use train::trainer::memory::predict_stages;
 
 #[derive(Args)]
 pub(crate) struct PlanArgs {
-    /// Job file (TOML) with [model] and [train].
+    /// Job file (TOML) with a model and its training.
     #[arg(required_unless_present_any = ["check_tables", "size"], requires = "cluster")]
     job: Option<PathBuf>,
     /// Override one key of the job.
