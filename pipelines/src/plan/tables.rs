@@ -377,4 +377,40 @@ mod tests {
             );
         }
     }
+
+    /// The papers take the least model parallelism that fits: half of it does not.
+    #[test]
+    fn published_layouts_fit_and_those_of_half_their_ranks_do_not() {
+        let rows = korthikanti();
+        let of_one_pipeline = rows.iter().filter(|row| row.layout.dp == 1);
+        let mut count = 0;
+        for row in of_one_pipeline {
+            let memory = Cluster::load(row.cluster).unwrap().memory;
+            assert!(
+                rank_bytes(&row.shape, &row.layout).total() <= memory,
+                "{}",
+                row.name
+            );
+            let halves = (1..=row.layout.pp / 2).rev();
+            let half = halves
+                .filter(|pp| row.shape.layers.is_multiple_of(*pp))
+                .map(|pp| (row.layout.tp, pp))
+                .next();
+            let (tp, pp) = half.unwrap_or((row.layout.tp / 2, 1));
+            let smaller = Layout {
+                tp,
+                pp,
+                chunks: 1,
+                ..row.layout
+            };
+            let bytes = rank_bytes(&row.shape, &smaller).total();
+            assert!(
+                bytes > memory,
+                "{}: tp {tp} pp {pp} takes {bytes}",
+                row.name
+            );
+            count += 1;
+        }
+        assert_eq!(count, 8);
+    }
 }
