@@ -158,15 +158,24 @@ fn clusters_devices_and_models_that_cannot_be_planned_are_refused() {
     }
     let text = refused(&["--cluster", "dgx-a100", "--devices", "9"], 2);
     assert!(text.contains("--devices"), "{text}");
+    for vocab in ["0", "18446744073709551615"] {
+        let text = refused(&["--cluster", "dgx-a100", "--vocab", vocab], 2);
+        assert!(text.contains("--vocab"), "{text}");
+    }
     let text = refused(&["--cluster", "no-such-cluster"], 2);
     assert!(text.contains("dgx-h100"), "{text}");
     // a trillion parameters on two nodes
     let large = recipe("gpt_1t");
     let large = large.to_str().unwrap();
-    let found = output(&["plan", large, "--cluster", "dgx-a100", "--devices", "16"]);
+    let args = ["plan", large, "--cluster", "dgx-a100", "--devices", "16"];
+    let found = output(&args);
     assert_eq!(found.status.code(), Some(1));
     let text = String::from_utf8(found.stdout).unwrap();
     assert!(text.contains("nearest: tp"), "{text}");
+    let found = output(&[&args[..], &["--json"]].concat());
+    assert_eq!(found.status.code(), Some(1));
+    let json: Value = serde_json::from_slice(&found.stdout).unwrap();
+    assert_eq!(json["layouts_that_fit"], 0);
 }
 
 #[test]

@@ -39,6 +39,23 @@ impl Shape {
         }
     }
 
+    /// Llama 3.1 405B (arXiv:2407.21783, table 3).
+    pub(crate) fn llama3_405b(seq_length: usize) -> Shape {
+        Shape {
+            layers: 126,
+            width: 16_384,
+            heads: 128,
+            kv_heads: 8,
+            head_dim: 128,
+            ffn: 53_248,
+            is_gated: true,
+            vocab: 128_256,
+            is_tied: false,
+            seq_length,
+            is_fused: true,
+        }
+    }
+
     /// Width of all queries.
     pub(crate) fn queries(&self) -> usize {
         self.heads * self.head_dim
@@ -97,19 +114,7 @@ mod tests {
             assert!((found / billions - 1.0).abs() < 0.002, "{found}");
         }
         // Llama 3.1 405B
-        let llama = Shape {
-            layers: 126,
-            width: 16_384,
-            heads: 128,
-            kv_heads: 8,
-            head_dim: 128,
-            ffn: 53_248,
-            is_gated: true,
-            vocab: 128_256,
-            is_tied: false,
-            seq_length: 8192,
-            is_fused: true,
-        };
+        let llama = Shape::llama3_405b(8192);
         let found = llama.parameters() / 1e9;
         assert!((found / 405.8 - 1.0).abs() < 0.001, "{found}");
     }

@@ -312,19 +312,7 @@ fn llama() -> Vec<Published> {
         long(", as first printed", 4),
     ];
     let of = |row: &LlamaRow| {
-        let shape = Shape {
-            layers: 126,
-            width: 16_384,
-            heads: 128,
-            kv_heads: 8,
-            head_dim: 128,
-            ffn: 53_248,
-            is_gated: true,
-            vocab: 128_256,
-            is_tied: false,
-            seq_length: row.seq_length,
-            is_fused: true,
-        };
+        let shape = Shape::llama3_405b(row.seq_length);
         let global_batch = row.each * row.dp;
         Published {
             source: "2407.21783 table 4",

@@ -50,6 +50,9 @@ pub(crate) struct PlanArgs {
     json: bool,
 }
 
+/// Most rows of an embedding: ids have 32 bits.
+const MOST_VOCAB: usize = 1 << 32;
+
 /// The verb.
 pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
     if args.check_tables {
@@ -76,9 +79,10 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
         rejected: &rejected,
     };
     if args.json {
-        return print(&format!("{}\n", answer.to_json()));
+        print(&format!("{}\n", answer.to_json()))?;
+    } else {
+        print(&answer.to_text())?;
     }
-    print(&answer.to_text())?;
     if planned.is_empty() {
         bail!("no layout of this model fits on {} devices", asked.devices);
     }
@@ -103,6 +107,9 @@ fn asked<'a>(job: &Job, cluster: &'a Cluster, args: &PlanArgs) -> Result<Asked<'
             cluster.devices()
         );
         problem("--devices", &devices.to_string(), &wanted);
+    }
+    if let Some(vocab) = args.vocab.filter(|vocab| !(1..=MOST_VOCAB).contains(vocab)) {
+        problem("--vocab", &vocab.to_string(), &format!("1 to {MOST_VOCAB}"));
     }
     if job.model.is_none() {
         problem("model", "nothing", "the model to plan");
@@ -214,7 +221,7 @@ fn plan_of(job: &Job, asked: &Asked<'_>, layout: &Layout) -> Option<Plan> {
     })
 }
 
-/// What `plan` found.
+/// The answer of `plan` to a question.
 struct Answer<'a> {
     job: &'a Job,
     asked: &'a Asked<'a>,

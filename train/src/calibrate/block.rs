@@ -68,9 +68,10 @@ impl Block<'_> {
         let mut errors = Vec::new();
         for (at, site) in Site::ALL.into_iter().enumerate() {
             let n = inputs[at].count();
-            let solver = match (method, &inputs[at].products) {
-                (Method::Gptq(options), Some(products)) => Some(Solver::new(products, n, options)),
-                _ => None,
+            let products = inputs[at].products.as_ref();
+            let solver = match method {
+                Method::Gptq(options) => products.map(|products| Solver::new(products, n, options)),
+                Method::Awq { .. } | Method::SmoothQuant { .. } => None,
             };
             for layer in site.layers() {
                 let own = weights.weight(layer);
@@ -129,15 +130,18 @@ fn factors(
         .iter()
         .map(|layer| weights.weight(layer))
         .collect();
-    Ok(match (method, measure) {
-        (Method::SmoothQuant { alpha }, _) if site.is_after_norm() => {
-            Some(scaling::smooth(&own, inputs, alpha))
-        }
-        (Method::Awq { group }, Some(measure)) if weights.can_fold(site, inputs.count()) => {
-            let found = scaling::awq(&own, inputs, measure, group);
-            Some(found.on_rank(0, "search scales")?)
-        }
-        _ => None,
+    Ok(match method {
+        Method::SmoothQuant { alpha } => site
+            .is_after_norm()
+            .then(|| scaling::smooth(&own, inputs, alpha)),
+        Method::Awq { group } => match measure {
+            Some(measure) if weights.can_fold(site, inputs.count()) => {
+                let found = scaling::awq(&own, inputs, measure, group);
+                Some(found.on_rank(0, "search scales")?)
+            }
+            Some(_) | None => None,
+        },
+        Method::Gptq(_) => None,
     })
 }
 
