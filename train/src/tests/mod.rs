@@ -29,6 +29,7 @@ mod paths;
 mod peft;
 mod policies;
 mod precision;
+mod preference;
 mod processes;
 mod profile;
 mod quantized;
