@@ -30,6 +30,7 @@ mod peft;
 mod policies;
 mod precision;
 mod preference;
+mod preference_parity;
 mod processes;
 mod profile;
 mod quantized;
