@@ -100,9 +100,13 @@ fn after_prompt(row: &Map<String, Value>, answer: &str) -> Result<Example, Strin
         }
     }
     let mut of_chat = row.clone();
-    of_chat.retain(|key, _| QUESTIONS.contains(&key.as_str()) || INPUTS.contains(&key.as_str()) || key == "system");
+    of_chat.retain(|key, _| {
+        QUESTIONS.contains(&key.as_str()) || INPUTS.contains(&key.as_str()) || key == "system"
+    });
     let Some(question) = QUESTIONS.into_iter().find_map(|key| of_chat.get(key)) else {
-        return Err("no prompt, question or instruction, of which chosen and rejected are answers".into());
+        return Err(
+            "no prompt, question or instruction, of which chosen and rejected are answers".into(),
+        );
     };
     of_chat.insert("instruction".into(), question.clone());
     of_chat.insert("output".into(), answer.into());
@@ -124,8 +128,17 @@ fn whole(row: &Map<String, Value>, key: &str, list: &[Value]) -> Result<Vec<Valu
             let said = [json!({"role": "user", "content": prompt})];
             chat(row, "prompt", &said)?
         }
-        Some(other) => return Err(format!("found {} as prompt, want a text or a list of messages", kind(other))),
-        None => return Err(format!("{key} begins with the assistant and there is no prompt")),
+        Some(other) => {
+            return Err(format!(
+                "found {} as prompt, want a text or a list of messages",
+                kind(other)
+            ));
+        }
+        None => {
+            return Err(format!(
+                "{key} begins with the assistant and there is no prompt"
+            ));
+        }
     };
     all.extend(answer);
     Ok(all)
@@ -178,16 +191,46 @@ mod tests {
         let [hi, hello] = [said("user", "Hi"), said("assistant", "Hello.")];
         let bye = said("user", "Bye");
         for (row, wanted) in [
-            (json!({"prompt": "a", "completion": "b"}), "found the columns prompt, completion, want chosen and rejected"),
-            (json!({"chosen": "a", "rejected": "b"}), "no prompt, question or instruction"),
-            (json!({"prompt": "a", "chosen": "b", "rejected": "b"}), "chosen and rejected are the same"),
-            (json!({"prompt": "a", "chosen": "b", "rejected": " "}), "an empty answer"),
-            (json!({"prompt": "a", "chosen": "b", "rejected": [hello]}), "found a text as chosen and a list as rejected"),
-            (json!({"prompt": 7, "chosen": "b", "rejected": "c"}), "found a number as prompt"),
-            (json!({"chosen": [hello], "rejected": [said("assistant", "c")]}), "chosen begins with the assistant and there is no prompt"),
-            (json!({"chosen": [hi, hello], "rejected": [bye, hello]}), "chosen: the first message that differs is of the user"),
-            (json!({"chosen": [hi, hello], "rejected": [hi, hello, bye, hello]}), "chosen: ends where the other one goes on"),
-            (json!({"chosen": [hi, hello], "rejected": [hi, said("assistant", "")]}), "rejected: message 1: an empty answer"),
+            (
+                json!({"prompt": "a", "completion": "b"}),
+                "found the columns prompt, completion, want chosen and rejected",
+            ),
+            (
+                json!({"chosen": "a", "rejected": "b"}),
+                "no prompt, question or instruction",
+            ),
+            (
+                json!({"prompt": "a", "chosen": "b", "rejected": "b"}),
+                "chosen and rejected are the same",
+            ),
+            (
+                json!({"prompt": "a", "chosen": "b", "rejected": " "}),
+                "an empty answer",
+            ),
+            (
+                json!({"prompt": "a", "chosen": "b", "rejected": [hello]}),
+                "found a text as chosen and a list as rejected",
+            ),
+            (
+                json!({"prompt": 7, "chosen": "b", "rejected": "c"}),
+                "found a number as prompt",
+            ),
+            (
+                json!({"chosen": [hello], "rejected": [said("assistant", "c")]}),
+                "chosen begins with the assistant and there is no prompt",
+            ),
+            (
+                json!({"chosen": [hi, hello], "rejected": [bye, hello]}),
+                "chosen: the first message that differs is of the user",
+            ),
+            (
+                json!({"chosen": [hi, hello], "rejected": [hi, hello, bye, hello]}),
+                "chosen: ends where the other one goes on",
+            ),
+            (
+                json!({"chosen": [hi, hello], "rejected": [hi, said("assistant", "")]}),
+                "rejected: message 1: an empty answer",
+            ),
         ] {
             let found = of(&row).unwrap_err();
             assert!(found.starts_with(wanted), "{row}: {found}");

@@ -74,7 +74,11 @@ fn messages(row: &Map<String, Value>) -> Result<(&'static str, &Vec<Value>), Str
 }
 
 /// Messages with the roles and keys of OpenAI's form.
-pub(super) fn chat(row: &Map<String, Value>, key: &str, list: &[Value]) -> Result<Vec<Value>, String> {
+pub(super) fn chat(
+    row: &Map<String, Value>,
+    key: &str,
+    list: &[Value],
+) -> Result<Vec<Value>, String> {
     let mut messages = Vec::with_capacity(list.len() + 1);
     if let Some(Value::String(system)) = row.get("system")
         && !system.is_empty()

@@ -123,7 +123,10 @@ fn add(rows: Vec<Row>, first: usize, reading: &Reading<'_>, to: &mut Read) -> us
             leave("no token of an answer".into(), false);
             continue;
         }
-        let (length, most) = (texts.iter().map(|text| text.ids.len()).sum::<usize>(), reading.most);
+        let (length, most) = (
+            texts.iter().map(|text| text.ids.len()).sum::<usize>(),
+            reading.most,
+        );
         if length > most {
             let reason = format!("{length} tokens, want at most {most}");
             match (reading.too_long, &mut texts[..]) {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use train::config::{ModelConfig, PreferenceConfig, TrainConfig};
+use train::config::{ModelConfig, TrainConfig};
 
 /// `[finetune]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,7 +18,7 @@ pub struct FinetuneTable {
     pub lora: Option<train::config::LoraConfig>,
     /// Loss of `method = "dpo"`. Absent: DPO's own with beta 0.1.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub dpo: Option<PreferenceConfig>,
+    pub dpo: Option<train::config::PreferenceConfig>,
     /// Files of conversations to train on: JSONL, JSON, Parquet, Arrow, CSV or TSV, plain or compressed.
     pub train: Vec<PathBuf>,
     /// Files of conversations to validate on after each epoch. The first is the set `valid`, the others have the names of
@@ -214,7 +214,8 @@ impl FinetuneTable {
             add("finetune.answer_only_loss", "false".into(), wanted);
         }
         if self.too_long == TooLong::Truncate {
-            let wanted = "\"drop\" or \"refuse\": an answer that is cut is not the one that was judged";
+            let wanted =
+                "\"drop\" or \"refuse\": an answer that is cut is not the one that was judged";
             add("finetune.too_long", "\"truncate\"".into(), wanted);
         }
     }

@@ -111,7 +111,8 @@ impl Samples for ChatSet {
         to.counts.fill(false);
         let rows = self.samples[number].iter().map(|&row| row as usize);
         if self.of_row == 2 {
-            to.pairs.extend(rows.clone().map(|row| Pair::numbered(row as u64)));
+            to.pairs
+                .extend(rows.clone().map(|row| Pair::numbered(row as u64)));
         }
         for conversation in rows.flat_map(|row| row * self.of_row..(row + 1) * self.of_row) {
             for (at, &token) in self.tokens.of(conversation).iter().enumerate() {
@@ -181,16 +182,20 @@ impl ChatData {
         let whole = samples - samples % batch;
         if whole == 0 {
             bail!(
-                "finetune.train: found {samples} samples of {} conversations, want at least the {batch} of a step (train.global_batch)",
-                train.tokens.len()
+                "finetune.train: found {samples} samples of {} rows, want at least the {batch} of a step (train.global_batch)",
+                train.tokens.len() / train.of_row
             );
         }
         let seed = u64::from(cx.job.seed);
         let train = train.repeated(Epochs::of(seed, whole));
         let [all, answers] = train.tokens.counts();
+        let kind = match table.has_pairs() {
+            true => "pairs",
+            false => "conversations",
+        };
         log!(
-            "finetune: {} conversations of {} tokens, {} of them of answers, in {} samples; {} sets to validate",
-            grouped(train.tokens.len() as u64),
+            "finetune: {} {kind} of {} tokens, {} of them of answers, in {} samples; {} sets to validate",
+            grouped((train.tokens.len() / train.of_row) as u64),
             grouped(all as u64),
             grouped(answers as u64),
             grouped(samples),
@@ -355,7 +360,9 @@ impl SetReader<'_> {
             .collect();
         let samples = match table.packing {
             true => pack(&lengths, most),
-            false => (0..u32::try_from(lengths.len())?).map(|n| vec![n]).collect(),
+            false => (0..u32::try_from(lengths.len())?)
+                .map(|n| vec![n])
+                .collect(),
         };
         let special = files.tokenizer.special();
         let pad = special.pad.or(files.tokenizer.end_of_document());
@@ -381,7 +388,11 @@ impl SetReader<'_> {
             if rows.is_empty() {
                 continue;
             }
-            let what = if kind { "too long" } else { "no conversations" };
+            let what = match (kind, table.has_pairs()) {
+                (true, _) => "too long",
+                (false, true) => "no pairs",
+                (false, false) => "no conversations",
+            };
             let name = path.display();
             if !is_refused {
                 log!(

@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 use crate::config::Problem;
 use crate::config::eval_tasks::EvalTasks;
 use crate::config::loss_mean::LossMean;
-use crate::config::preference::PreferenceConfig;
 use crate::config::loss_scale::LossScaleConfig;
 use crate::config::offload::Offload;
 use crate::config::precision::Bf16Sums;
 use crate::config::precision::Fp8Config;
 use crate::config::precision::Precision;
+use crate::config::preference::PreferenceConfig;
 use crate::config::profile::Profile;
 use crate::config::resume::ON_REQUEST;
 

@@ -284,7 +284,9 @@ impl TextSample {
         }
         if self.pairs.len() * 2 > self.ends.len() {
             let (pairs, texts) = (self.pairs.len(), self.ends.len());
-            return Some(format!("{pairs} pairs of {texts} texts, want two texts of each"));
+            return Some(format!(
+                "{pairs} pairs of {texts} texts, want two texts of each"
+            ));
         }
         None
     }
@@ -596,7 +598,9 @@ impl Room {
             }
             Sample::Text(text) if plan.train.preference.is_some() => {
                 self.batch.counted += text.pairs.len();
-                self.batch.pairs.extend(BatchPair::of(at, text));
+                let texts: Vec<Range<usize>> = text.texts().collect();
+                let pairs = BatchPair::of(at, &text.pairs, &texts, &text.counts);
+                self.batch.pairs.extend(pairs);
             }
             _ => self.batch.counted += counted,
         }

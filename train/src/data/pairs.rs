@@ -1,11 +1,8 @@
 //! Preference pairs: two texts of a sample, whose answers are compared, and their probabilities under the reference.
 
-use std::error::Error as StdError;
 use std::ops::Range;
 
 use serde::Serialize;
-
-use crate::data::{Sample, Samples, TextSample};
 
 /// A chosen and a rejected answer to the same prompt.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -50,62 +47,31 @@ pub(crate) struct Answer {
 }
 
 impl BatchPair {
-    /// The pairs of the sample of a sequence.
-    pub(super) fn of(sequence: usize, text: &TextSample) -> Vec<BatchPair> {
-        let texts: Vec<Range<usize>> = text.texts().collect();
-        let pairs = text.pairs.iter().zip(texts.chunks_exact(2));
-        pairs
-            .map(|(pair, both)| {
-                let answer = |which: usize| {
-                    let inputs = both[which].clone();
-                    let counts = text.counts[inputs.clone()].iter();
-                    Answer {
-                        inputs,
-                        counted: counts.filter(|&&counts| counts).count(),
-                        reference: pair.reference[which],
-                    }
-                };
-                BatchPair {
-                    number: pair.number,
-                    sequence,
-                    answers: [answer(0), answer(1)],
+    /// The pairs of the sample of a sequence. `texts`: inputs of each text, two of each pair; `counts`: whether each prediction of
+    /// the sample counts.
+    pub(super) fn of(
+        sequence: usize,
+        pairs: &[Pair],
+        texts: &[Range<usize>],
+        counts: &[bool],
+    ) -> Vec<BatchPair> {
+        let both = pairs.iter().zip(texts.chunks_exact(2));
+        both.map(|(pair, texts)| {
+            let answer = |which: usize| {
+                let inputs = texts[which].clone();
+                let counted = counts[inputs.clone()].iter().filter(|&&counts| counts);
+                Answer {
+                    counted: counted.count(),
+                    inputs,
+                    reference: pair.reference[which],
                 }
-            })
-            .collect()
-    }
-}
-
-/// Samples whose pairs know their reference.
-pub(crate) struct Referenced<'a> {
-    pub samples: &'a dyn Samples,
-    /// By number of the pair.
-    pub references: &'a [[f64; 2]],
-}
-
-impl Samples for Referenced<'_> {
-    fn len(&self) -> u64 {
-        self.samples.len()
-    }
-
-    fn read(
-        &self,
-        index: u64,
-        sample: &mut Sample,
-    ) -> std::result::Result<(), Box<dyn StdError + Send + Sync>> {
-        self.samples.read(index, sample)?;
-        for pair in &mut sample.text()?.pairs {
-            let known = usize::try_from(pair.number).ok();
-            let known = known.and_then(|number| self.references.get(number));
-            let Some(reference) = known else {
-                let (number, most) = (pair.number, self.references.len());
-                return Err(format!("pair {number}, want one of the {most} of the reference").into());
             };
-            pair.reference = *reference;
-        }
-        Ok(())
-    }
-
-    fn pairs(&self) -> Option<&dyn Samples> {
-        self.samples.pairs()
+            BatchPair {
+                number: pair.number,
+                sequence,
+                answers: [answer(0), answer(1)],
+            }
+        })
+        .collect()
     }
 }

@@ -162,7 +162,10 @@ impl Losses {
             mine.extend(pair.rewards);
         }
         let all = groups.world.all_gather_f64(&mine)?;
-        let mut all: Vec<&[f64]> = all.iter().flat_map(|all| all.chunks_exact(NUMBERS)).collect();
+        let mut all: Vec<&[f64]> = all
+            .iter()
+            .flat_map(|all| all.chunks_exact(NUMBERS))
+            .collect();
         // pairs of a sequence come from one rank, in their order
         all.sort_by(|a, b| a[0].total_cmp(&b[0]));
         #[expect(
@@ -252,11 +255,7 @@ fn argmax(row: &[f32]) -> usize {
 }
 
 /// Sums of all ranks' losses, added in order of their numbers.
-fn totals(
-    parts: &[Part],
-    words: &[Vec<u32>],
-    groups: &Groups,
-) -> kernels::Result<[f64; 2]> {
+fn totals(parts: &[Part], words: &[Vec<u32>], groups: &Groups) -> kernels::Result<[f64; 2]> {
     let place = &groups.place;
     let counts = place.is_last_stage() && place.tp_rank == 0;
     let mut mine = Vec::new();

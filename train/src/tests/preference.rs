@@ -8,13 +8,13 @@ use std::path::Path;
 use kernels::Device;
 
 use crate::config::{LoraConfig, Plan, PreferenceConfig, PreferenceLoss};
-use crate::data::pairs::Referenced;
 use crate::data::{Pair, Sample, Samples};
 use crate::dist::mesh::Groups;
 use crate::fixtures::{Chain, Log, nth_step, tiny_gpt, tiny_llama};
 use crate::model::param;
 use crate::tests::layouts::{assert_same, reproducible, train_on, with};
 use crate::tests::parity::by_tensor;
+use crate::trainer::reference::Referenced;
 use crate::trainer::step::Trainer;
 use crate::trainer::{ValidationSet, memory, run_with_sets};
 
@@ -63,7 +63,8 @@ impl Samples for Pairs {
             text.ends.push(end);
             start = end;
         }
-        text.pairs.extend([0, 1].map(|pair| Pair::numbered(2 * number + pair)));
+        text.pairs
+            .extend([0, 1].map(|pair| Pair::numbered(2 * number + pair)));
         Ok(())
     }
 
@@ -307,7 +308,10 @@ fn the_reference_is_kept_read_again_and_computed_again_if_it_is_lost() {
     }
     let last: serde_json::Value = serde_json::from_str(want.last().unwrap()).unwrap();
     assert!(last["valid_accuracy"].as_f64().unwrap() > 0.5, "{last}");
-    assert!(last["preference"]["margin"].as_f64().unwrap() > 0.0, "{last}");
+    assert!(
+        last["preference"]["margin"].as_f64().unwrap() > 0.0,
+        "{last}"
+    );
 
     for damage in ["kept", "lost", "cut", "of another run"] {
         let out = dir.path().join(damage);
@@ -347,13 +351,20 @@ fn sets_without_pairs_and_settings_that_do_not_go_with_pairs_are_refused() {
     plan.train.eval_every = 0;
     let chain = Chain::of(&plan);
     let error = run_with_sets(&plan, &chain, &[], dir.path(), &Log::default()).unwrap_err();
-    assert!(error.to_string().contains("the set train without pairs"), "{error}");
+    assert!(
+        error.to_string().contains("the set train without pairs"),
+        "{error}"
+    );
     plan.train.reset_attention_mask = false;
     plan.train.z_loss = 0.1;
     let found = plan.problems();
     assert!(
-        found.iter().any(|line| line.starts_with("train.reset_attention_mask: found false"))
-            && found.iter().any(|line| line.starts_with("train.z_loss: found 0.1")),
+        found
+            .iter()
+            .any(|line| line.starts_with("train.reset_attention_mask: found false"))
+            && found
+                .iter()
+                .any(|line| line.starts_with("train.z_loss: found 0.1")),
         "{found:?}"
     );
 }

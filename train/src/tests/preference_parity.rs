@@ -9,7 +9,6 @@ use crate::checkpoint::safetensors::{Entry, Writer};
 use crate::checkpoint::whole_model::Model;
 use crate::checkpoint::{MODEL, import_hf};
 use crate::config::{Plan, PreferenceConfig, PreferenceLoss};
-use crate::data::pairs::Referenced;
 use crate::data::{Pair, Sample, Samples};
 use crate::dist::devices::Devices;
 use crate::dist::mesh::Groups;
@@ -17,6 +16,7 @@ use crate::fixtures::nth_step;
 use crate::model::param;
 use crate::tests::hugging_face::{recipe, write_config};
 use crate::tests::parity::{Formula, Golden, oracle};
+use crate::trainer::reference::Referenced;
 use crate::trainer::step::Trainer;
 
 /// Pairs of the steps.

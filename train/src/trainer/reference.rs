@@ -4,6 +4,7 @@
 //!
 //! The first line of the file has its identity and the number of pairs; each other one is a pair.
 
+use std::error::Error as StdError;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
@@ -16,11 +17,10 @@ use xxhash_rust::xxh3::Xxh3Default;
 use crate::checkpoint::state::Record;
 use crate::config::exact::Exact;
 use crate::config::plan::Plan;
-use crate::data::{Sample, Samples, pairs::Referenced};
+use crate::data::{Sample, Samples};
 use crate::dist::world::World;
 use crate::error::{At, Error, Result};
 use crate::metrics::Events;
-use crate::trainer::run::ValidationSet;
 use crate::trainer::step::Trainer;
 
 const FILE: &str = "reference.jsonl";
@@ -54,22 +54,20 @@ pub(crate) struct Reference<'a> {
 }
 
 impl<'a> Reference<'a> {
-    /// The reference for a plan with `train.preference`. Process 0 looks for the file, and all read the same one.
+    /// The reference of a run with `train.preference`, of the pairs of these sets by name, the training set first. Process 0 looks
+    /// for the file in the run's folder, and all read the same one.
     ///
     /// # Errors
     /// Sets without pairs; samples that cannot be read.
     pub(crate) fn of(
         plan: &Plan,
         init: Option<&Record>,
-        (train_set, sets): (&'a dyn Samples, &[ValidationSet<'a>]),
-        (out, world, events): (&Path, &World, &dyn Events),
-    ) -> Result<Option<Reference<'a>>> {
-        if plan.train.preference.is_none() {
-            return Ok(None);
-        }
-        let named = sets.iter().map(|set| (set.name, set.samples));
+        sets: &[(&str, &'a dyn Samples)],
+        out: &Path,
+        world: &World,
+    ) -> Result<Reference<'a>> {
         let mut sources = Vec::new();
-        for (name, set) in std::iter::once(("train", train_set)).chain(named) {
+        for (name, set) in sets {
             sources.push(set.pairs().ok_or_else(|| {
                 Error::Plan(vec![format!(
                     "train.preference: found the set {name} without pairs, want a chosen and a rejected answer in each row"
@@ -89,26 +87,27 @@ impl<'a> Reference<'a> {
             kept = reference.read(&path)?;
         }
         let told = world.exchange(if kept.is_some() { "kept" } else { "" })?;
-        if !told[0].is_empty() {
-            if !world.is_first() {
-                kept = reference.read(&path)?;
-            }
-            let Some(kept) = kept else {
-                let problems = vec![format!(
-                    "found no reference of {}, want the one that process 0 reads",
-                    reference.identity
-                )];
-                return Err(Error::Foreign { path, problems });
-            };
-            let pairs: usize = kept.iter().map(Vec::len).sum();
-            events.note(&format!("reference of {pairs} pairs: from {FILE}"));
-            reference.found = OnceLock::from(kept);
+        if told[0].is_empty() {
+            return Ok(reference);
         }
-        Ok(Some(reference))
+        if !world.is_first() {
+            kept = reference.read(&path)?;
+        }
+        let Some(kept) = kept else {
+            let problems = vec![format!(
+                "found no reference of {}, want the one that process 0 reads",
+                reference.identity
+            )];
+            return Err(Error::Foreign { path, problems });
+        };
+        reference.found = OnceLock::from(kept);
+        Ok(reference)
     }
 
-    pub(crate) fn is_known(&self) -> bool {
-        self.found.get().is_some()
+    /// Number of pairs of all sets, if the reference is known.
+    pub(crate) fn pairs(&self) -> Option<usize> {
+        let found = self.found.get()?;
+        Some(found.iter().map(Vec::len).sum())
     }
 
     /// Computes the reference with the trainer's weights, as all ranks do together; rank 0 writes the file.
@@ -247,4 +246,41 @@ fn identity(plan: &Plan, init: Option<&Record>, sources: &[&dyn Samples]) -> Res
         }
     }
     Ok(format!("{:016x}", hash.digest()))
+}
+
+/// Samples whose pairs know their reference.
+pub(crate) struct Referenced<'a> {
+    pub samples: &'a dyn Samples,
+    /// By number of the pair.
+    pub references: &'a [[f64; 2]],
+}
+
+impl Samples for Referenced<'_> {
+    fn len(&self) -> u64 {
+        self.samples.len()
+    }
+
+    fn read(
+        &self,
+        index: u64,
+        sample: &mut Sample,
+    ) -> std::result::Result<(), Box<dyn StdError + Send + Sync>> {
+        self.samples.read(index, sample)?;
+        for pair in &mut sample.text()?.pairs {
+            let known = usize::try_from(pair.number).ok();
+            let known = known.and_then(|number| self.references.get(number));
+            let Some(reference) = known else {
+                let (number, most) = (pair.number, self.references.len());
+                return Err(
+                    format!("pair {number}, want one of the {most} of the reference").into(),
+                );
+            };
+            pair.reference = *reference;
+        }
+        Ok(())
+    }
+
+    fn pairs(&self) -> Option<&dyn Samples> {
+        self.samples.pairs()
+    }
 }

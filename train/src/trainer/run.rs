@@ -188,9 +188,18 @@ fn train(
                 journal.write(&record)?;
             }
         }
-        let on = (out, world, events);
-        let reference = Reference::of(plan, init.as_ref(), (train_set, sets), on)?;
-        let is_wanted = (reference.as_ref()).is_some_and(|reference| !reference.is_known());
+        let mut reference = None;
+        if plan.train.preference.is_some() {
+            let all = std::iter::once(("train", train_set));
+            let all = all.chain(sets.iter().map(|set| (set.name, set.samples)));
+            let all: Vec<(&str, &dyn Samples)> = all.collect();
+            reference = Some(Reference::of(plan, init.as_ref(), &all, out, world)?);
+        }
+        let known = reference.as_ref().map(Reference::pairs);
+        if let Some(Some(pairs)) = known {
+            events.note(&format!("the reference of {pairs} pairs is known"));
+        }
+        let is_wanted = known == Some(None);
         let mut origin = origin;
         if is_wanted && opened.is_some() {
             events.note("the reference is computed again, with the initial weights");

@@ -47,9 +47,8 @@ pub(super) fn of_pairs(
     };
     let mut losses = Vec::with_capacity(pairs.len());
     for pair in pairs {
-        let loss_at = |position: usize| {
-            shares[position / time][pair.sequence * time + position % time]
-        };
+        let loss_at =
+            |position: usize| shares[position / time][pair.sequence * time + position % time];
         let [chosen, rejected] = &pair.answers;
         let divisors = [chosen, rejected].map(|answer| match config.is_mean() {
             true => answer.counted.max(1) as f64,
