@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-const PAIRS: [[&str; 2]; 6] = [
+pub(crate) const PAIRS: [[&str; 2]; 6] = [
     ["red", "apple"],
     ["old", "river"],
     ["seven", "stones"],
@@ -38,7 +38,7 @@ fn conversations(path: &Path, rows: std::ops::Range<usize>) {
 }
 
 /// A small trained model, and a job that fine-tunes it.
-fn job(folder: &Path) -> PathBuf {
+pub(crate) fn job(folder: &Path) -> PathBuf {
     let base = write_small_job(folder);
     succeed(&["run", base.to_str().unwrap()]);
     let checkpoints = folder.join("out/checkpoints");

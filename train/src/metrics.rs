@@ -17,6 +17,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::config::resume::SettingChange;
 use crate::error::{At, Error, Result};
+pub use crate::parallel::losses::PreferenceRecord;
 pub use crate::parallel::routing::RoutingRecord;
 
 /// One step's line in `metrics.jsonl`. The figures from `tokens_per_s` on depend on the clock and
@@ -51,6 +52,9 @@ pub struct StepRecord {
     /// Statistics of the mixtures' routers; absent without mixtures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing: Option<RoutingRecord>,
+    /// Means over preference pairs; absent unless the run learns from such.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preference: Option<PreferenceRecord>,
     /// Seconds that training stood still for a checkpoint between the step before and this one;
     /// absent if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,10 +82,14 @@ pub(crate) struct ValidationRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set: Option<String>,
     pub valid_loss: f64,
-    /// Share of questions answered right; absent unless the model classifies.
+    /// Share of questions answered right, or of preference pairs whose chosen answer has the larger reward; absent unless the
+    /// model classifies or learns from pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_accuracy: Option<f64>,
     pub valid_samples: u64,
+    /// Means over preference pairs; absent unless the run learns from such.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preference: Option<PreferenceRecord>,
 }
 
 /// Settings that a resumed run changed: a line of `metrics.jsonl` before the first step they apply to.
@@ -250,6 +258,7 @@ mod tests {
             valid_loss: 1.5,
             valid_accuracy: None,
             valid_samples: 2,
+            preference: None,
         }
     }
 
@@ -291,6 +300,7 @@ mod tests {
             step_s: 0.0,
             memory_bytes: 0,
             routing: None,
+            preference: None,
             stall_s: None,
             z_loss: None,
             loss_scale: None,

@@ -43,7 +43,7 @@ const CHATS: [&str; 3] = ["messages", "conversations", "conversation"];
 /// Columns of Alpaca's and Dolly's answers.
 const OUTPUTS: [&str; 2] = ["output", "response"];
 /// Columns of what Alpaca's and Dolly's instructions are about.
-const INPUTS: [&str; 2] = ["input", "context"];
+pub(super) const INPUTS: [&str; 2] = ["input", "context"];
 
 fn detected(row: &Map<String, Value>) -> Result<ChatFormat, String> {
     let has = |key: &str| row.contains_key(key);
@@ -74,7 +74,11 @@ fn messages(row: &Map<String, Value>) -> Result<(&'static str, &Vec<Value>), Str
 }
 
 /// Messages with the roles and keys of OpenAI's form.
-fn chat(row: &Map<String, Value>, key: &str, list: &[Value]) -> Result<Vec<Value>, String> {
+pub(super) fn chat(
+    row: &Map<String, Value>,
+    key: &str,
+    list: &[Value],
+) -> Result<Vec<Value>, String> {
     let mut messages = Vec::with_capacity(list.len() + 1);
     if let Some(Value::String(system)) = row.get("system")
         && !system.is_empty()
@@ -133,7 +137,7 @@ fn text_of(content: &Value) -> Result<String, String> {
     }
 }
 
-fn alpaca(row: &Map<String, Value>) -> Result<Example, String> {
+pub(super) fn alpaca(row: &Map<String, Value>) -> Result<Example, String> {
     let text = |keys: &[&str]| {
         let found = keys.iter().find_map(|key| Some((*key, row.get(*key)?)));
         match found {
@@ -190,7 +194,7 @@ fn prompt_completion(row: &Map<String, Value>) -> Result<Example, String> {
 }
 
 /// Refuses conversations without an answer.
-fn check(messages: &[Value]) -> Result<(), String> {
+pub(super) fn check(messages: &[Value]) -> Result<(), String> {
     let is_answer = |message: &&Value| message["role"] == "assistant";
     let mut answers = messages.iter().enumerate().filter(|(_, m)| is_answer(m));
     let Some(first) = answers.next() else {
@@ -210,7 +214,7 @@ fn check(messages: &[Value]) -> Result<(), String> {
     }
 }
 
-fn kind(value: &Value) -> &'static str {
+pub(super) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "nothing",
         Value::Bool(_) => "true or false",

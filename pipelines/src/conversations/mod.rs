@@ -1,6 +1,7 @@
 //! Conversations for fine-tuning: rows in the usual forms, by a chat template to tokens whose answers count in the loss, packed
 //! into samples.
 
+mod comparisons;
 mod encode;
 mod forms;
 mod pack;

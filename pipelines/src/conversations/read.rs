@@ -1,7 +1,8 @@
 //! Files of conversations: read in batches, whose rows are encoded in parallel.
 
-use super::encode::Encoding;
-use super::forms::example;
+use super::comparisons::comparison;
+use super::encode::{Encoded, Encoding};
+use super::forms::{Example, example};
 use super::tokens::Tokens;
 use crate::job::{ChatFormat, TooLong};
 use crate::tasks::each_row;
@@ -18,7 +19,9 @@ pub(crate) struct Reading<'a> {
     pub(crate) encoding: Encoding<'a>,
     pub(crate) format: ChatFormat,
     pub(crate) too_long: TooLong,
-    /// Most tokens of a conversation.
+    /// A row is a comparison of two conversations, the chosen one and the rejected one, which follow each other in the tokens.
+    pub(crate) is_pairs: bool,
+    /// Most tokens of a conversation, or of both of a comparison.
     pub(crate) most: usize,
     /// Conversations whose last answer is to be written by the model.
     pub(crate) prompts: usize,
@@ -78,10 +81,27 @@ fn add(rows: Vec<Row>, first: usize, reading: &Reading<'_>, to: &mut Read) -> us
         .into_par_iter()
         .enumerate()
         .map(|(at, row)| {
-            let example = example(&row?, reading.format)?;
-            let encoded = reading.encoding.encode(&example)?;
-            let prompt = (at < wants).then(|| reading.encoding.prompt(&example));
-            Ok((encoded, prompt.transpose()?))
+            let row = row?;
+            let (examples, shared) = match reading.is_pairs {
+                false => (vec![example(&row, reading.format)?], 0),
+                true => {
+                    let found = comparison(&row)?;
+                    (vec![found.chosen, found.rejected], found.shared)
+                }
+            };
+            let mut texts = Vec::with_capacity(examples.len());
+            for example in &examples {
+                let mut encoded = reading.encoding.encode(example)?;
+                if let (true, Example::Chat(messages)) = (reading.is_pairs, example) {
+                    let after = messages[shared..].iter();
+                    let compared = after.filter(|message| message["role"] == "assistant");
+                    let of_prompt = encoded.answers.len().saturating_sub(compared.count());
+                    encoded.answers.drain(..of_prompt);
+                }
+                texts.push(encoded);
+            }
+            let prompt = (at < wants).then(|| reading.encoding.prompt(&examples[0]));
+            Ok((texts, prompt.transpose()?))
         })
         .collect();
     for (at, one) in encoded.into_iter().enumerate() {
@@ -92,34 +112,30 @@ fn add(rows: Vec<Row>, first: usize, reading: &Reading<'_>, to: &mut Read) -> us
                 is_too_long,
             });
         };
-        let (encoded, prompt) = match one {
+        let (mut texts, prompt) = match one {
             Ok(one) => one,
             Err(reason) => {
                 leave(reason, false);
                 continue;
             }
         };
-        let (mut ids, answers, most) = (encoded.ids, encoded.answers, reading.most);
-        // the first token of a sample is never predicted
-        let has_answer = |length: usize| {
-            let starts = answers.iter().map(|answer| answer.start.max(1)..answer.end);
-            starts
-                .into_iter()
-                .any(|answer| answer.start < answer.end.min(length))
-        };
-        if !has_answer(ids.len()) {
+        if !texts.iter().all(|text| has_answer(text, usize::MAX)) {
             leave("no token of an answer".into(), false);
             continue;
         }
-        if ids.len() > most {
-            let reason = format!("{} tokens, want at most {most}", ids.len());
-            match reading.too_long {
-                TooLong::Truncate if has_answer(most) => ids.truncate(most),
-                TooLong::Truncate => {
+        let (length, most) = (
+            texts.iter().map(|text| text.ids.len()).sum::<usize>(),
+            reading.most,
+        );
+        if length > most {
+            let reason = format!("{length} tokens, want at most {most}");
+            match (reading.too_long, &mut texts[..]) {
+                (TooLong::Truncate, [text]) if has_answer(text, most) => text.ids.truncate(most),
+                (TooLong::Truncate, _) => {
                     leave(format!("{reason} with some of an answer"), true);
                     continue;
                 }
-                TooLong::Drop | TooLong::Refuse => {
+                (TooLong::Drop | TooLong::Refuse, _) => {
                     leave(reason, true);
                     continue;
                 }
@@ -127,7 +143,16 @@ fn add(rows: Vec<Row>, first: usize, reading: &Reading<'_>, to: &mut Read) -> us
         }
         to.prompts
             .extend(prompt.map(|(text, ids, answer)| Prompt { text, ids, answer }));
-        to.tokens.push(&ids, &answers);
+        for text in &texts {
+            to.tokens.push(&text.ids, &text.answers);
+        }
     }
     count
+}
+
+/// Whether a token of an answer is among the first `length` ones; the first of a text is never predicted.
+fn has_answer(text: &Encoded, length: usize) -> bool {
+    let end = text.ids.len().min(length);
+    let mut answers = text.answers.iter();
+    answers.any(|answer| answer.start.max(1) < answer.end.min(end))
 }

@@ -319,6 +319,11 @@ impl Job {
 
     /// Tables that do not go with `[finetune]`, and its own.
     fn check_finetuned(&self, add: &mut dyn FnMut(&str, String, &str)) {
+        let train = self.train.as_ref();
+        if train.is_some_and(|train| train.preference.is_some()) {
+            let wanted = "none: [finetune] with method = \"dpo\" makes it of [finetune.dpo]";
+            add("train.preference", "a table".into(), wanted);
+        }
         let Some(finetune) = &self.finetune else {
             return;
         };
@@ -358,6 +363,10 @@ impl Job {
         let plan = self.plan(model, &train, finetune.seq_length, ids, String::new());
         plan.check(&mut |key, found, wanted| match key {
             "seq_length" => add("finetune.seq_length", found, wanted),
+            key if key.starts_with("train.preference.") => {
+                let key = key.replace("train.preference", "finetune.dpo");
+                add(&key, found, wanted);
+            }
             "predictions" | "decoder_length" => add(
                 "finetune",
                 format!("[finetune] with model.family = {:?}", model.family),

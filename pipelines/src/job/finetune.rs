@@ -8,12 +8,17 @@ use train::config::{ModelConfig, TrainConfig};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FinetuneTable {
-    /// Weights that are trained: `full`, all of them; `lora`, low-rank adapters beside frozen weights.
+    /// What is learned, and which weights learn it: `full`, answers, with all weights; `lora`, answers, with low-rank adapters beside
+    /// frozen weights; `dpo`, to prefer one answer to another, with all weights, or with adapters if there is `[finetune.lora]`.
+    /// Default: full.
     pub method: FinetuneMethod,
-    /// Adapters of `method = "lora"`, in place of `[model.lora]`. Absent: those of `train.init_from` if it has some, else the
+    /// Adapters of `method = "lora"` or `"dpo"`, in place of `[model.lora]`. Absent: those of `train.init_from` if it has some, else the
     /// defaults.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lora: Option<train::config::LoraConfig>,
+    /// Loss of `method = "dpo"`. Absent: DPO's own with beta 0.1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dpo: Option<train::config::PreferenceConfig>,
     /// Files of conversations to train on: JSONL, JSON, Parquet, Arrow, CSV or TSV, plain or compressed.
     pub train: Vec<PathBuf>,
     /// Files of conversations to validate on after each epoch. The first is the set `valid`, the others have the names of
@@ -52,6 +57,7 @@ impl Default for FinetuneTable {
         FinetuneTable {
             method: FinetuneMethod::Full,
             lora: None,
+            dpo: None,
             train: Vec::new(),
             valid: Vec::new(),
             format: ChatFormat::Auto,
@@ -77,6 +83,9 @@ pub enum FinetuneMethod {
     Full,
     /// Low-rank adapters (Hu et al. 2021, arXiv:2106.09685).
     Lora,
+    /// Direct preference optimisation (Rafailov et al. 2023, arXiv:2305.18290): pairs of a chosen and a rejected answer, against
+    /// the model as it was before.
+    Dpo,
 }
 
 /// Form of a row.
@@ -120,10 +129,19 @@ pub enum BadRows {
 impl FinetuneTable {
     /// `[model]` with the adapters of the method.
     pub(super) fn adapt(&self, model: &mut ModelConfig) {
-        if self.method == FinetuneMethod::Lora {
-            let lora = self.lora.clone().or_else(|| model.lora.take());
-            model.lora = Some(lora.unwrap_or_default());
+        match self.method {
+            FinetuneMethod::Lora => {
+                let lora = self.lora.clone().or_else(|| model.lora.take());
+                model.lora = Some(lora.unwrap_or_default());
+            }
+            FinetuneMethod::Dpo => model.lora = self.lora.clone().or_else(|| model.lora.take()),
+            FinetuneMethod::Full => {}
         }
+    }
+
+    /// Whether a row is a pair of conversations, with a chosen and a rejected answer.
+    pub(crate) fn has_pairs(&self) -> bool {
+        self.method == FinetuneMethod::Dpo
     }
 
     /// `[train]` with the steps of the epochs, their warm-up, a validation of every sample after each, and conversations that
@@ -135,6 +153,7 @@ impl FinetuneTable {
     )]
     pub(crate) fn schedule(&self, train: &TrainConfig, steps_of_epoch: u64) -> TrainConfig {
         let steps = steps_of_epoch.saturating_mul(self.epochs);
+        let are_apart = self.packing || self.has_pairs();
         TrainConfig {
             steps,
             warmup_steps: (self.warmup * steps as f64).round() as u64,
@@ -143,15 +162,16 @@ impl FinetuneTable {
                 _ => steps_of_epoch,
             },
             eval_samples: u64::MAX,
-            reset_attention_mask: self.packing,
-            reset_position_ids: self.packing,
+            reset_attention_mask: are_apart,
+            reset_position_ids: are_apart,
+            preference: (self.has_pairs()).then(|| self.dpo.clone().unwrap_or_default()),
             ..train.clone()
         }
     }
 
     /// Reports every contradiction.
     pub(super) fn check(&self, add: &mut dyn FnMut(&str, String, &str)) {
-        if self.method != FinetuneMethod::Lora && self.lora.is_some() {
+        if self.method == FinetuneMethod::Full && self.lora.is_some() {
             let found = "a table with finetune.method = \"full\"".into();
             add(
                 "finetune.lora",
@@ -159,6 +179,7 @@ impl FinetuneTable {
                 "none, or finetune.method = \"lora\"",
             );
         }
+        self.check_pairs(add);
         if self.train.is_empty() {
             add("finetune.train", "[]".into(), "at least one file");
         }
@@ -171,6 +192,31 @@ impl FinetuneTable {
         }
         if !(0.0..=1.0).contains(&self.warmup) {
             add("finetune.warmup", self.warmup.to_string(), "0 to 1");
+        }
+    }
+
+    /// Reports contradictions about pairs.
+    fn check_pairs(&self, add: &mut dyn FnMut(&str, String, &str)) {
+        if !self.has_pairs() {
+            if self.dpo.is_some() {
+                let found = "a table without finetune.method = \"dpo\"".into();
+                add("finetune.dpo", found, "none, or finetune.method = \"dpo\"");
+            }
+            return;
+        }
+        if self.format != ChatFormat::Auto {
+            let found = serde_json::json!(self.format).to_string();
+            let wanted = "\"auto\": rows of pairs have columns chosen and rejected";
+            add("finetune.format", found, wanted);
+        }
+        if !self.answer_only_loss {
+            let wanted = "true: pairs are compared by their answers";
+            add("finetune.answer_only_loss", "false".into(), wanted);
+        }
+        if self.too_long == TooLong::Truncate {
+            let wanted =
+                "\"drop\" or \"refuse\": an answer that is cut is not the one that was judged";
+            add("finetune.too_long", "\"truncate\"".into(), wanted);
         }
     }
 }

@@ -15,8 +15,9 @@ use index::tokenizer::Tokenizer;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use train::config::{Plan, TrainConfig};
-use train::data::{Sample, Samples};
+use train::data::{Pair, Sample, Samples};
 use train::dist::Devices;
 
 /// Bad rows that a refusal names.
@@ -61,13 +62,31 @@ pub(super) fn files(cx: &Context, table: &FinetuneTable) -> Result<ModelFiles> {
 
 /// Conversations of some files, packed.
 pub(super) struct ChatSet {
-    tokens: Tokens,
-    /// Conversations of each sample.
-    samples: Vec<Vec<u32>>,
+    tokens: Arc<Tokens>,
+    /// Conversations of each sample, or comparisons of two.
+    samples: Arc<Vec<Vec<u32>>>,
+    /// Conversations of a row: two of a comparison, the chosen one and the rejected one.
+    of_row: usize,
     /// Training goes over the samples again and again.
     epochs: Option<Epochs>,
+    /// Each sample once, if training goes over them again and again.
+    once: Option<Box<ChatSet>>,
     /// Id after the last conversation of a sample.
     pad: u32,
+}
+
+impl ChatSet {
+    /// The samples again and again, in the order of these epochs.
+    fn repeated(self, epochs: Epochs) -> ChatSet {
+        ChatSet {
+            tokens: self.tokens.clone(),
+            samples: self.samples.clone(),
+            of_row: self.of_row,
+            epochs: Some(epochs),
+            pad: self.pad,
+            once: Some(Box::new(self)),
+        }
+    }
 }
 
 impl Samples for ChatSet {
@@ -90,19 +109,32 @@ impl Samples for ChatSet {
         let to = sample.text()?;
         let (inputs, mut from) = (to.counts.len(), 0);
         to.counts.fill(false);
-        for &conversation in &self.samples[number] {
-            for (at, &token) in self.tokens.of(conversation as usize).iter().enumerate() {
+        let rows = self.samples[number].iter().map(|&row| row as usize);
+        if self.of_row == 2 {
+            to.pairs
+                .extend(rows.clone().map(|row| Pair::numbered(row as u64)));
+        }
+        for conversation in rows.flat_map(|row| row * self.of_row..(row + 1) * self.of_row) {
+            for (at, &token) in self.tokens.of(conversation).iter().enumerate() {
                 let (id, counts) = is_answer(token);
                 to.tokens[from + at] = id;
                 if at > 0 {
                     to.counts[from + at - 1] = counts;
                 }
             }
-            from += self.tokens.of(conversation as usize).len();
+            from += self.tokens.of(conversation).len();
             to.ends.push(from.min(inputs));
         }
         to.tokens[from..].fill(self.pad);
         Ok(())
+    }
+
+    fn pairs(&self) -> Option<&dyn Samples> {
+        match &self.once {
+            _ if self.of_row < 2 => None,
+            Some(once) => Some(once.as_ref()),
+            None => Some(self),
+        }
     }
 }
 
@@ -136,7 +168,7 @@ impl ChatData {
             true => (table.samples, 0),
             false => (0, table.samples),
         };
-        let (mut train, mut prompts) = reader.set(&table.train, of_train)?;
+        let (train, mut prompts) = reader.set(&table.train, of_train)?;
         let mut valid: Vec<(String, ChatSet)> = Vec::new();
         for path in &table.valid {
             let wanted = if valid.is_empty() { of_valid } else { 0 };
@@ -150,16 +182,20 @@ impl ChatData {
         let whole = samples - samples % batch;
         if whole == 0 {
             bail!(
-                "finetune.train: found {samples} samples of {} conversations, want at least the {batch} of a step (train.global_batch)",
-                train.tokens.len()
+                "finetune.train: found {samples} samples of {} rows, want at least the {batch} of a step (train.global_batch)",
+                train.tokens.len() / train.of_row
             );
         }
         let seed = u64::from(cx.job.seed);
-        train.epochs = Some(Epochs::of(seed, whole));
+        let train = train.repeated(Epochs::of(seed, whole));
         let [all, answers] = train.tokens.counts();
+        let kind = match table.has_pairs() {
+            true => "pairs",
+            false => "conversations",
+        };
         log!(
-            "finetune: {} conversations of {} tokens, {} of them of answers, in {} samples; {} sets to validate",
-            grouped(train.tokens.len() as u64),
+            "finetune: {} {kind} of {} tokens, {} of them of answers, in {} samples; {} sets to validate",
+            grouped((train.tokens.len() / train.of_row) as u64),
             grouped(all as u64),
             grouped(answers as u64),
             grouped(samples),
@@ -306,6 +342,7 @@ impl SetReader<'_> {
                 answer_only: table.answer_only_loss,
             },
             format: table.format,
+            is_pairs: table.has_pairs(),
             too_long: table.too_long,
             most: table.seq_length + 1,
             prompts,
@@ -316,18 +353,25 @@ impl SetReader<'_> {
             self.leave_out(path, &std::mem::take(&mut found.left_out))?;
         }
         let most = reading.most;
+        let of_row = if table.has_pairs() { 2 } else { 1 };
+        let lengths = found.tokens.lengths();
+        let lengths: Vec<usize> = (lengths.chunks(of_row))
+            .map(|row| row.iter().sum())
+            .collect();
         let samples = match table.packing {
-            true => pack(&found.tokens.lengths(), most),
-            false => (0..u32::try_from(found.tokens.len())?)
+            true => pack(&lengths, most),
+            false => (0..u32::try_from(lengths.len())?)
                 .map(|n| vec![n])
                 .collect(),
         };
         let special = files.tokenizer.special();
         let pad = special.pad.or(files.tokenizer.end_of_document());
         let set = ChatSet {
-            tokens: found.tokens,
-            samples,
+            tokens: Arc::new(found.tokens),
+            samples: Arc::new(samples),
+            of_row,
             epochs: None,
+            once: None,
             pad: pad.unwrap_or(0),
         };
         Ok((set, found.prompts))
@@ -344,7 +388,11 @@ impl SetReader<'_> {
             if rows.is_empty() {
                 continue;
             }
-            let what = if kind { "too long" } else { "no conversations" };
+            let what = match (kind, table.has_pairs()) {
+                (true, _) => "too long",
+                (false, true) => "no pairs",
+                (false, false) => "no conversations",
+            };
             let name = path.display();
             if !is_refused {
                 log!(

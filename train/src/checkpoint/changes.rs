@@ -189,7 +189,7 @@ fn shown(value: &Value) -> String {
 mod tests {
     use super::*;
     use crate::config::train::BatchRampup;
-    use crate::config::{LossMean, OptimizerKind};
+    use crate::config::{LossMean, OptimizerKind, PreferenceConfig};
     use crate::fixtures::tiny_gpt;
 
     /// Every key of `[train]`, also those that are left out while they have their defaults.
@@ -200,6 +200,7 @@ mod tests {
         plan.train.peak_tflops = 1.0;
         plan.train.resume.allow = vec!["lr".into()];
         plan.train.loss_mean = LossMean::Text;
+        plan.train.preference = Some(PreferenceConfig::default());
         plan.train.eval_tasks.every = 1;
         plan.train.batch_rampup = Some(BatchRampup {
             start: 1,
@@ -246,6 +247,7 @@ mod tests {
             "reset_position_ids",
             "eod_mask_loss",
             "loss_mean",
+            "preference",
             "global_batch",
             "batch_rampup",
             "optimizer",

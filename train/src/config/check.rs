@@ -56,6 +56,7 @@ impl Plan {
             let found = format!("text of a {:?}", self.model.family);
             problem("train.loss_mean", found, "token: text is for decoders");
         }
+        self.check_preference(is_decoder, problem);
         self.check_pair(problem);
         self.check_classified(problem);
         let asks = [
@@ -115,6 +116,41 @@ impl Plan {
         if self.parallel.cp > 1 {
             let wanted = "1: the choices of a question are compared on one rank";
             problem("parallel.cp", self.parallel.cp.to_string(), wanted);
+        }
+    }
+
+    /// Requirements of preference optimisation.
+    fn check_preference(&self, is_decoder: bool, problem: &mut dyn FnMut(&str, String, &str)) {
+        let train = &self.train;
+        if train.preference.is_none() {
+            return;
+        }
+        if !is_decoder {
+            let found = format!("a table with a {:?}", self.model.family);
+            problem("train.preference", found, "none: pairs are for decoders");
+        }
+        if train.z_loss > 0.0 {
+            let wanted = "0: a pair's loss is of its answers' probabilities alone";
+            problem("train.z_loss", train.z_loss.to_string(), wanted);
+        }
+        if train.loss_mean == LossMean::Text {
+            let wanted = "token: every pair has the same weight";
+            problem("train.loss_mean", "text".into(), wanted);
+        }
+        let moe = self.model.moe.as_ref();
+        if let Some(moe) = moe.filter(|moe| moe.capacity_factor > 0.0) {
+            let wanted = "0: an answer's probability must not depend on the texts beside it";
+            let found = moe.capacity_factor.to_string();
+            problem("model.moe.capacity_factor", found, wanted);
+        }
+        for (key, is_asked) in [
+            ("reset_attention_mask", train.reset_attention_mask),
+            ("reset_position_ids", train.reset_position_ids),
+        ] {
+            if !is_asked {
+                let wanted = "true: no answer of a pair sees the other";
+                problem(&format!("train.{key}"), "false".into(), wanted);
+            }
         }
     }
 

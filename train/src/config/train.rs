@@ -10,6 +10,7 @@ use crate::config::offload::Offload;
 use crate::config::precision::Bf16Sums;
 use crate::config::precision::Fp8Config;
 use crate::config::precision::Precision;
+use crate::config::preference::PreferenceConfig;
 use crate::config::profile::Profile;
 use crate::config::resume::ON_REQUEST;
 
@@ -244,6 +245,9 @@ pub struct TrainConfig {
     /// which it is the mean over its own. Only decoders know `text`. Default: token.
     #[serde(skip_serializing_if = "LossMean::is_token")]
     pub loss_mean: LossMean,
+    /// Learning from pairs of a chosen and a rejected answer. `[finetune]` fills it in with `method = "dpo"`. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preference: Option<PreferenceConfig>,
     /// Sequences per step over all ranks. Default: 32.
     pub global_batch: usize,
     /// Growth of the batch from a smaller one. Default: none.
@@ -351,6 +355,7 @@ impl Default for TrainConfig {
             reset_position_ids: false,
             eod_mask_loss: false,
             loss_mean: LossMean::Token,
+            preference: None,
             global_batch: 32,
             batch_rampup: None,
             micro_batch: 4,
@@ -476,6 +481,11 @@ impl TrainConfig {
         self.fp8.check(problem);
         self.resume.check(problem);
         self.eval_tasks.check(self.checkpoint.every, problem);
+        if let Some(preference) = &self.preference {
+            preference.check(&mut |key, found, wanted| {
+                problem(&format!("preference.{key}"), found, wanted);
+            });
+        }
         let counts = [
             ("steps", self.steps),
             ("global_batch", self.global_batch as u64),

@@ -6,6 +6,7 @@
 
 pub(crate) mod documents;
 pub(crate) mod micro_batches;
+pub(crate) mod pairs;
 
 use std::error::Error as StdError;
 use std::ops::Range;
@@ -16,6 +17,8 @@ use serde::Serialize;
 use crate::config::loss_mean::LossMean;
 use crate::config::plan::Plan;
 use crate::data::documents::Documents;
+use crate::data::pairs::BatchPair;
+pub use crate::data::pairs::Pair;
 use crate::dist::mesh::RankCoord;
 use crate::error::{Error, OnRank, Result};
 
@@ -40,11 +43,16 @@ pub trait Samples: Sync {
         index: u64,
         sample: &mut Sample,
     ) -> std::result::Result<(), Box<dyn StdError + Send + Sync>>;
+
+    /// Of a source of preference pairs, the samples that hold each pair once, whose numbers count from 0 without gaps.
+    fn pairs(&self) -> Option<&dyn Samples> {
+        None
+    }
 }
 
 /// One training sample. The trainer allocates the kind and sizes that its model needs; a source with samples of
 /// another kind returns an error.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Sample {
@@ -59,7 +67,7 @@ pub enum Sample {
 }
 
 /// A contiguous piece of text.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TextSample {
     /// `seq_length + 1` tokens; each but the first is predicted from those before it.
     pub tokens: Vec<u32>,
@@ -69,6 +77,10 @@ pub struct TextSample {
     /// `train.reset_attention_mask` and `train.reset_position_ids` and the texts of `train.loss_mean`. Empty, the default:
     /// the token that ends documents ends these, and the sample is one text.
     pub ends: Vec<usize>,
+    /// With `train.preference`, the pairs that the sample holds: pair i is of the texts 2i, whose tokens that count are the
+    /// chosen answer, and 2i + 1, whose are the rejected one. Empty by default.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pairs: Vec<Pair>,
 }
 
 /// A text of which some tokens were replaced and are to be predicted. Every list has `seq_length`.
@@ -152,6 +164,7 @@ impl Sample {
                 tokens: vec![0; t + 1],
                 counts: vec![true; t],
                 ends: Vec::new(),
+                pairs: Vec::new(),
             })
         }
     }
@@ -269,6 +282,12 @@ impl TextSample {
             }
             last = end;
         }
+        if self.pairs.len() * 2 > self.ends.len() {
+            let (pairs, texts) = (self.pairs.len(), self.ends.len());
+            return Some(format!(
+                "{pairs} pairs of {texts} texts, want two texts of each"
+            ));
+        }
         None
     }
 
@@ -337,7 +356,9 @@ pub(crate) struct Batch {
     pub picks: Option<Picks>,
     /// Label of each question, if the model classifies.
     pub labels: Vec<u32>,
-    /// Weights of all predictions of the whole sequences: the number of those that count in the loss, or of their texts.
+    /// Preference pairs of the sequences, with `train.preference`.
+    pub pairs: Vec<BatchPair>,
+    /// Weights of all predictions of the whole sequences: the number of those that count in the loss, or of their texts or pairs.
     pub counted: usize,
     /// Document boundaries, if the model uses them; for a masked model or an encoder, the start of the padding.
     pub documents: Option<Documents>,
@@ -370,6 +391,7 @@ impl Batch {
                 None => None,
             },
             labels: self.labels.clone(),
+            pairs: self.pairs.clone(),
             counted: self.counted,
             documents: self.documents.clone(),
             seen: self.seen.clone(),
@@ -431,6 +453,7 @@ fn read_one(samples: &dyn Samples, index: u64, plan: &Plan, sample: &mut Sample)
     if let Sample::Text(text) = sample {
         text.counts.fill(true); // sources need not fill in the defaults
         text.ends.clear();
+        text.pairs.clear();
     }
     let failed = |source| Error::Sample {
         sample: index,
@@ -539,6 +562,7 @@ impl Room {
                 targets: ids.zip(counts).map(|(ids, counts)| Targets { ids, counts }),
                 picks: rows.map(|rows| Picks { rows, swapped }),
                 labels: Vec::new(),
+                pairs: Vec::new(),
                 counted: 0,
                 documents: if is_masked || is_pair {
                     Some(Documents {
@@ -571,6 +595,12 @@ impl Room {
         match sample {
             Sample::Text(text) if plan.train.loss_mean == LossMean::Text => {
                 return self.put_weighted(at, text, plan.eod);
+            }
+            Sample::Text(text) if plan.train.preference.is_some() => {
+                self.batch.counted += text.pairs.len();
+                let texts: Vec<Range<usize>> = text.texts().collect();
+                let pairs = BatchPair::of(at, &text.pairs, &texts, &text.counts);
+                self.batch.pairs.extend(pairs);
             }
             _ => self.batch.counted += counted,
         }

@@ -369,7 +369,8 @@ impl Layer {
                     Flow::Hidden(x) if cx.pair.is_none() => x,
                     flow => flow.pair(cx)?.1,
                 };
-                let (losses, saved) = head.forward(x, targets(pass.batch), &cx.last())?;
+                let of = (targets(pass.batch), &pass.batch.pairs[..]);
+                let (losses, saved) = head.forward(x, of, &cx.last())?;
                 Ok((Flow::Losses(Box::new(losses)), Saved::Head(Box::new(saved))))
             }
             (LayerKind::Masked(head), Flow::Hidden(x)) => {

@@ -2,12 +2,13 @@
 //! and are downloaded together. Every rank then adds those of all ranks in the order of the batch.
 
 use kernels::{Tensor, reduce};
+use serde::{Deserialize, Serialize};
 
 use crate::config::plan::Plan;
 use crate::data::micro_batches::Block;
 use crate::dist::mesh::Groups;
 use crate::model::head;
-use crate::model::head::vocabulary;
+use crate::model::head::preference::PairLoss;
 
 /// Losses that were computed here.
 pub(crate) struct Losses {
@@ -17,7 +18,9 @@ pub(crate) struct Losses {
     orders: Vec<Part>,
     /// Of an evaluation of a classification head.
     scores: Vec<Scores>,
-    /// Predictions of the whole batch that count.
+    /// Preference pairs, each with the number of its sequence in the batch.
+    pairs: Vec<(usize, PairLoss)>,
+    /// Predictions of the whole batch that count, or preference pairs.
     pub counted: usize,
     /// Sequences of the whole batch.
     sequences: usize,
@@ -47,6 +50,7 @@ impl Losses {
             predictions: Vec::new(),
             orders: Vec::new(),
             scores: Vec::new(),
+            pairs: Vec::new(),
             counted,
             sequences,
         }
@@ -59,6 +63,8 @@ impl Losses {
         block: Block,
         [first, time, tokens]: [usize; 3],
     ) {
+        let pairs = losses.pairs.into_iter();
+        (self.pairs).extend(pairs.map(|pair| (block.start + pair.sequence, pair)));
         if let Some((scores, labels)) = losses.scores {
             self.scores.push(Scores {
                 first: block.start,
@@ -114,22 +120,127 @@ impl Losses {
         parts.map(|part| &part.sums).collect()
     }
 
-    /// Means over the predictions that count; if the model predicts the order of segments, that mean over sequences is
-    /// added to the first. The same bits on every rank. `words`: of `tensors`.
+    /// Means over the predictions that count, or over the preference pairs; if the model predicts the order of segments, that
+    /// mean over sequences is added to the loss. The same bits on every rank. `words`: of `tensors`.
     pub(crate) fn means(
         &self,
         words: &[Vec<u32>],
         (plan, groups): (&Plan, &Groups),
-    ) -> kernels::Result<vocabulary::Losses> {
+    ) -> kernels::Result<Means> {
+        if plan.train.preference.is_some() {
+            let (loss, record) = self.means_of_pairs(groups)?;
+            return Ok(Means {
+                loss,
+                squares: 0.0,
+                preference: Some(record),
+            });
+        }
         let (predictions, orders) = words.split_at(self.predictions.len().min(words.len()));
         let sums = totals(&self.predictions, predictions, groups)?;
-        let mut means = sums.map(|total| total / self.counted.max(1) as f64);
+        let [mut loss, squares] = sums.map(|total| total / self.counted.max(1) as f64);
         if plan.model.next_sentence {
             let [total, _] = totals(&self.orders, orders, groups)?;
-            means[0] += total / self.sequences as f64;
+            loss += total / self.sequences as f64;
         }
-        Ok(means)
+        Ok(Means {
+            loss,
+            squares,
+            preference: None,
+        })
     }
+
+    /// The pairs of all ranks, in the order of the batch; each rank has them.
+    fn all_pairs(&self, groups: &Groups) -> kernels::Result<Vec<PairLoss>> {
+        const NUMBERS: usize = 7;
+        let place = &groups.place;
+        let counts = place.is_last_stage() && place.tp_rank == 0 && place.cp_rank == 0;
+        let mut mine = Vec::new();
+        for (sequence, pair) in self.pairs.iter().filter(|_| counts) {
+            // whole numbers below 2^53
+            mine.extend([*sequence as f64, pair.number as f64, pair.loss]);
+            mine.extend(pair.log_probabilities);
+            mine.extend(pair.rewards);
+        }
+        let all = groups.world.all_gather_f64(&mine)?;
+        let mut all: Vec<&[f64]> = all
+            .iter()
+            .flat_map(|all| all.chunks_exact(NUMBERS))
+            .collect();
+        // pairs of a sequence come from one rank, in their order
+        all.sort_by(|a, b| a[0].total_cmp(&b[0]));
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "whole numbers, as they were put in"
+        )]
+        let pair = |numbers: &[f64]| PairLoss {
+            number: numbers[1] as u64,
+            sequence: numbers[0] as usize,
+            loss: numbers[2],
+            log_probabilities: [numbers[3], numbers[4]],
+            rewards: [numbers[5], numbers[6]],
+        };
+        Ok(all.into_iter().map(pair).collect())
+    }
+
+    fn means_of_pairs(&self, groups: &Groups) -> kernels::Result<(f64, PreferenceRecord)> {
+        let pairs = self.all_pairs(groups)?;
+        let count = self.counted.max(1) as f64;
+        let mean = |of: &dyn Fn(&PairLoss) -> f64| {
+            pairs.iter().fold(0.0, |sum, pair| sum + of(pair)) / count
+        };
+        let record = PreferenceRecord {
+            accuracy: mean(&|pair| f64::from(u8::from(pair.rewards[0] > pair.rewards[1]))),
+            chosen_reward: mean(&|pair| pair.rewards[0]),
+            rejected_reward: mean(&|pair| pair.rewards[1]),
+            margin: mean(&|pair| pair.rewards[0] - pair.rewards[1]),
+            chosen_log_probability: mean(&|pair| pair.log_probabilities[0]),
+            rejected_log_probability: mean(&|pair| pair.log_probabilities[1]),
+        };
+        Ok((mean(&|pair| pair.loss), record))
+    }
+
+    /// Log-probabilities of the answers of `count` pairs, by number of the pair; each rank has them.
+    pub(crate) fn log_probabilities(
+        &self,
+        groups: &Groups,
+        count: usize,
+    ) -> kernels::Result<Vec<[f64; 2]>> {
+        let mut found = vec![[f64::NAN; 2]; count];
+        for pair in self.all_pairs(groups)? {
+            let at = usize::try_from(pair.number).ok();
+            if let Some(place) = at.and_then(|at| found.get_mut(at)) {
+                *place = pair.log_probabilities;
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Means of a batch.
+pub(crate) struct Means {
+    pub loss: f64,
+    /// Of the squared logsumexp of the logits.
+    pub squares: f64,
+    /// Of preference pairs.
+    pub preference: Option<PreferenceRecord>,
+}
+
+/// Means over the preference pairs of a step or a validation, beside their loss.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PreferenceRecord {
+    /// Share of the pairs whose chosen answer has the larger reward. TRL's `rewards/accuracies`.
+    pub accuracy: f64,
+    /// beta (ln p(chosen) - ln r(chosen)), where p is the model and r the reference. TRL's `rewards/chosen`.
+    pub chosen_reward: f64,
+    /// The same of the rejected answer. TRL's `rewards/rejected`.
+    pub rejected_reward: f64,
+    /// Reward of the chosen answer less that of the rejected one. TRL's `rewards/margins`.
+    pub margin: f64,
+    /// ln p(chosen). TRL's `logps/chosen`.
+    pub chosen_log_probability: f64,
+    /// ln p(rejected). TRL's `logps/rejected`.
+    pub rejected_log_probability: f64,
 }
 
 /// Number of the largest score, the first among equals.
@@ -144,11 +255,7 @@ fn argmax(row: &[f32]) -> usize {
 }
 
 /// Sums of all ranks' losses, added in order of their numbers.
-fn totals(
-    parts: &[Part],
-    words: &[Vec<u32>],
-    groups: &Groups,
-) -> kernels::Result<vocabulary::Losses> {
+fn totals(parts: &[Part], words: &[Vec<u32>], groups: &Groups) -> kernels::Result<[f64; 2]> {
     let place = &groups.place;
     let counts = place.is_last_stage() && place.tp_rank == 0;
     let mut mine = Vec::new();

@@ -19,7 +19,7 @@ use crate::model::context::{Context, Noise, Pair, Routing, SequenceShard, Weight
 use crate::model::fp8_delayed::Delayed;
 use crate::model::stage::{Flow, FlowGrad, Pass, Saved, Stage};
 use crate::parallel::gradient_reducer::GradientReducer;
-use crate::parallel::losses::Losses;
+use crate::parallel::losses::{Losses, Means, PreferenceRecord};
 use crate::parallel::offload::{Away, Scratch};
 use crate::parallel::routing::Reports;
 use crate::parallel::schedule::{Action, actions};
@@ -70,8 +70,11 @@ pub(crate) struct Held {
 pub(crate) struct Evaluated {
     /// Mean over the predictions that count, nats.
     pub loss: f64,
-    /// Share of questions whose right label has the largest score, if the model classifies.
+    /// Share of questions whose right label has the largest score, if the model classifies; of preference pairs whose chosen
+    /// answer has the larger reward.
     pub accuracy: Option<f64>,
+    /// Means over preference pairs, if it learns from such.
+    pub preference: Option<PreferenceRecord>,
 }
 
 /// Where a step's global batch begins.
@@ -370,16 +373,30 @@ impl Worker<'_> {
         let words = download_words(&losses.tensors());
         let words = words.on_rank(self.rank(), "read the losses")?;
         let means = losses.means(&words, (self.plan, self.groups));
-        let [loss, _] = means.on_rank(self.rank(), "gather losses")?;
+        let Means {
+            loss, preference, ..
+        } = means.on_rank(self.rank(), "gather losses")?;
         let accuracy = match self.plan.model.classify {
-            None => None,
+            None => preference.map(|pairs| pairs.accuracy),
             Some(_) => {
                 let right = losses.right(self.groups);
                 let right = right.on_rank(self.rank(), "gather right answers")?;
                 Some(right / losses.counted.max(1) as f64)
             }
         };
-        Ok(Evaluated { loss, accuracy })
+        Ok(Evaluated {
+            loss,
+            accuracy,
+            preference,
+        })
+    }
+
+    /// Log-probabilities of the answers of the pairs of all samples, which hold each pair once; the same bits on every rank.
+    pub(crate) fn log_probabilities(&self, samples: &dyn data::Samples) -> Result<Vec<[f64; 2]>> {
+        let count = usize::try_from(samples.len()).unwrap_or(usize::MAX);
+        let losses = self.evaluated(samples, count)?;
+        let found = losses.log_probabilities(self.groups, losses.counted);
+        found.on_rank(self.rank(), "gather the reference")
     }
 
     /// Scores of the questions of the first `count` samples of a model that classifies, on a rank alone.

@@ -29,6 +29,8 @@ mod paths;
 mod peft;
 mod policies;
 mod precision;
+mod preference;
+mod preference_parity;
 mod processes;
 mod profile;
 mod quantized;

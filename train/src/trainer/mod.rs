@@ -3,6 +3,7 @@
 pub(crate) mod bad_steps;
 pub(crate) mod endings;
 pub mod memory;
+pub(crate) mod reference;
 pub(crate) mod reporter;
 pub(crate) mod run;
 pub(crate) mod step;

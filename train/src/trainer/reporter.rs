@@ -78,6 +78,7 @@ impl<'a> Reporter<'a> {
             loss_scale: (plan.train.precision == Precision::Fp16).then_some(next.loss_scale),
             skipped,
             routing: outcome.routing.clone(),
+            preference: outcome.preference,
         };
         self.write(&record)?;
         if is_due(train_state.step, plan.train.log_every, plan.train.steps) {
@@ -99,6 +100,7 @@ impl<'a> Reporter<'a> {
             valid_loss: evaluated.loss,
             valid_accuracy: evaluated.accuracy,
             valid_samples: samples,
+            preference: evaluated.preference,
         })?;
         self.events.validation(set, step, evaluated.loss);
         if let Some(accuracy) = evaluated.accuracy {

@@ -45,6 +45,7 @@ use crate::profile::{self, Tracer};
 use crate::trainer::bad_steps;
 use crate::trainer::endings::{Ending, first_cause};
 use crate::trainer::memory;
+use crate::trainer::reference::Reference;
 use crate::trainer::reporter::{Measured, Reporter};
 use crate::trainer::step::{self, Trainer};
 
@@ -187,6 +188,23 @@ fn train(
                 journal.write(&record)?;
             }
         }
+        let mut reference = None;
+        if plan.train.preference.is_some() {
+            let all = std::iter::once(("train", train_set));
+            let all = all.chain(sets.iter().map(|set| (set.name, set.samples)));
+            let all: Vec<(&str, &dyn Samples)> = all.collect();
+            reference = Some(Reference::of(plan, init.as_ref(), &all, out, world)?);
+        }
+        let known = reference.as_ref().map(Reference::pairs);
+        if let Some(Some(pairs)) = known {
+            events.note(&format!("the reference of {pairs} pairs is known"));
+        }
+        let is_wanted = known == Some(None);
+        let mut origin = origin;
+        if is_wanted && opened.is_some() {
+            events.note("the reference is computed again, with the initial weights");
+            (origin, _) = initial_weights::of_plan(plan, None, events)?;
+        }
         let specs = param::specs(plan);
         let run = Run {
             plan,
@@ -200,6 +218,8 @@ fn train(
             events,
             origin: origin.map(Mutex::new),
             init: init.as_ref(),
+            reference: reference.as_ref(),
+            needs_reference: is_wanted,
             changes: &changes,
             epoch: started,
         };
@@ -397,6 +417,10 @@ struct Run<'a> {
     /// Initial weights, if not drawn from the seed; ranks read them in turns.
     origin: Option<Mutex<InitialWeights>>,
     init: Option<&'a Record>,
+    /// Of preference pairs.
+    reference: Option<&'a Reference<'a>>,
+    /// It has to be computed first.
+    needs_reference: bool,
     /// Settings that changed on earlier resumes and on this one.
     changes: &'a [SettingChange],
     /// Time origin of traces.
@@ -504,13 +528,17 @@ impl Run<'_> {
         profile::prepare(self.plan.train.profile, self.epoch);
         let mut trainer = Trainer::new(self.plan, self.specs, groups, device.clone())?;
         let mut train_state = TrainState::start();
-        if let Some(opened) = self.opened {
-            opened.load(&mut trainer.state)?;
-            train_state = opened.state.train_state.clone();
-        } else if let Some(origin) = &self.origin {
+        if let Some(origin) = &self.origin {
             // a rank that panicked has left nothing half done in it
             let mut origin = origin.lock().unwrap_or_else(PoisonError::into_inner);
             origin.load(&mut trainer.state)?;
+        }
+        if let Some(reference) = self.reference.filter(|_| self.needs_reference) {
+            reference.compute(&trainer, (self.out, self.events))?;
+        }
+        if let Some(opened) = self.opened {
+            opened.load(&mut trainer.state)?;
+            train_state = opened.state.train_state.clone();
         }
         let done = self.steps(
             &mut trainer,
@@ -540,6 +568,8 @@ impl Run<'_> {
         let clock = Clock::start(plan, train_state, asker);
         let (rank, next) = (trainer.state.groups.place.rank(), train_state.step + 1);
         let tracer = Tracer::of(plan.train.profile, next, rank, self.out);
+        let referenced = (self.reference).map(|known| known.samples(0, self.train_set));
+        let train_set = (referenced.as_ref()).map_or(self.train_set, |known| known as &dyn Samples);
         let mut stall_s = None;
         loop {
             let (started, next) = (Instant::now(), train_state.next(plan));
@@ -547,7 +577,7 @@ impl Run<'_> {
             if let Some(tracer) = &tracer {
                 tracer.begin(next.step);
             }
-            let outcome = trainer.step(self.train_set, &next, &train_state.recent)?;
+            let outcome = trainer.step(train_set, &next, &train_state.recent)?;
             let seconds = started.elapsed().as_secs_f64();
             self.judge(&next, &outcome, train_state, reporter)?;
             let done = GoodStep::new(outcome.loss, outcome.grad_norm);
@@ -687,11 +717,13 @@ impl Run<'_> {
         if !is_due {
             return Ok(());
         }
-        for set in self.sets {
+        for (number, set) in self.sets.iter().enumerate() {
+            let referenced = (self.reference).map(|known| known.samples(number + 1, set.samples));
+            let samples = (referenced.as_ref()).map_or(set.samples, |known| known as &dyn Samples);
             let count = config.eval_samples.min(set.samples.len());
             let _span = profile::phase("validation");
             let sequences = usize::try_from(count).unwrap_or(usize::MAX);
-            let evaluated = trainer.evaluate(set.samples, sequences)?;
+            let evaluated = trainer.evaluate(samples, sequences)?;
             train_state.validated(self.plan, set.name, evaluated.loss);
             if let Some(reporter) = reporter {
                 reporter.validation(set.name, train_state.step, (evaluated, count))?;

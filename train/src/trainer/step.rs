@@ -26,7 +26,7 @@ use crate::optim::next_step::{GoodStep, Next, Update};
 use crate::optim::rank_state::RankState;
 use crate::optim::{average, clip, guard, router_bias};
 use crate::parallel::gradient_reducer::GradientReducer;
-use crate::parallel::losses::Losses;
+use crate::parallel::losses::{Losses, Means, PreferenceRecord};
 use crate::parallel::offload::Scratch;
 use crate::parallel::pipeline::{Evaluated, Held, StepStart, Trained, Worker};
 use crate::parallel::routing::{Reports, RoutingRecord, StepRouting};
@@ -50,6 +50,8 @@ pub(crate) struct Trainer<'a> {
     reports: Reports,
     /// Routing statistics of the last step, for mixtures.
     pub routing: Option<StepRouting>,
+    /// Means over the preference pairs of the last step.
+    preference: Option<PreferenceRecord>,
 }
 
 /// The figures by which a step is judged.
@@ -75,6 +77,8 @@ pub(crate) struct Outcome {
     pub is_overflow: bool,
     /// Statistics of the mixtures' routers, if there are any.
     pub routing: Option<RoutingRecord>,
+    /// Means over preference pairs, if it learns from such.
+    pub preference: Option<PreferenceRecord>,
 }
 
 impl Outcome {
@@ -113,6 +117,7 @@ impl<'a> Trainer<'a> {
             squares: 0.0,
             reports: Reports::default(),
             routing: None,
+            preference: None,
         })
     }
 
@@ -154,6 +159,7 @@ impl<'a> Trainer<'a> {
             bad,
             is_overflow,
             routing: self.routing.take().map(|routing| routing.record),
+            preference: self.preference,
         })
     }
 
@@ -239,13 +245,17 @@ impl<'a> Trainer<'a> {
         let routing = routing.transpose();
         let routing = routing.on_rank(rank, "gather the routers' statistics")?;
         let means = losses.means(of_losses, (&state.plan, &state.groups));
-        let [loss, logits] = means.on_rank(rank, "gather losses")?;
+        let Means {
+            loss,
+            squares,
+            preference,
+        } = means.on_rank(rank, "gather losses")?;
         let mine: Vec<f64> = (of_squares.iter())
             .flat_map(|words| reduce::numbers(words))
             .collect();
         let norm = clip::global_norm(state.specs, &mine, &state.local_shards, &state.groups);
         let grad_norm = norm.on_rank(rank, "gradient norm")?;
-        (self.squares, self.routing) = (logits, routing);
+        (self.squares, self.routing, self.preference) = (squares, routing, preference);
         if let (Some(delayed), Some(words)) = (&mut self.state.delayed, of_amax.first()) {
             delayed.observed(words);
         }
@@ -306,6 +316,16 @@ impl<'a> Trainer<'a> {
     /// Mean loss over the first `count` samples, and accuracy if the model classifies, the same bits on every rank and
     /// layout.
     pub(crate) fn evaluate(&self, samples: &dyn Samples, count: usize) -> Result<Evaluated> {
+        self.forward_only(|worker| worker.evaluate(samples, count))
+    }
+
+    /// Log-probabilities of the answers of the pairs of all samples, which hold each pair once; the same bits on every rank
+    /// and layout.
+    pub(crate) fn log_probabilities(&self, samples: &dyn Samples) -> Result<Vec<[f64; 2]>> {
+        self.forward_only(|worker| worker.log_probabilities(samples))
+    }
+
+    fn forward_only<T>(&self, run: impl FnOnce(&Worker<'_>) -> Result<T>) -> Result<T> {
         let packs = self.packs();
         let worker = Worker {
             plan: &self.state.plan,
@@ -317,7 +337,7 @@ impl<'a> Trainer<'a> {
             delayed: self.state.delayed.as_ref(),
             parameters: parameters(&self.state, packs.as_ref()),
         };
-        worker.evaluate(samples, count)
+        run(&worker)
     }
 
     /// For the micro-batches of a step, or of an evaluation.

@@ -105,6 +105,7 @@ impl ClassesHead {
             predictions: (cx.groups.cp.rank() == 0).then_some(losses),
             orders: None,
             scores: None,
+            pairs: Vec::new(),
         };
         let saved = Saved {
             rows: x.dims()[0],

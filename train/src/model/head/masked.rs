@@ -113,6 +113,7 @@ impl MaskedHead {
             predictions: None,
             orders: None,
             scores: None,
+            pairs: Vec::new(),
         };
         let (mut rest, mut order) = (normed, None);
         if let (Some(head), Some(swapped)) = (&self.order, &picks.swapped) {
@@ -167,7 +168,9 @@ impl MaskedHead {
         let outer = cx;
         let cx = &within(outer, self.predictions);
         let is_first = if cx.groups.cp.rank() == 0 { 1.0 } else { 0.0 };
-        let of = (targets, weight * is_first);
+        let mut weights = targets.counts.try_clone()?;
+        rows::scale(weights.view_mut(), weight * is_first)?;
+        let of = (&targets.ids, weights);
         let dz = self
             .vocabulary
             .backward(of, vocabulary, &z, gradients, cx)?;

@@ -1,19 +1,24 @@
 //! Heads: the final norm and the vocabulary for a decoder (here), the transform and the vocabulary at masked
 //! positions for an encoder (`masked`), classes of sequences for either (`classes`).
+//! A decoder's head can compare pairs of answers (`preference`).
 
 pub(crate) mod classes;
 pub(crate) mod masked;
 mod next_sentence;
+pub(crate) mod preference;
 mod sliced;
 pub(crate) mod vocabulary;
 
-use kernels::{Tensor, rows};
+use kernels::{DType, Tensor, rows};
 
+use crate::config::PreferenceConfig;
 use crate::config::plan::Plan;
 use crate::data::Targets;
+use crate::data::pairs::BatchPair;
 use crate::dist::mesh::RankCoord;
 use crate::model::context::Context;
 use crate::model::gradients::Gradients;
+use crate::model::head::preference::{PairLoss, PairLosses, of_pairs};
 use crate::model::head::vocabulary::Vocabulary;
 use crate::model::norm::{Norm, Statistics};
 use crate::model::slots::Slots;
@@ -28,6 +33,8 @@ pub(crate) struct Losses {
     /// Scores of each sequence, `[b, classes]`, and the label of each question, from evaluations of a classification
     /// head.
     pub scores: Option<(Tensor, Vec<u32>)>,
+    /// The preference pairs, of which every rank with the head knows all; there are no `predictions` beside them.
+    pub pairs: Vec<PairLoss>,
 }
 
 /// Predicts the next token of every row.
@@ -38,6 +45,8 @@ pub(crate) struct Head {
     /// Dropout of the norm's output: probability and tensor number.
     dropout: (f32, u32),
     vocabulary: Vocabulary,
+    /// The loss is of pairs of answers.
+    preference: Option<PreferenceConfig>,
 }
 
 /// Kept from forward: `[m, d]` twice, and the vocabulary's tensors.
@@ -46,6 +55,8 @@ pub(crate) struct Saved {
     statistics: Statistics,
     normed: Tensor,
     vocabulary: vocabulary::Saved,
+    /// Of pairs, the derivative of their losses by each token's: `[n]`.
+    slopes: Option<Vec<f32>>,
 }
 
 impl Head {
@@ -71,6 +82,7 @@ impl Head {
                 (0.0, 0)
             },
             vocabulary: Vocabulary::named(plan, place, slots, gradient),
+            preference: plan.train.preference.clone(),
         }
     }
 
@@ -88,22 +100,34 @@ impl Head {
         rows::scale(x.view_mut(), self.scale)
     }
 
-    /// x: `[m, d]` -> summed losses of each chunk of `loss_chunk` tokens.
+    /// x: `[m, d]` -> summed losses of each chunk of `loss_chunk` tokens, or those of the pairs.
     pub(crate) fn forward(
         &self,
         x: Tensor,
-        targets: &Targets,
+        (targets, pairs): (&Targets, &[BatchPair]),
         cx: &Context<'_>,
     ) -> kernels::Result<(Losses, Saved)> {
         let (mut normed, statistics) = self.norm.forward(&x, cx)?;
         cx.drop_rows(&mut normed, self.dropout.0, self.dropout.1)?;
         self.scale_rows(&mut normed)?;
-        let of = (targets, cx.loss_chunk());
-        let (sums, vocabulary) = self.vocabulary.forward(&normed, of, cx)?;
+        let run = match self.preference {
+            Some(_) => 1,
+            None => cx.loss_chunk(),
+        };
+        let (sums, vocabulary) = self.vocabulary.forward(&normed, (targets, run), cx)?;
+        let (predictions, pairs, slopes) = match &self.preference {
+            None => (Some(sums), Vec::new(), None),
+            Some(config) => {
+                let words = sums.download::<u32>()?;
+                let PairLosses { losses, slopes } = of_pairs(&words, (pairs, config), cx)?;
+                (None, losses, Some(slopes))
+            }
+        };
         let losses = Losses {
-            predictions: Some(sums),
+            predictions,
             orders: None,
             scores: None,
+            pairs,
         };
         Ok((
             losses,
@@ -112,14 +136,15 @@ impl Head {
                 statistics,
                 normed,
                 vocabulary,
+                slopes,
             },
         ))
     }
 
-    /// `weight`: weight in the step's loss of each token that counts -> dx: `[m, d]`
+    /// `weight`: weight in the step's loss of each token that counts, or of each pair -> dx: `[m, d]`
     pub(crate) fn backward(
         &self,
-        of: (&Targets, f32),
+        (targets, weight): (&Targets, f32),
         saved: Saved,
         gradients: &mut Gradients,
         cx: &Context<'_>,
@@ -129,7 +154,18 @@ impl Head {
             statistics,
             normed,
             vocabulary,
+            slopes,
         } = saved;
+        let mut weights = match &slopes {
+            None => targets.counts.try_clone()?,
+            Some(slopes) => {
+                let mut weights = Tensor::empty(targets.counts.dims(), DType::F32, x.device())?;
+                weights.upload(&counted_slopes(slopes, &targets.counts)?)?;
+                weights
+            }
+        };
+        rows::scale(weights.view_mut(), weight)?;
+        let of = (&targets.ids, weights);
         let mut dnormed = self
             .vocabulary
             .backward(of, vocabulary, &normed, gradients, cx)?;
@@ -139,4 +175,11 @@ impl Head {
         self.norm
             .backward(&dnormed, (&x, &statistics), None, gradients, cx)
     }
+}
+
+/// Slopes of the tokens that count; those of the others are 0.
+fn counted_slopes(slopes: &[f32], counts: &Tensor) -> kernels::Result<Vec<f32>> {
+    let counts = counts.download::<f32>()?;
+    let both = slopes.iter().zip(counts);
+    Ok(both.map(|(slope, count)| slope * count).collect())
 }

@@ -14,7 +14,7 @@
 //! logits that are kept.
 
 use kernels::comm::tensors;
-use kernels::{DType, Tensor, cross_entropy, reduce, rows};
+use kernels::{DType, Tensor, cross_entropy, reduce};
 
 use crate::config::plan::{FEATURE_CHUNKS, Plan};
 use crate::data::Targets;
@@ -40,9 +40,6 @@ pub(crate) struct Vocabulary {
     /// Coefficient of the z-loss.
     z: f64,
 }
-
-/// Cross entropy, and squared logsumexp of the logits, summed.
-pub(crate) type Losses = [f64; 2];
 
 /// Kept from forward: `[n, v]` unless in chunks, and `[n]` twice.
 pub(crate) struct Saved {
@@ -86,7 +83,7 @@ impl Vocabulary {
         gather_rows(cx.groups.tp, &own, 1)?.reshape(&dims)
     }
 
-    /// normed: `[m, d]` -> `Losses` of each run of `run` of the n tokens, summed in their order over those that count,
+    /// normed: `[m, d]` -> cross entropy and squared logsumexp of each run of `run` of the n tokens, summed in their order over those that count,
     /// as `cross_entropy::losses` puts them out.
     pub(crate) fn forward(
         &self,
@@ -136,19 +133,16 @@ impl Vocabulary {
         Ok((maxima, sums, target))
     }
 
-    /// `weight`: weight in the step's loss of each token that counts -> dnormed: `[m, d]`
+    /// ids, weights: `[n]`, the target of each token and its weight in the step's loss -> dnormed: `[m, d]`
     pub(crate) fn backward(
         &self,
-        (targets, weight): (&Targets, f32),
+        (ids, weights): (&Tensor, Tensor),
         saved: Saved,
         normed: &Tensor,
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
         let Saved { logits, max, sum } = saved;
-        let ids = &targets.ids;
-        let mut weights = targets.counts.try_clone()?;
-        rows::scale(weights.view_mut(), weight)?;
         let pull = self.pull(&max, &sum, &weights)?;
         let both = (&weights, pull.as_ref());
         let slope = |row: usize, logits: &mut Tensor| {

@@ -95,6 +95,10 @@ impl Rank<'_> {
         if chunk * place.pp + place.pp_rank + 1 < plan.model_chunks().len() {
             return 0;
         }
+        if plan.train.preference.is_some() {
+            // those of pairs are on the host
+            return 0;
+        }
         let of = |runs: usize| Device::bytes_of(4 * runs);
         if plan.model.classify.is_some() {
             return match place.cp_rank {
