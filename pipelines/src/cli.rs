@@ -159,6 +159,18 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Print the JSON Schema of a job file, with which editors complete and check it.
+    Schema,
+    /// Print the script that completes verbs and options in a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write manual pages of the program and of every verb.
+    Man {
+        /// Folder to write them in, such as ~/.local/share/man/man1.
+        folder: PathBuf,
+    },
     /// Write the final documents of a job, deduplicated and cut, as files with one schema and a data card.
     Export(run::ExportArgs),
     /// Remove the documents that a list of opt-outs names from finished corpora, and tell which token datasets and checkpoints
@@ -271,6 +283,9 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         Verb::Explain { name, json } => run::explain(&name, json, &Cli::command()),
         Verb::Filters { json } => run::filters(json),
         Verb::Formats { json } => run::formats(json),
+        Verb::Schema => run::schema(),
+        Verb::Completions { shell } => run::completions(shell, Cli::command()),
+        Verb::Man { folder } => run::man(&folder, Cli::command()),
         Verb::Export(args) => run::export(&args),
         Verb::Takedown(args) => run::takedown(&args),
         Verb::Inspect { path, json } => run::inspect(&path, json),

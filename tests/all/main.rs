@@ -39,6 +39,7 @@ mod plan;
 mod preference_jobs;
 mod quantize_jobs;
 mod samplers;
+mod schema;
 mod serve;
 mod status;
 mod takedown;

@@ -160,7 +160,7 @@ mod tests {
     fn every_form_of_a_pair_is_the_same_comparison() {
         let prompt = [said("system", "Be brief."), said("user", "Hi")];
         let [good, bad] = [said("assistant", "Hello."), said("assistant", "No.")];
-        let with = |answer: &Value| [&prompt[..], &[answer.clone()]].concat();
+        let with = |answer: &Value| [&prompt[..], std::slice::from_ref(answer)].concat();
         let wanted = Comparison {
             chosen: Example::Chat(with(&good)),
             rejected: Example::Chat(with(&bad)),
