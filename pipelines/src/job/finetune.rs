@@ -2,18 +2,24 @@
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+
+use super::prompt_tuning::PromptTable;
 use train::config::{ModelConfig, TrainConfig};
 
 /// `[finetune]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FinetuneTable {
-    /// Weights that are trained: `full`, all of them; `lora`, low-rank adapters beside frozen weights.
+    /// Weights that are trained: `full`, all of them; `lora`, low-rank adapters beside frozen weights; `prompt`, virtual tokens in
+    /// front of every conversation, before frozen weights.
     pub method: FinetuneMethod,
     /// Adapters of `method = "lora"`, in place of `[model.lora]`. Absent: those of `train.init_from` if it has some, else the
     /// defaults.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lora: Option<train::config::LoraConfig>,
+    /// Virtual tokens of `method = "prompt"`. Absent: those of `train.init_from` if it has some, else the defaults.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<PromptTable>,
     /// Files of conversations to train on: JSONL, JSON, Parquet, Arrow, CSV or TSV, plain or compressed.
     pub train: Vec<PathBuf>,
     /// Files of conversations to validate on after each epoch. The first is the set `valid`, the others have the names of
@@ -52,6 +58,7 @@ impl Default for FinetuneTable {
         FinetuneTable {
             method: FinetuneMethod::Full,
             lora: None,
+            prompt: None,
             train: Vec::new(),
             valid: Vec::new(),
             format: ChatFormat::Auto,
@@ -77,6 +84,8 @@ pub enum FinetuneMethod {
     Full,
     /// Low-rank adapters (Hu et al. 2021, arXiv:2106.09685).
     Lora,
+    /// Virtual tokens (Lester et al. 2021, arXiv:2104.08691).
+    Prompt,
 }
 
 /// Form of a row.
@@ -124,6 +133,7 @@ impl FinetuneTable {
             let lora = self.lora.clone().or_else(|| model.lora.take());
             model.lora = Some(lora.unwrap_or_default());
         }
+        self.add_prompt(model);
     }
 
     /// `[train]` with the steps of the epochs, their warm-up, a validation of every sample after each, and conversations that
@@ -151,8 +161,9 @@ impl FinetuneTable {
 
     /// Reports every contradiction.
     pub(super) fn check(&self, add: &mut dyn FnMut(&str, String, &str)) {
+        self.check_prompt(add);
         if self.method != FinetuneMethod::Lora && self.lora.is_some() {
-            let found = "a table with finetune.method = \"full\"".into();
+            let found = format!("a table with finetune.method = {}", self.method.shown());
             add(
                 "finetune.lora",
                 found,

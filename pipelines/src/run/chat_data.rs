@@ -1,6 +1,7 @@
 //! Samples of `[finetune]`: conversations as tokens, packed, in the order of the epochs.
 
 use super::epochs::Epochs;
+use super::prompt_ids::init_ids;
 use super::set_names::set_name;
 use crate::context::Context;
 use crate::conversations::{
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use train::config::{Plan, TrainConfig};
-use train::data::{Sample, Samples};
+use train::data::{Sample, Samples, virtual_tokens};
 use train::dist::Devices;
 
 /// Bad rows that a refusal names.
@@ -68,6 +69,8 @@ pub(super) struct ChatSet {
     epochs: Option<Epochs>,
     /// Id after the last conversation of a sample.
     pad: u32,
+    /// Virtual tokens in front of each conversation.
+    virtual_tokens: usize,
 }
 
 impl Samples for ChatSet {
@@ -91,10 +94,16 @@ impl Samples for ChatSet {
         let (inputs, mut from) = (to.counts.len(), 0);
         to.counts.fill(false);
         for &conversation in &self.samples[number] {
+            let before = virtual_tokens(self.virtual_tokens);
+            from += before.len();
+            for (to, id) in to.tokens[from - before.len()..].iter_mut().zip(before) {
+                *to = id;
+            }
             for (at, &token) in self.tokens.of(conversation as usize).iter().enumerate() {
                 let (id, counts) = is_answer(token);
                 to.tokens[from + at] = id;
-                if at > 0 {
+                // the first token of a sample is never predicted
+                if at > 0 || self.virtual_tokens > 0 {
                     to.counts[from + at - 1] = counts;
                 }
             }
@@ -129,6 +138,7 @@ impl ChatData {
         let mut reader = SetReader {
             table,
             files: &files,
+            virtual_tokens: table.virtual_tokens(cx.job.model.as_ref()),
             left_out: String::new(),
         };
         // answers of the model are wanted for conversations that it has not seen, if there are any
@@ -198,7 +208,11 @@ impl ChatData {
         let rows = found.map_or(0, |found| found.vocab);
         let ids = (self.files.tokenizer.vocab().max(rows), Some(self.train.pad));
         let print = manifest::fingerprint(&self.order);
-        Ok(cx.job.plan(model, &train, table.seq_length, ids, print))
+        let mut plan = cx.job.plan(model, &train, table.seq_length, ids, print);
+        if let Some(prompt) = &mut plan.model.prompt {
+            prompt.init_ids.extend(init_ids(&self.files, table)?);
+        }
+        Ok(plan)
     }
 
     /// Writes the files around the model to where the checkpoints' readers look for them, the rows that are left out, and the
@@ -291,6 +305,8 @@ pub(super) fn kept_prompts(out: &Path) -> Result<Vec<Prompt>> {
 struct SetReader<'a> {
     table: &'a FinetuneTable,
     files: &'a ModelFiles,
+    /// Virtual tokens in front of each conversation.
+    virtual_tokens: usize,
     /// Lines of `left_out.jsonl`.
     left_out: String,
 }
@@ -298,7 +314,7 @@ struct SetReader<'a> {
 impl SetReader<'_> {
     /// The conversations of some files, and the first `prompts` of them to answer.
     fn set(&mut self, paths: &[PathBuf], prompts: usize) -> Result<(ChatSet, Vec<Prompt>)> {
-        let (table, files) = (self.table, self.files);
+        let (table, files, before) = (self.table, self.files, self.virtual_tokens);
         let reading = Reading {
             encoding: Encoding {
                 tokenizer: &files.tokenizer,
@@ -307,7 +323,7 @@ impl SetReader<'_> {
             },
             format: table.format,
             too_long: table.too_long,
-            most: table.seq_length + 1,
+            most: table.seq_length + 1 - before,
             prompts,
         };
         let mut found = Read::default();
@@ -315,9 +331,10 @@ impl SetReader<'_> {
             read(path, &reading, &mut found)?;
             self.leave_out(path, &std::mem::take(&mut found.left_out))?;
         }
-        let most = reading.most;
+        let mut lengths = found.tokens.lengths();
+        lengths.iter_mut().for_each(|length| *length += before);
         let samples = match table.packing {
-            true => pack(&found.tokens.lengths(), most),
+            true => pack(&lengths, table.seq_length + 1),
             false => (0..u32::try_from(found.tokens.len())?)
                 .map(|n| vec![n])
                 .collect(),
@@ -329,6 +346,7 @@ impl SetReader<'_> {
             samples,
             epochs: None,
             pad: pad.unwrap_or(0),
+            virtual_tokens: before,
         };
         Ok((set, found.prompts))
     }

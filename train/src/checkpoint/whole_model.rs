@@ -14,6 +14,7 @@ use crate::checkpoint::write_shards::first_element;
 use crate::config::numbers;
 use crate::config::plan::Plan;
 use crate::data::documents::Documents;
+use crate::data::virtual_tokens;
 use crate::dist::devices::{Devices, TensorParallel};
 use crate::dist::gpu_groups::GpuLinks;
 use crate::dist::mesh::{Groups, StageEdges};
@@ -141,7 +142,18 @@ impl Model {
                 wanted,
             });
         }
-        Tensor::from_u32(&[tokens.len()], tokens, &self.device).on_rank(0, "allocate tokens")
+        self.rows_of(tokens)
+    }
+
+    /// A text after the model's virtual tokens.
+    pub(crate) fn prompted(&self, text: &[u32]) -> Vec<u32> {
+        let before = virtual_tokens(self.plan.model.virtual_tokens());
+        before.chain(text.iter().copied()).collect()
+    }
+
+    /// Ids that are known, virtual ones among them, as a tensor.
+    pub(crate) fn rows_of(&self, ids: &[u32]) -> Result<Tensor> {
+        Tensor::from_u32(&[ids.len()], ids, &self.device).on_rank(0, "allocate tokens")
     }
 }
 

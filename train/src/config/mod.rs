@@ -20,6 +20,7 @@ pub(crate) mod plan;
 pub(crate) mod precision;
 mod problem;
 pub(crate) mod profile;
+pub(crate) mod prompt;
 pub(crate) mod resume;
 pub(crate) mod rope_scaling;
 pub(crate) mod sums;
@@ -40,6 +41,7 @@ pub use plan::Plan;
 pub use precision::{AmaxAlgo, Bf16Sums, Fp8Config, Fp8Format, Fp8Recipe, Precision};
 pub(crate) use problem::Problem;
 pub use profile::{Profile, ProfileWindow};
+pub use prompt::PromptConfig;
 pub use resume::{Difference, SettingChange};
 pub use rope_scaling::RopeScaling;
 pub use train::{

@@ -31,6 +31,7 @@ mod policies;
 mod precision;
 mod processes;
 mod profile;
+mod prompt;
 mod quantized;
 mod resume;
 mod scorer;

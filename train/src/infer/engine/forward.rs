@@ -125,7 +125,7 @@ pub(super) fn run(
             pages: &running[slice.number].blocks,
         })
         .collect();
-    let ids = model.tokens(&batch.ids)?;
+    let ids = model.rows_of(&batch.ids)?;
     let x = hidden(model, cache, &ids, batch, &sequences).on_rank(model.rank(), "run a batch")?;
     let wanted = wanted(running, slices);
     let mut outcomes: Vec<Vec<Outcome>> = slices.iter().map(|_| Vec::new()).collect();
@@ -198,7 +198,8 @@ fn wanted(running: &[Sequence], slices: &[Slice]) -> Vec<Wanted> {
         if sequence.scores_prompt() {
             for row in 0..known {
                 let at = sequence.start + sequence.computed + row;
-                if at >= sequence.scores.len() && at + 1 < sequence.prompt {
+                let scored = sequence.virtual_tokens + sequence.scores.len();
+                if at >= scored && at + 1 < sequence.prompt {
                     let token = sequence.tokens[at + 1];
                     want(row, Kind::Prompt { token });
                 }

@@ -1,0 +1,626 @@
+//! Prompt tuning: steps as torch with PEFT, frozen weights untouched, the same bits on every layout, memory, resuming, initial rows
+//! from embeddings, answers after the virtual tokens, and PEFT's folders. The goldens are described in
+//! tests/oracles/prompt_goldens.py. Tolerances as in `parity`.
+
+use std::error::Error as StdError;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use kernels::{Device, Tensor};
+use serde_json::{Value, json};
+
+use crate::checkpoint::safetensors::{Entry, Reader, Writer};
+use crate::checkpoint::whole_model::Model;
+use crate::checkpoint::{MODEL, check_init, export_hf, export_peft, import_hf};
+use crate::config::{Bf16Sums, LoraConfig, LossMean, Plan, Precision, PromptConfig};
+use crate::data::{Sample, Samples, virtual_tokens};
+use crate::dist::devices::Devices;
+use crate::dist::mesh::{Groups, RankCoord};
+use crate::eval::{LanguageModel, Query, Scorer, logits};
+use crate::fixtures::{Chain, Log, nth_step, options, tiny_bert, tiny_gpt, tiny_llama, tiny_moe};
+use crate::infer::engine::{Engine, Event, Limits, Request};
+use crate::infer::{GenerateOptions, generate};
+use crate::model::param;
+use crate::tests::hugging_face::{recipe, write_config};
+use crate::tests::layouts::{assert_same, train_in, train_on, with};
+use crate::tests::parity::{Formula, Golden};
+use crate::trainer::step::Trainer;
+use crate::trainer::{memory, run};
+
+fn prompted(mut plan: Plan, count: usize) -> Plan {
+    plan.model.prompt = Some(PromptConfig {
+        virtual_tokens: count,
+        init_ids: Vec::new(),
+    });
+    plan
+}
+
+/// The same with two texts in each sample, none of which sees the other.
+fn packed(plan: Plan) -> Plan {
+    let mut plan = prompted(plan, 3);
+    (plan.eod, plan.train.reset_attention_mask) = (Some(0), true);
+    plan.train.reset_position_ids = true;
+    plan
+}
+
+/// Samples with virtual tokens in front of each of `texts` texts.
+struct Prompted<S> {
+    of: S,
+    count: usize,
+    texts: usize,
+}
+
+impl Prompted<Chain> {
+    fn of(plan: &Plan) -> Prompted<Chain> {
+        Prompted {
+            of: Chain::of(plan),
+            count: plan.model.virtual_tokens(),
+            texts: if plan.train.reset_attention_mask {
+                2
+            } else {
+                1
+            },
+        }
+    }
+}
+
+impl<S: Samples> Samples for Prompted<S> {
+    fn len(&self) -> u64 {
+        self.of.len()
+    }
+
+    fn read(&self, index: u64, sample: &mut Sample) -> Result<(), Box<dyn StdError + Send + Sync>> {
+        self.of.read(index, sample)?;
+        let text = sample.text()?;
+        let (inputs, tokens) = (text.counts.len(), text.tokens.clone());
+        let (mut from, mut at) = (0, 0);
+        for number in 0..self.texts {
+            let end = match number + 1 == self.texts {
+                true => inputs + 1,
+                false => inputs * (number + 1) / self.texts - usize::try_from(index % 3)?,
+            };
+            for (to, id) in text.tokens[from..]
+                .iter_mut()
+                .zip(virtual_tokens(self.count))
+            {
+                *to = id;
+            }
+            let ids = end - from - self.count;
+            text.tokens[from + self.count..end].copy_from_slice(&tokens[at..at + ids]);
+            // virtual tokens are not predicted
+            let first = from.saturating_sub(1);
+            text.counts[first..from + self.count - 1].fill(false);
+            text.ends.push(end.min(inputs));
+            (from, at) = (end, at + ids);
+        }
+        Ok(())
+    }
+}
+
+fn values(tensor: &Tensor) -> Vec<f32> {
+    tensor.host::<f32>().unwrap().to_vec()
+}
+
+/// The folders that transformers and PEFT would have saved.
+fn saved(golden: &mut Golden, folder: &Path, rows: &[f32]) -> [PathBuf; 2] {
+    let [base, adapter] = ["base", "adapter"].map(|name| folder.join(name));
+    for folder in [&base, &adapter] {
+        fs::create_dir(folder).unwrap();
+    }
+    write_config(&base, &golden.record["config"]);
+    let entries = golden.tensors.entries().filter_map(|entry| {
+        let name = entry.name.strip_prefix("weight.")?.to_owned();
+        let dims = entry.dims.clone();
+        (!name.starts_with("encoder.")).then_some(Entry { name, dims })
+    });
+    let entries: Vec<Entry> = entries.collect();
+    let mut writer = Writer::create(&base.join(MODEL), entries.clone(), None).unwrap();
+    for entry in entries {
+        let name = format!("weight.{}", entry.name);
+        writer.write(&golden.tensor(&name, &entry.dims)).unwrap();
+    }
+    writer.finish().unwrap();
+    write_rows(&adapter, rows, [5, 16]);
+    let mut config = golden.record["adapter_config"].clone();
+    config["base_model_name_or_path"] = json!("../base");
+    fs::write(adapter.join("adapter_config.json"), config.to_string()).unwrap();
+    [base, adapter]
+}
+
+fn write_rows(adapter: &Path, rows: &[f32], dims: [usize; 2]) {
+    let entry = Entry {
+        name: "prompt_embeddings".into(),
+        dims: dims.to_vec(),
+    };
+    let path = adapter.join("adapter_model.safetensors");
+    let mut writer = Writer::create(&path, vec![entry], None).unwrap();
+    writer.write(rows).unwrap();
+    writer.finish().unwrap();
+}
+
+/// A trainer of the golden's base model, whose virtual tokens have the values that `set` gives by name.
+fn follows_peft(name: &str) {
+    let mut golden = Golden::open(name);
+    let folder = tempfile::tempdir().unwrap();
+    let rows = golden.tensor("first", &[5, 16]);
+    let [base, _] = saved(&mut golden, folder.path(), &rows);
+    let checkpoint = import_hf(&base, &folder.path().join("out"))
+        .unwrap()
+        .checkpoint;
+    let Model {
+        mut plan, weights, ..
+    } = Model::load(&checkpoint, &Devices::Cpu).unwrap();
+    recipe(&mut plan, &Value::Null);
+    plan.seq_length = 16;
+    let plan = prompted(plan, 5);
+    let specs = param::specs(&plan);
+    let mut trainer = Trainer::new(&plan, &specs, Groups::single(), Device::cpu()).unwrap();
+    let mut base = weights.into_iter();
+    for (spec, weight) in specs.iter().zip(&mut trainer.state.weights) {
+        *weight = match spec.is_frozen {
+            true => base.next().unwrap(),
+            false => Tensor::from_f32(&spec.dims, &rows, &Device::cpu()).unwrap(),
+        };
+    }
+    let samples = Prompted {
+        of: Formula,
+        count: 5,
+        texts: 1,
+    };
+    let slot = specs.iter().position(|spec| !spec.is_frozen).unwrap();
+    for step in 0..10 {
+        let next = nth_step(&plan, step as u64 + 1);
+        let (loss, gradients) = trainer.gradients(&samples, &next).unwrap();
+        golden.scalar("losses", step, loss);
+        if step == 0 {
+            let trained = gradients.iter().filter(|gradient| gradient.elements() > 1);
+            let found: Vec<f32> = trained.flat_map(values).collect();
+            let off = golden.difference("grad.encoder.embedding.weight", &[5, 16], &found);
+            assert!(off <= 1.0, "gradients are {off} tolerances off");
+        }
+        let norm = trainer.norm(&gradients).unwrap();
+        golden.scalar("grad_norms", step, norm);
+        trainer.update(&gradients, norm, &next).unwrap();
+    }
+    let found = values(&trainer.state.weights[slot]);
+    let off = golden.difference("last", &[5, 16], &found);
+    assert!(off <= 1.0, "rows are {off} tolerances off");
+    assert!(
+        golden.difference("first", &[5, 16], &found) > 1e3,
+        "they moved"
+    );
+}
+
+#[test]
+fn gpt2_and_llama_with_virtual_tokens_follow_peft_through_ten_steps() {
+    follows_peft("prompt_gpt2");
+    follows_peft("prompt_llama");
+}
+
+#[test]
+fn a_folder_of_peft_answers_as_peft_does_and_ours_is_read_back() {
+    for name in ["prompt_gpt2", "prompt_llama"] {
+        let mut golden = Golden::open(name);
+        let folder = tempfile::tempdir().unwrap();
+        let rows = golden.tensor("first", &[5, 16]);
+        let [base, adapter] = saved(&mut golden, folder.path(), &rows);
+        let read = import_hf(&adapter, &folder.path().join("out")).unwrap();
+        let wanted = golden.tensor("logits", &[4, 16, 61]);
+        let mut found = wanted.clone();
+        for sample in 0..4 {
+            let tokens: Vec<u32> = (0..11).map(|at| Formula::token(sample, at)).collect();
+            let rows = logits(&read.checkpoint, &tokens).unwrap().concat();
+            assert_eq!(rows.len(), 11 * 61);
+            let end = usize::try_from(sample + 1).unwrap() * 16 * 61;
+            found[end - rows.len()..end].copy_from_slice(&rows);
+        }
+        let off = golden.difference("logits", &[4, 16, 61], &found);
+        assert!(
+            off > 0.0 && off <= 1.0,
+            "{name}: logits are {off} tolerances off"
+        );
+        let refused = logits(&read.checkpoint, &[3; 12]).unwrap_err().to_string();
+        assert!(refused.contains("1 to 11 tokens"), "{refused}");
+        let refused = logits(&read.checkpoint, &[1 << 30]).unwrap_err();
+        assert!(refused.to_string().contains("vocabulary"), "{refused}");
+        // a model to start from, too
+        let plan = Model::load(&read.checkpoint, &Devices::Cpu).unwrap().plan;
+        check_init(&adapter, &plan, true).unwrap();
+        let error = check_init(&base, &plan, true);
+        assert!(error.is_ok(), "new virtual tokens on the base");
+
+        let again = folder.path().join("again");
+        export_peft(&read.checkpoint, &again).unwrap();
+        let mut file = Reader::open(&again.join("adapter_model.safetensors")).unwrap();
+        let mut found = vec![0.0; 80];
+        file.read_part("prompt_embeddings", &[5, 16], 0, &mut found)
+            .unwrap();
+        assert_eq!(found, rows);
+        let error = export_hf(&read.checkpoint, &folder.path().join("hf")).unwrap_err();
+        assert!(error.to_string().contains("--to peft"), "{error}");
+    }
+}
+
+#[test]
+fn every_layout_gives_the_same_bits_and_frozen_weights_keep_theirs() {
+    for mut plan in [
+        prompted(tiny_gpt(), 5),
+        packed(tiny_llama()),
+        packed(options().remove(0)),
+    ] {
+        plan.model.layers = 4;
+        plan.train.loss_mean = match plan.train.reset_attention_mask {
+            true => LossMean::Text,
+            false => LossMean::Token,
+        };
+        let samples = Prompted::of(&plan);
+        let want = train_on(&with(plan.clone(), "mb=12"), &samples);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(MODEL);
+        std::fs::write(&path, &want.model).unwrap();
+        let mut file = Reader::open(&path).unwrap();
+        for spec in param::specs(&plan) {
+            let whole = spec.initial(plan.seed, &RankCoord::single(), &Device::cpu());
+            let mut found = vec![0.0; spec.dims.iter().product()];
+            file.read_part(&spec.name, &spec.dims, 0, &mut found)
+                .unwrap();
+            assert_eq!(
+                values(&whole.unwrap()) == found,
+                spec.is_frozen,
+                "{}",
+                spec.name
+            );
+            assert_eq!(spec.is_frozen, spec.name != param::PROMPT);
+        }
+        for layout in [
+            "mb=1",
+            "mb=3",
+            "dp=3 mb=2",
+            "tp=2 mb=2",
+            "tp=2 sp mb=3",
+            "pp=2 mb=1",
+            "pp=2 vs=2 tp=2 sp dp=2 mb=2",
+            "dp=2 zero=1 mb=3",
+            "dp=3 zero=2 mb=4",
+            "dp=2 zero=3 tp=2 sp pp=2 mb=3",
+            "cp=2 mb=4",
+            "cp=8 mb=12",
+            "cp=2 dp=2 zero=2 mb=3",
+            "full mb=2",
+            "selective cp=2 tp=2 mb=1",
+            "chunked mb=3",
+        ] {
+            let found = train_on(&with(plan.clone(), layout), &samples);
+            assert_same(&found, &want, layout);
+        }
+    }
+}
+
+#[test]
+fn layouts_agree_in_bf16() {
+    let mut plan = packed(tiny_llama());
+    (plan.train.precision, plan.train.bf16_sums) = (Precision::Bf16, Bf16Sums::Pairs);
+    let samples = Prompted::of(&plan);
+    let want = train_on(&with(plan.clone(), "mb=12"), &samples);
+    for layout in ["tp=2 sp mb=3", "pp=2 mb=1", "dp=2 zero=3 mb=2", "cp=2 mb=4"] {
+        assert_same(
+            &train_on(&with(plan.clone(), layout), &samples),
+            &want,
+            layout,
+        );
+    }
+}
+
+#[test]
+fn ranks_hold_the_bytes_that_the_formulas_say() {
+    for mut plan in [prompted(tiny_gpt(), 5), packed(tiny_llama())] {
+        plan.model.layers = 4;
+        (plan.train.global_batch, plan.train.micro_batch) = (12, 1);
+        for layout in [
+            "mb=1",
+            "dp=2 zero=1 mb=1",
+            "dp=3 zero=3 mb=2",
+            "tp=2 sp pp=2 mb=1",
+            "cp=2 mb=2",
+        ] {
+            let plan = with(plan.clone(), layout);
+            let predicted = memory::predict(&plan).unwrap();
+            let measured = memory::measure(&plan, &Prompted::of(&plan)).unwrap();
+            assert_eq!(measured, predicted, "{layout}");
+        }
+        let count = plan.model.virtual_tokens() * plan.model.d_model;
+        assert_eq!(plan.trained_parameters(), count as u64);
+    }
+}
+
+#[test]
+fn virtual_tokens_start_from_embeddings_resume_and_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = tiny_llama();
+    let done = run(
+        &base,
+        &Chain::of(&base),
+        None,
+        &dir.path().join("base"),
+        &Log::default(),
+    );
+    let checkpoint = done.unwrap().checkpoint;
+    let mut plan = prompted(base.clone(), 5);
+    plan.model.prompt.as_mut().unwrap().init_ids = vec![7, 199];
+    plan.train.init_from = checkpoint.display().to_string();
+    (plan.train.steps, plan.train.checkpoint.keep) = (6, 10);
+    let samples = Prompted::of(&plan);
+    let whole = dir.path().join("whole");
+    let want = train_in(&plan, &whole, &samples);
+
+    // the same after an error in step 5
+    let killed = dir.path().join("killed");
+    let fails = Prompted {
+        of: Chain {
+            fails_at: Some(5 * 8),
+            ..Chain::of(&base)
+        },
+        count: 5,
+        texts: 1,
+    };
+    run(&plan, &fails, Some(&samples), &killed, &Log::default()).unwrap_err();
+    assert_same(&train_in(&plan, &killed, &samples), &want, "resumed");
+
+    // rows with a learning rate too small to move them are still those of the ids in turn
+    let mut still = plan.clone();
+    (still.train.lr, still.train.min_lr, still.train.steps) = (1e-30, 0.0, 2);
+    let done = run(
+        &still,
+        &samples,
+        None,
+        &dir.path().join("still"),
+        &Log::default(),
+    )
+    .unwrap();
+    let rows = |checkpoint: &Path, name: &str| {
+        let model = Model::load(checkpoint, &Devices::Cpu).unwrap();
+        let specs = param::specs(&model.plan);
+        let at = specs.iter().position(|spec| spec.name == name).unwrap();
+        values(&model.weights[at])
+    };
+    let (table, found) = (
+        rows(&checkpoint, "embedding.weight"),
+        rows(&done.checkpoint, param::PROMPT),
+    );
+    for (row, id) in found.chunks(32).zip([7, 199, 7, 199, 7]) {
+        assert!(row == &table[id * 32..(id + 1) * 32], "{id}");
+    }
+
+    let last = whole.join("checkpoints/step-00000006");
+    check_init(&last, &plan, true).unwrap();
+    let error = check_init(&last, &base, true).unwrap_err();
+    assert!(error.to_string().contains("prompt"), "{error}");
+    answers_follow_the_virtual_tokens(&last, &checkpoint);
+}
+
+/// Every way to ask gives the numbers of the logits after the virtual tokens.
+fn answers_follow_the_virtual_tokens(checkpoint: &Path, base: &Path) {
+    let prompt = [3, 24, 171];
+    let mut text = prompt.to_vec();
+    for _ in 0..6 {
+        let rows = logits(checkpoint, &text).unwrap();
+        let best = rows.last().unwrap().iter().enumerate();
+        let best = best.max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0)));
+        text.push(u32::try_from(best.unwrap().0).unwrap());
+    }
+    let options = GenerateOptions::greedy(6);
+    let found = generate(checkpoint, &prompt, &options, &mut |_| {}).unwrap();
+    assert_eq!(found, text[3..]);
+    let of_base = generate(base, &prompt, &options, &mut |_| {}).unwrap();
+    assert_ne!(of_base, found, "the virtual tokens matter");
+
+    let rows = logits(checkpoint, &text[..8]).unwrap();
+    let log = |row: &[f32], id: u32| {
+        let sum: f64 = row.iter().map(|x| f64::from(*x).exp()).sum();
+        f64::from(row[id as usize]) - sum.ln()
+    };
+    let scorer = Scorer::open(checkpoint, Devices::Cpu.whole()).unwrap();
+    assert_eq!(scorer.max_length(), 11);
+    let query = Query {
+        context: text[..2].to_vec(),
+        continuation: text[2..5].to_vec(),
+    };
+    let scored = scorer.log_likelihoods(&[query], &mut |_| {}).unwrap();
+    let wanted: f64 = (2..5).map(|at| log(&rows[at - 1], text[at])).sum();
+    assert!((scored[0].log - wanted).abs() < 1e-4, "{scored:?} {wanted}");
+
+    // the log-probabilities of a prompt, alone and with a cached beginning, and guesses
+    let limits = Limits {
+        draft_tokens: 2,
+        ..Limits::default()
+    };
+    let mut engine = Engine::open(checkpoint, Devices::Cpu.whole(), limits).unwrap();
+    for prompt_logprobs in [Some(0), None, Some(0)] {
+        let options = GenerateOptions {
+            prompt_logprobs,
+            ..GenerateOptions::greedy(3)
+        };
+        let request = |prompt: &[u32]| Request {
+            prompt: prompt.to_vec(),
+            options: options.clone(),
+            slides: true,
+        };
+        engine.submit(request(&text[..6])).unwrap();
+        let mut answer = Vec::new();
+        while !engine.is_idle() {
+            for event in engine.step().unwrap() {
+                match event {
+                    Event::Prompt { scores, .. } if prompt_logprobs.is_some() => {
+                        assert_eq!(scores.len(), 6);
+                        assert!(scores[0].is_none());
+                        for at in 1..6 {
+                            let found = f64::from(scores[at].as_ref().unwrap().logprob);
+                            let wanted = log(&rows[at - 1], text[at]);
+                            assert!((found - wanted).abs() < 1e-4, "{at}: {found} {wanted}");
+                        }
+                    }
+                    Event::Token { token, .. } => answer.push(token),
+                    _ => {}
+                }
+            }
+        }
+        assert_eq!(answer, text[6..]);
+        if prompt_logprobs.is_some() {
+            let long = engine.submit(request(&[5; 9])).unwrap_err().to_string();
+            assert!(long.contains("at most 11 together"), "{long}");
+        }
+        let unknown = engine.submit(request(&[1 << 30])).unwrap_err().to_string();
+        assert!(unknown.contains("vocabulary"), "{unknown}");
+    }
+    assert_eq!(engine.counts().prompt_tokens, 18);
+
+    // a text that grows beyond the model's sequences goes on with its newest half, after the virtual tokens
+    let mut seen = [9, 40, 77, 130].to_vec();
+    let options = GenerateOptions::greedy(12);
+    let found = generate(checkpoint, &seen, &options, &mut |_| {}).unwrap();
+    for token in found {
+        if seen.len() > 11 {
+            seen.drain(..seen.len() - 6);
+        }
+        let rows = logits(checkpoint, &seen).unwrap();
+        let best = rows.last().unwrap().iter().enumerate();
+        let best = best.max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0)));
+        assert_eq!(best.unwrap().0, token as usize, "{seen:?}");
+        seen.push(token);
+    }
+    let long: Vec<u32> = (0..20).collect();
+    let options = GenerateOptions::greedy(1);
+    let found = generate(checkpoint, &long, &options, &mut |_| {}).unwrap();
+    let of_last = generate(checkpoint, &long[9..], &options, &mut |_| {}).unwrap();
+    assert_eq!(found, of_last);
+}
+
+#[test]
+fn virtual_tokens_that_do_not_fit_are_refused() {
+    for (plan, wanted) in [
+        (
+            prompted(tiny_bert(), 3),
+            "model.prompt: found a table with family = Bert",
+        ),
+        (
+            prompted(tiny_moe(), 3),
+            "model.prompt: found a table with family = Llama",
+        ),
+        (
+            prompted(tiny_gpt(), 0),
+            "model.prompt.virtual_tokens: found 0, want at least 1",
+        ),
+        (
+            prompted(tiny_gpt(), 16),
+            "model.prompt.virtual_tokens: found 16, want fewer than seq_length = 16",
+        ),
+    ] {
+        let problems = plan.problems().join("\n");
+        assert!(problems.contains(wanted), "{problems}");
+    }
+    let mut plan = prompted(tiny_llama(), 3);
+    plan.model.lora = Some(LoraConfig::default());
+    plan.model.prompt.as_mut().unwrap().init_ids = vec![5, 200];
+    plan.train.ema_decay = 0.9;
+    let problems = plan.problems().join("\n");
+    for key in [
+        "model.prompt: found a table beside model.lora",
+        "model.prompt.init_ids: found 200",
+        "model.prompt.init_ids: found 2 ids without train.init_from",
+        "train.ema_decay: found 0.9 with model.lora",
+    ] {
+        assert!(problems.contains(key), "{key} in {problems}");
+    }
+    // virtual tokens that the model does not have, and predictions of them
+    struct Wrong(usize, bool);
+    impl Samples for Wrong {
+        fn len(&self) -> u64 {
+            100
+        }
+        fn read(&self, _: u64, sample: &mut Sample) -> Result<(), Box<dyn StdError + Send + Sync>> {
+            let text = sample.text()?;
+            text.tokens.fill(1);
+            for (to, id) in text.tokens.iter_mut().zip(virtual_tokens(self.0)) {
+                *to = id;
+            }
+            if !self.1 {
+                text.counts[..self.0].fill(false);
+            }
+            Ok(())
+        }
+    }
+    let plan = prompted(tiny_llama(), 3);
+    let dir = tempfile::tempdir().unwrap();
+    for (samples, wanted) in [
+        (Wrong(4, false), "1073741827"),
+        (Wrong(3, true), "a prediction of a virtual token at 0"),
+    ] {
+        let error = run(&plan, &samples, None, dir.path(), &Log::default()).unwrap_err();
+        let text = error.with_causes();
+        assert!(text.contains(wanted), "{text}");
+    }
+    let error = run(
+        &tiny_llama(),
+        &Wrong(1, false),
+        None,
+        dir.path(),
+        &Log::default(),
+    );
+    let text = error.unwrap_err().with_causes();
+    assert!(text.contains("1073741824"), "{text}");
+}
+
+#[test]
+fn folders_of_virtual_tokens_that_do_not_fit_are_refused_by_name() {
+    let mut golden = Golden::open("prompt_llama");
+    let folder = tempfile::tempdir().unwrap();
+    let [_, adapter] = saved(&mut golden, folder.path(), &[0.5; 80]);
+    let path = adapter.join("adapter_config.json");
+    let good: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let refused = |change: &dyn Fn(&mut Value)| {
+        let mut config = good.clone();
+        change(&mut config);
+        fs::write(&path, config.to_string()).unwrap();
+        let error = import_hf(&adapter, &folder.path().join("out")).unwrap_err();
+        fs::write(&path, good.to_string()).unwrap();
+        error.with_causes()
+    };
+    for (key, value, wanted) in [
+        (
+            "peft_type",
+            json!("PREFIX_TUNING"),
+            "peft_type: found \"PREFIX_TUNING\", want \"LORA\"",
+        ),
+        (
+            "num_virtual_tokens",
+            json!(0),
+            "num_virtual_tokens: found 0, want a whole number",
+        ),
+        (
+            "num_virtual_tokens",
+            json!(6),
+            "want prompt_embeddings [6, 16]",
+        ),
+        (
+            "num_transformer_submodules",
+            json!(2),
+            "num_transformer_submodules: found 2, want 1",
+        ),
+        (
+            "modules_to_save",
+            json!(["lm_head"]),
+            "modules_to_save: found [\"lm_head\"]",
+        ),
+    ] {
+        let error = refused(&|config| config[key] = value.clone());
+        assert!(error.contains(wanted), "{error} wants {wanted}");
+    }
+    write_rows(&adapter, &[0.5; 16 * 16], [16, 16]);
+    let error = refused(&|config| config["num_virtual_tokens"] = json!(16));
+    assert!(error.contains("fewer than seq_length = 16"), "{error}");
+    let weights = adapter.join("adapter_model.safetensors");
+    let bytes = fs::read(&weights).unwrap();
+    fs::write(&weights, &bytes[..bytes.len() / 2]).unwrap();
+    let error = refused(&|_| {});
+    assert!(error.contains("adapter_model.safetensors"), "{error}");
+}
