@@ -86,7 +86,9 @@ pub(super) fn tiles_used() -> std::result::Result<(), Lack> {
         if !amx::has_leave() {
             return Err(Lack::Leave);
         }
-        match self_check::native_passes() {
+        // in a pool of its own: the check must not start the threads of the process, whose number is not set yet
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build();
+        match pool.is_ok_and(|pool| pool.install(self_check::native_passes)) {
             true => Ok(()),
             false => Err(Lack::Check),
         }
