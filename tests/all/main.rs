@@ -36,6 +36,7 @@ mod megatron_masked;
 mod models;
 mod new_jobs;
 mod plan;
+mod prompt_tuning_jobs;
 mod quantize_jobs;
 mod samplers;
 mod serve;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-use super::prompt_tuning::PromptTable;
+use super::prompt_tuning::{PTuningTable, PromptTable};
 use train::config::{ModelConfig, TrainConfig};
 
 /// `[finetune]`.
@@ -11,7 +11,7 @@ use train::config::{ModelConfig, TrainConfig};
 #[serde(deny_unknown_fields, default)]
 pub struct FinetuneTable {
     /// Weights that are trained: `full`, all of them; `lora`, low-rank adapters beside frozen weights; `prompt`, virtual tokens in
-    /// front of every conversation, before frozen weights.
+    /// front of every conversation, before frozen weights; `p-tuning`, the same, made by an encoder that is trained.
     pub method: FinetuneMethod,
     /// Adapters of `method = "lora"`, in place of `[model.lora]`. Absent: those of `train.init_from` if it has some, else the
     /// defaults.
@@ -20,6 +20,9 @@ pub struct FinetuneTable {
     /// Virtual tokens of `method = "prompt"`. Absent: those of `train.init_from` if it has some, else the defaults.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt: Option<PromptTable>,
+    /// Virtual tokens and encoder of `method = "p-tuning"`. Absent: those of `train.init_from` if it has some, else the defaults.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p_tuning: Option<PTuningTable>,
     /// Files of conversations to train on: JSONL, JSON, Parquet, Arrow, CSV or TSV, plain or compressed.
     pub train: Vec<PathBuf>,
     /// Files of conversations to validate on after each epoch. The first is the set `valid`, the others have the names of
@@ -59,6 +62,7 @@ impl Default for FinetuneTable {
             method: FinetuneMethod::Full,
             lora: None,
             prompt: None,
+            p_tuning: None,
             train: Vec::new(),
             valid: Vec::new(),
             format: ChatFormat::Auto,
@@ -86,6 +90,9 @@ pub enum FinetuneMethod {
     Lora,
     /// Virtual tokens (Lester et al. 2021, arXiv:2104.08691).
     Prompt,
+    /// Virtual tokens that an encoder makes (Liu et al. 2021, arXiv:2103.10385).
+    #[serde(rename = "p-tuning")]
+    PTuning,
 }
 
 /// Form of a row.

@@ -41,7 +41,7 @@ pub use plan::Plan;
 pub use precision::{AmaxAlgo, Bf16Sums, Fp8Config, Fp8Format, Fp8Recipe, Precision};
 pub(crate) use problem::Problem;
 pub use profile::{Profile, ProfileWindow};
-pub use prompt::PromptConfig;
+pub use prompt::{EncoderKind, PromptConfig, PromptEncoder};
 pub use resume::{Difference, SettingChange};
 pub use rope_scaling::RopeScaling;
 pub use train::{

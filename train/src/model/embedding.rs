@@ -1,6 +1,6 @@
 //! Token embedding: x = `table[token]` (+ position table, if positions are learned; + segment table
 //! and a norm of the sum for an encoder as published). Virtual tokens (`[model.prompt]`), whose ids are beyond those of the
-//! vocabulary, take the rows of a table of their own, which every rank has whole.
+//! vocabulary, take rows of their own (`virtual_rows.rs`).
 //!
 //! Tensor parallel: a rank holds adjacent rows of the table, looks up zeros for the others, and an all-reduce
 //! combines them. A single rank adds 0.0 as well: -0.0 must not survive on one layout only. Gradients of a row sum
@@ -12,12 +12,11 @@ use kernels::{DType, Device, Tensor, add, embedding};
 
 use crate::config::architecture;
 use crate::config::plan::Plan;
-use crate::config::prompt::FIRST_VIRTUAL;
 use crate::model::context::Context;
 use crate::model::gradients::Gradients;
 use crate::model::norm::{Norm, Statistics};
-use crate::model::param;
 use crate::model::slots::{Slot, Slots};
+use crate::model::virtual_rows::VirtualRows;
 
 pub(crate) struct Embedding {
     table: Slot,
@@ -25,8 +24,7 @@ pub(crate) struct Embedding {
     first: usize,
     positions: Option<Slot>,
     segments: Option<Slot>,
-    /// Rows of virtual tokens.
-    prompt: Option<Slot>,
+    virtual_rows: Option<VirtualRows>,
     norm: Option<Norm>,
     dropout: f32,
 }
@@ -46,7 +44,7 @@ impl Embedding {
             first: plan.padded_vocab() / tp * tp_rank,
             positions: has_positions.then(|| slots.get("position.weight")),
             segments: slots.find("segment.weight"),
-            prompt: slots.find(param::PROMPT),
+            virtual_rows: VirtualRows::named(plan, slots),
             norm: is_normed.then(|| Norm::named("embedding.norm", plan.model.norm_eps, slots)),
             dropout: plan.model.dropout,
         }
@@ -63,10 +61,9 @@ impl Embedding {
         if cx.groups.tp.size() == 1 {
             rows::shift(x.view_mut(), 0.0)?;
         }
-        if let Some(prompt) = self.prompt {
+        if let Some(own) = &self.virtual_rows {
             let here = between_layers(tokens, cx)?;
-            let rows = embedding::forward(cx.weight(prompt), &here, FIRST_VIRTUAL as usize)?;
-            add::add_into(&mut x, &rows)?;
+            add::add_into(&mut x, &own.forward(&here, cx)?)?;
         }
         if let Some(positions) = self.positions {
             let rows = positions_of(cx, x.dims()[0], cx.row_time(), tokens.device())?;
@@ -96,8 +93,8 @@ impl Embedding {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<()> {
-        let prompt = self.prompt.filter(|prompt| gradients.has(*prompt));
-        if !gradients.has(self.table) && prompt.is_none() {
+        let own = self.virtual_rows.as_ref();
+        if !gradients.has(self.table) && own.is_none() {
             return Ok(()); // frozen
         }
         cx.drop_rows(&mut dy, self.dropout, DROPOUT)?;
@@ -109,11 +106,9 @@ impl Embedding {
         };
         let mut room = None;
         let dx = cx.gather(&dx, &mut room)?;
-        if let Some(prompt) = prompt {
-            let [dprompt] = gradients.sums([prompt])?;
-            let first = FIRST_VIRTUAL as usize;
-            embedding::backward(dprompt, dx, tokens, first, cx.sums.token_leaf)?;
-            return Ok(()); // all other weights are frozen
+        if let Some(own) = own {
+            // all other weights are frozen
+            return own.backward(dx, tokens, gradients, cx);
         }
         let [dtable] = gradients.sums([self.table])?;
         embedding::backward(dtable, dx, tokens, self.first, cx.sums.token_leaf)?;

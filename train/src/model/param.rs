@@ -274,7 +274,17 @@ pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
     if let Some(prompt) = &plan.model.prompt {
         list.unit += 1;
         let dims = [prompt.virtual_tokens, shape.d_model];
-        list.add(PROMPT.into(), &dims, false, normal);
+        // torch's embeddings, which an encoder reads, are of deviation 1
+        let init = prompt.encoder.map_or(normal, |_| Init::Normal(1.0));
+        list.add(PROMPT.into(), &dims, false, init);
+        for weight in prompt
+            .encoder
+            .iter()
+            .flat_map(|it| it.weights(shape.d_model))
+        {
+            let init = Init::Uniform(weight.bound);
+            list.add(weight.name, &weight.dims, false, init);
+        }
     }
     let chunk_of = |layer| {
         let chunk = model_chunks.iter().position(|chunk| chunk.contains(&layer));

@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 use crate::checkpoint::safetensors::{Entry, Reader, Writer};
 use crate::checkpoint::whole_model::Model;
 use crate::checkpoint::{MODEL, check_init, export_hf, export_peft, import_hf};
-use crate::config::{Bf16Sums, LoraConfig, LossMean, Plan, Precision, PromptConfig};
+use crate::config::{
+    Bf16Sums, EncoderKind, LoraConfig, LossMean, Plan, Precision, PromptConfig, PromptEncoder,
+};
 use crate::data::{Sample, Samples, virtual_tokens};
 use crate::dist::devices::Devices;
 use crate::dist::mesh::{Groups, RankCoord};
@@ -20,7 +22,10 @@ use crate::eval::{LanguageModel, Query, Scorer, logits};
 use crate::fixtures::{Chain, Log, nth_step, options, tiny_bert, tiny_gpt, tiny_llama, tiny_moe};
 use crate::infer::engine::{Engine, Event, Limits, Request};
 use crate::infer::{GenerateOptions, generate};
+use crate::model::context::{Context, Weights};
 use crate::model::param;
+use crate::model::slots::Slots;
+use crate::model::virtual_rows::VirtualRows;
 use crate::tests::hugging_face::{recipe, write_config};
 use crate::tests::layouts::{assert_same, train_in, train_on, with};
 use crate::tests::parity::{Formula, Golden};
@@ -30,7 +35,18 @@ use crate::trainer::{memory, run};
 fn prompted(mut plan: Plan, count: usize) -> Plan {
     plan.model.prompt = Some(PromptConfig {
         virtual_tokens: count,
-        init_ids: Vec::new(),
+        ..PromptConfig::default()
+    });
+    plan
+}
+
+/// The same with an encoder.
+fn encoded(plan: Plan, kind: EncoderKind, hidden: usize) -> Plan {
+    let mut plan = prompted(plan, 5);
+    plan.model.prompt.as_mut().unwrap().encoder = Some(PromptEncoder {
+        kind,
+        hidden,
+        layers: 2,
     });
     plan
 }
@@ -138,12 +154,11 @@ fn write_rows(adapter: &Path, rows: &[f32], dims: [usize; 2]) {
     writer.finish().unwrap();
 }
 
-/// A trainer of the golden's base model, whose virtual tokens have the values that `set` gives by name.
-fn follows_peft(name: &str) {
+/// Ten steps of the golden's model, whose virtual tokens are made by an encoder or not.
+fn follows_peft(name: &str, encoder: Option<PromptEncoder>) {
     let mut golden = Golden::open(name);
     let folder = tempfile::tempdir().unwrap();
-    let rows = golden.tensor("first", &[5, 16]);
-    let [base, _] = saved(&mut golden, folder.path(), &rows);
+    let [base, _] = saved(&mut golden, folder.path(), &[0.0; 80]);
     let checkpoint = import_hf(&base, &folder.path().join("out"))
         .unwrap()
         .checkpoint;
@@ -152,14 +167,23 @@ fn follows_peft(name: &str) {
     } = Model::load(&checkpoint, &Devices::Cpu).unwrap();
     recipe(&mut plan, &Value::Null);
     plan.seq_length = 16;
-    let plan = prompted(plan, 5);
+    let mut plan = prompted(plan, 5);
+    plan.model.prompt.as_mut().unwrap().encoder = encoder;
     let specs = param::specs(&plan);
+    let theirs = |name: &str| {
+        let name = name.strip_prefix("prompt.").unwrap();
+        let within = if name == "weight" { "embedding." } else { "" };
+        format!("encoder.{within}{name}")
+    };
     let mut trainer = Trainer::new(&plan, &specs, Groups::single(), Device::cpu()).unwrap();
     let mut base = weights.into_iter();
     for (spec, weight) in specs.iter().zip(&mut trainer.state.weights) {
         *weight = match spec.is_frozen {
             true => base.next().unwrap(),
-            false => Tensor::from_f32(&spec.dims, &rows, &Device::cpu()).unwrap(),
+            false => {
+                let values = golden.tensor(&format!("weight.{}", theirs(&spec.name)), &spec.dims);
+                Tensor::from_f32(&spec.dims, &values, &Device::cpu()).unwrap()
+            }
         };
     }
     let samples = Prompted {
@@ -167,24 +191,51 @@ fn follows_peft(name: &str) {
         count: 5,
         texts: 1,
     };
-    let slot = specs.iter().position(|spec| !spec.is_frozen).unwrap();
+    let rows = |trainer: &Trainer<'_>| {
+        let slots = Slots::on(&trainer.state.groups.place, &specs);
+        let own = VirtualRows::named(&plan, &slots).unwrap();
+        let weights = Weights::All(&trainer.state.weights, None);
+        let cx = Context::of(&plan, weights, &trainer.state.groups);
+        values(&own.all(&cx).unwrap())
+    };
+    let off = golden.difference("first", &[5, 16], &rows(&trainer));
+    assert!(off <= 1.0, "{name}: first rows are {off} tolerances off");
     for step in 0..10 {
         let next = nth_step(&plan, step as u64 + 1);
         let (loss, gradients) = trainer.gradients(&samples, &next).unwrap();
         golden.scalar("losses", step, loss);
         if step == 0 {
-            let trained = gradients.iter().filter(|gradient| gradient.elements() > 1);
-            let found: Vec<f32> = trained.flat_map(values).collect();
-            let off = golden.difference("grad.encoder.embedding.weight", &[5, 16], &found);
-            assert!(off <= 1.0, "gradients are {off} tolerances off");
+            let mut count = 0;
+            let own = &trainer.state.local_shards;
+            for (index, gradient) in gradients.iter().enumerate() {
+                let unit = &own.shards.units[own.local[index].unit];
+                let flat = values(gradient);
+                for piece in unit.pieces(own.moments(index)) {
+                    let spec = &specs[piece.spec];
+                    let found = &flat[piece.at..piece.at + piece.local.len()];
+                    let name = format!("grad.{}", theirs(&spec.name));
+                    let off = golden.difference(&name, &spec.dims, found);
+                    assert!(off <= 1.0, "{name} is {off} tolerances off");
+                    assert!(found.iter().any(|x| *x != 0.0), "{name} is zero");
+                    count += 1;
+                }
+            }
+            assert_eq!(count, specs.iter().filter(|spec| !spec.is_frozen).count());
         }
         let norm = trainer.norm(&gradients).unwrap();
         golden.scalar("grad_norms", step, norm);
         trainer.update(&gradients, norm, &next).unwrap();
     }
-    let found = values(&trainer.state.weights[slot]);
+    for (spec, weight) in specs.iter().zip(&trainer.state.weights) {
+        if !spec.is_frozen {
+            let name = format!("final.{}", theirs(&spec.name));
+            let off = golden.difference(&name, &spec.dims, &values(weight));
+            assert!(off <= 1.0, "{name} is {off} tolerances off");
+        }
+    }
+    let found = rows(&trainer);
     let off = golden.difference("last", &[5, 16], &found);
-    assert!(off <= 1.0, "rows are {off} tolerances off");
+    assert!(off <= 1.0, "{name}: last rows are {off} tolerances off");
     assert!(
         golden.difference("first", &[5, 16], &found) > 1e3,
         "they moved"
@@ -193,13 +244,28 @@ fn follows_peft(name: &str) {
 
 #[test]
 fn gpt2_and_llama_with_virtual_tokens_follow_peft_through_ten_steps() {
-    follows_peft("prompt_gpt2");
-    follows_peft("prompt_llama");
+    follows_peft("prompt_gpt2", None);
+    follows_peft("prompt_llama", None);
+}
+
+#[test]
+fn encoders_of_p_tuning_follow_peft_through_ten_steps() {
+    for (name, kind, hidden) in [
+        ("prompt_mlp", EncoderKind::Mlp, 12),
+        ("prompt_lstm", EncoderKind::Lstm, 6),
+    ] {
+        let encoder = PromptEncoder {
+            kind,
+            hidden,
+            layers: 2,
+        };
+        follows_peft(name, Some(encoder));
+    }
 }
 
 #[test]
 fn a_folder_of_peft_answers_as_peft_does_and_ours_is_read_back() {
-    for name in ["prompt_gpt2", "prompt_llama"] {
+    for name in ["prompt_gpt2", "prompt_llama", "prompt_mlp", "prompt_lstm"] {
         let mut golden = Golden::open(name);
         let folder = tempfile::tempdir().unwrap();
         let rows = golden.tensor("first", &[5, 16]);
@@ -247,6 +313,8 @@ fn every_layout_gives_the_same_bits_and_frozen_weights_keep_theirs() {
         prompted(tiny_gpt(), 5),
         packed(tiny_llama()),
         packed(options().remove(0)),
+        encoded(tiny_gpt(), EncoderKind::Mlp, 12),
+        encoded(packed(tiny_llama()), EncoderKind::Lstm, 0),
     ] {
         plan.model.layers = 4;
         plan.train.loss_mean = match plan.train.reset_attention_mask {
@@ -270,7 +338,7 @@ fn every_layout_gives_the_same_bits_and_frozen_weights_keep_theirs() {
                 "{}",
                 spec.name
             );
-            assert_eq!(spec.is_frozen, spec.name != param::PROMPT);
+            assert_eq!(spec.is_frozen, !spec.name.starts_with("prompt."));
         }
         for layout in [
             "mb=1",
@@ -313,7 +381,12 @@ fn layouts_agree_in_bf16() {
 
 #[test]
 fn ranks_hold_the_bytes_that_the_formulas_say() {
-    for mut plan in [prompted(tiny_gpt(), 5), packed(tiny_llama())] {
+    for mut plan in [
+        packed(tiny_llama()),
+        encoded(tiny_llama(), EncoderKind::Mlp, 12),
+        encoded(tiny_gpt(), EncoderKind::Lstm, 0),
+        prompted(tiny_gpt(), 5),
+    ] {
         plan.model.layers = 4;
         (plan.train.global_batch, plan.train.micro_batch) = (12, 1);
         for layout in [
@@ -328,8 +401,65 @@ fn ranks_hold_the_bytes_that_the_formulas_say() {
             let measured = memory::measure(&plan, &Prompted::of(&plan)).unwrap();
             assert_eq!(measured, predicted, "{layout}");
         }
-        let count = plan.model.virtual_tokens() * plan.model.d_model;
+        let d = plan.model.d_model;
+        let prompt = plan.model.prompt.as_ref().unwrap();
+        let encoder = match prompt.encoder.map(|encoder| encoder.kind) {
+            None => 0,
+            Some(EncoderKind::Mlp) => 12 * d + 12 + 12 * 12 + 12 + d * 12 + d,
+            Some(EncoderKind::Lstm) => {
+                let layer = |input: usize| 2 * (4 * d * input + 4 * d * d + 2 * 4 * d);
+                layer(d) + layer(2 * d) + 4 * d * d + 2 * d + 2 * d * d + d
+            }
+        };
+        let count = prompt.virtual_tokens * d + encoder;
         assert_eq!(plan.trained_parameters(), count as u64);
+    }
+}
+
+#[test]
+fn an_encoder_resumes_and_its_rows_are_what_others_see() {
+    for kind in [EncoderKind::Mlp, EncoderKind::Lstm] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut plan = encoded(tiny_llama(), kind, 12);
+        plan.train.steps = 6;
+        let samples = Prompted::of(&plan);
+        let whole = dir.path().join("whole");
+        let want = train_in(&plan, &whole, &samples);
+        let killed = dir.path().join("killed");
+        let fails = Prompted {
+            of: Chain {
+                fails_at: Some(5 * 8),
+                ..Chain::of(&plan)
+            },
+            count: 5,
+            texts: 1,
+        };
+        run(&plan, &fails, Some(&samples), &killed, &Log::default()).unwrap_err();
+        assert_same(&train_in(&plan, &killed, &samples), &want, "resumed");
+
+        let last = whole.join("checkpoints/step-00000006");
+        let model = Model::load(&last, &Devices::Cpu).unwrap();
+        assert_eq!(model.plan.model.prompt.as_ref().unwrap().encoder, None);
+        let specs = param::specs(&model.plan);
+        assert_eq!(specs.len(), model.weights.len());
+        let at = specs.iter().position(|spec| spec.name == param::PROMPT);
+        let rows = values(&model.weights[at.unwrap()]);
+        let folder = dir.path().join("peft");
+        export_peft(&last, &folder).unwrap();
+        let mut file = Reader::open(&folder.join("adapter_model.safetensors")).unwrap();
+        let mut found = vec![0.0; 5 * 32];
+        file.read_part("prompt_embeddings", &[5, 32], 0, &mut found)
+            .unwrap();
+        assert!(found == rows, "the encoder's rows");
+        let config = fs::read(folder.join("adapter_config.json")).unwrap();
+        let config: Value = serde_json::from_slice(&config).unwrap();
+        assert_eq!(config["peft_type"], "P_TUNING");
+        assert_eq!(config["encoder_hidden_size"], 12);
+        assert!(logits(&last, &[3, 4, 5]).unwrap()[0][0].is_finite());
+        // the rows depend on the encoder, and go on being trained with it alone
+        check_init(&last, &plan, true).unwrap();
+        let error = check_init(&last, &prompted(tiny_llama(), 5), true).unwrap_err();
+        assert!(error.to_string().contains("encoder"), "{error}");
     }
 }
 
@@ -411,10 +541,12 @@ fn answers_follow_the_virtual_tokens(checkpoint: &Path, base: &Path) {
     let options = GenerateOptions::greedy(6);
     let found = generate(checkpoint, &prompt, &options, &mut |_| {}).unwrap();
     assert_eq!(found, text[3..]);
-    let of_base = generate(base, &prompt, &options, &mut |_| {}).unwrap();
-    assert_ne!(of_base, found, "the virtual tokens matter");
 
     let rows = logits(checkpoint, &text[..8]).unwrap();
+    let of_base = logits(base, &text[..8]).unwrap().concat();
+    let apart = of_base.iter().zip(rows.concat());
+    let apart = apart.fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
+    assert!(apart > 1e-2, "the virtual tokens matter: {apart}");
     let log = |row: &[f32], id: u32| {
         let sum: f64 = row.iter().map(|x| f64::from(*x).exp()).sum();
         f64::from(row[id as usize]) - sum.ln()
@@ -530,6 +662,29 @@ fn virtual_tokens_that_do_not_fit_are_refused() {
         "train.ema_decay: found 0.9 with model.lora",
     ] {
         assert!(problems.contains(key), "{key} in {problems}");
+    }
+    let of_encoder = |kind, layers, ids: &[u32]| {
+        let mut plan = encoded(tiny_llama(), kind, 8);
+        let prompt = plan.model.prompt.as_mut().unwrap();
+        prompt.encoder.as_mut().unwrap().layers = layers;
+        prompt.init_ids = ids.to_vec();
+        plan.problems().join("\n")
+    };
+    for (problems, wanted) in [
+        (
+            of_encoder(EncoderKind::Mlp, 3, &[]),
+            "model.prompt.encoder.layers: found 3, want 2",
+        ),
+        (
+            of_encoder(EncoderKind::Lstm, 0, &[]),
+            "model.prompt.encoder.layers: found 0, want 1 to 16",
+        ),
+        (
+            of_encoder(EncoderKind::Lstm, 1, &[4]),
+            "model.prompt.init_ids: found 1 ids with an encoder",
+        ),
+    ] {
+        assert!(problems.contains(wanted), "{problems}");
     }
     // virtual tokens that the model does not have, and predictions of them
     struct Wrong(usize, bool);

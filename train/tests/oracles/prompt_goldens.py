@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes prompt_<name>.safetensors and prompt_<name>.json beside this file: PEFT's prompt tuning on tiny transformers models.
+"""Writes prompt_<name>.safetensors and prompt_<name>.json beside this file: prompt tuning and p-tuning of PEFT on tiny models.
 
     OMP_NUM_THREADS=1 python train/tests/oracles/prompt_goldens.py   (needs torch, transformers, peft, safetensors, numpy)
 
@@ -22,10 +22,15 @@ GPT2 = dict(vocab_size=VOCAB, n_positions=T, n_embd=16, n_layer=2, n_head=4, att
 LLAMA = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
              num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False)
 PROMPT = lambda: peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=VIRTUAL)
+ENCODER = lambda kind, hidden, layers: lambda: peft.PromptEncoderConfig(
+    task_type="CAUSAL_LM", num_virtual_tokens=VIRTUAL, encoder_reparameterization_type=kind, encoder_hidden_size=hidden,
+    encoder_num_layers=layers)
 # name: (class, settings, adapter)
 MODELS = {
     "gpt2": ("GPT2", GPT2, PROMPT),
     "llama": ("Llama", LLAMA, PROMPT),
+    "mlp": ("GPT2", GPT2, ENCODER("MLP", 12, 2)),
+    "lstm": ("Llama", LLAMA, ENCODER("LSTM", 6, 2)),
 }
 
 
@@ -82,7 +87,7 @@ for name, (kind, settings, adapter) in MODELS.items():
     model, config = build(kind, settings, adapter)
     weights = {}
     for n, p in model.named_parameters():
-        w = torch.randn(p.shape) * (0.15 if p.dim() > 1 else 0.1)
+        w = torch.randn(p.shape) * (0.15 if p.dim() > 1 else 0.1) * (3.0 if "_head." in n and "lm_head" not in n else 1.0)
         weights[plain(n)] = (w + 1.0 if "norm" in n or "ln_" in n and n.endswith("weight") else w).numpy()
     own = model.peft_config["default"].to_dict()
     own = {k: v if isinstance(v, (str, int, float, bool, list, dict, type(None))) else str(v) for k, v in own.items()}

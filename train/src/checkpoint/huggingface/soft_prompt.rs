@@ -11,8 +11,8 @@ use crate::checkpoint::huggingface::adapter_folder::{
 use crate::checkpoint::read::Opened;
 use crate::checkpoint::safetensors::{Entry, Reader};
 use crate::checkpoint::soft_prompt;
-use crate::config::PromptConfig;
 use crate::config::plan::Plan;
+use crate::config::{EncoderKind, PromptConfig};
 use crate::error::Result;
 
 const TENSOR: &str = "prompt_embeddings";
@@ -114,11 +114,27 @@ pub(super) fn export(opened: &Opened, plan: &Plan, out: &Path) -> Result<()> {
         name: TENSOR.into(),
         dims: dims.clone(),
     };
-    let config = json!({
-        "peft_type": KINDS[0], "task_type": "CAUSAL_LM", "base_model_name_or_path": plan.train.init_from,
-        "num_virtual_tokens": dims[0], "token_dim": dims[1], "num_transformer_submodules": 1,
-        "num_attention_heads": plan.model.heads, "num_layers": plan.model.layers, "inference_mode": true,
-        "prompt_tuning_init": "RANDOM", "prompt_tuning_init_text": null, "tokenizer_name_or_path": null,
+    let mut config = json!({
+        "task_type": "CAUSAL_LM", "base_model_name_or_path": plan.train.init_from, "num_virtual_tokens": dims[0],
+        "token_dim": dims[1], "num_transformer_submodules": 1, "num_attention_heads": plan.model.heads,
+        "num_layers": plan.model.layers, "inference_mode": true,
     });
+    let encoder = plan.model.prompt.as_ref().and_then(|prompt| prompt.encoder);
+    let own = match encoder {
+        None => json!({
+            "peft_type": KINDS[0], "prompt_tuning_init": "RANDOM", "prompt_tuning_init_text": null,
+            "tokenizer_name_or_path": null,
+        }),
+        Some(encoder) => json!({
+            "peft_type": KINDS[1], "encoder_hidden_size": encoder.hidden(dims[1]), "encoder_num_layers": encoder.layers,
+            "encoder_reparameterization_type": match encoder.kind {
+                EncoderKind::Mlp => "MLP",
+                EncoderKind::Lstm => "LSTM",
+            }, "encoder_dropout": 0.0,
+        }),
+    };
+    if let (Some(config), Value::Object(own)) = (config.as_object_mut(), own) {
+        config.extend(own);
+    }
     write(out, &config, &[Named { entry, values }])
 }
