@@ -1,10 +1,10 @@
-//! Tests of `[finetune]` jobs with `method = "prompt"`: virtual tokens learn in front of packed conversations of a frozen model, with the
+//! Tests of `[finetune]` jobs with `method = "prompt"` and `"p-tuning"`: virtual tokens learn in front of packed conversations of a frozen model, with the
 //! same bits in other layouts and after a kill, start from a text, and travel as PEFT's folders.
 
 use crate::finetune_jobs::{found_steps, job, losses};
 use crate::jobs::{killed_at, metrics, output, succeed};
 use serde_json::{Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The tensors of a safetensors file by name, as bytes.
 fn tensors(path: &Path) -> Vec<(String, Vec<u8>)> {
@@ -22,10 +22,42 @@ fn tensors(path: &Path) -> Vec<(String, Vec<u8>)> {
     found.collect()
 }
 
+/// A job on a model that has learned the conversations of `finetune_jobs`, with others that all have one answer, and this model.
+fn task(folder: &Path) -> [PathBuf; 2] {
+    let path = job(folder);
+    let taught = folder.join("taught");
+    let set = format!("out={taught:?}");
+    let args = ["--set", &set, "--set", "finetune.epochs=3"];
+    succeed(&[&["train", path.to_str().unwrap()][..], &args].concat());
+    let checkpoints = folder.join("taught/checkpoints");
+    let mut text = std::fs::read_to_string(&path).unwrap();
+    text = text.replace(
+        &format!("init_from = {:?}", folder.join("out/checkpoints")),
+        &format!("init_from = {checkpoints:?}"),
+    );
+    for (name, rows) in [("train", 120), ("valid", 12)] {
+        let row = |row: usize| {
+            let asked = ["red", "old", "seven", "light", "who", "never"][row % 6];
+            let line = json!({"instruction": asked, "output": "under trees"});
+            format!("{line}\n")
+        };
+        let lines: String = (0..rows).map(row).collect();
+        std::fs::write(folder.join(format!("{name}.jsonl")), lines).unwrap();
+    }
+    std::fs::write(&path, text).unwrap();
+    let mut folders: Vec<PathBuf> = std::fs::read_dir(&checkpoints)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.join("state.json").is_file())
+        .collect();
+    folders.sort();
+    [path, folders.pop().unwrap()]
+}
+
 #[test]
 fn virtual_tokens_are_trained_alone_in_every_layout_and_handed_to_peft() {
     let dir = tempfile::tempdir().unwrap();
-    let path = job(dir.path());
+    let [path, base] = task(dir.path());
     let path = path.to_str().unwrap();
     let prompt = [
         "--set",
@@ -35,7 +67,7 @@ fn virtual_tokens_are_trained_alone_in_every_layout_and_handed_to_peft() {
         "--set",
         "finetune.prompt.init_text=\"seven red stones\"",
         "--set",
-        "train.lr=0.1",
+        "train.lr=0.03",
     ];
     let log = succeed(&[&["finetune", path][..], &prompt].concat()).stderr;
     let log = String::from_utf8(log).unwrap();
@@ -44,12 +76,11 @@ fn virtual_tokens_are_trained_alone_in_every_layout_and_handed_to_peft() {
     let want = metrics(&out);
     let found = losses(&want);
     assert_eq!(found.len(), 12, "one of each epoch");
-    assert!(found[11] < 0.95 * found[0], "{found:?}");
+    assert!(found[11] < 0.97 * found[0], "{found:?}");
     let steps = found_steps(&want);
     let folder = |out: &Path| out.join(format!("checkpoints/step-{steps:08}"));
 
     // the base's tensors keep their bits
-    let base = dir.path().join("out/checkpoints/step-00000012");
     let tuned = tensors(&folder(&out).join("model.safetensors"));
     let of_base = tensors(&base.join("model.safetensors"));
     assert_eq!(tuned.len(), of_base.len() + 1);
@@ -143,6 +174,64 @@ fn virtual_tokens_are_trained_alone_in_every_layout_and_handed_to_peft() {
 }
 
 #[test]
+fn an_encoder_learns_beside_frozen_weights_and_leaves_peft_its_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let [path, _] = task(dir.path());
+    let path = path.to_str().unwrap();
+    let out = dir.path().join("tuned");
+    for encoder in ["mlp", "lstm"] {
+        let set = format!("finetune.p_tuning.encoder={encoder:?}");
+        let encoder = [
+            "--set",
+            "finetune.method=\"p-tuning\"",
+            "--set",
+            &set,
+            "--set",
+            "finetune.p_tuning.virtual_tokens=5",
+            "--set",
+            "finetune.p_tuning.hidden=24",
+            "--set",
+            "finetune.epochs=6",
+        ];
+        succeed(&[&["train", path][..], &encoder].concat());
+        let want = metrics(&out);
+        let found = losses(&want);
+        assert!(found[5] < 0.97 * found[0], "{found:?}");
+        let folder = |out: &Path| out.join(format!("checkpoints/step-{:08}", found_steps(&want)));
+        let weights = |out: &Path| std::fs::read(folder(out).join("model.safetensors")).unwrap();
+        let other = dir.path().join("other");
+        let set = format!("out={other:?}");
+        let layout = ["parallel.dp=2", "parallel.tp=2", "train.micro_batch=1"];
+        let mut args = [&["train", path, "--set", &set][..], &encoder].concat();
+        layout.iter().for_each(|word| args.extend(["--set", word]));
+        succeed(&args);
+        assert_eq!(metrics(&other), want, "dp 2, tp 2");
+        assert!(weights(&other) == weights(&out), "dp 2, tp 2");
+        let killed = dir.path().join("killed");
+        let set = format!("out={killed:?}");
+        let args = [&["train", path, "--set", &set][..], &encoder].concat();
+        killed_at(&args, &killed, 22);
+        succeed(&args);
+        assert_eq!(metrics(&killed), want, "after a kill");
+        assert!(weights(&killed) == weights(&out), "after a kill");
+
+        let peft = dir.path().join("peft");
+        let (last, peft) = (folder(&out), peft.to_str().unwrap());
+        let last = last.to_str().unwrap();
+        succeed(&["convert", "--checkpoint", last, "--to", "peft", peft]);
+        let config = std::fs::read(Path::new(peft).join("adapter_config.json")).unwrap();
+        let config: Value = serde_json::from_slice(&config).unwrap();
+        assert_eq!(config["peft_type"], "P_TUNING");
+        let rows = tensors(&Path::new(peft).join("adapter_model.safetensors"));
+        assert_eq!(rows.len(), 1);
+        assert_eq!(rows[0].1.len(), 5 * 32 * 4);
+        for folder in [&out, &other, &killed] {
+            std::fs::remove_dir_all(folder).unwrap();
+        }
+    }
+}
+
+#[test]
 fn tables_that_contradict_the_method_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = job(dir.path());
@@ -160,6 +249,16 @@ fn tables_that_contradict_the_method_are_refused() {
         &["finetune.prompt.virtual_tokens=7"],
         "finetune.prompt",
         "a table with finetune.method = \"full\"",
+    );
+    refused(
+        &["finetune.p_tuning.hidden=7"],
+        "finetune.p_tuning",
+        "none, or finetune.method = \"p-tuning\"",
+    );
+    refused(
+        &["finetune.method=\"p-tuning\"", "finetune.p_tuning.layers=3"],
+        "model.prompt.encoder.layers",
+        "2: an mlp always has three linear layers",
     );
     let method = "finetune.method=\"prompt\"";
     refused(

@@ -89,7 +89,8 @@ impl FinetuneTable {
             FinetuneMethod::PTuning => (true, self.p_tuning.as_ref().map(PTuningTable::of_model)),
             FinetuneMethod::Full | FinetuneMethod::Lora => return,
         };
-        let of_source = model.prompt.take();
+        let is_alike = |prompt: &PromptConfig| prompt.encoder.is_some() == is_encoded;
+        let of_source = model.prompt.take().filter(is_alike);
         let default = || match is_encoded {
             false => PromptTable::default().of_model(),
             true => PTuningTable::default().of_model(),

@@ -56,6 +56,9 @@ impl Default for PromptEncoder {
     }
 }
 
+/// Most features within an encoder: products of widths stay within 64 bits.
+const MOST_HIDDEN: usize = 1 << 20;
+
 /// A weight of a prompt encoder.
 pub(crate) struct EncoderWeight {
     pub name: String,
@@ -167,6 +170,10 @@ impl PromptConfig {
         if !self.init_ids.is_empty() {
             let found = format!("{} ids with an encoder", self.init_ids.len());
             problem("init_ids", found, "none: an encoder makes the rows");
+        }
+        if encoder.hidden > MOST_HIDDEN {
+            let wanted = format!("at most {MOST_HIDDEN}");
+            problem("encoder.hidden", encoder.hidden.to_string(), &wanted);
         }
         let found = encoder.layers.to_string();
         match (encoder.kind, encoder.layers) {
