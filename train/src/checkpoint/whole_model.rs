@@ -154,7 +154,7 @@ impl Model {
 
     /// Document boundaries of one sequence, if the model uses them.
     pub(crate) fn documents(&self, tokens: &[u32]) -> Option<Documents> {
-        let mut documents = Documents::asked_for(&self.plan)?;
+        let mut documents = Documents::of_text(&self.plan)?;
         documents.push(tokens, self.plan.eod, 0..tokens.len());
         Some(documents)
     }

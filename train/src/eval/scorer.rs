@@ -83,7 +83,7 @@ fn run(model: &Model, batch: &[Sequence]) -> Result<Vec<(f32, bool)>> {
     let before = model.plan.model.virtual_tokens();
     let longest = batch.iter().map(|s| s.tokens.len()).max().unwrap_or(0);
     let time = before + longest;
-    let mut documents = Documents::asked_for(&model.plan);
+    let mut documents = Documents::of_text(&model.plan);
     let mut ids = Vec::with_capacity(batch.len() * time);
     for sequence in batch {
         let start = ids.len();

@@ -32,6 +32,7 @@ mod precision;
 mod processes;
 mod profile;
 mod prompt;
+mod prompt_parity;
 mod quantized;
 mod resume;
 mod scorer;

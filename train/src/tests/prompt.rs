@@ -1,38 +1,31 @@
-//! Prompt tuning: steps as torch with PEFT, frozen weights untouched, the same bits on every layout, memory, resuming, initial rows
-//! from embeddings, answers after the virtual tokens, and PEFT's folders. The goldens are described in
-//! tests/oracles/prompt_goldens.py. Tolerances as in `parity`.
+//! Prompt tuning: frozen weights untouched, the same bits on every layout, memory, resuming, initial rows from embeddings, and
+//! answers after the virtual tokens. `prompt_parity` compares with PEFT.
 
 use std::error::Error as StdError;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use kernels::{Device, Tensor};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::checkpoint::safetensors::{Entry, Reader, Writer};
+use crate::checkpoint::safetensors::Reader;
 use crate::checkpoint::whole_model::Model;
-use crate::checkpoint::{MODEL, check_init, export_hf, export_peft, import_hf};
+use crate::checkpoint::{MODEL, check_init, export_peft};
 use crate::config::{
     Bf16Sums, EncoderKind, LoraConfig, LossMean, Plan, Precision, PromptConfig, PromptEncoder,
 };
 use crate::data::{Sample, Samples, virtual_tokens};
 use crate::dist::devices::Devices;
-use crate::dist::mesh::{Groups, RankCoord};
+use crate::dist::mesh::RankCoord;
 use crate::eval::{LanguageModel, Query, Scorer, logits};
-use crate::fixtures::{Chain, Log, nth_step, options, tiny_bert, tiny_gpt, tiny_llama, tiny_moe};
+use crate::fixtures::{Chain, Log, options, tiny_bert, tiny_gpt, tiny_llama, tiny_moe};
 use crate::infer::engine::{Engine, Event, Limits, Request};
 use crate::infer::{GenerateOptions, generate};
-use crate::model::context::{Context, Weights};
 use crate::model::param;
-use crate::model::slots::Slots;
-use crate::model::virtual_rows::VirtualRows;
-use crate::tests::hugging_face::{recipe, write_config};
 use crate::tests::layouts::{assert_same, train_in, train_on, with};
-use crate::tests::parity::{Formula, Golden};
-use crate::trainer::step::Trainer;
 use crate::trainer::{memory, run};
 
-fn prompted(mut plan: Plan, count: usize) -> Plan {
+pub(super) fn prompted(mut plan: Plan, count: usize) -> Plan {
     plan.model.prompt = Some(PromptConfig {
         virtual_tokens: count,
         ..PromptConfig::default()
@@ -60,10 +53,10 @@ fn packed(plan: Plan) -> Plan {
 }
 
 /// Samples with virtual tokens in front of each of `texts` texts.
-struct Prompted<S> {
-    of: S,
-    count: usize,
-    texts: usize,
+pub(super) struct Prompted<S> {
+    pub of: S,
+    pub count: usize,
+    pub texts: usize,
 }
 
 impl Prompted<Chain> {
@@ -113,198 +106,8 @@ impl<S: Samples> Samples for Prompted<S> {
     }
 }
 
-fn values(tensor: &Tensor) -> Vec<f32> {
+pub(super) fn values(tensor: &Tensor) -> Vec<f32> {
     tensor.host::<f32>().unwrap().to_vec()
-}
-
-/// The folders that transformers and PEFT would have saved.
-fn saved(golden: &mut Golden, folder: &Path, rows: &[f32]) -> [PathBuf; 2] {
-    let [base, adapter] = ["base", "adapter"].map(|name| folder.join(name));
-    for folder in [&base, &adapter] {
-        fs::create_dir(folder).unwrap();
-    }
-    write_config(&base, &golden.record["config"]);
-    let entries = golden.tensors.entries().filter_map(|entry| {
-        let name = entry.name.strip_prefix("weight.")?.to_owned();
-        let dims = entry.dims.clone();
-        (!name.starts_with("encoder.")).then_some(Entry { name, dims })
-    });
-    let entries: Vec<Entry> = entries.collect();
-    let mut writer = Writer::create(&base.join(MODEL), entries.clone(), None).unwrap();
-    for entry in entries {
-        let name = format!("weight.{}", entry.name);
-        writer.write(&golden.tensor(&name, &entry.dims)).unwrap();
-    }
-    writer.finish().unwrap();
-    write_rows(&adapter, rows, [5, 16]);
-    let mut config = golden.record["adapter_config"].clone();
-    config["base_model_name_or_path"] = json!("../base");
-    fs::write(adapter.join("adapter_config.json"), config.to_string()).unwrap();
-    [base, adapter]
-}
-
-fn write_rows(adapter: &Path, rows: &[f32], dims: [usize; 2]) {
-    let entry = Entry {
-        name: "prompt_embeddings".into(),
-        dims: dims.to_vec(),
-    };
-    let path = adapter.join("adapter_model.safetensors");
-    let mut writer = Writer::create(&path, vec![entry], None).unwrap();
-    writer.write(rows).unwrap();
-    writer.finish().unwrap();
-}
-
-/// Ten steps of the golden's model, whose virtual tokens are made by an encoder or not.
-fn follows_peft(name: &str, encoder: Option<PromptEncoder>) {
-    let mut golden = Golden::open(name);
-    let folder = tempfile::tempdir().unwrap();
-    let [base, _] = saved(&mut golden, folder.path(), &[0.0; 80]);
-    let checkpoint = import_hf(&base, &folder.path().join("out"))
-        .unwrap()
-        .checkpoint;
-    let Model {
-        mut plan, weights, ..
-    } = Model::load(&checkpoint, &Devices::Cpu).unwrap();
-    recipe(&mut plan, &Value::Null);
-    plan.seq_length = 16;
-    let mut plan = prompted(plan, 5);
-    plan.model.prompt.as_mut().unwrap().encoder = encoder;
-    let specs = param::specs(&plan);
-    let theirs = |name: &str| {
-        let name = name.strip_prefix("prompt.").unwrap();
-        let within = if name == "weight" { "embedding." } else { "" };
-        format!("encoder.{within}{name}")
-    };
-    let mut trainer = Trainer::new(&plan, &specs, Groups::single(), Device::cpu()).unwrap();
-    let mut base = weights.into_iter();
-    for (spec, weight) in specs.iter().zip(&mut trainer.state.weights) {
-        *weight = match spec.is_frozen {
-            true => base.next().unwrap(),
-            false => {
-                let values = golden.tensor(&format!("weight.{}", theirs(&spec.name)), &spec.dims);
-                Tensor::from_f32(&spec.dims, &values, &Device::cpu()).unwrap()
-            }
-        };
-    }
-    let samples = Prompted {
-        of: Formula,
-        count: 5,
-        texts: 1,
-    };
-    let rows = |trainer: &Trainer<'_>| {
-        let slots = Slots::on(&trainer.state.groups.place, &specs);
-        let own = VirtualRows::named(&plan, &slots).unwrap();
-        let weights = Weights::All(&trainer.state.weights, None);
-        let cx = Context::of(&plan, weights, &trainer.state.groups);
-        values(&own.all(&cx).unwrap())
-    };
-    let off = golden.difference("first", &[5, 16], &rows(&trainer));
-    assert!(off <= 1.0, "{name}: first rows are {off} tolerances off");
-    for step in 0..10 {
-        let next = nth_step(&plan, step as u64 + 1);
-        let (loss, gradients) = trainer.gradients(&samples, &next).unwrap();
-        golden.scalar("losses", step, loss);
-        if step == 0 {
-            let mut count = 0;
-            let own = &trainer.state.local_shards;
-            for (index, gradient) in gradients.iter().enumerate() {
-                let unit = &own.shards.units[own.local[index].unit];
-                let flat = values(gradient);
-                for piece in unit.pieces(own.moments(index)) {
-                    let spec = &specs[piece.spec];
-                    let found = &flat[piece.at..piece.at + piece.local.len()];
-                    let name = format!("grad.{}", theirs(&spec.name));
-                    let off = golden.difference(&name, &spec.dims, found);
-                    assert!(off <= 1.0, "{name} is {off} tolerances off");
-                    assert!(found.iter().any(|x| *x != 0.0), "{name} is zero");
-                    count += 1;
-                }
-            }
-            assert_eq!(count, specs.iter().filter(|spec| !spec.is_frozen).count());
-        }
-        let norm = trainer.norm(&gradients).unwrap();
-        golden.scalar("grad_norms", step, norm);
-        trainer.update(&gradients, norm, &next).unwrap();
-    }
-    for (spec, weight) in specs.iter().zip(&trainer.state.weights) {
-        if !spec.is_frozen {
-            let name = format!("final.{}", theirs(&spec.name));
-            let off = golden.difference(&name, &spec.dims, &values(weight));
-            assert!(off <= 1.0, "{name} is {off} tolerances off");
-        }
-    }
-    let found = rows(&trainer);
-    let off = golden.difference("last", &[5, 16], &found);
-    assert!(off <= 1.0, "{name}: last rows are {off} tolerances off");
-    assert!(
-        golden.difference("first", &[5, 16], &found) > 1e3,
-        "they moved"
-    );
-}
-
-#[test]
-fn gpt2_and_llama_with_virtual_tokens_follow_peft_through_ten_steps() {
-    follows_peft("prompt_gpt2", None);
-    follows_peft("prompt_llama", None);
-}
-
-#[test]
-fn encoders_of_p_tuning_follow_peft_through_ten_steps() {
-    for (name, kind, hidden) in [
-        ("prompt_mlp", EncoderKind::Mlp, 12),
-        ("prompt_lstm", EncoderKind::Lstm, 6),
-    ] {
-        let encoder = PromptEncoder {
-            kind,
-            hidden,
-            layers: 2,
-        };
-        follows_peft(name, Some(encoder));
-    }
-}
-
-#[test]
-fn a_folder_of_peft_answers_as_peft_does_and_ours_is_read_back() {
-    for name in ["prompt_gpt2", "prompt_llama", "prompt_mlp", "prompt_lstm"] {
-        let mut golden = Golden::open(name);
-        let folder = tempfile::tempdir().unwrap();
-        let rows = golden.tensor("first", &[5, 16]);
-        let [base, adapter] = saved(&mut golden, folder.path(), &rows);
-        let read = import_hf(&adapter, &folder.path().join("out")).unwrap();
-        let wanted = golden.tensor("logits", &[4, 16, 61]);
-        let mut found = wanted.clone();
-        for sample in 0..4 {
-            let tokens: Vec<u32> = (0..11).map(|at| Formula::token(sample, at)).collect();
-            let rows = logits(&read.checkpoint, &tokens).unwrap().concat();
-            assert_eq!(rows.len(), 11 * 61);
-            let end = usize::try_from(sample + 1).unwrap() * 16 * 61;
-            found[end - rows.len()..end].copy_from_slice(&rows);
-        }
-        let off = golden.difference("logits", &[4, 16, 61], &found);
-        assert!(
-            off > 0.0 && off <= 1.0,
-            "{name}: logits are {off} tolerances off"
-        );
-        let refused = logits(&read.checkpoint, &[3; 12]).unwrap_err().to_string();
-        assert!(refused.contains("1 to 11 tokens"), "{refused}");
-        let refused = logits(&read.checkpoint, &[1 << 30]).unwrap_err();
-        assert!(refused.to_string().contains("vocabulary"), "{refused}");
-        // a model to start from, too
-        let plan = Model::load(&read.checkpoint, &Devices::Cpu).unwrap().plan;
-        check_init(&adapter, &plan, true).unwrap();
-        let error = check_init(&base, &plan, true);
-        assert!(error.is_ok(), "new virtual tokens on the base");
-
-        let again = folder.path().join("again");
-        export_peft(&read.checkpoint, &again).unwrap();
-        let mut file = Reader::open(&again.join("adapter_model.safetensors")).unwrap();
-        let mut found = vec![0.0; 80];
-        file.read_part("prompt_embeddings", &[5, 16], 0, &mut found)
-            .unwrap();
-        assert_eq!(found, rows);
-        let error = export_hf(&read.checkpoint, &folder.path().join("hf")).unwrap_err();
-        assert!(error.to_string().contains("--to peft"), "{error}");
-    }
 }
 
 #[test]
@@ -362,6 +165,29 @@ fn every_layout_gives_the_same_bits_and_frozen_weights_keep_theirs() {
             assert_same(&found, &want, layout);
         }
     }
+}
+
+#[test]
+fn a_text_of_a_packed_model_is_one_document_with_its_virtual_tokens() {
+    let plan = packed(tiny_llama());
+    let dir = tempfile::tempdir().unwrap();
+    let done = run(
+        &plan,
+        &Prompted::of(&plan),
+        None,
+        dir.path(),
+        &Log::default(),
+    );
+    let checkpoint = done.unwrap().checkpoint;
+    // token 0 ends documents of texts without `ends`
+    let last = |text: &[u32]| logits(&checkpoint, text).unwrap().pop().unwrap();
+    assert_ne!(last(&[5, 0, 9]), last(&[6, 0, 9]));
+    let options = GenerateOptions::greedy(1);
+    let found = generate(&checkpoint, &[5, 0, 9], &options, &mut |_| {}).unwrap();
+    let row = last(&[5, 0, 9]);
+    let best = row.iter().enumerate();
+    let best = best.max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0)));
+    assert_eq!(found[0] as usize, best.unwrap().0);
 }
 
 #[test]
@@ -723,59 +549,4 @@ fn virtual_tokens_that_do_not_fit_are_refused() {
     );
     let text = error.unwrap_err().with_causes();
     assert!(text.contains("1073741824"), "{text}");
-}
-
-#[test]
-fn folders_of_virtual_tokens_that_do_not_fit_are_refused_by_name() {
-    let mut golden = Golden::open("prompt_llama");
-    let folder = tempfile::tempdir().unwrap();
-    let [_, adapter] = saved(&mut golden, folder.path(), &[0.5; 80]);
-    let path = adapter.join("adapter_config.json");
-    let good: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    let refused = |change: &dyn Fn(&mut Value)| {
-        let mut config = good.clone();
-        change(&mut config);
-        fs::write(&path, config.to_string()).unwrap();
-        let error = import_hf(&adapter, &folder.path().join("out")).unwrap_err();
-        fs::write(&path, good.to_string()).unwrap();
-        error.with_causes()
-    };
-    for (key, value, wanted) in [
-        (
-            "peft_type",
-            json!("PREFIX_TUNING"),
-            "peft_type: found \"PREFIX_TUNING\", want \"LORA\"",
-        ),
-        (
-            "num_virtual_tokens",
-            json!(0),
-            "num_virtual_tokens: found 0, want a whole number",
-        ),
-        (
-            "num_virtual_tokens",
-            json!(6),
-            "want prompt_embeddings [6, 16]",
-        ),
-        (
-            "num_transformer_submodules",
-            json!(2),
-            "num_transformer_submodules: found 2, want 1",
-        ),
-        (
-            "modules_to_save",
-            json!(["lm_head"]),
-            "modules_to_save: found [\"lm_head\"]",
-        ),
-    ] {
-        let error = refused(&|config| config[key] = value.clone());
-        assert!(error.contains(wanted), "{error} wants {wanted}");
-    }
-    write_rows(&adapter, &[0.5; 16 * 16], [16, 16]);
-    let error = refused(&|config| config["num_virtual_tokens"] = json!(16));
-    assert!(error.contains("fewer than seq_length = 16"), "{error}");
-    let weights = adapter.join("adapter_model.safetensors");
-    let bytes = fs::read(&weights).unwrap();
-    fs::write(&weights, &bytes[..bytes.len() / 2]).unwrap();
-    let error = refused(&|_| {});
-    assert!(error.contains("adapter_model.safetensors"), "{error}");
 }

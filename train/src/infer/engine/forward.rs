@@ -73,7 +73,7 @@ pub(super) struct Batch {
 impl Batch {
     /// The rows of these slices.
     pub(super) fn new(plan: &Plan, running: &[Sequence], slices: &[Slice]) -> Batch {
-        let documents = Documents::asked_for(plan);
+        let documents = Documents::of_text(plan);
         let starts_over = (documents.as_ref()).is_some_and(|asked| asked.positions.is_some());
         let is_hidden = documents.is_some_and(|asked| asked.bounds.is_some());
         let mut batch = Batch {
