@@ -192,16 +192,17 @@ fn a_text_of_a_packed_model_is_one_document_with_its_virtual_tokens() {
 
 #[test]
 fn layouts_agree_in_bf16() {
-    let mut plan = packed(tiny_llama());
-    (plan.train.precision, plan.train.bf16_sums) = (Precision::Bf16, Bf16Sums::Pairs);
-    let samples = Prompted::of(&plan);
-    let want = train_on(&with(plan.clone(), "mb=12"), &samples);
-    for layout in ["tp=2 sp mb=3", "pp=2 mb=1", "dp=2 zero=3 mb=2", "cp=2 mb=4"] {
-        assert_same(
-            &train_on(&with(plan.clone(), layout), &samples),
-            &want,
-            layout,
-        );
+    for mut plan in [
+        packed(tiny_llama()),
+        encoded(tiny_llama(), EncoderKind::Mlp, 12),
+    ] {
+        (plan.train.precision, plan.train.bf16_sums) = (Precision::Bf16, Bf16Sums::Pairs);
+        let samples = Prompted::of(&plan);
+        let want = train_on(&with(plan.clone(), "mb=12"), &samples);
+        for layout in ["tp=2 sp mb=3", "pp=2 mb=1", "dp=2 zero=3 mb=2", "cp=2 mb=4"] {
+            let found = train_on(&with(plan.clone(), layout), &samples);
+            assert_same(&found, &want, layout);
+        }
     }
 }
 
@@ -281,7 +282,26 @@ fn an_encoder_resumes_and_its_rows_are_what_others_see() {
         let config: Value = serde_json::from_slice(&config).unwrap();
         assert_eq!(config["peft_type"], "P_TUNING");
         assert_eq!(config["encoder_hidden_size"], 12);
-        assert!(logits(&last, &[3, 4, 5]).unwrap()[0][0].is_finite());
+        // on two ranks, too
+        let options = GenerateOptions::greedy(5);
+        let wanted = generate(&last, &[3, 4, 5], &options, &mut |_| {}).unwrap();
+        let two = Devices::Cpu.split(2);
+        let mut engine = Engine::open(&last, two, Limits::default()).unwrap();
+        let request = Request {
+            prompt: vec![3, 4, 5],
+            options,
+            slides: false,
+        };
+        engine.submit(request).unwrap();
+        let mut found = Vec::new();
+        while !engine.is_idle() {
+            let events = engine.step().unwrap();
+            found.extend(events.into_iter().filter_map(|event| match event {
+                Event::Token { token, .. } => Some(token),
+                _ => None,
+            }));
+        }
+        assert_eq!(found, wanted);
         // the rows depend on the encoder, and go on being trained with it alone
         check_init(&last, &plan, true).unwrap();
         let error = check_init(&last, &prompted(tiny_llama(), 5), true).unwrap_err();

@@ -123,7 +123,9 @@ fn follows_peft(name: &str, encoder: Option<PromptEncoder>) {
                     let name = format!("grad.{}", theirs(&spec.name));
                     let off = golden.difference(&name, &spec.dims, found);
                     assert!(off <= 1.0, "{name} is {off} tolerances off");
-                    assert!(found.iter().any(|x| *x != 0.0), "{name} is zero");
+                    // a hundredth more is found
+                    let wrong: Vec<f32> = found.iter().map(|x| 1.01 * x).collect();
+                    assert!(golden.difference(&name, &spec.dims, &wrong) > 1.0, "{name}");
                     count += 1;
                 }
             }
