@@ -58,7 +58,7 @@ pub(crate) fn job(folder: &Path) -> PathBuf {
     path
 }
 
-fn losses(metrics: &[Value]) -> Vec<f64> {
+pub(crate) fn losses(metrics: &[Value]) -> Vec<f64> {
     let found = metrics
         .iter()
         .filter_map(|line| line["valid_loss"].as_f64());
@@ -134,7 +134,7 @@ fn a_model_learns_the_answers_of_conversations_in_every_layout_and_after_kills()
 }
 
 /// Last step of a training.
-fn found_steps(metrics: &[Value]) -> u64 {
+pub(crate) fn found_steps(metrics: &[Value]) -> u64 {
     let steps = metrics.iter().filter_map(|line| line["step"].as_u64());
     steps.max().unwrap()
 }

@@ -37,6 +37,7 @@ mod models;
 mod new_jobs;
 mod plan;
 mod preference_jobs;
+mod prompt_tuning_jobs;
 mod quantize_jobs;
 mod samplers;
 mod schema;

@@ -3,7 +3,6 @@
 
 use super::blend::BlendTable;
 use super::executors::Kubernetes;
-use super::finetune::FinetuneMethod;
 use super::problem::Problem;
 use super::secrets;
 use super::table::{Executor, Job, StoreTable};
@@ -344,12 +343,7 @@ impl Job {
         let (Some(model), Some(train)) = (&self.model, &self.train) else {
             return;
         };
-        if finetune.method == FinetuneMethod::Full && model.lora.is_some() {
-            let found = "\"full\" with the adapters of the model".into();
-            let wanted =
-                "\"lora\", or a model that `millrace convert --to hf` has merged them into";
-            add("finetune.method", found, wanted);
-        }
+        finetune.check_source(model, add);
         if train.init_from.is_empty() {
             add(
                 "train.init_from",
@@ -422,6 +416,14 @@ impl Job {
                 (self.vocab_hint(), Some(0)),
                 String::new(),
             );
+            if model.prompt.is_some() {
+                let found = "a table without [finetune]".into();
+                add(
+                    "model.prompt",
+                    found,
+                    "[finetune], whose samples have virtual tokens",
+                );
+            }
             plan.check(&mut |k, f, w| match k {
                 "seq_length" => add("blend.seq_length", f, w),
                 "decoder_length"

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+
+use super::prompt_tuning::{PTuningTable, PromptTable};
 use train::config::{ModelConfig, TrainConfig};
 
 /// `[finetune]`.
@@ -9,8 +11,9 @@ use train::config::{ModelConfig, TrainConfig};
 #[serde(deny_unknown_fields, default)]
 pub struct FinetuneTable {
     /// What is learned, and which weights learn it: `full`, answers, with all weights; `lora`, answers, with low-rank adapters beside
-    /// frozen weights; `dpo`, to prefer one answer to another, with all weights, or with adapters if there is `[finetune.lora]`.
-    /// Default: full.
+    /// frozen weights; `prompt`, answers, with virtual tokens in front of every conversation, before frozen weights; `p-tuning`, the
+    /// same, made by an encoder that is trained; `dpo`, to prefer one answer to another, with all weights, or with adapters if
+    /// there is `[finetune.lora]`. Default: full.
     pub method: FinetuneMethod,
     /// Adapters of `method = "lora"` or `"dpo"`, in place of `[model.lora]`. Absent: those of `train.init_from` if it has some, else the
     /// defaults.
@@ -19,6 +22,12 @@ pub struct FinetuneTable {
     /// Loss of `method = "dpo"`. Absent: DPO's own with beta 0.1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dpo: Option<train::config::PreferenceConfig>,
+    /// Virtual tokens of `method = "prompt"`. Absent: those of `train.init_from` if it has some, else the defaults.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<PromptTable>,
+    /// Virtual tokens and encoder of `method = "p-tuning"`. Absent: those of `train.init_from` if it has some, else the defaults.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p_tuning: Option<PTuningTable>,
     /// Files of conversations to train on: JSONL, JSON, Parquet, Arrow, CSV or TSV, plain or compressed.
     pub train: Vec<PathBuf>,
     /// Files of conversations to validate on after each epoch. The first is the set `valid`, the others have the names of
@@ -58,6 +67,8 @@ impl Default for FinetuneTable {
             method: FinetuneMethod::Full,
             lora: None,
             dpo: None,
+            prompt: None,
+            p_tuning: None,
             train: Vec::new(),
             valid: Vec::new(),
             format: ChatFormat::Auto,
@@ -86,6 +97,11 @@ pub enum FinetuneMethod {
     /// Direct preference optimisation (Rafailov et al. 2023, arXiv:2305.18290): pairs of a chosen and a rejected answer, against
     /// the model as it was before.
     Dpo,
+    /// Virtual tokens (Lester et al. 2021, arXiv:2104.08691).
+    Prompt,
+    /// Virtual tokens that an encoder makes (Liu et al. 2021, arXiv:2103.10385).
+    #[serde(rename = "p-tuning")]
+    PTuning,
 }
 
 /// Form of a row.
@@ -135,7 +151,16 @@ impl FinetuneTable {
                 model.lora = Some(lora.unwrap_or_default());
             }
             FinetuneMethod::Dpo => model.lora = self.lora.clone().or_else(|| model.lora.take()),
-            FinetuneMethod::Full => {}
+            FinetuneMethod::Full | FinetuneMethod::Prompt | FinetuneMethod::PTuning => {}
+        }
+        self.add_prompt(model);
+    }
+
+    /// Whether low-rank adapters can learn it.
+    fn may_have_adapters(&self) -> bool {
+        match self.method {
+            FinetuneMethod::Lora | FinetuneMethod::Dpo => true,
+            FinetuneMethod::Full | FinetuneMethod::Prompt | FinetuneMethod::PTuning => false,
         }
     }
 
@@ -171,8 +196,9 @@ impl FinetuneTable {
 
     /// Reports every contradiction.
     pub(super) fn check(&self, add: &mut dyn FnMut(&str, String, &str)) {
-        if self.method == FinetuneMethod::Full && self.lora.is_some() {
-            let found = "a table with finetune.method = \"full\"".into();
+        self.check_prompt(add);
+        if !self.may_have_adapters() && self.lora.is_some() {
+            let found = format!("a table with finetune.method = {}", self.method.shown());
             add(
                 "finetune.lora",
                 found,

@@ -11,6 +11,8 @@ mod finetune;
 mod load;
 mod near;
 mod problem;
+mod prompt_method;
+mod prompt_tuning;
 pub(crate) mod reference;
 mod secrets;
 mod table;

@@ -1,6 +1,7 @@
 //! Samples of `[finetune]`: conversations as tokens, packed, in the order of the epochs.
 
 use super::epochs::Epochs;
+use super::prompt_ids::init_ids;
 use super::set_names::set_name;
 use crate::context::Context;
 use crate::conversations::{
@@ -17,7 +18,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use train::config::{Plan, TrainConfig};
-use train::data::{Pair, Sample, Samples};
+use train::data::{Pair, Sample, Samples, virtual_tokens};
 use train::dist::Devices;
 
 /// Bad rows that a refusal names.
@@ -73,6 +74,8 @@ pub(super) struct ChatSet {
     once: Option<Box<ChatSet>>,
     /// Id after the last conversation of a sample.
     pad: u32,
+    /// Virtual tokens in front of each conversation.
+    virtual_tokens: usize,
 }
 
 impl ChatSet {
@@ -84,6 +87,7 @@ impl ChatSet {
             of_row: self.of_row,
             epochs: Some(epochs),
             pad: self.pad,
+            virtual_tokens: self.virtual_tokens,
             once: Some(Box::new(self)),
         }
     }
@@ -115,10 +119,16 @@ impl Samples for ChatSet {
                 .extend(rows.clone().map(|row| Pair::numbered(row as u64)));
         }
         for conversation in rows.flat_map(|row| row * self.of_row..(row + 1) * self.of_row) {
+            let before = virtual_tokens(self.virtual_tokens);
+            from += before.len();
+            for (to, id) in to.tokens[from - before.len()..].iter_mut().zip(before) {
+                *to = id;
+            }
             for (at, &token) in self.tokens.of(conversation).iter().enumerate() {
                 let (id, counts) = is_answer(token);
                 to.tokens[from + at] = id;
-                if at > 0 {
+                // the first token of a sample is never predicted
+                if at > 0 || self.virtual_tokens > 0 {
                     to.counts[from + at - 1] = counts;
                 }
             }
@@ -161,6 +171,7 @@ impl ChatData {
         let mut reader = SetReader {
             table,
             files: &files,
+            virtual_tokens: table.virtual_tokens(cx.job.model.as_ref()),
             left_out: String::new(),
         };
         // answers of the model are wanted for conversations that it has not seen, if there are any
@@ -234,7 +245,11 @@ impl ChatData {
         let rows = found.map_or(0, |found| found.vocab);
         let ids = (self.files.tokenizer.vocab().max(rows), Some(self.train.pad));
         let print = manifest::fingerprint(&self.order);
-        Ok(cx.job.plan(model, &train, table.seq_length, ids, print))
+        let mut plan = cx.job.plan(model, &train, table.seq_length, ids, print);
+        if let Some(prompt) = &mut plan.model.prompt {
+            prompt.init_ids.extend(init_ids(&self.files, table)?);
+        }
+        Ok(plan)
     }
 
     /// Writes the files around the model to where the checkpoints' readers look for them, the rows that are left out, and the
@@ -327,6 +342,8 @@ pub(super) fn kept_prompts(out: &Path) -> Result<Vec<Prompt>> {
 struct SetReader<'a> {
     table: &'a FinetuneTable,
     files: &'a ModelFiles,
+    /// Virtual tokens in front of each conversation.
+    virtual_tokens: usize,
     /// Lines of `left_out.jsonl`.
     left_out: String,
 }
@@ -334,7 +351,8 @@ struct SetReader<'a> {
 impl SetReader<'_> {
     /// The conversations of some files, and the first `prompts` of them to answer.
     fn set(&mut self, paths: &[PathBuf], prompts: usize) -> Result<(ChatSet, Vec<Prompt>)> {
-        let (table, files) = (self.table, self.files);
+        let (table, files, before) = (self.table, self.files, self.virtual_tokens);
+        let of_row = if table.has_pairs() { 2 } else { 1 };
         let reading = Reading {
             encoding: Encoding {
                 tokenizer: &files.tokenizer,
@@ -344,7 +362,7 @@ impl SetReader<'_> {
             format: table.format,
             is_pairs: table.has_pairs(),
             too_long: table.too_long,
-            most: table.seq_length + 1,
+            most: (table.seq_length + 1).saturating_sub(of_row * before),
             prompts,
         };
         let mut found = Read::default();
@@ -352,14 +370,12 @@ impl SetReader<'_> {
             read(path, &reading, &mut found)?;
             self.leave_out(path, &std::mem::take(&mut found.left_out))?;
         }
-        let most = reading.most;
-        let of_row = if table.has_pairs() { 2 } else { 1 };
         let lengths = found.tokens.lengths();
         let lengths: Vec<usize> = (lengths.chunks(of_row))
-            .map(|row| row.iter().sum())
+            .map(|row| row.iter().map(|length| length + before).sum())
             .collect();
         let samples = match table.packing {
-            true => pack(&lengths, most),
+            true => pack(&lengths, table.seq_length + 1),
             false => (0..u32::try_from(lengths.len())?)
                 .map(|n| vec![n])
                 .collect(),
@@ -373,6 +389,7 @@ impl SetReader<'_> {
             epochs: None,
             once: None,
             pad: pad.unwrap_or(0),
+            virtual_tokens: before,
         };
         Ok((set, found.prompts))
     }

@@ -28,6 +28,7 @@ mod mixer;
 mod models;
 mod new;
 mod plan;
+mod prompt_ids;
 mod quantize;
 mod report;
 mod schema;

@@ -127,7 +127,7 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
         cx.manifest.forget("train");
     }
     let parallel = &plan.parallel;
-    if plan.model.lora.is_some() {
+    if plan.trained_parameters() < plan.parameters() {
         log!(
             "train: {} parameters of adapters are trained",
             grouped(plan.trained_parameters())

@@ -20,7 +20,7 @@ use crate::checkpoint::read::{Opened, load_weights, parts_of};
 use crate::checkpoint::state::Record;
 use crate::config::architecture::Positions;
 use crate::config::plan::Plan;
-use crate::config::{ModelConfig, ParallelConfig};
+use crate::config::{ModelConfig, ParallelConfig, PromptConfig};
 use crate::dist::mesh::RankCoord;
 use crate::error::{Error, OnRank, Result};
 use crate::metrics::Events;
@@ -31,7 +31,7 @@ use crate::optim::rank_state::RankState;
 const PART: usize = 1 << 18;
 
 /// Keys of `[model]` and `[model.moe]` that matter only in training, or that follow from others.
-const FREE: [&str; 9] = [
+const FREE: [&str; 10] = [
     "family",
     "init_std",
     "dropout",
@@ -41,6 +41,7 @@ const FREE: [&str; 9] = [
     "scope",
     "capacity_factor",
     "drop",
+    "init_ids",
 ];
 
 /// Keys of `[model]` that only a head has to do with.
@@ -112,10 +113,14 @@ impl InitialWeights {
                 }
             }
         }
-        if self.plan.model.lora.is_none() {
+        let own = &self.plan.model;
+        for (key, is_there) in [
+            ("lora", own.lora.is_some()),
+            ("prompt", own.prompt.is_some()),
+        ] {
             // adapters of the job are new; those of a source stay with its weights
-            if let Some(model) = here["model"].as_object_mut() {
-                model.shift_remove("lora");
+            if let (false, Some(model)) = (is_there, here["model"].as_object_mut()) {
+                model.shift_remove(key);
             }
         }
         let mut problems = Vec::new();
@@ -154,10 +159,19 @@ impl InitialWeights {
 
     /// Loads a rank's weights.
     pub(crate) fn load(&mut self, state: &mut RankState<'_>) -> Result<()> {
-        let seed = state.plan.seed;
+        let plan = Plan::clone(&state.plan);
+        let seed = plan.seed;
         load_weights(state, &mut |spec, first, out| {
             if self.has(spec) {
                 return self.read(spec, first, out);
+            }
+            if let Some(prompt) = (plan.model.prompt.as_ref())
+                .filter(|prompt| spec.name == param::PROMPT && !prompt.init_ids.is_empty())
+            {
+                let specs = param::specs(&plan);
+                let table = specs.iter().find(|spec| spec.name == "embedding.weight");
+                let table = table.expect("every model has an embedding");
+                return self.read_embeddings(table, prompt, first, out);
             }
             let whole = spec.initial(
                 seed,
@@ -176,7 +190,7 @@ impl InitialWeights {
     /// Whether the source has a tensor. Only those of a classification head and of adapters may be missing: they start from the
     /// seed.
     fn has(&self, spec: &Spec) -> bool {
-        if !param::is_of_classes(&spec.name) && !param::is_of_lora(&spec.name) {
+        if !param::is_of_classes(&spec.name) && !param::is_of_adapter(&spec.name) {
             return true;
         }
         match &self.source {
@@ -186,6 +200,27 @@ impl InitialWeights {
             }
             Source::Foreign(foreign) => foreign.folder.has(spec),
         }
+    }
+
+    /// Elements of the rows of virtual tokens, from `first` on, from the embeddings of ids.
+    fn read_embeddings(
+        &mut self,
+        table: &Spec,
+        prompt: &PromptConfig,
+        first: usize,
+        out: &mut [f32],
+    ) -> Result<()> {
+        let width = table.row_elements();
+        let mut row = vec![0.0; width];
+        for (at, out) in out.iter_mut().enumerate() {
+            let (number, column) = ((first + at) / width, (first + at) % width);
+            if column == 0 || at == 0 {
+                let id = prompt.init_id(number).map_or(0, |id| id as usize);
+                self.read(table, id * width, &mut row)?;
+            }
+            *out = row[column];
+        }
+        Ok(())
     }
 
     /// Elements of a whole tensor, from `first` on.

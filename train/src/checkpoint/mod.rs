@@ -29,6 +29,7 @@ pub(crate) mod reshard;
 pub(crate) mod safetensors;
 pub(crate) mod shard_sender;
 pub(crate) mod snapshot;
+pub(crate) mod soft_prompt;
 pub(crate) mod state;
 pub(crate) mod torch;
 pub(crate) mod train_state;
@@ -40,11 +41,12 @@ pub(crate) mod write_shards;
 pub use gguf::export::{GgufOptions, export_gguf};
 pub use gguf::import::is_gguf;
 pub use gguf::mix::FileType;
+pub use huggingface::adapter_folder::adapter_base;
 pub use huggingface::export::{export_hf, export_hf_shards};
 pub use huggingface::import::{
     Imported, import_gguf, import_hf, import_megatron, is_hugging_face, is_megatron,
 };
-pub use huggingface::peft::{adapter_base, export_peft};
+pub use huggingface::peft::export_peft;
 pub use initial_weights::{InitialModel, check_init, initial_model};
 pub use listed::{ListedCheckpoint, list_checkpoints};
 pub use newest::{Newest, SkippedCheckpoint, checkpoint_at, newest_checkpoint};

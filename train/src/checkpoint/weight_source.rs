@@ -34,8 +34,22 @@ impl WeightSource {
     /// Face folder or a GGUF file.
     ///
     /// # Errors
-    /// A damaged checkpoint, folder or file.
+    /// A damaged checkpoint, folder or file; a model with virtual tokens, which no other form of a whole model has.
     pub(crate) fn open(path: &Path) -> Result<WeightSource> {
+        let source = WeightSource::open_any(path)?;
+        if source.plan.model.prompt.is_some() {
+            return Err(Error::Request {
+                what: "model to convert",
+                found: "one with virtual tokens in front of its texts (model.prompt)".into(),
+                wanted:
+                    "one without, or `convert --to peft`, which writes them beside their base model"
+                        .into(),
+            });
+        }
+        Ok(source)
+    }
+
+    fn open_any(path: &Path) -> Result<WeightSource> {
         if let Some(folder) = Folder::open_other(path)? {
             let plan = folder.plan.clone();
             let held = Held::Foreign(Box::new(Converter::new(folder)));

@@ -14,6 +14,7 @@ use crate::checkpoint::write_shards::first_element;
 use crate::config::numbers;
 use crate::config::plan::Plan;
 use crate::data::documents::Documents;
+use crate::data::virtual_tokens;
 use crate::dist::devices::{Devices, TensorParallel};
 use crate::dist::gpu_groups::GpuLinks;
 use crate::dist::mesh::{Groups, StageEdges};
@@ -24,7 +25,9 @@ use crate::model::context::{Context, SequenceShard, Weights};
 use crate::model::fp8_delayed::Delayed;
 use crate::model::param;
 use crate::model::prepacked::PrepackedWeights;
+use crate::model::slots::Slots;
 use crate::model::stage::Stage;
+use crate::model::virtual_rows::VirtualRows;
 
 /// A model, or a tensor-parallel rank's part of it, for inference.
 pub(crate) struct Model {
@@ -60,6 +63,34 @@ impl Model {
     /// `ema.safetensors`.
     pub(crate) fn load(checkpoint: &Path, devices: &Devices) -> Result<Model> {
         Source::open(checkpoint, devices.whole())?.load(Groups::single(), &devices.open(0)?)
+    }
+
+    /// Replaces the encoder of virtual tokens, if there is one, by the rows that it makes: these never change here.
+    fn encode_prompt(&mut self) -> Result<()> {
+        let prompt = self.plan.model.prompt.as_mut();
+        let Some(prompt) = prompt.filter(|prompt| prompt.encoder.is_some()) else {
+            return Ok(());
+        };
+        let mut encoded = prompt.clone();
+        encoded.encoder = None;
+        let specs = param::specs(&self.plan);
+        let rows = {
+            let slots = Slots::on(&self.groups.place, &specs);
+            let own = VirtualRows::named(&self.plan, &slots);
+            let own = own.expect("the model has virtual tokens");
+            own.all(&self.context(0..1, None))
+        };
+        let rows = rows.on_rank(self.rank(), "make virtual tokens")?;
+        self.plan.model.prompt = Some(encoded);
+        let kept = param::specs(&self.plan);
+        let is_kept = |name: &str| kept.iter().any(|spec| spec.name == name);
+        let all = specs.iter().zip(std::mem::take(&mut self.weights));
+        let own = all.filter(|(spec, _)| is_kept(&spec.name));
+        self.weights = own.map(|(_, weight)| weight).collect();
+        let at = kept.iter().position(|spec| spec.name == param::PROMPT);
+        self.weights[at.expect("the model has virtual tokens")] = rows;
+        self.stage = Stage::of(&self.plan, &self.groups.place, 0, &kept);
+        Ok(())
     }
 
     /// Number of this rank.
@@ -123,7 +154,7 @@ impl Model {
 
     /// Document boundaries of one sequence, if the model uses them.
     pub(crate) fn documents(&self, tokens: &[u32]) -> Option<Documents> {
-        let mut documents = Documents::asked_for(&self.plan)?;
+        let mut documents = Documents::of_text(&self.plan)?;
         documents.push(tokens, self.plan.eod, 0..tokens.len());
         Some(documents)
     }
@@ -141,7 +172,18 @@ impl Model {
                 wanted,
             });
         }
-        Tensor::from_u32(&[tokens.len()], tokens, &self.device).on_rank(0, "allocate tokens")
+        self.rows_of(tokens)
+    }
+
+    /// A text after the model's virtual tokens.
+    pub(crate) fn prompted(&self, text: &[u32]) -> Vec<u32> {
+        let before = virtual_tokens(self.plan.model.virtual_tokens());
+        before.chain(text.iter().copied()).collect()
+    }
+
+    /// Ids that are known, virtual ones among them, as a tensor.
+    pub(crate) fn rows_of(&self, ids: &[u32]) -> Result<Tensor> {
+        Tensor::from_u32(&[ids.len()], ids, &self.device).on_rank(0, "allocate tokens")
     }
 }
 
@@ -257,6 +299,7 @@ impl Source {
             delayed,
             plan,
         };
+        model.encode_prompt()?;
         let numbers = model.context(0..1, None).numbers_of_packs();
         model.packs = numbers
             .map(|numbers| PrepackedWeights::new(model.weights.len(), numbers, &model.device));

@@ -4,6 +4,7 @@ use crate::config::divisibility;
 use crate::config::loss_mean::LossMean;
 use crate::config::plan::{Plan, TOKEN_CHUNKS};
 use crate::config::precision::Precision;
+use crate::config::prompt::FIRST_VIRTUAL;
 
 impl Plan {
     /// Calls `problem` with key path, found and wanted for every contradiction.
@@ -41,17 +42,7 @@ impl Plan {
             let wanted = "0: tasks are for decoders, which predict the next token";
             problem("train.eval_tasks.every", found, wanted);
         }
-        if self.model.lora.is_some() {
-            if self.train.precision == Precision::Fp8 {
-                let wanted = "f32, bf16 or fp16: frozen layers with adapters do not compute in fp8";
-                problem("train.precision", "fp8 with model.lora".into(), wanted);
-            }
-            if self.train.ema_decay > 0.0 {
-                let found = format!("{} with model.lora", self.train.ema_decay);
-                let wanted = "0: frozen weights have no averages";
-                problem("train.ema_decay", found, wanted);
-            }
-        }
+        self.check_adapted(problem);
         if self.train.loss_mean == LossMean::Text && !is_decoder {
             let found = format!("text of a {:?}", self.model.family);
             problem("train.loss_mean", found, "token: text is for decoders");
@@ -151,6 +142,46 @@ impl Plan {
                 let wanted = "true: no answer of a pair sees the other";
                 problem(&format!("train.{key}"), "false".into(), wanted);
             }
+        }
+    }
+
+    /// Requirements of models whose own weights are frozen.
+    fn check_adapted(&self, problem: &mut dyn FnMut(&str, String, &str)) {
+        let key = match (&self.model.lora, &self.model.prompt) {
+            (Some(_), _) => "model.lora",
+            (None, Some(_)) => "model.prompt",
+            (None, None) => return,
+        };
+        if self.train.precision == Precision::Fp8 {
+            let wanted = "f32, bf16 or fp16: frozen layers do not compute in fp8";
+            problem("train.precision", format!("fp8 with {key}"), wanted);
+        }
+        if self.train.ema_decay > 0.0 {
+            let found = format!("{} with {key}", self.train.ema_decay);
+            let wanted = "0: frozen weights have no averages";
+            problem("train.ema_decay", found, wanted);
+        }
+        let Some(prompt) = &self.model.prompt else {
+            return;
+        };
+        if prompt.virtual_tokens >= self.seq_length {
+            let found = prompt.virtual_tokens.to_string();
+            let wanted = format!("fewer than seq_length = {}", self.seq_length);
+            problem("model.prompt.virtual_tokens", found, &wanted);
+        }
+        if self.vocab > FIRST_VIRTUAL as usize {
+            let wanted = format!("at most {FIRST_VIRTUAL} with model.prompt");
+            problem("vocab", self.vocab.to_string(), &wanted);
+        }
+        let vocab = self.vocab;
+        if let Some(id) = prompt.init_ids.iter().find(|&&id| id as usize >= vocab) {
+            let wanted = format!("ids below the vocabulary of {vocab}");
+            problem("model.prompt.init_ids", id.to_string(), &wanted);
+        }
+        if !prompt.init_ids.is_empty() && self.train.init_from.is_empty() {
+            let found = format!("{} ids without train.init_from", prompt.init_ids.len());
+            let wanted = "none, or a model whose embeddings are taken";
+            problem("model.prompt.init_ids", found, wanted);
         }
     }
 

@@ -21,6 +21,7 @@ pub(crate) mod precision;
 pub(crate) mod preference;
 mod problem;
 pub(crate) mod profile;
+pub(crate) mod prompt;
 pub(crate) mod resume;
 pub(crate) mod rope_scaling;
 pub(crate) mod sums;
@@ -42,6 +43,7 @@ pub use precision::{AmaxAlgo, Bf16Sums, Fp8Config, Fp8Format, Fp8Recipe, Precisi
 pub use preference::{PreferenceConfig, PreferenceLoss};
 pub(crate) use problem::Problem;
 pub use profile::{Profile, ProfileWindow};
+pub use prompt::{EncoderKind, PromptConfig, PromptEncoder};
 pub use resume::{Difference, SettingChange};
 pub use rope_scaling::RopeScaling;
 pub use train::{

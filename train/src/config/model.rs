@@ -11,6 +11,7 @@ use crate::config::choices::{Activation, Biases, Family, NormKind, TieEmbeddings
 use crate::config::classify::ClassifyConfig;
 use crate::config::lora::LoraConfig;
 use crate::config::moe::MoeConfig;
+use crate::config::prompt::PromptConfig;
 use crate::config::rope_scaling::RopeScaling;
 
 /// Shape of the model.
@@ -86,6 +87,9 @@ pub struct ModelConfig {
     /// Low-rank adapters, which are trained while all other weights are frozen. Absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lora: Option<LoraConfig>,
+    /// Virtual tokens in front of every text, which are trained while all other weights are frozen. Absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<PromptConfig>,
 }
 
 impl Default for ModelConfig {
@@ -119,11 +123,22 @@ impl Default for ModelConfig {
             moe: None,
             classify: None,
             lora: None,
+            prompt: None,
         }
     }
 }
 
 impl ModelConfig {
+    /// Whether weights beside the model's own are trained, and these are frozen.
+    pub(crate) fn is_adapted(&self) -> bool {
+        self.lora.is_some() || self.prompt.is_some()
+    }
+
+    /// Virtual tokens in front of every text.
+    pub fn virtual_tokens(&self) -> usize {
+        (self.prompt.as_ref()).map_or(0, |prompt| prompt.virtual_tokens)
+    }
+
     /// Key and value heads with the default filled in.
     pub fn kv_heads(&self) -> usize {
         if self.kv_heads == 0 {
@@ -333,19 +348,33 @@ impl ModelConfig {
             lora.check(&mut |key, found, wanted| {
                 problem(&format!("lora.{key}"), found, wanted);
             });
-            let architecture = self.architecture();
-            let is_decoder = !architecture.is_masked && !architecture.is_encoder_decoder;
-            if !is_decoder || self.moe.is_some() || self.classify.is_some() {
-                let found = format!("a table with family = {:?}", self.family);
-                let wanted =
-                    "none: adapters are for decoders without experts and classification heads";
-                problem("lora", found, wanted);
+            self.check_adapted("lora", problem);
+        }
+        if let Some(prompt) = &self.prompt {
+            prompt.check(&mut |key, found, wanted| {
+                problem(&format!("prompt.{key}"), found, wanted);
+            });
+            self.check_adapted("prompt", problem);
+            if self.lora.is_some() {
+                let found = "a table beside model.lora".into();
+                problem("prompt", found, "one of model.lora and model.prompt");
             }
         }
         if let Some(moe) = &self.moe {
             moe.check(self.layers, &mut |key, found, wanted| {
                 problem(&format!("moe.{key}"), found, wanted);
             });
+        }
+    }
+
+    /// Refuses adapters of a model that can have none.
+    fn check_adapted(&self, key: &str, problem: &mut dyn FnMut(&str, String, &str)) {
+        let architecture = self.architecture();
+        let is_decoder = !architecture.is_masked && !architecture.is_encoder_decoder;
+        if !is_decoder || self.moe.is_some() || self.classify.is_some() {
+            let found = format!("a table with family = {:?}", self.family);
+            let wanted = "none: adapters are for decoders without experts and classification heads";
+            problem(key, found, wanted);
         }
     }
 

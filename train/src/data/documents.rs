@@ -27,6 +27,15 @@ impl Documents {
         })
     }
 
+    /// For texts that are asked for one by one. With virtual tokens in front each is one document, whatever tokens it has, as in
+    /// samples whose texts have `ends`.
+    pub(crate) fn of_text(plan: &Plan) -> Option<Documents> {
+        match plan.model.prompt {
+            Some(_) => None,
+            None => Documents::asked_for(plan),
+        }
+    }
+
     /// Appends the rows `rows` of a sequence. The end-of-document token belongs to the document that it ends.
     pub(crate) fn push(&mut self, tokens: &[u32], eod: Option<u32>, rows: Range<usize>) {
         let number = |at: usize| u32::try_from(at).expect("positions are below seq_length");

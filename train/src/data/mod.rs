@@ -7,6 +7,7 @@
 pub(crate) mod documents;
 pub(crate) mod micro_batches;
 pub(crate) mod pairs;
+pub(crate) mod virtual_tokens;
 
 use std::error::Error as StdError;
 use std::ops::Range;
@@ -19,8 +20,11 @@ use crate::config::plan::Plan;
 use crate::data::documents::Documents;
 use crate::data::pairs::BatchPair;
 pub use crate::data::pairs::Pair;
+use crate::data::virtual_tokens::{as_target, is_known};
 use crate::dist::mesh::RankCoord;
 use crate::error::{Error, OnRank, Result};
+
+pub use virtual_tokens::virtual_tokens;
 
 /// Samples by their index in the global order (0, 1, 2, ...: the order of Megatron's
 /// `single` sampler). Called from several threads at once.
@@ -69,7 +73,8 @@ pub enum Sample {
 /// A contiguous piece of text.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TextSample {
-    /// `seq_length + 1` tokens; each but the first is predicted from those before it.
+    /// `seq_length + 1` tokens; each but the first is predicted from those before it. With `[model.prompt]`, the ids of
+    /// `virtual_tokens` stand in front of every text; their predictions must not count.
     pub tokens: Vec<u32>,
     /// For each token but the first: whether its prediction counts in the loss. True by default.
     pub counts: Vec<bool>,
@@ -251,10 +256,10 @@ impl Sample {
         }
     }
 
-    /// Position and id of the first token that is not below `vocab`.
-    fn unknown(&self, vocab: usize) -> Option<(usize, u32)> {
+    /// Position and id of the first token that is not below the vocabulary and not virtual.
+    fn unknown(&self, plan: &Plan) -> Option<(usize, u32)> {
         let find = |tokens: &[u32], counts: &dyn Fn(usize) -> bool| {
-            let is_unknown = |at: &usize| counts(*at) && tokens[*at] as usize >= vocab;
+            let is_unknown = |at: &usize| counts(*at) && !is_known(plan, tokens[*at]);
             let at = (0..tokens.len()).find(is_unknown)?;
             Some((at, tokens[at]))
         };
@@ -272,8 +277,17 @@ impl Sample {
 
 impl TextSample {
     /// The first problem of the sample, if it has one.
-    fn problem(&self) -> Option<String> {
+    fn problem(&self, plan: &Plan) -> Option<String> {
         let (most, mut last) = (self.counts.len(), 0);
+        if plan.model.prompt.is_some() {
+            let mut targets = self.tokens[1..].iter().zip(&self.counts);
+            let found = targets.position(|(&id, &counts)| counts && as_target(plan, id) != id);
+            if let Some(at) = found {
+                return Some(format!(
+                    "a prediction of a virtual token at {at}, want none"
+                ));
+            }
+        }
         for &end in &self.ends {
             if end <= last || end > most {
                 return Some(format!(
@@ -282,13 +296,7 @@ impl TextSample {
             }
             last = end;
         }
-        if self.pairs.len() * 2 > self.ends.len() {
-            let (pairs, texts) = (self.pairs.len(), self.ends.len());
-            return Some(format!(
-                "{pairs} pairs of {texts} texts, want two texts of each"
-            ));
-        }
-        None
+        pairs::problem(&self.pairs, self.ends.len())
     }
 
     /// Inputs of each text; the sample's last text ends with it.
@@ -460,7 +468,7 @@ fn read_one(samples: &dyn Samples, index: u64, plan: &Plan, sample: &mut Sample)
         source,
     };
     samples.read(index, sample).map_err(failed)?;
-    if let Some((position, found)) = sample.unknown(plan.vocab) {
+    if let Some((position, found)) = sample.unknown(plan) {
         let vocab = plan.vocab;
         return Err(Error::Token {
             sample: index,
@@ -490,7 +498,7 @@ fn read_one(samples: &dyn Samples, index: u64, plan: &Plan, sample: &mut Sample)
             }
         }
         Sample::Text(text) => {
-            if let Some(problem) = text.problem() {
+            if let Some(problem) = text.problem(plan) {
                 return Err(failed(problem.into()));
             }
             if let (true, Some(eod)) = (plan.train.eod_mask_loss, plan.eod) {
@@ -594,18 +602,17 @@ impl Room {
         let counted = counts.filter(|&&counts| counts).count();
         match sample {
             Sample::Text(text) if plan.train.loss_mean == LossMean::Text => {
-                return self.put_weighted(at, text, plan.eod);
+                return self.put_weighted(at, text, plan);
             }
             Sample::Text(text) if plan.train.preference.is_some() => {
                 self.batch.counted += text.pairs.len();
-                let texts: Vec<Range<usize>> = text.texts().collect();
-                let pairs = BatchPair::of(at, &text.pairs, &texts, &text.counts);
+                let pairs = BatchPair::of(at, &text.pairs, text.texts(), &text.counts);
                 self.batch.pairs.extend(pairs);
             }
             _ => self.batch.counted += counted,
         }
         match sample {
-            Sample::Text(text) => self.put_text(at, text, plan.eod),
+            Sample::Text(text) => self.put_text(at, text, plan),
             Sample::Masked(masked) => self.put_masked(at, masked),
             Sample::Spans(spans) => self.put_spans(at, spans),
             Sample::Labelled(labelled) => self.put_labelled(at, labelled),
@@ -651,13 +658,8 @@ impl Room {
     }
 
     /// Like `put_text`, where every text has the weight 1.
-    fn put_weighted(
-        &mut self,
-        at: usize,
-        text: &TextSample,
-        eod: Option<u32>,
-    ) -> kernels::Result<()> {
-        self.put_text(at, text, eod)?;
+    fn put_weighted(&mut self, at: usize, text: &TextSample, plan: &Plan) -> kernels::Result<()> {
+        self.put_text(at, text, plan)?;
         let (time, from) = (self.time, self.from);
         for inputs in text.texts() {
             let counts = text.counts[inputs.clone()].iter();
@@ -675,12 +677,12 @@ impl Room {
         Ok(())
     }
 
-    fn put_text(&mut self, at: usize, text: &TextSample, eod: Option<u32>) -> kernels::Result<()> {
+    fn put_text(&mut self, at: usize, text: &TextSample, plan: &Plan) -> kernels::Result<()> {
         let (time, from) = (self.time, self.from);
         if let Some(documents) = &mut self.batch.documents {
             let tokens = &text.tokens[..text.counts.len()];
             match text.ends.is_empty() {
-                true => documents.push(tokens, eod, from..from + time),
+                true => documents.push(tokens, plan.eod, from..from + time),
                 false => documents.push_texts(text.texts(), from..from + time),
             }
         }
@@ -691,7 +693,10 @@ impl Room {
         }
         if let Some(Targets { ids, counts }) = &mut self.batch.targets {
             let ids = &mut ids.host_mut()?[here.clone()];
-            ids.copy_from_slice(&text.tokens[from + 1..from + time + 1]);
+            let targets = &text.tokens[from + 1..from + time + 1];
+            for (to, &id) in ids.iter_mut().zip(targets) {
+                *to = as_target(plan, id);
+            }
             let from = &text.counts[from..from + time];
             for (weight, &counts) in counts.host_mut::<f32>()?[here].iter_mut().zip(from) {
                 *weight = f32::from(u8::from(counts));

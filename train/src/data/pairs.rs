@@ -52,9 +52,10 @@ impl BatchPair {
     pub(super) fn of(
         sequence: usize,
         pairs: &[Pair],
-        texts: &[Range<usize>],
+        texts: impl Iterator<Item = Range<usize>>,
         counts: &[bool],
     ) -> Vec<BatchPair> {
+        let texts: Vec<Range<usize>> = texts.collect();
         let both = pairs.iter().zip(texts.chunks_exact(2));
         both.map(|(pair, texts)| {
             let answer = |which: usize| {
@@ -74,4 +75,10 @@ impl BatchPair {
         })
         .collect()
     }
+}
+
+/// The problem of a sample's pairs if there are fewer than two texts for each.
+pub(super) fn problem(pairs: &[Pair], texts: usize) -> Option<String> {
+    let count = pairs.len();
+    (2 * count > texts).then(|| format!("{count} pairs of {texts} texts, want two texts of each"))
 }

@@ -70,7 +70,7 @@ fn worker(model: &Model) -> Worker<'_> {
 }
 
 /// Logits after each token of one sequence, or at each token for a masked model (all of one segment):
-/// `tokens.len()` rows of `vocab` numbers.
+/// `tokens.len()` rows of `vocab` numbers. The model's virtual tokens stand in front of the sequence.
 ///
 /// # Errors
 /// A damaged checkpoint; an empty or too long sequence; a token outside the vocabulary.
@@ -78,8 +78,10 @@ pub fn logits(checkpoint: &Path, tokens: &[u32]) -> Result<Vec<Vec<f32>>> {
     let model = Model::load(checkpoint, &Devices::Cpu)?;
     model.expect_pair(false)?;
     model.expect_vocabulary()?;
-    if tokens.is_empty() || tokens.len() > model.plan.seq_length {
-        let wanted = format!("1 to {} tokens", model.plan.seq_length);
+    let virtual_tokens = model.plan.model.virtual_tokens();
+    let most = model.plan.seq_length.saturating_sub(virtual_tokens);
+    if tokens.is_empty() || tokens.len() > most {
+        let wanted = format!("1 to {most} tokens");
         let found = tokens.len().to_string();
         return Err(Error::Request {
             what: "sequence",
@@ -87,9 +89,11 @@ pub fn logits(checkpoint: &Path, tokens: &[u32]) -> Result<Vec<Vec<f32>>> {
             wanted,
         });
     }
-    let ids = model.tokens(tokens)?;
-    let logits = forward::logits(&model, &ids, tokens).on_rank(0, "logits")?;
-    rows_of(&logits, &model)
+    model.tokens(tokens)?; // virtual ones are the model's own
+    let all = model.prompted(tokens);
+    let ids = model.rows_of(&all)?;
+    let logits = forward::logits(&model, &ids, &all).on_rank(0, "logits")?;
+    Ok(rows_of(&logits, &model)?.split_off(virtual_tokens))
 }
 
 /// Logits of an encoder-decoder whose encoder reads `tokens` and whose decoder has written `decoder_tokens` so far:

@@ -80,24 +80,26 @@ impl Scorer {
 /// the batch.
 fn run(model: &Model, batch: &[Sequence]) -> Result<Vec<(f32, bool)>> {
     let mut found = Vec::new();
-    let time = batch.iter().map(|s| s.tokens.len()).max().unwrap_or(0);
-    let mut documents = Documents::asked_for(&model.plan);
+    let before = model.plan.model.virtual_tokens();
+    let longest = batch.iter().map(|s| s.tokens.len()).max().unwrap_or(0);
+    let time = before + longest;
+    let mut documents = Documents::of_text(&model.plan);
     let mut ids = Vec::with_capacity(batch.len() * time);
     for sequence in batch {
         let start = ids.len();
-        ids.extend_from_slice(&sequence.tokens);
+        ids.extend(model.prompted(&sequence.tokens));
         ids.resize(start + time, 0);
         if let Some(documents) = &mut documents {
             documents.push(&ids[start..], model.plan.eod, 0..time);
         }
     }
-    let ids = model.tokens(&ids)?;
+    let ids = model.rows_of(&ids)?;
     let x = forward::hidden(model, &ids, time, documents.as_ref());
     let x = x.on_rank(model.rank(), "run sequences")?;
     let mut rows = Vec::new();
     for (number, sequence) in batch.iter().enumerate() {
         for wanted in &sequence.wanted {
-            let row = number * time + wanted.row;
+            let row = number * time + before + wanted.row;
             match rows.last_mut() {
                 Some((last, tokens)) if *last == row => {
                     let tokens: &mut Vec<_> = tokens;

@@ -46,9 +46,11 @@ pub fn generate_on(
     on_token: &mut dyn FnMut(u32),
 ) -> Result<Vec<u32>> {
     let models = Model::open(checkpoint, devices.whole())?;
-    let longest = models.first().map_or(1, |model| model.plan.seq_length);
+    let plan = models.first().map(|model| &model.plan);
+    let longest = plan.map_or(1, |plan| plan.seq_length);
+    let before = plan.map_or(0, |plan| plan.model.virtual_tokens());
     // the longest sequence of a model with rotary positions is not bounded by any tensor
-    let room = prompt.len().saturating_add(options.max_tokens);
+    let room = (before + prompt.len()).saturating_add(options.max_tokens);
     let limits = Limits {
         max_sequences: 1,
         cache_tokens: room.min(longest).max(1),

@@ -1,5 +1,6 @@
 //! Token embedding: x = `table[token]` (+ position table, if positions are learned; + segment table
-//! and a norm of the sum for an encoder as published).
+//! and a norm of the sum for an encoder as published). Virtual tokens (`[model.prompt]`), whose ids are beyond those of the
+//! vocabulary, take rows of their own (`virtual_rows.rs`).
 //!
 //! Tensor parallel: a rank holds adjacent rows of the table, looks up zeros for the others, and an all-reduce
 //! combines them. A single rank adds 0.0 as well: -0.0 must not survive on one layout only. Gradients of a row sum
@@ -15,6 +16,7 @@ use crate::model::context::Context;
 use crate::model::gradients::Gradients;
 use crate::model::norm::{Norm, Statistics};
 use crate::model::slots::{Slot, Slots};
+use crate::model::virtual_rows::VirtualRows;
 
 pub(crate) struct Embedding {
     table: Slot,
@@ -22,6 +24,7 @@ pub(crate) struct Embedding {
     first: usize,
     positions: Option<Slot>,
     segments: Option<Slot>,
+    virtual_rows: Option<VirtualRows>,
     norm: Option<Norm>,
     dropout: f32,
 }
@@ -41,6 +44,7 @@ impl Embedding {
             first: plan.padded_vocab() / tp * tp_rank,
             positions: has_positions.then(|| slots.get("position.weight")),
             segments: slots.find("segment.weight"),
+            virtual_rows: VirtualRows::named(plan, slots),
             norm: is_normed.then(|| Norm::named("embedding.norm", plan.model.norm_eps, slots)),
             dropout: plan.model.dropout,
         }
@@ -56,6 +60,10 @@ impl Embedding {
         let mut x = cx.sum_to_rows(x)?;
         if cx.groups.tp.size() == 1 {
             rows::shift(x.view_mut(), 0.0)?;
+        }
+        if let Some(own) = &self.virtual_rows {
+            let here = between_layers(tokens, cx)?;
+            add::add_into(&mut x, &own.forward(&here, cx)?)?;
         }
         if let Some(positions) = self.positions {
             let rows = positions_of(cx, x.dims()[0], cx.row_time(), tokens.device())?;
@@ -85,7 +93,8 @@ impl Embedding {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<()> {
-        if !gradients.has(self.table) {
+        let own = self.virtual_rows.as_ref();
+        if !gradients.has(self.table) && own.is_none() {
             return Ok(()); // frozen
         }
         cx.drop_rows(&mut dy, self.dropout, DROPOUT)?;
@@ -97,6 +106,10 @@ impl Embedding {
         };
         let mut room = None;
         let dx = cx.gather(&dx, &mut room)?;
+        if let Some(own) = own {
+            // all other weights are frozen
+            return own.backward(dx, tokens, gradients, cx);
+        }
         let [dtable] = gradients.sums([self.table])?;
         embedding::backward(dtable, dx, tokens, self.first, cx.sums.token_leaf)?;
         if let Some(positions) = self.positions {

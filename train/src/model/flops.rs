@@ -33,7 +33,7 @@ fn per_token(plan: &Plan) -> f64 {
     let matrices = s.d_model * (features + logits);
     let attention = 12 * plan.model.layers * width * plan.seq_length;
     // frozen matrices have no gradients of their own
-    let of_matrix = if plan.model.lora.is_some() { 4.0 } else { 6.0 };
+    let of_matrix = if plan.model.is_adapted() { 4.0 } else { 6.0 };
     of_matrix * matrices as f64 + attention as f64
 }
 

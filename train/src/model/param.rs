@@ -199,9 +199,17 @@ pub(crate) fn is_of_classes(name: &str) -> bool {
     [POOLER, CLASSES].contains(&layer)
 }
 
-/// Whether a tensor is of an adapter.
+/// Whether a tensor is of a low-rank adapter.
 pub(crate) fn is_of_lora(name: &str) -> bool {
     name.ends_with(".lora_a") || name.ends_with(".lora_b")
+}
+
+/// Name of the rows of virtual tokens.
+pub(crate) const PROMPT: &str = "prompt.weight";
+
+/// Whether a tensor is trained beside frozen ones: it is of a low-rank adapter or of virtual tokens.
+pub(crate) fn is_of_adapter(name: &str) -> bool {
+    is_of_lora(name) || name.starts_with("prompt.")
 }
 
 /// Name of the matrix the head multiplies with.
@@ -263,6 +271,21 @@ pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
     if plan.model.architecture().is_post_norm {
         add_norm(&mut list, plan, "embedding.norm");
     }
+    if let Some(prompt) = &plan.model.prompt {
+        list.unit += 1;
+        let dims = [prompt.virtual_tokens, shape.d_model];
+        // torch's embeddings, which an encoder reads, are of deviation 1
+        let init = prompt.encoder.map_or(normal, |_| Init::Normal(1.0));
+        list.add(PROMPT.into(), &dims, false, init);
+        for weight in prompt
+            .encoder
+            .iter()
+            .flat_map(|it| it.weights(shape.d_model))
+        {
+            let init = Init::Uniform(weight.bound);
+            list.add(weight.name, &weight.dims, false, init);
+        }
+    }
     let chunk_of = |layer| {
         let chunk = model_chunks.iter().position(|chunk| chunk.contains(&layer));
         chunk.unwrap_or(0)
@@ -305,7 +328,7 @@ pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
         if ["embedding.weight", "head.weight", "head.bias"].contains(&spec.name.as_str()) {
             spec.live_rows = plan.vocab;
         }
-        spec.is_frozen = plan.model.lora.is_some() && !is_of_lora(&spec.name);
+        spec.is_frozen = plan.model.is_adapted() && !is_of_adapter(&spec.name);
         spec.is_muon =
             !spec.is_frozen && plan.train.optimizer == OptimizerKind::Muon && is_muon_matrix(spec);
     }

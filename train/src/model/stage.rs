@@ -183,7 +183,7 @@ impl Stage {
         let mut layers = Vec::new();
         if model_chunk == 0 {
             let embedding = Embedding::named(plan, place.tp, place.tp_rank, &slots);
-            let weights = slots.starting(&["embedding.", "position.", "segment."]);
+            let weights = slots.starting(&["embedding.", "position.", "segment.", "prompt."]);
             layers.push(Layer::new(
                 "embedding",
                 LayerKind::Embedding(embedding),

@@ -33,6 +33,8 @@ mod preference;
 mod preference_parity;
 mod processes;
 mod profile;
+mod prompt;
+mod prompt_parity;
 mod quantized;
 mod resume;
 mod scorer;

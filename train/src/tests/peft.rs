@@ -299,8 +299,8 @@ fn adapters_that_do_not_fit_are_refused_by_name() {
     for (key, value, wanted) in [
         (
             "peft_type",
-            json!("P_TUNING"),
-            "peft_type: found \"P_TUNING\", want \"LORA\"",
+            json!("PREFIX_TUNING"),
+            "peft_type: found \"PREFIX_TUNING\", want \"LORA\"",
         ),
         ("use_dora", json!(true), "use_dora: found true, want none"),
         ("bias", json!("all"), "bias: found \"all\", want none"),

@@ -10,12 +10,14 @@ use kernels::Device;
 use serde_json::Value;
 
 use crate::checkpoint::gguf::import::{Gguf, is_gguf};
+use crate::checkpoint::huggingface::adapter_folder::{adapter_base, is_adapter};
 use crate::checkpoint::huggingface::config;
 use crate::checkpoint::huggingface::described::Read;
 use crate::checkpoint::huggingface::files::{Files, foreign};
 use crate::checkpoint::huggingface::names::pairs;
 use crate::checkpoint::huggingface::pair::Pair;
-use crate::checkpoint::huggingface::peft::{Adapter, adapter_base, is_adapter};
+use crate::checkpoint::huggingface::peft::Adapter;
+use crate::checkpoint::huggingface::soft_prompt::{SoftPrompt, is_soft_prompt};
 use crate::checkpoint::megatron::import as megatron;
 use crate::checkpoint::megatron::import::Megatron;
 use crate::checkpoint::quantized::scheme;
@@ -113,6 +115,8 @@ pub(crate) struct Folder {
     pairs: Vec<Pair>,
     /// Adapter that is added to the tensors.
     adapter: Option<Adapter>,
+    /// Virtual tokens beside them.
+    prompt: Option<SoftPrompt>,
 }
 
 enum Tensors {
@@ -122,7 +126,7 @@ enum Tensors {
 }
 
 impl Folder {
-    /// Opens a Hugging Face folder, or a PEFT folder with the base model that it names, into which it is merged.
+    /// Opens a Hugging Face folder, or a PEFT folder with the base model that it names, into which low-rank adapters are merged.
     pub(crate) fn open(folder: &Path) -> Result<Folder> {
         if let Some(base) = adapter_base(folder)? {
             if is_adapter(&base) {
@@ -130,7 +134,11 @@ impl Folder {
                 return Err(foreign(folder, vec![line.into()]));
             }
             let mut opened = Folder::open(&base)?;
-            opened.adapter = Some(Adapter::open(folder, &opened.pairs)?);
+            if is_soft_prompt(folder)? {
+                opened.prompt = Some(SoftPrompt::open(folder, &mut opened.plan)?);
+            } else {
+                opened.adapter = Some(Adapter::open(folder, &opened.pairs)?);
+            }
             return Ok(opened);
         }
         let path = folder.join("config.json");
@@ -155,6 +163,7 @@ impl Folder {
             tensors: Tensors::HuggingFace(files),
             pairs,
             adapter: None,
+            prompt: None,
         })
     }
 
@@ -174,6 +183,7 @@ impl Folder {
             tensors: Tensors::Gguf(tensors),
             pairs,
             adapter: None,
+            prompt: None,
         })
     }
 
@@ -218,17 +228,24 @@ impl Folder {
             tensors: Tensors::Megatron(tensors),
             pairs,
             adapter: None,
+            prompt: None,
         })
     }
 
     /// Whether the folder has one of our tensors.
     pub(crate) fn has(&self, spec: &Spec) -> bool {
+        if spec.name == param::PROMPT {
+            return self.prompt.is_some();
+        }
         let mut own = self.pairs.iter().filter(|pair| pair.ours == spec.name);
         own.any(|pair| pair.dims == spec.dims)
     }
 
     /// Fills one of our tensors as a whole; padding is 0.
     pub(crate) fn fill(&mut self, spec: &Spec, out: &mut [f32]) -> Result<()> {
+        if let (param::PROMPT, Some(prompt)) = (spec.name.as_str(), &mut self.prompt) {
+            return prompt.read(out);
+        }
         let shape = self.plan.shape();
         out.fill(0.0);
         for pair in self.pairs.iter().filter(|pair| pair.ours == spec.name) {

@@ -1,5 +1,6 @@
 //! Hugging Face checkpoints: configurations, tensor names, import and export.
 
+pub(crate) mod adapter_folder;
 pub(crate) mod bert;
 mod classes;
 pub(crate) mod config;
@@ -14,4 +15,5 @@ pub(crate) mod names;
 pub(crate) mod outs;
 pub(crate) mod pair;
 pub(crate) mod peft;
+pub(crate) mod soft_prompt;
 pub(crate) mod t5;

@@ -5,76 +5,27 @@
 //! `lora_alpha / sqrt(r)`. Our adapter of a packed layer becomes one for each of its modules, which share A.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
 use crate::checkpoint::MODEL;
 use crate::checkpoint::adapters::{self, Factors};
+use crate::checkpoint::huggingface::adapter_folder::{
+    CONFIG, Named, WEIGHTS, config, foreign, set_among, shown, tensors, write,
+};
 use crate::checkpoint::huggingface::names::pairs;
 use crate::checkpoint::huggingface::pair::Pair;
+use crate::checkpoint::huggingface::soft_prompt;
 use crate::checkpoint::newest::checkpoint_at;
 use crate::checkpoint::read::Opened;
-use crate::checkpoint::safetensors::{Entry, Reader, Writer};
-use crate::checkpoint::write::sync;
+use crate::checkpoint::safetensors::{Entry, Reader};
 use crate::config::{Family, LoraTarget};
-use crate::error::{At, Error, Result};
+use crate::error::{Error, Result};
 use crate::model::param;
 
-const CONFIG: &str = "adapter_config.json";
-const WEIGHTS: &str = "adapter_model.safetensors";
 /// In front of a module's name.
 const PREFIX: &str = "base_model.model.";
-/// Formats that are read.
-const FORMATS: [&str; 3] = ["F32", "F16", "BF16"];
-
-/// Whether a folder holds an adapter alone.
-pub(crate) fn is_adapter(folder: &Path) -> bool {
-    folder.join(CONFIG).is_file() && !folder.join("config.json").is_file()
-}
-
-fn foreign(path: &Path, problems: Vec<String>) -> Error {
-    Error::Foreign {
-        path: path.to_owned(),
-        problems,
-    }
-}
-
-fn config(folder: &Path) -> Result<Map<String, Value>> {
-    let path = folder.join(CONFIG);
-    let text = fs::read(&path).at("read", &path)?;
-    match serde_json::from_slice(&text) {
-        Ok(Value::Object(config)) => Ok(config),
-        Ok(_) => Err(foreign(&path, vec!["found no object".into()])),
-        Err(error) => Err(foreign(&path, vec![format!("not JSON: {error}")])),
-    }
-}
-
-/// Folder of the model that the adapter in `folder` belongs to, relative to the working directory or to `folder`; `None` for
-/// any other folder.
-///
-/// # Errors
-/// A configuration that is not valid, or names no folder that is there.
-pub fn adapter_base(folder: &Path) -> Result<Option<PathBuf>> {
-    if !is_adapter(folder) {
-        return Ok(None);
-    }
-    let config = config(folder)?;
-    let name = config.get("base_model_name_or_path");
-    let name = name.and_then(Value::as_str).unwrap_or_default();
-    let places = [PathBuf::from(name), folder.join(name)];
-    let found = places
-        .into_iter()
-        .find(|path| !name.is_empty() && path.exists());
-    found.map(Some).ok_or_else(|| {
-        let line =
-            format!("base_model_name_or_path: found {name:?}, want the folder of the base model");
-        foreign(&folder.join(CONFIG), vec![line])
-    })
-}
-
 /// An opened adapter.
 pub(crate) struct Adapter {
     reader: Reader,
@@ -113,7 +64,7 @@ impl Adapter {
             false => alpha / rank,
         };
         let path = folder.join(WEIGHTS);
-        let reader = Reader::open_any(&path, &FORMATS)?;
+        let reader = tensors(folder)?;
         let mut found: BTreeMap<String, [Option<Entry>; 2]> = BTreeMap::new();
         for entry in reader.entries() {
             let name = entry.name.strip_prefix(PREFIX);
@@ -220,47 +171,38 @@ fn unsupported(config: &Map<String, Value>) -> Vec<String> {
     if kind != Some(&json!("LORA")) {
         problems.push(format!("peft_type: found {}, want \"LORA\"", shown(kind)));
     }
-    let is_empty = |value: &Value| match value {
-        Value::Null | Value::Bool(false) => true,
-        Value::Array(list) => list.is_empty(),
-        Value::Object(table) => table.is_empty(),
-        Value::String(text) => text == "none",
-        Value::Bool(true) | Value::Number(_) => false,
-    };
-    for key in [
-        "use_dora",
-        "lora_bias",
-        "bias",
-        "modules_to_save",
-        "rank_pattern",
-        "alpha_pattern",
-        "layer_replication",
-        "trainable_token_indices",
-        "target_parameters",
-    ] {
-        if let Some(value) = config.get(key).filter(|value| !is_empty(value)) {
-            problems.push(format!("{key}: found {value}, want none"));
-        }
-    }
+    problems.extend(set_among(
+        config,
+        &[
+            "use_dora",
+            "lora_bias",
+            "bias",
+            "modules_to_save",
+            "rank_pattern",
+            "alpha_pattern",
+            "layer_replication",
+            "trainable_token_indices",
+            "target_parameters",
+        ],
+    ));
     problems
 }
 
-fn shown(value: Option<&Value>) -> String {
-    value.map_or_else(|| "nothing".into(), Value::to_string)
-}
-
-/// Writes the adapters of a checkpoint, or of the newest of a folder of checkpoints, as PEFT loads them.
+/// Writes the adapters or the virtual tokens of a checkpoint, or of the newest of a folder of checkpoints, as PEFT loads them.
 ///
 /// # Errors
-/// A damaged checkpoint; one without adapters; a folder that cannot be written.
+/// A damaged checkpoint; one without either; a folder that cannot be written.
 pub fn export_peft(checkpoint: &Path, out: &Path) -> Result<()> {
     let opened = Opened::open(&checkpoint_at(checkpoint)?.path)?;
     let plan = opened.plan_of_one_rank();
+    if plan.model.prompt.is_some() {
+        return soft_prompt::export(&opened, &plan, out);
+    }
     let Some(lora) = plan.model.lora.clone() else {
         return Err(Error::Request {
             what: "model to write adapters of",
-            found: "one without [model.lora]".into(),
-            wanted: "one that was trained with adapters".into(),
+            found: "one without [model.lora] and [model.prompt]".into(),
+            wanted: "one that was trained with adapters or virtual tokens".into(),
         });
     };
     let (specs, shape, rank) = (param::specs(&plan), plan.shape(), lora.rank);
@@ -272,7 +214,7 @@ pub fn export_peft(checkpoint: &Path, out: &Path) -> Result<()> {
         tensors.read_part(name, &dims, 0, &mut values)?;
         Ok(values)
     };
-    let (mut entries, mut all, mut modules) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut all, mut modules) = (Vec::new(), Vec::new());
     for pair in pairs(&plan) {
         let Some(layer) = pair.ours.strip_suffix(".weight") else {
             continue;
@@ -303,8 +245,11 @@ pub fn export_peft(checkpoint: &Path, out: &Path) -> Result<()> {
             ("lora_B", &b, vec![b.len() / rank, rank]),
         ] {
             let name = format!("{PREFIX}{module}.{end}.weight");
-            entries.push(Entry { name, dims });
-            all.push(values.clone());
+            let entry = Entry { name, dims };
+            all.push(Named {
+                entry,
+                values: values.clone(),
+            });
         }
         // the last two parts: GPT-2 has a c_proj in both halves of a block
         let parts: Vec<&str> = module.rsplitn(3, '.').collect();
@@ -313,32 +258,11 @@ pub fn export_peft(checkpoint: &Path, out: &Path) -> Result<()> {
             modules.push(suffix);
         }
     }
-    fs::create_dir_all(out).at("create", out)?;
-    let path = out.join(WEIGHTS);
-    let partial = hidden(&path);
-    let mut writer = Writer::create(&partial, entries, Some(json!({"format": "pt"})))?;
-    for values in &all {
-        writer.write(values)?;
-    }
-    writer.finish()?;
-    fs::rename(&partial, &path).at("rename", &partial)?;
     let config = json!({
         "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": plan.train.init_from,
         "r": rank, "lora_alpha": lora.alpha, "use_rslora": lora.rs_lora, "lora_dropout": 0.0, "bias": "none",
         "target_modules": modules, "fan_in_fan_out": plan.model.family == Family::Gpt, "inference_mode": true,
         "init_lora_weights": true, "modules_to_save": null,
     });
-    let path = out.join(CONFIG);
-    let partial = hidden(&path);
-    let mut file = File::create(&partial).at("create", &partial)?;
-    file.write_all(format!("{config:#}\n").as_bytes())
-        .at("write", &partial)?;
-    file.sync_all().at("sync", &partial)?;
-    fs::rename(&partial, &path).at("rename", &partial)?;
-    sync(out)
-}
-
-fn hidden(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().display();
-    path.with_file_name(format!(".{name}.partial"))
+    write(out, &config, &all)
 }

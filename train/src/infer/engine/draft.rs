@@ -20,7 +20,7 @@ impl RankEngine {
         let mut wanted = Vec::new();
         for (number, sequence) in self.running.iter_mut().enumerate() {
             sequence.drafts.clear();
-            let (seen, left) = (sequence.seen().len(), sequence.left());
+            let (seen, left) = (sequence.text().len(), sequence.left());
             let room = most
                 .min(left.saturating_sub(1))
                 .min(limit - seen.min(limit));
@@ -31,13 +31,13 @@ impl RankEngine {
         let Some(draft) = &mut self.draft else {
             for (number, room) in wanted {
                 let sequence = &mut self.running[number];
-                sequence.drafts = lookup(sequence.seen(), room).to_vec();
+                sequence.drafts = lookup(sequence.text(), room).to_vec();
             }
             return Ok(());
         };
         let mut asked = Vec::new();
         for (number, room) in wanted {
-            let seen = self.running[number].seen();
+            let seen = self.running[number].text();
             let options = GenerateOptions::greedy(room);
             let prompt = seen.to_vec();
             // a text that the smaller model cannot take is not guessed

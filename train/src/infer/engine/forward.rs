@@ -73,7 +73,7 @@ pub(super) struct Batch {
 impl Batch {
     /// The rows of these slices.
     pub(super) fn new(plan: &Plan, running: &[Sequence], slices: &[Slice]) -> Batch {
-        let documents = Documents::asked_for(plan);
+        let documents = Documents::of_text(plan);
         let starts_over = (documents.as_ref()).is_some_and(|asked| asked.positions.is_some());
         let is_hidden = documents.is_some_and(|asked| asked.bounds.is_some());
         let mut batch = Batch {
@@ -125,7 +125,7 @@ pub(super) fn run(
             pages: &running[slice.number].blocks,
         })
         .collect();
-    let ids = model.tokens(&batch.ids)?;
+    let ids = model.rows_of(&batch.ids)?;
     let x = hidden(model, cache, &ids, batch, &sequences).on_rank(model.rank(), "run a batch")?;
     let wanted = wanted(running, slices);
     let mut outcomes: Vec<Vec<Outcome>> = slices.iter().map(|_| Vec::new()).collect();
@@ -198,7 +198,8 @@ fn wanted(running: &[Sequence], slices: &[Slice]) -> Vec<Wanted> {
         if sequence.scores_prompt() {
             for row in 0..known {
                 let at = sequence.start + sequence.computed + row;
-                if at >= sequence.scores.len() && at + 1 < sequence.prompt {
+                let scored = sequence.virtual_tokens + sequence.scores.len();
+                if at >= scored && at + 1 < sequence.prompt {
                     let token = sequence.tokens[at + 1];
                     want(row, Kind::Prompt { token });
                 }

@@ -99,9 +99,9 @@ impl Engine {
         self.ranks.all(|rank| run(rank.model()))
     }
 
-    /// Tokens that the model sees at once.
+    /// Tokens of a text that the model sees at once, its virtual tokens left out.
     pub fn max_length(&self) -> usize {
-        self.plan.seq_length
+        (self.plan.seq_length).saturating_sub(self.plan.model.virtual_tokens())
     }
 
     /// Entries of the model's vocabulary.

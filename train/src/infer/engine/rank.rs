@@ -78,9 +78,15 @@ impl RankEngine {
         &self.model
     }
 
-    /// Tokens that the model sees at once.
+    /// Tokens of a text that the model sees at once, its virtual tokens left out.
     pub(super) fn max_length(&self) -> usize {
-        self.model.plan.seq_length
+        let plan = &self.model.plan;
+        plan.seq_length.saturating_sub(self.virtual_tokens())
+    }
+
+    /// Virtual tokens in front of every text.
+    fn virtual_tokens(&self) -> usize {
+        self.model.plan.model.virtual_tokens()
     }
 
     /// Whether the prompt is an encoder's: it has room of its own, apart from the answer's.
@@ -105,11 +111,13 @@ impl RankEngine {
     ///
     /// # Errors
     /// Those of `check`.
-    pub(super) fn submit(&mut self, request: Request) -> Result<u64> {
+    pub(super) fn submit(&mut self, mut request: Request) -> Result<u64> {
         self.check(&request)?;
         let id = self.next_id;
         self.next_id += 1;
-        let sequence = Sequence::new(id, request, self.max_length());
+        let of = [self.virtual_tokens(), self.model.plan.seq_length];
+        request.prompt = self.model.prompted(&request.prompt);
+        let sequence = Sequence::new(id, request, of);
         self.waiting.push_back(sequence);
         Ok(id)
     }
@@ -165,7 +173,7 @@ impl RankEngine {
         if whole > limit && (!slides || options.prompt_logprobs.is_some()) {
             return refuse("prompt", found(), format!("at most {limit} together"));
         }
-        let room = self.blocks.total() * BLOCK;
+        let room = (self.blocks.total() * BLOCK).saturating_sub(self.virtual_tokens());
         if whole.min(limit) > room {
             let wanted = format!("at most {room} together, the tokens of the cache");
             return refuse("prompt", found(), wanted);
@@ -281,8 +289,8 @@ impl RankEngine {
                 sequence.writer = Some(Writer::new(&self.model, prompt, room)?);
             }
             if !sequence.is_past_prompt {
-                self.counts.prompt_tokens += sequence.prompt as u64;
-                self.counts.cached_tokens += sequence.cached as u64;
+                self.counts.prompt_tokens += (sequence.prompt - sequence.virtual_tokens) as u64;
+                self.counts.cached_tokens += sequence.cached_of_text() as u64;
             }
             if !std::mem::replace(&mut sequence.is_started, true) {
                 self.events.push(Event::Started { id: sequence.id });
@@ -361,7 +369,8 @@ impl RankEngine {
             let limit = self.model.plan.seq_length;
             if !is_pair && sequence.seen().len() > limit {
                 sequence.release(&mut self.blocks);
-                sequence.start = sequence.tokens.len() - limit.div_ceil(2);
+                let text = limit - sequence.virtual_tokens;
+                sequence.see_last(text.div_ceil(2));
             }
         }
         for number in finished.into_iter().rev() {
@@ -425,7 +434,7 @@ impl Sequence {
         events.push(Event::Prompt {
             id: self.id,
             scores,
-            cached: self.cached,
+            cached: self.cached_of_text(),
         });
     }
 }

@@ -10,13 +10,17 @@ use crate::infer::sample::{Before, Scored};
 pub(super) struct Sequence {
     pub id: u64,
     pub options: GenerateOptions,
-    /// Prompt and answer.
+    /// Virtual tokens, prompt and answer.
     pub tokens: Vec<u32>,
-    /// Tokens of the prompt.
+    /// Virtual tokens in front.
+    pub virtual_tokens: usize,
+    /// Tokens of the prompt, the virtual ones included.
     pub prompt: usize,
     /// First token that the model still sees.
     pub start: usize,
-    /// Tokens from `start` on whose keys and values are in the cache.
+    /// The tokens that the model sees if virtual tokens stand in front of a later `start`.
+    window: Option<Vec<u32>>,
+    /// Tokens of those seen whose keys and values are in the cache.
     pub computed: usize,
     pub blocks: Vec<u32>,
     /// Full blocks whose contents are known to the cache, and the serial of the last.
@@ -25,7 +29,7 @@ pub(super) struct Sequence {
     pub drafts: Vec<u32>,
     /// Log-probabilities of the prompt's tokens so far; the first has none.
     pub scores: Vec<Option<Scored>>,
-    /// Tokens of the prompt whose keys and values were in the cache already.
+    /// Tokens of the prompt, the virtual ones included, whose keys and values were in the cache already.
     pub cached: usize,
     /// Whether it left the queue once.
     pub is_started: bool,
@@ -36,14 +40,18 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    /// `limit`: most tokens that the model sees.
-    pub(super) fn new(id: u64, request: Request, limit: usize) -> Sequence {
+    /// Of a request whose prompt begins with so many virtual tokens; `limit`: most tokens that the model sees.
+    pub(super) fn new(id: u64, request: Request, [virtual_tokens, limit]: [usize; 2]) -> Sequence {
         let Request {
             prompt, options, ..
         } = request;
-        Sequence {
+        let longest = limit - virtual_tokens;
+        let text = prompt.len() - virtual_tokens;
+        let mut sequence = Sequence {
             id,
-            start: prompt.len().saturating_sub(limit),
+            start: 0,
+            window: None,
+            virtual_tokens,
             prompt: prompt.len(),
             tokens: prompt,
             computed: 0,
@@ -56,12 +64,26 @@ impl Sequence {
             is_past_prompt: false,
             writer: None,
             options,
+        };
+        if text > longest {
+            sequence.see_last(longest);
         }
+        sequence
+    }
+
+    /// Lets the model see the virtual tokens and the last `count` others.
+    pub(super) fn see_last(&mut self, count: usize) {
+        self.start = self.tokens.len() - count;
+        let before = &self.tokens[..self.virtual_tokens];
+        self.window = (!before.is_empty()).then(|| [before, &self.tokens[self.start..]].concat());
     }
 
     /// The tokens that the model sees.
     pub(super) fn seen(&self) -> &[u32] {
-        &self.tokens[self.start..]
+        match &self.window {
+            Some(window) => window,
+            None => &self.tokens[self.start..],
+        }
     }
 
     /// Tokens to be computed before the next can be chosen.
@@ -76,9 +98,19 @@ impl Sequence {
     /// The tokens before the token that follows `self.tokens` and `drafts` of its guesses.
     pub(super) fn before<'a>(&'a self, answer: &'a [u32]) -> Before<'a> {
         Before {
-            prompt: &self.tokens[..self.prompt],
+            prompt: &self.tokens[self.virtual_tokens..self.prompt],
             answer,
         }
+    }
+
+    /// Tokens of the prompt, the virtual ones left out, whose keys and values were in the cache already.
+    pub(super) fn cached_of_text(&self) -> usize {
+        self.cached.saturating_sub(self.virtual_tokens)
+    }
+
+    /// The prompt and answer that a model without virtual tokens sees.
+    pub(super) fn text(&self) -> &[u32] {
+        &self.tokens[self.start.max(self.virtual_tokens)..]
     }
 
     /// Whether log-probabilities of the prompt's tokens are still missing.
@@ -146,6 +178,9 @@ impl Sequence {
     /// Adds a token of the answer; returns why it is complete, if it is.
     pub(super) fn push(&mut self, token: u32) -> Option<Finish> {
         self.tokens.push(token);
+        if let Some(window) = &mut self.window {
+            window.push(token);
+        }
         let answer = &self.tokens[self.prompt..];
         let ends = |stop: &Vec<u32>| !stop.is_empty() && answer.ends_with(stop);
         if let Some(number) = self.options.stop.iter().position(ends) {

@@ -274,8 +274,25 @@ impl Rank<'_> {
             Precision::F32 => 0,
             _ => 2 * n * choices * widest + largest.max(widest * s.d_model),
         };
-        let elements = layer + head + packs + attention + sums + operands + self.messages(n);
+        let other = self.messages(n) + self.virtual_rows(n);
+        let elements = layer + head + packs + attention + sums + operands + other;
         elements.saturating_mul(5) + (1 << 20)
+    }
+
+    /// Floats of the encoder of virtual tokens, whose rows are there once for each leaf of `n` tokens.
+    fn virtual_rows(&self, n: usize) -> usize {
+        let (plan, d) = (self.plan, self.plan.model.d_model);
+        let Some(prompt) = &plan.model.prompt else {
+            return 0;
+        };
+        let leaf = match plan.sum_order().is_tree() {
+            true => plan.sample_tokens() / TOKEN_CHUNKS,
+            false => n,
+        };
+        let rows = prompt.virtual_tokens * n.div_ceil(leaf.max(1));
+        let hidden = prompt.encoder.map_or(0, |encoder| encoder.hidden(d));
+        // gradients and inputs of a layer, and the copies of factors; an LSTM has four gates
+        8 * (rows + 64) * (d + 4 * hidden + 64)
     }
 
     /// Floats of rows between pipeline stages: those of each micro-batch in flight here and one more may wait for the other
