@@ -353,7 +353,7 @@ impl Job {
         }
         // only the data says how many steps there are
         let train = finetune.schedule(train, train.steps.max(1));
-        let ids = (self.vocab_hint(), Some(0));
+        let ids = (self.vocab_hint(), None);
         let plan = self.plan(model, &train, finetune.seq_length, ids, String::new());
         plan.check(&mut |key, found, wanted| match key {
             "seq_length" => add("finetune.seq_length", found, wanted),

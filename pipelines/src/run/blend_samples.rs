@@ -96,6 +96,20 @@ pub(super) fn plan(cx: &Context, blended: &Blended) -> Result<Plan> {
     // published models have more embedding rows than their tokenizers have ids
     let found = cx.job.initial_model().and_then(Result::ok);
     let rows = found.map_or(0, |found| found.vocab);
+    if blended.eod.is_none() {
+        let asks = [
+            ("reset_attention_mask", train.reset_attention_mask),
+            ("reset_position_ids", train.reset_position_ids),
+        ];
+        let problems: Vec<String> = (asks.iter().filter(|(_, asks)| *asks))
+            .map(|(key, _)| {
+                format!("train.{key}: found true without an end-of-document token, want a tokenizer that has one")
+            })
+            .collect();
+        if !problems.is_empty() {
+            return Err(train::Error::Plan(problems).into());
+        }
+    }
     let ids = (blended.vocab.max(rows), blended.eod);
     let plan = cx.job.plan(model, train, seq_length, ids, print);
     let mut plan = Plan {

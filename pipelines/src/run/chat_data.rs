@@ -243,7 +243,7 @@ impl ChatData {
         // published models have more embedding rows than their tokenizers have ids
         let found = cx.job.initial_model().and_then(Result::ok);
         let rows = found.map_or(0, |found| found.vocab);
-        let ids = (self.files.tokenizer.vocab().max(rows), Some(self.train.pad));
+        let ids = (self.files.tokenizer.vocab().max(rows), None);
         let print = manifest::fingerprint(&self.order);
         let mut plan = cx.job.plan(model, &train, table.seq_length, ids, print);
         if let Some(prompt) = &mut plan.model.prompt {

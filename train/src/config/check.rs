@@ -50,24 +50,16 @@ impl Plan {
         self.check_preference(is_decoder, problem);
         self.check_pair(problem);
         self.check_classified(problem);
-        let asks = [
-            ("reset_attention_mask", self.train.reset_attention_mask),
-            ("reset_position_ids", self.train.reset_position_ids),
-            ("eod_mask_loss", self.train.eod_mask_loss),
-        ];
-        for (key, _) in asks.iter().filter(|(_, asks)| *asks) {
-            match self.eod {
-                None => problem(
-                    &format!("train.{key}"),
-                    "true without an end-of-document token".into(),
-                    "a tokenizer that has one",
-                ),
-                Some(id) if id as usize >= self.vocab => {
-                    let wanted = format!("below the vocabulary of {}", self.vocab);
-                    problem("eod", id.to_string(), &wanted);
-                }
-                Some(_) => {}
-            }
+        if self.train.eod_mask_loss && self.eod.is_none() {
+            problem(
+                "train.eod_mask_loss",
+                "true without an end-of-document token".into(),
+                "a tokenizer that has one",
+            );
+        }
+        if let Some(id) = self.eod.filter(|&id| id as usize >= self.vocab) {
+            let wanted = format!("below the vocabulary of {}", self.vocab);
+            problem("eod", id.to_string(), &wanted);
         }
         divisibility::check(self, problem);
     }

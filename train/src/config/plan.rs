@@ -38,7 +38,8 @@ pub struct Plan {
     /// The token that begins the decoder's sequence of t5, for `generate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<u32>,
-    /// The end-of-document token, if a setting of `[train]` needs it.
+    /// The end-of-document token, at which `train.reset_attention_mask` and `train.reset_position_ids` start over; `None` if
+    /// no setting of `[train]` needs it, or if samples name their texts (`TextSample::ends`) and no token ends one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eod: Option<u32>,
     /// Seed of initial weights and dropout.

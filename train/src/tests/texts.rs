@@ -8,11 +8,14 @@ use kernels::Device;
 
 use crate::config::{LossMean, Plan};
 use crate::data::{Sample, Samples};
+use crate::dist::devices::Devices;
 use crate::dist::mesh::Groups;
-use crate::fixtures::{Chain, nth_step, options, tiny_gpt, tiny_llama};
+use crate::eval::{LanguageModel, Query, Scorer, logits};
+use crate::fixtures::{Chain, Log, nth_step, options, tiny_gpt, tiny_llama};
 use crate::model::param;
 use crate::tests::layouts::{assert_same, train_on, with};
 use crate::tests::parity::by_tensor;
+use crate::trainer::run;
 use crate::trainer::step::Trainer;
 
 /// Texts of a sample, the last of which is padding, and the first prediction of each that counts.
@@ -187,4 +190,33 @@ fn texts_that_do_not_fit_the_sample_are_refused() {
         let error = error.map(drop).unwrap_err().with_causes();
         assert!(error.contains(wanted), "{error}");
     }
+}
+
+#[test]
+fn a_model_of_texts_with_ends_reads_past_a_token_that_ends_others() {
+    // training changes nothing at these rates
+    let logits_of = |eod: Option<u32>, starts_over: bool| {
+        let mut plan = tiny_llama();
+        (plan.train.lr, plan.train.min_lr, plan.train.steps) = (0.0, 0.0, 1);
+        plan.eod = eod;
+        (
+            plan.train.reset_attention_mask,
+            plan.train.reset_position_ids,
+        ) = (starts_over, starts_over);
+        let folder = tempfile::tempdir().unwrap();
+        let samples = cut(&plan, false);
+        let done = run(&plan, &samples, None, folder.path(), &Log::default()).unwrap();
+        let tokens = [7, 9, 3, 11, 5];
+        let scorer = Scorer::open(&done.checkpoint, Devices::Cpu.whole()).unwrap();
+        let query = Query {
+            context: tokens[..4].to_vec(),
+            continuation: tokens[4..].to_vec(),
+        };
+        let scores = scorer.log_likelihoods(&[query], &mut |_| {}).unwrap();
+        (logits(&done.checkpoint, &tokens).unwrap(), scores[0].log)
+    };
+    let whole = logits_of(None, false);
+    assert_eq!(logits_of(None, true), whole);
+    let cut_at_3 = logits_of(Some(3), true);
+    assert!(cut_at_3.0[4] != whole.0[4] && cut_at_3.1 != whole.1);
 }
