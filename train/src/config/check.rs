@@ -57,7 +57,11 @@ impl Plan {
                 "a tokenizer that has one",
             );
         }
-        if let Some(id) = self.eod.filter(|&id| id as usize >= self.vocab) {
+        let train = &self.train;
+        let reads_eod =
+            train.eod_mask_loss || train.reset_attention_mask || train.reset_position_ids;
+        let unknown = self.eod.filter(|&id| id as usize >= self.vocab);
+        if let Some(id) = unknown.filter(|_| reads_eod) {
             let wanted = format!("below the vocabulary of {}", self.vocab);
             problem("eod", id.to_string(), &wanted);
         }

@@ -17,6 +17,10 @@ pub struct LoraConfig {
     pub alpha: f64,
     /// The scale is alpha / sqrt(rank) (rsLoRA: Kalajdzievski 2023, arXiv:2312.03732). PEFT's `use_rslora`. Default: false.
     pub rs_lora: bool,
+    /// Probability with which an element of the adapters' input is dropped in training; the frozen layer reads all of it. PEFT's
+    /// `lora_dropout`. Default: 0.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub dropout: f32,
     /// Linear layers of each block that have adapters. Default: all of them, PEFT's `all-linear`.
     pub targets: Vec<LoraTarget>,
 }
@@ -55,12 +59,18 @@ impl LoraTarget {
     }
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(number: &f32) -> bool {
+    *number == 0.0
+}
+
 impl Default for LoraConfig {
     fn default() -> Self {
         LoraConfig {
             rank: 8,
             alpha: 8.0,
             rs_lora: false,
+            dropout: 0.0,
             targets: LoraTarget::ALL.to_vec(),
         }
     }
@@ -83,6 +93,10 @@ impl LoraConfig {
         if !(self.alpha.is_finite() && self.alpha > 0.0) {
             let found = self.alpha.to_string();
             problem("alpha", found, "a finite number above 0");
+        }
+        if !(0.0..1.0).contains(&self.dropout) {
+            let found = self.dropout.to_string();
+            problem("dropout", found, "at least 0 and below 1");
         }
         let repeats =
             (1..self.targets.len()).any(|at| self.targets[..at].contains(&self.targets[at]));

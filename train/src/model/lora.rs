@@ -4,9 +4,15 @@
 //! x A^T is summed over ranks. Beside a row-parallel layer: A is split by input rows, B is whole; x A^T is summed over
 //! ranks. Either way `rank` numbers of a row cross ranks in the tree of the frozen layer's sums, so every layout gives the same
 //! bits. x A^T is computed again in the backward pass: `rank` features cost little beside those of the layer.
+//!
+//! Dropout (`lora.dropout`) is of the adapter's own x: the frozen layer reads all of it. Its mask depends on the layer's name and the
+//! position, and is applied again to x and to the gradient du A in the backward pass.
+
+use std::ops::Deref;
 
 use kernels::matmul::{Op, product};
-use kernels::{DType, Tensor, rows};
+use kernels::{DType, Tensor, add, rows};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::config::precision::Features::{Split, Whole};
 use crate::config::precision::Role;
@@ -20,6 +26,25 @@ pub(crate) struct Lora {
     a: Slot,
     /// `[out, rank]`; of a column-parallel layer `[out/tp, rank]`.
     b: Slot,
+    /// Number of its dropout in the model.
+    dropout: u32,
+}
+
+/// Rows that an adapter reads.
+enum Seen<'a> {
+    All(&'a Tensor),
+    Dropped(Tensor),
+}
+
+impl Deref for Seen<'_> {
+    type Target = Tensor;
+
+    fn deref(&self) -> &Tensor {
+        match self {
+            Seen::All(x) => x,
+            Seen::Dropped(x) => x,
+        }
+    }
 }
 
 /// A product that adds to its result: c += op(a) op(b).
@@ -28,6 +53,12 @@ struct Factors<'a> {
     b: (&'a Tensor, Op, Role),
     leaf: usize,
     accumulate: bool,
+}
+
+/// Number of the dropout of a layer's adapter: the same on every layout, and apart from the numbers of the model's own dropouts.
+#[expect(clippy::cast_possible_truncation, reason = "some bits of a hash")]
+fn dropout_of(name: &str) -> u32 {
+    (1 << 31) | xxh3_64(name.as_bytes()) as u32
 }
 
 fn multiply(c: &mut Tensor, of: &Factors<'_>, cx: &Context<'_>) -> kernels::Result<()> {
@@ -42,7 +73,30 @@ impl Lora {
         Some(Lora {
             a: slots.find(&format!("{name}.lora_a"))?,
             b: slots.find(&format!("{name}.lora_b"))?,
+            dropout: dropout_of(name),
         })
+    }
+
+    /// x: `[n, in]` with the elements dropped that this step's adapter does not see
+    fn seen_whole<'a>(&self, x: &'a Tensor, cx: &Context<'_>) -> kernels::Result<Seen<'a>> {
+        let p = cx.arithmetic.lora_dropout;
+        if p == 0.0 || cx.noise.is_none() {
+            return Ok(Seen::All(x));
+        }
+        let mut dropped = x.try_clone()?;
+        cx.drop_whole(&mut dropped, p, self.dropout)?;
+        Ok(Seen::Dropped(dropped))
+    }
+
+    /// The same of `[n, in/tp]`.
+    fn seen_split<'a>(&self, x: &'a Tensor, cx: &Context<'_>) -> kernels::Result<Seen<'a>> {
+        let p = cx.arithmetic.lora_dropout;
+        if p == 0.0 || cx.noise.is_none() {
+            return Ok(Seen::All(x));
+        }
+        let mut dropped = x.try_clone()?;
+        cx.drop_features(&mut dropped, p, self.dropout)?;
+        Ok(Seen::Dropped(dropped))
     }
 
     fn scale(x: &mut Tensor, cx: &Context<'_>) -> kernels::Result<()> {
@@ -71,7 +125,9 @@ impl Lora {
         x: &Tensor,
         cx: &Context<'_>,
     ) -> kernels::Result<()> {
-        let u = self.column_features(x, cx)?;
+        let x = self.seen_whole(x, cx)?;
+        let u = self.column_features(&x, cx)?;
+        drop(x);
         self.add_features(y, &u, cx)
     }
 
@@ -96,7 +152,8 @@ impl Lora {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let u = self.column_features(x, cx)?;
+        let x = self.seen_whole(x, cx)?;
+        let u = self.column_features(&x, cx)?;
         self.add_gradient_of_b((dy, Role::Gradient(Split)), &u, gradients, cx)?;
         let mut du = Tensor::empty(u.dims(), DType::F32, x.device())?;
         drop(u);
@@ -114,7 +171,7 @@ impl Lora {
         let (da, accumulate) = gradients.target(self.a);
         let of = Factors {
             a: (whole, Op::Transposed, Role::Gradient(Whole)),
-            b: (x, Op::Plain, Role::Input(Whole)),
+            b: (&x, Op::Plain, Role::Input(Whole)),
             leaf: cx.sums.token_leaf,
             accumulate,
         };
@@ -130,11 +187,29 @@ impl Lora {
         du: &Tensor,
         cx: &Context<'_>,
     ) -> kernels::Result<()> {
+        let p = cx.arithmetic.lora_dropout;
+        if p == 0.0 || cx.noise.is_none() {
+            return self.inputs(dx, du, (Op::Plain, true), cx);
+        }
+        let mut own = Tensor::empty(dx.dims(), DType::F32, dx.device())?;
+        self.inputs(&mut own, du, (Op::Plain, false), cx)?;
+        cx.drop_rows(&mut own, p, self.dropout)?;
+        add::add_into(dx, &own)
+    }
+
+    /// dx = du op(A), or dx += of that
+    fn inputs(
+        &self,
+        dx: &mut Tensor,
+        du: &Tensor,
+        (of_a, accumulate): (Op, bool),
+        cx: &Context<'_>,
+    ) -> kernels::Result<()> {
         let of = Factors {
             a: (du, Op::Plain, Role::Gradient(Whole)),
-            b: (cx.weight(self.a), Op::Plain, Role::Weight),
+            b: (cx.weight(self.a), of_a, Role::Weight),
             leaf: 0,
-            accumulate: true,
+            accumulate,
         };
         multiply(dx, &of, cx)
     }
@@ -163,7 +238,9 @@ impl Lora {
         input: usize,
         cx: &Context<'_>,
     ) -> kernels::Result<()> {
-        let u = self.row_features(x, input, cx)?;
+        let x = self.seen_split(x, cx)?;
+        let u = self.row_features(&x, input, cx)?;
+        drop(x);
         self.add_features(y, &u, cx)
     }
 
@@ -177,7 +254,8 @@ impl Lora {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<()> {
-        let u = self.row_features(x, input, cx)?;
+        let x = self.seen_split(x, cx)?;
+        let u = self.row_features(&x, input, cx)?;
         let mut room = None;
         let whole = cx.gather(&u, &mut room)?;
         self.add_gradient_of_b((dy, Role::Gradient(Whole)), whole, gradients, cx)?;
@@ -195,19 +273,21 @@ impl Lora {
         Lora::scale(&mut du, cx)?;
         let (da, accumulate) = gradients.target(self.a);
         let of = Factors {
-            a: (x, Op::Transposed, Role::Input(Split)),
+            a: (&x, Op::Transposed, Role::Input(Split)),
             b: (&du, Op::Plain, Role::Gradient(Whole)),
             leaf: cx.sums.token_leaf,
             accumulate,
         };
         multiply(da, &of, cx)?;
-        let of = Factors {
-            a: (&du, Op::Plain, Role::Gradient(Whole)),
-            b: (cx.weight(self.a), Op::Transposed, Role::Weight),
-            leaf: 0,
-            accumulate: true,
-        };
-        multiply(dx, &of, cx)
+        drop(x);
+        let p = cx.arithmetic.lora_dropout;
+        if p == 0.0 || cx.noise.is_none() {
+            return self.inputs(dx, &du, (Op::Transposed, true), cx);
+        }
+        let mut own = Tensor::empty(dx.dims(), DType::F32, dx.device())?;
+        self.inputs(&mut own, &du, (Op::Transposed, false), cx)?;
+        cx.drop_features(&mut own, p, self.dropout)?;
+        add::add_into(dx, &own)
     }
 
     /// dB += dy^T u, where u holds the scale

@@ -143,7 +143,8 @@ impl Worker<'_> {
     /// Key of a micro-batch's dropout, if the model has any.
     fn noise(&self, start: StepStart, block: Block) -> Option<Noise> {
         let model = &self.plan.model;
-        let drops = model.dropout > 0.0 || model.attention_dropout > 0.0;
+        let of_adapters = model.lora.as_ref().map_or(0.0, |lora| lora.dropout);
+        let drops = model.dropout > 0.0 || model.attention_dropout > 0.0 || of_adapters > 0.0;
         drops.then_some(Noise {
             seed: self.plan.seed,
             step: start.step,

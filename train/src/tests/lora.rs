@@ -224,6 +224,98 @@ fn every_layout_gives_the_same_bits_and_frozen_weights_keep_theirs() {
     }
 }
 
+/// Loss and gradients of the adapters, whose weights are moved by `far` times `along`.
+fn moved(plan: &Plan, along: &[Vec<f64>], far: f64) -> (f64, Vec<Vec<f64>>) {
+    let specs = param::specs(plan);
+    let mut trainer = Trainer::new(plan, &specs, Groups::single(), Device::cpu()).unwrap();
+    let mut along = along.iter();
+    for (at, (spec, weight)) in specs.iter().zip(&mut trainer.state.weights).enumerate() {
+        if spec.is_frozen {
+            continue;
+        }
+        let mut own = values(weight);
+        if spec.name.ends_with(".lora_b") {
+            rng::fill_normal(&mut own, 3, at as u64, 0, 0.05);
+        }
+        if let Some(along) = along.next() {
+            #[expect(clippy::cast_possible_truncation, reason = "rounds to f32")]
+            let shift = |(x, by): (&mut f32, &f64)| *x += (by * far) as f32;
+            own.iter_mut().zip(along).for_each(shift);
+        }
+        *weight = Tensor::from_f32(&spec.dims, &own, &Device::cpu()).unwrap();
+    }
+    let samples = Chain::of(plan);
+    let (loss, gradients) = trainer.gradients(&samples, &nth_step(plan, 1)).unwrap();
+    (loss, of_adapters(&trainer, &gradients))
+}
+
+#[test]
+fn dropout_of_adapters_has_the_gradient_of_its_own_loss_and_is_not_in_evaluations() {
+    for plan in [tiny_gpt(), tiny_llama()] {
+        let mut plan = adapted(plan);
+        plan.model.dropout = 0.0;
+        let (without, _) = moved(&plan, &[], 0.0);
+        plan.model.lora.as_mut().unwrap().dropout = 0.4;
+        let (loss, gradient) = moved(&plan, &[], 0.0);
+        assert!((loss - without).abs() > 1e-3, "{loss} {without}");
+        // each matrix alone, so that an error in one is not hidden by the others
+        for at in 0..gradient.len() {
+            let mut along = gradient.clone();
+            let others = along
+                .iter_mut()
+                .enumerate()
+                .filter(|(other, _)| *other != at);
+            others.for_each(|(_, values)| values.fill(0.0));
+            let square: f64 = gradient[at].iter().map(|x| x * x).sum();
+            let far = 2e-3 / square.sqrt();
+            let sides = [-far, far].map(|far| moved(&plan, &along, far).0);
+            let found = (sides[1] - sides[0]) / (2.0 * far);
+            assert!(
+                (found - square).abs() < 0.02 * square,
+                "matrix {at}: {found} along the gradient, want {square}"
+            );
+        }
+        // an evaluation drops nothing
+        let specs = param::specs(&plan);
+        let mut dry = plan.clone();
+        dry.model.lora.as_mut().unwrap().dropout = 0.0;
+        let evaluated = [&plan, &dry].map(|plan| {
+            let trainer = Trainer::new(plan, &specs, Groups::single(), Device::cpu()).unwrap();
+            trainer.evaluate(&Chain::of(plan), 4).unwrap().loss
+        });
+        assert_eq!(evaluated[0], evaluated[1]);
+    }
+}
+
+#[test]
+fn every_layout_drops_the_same_elements_of_the_adapters_inputs() {
+    for plan in [adapted(tiny_gpt()), adapted(tiny_llama())] {
+        let mut plan = plan;
+        plan.model.layers = 4;
+        plan.model.lora.as_mut().unwrap().dropout = 0.25;
+        let want = train(&with(plan.clone(), "mb=12"));
+        for layout in [
+            "mb=1",
+            "dp=3 mb=2",
+            "tp=2 mb=2",
+            "tp=2 sp mb=3",
+            "pp=2 vs=2 tp=2 sp dp=2 mb=2",
+            "dp=2 zero=3 tp=2 sp pp=2 mb=3",
+            "cp=2 mb=4",
+            "full mb=2",
+            "selective cp=2 tp=2 mb=1",
+        ] {
+            assert_same(&train(&with(plan.clone(), layout)), &want, layout);
+        }
+        plan.train.precision = Precision::Bf16;
+        plan.train.bf16_sums = Bf16Sums::Pairs;
+        let want = train(&with(plan.clone(), "mb=12"));
+        for layout in ["tp=2 sp mb=3", "cp=2 mb=4"] {
+            assert_same(&train(&with(plan.clone(), layout)), &want, layout);
+        }
+    }
+}
+
 #[test]
 fn layouts_agree_in_bf16_and_with_some_targets() {
     let mut plan = adapted(tiny_llama());

@@ -260,7 +260,7 @@ pub fn export_peft(checkpoint: &Path, out: &Path) -> Result<()> {
     }
     let config = json!({
         "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": plan.train.init_from,
-        "r": rank, "lora_alpha": lora.alpha, "use_rslora": lora.rs_lora, "lora_dropout": 0.0, "bias": "none",
+        "r": rank, "lora_alpha": lora.alpha, "use_rslora": lora.rs_lora, "lora_dropout": lora.dropout, "bias": "none",
         "target_modules": modules, "fan_in_fan_out": plan.model.family == Family::Gpt, "inference_mode": true,
         "init_lora_weights": true, "modules_to_save": null,
     });

@@ -94,4 +94,13 @@ impl Context<'_> {
         };
         self.drop_at(x, (p, tensor), from, self.sequence.time)
     }
+
+    /// As `drop_rows`, for `[n, d]` rows of which each tensor-parallel rank has all.
+    pub(crate) fn drop_whole(&self, x: &mut Tensor, p: f32, tensor: u32) -> kernels::Result<()> {
+        let from = Corner {
+            position: self.sequence.first,
+            feature: 0,
+        };
+        self.drop_at(x, (p, tensor), from, self.sequence.time)
+    }
 }

@@ -139,6 +139,8 @@ pub(crate) struct Arithmetic<'a> {
     /// Whether linear layers have adapters, and the factor of their output.
     pub has_lora: bool,
     pub lora_scale: f32,
+    /// Probability with which an element of the adapters' input is dropped.
+    pub lora_dropout: f32,
 }
 
 impl<'a> Context<'a> {
@@ -185,6 +187,7 @@ impl<'a> Context<'a> {
                     .lora
                     .as_ref()
                     .map_or(0.0, |lora| narrow(lora.scale())),
+                lora_dropout: plan.model.lora.as_ref().map_or(0.0, |lora| lora.dropout),
             },
         }
     }
