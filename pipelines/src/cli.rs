@@ -72,8 +72,8 @@ enum Verb {
     Curate(JobArgs),
     /// Find exact and near duplicates.
     Dedup(JobArgs),
-    /// Train or load the tokenizer and write token datasets.
-    Tokenize(JobArgs),
+    /// Train or load the tokenizer and write token datasets: those of a job, or, with --input, those of files.
+    Tokenize(Box<run::TokenizeArgs>),
     /// Join token datasets, or deduplication indexes, in the order given. A folder stands for the datasets or indexes in it, in
     /// name order.
     Merge {
@@ -246,7 +246,13 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         Verb::Status { job, set, json } => run::status(&run::job_at(&job, &set)?, json),
         Verb::Curate(j) => with_job(&j, run::curate),
         Verb::Dedup(j) => with_job(&j, run::dedup),
-        Verb::Tokenize(j) => with_job(&j, run::tokenize),
+        Verb::Tokenize(args) => match args.job.clone() {
+            Some(job) => {
+                let (set, check) = (args.set.clone(), args.check);
+                with_job(&JobArgs { job, set, check }, run::tokenize)
+            }
+            None => run::tokenize_files(&args),
+        },
         Verb::Merge { out, parts } => run::merge(&out, &parts),
         Verb::Mixer { config, out } => run::mixer(&config, out.as_deref()),
         Verb::Blend { job, dump, json } => with_job(&job, |cx| run::blend(cx, dump, json)),

@@ -46,4 +46,5 @@ mod status;
 mod takedown;
 mod takedown_datasets;
 mod tokenize;
+mod tokenize_files;
 mod transformers;

@@ -27,9 +27,11 @@ pub(crate) use executors::{Kubernetes, Ray, Slurm};
 pub(crate) use finetune::{BadRows, ChatFormat, FinetuneTable, TooLong};
 pub use load::load;
 pub(crate) use load::{LoadError, problems};
+pub(crate) use near::or_nearest;
 pub use problem::Problem;
 pub use table::Job;
 pub(crate) use table::{Executor, Generate};
-pub(crate) use tokenize::TokenDataset;
-pub(crate) use tokenize::Tokenize;
+pub(crate) use tokenize::{
+    DatasetTable, Naming, Sentences, TokenDataset, Tokenize, TokenizerTable,
+};
 pub(crate) use usage::WrongUse;

@@ -41,6 +41,7 @@ mod task_runs;
 mod text_samples;
 mod texts;
 mod tokenize;
+mod tokenize_files;
 mod train;
 mod train_data;
 mod training;
@@ -70,6 +71,7 @@ pub(crate) use shell::{completions, man};
 pub(crate) use status::status;
 pub(crate) use takedown::{TakedownArgs, takedown};
 pub(crate) use task::task;
+pub(crate) use tokenize_files::{TokenizeArgs, tokenize_files};
 
 use crate::context::Context;
 use crate::machine::{grouped, peak_rss_bytes};
