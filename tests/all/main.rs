@@ -48,3 +48,4 @@ mod takedown_datasets;
 mod tokenize;
 mod tokenize_files;
 mod transformers;
+mod wrong_lines;
