@@ -159,17 +159,14 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Print the JSON Schema of a job file, with which editors complete and check it.
+    /// Print the JSON Schema of job files, for editors.
     Schema,
-    /// Print the script that completes verbs and options in a shell.
-    Completions {
-        /// The shell.
-        shell: clap_complete::Shell,
-    },
-    /// Write manual pages of the program and of every verb.
+    /// Print the script that completes the command line in a shell.
+    Completions(run::CompletionsArgs),
+    /// Write the manual pages, one for every verb.
     Man {
-        /// Folder to write them in, such as ~/.local/share/man/man1.
-        folder: PathBuf,
+        /// Folder to write them in.
+        dir: PathBuf,
     },
     /// Write the final documents of a job, deduplicated and cut, as files with one schema and a data card.
     Export(run::ExportArgs),
@@ -290,8 +287,8 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         Verb::Filters { json } => run::filters(json),
         Verb::Formats { json } => run::formats(json),
         Verb::Schema => run::schema(),
-        Verb::Completions { shell } => run::completions(shell, Cli::command()),
-        Verb::Man { folder } => run::man(&folder, Cli::command()),
+        Verb::Completions(args) => run::completions(&args, Cli::command()),
+        Verb::Man { dir } => run::man(&dir, Cli::command()),
         Verb::Export(args) => run::export(&args),
         Verb::Takedown(args) => run::takedown(&args),
         Verb::Inspect { path, json } => run::inspect(&path, json),

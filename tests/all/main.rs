@@ -42,6 +42,7 @@ mod quantize_jobs;
 mod samplers;
 mod schema;
 mod serve;
+mod shell;
 mod status;
 mod takedown;
 mod takedown_datasets;

@@ -67,7 +67,7 @@ pub(crate) use plan::{PlanArgs, plan};
 pub(crate) use quantize::{Quantize, quantize};
 pub(crate) use report::refilter;
 pub(crate) use schema::schema;
-pub(crate) use shell::{completions, man};
+pub(crate) use shell::{CompletionsArgs, completions, man};
 pub(crate) use status::status;
 pub(crate) use takedown::{TakedownArgs, takedown};
 pub(crate) use task::task;

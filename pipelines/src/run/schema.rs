@@ -1,236 +1,204 @@
-//! `schema`: JSON Schema (draft 2020-12) of a job file, from the key reference, for editors that complete and check TOML.
+//! `schema`: the JSON Schema (draft 2020-12) of job files, made from the key reference, for editors and other checkers.
+//!
+//! It knows keys, types, words and defaults of every table. Contradictions between keys and most ranges are left to `--check`.
 
 use crate::job::reference::{Key, Table, tables};
 use crate::log::print;
 use anyhow::Result;
 use serde_json::{Map, Value, json};
 
-/// Tables that may also be written as plain values.
-const SHORT_FORMS: [(&str, Short); 1] = [("curate.inputs", Short::Paths)];
-
-/// A shorter way to write a value.
-#[derive(Clone, Copy)]
-enum Short {
-    /// A path, or a list of paths and tables.
-    Paths,
-}
-
-/// The verb.
+/// Prints the schema.
 ///
 /// # Errors
-/// If stdout is closed.
+/// If stdout cannot be written.
 pub(crate) fn schema() -> Result<()> {
-    print(&format!("{:#}\n", of_jobs()))
+    print(&format!("{}\n", serde_json::to_string_pretty(&made())?))
 }
 
-fn of_jobs() -> Value {
-    let mut defs = Map::new();
-    let mut root = Map::new();
-    for table in tables() {
-        match table.path.as_str() {
-            "" => root = of_table(table),
-            path => {
-                defs.insert(path.to_owned(), Value::Object(of_table(table)));
-            }
-        }
+fn made() -> Value {
+    let mut tables = tables().iter();
+    let mut schema = json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Job file of Millrace",
+    });
+    let top = tables.next().map(of_table).unwrap_or_default();
+    let inner: Map<String, Value> = tables
+        .map(|table| (table.path.clone(), Value::Object(of_table(table))))
+        .collect();
+    if let Value::Object(all) = &mut schema {
+        all.extend(top);
+        all.insert("$defs".into(), Value::Object(inner));
     }
-    let mut all = Map::new();
-    all.insert(
-        "$schema".into(),
-        "https://json-schema.org/draft/2020-12/schema".into(),
-    );
-    all.insert("title".into(), "A job of Millrace".into());
-    all.extend(root);
-    all.insert("$defs".into(), Value::Object(defs));
-    Value::Object(all)
+    schema
 }
 
 fn of_table(table: &Table) -> Map<String, Value> {
-    let mut properties = Map::new();
-    let mut required = Vec::new();
-    for key in &table.keys {
-        let name = key.path.rsplit('.').next().unwrap_or_default();
-        properties.insert(name.to_owned(), of_key(key));
-        if key.default == "required" {
-            required.push(name);
-        }
-    }
-    let mut all = Map::new();
-    all.insert("type".into(), "object".into());
+    let name = |key: &Key| key.path.rsplit('.').next().unwrap_or_default().to_string();
+    let keys = table.keys.iter();
+    let properties: Map<String, Value> = keys
+        .map(|key| (name(key), Value::Object(of_key(key))))
+        .collect();
+    let keys = table.keys.iter().filter(|key| key.default == "required");
+    let required: Vec<String> = keys.map(name).collect();
+    let mut schema = Map::new();
     if !table.meaning.is_empty() {
-        all.insert("description".into(), table.meaning.clone().into());
+        schema.insert("description".into(), json!(table.meaning));
     }
-    all.insert("properties".into(), Value::Object(properties));
-    all.insert("additionalProperties".into(), false.into());
+    schema.insert("type".into(), json!("object"));
+    schema.insert("properties".into(), Value::Object(properties));
     if !required.is_empty() {
-        all.insert("required".into(), required.into());
+        schema.insert("required".into(), json!(required));
     }
-    all
+    schema.insert("additionalProperties".into(), json!(false));
+    schema
 }
 
-fn of_key(key: &Key) -> Value {
-    let mut value = of_kind(&key.kind, key);
-    for (path, short) in SHORT_FORMS {
-        if path == key.path {
-            value = match short {
-                Short::Paths => {
-                    let items = json!({"anyOf": [{"type": "string"}, value["items"]]});
-                    json!({"anyOf": [{"type": "string"}, {"type": "array", "items": items}]})
-                }
-            };
-        }
-    }
-    let Value::Object(all) = &mut value else {
-        return value;
-    };
+fn of_key(key: &Key) -> Map<String, Value> {
+    let mut schema = of_kind(key, &key.kind);
     let mut meaning = key.meaning.clone();
-    for (word, of_word) in &key.words {
-        meaning.push_str(&format!("\n\"{word}\": {of_word}"));
+    for (word, text) in &key.words {
+        meaning.push_str(&format!("\n\"{word}\": {text}"));
     }
-    all.insert("description".into(), meaning.into());
-    if let Some(default) = default_of(key) {
-        all.insert("default".into(), default);
+    schema.insert("description".into(), json!(meaning));
+    let default = format!("x = {}", key.default).parse::<toml::Table>();
+    let default = default.ok().and_then(|mut table| table.remove("x"));
+    if let Some(default) = default.and_then(|value| serde_json::to_value(value).ok()) {
+        schema.insert("default".into(), default);
     }
-    value
+    schema
 }
 
-/// The default as JSON; `None` if the key is absent or required, or the reference says it in words.
-fn default_of(key: &Key) -> Option<Value> {
-    let text = format!("value = {}", key.default);
-    let table: Map<String, Value> = toml::from_str(&text).ok()?;
-    table.get("value").cloned()
-}
-
-/// The schema of a kind in the words of the reference: `integer`, `list of strings`, `table of numbers or booleans`, `[integer,
-/// number]`, `boolean or table`.
-fn of_kind(kind: &str, key: &Key) -> Value {
-    if let Some(rest) = kind.strip_prefix("list of ") {
-        return json!({"type": "array", "items": of_kind(&singular(rest), key)});
-    }
-    if let Some(rest) = kind.strip_prefix("table of ") {
-        let mut value =
-            json!({"type": "object", "additionalProperties": of_kind(&singular(rest), key)});
-        if !key.names.is_empty() {
-            value["propertyNames"] = json!({"enum": key.names});
-        }
-        return value;
-    }
-    if let Some(parts) = kind
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'))
-    {
-        let parts: Vec<Value> = parts.split(", ").map(|part| of_kind(part, key)).collect();
+/// The schema of a type, by its name in the reference.
+fn of_kind(key: &Key, kind: &str) -> Map<String, Value> {
+    let inner = |kind: &str| Value::Object(of_kind(key, kind));
+    let schema = if let Some(parts) = list_of(kind) {
+        let parts: Vec<Value> = parts.map(inner).collect();
         let count = parts.len();
-        return json!({"type": "array", "prefixItems": parts, "items": false, "minItems": count});
-    }
-    if let Some((first, rest)) = kind.split_once(" or ") {
-        return json!({"anyOf": [of_kind(first, key), of_kind(rest, key)]});
-    }
-    match kind {
-        "word" if !key.words.is_empty() => {
-            let words: Vec<&str> = key.words.iter().map(|(word, _)| word.as_str()).collect();
-            json!({"enum": words})
-        }
-        "table" => {
-            let of = |path: &String| json!({"$ref": format!("#/$defs/{path}")});
-            let inside = format!("{}.", key.path);
-            let named: Option<Map<String, Value>> = (key.tables.iter())
-                .map(|path| Some((path.strip_prefix(&inside)?.to_owned(), of(path))))
-                .collect();
-            match (named, &key.tables[..]) {
-                (_, []) => json!({"type": "object"}),
-                // a table whose one key says which it is, as a step's
-                (Some(named), _) => {
-                    json!({"type": "object", "properties": named, "additionalProperties": false})
-                }
-                (None, [one]) => of(one),
-                (None, all) => json!({"anyOf": all.iter().map(of).collect::<Vec<Value>>()}),
+        json!({"type": "array", "prefixItems": parts, "items": false, "minItems": count})
+    } else if let Some((first, second)) = alternatives(kind) {
+        json!({"anyOf": [inner(first), inner(second)]})
+    } else if let Some(of) = kind.strip_prefix("list of ") {
+        json!({"type": "array", "items": inner(&singular(of))})
+    } else if let Some(of) = kind.strip_prefix("table of ") {
+        map_of(key, &inner(&singular(of)))
+    } else {
+        match kind {
+            "word" if !key.words.is_empty() => {
+                let words: Vec<&str> = key.words.iter().map(|(word, _)| word.as_str()).collect();
+                json!({"type": "string", "enum": words})
             }
+            "table" => of_tables(key),
+            "integer" | "number" | "boolean" => json!({"type": kind}),
+            _ => json!({"type": "string"}),
         }
-        "integer" | "number" | "boolean" => json!({"type": kind}),
-        _ => json!({"type": "string"}),
+    };
+    match schema {
+        Value::Object(schema) => schema,
+        // every branch makes an object
+        _ => Map::new(),
     }
 }
 
-/// `strings` as `string`, also of alternatives.
-fn singular(kinds: &str) -> String {
-    if kinds.starts_with('[') {
-        return kinds.to_owned();
+/// A table whose keys are names to choose, or of those that the program has.
+fn map_of(key: &Key, value: &Value) -> Value {
+    if key.names.is_empty() {
+        return json!({"type": "object", "additionalProperties": value});
     }
-    let parts = kinds
+    let names = key.names.iter().map(|name| (name.clone(), value.clone()));
+    let properties: Map<String, Value> = names.collect();
+    json!({"type": "object", "properties": properties, "additionalProperties": false})
+}
+
+/// A table, or one with a single key that names a variant.
+fn of_tables(key: &Key) -> Value {
+    let reference = |path: &String| json!({"$ref": format!("#/$defs/{path}")});
+    let below = format!("{}.", key.path);
+    let variants = key.tables.iter().filter_map(|path| {
+        let name = path.strip_prefix(&below)?;
+        Some((name.to_string(), reference(path)))
+    });
+    let variants: Map<String, Value> = variants.collect();
+    match key.tables.first() {
+        _ if !variants.is_empty() => json!({
+            "type": "object", "properties": variants, "additionalProperties": false,
+            "minProperties": 1, "maxProperties": 1,
+        }),
+        Some(path) => reference(path),
+        None => json!({"type": "object"}),
+    }
+}
+
+/// `[integer, number]`: the types of a list of a fixed form.
+fn list_of(kind: &str) -> Option<impl Iterator<Item = &str>> {
+    let parts = kind.strip_prefix('[')?.strip_suffix(']')?;
+    Some(parts.split(", "))
+}
+
+/// `boolean or table`; not `table of numbers or booleans`, whose values are of two types.
+fn alternatives(kind: &str) -> Option<(&str, &str)> {
+    match kind.starts_with("table of ") {
+        true => None,
+        false => kind.split_once(" or "),
+    }
+}
+
+/// `integer` of `integers`, `number or boolean` of `numbers or booleans`.
+fn singular(kinds: &str) -> String {
+    let one = |kind: &str| kind.strip_suffix('s').unwrap_or(kind).to_string();
+    kinds
         .split(" or ")
-        .map(|part| part.strip_suffix('s').unwrap_or(part));
-    parts.collect::<Vec<&str>>().join(" or ")
+        .map(one)
+        .collect::<Vec<_>>()
+        .join(" or ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::reference::keys;
 
     #[test]
-    fn every_key_has_a_type_and_every_reference_a_table() {
-        let schema = of_jobs();
-        let mut found = 0;
-        let defs = schema["$defs"].as_object().unwrap();
-        for table in std::iter::once(&schema).chain(defs.values()) {
-            assert_eq!(table["additionalProperties"], false);
-            for (name, key) in table["properties"].as_object().unwrap() {
-                found += 1;
-                let is_typed = ["type", "enum", "anyOf", "$ref"]
-                    .iter()
-                    .any(|kind| key.get(*kind).is_some());
-                assert!(is_typed && key["description"].is_string(), "{name}: {key}");
-            }
-        }
-        assert_eq!(found, keys().count());
-        let text = schema.to_string();
-        let mut refs = 0;
-        for part in text.split("\"#/$defs/").skip(1) {
-            let path = part.split('"').next().unwrap();
-            assert!(defs.contains_key(path), "{path}");
-            refs += 1;
-        }
-        assert!(refs > 50, "{refs}");
+    fn every_type_of_the_reference_has_its_schema() {
+        let key = Key {
+            names: vec!["short".into()],
+            ..Key::default()
+        };
+        let of = |kind: &str| Value::Object(of_kind(&key, kind));
+        let (integer, number) = (json!({"type": "integer"}), json!({"type": "number"}));
+        assert_eq!(
+            of("list of integers"),
+            json!({"type": "array", "items": integer})
+        );
+        let pair = json!({"type": "array", "prefixItems": [integer, number], "items": false, "minItems": 2});
+        assert_eq!(
+            of("list of [integer, number]"),
+            json!({"type": "array", "items": pair})
+        );
+        let either = json!({"anyOf": [number, {"type": "boolean"}]});
+        assert_eq!(
+            of("table of numbers or booleans"),
+            json!({"type": "object", "properties": {"short": either}, "additionalProperties": false})
+        );
+        let text = json!({"type": "string"});
+        let texts = json!({"type": "array", "items": text});
+        assert_eq!(
+            of("string or list of strings"),
+            json!({"anyOf": [text, texts]})
+        );
     }
 
     #[test]
-    fn kinds_are_the_schemas_that_they_say() {
-        let key = Key {
-            words: vec![("a".into(), "A.".into()), ("b".into(), "B.".into())],
-            names: vec!["x".into()],
-            tables: vec!["t".into()],
-            ..Key::default()
-        };
-        for (kind, wanted) in [
-            (
-                "list of strings",
-                json!({"type": "array", "items": {"type": "string"}}),
-            ),
-            (
-                "list of words",
-                json!({"type": "array", "items": {"enum": ["a", "b"]}}),
-            ),
-            (
-                "list of [integer, number]",
-                json!({"type": "array", "items": {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "number"}],
-                    "items": false, "minItems": 2}}),
-            ),
-            (
-                "table of numbers or booleans",
-                json!({"type": "object", "additionalProperties": {"anyOf": [{"type": "number"}, {"type": "boolean"}]},
-                    "propertyNames": {"enum": ["x"]}}),
-            ),
-            (
-                "boolean or table",
-                json!({"anyOf": [{"type": "boolean"}, {"$ref": "#/$defs/t"}]}),
-            ),
-            (
-                "string or list of strings",
-                json!({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
-            ),
-        ] {
-            assert_eq!(of_kind(kind, &key), wanted, "{kind}");
+    fn every_table_that_is_named_is_defined() {
+        let schema = made();
+        let text = schema.to_string();
+        let named = text
+            .split("\"#/$defs/")
+            .skip(1)
+            .flat_map(|rest| rest.split('"').next());
+        let mut count = 0;
+        for path in named {
+            assert!(schema["$defs"][path].is_object(), "{path}");
+            count += 1;
         }
+        assert!(count > 60, "{count}");
     }
 }

@@ -1,46 +1,64 @@
-//! `completions` and `man`: the command line described to shells and to `man`, from the program's own definition.
-
-use anyhow::{Context as _, Result};
-use clap_complete::{Shell, generate};
-use std::path::Path;
+//! `completions` and `man`: what shells and `man` know of the command line, made from its parser.
 
 use crate::log::print;
+use crate::machine::write_atomically;
+use anyhow::{Context as _, Result};
+use clap::{Args, Command, ValueEnum};
+use clap_complete::Shell;
+use std::path::Path;
 
-/// Prints the script that completes verbs and options in a shell.
+/// Argument of `completions`.
+#[derive(Args)]
+pub(crate) struct CompletionsArgs {
+    /// Shell that the script is for.
+    #[arg(value_enum)]
+    shell: ShellName,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ShellName {
+    /// Bash 4.4 or later.
+    Bash,
+    /// Zsh.
+    Zsh,
+    /// Fish.
+    Fish,
+}
+
+/// Prints the script of a shell.
 ///
 /// # Errors
-/// If stdout is closed.
-pub(crate) fn completions(shell: Shell, mut program: clap::Command) -> Result<()> {
+/// If stdout cannot be written.
+pub(crate) fn completions(args: &CompletionsArgs, mut program: Command) -> Result<()> {
+    let shell = match args.shell {
+        ShellName::Bash => Shell::Bash,
+        ShellName::Zsh => Shell::Zsh,
+        ShellName::Fish => Shell::Fish,
+    };
     let mut script = Vec::new();
-    let name = program.get_name().to_owned();
-    generate(shell, &mut program, name, &mut script);
-    print(&String::from_utf8_lossy(&script))
+    clap_complete::generate(shell, &mut program, "millrace", &mut script);
+    print(&String::from_utf8(script)?)
 }
 
-/// Writes a manual page of the program and of each verb (section 1), such as `millrace-run.1`.
+/// Writes `millrace.1` and a page for every verb (`millrace-train.1`) in `folder`.
 ///
 /// # Errors
-/// A folder that cannot be written.
-pub(crate) fn man(folder: &Path, program: clap::Command) -> Result<()> {
-    let at = || folder.display().to_string();
-    std::fs::create_dir_all(folder).with_context(at)?;
-    let before = pages(folder)?;
-    clap_mangen::generate_to(program, folder).with_context(at)?;
-    let after = pages(folder)?;
-    log!(
-        "man: {after} pages in {} ({} new); `man -l {}` shows one",
-        folder.display(),
-        after - before.min(after),
-        folder.join("millrace.1").display()
-    );
-    Ok(())
+/// If they cannot be written.
+pub(crate) fn man(folder: &Path, program: Command) -> Result<()> {
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot create {}", folder.display()))?;
+    let mut program = program.disable_help_subcommand(true);
+    program.build();
+    pages(folder, &program, "millrace")
 }
 
-/// Number of manual pages in a folder.
-fn pages(folder: &Path) -> Result<usize> {
-    let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
-    let names = entries.flatten().map(|entry| entry.path());
-    Ok(names
-        .filter(|path| path.extension().is_some_and(|kind| kind == "1"))
-        .count())
+/// The page of a command, and those of its verbs under `NAME-VERB`.
+fn pages(folder: &Path, command: &Command, name: &str) -> Result<()> {
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command.clone()).render(&mut page)?;
+    write_atomically(&folder.join(format!("{name}.1")), &page)?;
+    for verb in command.get_subcommands() {
+        pages(folder, verb, &format!("{name}-{}", verb.get_name()))?;
+    }
+    Ok(())
 }
