@@ -21,6 +21,8 @@ pub enum Family {
     Qwen2,
     /// Qwen 3 (Yang et al. 2025, arXiv:2505.09388): as llama, with norms of queries and keys.
     Qwen3,
+    /// Phi-3 (Abdin et al. 2024, arXiv:2404.14219): as llama; some sizes turn a share of a head, `rotary_percent`.
+    Phi3,
     /// T5 (Raffel et al. 2020, JMLR 21), an encoder and a decoder that generates the masked spans: RMS norm,
     /// relative positions, ReLU, no biases, tied head. T5 1.1 and mT5 (Xue et al. 2021,
     /// arXiv:2010.11934): `activation = "geglu_tanh"`, `tie_embeddings = "untied"`.

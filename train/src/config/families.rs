@@ -1,4 +1,4 @@
-//! Model families: the choices of norm, positions, activation, biases and ties that GPT, LLaMA, Mistral, Qwen, BERT and T5
+//! Model families: the choices of norm, positions, activation, biases and ties that GPT, LLaMA, Mistral, Qwen, Phi-3, BERT and T5
 //! make, and the keys of `[model]` that overrule them.
 
 use crate::config::architecture::{Architecture, Positions};
@@ -38,7 +38,7 @@ impl ModelConfig {
         };
         let family = match self.family {
             Family::Gpt => gpt,
-            Family::Llama | Family::Mistral => llama,
+            Family::Llama | Family::Mistral | Family::Phi3 => llama,
             Family::Qwen2 => Architecture {
                 biases: Biases::Qkv,
                 ..llama

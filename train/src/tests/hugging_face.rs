@@ -140,6 +140,52 @@ fn qwen2_follows_transformers_through_ten_steps() {
 }
 
 #[test]
+fn phi3_follows_transformers_through_ten_steps() {
+    follows_transformers("phi3");
+}
+
+#[test]
+#[should_panic(expected = "losses of step 0")]
+fn a_share_of_turned_features_that_is_not_read_is_noticed() {
+    let mut golden = Golden::open("hf_phi3");
+    golden.record["config"]["partial_rotary_factor"] = json!(1.0);
+    follows(&mut golden, false);
+}
+
+#[test]
+fn scaled_lengths_of_phi3_are_not_exported() {
+    let mut plan = tiny_llama();
+    plan.model.family = Family::Phi3;
+    plan.model.rope_scaling = Some(RopeScaling::Linear { factor: 2.0 });
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = trained(&plan, folder.path());
+    let refused = export_hf(&checkpoint, &folder.path().join("hf"));
+    let text = refused.unwrap_err().to_string();
+    assert!(text.contains("rope_scaling in phi3"), "{text}");
+}
+
+#[test]
+fn fields_of_phi3_that_nothing_reads_are_refused() {
+    let golden = Golden::open("hf_phi3");
+    let folder = tempfile::tempdir().unwrap();
+    for (field, value, wanted) in [
+        ("resid_pdrop", json!(0.1), "resid_pdrop: found 0.1"),
+        (
+            "rope_scaling",
+            json!({"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}),
+            "found longrope",
+        ),
+        ("attention_bias", json!(true), "attention_bias: found true"),
+    ] {
+        let mut config = golden.record["config"].clone();
+        config[field] = value;
+        write_config(folder.path(), &config);
+        let error = import_hf(folder.path(), &folder.path().join("out")).unwrap_err();
+        assert!(error.to_string().contains(wanted), "{error}");
+    }
+}
+
+#[test]
 fn qwen3_follows_transformers_through_ten_steps() {
     follows_transformers("qwen3");
 }
@@ -193,6 +239,9 @@ fn exportable() -> Vec<Plan> {
         }),
         with(tiny_llama(), Family::Mistral, |model| {
             (model.sliding_window, model.rope_theta) = (6, 1e6);
+        }),
+        with(tiny_llama(), Family::Phi3, |model| {
+            (model.sliding_window, model.rotary_percent) = (6, 0.5);
         }),
         with(tiny_llama(), Family::Qwen2, |model| {
             (model.sliding_window, model.norm_eps) = (6, 1e-6);

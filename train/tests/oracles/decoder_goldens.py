@@ -39,6 +39,8 @@ MODELS = {
                       original_max_position_embeddings=8), None),
     "llama_packed": ("Llama", LLAMA | rope(rope_type="default"), 3),
     "mistral": ("Mistral", LLAMA | dict(sliding_window=5) | rope(rope_type="default"), None),
+    # half of a head is turned; queries, keys and values are one matrix, gates and ups another
+    "phi3": ("Phi3", LLAMA | dict(partial_rotary_factor=0.5, sliding_window=6, pad_token_id=0), None),
     "qwen2": ("Qwen2", LLAMA | dict(tie_word_embeddings=True) | rope(rope_type="linear", factor=2.0), None),
     "qwen3": ("Qwen3", LLAMA | dict(head_dim=8) | rope(rope_type="yarn", factor=4.0, original_max_position_embeddings=8),
               None),
@@ -86,5 +88,6 @@ for name, (kind, settings, eod) in MODELS.items():
         weights[n] = (w + 1.0 if "norm" in n or "ln_" in n and n.endswith("weight") else w).numpy()
     run = lambda weights, dtype: train(build(kind, settings), weights, dtype, EPS,
                                        lambda model, step: forward(model, step, eod, dtype))
-    config = json.loads(model.config.to_json_string(use_diff=False))
+    # before transformers 5, a whole configuration has settings of generation that no file has
+    config = json.loads(model.config.to_json_string(use_diff=transformers.__version__.startswith("4.")))
     write(f"hf_{name}", weights, run, config=config, eod=eod)

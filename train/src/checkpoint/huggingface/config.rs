@@ -23,6 +23,7 @@ fn class(family: Family) -> (&'static str, &'static str) {
         Family::Mistral => ("mistral", "MistralForCausalLM"),
         Family::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
         Family::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
+        Family::Phi3 => ("phi3", "Phi3ForCausalLM"),
         Family::Bert => ("bert", "BertForMaskedLM"),
         Family::T5 => ("t5", "T5ForConditionalGeneration"),
     }
@@ -72,7 +73,7 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
     );
     let may_slide = matches!(
         model.family,
-        Family::Mistral | Family::Qwen2 | Family::Qwen3
+        Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Phi3
     );
     let window = model.sliding_window;
     refuse(
@@ -81,8 +82,12 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
     );
     let share = model.rotary_percent;
     refuse(
-        share != 1.0 && !is_gpt,
+        share != 1.0 && !is_gpt && model.family != Family::Phi3,
         format!("rotary_percent = {share} in {kind}"),
+    );
+    refuse(
+        model.rope_scaling.is_some() && model.family == Family::Phi3,
+        format!("rope_scaling in {kind}"),
     );
     let p = model.dropout;
     let attention = model.attention_dropout;
@@ -183,6 +188,10 @@ fn llama(plan: &Plan) -> Value {
         "rope_parameters": rope(model),
         "attention_dropout": decimal(model.attention_dropout),
     });
+    if model.rope_scaling.is_some() {
+        // classes before transformers 5 read this field alone
+        config["rope_scaling"] = rope(model);
+    }
     if positions(plan) != plan.seq_length {
         // our own field; the class ignores it
         config["seq_length"] = json!(plan.seq_length);
@@ -194,7 +203,7 @@ fn llama(plan: &Plan) -> Value {
             config["attention_bias"] = json!(has_biases);
             config["mlp_bias"] = json!(has_biases);
         }
-        Family::Mistral => {
+        Family::Mistral | Family::Phi3 => {
             config["sliding_window"] = if window > 0 {
                 json!(window)
             } else {
@@ -219,6 +228,16 @@ fn llama(plan: &Plan) -> Value {
     }
     if model.family == Family::Qwen3 {
         config["attention_bias"] = json!(false);
+    }
+    if model.family == Family::Phi3 {
+        for field in ["resid_pdrop", "embd_pdrop"] {
+            config[field] = json!(0.0);
+        }
+        config["original_max_position_embeddings"] = json!(positions(plan));
+        let share = decimal(model.rotary_percent);
+        // of the classes before and since transformers 5
+        config["partial_rotary_factor"] = json!(share);
+        config["rope_parameters"]["partial_rotary_factor"] = json!(share);
     }
     config
 }
@@ -290,11 +309,12 @@ pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
         Some("mistral") => Family::Mistral,
         Some("qwen2") => Family::Qwen2,
         Some("qwen3") => Family::Qwen3,
+        Some("phi3") => Family::Phi3,
         Some("bert" | "megatron-bert") => Family::Bert,
         Some("t5" | "mt5") => Family::T5,
         found => {
             let found = found.unwrap_or("nothing");
-            let wanted = "gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen2_moe, bert, \
+            let wanted = "gpt2, llama, mistral, qwen2, qwen3, phi3, mixtral, qwen2_moe, bert, \
                 megatron-bert, t5 or mt5";
             return Err(vec![format!("model_type: found {found}, want {wanted}")]);
         }
@@ -396,8 +416,22 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
         }
     };
     let length = fields.count("max_position_embeddings");
-    let (rope_theta, rope_scaling) = read_rope(fields, length);
+    let Rope {
+        theta: rope_theta,
+        scaling: rope_scaling,
+        share,
+    } = read_rope(fields, length);
     let seq_length = fields.count_or("seq_length", length);
+    let rotary_percent = match family {
+        Family::Phi3 => read_share(fields, share),
+        _ => {
+            if let Some(share) = share.filter(|share| *share != 1.0) {
+                let name = "rope_parameters.partial_rotary_factor";
+                fields.wrong(name, &share.to_string(), "1");
+            }
+            1.0
+        }
+    };
     let model = ModelConfig {
         family,
         layers,
@@ -418,9 +452,24 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
         sliding_window: read_window(fields, family, layers),
         rope_theta,
         rope_scaling,
+        rotary_percent,
         ..ModelConfig::default()
     };
     (model, seq_length)
+}
+
+/// Phi-3's share of a head that is turned, and its fields that only training or scaled lengths read. `share`: that of
+/// `rope_parameters`.
+fn read_share(fields: &Fields<'_>, share: Option<f32>) -> f32 {
+    for name in ["resid_pdrop", "embd_pdrop"] {
+        let found = fields.number(name, Some(0.0));
+        if found != 0.0 {
+            fields.wrong(name, &found.to_string(), "0: no dropout of this family");
+        }
+    }
+    fields.count_or("original_max_position_embeddings", 1);
+    let own = fields.number_or("partial_rotary_factor");
+    own.or(share).unwrap_or(1.0)
 }
 
 fn read_biases(fields: &Fields<'_>, family: Family) -> Option<Biases> {
@@ -434,7 +483,7 @@ fn read_biases(fields: &Fields<'_>, family: Family) -> Option<Biases> {
             }
             attention.then_some(Biases::All)
         }
-        Family::Mistral | Family::Qwen3 => {
+        Family::Mistral | Family::Qwen3 | Family::Phi3 => {
             fields.only("attention_bias", false);
             None
         }
@@ -444,7 +493,7 @@ fn read_biases(fields: &Fields<'_>, family: Family) -> Option<Biases> {
 
 fn read_window(fields: &Fields<'_>, family: Family, layers: usize) -> usize {
     let slides = match family {
-        Family::Mistral => true,
+        Family::Mistral | Family::Phi3 => true,
         Family::Qwen2 | Family::Qwen3 => fields.flag("use_sliding_window", false),
         _ => return 0,
     };
@@ -468,17 +517,26 @@ fn read_window(fields: &Fields<'_>, family: Family, layers: usize) -> usize {
         let wanted = format!("{kind} in every layer");
         fields.wrong("layer_types", &format!("{kinds:?}"), &wanted);
     }
-    if family != Family::Mistral && window > 0 && full > 0 {
+    let has_full_layers = matches!(family, Family::Qwen2 | Family::Qwen3);
+    if has_full_layers && window > 0 && full > 0 {
         let wanted = "0: every layer has the window";
         fields.wrong("max_window_layers", &full.to_string(), wanted);
     }
     window
 }
 
+/// Rotary embedding of a `config.json`.
+struct Rope {
+    theta: f32,
+    scaling: Option<RopeScaling>,
+    /// Share of a head that is turned, if `rope_parameters` has it.
+    share: Option<f32>,
+}
+
 /// `rope_parameters`, or `rope_theta` with `rope_scaling` as files before transformers 5 have them.
-fn read_rope(fields: &Fields<'_>, length: usize) -> (f32, Option<RopeScaling>) {
+fn read_rope(fields: &Fields<'_>, length: usize) -> Rope {
     let old = fields.number_or("rope_theta");
-    let (mut theta, mut scaling) = (old, None);
+    let (mut theta, mut scaling, mut share) = (old, None, None);
     for name in ["rope_scaling", "rope_parameters"] {
         let Some(table) = fields.table(name) else {
             continue;
@@ -491,6 +549,7 @@ fn read_rope(fields: &Fields<'_>, length: usize) -> (f32, Option<RopeScaling>) {
             }
             theta = Some(own);
         }
+        share = table.number_or("partial_rotary_factor").or(share);
         let found = read_scaling(&table, length);
         if name == "rope_parameters" && scaling.is_some() && scaling != found {
             table.wrong(
@@ -503,7 +562,11 @@ fn read_rope(fields: &Fields<'_>, length: usize) -> (f32, Option<RopeScaling>) {
         fields.problems.borrow_mut().extend(table.finish());
         fields.notes.borrow_mut().extend(table.notes.take());
     }
-    (theta.unwrap_or(10_000.0), scaling)
+    Rope {
+        theta: theta.unwrap_or(10_000.0),
+        scaling,
+        share,
+    }
 }
 
 fn read_scaling(table: &Fields<'_>, length: usize) -> Option<RopeScaling> {

@@ -18,7 +18,9 @@ pub(crate) fn pairs(plan: &Plan) -> Vec<Pair> {
         Family::Gpt => gpt(plan),
         Family::Bert => bert::pairs(plan),
         Family::T5 => t5::pairs(plan),
-        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 => llama(plan),
+        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Phi3 => {
+            llama(plan)
+        }
     }
 }
 
@@ -78,6 +80,10 @@ fn llama(plan: &Plan) -> Vec<Pair> {
         };
         pairs.push(own("input_layernorm.weight", "norm1.weight", &[d]));
         pairs.push(own("post_attention_layernorm.weight", "norm2.weight", &[d]));
+        if plan.model.family == Family::Phi3 {
+            add_packed(&mut pairs, plan, &own);
+            continue;
+        }
         add_attention(&mut pairs, plan, &architecture, &own);
         match plan.model.moe_at(layer) {
             Some(moe) => moe::add(&mut pairs, plan, moe, &own),
@@ -106,6 +112,20 @@ fn llama(plan: &Plan) -> Vec<Pair> {
     ));
     add_head(&mut pairs, plan);
     pairs
+}
+
+/// Phi-3: queries, keys and values in one matrix, gates and ups in another.
+fn add_packed(pairs: &mut Vec<Pair>, plan: &Plan, own: Own<'_>) {
+    let (s, d) = (plan.shape(), plan.model.d_model);
+    let (width, f) = (s.heads * s.d_head, s.d_ffn);
+    let qkv = own("self_attn.qkv_proj.weight", "qkv.weight", &[s.packed, d]);
+    let gated = own("mlp.gate_up_proj.weight", "fc1.weight", &[2 * f, d]);
+    pairs.extend([
+        qkv.rows(Rows::Packed, 0),
+        own("self_attn.o_proj.weight", "out.weight", &[width, d]).transposed(),
+        gated.rows(Rows::Gated(f), 0),
+        own("mlp.down_proj.weight", "fc2.weight", &[f, d]).transposed(),
+    ]);
 }
 
 fn add_attention(pairs: &mut Vec<Pair>, plan: &Plan, architecture: &Architecture, own: Own<'_>) {
