@@ -265,7 +265,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
                     wanted: "a table; `millrace train` trains with [blend] or [classify]".into(),
                 };
                 let (path, problems) = (j.job.clone(), vec![problem]);
-                Err(job::LoadError::Problems { path, problems }.into())
+                Err(job::LoadError::problems(path, problems).into())
             }
             Some(job) => with_ranks(job, run::all),
             None => Ok(()),
@@ -378,7 +378,7 @@ fn checked(args: &JobArgs) -> anyhow::Result<Option<Job>> {
             true => Ok(Some(job)),
             false => {
                 let path = args.job.clone();
-                Err(job::LoadError::Problems { path, problems }.into())
+                Err(job::LoadError::problems(path, problems).into())
             }
         };
     }
@@ -386,7 +386,7 @@ fn checked(args: &JobArgs) -> anyhow::Result<Option<Job>> {
     problems.extend(job.init_problems());
     if !problems.is_empty() {
         let path = args.job.clone();
-        return Err(job::LoadError::Problems { path, problems }.into());
+        return Err(job::LoadError::problems(path, problems).into());
     }
     crate::log::print(&job.to_toml())?;
     Ok(None)

@@ -49,4 +49,5 @@ mod takedown_datasets;
 mod tokenize;
 mod tokenize_files;
 mod transformers;
+mod wrong_jobs;
 mod wrong_lines;

@@ -6,6 +6,7 @@
 //! of the resolved job, which finds keys that nothing has read.
 
 use super::near::or_nearest;
+use super::place::{self, Place};
 use super::problem::Problem;
 use super::reference;
 use super::table::Job;
@@ -30,6 +31,8 @@ pub enum LoadError {
         path: PathBuf,
         /// All of them.
         problems: Vec<Problem>,
+        /// Where each is in the file, as far as that is known; may be shorter.
+        places: Vec<Option<Place>>,
     },
 }
 
@@ -37,13 +40,25 @@ impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LoadError::File { path, why } => write!(f, "{}: {why}", path.display()),
-            LoadError::Problems { path, problems } => {
+            LoadError::Problems {
+                path,
+                problems,
+                places,
+            } => {
                 let plural = if problems.len() == 1 { "" } else { "s" };
                 write!(f, "{}: {} problem{plural}", path.display(), problems.len())?;
-                for p in problems {
+                for (at, p) in problems.iter().enumerate() {
                     let (file, key) = (path.display(), &p.key);
-                    write!(f, "\n\n  file   {file}\n  key    {key}")?;
+                    let place = places.get(at).and_then(Option::as_ref);
+                    write!(f, "\n\n  file   {file}")?;
+                    if let Some(place) = place {
+                        write!(f, ":{}:{}", place.line, place.column)?;
+                    }
+                    write!(f, "\n  key    {key}")?;
                     write!(f, "\n  found  {}\n  wanted {}", p.found, p.wanted)?;
+                    if let Some(place) = place {
+                        write!(f, "{place}")?;
+                    }
                 }
                 let known = problems.iter().map(|p| without_numbers(&p.key));
                 let known = known.into_iter().find(|key| is_key(key));
@@ -57,6 +72,17 @@ impl fmt::Display for LoadError {
 }
 
 impl std::error::Error for LoadError {}
+
+impl LoadError {
+    /// Problems whose places in the file are not known.
+    pub(crate) fn problems(path: PathBuf, problems: Vec<Problem>) -> LoadError {
+        LoadError::Problems {
+            path,
+            problems,
+            places: Vec::new(),
+        }
+    }
+}
 
 /// `curate.inputs.path` of `curate.inputs[0].path`.
 fn without_numbers(key: &str) -> String {
@@ -98,11 +124,36 @@ pub fn load(path: &Path, overrides: &[String]) -> Result<Job, LoadError> {
     if problems.is_empty() {
         Ok(job)
     } else {
+        let mut places = place::places(&text, &problems);
+        for (problem, place) in problems.iter().zip(&mut places) {
+            // the value of a key that is set elsewhere is not the one in the file
+            if overrides.iter().any(|set| is_of(&problem.key, set)) {
+                *place = None;
+            }
+        }
         Err(LoadError::Problems {
             path: path.to_path_buf(),
             problems,
+            places,
         })
     }
+}
+
+/// Whether a key is one that `set`, `table.key=value`, writes, or is in or around it.
+fn is_of(key: &str, set: &str) -> bool {
+    let path = set.split('=').next().unwrap_or_default();
+    let names: Vec<&str> = path
+        .split('.')
+        .filter(|name| name.parse::<usize>().is_err())
+        .collect();
+    let (set, key) = (names.join("."), without_numbers(key));
+    let is_inside = |inner: &str, outer: &str| {
+        inner == outer
+            || inner
+                .strip_prefix(outer)
+                .is_some_and(|rest| rest.starts_with('.'))
+    };
+    is_inside(&key, &set) || is_inside(&set, &key)
 }
 
 /// Every problem of a job that is not in a file.
@@ -290,12 +341,17 @@ fn explain(
     )
 }
 
-/// Tables that have a key of this name, if they are few.
+/// Tables that have a key of this name, if they are few; of many, those that are least deep.
 fn elsewhere(name: &str) -> String {
-    let paths: Vec<&str> = reference::keys()
+    let mut paths: Vec<&str> = reference::keys()
         .map(|key| key.path.as_str())
         .filter(|path| path.rsplit('.').next() == Some(name))
         .collect();
+    if paths.len() > 2 {
+        let depth = |path: &str| path.matches('.').count();
+        let least = paths.iter().map(|path| depth(path)).min();
+        paths.retain(|path| Some(depth(path)) == least);
+    }
     match paths.as_slice() {
         [one] => format!("; did you mean {one:?}?"),
         [one, other] => format!("; did you mean {one:?} or {other:?}?"),
@@ -540,14 +596,12 @@ mod tests {
 
     #[test]
     fn the_message_ends_with_the_next_command() {
-        let error = LoadError::Problems {
-            path: "j.toml".into(),
-            problems: vec![Problem {
-                key: "curate.inputs[1].path".into(),
-                found: "nothing".into(),
-                wanted: "a file".into(),
-            }],
+        let problem = Problem {
+            key: "curate.inputs[1].path".into(),
+            found: "nothing".into(),
+            wanted: "a file".into(),
         };
+        let error = LoadError::problems("j.toml".into(), vec![problem]);
         let end = "wanted a file\n\n`millrace explain curate.inputs.path` describes this key";
         assert!(error.to_string().ends_with(end), "{error}");
     }

@@ -10,6 +10,7 @@ mod executors;
 mod finetune;
 mod load;
 mod near;
+pub(crate) mod place;
 mod problem;
 mod prompt_method;
 mod prompt_tuning;

@@ -1,5 +1,6 @@
 //! Clusters: number of devices and their rates, from a TOML file or one of those that Millrace has.
 
+use crate::job::place::places;
 use crate::job::{LoadError, Problem};
 use std::path::Path;
 
@@ -62,14 +63,12 @@ impl Cluster {
         }
         let text = std::fs::read_to_string(path).map_err(|error| {
             let known: Vec<&str> = KNOWN.iter().map(|(name, _)| *name).collect();
-            LoadError::Problems {
-                path: path.into(),
-                problems: vec![Problem {
-                    key: "--cluster".into(),
-                    found: error.to_string(),
-                    wanted: format!("a cluster file, or {}", known.join(", ")),
-                }],
-            }
+            let problem = Problem {
+                key: "--cluster".into(),
+                found: error.to_string(),
+                wanted: format!("a cluster file, or {}", known.join(", ")),
+            };
+            LoadError::problems(path.into(), vec![problem])
         })?;
         Cluster::parse(&text, path)
     }
@@ -108,9 +107,11 @@ impl Cluster {
                 return Ok(cluster);
             }
         }
+        let places = places(text, &problems);
         Err(LoadError::Problems {
             path: path.into(),
             problems,
+            places,
         })
     }
 }

@@ -66,10 +66,8 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
     };
     let cluster = Cluster::load(cluster)?;
     let job: Job = job::load(path, &args.set)?;
-    let asked = asked(&job, &cluster, args).map_err(|problems| LoadError::Problems {
-        path: path.clone(),
-        problems,
-    })?;
+    let asked = asked(&job, &cluster, args)
+        .map_err(|problems| LoadError::problems(path.clone(), problems))?;
     let (planned, rejected) = accepted(&job, &asked, search(&asked));
     let answer = Answer {
         job: &job,

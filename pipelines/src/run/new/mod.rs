@@ -113,11 +113,7 @@ pub(crate) fn new(args: &NewArgs) -> Result<()> {
     let mut problems = loaded.missing_inputs();
     problems.extend(loaded.init_problems());
     if !problems.is_empty() {
-        return Err(LoadError::Problems {
-            path: file,
-            problems,
-        }
-        .into());
+        return Err(LoadError::problems(file, problems).into());
     }
     let shown = file.display();
     let seen: String = text
