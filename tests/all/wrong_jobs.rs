@@ -136,13 +136,13 @@ const TABLE: [Wrong; 27] = [
     ),
     wrong(
         "[curate]\ninputs = [{ path = 'a' }, { pth = 'b' }]\n",
-        ["4:28", "pth"],
+        ["4:29", "pth"],
         ["curate.inputs[1].pth", "did you mean \"path\"?", ""],
     ),
     wrong(
         "[[curate.step]]\ngofer_quality = {}\n",
-        ["4:1", "gofer_quality"],
-        ["curate.step[0].gofer_quality", "", ""],
+        ["3:1", "[[curate.step]]"],
+        ["curate.step[0]", "gofer_quality", "\"gopher_quality\""],
     ),
     wrong(
         "[[curate.step]]\nlength = { min_words = 'x' }\n",

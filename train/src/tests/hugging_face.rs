@@ -166,8 +166,9 @@ fn scaled_lengths_of_phi3_are_not_exported() {
 
 #[test]
 fn fields_of_phi3_that_nothing_reads_are_refused() {
-    let golden = Golden::open("hf_phi3");
+    let mut golden = Golden::open("hf_phi3");
     let folder = tempfile::tempdir().unwrap();
+    saved(&mut golden, folder.path());
     for (field, value, wanted) in [
         ("resid_pdrop", json!(0.1), "resid_pdrop: found 0.1"),
         (

@@ -40,7 +40,7 @@ MODELS = {
     "llama_packed": ("Llama", LLAMA | rope(rope_type="default"), 3),
     "mistral": ("Mistral", LLAMA | dict(sliding_window=5) | rope(rope_type="default"), None),
     # half of a head is turned; queries, keys and values are one matrix, gates and ups another
-    "phi3": ("Phi3", LLAMA | dict(partial_rotary_factor=0.5, sliding_window=6, pad_token_id=0), None),
+    "phi3": ("Phi3", LLAMA | dict(partial_rotary_factor=0.5, sliding_window=6, pad_token_id=None), None),
     "qwen2": ("Qwen2", LLAMA | dict(tie_word_embeddings=True) | rope(rope_type="linear", factor=2.0), None),
     "qwen3": ("Qwen3", LLAMA | dict(head_dim=8) | rope(rope_type="yarn", factor=4.0, original_max_position_embeddings=8),
               None),
