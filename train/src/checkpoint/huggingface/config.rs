@@ -189,8 +189,12 @@ fn llama(plan: &Plan) -> Value {
         "attention_dropout": decimal(model.attention_dropout),
     });
     if model.rope_scaling.is_some() {
-        // classes before transformers 5 read this field alone
-        config["rope_scaling"] = rope(model);
+        // classes before transformers 5 read this field alone, which has no base
+        let mut scaling = rope(model);
+        if let Some(table) = scaling.as_object_mut() {
+            table.shift_remove("rope_theta");
+        }
+        config["rope_scaling"] = scaling;
     }
     if positions(plan) != plan.seq_length {
         // our own field; the class ignores it
@@ -233,6 +237,8 @@ fn llama(plan: &Plan) -> Value {
         for field in ["resid_pdrop", "embd_pdrop"] {
             config[field] = json!(0.0);
         }
+        // the class's own is an id that small vocabularies do not have
+        config["pad_token_id"] = Value::Null;
         config["original_max_position_embeddings"] = json!(positions(plan));
         let share = decimal(model.rotary_percent);
         // of the classes before and since transformers 5
