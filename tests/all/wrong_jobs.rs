@@ -1,8 +1,8 @@
-//! Tests of wrong job files: each problem is told with its line and column, the marked text, and what to write instead.
+//! Tests of wrong job files: each message has line and column, the marked text, and the value wanted.
 
 use crate::jobs::output;
 
-/// A wrong job and how its problem is told.
+/// A wrong job and its message.
 struct Wrong {
     /// Lines after a name and a folder, which are lines 1 and 2.
     text: &'static str,
@@ -166,7 +166,7 @@ const TABLE: [Wrong; 27] = [
     ),
 ];
 
-/// What a message says of a key: the place, and the lines after `key`.
+/// The message about a key: its place, and the lines after `key`.
 fn told<'a>(message: &'a str, key: &str) -> Option<(&'a str, Vec<&'a str>)> {
     let (before, after) = message.split_once(&format!("\n  key    {key}\n"))?;
     let place = before.rsplit_once("job.toml:")?.1;

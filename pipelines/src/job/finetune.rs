@@ -10,7 +10,7 @@ use train::config::{ModelConfig, TrainConfig};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FinetuneTable {
-    /// What is learned, and which weights learn it: `full`, answers, with all weights; `lora`, answers, with low-rank adapters beside
+    /// Task of the training and the weights that it changes: `full`, answers, with all weights; `lora`, answers, with low-rank adapters beside
     /// frozen weights; `prompt`, answers, with virtual tokens in front of every conversation, before frozen weights; `p-tuning`, the
     /// same, made by an encoder that is trained; `dpo`, to prefer one answer to another, with all weights, or with adapters if
     /// there is `[finetune.lora]`. Default: full.

@@ -206,7 +206,7 @@ fn remove_if_there(path: &Path) -> Result<()> {
     }
 }
 
-/// A vocabulary and merges that do not lie side by side under the names that the loader expects.
+/// A vocabulary and merges that are not side by side under the names that the loader expects.
 struct Pair {
     vocab: PathBuf,
     merges: PathBuf,

@@ -211,7 +211,7 @@ impl<'a> Reference<'a> {
     }
 }
 
-/// What the log-probabilities depend on: the initial weights, the model and its number types, and every text.
+/// Digest of everything that the log-probabilities depend on: the initial weights, the model and its number types, every text.
 fn identity(plan: &Plan, init: Option<&Record>, sources: &[&dyn Samples]) -> Result<String> {
     let mut hash = Xxh3Default::new();
     let settings = json!({

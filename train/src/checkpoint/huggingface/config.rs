@@ -430,7 +430,13 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
     let seq_length = fields.count_or("seq_length", length);
     let rotary_percent = match family {
         Family::Phi3 => read_share(fields, share),
-        _ => {
+        Family::Gpt
+        | Family::Llama
+        | Family::Mistral
+        | Family::Qwen2
+        | Family::Qwen3
+        | Family::Bert
+        | Family::T5 => {
             if let Some(share) = share.filter(|share| *share != 1.0) {
                 let name = "rope_parameters.partial_rotary_factor";
                 fields.wrong(name, &share.to_string(), "1");
