@@ -196,16 +196,17 @@ void register_event(Event* event) { live_events.insert(event); }
 void forget_event(Event* event) { live_events.erase(event); }
 
 // Counts a launch and loses the device where the test asks for it.
-CUresult count_launch(Context* context) {
+CUresult count_launch(Hold& hold, Context* context) {
     context->launch_calls++;
     Settings& s = settings();
     static uint64_t launches_on_loser = 0;
     if (context->device != s.lose_device) return success;
     if (++launches_on_loser < s.lose_at) return success;
     lost.insert(context->device);
-    for (Context* other : contexts)
+    std::vector<Context*> all(contexts.begin(), contexts.end());
+    for (Context* other : all)
         if (other->device == context->device && other->alive)
-            fail_context(other, launch_failed,
+            fail_context(hold, other, launch_failed,
                          "device " + std::to_string(context->device) + " was lost (MILLRACE_SIM_LOSE)");
     return launch_failed;
 }

@@ -66,7 +66,7 @@ bool is_event(const Event* event);
 bool is_context(const Context* context);
 void destroy_modules_of(Context* context);
 bool device_lost(int device);
-CUresult count_launch(Context* context);
+CUresult count_launch(Hold& hold, Context* context);
 
 // Ends the calling function where a step fails.
 #define MILLRACE_TRY(step)                         \

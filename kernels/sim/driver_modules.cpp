@@ -225,7 +225,7 @@ CUresult launch(const Function* function, const Shape& shape, CUstream handle, v
     MILLRACE_TRY(check_shape(*function, shape));
     auto arguments = std::make_shared<Arguments>();
     MILLRACE_TRY(copy_arguments(*function->kernel, parameters, extra, arguments.get()));
-    if (!stream->capture) MILLRACE_TRY(count_launch(context));
+    if (!stream->capture) MILLRACE_TRY(count_launch(hold, context));
     Launch plan;
     plan.kernel = function->kernel;
     plan.name = function->name;

@@ -76,13 +76,15 @@ MILLRACE_API cuStreamSynchronize(CUstream handle) {
     MILLRACE_TRY(refuse_synchronising(stream));
     if (stream == &context->null_stream) {
         MILLRACE_TRY(context_capturing(context));
+        std::vector<std::shared_ptr<Operation>> last;  // streams come and go while others run
         for (Stream* other : context->streams)
-            if (other->blocking) wait_for(hold, context, other->last);
+            if (other->blocking) last.push_back(other->last);
+        for (const auto& operation : last) wait_for(hold, context, operation);
     }
     wait_for(hold, context, stream->last);
     if (context->error == 0) {
         std::string text = check_red_zones(context->device, false);
-        if (!text.empty()) fail_context(context, failure_illegal_address, text);
+        if (!text.empty()) fail_context(hold, context, failure_illegal_address, text);
     }
     return context->error;
 }
@@ -321,7 +323,7 @@ MILLRACE_API cuGraphLaunch(GraphHandle* exec, CUstream handle) {
     Stream* stream;
     MILLRACE_TRY(resolve_stream(context, handle, &stream));
     if (!live_graphs.count(exec)) return invalid_value;
-    if (!stream->capture) MILLRACE_TRY(count_launch(context));
+    if (!stream->capture) MILLRACE_TRY(count_launch(hold, context));
     MILLRACE_TRY(submit(hold, stream, "graph", nullptr, nullptr, exec->graph));
     return context->error;
 }

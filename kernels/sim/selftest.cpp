@@ -564,6 +564,9 @@ static int child(const char* argument, const char* variable, const char* value) 
 }
 
 TEST(a_lost_card_fails_from_its_launch_on) { CHECK_EQUAL(child("--lose", "MILLRACE_SIM_LOSE", "1:3"), 0); }
+TEST(a_card_is_lost_after_the_kernel_that_another_thread_executes) {
+    CHECK_EQUAL(child("--lose-busy", "MILLRACE_SIM_LOSE", "1:2"), 0);
+}
 TEST(visible_devices_are_chosen) { CHECK_EQUAL(child("--visible", "CUDA_VISIBLE_DEVICES", "2,0,9,1"), 0); }
 TEST(no_devices_is_an_error_of_cuinit) { CHECK_EQUAL(child("--init", "MILLRACE_SIM_DEVICES", "0"), 100); }
 TEST(an_endless_kernel_is_ended) { CHECK_EQUAL(child("--endless", "MILLRACE_SIM_TIMEOUT_SECS", "1"), 0); }
@@ -593,6 +596,25 @@ static int run_child(const std::string& what) {
         CUdeviceptr x = upload(std::vector<int>{0});
         int code = launch(module.function("kernel"), 1, 1, 0, nullptr, x);
         CHECK_EQUAL(code ? code : cuCtxSynchronize(), 702);
+        return 0;
+    }
+    if (what == "--lose-busy") {
+        Device device(1);
+        Module module(
+            "extern \"C\" __global__ void kernel(volatile int* x, int n) {"
+            " x[0] = 1; for (int i = 0; i < n; i++) x[1] = i; x[2] = 1; }");
+        CUdeviceptr x = upload(std::vector<int>{0, 0, 0});
+        volatile int* seen = reinterpret_cast<volatile int*>(x);
+        OK(launch(module.function("kernel"), 1, 1, 0, nullptr, x, 300000000));
+        std::thread executes([&] {
+            cuCtxSetCurrent(device.context);
+            cuCtxSynchronize();
+        });
+        while (!seen[0]) std::this_thread::yield();
+        int code = launch(module.function("kernel"), 1, 1, 0, nullptr, x, 1), ended = seen[2];
+        executes.join();
+        CHECK_EQUAL(code, 719);
+        CHECK_EQUAL(ended, 1);
         return 0;
     }
     Device kept(0);

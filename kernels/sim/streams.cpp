@@ -98,7 +98,9 @@ bool run_one(Hold& hold, Context* context) {
         }).detach();
         return true;
     }
-    const Work* work = &operation->work;
+    // The operation may be dropped while its work is done: the work is held here.
+    Work own;
+    const Work* work = &own;
     unsigned node = 0;
     if (operation->graph) {
         if (operation->nodes_left == 0) {
@@ -108,6 +110,8 @@ bool run_one(Hold& hold, Context* context) {
         }
         node = draw_node(*operation, context->random);
         work = &operation->graph->nodes[node].work;
+    } else {
+        own = std::move(operation->work);
     }
     std::string message;
     int code = 0;
@@ -119,7 +123,7 @@ bool run_one(Hold& hold, Context* context) {
         context->executing = false;
     }
     if (code) {
-        fail_context(context, code, message);
+        fail_context(hold, context, code, message);
     } else if (!operation->done) {  // not dropped meanwhile
         if (operation->graph) {
             operation->node_done[node] = 1;
@@ -215,7 +219,9 @@ void set_last_error(const std::string& message) {
     if (verbose && *verbose == '1') fprintf(stderr, "millrace simulator: %s\n", message.c_str());
 }
 
-void fail_context(Context* context, int code, const std::string& message) {
+void fail_context(Hold& hold, Context* context, int code, const std::string& message) {
+    // The host frees memory and modules after an error: another thread may be in a kernel that uses them.
+    while (context->executing) changed.wait_for(hold, std::chrono::milliseconds(20));
     if (context->error == 0) {
         context->error = code;
         set_last_error(message);
@@ -295,7 +301,7 @@ void drain(Hold& hold, Context* context) {
     });
     if (context->error) return;
     std::string text = check_red_zones(context->device, true);
-    if (!text.empty()) fail_context(context, failure_illegal_address, text);
+    if (!text.empty()) fail_context(hold, context, failure_illegal_address, text);
 }
 
 void progress(Hold& hold, Context* context) {

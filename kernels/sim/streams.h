@@ -123,7 +123,7 @@ void drop_capture(Capture* capture);
 int context_capturing(Context* context);
 
 void set_last_error(const std::string& message);
-// Ends a context: every later call on it returns `code`.
-void fail_context(Context* context, int code, const std::string& message);
+// Ends a context, after the operation that is being executed in it: every later call on it returns `code`.
+void fail_context(Hold& hold, Context* context, int code, const std::string& message);
 
 }  // namespace millrace_sim
