@@ -42,6 +42,7 @@ mod quantize_jobs;
 mod samplers;
 mod schema;
 mod serve;
+mod serve_adapters;
 mod shell;
 mod status;
 mod takedown;

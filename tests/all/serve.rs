@@ -5,31 +5,31 @@ use crate::jobs::{millrace, root};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// A server that ends with the test.
-struct Server {
+pub(crate) struct Server {
     child: Child,
     port: u16,
     folder: tempfile::TempDir,
 }
 
 /// An answer's status, headers and body.
-struct Answer {
-    status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     head: String,
-    body: String,
+    pub(crate) body: String,
 }
 
 impl Answer {
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.body))
     }
 
     /// Events of a stream, without the last, which is `[DONE]`.
-    fn events(&self) -> Vec<Value> {
+    pub(crate) fn events(&self) -> Vec<Value> {
         let events = self
             .body
             .split("\n\n")
@@ -44,19 +44,23 @@ impl Answer {
     }
 }
 
-fn model() -> PathBuf {
+pub(crate) fn model() -> PathBuf {
     root().join("tests/data/lm_eval/model")
 }
 
 const TEMPLATE: &str = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}";
 
 impl Server {
-    fn start(args: &[&str]) -> Server {
+    pub(crate) fn start(args: &[&str]) -> Server {
+        Server::of(&model(), args)
+    }
+
+    pub(crate) fn of(model: &Path, args: &[&str]) -> Server {
         let folder = tempfile::tempdir().unwrap();
         let template = folder.path().join("template.jinja");
         std::fs::write(&template, TEMPLATE).unwrap();
         let file = folder.path().join("port");
-        let model = model().display().to_string();
+        let model = model.display().to_string();
         let (template, port) = (template.display().to_string(), file.display().to_string());
         let mut all = vec!["serve", &model, "--port", "0", "--port-file", &port];
         all.extend(["--model-name", "tiny", "--chat-template", &template]);
@@ -113,16 +117,16 @@ impl Server {
         self.raw(&request(method, path, "", body))
     }
 
-    fn get(&self, path: &str) -> Answer {
+    pub(crate) fn get(&self, path: &str) -> Answer {
         self.send("GET", path, b"")
     }
 
-    fn post(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
         self.send("POST", path, body.to_string().as_bytes())
     }
 
     /// A good answer to a completion.
-    fn complete(&self, body: &Value) -> Value {
+    pub(crate) fn complete(&self, body: &Value) -> Value {
         let answer = self.post("/v1/completions", body);
         assert_eq!(answer.status, 200, "{body}: {}", answer.body);
         answer.json()

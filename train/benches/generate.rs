@@ -85,6 +85,7 @@ fn run(
             prompt,
             options: GenerateOptions::greedy(tokens),
             slides: false,
+            adapter: None,
         })?;
     }
     let started = Instant::now();

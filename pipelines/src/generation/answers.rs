@@ -73,6 +73,7 @@ pub(crate) fn answer(
             prompt,
             options,
             slides: true,
+            adapter: None,
         })?;
         running.insert(id, progress);
     }

@@ -12,6 +12,7 @@ use super::reference;
 use super::table::Job;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
@@ -167,7 +168,13 @@ pub(crate) fn problems(table: &Table) -> Vec<Problem> {
 /// Reads a job file, which may be an object of a store that is configured by the environment.
 fn read(path: &Path) -> Result<String, String> {
     if !curate::store::is_url(path) {
-        return std::fs::read_to_string(path).map_err(|e| e.to_string());
+        return std::fs::read_to_string(path).map_err(|e| match e.kind() {
+            ErrorKind::NotFound => {
+                "there is no such file; `millrace new pretrain DIR --from DATA` writes a job".into()
+            }
+            ErrorKind::IsADirectory => "is a folder, wanted a job file (TOML)".into(),
+            _ => e.to_string(),
+        });
     }
     let url = path.to_string_lossy();
     let (folder, name) = url.rsplit_once('/').ok_or("no path")?;

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 #[derive(Args)]
 pub(crate) struct TokenizeArgs {
     /// Job file (TOML).
-    #[arg(conflicts_with = "input", required_unless_present = "input")]
+    #[arg(conflicts_with = "input")]
     pub(crate) job: Option<PathBuf>,
     /// Override one key of the job file, e.g. --set tokenize.append_eod=false (repeatable).
     #[arg(long = "set", value_name = "KEY=VALUE", conflicts_with = "input")]
@@ -112,6 +112,11 @@ const TYPES: [&str; 8] = [
 /// # Errors
 /// `WrongUse` for options that contradict each other or name nothing that can be read; errors of the files.
 pub(crate) fn tokenize_files(args: &TokenizeArgs) -> Result<()> {
+    if args.files.input.is_empty() {
+        let message = "tokenize: found neither a job file nor --input, wanted `millrace tokenize JOB` or \
+            `millrace tokenize --input FILE... --tokenizer PATH --output-prefix PREFIX`";
+        return Err(WrongUse::new(message).into());
+    }
     let prefix = args.files.output_prefix.as_ref();
     // the parser asks for it beside --input
     let prefix = prefix.context("--output-prefix is missing")?;

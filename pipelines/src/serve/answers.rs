@@ -1,5 +1,6 @@
 //! The answers of a request in progress: submission with its checks, and progress with texts.
 
+use super::adapters::AskedModel;
 use super::admission::Place;
 use super::answer::{Answer, End};
 use super::engine_thread::Progress;
@@ -25,6 +26,7 @@ pub(super) struct Generation {
     pub(super) prompt_logprobs: Option<usize>,
     /// Name of the field that limits the answer, for messages.
     pub(super) limit: &'static str,
+    pub(super) model: AskedModel,
 }
 
 /// Answers in progress: `n` of the first prompt, then of the next.
@@ -34,6 +36,8 @@ pub(super) struct Answers {
     answers: Vec<Answer>,
     /// Answers per prompt.
     n: usize,
+    /// Name of the model that was asked for.
+    pub(super) model: String,
     pub(super) usage: Usage,
 }
 
@@ -104,6 +108,7 @@ impl Generation {
                         ..options
                     },
                     slides: false,
+                    adapter: self.model.adapter,
                 });
                 let (tokenizer, stops) = (&server.files.tokenizer, stop_ids.clone());
                 answers.push(Answer::new(tokenizer, prompt, &self.sampling, stops));
@@ -117,6 +122,7 @@ impl Generation {
             server: Arc::clone(server),
             answers,
             n: self.sampling.n,
+            model: self.model.name.clone(),
             usage: Usage {
                 prompt,
                 ..Usage::default()

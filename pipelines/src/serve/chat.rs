@@ -113,7 +113,7 @@ struct Request {
 
 impl Request {
     fn read(fields: &Fields, server: &Server) -> Result<Request, ApiError> {
-        check_model(fields, &server.name)?;
+        let model = server.asked(fields)?;
         let mut sampling = Sampling::read(fields, server.vocabulary())?;
         let (asked, older) = (
             fields.get("max_completion_tokens")?,
@@ -138,6 +138,7 @@ impl Request {
                 logprobs: shows_logprobs.then(|| top.unwrap_or(0)),
                 prompt_logprobs: None,
                 limit: "max_completion_tokens",
+                model,
             },
             shows_logprobs,
             names_ids: fields.or("return_tokens_as_token_ids", false)?,
@@ -193,7 +194,7 @@ pub(super) async fn chat(call: Call) -> Result<Response, ApiError> {
         "id": id,
         "object": "chat.completion",
         "created": created,
-        "model": server.name,
+        "model": answers.model,
         "choices": choices,
         "usage": answers.usage.to_json(),
     }))
@@ -277,12 +278,11 @@ impl Stream {
     }
 
     fn with(&self, choices: Value, usage: Option<Usage>) -> Value {
-        let server: &Arc<Server> = self.answers.server();
         json!({
             "id": self.id,
             "object": "chat.completion.chunk",
             "created": self.created,
-            "model": server.name,
+            "model": self.answers.model,
             "choices": choices,
             "usage": usage.map(Usage::to_json),
         })

@@ -6,7 +6,7 @@ use super::answers::{Answers, Generation, Step, Usage, Whole};
 use super::error::ApiError;
 use super::fields::{Fields, wrong};
 use super::logprobs::{Completion, Names, of_prompt};
-use super::openai::{Call, StreamOptions, check_model};
+use super::openai::{Call, StreamOptions};
 use super::sampling::{Sampling, logprobs};
 use super::sse::{self, Events};
 use super::state::Server;
@@ -51,7 +51,7 @@ struct Form {
 
 impl Request {
     fn read(fields: &Fields, server: &Server) -> Result<Request, ApiError> {
-        check_model(fields, &server.name)?;
+        let model = server.asked(fields)?;
         let vocabulary = server.vocabulary();
         let mut sampling = Sampling::read(fields, vocabulary)?;
         let echo = fields.or("echo", false)?;
@@ -97,6 +97,7 @@ impl Request {
                 logprobs: form.logprobs,
                 prompt_logprobs: of_prompt,
                 limit: "max_tokens",
+                model,
             },
             texts,
             form,
@@ -231,12 +232,12 @@ struct Head {
 }
 
 impl Head {
-    fn to_json(&self, server: &Server, choices: Vec<Value>, usage: Option<Usage>) -> Value {
+    fn to_json(&self, answers: &Answers, choices: Vec<Value>, usage: Option<Usage>) -> Value {
         json!({
             "id": self.id,
             "object": "text_completion",
             "created": self.created,
-            "model": server.name,
+            "model": answers.model,
             "choices": choices,
             "usage": usage.map(Usage::to_json),
         })
@@ -257,7 +258,7 @@ async fn whole(mut answers: Answers, head: &Head, request: &Request) -> Result<R
     for (number, answer) in found.into_iter().enumerate() {
         choices.push(choice(server, request, number, answer));
     }
-    let body = head.to_json(server, choices, Some(answers.usage));
+    let body = head.to_json(&answers, choices, Some(answers.usage));
 
     Ok(Json(body).into_response())
 }
@@ -321,14 +322,14 @@ impl Events for Stream {
                     true => Some(self.usage_of(number.unwrap_or(0))),
                     false => None,
                 };
-                let server = self.answers.server();
-                return Ok(Some(self.head.to_json(server, vec![choice], usage)));
+                let event = self.head.to_json(&self.answers, vec![choice], usage);
+                return Ok(Some(event));
             }
         }
         if self.options.include_usage && !std::mem::replace(&mut self.is_over, true) {
-            let usage = self.answers.usage;
-            let server = self.answers.server();
-            return Ok(Some(self.head.to_json(server, Vec::new(), Some(usage))));
+            let usage = Some(self.answers.usage);
+            let event = self.head.to_json(&self.answers, Vec::new(), usage);
+            return Ok(Some(event));
         }
         Ok(None)
     }

@@ -4,12 +4,13 @@
 use anyhow::{Context as _, Result, anyhow};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Instant;
 use tokio::sync::{mpsc as async_mpsc, oneshot};
 use train::infer::Scored;
-use train::infer::engine::{Counts, Engine, Event, Finish, Request};
+use train::infer::engine::{AdapterId, Counts, Engine, Event, Finish, Request};
 
 /// Progress of one sequence of a group.
 pub(super) struct Note {
@@ -55,6 +56,13 @@ enum Command {
     },
     /// Answered between two steps.
     Ask(oneshot::Sender<()>),
+    /// Loads an adapter.
+    Load {
+        path: PathBuf,
+        answer: oneshot::Sender<Result<AdapterId, String>>,
+    },
+    /// Unloads one.
+    Unload(AdapterId),
 }
 
 /// Facts of an opened model.
@@ -88,6 +96,8 @@ trait Steps {
     fn cancel(&mut self, id: u64) -> bool;
     fn cancel_all(&mut self) -> Vec<u64>;
     fn step(&mut self) -> Result<Vec<Event>, String>;
+    fn load_adapter(&mut self, path: &Path) -> Result<AdapterId, String>;
+    fn unload_adapter(&mut self, id: AdapterId) -> Result<(), String>;
     fn counts(&self) -> Counts;
     fn is_idle(&self) -> bool;
     /// Whether every later call fails.
@@ -106,6 +116,12 @@ impl Steps for Engine {
     }
     fn step(&mut self) -> Result<Vec<Event>, String> {
         Engine::step(self).map_err(|e| e.to_string())
+    }
+    fn load_adapter(&mut self, path: &Path) -> Result<AdapterId, String> {
+        Engine::load_adapter(self, path).map_err(|e| e.with_causes())
+    }
+    fn unload_adapter(&mut self, id: AdapterId) -> Result<(), String> {
+        Engine::unload_adapter(self, id).map_err(|e| e.to_string())
     }
     fn counts(&self) -> Counts {
         Engine::counts(self)
@@ -186,6 +202,27 @@ impl EngineHandle {
     pub(super) async fn answers(&self) -> bool {
         let (sender, answer) = oneshot::channel();
         self.commands.send(Command::Ask(sender)).is_ok() && answer.await.is_ok()
+    }
+
+    /// Loads an adapter.
+    ///
+    /// # Errors
+    /// The engine's refusal.
+    pub(super) async fn load_adapter(&self, path: PathBuf) -> Result<AdapterId, String> {
+        let (sender, answer) = oneshot::channel();
+        let command = Command::Load {
+            path,
+            answer: sender,
+        };
+        // a thread that is gone has dropped the sender, which the receiver sees
+        let _ = self.commands.send(command);
+        (answer.await).unwrap_or_else(|_| Err("the engine is gone".into()))
+    }
+
+    /// Unloads an adapter once no request has it.
+    pub(super) fn unload_adapter(&self, id: AdapterId) {
+        // a thread that is gone has no adapters
+        let _ = self.commands.send(Command::Unload(id));
     }
 
     /// The engine's state after its last step.
@@ -277,6 +314,20 @@ impl<E: Steps> Worker<E> {
                 // the one who asked may have left
                 let _ = answer.send(());
             }
+            Command::Load { path, answer } => {
+                let loaded = self.engine.load_adapter(&path);
+                if let Err(Ok(id)) = answer.send(loaded) {
+                    // the one who asked has left
+                    self.unload(id);
+                }
+            }
+            Command::Unload(id) => self.unload(id),
+        }
+    }
+
+    fn unload(&mut self, id: AdapterId) {
+        if let Err(e) = self.engine.unload_adapter(id) {
+            log!("serve: an adapter was not unloaded: {e}");
         }
     }
 
@@ -405,6 +456,12 @@ mod tests {
                 },
             ])
         }
+        fn load_adapter(&mut self, path: &Path) -> Result<AdapterId, String> {
+            Err(format!("{}: none here", path.display()))
+        }
+        fn unload_adapter(&mut self, _: AdapterId) -> Result<(), String> {
+            Ok(())
+        }
         fn counts(&self) -> Counts {
             Counts {
                 running: self.requests.len(),
@@ -443,6 +500,7 @@ mod tests {
             prompt: vec![kind],
             options: GenerateOptions::greedy(2),
             slides: false,
+            adapter: None,
         }
     }
 

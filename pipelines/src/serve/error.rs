@@ -66,6 +66,7 @@ impl ApiError {
         match self.status.as_u16() {
             400 | 413 | 431 => "BadRequestError",
             401 => "AuthenticationError",
+            403 => "PermissionDeniedError",
             404 | 405 => "NotFoundError",
             408 | 504 => "TimeoutError",
             429 => "RateLimitError",

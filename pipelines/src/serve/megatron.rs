@@ -411,6 +411,7 @@ async fn texts(
             prompt: prompt.clone(),
             options: asked.options(index, max_tokens, server),
             slides: false,
+            adapter: None,
         }
     };
     let requests = prompts.iter().enumerate().map(request).collect();

@@ -5,6 +5,7 @@
 //! (`connection`), routes (`routes`), a file for each protocol. A request's sequences are a `group`, which leaves the engine
 //! when it is dropped, so a client that leaves costs nothing more.
 
+mod adapters;
 mod admission;
 mod answer;
 mod answers;
@@ -33,6 +34,7 @@ pub(crate) use options::{Serve, WrongFlags};
 use crate::generation::{Located, ModelFiles};
 use crate::machine::write_atomically;
 use crate::signals::Interrupted;
+use adapters::Adapters;
 use admission::Admission;
 use anyhow::{Context as _, Result, bail};
 use engine_thread::EngineHandle;
@@ -40,7 +42,6 @@ use metrics::Metrics;
 use options::Settings;
 use state::Server;
 use std::net::TcpListener;
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use texts::TokenTexts;
 use train::infer::engine::{Engine, Limits};
@@ -60,6 +61,7 @@ pub(crate) fn serve(args: &Serve) -> Result<()> {
         .enable_all()
         .build()?;
     let ended = runtime.block_on(async {
+        adapters::load_all(&server, &args.adapters).await?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let address = listener.local_addr()?;
         if let Some(file) = &args.port_file {
@@ -95,14 +97,11 @@ fn open(args: &Serve, settings: &Settings, keys: Vec<String>) -> Result<Arc<Serv
     let files = ModelFiles::read(found, args.chat_template.as_deref())?;
     let rows = Arc::new(OnceLock::<prometheus::Histogram>::new());
     let seen = Arc::clone(&rows);
-    let engine = EngineHandle::start(
-        opening(&files, settings, args.draft_model.clone()),
-        move |rows| {
-            if let Some(histogram) = seen.get() {
-                histogram.observe(rows as f64);
-            }
-        },
-    )?;
+    let engine = EngineHandle::start(opening(&files, settings, args), move |rows| {
+        if let Some(histogram) = seen.get() {
+            histogram.observe(rows as f64);
+        }
+    })?;
     if files.tokenizer.vocab() > engine.facts.vocab {
         bail!(
             "{}: found {} entries, want at most the model's {}",
@@ -124,6 +123,7 @@ fn open(args: &Serve, settings: &Settings, keys: Vec<String>) -> Result<Arc<Serv
         texts: TokenTexts::new(&files.tokenizer),
         files,
         engine,
+        adapters: Adapters::new(settings.adapters),
         metrics,
         admission: Admission::new(settings.most),
         limits: settings.requests,
@@ -136,17 +136,21 @@ fn open(args: &Serve, settings: &Settings, keys: Vec<String>) -> Result<Arc<Serv
 fn opening(
     files: &ModelFiles,
     settings: &Settings,
-    draft: Option<PathBuf>,
+    args: &Serve,
 ) -> impl FnOnce() -> Result<Engine> + Send + 'static {
     let (path, devices) = (files.path.clone(), files.devices.clone());
     let (limits, ranks) = (settings.engine.clone(), settings.ranks);
+    let (draft, has_adapters) = (args.draft_model.clone(), args.has_adapters());
     move || {
         let on = devices.split(ranks);
         let guesses = Limits {
             draft_tokens: 0,
             ..limits.clone()
         };
-        let engine = Engine::open(&path, on, limits)?;
+        let engine = match has_adapters {
+            true => Engine::open_for_adapters(&path, on, limits)?,
+            false => Engine::open(&path, on, limits)?,
+        };
         match draft {
             Some(draft) => Ok(engine.with_draft(Engine::open(&draft, on, guesses)?)?),
             None => Ok(engine),

@@ -1,4 +1,4 @@
-//! Shared parts of OpenAI's routes: a call with its body, the model's name, options of streams.
+//! Shared parts of OpenAI's routes: a call with its body, options of streams.
 
 use super::error::ApiError;
 use super::fields::Fields;
@@ -92,23 +92,6 @@ fn too_large(most: usize) -> ApiError {
     ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
 }
 
-/// Refuses another model's name. A request without one means the model that is there.
-///
-/// # Errors
-/// 404, as vLLM words it.
-pub(super) fn check_model(fields: &Fields, name: &str) -> Result<(), ApiError> {
-    match fields.get::<String>("model")? {
-        Some(asked) if asked != name => Err(ApiError {
-            param: Some("model".into()),
-            ..ApiError::new(
-                StatusCode::NOT_FOUND,
-                format!("The model `{asked}` does not exist."),
-            )
-        }),
-        _ => Ok(()),
-    }
-}
-
 /// Options of a stream beside the text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct StreamOptions {
@@ -145,13 +128,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn models_and_stream_options_are_checked() {
+    fn stream_options_are_checked() {
         let fields = |body: &str| Fields::parse(body.as_bytes()).unwrap();
-        assert_eq!(check_model(&fields(r#"{"model": "a"}"#), "a"), Ok(()));
-        assert_eq!(check_model(&fields("{}"), "a"), Ok(()));
-        let unknown = check_model(&fields(r#"{"model": "b"}"#), "a").unwrap_err();
-        assert_eq!(unknown.status, 404);
-        assert_eq!(unknown.message, "The model `b` does not exist.");
         let stream = |body: &str| StreamOptions::read(&fields(body));
         assert_eq!(stream("{}"), Ok(None));
         assert_eq!(

@@ -1,5 +1,6 @@
 //! Flags of `serve`. Numbers are checked together, so that all that are wrong are reported at once.
 
+use super::adapters::{AdapterLimits, NamedAdapter};
 use super::state;
 use anyhow::Context as _;
 use clap::Args;
@@ -55,6 +56,16 @@ pub(crate) struct Serve {
     /// Smaller model that guesses; without it guesses are looked up in the text.
     #[arg(long, value_name = "PATH")]
     pub(super) draft_model: Option<PathBuf>,
+    /// Low-rank adapter that requests choose by NAME: a folder in PEFT's form, or a checkpoint trained with adapters. Repeat
+    /// for more.
+    #[arg(long = "adapter", value_name = "NAME=PATH")]
+    pub(super) adapters: Vec<NamedAdapter>,
+    /// Let clients load and unload adapters by paths of this machine.
+    #[arg(long)]
+    allow_adapter_loading: bool,
+    /// Adapters that are loaded at once, at most.
+    #[arg(long, value_name = "N", default_value = "16")]
+    max_adapters: String,
     /// Requests that wait beside those that run, at most.
     #[arg(long, value_name = "N", default_value = "256")]
     max_queue: String,
@@ -83,6 +94,7 @@ pub(crate) struct Serve {
 pub(super) struct Settings {
     pub(super) address: SocketAddr,
     pub(super) engine: Limits,
+    pub(super) adapters: AdapterLimits,
     /// Tensor-parallel ranks.
     pub(super) ranks: usize,
     pub(super) requests: state::Limits,
@@ -140,6 +152,11 @@ impl Problems {
 const MOST: u64 = u64::MAX >> 16;
 
 impl Serve {
+    /// Whether adapters stand beside the model.
+    pub(super) fn has_adapters(&self) -> bool {
+        !self.adapters.is_empty() || self.allow_adapter_loading
+    }
+
     /// All flags, checked.
     ///
     /// # Errors
@@ -171,6 +188,10 @@ impl Serve {
             megatron_tokens: problems.count("--api-max-tokens", &self.api_max_tokens, 1),
             megatron_400: self.api_status_400,
         };
+        let adapters = AdapterLimits {
+            most: problems.count("--max-adapters", &self.max_adapters, 1),
+            by_clients: self.allow_adapter_loading,
+        };
         let drain = problems.seconds("--drain", &self.drain, 0.0);
         let name = self.model_name.as_deref();
         if name.is_some_and(|name| name.trim().is_empty()) {
@@ -188,6 +209,7 @@ impl Serve {
                 address,
                 most: engine.max_sequences.saturating_add(queue),
                 engine,
+                adapters,
                 ranks,
                 requests,
                 drain,
@@ -273,6 +295,8 @@ mod tests {
             "-1",
             "--api-max-tokens",
             "0",
+            "--max-adapters",
+            "0",
             "--model-name",
             " ",
         ];
@@ -280,7 +304,7 @@ mod tests {
         let joined: Vec<String> = args.chunks(2).map(|pair| pair.join("=")).collect();
         let joined: Vec<&str> = joined.iter().map(String::as_str).collect();
         let message = parse(&joined).settings().unwrap_err().to_string();
-        assert!(message.starts_with("14 wrong values"), "{message}");
+        assert!(message.starts_with("15 wrong values"), "{message}");
         for flag in args.chunks(2).map(|pair| pair[0]) {
             assert!(
                 message.contains(&format!("{flag}: found")),

@@ -1,5 +1,6 @@
 //! Routes, and who may ask.
 
+use super::adapters;
 use super::chat::chat;
 use super::completions::completions;
 use super::error::ApiError;
@@ -32,6 +33,8 @@ pub(super) fn router(server: &Arc<Server>) -> Router {
     let with_key = Router::new()
         .route("/v1/models", get(models))
         .route("/v1/models/{*name}", get(model))
+        .route("/v1/load_lora_adapter", post(adapters::load))
+        .route("/v1/unload_lora_adapter", post(adapters::unload))
         .route("/v1/completions", post(completions))
         .route("/v1/chat/completions", post(chat))
         .route("/api", put(generate).post(generate))
@@ -155,15 +158,25 @@ async fn metrics(State(server): State<Arc<Server>>) -> Result<Response, ApiError
     Ok(response)
 }
 
-fn card(server: &Server) -> Value {
+/// The served model, and the adapters beside it.
+fn cards(server: &Server) -> Vec<Value> {
+    let adapters = server.adapters.list().into_iter().map(|(name, adapter)| {
+        let root = adapter.path.display().to_string();
+        card(server, &name, &root, Some(&server.name))
+    });
+    let own = card(server, &server.name, &server.name, None);
+    std::iter::once(own).chain(adapters).collect()
+}
+
+fn card(server: &Server, name: &str, root: &str, parent: Option<&str>) -> Value {
     let facts = server.engine.facts;
     json!({
-        "id": server.name,
+        "id": name,
         "object": "model",
         "created": server.created,
         "owned_by": "millrace",
-        "root": server.name,
-        "parent": null,
+        "root": root,
+        "parent": parent,
         "max_model_len": facts.max_length,
         "permission": [],
         "meta": {"n_vocab": facts.vocab, "n_params": facts.parameters, "n_ctx_train": facts.max_length},
@@ -171,16 +184,17 @@ fn card(server: &Server) -> Value {
 }
 
 async fn models(State(server): State<Arc<Server>>) -> Json<Value> {
-    Json(json!({"object": "list", "data": [card(&server)]}))
+    Json(json!({"object": "list", "data": cards(&server)}))
 }
 
 async fn model(
     State(server): State<Arc<Server>>,
     axum::extract::Path(name): axum::extract::Path<String>,
 ) -> Result<Json<Value>, ApiError> {
-    match name == server.name {
-        true => Ok(Json(card(&server))),
-        false => {
+    let found = cards(&server).into_iter().find(|card| card["id"] == name);
+    match found {
+        Some(card) => Ok(Json(card)),
+        None => {
             let message = format!("The model `{name}` does not exist.");
             Err(ApiError::new(StatusCode::NOT_FOUND, message))
         }

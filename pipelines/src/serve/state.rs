@@ -1,7 +1,10 @@
 //! The server's state, shared by all requests.
 
+use super::adapters::{Adapters, AskedModel};
 use super::admission::Admission;
 use super::engine_thread::EngineHandle;
+use super::error::ApiError;
+use super::fields::Fields;
 use super::metrics::Metrics;
 use super::sampling::Vocabulary;
 use super::texts::TokenTexts;
@@ -15,6 +18,7 @@ pub(super) struct Server {
     pub(super) name: String,
     pub(super) files: ModelFiles,
     pub(super) engine: EngineHandle,
+    pub(super) adapters: Adapters,
     pub(super) texts: TokenTexts,
     pub(super) metrics: Metrics,
     pub(super) admission: Arc<Admission>,
@@ -41,6 +45,14 @@ pub(super) struct Limits {
 }
 
 impl Server {
+    /// The model that a request asks for.
+    ///
+    /// # Errors
+    /// 404 for one that is not there.
+    pub(super) fn asked(&self, fields: &Fields) -> Result<AskedModel, ApiError> {
+        self.adapters.asked(fields, &self.name)
+    }
+
     /// The ids that requests are checked against.
     pub(super) fn vocabulary(&self) -> Vocabulary<'_> {
         Vocabulary {

@@ -2,7 +2,7 @@
 
 use super::chat::prompt_of;
 use super::error::ApiError;
-use super::openai::{Call, check_model};
+use super::openai::Call;
 use super::sampling::check_ids;
 use super::state::Server;
 use super::texts::{decode, internal};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// `POST /tokenize`: `prompt`, or `messages`.
 pub(super) async fn tokenize(call: Call) -> Result<Json<Value>, ApiError> {
     let (fields, server) = (call.fields()?, &call.server);
-    check_model(&fields, &server.name)?;
+    server.asked(&fields)?;
     let ids = match fields.has("messages") {
         true => prompt_of(&fields, server)?,
         false => {
@@ -47,7 +47,7 @@ pub(super) async fn tokenize(call: Call) -> Result<Json<Value>, ApiError> {
 /// `POST /detokenize`: `tokens`.
 pub(super) async fn detokenize(call: Call) -> Result<Json<Value>, ApiError> {
     let (fields, server) = (call.fields()?, &call.server);
-    check_model(&fields, &server.name)?;
+    server.asked(&fields)?;
     let ids: Option<Vec<u32>> = fields.get("tokens")?;
     let ids = ids.ok_or_else(|| ApiError::field("tokens", "tokens: is required"))?;
     check_ids("tokens", &ids, server.engine.facts.vocab)?;

@@ -1,4 +1,6 @@
-//! Merging of low-rank adapters into the weights beside them: W + scale B A, in f64, rounded once.
+//! Low-rank adapters apart from their model, and their merging into the weights beside them: W + scale B A, in f64, rounded once.
+
+use std::collections::BTreeMap;
 
 use crate::config::exact::narrow;
 
@@ -11,6 +13,23 @@ pub(crate) struct Factors<'a> {
     pub b: &'a [f32],
     pub rank: usize,
     pub scale: f64,
+}
+
+/// An adapter of a whole model.
+pub(crate) struct LoraAdapter {
+    /// Factor of its output.
+    pub scale: f64,
+    /// By the names of our layers, such as `layers.0.qkv`.
+    pub layers: BTreeMap<String, LayerAdapter>,
+}
+
+/// The adapter of one linear layer.
+pub(crate) struct LayerAdapter {
+    pub rank: usize,
+    /// `[rank, in]`
+    pub a: Vec<f32>,
+    /// `[out, rank]`
+    pub b: Vec<f32>,
 }
 
 /// Adds an adapter to a weight of `inputs` features, by output rows `[out, in]`, or, with `by_inputs`, `[in, out]`.

@@ -25,6 +25,7 @@ pub(crate) mod megatron;
 pub(crate) mod newest;
 pub(crate) mod quantized;
 pub(crate) mod read;
+pub(crate) mod read_adapter;
 pub(crate) mod reshard;
 pub(crate) mod safetensors;
 pub(crate) mod shard_sender;

@@ -11,8 +11,8 @@ use crate::checkpoint::huggingface::import::{Converter, Folder};
 use crate::checkpoint::newest::checkpoint_at;
 use crate::checkpoint::read::{Opened, parts_of};
 use crate::checkpoint::write_shards::first_element;
-use crate::config::numbers;
 use crate::config::plan::Plan;
+use crate::config::{LoraConfig, numbers};
 use crate::data::documents::Documents;
 use crate::data::virtual_tokens;
 use crate::dist::devices::{Devices, TensorParallel};
@@ -23,7 +23,7 @@ use crate::dist::world::World;
 use crate::error::{Error, OnRank, Result};
 use crate::model::context::{Context, SequenceShard, Weights};
 use crate::model::fp8_delayed::Delayed;
-use crate::model::param;
+use crate::model::param::{self, Spec, is_of_lora};
 use crate::model::prepacked::PrepackedWeights;
 use crate::model::slots::Slots;
 use crate::model::stage::Stage;
@@ -40,6 +40,8 @@ pub(crate) struct Model {
     pub device: Device,
     /// Saved scales of fp8's `delayed` recipe.
     pub delayed: Option<Delayed>,
+    /// Whether adapters are chosen by row: the layers have slots for them, and the weights nothing there.
+    pub takes_adapters: bool,
 }
 
 impl Model {
@@ -49,14 +51,15 @@ impl Model {
     /// # Errors
     /// A damaged checkpoint or folder; a model that cannot be split so; `Device`; memory.
     pub(crate) fn open(path: &Path, on: TensorParallel) -> Result<Team<Model>> {
-        let source = if let Some(folder) = Folder::open_other(path)? {
-            Source::foreign(folder, on)?
-        } else if path.is_file() {
-            Source::open(path, on)?
-        } else {
-            Source::open(&checkpoint_at(path)?.path, on)?
-        };
-        source.split(on)
+        Source::find(path, on)?.split(on)
+    }
+
+    /// The same with slots for low-rank adapters of every linear layer, chosen by row.
+    ///
+    /// # Errors
+    /// Those of `open`; a model that can have none, or has adapters or virtual tokens of its own.
+    pub(crate) fn open_for_adapters(path: &Path, on: TensorParallel) -> Result<Team<Model>> {
+        Source::find(path, on)?.with_adapters()?.split(on)
     }
 
     /// Verifies and loads the weights of a checkpoint's folder, or the running averages of its file
@@ -117,6 +120,7 @@ impl Model {
                 documents,
                 ..cx.sequence
             },
+            adapters: self.takes_adapters.then_some(&[]),
             ..cx
         }
     }
@@ -192,6 +196,7 @@ struct Source {
     weights: Held,
     /// That of all ranks.
     plan: Plan,
+    takes_adapters: bool,
 }
 
 /// Files of a model.
@@ -203,6 +208,40 @@ enum Held {
 }
 
 impl Source {
+    /// Finds out what is there, and verifies a checkpoint.
+    fn find(path: &Path, on: TensorParallel) -> Result<Source> {
+        if let Some(folder) = Folder::open_other(path)? {
+            Source::foreign(folder, on)
+        } else if path.is_file() {
+            Source::open(path, on)
+        } else {
+            Source::open(&checkpoint_at(path)?.path, on)
+        }
+    }
+
+    /// The model with slots for adapters, whose rank each adapter chooses.
+    fn with_adapters(mut self) -> Result<Source> {
+        let model = &mut self.plan.model;
+        let found = match () {
+            () if model.lora.is_some() => "one with adapters of its own".into(),
+            () if model.prompt.is_some() => "one with virtual tokens of its own".into(),
+            () if !model.can_be_adapted() => format!("{:?}", model.family),
+            () => {
+                model.lora = Some(LoraConfig {
+                    rank: 1,
+                    ..LoraConfig::default()
+                });
+                self.takes_adapters = true;
+                return Ok(self);
+            }
+        };
+        Err(Error::Request {
+            what: "model beside adapters",
+            found,
+            wanted: "a decoder without experts, adapters and virtual tokens".into(),
+        })
+    }
+
     /// Verifies a checkpoint.
     fn open(checkpoint: &Path, on: TensorParallel) -> Result<Source> {
         let (folder, file) = parts_of(checkpoint);
@@ -233,7 +272,11 @@ impl Source {
                 wanted: format!("a number that divides the model: {}", problems.join("; ")),
             });
         }
-        Ok(Source { weights, plan })
+        Ok(Source {
+            weights,
+            plan,
+            takes_adapters: false,
+        })
     }
 
     /// Reads the parts of all ranks.
@@ -266,14 +309,16 @@ impl Source {
     /// Reads a rank's part.
     fn load(&self, groups: Groups, device: &Device) -> Result<Model> {
         let (plan, place) = (self.plan.clone(), groups.place);
-        let specs = param::specs(&plan);
+        let all = param::specs(&plan);
+        let is_read = |spec: &Spec| !(self.takes_adapters && is_of_lora(&spec.name));
+        let specs: Vec<Spec> = all.iter().filter(|spec| is_read(spec)).cloned().collect();
         let mut weights = specs
             .iter()
             .map(|spec| Tensor::empty(&spec.local_dims(place.tp), DType::F32, device))
             .collect::<kernels::Result<Vec<_>>>()
             .on_rank(place.rank(), "allocate weights")?;
-        let stage = Stage::of(&plan, &place, 0, &specs);
-        let mut delayed = Delayed::of(&plan, &specs, &place);
+        let stage = Stage::of(&plan, &place, 0, &all);
+        let mut delayed = Delayed::of(&plan, &all, &place);
         match &self.weights {
             Held::Checkpoint(opened, file) => {
                 opened.load_part(file, (&specs, &place), &mut weights)?;
@@ -290,8 +335,16 @@ impl Source {
                 }
             }
         }
+        let mut read = weights.into_iter();
+        let own = all.iter().map(|spec| match is_read(spec) {
+            true => Ok(read.next().expect("a tensor for each that is read")),
+            false => Tensor::empty(&[1], DType::F32, device),
+        });
+        let weights = own.collect::<kernels::Result<Vec<_>>>();
+        let weights = weights.on_rank(place.rank(), "allocate weights")?;
         let mut model = Model {
             packs: None,
+            takes_adapters: self.takes_adapters,
             stage,
             weights,
             groups,

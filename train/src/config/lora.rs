@@ -48,6 +48,21 @@ impl LoraTarget {
         LoraTarget::Fc2,
     ];
 
+    /// The target that a layer of this name is, if it is one.
+    pub(crate) fn of_layer(name: &str) -> Option<LoraTarget> {
+        let last = name.rsplit('.').next()?;
+        let mut all = LoraTarget::ALL.into_iter();
+        all.find(|target| target.layer() == last)
+    }
+
+    /// Whether tensor parallelism splits its outputs; else its inputs.
+    pub(crate) fn is_column(self) -> bool {
+        match self {
+            LoraTarget::Qkv | LoraTarget::Fc1 => true,
+            LoraTarget::Out | LoraTarget::Fc2 => false,
+        }
+    }
+
     /// Last part of the layer's name.
     pub(crate) fn layer(self) -> &'static str {
         match self {

@@ -367,11 +367,16 @@ impl ModelConfig {
         }
     }
 
-    /// Refuses adapters of a model that can have none.
-    fn check_adapted(&self, key: &str, problem: &mut dyn FnMut(&str, String, &str)) {
+    /// Whether its linear layers can have adapters.
+    pub(crate) fn can_be_adapted(&self) -> bool {
         let architecture = self.architecture();
         let is_decoder = !architecture.is_masked && !architecture.is_encoder_decoder;
-        if !is_decoder || self.moe.is_some() || self.classify.is_some() {
+        is_decoder && self.moe.is_none() && self.classify.is_none()
+    }
+
+    /// Refuses adapters of a model that can have none.
+    fn check_adapted(&self, key: &str, problem: &mut dyn FnMut(&str, String, &str)) {
+        if !self.can_be_adapted() {
             let found = format!("a table with family = {:?}", self.family);
             let wanted = "none: adapters are for decoders without experts and classification heads";
             problem(key, found, wanted);

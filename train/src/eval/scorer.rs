@@ -233,6 +233,7 @@ impl LanguageModel for Scorer {
                 prompt: prompt.clone(),
                 options: GenerateOptions::greedy(max_tokens),
                 slides: false,
+                adapter: None,
             })?;
             numbers.insert(id, number);
             Ok(())

@@ -86,6 +86,7 @@ impl BeamSearch {
                 ..GenerateOptions::greedy(1)
             },
             slides: false,
+            adapter: None,
         };
         self.beams.iter().map(request).collect()
     }

@@ -61,6 +61,7 @@ pub fn generate_on(
         prompt: prompt.to_vec(),
         options: options.clone(),
         slides: true,
+        adapter: None,
     })?;
     let mut tokens = Vec::new();
     while !engine.is_idle() {

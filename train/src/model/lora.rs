@@ -125,6 +125,13 @@ impl Lora {
         x: &Tensor,
         cx: &Context<'_>,
     ) -> kernels::Result<()> {
+        if let Some(parts) = cx.adapters {
+            let mut parts = parts.iter().filter(|part| part.has(self.a));
+            return parts.try_for_each(|part| {
+                let own = cx.of_adapter(part.adapter);
+                part.change(y, x, |y, x| self.add_columns(y, x, &own))
+            });
+        }
         let x = self.seen_whole(x, cx)?;
         let u = self.column_features(&x, cx)?;
         drop(x);
@@ -238,6 +245,13 @@ impl Lora {
         input: usize,
         cx: &Context<'_>,
     ) -> kernels::Result<()> {
+        if let Some(parts) = cx.adapters {
+            let mut parts = parts.iter().filter(|part| part.has(self.a));
+            return parts.try_for_each(|part| {
+                let own = cx.of_adapter(part.adapter);
+                part.change(y, x, |y, x| self.add_rows(y, x, input, &own))
+            });
+        }
         let x = self.seen_split(x, cx)?;
         let u = self.row_features(&x, input, cx)?;
         drop(x);

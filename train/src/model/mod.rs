@@ -33,6 +33,7 @@ pub(crate) mod param;
 pub(crate) mod precision;
 pub(crate) mod prepacked;
 pub(crate) mod ring;
+pub(crate) mod row_adapters;
 pub(crate) mod slots;
 pub(crate) mod stage;
 pub(crate) mod virtual_rows;

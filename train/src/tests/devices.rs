@@ -315,6 +315,7 @@ fn tensor_parallel_ranks_on_cards_answer_with_the_bits_of_the_cpu() {
                     prompt: prompt.to_vec(),
                     options,
                     slides: false,
+                    adapter: None,
                 };
                 engine.submit(request).unwrap();
             }

@@ -1,5 +1,6 @@
 //! End-to-end tests of this crate's guarantees, each over the whole of `run`.
 
+mod adapters_by_request;
 mod bert;
 mod bf16_sums;
 mod calibrated;

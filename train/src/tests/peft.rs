@@ -42,7 +42,7 @@ fn write_tensors(golden: &mut Golden, path: &Path, is_adapter: bool) {
 }
 
 /// The folders that transformers and PEFT would have saved.
-fn saved(golden: &mut Golden, folder: &Path) -> [PathBuf; 2] {
+pub(super) fn saved(golden: &mut Golden, folder: &Path) -> [PathBuf; 2] {
     let [base, adapter] = ["base", "adapter"].map(|name| folder.join(name));
     for folder in [&base, &adapter] {
         fs::create_dir(folder).unwrap();

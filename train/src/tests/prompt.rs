@@ -291,6 +291,7 @@ fn an_encoder_resumes_and_its_rows_are_what_others_see() {
             prompt: vec![3, 4, 5],
             options,
             slides: false,
+            adapter: None,
         };
         engine.submit(request).unwrap();
         let mut found = Vec::new();
@@ -422,6 +423,7 @@ fn answers_follow_the_virtual_tokens(checkpoint: &Path, base: &Path) {
             prompt: prompt.to_vec(),
             options: options.clone(),
             slides: true,
+            adapter: None,
         };
         engine.submit(request(&text[..6])).unwrap();
         let mut answer = Vec::new();

@@ -10,7 +10,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use crate::checkpoint::MODEL;
-use crate::checkpoint::adapters::{self, Factors};
+use crate::checkpoint::adapters::{self, Factors, LayerAdapter, LoraAdapter};
 use crate::checkpoint::huggingface::adapter_folder::{
     CONFIG, Named, WEIGHTS, config, foreign, set_among, shown, tensors, write,
 };
@@ -20,6 +20,7 @@ use crate::checkpoint::huggingface::soft_prompt;
 use crate::checkpoint::newest::checkpoint_at;
 use crate::checkpoint::read::Opened;
 use crate::checkpoint::safetensors::{Entry, Reader};
+use crate::config::plan::{Plan, Shape};
 use crate::config::{Family, LoraTarget};
 use crate::error::{Error, Result};
 use crate::model::param;
@@ -102,21 +103,54 @@ impl Adapter {
         }
     }
 
+    /// The adapter by our layers.
+    ///
+    /// # Errors
+    /// `Foreign` with modules outside the blocks' linear layers; a damaged file.
+    pub(crate) fn layers(mut self, pairs: &[Pair], plan: &Plan) -> Result<LoraAdapter> {
+        let (shape, specs) = (plan.shape(), param::specs(plan));
+        let mut parts: BTreeMap<&str, Vec<Module<'_>>> = BTreeMap::new();
+        let mut problems = Vec::new();
+        for (name, [a, b]) in &self.modules {
+            let weight = format!("{name}.weight");
+            let pair = pairs.iter().find(|pair| pair.theirs == weight);
+            let layer = pair.and_then(|pair| Some((pair, pair.ours.strip_suffix(".weight")?)));
+            match layer.filter(|(_, layer)| LoraTarget::of_layer(layer).is_some()) {
+                Some((pair, layer)) => {
+                    let a = values_of(&mut self.reader, a)?;
+                    let b = values_of(&mut self.reader, b)?;
+                    parts.entry(layer).or_default().push(Module { pair, a, b });
+                }
+                None => problems.push(format!(
+                    "{name}: found an adapter, want adapters of the blocks' linear layers alone"
+                )),
+            }
+        }
+        if !problems.is_empty() {
+            return Err(foreign(self.reader.path(), problems));
+        }
+        let rank = self.modules.values().next().map_or(0, |[a, _]| a.dims[0]);
+        let layers = parts.into_iter().map(|(layer, modules)| {
+            let weight = format!("{layer}.weight");
+            let spec = specs.iter().find(|spec| spec.name == weight);
+            let dims = spec.map_or(&[][..], |spec| &spec.dims);
+            (layer.to_owned(), joined(&modules, rank, dims, &shape))
+        });
+        Ok(LoraAdapter {
+            scale: self.scale,
+            layers: layers.collect(),
+        })
+    }
+
     /// Adds the adapter to the values of a tensor of the base model, in the order of that tensor.
     pub(crate) fn add(&mut self, pair: &Pair, values: &mut [f32]) -> Result<()> {
         let module = pair.theirs.strip_suffix(".weight").unwrap_or_default();
         let Some([a, b]) = self.modules.get(module).cloned() else {
             return Ok(());
         };
-        let mut read = |entry: &Entry| -> Result<Vec<f32>> {
-            let mut values = vec![0.0; entry.elements()];
-            let (name, dims) = (&entry.name, &entry.dims);
-            self.reader.read_part(name, dims, 0, &mut values)?;
-            Ok(values)
-        };
         let of = Factors {
-            a: &read(&a)?,
-            b: &read(&b)?,
+            a: &values_of(&mut self.reader, &a)?,
+            b: &values_of(&mut self.reader, &b)?,
             rank: a.dims[0],
             scale: self.scale,
         };
@@ -125,6 +159,48 @@ impl Adapter {
         adapters::merge(values, of, a.dims[1], by_inputs);
         Ok(())
     }
+}
+
+fn values_of(reader: &mut Reader, entry: &Entry) -> Result<Vec<f32>> {
+    let mut values = vec![0.0; entry.elements()];
+    reader.read_part(&entry.name, &entry.dims, 0, &mut values)?;
+    Ok(values)
+}
+
+/// The matrices of one of PEFT's modules: A `[rank, in]`, B `[out, rank]`.
+struct Module<'a> {
+    pair: &'a Pair,
+    a: Vec<f32>,
+    b: Vec<f32>,
+}
+
+/// The adapter of a layer of ours with a weight of these dims. Modules that share A share it here too; others have rows of A
+/// each, and B has zeros where a module's rows meet another's.
+fn joined(modules: &[Module<'_>], rank: usize, dims: &[usize], shape: &Shape) -> LayerAdapter {
+    let shares = modules.iter().all(|module| module.a == modules[0].a);
+    let all = if shares { rank } else { rank * modules.len() };
+    let target = LoraTarget::of_layer(modules[0].pair.ours.trim_end_matches(".weight"));
+    let is_column = target.is_some_and(LoraTarget::is_column);
+    let out = if is_column { dims[0] } else { dims[1] };
+    let mut joined = LayerAdapter {
+        rank: all,
+        a: Vec::new(),
+        b: vec![0.0; out * all],
+    };
+    for (number, module) in modules.iter().enumerate() {
+        if number == 0 || !shares {
+            joined.a.extend(&module.a);
+        }
+        let first = if shares { 0 } else { number * rank };
+        let rows: Vec<usize> = match is_column {
+            true => module.pair.rows_of_ours(shape).collect(),
+            false => (0..out).collect(),
+        };
+        for (row, b) in rows.into_iter().zip(module.b.chunks_exact(rank)) {
+            joined.b[row * all + first..][..rank].copy_from_slice(b);
+        }
+    }
+    joined
 }
 
 /// Whether a tensor is of transformers' Conv1D, `[in, out]`.

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 pub(super) const BLOCK: usize = 16;
 
 /// A cached block's unique number; no later block has it again.
-type Serial = u64;
+pub(super) type Serial = u64;
 
 /// The number in front of a sequence's first block.
 pub(super) const ROOT: Serial = 0;
@@ -60,6 +60,13 @@ impl Blocks {
     /// Blocks that nobody holds.
     pub(super) fn free(&self) -> usize {
         self.idle.len()
+    }
+
+    /// A number to begin texts with whose keys and values differ from all others'.
+    pub(super) fn new_root(&mut self) -> Serial {
+        let root = self.next_serial;
+        self.next_serial += 1;
+        root
     }
 
     /// Takes a block for new contents.
@@ -166,6 +173,18 @@ mod tests {
         assert_eq!(blocks.share(ROOT, a), None);
         assert_eq!(blocks.take(), Some(second));
         assert_eq!(blocks.take(), None);
+    }
+
+    #[test]
+    fn texts_with_other_roots_share_nothing() {
+        let mut blocks = Blocks::new(2);
+        let (one, two) = (blocks.take().unwrap(), blocks.take().unwrap());
+        let (of_one, of_two) = (blocks.new_root(), blocks.new_root());
+        let serial = blocks.know(one, of_one, [7; BLOCK]);
+        assert_eq!(blocks.share(ROOT, [7; BLOCK]), None);
+        assert_eq!(blocks.share(of_two, [7; BLOCK]), None);
+        assert_ne!(blocks.know(two, of_two, [7; BLOCK]), serial);
+        assert_eq!(blocks.share(of_one, [7; BLOCK]), Some((one, serial)));
     }
 
     #[test]

@@ -45,6 +45,7 @@ impl RankEngine {
                 prompt,
                 options,
                 slides: false,
+                adapter: None,
             };
             if let Ok(id) = draft.submit(request) {
                 asked.push((id, number));

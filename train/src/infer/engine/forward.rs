@@ -12,6 +12,7 @@ use crate::infer::engine::blocks::BLOCK;
 use crate::infer::engine::sequence::Sequence;
 use crate::infer::sample::{self, Scored};
 use crate::model::context::{Context, SequenceShard};
+use crate::model::row_adapters::AdapterRows;
 
 /// Rows whose logits are held at once.
 const HEAD_ROWS: usize = 64;
@@ -116,6 +117,7 @@ pub(super) fn run(
     batch: &Batch,
     running: &[Sequence],
     slices: &[Slice],
+    adapters: &[AdapterRows<'_>],
 ) -> Result<Vec<Vec<Outcome>>> {
     let sequences: Vec<PagedRows<'_>> = slices
         .iter()
@@ -126,7 +128,12 @@ pub(super) fn run(
         })
         .collect();
     let ids = model.rows_of(&batch.ids)?;
-    let x = hidden(model, cache, &ids, batch, &sequences).on_rank(model.rank(), "run a batch")?;
+    let rows = Rows {
+        batch,
+        sequences: &sequences,
+        adapters,
+    };
+    let x = hidden(model, cache, &ids, &rows).on_rank(model.rank(), "run a batch")?;
     let wanted = wanted(running, slices);
     let mut outcomes: Vec<Vec<Outcome>> = slices.iter().map(|_| Vec::new()).collect();
     for chunk in wanted.chunks(HEAD_ROWS) {
@@ -215,14 +222,21 @@ fn wanted(running: &[Sequence], slices: &[Slice]) -> Vec<Wanted> {
     wanted
 }
 
+/// The rows of a batch, their pages, and their adapters.
+struct Rows<'a> {
+    batch: &'a Batch,
+    sequences: &'a [PagedRows<'a>],
+    adapters: &'a [AdapterRows<'a>],
+}
+
 /// Rows before the head, `[n, d]`; their keys and values are in the cache afterwards.
 fn hidden(
     model: &Model,
     cache: &mut [Tensor],
     ids: &Tensor,
-    batch: &Batch,
-    sequences: &[PagedRows<'_>],
+    rows: &Rows<'_>,
 ) -> kernels::Result<Tensor> {
+    let (batch, sequences) = (rows.batch, rows.sequences);
     let documents = Documents {
         bounds: None,
         positions: Some(batch.positions.clone()),
@@ -240,6 +254,7 @@ fn hidden(
             longest,
             ..cx.sequence
         },
+        adapters: cx.adapters.map(|_| rows.adapters),
         ..cx
     };
     let embedding = model.stage.embedding();

@@ -11,6 +11,7 @@
 //! own if there are enough. Each makes the whole schedule and every choice from the gathered logits, so that
 //! requests are the only thing that crosses the ranks.
 
+mod adapters;
 mod blocks;
 mod draft;
 mod forward;
@@ -21,12 +22,14 @@ mod sequence;
 #[cfg(test)]
 mod tests;
 
+pub use adapters::AdapterId;
 pub use limits::Limits;
 pub use request::{Counts, Event, Finish, Request};
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use crate::checkpoint::read_adapter::read_adapter;
 use crate::checkpoint::whole_model::Model;
 use crate::config::plan::Plan;
 use crate::dist::devices::TensorParallel;
@@ -40,6 +43,9 @@ pub struct Engine {
     plan: Plan,
     /// Requests that run or wait.
     live: BTreeSet<u64>,
+    /// Whether requests can choose adapters.
+    takes_adapters: bool,
+    next_adapter: u64,
 }
 
 impl Engine {
@@ -51,13 +57,61 @@ impl Engine {
         Engine::of(Model::open(path, on)?, limits)
     }
 
+    /// Like `open`, for a decoder beside which requests choose adapters (`load_adapter`). As in fine-tuning, a model in bf16
+    /// keeps activations between its linear layers in f32.
+    ///
+    /// # Errors
+    /// As `open`; a model with experts, or with adapters or virtual tokens of its own.
+    pub fn open_for_adapters(path: &Path, on: TensorParallel, limits: Limits) -> Result<Engine> {
+        Engine::of(Model::open_for_adapters(path, on)?, limits)
+    }
+
     pub(crate) fn of(models: Team<Model>, limits: Limits) -> Result<Engine> {
         limits.check()?;
-        let plan = models.first().map(|model| model.plan.clone());
+        let first = models.first().expect("a team has a rank");
+        let (mut plan, takes_adapters) = (first.plan.clone(), first.takes_adapters);
+        if takes_adapters {
+            // the slots for adapters are no part of the model
+            plan.model.lora = None;
+        }
         Ok(Engine {
-            plan: plan.expect("a team has a rank"),
+            plan,
             ranks: models.map(|model| RankEngine::new(model, limits.clone()))?,
             live: BTreeSet::new(),
+            takes_adapters,
+            next_adapter: 0,
+        })
+    }
+
+    /// Loads a low-rank adapter: a folder in PEFT's form, or a checkpoint that was trained with `[model.lora]`. Requests that
+    /// name it are answered as by a model with this adapter alone, to the bit.
+    ///
+    /// # Errors
+    /// An engine that was not opened for adapters; an adapter of another model, with everything that does not fit; a damaged
+    /// file.
+    pub fn load_adapter(&mut self, path: &Path) -> Result<AdapterId> {
+        if !self.takes_adapters {
+            return Err(Error::Request {
+                what: "engine to load an adapter",
+                found: "one that was opened without adapters".into(),
+                wanted: "one of `open_for_adapters`".into(),
+            });
+        }
+        let adapter = read_adapter(path, &self.plan)?;
+        let id = AdapterId(self.next_adapter);
+        self.next_adapter += 1;
+        self.ranks.all(|rank| rank.load_adapter(id, &adapter))?;
+        Ok(id)
+    }
+
+    /// Refuses an adapter to later requests; those that run or wait with it finish, and with the last of them it goes.
+    ///
+    /// # Errors
+    /// After a failed step of several ranks, that.
+    pub fn unload_adapter(&mut self, id: AdapterId) -> Result<()> {
+        self.ranks.all(|rank| {
+            rank.unload_adapter(id);
+            Ok(())
         })
     }
 

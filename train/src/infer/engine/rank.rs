@@ -1,13 +1,15 @@
 //! One rank of an engine: schedules requests, runs their batches, and gives every request its events. All ranks of an
 //! engine do the same: each has the whole schedule, its own part of the weights and its own heads' keys and values.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use kernels::{DType, Tensor};
 
+use crate::checkpoint::adapters::LoraAdapter;
 use crate::checkpoint::whole_model::Model;
 use crate::error::{Error, OnRank, Result};
-use crate::infer::engine::blocks::{BLOCK, Blocks};
+use crate::infer::engine::adapters::{self, AdapterId, Loaded};
+use crate::infer::engine::blocks::{BLOCK, Blocks, ROOT};
 use crate::infer::engine::forward::{self, Batch, Outcome, Slice};
 use crate::infer::engine::limits::Limits;
 use crate::infer::engine::request::{Counts, Event, Finish, Request};
@@ -27,6 +29,7 @@ pub(super) struct RankEngine {
     events: Vec<Event>,
     next_id: u64,
     counts: Counts,
+    adapters: BTreeMap<AdapterId, Loaded>,
     /// The same rank of the model that guesses.
     pub(super) draft: Option<Box<RankEngine>>,
 }
@@ -69,6 +72,7 @@ impl RankEngine {
             next_id: 0,
             counts: Counts::default(),
             draft: None,
+            adapters: BTreeMap::new(),
             limits,
             model,
         })
@@ -117,7 +121,9 @@ impl RankEngine {
         self.next_id += 1;
         let of = [self.virtual_tokens(), self.model.plan.seq_length];
         request.prompt = self.model.prompted(&request.prompt);
-        let sequence = Sequence::new(id, request, of);
+        let own = request.adapter.and_then(|id| self.adapters.get(&id));
+        let root = own.map_or(ROOT, |own| own.root);
+        let sequence = Sequence::new(id, request, of, root);
         self.waiting.push_back(sequence);
         Ok(id)
     }
@@ -131,6 +137,7 @@ impl RankEngine {
             prompt,
             options,
             slides,
+            adapter,
         } = request;
         let refuse = |what, found: String, wanted: String| {
             Err(Error::Request {
@@ -151,6 +158,11 @@ impl RankEngine {
         if let Some(id) = ids.copied().find(|&id| !known(id)) {
             let wanted = format!("below the vocabulary of {}", self.model.plan.vocab);
             return refuse("token", id.to_string(), wanted);
+        }
+        let is_there = |id: &AdapterId| self.adapters.get(id).is_some_and(|own| !own.is_retired);
+        if !adapter.iter().all(is_there) {
+            let found = "one that is not loaded".into();
+            return refuse("adapter", found, "one of the engine's".into());
         }
         let limit = self.max_length();
         if self.is_encoder_decoder() {
@@ -181,6 +193,37 @@ impl RankEngine {
         Ok(())
     }
 
+    /// Loads an adapter under a new number.
+    pub(super) fn load_adapter(&mut self, id: AdapterId, adapter: &LoraAdapter) -> Result<()> {
+        let (plan, place) = (&self.model.plan, &self.model.groups.place);
+        let weights = adapters::part_of(adapter, plan, place, &self.model.device);
+        let weights = weights.on_rank(self.model.rank(), "load an adapter")?;
+        let root = self.blocks.new_root();
+        let own = Loaded {
+            weights,
+            root,
+            is_retired: false,
+        };
+        self.adapters.insert(id, own);
+        Ok(())
+    }
+
+    /// Refuses an adapter to later requests, and drops it once no request has it.
+    pub(super) fn unload_adapter(&mut self, id: AdapterId) {
+        if let Some(own) = self.adapters.get_mut(&id) {
+            own.is_retired = true;
+        }
+        self.drop_retired();
+    }
+
+    fn drop_retired(&mut self) {
+        let (running, waiting) = (&self.running, &self.waiting);
+        self.adapters.retain(|id, own| {
+            let mut all = running.iter().chain(waiting);
+            !own.is_retired || all.any(|sequence| sequence.adapter == Some(*id))
+        });
+    }
+
     /// Ends a request without further events; false if there is none of this number.
     pub(super) fn cancel(&mut self, id: u64) -> bool {
         let is_it = |sequence: &Sequence| sequence.id == id;
@@ -192,6 +235,7 @@ impl RankEngine {
         } else {
             return false;
         }
+        self.drop_retired();
         true
     }
 
@@ -204,6 +248,7 @@ impl RankEngine {
             ids.push(sequence.id);
         }
         self.events.clear();
+        self.drop_retired();
         ids
     }
 
@@ -320,7 +365,9 @@ impl RankEngine {
             return self.run_pairs(slices);
         }
         let batch = Batch::new(&self.model.plan, &self.running, slices);
-        forward::run(&self.model, &mut self.cache, &batch, &self.running, slices)
+        let adapters = adapters::of_rows(&self.adapters, &self.running, slices);
+        let (model, cache) = (&self.model, &mut self.cache);
+        forward::run(model, cache, &batch, &self.running, slices, &adapters)
     }
 
     /// Answers of encoder-decoders, one after another.
@@ -376,6 +423,7 @@ impl RankEngine {
         for number in finished.into_iter().rev() {
             self.running.remove(number).release(&mut self.blocks);
         }
+        self.drop_retired();
     }
 }
 

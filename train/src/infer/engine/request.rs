@@ -1,5 +1,6 @@
 //! Requests to an engine, and their progress.
 
+use crate::infer::engine::adapters::AdapterId;
 use crate::infer::options::GenerateOptions;
 use crate::infer::sample::Scored;
 
@@ -13,6 +14,8 @@ pub struct Request {
     /// Whether a text longer than the model's sequences goes on with its newest half; otherwise prompt and
     /// `max_tokens` together are at most the model's length.
     pub slides: bool,
+    /// Adapter that the engine has loaded; `None`: the model as it is.
+    pub adapter: Option<AdapterId>,
 }
 
 /// Progress of a request.

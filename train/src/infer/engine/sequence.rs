@@ -1,6 +1,7 @@
 //! A request in progress.
 
-use crate::infer::engine::blocks::{BLOCK, Blocks, ROOT};
+use crate::infer::engine::adapters::AdapterId;
+use crate::infer::engine::blocks::{BLOCK, Blocks, Serial};
 use crate::infer::engine::request::{Finish, Request};
 use crate::infer::options::GenerateOptions;
 use crate::infer::pair::Writer;
@@ -10,6 +11,9 @@ use crate::infer::sample::{Before, Scored};
 pub(super) struct Sequence {
     pub id: u64,
     pub options: GenerateOptions,
+    pub adapter: Option<AdapterId>,
+    /// Number in front of its first block.
+    root: Serial,
     /// Virtual tokens, prompt and answer.
     pub tokens: Vec<u32>,
     /// Virtual tokens in front.
@@ -24,7 +28,7 @@ pub(super) struct Sequence {
     pub computed: usize,
     pub blocks: Vec<u32>,
     /// Full blocks whose contents are known to the cache, and the serial of the last.
-    known: (usize, u64),
+    known: (usize, Serial),
     /// Guesses for the next tokens.
     pub drafts: Vec<u32>,
     /// Log-probabilities of the prompt's tokens so far; the first has none.
@@ -40,10 +44,19 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    /// Of a request whose prompt begins with so many virtual tokens; `limit`: most tokens that the model sees.
-    pub(super) fn new(id: u64, request: Request, [virtual_tokens, limit]: [usize; 2]) -> Sequence {
+    /// Of a request whose prompt begins with so many virtual tokens; `limit`: most tokens that the model sees; `root`: number
+    /// in front of its first block.
+    pub(super) fn new(
+        id: u64,
+        request: Request,
+        [virtual_tokens, limit]: [usize; 2],
+        root: Serial,
+    ) -> Sequence {
         let Request {
-            prompt, options, ..
+            prompt,
+            options,
+            adapter,
+            ..
         } = request;
         let longest = limit - virtual_tokens;
         let text = prompt.len() - virtual_tokens;
@@ -56,7 +69,9 @@ impl Sequence {
             tokens: prompt,
             computed: 0,
             blocks: Vec::new(),
-            known: (0, ROOT),
+            known: (0, root),
+            root,
+            adapter,
             drafts: Vec::new(),
             scores: Vec::new(),
             cached: 0,
@@ -172,7 +187,7 @@ impl Sequence {
         blocks.release(&self.blocks);
         self.blocks.clear();
         self.drafts.clear();
-        (self.computed, self.known) = (0, (0, ROOT));
+        (self.computed, self.known) = (0, (0, self.root));
     }
 
     /// Adds a token of the answer; returns why it is complete, if it is.

@@ -34,6 +34,7 @@ fn request(prompt: &[u32], options: GenerateOptions) -> Request {
         prompt: prompt.to_vec(),
         options,
         slides: false,
+        adapter: None,
     }
 }
 

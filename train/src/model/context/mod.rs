@@ -18,6 +18,7 @@ use crate::data::documents::{Documents, PairRows};
 use crate::dist::mesh::Groups;
 use crate::model::fp8::Fp8;
 use crate::model::prepacked::PrepackedWeights;
+use crate::model::row_adapters::{AdapterRows, AdapterWeights};
 use crate::model::slots::Slot;
 
 mod dropout;
@@ -54,6 +55,8 @@ pub(crate) struct Context<'a> {
     pub sums: Leaves,
     pub routing: Routing,
     pub arithmetic: Arithmetic<'a>,
+    /// Adapters of some rows each; `None`: all rows have those of `weights`, if the layers have any.
+    pub adapters: Option<&'a [AdapterRows<'a>]>,
 }
 
 /// The groups of ranks that a layer communicates in.
@@ -189,6 +192,7 @@ impl<'a> Context<'a> {
                     .map_or(0.0, |lora| narrow(lora.scale())),
                 lora_dropout: plan.model.lora.as_ref().map_or(0.0, |lora| lora.dropout),
             },
+            adapters: None,
         }
     }
 
@@ -198,6 +202,22 @@ impl<'a> Context<'a> {
         'a: 'b,
     {
         Context { weights, ..*self }
+    }
+
+    /// The same for rows that all have this adapter.
+    pub(crate) fn of_adapter<'b>(&self, adapter: &'b AdapterWeights) -> Context<'b>
+    where
+        'a: 'b,
+    {
+        Context {
+            weights: Weights::Gathered(&adapter.weights),
+            adapters: None,
+            arithmetic: Arithmetic {
+                lora_scale: adapter.scale,
+                ..self.arithmetic
+            },
+            ..*self
+        }
     }
 
     /// The context for sequences of `length` tokens that are split over ranks like this one's.

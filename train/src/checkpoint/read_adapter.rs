@@ -1,0 +1,101 @@
+//! Reading of a low-rank adapter for a model that is open: from PEFT's form, or from a checkpoint that was trained with one.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::checkpoint::MODEL;
+use crate::checkpoint::adapters::{self, LayerAdapter, LoraAdapter};
+use crate::checkpoint::huggingface::adapter_folder::is_adapter;
+use crate::checkpoint::huggingface::names::pairs;
+use crate::checkpoint::huggingface::peft::Adapter;
+use crate::checkpoint::newest::checkpoint_at;
+use crate::checkpoint::read::Opened;
+use crate::config::LoraTarget;
+use crate::config::plan::Plan;
+use crate::error::{Error, Result};
+use crate::model::param;
+
+/// Reads the adapter at `path` for the model of `base`, a plan without adapters: a folder in PEFT's form, a checkpoint with
+/// `[model.lora]`, or a folder of checkpoints (the newest that is whole).
+///
+/// # Errors
+/// `Foreign` with everything that does not fit the model; a checkpoint without adapters; a damaged file.
+pub(crate) fn read_adapter(path: &Path, base: &Plan) -> Result<LoraAdapter> {
+    if is_adapter(path) {
+        let pairs = pairs(base);
+        return Adapter::open(path, &pairs)?.layers(&pairs, base);
+    }
+    let opened = Opened::open(&checkpoint_at(path)?.path)?;
+    let plan = opened.plan_of_one_rank();
+    let Some(lora) = plan.model.lora.clone() else {
+        return Err(Error::Request {
+            what: "adapter",
+            found: format!("{}, a checkpoint without [model.lora]", path.display()),
+            wanted: "a folder in PEFT's form, or a checkpoint that was trained with adapters"
+                .into(),
+        });
+    };
+    expect_base(&opened, &plan, base)?;
+    let mut tensors = opened.tensors(MODEL)?;
+    let mut adapter = LoraAdapter {
+        scale: lora.scale(),
+        layers: BTreeMap::new(),
+    };
+    for spec in param::specs(&plan) {
+        let layer = spec.name.strip_suffix(".lora_a");
+        let layer = layer.or(spec.name.strip_suffix(".lora_b"));
+        let Some(layer) = layer else { continue };
+        let mut values = vec![0.0; spec.dims.iter().product()];
+        tensors.read_part(&spec.name, &spec.dims, 0, &mut values)?;
+        let of = adapter.layers.entry(layer.to_owned());
+        let of = of.or_insert_with(|| LayerAdapter {
+            rank: lora.rank,
+            a: Vec::new(),
+            b: Vec::new(),
+        });
+        let is_column = LoraTarget::of_layer(layer).is_some_and(LoraTarget::is_column);
+        match spec.name.ends_with(".lora_b") {
+            true => of.b = values,
+            false if is_column => of.a = values,
+            false => of.a = adapters::transposed(&values, lora.rank),
+        }
+    }
+    Ok(adapter)
+}
+
+/// Refuses the adapters of a model with other tensors.
+fn expect_base(opened: &Opened, plan: &Plan, base: &Plan) -> Result<()> {
+    let mut bare = plan.clone();
+    bare.model.lora = None;
+    let dims = |plan: &Plan| -> Vec<(String, Vec<usize>)> {
+        let specs = param::specs(plan).into_iter();
+        specs.map(|spec| (spec.name, spec.dims)).collect()
+    };
+    let (found, wanted) = (dims(&bare), dims(base));
+    let mut problems = Vec::new();
+    if plan.model.family != base.model.family {
+        problems.push(format!(
+            "family: found {:?}, want {:?}, as the model's",
+            plan.model.family, base.model.family
+        ));
+    }
+    let pairs = found.iter().zip(&wanted);
+    if let Some(((name, dims), (wanted, other))) = pairs.clone().find(|(a, b)| a != b) {
+        problems.push(format!(
+            "found {name} {dims:?}, want {wanted} {other:?}, as the model's"
+        ));
+    } else if found.len() != wanted.len() {
+        problems.push(format!(
+            "found {} tensors, want {}, as the model's",
+            found.len(),
+            wanted.len()
+        ));
+    }
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(Error::Foreign {
+            path: opened.path.clone(),
+            problems,
+        }),
+    }
+}

@@ -1,0 +1,99 @@
+//! Low-rank adapters beside a model: loaded and unloaded between steps, chosen by each request.
+
+use std::collections::BTreeMap;
+
+use kernels::{Device, Tensor};
+
+use crate::checkpoint::adapters::{LayerAdapter, LoraAdapter, transposed};
+use crate::checkpoint::write_shards::first_element;
+use crate::config::LoraTarget;
+use crate::config::exact::narrow;
+use crate::config::plan::Plan;
+use crate::dist::mesh::RankCoord;
+use crate::infer::engine::blocks::Serial;
+use crate::infer::engine::forward::Slice;
+use crate::infer::engine::sequence::Sequence;
+use crate::model::param::{self, Spec};
+use crate::model::row_adapters::{AdapterRows, AdapterWeights};
+
+/// Number of an adapter in an engine; none has it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AdapterId(pub(super) u64);
+
+/// An adapter on a rank.
+pub(super) struct Loaded {
+    pub weights: AdapterWeights,
+    /// Number in front of the first blocks of its texts: keys and values differ from those of other adapters.
+    pub root: Serial,
+    /// Whether it goes once no request has it.
+    pub is_retired: bool,
+}
+
+/// A rank's part of an adapter.
+pub(super) fn part_of(
+    adapter: &LoraAdapter,
+    plan: &Plan,
+    place: &RankCoord,
+    device: &Device,
+) -> kernels::Result<AdapterWeights> {
+    let specs = param::specs(plan);
+    let weights = specs.iter().map(|spec| {
+        let of_a = spec.name.strip_suffix(".lora_a");
+        let layer = of_a.or(spec.name.strip_suffix(".lora_b"));
+        let Some((layer, own)) = layer.and_then(|layer| Some((layer, adapter.layers.get(layer)?)))
+        else {
+            return Ok(None);
+        };
+        let is_column = LoraTarget::of_layer(layer).is_some_and(LoraTarget::is_column);
+        let (spec, values) = matrix(spec, own, is_column);
+        let (dims, first) = (spec.local_dims(place.tp), first_element(&spec, place));
+        let here = &values[first..first + dims.iter().product::<usize>()];
+        Tensor::from_f32(&dims, here, device).map(Some)
+    });
+    Ok(AdapterWeights {
+        weights: weights.collect::<kernels::Result<_>>()?,
+        scale: narrow(adapter.scale),
+    })
+}
+
+/// The spec and the numbers of A or B at the adapter's rank, in the model's order.
+fn matrix(spec: &Spec, own: &LayerAdapter, is_column: bool) -> (Spec, Vec<f32>) {
+    let mut spec = spec.clone();
+    let is_b = spec.name.ends_with(".lora_b");
+    let (dim, values) = match (is_b, is_column) {
+        (true, _) => (1, own.b.clone()),
+        (false, true) => (0, own.a.clone()),
+        (false, false) => (1, transposed(&own.a, own.a.len() / own.rank)),
+    };
+    spec.dims[dim] = own.rank;
+    (spec, values)
+}
+
+/// The adapters of a batch's rows, each once.
+pub(super) fn of_rows<'a>(
+    loaded: &'a BTreeMap<AdapterId, Loaded>,
+    running: &[Sequence],
+    slices: &[Slice],
+) -> Vec<AdapterRows<'a>> {
+    let mut found: BTreeMap<AdapterId, AdapterRows<'a>> = BTreeMap::new();
+    let mut first = 0;
+    for slice in slices {
+        let rows = first..first + slice.rows;
+        first = rows.end;
+        let Some(id) = running[slice.number].adapter else {
+            continue;
+        };
+        let Some(own) = loaded.get(&id) else {
+            unreachable!("an adapter stays while a request has it")
+        };
+        let of = found.entry(id).or_insert_with(|| AdapterRows {
+            adapter: &own.weights,
+            ranges: Vec::new(),
+        });
+        match of.ranges.last_mut() {
+            Some(last) if last.end == rows.start => last.end = rows.end,
+            _ => of.ranges.push(rows),
+        }
+    }
+    found.into_values().collect()
+}
