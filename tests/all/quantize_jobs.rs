@@ -1,6 +1,6 @@
 //! `quantize`: the model of a job in few bits by the job's own data or a file's texts, with figures before and after.
 
-use crate::jobs::{output, succeed, write_small_job};
+use crate::jobs::{output, root, succeed, write_small_job};
 use serde_json::Value;
 use std::path::Path;
 
@@ -81,6 +81,7 @@ fn a_job_is_quantized_by_its_own_data_and_measured_before_and_after() {
     for row in ["before", "bits per byte", "perplexity", "size, MB"] {
         assert!(table.contains(row), "{table}");
     }
+    tasks_are_scored_before_and_after(dir.path());
     for (report, calibrated) in [(&nearest, false), (&by_job, true), (&by_texts, true)] {
         let layers = report["layers"].as_array().unwrap();
         assert_eq!(layers.len(), if calibrated { 14 } else { 0 });
@@ -102,6 +103,32 @@ fn a_job_is_quantized_by_its_own_data_and_measured_before_and_after() {
         "4",
     ]);
     assert!(!said.stdout.is_empty());
+}
+
+/// `quantize --task` has the scores that `eval` has of both models.
+fn tasks_are_scored_before_and_after(dir: &Path) {
+    let path = |name: &str| dir.join(name).display().to_string();
+    let (checkpoints, tokenizer) = (path("out/checkpoints"), path("out/tokens/tokenizer.json"));
+    let data = root().join("tests/data/lm_eval/rows/piqa.validation.jsonl");
+    let data = data.display().to_string();
+    let (out, report) = (path("scored.gguf"), path("scored.json"));
+    let of_task = ["--task", "piqa", "--data", &data, "--limit", "20"];
+    let tokenizer = ["--tokenizer", &tokenizer];
+    let to = ["--type", "q4_0", "--report", &report, &out];
+    let done = succeed(&[&["quantize", &checkpoints][..], &tokenizer, &of_task, &to].concat());
+    let table = String::from_utf8(done.stdout).unwrap();
+    let report = read_json(Path::new(&report));
+    for (side, model) in [("before", &checkpoints), ("after", &out)] {
+        let args = [&["eval", model, "--json"][..], &tokenizer, &of_task].concat();
+        let eval: Value = serde_json::from_slice(&succeed(&args).stdout).unwrap();
+        let wanted = &eval["results"]["piqa"];
+        assert!(wanted["acc,none"].is_f64(), "{wanted}");
+        assert_eq!(&report[side]["tasks"]["piqa"], wanted, "{side}");
+        let shown = format!("{:.4}", wanted["acc,none"].as_f64().unwrap());
+        let line = table.lines().find(|line| line.starts_with("piqa acc "));
+        assert!(line.unwrap().contains(&shown), "{table}");
+    }
+    assert!(!table.contains("perplexity"), "{table}");
 }
 
 #[test]
@@ -128,4 +155,7 @@ fn flags_that_contradict_are_refused() {
     );
     let fp8 = ["--type", "fp8", "--to", "hf", "--calibrate", &texts, &out];
     refused(&fp8, "--calibrate: wants --type gptq, awq or w8a8");
+    let task = |name| ["--type", "q4_0", "--task", name, &out];
+    refused(&task("adjectives"), "it samples texts");
+    refused(&task("piqqa"), "piqqa");
 }

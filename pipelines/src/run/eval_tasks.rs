@@ -6,7 +6,8 @@ use super::eval_classifier::{self, ClassifiedTask};
 use crate::generation::Located;
 use crate::log::print;
 use crate::machine::write_atomically;
-use crate::tasks::{self, Asked, Given, Results, TextModel};
+use crate::run::task_args::TaskArgs;
+use crate::tasks::{self, Results, TextModel};
 use anyhow::{Result, bail};
 use clap::Args;
 use serde_json::json;
@@ -17,27 +18,11 @@ use train::eval::{Classifier, LanguageModel, Scorer};
 /// Flags of `eval` for tasks.
 #[derive(Args)]
 pub(crate) struct EvalTasks {
-    /// Evaluate a task: a name (`--task list` prints them), or the path of a definition (.toml). Repeatable, each with its --data.
-    #[arg(long = "task", value_name = "NAME")]
-    tasks: Vec<String>,
-    /// Rows of the task: .jsonl, .json, .csv, .tsv, .parquet or .txt, compressed or not (repeatable, one for each task).
-    #[arg(long, value_name = "FILE", requires = "tasks")]
-    data: Vec<PathBuf>,
-    /// Rows for examples (repeatable, one for each task). Default: those of --data.
-    #[arg(long, value_name = "FILE", requires = "tasks")]
-    shots_data: Vec<PathBuf>,
-    /// Examples in front of each question. Default: the task's own number.
-    #[arg(long, value_name = "K", requires = "tasks")]
-    shots: Option<usize>,
+    #[command(flatten)]
+    of: TaskArgs,
     /// Texts of each prompt of the task adjectives.
     #[arg(long, value_name = "N", default_value_t = eval_adjectives::SAMPLES, requires = "tasks")]
     samples: usize,
-    /// Evaluate only the first N rows.
-    #[arg(long, value_name = "N", requires = "tasks")]
-    limit: Option<usize>,
-    /// Resamples for standard errors by bootstrap; 0: no standard errors.
-    #[arg(long, value_name = "N", default_value_t = 100_000, requires = "tasks")]
-    bootstrap: usize,
     /// Write a JSON line for each row: prompts, answers, log-likelihoods, metrics.
     #[arg(long, value_name = "FILE", requires = "tasks")]
     records: Option<PathBuf>,
@@ -55,27 +40,20 @@ pub(crate) struct EvalTasks {
 impl EvalTasks {
     /// Whether tasks are asked for.
     pub(crate) fn is_given(&self) -> bool {
-        !self.tasks.is_empty()
+        self.of.is_given()
     }
 }
 
 /// The verb.
 pub(crate) fn eval_tasks(path: &Path, set: &[String], args: &EvalTasks) -> Result<()> {
-    if args.tasks == ["list"] {
+    if args.of.tasks == ["list"] {
         let lines = tasks::built_in()?.into_iter();
         let lines: Vec<String> = lines
             .map(|[name, data]| format!("{name:<26}{data}\n"))
             .collect();
         return print(&lines.concat());
     }
-    let asked = Asked::of(&Given {
-        tasks: &args.tasks,
-        data: &args.data,
-        shots_data: &args.shots_data,
-        shots: args.shots,
-        limit: args.limit,
-        resamples: args.bootstrap,
-    })?;
+    let asked = args.of.asked()?;
     let subject = Located::find(path, set, args.tokenizer.as_deref(), "eval")?;
     let found = train::checkpoint::initial_model(&subject.path)?.model;
     if found.classify.is_some() {
@@ -110,23 +88,23 @@ pub(crate) fn eval_tasks(path: &Path, set: &[String], args: &EvalTasks) -> Resul
 
 /// The tasks of a model with a classification head.
 fn classified(classifier: &Classifier, subject: &Located, args: &EvalTasks) -> Result<()> {
-    if args.shots.is_some_and(|shots| shots > 0) || !args.shots_data.is_empty() {
+    if args.of.shots.is_some_and(|shots| shots > 0) || !args.of.shots_data.is_empty() {
         bail!("--shots: found examples for a classification head, want none");
     }
-    if args.tasks.len() != args.data.len() {
+    if args.of.tasks.len() != args.of.data.len() {
         bail!(
             "found {} --data for {} tasks, want one for each",
-            args.data.len(),
-            args.tasks.len()
+            args.of.data.len(),
+            args.of.tasks.len()
         );
     }
     let (mut results, mut records) = (Results::default(), Vec::new());
-    for (name, data) in args.tasks.iter().zip(&args.data) {
+    for (name, data) in args.of.tasks.iter().zip(&args.of.data) {
         let task = ClassifiedTask {
             name,
             data,
-            limit: args.limit,
-            resamples: args.bootstrap,
+            limit: args.of.limit,
+            resamples: args.of.bootstrap,
         };
         let with = (classifier, subject);
         eval_classifier::evaluate(with, &task, &mut results, &mut records)?;
@@ -151,7 +129,7 @@ fn show(
     let config = json!({
         "model": "millrace", "model_args": subject.path.display().to_string(),
         "millrace_version": env!("CARGO_PKG_VERSION"), "tokenizer": subject.tokenizer.identity(),
-        "max_length": max_length, "limit": args.limit, "bootstrap_iters": args.bootstrap,
+        "max_length": max_length, "limit": args.of.limit, "bootstrap_iters": args.of.bootstrap,
         "fewshot_seed": 1234,
     });
     print(&format!("{:#}\n", results.to_json(config)))

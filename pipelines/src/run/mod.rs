@@ -37,6 +37,7 @@ mod shell;
 mod status;
 mod takedown;
 mod task;
+mod task_args;
 mod task_runs;
 mod text_samples;
 mod texts;

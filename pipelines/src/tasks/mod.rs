@@ -34,7 +34,7 @@ pub(crate) use asked::{Asked, Given};
 pub(crate) use error::TaskError;
 pub(crate) use labelled::{Question, Questions, add_classified, read_questions};
 pub(crate) use model::TextModel;
-pub(crate) use results::Results;
+pub(crate) use results::{Results, Score};
 pub(crate) use rows::each_row;
 
 use anyhow::Result;

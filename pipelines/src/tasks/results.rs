@@ -22,6 +22,18 @@ pub(crate) struct Results {
     samples: Map<String, Value>,
 }
 
+/// A metric of a task.
+#[derive(Clone, Debug)]
+pub(crate) struct Score {
+    pub(crate) task: String,
+    pub(crate) filter: String,
+    pub(crate) metric: String,
+    /// None if it is not defined for these documents.
+    pub(crate) value: Option<f64>,
+    /// Standard error.
+    pub(crate) error: Option<f64>,
+}
+
 /// Numbers of documents of a task.
 #[derive(Clone, Copy)]
 pub(super) struct Counts {
@@ -323,13 +335,10 @@ impl Results {
         all
     }
 
-    /// A table: task, version, shots, filter, metric, value, standard error.
-    pub(crate) fn to_table(&self) -> String {
-        let header = [
-            "task", "version", "shots", "filter", "metric", "value", "stderr",
-        ];
-        let mut lines = vec![header.map(str::to_owned)];
-        for (name, result) in &self.results {
+    /// All scores, in the order of the table.
+    pub(crate) fn scores(&self) -> Vec<Score> {
+        let mut scores = Vec::new();
+        for (task, result) in &self.results {
             for (key, value) in result.as_object().into_iter().flatten() {
                 let Some((metric, filter)) = key.split_once(',') else {
                     continue;
@@ -337,24 +346,40 @@ impl Results {
                 if metric.ends_with("_stderr") {
                     continue;
                 }
-                let error = &result[format!("{metric}_stderr,{filter}")];
-                let shown = |value: &Value| match value.as_f64() {
-                    Some(number) => format!("{number:.4}"),
-                    None => "-".to_owned(),
-                };
-                let of = |map: &Map<String, Value>| {
-                    map.get(name).map_or("-".to_owned(), Value::to_string)
-                };
-                lines.push([
-                    name.clone(),
-                    of(&self.versions),
-                    of(&self.shots),
-                    filter.to_owned(),
-                    metric.to_owned(),
-                    shown(value),
-                    shown(error),
-                ]);
+                scores.push(Score {
+                    task: task.clone(),
+                    filter: filter.to_owned(),
+                    metric: metric.to_owned(),
+                    value: value.as_f64(),
+                    error: result[format!("{metric}_stderr,{filter}")].as_f64(),
+                });
             }
+        }
+        scores
+    }
+
+    /// A table: task, version, shots, filter, metric, value, standard error.
+    pub(crate) fn to_table(&self) -> String {
+        let header = [
+            "task", "version", "shots", "filter", "metric", "value", "stderr",
+        ];
+        let mut lines = vec![header.map(str::to_owned)];
+        for score in self.scores() {
+            let shown =
+                |value: Option<f64>| value.map_or("-".to_owned(), |number| format!("{number:.4}"));
+            let of = |map: &Map<String, Value>| {
+                map.get(&score.task)
+                    .map_or("-".to_owned(), Value::to_string)
+            };
+            lines.push([
+                score.task.clone(),
+                of(&self.versions),
+                of(&self.shots),
+                score.filter.clone(),
+                score.metric.clone(),
+                shown(score.value),
+                shown(score.error),
+            ]);
         }
         let mut widths = [0; 7];
         for line in &lines {

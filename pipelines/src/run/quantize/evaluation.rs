@@ -1,7 +1,7 @@
-//! A model before and after: bits per byte and perplexity of held-out texts, and the size of its weights.
+//! A model before and after: bits per byte and perplexity of held-out texts, scores of tasks, and the size of its weights.
 
 use super::calibration::each_text;
-use crate::tasks::TextModel;
+use crate::tasks::{self, Asked, Results, Score, TextModel};
 use anyhow::{Context as _, Result, bail};
 use index::tokenizer::Tokenizer;
 use serde_json::{Value, json};
@@ -9,27 +9,70 @@ use std::path::Path;
 use train::dist::Devices;
 use train::eval::Scorer;
 
-/// Figures of a model.
+/// Figures of held-out texts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Figures {
+struct TextFigures {
     bits_per_byte: f64,
     /// Per token.
     perplexity: f64,
+}
+
+/// Figures of a model.
+pub(super) struct Figures {
+    texts: Option<TextFigures>,
+    tasks: Results,
     /// Bytes of the files with weights.
     size: u64,
 }
 
 impl Figures {
-    /// Those of the model at `path` on the texts of a file.
+    /// Those of the model at `path`, on the texts of a file and on tasks.
     ///
     /// # Errors
-    /// A damaged model, one that predicts no tokens, a file without texts.
-    pub(super) fn of(path: &Path, texts: &Path, tokenizer: &Tokenizer) -> Result<Figures> {
+    /// A damaged model, one that predicts no tokens, a file without texts, rows that a task cannot read.
+    pub(super) fn of(
+        path: &Path,
+        texts: Option<&Path>,
+        asked: Option<&Asked>,
+        tokenizer: &Tokenizer,
+    ) -> Result<Figures> {
         let scorer = Scorer::open(path, Devices::Cpu.split(1))?;
         let model = TextModel {
             model: &scorer,
             tokenizer,
         };
+        let texts = match texts {
+            Some(texts) => Some(TextFigures::of(&model, texts)?),
+            None => None,
+        };
+        let mut tasks = Results::default();
+        for request in asked.iter().flat_map(|asked| asked.requests()) {
+            tasks::evaluate(&request, &model, &mut tasks, &mut Vec::new())?;
+        }
+        Ok(Figures {
+            texts,
+            tasks,
+            size: size(path)?,
+        })
+    }
+
+    /// For the report.
+    pub(super) fn to_json(&self) -> Value {
+        let mut all = json!({"bytes": self.size});
+        if let Some(texts) = self.texts {
+            all["bits_per_byte"] = json!(texts.bits_per_byte);
+            all["perplexity"] = json!(texts.perplexity);
+        }
+        let tasks = self.tasks.to_json(Value::Null)["results"].take();
+        if tasks.as_object().is_some_and(|tasks| !tasks.is_empty()) {
+            all["tasks"] = tasks;
+        }
+        all
+    }
+}
+
+impl TextFigures {
+    fn of(model: &TextModel<'_>, texts: &Path) -> Result<TextFigures> {
         let (mut log, mut tokens, mut bytes) = (0.0, 0, 0);
         each_text(texts, &mut |text| {
             let (own, count) = model.rolling_with_count(text)?;
@@ -39,37 +82,60 @@ impl Figures {
         if tokens == 0 {
             bail!("{}: found no text", texts.display());
         }
-        Ok(Figures {
+        Ok(TextFigures {
             bits_per_byte: -log / std::f64::consts::LN_2 / bytes as f64,
             perplexity: (-log / tokens as f64).exp(),
-            size: size(path)?,
         })
-    }
-
-    /// For the report.
-    pub(super) fn to_json(self) -> Value {
-        json!({"bits_per_byte": self.bits_per_byte, "perplexity": self.perplexity, "bytes": self.size})
     }
 }
 
-/// The table of two models.
-pub(super) fn table(before: Figures, after: Figures) -> String {
-    let change = |a: f64, b: f64| format!("{:+.2} %", 100.0 * (b / a - 1.0));
-    let row = |name: &str, of: &dyn Fn(Figures) -> f64, digits: usize| {
-        let [a, b] = [of(before), of(after)];
-        format!(
-            "{name:<16}{a:>14.digits$}{b:>14.digits$}{:>12}\n",
-            change(a, b)
-        )
+/// The table of two models. Scores of tasks have the difference and the standard error before.
+pub(super) fn table(before: &Figures, after: &Figures) -> String {
+    let mut lines = vec![["", "before", "after", "change", "stderr"].map(str::to_owned)];
+    let mut add = |name: &str, [a, b]: [f64; 2], digits: usize| {
+        let change = format!("{:+.2} %", 100.0 * (b / a - 1.0));
+        let [a, b] = [a, b].map(|value| format!("{value:.digits$}"));
+        lines.push([name.to_owned(), a, b, change, String::new()]);
     };
-    let mut lines = format!(
-        "{:<16}{:>14}{:>14}{:>12}\n",
-        "", "before", "after", "change"
-    );
-    lines += &row("bits per byte", &|of| of.bits_per_byte, 5);
-    lines += &row("perplexity", &|of| of.perplexity, 4);
-    lines += &row("size, MB", &|of| of.size as f64 / 1e6, 3);
-    lines
+    if let (Some(a), Some(b)) = (before.texts, after.texts) {
+        add("bits per byte", [a.bits_per_byte, b.bits_per_byte], 5);
+        add("perplexity", [a.perplexity, b.perplexity], 4);
+    }
+    let sizes = [before.size, after.size].map(|bytes| bytes as f64 / 1e6);
+    add("size, MB", sizes, 3);
+    let scores = before.tasks.scores();
+    let pairs = scores.iter().zip(after.tasks.scores());
+    lines.extend(pairs.map(|(a, b)| compared(a, &b)));
+    let mut widths = [0; 5];
+    for line in &lines {
+        for (width, cell) in widths.iter_mut().zip(line) {
+            *width = (*width).max(cell.len());
+        }
+    }
+    let [name, first, second, change, error] = widths;
+    let shown = lines.iter().map(|[n, a, b, c, e]| {
+        let line = format!("{n:<name$}  {a:>first$}  {b:>second$}  {c:>change$}  {e:>error$}");
+        format!("{}\n", line.trim_end())
+    });
+    shown.collect()
+}
+
+/// The line of a task's metric.
+fn compared(before: &Score, after: &Score) -> [String; 5] {
+    let shown = |value: Option<f64>| value.map_or("-".to_owned(), |x| format!("{x:.4}"));
+    let name = match before.filter.as_str() {
+        "none" => format!("{} {}", before.task, before.metric),
+        filter => format!("{} {} ({filter})", before.task, before.metric),
+    };
+    let change = before.value.zip(after.value);
+    let change = change.map_or("-".to_owned(), |(a, b)| format!("{:+.4}", b - a));
+    [
+        name,
+        shown(before.value),
+        shown(after.value),
+        change,
+        shown(before.error),
+    ]
 }
 
 /// Bytes of the weights: a file, or those of a folder or of the newest checkpoint in it.

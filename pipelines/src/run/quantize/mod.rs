@@ -6,6 +6,8 @@ mod evaluation;
 use crate::generation::Located;
 use crate::log::print;
 use crate::machine::write_atomically;
+use crate::run::task_args::TaskArgs;
+use crate::tasks::{ADJECTIVES, Asked};
 use anyhow::{Context as _, Result, bail};
 use calibration::{Amount, Data};
 use clap::{Args, ValueEnum};
@@ -109,9 +111,11 @@ pub(crate) struct Quantize {
     /// w8a8 with --calibrate: part of the activations' outliers that moves into weights.
     #[arg(long, value_name = "X", default_value_t = 0.5)]
     alpha: f64,
-    /// Held-out texts (.txt, .jsonl, .parquet and others, column `text`): print bits per byte, perplexity and size before and after.
+    /// Held-out texts (.txt, .jsonl, .parquet and others, column `text`): print bits per byte and perplexity beside the size, before and after. With --task also the scores of tasks.
     #[arg(long, value_name = "FILE")]
     evaluate: Option<PathBuf>,
+    #[command(flatten)]
+    tasks: TaskArgs,
     /// Write figures before and after and the errors of layers as JSON.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -127,6 +131,41 @@ pub(crate) struct Quantize {
     name: Option<String>,
     /// File to write; with --to hf the folder.
     out: PathBuf,
+}
+
+/// What models are measured by, before and after.
+struct Subject<'a> {
+    texts: Option<&'a Path>,
+    tasks: Option<Asked>,
+    tokenizer: Tokenizer,
+}
+
+impl<'a> Subject<'a> {
+    /// None without `--evaluate` and `--task`.
+    fn of(args: &'a Quantize) -> Result<Option<Subject<'a>>> {
+        let (texts, is_given) = (args.evaluate.as_deref(), args.tasks.is_given());
+        if texts.is_none() && !is_given {
+            return Ok(None);
+        }
+        let tasks = match is_given {
+            true => Some(args.tasks.asked()?),
+            false => None,
+        };
+        if let Some(asked) = &tasks
+            && asked.requests().any(|one| one.task == ADJECTIVES)
+        {
+            bail!("--task {ADJECTIVES}: it samples texts, which `millrace eval` does");
+        }
+        Ok(Some(Subject {
+            texts,
+            tasks,
+            tokenizer: tokenizer(args)?,
+        }))
+    }
+
+    fn figures(&self, model: &Path) -> Result<Figures> {
+        Figures::of(model, self.texts, self.tasks.as_ref(), &self.tokenizer)
+    }
 }
 
 /// Work to do.
@@ -304,8 +343,9 @@ fn to_file(args: &Quantize, file_type: FileType) -> Result<()> {
 pub(crate) fn quantize(args: &Quantize) -> Result<()> {
     let work = args.work()?;
     let is_file = matches!(work, Work::File(_));
-    let before = match &args.evaluate {
-        Some(texts) => Some((texts, Figures::of(&args.path, texts, &tokenizer(args)?)?)),
+    let subject = Subject::of(args)?;
+    let before = match &subject {
+        Some(subject) => Some(subject.figures(&args.path)?),
         None => None,
     };
     let errors = match work {
@@ -323,11 +363,11 @@ pub(crate) fn quantize(args: &Quantize) -> Result<()> {
         copy_tokenizer(args)?;
     }
     let mut report = json!({"layers": errors.iter().map(layer).collect::<Vec<Value>>()});
-    if let Some((texts, before)) = before {
-        let after = Figures::of(&args.out, texts, &tokenizer(args)?)?;
+    if let (Some(subject), Some(before)) = (&subject, before) {
+        let after = subject.figures(&args.out)?;
         report["before"] = before.to_json();
         report["after"] = after.to_json();
-        print(&evaluation::table(before, after))?;
+        print(&evaluation::table(&before, &after))?;
     }
     if !errors.is_empty() {
         let mean =
