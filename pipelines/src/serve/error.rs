@@ -11,7 +11,7 @@ pub(crate) struct ApiError {
     pub(super) status: StatusCode,
     pub(super) message: String,
     /// The field that is wrong.
-    pub(super) param: Option<String>,
+    pub(crate) param: Option<String>,
     /// Seconds after which to try again.
     pub(super) retry_after: Option<u64>,
 }
