@@ -78,7 +78,10 @@ impl Follower {
                 if has_changed {
                     into.restart();
                 }
-                return Ok(Followed { has_changed, ..SAME });
+                return Ok(Followed {
+                    has_changed,
+                    ..SAME
+                });
             }
             Err(e) => return Err(e),
         };
@@ -258,7 +261,10 @@ mod tests {
         assert_eq!(follower.read(&mut found).unwrap(), SAME);
         append(&path, "c\n\n");
         follower.read(&mut found).unwrap();
-        assert_eq!((found.lines, found.restarts), (vec!["a".into(), "bc".into(), String::new()], 0));
+        assert_eq!(
+            (found.lines, found.restarts),
+            (vec!["a".into(), "bc".into(), String::new()], 0)
+        );
     }
 
     #[test]

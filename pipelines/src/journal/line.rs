@@ -142,15 +142,23 @@ mod tests {
 
     #[test]
     fn validations_carry_the_name_of_their_set() {
-        let found =
-            values(r#"{"step":1,"set":"news","valid_loss":2,"preference":{"margin":0.5}}"#);
-        let want = [("valid_loss/news", 2.0), ("valid_preference.margin/news", 0.5)];
+        let found = values(r#"{"step":1,"set":"news","valid_loss":2,"preference":{"margin":0.5}}"#);
+        let want = [
+            ("valid_loss/news", 2.0),
+            ("valid_preference.margin/news", 0.5),
+        ];
         assert_eq!(found, want.map(|(name, v)| (name.to_owned(), v)));
     }
 
     #[test]
     fn a_half_written_line_and_one_without_a_step_are_no_lines() {
-        for text in ["", "{\"step\":1,\"lo", "{\"loss\":1}", "{\"step\":1}", "[1]"] {
+        for text in [
+            "",
+            "{\"step\":1,\"lo",
+            "{\"loss\":1}",
+            "{\"step\":1}",
+            "[1]",
+        ] {
             assert_eq!(Line::parse(text.as_bytes()), None, "{text}");
         }
     }

@@ -116,7 +116,9 @@ pub(crate) fn dropped_by_step<'a>(
     for (rule, n) in rules {
         let step = rule.split('.').next().unwrap_or(rule);
         let place = order.iter().position(|name| *name == step);
-        *sums.entry((place.unwrap_or(order.len()), step)).or_default() += n;
+        *sums
+            .entry((place.unwrap_or(order.len()), step))
+            .or_default() += n;
     }
     let named = |((_, step), n): ((usize, &str), u64)| (step.to_owned(), n);
     sums.into_iter().map(named).collect()

@@ -303,10 +303,20 @@ mod tests {
         let places: Vec<Place> = (values.iter().enumerate())
             .map(|(at, value)| [at as f64, *value])
             .collect();
-        let want = [[0.0, 6.0], [2.0, 1.0], [3.0, 9.0], [5.0, 2.0], [6.0, 8.0], [9.0, 0.5]];
+        let want = [
+            [0.0, 6.0],
+            [2.0, 1.0],
+            [3.0, 9.0],
+            [5.0, 2.0],
+            [6.0, 8.0],
+            [9.0, 0.5],
+        ];
         assert_eq!(thin(&places, 6), want);
         assert_eq!(thin(&places, 10), places);
-        assert_eq!(thin(&places, 4), [[0.0, 6.0], [2.0, 1.0], [3.0, 9.0], [9.0, 0.5]]);
+        assert_eq!(
+            thin(&places, 4),
+            [[0.0, 6.0], [2.0, 1.0], [3.0, 9.0], [9.0, 0.5]]
+        );
     }
 
     #[test]
@@ -361,7 +371,10 @@ mod tests {
         };
         let want = [[20.0, 2.0], [30.0, 3.0], [40.0, 4.0]];
         assert_eq!(of(Axis::Tokens, 25.0, 35.0), want);
-        assert_eq!(of(Axis::Time, 2.5, 99.0), [[2.0, 4.0], [2.5, 5.0], [3.0, 6.0]]);
+        assert_eq!(
+            of(Axis::Time, 2.5, 99.0),
+            [[2.0, 4.0], [2.5, 5.0], [3.0, 6.0]]
+        );
         assert_eq!(of(Axis::Step, 90.0, 99.0), [[6.0, 6.0]]);
     }
 
@@ -369,7 +382,10 @@ mod tests {
     fn a_step_that_comes_again_takes_the_place_of_the_first_and_of_those_behind_it() {
         let mut curve = curve(&[1.0, 2.0, 3.0, 4.0]);
         curve.push(point(3, 30.0));
-        assert_eq!(curve.draw(&ALL).points, [[1.0, 1.0], [2.0, 2.0], [3.0, 30.0]]);
+        assert_eq!(
+            curve.draw(&ALL).points,
+            [[1.0, 1.0], [2.0, 2.0], [3.0, 30.0]]
+        );
         curve.cut(1);
         assert_eq!((curve.draw(&ALL).points, curve.last()), (Vec::new(), None));
     }

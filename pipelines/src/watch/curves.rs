@@ -205,7 +205,10 @@ mod tests {
             r#"{"step":2,"loss":2.5,"tokens":128,"step_s":4}"#,
         ]);
         assert_eq!(drawn(&curves, "loss", Axis::Time), [[1.0, 3.0], [5.0, 2.5]]);
-        assert_eq!(drawn(&curves, "valid_loss", Axis::Step), [] as [[f64; 2]; 0]);
+        assert_eq!(
+            drawn(&curves, "valid_loss", Axis::Step),
+            [] as [[f64; 2]; 0]
+        );
         assert_eq!((curves.not_finite(), curves.notes()), (None, Vec::new()));
     }
 

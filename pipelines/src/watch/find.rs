@@ -35,9 +35,10 @@ impl Given {
         if !path.exists() {
             let above = path.ancestors().skip(1).find(|above| above.exists());
             return match above {
-                Some(above) if above.is_file() => {
-                    Err(refused(path, &format!("below the file {}", above.display())))
-                }
+                Some(above) if above.is_file() => Err(refused(
+                    path,
+                    &format!("below the file {}", above.display()),
+                )),
                 Some(_) | None => Ok(Given(path.to_owned())),
             };
         }
@@ -72,7 +73,8 @@ impl Given {
 }
 
 fn refused(path: &Path, found: &str) -> anyhow::Error {
-    let wanted = "want a folder that a job writes (its `out`), a folder that holds such, or a job file";
+    let wanted =
+        "want a folder that a job writes (its `out`), a folder that holds such, or a job file";
     WrongUse::new(format!("{}: found {found}, {wanted}", path.display())).into()
 }
 
@@ -173,7 +175,10 @@ mod tests {
         ] {
             let message = Given::new(&path(name)).unwrap_err().to_string();
             assert!(message.contains(found), "{name}: {message}");
-            assert!(message.contains(name) && message.contains("want"), "{message}");
+            assert!(
+                message.contains(name) && message.contains("want"),
+                "{message}"
+            );
         }
     }
 }

@@ -56,8 +56,8 @@ impl Query {
                     let weight = number(&name, &value)?;
                     let is_right = (0.0..1.0).contains(&weight);
                     let wanted = "a number, 0 to below 1";
-                    window.smoothing = (is_right.then_some(weight))
-                        .ok_or_else(|| wrong(&name, &value, wanted))?;
+                    window.smoothing =
+                        (is_right.then_some(weight)).ok_or_else(|| wrong(&name, &value, wanted))?;
                 }
                 other => {
                     let wanted = "run, field, axis, from, to, points or smoothing";

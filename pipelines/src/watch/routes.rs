@@ -104,7 +104,9 @@ async fn curves(
                 }
             }
         }
-        Ok(text_of(&json!({"version": shared.version(), "curves": answers})))
+        Ok(text_of(
+            &json!({"version": shared.version(), "curves": answers}),
+        ))
     })
     .await
 }
@@ -123,7 +125,8 @@ async fn with_table(
         make(shared, &shared.table())
     });
     let made = made.await;
-    let text = made.map_err(|_| failed("the server failed at this request; its log has the cause"))??;
+    let text =
+        made.map_err(|_| failed("the server failed at this request; its log has the cause"))??;
     let mut response = Response::new(Body::from(text));
     let headers = response.headers_mut();
     let kind = HeaderValue::from_static("application/json");
@@ -166,12 +169,26 @@ mod tests {
 
     #[test]
     fn the_page_has_no_outside_resources_and_writes_names_as_text_alone() {
-        for outside in ["http://", "https://", "src=", "@import", "stylesheet", "url("] {
+        for outside in [
+            "http://",
+            "https://",
+            "src=",
+            "@import",
+            "stylesheet",
+            "url(",
+        ] {
             // the namespace of SVG is a name, not an address; the page refers to its own parts by #
-            let page = PAGE.replace("http://www.w3.org/2000/svg", "").replace("url(#", "");
+            let page = PAGE
+                .replace("http://www.w3.org/2000/svg", "")
+                .replace("url(#", "");
             assert!(!page.contains(outside), "{outside}");
         }
-        for unsafe_way in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write"] {
+        for unsafe_way in [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+        ] {
             assert!(!PAGE.contains(unsafe_way), "{unsafe_way}");
         }
     }

@@ -3,9 +3,9 @@
 
 use super::curation::{Curation, CurationState};
 use super::curves::{Curves, NotFinite, Note};
+use crate::job::Job;
 use crate::journal::Line;
 use crate::journal::{self, Follower, Lines};
-use crate::job::Job;
 use crate::manifest::Manifest;
 use crate::run::{Failure, TrainingState, holder, job_at, stages};
 use serde::Serialize;
@@ -246,7 +246,8 @@ impl RunFiles {
             error: error.or(facts.job_error.as_ref()).cloned(),
             step: (training.map(|t| t.step)).or(last_step.map(|point| point.step)),
             steps: training.map(|t| t.steps),
-            loss: training.and_then(|t| t.loss).or(curves.last("loss")),
+            // of a step whose loss is not finite there is none
+            loss: training.map_or(curves.last("loss"), |t| t.loss),
             valid_loss: curves.last("valid_loss"),
             tokens: curves.last("tokens"),
             tokens_per_s: training.and_then(|t| t.tokens_per_s),
@@ -254,7 +255,9 @@ impl RunFiles {
             pid: self.stamp.pid,
             checkpoint: facts.checkpoint,
             device: job.and_then(|job| device(job)),
-            ranks: job.filter(|job| job.train.is_some()).map(|job| job.parallel.world()),
+            ranks: job
+                .filter(|job| job.train.is_some())
+                .map(|job| job.parallel.world()),
             memory_bytes: curves
                 .last("memory_bytes")
                 .or(facts.peak_rss_bytes.map(|bytes| bytes as f64)),
@@ -268,18 +271,20 @@ impl RunFiles {
     }
 
     fn state(&self, is_done: bool) -> State {
-        let has_begun = self.follower.modified().is_some()
-            || self.stamp.files.iter().any(Option::is_some);
-        if self.stamp.pid.is_some() || self.elsewhere.is_some_and(|end| Instant::now() < end) {
+        let has_begun =
+            self.follower.modified().is_some() || self.stamp.files.iter().any(Option::is_some);
+        if self.stamp.pid.is_some() {
+            State::Running
+        } else if !has_begun {
+            State::Waiting
+        } else if self.elsewhere.is_some_and(|end| Instant::now() < end) {
             State::Running
         } else if !self.facts.failures.is_empty() {
             State::Failed
         } else if is_done {
             State::Done
-        } else if has_begun {
-            State::Stopped
         } else {
-            State::Waiting
+            State::Stopped
         }
     }
 }
@@ -333,5 +338,8 @@ fn newest_checkpoint(folder: &Path) -> Option<u64> {
         let step = digits.parse().ok()?;
         (train::checkpoint::path_of(folder, step) == path).then_some(step)
     };
-    entries.flatten().filter_map(|entry| step(entry.path())).max()
+    entries
+        .flatten()
+        .filter_map(|entry| step(entry.path()))
+        .max()
 }

@@ -3,6 +3,7 @@
 //! `metrics.jsonl` has no times of day, since its bytes do not depend on the clock where they need not. They are reckoned back from
 //! the time of the file's last change by the seconds of the steps; pauses between two processes of a training are not in them.
 
+mod form;
 mod open_telemetry;
 mod tensorboard;
 mod wandb;
@@ -11,6 +12,7 @@ use crate::job::WrongUse;
 use crate::journal::{self, Follower, Kind, Line, Lines};
 use crate::machine::{grouped, publish};
 use anyhow::{Context as _, Result, bail};
+use form::{Form, Moment};
 use open_telemetry::OpenTelemetry;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, BufWriter, Write};
@@ -27,30 +29,6 @@ pub(super) enum MetricsForm {
     OtlpJsonl,
 }
 
-/// When a line was written.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Moment {
-    /// Seconds since 1970, reckoned.
-    unix: f64,
-    /// Seconds of training.
-    seconds: f64,
-}
-
-/// Writes lines in one form.
-trait Form {
-    /// Adds a line of a step or a validation.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
-    fn line(&mut self, line: &Line, at: Moment) -> io::Result<()>;
-
-    /// Writes what was held back.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
-    fn finish(&mut self) -> io::Result<()>;
-}
-
 /// Exports the metrics of the run in a folder.
 ///
 /// # Errors
@@ -58,7 +36,10 @@ trait Form {
 pub(super) fn export(run: &Path, form: MetricsForm, out: &Path) -> Result<()> {
     let path = run.join(journal::FILE);
     let survey = survey(&path)?;
-    let steps = survey.lines.iter().filter(|line| line.is_kept && line.is_step);
+    let steps = survey
+        .lines
+        .iter()
+        .filter(|line| line.is_kept && line.is_step);
     let steps = steps.count() as u64;
     if steps == 0 {
         let message = format!(
@@ -73,7 +54,9 @@ pub(super) fn export(run: &Path, form: MetricsForm, out: &Path) -> Result<()> {
     publish(&file, |file| {
         let mut buffered = BufWriter::new(file);
         let mut form: Box<dyn Form + '_> = match form {
-            MetricsForm::Tensorboard => Box::new(TensorBoard::begin(&mut buffered, survey.start())?),
+            MetricsForm::Tensorboard => {
+                Box::new(TensorBoard::begin(&mut buffered, survey.start())?)
+            }
             MetricsForm::WandbJsonl => Box::new(Wandb::new(&mut buffered)),
             MetricsForm::OtlpJsonl => Box::new(OpenTelemetry::new(&mut buffered, &name)),
         };
@@ -123,8 +106,13 @@ fn target(form: MetricsForm, out: &Path) -> Result<PathBuf> {
 fn is_export(path: &Path) -> bool {
     let mut line = String::new();
     let opened = File::open(path).map(BufReader::new);
-    let is_read = opened.and_then(|mut file| file.read_line(&mut line)).is_ok();
-    is_read && [wandb::START, open_telemetry::START].iter().any(|start| line.starts_with(start))
+    let is_read = opened
+        .and_then(|mut file| file.read_line(&mut line))
+        .is_ok();
+    is_read
+        && [wandb::START, open_telemetry::START]
+            .iter()
+            .any(|start| line.starts_with(start))
 }
 
 /// A line of the file, without its numbers.

@@ -3,7 +3,7 @@
 //! are not finite are left out, as JSON has none. Source: opentelemetry-proto, metrics/v1/metrics.proto, in OTLP's JSON encoding
 //! (64-bit integers are strings).
 
-use super::{Form, Moment};
+use super::form::{Form, Moment};
 use crate::journal::Line;
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -36,7 +36,8 @@ impl<W: Write> Form for OpenTelemetry<W> {
         let finite = line.values.iter().filter(|(_, value)| value.is_finite());
         let metrics: Vec<Value> = finite
             .map(|(name, value)| {
-                let point = json!({"attributes": step, "timeUnixNano": nanoseconds, "asDouble": value});
+                let point =
+                    json!({"attributes": step, "timeUnixNano": nanoseconds, "asDouble": value});
                 json!({"name": format!("millrace.{name}"), "gauge": {"dataPoints": [point]}})
             })
             .collect();

@@ -5,7 +5,7 @@
 //! field 1 `value`: 1 `tag` (string), 2 `simple_value` (float). Sources: tensorflow/core/lib/io/record_writer.h and
 //! tensorboard/compat/proto/{event,summary}.proto.
 
-use super::{Form, Moment};
+use super::form::{Form, Moment};
 use crate::journal::Line;
 use crc_fast::{CrcAlgorithm, checksum};
 use std::io::{self, Write};

@@ -1,7 +1,7 @@
 //! JSON lines with the names that W&B's history has: one line per step, with its validations, flat names, `_step`, `_timestamp`
-//! (seconds since 1970) and `_runtime` (seconds of training). A number that is not finite is null.
+//! (seconds since 1970) and `training_s` (seconds of training up to the step). A number that is not finite is null.
 
-use super::{Form, Moment};
+use super::form::{Form, Moment};
 use crate::journal::{Kind, Line};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
@@ -32,7 +32,7 @@ impl<W: Write> Form for Wandb<W> {
             let mut row = Map::new();
             row.insert("_step".to_owned(), line.step.into());
             row.insert("_timestamp".to_owned(), json!(at.unix));
-            row.insert("_runtime".to_owned(), json!(at.seconds));
+            row.insert("training_s".to_owned(), json!(at.seconds));
             row
         });
         for (name, value) in &line.values {
@@ -73,9 +73,9 @@ mod tests {
         }
         file.finish().unwrap();
         let want = concat!(
-            r#"{"_step":1,"_timestamp":1000.0,"_runtime":0.25,"loss":null,"routing.max_load":1.5,"valid_loss":2.5,"valid_loss/news":3.0}"#,
+            r#"{"_step":1,"_timestamp":1000.0,"training_s":0.25,"loss":null,"routing.max_load":1.5,"valid_loss":2.5,"valid_loss/news":3.0}"#,
             "\n",
-            r#"{"_step":2,"_timestamp":1003.0,"_runtime":0.25,"loss":4.0}"#,
+            r#"{"_step":2,"_timestamp":1003.0,"training_s":0.25,"loss":4.0}"#,
             "\n"
         );
         let found = String::from_utf8(bytes).unwrap();
