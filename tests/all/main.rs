@@ -50,5 +50,6 @@ mod takedown_datasets;
 mod tokenize;
 mod tokenize_files;
 mod transformers;
+mod watch;
 mod wrong_jobs;
 mod wrong_lines;

@@ -19,7 +19,7 @@ pub(crate) struct Server {
 /// An answer's status, headers and body.
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    head: String,
+    pub(crate) head: String,
     pub(crate) body: String,
 }
 
@@ -182,7 +182,7 @@ impl Drop for Server {
     }
 }
 
-fn request(method: &str, path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+pub(crate) fn request(method: &str, path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let head = format!(
         "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n",
         body.len()
@@ -190,7 +190,7 @@ fn request(method: &str, path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-fn answer(stream: &mut TcpStream) -> Answer {
+pub(crate) fn answer(stream: &mut TcpStream) -> Answer {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).unwrap();
     let text = String::from_utf8(bytes).unwrap();
