@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::job::{self, Executor, Job, Problem};
 use crate::tasks::Asked;
-use crate::{executor, exit_code, panics, run, serve};
+use crate::{executor, exit_code, panics, run, serve, watch};
 use anyhow::bail;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
@@ -68,6 +68,8 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Show live curves of running and finished runs in the browser, compared.
+    Watch(watch::Watch),
     /// Read, extract and filter documents.
     Curate(JobArgs),
     /// Find exact and near duplicates.
@@ -241,6 +243,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
             run::task(&cx, &stage, index, of)
         }
         Verb::Status { job, set, json } => run::status(&run::job_at(&job, &set)?, json),
+        Verb::Watch(args) => watch::watch(&args),
         Verb::Curate(j) => with_job(&j, run::curate),
         Verb::Dedup(j) => with_job(&j, run::dedup),
         Verb::Tokenize(args) => match args.job.clone() {

@@ -12,6 +12,7 @@ mod executor;
 mod exit_code;
 mod generation;
 mod job;
+mod journal;
 mod machine;
 mod manifest;
 mod panics;
@@ -23,6 +24,7 @@ mod serve;
 mod signals;
 mod submission;
 mod tasks;
+mod watch;
 
 pub use cli::main;
 pub use job::{Job, Problem, load};

@@ -49,5 +49,6 @@ mod takedown_datasets;
 mod tokenize;
 mod tokenize_files;
 mod transformers;
+mod watch;
 mod wrong_jobs;
 mod wrong_lines;

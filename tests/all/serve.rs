@@ -17,14 +17,14 @@ struct Server {
 }
 
 /// An answer's status, headers and body.
-struct Answer {
-    status: u16,
-    head: String,
-    body: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
 }
 
 impl Answer {
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.body))
     }
 
@@ -178,7 +178,7 @@ impl Drop for Server {
     }
 }
 
-fn request(method: &str, path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+pub(crate) fn request(method: &str, path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let head = format!(
         "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n",
         body.len()
@@ -186,7 +186,7 @@ fn request(method: &str, path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-fn answer(stream: &mut TcpStream) -> Answer {
+pub(crate) fn answer(stream: &mut TcpStream) -> Answer {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).unwrap();
     let text = String::from_utf8(bytes).unwrap();

@@ -5,6 +5,7 @@ use super::material::Material;
 use super::sections::{kept, ranked};
 use super::svg::{Bar, bars};
 use super::values::{number, percent};
+use crate::job::Job;
 use crate::machine::grouped;
 use std::collections::BTreeMap;
 
@@ -30,21 +31,12 @@ pub(super) fn funnel(m: &Material) -> String {
     let dropped = ranked(&c["dropped"]);
     let mut left = records;
     let mut stages: Vec<(String, u64)> = vec![("read".into(), left)];
-    let mut families: BTreeMap<usize, (String, u64)> = BTreeMap::new();
-    let order = step_order(m);
-    for (rule, n) in &dropped {
-        let family = rule.split('.').next().unwrap_or(rule).to_string();
-        let place = order
-            .iter()
-            .position(|f| *f == family)
-            .unwrap_or(order.len());
-        families.entry(place).or_insert((family, 0)).1 += n;
-    }
     left -= number(&c["quarantined"]);
     stages.push(("readable".into(), left));
-    for (family, n) in families.values() {
-        left = left.saturating_sub(*n);
-        stages.push((format!("after {family}"), left));
+    let rules = dropped.iter().map(|(rule, n)| (rule.as_str(), *n));
+    for (step, n) in dropped_by_step(&m.job, rules) {
+        left = left.saturating_sub(n);
+        stages.push((format!("after {step}"), left));
     }
     let dedup = m.counts("dedup");
     if dedup.is_object() {
@@ -109,12 +101,25 @@ pub(super) fn funnel(m: &Material) -> String {
     )
 }
 
-/// Rule families in the order in which the job runs them.
-fn step_order(m: &Material) -> Vec<String> {
-    let mut order: Vec<String> = vec!["read".into()];
-    for step in m.job.curate.iter().flat_map(|c| &c.step) {
-        order.push(step.name().to_string());
+/// Steps with the records that each dropped, in the order in which the job runs them, from counts by rule. The name of a rule begins
+/// with that of its step.
+pub(crate) fn dropped_by_step<'a>(
+    job: &Job,
+    rules: impl IntoIterator<Item = (&'a str, u64)>,
+) -> Vec<(String, u64)> {
+    let steps = job.curate.iter().flat_map(|c| &c.step);
+    let order: Vec<&str> = std::iter::once("read")
+        .chain(steps.map(|step| step.name()))
+        .chain(["decontaminate"])
+        .collect();
+    let mut sums: BTreeMap<(usize, &str), u64> = BTreeMap::new();
+    for (rule, n) in rules {
+        let step = rule.split('.').next().unwrap_or(rule);
+        let place = order.iter().position(|name| *name == step);
+        *sums
+            .entry((place.unwrap_or(order.len()), step))
+            .or_default() += n;
     }
-    order.push("decontaminate".into());
-    order
+    let named = |((_, step), n): ((usize, &str), u64)| (step.to_owned(), n);
+    sums.into_iter().map(named).collect()
 }

@@ -17,6 +17,7 @@ mod trace;
 mod values;
 mod what_if;
 
+pub(crate) use funnel::dropped_by_step;
 pub(crate) use material::{Material, each_figure};
 
 /// The page.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// Why a stage failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Failure {
+pub(crate) struct Failure {
     /// Its message, with causes; empty in a store where a failure was overcome, as nothing is removed there.
     pub error: String,
 }
@@ -23,7 +23,7 @@ fn name(stage: &str) -> String {
 
 impl Failure {
     /// The failure of the last run of `stage` in `out`, if it failed.
-    pub(super) fn read(out: &Path, stage: &str) -> Option<Failure> {
+    pub(crate) fn read(out: &Path, stage: &str) -> Option<Failure> {
         let text = std::fs::read(out.join(name(stage))).ok()?;
         let failure: Option<Failure> = serde_json::from_slice(&text).ok();
         failure.filter(|failure| !failure.error.is_empty())

@@ -55,6 +55,7 @@ pub(crate) use doctor::{compile_kernels, doctor};
 pub(crate) use eval_tasks::{EvalTasks, eval_tasks};
 pub(crate) use explain::{explain, filters, formats};
 pub(crate) use export::{ExportArgs, export};
+pub(crate) use failure::Failure;
 pub(crate) use generate::{GenerateArgs, generate};
 pub(crate) use hosts::{follow, join, lead};
 pub(crate) use inspect::{extract, inspect};
@@ -68,15 +69,30 @@ pub(crate) use quantize::{Quantize, quantize};
 pub(crate) use report::refilter;
 pub(crate) use schema::schema;
 pub(crate) use shell::{CompletionsArgs, completions, man};
-pub(crate) use status::status;
+pub(crate) use status::{shards, status};
 pub(crate) use takedown::{TakedownArgs, takedown};
 pub(crate) use task::task;
 pub(crate) use tokenize_files::{TokenizeArgs, tokenize_files};
+pub(crate) use training::{TrainingState, holder};
 
 use crate::context::Context;
+use crate::job::Job;
 use crate::machine::{grouped, peak_rss_bytes};
 use anyhow::Result;
 use failure::watched;
+
+/// Stages in the order of a run, and whether a job has them.
+pub(crate) fn stages(job: &Job) -> [(&'static str, bool); 7] {
+    [
+        ("curate", job.curate.is_some()),
+        ("dedup", job.has_keep_lists()),
+        ("tokenize", job.tokenize.is_some()),
+        ("blend", job.blend.is_some()),
+        ("train", job.train.is_some()),
+        ("eval", job.eval.is_some()),
+        ("generate", job.generate.is_some() || job.finetune.is_some()),
+    ]
+}
 
 /// `run`: every table of the job, in order.
 pub(crate) fn all(cx: &Context) -> Result<()> {
@@ -89,20 +105,14 @@ pub(crate) fn all(cx: &Context) -> Result<()> {
     );
     let started = std::time::Instant::now();
     type Verb = fn(&Context) -> Result<()>;
-    let stages: [(bool, Verb); 8] = [
-        (job.curate.is_some(), curate),
-        (job.has_keep_lists(), dedup),
-        (job.tokenize.is_some(), tokenize),
-        (job.blend.is_some(), mixed),
-        (job.train.is_some(), train),
-        (job.eval.is_some(), eval),
-        (job.generate.is_some() || job.finetune.is_some(), generated),
-        (job.report.is_some(), report),
-    ];
-    for (present, verb) in stages {
+    let verbs: [Verb; 7] = [curate, dedup, tokenize, mixed, train, eval, generated];
+    for ((_, present), verb) in stages(job).into_iter().zip(verbs) {
         if present {
             verb(cx)?;
         }
+    }
+    if job.report.is_some() {
+        report(cx)?;
     }
     let spent = cx.recorded_seconds(&["curate", "dedup", "tokenize", "train"]);
     log!(

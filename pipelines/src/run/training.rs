@@ -51,7 +51,7 @@ impl Training {
 
 /// State of a training.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct TrainingState {
+pub(crate) struct TrainingState {
     /// The last finished step.
     pub step: u64,
     /// Steps in all.
@@ -71,7 +71,7 @@ pub(super) struct TrainingState {
 
 impl TrainingState {
     /// Reads it; none if no training has begun.
-    pub(super) fn read(out: &Path) -> Option<TrainingState> {
+    pub(crate) fn read(out: &Path) -> Option<TrainingState> {
         let text = std::fs::read(out.join(FILE)).ok()?;
         let training: Training = serde_json::from_slice(&text).ok()?;
         let holder = holder(&out.join(".lock"));
@@ -143,7 +143,7 @@ fn tail(path: &Path) -> Vec<StepRecord> {
 /// The process that holds a lock file, as the kernel lists it: nothing is locked to find out, so that a run that starts at this
 /// moment is not refused.
 #[cfg(target_os = "linux")]
-fn holder(lock: &Path) -> Option<u32> {
+pub(crate) fn holder(lock: &Path) -> Option<u32> {
     use std::os::unix::fs::MetadataExt;
     let inode = std::fs::metadata(lock).ok()?.ino();
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
@@ -159,7 +159,7 @@ fn holder(lock: &Path) -> Option<u32> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn holder(_: &Path) -> Option<u32> {
+pub(crate) fn holder(_: &Path) -> Option<u32> {
     None
 }
 

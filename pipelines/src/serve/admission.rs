@@ -6,25 +6,28 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
 /// Requests in progress.
-pub(super) struct Admission {
+pub(crate) struct Admission {
     /// Requests that may run and wait at once.
     most: usize,
     in_progress: AtomicUsize,
     is_draining: AtomicBool,
     /// Wakes those who wait for the last request.
     left: Notify,
+    /// Wakes those who wait for the end of the server.
+    closing: Notify,
 }
 
 /// A request in progress, until it is dropped.
 pub(super) struct Place(Arc<Admission>);
 
 impl Admission {
-    pub(super) fn new(most: usize) -> Arc<Admission> {
+    pub(crate) fn new(most: usize) -> Arc<Admission> {
         Arc::new(Admission {
             most,
             in_progress: AtomicUsize::new(0),
             is_draining: AtomicBool::new(false),
             left: Notify::new(),
+            closing: Notify::new(),
         })
     }
 
@@ -48,6 +51,17 @@ impl Admission {
     /// Lets nobody in from now on.
     pub(super) fn drain(&self) {
         self.is_draining.store(true, Ordering::SeqCst);
+        self.closing.notify_waiters();
+    }
+
+    /// Completes when the server is about to end.
+    pub(crate) async fn draining(&self) {
+        let closing = self.closing.notified();
+        tokio::pin!(closing);
+        closing.as_mut().enable();
+        if !self.is_draining() {
+            closing.await;
+        }
     }
 
     pub(super) fn is_draining(&self) -> bool {

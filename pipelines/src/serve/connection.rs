@@ -1,10 +1,9 @@
-//! Connections: HTTP/1.1 by hyper with limits on headers and time, and the end of the server.
+//! Connections of `serve` and `watch`: HTTP/1.1 by hyper with limits on headers and time, and the end of the server.
 //!
 //! A client that closes its side of a connection has left, also if it only closed its sending side: hyper then drops
 //! the answer in progress, which cancels its sequences.
 
 use super::admission::Admission;
-use super::state::Limits;
 use axum::Router;
 use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -37,26 +36,37 @@ const CLOSING: Duration = Duration::from_secs(2);
 /// the client may lose the answer.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// Name and times of a server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// Verb, for the log.
+    pub(crate) verb: &'static str,
+    /// Time to send headers, or to take a part of an answer.
+    pub(crate) read: Duration,
+    /// Time for running requests after a signal.
+    pub(crate) drain: Duration,
+}
+
 /// The end of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ended {
+pub(crate) struct Ended {
     /// Number of the signal.
-    pub(super) signal: u8,
+    pub(crate) signal: u8,
     /// Requests that were cut off.
-    pub(super) cut: usize,
+    pub(crate) cut: usize,
 }
 
 /// Serves until SIGTERM or SIGINT, then until the last request is answered, `drain` has passed, or a second signal comes.
 ///
 /// # Errors
 /// Signals that cannot be listened to.
-pub(super) async fn serve(
+pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
     admission: Arc<Admission>,
-    limits: Limits,
-    drain: Duration,
+    times: Times,
 ) -> anyhow::Result<Ended> {
+    let Times { verb, read, drain } = times;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let (stop, stopping) = watch::channel(false);
@@ -71,10 +81,10 @@ pub(super) async fn serve(
                 Ok((stream, _)) => {
                     // a client waits for each token
                     let _ = stream.set_nodelay(true);
-                    connections.spawn(connection(stream, router.clone(), limits, stopping.clone()));
+                    connections.spawn(connection(stream, router.clone(), read, stopping.clone()));
                 }
                 Err(e) => {
-                    log!("serve: no connection: {e}");
+                    log!("{verb}: no connection: {e}");
                     // as with too many open files, which pass
                     sleep(Duration::from_millis(50)).await;
                 }
@@ -87,8 +97,13 @@ pub(super) async fn serve(
         }
         if number.is_some() && !is_draining {
             admission.drain();
-            let (running, seconds) = (admission.in_progress(), drain.as_secs_f64());
-            log!("serve: shutting down; {running} requests have {seconds} s to finish");
+            match admission.in_progress() {
+                0 => log!("{verb}: shutting down"),
+                running => {
+                    let seconds = drain.as_secs_f64();
+                    log!("{verb}: shutting down; {running} requests have {seconds} s to finish");
+                }
+            }
             until.as_mut().reset(tokio::time::Instant::now() + drain);
         }
     }
@@ -110,7 +125,7 @@ pub(super) async fn serve(
 async fn connection(
     stream: TcpStream,
     router: Router,
-    limits: Limits,
+    read: Duration,
     mut stopping: watch::Receiver<bool>,
 ) {
     let router = TowerToHyperService::new(router);
@@ -120,13 +135,13 @@ async fn connection(
     });
     let io = Timed {
         io: TokioIo::new(stream),
-        limit: limits.read,
+        limit: read,
         stuck: None,
     };
     let mut builder = Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.read)
+        .header_read_timeout(read)
         .max_header_size(HEADER_BYTES)
         .max_headers(HEADERS);
     let mut served = builder.serve_connection(io, service);

@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 
 /// An answer other than the one asked for.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct ApiError {
+pub(crate) struct ApiError {
     pub(super) status: StatusCode,
     pub(super) message: String,
     /// The field that is wrong.
-    pub(super) param: Option<String>,
+    pub(crate) param: Option<String>,
     /// Seconds after which to try again.
     pub(super) retry_after: Option<u64>,
 }
 
 impl ApiError {
-    pub(super) fn new(status: StatusCode, message: impl Into<String>) -> ApiError {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> ApiError {
         ApiError {
             status,
             message: message.into(),
@@ -32,7 +32,7 @@ impl ApiError {
     }
 
     /// 400 for a field.
-    pub(super) fn field(name: &str, message: impl Into<String>) -> ApiError {
+    pub(crate) fn field(name: &str, message: impl Into<String>) -> ApiError {
         ApiError {
             param: Some(name.to_owned()),
             ..ApiError::bad(message)

@@ -28,12 +28,15 @@ mod state;
 mod texts;
 mod tokens;
 
-pub(crate) use options::{Serve, WrongFlags};
+pub(crate) use admission::Admission;
+pub(crate) use connection::{Times, serve as serve_connections};
+pub(crate) use error::ApiError;
+pub(crate) use options::{Problems, Serve, WrongFlags};
+pub(crate) use routes::{html, unknown, wrong_method};
 
 use crate::generation::{Located, ModelFiles};
 use crate::machine::write_atomically;
 use crate::signals::Interrupted;
-use admission::Admission;
 use anyhow::{Context as _, Result, bail};
 use engine_thread::EngineHandle;
 use metrics::Metrics;
@@ -72,8 +75,11 @@ pub(crate) fn serve(args: &Serve) -> Result<()> {
             listener,
             router,
             admission,
-            settings.requests,
-            settings.drain,
+            Times {
+                verb: "serve",
+                read: settings.requests.read,
+                drain: settings.drain,
+            },
         )
         .await
     })?;

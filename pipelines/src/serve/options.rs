@@ -96,11 +96,34 @@ pub(super) struct Settings {
 #[error("{} wrong value{}\n{}", .0.len(), if .0.len() == 1 { "" } else { "s" }, .0.join("\n"))]
 pub(crate) struct WrongFlags(Vec<String>);
 
-/// Reads numbers and keeps what is wrong.
+/// Reads values of flags and keeps what is wrong.
 #[derive(Default)]
-struct Problems(Vec<String>);
+pub(crate) struct Problems(Vec<String>);
 
 impl Problems {
+    /// The address to listen on; none if a part of it is wrong.
+    pub(crate) fn address(&mut self, host: &str, port: &str) -> Option<SocketAddr> {
+        let port = self.number("--port", port, [0, 65_535]);
+        let port = u16::try_from(port).unwrap_or(0);
+        let address = address(host, port);
+        if address.is_none() {
+            self.0.push(format!(
+                "  --host: found {host:?}, want an address of this machine"
+            ));
+        }
+        address
+    }
+
+    /// Whether a value was wrong.
+    pub(crate) fn is_any(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// The problems as an error.
+    pub(crate) fn into_error(self) -> WrongFlags {
+        WrongFlags(self.0)
+    }
+
     fn number(&mut self, flag: &str, text: &str, [least, most]: [u64; 2]) -> u64 {
         match text.trim().parse::<u64>() {
             Ok(found) if (least..=most).contains(&found) => found,
@@ -146,15 +169,7 @@ impl Serve {
     /// `WrongFlags` with every wrong value.
     pub(super) fn settings(&self) -> Result<Settings, WrongFlags> {
         let mut problems = Problems::default();
-        let port = problems.number("--port", &self.port, [0, 65_535]);
-        let port = u16::try_from(port).unwrap_or(0);
-        let address = address(&self.host, port);
-        if address.is_none() {
-            let host = &self.host;
-            problems.0.push(format!(
-                "  --host: found {host:?}, want an address of this machine"
-            ));
-        }
+        let address = problems.address(&self.host, &self.port);
         let flag = "--tensor-parallel-size";
         let ranks = problems.count(flag, &self.tensor_parallel_size, 1);
         let engine = Limits {
@@ -192,7 +207,7 @@ impl Serve {
                 requests,
                 drain,
             }),
-            _ => Err(WrongFlags(problems.0)),
+            _ => Err(problems.into_error()),
         }
     }
 

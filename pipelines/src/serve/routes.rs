@@ -72,11 +72,11 @@ async fn caught(request: Request, next: Next) -> Response {
     })
 }
 
-async fn unknown() -> ApiError {
+pub(crate) async fn unknown() -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, "there is no such path")
 }
 
-async fn wrong_method() -> ApiError {
+pub(crate) async fn wrong_method() -> ApiError {
     let message = "the path does not take this method";
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, message)
 }
@@ -116,7 +116,12 @@ fn has_key(headers: &HeaderMap, keys: &[String]) -> bool {
 }
 
 async fn page() -> Response {
-    let mut response = PAGE.into_response();
+    html(PAGE)
+}
+
+/// A page whose script and style are in it, and which may ask nobody but this server.
+pub(crate) fn html(page: &'static str) -> Response {
+    let mut response = page.into_response();
     let headers = response.headers_mut();
     let kind = HeaderValue::from_static("text/html; charset=utf-8");
     headers.insert(header::CONTENT_TYPE, kind);

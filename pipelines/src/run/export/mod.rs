@@ -1,7 +1,9 @@
-//! `export`: the final documents of a job, deduplicated and cut, as a folder of files with one schema and a data card.
+//! `export`: the final documents of a job, deduplicated and cut, as a folder of files with one schema and a data card; or its
+//! metrics for other programs (`metrics`).
 
 mod card;
 mod files;
+mod metrics;
 mod tally;
 
 use super::job_at::job_at;
@@ -16,6 +18,7 @@ use clap::{Args, ValueEnum};
 use curate::pipeline::ShardReport;
 use curate::write::{ExportFormat, OutputFile};
 use files::{Export, UNFINISHED, is_whole};
+use metrics::MetricsForm;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::fs::{self, File};
@@ -32,20 +35,20 @@ const CARD: &str = "README.md";
 pub(crate) struct ExportArgs {
     /// Job file (TOML), or the folder that a job wrote.
     job: PathBuf,
-    /// Form of the folder.
+    /// Form of the files: jsonl.zst, parquet and hf hold documents, the others the metrics of a training.
     #[arg(long, value_enum)]
     to: Form,
-    /// Folder to write: it must be new, empty, or of the same export.
+    /// Folder to write: it must be new, empty, or of the same export. Of wandb-jsonl and otlp-jsonl a file.
     out: PathBuf,
     /// Override one key of the job.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Size of a file's rows in MiB before compression.
+    /// Size of a file's rows of documents in MiB before compression.
     #[arg(long, value_name = "MIB", default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     file_mb: u64,
 }
 
-/// Form of an exported folder.
+/// Form of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Form {
     /// JSON lines under zstd.
@@ -55,21 +58,44 @@ pub(super) enum Form {
     Parquet,
     /// A Hugging Face dataset: Parquet, and a card with front matter.
     Hf,
+    /// Metrics as an event file of TensorBoard.
+    Tensorboard,
+    /// Metrics as JSON lines with W&B's names, one per step.
+    WandbJsonl,
+    /// Metrics as JSON lines of OpenTelemetry's protocol (OTLP).
+    OtlpJsonl,
+}
+
+/// The content of an export.
+enum Content {
+    Documents(Documents),
+    Metrics(MetricsForm),
+}
+
+/// Files of documents.
+struct Documents {
+    format: ExportFormat,
+    /// Start of the files' names: the split, as Hugging Face's folders have it.
+    stem: &'static str,
+    has_front_matter: bool,
 }
 
 impl Form {
-    fn format(self) -> ExportFormat {
+    fn content(self) -> Content {
+        let documents = |format, stem, has_front_matter| {
+            Content::Documents(Documents {
+                format,
+                stem,
+                has_front_matter,
+            })
+        };
         match self {
-            Form::JsonlZst => ExportFormat::JsonlZst,
-            Form::Parquet | Form::Hf => ExportFormat::Parquet,
-        }
-    }
-
-    /// Start of the files' names: the split, as Hugging Face's folders have it.
-    fn stem(self) -> &'static str {
-        match self {
-            Form::JsonlZst | Form::Parquet => "",
-            Form::Hf => "train-",
+            Form::JsonlZst => documents(ExportFormat::JsonlZst, "", false),
+            Form::Parquet => documents(ExportFormat::Parquet, "", false),
+            Form::Hf => documents(ExportFormat::Parquet, "train-", true),
+            Form::Tensorboard => Content::Metrics(MetricsForm::Tensorboard),
+            Form::WandbJsonl => Content::Metrics(MetricsForm::WandbJsonl),
+            Form::OtlpJsonl => Content::Metrics(MetricsForm::OtlpJsonl),
         }
     }
 }
@@ -85,6 +111,17 @@ struct Finished {
 
 /// The verb.
 pub(crate) fn export(args: &ExportArgs) -> Result<()> {
+    let documents = match args.to.content() {
+        Content::Documents(documents) => documents,
+        Content::Metrics(form) => {
+            // a run's metrics need no job that can be read
+            let run = match args.job.is_dir() {
+                true => args.job.clone(),
+                false => job_at(&args.job, &args.set)?.out,
+            };
+            return metrics::export(&run, form, &args.out);
+        }
+    };
     let loaded = job_at(&args.job, &args.set)?;
     if loaded.curate.is_none() {
         let message = format!(
@@ -98,8 +135,8 @@ pub(crate) fn export(args: &ExportArgs) -> Result<()> {
     let upstream = super::tokenize::curated(&cx, expected.len())?;
     let print = fingerprint(&json!([
         "export",
-        args.to.stem(),
-        args.to.format().extension(),
+        documents.stem,
+        documents.format.extension(),
         args.file_mb,
         upstream
     ]));
@@ -116,15 +153,15 @@ pub(crate) fn export(args: &ExportArgs) -> Result<()> {
         has_lists: cx.job.has_keep_lists(),
         expected: &expected,
         out: &args.out,
-        format: args.to.format(),
-        stem: args.to.stem(),
+        format: documents.format,
+        stem: documents.stem,
         file_bytes: args.file_mb << 20,
         fingerprint: &print,
     };
     let (files, tally) = export.run(&progress)?;
     let card = Card {
         job: &cx.job,
-        is_hugging_face: args.to == Form::Hf,
+        is_hugging_face: documents.has_front_matter,
         files: &files,
         tally: &tally,
         curated: &reports,

@@ -1,0 +1,164 @@
+//! Kept and dropped documents of a curation so far: the sum over the shards that are done.
+
+use crate::job::Job;
+use crate::manifest::Record;
+use crate::report::dropped_by_step;
+use crate::run::shards;
+use curate::pipeline::ShardReport;
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Folder of the shards' records.
+const RECORDS: &str = "records/curate";
+
+/// Documents that a step dropped.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Dropped {
+    /// Name of the step.
+    pub step: String,
+    pub documents: u64,
+    /// Documents left behind it.
+    pub left: u64,
+}
+
+/// The curation as the page shows it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct CurationState {
+    /// Shards in all; none if they are not known.
+    pub shards: Option<usize>,
+    pub shards_done: usize,
+    /// Records read; those kept, quarantined and dropped add up to them.
+    pub records: u64,
+    pub kept: u64,
+    pub quarantined: u64,
+    pub dropped: Vec<Dropped>,
+    /// Documents that were kept after deduplication; none before it.
+    pub kept_after_dedup: Option<u64>,
+}
+
+/// The shards' records that have been read.
+#[derive(Default)]
+pub(super) struct Curation {
+    /// Shards of the job, once they are known.
+    shards: Option<BTreeSet<OsString>>,
+    /// Whether the job was asked for them.
+    was_asked: bool,
+    seen: BTreeMap<OsString, SystemTime>,
+    /// Time of the folder's last change when it was last read.
+    modified: Option<SystemTime>,
+    /// When it may be read again.
+    next: Option<Instant>,
+    sum: Sum,
+}
+
+#[derive(Default)]
+struct Sum {
+    records: u64,
+    kept: u64,
+    quarantined: u64,
+    dropped: BTreeMap<String, u64>,
+}
+
+impl Curation {
+    /// Reads what has been recorded since the last call.
+    pub(super) fn look(&mut self, job: &Job, out: &Path) {
+        if !self.was_asked && job.curate.is_some() {
+            self.was_asked = true;
+            let name = |number: usize| OsString::from(format!("{number:05}.json"));
+            // inputs that cannot be listed here, as on another machine, leave the number of shards unknown
+            self.shards = shards(job, out)
+                .ok()
+                .map(|shards| shards.iter().map(|shard| name(shard.number)).collect());
+        }
+        let folder = out.join(RECORDS);
+        let modified = std::fs::metadata(&folder).and_then(|m| m.modified()).ok();
+        let is_early = self.next.is_some_and(|next| Instant::now() < next);
+        if modified == self.modified || is_early {
+            return;
+        }
+        let started = Instant::now();
+        // taken before the listing: a record that comes meanwhile is seen at the next call
+        self.modified = modified;
+        self.read(&folder);
+        // with a hundred thousand shards a listing takes long: a tenth of the time at most goes there
+        self.next = Some(Instant::now() + 10 * started.elapsed().min(Duration::from_secs(60)));
+    }
+
+    fn read(&mut self, folder: &Path) {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut found = BTreeMap::new();
+        for entry in entries {
+            let name = entry.file_name();
+            let is_json = Path::new(&name).extension().is_some_and(|e| e == "json");
+            let is_shard = (self.shards.as_ref()).is_none_or(|shards| shards.contains(&name));
+            if !is_json || !is_shard {
+                continue;
+            }
+            let modified = entry.metadata().and_then(|m| m.modified());
+            found.insert(name, modified.unwrap_or(SystemTime::UNIX_EPOCH));
+        }
+        let is_same = |(name, time): (&OsString, &SystemTime)| found.get(name) == Some(time);
+        if !self.seen.iter().all(is_same) {
+            // a shard was done again, or removed
+            self.seen.clear();
+            self.sum = Sum::default();
+        }
+        for (name, modified) in found {
+            if self.seen.contains_key(&name) {
+                continue;
+            }
+            let text = std::fs::read(folder.join(&name)).unwrap_or_default();
+            let record: Option<Record> = serde_json::from_slice(&text).ok();
+            let report = record.and_then(|record| report(record.counts));
+            if let Some(report) = report {
+                self.sum.add(&report);
+                self.seen.insert(name, modified);
+            }
+        }
+    }
+
+    /// The state, with the counts of the deduplication if it is done; none if the job curates nothing or has not begun to.
+    pub(super) fn state(&self, job: &Job, dedup: Option<&Value>) -> Option<CurationState> {
+        job.curate.as_ref().filter(|_| self.modified.is_some())?;
+        let sum = &self.sum;
+        let rules = sum.dropped.iter().map(|(rule, n)| (rule.as_str(), *n));
+        let mut left = sum.records.saturating_sub(sum.quarantined);
+        let mut dropped = Vec::new();
+        for (step, documents) in dropped_by_step(job, rules) {
+            left = left.saturating_sub(documents);
+            dropped.push(Dropped {
+                step,
+                documents,
+                left,
+            });
+        }
+        Some(CurationState {
+            shards: self.shards.as_ref().map(BTreeSet::len),
+            shards_done: self.seen.len(),
+            records: sum.records,
+            kept: sum.kept,
+            quarantined: sum.quarantined,
+            dropped,
+            kept_after_dedup: dedup.and_then(|counts| counts["kept"].as_u64()),
+        })
+    }
+}
+
+fn report(counts: Value) -> Option<ShardReport> {
+    serde_json::from_value(counts).ok()
+}
+
+impl Sum {
+    fn add(&mut self, report: &ShardReport) {
+        self.records += report.records;
+        self.kept += report.kept;
+        self.quarantined += report.quarantined;
+        for (rule, n) in &report.dropped {
+            *self.dropped.entry(rule.clone()).or_default() += n;
+        }
+    }
+}
