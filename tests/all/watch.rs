@@ -229,6 +229,21 @@ fn a_training_is_watched_from_before_it_begins_through_a_kill_to_its_end() {
     let curation = &last["curation"];
     let number = |value: &Value| value.as_u64().unwrap();
     let dropped = curation["dropped"].as_array().unwrap();
+    let steps: Vec<&str> = (dropped.iter())
+        .map(|step| step["step"].as_str().unwrap())
+        .collect();
+    let order = [
+        "read",
+        "language",
+        "gopher_repetition",
+        "gopher_quality",
+        "decontaminate",
+    ];
+    let want: Vec<&str> = (order.into_iter())
+        .filter(|step| steps.contains(step))
+        .collect();
+    assert_eq!(steps, want);
+    assert_eq!(dropped.last().unwrap()["left"], curation["kept"]);
     let dropped: u64 = dropped.iter().map(|step| number(&step["documents"])).sum();
     let sum = number(&curation["kept"]) + number(&curation["quarantined"]) + dropped;
     assert_eq!(sum, number(&curation["records"]));

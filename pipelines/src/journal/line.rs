@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 /// Fields whose null is a number that is not finite; null of any other field is an unknown number.
 const NOT_FINITE: [&str; 3] = ["loss", "grad_norm", "valid_loss"];
 
-/// What a line reports.
+/// Subject of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A step.

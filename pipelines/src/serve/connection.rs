@@ -97,8 +97,13 @@ pub(crate) async fn serve(
         }
         if number.is_some() && !is_draining {
             admission.drain();
-            let (running, seconds) = (admission.in_progress(), drain.as_secs_f64());
-            log!("{verb}: shutting down; {running} requests have {seconds} s to finish");
+            match admission.in_progress() {
+                0 => log!("{verb}: shutting down"),
+                running => {
+                    let seconds = drain.as_secs_f64();
+                    log!("{verb}: shutting down; {running} requests have {seconds} s to finish");
+                }
+            }
             until.as_mut().reset(tokio::time::Instant::now() + drain);
         }
     }

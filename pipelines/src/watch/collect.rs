@@ -82,6 +82,7 @@ impl Collector {
             // files are read without the table's lock
             let look = files.look();
             is_behind |= look.is_behind;
+            has_changed |= look.has_news;
             let mut table = self.shared.table();
             let run = &mut table.runs[at];
             look.batch.apply(&mut run.curves);

@@ -55,7 +55,7 @@ pub(super) struct Window {
 /// A place on the page: horizontal, vertical.
 pub(super) type Place = [f64; 2];
 
-/// What is drawn.
+/// Lines of a curve on the page.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Drawn {
     /// The curve.

@@ -32,7 +32,7 @@ const READ: Duration = Duration::from_secs(30);
 /// Flags of `watch`.
 #[derive(Args)]
 pub(crate) struct Watch {
-    /// Folders that jobs write, folders that hold several, or job files (TOML). What is not there yet is waited for.
+    /// Folders that jobs write, folders that hold several, or job files (TOML); a run that has not begun is waited for.
     #[arg(required = true, value_name = "OUT")]
     paths: Vec<PathBuf>,
     /// Address to listen on; 0.0.0.0: all of this machine's.

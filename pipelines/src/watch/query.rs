@@ -10,7 +10,7 @@ const POINTS: RangeInclusive<usize> = 4..=10_000;
 /// Points of a curve if the query does not say how many.
 const DEFAULT_POINTS: usize = 1000;
 
-/// What is asked for.
+/// Curves that are asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Query {
     /// Names of runs; none: all.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Time for which a run that another machine writes counts as running after its last line.
 const ELSEWHERE: Duration = Duration::from_secs(60);
 
-/// What a run is doing.
+/// State of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum State {
@@ -132,7 +132,7 @@ impl Stamp {
     }
 }
 
-/// What is known of a run beside its curves.
+/// Facts about a run beside its curves.
 #[derive(Default)]
 struct Facts {
     job: Option<Job>,
@@ -162,6 +162,8 @@ pub(super) struct RunFiles {
 /// The outcome of a look at a run's files.
 pub(super) struct Look {
     pub batch: Batch,
+    /// Whether the curves change.
+    pub has_news: bool,
     /// Whether more lines are there already.
     pub is_behind: bool,
 }
@@ -215,7 +217,11 @@ impl RunFiles {
             }
             self.curation.look(job, &self.out);
         }
-        Look { batch, is_behind }
+        Look {
+            batch,
+            has_news: has_grown,
+            is_behind,
+        }
     }
 
     /// Whether the metrics changed within the time that a foreign run has for a line.
@@ -254,7 +260,7 @@ impl RunFiles {
             eta_s: training.and_then(|t| t.eta_s),
             pid: self.stamp.pid,
             checkpoint: facts.checkpoint,
-            device: job.and_then(|job| device(job)),
+            device: job.and_then(device),
             ranks: job
                 .filter(|job| job.train.is_some())
                 .map(|job| job.parallel.world()),
