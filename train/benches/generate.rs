@@ -5,6 +5,7 @@
 //! Prints one JSON line per case: `read` (bandwidth of reading as many bytes as the weights have, the best of several
 //! passes, of one and of four streams a thread), `prefill` (a prompt of --prompt tokens), `decode` with 1, 4 and 16 streams of --tokens tokens each, whose
 //! `share` is bytes of weights per token over that bandwidth. FOLDER is a checkpoint or a Hugging Face folder.
+//! With `--adapters A,B,..` the model is opened for adapters, and prompts choose these folders in turn.
 //! With `--streams N --length L` only as many streams as clients of `pipelines/benches/serve_load.py`, in its place.
 
 #![expect(clippy::print_stdout, reason = "a bench prints its result")]
@@ -16,7 +17,7 @@ use std::time::Instant;
 use rayon::prelude::*;
 use train::dist::Devices;
 use train::infer::GenerateOptions;
-use train::infer::engine::{Engine, Event, Limits, Request};
+use train::infer::engine::{AdapterId, Engine, Event, Limits, Request};
 
 /// Passes of which the best counts.
 const PASSES: usize = 7;
@@ -76,16 +77,17 @@ fn prompts(count: usize, length: usize, vocab: usize) -> Vec<Vec<u32>> {
 /// Seconds until all prompts are computed, seconds of the answers after that, and tokens in these.
 fn run(
     engine: &mut Engine,
+    adapters: &[AdapterId],
     prompts: Vec<Vec<u32>>,
     tokens: usize,
 ) -> Result<(f64, f64, usize), Box<dyn StdError>> {
     let mut left = prompts.len();
-    for prompt in prompts {
+    for (number, prompt) in prompts.into_iter().enumerate() {
         engine.submit(Request {
             prompt,
             options: GenerateOptions::greedy(tokens),
             slides: false,
-            adapter: None,
+            adapter: adapters.get(number % adapters.len().max(1)).copied(),
         })?;
     }
     let started = Instant::now();
@@ -132,10 +134,18 @@ fn main() -> Result<(), Box<dyn StdError>> {
         max_sequences: if streams > 0 { streams } else { 64 },
         ..Limits::default()
     };
-    let mut engine = Engine::open(Path::new(&model), Devices::Cpu.whole(), limits)?;
+    let on = Devices::Cpu.whole();
+    let named = option("--adapters", "");
+    let mut engine = match named.as_str() {
+        "" => Engine::open(Path::new(&model), on, limits)?,
+        _ => Engine::open_for_adapters(Path::new(&model), on, limits)?,
+    };
+    let paths = named.split(',').filter(|path| !path.is_empty());
+    let adapters = paths.map(|path| engine.load_adapter(Path::new(path)));
+    let adapters: Vec<AdapterId> = adapters.collect::<Result<_, _>>()?;
     // packs the weights
     let first = prompts(1, 8, engine.vocab());
-    run(&mut engine, first, 2)?;
+    run(&mut engine, &adapters, first, 2)?;
     let bytes = engine.weight_bytes();
     let read = bandwidth(bytes);
     println!(
@@ -148,7 +158,7 @@ fn main() -> Result<(), Box<dyn StdError>> {
         engine.clear_prefix_cache();
         let asked = prompts(2 * streams, length, engine.vocab());
         let answers = asked.len() * tokens;
-        let (prefilled, decoded, _) = run(&mut engine, asked, tokens)?;
+        let (prefilled, decoded, _) = run(&mut engine, &adapters, asked, tokens)?;
         let rate = answers as f64 / (prefilled + decoded);
         println!(
             "{}",
@@ -160,7 +170,7 @@ fn main() -> Result<(), Box<dyn StdError>> {
         let length = if streams == 1 { prompt } else { 16 };
         engine.clear_prefix_cache();
         let asked = prompts(streams, length, engine.vocab());
-        let (prefilled, decoded, count) = run(&mut engine, asked, tokens)?;
+        let (prefilled, decoded, count) = run(&mut engine, &adapters, asked, tokens)?;
         let rate = count as f64 / decoded;
         if streams == 1 {
             println!(

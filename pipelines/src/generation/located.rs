@@ -17,6 +17,9 @@ const TOKENIZERS: [&str; 5] = [
     "vocab.json",
 ];
 
+/// Paths that have a model.
+const WANTED: &str = ", wanted a job file (.toml), a checkpoint, a folder of checkpoints, a Hugging Face folder or a GGUF file";
+
 /// A model that a verb works with.
 pub(crate) struct Located {
     /// The job's name, or the last part of the path.
@@ -56,6 +59,12 @@ impl Located {
         if !set.is_empty() {
             bail!("--set: found the folder {}, want a job", path.display());
         }
+        if !path.exists() {
+            bail!(
+                "{}: there is no such file or folder{WANTED}",
+                path.display()
+            );
+        }
         let whole = path.canonicalize();
         let whole = whole.with_context(|| path.display().to_string())?;
         let name = whole.file_name().map(|name| name.to_string_lossy());
@@ -71,6 +80,17 @@ impl Located {
     }
 }
 
+/// Whether there is a model of any form, damaged or not.
+fn is_model(path: &Path) -> bool {
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    path.is_file()
+        || names.any(|name| {
+            name.starts_with("step-")
+                || ["state.json", "config.json", "adapter_config.json"].contains(&name.as_str())
+        })
+}
+
 /// The tokenizer in a model's folder, or above it where a job keeps its own.
 fn tokenizer_beside(path: &Path) -> Result<Tokenizer> {
     for folder in path.ancestors().take(4) {
@@ -82,6 +102,9 @@ fn tokenizer_beside(path: &Path) -> Result<Tokenizer> {
     }
     if let Some(base) = train::checkpoint::adapter_base(path)? {
         return tokenizer_beside(&base);
+    }
+    if !is_model(path) {
+        bail!("{}: found no model{WANTED}", path.display());
     }
     bail!(
         "found no tokenizer.json in or above {}; --tokenizer FILE names one",

@@ -2,7 +2,7 @@
 
 use super::text_samples::{Reading, TextSamples};
 use crate::context::Context;
-use crate::job::{BlendDataset, BlendSampler, BlendSamples, BlendTable, BlendWeights};
+use crate::job::{BlendDataset, BlendSampler, BlendSamples, BlendTable, BlendWeights, WrongUse};
 use crate::log::print;
 use crate::machine::{grouped, write_atomically};
 use anyhow::{Context as _, Result, bail};
@@ -61,6 +61,17 @@ pub(crate) struct Blended {
     reading: Arc<Reading>,
 }
 
+/// The job's `[blend]`.
+fn table_of(cx: &Context) -> Result<&BlendTable, WrongUse> {
+    let table = cx.job.blend.as_ref();
+    table.ok_or_else(|| {
+        WrongUse::new(
+            "the job has no [blend] table, which says what a model is trained on; `millrace new pretrain DIR --from DATA` \
+             writes a job with one, and `millrace explain blend` describes it",
+        )
+    })
+}
+
 /// Number of samples that requests every one; fits all of our file formats.
 pub(crate) const EVERY_SAMPLE: u64 = i64::MAX.unsigned_abs();
 
@@ -75,11 +86,7 @@ struct Opened {
 impl Blended {
     /// Opens the datasets and builds the order.
     pub(crate) fn open(cx: &Context) -> Result<Blended> {
-        let table = cx
-            .job
-            .blend
-            .as_ref()
-            .context("the job has no [blend] table")?;
+        let table = table_of(cx)?;
         let own = table.has_own_parts();
         let lists: [&[BlendDataset]; 3] = if own {
             [&table.train, &table.valid, &table.test]
@@ -181,8 +188,7 @@ impl Blended {
 
     /// The sets of `[[blend.validation]]`, opened: every sample of one epoch each.
     pub(crate) fn validation(&self, cx: &Context) -> Result<Vec<(String, PartSamples)>> {
-        let table = cx.job.blend.as_ref();
-        let table = table.context("the job has no [blend] table")?;
+        let table = table_of(cx)?;
         let mut sets = Vec::new();
         for d in &table.validation {
             let none = || Opened {

@@ -24,12 +24,26 @@ fn describe(path: &Path) -> Result<Value> {
     }
     for suffix in [".idx", ".bin"] {
         if let Some(prefix) = name.strip_suffix(suffix) {
+            let index = path.with_file_name(format!("{prefix}.idx"));
+            if !index.exists() {
+                bail!(
+                    "{}: there is no {}, which a token dataset has beside its .bin",
+                    path.display(),
+                    index.display()
+                );
+            }
             return Ok(index::dataset::inspect(&path.with_file_name(prefix))?);
         }
     }
     let prefix = PathBuf::from(format!("{}.idx", path.display()));
     if !path.exists() && prefix.exists() {
         return Ok(index::dataset::inspect(path)?);
+    }
+    if !path.exists() && !curate::store::is_url(path) {
+        bail!(
+            "{}: there is no such file or folder, wanted an archive or another file of documents, a token dataset or its prefix, a tokenizer, a checkpoint, or a job's folder",
+            path.display()
+        );
     }
     if name == "tokenizer.json" {
         let t = index::tokenizer::Tokenizer::load(path)?;

@@ -11,7 +11,14 @@ pub(crate) fn job_at(path: &Path, set: &[String]) -> Result<Job, LoadError> {
     if !path.is_dir() {
         return load(path, set);
     }
-    let mut job = load(&path.join("job.toml"), set)?;
+    let file = path.join("job.toml");
+    if !file.exists() {
+        return Err(LoadError::File {
+            path: path.to_path_buf(),
+            why: "found no job.toml, wanted a job file or the folder that a job has written".into(),
+        });
+    }
+    let mut job = load(&file, set)?;
     if !set.iter().any(|set| set.starts_with("out=")) {
         job.out = path.to_path_buf();
     }

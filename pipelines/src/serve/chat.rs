@@ -5,7 +5,7 @@ use super::answers::{Answers, Generation, Step, Usage};
 use super::error::ApiError;
 use super::fields::Fields;
 use super::logprobs::{Names, of_chat};
-use super::openai::{Call, StreamOptions, check_model};
+use super::openai::{Call, StreamOptions};
 use super::sampling::{Sampling, logprobs};
 use super::sse::{self, Events};
 use super::state::Server;
@@ -15,7 +15,6 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 /// The prompt of a conversation in a request.
 ///

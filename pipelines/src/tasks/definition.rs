@@ -7,6 +7,7 @@ use super::built_in::BUILT_IN;
 use super::error::{Result, TaskError};
 use super::metrics::Metric;
 use super::shape::Shape;
+use crate::job::or_nearest;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -283,6 +284,7 @@ impl Definition {
             Some((_, text)) => Definition::parse(name, text),
             None => Err(TaskError::Unknown {
                 name: name.into(),
+                near: or_nearest(name, BUILT_IN.map(|(known, _)| known)),
                 known: BUILT_IN.map(|(known, _)| known).join(", "),
             }),
         }

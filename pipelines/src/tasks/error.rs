@@ -6,8 +6,13 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TaskError {
     /// No built-in task has this name and no file either.
-    #[error("no task {name:?}; there are {known}, or a file that ends in .toml")]
-    Unknown { name: String, known: String },
+    #[error("no task {name:?}{near}; there are {known}, or a file that ends in .toml")]
+    Unknown {
+        name: String,
+        /// Names that may have been meant.
+        near: String,
+        known: String,
+    },
     /// A definition that contradicts itself.
     #[error("task {name}: {why}")]
     Definition { name: String, why: String },
