@@ -113,7 +113,7 @@ impl Server {
         answer(&mut stream)
     }
 
-    fn send(&self, method: &str, path: &str, body: &[u8]) -> Answer {
+    pub(crate) fn send(&self, method: &str, path: &str, body: &[u8]) -> Answer {
         self.raw(&request(method, path, "", body))
     }
 
@@ -122,7 +122,8 @@ impl Server {
     }
 
     pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
-        self.send("POST", path, body.to_string().as_bytes())
+        let headers = "Content-Type: application/json\r\n";
+        self.raw(&request("POST", path, headers, body.to_string().as_bytes()))
     }
 
     /// A good answer to a completion.

@@ -128,12 +128,16 @@ fn requests_choose_adapters_that_come_and_go() {
     for (name, path, part) in [
         ("chat", &chat, "has already been loaded"),
         ("tiny", &chat, "has already been loaded"),
-        ("third", &chat, "want at most 2 (--max-adapters)"),
+        ("third", &chat, "want at most 2"),
     ] {
         let answer = load(name, path);
         assert_eq!(answer.status, 400, "{name}: {}", answer.body);
         assert!(answer.body.contains(part), "{name}: {}", answer.body);
     }
+    // a page of another site can send a text, not JSON
+    let text = json!({"lora_name": "sql"}).to_string();
+    let answer = server.send("POST", "/v1/unload_lora_adapter", text.as_bytes());
+    assert_eq!(answer.status, 415, "{}", answer.body);
     let unload = |name: &str| {
         let body = json!({"lora_name": name});
         server.post("/v1/unload_lora_adapter", &body)
@@ -153,12 +157,24 @@ fn requests_choose_adapters_that_come_and_go() {
     for route in ["/v1/load_lora_adapter", "/v1/unload_lora_adapter"] {
         assert_eq!(closed.post(route, &body).status, 403);
     }
+    // two ranks share the model and its adapters
+    let split = Server::start(&["--adapter", &arg, "--tensor-parallel-size", "2"]);
+    let body = json!({"model": "sql", "prompt": "The city", "max_tokens": 12, "temperature": 0, "logprobs": 0});
+    assert_eq!(split.complete(&body)["choices"][0], tuned);
     let model = model().display().to_string();
-    for (arg, code, part) in [
-        ("x=/nowhere", 1, "--adapter x=/nowhere"),
-        ("x", 2, "want NAME=PATH"),
+    for (args, code, part) in [
+        (&["--adapter", "x=/nowhere"][..], 1, "--adapter x=/nowhere"),
+        (&["--adapter", "x"], 2, "want NAME=PATH"),
+        (&["--adapter", "x=a", "--adapter", "x=b"], 2, "\"x\" twice"),
+        (
+            &["--allow-adapter-loading", "--host", "0.0.0.0"],
+            1,
+            "found no key for clients of 0.0.0.0:0",
+        ),
     ] {
-        let output = millrace(&["serve", &model, "--port", "0", "--adapter", arg])
+        let all = [&["serve", &model, "--port", "0"], args].concat();
+        let output = millrace(&all)
+            .env_remove("MILLRACE_API_KEY")
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -4,12 +4,13 @@ use super::error::ApiError;
 use super::fields::Fields;
 use super::openai::Call;
 use super::state::Server;
+use super::texts::internal;
 use anyhow::{Result, bail};
 use axum::http::StatusCode;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use train::infer::engine::AdapterId;
 
 /// A value of `--adapter`.
@@ -33,15 +34,6 @@ impl FromStr for NamedAdapter {
     }
 }
 
-/// Limits of adapters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct AdapterLimits {
-    /// Adapters that are loaded at once.
-    pub(super) most: usize,
-    /// Whether clients may load and unload them.
-    pub(super) by_clients: bool,
-}
-
 /// A loaded adapter.
 #[derive(Clone, Debug)]
 pub(super) struct Adapter {
@@ -54,7 +46,8 @@ pub(super) struct Adapters {
     loaded: Mutex<BTreeMap<String, Adapter>>,
     /// One adapter is loaded or unloaded at a time.
     changes: tokio::sync::Mutex<()>,
-    limits: AdapterLimits,
+    /// Whether clients may load and unload them.
+    by_clients: bool,
 }
 
 /// The model that a request asks for.
@@ -65,11 +58,11 @@ pub(super) struct AskedModel {
 }
 
 impl Adapters {
-    pub(super) fn new(limits: AdapterLimits) -> Adapters {
+    pub(super) fn new(by_clients: bool) -> Adapters {
         Adapters {
             loaded: Mutex::default(),
             changes: tokio::sync::Mutex::default(),
-            limits,
+            by_clients,
         }
     }
 
@@ -113,22 +106,13 @@ impl Server {
     /// Loads an adapter under a name of its own.
     ///
     /// # Errors
-    /// 400: a name that is taken, as many adapters as may be loaded, an adapter that does not fit the model.
+    /// 400: a name that is taken, an adapter that does not fit the model, as many adapters as may be loaded.
     pub(super) async fn load(&self, named: NamedAdapter) -> Result<(), ApiError> {
         let NamedAdapter { name, path } = named;
         let _alone = self.adapters.changes.lock().await;
-        let count = {
-            let loaded = self.adapters.lock();
-            if name == self.name || loaded.contains_key(&name) {
-                let message = format!("The lora adapter '{name}' has already been loaded.");
-                return Err(ApiError::field("lora_name", message));
-            }
-            loaded.len()
-        };
-        let most = self.adapters.limits.most;
-        if count >= most {
-            let message = format!("found {count} adapters, want at most {most} (--max-adapters)");
-            return Err(ApiError::bad(message));
+        if name == self.name || self.adapters.lock().contains_key(&name) {
+            let message = format!("The lora adapter '{name}' has already been loaded.");
+            return Err(ApiError::field("lora_name", message));
         }
         let loaded = self.engine.load_adapter(path.clone()).await;
         let id = loaded.map_err(|why| ApiError::field("lora_path", why))?;
@@ -172,17 +156,26 @@ fn required(fields: &Fields, name: &str) -> Result<String, ApiError> {
 }
 
 fn expect_allowed(server: &Server) -> Result<(), ApiError> {
-    if server.adapters.limits.by_clients {
+    if server.adapters.by_clients {
         return Ok(());
     }
     let message = "clients load and unload adapters with --allow-adapter-loading alone";
     Err(ApiError::new(StatusCode::FORBIDDEN, message))
 }
 
+/// The fields of a call that asks for a change. A page of another site can send a text to a server on this machine, but no JSON.
+fn fields_of(call: &Call) -> Result<Fields, ApiError> {
+    expect_allowed(&call.server)?;
+    if !call.is_json() {
+        let message = "want the header Content-Type: application/json";
+        return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+    }
+    call.fields()
+}
+
 /// `POST /v1/load_lora_adapter`: `lora_name`, `lora_path` on this machine.
 pub(super) async fn load(call: Call) -> Result<String, ApiError> {
-    expect_allowed(&call.server)?;
-    let fields = call.fields()?;
+    let fields = fields_of(&call)?;
     let (name, path) = (
         required(&fields, "lora_name")?,
         required(&fields, "lora_path")?,
@@ -191,7 +184,10 @@ pub(super) async fn load(call: Call) -> Result<String, ApiError> {
         name: name.clone(),
         path: path.into(),
     };
-    call.server.load(named).await?;
+    // a client that leaves does not stop it half way
+    let server = Arc::clone(&call.server);
+    let loading = tokio::spawn(async move { server.load(named).await });
+    loading.await.map_err(|e| internal(&e.into()))??;
     Ok(format!(
         "Success: LoRA adapter '{name}' added successfully."
     ))
@@ -199,8 +195,7 @@ pub(super) async fn load(call: Call) -> Result<String, ApiError> {
 
 /// `POST /v1/unload_lora_adapter`: `lora_name`.
 pub(super) async fn unload(call: Call) -> Result<String, ApiError> {
-    expect_allowed(&call.server)?;
-    let name = required(&call.fields()?, "lora_name")?;
+    let name = required(&fields_of(&call)?, "lora_name")?;
     call.server.unload(&name).await?;
     Ok(format!(
         "Success: LoRA adapter '{name}' removed successfully."
@@ -213,11 +208,7 @@ mod tests {
 
     #[test]
     fn a_request_means_the_model_or_an_adapter_by_name() {
-        let limits = AdapterLimits {
-            most: 1,
-            by_clients: false,
-        };
-        let adapters = Adapters::new(limits);
+        let adapters = Adapters::new(false);
         let fields = |body: &str| Fields::parse(body.as_bytes()).unwrap();
         for body in [r#"{"model": "a"}"#, "{}"] {
             let asked = adapters.asked(&fields(body), "a").unwrap();

@@ -4,13 +4,15 @@
 use anyhow::{Context as _, Result, anyhow};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Instant;
 use tokio::sync::{mpsc as async_mpsc, oneshot};
 use train::infer::Scored;
-use train::infer::engine::{AdapterId, Counts, Engine, Event, Finish, Request};
+use train::infer::engine::{
+    Adapter, AdapterId, AdapterReader, Counts, Engine, Event, Finish, Request,
+};
 
 /// Progress of one sequence of a group.
 pub(super) struct Note {
@@ -56,9 +58,9 @@ enum Command {
     },
     /// Answered between two steps.
     Ask(oneshot::Sender<()>),
-    /// Loads an adapter.
-    Load {
-        path: PathBuf,
+    /// Puts an adapter beside the model.
+    Add {
+        adapter: Adapter,
         answer: oneshot::Sender<Result<AdapterId, String>>,
     },
     /// Unloads one.
@@ -81,6 +83,8 @@ pub(super) struct EngineHandle {
     commands: mpsc::Sender<Command>,
     counts: Arc<Mutex<Counts>>,
     groups: Arc<AtomicU64>,
+    /// None for a model without adapters beside it.
+    adapters: Option<AdapterReader>,
     pub(super) facts: Facts,
 }
 
@@ -96,7 +100,7 @@ trait Steps {
     fn cancel(&mut self, id: u64) -> bool;
     fn cancel_all(&mut self) -> Vec<u64>;
     fn step(&mut self) -> Result<Vec<Event>, String>;
-    fn load_adapter(&mut self, path: &Path) -> Result<AdapterId, String>;
+    fn add_adapter(&mut self, adapter: &Adapter) -> Result<AdapterId, String>;
     fn unload_adapter(&mut self, id: AdapterId) -> Result<(), String>;
     fn counts(&self) -> Counts;
     fn is_idle(&self) -> bool;
@@ -117,8 +121,8 @@ impl Steps for Engine {
     fn step(&mut self) -> Result<Vec<Event>, String> {
         Engine::step(self).map_err(|e| e.to_string())
     }
-    fn load_adapter(&mut self, path: &Path) -> Result<AdapterId, String> {
-        Engine::load_adapter(self, path).map_err(|e| e.with_causes())
+    fn add_adapter(&mut self, adapter: &Adapter) -> Result<AdapterId, String> {
+        Engine::add_adapter(self, adapter).map_err(|e| e.with_causes())
     }
     fn unload_adapter(&mut self, id: AdapterId) -> Result<(), String> {
         Engine::unload_adapter(self, id).map_err(|e| e.to_string())
@@ -163,18 +167,19 @@ impl EngineHandle {
                 parameters: engine.parameters(),
             };
             publish(&shared, engine.counts());
-            let _ = opened.send(Ok(facts));
+            let _ = opened.send(Ok((facts, engine.adapter_reader().ok())));
             work(engine, &taken, &shared, on_step);
         };
         let thread = std::thread::Builder::new().name("engine".into());
         thread.spawn(body).context("no thread for the engine")?;
-        let facts = wait
+        let (facts, adapters) = wait
             .recv()
             .map_err(|_| anyhow!("the engine panicked while it opened the model"))??;
         Ok(EngineHandle {
             commands,
             counts,
             groups: Arc::default(),
+            adapters,
             facts,
         })
     }
@@ -204,14 +209,21 @@ impl EngineHandle {
         self.commands.send(Command::Ask(sender)).is_ok() && answer.await.is_ok()
     }
 
-    /// Loads an adapter.
+    /// Reads an adapter on a thread of its own, and hands it to the engine.
     ///
     /// # Errors
-    /// The engine's refusal.
+    /// An adapter that cannot be read or does not fit the model; the engine's refusal.
     pub(super) async fn load_adapter(&self, path: PathBuf) -> Result<AdapterId, String> {
+        let Some(reader) = self.adapters.clone() else {
+            return Err("the model was opened without adapters".into());
+        };
+        let read = tokio::task::spawn_blocking(move || reader.read(&path)).await;
+        // a panic of the reader ends this request alone
+        let read = read.map_err(|_| "the adapter could not be read".to_owned())?;
+        let adapter = read.map_err(|e| e.with_causes())?;
         let (sender, answer) = oneshot::channel();
-        let command = Command::Load {
-            path,
+        let command = Command::Add {
+            adapter,
             answer: sender,
         };
         // a thread that is gone has dropped the sender, which the receiver sees
@@ -314,9 +326,9 @@ impl<E: Steps> Worker<E> {
                 // the one who asked may have left
                 let _ = answer.send(());
             }
-            Command::Load { path, answer } => {
-                let loaded = self.engine.load_adapter(&path);
-                if let Err(Ok(id)) = answer.send(loaded) {
+            Command::Add { adapter, answer } => {
+                let added = self.engine.add_adapter(&adapter);
+                if let Err(Ok(id)) = answer.send(added) {
                     // the one who asked has left
                     self.unload(id);
                 }
@@ -456,8 +468,8 @@ mod tests {
                 },
             ])
         }
-        fn load_adapter(&mut self, path: &Path) -> Result<AdapterId, String> {
-            Err(format!("{}: none here", path.display()))
+        fn add_adapter(&mut self, _: &Adapter) -> Result<AdapterId, String> {
+            Err("none here".into())
         }
         fn unload_adapter(&mut self, _: AdapterId) -> Result<(), String> {
             Ok(())
@@ -491,6 +503,7 @@ mod tests {
             commands,
             counts,
             groups: Arc::default(),
+            adapters: None,
             facts,
         }
     }

@@ -64,7 +64,7 @@ impl ApiError {
     /// vLLM's name of the error.
     fn kind(&self) -> &'static str {
         match self.status.as_u16() {
-            400 | 413 | 431 => "BadRequestError",
+            400 | 413 | 415 | 431 => "BadRequestError",
             401 => "AuthenticationError",
             403 => "PermissionDeniedError",
             404 | 405 => "NotFoundError",

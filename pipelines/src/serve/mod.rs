@@ -56,6 +56,12 @@ use train::infer::engine::{Engine, Limits};
 pub(crate) fn serve(args: &Serve) -> Result<()> {
     let settings = args.settings()?;
     let keys = args.keys(std::env::var("MILLRACE_API_KEY").ok())?;
+    if args.allow_adapter_loading && keys.is_empty() && !settings.address.ip().is_loopback() {
+        bail!(
+            "--allow-adapter-loading: found no key for clients of {}, want --api-key-file, or --host 127.0.0.1",
+            settings.address
+        );
+    }
     let listener = TcpListener::bind(settings.address)
         .with_context(|| format!("cannot listen on {}", settings.address))?;
     let server = open(args, &settings, keys)?;
@@ -129,7 +135,7 @@ fn open(args: &Serve, settings: &Settings, keys: Vec<String>) -> Result<Arc<Serv
         texts: TokenTexts::new(&files.tokenizer),
         files,
         engine,
-        adapters: Adapters::new(settings.adapters),
+        adapters: Adapters::new(args.allow_adapter_loading),
         metrics,
         admission: Admission::new(settings.most),
         limits: settings.requests,

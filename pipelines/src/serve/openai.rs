@@ -18,6 +18,7 @@ pub(super) struct Call {
     pub(super) server: Arc<Server>,
     pub(super) figures: Arc<Figures>,
     body: Bytes,
+    is_json: bool,
 }
 
 impl FromRequest<Arc<Server>> for Call {
@@ -27,6 +28,9 @@ impl FromRequest<Arc<Server>> for Call {
         let figures = request.extensions().get::<Arc<Figures>>().cloned();
         let said = request.headers().get(header::CONTENT_LENGTH);
         let said = said.and_then(|text| text.to_str().ok()?.parse::<u64>().ok());
+        let kind = request.headers().get(header::CONTENT_TYPE);
+        let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let is_json = kind.trim_start().starts_with("application/json");
         let most = server.limits.body;
         if said.is_some_and(|bytes| bytes > most as u64) {
             return Err(too_large(most));
@@ -43,6 +47,7 @@ impl FromRequest<Arc<Server>> for Call {
             server: Arc::clone(server),
             figures: figures.unwrap_or_default(),
             body,
+            is_json,
         })
     }
 }
@@ -54,6 +59,11 @@ impl Call {
     /// 400 if it is no JSON object.
     pub(super) fn fields(&self) -> Result<Fields, ApiError> {
         Fields::parse(&self.body)
+    }
+
+    /// Whether the body says that it is JSON.
+    pub(super) fn is_json(&self) -> bool {
+        self.is_json
     }
 
     /// A name for the answer.

@@ -1,9 +1,10 @@
 //! Flags of `serve`. Numbers are checked together, so that all that are wrong are reported at once.
 
-use super::adapters::{AdapterLimits, NamedAdapter};
+use super::adapters::NamedAdapter;
 use super::state;
 use anyhow::Context as _;
 use clap::Args;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -62,7 +63,7 @@ pub(crate) struct Serve {
     pub(super) adapters: Vec<NamedAdapter>,
     /// Let clients load and unload adapters by paths of this machine.
     #[arg(long)]
-    allow_adapter_loading: bool,
+    pub(super) allow_adapter_loading: bool,
     /// Adapters that are loaded at once, at most.
     #[arg(long, value_name = "N", default_value = "16")]
     max_adapters: String,
@@ -94,7 +95,6 @@ pub(crate) struct Serve {
 pub(super) struct Settings {
     pub(super) address: SocketAddr,
     pub(super) engine: Limits,
-    pub(super) adapters: AdapterLimits,
     /// Tensor-parallel ranks.
     pub(super) ranks: usize,
     pub(super) requests: state::Limits,
@@ -175,6 +175,24 @@ impl Problems {
 const MOST: u64 = u64::MAX >> 16;
 
 impl Serve {
+    /// Names that are given twice, and adapters beyond the limit.
+    fn check_adapters(&self, most: usize, problems: &mut Problems) {
+        let mut names = BTreeSet::new();
+        for NamedAdapter { name, .. } in &self.adapters {
+            if !names.insert(name) || self.model_name.as_ref() == Some(name) {
+                problems.0.push(format!(
+                    "  --adapter: found the name {name:?} twice, want a name for each model"
+                ));
+            }
+        }
+        if self.adapters.len() > most {
+            let found = self.adapters.len();
+            problems.0.push(format!(
+                "  --adapter: found {found}, want at most {most} (--max-adapters)"
+            ));
+        }
+    }
+
     /// Whether adapters stand beside the model.
     pub(super) fn has_adapters(&self) -> bool {
         !self.adapters.is_empty() || self.allow_adapter_loading
@@ -194,6 +212,7 @@ impl Serve {
             max_batch_tokens: problems.count("--max-batch-tokens", &self.max_batch_tokens, 1),
             cache_tokens: problems.count("--cache-tokens", &self.cache_tokens, 0),
             draft_tokens: problems.count("--draft-tokens", &self.draft_tokens, 0),
+            max_adapters: problems.count("--max-adapters", &self.max_adapters, 1),
         };
         let queue = problems.count("--max-queue", &self.max_queue, 0);
         let requests = state::Limits {
@@ -203,11 +222,8 @@ impl Serve {
             megatron_tokens: problems.count("--api-max-tokens", &self.api_max_tokens, 1),
             megatron_400: self.api_status_400,
         };
-        let adapters = AdapterLimits {
-            most: problems.count("--max-adapters", &self.max_adapters, 1),
-            by_clients: self.allow_adapter_loading,
-        };
         let drain = problems.seconds("--drain", &self.drain, 0.0);
+        self.check_adapters(engine.max_adapters, &mut problems);
         let name = self.model_name.as_deref();
         if name.is_some_and(|name| name.trim().is_empty()) {
             problems
@@ -224,7 +240,6 @@ impl Serve {
                 address,
                 most: engine.max_sequences.saturating_add(queue),
                 engine,
-                adapters,
                 ranks,
                 requests,
                 drain,
@@ -327,6 +342,18 @@ mod tests {
             );
         }
         assert!(parse(&["--draft-model", "x"]).settings().is_err());
+        let twice = [
+            "--adapter",
+            "a=x",
+            "--adapter",
+            "a=y",
+            "--max-adapters",
+            "1",
+        ];
+        let message = parse(&twice).settings().unwrap_err().to_string();
+        assert!(message.starts_with("2 wrong values"), "{message}");
+        let own = ["--adapter", "a=x", "--model-name", "a"];
+        assert!(parse(&own).settings().is_err());
     }
 
     #[test]

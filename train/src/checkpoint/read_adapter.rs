@@ -63,7 +63,23 @@ pub(crate) fn read_adapter(path: &Path, base: &Plan) -> Result<LoraAdapter> {
     Ok(adapter)
 }
 
-/// Refuses the adapters of a model with other tensors.
+/// Settings of a model that change its answers, by name.
+fn settings(plan: &Plan) -> [(&'static str, String); 9] {
+    let (model, shape) = (&plan.model, plan.shape());
+    [
+        ("architecture", format!("{:?}", model.architecture())),
+        ("heads", shape.heads.to_string()),
+        ("kv_heads", shape.kv_heads.to_string()),
+        ("head_dim", shape.d_head.to_string()),
+        ("norm_eps", model.norm_eps.to_string()),
+        ("rotary_percent", model.rotary_percent.to_string()),
+        ("rope_theta", model.rope_theta.to_string()),
+        ("rope_scaling", format!("{:?}", model.rope_scaling)),
+        ("sliding_window", model.sliding_window.to_string()),
+    ]
+}
+
+/// Refuses the adapters of a model with other tensors or settings.
 fn expect_base(opened: &Opened, plan: &Plan, base: &Plan) -> Result<()> {
     let mut bare = plan.clone();
     bare.model.lora = None;
@@ -73,11 +89,12 @@ fn expect_base(opened: &Opened, plan: &Plan, base: &Plan) -> Result<()> {
     };
     let (found, wanted) = (dims(&bare), dims(base));
     let mut problems = Vec::new();
-    if plan.model.family != base.model.family {
-        problems.push(format!(
-            "family: found {:?}, want {:?}, as the model's",
-            plan.model.family, base.model.family
-        ));
+    for ((name, found), (_, wanted)) in settings(&bare).into_iter().zip(settings(base)) {
+        if found != wanted {
+            problems.push(format!(
+                "{name}: found {found}, want {wanted}, as the model's"
+            ));
+        }
     }
     let pairs = found.iter().zip(&wanted);
     if let Some(((name, dims), (wanted, other))) = pairs.clone().find(|(a, b)| a != b) {

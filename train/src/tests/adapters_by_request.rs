@@ -155,7 +155,11 @@ fn answers_have_the_bits_of_each_tuned_model_in_any_company() {
         export_peft(&tuned.adapters[1], &peft).unwrap();
         let own = [&tuned.base, &tuned.adapters[0], &tuned.adapters[1]];
         let wanted = own.map(|path| {
-            let mut engine = open(path, 1, &wide);
+            // without adapters a model in bf16 stores more in bf16
+            let mut engine = match is_f32 || path != &tuned.base {
+                true => open(path, 1, &wide),
+                false => open_for_adapters(path, 1, &wide),
+            };
             engine.clear_prefix_cache();
             let requests = prompts.iter().map(|prompt| request(prompt, None));
             let found = answers(&mut engine, requests.collect()).into_iter();
@@ -176,11 +180,8 @@ fn answers_have_the_bits_of_each_tuned_model_in_any_company() {
                 let found = answers(&mut engine, requests.collect());
                 for (number, answer) in found.into_iter().enumerate() {
                     let (prompt, which) = (number / 3, number % 3);
-                    // without adapters a model in bf16 stores more in bf16
-                    if which > 0 || is_f32 {
-                        let of = format!("{limits:?}, {ranks} ranks, round {round}, {number}");
-                        assert_eq!(answer.uncached(), wanted[which][prompt], "{of}");
-                    }
+                    let of = format!("{limits:?}, {ranks} ranks, round {round}, {number}");
+                    assert_eq!(answer.uncached(), wanted[which][prompt], "{of}");
                 }
             }
             assert_eq!(engine.counts().blocks_held, 0);
@@ -223,6 +224,24 @@ fn beginnings_are_shared_among_requests_with_the_same_adapter_alone() {
     assert_eq!(tokens, 12);
     let third = engine.load_adapter(&tuned.adapters[0]).unwrap();
     assert!(third > again);
+    // an adapter that still has a request counts among those in memory
+    let mut full = open_for_adapters(
+        &tuned.base,
+        2,
+        &Limits {
+            max_adapters: 1,
+            ..Limits::default()
+        },
+    );
+    let only = full.load_adapter(&tuned.adapters[0]).unwrap();
+    full.submit(request(&prompt, Some(only))).unwrap();
+    full.unload_adapter(only).unwrap();
+    let error = full.load_adapter(&tuned.adapters[0]).unwrap_err();
+    assert!(error.to_string().contains("at most 1"), "{error}");
+    while !full.is_idle() {
+        full.step().unwrap();
+    }
+    full.load_adapter(&tuned.adapters[0]).unwrap();
     let found = answers(&mut engine, vec![request(&prompt, Some(third))]);
     assert_eq!(found[0].cached, 0, "the blocks of the first are not its");
 }
@@ -282,6 +301,13 @@ fn adapters_and_models_that_do_not_go_together_are_refused_by_name() {
     assert!(error.contains("as the model's"), "{error}");
     let error = refused(&llama.base);
     assert!(error.contains("without [model.lora]"), "{error}");
+    // the same tensors, another model
+    let mut turned = tiny_llama();
+    turned.model.rope_theta = 500.0;
+    let turned = tuned(&turned, &configs()[..1]);
+    let error = refused(&turned.adapters[0]);
+    let wanted = "rope_theta: found 500, want 10000, as the model's";
+    assert!(error.contains(wanted), "{error}");
     let peft = other.folder.path().join("peft");
     export_peft(&other.adapters[0], &peft).unwrap();
     let error = refused(&peft);
@@ -306,14 +332,14 @@ fn adapters_and_models_that_do_not_go_together_are_refused_by_name() {
     assert!(error.contains("the blocks' linear layers alone"), "{error}");
     // a refusal leaves the engine as it was
     assert_eq!(answers(&mut engine, vec![request(&[1, 2], None)]).len(), 1);
-    let tuned_twice = |path: &Path| {
+    let opened_for_adapters = |path: &Path| {
         let on = Devices::Cpu.whole();
         match Engine::open_for_adapters(path, on, limits.clone()) {
             Ok(_) => String::new(),
             Err(error) => error.to_string(),
         }
     };
-    let error = tuned_twice(&llama.adapters[0]);
+    let error = opened_for_adapters(&llama.adapters[0]);
     assert!(error.contains("adapters of its own"), "{error}");
     let folder = tempfile::tempdir().unwrap();
     let plan = tiny_moe();
@@ -324,6 +350,6 @@ fn adapters_and_models_that_do_not_go_together_are_refused_by_name() {
         folder.path(),
         &Log::default(),
     );
-    let error = tuned_twice(&done.unwrap().checkpoint);
+    let error = opened_for_adapters(&done.unwrap().checkpoint);
     assert!(error.contains("without experts"), "{error}");
 }

@@ -37,6 +37,14 @@ impl Figures {
         tokenizer: &Tokenizer,
     ) -> Result<Figures> {
         let scorer = Scorer::open(path, Devices::Cpu.split(1))?;
+        if tokenizer.vocab() > scorer.vocab() {
+            bail!(
+                "{}: found {} entries, want at most the model's {}",
+                tokenizer.path().display(),
+                tokenizer.vocab(),
+                scorer.vocab()
+            );
+        }
         let model = TextModel {
             model: &scorer,
             tokenizer,

@@ -11,7 +11,7 @@ use crate::tasks::{ADJECTIVES, Asked};
 use anyhow::{Context as _, Result, bail};
 use calibration::{Amount, Data};
 use clap::{Args, ValueEnum};
-use evaluation::Figures;
+use evaluation::{Figures, table};
 use index::tokenizer::Tokenizer;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -133,16 +133,16 @@ pub(crate) struct Quantize {
     out: PathBuf,
 }
 
-/// What models are measured by, before and after.
-struct Subject<'a> {
+/// Texts and tasks that both models are measured on.
+struct Evaluation<'a> {
     texts: Option<&'a Path>,
     tasks: Option<Asked>,
     tokenizer: Tokenizer,
 }
 
-impl<'a> Subject<'a> {
+impl<'a> Evaluation<'a> {
     /// None without `--evaluate` and `--task`.
-    fn of(args: &'a Quantize) -> Result<Option<Subject<'a>>> {
+    fn of(args: &'a Quantize) -> Result<Option<Evaluation<'a>>> {
         let (texts, is_given) = (args.evaluate.as_deref(), args.tasks.is_given());
         if texts.is_none() && !is_given {
             return Ok(None);
@@ -156,7 +156,7 @@ impl<'a> Subject<'a> {
         {
             bail!("--task {ADJECTIVES}: it samples texts, which `millrace eval` does");
         }
-        Ok(Some(Subject {
+        Ok(Some(Evaluation {
             texts,
             tasks,
             tokenizer: tokenizer(args)?,
@@ -343,9 +343,9 @@ fn to_file(args: &Quantize, file_type: FileType) -> Result<()> {
 pub(crate) fn quantize(args: &Quantize) -> Result<()> {
     let work = args.work()?;
     let is_file = matches!(work, Work::File(_));
-    let subject = Subject::of(args)?;
-    let before = match &subject {
-        Some(subject) => Some(subject.figures(&args.path)?),
+    let evaluation = Evaluation::of(args)?;
+    let before = match &evaluation {
+        Some(evaluation) => Some(evaluation.figures(&args.path)?),
         None => None,
     };
     let errors = match work {
@@ -363,11 +363,11 @@ pub(crate) fn quantize(args: &Quantize) -> Result<()> {
         copy_tokenizer(args)?;
     }
     let mut report = json!({"layers": errors.iter().map(layer).collect::<Vec<Value>>()});
-    if let (Some(subject), Some(before)) = (&subject, before) {
-        let after = subject.figures(&args.out)?;
+    if let (Some(evaluation), Some(before)) = (&evaluation, before) {
+        let after = evaluation.figures(&args.out)?;
         report["before"] = before.to_json();
         report["after"] = after.to_json();
-        print(&evaluation::table(&before, &after))?;
+        print(&table(&before, &after))?;
     }
     if !errors.is_empty() {
         let mean =

@@ -1,22 +1,25 @@
 //! Low-rank adapters beside a model: loaded and unloaded between steps, chosen by each request.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use kernels::{Device, Tensor};
 
 use crate::checkpoint::adapters::{LayerAdapter, LoraAdapter, transposed};
+use crate::checkpoint::read_adapter::read_adapter;
 use crate::checkpoint::write_shards::first_element;
 use crate::config::LoraTarget;
 use crate::config::exact::narrow;
 use crate::config::plan::Plan;
 use crate::dist::mesh::RankCoord;
+use crate::error::Result;
 use crate::infer::engine::blocks::Serial;
 use crate::infer::engine::forward::Slice;
 use crate::infer::engine::sequence::Sequence;
 use crate::model::param::{self, Spec};
 use crate::model::row_adapters::{AdapterRows, AdapterWeights};
 
-/// Number of an adapter in an engine; none has it again.
+/// Number of an adapter in an engine; it is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AdapterId(pub(super) u64);
 
@@ -25,8 +28,27 @@ pub(super) struct Loaded {
     pub weights: AdapterWeights,
     /// Number in front of the first blocks of its texts: keys and values differ from those of other adapters.
     pub root: Serial,
-    /// Whether it goes once no request has it.
+    /// Unloaded; it is dropped after its last request.
     pub is_retired: bool,
+}
+
+/// Reads adapters for the model of an engine, away from the thread that owns the engine.
+#[derive(Clone)]
+pub struct AdapterReader {
+    pub(super) plan: Plan,
+}
+
+/// An adapter that was read for a model.
+pub struct Adapter(pub(super) LoraAdapter);
+
+impl AdapterReader {
+    /// Reads a folder in PEFT's form, or a checkpoint that was trained with `[model.lora]`.
+    ///
+    /// # Errors
+    /// An adapter of another model, with everything that does not fit; a damaged file.
+    pub fn read(&self, path: &Path) -> Result<Adapter> {
+        Ok(Adapter(read_adapter(path, &self.plan)?))
+    }
 }
 
 /// A rank's part of an adapter.

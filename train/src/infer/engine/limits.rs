@@ -16,6 +16,8 @@ pub struct Limits {
     /// Guesses per token: of a draft model if there is one, else tokens that followed the same last tokens earlier in
     /// the text (prompt lookup); 0: none.
     pub draft_tokens: usize,
+    /// Adapters in memory at once, those included that are unloaded and finish their requests.
+    pub max_adapters: usize,
 }
 
 impl Default for Limits {
@@ -25,6 +27,7 @@ impl Default for Limits {
             max_batch_tokens: 512,
             cache_tokens: 0,
             draft_tokens: 0,
+            max_adapters: 16,
         }
     }
 }

@@ -22,14 +22,14 @@ mod sequence;
 #[cfg(test)]
 mod tests;
 
-pub use adapters::AdapterId;
+pub use adapters::{Adapter, AdapterId, AdapterReader};
 pub use limits::Limits;
 pub use request::{Counts, Event, Finish, Request};
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
-use crate::checkpoint::read_adapter::read_adapter;
 use crate::checkpoint::whole_model::Model;
 use crate::config::plan::Plan;
 use crate::dist::devices::TensorParallel;
@@ -45,6 +45,7 @@ pub struct Engine {
     live: BTreeSet<u64>,
     /// Whether requests can choose adapters.
     takes_adapters: bool,
+    max_adapters: usize,
     next_adapter: u64,
 }
 
@@ -70,6 +71,7 @@ impl Engine {
         limits.check()?;
         let first = models.first().expect("a team has a rank");
         let (mut plan, takes_adapters) = (first.plan.clone(), first.takes_adapters);
+        let max_adapters = limits.max_adapters;
         if takes_adapters {
             // the slots for adapters are no part of the model
             plan.model.lora = None;
@@ -79,17 +81,16 @@ impl Engine {
             ranks: models.map(|model| RankEngine::new(model, limits.clone()))?,
             live: BTreeSet::new(),
             takes_adapters,
+            max_adapters,
             next_adapter: 0,
         })
     }
 
-    /// Loads a low-rank adapter: a folder in PEFT's form, or a checkpoint that was trained with `[model.lora]`. Requests that
-    /// name it are answered as by a model with this adapter alone, to the bit.
+    /// Reads adapters for this model, on any thread.
     ///
     /// # Errors
-    /// An engine that was not opened for adapters; an adapter of another model, with everything that does not fit; a damaged
-    /// file.
-    pub fn load_adapter(&mut self, path: &Path) -> Result<AdapterId> {
+    /// An engine that was not opened for adapters.
+    pub fn adapter_reader(&self) -> Result<AdapterReader> {
         if !self.takes_adapters {
             return Err(Error::Request {
                 what: "engine to load an adapter",
@@ -97,11 +98,50 @@ impl Engine {
                 wanted: "one of `open_for_adapters`".into(),
             });
         }
-        let adapter = read_adapter(path, &self.plan)?;
+        let plan = self.plan.clone();
+        Ok(AdapterReader { plan })
+    }
+
+    /// Puts an adapter beside the model. Requests that name it are answered as by a model with this adapter alone, to the bit.
+    ///
+    /// # Errors
+    /// As many adapters as `Limits::max_adapters`; memory. The engine goes on without it.
+    pub fn add_adapter(&mut self, adapter: &Adapter) -> Result<AdapterId> {
+        let count = self.ranks.first().map_or(0, RankEngine::adapters);
+        if count >= self.max_adapters {
+            return Err(Error::Request {
+                what: "adapters in memory",
+                found: format!("{count} and one more"),
+                wanted: format!("at most {}", self.max_adapters),
+            });
+        }
         let id = AdapterId(self.next_adapter);
         self.next_adapter += 1;
-        self.ranks.all(|rank| rank.load_adapter(id, &adapter))?;
-        Ok(id)
+        // a failure of a rank alone would end all of them
+        let failure = Mutex::new(None);
+        self.ranks.all(|rank| {
+            if let Err(error) = rank.load_adapter(id, &adapter.0) {
+                let mut first = failure.lock().unwrap_or_else(PoisonError::into_inner);
+                first.get_or_insert(error);
+            }
+            Ok(())
+        })?;
+        match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            None => Ok(id),
+            Some(error) => {
+                self.unload_adapter(id)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Reads an adapter and puts it beside the model.
+    ///
+    /// # Errors
+    /// Those of `adapter_reader`, `AdapterReader::read` and `add_adapter`.
+    pub fn load_adapter(&mut self, path: &Path) -> Result<AdapterId> {
+        let adapter = self.adapter_reader()?.read(path)?;
+        self.add_adapter(&adapter)
     }
 
     /// Refuses an adapter to later requests; those that run or wait with it finish, and with the last of them it goes.

@@ -195,10 +195,11 @@ impl RankEngine {
 
     /// Loads an adapter under a new number.
     pub(super) fn load_adapter(&mut self, id: AdapterId, adapter: &LoraAdapter) -> Result<()> {
+        // taken whatever follows, so that all ranks count alike
+        let root = self.blocks.new_root();
         let (plan, place) = (&self.model.plan, &self.model.groups.place);
         let weights = adapters::part_of(adapter, plan, place, &self.model.device);
         let weights = weights.on_rank(self.model.rank(), "load an adapter")?;
-        let root = self.blocks.new_root();
         let own = Loaded {
             weights,
             root,
@@ -206,6 +207,11 @@ impl RankEngine {
         };
         self.adapters.insert(id, own);
         Ok(())
+    }
+
+    /// Adapters in memory.
+    pub(super) fn adapters(&self) -> usize {
+        self.adapters.len()
     }
 
     /// Refuses an adapter to later requests, and drops it once no request has it.
