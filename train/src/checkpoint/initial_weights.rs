@@ -289,6 +289,7 @@ fn traits(plan: &Plan) -> Value {
         ("activation", json!(made.activation)),
         ("bias", json!(made.biases)),
         ("qk_norm", json!(made.qk_norm)),
+        ("parallel_residual", json!(made.is_parallel)),
         ("tie_embeddings", json!(made.is_tied)),
         ("positions", json!(format!("{:?}", made.positions))),
         ("masked", json!(made.is_masked)),

@@ -9,9 +9,12 @@
 //! | mistral | RMS   | rotary    | SwiGLU     | none   | untied |
 //! | qwen2   | RMS   | rotary    | SwiGLU     | qkv    | untied |
 //! | qwen3   | RMS   | rotary    | SwiGLU     | none   | untied |
+//! | phi3    | RMS   | rotary    | SwiGLU     | none   | untied |
+//! | gpt_neox | layer | rotary   | erf-GELU   | all    | untied |
 //! | t5      | RMS   | relative  | ReLU       | none   | tied, rows divided by the root of d_model |
 //!
-//! qwen3 also has norms of queries and keys; t5 is an encoder and a decoder.
+//! qwen3 also has norms of queries and keys; attention and feed-forward layer of gpt_neox are parallel; t5 is an encoder and a
+//! decoder.
 
 use crate::config::choices::{Activation, Biases, NormKind};
 
@@ -40,6 +43,8 @@ pub(crate) struct Architecture {
     pub is_tied: bool,
     /// Norms follow the sums of the residual stream instead of going before each layer.
     pub is_post_norm: bool,
+    /// Attention and feed-forward layer read the same rows; both outputs are added to them.
+    pub is_parallel: bool,
     /// Every token sees the whole sequence and the masked ones are to be predicted: tokens have
     /// segments, the head has a transform.
     pub is_masked: bool,

@@ -1,5 +1,5 @@
-//! Model families: the choices of norm, positions, activation, biases and ties that GPT, LLaMA, Mistral, Qwen, Phi-3, BERT and T5
-//! make, and the keys of `[model]` that overrule them.
+//! Model families: the choices of norm, positions, activation, biases and ties that GPT, GPT-NeoX, LLaMA, Mistral, Qwen, Phi-3, BERT
+//! and T5 make, and the keys of `[model]` that overrule them.
 
 use crate::config::architecture::{Architecture, Positions};
 use crate::config::choices::{Activation, Biases, Family, NormKind, TieEmbeddings};
@@ -16,6 +16,7 @@ impl ModelConfig {
             qk_norm: false,
             is_tied: true,
             is_post_norm: false,
+            is_parallel: false,
             is_masked: false,
             next_sentence: false,
             is_encoder_decoder: false,
@@ -38,6 +39,13 @@ impl ModelConfig {
         };
         let family = match self.family {
             Family::Gpt => gpt,
+            Family::GptNeox => Architecture {
+                positions: Positions::Rotary,
+                activation: Activation::Gelu,
+                is_tied: false,
+                is_parallel: true,
+                ..gpt
+            },
             Family::Llama | Family::Mistral | Family::Phi3 => llama,
             Family::Qwen2 => Architecture {
                 biases: Biases::Qkv,
@@ -61,6 +69,7 @@ impl ModelConfig {
             activation: self.activation.unwrap_or(family.activation),
             biases: self.bias.unwrap_or(family.biases),
             qk_norm: self.qk_norm.unwrap_or(family.qk_norm),
+            is_parallel: self.parallel_residual.unwrap_or(family.is_parallel),
             is_tied: match self.tie_embeddings {
                 TieEmbeddings::Family => family.is_tied,
                 TieEmbeddings::Tied => true,

@@ -59,6 +59,10 @@ pub struct ModelConfig {
     /// RMS norms of queries and keys over the head width. Absent: the family's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qk_norm: Option<bool>,
+    /// Attention and feed-forward layer of a block read the same rows, each through its norm, and both outputs are added to them
+    /// (GPT-J, GPT-NeoX). Absent: the family's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parallel_residual: Option<bool>,
     /// Keys a query sees, itself and those before it; 0: all of them. Default: 0.
     pub sliding_window: usize,
     /// Dropout probability for embeddings and for the outputs of attention and feed-forward layers. Default: 0;
@@ -112,6 +116,7 @@ impl Default for ModelConfig {
             next_sentence: false,
             bias: None,
             qk_norm: None,
+            parallel_residual: None,
             sliding_window: 0,
             dropout: 0.0,
             attention_dropout: 0.0,
@@ -287,6 +292,11 @@ impl ModelConfig {
                 let found = format!("true with family = {:?}", self.family);
                 problem(key, found, "false: only bert has it");
             }
+        }
+        let has_own_blocks = matches!(self.family, Family::Bert | Family::T5);
+        if has_own_blocks && self.architecture().is_parallel {
+            let found = format!("true with family = {:?}", self.family);
+            problem("parallel_residual", found, "false: only decoders have it");
         }
         for (key, value) in [
             ("layers", self.layers),

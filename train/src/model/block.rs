@@ -1,4 +1,6 @@
 //! Transformer block, pre-norm: m = x + drop(attention(norm1(x))); y = m + drop(feed_forward(norm2(m))); or
+//! parallel (Wang & Komatsuzaki 2021, GPT-J; Black et al. 2022, arXiv:2204.06745, sec. 2.1):
+//! y = drop(feed_forward(norm2(x))) + drop(attention(norm1(x))) + x, added in this order; or
 //! post-norm (Vaswani et al. 2017): m = norm1(x + drop(attention(x))); y = norm2(m + drop(feed_forward(m))).
 //! Dropout masks are drawn again wherever they are needed (`kernels::dropout`), never kept. Activation
 //! recomputation (Chen et al. 2016, arXiv:1604.06174; Korthikanti et al. 2022, arXiv:2205.05198, sec. 5): kept for
@@ -26,11 +28,19 @@ pub(crate) struct Block {
     pub attention: Attention,
     norm2: Norm,
     feed_forward: FeedForward,
-    is_post_norm: bool,
+    residual: Residual,
     recompute: Recompute,
     dropout: f32,
     /// Dropout tensor numbers of attention's and the feed-forward layer's outputs.
     tensors: [u32; 2],
+}
+
+/// Order of norms, layers and sums.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Residual {
+    PreNorm,
+    Parallel,
+    PostNorm,
 }
 
 /// Kept from forward.
@@ -51,7 +61,8 @@ struct Inner {
     into_norm1: Tensor,
     statistics1: Statistics,
     attention: attention::Saved,
-    into_norm2: Tensor,
+    /// `None` of a parallel block, where it is the first norm's.
+    into_norm2: Option<Tensor>,
     statistics2: Statistics,
     feed_forward: feed_forward::Saved,
 }
@@ -73,11 +84,11 @@ impl Saved {
         match &mut self.kept {
             Kept::Input(x) => vec![x],
             Kept::Inner(inner) => {
-                let into_norms = [&mut inner.into_norm1, &mut inner.into_norm2];
                 let attention = inner.attention.large();
                 let rest = inner.feed_forward.large();
-                into_norms
+                [&mut inner.into_norm1]
                     .into_iter()
+                    .chain(&mut inner.into_norm2)
                     .chain(attention)
                     .chain(rest)
                     .collect()
@@ -96,13 +107,18 @@ impl Block {
     ) -> Block {
         let (at, eps) = (plan.model.block_name(layer), plan.model.norm_eps);
         let first = plan.model.first_dropout(layer);
+        let architecture = plan.model.architecture();
         Block {
             number: layer,
             norm1: Norm::named(&format!("{at}.norm1"), eps, slots),
             attention: Attention::named(layer, plan, (tp, first), slots),
             norm2: Norm::named(&format!("{at}.norm2"), eps, slots),
             feed_forward: FeedForward::named(layer, plan, tp, slots),
-            is_post_norm: plan.model.architecture().is_post_norm,
+            residual: match (architecture.is_post_norm, architecture.is_parallel) {
+                (true, _) => Residual::PostNorm,
+                (false, true) => Residual::Parallel,
+                (false, false) => Residual::PreNorm,
+            },
             recompute,
             dropout: plan.model.dropout,
             tensors: [first + 1, first + 2],
@@ -114,8 +130,10 @@ impl Block {
         let (y, mut inner) = self.run(x, &cx.in_block(self.number))?;
         let report = inner.feed_forward.report();
         let kept = match self.recompute {
-            Recompute::Full if self.is_post_norm => Kept::Input(inner.attention.into_input()),
-            Recompute::Full => Kept::Input(inner.into_norm1),
+            Recompute::Full => Kept::Input(match self.residual {
+                Residual::PostNorm => inner.attention.into_input(),
+                Residual::PreNorm | Residual::Parallel => inner.into_norm1,
+            }),
             Recompute::Selective => {
                 inner.attention = inner.attention.without_core();
                 Kept::Inner(Box::new(inner))
@@ -126,10 +144,10 @@ impl Block {
     }
 
     fn run(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Inner)> {
-        if self.is_post_norm {
-            self.run_post(x, cx)
-        } else {
-            self.run_pre(x, cx)
+        match self.residual {
+            Residual::PreNorm => self.run_pre(x, cx),
+            Residual::Parallel => self.run_parallel(x, cx),
+            Residual::PostNorm => self.run_post(x, cx),
         }
     }
 
@@ -147,7 +165,29 @@ impl Block {
                 into_norm1: x,
                 statistics1,
                 attention,
-                into_norm2: middle,
+                into_norm2: Some(middle),
+                statistics2,
+                feed_forward,
+            },
+        ))
+    }
+
+    fn run_parallel(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Inner)> {
+        let (normed, statistics1) = self.norm1.forward(&x, cx)?;
+        let (mut attended, attention) = self.attention.forward(normed, cx)?;
+        cx.drop_rows(&mut attended, self.dropout, self.tensors[0])?;
+        let (normed, statistics2) = self.norm2.forward(&x, cx)?;
+        let (mut y, feed_forward) = self.feed_forward.forward(normed, cx)?;
+        cx.drop_rows(&mut y, self.dropout, self.tensors[1])?;
+        add::add_into(&mut y, &attended)?;
+        add::add_into(&mut y, &x)?;
+        Ok((
+            y,
+            Inner {
+                into_norm1: x,
+                statistics1,
+                attention,
+                into_norm2: None,
                 statistics2,
                 feed_forward,
             },
@@ -167,22 +207,31 @@ impl Block {
                 into_norm1: sum1,
                 statistics1,
                 attention,
-                into_norm2: sum2,
+                into_norm2: Some(sum2),
                 statistics2,
                 feed_forward,
             },
         ))
     }
 
-    /// The second half of a pre-norm block alone, for inference: middle `[m, d]` -> y `[m, d]`.
-    pub(crate) fn feed_forward(
+    /// The rest of a block of a decoder after attention, for inference: its input x and attention's output, `[m, d]` each ->
+    /// y: `[m, d]`.
+    pub(crate) fn after_attention(
         &self,
-        middle: &Tensor,
+        x: &Tensor,
+        mut attended: Tensor,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let (normed, _) = self.norm2.forward(middle, cx)?;
+        if self.residual == Residual::Parallel {
+            let (normed, _) = self.norm2.forward(x, cx)?;
+            let (mut y, _) = self.feed_forward.forward(normed, cx)?;
+            add::add_into(&mut y, &attended)?;
+            add::add_into(&mut y, x)?;
+            return Ok(y);
+        }
+        let (normed, _) = self.norm2.forward_sum(&mut attended, x, cx)?;
         let (mut y, _) = self.feed_forward.forward(normed, cx)?;
-        add::add_into(&mut y, middle)?;
+        add::add_into(&mut y, &attended)?;
         Ok(y)
     }
 
@@ -199,10 +248,10 @@ impl Block {
             Kept::Inner(inner) => *inner,
             Kept::Input(x) => self.run(x, cx)?.1,
         };
-        if self.is_post_norm {
-            self.backward_post(dy, inner, gradients, cx)
-        } else {
-            self.backward_pre(dy, inner, gradients, cx)
+        match self.residual {
+            Residual::PreNorm => self.backward_pre(dy, inner, gradients, cx),
+            Residual::Parallel => self.backward_parallel(dy, inner, gradients, cx),
+            Residual::PostNorm => self.backward_post(dy, inner, gradients, cx),
         }
     }
 
@@ -219,7 +268,8 @@ impl Block {
             .feed_forward
             .backward(dadded, inner.feed_forward, gradients, cx)?;
         drop(dropped);
-        let saved = (&inner.into_norm2, &inner.statistics2);
+        let into_norm2 = inner.into_norm2.as_ref().unwrap_or(&inner.into_norm1);
+        let saved = (into_norm2, &inner.statistics2);
         let dmiddle = (self.norm2).backward(&dnormed, saved, Some(&dy), gradients, cx)?;
         drop((dy, inner.into_norm2));
         let dropped = cx.dropped(&dmiddle, self.dropout, self.tensors[0])?;
@@ -232,6 +282,33 @@ impl Block {
         (self.norm1).backward(&dnormed, saved, Some(&dmiddle), gradients, cx)
     }
 
+    fn backward_parallel(
+        &self,
+        dy: Tensor,
+        inner: Inner,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
+        let dropped = cx.dropped(&dy, self.dropout, self.tensors[1])?;
+        let dadded = dropped.as_ref().unwrap_or(&dy);
+        let dnormed = self
+            .feed_forward
+            .backward(dadded, inner.feed_forward, gradients, cx)?;
+        drop(dropped);
+        let x = &inner.into_norm1;
+        let saved = (x, &inner.statistics2);
+        let dx = (self.norm2).backward(&dnormed, saved, Some(&dy), gradients, cx)?;
+        drop(dnormed);
+        let dropped = cx.dropped(&dy, self.dropout, self.tensors[0])?;
+        let dadded = dropped.as_ref().unwrap_or(&dy);
+        let dnormed = self
+            .attention
+            .backward(dadded, inner.attention, gradients, cx)?;
+        drop((dropped, dy));
+        let saved = (x, &inner.statistics1);
+        (self.norm1).backward(&dnormed, saved, Some(&dx), gradients, cx)
+    }
+
     fn backward_post(
         &self,
         dy: Tensor,
@@ -239,7 +316,8 @@ impl Block {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let saved = (&inner.into_norm2, &inner.statistics2);
+        let into_norm2 = inner.into_norm2.as_ref().unwrap_or(&inner.into_norm1);
+        let saved = (into_norm2, &inner.statistics2);
         let dsum = self.norm2.backward(&dy, saved, None, gradients, cx)?;
         drop((dy, inner.into_norm2));
         let dropped = cx.dropped(&dsum, self.dropout, self.tensors[1])?;

@@ -65,12 +65,12 @@ pub(super) fn recipe(plan: &mut Plan, eod: &Value) {
     plan.determinism = Determinism::Layout;
 }
 
-fn follows_transformers(name: &str) {
+pub(super) fn follows_transformers(name: &str) {
     let worst = follows(&mut Golden::open(&format!("hf_{name}")), true);
     println!("{name}: gradients, weights after ten steps in tolerances: {worst:.3?}");
 }
 
-fn follows(golden: &mut Golden, with_logits: bool) -> [f64; 2] {
+pub(super) fn follows(golden: &mut Golden, with_logits: bool) -> [f64; 2] {
     let (folder, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     saved(golden, folder.path());
     let checkpoint = import_hf(folder.path(), out.path()).unwrap().checkpoint;
@@ -241,6 +241,13 @@ fn exportable() -> Vec<Plan> {
         with(tiny_llama(), Family::Mistral, |model| {
             (model.sliding_window, model.rope_theta) = (6, 1e6);
         }),
+        with(tiny_gpt(), Family::GptNeox, |model| {
+            (model.rotary_percent, model.dropout) = (0.25, 0.1);
+        }),
+        with(tiny_gpt(), Family::GptNeox, |model| {
+            (model.parallel_residual, model.activation) = (Some(false), Some(Activation::Relu));
+            (model.rope_theta, model.tie_embeddings) = (500.0, TieEmbeddings::Tied);
+        }),
         with(tiny_llama(), Family::Phi3, |model| {
             (model.sliding_window, model.rotary_percent) = (6, 0.5);
         }),
@@ -295,7 +302,7 @@ fn qwen_moe() -> MoeConfig {
 }
 
 /// A trained checkpoint of the plan.
-fn trained(plan: &Plan, folder: &Path) -> std::path::PathBuf {
+pub(super) fn trained(plan: &Plan, folder: &Path) -> std::path::PathBuf {
     let mut plan = plan.clone();
     (plan.train.steps, plan.train.warmup_steps) = (2, 1);
     let (text, masked, spans) = (Chain::of(&plan), Blanks::of(&plan), Gaps::of(&plan));

@@ -11,6 +11,7 @@ mod devices;
 mod devices_run;
 mod differences;
 mod gguf;
+mod gpt_neox;
 mod hugging_face;
 mod inference;
 mod init;

@@ -21,6 +21,8 @@ from tiny_runs import BATCH, VOCAB, token, train, write
 T, EPS = 16, 1e-4
 LLAMA = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
              num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False)
+NEOX = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+            num_attention_heads=2)
 
 
 def rope(**kind):
@@ -32,6 +34,10 @@ MODELS = {
     # the text is longer than the model; the original length is one that the class does not read
     "dynamic": ("Llama", LLAMA | dict(max_position_embeddings=12)
                 | rope(rope_type="dynamic", factor=2.0, original_max_position_embeddings=8), None),
+    # a quarter of a head is turned; attention and feed-forward layer read the same rows
+    "gpt_neox": ("GPTNeoX", NEOX, None),
+    "gpt_neox_sequential": ("GPTNeoX", NEOX | dict(use_parallel_residual=False, rotary_pct=0.5, rotary_emb_base=500,
+                                                   hidden_act="gelu_fast", tie_word_embeddings=True), 3),
     "gpt2_packed": ("GPT2", dict(vocab_size=VOCAB, n_positions=T, n_embd=16, n_layer=2, n_head=4, attn_pdrop=0.0,
                                  embd_pdrop=0.0, resid_pdrop=0.0), 3),
     "llama3": ("Llama", LLAMA | dict(head_dim=8, attention_bias=True, mlp_bias=True)
