@@ -64,6 +64,13 @@ pub(crate) fn tiny_neox() -> Plan {
     plan
 }
 
+/// OPT style: as GPT-2, with two rows before the first position.
+pub(crate) fn tiny_opt() -> Plan {
+    let mut plan = tiny_gpt();
+    plan.model.family = Family::Opt;
+    plan
+}
+
 /// LLaMA style with grouped keys.
 pub(crate) fn tiny_llama() -> Plan {
     let mut plan = tiny_gpt();

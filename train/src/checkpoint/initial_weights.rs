@@ -309,6 +309,7 @@ fn traits(plan: &Plan) -> Value {
     let mut all = json!({"model": all, "vocab": plan.vocab});
     if made.positions == Positions::Learned {
         all["seq_length"] = json!(plan.seq_length);
+        all["first_position"] = json!(made.first_position);
     }
     all
 }

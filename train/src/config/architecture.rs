@@ -4,6 +4,7 @@
 //! | family  | norm  | positions | activation | biases | head   |
 //! |---------|-------|-----------|------------|--------|--------|
 //! | gpt     | layer | learned   | tanh-GELU  | all    | tied   |
+//! | opt     | layer | learned   | ReLU       | all    | tied   |
 //! | llama   | RMS   | rotary    | SwiGLU     | none   | untied |
 //! | bert    | layer | learned   | erf-GELU   | all    | tied, with transform and bias |
 //! | mistral | RMS   | rotary    | SwiGLU     | none   | untied |
@@ -35,6 +36,10 @@ pub(crate) struct Architecture {
     /// Kind of every norm in the model; a layer norm has a bias, an RMS norm has none.
     pub norm: NormKind,
     pub positions: Positions,
+    /// Row of the first position in the table of learned positions; those before it belong to no token.
+    pub first_position: usize,
+    /// Dropout also applies to the sum of embeddings.
+    pub drops_embedding: bool,
     pub activation: Activation,
     pub biases: Biases,
     /// RMS norms of queries and keys over the head width.

@@ -1,4 +1,4 @@
-//! Model families: the choices of norm, positions, activation, biases and ties that GPT, GPT-NeoX, LLaMA, Mistral, Qwen, Phi-3, BERT
+//! Model families: the choices of norm, positions, activation, biases and ties that GPT, GPT-NeoX, OPT, LLaMA, Mistral, Qwen, Phi-3, BERT
 //! and T5 make, and the keys of `[model]` that overrule them.
 
 use crate::config::architecture::{Architecture, Positions};
@@ -11,6 +11,8 @@ impl ModelConfig {
         let gpt = Architecture {
             norm: NormKind::Layer,
             positions: Positions::Learned,
+            first_position: 0,
+            drops_embedding: true,
             activation: Activation::GeluTanh,
             biases: Biases::All,
             qk_norm: false,
@@ -44,6 +46,12 @@ impl ModelConfig {
                 activation: Activation::Gelu,
                 is_tied: false,
                 is_parallel: true,
+                ..gpt
+            },
+            Family::Opt => Architecture {
+                activation: Activation::Relu,
+                first_position: 2,
+                drops_embedding: false,
                 ..gpt
             },
             Family::Llama | Family::Mistral | Family::Phi3 => llama,

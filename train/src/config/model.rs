@@ -65,7 +65,7 @@ pub struct ModelConfig {
     pub parallel_residual: Option<bool>,
     /// Keys a query sees, itself and those before it; 0: all of them. Default: 0.
     pub sliding_window: usize,
-    /// Dropout probability for embeddings and for the outputs of attention and feed-forward layers. Default: 0;
+    /// Dropout probability for embeddings (not opt) and for the outputs of attention and feed-forward layers. Default: 0;
     /// GPT-2: 0.1.
     pub dropout: f32,
     /// Share of attention probabilities that is set to 0 in training. Default: 0; GPT-2: 0.1.

@@ -260,7 +260,7 @@ pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
     if plan.model.architecture().positions == Positions::Learned {
         list.add(
             "position.weight".into(),
-            &[plan.seq_length, shape.d_model],
+            &[plan.position_rows(), shape.d_model],
             false,
             normal,
         );

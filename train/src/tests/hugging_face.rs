@@ -241,6 +241,13 @@ fn exportable() -> Vec<Plan> {
         with(tiny_llama(), Family::Mistral, |model| {
             (model.sliding_window, model.rope_theta) = (6, 1e6);
         }),
+        with(tiny_gpt(), Family::Opt, |model| {
+            (model.dropout, model.attention_dropout) = (0.1, 0.1);
+        }),
+        with(tiny_gpt(), Family::Opt, |model| {
+            (model.activation, model.init_std) = (Some(Activation::Gelu), 0.01);
+            model.tie_embeddings = TieEmbeddings::Untied;
+        }),
         with(tiny_gpt(), Family::GptNeox, |model| {
             (model.rotary_percent, model.dropout) = (0.25, 0.1);
         }),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::Error;
 use crate::config::{ParallelConfig, Plan};
 use crate::eval::{evaluate, inspect, logits};
-use crate::fixtures::{Chain, Log, options, tiny_gpt, tiny_llama, tiny_moe, tiny_neox};
+use crate::fixtures::{Chain, Log, options, tiny_gpt, tiny_llama, tiny_moe, tiny_neox, tiny_opt};
 use crate::infer::{GenerateOptions, generate};
 use crate::trainer::run;
 
@@ -60,7 +60,13 @@ fn likeliest(row: &[f32]) -> u32 {
 #[test]
 fn greedy_generation_with_caches_follows_the_full_forward_pass() {
     for plan in [
-        vec![tiny_gpt(), tiny_neox(), tiny_llama(), tiny_moe()],
+        vec![
+            tiny_gpt(),
+            tiny_neox(),
+            tiny_opt(),
+            tiny_llama(),
+            tiny_moe(),
+        ],
         options(),
     ]
     .concat()

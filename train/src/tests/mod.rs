@@ -24,6 +24,7 @@ mod mixture;
 mod mixture_parity;
 mod numbers;
 mod offload;
+mod opt;
 mod optimizers;
 mod parity;
 mod paths;

@@ -45,6 +45,12 @@ MODELS = {
                       original_max_position_embeddings=8), None),
     "llama_packed": ("Llama", LLAMA | rope(rope_type="default"), 3),
     "mistral": ("Mistral", LLAMA | dict(sliding_window=5) | rope(rope_type="default"), None),
+    # no token has the first two rows of positions
+    "opt": ("OPT", dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, ffn_dim=24, num_hidden_layers=2,
+                        num_attention_heads=4, dropout=0.0, pad_token_id=None), None),
+    "opt_packed": ("OPT", dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, ffn_dim=24,
+                               num_hidden_layers=2, num_attention_heads=2, dropout=0.0, pad_token_id=None,
+                               activation_function="gelu", tie_word_embeddings=False), 3),
     # half of a head is turned; queries, keys and values are one matrix, gates and ups another
     "phi3": ("Phi3", LLAMA | dict(partial_rotary_factor=0.5, sliding_window=6, pad_token_id=None), None),
     "qwen2": ("Qwen2", LLAMA | dict(tie_word_embeddings=True) | rope(rope_type="linear", factor=2.0), None),

@@ -10,7 +10,7 @@ use crate::checkpoint::huggingface::described::{Read, decimal, function, plain};
 use crate::checkpoint::huggingface::fields::Fields;
 use crate::checkpoint::huggingface::moe::{Class, class_of};
 use crate::checkpoint::huggingface::rope::Rope;
-use crate::checkpoint::huggingface::{bert, classes, gpt_neox, moe, rope, t5};
+use crate::checkpoint::huggingface::{bert, classes, gpt_neox, moe, opt, rope, t5};
 use crate::config::plan::Plan;
 use crate::config::{
     Activation, Biases, Family, ModelConfig, NormKind, RopeScaling, TieEmbeddings,
@@ -21,6 +21,7 @@ fn class(family: Family) -> (&'static str, &'static str) {
     match family {
         Family::Gpt => ("gpt2", "GPT2LMHeadModel"),
         Family::GptNeox => ("gpt_neox", "GPTNeoXForCausalLM"),
+        Family::Opt => ("opt", "OPTForCausalLM"),
         Family::Llama => ("llama", "LlamaForCausalLM"),
         Family::Mistral => ("mistral", "MistralForCausalLM"),
         Family::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
@@ -28,6 +29,22 @@ fn class(family: Family) -> (&'static str, &'static str) {
         Family::Phi3 => ("phi3", "Phi3ForCausalLM"),
         Family::Bert => ("bert", "BertForMaskedLM"),
         Family::T5 => ("t5", "T5ForConditionalGeneration"),
+    }
+}
+
+/// Field of the deviation of initial weights.
+fn init_std(family: Family) -> &'static str {
+    match family {
+        Family::Opt => "init_std",
+        Family::Gpt
+        | Family::GptNeox
+        | Family::Llama
+        | Family::Mistral
+        | Family::Qwen2
+        | Family::Qwen3
+        | Family::Phi3
+        | Family::Bert
+        | Family::T5 => "initializer_range",
     }
 }
 
@@ -41,7 +58,10 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         }
     };
     let (kind, _) = class(model.family);
-    let is_gpt = matches!(model.family, Family::Gpt | Family::GptNeox | Family::Bert);
+    let is_gpt = matches!(
+        model.family,
+        Family::Gpt | Family::GptNeox | Family::Opt | Family::Bert
+    );
     let norm = if is_gpt {
         NormKind::Layer
     } else {
@@ -58,7 +78,7 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         format!("activation = {:?} in {kind}", found.activation),
     );
     let biases: &[Biases] = match model.family {
-        Family::Gpt | Family::GptNeox | Family::Bert => &[Biases::All],
+        Family::Gpt | Family::GptNeox | Family::Opt | Family::Bert => &[Biases::All],
         Family::Llama => &[Biases::None, Biases::All],
         Family::Qwen2 => &[Biases::Qkv],
         _ => &[Biases::None],
@@ -72,6 +92,10 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
     refuse(
         found.qk_norm != has_norms,
         format!("qk_norm = {} in {kind}", found.qk_norm),
+    );
+    refuse(
+        model.norm_eps != opt::NORM_EPS && model.family == Family::Opt,
+        format!("norm_eps = {} in {kind}", model.norm_eps),
     );
     refuse(
         found.is_parallel && model.family != Family::GptNeox,
@@ -138,6 +162,7 @@ pub(crate) fn to_json(plan: &Plan) -> crate::error::Result<Value> {
         Family::T5 => return Ok(t5::config(plan)),
         Family::Gpt => gpt(plan),
         Family::GptNeox => gpt_neox::config(plan),
+        Family::Opt => opt::config(plan),
         _ => llama(plan),
     };
     let (kind, class) = class(model.family);
@@ -153,7 +178,7 @@ pub(crate) fn to_json(plan: &Plan) -> crate::error::Result<Value> {
         config[field] = Value::Null;
     }
     config["vocab_size"] = json!(plan.vocab);
-    config["initializer_range"] = json!(decimal(model.init_std));
+    config[init_std(model.family)] = json!(decimal(model.init_std));
     config["tie_word_embeddings"] = json!(model.is_tied());
     config["dtype"] = json!("float32");
     match &model.moe {
@@ -281,6 +306,7 @@ pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
         Some("qwen2_moe" | "mixtral") => Family::Llama,
         Some("gpt2") => Family::Gpt,
         Some("gpt_neox") => Family::GptNeox,
+        Some("opt") => Family::Opt,
         Some("llama") => Family::Llama,
         Some("mistral") => Family::Mistral,
         Some("qwen2") => Family::Qwen2,
@@ -290,7 +316,7 @@ pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
         Some("t5" | "mt5") => Family::T5,
         found => {
             let found = found.unwrap_or("nothing");
-            let wanted = "gpt2, gpt_neox, llama, mistral, qwen2, qwen3, phi3, mixtral, qwen2_moe, bert, \
+            let wanted = "gpt2, gpt_neox, opt, llama, mistral, qwen2, qwen3, phi3, mixtral, qwen2_moe, bert, \
                 megatron-bert, t5 or mt5";
             return Err(vec![format!("model_type: found {found}, want {wanted}")]);
         }
@@ -316,11 +342,12 @@ fn read_stack(fields: &Fields<'_>, family: Family, post_norm: bool) -> Read {
     let (mut model, seq_length) = match family {
         Family::Gpt => read_gpt(fields),
         Family::GptNeox => gpt_neox::read(fields),
+        Family::Opt => opt::read(fields),
         Family::Bert => bert::read(fields, post_norm),
         _ => read_llama(fields, family),
     };
-    let is_tied_unless_told = matches!(family, Family::Gpt | Family::Bert);
-    model.init_std = fields.number("initializer_range", Some(0.02));
+    let is_tied_unless_told = matches!(family, Family::Gpt | Family::Opt | Family::Bert);
+    model.init_std = fields.number(init_std(family), Some(0.02));
     let is_tied = fields.flag("tie_word_embeddings", is_tied_unless_told);
     model.tie_embeddings = if is_tied {
         TieEmbeddings::Tied
@@ -392,6 +419,7 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
         Family::Phi3 => read_share(fields, share),
         Family::Gpt
         | Family::GptNeox
+        | Family::Opt
         | Family::Llama
         | Family::Mistral
         | Family::Qwen2

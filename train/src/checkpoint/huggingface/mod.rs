@@ -12,6 +12,7 @@ mod gpt_neox;
 pub(crate) mod import;
 pub(crate) mod moe;
 pub(crate) mod names;
+mod opt;
 #[cfg(test)]
 pub(crate) mod outs;
 pub(crate) mod pair;

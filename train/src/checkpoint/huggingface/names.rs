@@ -6,11 +6,14 @@
 //! gated layer is stored in eight chunks of gate rows and up rows. Vocabulary padding is dropped.
 
 use crate::checkpoint::huggingface::pair::{GatedWidth, Own, Pair, Prefixes, Rows, add_gated};
-use crate::checkpoint::huggingface::{bert, gpt_neox, moe, t5};
+use crate::checkpoint::huggingface::{bert, gpt_neox, moe, opt, t5};
 use crate::config::architecture::Architecture;
 use crate::config::plan::Plan;
 use crate::config::{Biases, Family};
 use crate::model::param::CLASSES;
+
+/// Name of the output head in most classes.
+const HEAD: &str = "lm_head.weight";
 
 /// All tensors of the family's class, in its order.
 pub(crate) fn pairs(plan: &Plan) -> Vec<Pair> {
@@ -19,6 +22,11 @@ pub(crate) fn pairs(plan: &Plan) -> Vec<Pair> {
         Family::GptNeox => {
             let mut pairs = gpt_neox::pairs(plan);
             add_head(&mut pairs, plan, gpt_neox::HEAD);
+            pairs
+        }
+        Family::Opt => {
+            let mut pairs = opt::pairs(plan);
+            add_head(&mut pairs, plan, HEAD);
             pairs
         }
         Family::Bert => bert::pairs(plan),
@@ -36,7 +44,7 @@ fn gpt(plan: &Plan) -> Vec<Pair> {
     };
     let mut pairs = vec![
         same("wte.weight", "embedding.weight", &[plan.vocab, d]),
-        same("wpe.weight", "position.weight", &[plan.seq_length, d]),
+        same("wpe.weight", "position.weight", &[plan.position_rows(), d]),
     ];
     let width = s.heads * s.d_head;
     for layer in 0..plan.model.layers {
@@ -66,7 +74,7 @@ fn gpt(plan: &Plan) -> Vec<Pair> {
     }
     pairs.push(same("ln_f.weight", "norm.weight", &[d]));
     pairs.push(same("ln_f.bias", "norm.bias", &[d]));
-    add_head(&mut pairs, plan, "lm_head.weight");
+    add_head(&mut pairs, plan, HEAD);
     pairs
 }
 
@@ -115,7 +123,7 @@ fn llama(plan: &Plan) -> Vec<Pair> {
         "norm.weight".into(),
         &[d],
     ));
-    add_head(&mut pairs, plan, "lm_head.weight");
+    add_head(&mut pairs, plan, HEAD);
     pairs
 }
 
