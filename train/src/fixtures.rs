@@ -64,6 +64,13 @@ pub(crate) fn tiny_neox() -> Plan {
     plan
 }
 
+/// Falcon style: parallel layers with one norm, two groups of heads.
+pub(crate) fn tiny_falcon() -> Plan {
+    let mut plan = tiny_gpt();
+    (plan.model.family, plan.model.kv_heads) = (Family::Falcon, 2);
+    plan
+}
+
 /// OPT style: as GPT-2, with two rows before the first position.
 pub(crate) fn tiny_opt() -> Plan {
     let mut plan = tiny_gpt();

@@ -290,6 +290,7 @@ fn traits(plan: &Plan) -> Value {
         ("bias", json!(made.biases)),
         ("qk_norm", json!(made.qk_norm)),
         ("parallel_residual", json!(made.is_parallel)),
+        ("shared_norm", json!(made.has_shared_norm)),
         ("tie_embeddings", json!(made.is_tied)),
         ("positions", json!(format!("{:?}", made.positions))),
         ("masked", json!(made.is_masked)),

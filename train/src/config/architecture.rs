@@ -12,9 +12,11 @@
 //! | qwen3   | RMS   | rotary    | SwiGLU     | none   | untied |
 //! | phi3    | RMS   | rotary    | SwiGLU     | none   | untied |
 //! | gpt_neox | layer | rotary   | erf-GELU   | all    | untied |
+//! | falcon  | layer | rotary    | erf-GELU   | none   | tied   |
 //! | t5      | RMS   | relative  | ReLU       | none   | tied, rows divided by the root of d_model |
 //!
-//! qwen3 also has norms of queries and keys; attention and feed-forward layer of gpt_neox are parallel; t5 is an encoder and a
+//! qwen3 also has norms of queries and keys; attention and feed-forward layer of gpt_neox and falcon are parallel, with one norm for both
+//! in falcon; t5 is an encoder and a
 //! decoder.
 
 use crate::config::choices::{Activation, Biases, NormKind};
@@ -50,6 +52,8 @@ pub(crate) struct Architecture {
     pub is_post_norm: bool,
     /// Attention and feed-forward layer read the same rows; both outputs are added to them.
     pub is_parallel: bool,
+    /// Both layers of a parallel block read the rows through its one norm.
+    pub has_shared_norm: bool,
     /// Every token sees the whole sequence and the masked ones are to be predicted: tokens have
     /// segments, the head has a transform.
     pub is_masked: bool,

@@ -29,6 +29,9 @@ pub enum Family {
     /// OPT (Zhang et al. 2022, arXiv:2205.01068): as gpt with ReLU, no dropout of embeddings, and two rows before the first
     /// position in the table.
     Opt,
+    /// Falcon (Almazrouei et al. 2023, arXiv:2311.16867): layer norm, rotary positions, erf-GELU, no biases, tied head,
+    /// `parallel_residual` and, as 7B, `shared_norm`.
+    Falcon,
     /// T5 (Raffel et al. 2020, JMLR 21), an encoder and a decoder that generates the masked spans: RMS norm,
     /// relative positions, ReLU, no biases, tied head. T5 1.1 and mT5 (Xue et al. 2021,
     /// arXiv:2010.11934): `activation = "geglu_tanh"`, `tie_embeddings = "untied"`.

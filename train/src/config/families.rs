@@ -1,5 +1,5 @@
-//! Model families: the choices of norm, positions, activation, biases and ties that GPT, GPT-NeoX, OPT, LLaMA, Mistral, Qwen, Phi-3, BERT
-//! and T5 make, and the keys of `[model]` that overrule them.
+//! Model families: the choices of norm, positions, activation, biases and ties that GPT, GPT-NeoX, OPT, LLaMA, Mistral, Qwen, Phi-3, Falcon,
+//! BERT and T5 make, and the keys of `[model]` that overrule them.
 
 use crate::config::architecture::{Architecture, Positions};
 use crate::config::choices::{Activation, Biases, Family, NormKind, TieEmbeddings};
@@ -19,6 +19,7 @@ impl ModelConfig {
             is_tied: true,
             is_post_norm: false,
             is_parallel: false,
+            has_shared_norm: false,
             is_masked: false,
             next_sentence: false,
             is_encoder_decoder: false,
@@ -46,6 +47,14 @@ impl ModelConfig {
                 activation: Activation::Gelu,
                 is_tied: false,
                 is_parallel: true,
+                ..gpt
+            },
+            Family::Falcon => Architecture {
+                positions: Positions::Rotary,
+                activation: Activation::Gelu,
+                biases: Biases::None,
+                is_parallel: true,
+                has_shared_norm: true,
                 ..gpt
             },
             Family::Opt => Architecture {
@@ -77,6 +86,7 @@ impl ModelConfig {
             activation: self.activation.unwrap_or(family.activation),
             biases: self.bias.unwrap_or(family.biases),
             qk_norm: self.qk_norm.unwrap_or(family.qk_norm),
+            has_shared_norm: self.shared_norm.unwrap_or(family.has_shared_norm),
             is_parallel: self.parallel_residual.unwrap_or(family.is_parallel),
             is_tied: match self.tie_embeddings {
                 TieEmbeddings::Family => family.is_tied,

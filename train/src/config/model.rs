@@ -63,6 +63,9 @@ pub struct ModelConfig {
     /// (GPT-J, GPT-NeoX). Absent: the family's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel_residual: Option<bool>,
+    /// With `parallel_residual`: a block has one norm, through which both layers read (Falcon 7B). Absent: the family's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared_norm: Option<bool>,
     /// Keys a query sees, itself and those before it; 0: all of them. Default: 0.
     pub sliding_window: usize,
     /// Dropout probability for embeddings (not opt) and for the outputs of attention and feed-forward layers. Default: 0;
@@ -117,6 +120,7 @@ impl Default for ModelConfig {
             bias: None,
             qk_norm: None,
             parallel_residual: None,
+            shared_norm: None,
             sliding_window: 0,
             dropout: 0.0,
             attention_dropout: 0.0,
@@ -297,6 +301,11 @@ impl ModelConfig {
         if has_own_blocks && self.architecture().is_parallel {
             let found = format!("true with family = {:?}", self.family);
             problem("parallel_residual", found, "false: only decoders have it");
+        }
+        if self.architecture().has_shared_norm && !self.architecture().is_parallel {
+            let found = "true without parallel_residual".into();
+            let wanted = "false: layers in turn have a norm each";
+            problem("shared_norm", found, wanted);
         }
         for (key, value) in [
             ("layers", self.layers),

@@ -464,7 +464,9 @@ fn add_block(list: &mut List, plan: &Plan, layer: usize) {
         has_bias,
         residual(plan, s.heads * s.d_head),
     );
-    add_norm(list, plan, &format!("{at}.norm2"));
+    if !plan.model.architecture().has_shared_norm {
+        add_norm(list, plan, &format!("{at}.norm2"));
+    }
     if plan.model.is_decoder_block(layer) {
         add_cross(list, plan, &at);
         add_norm(list, plan, &format!("{at}.norm3"));

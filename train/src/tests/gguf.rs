@@ -9,7 +9,8 @@ use crate::config::moe::{MoeConfig, RouterScore};
 use crate::config::{Biases, Family, Plan, RopeScaling, TieEmbeddings};
 use crate::error::Error;
 use crate::fixtures::{
-    Chain, Log, options, tiny_bert, tiny_gpt, tiny_llama, tiny_moe, tiny_neox, tiny_opt,
+    Chain, Log, options, tiny_bert, tiny_falcon, tiny_gpt, tiny_llama, tiny_moe, tiny_neox,
+    tiny_opt,
 };
 use crate::model::param;
 use crate::trainer::run;
@@ -162,6 +163,7 @@ fn models_that_llama_cpp_lacks_are_refused_by_setting() {
         (parallel, "parallel_residual = true in llama"),
         (&tiny_neox(), "family = GptNeox"),
         (&tiny_opt(), "family = Opt"),
+        (&tiny_falcon(), "family = Falcon"),
         (&tiny_moe(), "family = Llama as Qwen2Moe"),
     ] {
         let folder = tempfile::tempdir().unwrap();

@@ -241,6 +241,18 @@ fn exportable() -> Vec<Plan> {
         with(tiny_llama(), Family::Mistral, |model| {
             (model.sliding_window, model.rope_theta) = (6, 1e6);
         }),
+        with(tiny_gpt(), Family::Falcon, |model| model.kv_heads = 1),
+        with(tiny_gpt(), Family::Falcon, |model| {
+            (model.kv_heads, model.bias) = (2, Some(Biases::All));
+            model.rope_theta = 500.0;
+        }),
+        with(tiny_gpt(), Family::Falcon, |model| {
+            (model.kv_heads, model.shared_norm) = (2, Some(false));
+            model.tie_embeddings = TieEmbeddings::Untied;
+        }),
+        with(tiny_gpt(), Family::Falcon, |model| {
+            (model.parallel_residual, model.shared_norm) = (Some(false), Some(false));
+        }),
         with(tiny_gpt(), Family::Opt, |model| {
             (model.dropout, model.attention_dropout) = (0.1, 0.1);
         }),

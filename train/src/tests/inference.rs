@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use crate::Error;
 use crate::config::{ParallelConfig, Plan};
 use crate::eval::{evaluate, inspect, logits};
-use crate::fixtures::{Chain, Log, options, tiny_gpt, tiny_llama, tiny_moe, tiny_neox, tiny_opt};
+use crate::fixtures::{
+    Chain, Log, options, tiny_falcon, tiny_gpt, tiny_llama, tiny_moe, tiny_neox, tiny_opt,
+};
 use crate::infer::{GenerateOptions, generate};
 use crate::trainer::run;
 
@@ -64,6 +66,7 @@ fn greedy_generation_with_caches_follows_the_full_forward_pass() {
             tiny_gpt(),
             tiny_neox(),
             tiny_opt(),
+            tiny_falcon(),
             tiny_llama(),
             tiny_moe(),
         ],

@@ -10,6 +10,7 @@ mod counts;
 mod devices;
 mod devices_run;
 mod differences;
+mod falcon;
 mod gguf;
 mod gpt_neox;
 mod hugging_face;

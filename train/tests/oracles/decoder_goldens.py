@@ -21,6 +21,8 @@ from tiny_runs import BATCH, VOCAB, token, train, write
 T, EPS = 16, 1e-4
 LLAMA = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
              num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False)
+FALCON = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, ffn_hidden_size=24, num_hidden_layers=2,
+              num_attention_heads=4)
 NEOX = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
             num_attention_heads=2)
 
@@ -34,6 +36,11 @@ MODELS = {
     # the text is longer than the model; the original length is one that the class does not read
     "dynamic": ("Llama", LLAMA | dict(max_position_embeddings=12)
                 | rope(rope_type="dynamic", factor=2.0, original_max_position_embeddings=8), None),
+    # one norm of both layers and one group of heads; two norms and two groups; layers in turn, a group of each head
+    "falcon": ("Falcon", FALCON, None),
+    "falcon_groups": ("Falcon", FALCON | dict(new_decoder_architecture=True, num_kv_heads=2, bias=True, activation="relu",
+                                              tie_word_embeddings=False, rope_theta=500.0), None),
+    "falcon_sequential": ("Falcon", FALCON | dict(parallel_attn=False, multi_query=False, bias=True), 3),
     # a quarter of a head is turned; attention and feed-forward layer read the same rows
     "gpt_neox": ("GPTNeoX", NEOX, None),
     "gpt_neox_sequential": ("GPTNeoX", NEOX | dict(use_parallel_residual=False, rotary_pct=0.5, rotary_emb_base=500,

@@ -10,7 +10,7 @@ use crate::checkpoint::huggingface::described::{Read, decimal, function, plain};
 use crate::checkpoint::huggingface::fields::Fields;
 use crate::checkpoint::huggingface::moe::{Class, class_of};
 use crate::checkpoint::huggingface::rope::Rope;
-use crate::checkpoint::huggingface::{bert, classes, gpt_neox, moe, opt, rope, t5};
+use crate::checkpoint::huggingface::{bert, classes, falcon, gpt_neox, moe, opt, rope, t5};
 use crate::config::plan::Plan;
 use crate::config::{
     Activation, Biases, Family, ModelConfig, NormKind, RopeScaling, TieEmbeddings,
@@ -22,6 +22,7 @@ fn class(family: Family) -> (&'static str, &'static str) {
         Family::Gpt => ("gpt2", "GPT2LMHeadModel"),
         Family::GptNeox => ("gpt_neox", "GPTNeoXForCausalLM"),
         Family::Opt => ("opt", "OPTForCausalLM"),
+        Family::Falcon => ("falcon", "FalconForCausalLM"),
         Family::Llama => ("llama", "LlamaForCausalLM"),
         Family::Mistral => ("mistral", "MistralForCausalLM"),
         Family::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
@@ -38,6 +39,7 @@ fn init_std(family: Family) -> &'static str {
         Family::Opt => "init_std",
         Family::Gpt
         | Family::GptNeox
+        | Family::Falcon
         | Family::Llama
         | Family::Mistral
         | Family::Qwen2
@@ -62,7 +64,8 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         model.family,
         Family::Gpt | Family::GptNeox | Family::Opt | Family::Bert
     );
-    let norm = if is_gpt {
+    let is_falcon = model.family == Family::Falcon;
+    let norm = if is_gpt || is_falcon {
         NormKind::Layer
     } else {
         NormKind::Rms
@@ -74,12 +77,12 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
     let gated = found.activation.is_gated();
     let is_pair = model.family == Family::T5;
     refuse(
-        gated == is_gpt && !is_pair,
+        gated == (is_gpt || is_falcon) && !is_pair,
         format!("activation = {:?} in {kind}", found.activation),
     );
     let biases: &[Biases] = match model.family {
         Family::Gpt | Family::GptNeox | Family::Opt | Family::Bert => &[Biases::All],
-        Family::Llama => &[Biases::None, Biases::All],
+        Family::Llama | Family::Falcon => &[Biases::None, Biases::All],
         Family::Qwen2 => &[Biases::Qkv],
         _ => &[Biases::None],
     };
@@ -98,8 +101,12 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         format!("norm_eps = {} in {kind}", model.norm_eps),
     );
     refuse(
-        found.is_parallel && model.family != Family::GptNeox,
+        found.is_parallel && !matches!(model.family, Family::GptNeox | Family::Falcon),
         format!("parallel_residual = true in {kind}"),
+    );
+    refuse(
+        found.has_shared_norm && !is_falcon,
+        format!("shared_norm = true in {kind}"),
     );
     let may_slide = matches!(
         model.family,
@@ -116,7 +123,11 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         format!("rotary_percent = {share} in {kind}"),
     );
     refuse(
-        model.rope_scaling.is_some() && matches!(model.family, Family::Phi3 | Family::GptNeox),
+        model.rope_scaling.is_some()
+            && matches!(
+                model.family,
+                Family::Phi3 | Family::GptNeox | Family::Falcon
+            ),
         format!("rope_scaling in {kind}"),
     );
     let p = model.dropout;
@@ -126,6 +137,10 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         format!("dropout = {p} in {kind}"),
     );
     refuse(
+        attention > 0.0 && is_falcon,
+        format!("attention_dropout = {attention} in {kind}"),
+    );
+    refuse(
         p != attention && is_pair,
         format!("dropout = {p} beside attention_dropout = {attention} in {kind}"),
     );
@@ -133,6 +148,17 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
     refuse(grouped && is_pair, format!("kv_heads in {kind}"));
     let own = model.kv_heads() != model.heads || model.head_dim > 0;
     refuse(own && is_gpt, format!("kv_heads or head_dim in {kind}"));
+    refuse(
+        model.head_dim > 0 && is_falcon,
+        format!("head_dim = {} in {kind}", model.head_dim),
+    );
+    refuse(
+        is_falcon && falcon::lacks_groups(model),
+        format!(
+            "kv_heads = {} without parallel_residual in {kind}",
+            model.kv_heads()
+        ),
+    );
     // Qwen MoE with biases is Qwen 2 with experts
     let may_mix = match model.family {
         Family::Llama => bias == Biases::None,
@@ -163,6 +189,7 @@ pub(crate) fn to_json(plan: &Plan) -> crate::error::Result<Value> {
         Family::Gpt => gpt(plan),
         Family::GptNeox => gpt_neox::config(plan),
         Family::Opt => opt::config(plan),
+        Family::Falcon => falcon::config(plan),
         _ => llama(plan),
     };
     let (kind, class) = class(model.family);
@@ -307,6 +334,7 @@ pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
         Some("gpt2") => Family::Gpt,
         Some("gpt_neox") => Family::GptNeox,
         Some("opt") => Family::Opt,
+        Some("falcon") => Family::Falcon,
         Some("llama") => Family::Llama,
         Some("mistral") => Family::Mistral,
         Some("qwen2") => Family::Qwen2,
@@ -316,7 +344,7 @@ pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
         Some("t5" | "mt5") => Family::T5,
         found => {
             let found = found.unwrap_or("nothing");
-            let wanted = "gpt2, gpt_neox, opt, llama, mistral, qwen2, qwen3, phi3, mixtral, qwen2_moe, bert, \
+            let wanted = "gpt2, gpt_neox, opt, falcon, llama, mistral, qwen2, qwen3, phi3, mixtral, qwen2_moe, bert, \
                 megatron-bert, t5 or mt5";
             return Err(vec![format!("model_type: found {found}, want {wanted}")]);
         }
@@ -343,10 +371,14 @@ fn read_stack(fields: &Fields<'_>, family: Family, post_norm: bool) -> Read {
         Family::Gpt => read_gpt(fields),
         Family::GptNeox => gpt_neox::read(fields),
         Family::Opt => opt::read(fields),
+        Family::Falcon => falcon::read(fields),
         Family::Bert => bert::read(fields, post_norm),
         _ => read_llama(fields, family),
     };
-    let is_tied_unless_told = matches!(family, Family::Gpt | Family::Opt | Family::Bert);
+    let is_tied_unless_told = matches!(
+        family,
+        Family::Gpt | Family::Opt | Family::Falcon | Family::Bert
+    );
     model.init_std = fields.number(init_std(family), Some(0.02));
     let is_tied = fields.flag("tie_word_embeddings", is_tied_unless_told);
     model.tie_embeddings = if is_tied {
@@ -420,6 +452,7 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
         Family::Gpt
         | Family::GptNeox
         | Family::Opt
+        | Family::Falcon
         | Family::Llama
         | Family::Mistral
         | Family::Qwen2

@@ -6,6 +6,7 @@ mod classes;
 pub(crate) mod config;
 pub(crate) mod described;
 pub(crate) mod export;
+mod falcon;
 pub(crate) mod fields;
 pub(crate) mod files;
 mod gpt_neox;

@@ -261,7 +261,7 @@ fn hidden(
         };
         let mixed = attention::forward_paged(&qkv, cache, &call)?;
         let attended = block.attention.join(&mixed, &cx)?;
-        x = block.after_attention(&x, attended, &cx)?;
+        x = block.after_attention(&x, normed, attended, &cx)?;
     }
     Ok(x)
 }
