@@ -1,4 +1,4 @@
-//! GPT-NeoX: parallel attention and feed-forward layers. Folders of transformers' class, layouts, memory, generation.
+//! GPT-NeoX: parallel attention and feed-forward layers. Folders of transformers' class, layouts, memory.
 //! Goldens: tests/oracles/decoder_goldens.py.
 
 use std::fs;

@@ -84,7 +84,7 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         Family::Gpt | Family::GptNeox | Family::Opt | Family::Bert => &[Biases::All],
         Family::Llama | Family::Falcon => &[Biases::None, Biases::All],
         Family::Qwen2 => &[Biases::Qkv],
-        _ => &[Biases::None],
+        Family::Mistral | Family::Qwen3 | Family::Phi3 | Family::T5 => &[Biases::None],
     };
     let bias = found.biases;
     refuse(
@@ -190,7 +190,9 @@ pub(crate) fn to_json(plan: &Plan) -> crate::error::Result<Value> {
         Family::GptNeox => gpt_neox::config(plan),
         Family::Opt => opt::config(plan),
         Family::Falcon => falcon::config(plan),
-        _ => llama(plan),
+        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Phi3 => {
+            llama(plan)
+        }
     };
     let (kind, class) = class(model.family);
     config["architectures"] = json!([class]);
