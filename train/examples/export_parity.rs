@@ -1,4 +1,4 @@
-//! Trains a tiny GPT-2, LLaMA, Mixtral, Qwen MoE, T5 and T5 1.1 for a few steps, exports them for transformers, and
+//! Trains a tiny GPT-2, GPT-NeoX, OPT, Falcon, LLaMA, Mixtral, Qwen MoE, T5 and T5 1.1 for a few steps, exports them for transformers, and
 //! writes our logits and generated tokens beside them: OUT/NAME/{config.json, model.safetensors,logits.json}.
 //!
 //!     cargo run --release -p millrace-train --example export_parity -- OUT
@@ -73,6 +73,9 @@ fn main() -> Result<(), Box<dyn StdError>> {
     let gated = Some(Activation::GegluTanh);
     for (name, family, kv_heads, moe, activation) in [
         ("gpt", Family::Gpt, 0, None, None),
+        ("gpt_neox", Family::GptNeox, 0, None, None),
+        ("opt", Family::Opt, 0, None, None),
+        ("falcon", Family::Falcon, 4, None, None),
         ("llama", Family::Llama, 4, None, None),
         ("mixtral", Family::Llama, 4, Some(mixtral), None),
         ("qwen2_moe", Family::Llama, 4, Some(qwen), None),
@@ -87,6 +90,10 @@ fn main() -> Result<(), Box<dyn StdError>> {
             kv_heads,
             moe,
             activation,
+            rotary_percent: match family {
+                Family::GptNeox => 0.25,
+                _ => 1.0,
+            },
             tie_embeddings: match activation {
                 None => TieEmbeddings::Family,
                 Some(_) => TieEmbeddings::Untied,

@@ -56,6 +56,28 @@ pub(crate) fn tiny_gpt() -> Plan {
     }
 }
 
+/// GPT-NeoX style: parallel layers, a quarter of a head is turned.
+pub(crate) fn tiny_neox() -> Plan {
+    let mut plan = tiny_gpt();
+    plan.model.family = Family::GptNeox;
+    plan.model.rotary_percent = 0.25;
+    plan
+}
+
+/// Falcon style: parallel layers with one norm, two groups of heads.
+pub(crate) fn tiny_falcon() -> Plan {
+    let mut plan = tiny_gpt();
+    (plan.model.family, plan.model.kv_heads) = (Family::Falcon, 2);
+    plan
+}
+
+/// OPT style: as GPT-2, with two rows before the first position.
+pub(crate) fn tiny_opt() -> Plan {
+    let mut plan = tiny_gpt();
+    plan.model.family = Family::Opt;
+    plan
+}
+
 /// LLaMA style with grouped keys.
 pub(crate) fn tiny_llama() -> Plan {
     let mut plan = tiny_gpt();
@@ -135,6 +157,9 @@ pub(crate) fn options() -> Vec<Plan> {
             (plan.eod, plan.train.reset_attention_mask) = (Some(3), true);
             (plan.train.reset_position_ids, model.dropout) = (true, 0.1);
             model.rope_scaling = Some(RopeScaling::Linear { factor: 2.0 });
+        }),
+        with(tiny_llama(), |_, model| {
+            (model.parallel_residual, model.dropout) = (Some(true), 0.2);
         }),
     ]
 }

@@ -289,6 +289,8 @@ fn traits(plan: &Plan) -> Value {
         ("activation", json!(made.activation)),
         ("bias", json!(made.biases)),
         ("qk_norm", json!(made.qk_norm)),
+        ("parallel_residual", json!(made.is_parallel)),
+        ("shared_norm", json!(made.has_shared_norm)),
         ("tie_embeddings", json!(made.is_tied)),
         ("positions", json!(format!("{:?}", made.positions))),
         ("masked", json!(made.is_masked)),
@@ -308,6 +310,7 @@ fn traits(plan: &Plan) -> Value {
     let mut all = json!({"model": all, "vocab": plan.vocab});
     if made.positions == Positions::Learned {
         all["seq_length"] = json!(plan.seq_length);
+        all["first_position"] = json!(made.first_position);
     }
     all
 }

@@ -57,6 +57,9 @@ pub(crate) enum Format {
     /// Words that other files pack numbers into.
     I32,
     I64,
+    /// Masks that older classes saved beside their weights; so is U8.
+    Bool,
+    U8,
 }
 
 impl Format {
@@ -69,6 +72,8 @@ impl Format {
             "I8" => Some(Format::I8),
             "I32" => Some(Format::I32),
             "I64" => Some(Format::I64),
+            "BOOL" => Some(Format::Bool),
+            "U8" => Some(Format::U8),
             _ => None,
         }
     }
@@ -82,6 +87,8 @@ impl Format {
             Format::I8 => "I8",
             Format::I32 => "I32",
             Format::I64 => "I64",
+            Format::Bool => "BOOL",
+            Format::U8 => "U8",
         }
     }
 
@@ -90,13 +97,13 @@ impl Format {
             Format::I64 => 8,
             Format::F32 | Format::I32 => 4,
             Format::F16 | Format::Bf16 => 2,
-            Format::F8E4m3 | Format::I8 => 1,
+            Format::F8E4m3 | Format::I8 | Format::Bool | Format::U8 => 1,
         }
     }
 
-    /// Whether it is read as numbers, not as words.
-    fn is_numbers(self) -> bool {
-        !matches!(self, Format::I32 | Format::I64)
+    /// Whether it is read as numbers, not as words or masks.
+    pub(crate) fn is_numbers(self) -> bool {
+        !matches!(self, Format::I32 | Format::I64 | Format::Bool | Format::U8)
     }
 
     /// Whether its numbers are the factors of scales in another tensor.
@@ -108,7 +115,7 @@ impl Format {
     pub(crate) fn widened(self, bits: u16) -> f32 {
         match self {
             Format::F16 => half(bits),
-            Format::F32 | Format::Bf16 | Format::I32 | Format::I64 => {
+            Format::F32 | Format::Bf16 | Format::I32 | Format::I64 | Format::Bool | Format::U8 => {
                 f32::from_bits(u32::from(bits) << 16)
             }
             Format::F8E4m3 => e4m3(bits),
@@ -571,8 +578,12 @@ fn parse_entry(
             .map(Value::as_u64)
             .collect()
     };
-    let shape = numbers("shape").filter(|shape| (1..=4).contains(&shape.len()));
-    let shape = shape.ok_or_else(|| wrong("shape", "1 to 4 counts"))?;
+    let shape = numbers("shape").filter(|shape| shape.len() <= 4);
+    let mut shape = shape.ok_or_else(|| wrong("shape", "at most 4 counts"))?;
+    if shape.is_empty() {
+        // a single number
+        shape.push(1);
+    }
     let elements = shape
         .iter()
         .try_fold(8u64, |bytes, &dim| bytes.checked_mul(dim));

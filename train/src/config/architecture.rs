@@ -4,14 +4,20 @@
 //! | family  | norm  | positions | activation | biases | head   |
 //! |---------|-------|-----------|------------|--------|--------|
 //! | gpt     | layer | learned   | tanh-GELU  | all    | tied   |
+//! | opt     | layer | learned   | ReLU       | all    | tied   |
 //! | llama   | RMS   | rotary    | SwiGLU     | none   | untied |
 //! | bert    | layer | learned   | erf-GELU   | all    | tied, with transform and bias |
 //! | mistral | RMS   | rotary    | SwiGLU     | none   | untied |
 //! | qwen2   | RMS   | rotary    | SwiGLU     | qkv    | untied |
 //! | qwen3   | RMS   | rotary    | SwiGLU     | none   | untied |
+//! | phi3    | RMS   | rotary    | SwiGLU     | none   | untied |
+//! | gpt_neox | layer | rotary   | erf-GELU   | all    | untied |
+//! | falcon  | layer | rotary    | erf-GELU   | none   | tied   |
 //! | t5      | RMS   | relative  | ReLU       | none   | tied, rows divided by the root of d_model |
 //!
-//! qwen3 also has norms of queries and keys; t5 is an encoder and a decoder.
+//! qwen3 also has norms of queries and keys; attention and feed-forward layer of gpt_neox and falcon are parallel, with one norm for both
+//! in falcon; t5 is an encoder and a
+//! decoder.
 
 use crate::config::choices::{Activation, Biases, NormKind};
 
@@ -32,6 +38,10 @@ pub(crate) struct Architecture {
     /// Kind of every norm in the model; a layer norm has a bias, an RMS norm has none.
     pub norm: NormKind,
     pub positions: Positions,
+    /// Row of the first position in the table of learned positions; those before it belong to no token.
+    pub first_position: usize,
+    /// Dropout also applies to the sum of embeddings.
+    pub drops_embedding: bool,
     pub activation: Activation,
     pub biases: Biases,
     /// RMS norms of queries and keys over the head width.
@@ -40,6 +50,10 @@ pub(crate) struct Architecture {
     pub is_tied: bool,
     /// Norms follow the sums of the residual stream instead of going before each layer.
     pub is_post_norm: bool,
+    /// Attention and feed-forward layer read the same rows; both outputs are added to them.
+    pub is_parallel: bool,
+    /// Both layers of a parallel block read the rows through its one norm.
+    pub has_shared_norm: bool,
     /// Every token sees the whole sequence and the masked ones are to be predicted: tokens have
     /// segments, the head has a transform.
     pub is_masked: bool,

@@ -23,6 +23,15 @@ pub enum Family {
     Qwen3,
     /// Phi-3 (Abdin et al. 2024, arXiv:2404.14219): as llama; some sizes turn a share of a head, `rotary_percent`.
     Phi3,
+    /// GPT-NeoX (Black et al. 2022, arXiv:2204.06745) and Pythia (Biderman et al. 2023, arXiv:2304.01373): as gpt with rotary
+    /// positions, erf-GELU, an untied head and `parallel_residual`; these models turn a quarter of a head, `rotary_percent = 0.25`.
+    GptNeox,
+    /// OPT (Zhang et al. 2022, arXiv:2205.01068): as gpt with ReLU, no dropout of embeddings, and two rows before the first
+    /// position in the table.
+    Opt,
+    /// Falcon (Almazrouei et al. 2023, arXiv:2311.16867): layer norm, rotary positions, erf-GELU, no biases, tied head,
+    /// `parallel_residual` and, as 7B, `shared_norm`.
+    Falcon,
     /// T5 (Raffel et al. 2020, JMLR 21), an encoder and a decoder that generates the masked spans: RMS norm,
     /// relative positions, ReLU, no biases, tied head. T5 1.1 and mT5 (Xue et al. 2021,
     /// arXiv:2010.11934): `activation = "geglu_tanh"`, `tie_embeddings = "untied"`.

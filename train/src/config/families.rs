@@ -1,5 +1,5 @@
-//! Model families: the choices of norm, positions, activation, biases and ties that GPT, LLaMA, Mistral, Qwen, Phi-3, BERT and T5
-//! make, and the keys of `[model]` that overrule them.
+//! Model families: the choices of norm, positions, activation, biases and ties that GPT, GPT-NeoX, OPT, LLaMA, Mistral, Qwen, Phi-3, Falcon,
+//! BERT and T5 make, and the keys of `[model]` that overrule them.
 
 use crate::config::architecture::{Architecture, Positions};
 use crate::config::choices::{Activation, Biases, Family, NormKind, TieEmbeddings};
@@ -11,11 +11,15 @@ impl ModelConfig {
         let gpt = Architecture {
             norm: NormKind::Layer,
             positions: Positions::Learned,
+            first_position: 0,
+            drops_embedding: true,
             activation: Activation::GeluTanh,
             biases: Biases::All,
             qk_norm: false,
             is_tied: true,
             is_post_norm: false,
+            is_parallel: false,
+            has_shared_norm: false,
             is_masked: false,
             next_sentence: false,
             is_encoder_decoder: false,
@@ -38,6 +42,27 @@ impl ModelConfig {
         };
         let family = match self.family {
             Family::Gpt => gpt,
+            Family::GptNeox => Architecture {
+                positions: Positions::Rotary,
+                activation: Activation::Gelu,
+                is_tied: false,
+                is_parallel: true,
+                ..gpt
+            },
+            Family::Falcon => Architecture {
+                positions: Positions::Rotary,
+                activation: Activation::Gelu,
+                biases: Biases::None,
+                is_parallel: true,
+                has_shared_norm: true,
+                ..gpt
+            },
+            Family::Opt => Architecture {
+                activation: Activation::Relu,
+                first_position: 2,
+                drops_embedding: false,
+                ..gpt
+            },
             Family::Llama | Family::Mistral | Family::Phi3 => llama,
             Family::Qwen2 => Architecture {
                 biases: Biases::Qkv,
@@ -61,6 +86,8 @@ impl ModelConfig {
             activation: self.activation.unwrap_or(family.activation),
             biases: self.bias.unwrap_or(family.biases),
             qk_norm: self.qk_norm.unwrap_or(family.qk_norm),
+            has_shared_norm: self.shared_norm.unwrap_or(family.has_shared_norm),
+            is_parallel: self.parallel_residual.unwrap_or(family.is_parallel),
             is_tied: match self.tie_embeddings {
                 TieEmbeddings::Family => family.is_tied,
                 TieEmbeddings::Tied => true,

@@ -59,9 +59,16 @@ pub struct ModelConfig {
     /// RMS norms of queries and keys over the head width. Absent: the family's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qk_norm: Option<bool>,
+    /// Attention and feed-forward layer of a block read the same rows, each through its norm, and both outputs are added to them
+    /// (GPT-J, GPT-NeoX). Absent: the family's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parallel_residual: Option<bool>,
+    /// With `parallel_residual`: a block has one norm, through which both layers read (Falcon 7B). Absent: the family's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared_norm: Option<bool>,
     /// Keys a query sees, itself and those before it; 0: all of them. Default: 0.
     pub sliding_window: usize,
-    /// Dropout probability for embeddings and for the outputs of attention and feed-forward layers. Default: 0;
+    /// Dropout probability for embeddings (not opt) and for the outputs of attention and feed-forward layers. Default: 0;
     /// GPT-2: 0.1.
     pub dropout: f32,
     /// Share of attention probabilities that is set to 0 in training. Default: 0; GPT-2: 0.1.
@@ -112,6 +119,8 @@ impl Default for ModelConfig {
             next_sentence: false,
             bias: None,
             qk_norm: None,
+            parallel_residual: None,
+            shared_norm: None,
             sliding_window: 0,
             dropout: 0.0,
             attention_dropout: 0.0,
@@ -287,6 +296,16 @@ impl ModelConfig {
                 let found = format!("true with family = {:?}", self.family);
                 problem(key, found, "false: only bert has it");
             }
+        }
+        let has_own_blocks = matches!(self.family, Family::Bert | Family::T5);
+        if has_own_blocks && self.architecture().is_parallel {
+            let found = format!("true with family = {:?}", self.family);
+            problem("parallel_residual", found, "false: only decoders have it");
+        }
+        if self.architecture().has_shared_norm && !self.architecture().is_parallel {
+            let found = "true without parallel_residual".into();
+            let wanted = "false: layers in turn have a norm each";
+            problem("shared_norm", found, wanted);
         }
         for (key, value) in [
             ("layers", self.layers),

@@ -72,6 +72,11 @@ impl Plan {
         self.vocab.next_multiple_of(VOCAB_MULTIPLE)
     }
 
+    /// Rows of the table of learned positions.
+    pub(crate) fn position_rows(&self) -> usize {
+        self.model.architecture().first_position + self.seq_length
+    }
+
     /// Derived widths.
     pub(crate) fn shape(&self) -> Shape {
         let model = &self.model;

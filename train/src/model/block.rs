@@ -1,4 +1,6 @@
 //! Transformer block, pre-norm: m = x + drop(attention(norm1(x))); y = m + drop(feed_forward(norm2(m))); or
+//! parallel (Wang & Komatsuzaki 2021, GPT-J; Black et al. 2022, arXiv:2204.06745, sec. 2.1):
+//! y = drop(feed_forward(norm2(x))) + drop(attention(norm1(x))) + x, added in this order, where norm2 may be norm1; or
 //! post-norm (Vaswani et al. 2017): m = norm1(x + drop(attention(x))); y = norm2(m + drop(feed_forward(m))).
 //! Dropout masks are drawn again wherever they are needed (`kernels::dropout`), never kept. Activation
 //! recomputation (Chen et al. 2016, arXiv:1604.06174; Korthikanti et al. 2022, arXiv:2205.05198, sec. 5): kept for
@@ -24,13 +26,20 @@ pub(crate) struct Block {
     pub number: usize,
     pub norm1: Norm,
     pub attention: Attention,
-    norm2: Norm,
     feed_forward: FeedForward,
-    is_post_norm: bool,
+    residual: Residual,
     recompute: Recompute,
     dropout: f32,
     /// Dropout tensor numbers of attention's and the feed-forward layer's outputs.
     tensors: [u32; 2],
+}
+
+/// Order of norms, layers and sums, with the second norm.
+enum Residual {
+    PreNorm(Norm),
+    /// Without a second norm, both layers read through the first.
+    Parallel(Option<Norm>),
+    PostNorm(Norm),
 }
 
 /// Kept from forward.
@@ -51,9 +60,17 @@ struct Inner {
     into_norm1: Tensor,
     statistics1: Statistics,
     attention: attention::Saved,
-    into_norm2: Tensor,
-    statistics2: Statistics,
+    second: Second,
     feed_forward: feed_forward::Saved,
+}
+
+/// Kept for the second norm.
+enum Second {
+    InTurn(Tensor, Statistics),
+    /// Its input is the first norm's.
+    Parallel(Statistics),
+    /// There is none.
+    Shared,
 }
 
 impl Saved {
@@ -73,11 +90,15 @@ impl Saved {
         match &mut self.kept {
             Kept::Input(x) => vec![x],
             Kept::Inner(inner) => {
-                let into_norms = [&mut inner.into_norm1, &mut inner.into_norm2];
                 let attention = inner.attention.large();
                 let rest = inner.feed_forward.large();
-                into_norms
+                let into_norm2 = match &mut inner.second {
+                    Second::InTurn(rows, _) => Some(rows),
+                    Second::Parallel(_) | Second::Shared => None,
+                };
+                [&mut inner.into_norm1]
                     .into_iter()
+                    .chain(into_norm2)
                     .chain(attention)
                     .chain(rest)
                     .collect()
@@ -96,13 +117,18 @@ impl Block {
     ) -> Block {
         let (at, eps) = (plan.model.block_name(layer), plan.model.norm_eps);
         let first = plan.model.first_dropout(layer);
+        let architecture = plan.model.architecture();
+        let norm2 = || Norm::named(&format!("{at}.norm2"), eps, slots);
         Block {
             number: layer,
             norm1: Norm::named(&format!("{at}.norm1"), eps, slots),
             attention: Attention::named(layer, plan, (tp, first), slots),
-            norm2: Norm::named(&format!("{at}.norm2"), eps, slots),
             feed_forward: FeedForward::named(layer, plan, tp, slots),
-            is_post_norm: plan.model.architecture().is_post_norm,
+            residual: match (architecture.is_post_norm, architecture.is_parallel) {
+                (true, _) => Residual::PostNorm(norm2()),
+                (false, true) => Residual::Parallel((!architecture.has_shared_norm).then(norm2)),
+                (false, false) => Residual::PreNorm(norm2()),
+            },
             recompute,
             dropout: plan.model.dropout,
             tensors: [first + 1, first + 2],
@@ -114,8 +140,10 @@ impl Block {
         let (y, mut inner) = self.run(x, &cx.in_block(self.number))?;
         let report = inner.feed_forward.report();
         let kept = match self.recompute {
-            Recompute::Full if self.is_post_norm => Kept::Input(inner.attention.into_input()),
-            Recompute::Full => Kept::Input(inner.into_norm1),
+            Recompute::Full => Kept::Input(match self.residual {
+                Residual::PostNorm(_) => inner.attention.into_input(),
+                Residual::PreNorm(_) | Residual::Parallel(_) => inner.into_norm1,
+            }),
             Recompute::Selective => {
                 inner.attention = inner.attention.without_core();
                 Kept::Inner(Box::new(inner))
@@ -126,18 +154,23 @@ impl Block {
     }
 
     fn run(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Inner)> {
-        if self.is_post_norm {
-            self.run_post(x, cx)
-        } else {
-            self.run_pre(x, cx)
+        match &self.residual {
+            Residual::PreNorm(norm2) => self.run_pre(x, norm2, cx),
+            Residual::Parallel(norm2) => self.run_parallel(x, norm2.as_ref(), cx),
+            Residual::PostNorm(norm2) => self.run_post(x, norm2, cx),
         }
     }
 
-    fn run_pre(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Inner)> {
+    fn run_pre(
+        &self,
+        x: Tensor,
+        norm2: &Norm,
+        cx: &Context<'_>,
+    ) -> kernels::Result<(Tensor, Inner)> {
         let (normed, statistics1) = self.norm1.forward(&x, cx)?;
         let (mut middle, attention) = self.attention.forward(normed, cx)?;
         cx.drop_rows(&mut middle, self.dropout, self.tensors[0])?;
-        let (normed, statistics2) = self.norm2.forward_sum(&mut middle, &x, cx)?;
+        let (normed, statistics2) = norm2.forward_sum(&mut middle, &x, cx)?;
         let (mut y, feed_forward) = self.feed_forward.forward(normed, cx)?;
         cx.drop_rows(&mut y, self.dropout, self.tensors[1])?;
         add::add_into(&mut y, &middle)?;
@@ -147,42 +180,89 @@ impl Block {
                 into_norm1: x,
                 statistics1,
                 attention,
-                into_norm2: middle,
-                statistics2,
+                second: Second::InTurn(middle, statistics2),
                 feed_forward,
             },
         ))
     }
 
-    fn run_post(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Inner)> {
+    fn run_parallel(
+        &self,
+        x: Tensor,
+        norm2: Option<&Norm>,
+        cx: &Context<'_>,
+    ) -> kernels::Result<(Tensor, Inner)> {
+        let (normed, statistics1) = self.norm1.forward(&x, cx)?;
+        let (normed2, second) = match norm2 {
+            Some(norm2) => {
+                let (normed2, statistics2) = norm2.forward(&x, cx)?;
+                (normed2, Second::Parallel(statistics2))
+            }
+            // each layer keeps its input
+            None => (normed.try_clone()?, Second::Shared),
+        };
+        let (mut attended, attention) = self.attention.forward(normed, cx)?;
+        cx.drop_rows(&mut attended, self.dropout, self.tensors[0])?;
+        let (mut y, feed_forward) = self.feed_forward.forward(normed2, cx)?;
+        cx.drop_rows(&mut y, self.dropout, self.tensors[1])?;
+        add::add_into(&mut y, &attended)?;
+        add::add_into(&mut y, &x)?;
+        Ok((
+            y,
+            Inner {
+                into_norm1: x,
+                statistics1,
+                attention,
+                second,
+                feed_forward,
+            },
+        ))
+    }
+
+    fn run_post(
+        &self,
+        x: Tensor,
+        norm2: &Norm,
+        cx: &Context<'_>,
+    ) -> kernels::Result<(Tensor, Inner)> {
         let (mut sum1, attention) = self.attention.forward(x, cx)?;
         cx.drop_rows(&mut sum1, self.dropout, self.tensors[0])?;
         let (middle, statistics1) = self.norm1.forward_sum(&mut sum1, attention.input(), cx)?;
         let (mut sum2, feed_forward) = self.feed_forward.forward(middle, cx)?;
         cx.drop_rows(&mut sum2, self.dropout, self.tensors[1])?;
-        let (y, statistics2) = (self.norm2).forward_sum(&mut sum2, feed_forward.input(), cx)?;
+        let (y, statistics2) = norm2.forward_sum(&mut sum2, feed_forward.input(), cx)?;
         Ok((
             y,
             Inner {
                 into_norm1: sum1,
                 statistics1,
                 attention,
-                into_norm2: sum2,
-                statistics2,
+                second: Second::InTurn(sum2, statistics2),
                 feed_forward,
             },
         ))
     }
 
-    /// The second half of a pre-norm block alone, for inference: middle `[m, d]` -> y `[m, d]`.
-    pub(crate) fn feed_forward(
+    /// The rest of a decoder's block after attention, for inference: the block's input x, its first norm's result and attention's
+    /// output, `[m, d]` each -> y: `[m, d]`.
+    pub(crate) fn after_attention(
         &self,
-        middle: &Tensor,
+        x: &Tensor,
+        normed: Tensor,
+        mut attended: Tensor,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let (normed, _) = self.norm2.forward(middle, cx)?;
-        let (mut y, _) = self.feed_forward.forward(normed, cx)?;
-        add::add_into(&mut y, middle)?;
+        let normed2 = match &self.residual {
+            Residual::PreNorm(norm2) => norm2.forward_sum(&mut attended, x, cx)?.0,
+            Residual::Parallel(Some(norm2)) => norm2.forward(x, cx)?.0,
+            Residual::Parallel(None) => normed,
+            Residual::PostNorm(_) => unreachable!("norms of decoders go before their layers"),
+        };
+        let (mut y, _) = self.feed_forward.forward(normed2, cx)?;
+        add::add_into(&mut y, &attended)?;
+        if matches!(self.residual, Residual::Parallel(_)) {
+            add::add_into(&mut y, x)?;
+        }
         Ok(y)
     }
 
@@ -199,29 +279,34 @@ impl Block {
             Kept::Inner(inner) => *inner,
             Kept::Input(x) => self.run(x, cx)?.1,
         };
-        if self.is_post_norm {
-            self.backward_post(dy, inner, gradients, cx)
-        } else {
-            self.backward_pre(dy, inner, gradients, cx)
+        match &self.residual {
+            Residual::PreNorm(norm2) => self.backward_pre(dy, (inner, norm2), gradients, cx),
+            Residual::Parallel(norm2) => {
+                self.backward_parallel(dy, (inner, norm2.as_ref()), gradients, cx)
+            }
+            Residual::PostNorm(norm2) => self.backward_post(dy, (inner, norm2), gradients, cx),
         }
     }
 
     fn backward_pre(
         &self,
         dy: Tensor,
-        inner: Inner,
+        (inner, norm2): (Inner, &Norm),
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
+        let Second::InTurn(into_norm2, statistics2) = inner.second else {
+            unreachable!("layers in turn keep the second norm's input")
+        };
         let dropped = cx.dropped(&dy, self.dropout, self.tensors[1])?;
         let dadded = dropped.as_ref().unwrap_or(&dy);
         let dnormed = self
             .feed_forward
             .backward(dadded, inner.feed_forward, gradients, cx)?;
         drop(dropped);
-        let saved = (&inner.into_norm2, &inner.statistics2);
-        let dmiddle = (self.norm2).backward(&dnormed, saved, Some(&dy), gradients, cx)?;
-        drop((dy, inner.into_norm2));
+        let saved = (&into_norm2, &statistics2);
+        let dmiddle = norm2.backward(&dnormed, saved, Some(&dy), gradients, cx)?;
+        drop((dy, into_norm2));
         let dropped = cx.dropped(&dmiddle, self.dropout, self.tensors[0])?;
         let dadded = dropped.as_ref().unwrap_or(&dmiddle);
         let dnormed = self
@@ -232,16 +317,58 @@ impl Block {
         (self.norm1).backward(&dnormed, saved, Some(&dmiddle), gradients, cx)
     }
 
-    fn backward_post(
+    fn backward_parallel(
         &self,
         dy: Tensor,
-        inner: Inner,
+        (inner, norm2): (Inner, Option<&Norm>),
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let saved = (&inner.into_norm2, &inner.statistics2);
-        let dsum = self.norm2.backward(&dy, saved, None, gradients, cx)?;
-        drop((dy, inner.into_norm2));
+        let x = &inner.into_norm1;
+        let dropped = cx.dropped(&dy, self.dropout, self.tensors[1])?;
+        let dadded = dropped.as_ref().unwrap_or(&dy);
+        let dnormed2 = self
+            .feed_forward
+            .backward(dadded, inner.feed_forward, gradients, cx)?;
+        drop(dropped);
+        // through the second norm, or left for the one that both layers share
+        let (dx, left) = match &inner.second {
+            Second::Parallel(statistics2) => {
+                let norm2 = norm2.expect("statistics are of a norm");
+                let saved = (x, statistics2);
+                let dx = norm2.backward(&dnormed2, saved, Some(&dy), gradients, cx)?;
+                (Some(dx), None)
+            }
+            Second::Shared => (None, Some(dnormed2)),
+            Second::InTurn(..) => unreachable!("parallel layers read the same rows"),
+        };
+        let dropped = cx.dropped(&dy, self.dropout, self.tensors[0])?;
+        let dadded = dropped.as_ref().unwrap_or(&dy);
+        let mut dnormed = self
+            .attention
+            .backward(dadded, inner.attention, gradients, cx)?;
+        drop(dropped);
+        if let Some(dnormed2) = left {
+            add::add_into(&mut dnormed, &dnormed2)?;
+        }
+        let more = dx.as_ref().unwrap_or(&dy);
+        let saved = (x, &inner.statistics1);
+        (self.norm1).backward(&dnormed, saved, Some(more), gradients, cx)
+    }
+
+    fn backward_post(
+        &self,
+        dy: Tensor,
+        (inner, norm2): (Inner, &Norm),
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
+        let Second::InTurn(into_norm2, statistics2) = inner.second else {
+            unreachable!("layers in turn keep the second norm's input")
+        };
+        let saved = (&into_norm2, &statistics2);
+        let dsum = norm2.backward(&dy, saved, None, gradients, cx)?;
+        drop((dy, into_norm2));
         let dropped = cx.dropped(&dsum, self.dropout, self.tensors[1])?;
         let dadded = dropped.as_ref().unwrap_or(&dsum);
         let mut dmiddle = self

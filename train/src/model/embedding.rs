@@ -23,6 +23,8 @@ pub(crate) struct Embedding {
     /// First token id of this rank's rows.
     first: usize,
     positions: Option<Slot>,
+    /// Row of the first position in the table.
+    first_position: usize,
     segments: Option<Slot>,
     virtual_rows: Option<VirtualRows>,
     norm: Option<Norm>,
@@ -37,16 +39,21 @@ pub(crate) struct Saved(Option<(Tensor, Statistics)>);
 
 impl Embedding {
     pub(crate) fn named(plan: &Plan, tp: usize, tp_rank: usize, slots: &Slots<'_>) -> Embedding {
-        let has_positions = plan.model.architecture().positions == architecture::Positions::Learned;
-        let is_normed = plan.model.architecture().is_post_norm;
+        let architecture = plan.model.architecture();
+        let has_positions = architecture.positions == architecture::Positions::Learned;
+        let is_normed = architecture.is_post_norm;
         Embedding {
             table: slots.get("embedding.weight"),
             first: plan.padded_vocab() / tp * tp_rank,
             positions: has_positions.then(|| slots.get("position.weight")),
+            first_position: architecture.first_position,
             segments: slots.find("segment.weight"),
             virtual_rows: VirtualRows::named(plan, slots),
             norm: is_normed.then(|| Norm::named("embedding.norm", plan.model.norm_eps, slots)),
-            dropout: plan.model.dropout,
+            dropout: match architecture.drops_embedding {
+                true => plan.model.dropout,
+                false => 0.0,
+            },
         }
     }
 
@@ -66,7 +73,7 @@ impl Embedding {
             add::add_into(&mut x, &own.forward(&here, cx)?)?;
         }
         if let Some(positions) = self.positions {
-            let rows = positions_of(cx, x.dims()[0], cx.row_time(), tokens.device())?;
+            let rows = self.position_rows(cx, x.dims()[0], cx.row_time(), tokens.device())?;
             let rows = embedding::forward(cx.weight(positions), &rows, 0)?;
             add::add_into(&mut x, &rows)?;
         }
@@ -113,7 +120,8 @@ impl Embedding {
         let [dtable] = gradients.sums([self.table])?;
         embedding::backward(dtable, dx, tokens, self.first, cx.sums.token_leaf)?;
         if let Some(positions) = self.positions {
-            let rows = positions_of(cx, tokens.elements(), cx.sequence.time, tokens.device())?;
+            let (n, time) = (tokens.elements(), cx.sequence.time);
+            let rows = self.position_rows(cx, n, time, tokens.device())?;
             let [dpositions] = gradients.sums([positions])?;
             embedding::backward(dpositions, dx, &rows, 0, cx.sums.token_leaf)?;
         }
@@ -122,6 +130,35 @@ impl Embedding {
             embedding::backward(dsegments, dx, segments, 0, cx.sums.token_leaf)?;
         }
         Ok(())
+    }
+
+    /// Rows of the table of positions for rows of which each sequence has `time`: all of this rank's, or its share of them.
+    fn position_rows(
+        &self,
+        cx: &Context<'_>,
+        n: usize,
+        time: usize,
+        device: &Device,
+    ) -> kernels::Result<Tensor> {
+        let mut rows = Tensor::empty(&[n], DType::U32, device)?;
+        let before = if time == cx.sequence.time {
+            0
+        } else {
+            cx.row_first() - cx.sequence.first
+        };
+        let row_of = |position: usize| {
+            u32::try_from(self.first_position + position).expect("positions are below seq_length")
+        };
+        rows.view_mut().renew(|rows: &mut [u32]| {
+            for (row, to) in rows.iter_mut().enumerate() {
+                let (sequence, at) = (row / time, row % time + before);
+                *to = row_of(match cx.positions() {
+                    Positions::Run { offset, .. } => offset + at,
+                    Positions::Each { of, .. } => of[sequence * cx.sequence.time + at] as usize,
+                });
+            }
+        })?;
+        Ok(rows)
     }
 }
 
@@ -138,31 +175,4 @@ fn between_layers(ids: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
     };
     rows::copy_runs(here.view_mut(), ids.flat(from..ids.elements())?, runs)?;
     Ok(here)
-}
-
-/// Positions of rows of which each sequence has `time`: all of this rank's, or its share of them.
-fn positions_of(
-    cx: &Context<'_>,
-    n: usize,
-    time: usize,
-    device: &Device,
-) -> kernels::Result<Tensor> {
-    let mut rows = Tensor::empty(&[n], DType::U32, device)?;
-    let before = if time == cx.sequence.time {
-        0
-    } else {
-        cx.row_first() - cx.sequence.first
-    };
-    rows.view_mut().renew(|rows: &mut [u32]| {
-        for (row, position) in rows.iter_mut().enumerate() {
-            let (sequence, at) = (row / time, row % time + before);
-            *position = match cx.positions() {
-                Positions::Run { offset, .. } => {
-                    u32::try_from(offset + at).expect("positions are below seq_length")
-                }
-                Positions::Each { of, .. } => of[sequence * cx.sequence.time + at],
-            };
-        }
-    })?;
-    Ok(rows)
 }

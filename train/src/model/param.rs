@@ -260,7 +260,7 @@ pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
     if plan.model.architecture().positions == Positions::Learned {
         list.add(
             "position.weight".into(),
-            &[plan.seq_length, shape.d_model],
+            &[plan.position_rows(), shape.d_model],
             false,
             normal,
         );
@@ -464,7 +464,9 @@ fn add_block(list: &mut List, plan: &Plan, layer: usize) {
         has_bias,
         residual(plan, s.heads * s.d_head),
     );
-    add_norm(list, plan, &format!("{at}.norm2"));
+    if !plan.model.architecture().has_shared_norm {
+        add_norm(list, plan, &format!("{at}.norm2"));
+    }
     if plan.model.is_decoder_block(layer) {
         add_cross(list, plan, &at);
         add_norm(list, plan, &format!("{at}.norm3"));

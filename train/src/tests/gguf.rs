@@ -8,7 +8,10 @@ use crate::checkpoint::{FileType, GgufOptions, export_gguf, export_hf, import_gg
 use crate::config::moe::{MoeConfig, RouterScore};
 use crate::config::{Biases, Family, Plan, RopeScaling, TieEmbeddings};
 use crate::error::Error;
-use crate::fixtures::{Chain, Log, options, tiny_bert, tiny_gpt, tiny_llama, tiny_moe};
+use crate::fixtures::{
+    Chain, Log, options, tiny_bert, tiny_falcon, tiny_gpt, tiny_llama, tiny_moe, tiny_neox,
+    tiny_opt,
+};
 use crate::model::param;
 use crate::trainer::run;
 
@@ -149,14 +152,18 @@ fn quantized_files_are_near_the_model() {
 
 #[test]
 fn models_that_llama_cpp_lacks_are_refused_by_setting() {
-    let [gpt_with_gate, partly_rotary, window] = &options()[..] else {
-        panic!("three plans");
+    let [gpt_with_gate, partly_rotary, window, parallel] = &options()[..] else {
+        panic!("four plans");
     };
     for (plan, setting) in [
         (&tiny_bert(), "family = Bert"),
         (gpt_with_gate, "activation"),
         (partly_rotary, "activation"),
         (window, "sliding_window = 7"),
+        (parallel, "parallel_residual = true in llama"),
+        (&tiny_neox(), "family = GptNeox"),
+        (&tiny_opt(), "family = Opt"),
+        (&tiny_falcon(), "family = Falcon"),
         (&tiny_moe(), "family = Llama as Qwen2Moe"),
     ] {
         let folder = tempfile::tempdir().unwrap();

@@ -65,12 +65,12 @@ pub(super) fn recipe(plan: &mut Plan, eod: &Value) {
     plan.determinism = Determinism::Layout;
 }
 
-fn follows_transformers(name: &str) {
+pub(super) fn follows_transformers(name: &str) {
     let worst = follows(&mut Golden::open(&format!("hf_{name}")), true);
     println!("{name}: gradients, weights after ten steps in tolerances: {worst:.3?}");
 }
 
-fn follows(golden: &mut Golden, with_logits: bool) -> [f64; 2] {
+pub(super) fn follows(golden: &mut Golden, with_logits: bool) -> [f64; 2] {
     let (folder, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     saved(golden, folder.path());
     let checkpoint = import_hf(folder.path(), out.path()).unwrap().checkpoint;
@@ -241,6 +241,32 @@ fn exportable() -> Vec<Plan> {
         with(tiny_llama(), Family::Mistral, |model| {
             (model.sliding_window, model.rope_theta) = (6, 1e6);
         }),
+        with(tiny_gpt(), Family::Falcon, |model| model.kv_heads = 1),
+        with(tiny_gpt(), Family::Falcon, |model| {
+            (model.kv_heads, model.bias) = (2, Some(Biases::All));
+            model.rope_theta = 500.0;
+        }),
+        with(tiny_gpt(), Family::Falcon, |model| {
+            (model.kv_heads, model.shared_norm) = (2, Some(false));
+            model.tie_embeddings = TieEmbeddings::Untied;
+        }),
+        with(tiny_gpt(), Family::Falcon, |model| {
+            (model.parallel_residual, model.shared_norm) = (Some(false), Some(false));
+        }),
+        with(tiny_gpt(), Family::Opt, |model| {
+            (model.dropout, model.attention_dropout) = (0.1, 0.1);
+        }),
+        with(tiny_gpt(), Family::Opt, |model| {
+            (model.activation, model.init_std) = (Some(Activation::Gelu), 0.01);
+            model.tie_embeddings = TieEmbeddings::Untied;
+        }),
+        with(tiny_gpt(), Family::GptNeox, |model| {
+            (model.rotary_percent, model.dropout) = (0.25, 0.1);
+        }),
+        with(tiny_gpt(), Family::GptNeox, |model| {
+            (model.parallel_residual, model.activation) = (Some(false), Some(Activation::Relu));
+            (model.rope_theta, model.tie_embeddings) = (500.0, TieEmbeddings::Tied);
+        }),
         with(tiny_llama(), Family::Phi3, |model| {
             (model.sliding_window, model.rotary_percent) = (6, 0.5);
         }),
@@ -295,7 +321,7 @@ fn qwen_moe() -> MoeConfig {
 }
 
 /// A trained checkpoint of the plan.
-fn trained(plan: &Plan, folder: &Path) -> std::path::PathBuf {
+pub(super) fn trained(plan: &Plan, folder: &Path) -> std::path::PathBuf {
     let mut plan = plan.clone();
     (plan.train.steps, plan.train.warmup_steps) = (2, 1);
     let (text, masked, spans) = (Chain::of(&plan), Blanks::of(&plan), Gaps::of(&plan));

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use crate::Error;
 use crate::config::{ParallelConfig, Plan};
 use crate::eval::{evaluate, inspect, logits};
-use crate::fixtures::{Chain, Log, options, tiny_gpt, tiny_llama, tiny_moe};
+use crate::fixtures::{
+    Chain, Log, options, tiny_falcon, tiny_gpt, tiny_llama, tiny_moe, tiny_neox, tiny_opt,
+};
 use crate::infer::{GenerateOptions, generate};
 use crate::trainer::run;
 
@@ -59,7 +61,19 @@ fn likeliest(row: &[f32]) -> u32 {
 
 #[test]
 fn greedy_generation_with_caches_follows_the_full_forward_pass() {
-    for plan in [vec![tiny_gpt(), tiny_llama(), tiny_moe()], options()].concat() {
+    for plan in [
+        vec![
+            tiny_gpt(),
+            tiny_neox(),
+            tiny_opt(),
+            tiny_falcon(),
+            tiny_llama(),
+            tiny_moe(),
+        ],
+        options(),
+    ]
+    .concat()
+    {
         let model = trained(plan);
         let mut seen = Vec::new();
         let prompt = [3, 24, 171];

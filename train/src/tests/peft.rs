@@ -16,7 +16,9 @@ use crate::config::{LoraConfig, LoraTarget, Plan};
 use crate::dist::devices::Devices;
 use crate::dist::mesh::Groups;
 use crate::eval::logits;
-use crate::fixtures::{Chain, Log, nth_step, tiny_gpt, tiny_llama};
+use crate::fixtures::{
+    Chain, Log, nth_step, tiny_falcon, tiny_gpt, tiny_llama, tiny_neox, tiny_opt,
+};
 use crate::model::param;
 use crate::tests::hugging_face::{recipe, write_config};
 use crate::tests::parity::{Formula, Golden};
@@ -242,6 +244,9 @@ fn tensors_of(path: &Path) -> Vec<(String, Vec<f32>)> {
 fn our_adapters_are_merged_alike_from_a_checkpoint_and_from_peft_s_form() {
     for (plan, targets) in [
         (tiny_gpt(), LoraTarget::ALL.to_vec()),
+        (tiny_neox(), LoraTarget::ALL.to_vec()),
+        (tiny_opt(), LoraTarget::ALL.to_vec()),
+        (tiny_falcon(), LoraTarget::ALL.to_vec()),
         (tiny_llama(), LoraTarget::ALL.to_vec()),
         (tiny_llama(), vec![LoraTarget::Qkv, LoraTarget::Fc2]),
     ] {

@@ -21,6 +21,10 @@ from tiny_runs import BATCH, VOCAB, token, train, write
 T, EPS = 16, 1e-4
 LLAMA = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
              num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False)
+FALCON = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, ffn_hidden_size=24, num_hidden_layers=2,
+              num_attention_heads=4)
+NEOX = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+            num_attention_heads=2)
 
 
 def rope(**kind):
@@ -32,6 +36,15 @@ MODELS = {
     # the text is longer than the model; the original length is one that the class does not read
     "dynamic": ("Llama", LLAMA | dict(max_position_embeddings=12)
                 | rope(rope_type="dynamic", factor=2.0, original_max_position_embeddings=8), None),
+    # one norm of both layers and one group of heads; two norms and two groups; layers in turn, a group of each head
+    "falcon": ("Falcon", FALCON, None),
+    "falcon_groups": ("Falcon", FALCON | dict(new_decoder_architecture=True, num_kv_heads=2, bias=True, activation="relu",
+                                              tie_word_embeddings=False, rope_theta=500.0), None),
+    "falcon_sequential": ("Falcon", FALCON | dict(parallel_attn=False, multi_query=False, bias=True), 3),
+    # a quarter of a head is turned; attention and feed-forward layer read the same rows
+    "gpt_neox": ("GPTNeoX", NEOX, None),
+    "gpt_neox_sequential": ("GPTNeoX", NEOX | dict(use_parallel_residual=False, rotary_pct=0.5, rotary_emb_base=500,
+                                                   hidden_act="gelu_fast", tie_word_embeddings=True), 3),
     "gpt2_packed": ("GPT2", dict(vocab_size=VOCAB, n_positions=T, n_embd=16, n_layer=2, n_head=4, attn_pdrop=0.0,
                                  embd_pdrop=0.0, resid_pdrop=0.0), 3),
     "llama3": ("Llama", LLAMA | dict(head_dim=8, attention_bias=True, mlp_bias=True)
@@ -39,6 +52,12 @@ MODELS = {
                       original_max_position_embeddings=8), None),
     "llama_packed": ("Llama", LLAMA | rope(rope_type="default"), 3),
     "mistral": ("Mistral", LLAMA | dict(sliding_window=5) | rope(rope_type="default"), None),
+    # no token has the first two rows of positions
+    "opt": ("OPT", dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, ffn_dim=24, num_hidden_layers=2,
+                        num_attention_heads=4, dropout=0.0, pad_token_id=None), None),
+    "opt_packed": ("OPT", dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, ffn_dim=24,
+                               num_hidden_layers=2, num_attention_heads=2, dropout=0.0, pad_token_id=None,
+                               activation_function="gelu", tie_word_embeddings=False), 3),
     # half of a head is turned; queries, keys and values are one matrix, gates and ups another
     "phi3": ("Phi3", LLAMA | dict(partial_rotary_factor=0.5, sliding_window=6, pad_token_id=None), None),
     "qwen2": ("Qwen2", LLAMA | dict(tie_word_embeddings=True) | rope(rope_type="linear", factor=2.0), None),

@@ -73,7 +73,15 @@ pub(super) fn architecture(plan: &Plan) -> Result<Architecture, Vec<String>> {
         (Family::Qwen2, None) => Some(Architecture::Qwen2),
         (Family::Qwen2, Some(Class::Qwen2Moe)) => Some(Architecture::Qwen2Moe),
         (Family::Qwen3, None) => Some(Architecture::Qwen3),
-        (Family::Bert | Family::T5 | Family::Phi3, _)
+        (
+            Family::Bert
+            | Family::T5
+            | Family::Phi3
+            | Family::GptNeox
+            | Family::Opt
+            | Family::Falcon,
+            _,
+        )
         | (Family::Llama | Family::Mistral | Family::Qwen3, Some(Class::Qwen2Moe))
         | (Family::Qwen2 | Family::Qwen3, Some(Class::Mixtral)) => None,
     };

@@ -6,10 +6,11 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::checkpoint::huggingface::described::{Read, decimal, function};
+use crate::checkpoint::huggingface::described::{Read, decimal, function, plain};
 use crate::checkpoint::huggingface::fields::Fields;
 use crate::checkpoint::huggingface::moe::{Class, class_of};
-use crate::checkpoint::huggingface::{bert, classes, moe, t5};
+use crate::checkpoint::huggingface::rope::Rope;
+use crate::checkpoint::huggingface::{bert, classes, falcon, gpt_neox, moe, opt, rope, t5};
 use crate::config::plan::Plan;
 use crate::config::{
     Activation, Biases, Family, ModelConfig, NormKind, RopeScaling, TieEmbeddings,
@@ -19,6 +20,9 @@ use crate::config::{
 fn class(family: Family) -> (&'static str, &'static str) {
     match family {
         Family::Gpt => ("gpt2", "GPT2LMHeadModel"),
+        Family::GptNeox => ("gpt_neox", "GPTNeoXForCausalLM"),
+        Family::Opt => ("opt", "OPTForCausalLM"),
+        Family::Falcon => ("falcon", "FalconForCausalLM"),
         Family::Llama => ("llama", "LlamaForCausalLM"),
         Family::Mistral => ("mistral", "MistralForCausalLM"),
         Family::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
@@ -26,6 +30,23 @@ fn class(family: Family) -> (&'static str, &'static str) {
         Family::Phi3 => ("phi3", "Phi3ForCausalLM"),
         Family::Bert => ("bert", "BertForMaskedLM"),
         Family::T5 => ("t5", "T5ForConditionalGeneration"),
+    }
+}
+
+/// Field of the deviation of initial weights.
+fn init_std(family: Family) -> &'static str {
+    match family {
+        Family::Opt => "init_std",
+        Family::Gpt
+        | Family::GptNeox
+        | Family::Falcon
+        | Family::Llama
+        | Family::Mistral
+        | Family::Qwen2
+        | Family::Qwen3
+        | Family::Phi3
+        | Family::Bert
+        | Family::T5 => "initializer_range",
     }
 }
 
@@ -39,8 +60,12 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         }
     };
     let (kind, _) = class(model.family);
-    let is_gpt = matches!(model.family, Family::Gpt | Family::Bert);
-    let norm = if is_gpt {
+    let is_gpt = matches!(
+        model.family,
+        Family::Gpt | Family::GptNeox | Family::Opt | Family::Bert
+    );
+    let is_falcon = model.family == Family::Falcon;
+    let norm = if is_gpt || is_falcon {
         NormKind::Layer
     } else {
         NormKind::Rms
@@ -52,14 +77,14 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
     let gated = found.activation.is_gated();
     let is_pair = model.family == Family::T5;
     refuse(
-        gated == is_gpt && !is_pair,
+        gated == (is_gpt || is_falcon) && !is_pair,
         format!("activation = {:?} in {kind}", found.activation),
     );
     let biases: &[Biases] = match model.family {
-        Family::Gpt | Family::Bert => &[Biases::All],
-        Family::Llama => &[Biases::None, Biases::All],
+        Family::Gpt | Family::GptNeox | Family::Opt | Family::Bert => &[Biases::All],
+        Family::Llama | Family::Falcon => &[Biases::None, Biases::All],
         Family::Qwen2 => &[Biases::Qkv],
-        _ => &[Biases::None],
+        Family::Mistral | Family::Qwen3 | Family::Phi3 | Family::T5 => &[Biases::None],
     };
     let bias = found.biases;
     refuse(
@@ -70,6 +95,18 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
     refuse(
         found.qk_norm != has_norms,
         format!("qk_norm = {} in {kind}", found.qk_norm),
+    );
+    refuse(
+        model.norm_eps != opt::NORM_EPS && model.family == Family::Opt,
+        format!("norm_eps = {} in {kind}", model.norm_eps),
+    );
+    refuse(
+        found.is_parallel && !matches!(model.family, Family::GptNeox | Family::Falcon),
+        format!("parallel_residual = true in {kind}"),
+    );
+    refuse(
+        found.has_shared_norm && !is_falcon,
+        format!("shared_norm = true in {kind}"),
     );
     let may_slide = matches!(
         model.family,
@@ -86,7 +123,11 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         format!("rotary_percent = {share} in {kind}"),
     );
     refuse(
-        model.rope_scaling.is_some() && model.family == Family::Phi3,
+        model.rope_scaling.is_some()
+            && matches!(
+                model.family,
+                Family::Phi3 | Family::GptNeox | Family::Falcon
+            ),
         format!("rope_scaling in {kind}"),
     );
     let p = model.dropout;
@@ -96,6 +137,10 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         format!("dropout = {p} in {kind}"),
     );
     refuse(
+        attention > 0.0 && is_falcon,
+        format!("attention_dropout = {attention} in {kind}"),
+    );
+    refuse(
         p != attention && is_pair,
         format!("dropout = {p} beside attention_dropout = {attention} in {kind}"),
     );
@@ -103,6 +148,17 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
     refuse(grouped && is_pair, format!("kv_heads in {kind}"));
     let own = model.kv_heads() != model.heads || model.head_dim > 0;
     refuse(own && is_gpt, format!("kv_heads or head_dim in {kind}"));
+    refuse(
+        model.head_dim > 0 && is_falcon,
+        format!("head_dim = {} in {kind}", model.head_dim),
+    );
+    refuse(
+        is_falcon && falcon::lacks_groups(model),
+        format!(
+            "kv_heads = {} without parallel_residual in {kind}",
+            model.kv_heads()
+        ),
+    );
     // Qwen MoE with biases is Qwen 2 with experts
     let may_mix = match model.family {
         Family::Llama => bias == Biases::None,
@@ -131,7 +187,12 @@ pub(crate) fn to_json(plan: &Plan) -> crate::error::Result<Value> {
         Family::Bert => return Ok(bert::config(plan)),
         Family::T5 => return Ok(t5::config(plan)),
         Family::Gpt => gpt(plan),
-        _ => llama(plan),
+        Family::GptNeox => gpt_neox::config(plan),
+        Family::Opt => opt::config(plan),
+        Family::Falcon => falcon::config(plan),
+        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Phi3 => {
+            llama(plan)
+        }
     };
     let (kind, class) = class(model.family);
     config["architectures"] = json!([class]);
@@ -146,7 +207,7 @@ pub(crate) fn to_json(plan: &Plan) -> crate::error::Result<Value> {
         config[field] = Value::Null;
     }
     config["vocab_size"] = json!(plan.vocab);
-    config["initializer_range"] = json!(decimal(model.init_std));
+    config[init_std(model.family)] = json!(decimal(model.init_std));
     config["tie_word_embeddings"] = json!(model.is_tied());
     config["dtype"] = json!("float32");
     match &model.moe {
@@ -185,12 +246,12 @@ fn llama(plan: &Plan) -> Value {
         "hidden_act": function(architecture.activation),
         "rms_norm_eps": decimal(model.norm_eps),
         "rope_theta": decimal(model.rope_theta),
-        "rope_parameters": rope(model),
+        "rope_parameters": rope::to_json(model),
         "attention_dropout": decimal(model.attention_dropout),
     });
     if model.rope_scaling.is_some() {
         // classes before transformers 5 read this field alone, which has no base
-        let mut scaling = rope(model);
+        let mut scaling = rope::to_json(model);
         if let Some(table) = scaling.as_object_mut() {
             table.shift_remove("rope_theta");
         }
@@ -259,44 +320,6 @@ fn positions(plan: &Plan) -> usize {
     }
 }
 
-fn rope(model: &ModelConfig) -> Value {
-    let theta = decimal(model.rope_theta);
-    match model.rope_scaling {
-        None => json!({"rope_type": "default", "rope_theta": theta}),
-        Some(RopeScaling::Linear { factor }) => {
-            json!({"rope_type": "linear", "rope_theta": theta, "factor": factor})
-        }
-        Some(RopeScaling::Dynamic {
-            factor,
-            original_length,
-        }) => json!({"rope_type": "dynamic", "rope_theta": theta, "factor": factor,
-            "original_max_position_embeddings": original_length}),
-        Some(RopeScaling::Yarn {
-            factor,
-            original_length,
-            beta_fast,
-            beta_slow,
-            attention_factor,
-        }) => {
-            let mut value = json!({"rope_type": "yarn", "rope_theta": theta, "factor": factor,
-                "original_max_position_embeddings": original_length,
-                "beta_fast": beta_fast, "beta_slow": beta_slow});
-            if let Some(factor) = attention_factor {
-                value["attention_factor"] = json!(factor);
-            }
-            value
-        }
-        Some(RopeScaling::Llama3 {
-            factor,
-            low_freq_factor,
-            high_freq_factor,
-            original_length,
-        }) => json!({"rope_type": "llama3", "rope_theta": theta, "factor": factor,
-            "low_freq_factor": low_freq_factor, "high_freq_factor": high_freq_factor,
-            "original_max_position_embeddings": original_length}),
-    }
-}
-
 /// The model that a `config.json` describes.
 ///
 /// # Errors
@@ -311,6 +334,9 @@ pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
         Some("qwen2_moe") if fields.flag("qkv_bias", true) => Family::Qwen2,
         Some("qwen2_moe" | "mixtral") => Family::Llama,
         Some("gpt2") => Family::Gpt,
+        Some("gpt_neox") => Family::GptNeox,
+        Some("opt") => Family::Opt,
+        Some("falcon") => Family::Falcon,
         Some("llama") => Family::Llama,
         Some("mistral") => Family::Mistral,
         Some("qwen2") => Family::Qwen2,
@@ -320,7 +346,7 @@ pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
         Some("t5" | "mt5") => Family::T5,
         found => {
             let found = found.unwrap_or("nothing");
-            let wanted = "gpt2, llama, mistral, qwen2, qwen3, phi3, mixtral, qwen2_moe, bert, \
+            let wanted = "gpt2, gpt_neox, opt, falcon, llama, mistral, qwen2, qwen3, phi3, mixtral, qwen2_moe, bert, \
                 megatron-bert, t5 or mt5";
             return Err(vec![format!("model_type: found {found}, want {wanted}")]);
         }
@@ -345,11 +371,17 @@ pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
 fn read_stack(fields: &Fields<'_>, family: Family, post_norm: bool) -> Read {
     let (mut model, seq_length) = match family {
         Family::Gpt => read_gpt(fields),
+        Family::GptNeox => gpt_neox::read(fields),
+        Family::Opt => opt::read(fields),
+        Family::Falcon => falcon::read(fields),
         Family::Bert => bert::read(fields, post_norm),
         _ => read_llama(fields, family),
     };
-    let is_tied_unless_told = matches!(family, Family::Gpt | Family::Bert);
-    model.init_std = fields.number("initializer_range", Some(0.02));
+    let is_tied_unless_told = matches!(
+        family,
+        Family::Gpt | Family::Opt | Family::Falcon | Family::Bert
+    );
+    model.init_std = fields.number(init_std(family), Some(0.02));
     let is_tied = fields.flag("tie_word_embeddings", is_tied_unless_told);
     model.tie_embeddings = if is_tied {
         TieEmbeddings::Tied
@@ -365,18 +397,7 @@ fn read_stack(fields: &Fields<'_>, family: Family, post_norm: bool) -> Read {
 }
 
 fn read_gpt(fields: &Fields<'_>) -> (ModelConfig, usize) {
-    let activation = match fields.text_or("activation_function", "gelu_new").as_str() {
-        "gelu_new" | "gelu_pytorch_tanh" => Activation::GeluTanh,
-        "gelu" => Activation::Gelu,
-        "quick_gelu" => Activation::QuickGelu,
-        "relu" => Activation::Relu,
-        "relu2" => Activation::SquaredRelu,
-        other => {
-            let wanted = "gelu_new, gelu, quick_gelu, relu or relu2";
-            fields.wrong("activation_function", other, wanted);
-            Activation::GeluTanh
-        }
-    };
+    let activation = plain(fields, "activation_function", "gelu_new");
     let dropout = fields.number("resid_pdrop", Some(0.1));
     let embedding = fields.number("embd_pdrop", Some(0.1));
     if dropout != embedding {
@@ -423,14 +444,17 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
     };
     let length = fields.count("max_position_embeddings");
     let Rope {
-        theta: rope_theta,
+        theta,
         scaling: rope_scaling,
         share,
-    } = read_rope(fields, length);
+    } = rope::read(fields, length);
     let seq_length = fields.count_or("seq_length", length);
     let rotary_percent = match family {
         Family::Phi3 => read_share(fields, share),
         Family::Gpt
+        | Family::GptNeox
+        | Family::Opt
+        | Family::Falcon
         | Family::Llama
         | Family::Mistral
         | Family::Qwen2
@@ -462,7 +486,7 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
         attention_dropout: fields.number("attention_dropout", Some(0.0)),
         bias: read_biases(fields, family),
         sliding_window: read_window(fields, family, layers),
-        rope_theta,
+        rope_theta: theta.unwrap_or(rope::THETA),
         rope_scaling,
         rotary_percent,
         ..ModelConfig::default()
@@ -535,98 +559,4 @@ fn read_window(fields: &Fields<'_>, family: Family, layers: usize) -> usize {
         fields.wrong("max_window_layers", &full.to_string(), wanted);
     }
     window
-}
-
-/// Rotary embedding of a `config.json`.
-struct Rope {
-    theta: f32,
-    scaling: Option<RopeScaling>,
-    /// Share of a head that is turned, if `rope_parameters` has it.
-    share: Option<f32>,
-}
-
-/// `rope_parameters`, or `rope_theta` with `rope_scaling` as files before transformers 5 have them.
-fn read_rope(fields: &Fields<'_>, length: usize) -> Rope {
-    let old = fields.number_or("rope_theta");
-    let (mut theta, mut scaling, mut share) = (old, None, None);
-    for name in ["rope_scaling", "rope_parameters"] {
-        let Some(table) = fields.table(name) else {
-            continue;
-        };
-        let table = Fields::of(table, name);
-        if let Some(own) = table.number_or("rope_theta") {
-            if old.is_some_and(|old| old != own) {
-                let wanted = format!("rope_theta = {}", theta.unwrap_or(own));
-                table.wrong("rope_theta", &own.to_string(), &wanted);
-            }
-            theta = Some(own);
-        }
-        share = table.number_or("partial_rotary_factor").or(share);
-        let found = read_scaling(&table, length);
-        if name == "rope_parameters" && scaling.is_some() && scaling != found {
-            table.wrong(
-                "rope_type",
-                &format!("{found:?}"),
-                "the same as rope_scaling",
-            );
-        }
-        scaling = found.or(scaling);
-        fields.problems.borrow_mut().extend(table.finish());
-        fields.notes.borrow_mut().extend(table.notes.take());
-    }
-    Rope {
-        theta: theta.unwrap_or(10_000.0),
-        scaling,
-        share,
-    }
-}
-
-fn read_scaling(table: &Fields<'_>, length: usize) -> Option<RopeScaling> {
-    let kind = table.text_or("type", "default");
-    let kind = table.text_or("rope_type", &kind);
-    let wide = |name: &str, default: Option<f64>| table.wide(name, default);
-    let factor = || wide("factor", None);
-    let original = || table.count_or("original_max_position_embeddings", length);
-    match kind.as_str() {
-        "default" => None,
-        "linear" => Some(RopeScaling::Linear { factor: factor() }),
-        "dynamic" => {
-            // transformers reads the model's length alone (`_compute_dynamic_ntk_parameters`)
-            if table.has("original_max_position_embeddings") && original() != length {
-                let line = format!(
-                    "{}.original_max_position_embeddings = {} is ignored, as transformers does: the scaling starts at \
-                     max_position_embeddings = {length}",
-                    table.at,
-                    original()
-                );
-                table.notes.borrow_mut().push(line);
-            }
-            Some(RopeScaling::Dynamic {
-                factor: factor(),
-                original_length: length,
-            })
-        }
-        "yarn" => {
-            let attention_factor = table.has("attention_factor");
-            table.only("truncate", true);
-            Some(RopeScaling::Yarn {
-                factor: factor(),
-                original_length: original(),
-                beta_fast: wide("beta_fast", Some(32.0)),
-                beta_slow: wide("beta_slow", Some(1.0)),
-                attention_factor: attention_factor.then(|| wide("attention_factor", None)),
-            })
-        }
-        "llama3" => Some(RopeScaling::Llama3 {
-            factor: factor(),
-            low_freq_factor: wide("low_freq_factor", None),
-            high_freq_factor: wide("high_freq_factor", None),
-            original_length: original(),
-        }),
-        other => {
-            let wanted = "default, linear, dynamic, yarn or llama3";
-            table.wrong("rope_type", other, wanted);
-            None
-        }
-    }
 }

@@ -1,5 +1,6 @@
 //! The model that a `config.json` describes.
 
+use crate::checkpoint::huggingface::fields::Fields;
 use crate::config::{Activation, ModelConfig};
 
 /// Model settings and lengths read from a `config.json`.
@@ -31,5 +32,21 @@ pub(crate) fn function(activation: Activation) -> &'static str {
         Activation::Relu => "relu",
         Activation::SquaredRelu => "relu2",
         Activation::Swiglu => "silu",
+    }
+}
+
+/// The activation without a gate in a field; of the field's default `absent`.
+pub(crate) fn plain(fields: &Fields<'_>, name: &str, absent: &str) -> Activation {
+    match fields.text_or(name, absent).as_str() {
+        "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Activation::GeluTanh,
+        "gelu" => Activation::Gelu,
+        "quick_gelu" => Activation::QuickGelu,
+        "relu" => Activation::Relu,
+        "relu2" => Activation::SquaredRelu,
+        other => {
+            let wanted = "gelu_new, gelu_fast, gelu, quick_gelu, relu or relu2";
+            fields.wrong(name, other, wanted);
+            Activation::GeluTanh
+        }
     }
 }

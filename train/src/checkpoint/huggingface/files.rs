@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::checkpoint::MODEL;
 use crate::checkpoint::huggingface::pair::Pair;
-use crate::checkpoint::huggingface::{bert, t5};
+use crate::checkpoint::huggingface::{bert, gpt_neox, t5};
 use crate::checkpoint::quantized::packed::{PackedLayer, Part};
 use crate::checkpoint::quantized::scheme::Scheme;
 use crate::checkpoint::safetensors::{Format, Reader};
@@ -17,8 +17,8 @@ use crate::config::Family;
 use crate::config::plan::Plan;
 use crate::error::{At, Error, Result};
 
-/// Formats that are read.
-const FORMATS: [&str; 3] = ["F32", "F16", "BF16"];
+/// Formats of weights, and of masks beside them.
+const FORMATS: [&str; 5] = ["F32", "F16", "BF16", "U8", "BOOL"];
 
 /// Behind the name of a quantized tensor: its scales.
 const SCALE: &str = "_scale";
@@ -27,10 +27,12 @@ const SCALE: &str = "_scale";
 const WEIGHT: &str = ".weight";
 
 /// Suffixes of tensors in older files that are not weights.
-const NOT_WEIGHTS: [&str; 5] = [
+const NOT_WEIGHTS: [&str; 7] = [
     "EncDecAttention.relative_attention_bias.weight",
     ".attn.bias",
     ".attn.masked_bias",
+    ".attention.bias",
+    ".attention.masked_bias",
     "rotary_emb.inv_freq",
     "embeddings.position_ids",
 ];
@@ -47,7 +49,11 @@ const OF_OTHER_HEADS: [&str; 3] = [
 const HEAD: &str = "lm_head.weight";
 
 /// Names of a head that is kept although it is tied.
-const TIED: &[&str] = &["lm_head.weight", "cls.predictions.decoder.weight"];
+const TIED: &[&str] = &[
+    "lm_head.weight",
+    "cls.predictions.decoder.weight",
+    gpt_neox::HEAD,
+];
 
 /// Names of duplicates of the embedding.
 fn copies(plan: &Plan) -> impl Iterator<Item = &'static str> {
@@ -281,6 +287,9 @@ impl Files {
                     if held.dims != pair.dims {
                         let (found, wanted) = (&held.dims, &pair.dims);
                         problems.push(format!("{name}: found {found:?}, want {wanted:?}"));
+                    } else if !held.format.is_numbers() {
+                        let found = held.format.name();
+                        problems.push(format!("{name}: found {found}, want numbers"));
                     } else if held.format.is_coded() && self.scale_of(name).is_none() {
                         let found = held.format.name();
                         problems.push(format!(

@@ -6,14 +6,18 @@ mod classes;
 pub(crate) mod config;
 pub(crate) mod described;
 pub(crate) mod export;
+mod falcon;
 pub(crate) mod fields;
 pub(crate) mod files;
+mod gpt_neox;
 pub(crate) mod import;
 pub(crate) mod moe;
 pub(crate) mod names;
+mod opt;
 #[cfg(test)]
 pub(crate) mod outs;
 pub(crate) mod pair;
 pub(crate) mod peft;
+mod rope;
 pub(crate) mod soft_prompt;
 pub(crate) mod t5;

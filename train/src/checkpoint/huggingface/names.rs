@@ -6,16 +6,34 @@
 //! gated layer is stored in eight chunks of gate rows and up rows. Vocabulary padding is dropped.
 
 use crate::checkpoint::huggingface::pair::{GatedWidth, Own, Pair, Prefixes, Rows, add_gated};
-use crate::checkpoint::huggingface::{bert, moe, t5};
+use crate::checkpoint::huggingface::{bert, falcon, gpt_neox, moe, opt, t5};
 use crate::config::architecture::Architecture;
 use crate::config::plan::Plan;
 use crate::config::{Biases, Family};
 use crate::model::param::CLASSES;
 
+/// Name of the output head in most classes.
+const HEAD: &str = "lm_head.weight";
+
 /// All tensors of the family's class, in its order.
 pub(crate) fn pairs(plan: &Plan) -> Vec<Pair> {
     match plan.model.family {
         Family::Gpt => gpt(plan),
+        Family::GptNeox => {
+            let mut pairs = gpt_neox::pairs(plan);
+            add_head(&mut pairs, plan, gpt_neox::HEAD);
+            pairs
+        }
+        Family::Falcon => {
+            let mut pairs = falcon::pairs(plan);
+            add_head(&mut pairs, plan, HEAD);
+            pairs
+        }
+        Family::Opt => {
+            let mut pairs = opt::pairs(plan);
+            add_head(&mut pairs, plan, HEAD);
+            pairs
+        }
         Family::Bert => bert::pairs(plan),
         Family::T5 => t5::pairs(plan),
         Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Phi3 => {
@@ -31,7 +49,7 @@ fn gpt(plan: &Plan) -> Vec<Pair> {
     };
     let mut pairs = vec![
         same("wte.weight", "embedding.weight", &[plan.vocab, d]),
-        same("wpe.weight", "position.weight", &[plan.seq_length, d]),
+        same("wpe.weight", "position.weight", &[plan.position_rows(), d]),
     ];
     let width = s.heads * s.d_head;
     for layer in 0..plan.model.layers {
@@ -61,7 +79,7 @@ fn gpt(plan: &Plan) -> Vec<Pair> {
     }
     pairs.push(same("ln_f.weight", "norm.weight", &[d]));
     pairs.push(same("ln_f.bias", "norm.bias", &[d]));
-    add_head(&mut pairs, plan);
+    add_head(&mut pairs, plan, HEAD);
     pairs
 }
 
@@ -110,7 +128,7 @@ fn llama(plan: &Plan) -> Vec<Pair> {
         "norm.weight".into(),
         &[d],
     ));
-    add_head(&mut pairs, plan);
+    add_head(&mut pairs, plan, HEAD);
     pairs
 }
 
@@ -156,7 +174,8 @@ fn add_attention(pairs: &mut Vec<Pair>, plan: &Plan, architecture: &Architecture
     }
 }
 
-fn add_head(pairs: &mut Vec<Pair>, plan: &Plan) {
+/// Adds the classification head, or the vocabulary's under this name if it has weights of its own.
+fn add_head(pairs: &mut Vec<Pair>, plan: &Plan, name: &str) {
     if let Some(classify) = &plan.model.classify {
         let names = ("score.weight".into(), format!("{CLASSES}.weight"));
         let dims = [classify.classes, plan.model.d_model];
@@ -165,7 +184,6 @@ fn add_head(pairs: &mut Vec<Pair>, plan: &Plan) {
     }
     if !plan.model.is_tied() {
         let dims = [plan.vocab, plan.model.d_model];
-        let names = ("lm_head.weight".into(), "head.weight".into());
-        pairs.push(Pair::of(names.0, names.1, &dims));
+        pairs.push(Pair::of(name.into(), "head.weight".into(), &dims));
     }
 }

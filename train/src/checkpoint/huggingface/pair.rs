@@ -163,3 +163,49 @@ pub(crate) fn add_gated(
     );
     pairs.push(fc2.transposed());
 }
+
+/// A linear layer of a block, `[out, in]` in their file.
+#[derive(Clone, Copy)]
+pub(crate) struct Linear<'a> {
+    theirs: &'a str,
+    ours: &'a str,
+    /// Dims of our weight.
+    dims: [usize; 2],
+    /// Its input features are split: ours is `[in, out]`.
+    is_row: bool,
+}
+
+impl<'a> Linear<'a> {
+    /// A layer whose output features are split; dims: `[out, in]`.
+    pub(crate) fn by_column(theirs: &'a str, ours: &'a str, dims: [usize; 2]) -> Linear<'a> {
+        Linear {
+            theirs,
+            ours,
+            dims,
+            is_row: false,
+        }
+    }
+
+    /// A layer whose input features are split; dims: `[in, out]`.
+    pub(crate) fn by_row(theirs: &'a str, ours: &'a str, dims: [usize; 2]) -> Linear<'a> {
+        Linear {
+            is_row: true,
+            ..Linear::by_column(theirs, ours, dims)
+        }
+    }
+
+    /// Adds its weight, and its bias if it has one.
+    pub(crate) fn add(self, pairs: &mut Vec<Pair>, own: Own<'_>, has_bias: bool) {
+        let name = |of: &str, kind: &str| format!("{of}.{kind}");
+        let (theirs, ours) = (self.theirs, self.ours);
+        let weight = own(&name(theirs, "weight"), &name(ours, "weight"), &self.dims);
+        let (weight, outputs) = match self.is_row {
+            true => (weight.transposed(), self.dims[1]),
+            false => (weight, self.dims[0]),
+        };
+        pairs.push(weight);
+        if has_bias {
+            pairs.push(own(&name(theirs, "bias"), &name(ours, "bias"), &[outputs]));
+        }
+    }
+}

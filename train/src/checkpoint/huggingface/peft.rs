@@ -205,7 +205,8 @@ fn joined(modules: &[Module<'_>], rank: usize, dims: &[usize], shape: &Shape) ->
 
 /// Whether a tensor is of transformers' Conv1D, `[in, out]`.
 fn is_conv1d(pair: &Pair) -> bool {
-    pair.theirs.starts_with("transformer.h.")
+    // other layers of this prefix are Falcon's
+    pair.theirs.starts_with("transformer.h.") && pair.theirs.contains(".c_")
 }
 
 /// A and B of a module that the model has.

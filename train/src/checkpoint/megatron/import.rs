@@ -233,7 +233,7 @@ fn pairs(plan: &Plan) -> Vec<Pair> {
     )];
     if made.positions == Positions::Learned {
         let theirs = "embedding.position_embeddings.weight";
-        pairs.push(same(theirs, "position.weight", &[plan.seq_length, d]));
+        pairs.push(same(theirs, "position.weight", &[plan.position_rows(), d]));
     }
     let (width, f) = (s.heads * s.d_head, s.d_ffn);
     let fc1 = |pair: Pair| match made.activation.is_gated() {

@@ -1,7 +1,7 @@
 //! The forward pass of a batch over the paged cache, and what its rows lead to.
 
 use kernels::attention::{self, Paged, PagedRows};
-use kernels::{DType, Tensor, add, copy};
+use kernels::{DType, Tensor, copy};
 use rayon::prelude::*;
 
 use crate::checkpoint::whole_model::Model;
@@ -275,9 +275,8 @@ fn hidden(
             is_scaled: true,
         };
         let mixed = attention::forward_paged(&qkv, cache, &call)?;
-        let mut middle = block.attention.join(&mixed, &cx)?;
-        add::add_into(&mut middle, &x)?;
-        x = block.feed_forward(&middle, &cx)?;
+        let attended = block.attention.join(&mixed, &cx)?;
+        x = block.after_attention(&x, normed, attended, &cx)?;
     }
     Ok(x)
 }

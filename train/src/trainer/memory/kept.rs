@@ -151,9 +151,12 @@ impl Rank<'_> {
         if recompute == Recompute::Full {
             return Kept::input(m, s.d_model);
         }
-        // the norms' statistics; input, both norms' results, the middle
-        let mut few = self.of_norm(m).repeat(2);
-        let mut large = vec![m * s.d_model; 4];
+        // the norms' statistics; input, both norms' results, and the middle, which a parallel block has not
+        let architecture = plan.model.architecture();
+        let norms = if architecture.has_shared_norm { 1 } else { 2 };
+        let mut few = self.of_norm(m).repeat(norms);
+        let is_parallel = architecture.is_parallel;
+        let mut large = vec![m * s.d_model; if is_parallel { 3 } else { 4 }];
         large.push(attention::kept((plan, block), n, tp));
         match plan.model.moe_at(block) {
             Some(moe) => {
