@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_means_the_model_or_an_adapter_by_name() {
+    fn a_request_without_a_name_means_the_model_and_an_unknown_name_is_404() {
         let adapters = Adapters::new(false);
         let fields = |body: &str| Fields::parse(body.as_bytes()).unwrap();
         for body in [r#"{"model": "a"}"#, "{}"] {
