@@ -1,7 +1,7 @@
 //! The context of a verb: an opened job with its folder, lock, thread pool and manifest.
 
 use crate::job::Job;
-use crate::machine::write_atomically;
+use crate::machine::{is_temporary, write_atomically};
 use crate::manifest::Manifest;
 use ::curate::read::Shard;
 use anyhow::{Context as _, Result, bail};
@@ -274,8 +274,7 @@ fn sweep_below(folder: &Path) {
 /// Removes temporary files of a killed process from a folder that this one has locked.
 pub(crate) fn sweep_files(folder: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let is_ours = name.starts_with(".millrace-") && name.ends_with(".tmp");
+        let is_ours = is_temporary(&entry.file_name());
         if is_ours && entry.file_type().is_ok_and(|t| t.is_file()) {
             // a file that cannot be removed does no harm
             let _ = std::fs::remove_file(entry.path());

@@ -1,6 +1,7 @@
 //! Facts about the machine (memory, processor) and atomic file writes.
 
 use anyhow::{Context, Result};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -80,6 +81,12 @@ fn temporary_in(folder: &Path) -> std::io::Result<tempfile::NamedTempFile> {
         builder.permissions(std::fs::Permissions::from_mode(0o666));
     }
     builder.tempfile_in(folder)
+}
+
+/// Whether a file has the name of a temporary one, which a killed process may have left.
+pub(crate) fn is_temporary(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    name.starts_with(".millrace-") && name.ends_with(".tmp")
 }
 
 /// XXH3-128 of a file in hex, read in pieces.

@@ -89,14 +89,16 @@ impl Follower {
         if !metadata.is_file() {
             return Err(io::Error::other("it is no file"));
         }
+        // an error leaves the place of reading as it is
+        let is_same = match &self.seen {
+            Some(seen) if seen.is_at_end_of(&metadata) => return Ok(SAME),
+            Some(seen) => seen.continues_in(&file, &metadata)?,
+            None => false,
+        };
         let mut has_changed = false;
         let mut seen = match self.seen.take() {
             None => Seen::start(&metadata),
-            Some(seen) if seen.is_at_end_of(&metadata) => {
-                self.seen = Some(seen);
-                return Ok(SAME);
-            }
-            Some(seen) if seen.continues_in(&file, &metadata)? => seen,
+            Some(seen) if is_same => seen,
             Some(_) => {
                 into.restart();
                 has_changed = true;

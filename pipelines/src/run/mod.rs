@@ -70,7 +70,7 @@ pub(crate) use quantize::{Quantize, quantize};
 pub(crate) use report::refilter;
 pub(crate) use schema::schema;
 pub(crate) use shell::{CompletionsArgs, completions, man};
-pub(crate) use status::{shards, status};
+pub(crate) use status::status;
 pub(crate) use takedown::{TakedownArgs, takedown};
 pub(crate) use task::task;
 pub(crate) use tokenize_files::{TokenizeArgs, tokenize_files};

@@ -192,7 +192,7 @@ impl CheckpointState {
 }
 
 /// The shards as they were submitted, or as they are listed now.
-pub(crate) fn shards(job: &Job, out: &Path) -> Result<Vec<Shard>> {
+fn shards(job: &Job, out: &Path) -> Result<Vec<Shard>> {
     if let Some(listed) = submitted_shards(out)? {
         return Ok(listed);
     }

@@ -141,19 +141,24 @@ fn tail(path: &Path) -> Vec<StepRecord> {
 }
 
 /// The process that holds a lock file, as the kernel lists it: nothing is locked to find out, so that a run that starts at this
-/// moment is not refused.
+/// moment is not refused. Devices with the major number 0 may have other minor numbers in that list than elsewhere (btrfs,
+/// overlayfs), so that of those the inode alone tells.
 #[cfg(target_os = "linux")]
 pub(crate) fn holder(lock: &Path) -> Option<u32> {
     use std::os::unix::fs::MetadataExt;
-    let inode = std::fs::metadata(lock).ok()?.ino();
+    let metadata = std::fs::metadata(lock).ok()?;
+    let (inode, device) = (metadata.ino(), metadata.dev());
+    let (major, minor) = (libc::major(device), libc::minor(device));
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     // `1: FLOCK  ADVISORY  WRITE 4242 fe:00:1234 0 EOF`
     locks.lines().find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let is_waiting = fields.get(1) == Some(&"->");
-        let place = fields.get(5)?;
-        let found: u64 = place.rsplit(':').next()?.parse().ok()?;
-        (!is_waiting && fields.get(1) == Some(&"FLOCK") && found == inode)
+        let mut place = fields.get(5)?.split(':');
+        let mut hex = || u32::from_str_radix(place.next()?, 16).ok();
+        let is_there = hex()? == major && (hex()? == minor || major == 0);
+        let found: u64 = place.next()?.parse().ok()?;
+        (!is_waiting && fields.get(1) == Some(&"FLOCK") && is_there && found == inode)
             .then(|| fields.get(4)?.parse().ok())?
     })
 }

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 /// Time between two looks at the files.
 const EVERY: Duration = Duration::from_secs(1);
-/// Time between two searches for runs below the given folders.
+/// Time between two searches for runs below the given folders, at least.
 const SEARCH_EVERY: Duration = Duration::from_secs(3);
 
 /// A run with its curves.
@@ -68,14 +68,15 @@ impl Shared {
 struct Collector {
     given: Vec<Given>,
     files: Vec<RunFiles>,
-    searched: Option<Instant>,
+    /// When runs are searched for again.
+    next_search: Option<Instant>,
     shared: Arc<Shared>,
 }
 
 impl Collector {
     /// Looks at all runs once; true if more is there already.
     fn look(&mut self) -> bool {
-        let is_due = self.searched.is_none_or(|at| at.elapsed() >= SEARCH_EVERY);
+        let is_due = self.next_search.is_none_or(|at| Instant::now() >= at);
         let mut has_changed = is_due && self.search();
         let mut is_behind = false;
         for (at, files) in self.files.iter_mut().enumerate() {
@@ -100,13 +101,16 @@ impl Collector {
 
     /// Takes in runs that have come and lets go of those that are gone; true if there were any.
     fn search(&mut self) -> bool {
-        self.searched = Some(Instant::now());
+        let started = Instant::now();
         let mut found: Vec<PathBuf> = Vec::new();
         for path in self.given.iter().flat_map(Given::runs) {
             if !found.contains(&path) {
                 found.push(path);
             }
         }
+        // a tenth of the time at most goes into searches
+        let pause = 10 * started.elapsed().min(Duration::from_secs(60));
+        self.next_search = Some(Instant::now() + pause.max(SEARCH_EVERY));
         let is_same = found.iter().eq(self.files.iter().map(RunFiles::out));
         if is_same {
             return false;
@@ -182,7 +186,7 @@ impl Collector {
         Collector {
             given,
             files: Vec::new(),
-            searched: None,
+            next_search: None,
             shared: Shared::new(),
         }
     }

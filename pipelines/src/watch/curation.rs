@@ -1,9 +1,10 @@
 //! Kept and dropped documents of a curation so far: the sum over the shards that are done.
 
+use super::clock;
+use crate::context::{SHARDS, submitted_shards};
 use crate::job::Job;
 use crate::manifest::Record;
 use crate::report::dropped_by_step;
-use crate::run::shards;
 use curate::pipeline::ShardReport;
 use serde::Serialize;
 use serde_json::Value;
@@ -28,7 +29,7 @@ pub(super) struct Dropped {
 /// The curation as the page shows it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct CurationState {
-    /// Shards in all; none if they are not known.
+    /// Shards in all; none if they are not known: before its end those of a job that was submitted are.
     pub shards: Option<usize>,
     pub shards_done: usize,
     /// Records read; those kept, quarantined and dropped add up to them.
@@ -43,13 +44,15 @@ pub(super) struct CurationState {
 /// The shards' records that have been read.
 #[derive(Default)]
 pub(super) struct Curation {
-    /// Shards of the job, once they are known.
+    /// Records of the shards that a job was submitted with.
     shards: Option<BTreeSet<OsString>>,
-    /// Whether the job was asked for them.
-    was_asked: bool,
+    /// Time of the last change of their list when it was last read.
+    listed: Option<SystemTime>,
     seen: BTreeMap<OsString, SystemTime>,
     /// Time of the folder's last change when it was last read.
     modified: Option<SystemTime>,
+    /// Whether any later change shows in that time.
+    is_settled: bool,
     /// When it may be read again.
     next: Option<Instant>,
     sum: Sum,
@@ -66,23 +69,27 @@ struct Sum {
 impl Curation {
     /// Reads what has been recorded since the last call.
     pub(super) fn look(&mut self, job: &Job, out: &Path) {
-        if !self.was_asked && job.curate.is_some() {
-            self.was_asked = true;
+        let changed = |path: &Path| std::fs::metadata(path).and_then(|m| m.modified()).ok();
+        let listed = changed(&out.join(SHARDS));
+        if listed != self.listed && job.curate.is_some() {
+            self.listed = listed;
             let name = |number: usize| OsString::from(format!("{number:05}.json"));
-            // inputs that cannot be listed here, as on another machine, leave the number of shards unknown
-            self.shards = shards(job, out)
-                .ok()
-                .map(|shards| shards.iter().map(|shard| name(shard.number)).collect());
+            // the inputs are not listed for it: they may be many, and far
+            let shards = submitted_shards(out).ok().flatten();
+            self.shards =
+                shards.map(|shards| shards.iter().map(|shard| name(shard.number)).collect());
+            self.is_settled = false;
         }
         let folder = out.join(RECORDS);
-        let modified = std::fs::metadata(&folder).and_then(|m| m.modified()).ok();
+        let modified = changed(&folder);
         let is_early = self.next.is_some_and(|next| Instant::now() < next);
-        if modified == self.modified || is_early {
+        if (modified == self.modified && self.is_settled) || is_early {
             return;
         }
         let started = Instant::now();
         // taken before the listing: a record that comes meanwhile is seen at the next call
         self.modified = modified;
+        self.is_settled = !modified.is_some_and(clock::is_recent);
         self.read(&folder);
         // with a hundred thousand shards a listing takes long: a tenth of the time at most goes there
         self.next = Some(Instant::now() + 10 * started.elapsed().min(Duration::from_secs(60)));
@@ -122,7 +129,13 @@ impl Curation {
     }
 
     /// The state, with the counts of the deduplication if it is done; none if the job curates nothing or has not begun to.
-    pub(super) fn state(&self, job: &Job, dedup: Option<&Value>) -> Option<CurationState> {
+    /// `done`: when the manifest was written in which all shards are done.
+    pub(super) fn state(
+        &self,
+        job: &Job,
+        done: Option<SystemTime>,
+        dedup: Option<&Value>,
+    ) -> Option<CurationState> {
         job.curate.as_ref().filter(|_| self.modified.is_some())?;
         let sum = &self.sum;
         let rules = sum.dropped.iter().map(|(rule, n)| (rule.as_str(), *n));
@@ -137,7 +150,8 @@ impl Curation {
             });
         }
         Some(CurationState {
-            shards: self.shards.as_ref().map(BTreeSet::len),
+            shards: (self.shards.as_ref().map(BTreeSet::len))
+                .or((done >= self.modified).then_some(self.seen.len())),
             shards_done: self.seen.len(),
             records: sum.records,
             kept: sum.kept,

@@ -52,16 +52,16 @@ pub(super) struct Window {
     pub smoothing: f64,
 }
 
-/// A place on the page: horizontal, vertical.
-pub(super) type Place = [f64; 2];
+/// A point on the page: horizontal, vertical.
+pub(super) type Xy = [f64; 2];
 
 /// Lines of a curve on the page.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Drawn {
     /// The curve.
-    pub points: Vec<Place>,
+    pub points: Vec<Xy>,
     /// Its moving average; empty without smoothing.
-    pub smoothed: Vec<Place>,
+    pub smoothed: Vec<Xy>,
 }
 
 /// The smallest and the largest of some neighbouring points.
@@ -193,16 +193,26 @@ impl Curve {
         held
     }
 
+    /// Points of both lines of [`Curve::draw`] at most.
+    pub(super) fn most(&self, window: &Window) -> usize {
+        // those that wait are two at most, and the last may come behind them
+        let points = window.points.min(self.points.len() + 3);
+        match window.smoothing > 0.0 {
+            true => 2 * points,
+            false => points,
+        }
+    }
+
     /// The part of the curve in a window, with a point on either side of it, so that lines reach its ends.
     pub(super) fn draw(&self, window: &Window) -> Drawn {
         let held = self.held();
-        let all: Vec<Place> = (held.iter())
+        let all: Vec<Xy> = (held.iter())
             .map(|point| [window.axis.of(point), point.value])
             .collect();
         let first = all.partition_point(|place| place[0] < window.from);
         let end = all.partition_point(|place| place[0] <= window.to);
         let (first, end) = (first.saturating_sub(1), (end + 1).min(all.len()));
-        let part = |places: &[Place]| {
+        let part = |places: &[Xy]| {
             let places = places.get(first..end).unwrap_or_default();
             thin(places, window.points)
         };
@@ -224,7 +234,7 @@ fn extremes(points: &[Point]) -> Option<Extremes> {
 }
 
 /// At most `most` places (4 or more): the first, the last, and the smallest and largest of equal parts of those between.
-fn thin(places: &[Place], most: usize) -> Vec<Place> {
+fn thin(places: &[Xy], most: usize) -> Vec<Xy> {
     let [first, between @ .., last] = places else {
         return places.to_vec();
     };
@@ -257,9 +267,9 @@ fn thin(places: &[Place], most: usize) -> Vec<Place> {
 
 /// Exponential moving average: a_n = w a_(n-1) + (1 - w) v_n from a_0 = 0, over 1 - w^n, which takes the start's zero out
 /// (Kingma & Ba 2015, arXiv:1412.6980, section 3).
-fn moving_average(places: &[Place], weight: f64) -> Vec<Place> {
+fn moving_average(places: &[Xy], weight: f64) -> Vec<Xy> {
     let (mut sum, mut of_start) = (0.0, 1.0);
-    let one = |place: &Place| {
+    let one = |place: &Xy| {
         sum = weight * sum + (1.0 - weight) * place[1];
         of_start *= weight;
         [place[0], sum / (1.0 - of_start)]
@@ -300,7 +310,7 @@ mod tests {
     fn thinning_keeps_the_ends_and_the_smallest_and_largest_of_each_part() {
         // between the ends two parts: 5 1 9 4 and 2 8 3 7
         let values = [6.0, 5.0, 1.0, 9.0, 4.0, 2.0, 8.0, 3.0, 7.0, 0.5];
-        let places: Vec<Place> = (values.iter().enumerate())
+        let places: Vec<Xy> = (values.iter().enumerate())
             .map(|(at, value)| [at as f64, *value])
             .collect();
         let want = [
@@ -388,6 +398,24 @@ mod tests {
         );
         curve.cut(1);
         assert_eq!((curve.draw(&ALL).points, curve.last()), (Vec::new(), None));
+    }
+
+    #[test]
+    fn the_points_of_a_drawing_are_bounded_before_it_is_drawn() {
+        let curve = curve(&vec![1.0; MOST + 2]);
+        for (points, smoothing) in [(4, 0.0), (1000, 0.5), (10_000, 0.0)] {
+            let window = Window {
+                points,
+                smoothing,
+                ..ALL
+            };
+            let drawn = curve.draw(&window);
+            let found = drawn.points.len() + drawn.smoothed.len();
+            let most = curve.most(&window);
+            let lines = if smoothing > 0.0 { 2 } else { 1 };
+            assert!(found <= most && most <= lines * points, "{found} {most}");
+        }
+        assert!(Curve::new().most(&ALL) <= 3);
     }
 
     #[test]

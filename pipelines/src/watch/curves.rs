@@ -3,10 +3,14 @@
 use super::curve::{Curve, Point};
 use crate::journal::{Kind, Line, Lines};
 use serde::Serialize;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Fields of a run at most; more belong to no file that Millrace wrote.
 const MOST_FIELDS: usize = 128;
+/// Names of further fields that are told apart.
+const MOST_LEFT_OUT: usize = 1024;
+/// Steps with numbers that are not finite that are held; of more only the count.
+const MOST_NOT_FINITE: usize = 1 << 16;
 /// Notes that are held, the newest.
 const MOST_NOTES: usize = 8;
 
@@ -28,12 +32,74 @@ pub(super) struct NotFinite {
     pub last: u64,
 }
 
+/// The steps with numbers that are not finite.
+#[derive(Debug, Default)]
+struct Steps {
+    /// The first of them, in order.
+    held: Vec<u64>,
+    /// Those behind.
+    more: u64,
+    /// The last of all.
+    last: u64,
+}
+
+impl Steps {
+    fn add(&mut self, step: u64) {
+        match self.held.binary_search(&step) {
+            Ok(_) => {}
+            Err(at) if self.held.len() < MOST_NOT_FINITE => {
+                self.held.insert(at, step);
+                self.last = self.last.max(step);
+            }
+            Err(_) if step > self.last => {
+                self.more += 1;
+                self.last = step;
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Removes those from `step` on. Of those that are only counted as many are left as there are steps before it.
+    fn cut(&mut self, step: u64) {
+        let kept = self.held.partition_point(|held| *held < step);
+        let is_whole = kept == self.held.len();
+        self.held.truncate(kept);
+        let end = self.held.last().copied().unwrap_or_default();
+        let room = match is_whole {
+            true => step.saturating_sub(end.saturating_add(1)),
+            false => 0,
+        };
+        self.more = self.more.min(room);
+        self.last = match self.more {
+            0 => end,
+            _ => self.last.min(step - 1),
+        };
+    }
+
+    fn summary(&self) -> Option<NotFinite> {
+        Some(NotFinite {
+            steps: self.held.len() as u64 + self.more,
+            first: *self.held.first()?,
+            last: self.last,
+        })
+    }
+}
+
+/// Fields without a curve.
+#[derive(Debug, Default)]
+struct LeftOut {
+    /// Step of the first.
+    step: u64,
+    names: BTreeSet<String>,
+}
+
 /// The curves of a run, by field, in the order in which the fields came.
 #[derive(Debug, Default)]
 pub(super) struct Curves {
     fields: Vec<Field>,
     notes: VecDeque<Note>,
-    not_finite: Option<NotFinite>,
+    left_out: LeftOut,
+    not_finite: Steps,
     /// The last step with a line of its own.
     step: u64,
     /// Tokens and seconds up to it.
@@ -64,13 +130,23 @@ impl Curves {
         Some(self.get(name)?.last()?.value)
     }
 
-    /// The last notes, the oldest first.
+    /// The last notes, the oldest first, and one about fields without a curve.
     pub(super) fn notes(&self) -> Vec<Note> {
-        self.notes.iter().cloned().collect()
+        let left_out = &self.left_out;
+        let more = match left_out.names.len() {
+            0 => None,
+            MOST_LEFT_OUT => Some(format!("{MOST_LEFT_OUT} or more")),
+            names => Some(names.to_string()),
+        };
+        let more = more.map(|names| Note {
+            step: left_out.step,
+            text: format!("fields beyond the first {MOST_FIELDS}, which have no curve: {names}"),
+        });
+        self.notes.iter().cloned().chain(more).collect()
     }
 
     pub(super) fn not_finite(&self) -> Option<NotFinite> {
-        self.not_finite
+        self.not_finite.summary()
     }
 
     /// Adds a line behind the others. A step that comes again stands for all from there on.
@@ -97,18 +173,7 @@ impl Curves {
             Kind::Note => return,
         }
         if line.values.iter().any(|(_, value)| !value.is_finite()) {
-            self.not_finite = Some(match self.not_finite {
-                Some(found) => NotFinite {
-                    steps: found.steps + u64::from(found.last != line.step),
-                    last: line.step,
-                    ..found
-                },
-                None => NotFinite {
-                    steps: 1,
-                    first: line.step,
-                    last: line.step,
-                },
-            });
+            self.not_finite.add(line.step);
         }
         for (name, value) in line.values {
             let point = Point {
@@ -130,6 +195,12 @@ impl Curves {
                 curve.push(point);
                 self.fields.push(Field { name, curve });
             }
+            None if self.left_out.names.len() < MOST_LEFT_OUT => {
+                if self.left_out.names.is_empty() {
+                    self.left_out.step = point.step;
+                }
+                self.left_out.names.insert(name);
+            }
             None => {}
         }
     }
@@ -140,7 +211,10 @@ impl Curves {
             field.curve.cut(step);
         }
         self.notes.retain(|note| note.step < step);
-        self.not_finite = self.not_finite.filter(|found| found.first < step);
+        self.not_finite.cut(step);
+        if self.left_out.step >= step {
+            self.left_out = LeftOut::default();
+        }
         let before = self.get("tokens").and_then(Curve::last);
         self.tokens = before.map_or(0.0, |point| point.tokens);
         self.seconds = before.map_or(0.0, |point| point.seconds);
@@ -226,5 +300,54 @@ mod tests {
         };
         assert_eq!(curves.not_finite(), Some(want));
         assert_eq!(curves.last("loss"), Some(3.0));
+    }
+
+    #[test]
+    fn a_step_whose_loss_is_not_finite_again_after_a_rewind_counts_once() {
+        let mut curves = of(&[
+            r#"{"step":2,"loss":null}"#,
+            r#"{"step":3,"loss":3}"#,
+            r#"{"step":4,"loss":null}"#,
+            r#"{"step":3,"loss":3}"#,
+        ]);
+        let of = |steps, first, last| Some(NotFinite { steps, first, last });
+        assert_eq!(curves.not_finite(), of(1, 2, 2));
+        curves.line(br#"{"step":4,"loss":null}"#);
+        assert_eq!(curves.not_finite(), of(2, 2, 4));
+        curves.line(br#"{"step":1,"loss":3}"#);
+        assert_eq!(curves.not_finite(), None);
+    }
+
+    #[test]
+    fn more_steps_that_are_not_finite_than_are_held_are_counted_across_a_rewind() {
+        let mut steps = Steps::default();
+        let most = MOST_NOT_FINITE as u64;
+        (1..=most + 10).for_each(|step| steps.add(step));
+        let of = |steps, last| {
+            let first = 1;
+            Some(NotFinite { steps, first, last })
+        };
+        assert_eq!(steps.summary(), of(most + 10, most + 10));
+        steps.cut(most + 5);
+        assert_eq!(steps.summary(), of(most + 4, most + 4));
+        steps.cut(most);
+        assert_eq!(steps.summary(), of(most - 1, most - 1));
+        steps.cut(1);
+        assert_eq!(steps.summary(), None);
+    }
+
+    #[test]
+    fn fields_without_a_curve_are_counted_in_a_note() {
+        let fields: Vec<String> = (0..MOST_FIELDS + 1)
+            .map(|n| format!("\"f{n}\":1"))
+            .collect();
+        let line = |step: u64| format!("{{\"step\":{step},\"loss\":3,{}}}", fields.join(","));
+        let curves = of(&[&line(1), &line(2)]);
+        assert_eq!(curves.names().count(), MOST_FIELDS);
+        let want = Note {
+            step: 1,
+            text: "fields beyond the first 128, which have no curve: 2".to_owned(),
+        };
+        assert_eq!(curves.notes(), [want]);
     }
 }

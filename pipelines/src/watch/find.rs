@@ -2,15 +2,15 @@
 
 use crate::job::WrongUse;
 use crate::run::job_at;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 
 /// Files and folders that only a run writes.
 const OF_A_RUN: [&str; 4] = ["metrics.jsonl", "manifest.json", "records", ".lock"];
 /// How far below a path runs are looked for.
 const DEPTH: usize = 3;
-/// Entries of a folder that are looked at.
-const MOST_ENTRIES: usize = 10_000;
+/// Entries below a path that are looked at, all folders together.
+const MOST_ENTRIES: usize = 50_000;
 
 /// A path of the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,10 +99,15 @@ fn other_kind(path: &Path) -> Option<&'static str> {
 /// Runs in the folders below, in the order of names.
 fn runs_below(path: &Path) -> Vec<PathBuf> {
     let mut found = BTreeSet::new();
-    let mut folders = vec![(path.to_owned(), 0)];
-    while let Some((folder, depth)) = folders.pop() {
+    let mut left = MOST_ENTRIES;
+    // upper folders first: where not all are looked at, deep ones are left out
+    let mut folders = VecDeque::from([(path.to_owned(), 0)]);
+    while left > 0
+        && let Some((folder, depth)) = folders.pop_front()
+    {
         let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
-        for entry in entries.take(MOST_ENTRIES) {
+        for entry in entries.take(left) {
+            left -= 1;
             let is_hidden = entry.file_name().to_string_lossy().starts_with('.');
             // links are followed: a folder of links to runs is a good way to compare them
             let path = entry.path();
@@ -112,7 +117,7 @@ fn runs_below(path: &Path) -> Vec<PathBuf> {
             if is_run(&path) {
                 found.insert(path);
             } else if depth + 1 < DEPTH {
-                folders.push((path, depth + 1));
+                folders.push_back((path, depth + 1));
             }
         }
     }

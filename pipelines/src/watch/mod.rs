@@ -4,6 +4,7 @@
 //! changed. It takes no lock and writes nothing. Curves are held in bounded memory (`curve`); the routes draw the part of them
 //! that a page shows.
 
+mod clock;
 mod collect;
 mod curation;
 mod curve;

@@ -3,6 +3,7 @@
 use super::curve::{Axis, Window};
 use crate::serve::ApiError;
 use axum::http::StatusCode;
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 /// Points of a curve.
@@ -13,9 +14,9 @@ const DEFAULT_POINTS: usize = 1000;
 /// Curves that are asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Query {
-    /// Names of runs; none: all.
+    /// Names of runs, each once; none: all.
     pub runs: Vec<String>,
-    /// Fields; none: all.
+    /// Fields, each once; none: all.
     pub fields: Vec<String>,
     pub window: Window,
 }
@@ -37,13 +38,22 @@ impl Query {
                 smoothing: 0.0,
             },
         };
+        let (mut runs, mut fields) = (BTreeSet::new(), BTreeSet::new());
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (name, value) = (decoded(name), decoded(value));
             let window = &mut query.window;
             match name.as_str() {
-                "run" => query.runs.push(value),
-                "field" => query.fields.push(value),
+                "run" => {
+                    if runs.insert(value.clone()) {
+                        query.runs.push(value);
+                    }
+                }
+                "field" => {
+                    if fields.insert(value.clone()) {
+                        query.fields.push(value);
+                    }
+                }
                 "axis" => window.axis = axis(&value)?,
                 "from" => window.from = number(&name, &value)?,
                 "to" => window.to = number(&name, &value)?,
@@ -120,6 +130,14 @@ mod tests {
         let query = Query::parse("run=a%2Fb+c%26%C3%A9&run=%zz%4&field=valid_loss%2Fnews").unwrap();
         assert_eq!(query.runs, ["a/b c&\u{e9}", "%zz%4"]);
         assert_eq!(query.fields, ["valid_loss/news"]);
+    }
+
+    #[test]
+    fn a_run_and_a_field_that_are_asked_for_again_are_asked_for_once() {
+        let query = Query::parse(&("run=b&run=a&field=a&".to_owned() + &"run=a&".repeat(10_000)));
+        let query = query.unwrap();
+        assert_eq!(query.runs, ["b", "a"]);
+        assert_eq!(query.fields, ["a"]);
     }
 
     #[test]

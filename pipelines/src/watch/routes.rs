@@ -2,9 +2,10 @@
 //! what the reading thread has put into the table: no route opens a file.
 
 use super::collect::{Reading, Shared, Table};
-use super::curve::Place;
+use super::curve::{Curve, Xy};
 use super::query::Query;
 use super::state::Row;
+use crate::machine::grouped;
 use crate::serve::{Admission, ApiError, html, unknown, wrong_method};
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -14,6 +15,7 @@ use axum::response::Response;
 use axum::routing::get;
 use serde::Serialize;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +26,9 @@ const PAGE: &str = include_str!("page.html");
 
 /// Time after which an idle stream gets a comment, so that a client that has left is noticed.
 const IDLE: Duration = Duration::from_secs(15);
+
+/// Points of an answer at most: some 100 MB of JSON.
+const MOST_POINTS: usize = 4_000_000;
 
 /// State of the routes.
 pub(super) struct Server {
@@ -66,9 +71,16 @@ async fn runs(State(server): State<Arc<Server>>) -> Result<Response, ApiError> {
 struct Answer<'a> {
     run: &'a str,
     field: &'a str,
-    points: Vec<Place>,
+    points: Vec<Xy>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    smoothed: Vec<Place>,
+    smoothed: Vec<Xy>,
+}
+
+/// The drawn curves.
+#[derive(Serialize)]
+struct Answers<'a> {
+    version: u64,
+    curves: Vec<Answer<'a>>,
 }
 
 async fn curves(
@@ -77,7 +89,8 @@ async fn curves(
 ) -> Result<Response, ApiError> {
     let query = Query::parse(&query.unwrap_or_default())?;
     with_table(server, move |shared, table| {
-        let mut answers = Vec::new();
+        let fields: BTreeSet<&str> = query.fields.iter().map(String::as_str).collect();
+        let mut found: Vec<(&str, &str, &Curve)> = Vec::new();
         let all = table.runs.iter().map(|run| run.row.run.as_str());
         let asked = query.runs.iter().map(String::as_str);
         let names: Vec<&str> = match query.runs.is_empty() {
@@ -89,26 +102,44 @@ async fn curves(
                 let message = format!("run: found {name:?}, want a run of /api/runs");
                 ApiError::new(StatusCode::NOT_FOUND, message)
             })?;
-            let is_asked = |field: &str| {
-                query.fields.is_empty() || query.fields.iter().any(|asked| asked == field)
-            };
+            let is_asked = |field: &str| fields.is_empty() || fields.contains(field);
             for field in run.curves.names().filter(|field| is_asked(field)) {
-                if let Some(curve) = run.curves.get(field) {
-                    let drawn = curve.draw(&query.window);
-                    answers.push(Answer {
-                        run: &run.row.run,
-                        field,
-                        points: drawn.points,
-                        smoothed: drawn.smoothed,
-                    });
-                }
+                let curve = run.curves.get(field);
+                found.extend(curve.map(|curve| (run.row.run.as_str(), field, curve)));
             }
         }
-        Ok(text_of(
-            &json!({"version": shared.version(), "curves": answers}),
-        ))
+        let points = found.iter().map(|(_, _, curve)| curve.most(&query.window));
+        expect_few(points.sum())?;
+        let answers: Vec<Answer<'_>> = (found.into_iter())
+            .map(|(run, field, curve)| {
+                let drawn = curve.draw(&query.window);
+                Answer {
+                    run,
+                    field,
+                    points: drawn.points,
+                    smoothed: drawn.smoothed,
+                }
+            })
+            .collect();
+        Ok(text_of(&Answers {
+            version: shared.version(),
+            curves: answers,
+        }))
     })
     .await
+}
+
+/// Refuses an answer of too many points before any curve is drawn.
+fn expect_few(points: usize) -> Result<(), ApiError> {
+    if points <= MOST_POINTS {
+        return Ok(());
+    }
+    let message = format!(
+        "found {} points in the curves, want at most {}: ask for fewer runs, fields or points",
+        grouped(points as u64),
+        grouped(MOST_POINTS as u64)
+    );
+    Err(ApiError::new(StatusCode::BAD_REQUEST, message))
 }
 
 /// An answer of the table, made beside the connections, since long curves take some time.
@@ -166,6 +197,14 @@ async fn events(State(server): State<Arc<Server>>) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_of_too_many_points_is_refused_with_their_number() {
+        assert!(expect_few(MOST_POINTS).is_ok());
+        let error = format!("{:?}", expect_few(MOST_POINTS + 1).unwrap_err());
+        assert!(error.contains("4,000,001"), "{error}");
+        assert!(error.contains("4,000,000"), "{error}");
+    }
 
     #[test]
     fn the_page_has_no_outside_resources_and_writes_names_as_text_alone() {

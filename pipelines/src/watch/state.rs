@@ -1,6 +1,7 @@
 //! A run's row in the table: its state, progress, checkpoint, curation. It is read from the files of the run, as `status` does, and
 //! only from those that have changed.
 
+use super::clock;
 use super::curation::{Curation, CurationState};
 use super::curves::{Curves, NotFinite, Note};
 use crate::job::Job;
@@ -110,7 +111,7 @@ struct Stamp {
     pid: Option<u32>,
 }
 
-/// Files whose change makes the facts be read again.
+/// Files whose change makes the facts be read again; the times of the second and the third have functions of [`Stamp`].
 const FILES: [&str; 5] = [
     "job.toml",
     "manifest.json",
@@ -129,6 +130,21 @@ impl Stamp {
             files: FILES.iter().map(|name| modified(name)).collect(),
             pid: holder(&out.join(".lock")),
         }
+    }
+
+    /// When the manifest changed last.
+    fn manifest(&self) -> Option<SystemTime> {
+        self.files.get(1).copied().flatten()
+    }
+
+    /// When a failure was written or overcome last.
+    fn failed(&self) -> Option<SystemTime> {
+        self.files.get(2).copied().flatten()
+    }
+
+    /// Whether any later change of the files shows in it.
+    fn is_settled(&self) -> bool {
+        !self.files.iter().flatten().copied().any(clock::is_recent)
     }
 }
 
@@ -153,6 +169,8 @@ pub(super) struct RunFiles {
     follower: Follower,
     curation: Curation,
     stamp: Stamp,
+    /// Whether the facts are read again only when the stamp changes.
+    is_settled: bool,
     facts: Facts,
     metrics_error: Option<String>,
     /// Until when the run counts as running elsewhere.
@@ -176,6 +194,7 @@ impl RunFiles {
             out,
             curation: Curation::default(),
             stamp: Stamp::default(),
+            is_settled: false,
             facts: Facts::default(),
             metrics_error: None,
             elsewhere: None,
@@ -205,7 +224,8 @@ impl RunFiles {
             self.elsewhere = Some(Instant::now() + ELSEWHERE);
         }
         let is_other_job = stamp.files.first() != self.stamp.files.first();
-        if stamp != self.stamp {
+        if stamp != self.stamp || !self.is_settled {
+            self.is_settled = stamp.is_settled();
             self.facts = Facts::read(&self.out);
             self.stamp = stamp;
         } else if has_grown {
@@ -269,7 +289,11 @@ impl RunFiles {
                 .or(facts.peak_rss_bytes.map(|bytes| bytes as f64)),
             mfu: curves.last("mfu"),
             changed: self.follower.modified().map(seconds),
-            curation: job.and_then(|job| self.curation.state(job, facts.dedup.as_ref())),
+            curation: job.and_then(|job| {
+                let is_done = facts.stages_done.contains(&"curate");
+                let done = self.stamp.manifest().filter(|_| is_done);
+                self.curation.state(job, done, facts.dedup.as_ref())
+            }),
             fields: curves.names().map(str::to_owned).collect(),
             not_finite: curves.not_finite(),
             notes: curves.notes(),
@@ -279,13 +303,17 @@ impl RunFiles {
     fn state(&self, is_done: bool) -> State {
         let has_begun =
             self.follower.modified().is_some() || self.stamp.files.iter().any(Option::is_some);
+        let is_failed = !self.facts.failures.is_empty();
+        // records of an earlier process end nothing: a stage that is run again keeps its record until it is done
+        let ended = self.stamp.manifest().max(self.stamp.failed());
+        let is_over = (is_failed || is_done) && ended >= self.follower.modified();
         if self.stamp.pid.is_some() {
             State::Running
         } else if !has_begun {
             State::Waiting
-        } else if self.elsewhere.is_some_and(|end| Instant::now() < end) {
+        } else if !is_over && self.elsewhere.is_some_and(|end| Instant::now() < end) {
             State::Running
-        } else if !self.facts.failures.is_empty() {
+        } else if is_failed {
             State::Failed
         } else if is_done {
             State::Done
@@ -348,4 +376,29 @@ fn newest_checkpoint(folder: &Path) -> Option<u64> {
         .flatten()
         .filter_map(|entry| step(entry.path()))
         .max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_elsewhere_runs_until_a_record_that_is_newer_than_its_lines_ends_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, seconds: u64| {
+            let file = std::fs::File::create(dir.path().join(name)).unwrap();
+            let at = UNIX_EPOCH + Duration::from_secs(seconds);
+            file.set_modified(at).unwrap();
+        };
+        let mut run = RunFiles::new("run".to_owned(), dir.path().to_owned());
+        run.elsewhere = Some(Instant::now() + ELSEWHERE);
+        file("manifest.json", 2000);
+        file("metrics.jsonl", 1000);
+        run.look();
+        assert_eq!(run.state(true), State::Done);
+        assert_eq!(run.state(false), State::Running);
+        file("metrics.jsonl", 3000);
+        run.look();
+        assert_eq!(run.state(true), State::Running);
+    }
 }

@@ -10,12 +10,12 @@ mod wandb;
 
 use crate::job::WrongUse;
 use crate::journal::{self, Follower, Kind, Line, Lines};
-use crate::machine::{grouped, publish};
+use crate::machine::{grouped, is_temporary, publish};
 use anyhow::{Context as _, Result, bail};
 use form::{Form, Moment};
 use open_telemetry::OpenTelemetry;
 use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, BufWriter, Write};
+use std::io::{self, BufWriter, Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tensorboard::TensorBoard;
@@ -82,7 +82,9 @@ fn target(form: MetricsForm, out: &Path) -> Result<PathBuf> {
             }
             let entries = std::fs::read_dir(out).into_iter().flatten().flatten();
             let other = entries.map(|entry| entry.file_name());
-            match other.filter(|name| name != tensorboard::FILE).min() {
+            // what a killed export left is no event file
+            let other = other.filter(|name| name != tensorboard::FILE && !is_temporary(name));
+            match other.min() {
                 Some(name) => refuse(
                     &format!("{} in it", name.display()),
                     "a folder that is new, empty, or of this export: TensorBoard shows all event files of a folder as one run",
@@ -102,17 +104,14 @@ fn target(form: MetricsForm, out: &Path) -> Result<PathBuf> {
     }
 }
 
+/// Bytes of a file that show whether it is an export.
+const START: u64 = 256;
+
 /// Whether a file is an earlier export of metrics, which is replaced.
 fn is_export(path: &Path) -> bool {
-    let mut line = String::new();
-    let opened = File::open(path).map(BufReader::new);
-    let is_read = opened
-        .and_then(|mut file| file.read_line(&mut line))
-        .is_ok();
-    is_read
-        && [wandb::START, open_telemetry::START]
-            .iter()
-            .any(|start| line.starts_with(start))
+    let mut start = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(START).read_to_end(&mut start));
+    read.is_ok() && (wandb::is_start(&start) || open_telemetry::is_start(&start))
 }
 
 /// A line of the file, without its numbers.

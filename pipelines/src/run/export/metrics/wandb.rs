@@ -6,8 +6,12 @@ use crate::journal::{Kind, Line};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
-/// Start of a line.
-pub(super) const START: &str = "{\"_step\":";
+/// Whether a file that begins like this is one of these: others have `_step` too, but not both fields in this order.
+pub(super) fn is_start(bytes: &[u8]) -> bool {
+    let step = bytes.strip_prefix(br#"{"_step":"#).unwrap_or_default();
+    let digits = step.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    digits > 0 && step[digits..].starts_with(br#","_timestamp":"#)
+}
 
 /// Writer of the lines.
 pub(super) struct Wandb<W> {
@@ -80,6 +84,14 @@ mod tests {
         );
         let found = String::from_utf8(bytes).unwrap();
         assert_eq!(found, want);
-        assert!(found.starts_with(START));
+        assert!(is_start(found.as_bytes()));
+        for other in [
+            "",
+            "{\"_step\":",
+            "{\"_step\":1,\"loss\":2.0}",
+            "{\"_step\":,\"_timestamp\":1}",
+        ] {
+            assert!(!is_start(other.as_bytes()), "{other}");
+        }
     }
 }
