@@ -207,7 +207,7 @@ fn wrong_tasks_and_data_are_named() {
             "hellaswagg",
             &good,
             2,
-            &["no task \"hellaswagg\"", "hellaswag,"][..],
+            &["no task \"hellaswagg\"", "did you mean \"hellaswag\"?"][..],
         ),
         (&bad, &good, 2, &["metric f1 does not go with"]),
         (&unclosed, &good, 2, &["prompt"]),

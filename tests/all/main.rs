@@ -51,5 +51,6 @@ mod tokenize;
 mod tokenize_files;
 mod transformers;
 mod watch;
+mod wrong_inputs;
 mod wrong_jobs;
 mod wrong_lines;

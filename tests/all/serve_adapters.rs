@@ -160,7 +160,12 @@ fn requests_choose_adapters_that_come_and_go() {
     // two ranks share the model and its adapters
     let split = Server::start(&["--adapter", &arg, "--tensor-parallel-size", "2"]);
     let body = json!({"model": "sql", "prompt": "The city", "max_tokens": 12, "temperature": 0, "logprobs": 0});
-    assert_eq!(split.complete(&body)["choices"][0], tuned);
+    let found = split.complete(&body)["choices"][0].clone();
+    assert_eq!(found["text"], tuned["text"]);
+    // a Hugging Face folder asks for no order of sums over ranks
+    for (found, wanted) in logprobs(&found).iter().zip(&logprobs(&tuned)) {
+        assert!((found - wanted).abs() < 1e-4, "{found}, {wanted}");
+    }
     let model = model().display().to_string();
     for (args, code, part) in [
         (&["--adapter", "x=/nowhere"][..], 1, "--adapter x=/nowhere"),

@@ -40,9 +40,9 @@ fn wrong_command_lines_are_answered_with_the_whole_message_that_helps() {
         (
             &["tokenize"],
             2,
-            format!(
-                "error: the following required arguments were not provided:\n  <JOB>\n\nUsage: millrace tokenize <JOB>{help}"
-            ),
+            "error: tokenize: found neither a job file nor --input, wanted `millrace tokenize JOB` or `millrace tokenize --input \
+             FILE... --tokenizer PATH --output-prefix PREFIX`\n"
+                .to_string(),
         ),
         (
             &["tokenize", "--input", "a", "--output-prefix", "b/", "--tokenizer", "c"],
@@ -61,7 +61,8 @@ fn wrong_command_lines_are_answered_with_the_whole_message_that_helps() {
         (
             &["run", "nowhere.toml"],
             2,
-            "error: nowhere.toml: No such file or directory (os error 2)\n".to_string(),
+            "error: nowhere.toml: there is no such file; `millrace new pretrain DIR --from DATA` writes a job\n"
+                .to_string(),
         ),
     ];
     for (args, code, message) in table {

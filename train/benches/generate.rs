@@ -141,8 +141,10 @@ fn main() -> Result<(), Box<dyn StdError>> {
         _ => Engine::open_for_adapters(Path::new(&model), on, limits)?,
     };
     let paths = named.split(',').filter(|path| !path.is_empty());
-    let adapters = paths.map(|path| engine.load_adapter(Path::new(path)));
-    let adapters: Vec<AdapterId> = adapters.collect::<Result<_, _>>()?;
+    let mut adapters: Vec<AdapterId> = Vec::new();
+    for path in paths {
+        adapters.push(engine.load_adapter(Path::new(path))?);
+    }
     // packs the weights
     let first = prompts(1, 8, engine.vocab());
     run(&mut engine, &adapters, first, 2)?;

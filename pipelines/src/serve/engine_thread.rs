@@ -217,10 +217,10 @@ impl EngineHandle {
         let Some(reader) = self.adapters.clone() else {
             return Err("the model was opened without adapters".into());
         };
-        let read = tokio::task::spawn_blocking(move || reader.read(&path)).await;
+        let read = move || reader.read(&path).map_err(|e| e.with_causes());
+        let read = tokio::task::spawn_blocking(read).await;
         // a panic of the reader ends this request alone
-        let read = read.map_err(|_| "the adapter could not be read".to_owned())?;
-        let adapter = read.map_err(|e| e.with_causes())?;
+        let adapter = read.map_err(|_| "the adapter could not be read".to_owned())??;
         let (sender, answer) = oneshot::channel();
         let command = Command::Add {
             adapter,

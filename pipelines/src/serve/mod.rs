@@ -5,6 +5,7 @@
 //! (`connection`), routes (`routes`), a file for each protocol. A request's sequences are a `group`, which leaves the engine
 //! when it is dropped, so a client that leaves costs nothing more.
 
+mod adapter_routes;
 mod adapters;
 mod admission;
 mod answer;
@@ -70,7 +71,7 @@ pub(crate) fn serve(args: &Serve) -> Result<()> {
         .enable_all()
         .build()?;
     let ended = runtime.block_on(async {
-        adapters::load_all(&server, &args.adapters).await?;
+        adapter_routes::load_all(&server, &args.adapters).await?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let address = listener.local_addr()?;
         if let Some(file) = &args.port_file {

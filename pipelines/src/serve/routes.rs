@@ -1,6 +1,6 @@
 //! Routes, and who may ask.
 
-use super::adapters;
+use super::adapter_routes;
 use super::chat::chat;
 use super::completions::completions;
 use super::error::ApiError;
@@ -33,8 +33,8 @@ pub(super) fn router(server: &Arc<Server>) -> Router {
     let with_key = Router::new()
         .route("/v1/models", get(models))
         .route("/v1/models/{*name}", get(model))
-        .route("/v1/load_lora_adapter", post(adapters::load))
-        .route("/v1/unload_lora_adapter", post(adapters::unload))
+        .route("/v1/load_lora_adapter", post(adapter_routes::load))
+        .route("/v1/unload_lora_adapter", post(adapter_routes::unload))
         .route("/v1/completions", post(completions))
         .route("/v1/chat/completions", post(chat))
         .route("/api", put(generate).post(generate))

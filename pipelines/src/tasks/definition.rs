@@ -282,11 +282,22 @@ impl Definition {
         }
         match BUILT_IN.iter().find(|(known, _)| *known == name) {
             Some((_, text)) => Definition::parse(name, text),
-            None => Err(TaskError::Unknown {
-                name: name.into(),
-                near: or_nearest(name, BUILT_IN.map(|(known, _)| known)),
-                known: BUILT_IN.map(|(known, _)| known).join(", "),
-            }),
+            None => {
+                let known = BUILT_IN.map(|(known, _)| known);
+                let near = or_nearest(name, known);
+                let known = match near.is_empty() {
+                    true => format!(
+                        "; there are {}, or a file that ends in .toml",
+                        known.join(", ")
+                    ),
+                    false => " `millrace eval PATH --task list` prints all".into(),
+                };
+                Err(TaskError::Unknown {
+                    name: name.into(),
+                    near,
+                    known,
+                })
+            }
         }
     }
 }

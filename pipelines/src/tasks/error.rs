@@ -6,11 +6,12 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TaskError {
     /// No built-in task has this name and no file either.
-    #[error("no task {name:?}{near}; there are {known}, or a file that ends in .toml")]
+    #[error("no task {name:?}{near}{known}")]
     Unknown {
         name: String,
         /// Names that may have been meant.
         near: String,
+        /// All names, where none is near.
         known: String,
     },
     /// A definition that contradicts itself.

@@ -14,6 +14,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::checkpoint::STATE;
 use crate::checkpoint::files::Tensors;
+use crate::checkpoint::gguf::import::is_gguf;
 use crate::checkpoint::huggingface::import::{Converter, Folder, is_hugging_face, is_megatron};
 use crate::checkpoint::newest::{SkippedCheckpoint, checkpoint_at, is_folder_of_checkpoints};
 use crate::checkpoint::read::{Opened, load_weights, parts_of};
@@ -359,6 +360,8 @@ pub fn initial_model(path: &Path) -> Result<InitialModel> {
     } else if is_megatron(path) {
         let plan = Folder::open_megatron(path, None)?.plan;
         Plan { vocab: 0, ..plan }
+    } else if is_gguf(path) {
+        Folder::open_gguf(path)?.plan
     } else {
         Folder::open(path)?.plan
     };
