@@ -1,6 +1,5 @@
 //! Low-rank adapters beside a model: loaded and unloaded between steps, chosen by each request.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use kernels::{Device, Tensor};
@@ -14,10 +13,8 @@ use crate::config::plan::Plan;
 use crate::dist::mesh::RankCoord;
 use crate::error::Result;
 use crate::infer::engine::blocks::Serial;
-use crate::infer::engine::forward::Slice;
-use crate::infer::engine::sequence::Sequence;
 use crate::model::param::{self, Spec};
-use crate::model::row_adapters::{AdapterRows, AdapterWeights};
+use crate::model::row_adapters::AdapterWeights;
 
 /// Number of an adapter in an engine; it is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,33 +86,4 @@ fn matrix(spec: &Spec, own: &LayerAdapter, is_column: bool) -> (Spec, Vec<f32>) 
     };
     spec.dims[dim] = own.rank;
     (spec, values)
-}
-
-/// The adapters of a batch's rows, each once.
-pub(super) fn of_rows<'a>(
-    loaded: &'a BTreeMap<AdapterId, Loaded>,
-    running: &[Sequence],
-    slices: &[Slice],
-) -> Vec<AdapterRows<'a>> {
-    let mut found: BTreeMap<AdapterId, AdapterRows<'a>> = BTreeMap::new();
-    let mut first = 0;
-    for slice in slices {
-        let rows = first..first + slice.rows;
-        first = rows.end;
-        let Some(id) = running[slice.number].adapter else {
-            continue;
-        };
-        let Some(own) = loaded.get(&id) else {
-            unreachable!("an adapter stays while a request has it")
-        };
-        let of = found.entry(id).or_insert_with(|| AdapterRows {
-            adapter: &own.weights,
-            ranges: Vec::new(),
-        });
-        match of.ranges.last_mut() {
-            Some(last) if last.end == rows.start => last.end = rows.end,
-            _ => of.ranges.push(rows),
-        }
-    }
-    found.into_values().collect()
 }

@@ -1,5 +1,7 @@
 //! The forward pass of a batch over the paged cache, and what its rows lead to.
 
+use std::collections::BTreeMap;
+
 use kernels::attention::{self, Paged, PagedRows};
 use kernels::{DType, Tensor, copy};
 use rayon::prelude::*;
@@ -8,6 +10,7 @@ use crate::checkpoint::whole_model::Model;
 use crate::config::plan::Plan;
 use crate::data::documents::Documents;
 use crate::error::{OnRank, Result};
+use crate::infer::engine::adapters::{AdapterId, Loaded};
 use crate::infer::engine::blocks::BLOCK;
 use crate::infer::engine::sequence::Sequence;
 use crate::infer::sample::{self, Scored};
@@ -108,6 +111,35 @@ impl Batch {
         }
         batch
     }
+}
+
+/// The adapters of a batch's rows, each once.
+pub(super) fn adapters_of<'a>(
+    loaded: &'a BTreeMap<AdapterId, Loaded>,
+    running: &[Sequence],
+    slices: &[Slice],
+) -> Vec<AdapterRows<'a>> {
+    let mut found: BTreeMap<AdapterId, AdapterRows<'a>> = BTreeMap::new();
+    let mut first = 0;
+    for slice in slices {
+        let rows = first..first + slice.rows;
+        first = rows.end;
+        let Some(id) = running[slice.number].adapter else {
+            continue;
+        };
+        let Some(own) = loaded.get(&id) else {
+            unreachable!("an adapter stays while a request has it")
+        };
+        let of = found.entry(id).or_insert_with(|| AdapterRows {
+            adapter: &own.weights,
+            ranges: Vec::new(),
+        });
+        match of.ranges.last_mut() {
+            Some(last) if last.end == rows.start => last.end = rows.end,
+            _ => of.ranges.push(rows),
+        }
+    }
+    found.into_values().collect()
 }
 
 /// Computes a batch; returns the outcomes of each slice's rows in order.

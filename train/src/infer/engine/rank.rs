@@ -371,7 +371,7 @@ impl RankEngine {
             return self.run_pairs(slices);
         }
         let batch = Batch::new(&self.model.plan, &self.running, slices);
-        let adapters = adapters::of_rows(&self.adapters, &self.running, slices);
+        let adapters = forward::adapters_of(&self.adapters, &self.running, slices);
         let (model, cache) = (&self.model, &mut self.cache);
         forward::run(model, cache, &batch, &self.running, slices, &adapters)
     }
