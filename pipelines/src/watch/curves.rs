@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 /// Fields of a run at most; more belong to no file that Millrace wrote.
 const MOST_FIELDS: usize = 128;
-/// Names of further fields that are told apart.
+/// Names of further fields that are counted once each.
 const MOST_LEFT_OUT: usize = 1024;
 /// Steps with numbers that are not finite that are held; of more only the count.
 const MOST_NOT_FINITE: usize = 1 << 16;

@@ -240,6 +240,17 @@ fn print_layout_table() {
     }
 }
 
+/// Compares layouts of a plan of 12 sequences with one rank, bit for bit, and each rank's memory with the prediction.
+pub(super) fn assert_same_in(plan: &Plan, layouts: &[&str]) {
+    let want = train(&with(plan.clone(), "mb=12"));
+    for layout in layouts {
+        let plan = with(plan.clone(), layout);
+        assert_same(&train(&plan), &want, layout);
+        let measured = memory::measure(&plan, &Chain::of(&plan)).unwrap();
+        assert_eq!(measured, memory::predict(&plan).unwrap(), "{layout}");
+    }
+}
+
 /// Wide enough that matrix products run over several tiles and blocks in every direction.
 pub(super) fn wide(mut plan: Plan) -> Plan {
     (plan.model.d_model, plan.model.heads, plan.model.d_ffn) = (320, 4, 896);

@@ -104,7 +104,7 @@ impl Message {
     }
 
     /// The nearest f32, as the field has no more bits.
-    #[allow(
+    #[expect(
         clippy::cast_possible_truncation,
         reason = "TensorBoard's numbers are f32"
     )]
