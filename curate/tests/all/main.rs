@@ -18,8 +18,6 @@ mod files;
 mod formats;
 mod forums;
 mod golden;
-#[cfg(feature = "object-store")]
-mod http;
 mod inputs;
 mod journal;
 mod language;
@@ -32,8 +30,6 @@ mod source;
 mod source_runs;
 mod statistics;
 mod steps;
-#[cfg(feature = "object-store")]
-mod store;
 mod verify;
 mod wacz;
 mod words;
