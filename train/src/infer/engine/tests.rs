@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::Error;
+use crate::checkpoint::export_hf;
 use crate::config::{ParallelConfig, Plan};
 use crate::dist::devices::Devices;
 use crate::eval::logits;
@@ -399,6 +400,44 @@ fn the_widest_beam_finds_the_likeliest_pair_of_tokens() {
     assert_eq!(found[0].score, log(&first, greedy[0]));
 }
 
+/// Compares the answers of the model on one, two and four ranks.
+fn ranks_change_no_bits(path: &Path, is_pair: bool) {
+    let limits = Limits {
+        draft_tokens: 2,
+        ..Limits::default()
+    };
+    let mut wanted = None;
+    for ranks in [1, 2, 4] {
+        let opened = Engine::open(path, Devices::Cpu.split(ranks), limits.clone());
+        let mut engine = match opened {
+            Ok(engine) => engine,
+            // fewer heads than ranks
+            Err(Error::Request { wanted, .. }) if ranks == 4 => {
+                assert!(wanted.contains("divides the model"), "{wanted}");
+                continue;
+            }
+            Err(error) => panic!("{}", error.with_causes()),
+        };
+        for (number, prompt) in prompts().iter().enumerate() {
+            let prompt = &prompt[..prompt.len().min(8)];
+            let options = GenerateOptions {
+                logprobs: Some(3),
+                prompt_logprobs: (!is_pair).then_some(2),
+                temperature: if number % 2 == 0 { 0.0 } else { 1.1 },
+                seed: number as u64,
+                ..GenerateOptions::greedy(6)
+            };
+            engine.submit(request(prompt, options)).unwrap();
+        }
+        let found = answers(&mut engine);
+        assert_eq!(engine.counts().blocks_held, 0);
+        match &wanted {
+            None => wanted = Some(found),
+            Some(wanted) => assert_eq!(&found, wanted, "{ranks} ranks"),
+        }
+    }
+}
+
 #[test]
 fn tensor_parallel_ranks_change_no_bits() {
     for plan in [
@@ -409,41 +448,18 @@ fn tensor_parallel_ranks_change_no_bits() {
     {
         let folder = tempfile::tempdir().unwrap();
         let is_pair = plan.model.architecture().is_encoder_decoder;
-        let checkpoint = trained(plan, &folder);
-        let limits = Limits {
-            draft_tokens: 2,
-            ..Limits::default()
-        };
-        let mut wanted = None;
-        for ranks in [1, 2, 4] {
-            let opened = Engine::open(&checkpoint, Devices::Cpu.split(ranks), limits.clone());
-            let mut engine = match opened {
-                Ok(engine) => engine,
-                // fewer heads than ranks
-                Err(Error::Request { wanted, .. }) if ranks == 4 => {
-                    assert!(wanted.contains("divides the model"), "{wanted}");
-                    continue;
-                }
-                Err(error) => panic!("{}", error.with_causes()),
-            };
-            for (number, prompt) in prompts().iter().enumerate() {
-                let prompt = &prompt[..prompt.len().min(8)];
-                let options = GenerateOptions {
-                    logprobs: Some(3),
-                    prompt_logprobs: (!is_pair).then_some(2),
-                    temperature: if number % 2 == 0 { 0.0 } else { 1.1 },
-                    seed: number as u64,
-                    ..GenerateOptions::greedy(6)
-                };
-                engine.submit(request(prompt, options)).unwrap();
-            }
-            let found = answers(&mut engine);
-            assert_eq!(engine.counts().blocks_held, 0);
-            match &wanted {
-                None => wanted = Some(found),
-                Some(wanted) => assert_eq!(&found, wanted, "{ranks} ranks"),
-            }
-        }
+        ranks_change_no_bits(&trained(plan, &folder), is_pair);
+    }
+}
+
+#[test]
+fn tensor_parallel_ranks_change_no_bits_of_a_hugging_face_folder() {
+    for plan in [tiny_gpt(), tiny_llama(), tiny_t5()] {
+        let folder = tempfile::tempdir().unwrap();
+        let is_pair = plan.model.architecture().is_encoder_decoder;
+        let exported = folder.path().join("exported");
+        export_hf(&trained(plan, &folder), &exported).unwrap();
+        ranks_change_no_bits(&exported, is_pair);
     }
 }
 
