@@ -211,6 +211,13 @@ enum Verb {
         /// Architecture of compiled kernels, by NVIDIA's name.
         #[arg(long, default_value = "sm_90")]
         architecture: String,
+        /// Measure this machine's processor with Millrace's own kernels instead, and write a cluster file for `plan`; without FILE,
+        /// print it. A file that exists is not replaced.
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "compile_kernels"])]
+        measure: Option<Option<PathBuf>>,
+        /// Seconds of the measurement.
+        #[arg(long, default_value_t = 10.0, requires = "measure")]
+        seconds: f64,
     },
 }
 
@@ -304,6 +311,11 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
             architecture,
             ..
         } => run::compile_kernels(&folder, &architecture),
+        Verb::Doctor {
+            measure: Some(file),
+            seconds,
+            ..
+        } => run::measure(file.as_deref(), seconds),
         Verb::Doctor { json, .. } => run::doctor(json),
         Verb::Plan(args) => run::plan(&args),
     }

@@ -36,6 +36,7 @@ mod megatron_masked;
 mod models;
 mod new_jobs;
 mod plan;
+mod plan_run;
 mod preference_jobs;
 mod prompt_tuning_jobs;
 mod quantize_jobs;

@@ -10,12 +10,23 @@ pub(crate) struct Cluster {
     pub name: String,
     pub nodes: usize,
     pub devices_per_node: usize,
+    /// Cores of a node that its devices share, if they do: ranks that are threads of one machine. `matrix`, `memory` and
+    /// `memory_rate` are then those of the node.
+    pub cores: Option<usize>,
     /// Dense products of 16-bit numbers, FLOP/s per device.
     pub matrix: f64,
+    /// The same of f32.
+    pub matrix_f32: Option<f64>,
+    /// Bytes of a number that products and layers read: 2, or 4 where they are planned in f32.
+    pub number_bytes: f64,
     /// Bytes of a device.
     pub memory: f64,
     /// Bytes/s of a device's memory.
     pub memory_rate: f64,
+    /// Seconds to start an operation of a device; 0 if it is not given.
+    pub op_latency: f64,
+    /// Seconds of a collective of one number inside a node; 0 if it is not given.
+    pub link_latency: f64,
     /// Bytes/s between devices of a node.
     pub link: f64,
     /// Bytes/s between nodes.
@@ -38,18 +49,53 @@ const KNOWN: [(&str, &str); 4] = [
     ("dgx-b200", include_str!("../../clusters/dgx-b200.toml")),
 ];
 
-/// Keys of numbers that may be absent; without one, what follows from it is not printed.
-const OPTIONAL: [&str; 4] = [
+/// Keys of numbers that may be absent. Without one of the first four, what follows from it is not printed; without the others,
+/// `Cluster::in_f32` and `pipelines/docs/plan.md` have what is assumed or refused.
+const OPTIONAL: [&str; 7] = [
     "watts",
     "failures_per_year",
     "price_per_hour",
     "checkpoint_gb_s",
+    "matrix_f32_tflops",
+    "op_latency_us",
+    "link_latency_us",
 ];
 
 impl Cluster {
     /// Number of devices.
     pub(crate) fn devices(&self) -> usize {
         self.nodes * self.devices_per_node
+    }
+
+    /// Share of the rates of matrix and memory that each of `ranks` on one node reaches while it runs: that of its threads, one at
+    /// least, among the shared cores.
+    pub(crate) fn share(&self, ranks: usize) -> f64 {
+        self.cores
+            .map_or(1.0, |cores| (cores / ranks).max(1) as f64 / cores as f64)
+    }
+
+    /// Ranks of a node that take turns on a core; 1 where each has its own.
+    pub(crate) fn turns(&self, ranks: usize) -> f64 {
+        self.cores
+            .map_or(1.0, |cores| (ranks as f64 / cores as f64).max(1.0))
+    }
+
+    /// The cluster with products and activations of f32; `Err`: the reason why it cannot be planned. Devices that do not share
+    /// cores and have no rate of f32 keep that of 16 bits.
+    pub(crate) fn in_f32(self) -> Result<Cluster, Problem> {
+        match (self.matrix_f32, self.cores) {
+            (Some(matrix), _) => Ok(Cluster {
+                matrix,
+                number_bytes: 4.0,
+                ..self
+            }),
+            (None, None) => Ok(self),
+            (None, Some(_)) => Err(Problem {
+                key: OPTIONAL[4].into(),
+                found: "nothing".into(),
+                wanted: "a number above 0: the job's products are of f32, whose rate does not follow from that of 16 bits".into(),
+            }),
+        }
     }
 
     /// One of Millrace's own clusters by name, or that of a file.
@@ -73,7 +119,11 @@ impl Cluster {
         Cluster::parse(&text, path)
     }
 
-    fn parse(text: &str, path: &Path) -> Result<Cluster, LoadError> {
+    /// The cluster of a file's text.
+    ///
+    /// # Errors
+    /// As `load`.
+    pub(crate) fn parse(text: &str, path: &Path) -> Result<Cluster, LoadError> {
         let mut problems = Vec::new();
         let table: toml::Table = text.parse().unwrap_or_else(|error: toml::de::Error| {
             problems.push(Problem {
@@ -88,15 +138,26 @@ impl Cluster {
                 table,
                 problems: &mut problems,
             };
+            let is_one_node = keys.table.get("nodes") == Some(&toml::Value::Integer(1));
+            let has_cores = keys.table.contains_key("cores");
             let cluster = Cluster {
                 name: keys.text("name"),
                 nodes: keys.count("nodes"),
                 devices_per_node: keys.count("devices_per_node"),
+                cores: has_cores.then(|| keys.count("cores")),
                 matrix: 1e12 * keys.rate("matrix_tflops"),
+                matrix_f32: keys.optional(OPTIONAL[4]).map(|rate| 1e12 * rate),
+                number_bytes: 2.0,
                 memory: 1e9 * keys.rate("memory_gb"),
                 memory_rate: 1e9 * keys.rate("memory_gb_s"),
+                op_latency: 1e-6 * keys.optional(OPTIONAL[5]).unwrap_or(0.0),
+                link_latency: 1e-6 * keys.optional(OPTIONAL[6]).unwrap_or(0.0),
                 link: 1e9 * keys.rate("link_gb_s"),
-                network: 1e9 * keys.rate("network_gb_s"),
+                // nothing leaves the only node
+                network: match is_one_node && !keys.table.contains_key("network_gb_s") {
+                    true => f64::INFINITY,
+                    false => 1e9 * keys.rate("network_gb_s"),
+                },
                 watts: keys.optional(OPTIONAL[0]),
                 failures_per_year: keys.optional(OPTIONAL[1]),
                 price_per_hour: keys.optional(OPTIONAL[2]),
@@ -210,6 +271,50 @@ mod tests {
             "wats",
         ];
         assert_eq!(keys, wanted);
+    }
+
+    /// A machine of 4 cores.
+    const CPU: &str = "name = \"x\"\nnodes = 1\ndevices_per_node = 8\ncores = 4\nmatrix_tflops = 0.2\nmemory_gb = 16\nmemory_gb_s = 20\nlink_gb_s = 5\n";
+
+    #[test]
+    fn ranks_that_share_cores_have_threads_of_their_own_or_take_turns() {
+        let cluster = Cluster::parse(CPU, Path::new("x.toml")).unwrap();
+        for (ranks, share, turns) in [
+            (1, 1.0, 1.0),
+            (2, 0.5, 1.0),
+            (3, 0.25, 1.0),
+            (4, 0.25, 1.0),
+            (8, 0.25, 2.0),
+        ] {
+            assert_eq!(cluster.share(ranks), share, "{ranks}");
+            assert_eq!(cluster.turns(ranks), turns, "{ranks}");
+        }
+        let gpus = Cluster::load("dgx-h100").unwrap();
+        assert_eq!((gpus.share(8), gpus.turns(8)), (1.0, 1.0));
+    }
+
+    #[test]
+    fn a_missing_rate_of_f32_is_refused_where_cores_are_shared_and_assumed_elsewhere() {
+        let cluster = Cluster::parse(CPU, Path::new("x.toml")).unwrap();
+        let problem = cluster.in_f32().unwrap_err();
+        assert_eq!(problem.key, "matrix_f32_tflops");
+        let text = format!("{CPU}matrix_f32_tflops = 0.1\n");
+        let cluster = Cluster::parse(&text, Path::new("x.toml")).unwrap();
+        assert_eq!((cluster.matrix, cluster.number_bytes), (0.2e12, 2.0));
+        let cluster = cluster.in_f32().unwrap();
+        assert_eq!((cluster.matrix, cluster.number_bytes), (0.1e12, 4.0));
+        let gpus = Cluster::load("dgx-h100").unwrap();
+        assert_eq!(gpus.clone().in_f32().unwrap(), gpus);
+    }
+
+    #[test]
+    fn a_network_is_asked_for_where_there_are_nodes_to_connect() {
+        let two = CPU.replace("nodes = 1", "nodes = 2");
+        let Err(LoadError::Problems { problems, .. }) = Cluster::parse(&two, Path::new("x.toml"))
+        else {
+            panic!("found no problem")
+        };
+        assert_eq!(problems[0].key, "network_gb_s");
     }
 
     #[test]

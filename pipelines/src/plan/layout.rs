@@ -1,6 +1,7 @@
 //! A layout: sizes of the parallel axes, and what a step trades memory for.
 
 use crate::plan::shape::Shape;
+use serde_json::{Value, json};
 
 /// Activations that are computed again in the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,8 +112,41 @@ impl Layout {
         None
     }
 
+    /// Its settings by the names of the job's keys.
+    pub(crate) fn to_json(self) -> Value {
+        json!({
+            "tp": self.tp, "cp": self.cp, "pp": self.pp, "dp": self.dp, "virtual_stages": self.chunks,
+            "micro_batch": self.micro_batch, "zero": self.zero, "sequence": self.is_sequence_parallel,
+            "recompute": self.recompute.name(),
+        })
+    }
+
+    /// Heads of `columns`.
+    pub(crate) const HEADS: &str = "  tp  cp  pp   v   dp  micro zero seq recompute";
+
+    /// Its settings as columns of a table.
+    pub(crate) fn columns(&self) -> String {
+        format!(
+            "{:>4}{:>4}{:>4}{:>4}{:>5}{:>7}{:>5} {:>3} {:<9}",
+            self.tp,
+            self.cp,
+            self.pp,
+            self.chunks,
+            self.dp,
+            self.micro_batch,
+            self.zero,
+            if self.is_sequence_parallel {
+                "yes"
+            } else {
+                "no"
+            },
+            self.recompute.name(),
+        )
+    }
+
     /// The `[parallel]` table and the keys of `[train]` that belong to it.
     pub(crate) fn to_toml(self, per_node: usize) -> String {
+        let per_node = per_node.min(self.devices());
         format!(
             "[parallel]\ntp = {}\ncp = {}\npp = {}\ndp = {}\nvirtual_stages = {}\ncount_embedding = {}\ncount_head = {}\nsequence = {}\nzero = {}\noverlap = {}\nranks_per_node = {per_node}\n\n[train]\nmicro_batch = {}\nglobal_batch = {}\nrecompute = \"{}\"\n",
             self.tp,

@@ -1,10 +1,11 @@
 //! The planner: time and memory of a training step from the model's shape, its layout and a cluster's rates, without running
-//! anything. `pipelines/docs/plan.md` has the model and how far it is from published figures.
+//! anything, and its comparison with layouts that were run. `pipelines/docs/plan.md` has the model and how far it is from published figures.
 
 mod cluster;
 #[cfg(test)]
 mod fit;
 mod layout;
+mod measured;
 mod memory;
 mod schedule;
 mod search;
@@ -12,11 +13,14 @@ mod shape;
 mod size;
 mod tables;
 mod time;
+mod trial;
 
 pub(crate) use cluster::Cluster;
 pub(crate) use layout::{Layout, Recompute};
+pub(crate) use measured::Machine;
 pub(crate) use schedule::Gantt;
 pub(crate) use search::{Asked, Planned, Rejected, search};
 pub(crate) use shape::Shape;
 pub(crate) use size::{chinchilla_tokens, model_of, parse_count};
 pub(crate) use tables::{Row, check_tables};
+pub(crate) use trial::{Measured, Trial, WARM_UP, by_time, correction, kendall_tau, winner};

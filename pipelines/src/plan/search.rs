@@ -4,7 +4,7 @@ use crate::plan::cluster::Cluster;
 use crate::plan::layout::{Layout, Recompute};
 use crate::plan::memory::{RankBytes, rank_bytes};
 use crate::plan::shape::Shape;
-use crate::plan::time::{CONSTANTS, StepTime, step_time};
+use crate::plan::time::{Constants, StepTime, step_time};
 
 /// A question to the planner.
 pub(crate) struct Asked<'a> {
@@ -12,6 +12,8 @@ pub(crate) struct Asked<'a> {
     pub cluster: &'a Cluster,
     /// Devices to use.
     pub devices: usize,
+    /// Whether layouts of fewer devices are planned as well: where devices share cores, one rank alone uses all of them.
+    pub may_be_fewer: bool,
     /// Sequences of a step.
     pub global_batch: usize,
 }
@@ -41,9 +43,10 @@ const MOST_CHUNKS: usize = 16;
 /// Every layout: those that fit, the fastest first (equal ones in the order of the search, smaller axes first), and the others.
 pub(crate) fn search(asked: &Asked<'_>) -> (Vec<Planned>, Vec<Rejected>) {
     let (mut planned, mut rejected) = (Vec::new(), Vec::new());
+    let constants = Constants::of(asked.cluster);
     for layout in layouts(asked) {
         let per_node = asked.cluster.devices_per_node;
-        if let Some(reason) = layout.contradiction(&asked.shape, asked.devices, per_node) {
+        if let Some(reason) = layout.contradiction(&asked.shape, layout.devices(), per_node) {
             rejected.push(Rejected {
                 layout,
                 reason,
@@ -52,7 +55,8 @@ pub(crate) fn search(asked: &Asked<'_>) -> (Vec<Planned>, Vec<Rejected>) {
             continue;
         }
         let memory = rank_bytes(&asked.shape, &layout);
-        if memory.total() > asked.cluster.memory {
+        // of ranks that share cores, the bytes that Millrace holds are compared instead
+        if memory.total() > asked.cluster.memory && asked.cluster.cores.is_none() {
             rejected.push(Rejected {
                 layout,
                 reason: "does not fit in a device's memory".into(),
@@ -60,7 +64,7 @@ pub(crate) fn search(asked: &Asked<'_>) -> (Vec<Planned>, Vec<Rejected>) {
             });
             continue;
         }
-        let time = step_time(&asked.shape, &layout, asked.cluster, &CONSTANTS);
+        let time = step_time(&asked.shape, &layout, asked.cluster, &constants);
         planned.push(Planned {
             layout,
             time,
@@ -71,14 +75,23 @@ pub(crate) fn search(asked: &Asked<'_>) -> (Vec<Planned>, Vec<Rejected>) {
     (planned, rejected)
 }
 
-/// Layouts whose axes multiply to the devices.
+/// Layouts whose axes multiply to the devices, or to each number up to them.
 fn layouts(asked: &Asked<'_>) -> Vec<Layout> {
+    let least = if asked.may_be_fewer { 1 } else { asked.devices };
+    let counts = least..=asked.devices;
+    counts
+        .flat_map(|devices| layouts_of(asked, devices))
+        .collect()
+}
+
+/// Layouts whose axes multiply to this number of devices.
+fn layouts_of(asked: &Asked<'_>, devices: usize) -> Vec<Layout> {
     let mut found = Vec::new();
-    let of_node = divisors(asked.devices, asked.cluster.devices_per_node);
+    let of_node = divisors(devices, asked.cluster.devices_per_node);
     for &tp in &of_node {
-        for cp in divisors(asked.devices / tp, 64) {
-            for pp in divisors(asked.devices / (tp * cp), asked.shape.layers) {
-                let dp = asked.devices / (tp * cp * pp);
+        for cp in divisors(devices / tp, 64) {
+            for pp in divisors(devices / (tp * cp), asked.shape.layers) {
+                let dp = devices / (tp * cp * pp);
                 let base = Layout {
                     tp,
                     cp,
@@ -164,6 +177,7 @@ mod tests {
             shape: Shape::gpt(40, 6144, 48),
             cluster: &cluster,
             devices: 256,
+            may_be_fewer: false,
             global_batch: 1024,
         };
         let (planned, rejected) = search(&asked);
@@ -183,12 +197,35 @@ mod tests {
     }
 
     #[test]
+    fn fewer_devices_are_planned_where_they_share_cores() {
+        let cluster = Cluster {
+            cores: Some(8),
+            ..Cluster::load("dgx-a100").unwrap()
+        };
+        let mut asked = Asked {
+            shape: Shape::gpt(4, 512, 8),
+            cluster: &cluster,
+            devices: 4,
+            may_be_fewer: false,
+            global_batch: 8,
+        };
+        let counts = |asked: &Asked<'_>| {
+            let found = layouts(asked).into_iter().map(|of| of.devices());
+            found.collect::<std::collections::BTreeSet<_>>()
+        };
+        assert_eq!(counts(&asked), [4].into());
+        asked.may_be_fewer = true;
+        assert_eq!(counts(&asked), [1, 2, 3, 4].into());
+    }
+
+    #[test]
     fn a_model_that_fits_nowhere_leaves_the_smallest_bytes() {
         let cluster = Cluster::load("dgx-a100").unwrap();
         let asked = Asked {
             shape: Shape::gpt(128, 25_600, 160),
             cluster: &cluster,
             devices: 16,
+            may_be_fewer: false,
             global_batch: 64,
         };
         let (planned, rejected) = search(&asked);

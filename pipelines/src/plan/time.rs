@@ -26,6 +26,28 @@ pub(crate) const CONSTANTS: Constants = Constants {
     network: 1.0,
 };
 
+/// Of rates that were measured with the program's own kernels, as `millrace doctor --measure` does.
+const MEASURED: Constants = Constants {
+    matrix: 1.0,
+    memory: 1.0,
+    link: 1.0,
+    network: 1.0,
+};
+
+impl Constants {
+    /// Those of a cluster: machines whose devices share cores are described by measured rates, others by nominal ones.
+    pub(crate) fn of(cluster: &Cluster) -> Constants {
+        match cluster.cores {
+            Some(_) => MEASURED,
+            None => CONSTANTS,
+        }
+    }
+}
+
+/// Operations of a layer's forward pass that are neither products nor collectives: two norms, attention, an activation
+/// function, two residual connections and positions.
+const OTHER_OPS: f64 = 7.0;
+
 /// Share of `Constants::matrix` of the products inside attention: their inner dimension is a head.
 const INSIDE_ATTENTION: f64 = 0.5;
 
@@ -53,13 +75,44 @@ struct Rates {
     memory: f64,
     link: f64,
     network: f64,
+    /// Bytes of a number of matrices and activations.
+    number: f64,
+    /// Bytes of a number that collectives add.
+    added: f64,
+    /// Seconds to start an operation.
+    op: f64,
+    /// Seconds to start a collective.
+    collective: f64,
 }
 
 impl Rates {
-    /// Seconds of a product of 16-bit matrices: its operations or its operands, the longer.
+    /// Rates of each rank of a layout. Ranks that share cores share the rates of their node, and add numbers in f32.
+    fn of(layout: &Layout, cluster: &Cluster, constants: &Constants) -> Rates {
+        let ranks = layout.devices().min(cluster.devices_per_node);
+        let share = cluster.share(ranks);
+        let link = cluster.link * constants.link;
+        Rates {
+            matrix: share * cluster.matrix * constants.matrix,
+            memory: share * cluster.memory_rate * constants.memory,
+            link,
+            network: match layout.devices() <= cluster.devices_per_node {
+                true => link,
+                false => cluster.network * constants.network,
+            },
+            number: cluster.number_bytes,
+            added: match cluster.cores {
+                Some(_) => 4.0,
+                None => cluster.number_bytes,
+            },
+            op: cluster.op_latency,
+            collective: cluster.link_latency,
+        }
+    }
+
+    /// Seconds of a product of matrices: its operations or its operands, the longer.
     fn product(&self, m: f64, n: f64, k: f64) -> f64 {
         let flop = 2.0 * m * n * k / self.matrix;
-        flop.max(2.0 * (m * k + k * n + m * n) / self.memory)
+        self.op + flop.max(self.number * (m * k + k * n + m * n) / self.memory)
     }
 }
 
@@ -78,12 +131,7 @@ pub(crate) fn step_time(
     cluster: &Cluster,
     constants: &Constants,
 ) -> StepTime {
-    let rates = Rates {
-        matrix: cluster.matrix * constants.matrix,
-        memory: cluster.memory_rate * constants.memory,
-        link: cluster.link * constants.link,
-        network: cluster.network * constants.network,
-    };
+    let rates = Rates::of(layout, cluster, constants);
     let (tp, pp, dp) = (layout.tp as f64, layout.pp as f64, layout.dp as f64);
     let rows = (layout.micro_batch * shape.seq_length) as f64 / layout.cp as f64;
     let forward = forward(shape, layout, &rates, rows);
@@ -106,7 +154,7 @@ pub(crate) fn step_time(
     // a micro-batch's rows to the next stage, and their gradient back
     let message = match layout.pp {
         1 => 0.0,
-        _ => 2.0 * rows * shape.width as f64 / tp / rates.network,
+        _ => rates.collective + rates.added * rows * shape.width as f64 / tp / rates.network,
     };
     let chunk_forward = layers * (forward.compute + forward.collectives) + message;
     let chunk_backward = layers * (backward.compute + backward.collectives) + message;
@@ -123,7 +171,10 @@ pub(crate) fn step_time(
     let (count, chunks) = (layout.micro_batches() as f64, layout.chunks as f64);
     let both = chunk_forward + chunk_backward;
     let busy = count * (chunks * both + head);
-    let bubble = (pp - 1.0) * both;
+    // ranks that take turns on a core leave it idle only if none of them can run
+    let turns = cluster.turns(layout.devices().min(cluster.devices_per_node));
+    let work = busy.max(turns * count * (chunks * both + head / pp));
+    let bubble = (busy + (pp - 1.0) * both - work).max(0.0);
     let of_layers = layout.rank_layers(shape) * shape.layer_parameters();
     let parameters = (of_layers + (shape.vocab * shape.width) as f64) / tp;
     let own = if layout.zero >= 1 {
@@ -132,12 +183,13 @@ pub(crate) fn step_time(
         parameters
     };
     // two moments, the copy of the weights, weights and gradient: read, and all but the gradient written
-    let optimizer = 30.0 * own / rates.memory;
-    let reduction = reduction(layout, cluster, &rates, parameters, count);
-    let hidden = if layout.overlap {
+    let optimizer = turns * 30.0 * own / rates.memory;
+    let reduction = turns * reduction(layout, cluster, &rates, parameters, count);
+    // shared cores have no time to spare beside the backward pass
+    let hidden = if layout.overlap && cluster.cores.is_none() {
         // by the backward pass of the last micro-batch; gathering under ZeRO 3 by every pass
         let passes = if layout.zero == 3 {
-            busy
+            work
         } else {
             chunks * chunk_backward
         };
@@ -146,7 +198,7 @@ pub(crate) fn step_time(
         0.0
     };
     StepTime {
-        total: busy + bubble + (reduction - hidden) + optimizer,
+        total: work + bubble + (reduction - hidden) + optimizer,
         forward: chunk_forward,
         backward: chunk_backward,
         head,
@@ -176,12 +228,14 @@ fn forward(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) -> Pass {
     let mut collectives = 0.0;
     if layout.tp > 1 {
         // two all-reduces, or as many pairs of reduce-scatter and all-gather
-        collectives += 2.0 * 2.0 * (tp - 1.0) / tp * 2.0 * rows * h / rates.link;
+        let bytes = rates.added * rows * h;
+        collectives += 2.0 * (rates.collective + 2.0 * (tp - 1.0) / tp * bytes / rates.link);
     }
     if layout.cp > 1 {
         // keys and values of all other ranks, hidden behind attention
         let width = 2.0 * (shape.kv_heads * shape.head_dim) as f64 / tp;
-        let ring = 2.0 * (cp - 1.0) * rows * width / rates.network;
+        let of_rank = rates.collective + rates.added * rows * width / rates.network;
+        let ring = (cp - 1.0) * of_rank;
         collectives += (ring - attention).max(0.0);
     }
     Pass {
@@ -211,9 +265,9 @@ fn memory_bound(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) -> f64
     let tp = layout.tp as f64;
     let shared = if layout.is_sequence_parallel { tp } else { 1.0 };
     // two norms read and write, two residual connections with dropout read two and write one with a mask
-    let whole = 2.0 * 12.0 * (rows * shape.width as f64) / shared;
-    let split = (4.0 * rows * shape.ffn as f64 + 2.0 * rows * shape.packed() as f64) / tp;
-    (whole + split) / rates.memory
+    let whole = 12.0 * (rows * shape.width as f64) / shared;
+    let split = (2.0 * rows * shape.ffn as f64 + rows * shape.packed() as f64) / tp;
+    OTHER_OPS * rates.op + rates.number * (whole + split) / rates.memory
 }
 
 /// Seconds of summing gradients over data-parallel ranks once a step, and of gathering weights under ZeRO.
@@ -238,9 +292,9 @@ fn reduction(
     };
     let bytes = match layout.zero {
         0 => 2.0 * 4.0,
-        1 | 2 => 4.0 + 2.0,
+        1 | 2 => 4.0 + rates.added,
         // weights are gathered for both passes of each micro-batch
-        _ => 4.0 + 2.0 * 2.0 * micro_batches,
+        _ => 4.0 + 2.0 * rates.added * micro_batches,
     };
     (ranks - 1.0) / ranks * bytes * parameters / rate
 }
@@ -293,6 +347,74 @@ mod tests {
             ..layout()
         });
         assert!(more.total > 1.8 * full.total && more.total < 2.0 * full.total);
+    }
+
+    /// Ranks that share cores compute no faster together than one rank with all cores, and fill each other's idle time.
+    #[test]
+    fn ranks_that_share_cores_divide_their_rates_and_take_turns() {
+        let text = "name = \"x\"\nnodes = 1\ndevices_per_node = 8\ncores = 2\nmatrix_tflops = 0.2\nmatrix_f32_tflops = 0.1\nmemory_gb = 16\nmemory_gb_s = 1000000\nlink_gb_s = 1000000\n";
+        let cluster = Cluster::parse(text, std::path::Path::new("x.toml")).unwrap();
+        let shape = Shape {
+            is_fused: true,
+            vocab: 512,
+            ..Shape::gpt(8, 256, 8)
+        };
+        let of = |cluster: &Cluster, pp, dp| {
+            let layout = Layout {
+                tp: 1,
+                pp,
+                dp,
+                chunks: 1,
+                global_batch: 8,
+                recompute: Recompute::None,
+                ..layout()
+            };
+            step_time(&shape, &layout, cluster, &Constants::of(cluster))
+        };
+        let one = of(&cluster, 1, 1).total;
+        for dp in [2, 4, 8] {
+            let ratio = of(&cluster, 1, dp).total / one;
+            assert!((ratio - 1.0).abs() < 0.01, "dp {dp}: {ratio}");
+        }
+        // two stages on two cores idle at the start and the end; of four, others run then
+        let (two, four) = (of(&cluster, 2, 1), of(&cluster, 4, 1));
+        assert!(two.bubble > 0.0 && two.total > one, "{two:?}");
+        assert_eq!(four.bubble, 0.0, "{four:?}");
+        // f32: half the rate
+        let single = of(&cluster.clone().in_f32().unwrap(), 1, 1).total;
+        assert!((single / one - 2.0).abs() < 0.01, "{single} {one}");
+    }
+
+    #[test]
+    fn each_start_of_an_operation_takes_its_time() {
+        let cluster = Cluster::load("dgx-a100").unwrap();
+        let slow = Cluster {
+            op_latency: 1.0,
+            link_latency: 1000.0,
+            ..cluster.clone()
+        };
+        let one = Layout {
+            tp: 1,
+            pp: 1,
+            chunks: 1,
+            global_batch: 1,
+            recompute: Recompute::None,
+            ..layout()
+        };
+        let shape = Shape::gpt(1, 1024, 16);
+        let of = |cluster: &Cluster, layout: &Layout| {
+            step_time(&shape, layout, cluster, &CONSTANTS).total
+        };
+        // products: 4 forward, 8 backward, 3 of the head; 7 other operations forward, and twice as many backward
+        let more = of(&slow, &one) - of(&cluster, &one);
+        assert!(
+            (more - (4.0 + 8.0 + 3.0 + 3.0 * OTHER_OPS)).abs() < 1e-6,
+            "{more}"
+        );
+        let two = Layout { tp: 2, ..one };
+        // two collectives in each direction
+        let more = of(&slow, &two) - of(&cluster, &two) - more;
+        assert!((more - 4000.0).abs() < 1e-3, "{more}");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! `plan`: the fastest layouts of a job's model on a cluster, or the planner's times beside published ones.
 
+use super::plan_table;
+use super::plan_trials::{self, TrialArgs};
 use crate::job::{self, Job, LoadError, Problem};
 use crate::log::print;
 use crate::machine::duration;
@@ -13,7 +15,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use train::config::{Family, ParallelConfig, Plan};
+use train::config::{Family, ParallelConfig, Plan, Precision};
 use train::trainer::memory::predict_stages;
 
 #[derive(Args)]
@@ -45,6 +47,8 @@ pub(crate) struct PlanArgs {
     /// Tokens of its training (300B). Default: 20 per parameter (Hoffmann et al. 2022).
     #[arg(long, requires = "size", value_parser = parse_count)]
     tokens: Option<f64>,
+    #[command(flatten)]
+    trials: TrialArgs,
     /// Print JSON to stdout.
     #[arg(long)]
     json: bool,
@@ -64,8 +68,15 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
     let (Some(path), Some(cluster)) = (&args.job, &args.cluster) else {
         bail!("plan needs a job and --cluster");
     };
-    let cluster = Cluster::load(cluster)?;
+    args.trials.check()?;
     let job: Job = job::load(path, &args.set)?;
+    let file = cluster;
+    let mut cluster = Cluster::load(file)?;
+    let is_f32 = is_in_f32(&job, &cluster);
+    if is_f32 {
+        let resolved = cluster.in_f32();
+        cluster = resolved.map_err(|problem| LoadError::problems(file.into(), vec![problem]))?;
+    }
     let asked = asked(&job, &cluster, args)
         .map_err(|problems| LoadError::problems(path.clone(), problems))?;
     let (planned, rejected) = accepted(&job, &asked, search(&asked));
@@ -75,16 +86,68 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
         planned: &planned[..planned.len().min(args.top.max(1))],
         fitting: planned.len(),
         rejected: &rejected,
+        assumed: assumed(&cluster, is_f32),
+    };
+    if !args.json {
+        print(&answer.to_text())?;
+    }
+    let trials = match args.trials.is_given() && !planned.is_empty() {
+        true => Some(plan_trials::run(&job, &planned, &args.trials, |of| {
+            plan_of(&job, &asked, &of.layout)
+        })?),
+        false => None,
     };
     if args.json {
-        print(&format!("{}\n", answer.to_json()))?;
-    } else {
-        print(&answer.to_text())?;
+        let mut value = answer.to_json();
+        if let Some(trials) = &trials {
+            value["run"] = plan_table::to_json(trials, &planned, cluster.devices_per_node);
+        }
+        print(&format!("{value}\n"))?;
+    } else if let Some(trials) = &trials {
+        print(&plan_table::to_text(
+            trials,
+            &planned,
+            cluster.devices_per_node,
+        ))?;
     }
     if planned.is_empty() {
         bail!("no layout of this model fits on {} devices", asked.devices);
     }
-    Ok(())
+    match trials {
+        Some(trials) => trials.end(),
+        None => Ok(()),
+    }
+}
+
+/// Whether the job's products are of f32: on a GPU only with that precision; a CPU multiplies other formats than bf16 in f32, too.
+fn is_in_f32(job: &Job, cluster: &Cluster) -> bool {
+    let precision = job.train.as_ref().map(|train| train.precision);
+    match precision {
+        None | Some(Precision::Bf16) => false,
+        Some(Precision::F32) => true,
+        Some(Precision::Fp16 | Precision::Fp8) => cluster.cores.is_some(),
+    }
+}
+
+/// Assumptions in place of rates that the cluster has not.
+fn assumed(cluster: &Cluster, is_f32: bool) -> Vec<&'static str> {
+    let shares = cluster.cores.is_some();
+    let all = [
+        (
+            is_f32 && cluster.matrix_f32.is_none(),
+            "products of f32 at the rate of 16 bits: the cluster has no matrix_f32_tflops",
+        ),
+        (
+            shares && cluster.op_latency == 0.0,
+            "operations start in no time: the cluster has no op_latency_us",
+        ),
+        (
+            shares && cluster.link_latency == 0.0,
+            "collectives start in no time: the cluster has no link_latency_us",
+        ),
+    ];
+    let all = all.into_iter().filter(|(is_assumed, _)| *is_assumed);
+    all.map(|(_, text)| text).collect()
 }
 
 fn asked<'a>(job: &Job, cluster: &'a Cluster, args: &PlanArgs) -> Result<Asked<'a>, Vec<Problem>> {
@@ -105,6 +168,10 @@ fn asked<'a>(job: &Job, cluster: &'a Cluster, args: &PlanArgs) -> Result<Asked<'
             cluster.devices()
         );
         problem("--devices", &devices.to_string(), &wanted);
+    }
+    if args.trials.is_given() && devices > per_node {
+        let wanted = format!("--devices of at most {per_node}: layouts are run on one machine");
+        problem("--run", &format!("layouts of {devices} devices"), &wanted);
     }
     if let Some(vocab) = args.vocab.filter(|vocab| !(1..=MOST_VOCAB).contains(vocab)) {
         problem("--vocab", &vocab.to_string(), &format!("1 to {MOST_VOCAB}"));
@@ -157,6 +224,7 @@ fn asked<'a>(job: &Job, cluster: &'a Cluster, args: &PlanArgs) -> Result<Asked<'
         shape,
         cluster,
         devices,
+        may_be_fewer: cluster.cores.is_some() && args.devices.is_none(),
         global_batch: train.global_batch,
     })
 }
@@ -170,16 +238,37 @@ fn accepted(
     let mut kept = Vec::new();
     for of in planned {
         let plan = plan_of(job, asked, &of.layout);
-        match plan.and_then(|plan| plan.problems().into_iter().next()) {
-            None => kept.push(of),
-            Some(problem) => rejected.push(Rejected {
+        let problem = (plan.as_ref()).and_then(|plan| plan.problems().into_iter().next());
+        let bytes = plan.and_then(|plan| shared_bytes(asked, &plan));
+        let lacks = bytes.filter(|bytes| *bytes > asked.cluster.memory);
+        match (problem, lacks) {
+            (None, None) => kept.push(of),
+            (Some(reason), _) => rejected.push(Rejected {
                 layout: of.layout,
-                reason: problem,
+                reason,
                 bytes: None,
+            }),
+            (None, Some(_)) => rejected.push(Rejected {
+                layout: of.layout,
+                reason: "does not fit in the memory that the ranks share".into(),
+                bytes: lacks,
             }),
         }
     }
     (kept, rejected)
+}
+
+/// Bytes that the ranks of a node hold together, where they share its memory.
+fn shared_bytes(asked: &Asked<'_>, plan: &Plan) -> Option<f64> {
+    asked.cluster.cores?;
+    let stages = predict_stages(plan).ok()?;
+    let of_stage = plan.parallel.world() / plan.parallel.pp;
+    let bytes: usize = stages.iter().map(|rank| rank.total()).sum();
+    let nodes = plan
+        .parallel
+        .world()
+        .div_ceil(asked.cluster.devices_per_node);
+    Some((of_stage * bytes) as f64 / nodes as f64)
 }
 
 /// The job's training with a layout.
@@ -203,7 +292,7 @@ fn plan_of(job: &Job, asked: &Asked<'_>, layout: &Layout) -> Option<Plan> {
             count_head: layout.counts_ends,
             sequence: layout.is_sequence_parallel,
             zero: layout.zero,
-            ranks_per_node: asked.cluster.devices_per_node.min(asked.devices),
+            ranks_per_node: asked.cluster.devices_per_node.min(layout.devices()),
             ..ParallelConfig::default()
         },
         train,
@@ -227,6 +316,8 @@ struct Answer<'a> {
     /// Layouts that fit, of which `planned` are the fastest.
     fitting: usize,
     rejected: &'a [Rejected],
+    /// In place of rates that the cluster has not.
+    assumed: Vec<&'static str>,
 }
 
 /// Training as a whole with the fastest layout.
@@ -247,7 +338,7 @@ impl Answer<'_> {
     fn training(&self, best: &Planned) -> Training {
         let cluster = self.asked.cluster;
         let steps = self.job.train.as_ref().map_or(0, |train| train.steps);
-        let devices = self.asked.devices as f64;
+        let devices = best.layout.devices() as f64;
         let seconds = steps as f64 * best.time.total;
         let checkpoint = 12.0 * self.asked.shape.parameters();
         let per_second = cluster
@@ -280,7 +371,7 @@ impl Answer<'_> {
             .asked
             .shape
             .model_flop(self.asked.global_batch as f64, 0.5);
-        flop / (of.time.total * self.asked.devices as f64)
+        flop / (of.time.total * of.layout.devices() as f64)
     }
 
     /// Bytes that Millrace itself holds on the fullest rank, as `train` predicts them.
@@ -315,16 +406,9 @@ impl Answer<'_> {
 
     fn to_json(&self) -> Value {
         let gb = |bytes: f64| bytes / 1e9;
-        let layout = |of: &Layout| {
-            json!({
-                "tp": of.tp, "cp": of.cp, "pp": of.pp, "dp": of.dp, "virtual_stages": of.chunks,
-                "micro_batch": of.micro_batch, "zero": of.zero, "sequence": of.is_sequence_parallel,
-                "recompute": of.recompute.name(),
-            })
-        };
         let planned: Vec<Value> = self.planned.iter().map(|of| {
             json!({
-                "layout": layout(&of.layout), "step_s": of.time.total, "tokens_per_s": self.tokens_per_step() / of.time.total,
+                "layout": of.layout.to_json(), "step_s": of.time.total, "tokens_per_s": self.tokens_per_step() / of.time.total,
                 "model_tflops_per_device": self.flops(of) / 1e12,
                 "memory_gb": {
                     "weights": gb(of.memory.weights), "gradients": gb(of.memory.gradients),
@@ -341,7 +425,7 @@ impl Answer<'_> {
             .rejected
             .iter()
             .map(|of| {
-                json!({"layout": layout(&of.layout), "reason": of.reason, "memory_gb": of.bytes.map(gb)})
+                json!({"layout": of.layout.to_json(), "reason": of.reason, "memory_gb": of.bytes.map(gb)})
             })
             .collect();
         let training = self.planned.first().map(|best| {
@@ -355,18 +439,22 @@ impl Answer<'_> {
         json!({
             "cluster": self.asked.cluster.name, "devices": self.asked.devices,
             "parameters": self.asked.shape.parameters(), "layouts_that_fit": self.fitting, "layouts": planned,
-            "training": training, "rejected": rejected,
+            "training": training, "rejected": rejected, "assumed": self.assumed,
             "toml": best.map(|best| best.layout.to_toml(self.asked.cluster.devices_per_node)),
         })
     }
 
     fn to_text(&self) -> String {
+        let parameters = self.asked.shape.parameters();
+        let count = match parameters < 1e8 {
+            true => format!("{:.2}M", parameters / 1e6),
+            false => format!("{:.2}B", parameters / 1e9),
+        };
         let mut text = format!(
-            "{} on {} devices of {}: {:.2}B parameters, {} tokens a step; {} layouts fit, {} do not\n",
+            "{} on {} devices of {}: {count} parameters, {} tokens a step; {} layouts fit, {} do not\n",
             self.job.name,
             self.asked.devices,
             self.asked.cluster.name,
-            self.asked.shape.parameters() / 1e9,
             self.tokens_per_step(),
             self.fitting,
             self.rejected.len(),
@@ -378,22 +466,25 @@ impl Answer<'_> {
 
     fn write(&self, text: &mut String) -> std::fmt::Result {
         if let Some(best) = self.planned.first() {
-            text.push_str("\n  tp  cp  pp   v   dp  micro zero seq recompute   step s  TFLOP/s    GB  Millrace GB\n");
+            writeln!(
+                text,
+                "\n{}   step s  TFLOP/s    GB  Millrace GB",
+                Layout::HEADS
+            )?;
+            // a core does less than one TFLOP/s
+            let digits = if self.asked.cluster.cores.is_some() {
+                4
+            } else {
+                0
+            };
             for of in self.planned {
                 let l = &of.layout;
                 writeln!(
                     text,
-                    "{:>4}{:>4}{:>4}{:>4}{:>5}{:>7}{:>5} {:>3} {:<9}{:>9.3}{:>9.0}{:>6.1} {:>12}",
-                    l.tp,
-                    l.cp,
-                    l.pp,
-                    l.chunks,
-                    l.dp,
-                    l.micro_batch,
-                    l.zero,
-                    if l.is_sequence_parallel { "yes" } else { "no" },
-                    l.recompute.name(),
+                    "{}{:>9.3}{:>9.*}{:>6.1} {:>12}",
+                    l.columns(),
                     of.time.total,
+                    digits,
                     self.flops(of) / 1e12,
                     of.memory.total() / 1e9,
                     match self.exact(l) {
@@ -406,6 +497,9 @@ impl Answer<'_> {
                 )?;
             }
             self.write_best(text, best)?;
+        }
+        for assumption in &self.assumed {
+            writeln!(text, "assumed: {assumption}")?;
         }
         text.push_str("\nlayouts that were rejected, by reason:\n");
         for (reason, count) in self.reasons() {
@@ -485,7 +579,12 @@ impl Answer<'_> {
             &|seconds| format!("checkpoint every {}", duration(seconds)),
             "checkpoint_gb_s",
         )?;
-        if best.layout.pp > 1 {
+        // the chart is of ranks that each have a core
+        let ranks = best
+            .layout
+            .devices()
+            .min(self.asked.cluster.devices_per_node);
+        if best.layout.pp > 1 && self.asked.cluster.turns(ranks) == 1.0 {
             let gantt = Gantt::new(&best.layout, time);
             write!(
                 text,

@@ -5,6 +5,7 @@ pub(crate) mod gpu_groups;
 pub(crate) mod keep_alive;
 pub(crate) mod launch;
 pub(crate) mod mesh;
+pub(crate) mod rates;
 pub(crate) mod secret;
 pub(crate) mod team;
 pub(crate) mod threads;
@@ -12,4 +13,5 @@ pub(crate) mod world;
 
 pub use devices::{CudaLibrary, CudaPaths, DeviceKind, Devices, TensorParallel};
 pub use launch::{Collectives, LaunchConfig, Transport, cpu_path, mpi_here};
+pub use rates::{MachineRates, ProductRates, measure as measure_rates};
 pub use world::World;

@@ -40,6 +40,7 @@ mod profile;
 mod prompt;
 mod prompt_parity;
 mod quantized;
+mod random_layouts;
 mod resume;
 mod scorer;
 mod sharded;

@@ -1,0 +1,141 @@
+//! The answer of `plan --run`: predicted beside measured times and memory, the winner, and a ranking of all layouts with measured
+//! times and corrected predictions.
+
+use super::plan_trials::Trials;
+use crate::plan::{Layout, Planned, Trial, by_time, correction, kendall_tau, winner};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// Layouts of the joint ranking that are shown.
+const SHOWN: usize = 10;
+
+/// A layout of the joint ranking.
+struct Ranked<'a> {
+    layout: &'a Layout,
+    /// Seconds of a step: measured, or predicted times the correction.
+    seconds: f64,
+    is_measured: bool,
+}
+
+/// All layouts by time, those that failed left out: measured ones by their measurement, others by the corrected prediction.
+fn ranking<'a>(trials: &'a Trials, planned: &'a [Planned]) -> Vec<Ranked<'a>> {
+    let factor = correction(&trials.rows).unwrap_or(1.0);
+    let of_place = |place: usize| {
+        let at = trials.places.iter().position(|of| *of == place);
+        at.map(|at| &trials.rows[at])
+    };
+    let mut ranked: Vec<Ranked<'_>> = (planned.iter().enumerate())
+        .filter_map(|(place, of)| match of_place(place) {
+            Some(trial) => Some(Ranked {
+                layout: &of.layout,
+                seconds: trial.measured_s()?,
+                is_measured: true,
+            }),
+            None => Some(Ranked {
+                layout: &of.layout,
+                seconds: factor * of.time.total,
+                is_measured: false,
+            }),
+        })
+        .collect();
+    ranked.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    ranked
+}
+
+/// The rows, the correction, the winner and the joint ranking.
+pub(super) fn to_json(trials: &Trials, planned: &[Planned], per_node: usize) -> Value {
+    let row = |trial: &Trial| {
+        let found = trial.outcome.as_ref().ok();
+        json!({
+            "layout": trial.layout.to_json(), "predicted_s": trial.predicted_s, "measured_s": trial.measured_s(),
+            "ratio": trial.ratio(), "predicted_bytes": trial.predicted_bytes, "measured_bytes": found.map(|found| found.bytes),
+            "steps": found.map(|found| found.steps), "failed": trial.outcome.as_ref().err(),
+        })
+    };
+    let ranked: Vec<Value> = ranking(trials, planned)
+        .iter()
+        .map(|of| json!({"layout": of.layout.to_json(), "step_s": of.seconds, "measured": of.is_measured}))
+        .collect();
+    let best = winner(&trials.rows);
+    json!({
+        "folder": trials.folder, "rows": trials.rows.iter().map(row).collect::<Vec<_>>(),
+        "by_time": by_time(&trials.rows), "correction": correction(&trials.rows), "kendall_tau": kendall_tau(&trials.rows),
+        "ranking": ranked, "interrupted": trials.interrupted.is_some(),
+        "winner": best.map(|best| best.layout.to_json()), "toml": best.map(|best| best.layout.to_toml(per_node)),
+    })
+}
+
+/// The same for people.
+pub(super) fn to_text(trials: &Trials, planned: &[Planned], per_node: usize) -> String {
+    let mut text = String::new();
+    write(&mut text, trials, planned).unwrap_or_else(|_| unreachable!("a string takes all text"));
+    if let Some(best) = winner(&trials.rows) {
+        text.push('\n');
+        text.push_str(&best.layout.to_toml(per_node));
+    }
+    text
+}
+
+fn write(text: &mut String, trials: &Trials, planned: &[Planned]) -> std::fmt::Result {
+    let rows = &trials.rows;
+    let order = by_time(rows);
+    writeln!(
+        text,
+        "\n{} layouts were run on this machine, {} failed; the fastest first ({})",
+        rows.len(),
+        rows.len() - order.len(),
+        trials.folder.display(),
+    )?;
+    writeln!(
+        text,
+        "{}  predicted s  measured s  ratio  predicted MB  measured MB",
+        Layout::HEADS
+    )?;
+    for at in &order {
+        let (trial, found) = (&rows[*at], rows[*at].outcome.as_ref());
+        writeln!(
+            text,
+            "{}{:>13.4}{:>12.4}{:>7.2}{:>14.1}{:>13.1}",
+            trial.layout.columns(),
+            trial.predicted_s,
+            trial.measured_s().unwrap_or(f64::NAN),
+            trial.ratio().unwrap_or(f64::NAN),
+            trial.predicted_bytes as f64 / 1e6,
+            found.map_or(f64::NAN, |found| found.bytes as f64 / 1e6),
+        )?;
+    }
+    for trial in rows {
+        if let Err(reason) = &trial.outcome {
+            writeln!(
+                text,
+                "{}{:>13.4}  failed: {reason}",
+                trial.layout.columns(),
+                trial.predicted_s
+            )?;
+        }
+    }
+    let Some(factor) = correction(rows) else {
+        return writeln!(text, "no layout has a measured time");
+    };
+    write!(text, "measured over predicted, the median: {factor:.3}")?;
+    match kendall_tau(rows) {
+        Some(tau) => writeln!(text, "; Kendall's tau of the two orders: {tau:.3}")?,
+        None => writeln!(text)?,
+    }
+    let ranked = ranking(trials, planned);
+    if ranked.len() > order.len() {
+        writeln!(
+            text,
+            "\nall layouts, by measured times, or predicted ones times {factor:.3}:"
+        )?;
+        for of in ranked.iter().take(SHOWN) {
+            let origin = if of.is_measured {
+                "measured"
+            } else {
+                "predicted"
+            };
+            writeln!(text, "{}{:>13.4} {origin}", of.layout.columns(), of.seconds)?;
+        }
+    }
+    Ok(())
+}
