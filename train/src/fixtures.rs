@@ -11,7 +11,7 @@ use crate::config::moe::{DropPolicy, MoeConfig};
 use crate::config::plan::Plan;
 use crate::config::{
     Activation, Biases, CheckpointConfig, ClassifyConfig, Determinism, Family, ModelConfig,
-    NormKind, ParallelConfig, RopeScaling, TrainConfig,
+    NormKind, NormPlace, ParallelConfig, RopeScaling, TrainConfig,
 };
 use crate::data::{Sample, Samples};
 use crate::metrics::{Events, StepRecord};
@@ -68,6 +68,13 @@ pub(crate) fn tiny_neox() -> Plan {
 pub(crate) fn tiny_falcon() -> Plan {
     let mut plan = tiny_gpt();
     (plan.model.family, plan.model.kv_heads) = (Family::Falcon, 2);
+    plan
+}
+
+/// OLMo 2 style: norms after the layers, and of all queries and all keys.
+pub(crate) fn tiny_olmo() -> Plan {
+    let mut plan = tiny_llama();
+    plan.model.family = Family::Olmo2;
     plan
 }
 
@@ -160,6 +167,13 @@ pub(crate) fn options() -> Vec<Plan> {
         }),
         with(tiny_llama(), |_, model| {
             (model.parallel_residual, model.dropout) = (Some(true), 0.2);
+        }),
+        with(tiny_olmo(), |plan, model| {
+            // rows of all layers are as large as its norms make them, beside small embeddings
+            (plan.train.lr, model.init_std) = (3e-2, 0.2);
+        }),
+        with(tiny_gpt(), |_, model| {
+            model.norm_place = Some(NormPlace::Both)
         }),
     ]
 }

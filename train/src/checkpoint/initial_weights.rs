@@ -290,6 +290,8 @@ fn traits(plan: &Plan) -> Value {
         ("activation", json!(made.activation)),
         ("bias", json!(made.biases)),
         ("qk_norm", json!(made.qk_norm)),
+        ("qk_norm_over", json!(made.qk_norm_over)),
+        ("norm_place", json!(made.norm_place)),
         ("parallel_residual", json!(made.is_parallel)),
         ("shared_norm", json!(made.has_shared_norm)),
         ("tie_embeddings", json!(made.is_tied)),

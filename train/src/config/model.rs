@@ -7,7 +7,9 @@ use kernels::rope::{Frequencies, Scaling};
 use serde::{Deserialize, Serialize};
 
 use crate::config::architecture::Positions;
-use crate::config::choices::{Activation, Biases, Family, NormKind, TieEmbeddings};
+use crate::config::choices::{
+    Activation, Biases, Family, NormKind, NormPlace, QkNormOver, TieEmbeddings,
+};
 use crate::config::classify::ClassifyConfig;
 use crate::config::lora::LoraConfig;
 use crate::config::moe::MoeConfig;
@@ -56,9 +58,15 @@ pub struct ModelConfig {
     /// Biases of projections. Absent: the family's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bias: Option<Biases>,
-    /// RMS norms of queries and keys over the head width. Absent: the family's.
+    /// RMS norms of queries and keys. Absent: the family's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qk_norm: Option<bool>,
+    /// With `qk_norm`: the features over which each norm goes. Absent: the family's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qk_norm_over: Option<QkNormOver>,
+    /// Rows of a decoder's block that have norms. Absent: the family's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm_place: Option<NormPlace>,
     /// Attention and feed-forward layer of a block read the same rows, each through its norm, and both outputs are added to them
     /// (GPT-J, GPT-NeoX). Absent: the family's.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,6 +127,8 @@ impl Default for ModelConfig {
             next_sentence: false,
             bias: None,
             qk_norm: None,
+            qk_norm_over: None,
+            norm_place: None,
             parallel_residual: None,
             shared_norm: None,
             sliding_window: 0,
@@ -306,6 +316,25 @@ impl ModelConfig {
             let found = "true without parallel_residual".into();
             let wanted = "false: layers in turn have a norm each";
             problem("shared_norm", found, wanted);
+        }
+        if self.architecture().norm_place.is_after() {
+            let place = self.architecture().norm_place;
+            let is_parallel = self.architecture().is_parallel;
+            let (found, wanted) = match (has_own_blocks, is_parallel) {
+                (true, _) => (
+                    format!("family = {:?}", self.family),
+                    "only decoders have a choice",
+                ),
+                (_, true) => (
+                    "parallel_residual".into(),
+                    "parallel layers have norms before them",
+                ),
+                (false, false) => (String::new(), ""),
+            };
+            if !wanted.is_empty() {
+                let found = format!("{place:?} with {found}");
+                problem("norm_place", found, &format!("before: {wanted}"));
+            }
         }
         for (key, value) in [
             ("layers", self.layers),

@@ -270,6 +270,9 @@ fn exportable() -> Vec<Plan> {
         with(tiny_llama(), Family::Phi3, |model| {
             (model.sliding_window, model.rotary_percent) = (6, 0.5);
         }),
+        with(tiny_llama(), Family::Olmo2, |model| {
+            (model.head_dim, model.attention_dropout) = (12, 0.1);
+        }),
         with(tiny_llama(), Family::Qwen2, |model| {
             (model.sliding_window, model.norm_eps) = (6, 1e-6);
             model.rope_scaling = Some(RopeScaling::Dynamic {

@@ -26,6 +26,7 @@ mod mixture;
 mod mixture_parity;
 mod numbers;
 mod offload;
+mod olmo;
 mod opt;
 mod optimizers;
 mod parity;

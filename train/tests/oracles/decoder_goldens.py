@@ -52,6 +52,10 @@ MODELS = {
                       original_max_position_embeddings=8), None),
     "llama_packed": ("Llama", LLAMA | rope(rope_type="default"), 3),
     "mistral": ("Mistral", LLAMA | dict(sliding_window=5) | rope(rope_type="default"), None),
+    # norms after the layers, of all queries and of all keys
+    "olmo2": ("Olmo2", LLAMA | dict(rope_theta=10000.0, pad_token_id=None), None),
+    "olmo2_packed": ("Olmo2", LLAMA | dict(num_key_value_heads=4, tie_word_embeddings=True, rope_theta=500.0,
+                                           rms_norm_eps=1e-4, pad_token_id=None), 3),
     # no token has the first two rows of positions
     "opt": ("OPT", dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, ffn_dim=24, num_hidden_layers=2,
                         num_attention_heads=4, dropout=0.0, pad_token_id=None), None),

@@ -13,7 +13,8 @@ use crate::checkpoint::huggingface::rope::Rope;
 use crate::checkpoint::huggingface::{bert, classes, falcon, gpt_neox, moe, opt, rope, t5};
 use crate::config::plan::Plan;
 use crate::config::{
-    Activation, Biases, Family, ModelConfig, NormKind, RopeScaling, TieEmbeddings,
+    Activation, Biases, Family, ModelConfig, NormKind, NormPlace, QkNormOver, RopeScaling,
+    TieEmbeddings,
 };
 
 /// Model type and class of a family.
@@ -28,6 +29,7 @@ fn class(family: Family) -> (&'static str, &'static str) {
         Family::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
         Family::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
         Family::Phi3 => ("phi3", "Phi3ForCausalLM"),
+        Family::Olmo2 => ("olmo2", "Olmo2ForCausalLM"),
         Family::Bert => ("bert", "BertForMaskedLM"),
         Family::T5 => ("t5", "T5ForConditionalGeneration"),
     }
@@ -45,6 +47,7 @@ fn init_std(family: Family) -> &'static str {
         | Family::Qwen2
         | Family::Qwen3
         | Family::Phi3
+        | Family::Olmo2
         | Family::Bert
         | Family::T5 => "initializer_range",
     }
@@ -84,17 +87,41 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         Family::Gpt | Family::GptNeox | Family::Opt | Family::Bert => &[Biases::All],
         Family::Llama | Family::Falcon => &[Biases::None, Biases::All],
         Family::Qwen2 => &[Biases::Qkv],
-        Family::Mistral | Family::Qwen3 | Family::Phi3 | Family::T5 => &[Biases::None],
+        Family::Mistral | Family::Qwen3 | Family::Phi3 | Family::Olmo2 | Family::T5 => {
+            &[Biases::None]
+        }
     };
     let bias = found.biases;
     refuse(
         !biases.contains(&bias),
         format!("bias = {bias:?} in {kind}"),
     );
-    let has_norms = model.family == Family::Qwen3;
+    let has_norms = matches!(model.family, Family::Qwen3 | Family::Olmo2);
     refuse(
         found.qk_norm != has_norms,
         format!("qk_norm = {} in {kind}", found.qk_norm),
+    );
+    let (over, place) = match model.family {
+        Family::Olmo2 => (QkNormOver::All, NormPlace::After),
+        Family::Gpt
+        | Family::GptNeox
+        | Family::Opt
+        | Family::Falcon
+        | Family::Llama
+        | Family::Mistral
+        | Family::Qwen2
+        | Family::Qwen3
+        | Family::Phi3
+        | Family::Bert
+        | Family::T5 => (QkNormOver::Head, NormPlace::Before),
+    };
+    refuse(
+        found.qk_norm && found.qk_norm_over != over,
+        format!("qk_norm_over = {:?} in {kind}", found.qk_norm_over),
+    );
+    refuse(
+        found.norm_place != place,
+        format!("norm_place = {:?} in {kind}", found.norm_place),
     );
     refuse(
         model.norm_eps != opt::NORM_EPS && model.family == Family::Opt,
@@ -126,7 +153,7 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         model.rope_scaling.is_some()
             && matches!(
                 model.family,
-                Family::Phi3 | Family::GptNeox | Family::Falcon
+                Family::Phi3 | Family::GptNeox | Family::Falcon | Family::Olmo2
             ),
         format!("rope_scaling in {kind}"),
     );
@@ -166,6 +193,8 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         _ => false,
     };
     if let Some(classify) = &model.classify {
+        let has_class = model.family != Family::Olmo2;
+        refuse(!has_class, format!("classify in {kind}"));
         let may_choose = model.family == Family::Bert;
         refuse(
             classify.choices > 1 && !may_choose,
@@ -190,9 +219,12 @@ pub(crate) fn to_json(plan: &Plan) -> crate::error::Result<Value> {
         Family::GptNeox => gpt_neox::config(plan),
         Family::Opt => opt::config(plan),
         Family::Falcon => falcon::config(plan),
-        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Phi3 => {
-            llama(plan)
-        }
+        Family::Llama
+        | Family::Mistral
+        | Family::Qwen2
+        | Family::Qwen3
+        | Family::Phi3
+        | Family::Olmo2 => llama(plan),
     };
     let (kind, class) = class(model.family);
     config["architectures"] = json!([class]);
@@ -275,6 +307,7 @@ fn llama(plan: &Plan) -> Value {
                 Value::Null
             };
         }
+        Family::Olmo2 => {}
         _ => {
             config["use_sliding_window"] = json!(window > 0);
             config["sliding_window"] = if window > 0 {
@@ -291,8 +324,12 @@ fn llama(plan: &Plan) -> Value {
             config["layer_types"] = json!(vec![kind; model.layers]);
         }
     }
-    if model.family == Family::Qwen3 {
+    if matches!(model.family, Family::Qwen3 | Family::Olmo2) {
         config["attention_bias"] = json!(false);
+    }
+    if model.family == Family::Olmo2 {
+        // the class's own is an id that small vocabularies do not have
+        config["pad_token_id"] = Value::Null;
     }
     if model.family == Family::Phi3 {
         for field in ["resid_pdrop", "embd_pdrop"] {
@@ -342,12 +379,13 @@ pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
         Some("qwen2") => Family::Qwen2,
         Some("qwen3") => Family::Qwen3,
         Some("phi3") => Family::Phi3,
+        Some("olmo2") => Family::Olmo2,
         Some("bert" | "megatron-bert") => Family::Bert,
         Some("t5" | "mt5") => Family::T5,
         found => {
             let found = found.unwrap_or("nothing");
-            let wanted = "gpt2, gpt_neox, opt, falcon, llama, mistral, qwen2, qwen3, phi3, mixtral, qwen2_moe, bert, \
-                megatron-bert, t5 or mt5";
+            let wanted = "gpt2, gpt_neox, opt, falcon, llama, mistral, qwen2, qwen3, phi3, olmo2, mixtral, qwen2_moe, \
+                bert, megatron-bert, t5 or mt5";
             return Err(vec![format!("model_type: found {found}, want {wanted}")]);
         }
     };
@@ -426,7 +464,7 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
     let d_model = fields.count("hidden_size");
     let layers = fields.count("num_hidden_layers");
     let kv_heads = match family {
-        Family::Llama => fields.count_or("num_key_value_heads", heads),
+        Family::Llama | Family::Olmo2 => fields.count_or("num_key_value_heads", heads),
         _ => fields.count("num_key_value_heads"),
     };
     let head_dim = match family {
@@ -448,6 +486,10 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
         scaling: rope_scaling,
         share,
     } = rope::read(fields, length);
+    if let (Family::Olmo2, Some(scaling)) = (family, &rope_scaling) {
+        let wanted = "null: positions of this family are not scaled";
+        fields.wrong("rope_scaling", &format!("{scaling:?}"), wanted);
+    }
     let seq_length = fields.count_or("seq_length", length);
     let rotary_percent = match family {
         Family::Phi3 => read_share(fields, share),
@@ -459,6 +501,7 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
         | Family::Mistral
         | Family::Qwen2
         | Family::Qwen3
+        | Family::Olmo2
         | Family::Bert
         | Family::T5 => {
             if let Some(share) = share.filter(|share| *share != 1.0) {
@@ -468,6 +511,7 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
             1.0
         }
     };
+    let eps = if family == Family::Olmo2 { 1e-5 } else { 1e-6 };
     let model = ModelConfig {
         family,
         layers,
@@ -482,7 +526,7 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
         kv_heads,
         d_ffn: fields.count("intermediate_size"),
         activation,
-        norm_eps: fields.number("rms_norm_eps", Some(1e-6)),
+        norm_eps: fields.number("rms_norm_eps", Some(eps)),
         attention_dropout: fields.number("attention_dropout", Some(0.0)),
         bias: read_biases(fields, family),
         sliding_window: read_window(fields, family, layers),
@@ -519,7 +563,7 @@ fn read_biases(fields: &Fields<'_>, family: Family) -> Option<Biases> {
             }
             attention.then_some(Biases::All)
         }
-        Family::Mistral | Family::Qwen3 | Family::Phi3 => {
+        Family::Mistral | Family::Qwen3 | Family::Phi3 | Family::Olmo2 => {
             fields.only("attention_bias", false);
             None
         }
