@@ -216,6 +216,7 @@ fn ops_on_rows(device: &Device) -> Result<()> {
     let (maxima, sums, _) = cross_entropy::statistics(&x, &ids, 0, d, d / 8)?;
     let max = cross_entropy::merge_maxima(&maxima)?;
     cross_entropy::merge_sums(sums, &maxima, &max)?;
+    cross_entropy::cap(&mut changed, 30.0)?;
     embedding::forward(&x, &ids, 0)?;
     embedding::backward(&mut changed, &dy, &ids, 0, n / 8)?;
     let (mut m, mut v) = (
@@ -305,7 +306,7 @@ fn over_pages(device: &Device, qkv: &Tensor, heads: &Heads) -> Result<()> {
         window: 0,
         block: 0,
         numbers: Numbers::F32,
-        is_scaled: true,
+        scores: attention::Scores::scaled(true),
     };
     attention::forward_paged(qkv, &mut cache, &call)?;
     Ok(())

@@ -12,7 +12,7 @@
 //! single rank. Their gradients are summed over ranks as leaves of query rows.
 
 use kernels::attention::{
-    Bias, Buckets, Call, Keys, Mask, Next, Passed, RunningBackward, RunningForward,
+    Bias, Buckets, Call, Keys, Mask, Next, Passed, RunningBackward, RunningForward, Scores,
 };
 use kernels::rope::{Frequencies, Turn};
 use kernels::{DType, Heads, Tensor, attention, rope};
@@ -267,7 +267,7 @@ impl Attention {
             keys,
             block: cx.sequence.key_block,
             numbers: cx.attention_numbers(),
-            is_scaled: self.bias.is_none(),
+            scores: Scores::scaled(self.bias.is_none()),
             bias: self.bias_of(cx),
             mask: Mask {
                 is_causal: self.is_causal,
@@ -291,7 +291,7 @@ impl Attention {
             first_key,
             block: cx.sequence.key_block,
             numbers: cx.attention_numbers(),
-            is_scaled: self.bias.is_none(),
+            scores: Scores::scaled(self.bias.is_none()),
             bias: self.bias_of(cx),
         }
     }

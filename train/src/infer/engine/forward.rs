@@ -304,7 +304,7 @@ fn hidden(
             window: block.attention.window,
             block: cx.sequence.key_block,
             numbers: cx.attention_numbers(),
-            is_scaled: true,
+            scores: attention::Scores::scaled(true),
         };
         let mixed = attention::forward_paged(&qkv, cache, &call)?;
         let attended = block.attention.join(&mixed, &cx)?;
