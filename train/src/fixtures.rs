@@ -78,6 +78,17 @@ pub(crate) fn tiny_olmo() -> Plan {
     plan
 }
 
+/// Gemma 3 style: wide heads, every second layer sees all keys.
+pub(crate) fn tiny_gemma() -> Plan {
+    let mut plan = tiny_llama();
+    let model = &mut plan.model;
+    (model.family, model.head_dim) = (Family::Gemma3, 12);
+    (model.sliding_window, model.global_every) = (5, 2);
+    (model.rope_theta, model.local_rope_theta) = (1e6, 1e4);
+    model.score_divisor = 20.0;
+    plan
+}
+
 /// OPT style: as GPT-2, with two rows before the first position.
 pub(crate) fn tiny_opt() -> Plan {
     let mut plan = tiny_gpt();
@@ -168,9 +179,9 @@ pub(crate) fn options() -> Vec<Plan> {
         with(tiny_llama(), |_, model| {
             (model.parallel_residual, model.dropout) = (Some(true), 0.2);
         }),
-        with(tiny_olmo(), |plan, model| {
-            // rows of all layers are as large as its norms make them, beside small embeddings
-            (plan.train.lr, model.init_std) = (3e-2, 0.2);
+        with(tiny_olmo(), |_, model| model.dropout = 0.1),
+        with(tiny_gemma(), |_, model| {
+            model.rope_scaling = Some(RopeScaling::Linear { factor: 8.0 });
         }),
         with(tiny_gpt(), |_, model| {
             model.norm_place = Some(NormPlace::Both)

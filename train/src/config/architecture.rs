@@ -14,10 +14,12 @@
 //! | gpt_neox | layer | rotary   | erf-GELU   | all    | untied |
 //! | falcon  | layer | rotary    | erf-GELU   | none   | tied   |
 //! | olmo2   | RMS   | rotary    | SwiGLU     | none   | untied |
+//! | gemma3  | RMS   | rotary    | tanh-GeGLU | none   | tied   |
 //! | t5      | RMS   | relative  | ReLU       | none   | tied, rows divided by the root of d_model |
 //!
 //! qwen3 also has norms of queries and keys; attention and feed-forward layer of gpt_neox and falcon are parallel, with one norm for both
-//! in falcon; the norms of olmo2 go after the layers, and those of queries and keys over all heads; t5 is an encoder and a
+//! in falcon; the norms of olmo2 go after the layers, and those of queries and keys over all heads; those of
+//! gemma3 are on both sides of the layers and of queries and keys, and multiply with 1 + weight; t5 is an encoder and a
 //! decoder.
 
 use crate::config::choices::{Activation, Biases, NormKind, NormPlace, QkNormOver};
@@ -53,6 +55,10 @@ pub(crate) struct Architecture {
     pub is_tied: bool,
     /// Rows of a decoder's block that have norms.
     pub norm_place: NormPlace,
+    /// RMS norms multiply with 1 + weight.
+    pub norm_plus_one: bool,
+    /// Embeddings of tokens are multiplied by the root of the width.
+    pub scaled_embedding: bool,
     /// Norms follow the sums of the residual stream instead of going before each layer.
     pub is_post_norm: bool,
     /// Attention and feed-forward layer read the same rows; both outputs are added to them.

@@ -35,6 +35,10 @@ pub enum Family {
     /// OLMo 2 (OLMo team 2024, arXiv:2501.00656): as llama, with norms after attention and feed-forward layers instead of before
     /// them, `norm_place = "after"`, and norms of all queries and of all keys, `qk_norm_over = "all"`.
     Olmo2,
+    /// Gemma 3's text models (Gemma team 2025, arXiv:2503.19786): as llama with tanh-GeGLU, a tied head, norms on both sides of
+    /// the layers and of queries and keys, all of which multiply with 1 + weight, and scaled embeddings; made for
+    /// `sliding_window` with `global_every` and `local_rope_theta`.
+    Gemma3,
     /// T5 (Raffel et al. 2020, JMLR 21), an encoder and a decoder that generates the masked spans: RMS norm,
     /// relative positions, ReLU, no biases, tied head. T5 1.1 and mT5 (Xue et al. 2021,
     /// arXiv:2010.11934): `activation = "geglu_tanh"`, `tie_embeddings = "untied"`.

@@ -37,6 +37,8 @@ pub(crate) struct Attention {
     rotary: Option<Frequencies>,
     /// Keys a row attends to; 0: all up to it.
     pub window: usize,
+    /// How products of queries and keys become scores.
+    pub scores: Scores,
     is_causal: bool,
     bias: Option<RelativeBias>,
     dropout: f32,
@@ -105,7 +107,7 @@ impl Attention {
             kv_heads: shape.kv_heads / tp,
             width: shape.d_head,
         };
-        let angles = || plan.model.frequencies(plan.seq_length);
+        let angles = || plan.model.frequencies_at(block, plan.seq_length);
         let is_rotary = architecture.positions == Positions::Rotary;
         Attention {
             qkv: ColumnLinear::named(&format!("{at}.qkv"), shape.packed, slots),
@@ -113,7 +115,8 @@ impl Attention {
             norms: QkNorms::named(&at, plan, slots),
             heads,
             rotary: is_rotary.then(|| angles().expect("the plan's angles are checked")),
-            window: plan.model.sliding_window,
+            window: plan.model.window_at(block),
+            scores: plan.model.scores(),
             is_causal: plan.model.is_causal(block),
             bias: (architecture.positions == Positions::Relative)
                 .then(|| RelativeBias::named(block, plan, slots)),
@@ -267,7 +270,7 @@ impl Attention {
             keys,
             block: cx.sequence.key_block,
             numbers: cx.attention_numbers(),
-            scores: Scores::scaled(self.bias.is_none()),
+            scores: self.scores,
             bias: self.bias_of(cx),
             mask: Mask {
                 is_causal: self.is_causal,
@@ -291,7 +294,7 @@ impl Attention {
             first_key,
             block: cx.sequence.key_block,
             numbers: cx.attention_numbers(),
-            scores: Scores::scaled(self.bias.is_none()),
+            scores: self.scores,
             bias: self.bias_of(cx),
         }
     }

@@ -130,10 +130,10 @@ impl Block {
         (tp, recompute): (usize, Recompute),
         slots: &Slots<'_>,
     ) -> Block {
-        let (at, eps) = (plan.model.block_name(layer), plan.model.norm_eps);
+        let at = plan.model.block_name(layer);
         let first = plan.model.first_dropout(layer);
         let architecture = plan.model.architecture();
-        let norm = |name: &str| Norm::named(&format!("{at}.{name}"), eps, slots);
+        let norm = |name: &str| Norm::named(&format!("{at}.{name}"), plan, slots);
         let norm2 = || norm("norm2");
         let place = architecture.norm_place;
         Block {

@@ -386,12 +386,20 @@ impl List {
     }
 }
 
+/// Initial weights with which a norm's factor is 1.
+fn of_norm(plan: &Plan) -> Init {
+    match plan.model.architecture().norm_plus_one {
+        true => Init::Zeros,
+        false => Init::Ones,
+    }
+}
+
 fn add_norm(list: &mut List, plan: &Plan, name: &str) {
     list.add(
         format!("{name}.weight"),
         &[plan.model.d_model],
         false,
-        Init::Ones,
+        of_norm(plan),
     );
     if plan.model.architecture().norm == NormKind::Layer {
         list.add(
@@ -459,8 +467,8 @@ fn add_block(list: &mut List, plan: &Plan, layer: usize) {
         for (kind, heads) in [("q_norm", s.heads), ("k_norm", s.kv_heads)] {
             let name = format!("{at}.{kind}.weight");
             match architecture.qk_norm_over {
-                QkNormOver::Head => list.add(name, &[s.d_head], false, Init::Ones),
-                QkNormOver::All => list.add(name, &[heads * s.d_head], true, Init::Ones),
+                QkNormOver::Head => list.add(name, &[s.d_head], false, of_norm(plan)),
+                QkNormOver::All => list.add(name, &[heads * s.d_head], true, of_norm(plan)),
             }
         }
     }

@@ -13,6 +13,7 @@ use crate::config::plan::Plan;
 use crate::model::context::Context;
 use crate::model::context::tensor_parallel::gather_rows;
 use crate::model::gradients::Gradients;
+use crate::model::norm::factor;
 use crate::model::slots::{Slot, Slots};
 
 pub(crate) struct QkNorms {
@@ -20,6 +21,8 @@ pub(crate) struct QkNorms {
     k: Slot,
     over: QkNormOver,
     eps: f32,
+    /// The factors are 1 + weight.
+    plus_one: bool,
     /// Query features and key features of a row on all ranks.
     widths: [usize; 2],
 }
@@ -37,6 +40,7 @@ impl QkNorms {
             k: norm("k_norm"),
             over: architecture.qk_norm_over,
             eps: plan.model.norm_eps,
+            plus_one: architecture.norm_plus_one,
             widths: [shape.heads, shape.kv_heads].map(|heads| heads * shape.d_head),
         })
     }
@@ -48,7 +52,8 @@ impl QkNorms {
         heads: &Heads,
         cx: &Context<'_>,
     ) -> kernels::Result<Squares> {
-        let weights = self.weights(cx);
+        let mut room = [None, None];
+        let weights = self.weights(cx, &mut room)?;
         match self.over {
             QkNormOver::Head => {
                 qk_norm::forward(qkv, heads, weights, self.eps)?;
@@ -71,7 +76,8 @@ impl QkNorms {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<()> {
-        let (weights, leaf) = (self.weights(cx), cx.sums.token_leaf);
+        let (mut room, leaf) = ([None, None], cx.sums.token_leaf);
+        let weights = self.weights(cx, &mut room)?;
         let sums = match &squares.0 {
             None => {
                 let (dq, dk) = qk_norm::backward(dqkv, raw, heads, weights, self.eps, leaf)?;
@@ -102,11 +108,15 @@ impl QkNorms {
         Ok(())
     }
 
-    fn weights<'a>(&self, cx: &'a Context<'_>) -> qk_norm::Weights<'a> {
-        qk_norm::Weights {
-            q: cx.weight(self.q),
-            k: cx.weight(self.k),
-        }
+    fn weights<'a>(
+        &self,
+        cx: &'a Context<'_>,
+        [q, k]: &'a mut [Option<Tensor>; 2],
+    ) -> kernels::Result<qk_norm::Weights<'a>> {
+        Ok(qk_norm::Weights {
+            q: factor(cx.weight(self.q), self.plus_one, q)?,
+            k: factor(cx.weight(self.k), self.plus_one, k)?,
+        })
     }
 
     fn of<'a>(&self, [q, k]: &'a [Tensor; 2]) -> Totals<'a> {

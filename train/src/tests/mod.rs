@@ -12,6 +12,7 @@ mod devices;
 mod devices_run;
 mod differences;
 mod falcon;
+mod gemma;
 mod gguf;
 mod gpt_neox;
 mod hugging_face;

@@ -80,7 +80,8 @@ pub(super) fn architecture(plan: &Plan) -> Result<Architecture, Vec<String>> {
             | Family::GptNeox
             | Family::Opt
             | Family::Falcon
-            | Family::Olmo2,
+            | Family::Olmo2
+            | Family::Gemma3,
             _,
         )
         | (Family::Llama | Family::Mistral | Family::Qwen3, Some(Class::Qwen2Moe))

@@ -10,7 +10,7 @@ use crate::checkpoint::huggingface::described::{Read, decimal, function, plain};
 use crate::checkpoint::huggingface::fields::Fields;
 use crate::checkpoint::huggingface::moe::{Class, class_of};
 use crate::checkpoint::huggingface::rope::Rope;
-use crate::checkpoint::huggingface::{bert, classes, falcon, gpt_neox, moe, opt, rope, t5};
+use crate::checkpoint::huggingface::{bert, classes, falcon, gemma, gpt_neox, moe, opt, rope, t5};
 use crate::config::plan::Plan;
 use crate::config::{
     Activation, Biases, Family, ModelConfig, NormKind, NormPlace, QkNormOver, RopeScaling,
@@ -30,6 +30,7 @@ fn class(family: Family) -> (&'static str, &'static str) {
         Family::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
         Family::Phi3 => ("phi3", "Phi3ForCausalLM"),
         Family::Olmo2 => ("olmo2", "Olmo2ForCausalLM"),
+        Family::Gemma3 => ("gemma3_text", "Gemma3ForCausalLM"),
         Family::Bert => ("bert", "BertForMaskedLM"),
         Family::T5 => ("t5", "T5ForConditionalGeneration"),
     }
@@ -48,6 +49,7 @@ fn init_std(family: Family) -> &'static str {
         | Family::Qwen3
         | Family::Phi3
         | Family::Olmo2
+        | Family::Gemma3
         | Family::Bert
         | Family::T5 => "initializer_range",
     }
@@ -87,22 +89,26 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         Family::Gpt | Family::GptNeox | Family::Opt | Family::Bert => &[Biases::All],
         Family::Llama | Family::Falcon => &[Biases::None, Biases::All],
         Family::Qwen2 => &[Biases::Qkv],
-        Family::Mistral | Family::Qwen3 | Family::Phi3 | Family::Olmo2 | Family::T5 => {
-            &[Biases::None]
-        }
+        Family::Mistral
+        | Family::Qwen3
+        | Family::Phi3
+        | Family::Olmo2
+        | Family::Gemma3
+        | Family::T5 => &[Biases::None],
     };
     let bias = found.biases;
     refuse(
         !biases.contains(&bias),
         format!("bias = {bias:?} in {kind}"),
     );
-    let has_norms = matches!(model.family, Family::Qwen3 | Family::Olmo2);
+    let has_norms = matches!(model.family, Family::Qwen3 | Family::Olmo2 | Family::Gemma3);
     refuse(
         found.qk_norm != has_norms,
         format!("qk_norm = {} in {kind}", found.qk_norm),
     );
     let (over, place) = match model.family {
         Family::Olmo2 => (QkNormOver::All, NormPlace::After),
+        Family::Gemma3 => (QkNormOver::Head, NormPlace::Both),
         Family::Gpt
         | Family::GptNeox
         | Family::Opt
@@ -118,6 +124,38 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
     refuse(
         found.qk_norm && found.qk_norm_over != over,
         format!("qk_norm_over = {:?} in {kind}", found.qk_norm_over),
+    );
+    let is_gemma = model.family == Family::Gemma3;
+    for (key, is_set, of_gemma) in [
+        ("norm_plus_one", found.norm_plus_one, true),
+        ("scaled_embedding", found.scaled_embedding, true),
+    ] {
+        refuse(
+            is_set != (is_gemma && of_gemma),
+            format!("{key} = {is_set} in {kind}"),
+        );
+    }
+    let divisor = model.score_divisor;
+    refuse(
+        divisor != 0.0 && divisor != model.d_head() as f32 && !is_gemma,
+        format!("score_divisor = {divisor} in {kind}"),
+    );
+    let (every, theta) = (model.global_every, model.local_rope_theta);
+    refuse(
+        every > 0 && !is_gemma,
+        format!("global_every = {every} in {kind}"),
+    );
+    refuse(
+        theta > 0.0 && theta != model.rope_theta && model.family != Family::Gemma3,
+        format!("local_rope_theta = {theta} in {kind}"),
+    );
+    // the class scales layers without a window alone
+    refuse(
+        model.family == Family::Gemma3
+            && model.rope_scaling.is_some()
+            && model.sliding_window > 0
+            && theta == 0.0,
+        format!("rope_scaling without local_rope_theta in {kind}"),
     );
     refuse(
         found.norm_place != place,
@@ -137,7 +175,7 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
     );
     let may_slide = matches!(
         model.family,
-        Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Phi3
+        Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Phi3 | Family::Gemma3
     );
     let window = model.sliding_window;
     refuse(
@@ -193,7 +231,7 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         _ => false,
     };
     if let Some(classify) = &model.classify {
-        let has_class = model.family != Family::Olmo2;
+        let has_class = !matches!(model.family, Family::Olmo2 | Family::Gemma3);
         refuse(!has_class, format!("classify in {kind}"));
         let may_choose = model.family == Family::Bert;
         refuse(
@@ -225,6 +263,7 @@ pub(crate) fn to_json(plan: &Plan) -> crate::error::Result<Value> {
         | Family::Qwen3
         | Family::Phi3
         | Family::Olmo2 => llama(plan),
+        Family::Gemma3 => gemma::config(plan),
     };
     let (kind, class) = class(model.family);
     config["architectures"] = json!([class]);
@@ -380,11 +419,12 @@ pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
         Some("qwen3") => Family::Qwen3,
         Some("phi3") => Family::Phi3,
         Some("olmo2") => Family::Olmo2,
+        Some("gemma3_text") => Family::Gemma3,
         Some("bert" | "megatron-bert") => Family::Bert,
         Some("t5" | "mt5") => Family::T5,
         found => {
             let found = found.unwrap_or("nothing");
-            let wanted = "gpt2, gpt_neox, opt, falcon, llama, mistral, qwen2, qwen3, phi3, olmo2, mixtral, qwen2_moe, \
+            let wanted = "gpt2, gpt_neox, opt, falcon, llama, mistral, qwen2, qwen3, phi3, olmo2, gemma3_text, mixtral, qwen2_moe, \
                 bert, megatron-bert, t5 or mt5";
             return Err(vec![format!("model_type: found {found}, want {wanted}")]);
         }
@@ -413,11 +453,12 @@ fn read_stack(fields: &Fields<'_>, family: Family, post_norm: bool) -> Read {
         Family::Opt => opt::read(fields),
         Family::Falcon => falcon::read(fields),
         Family::Bert => bert::read(fields, post_norm),
+        Family::Gemma3 => gemma::read(fields, family),
         _ => read_llama(fields, family),
     };
     let is_tied_unless_told = matches!(
         family,
-        Family::Gpt | Family::Opt | Family::Falcon | Family::Bert
+        Family::Gpt | Family::Opt | Family::Falcon | Family::Bert | Family::Gemma3
     );
     model.init_std = fields.number(init_std(family), Some(0.02));
     let is_tied = fields.flag("tie_word_embeddings", is_tied_unless_told);
@@ -502,6 +543,7 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
         | Family::Qwen2
         | Family::Qwen3
         | Family::Olmo2
+        | Family::Gemma3
         | Family::Bert
         | Family::T5 => {
             if let Some(share) = share.filter(|share| *share != 1.0) {

@@ -41,7 +41,8 @@ pub(crate) fn pairs(plan: &Plan) -> Vec<Pair> {
         | Family::Qwen2
         | Family::Qwen3
         | Family::Phi3
-        | Family::Olmo2 => llama(plan),
+        | Family::Olmo2
+        | Family::Gemma3 => llama(plan),
     }
 }
 
