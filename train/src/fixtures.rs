@@ -89,6 +89,16 @@ pub(crate) fn tiny_gemma() -> Plan {
     plan
 }
 
+/// Gemma 2 style: every second layer sees all keys, scores and logits are capped.
+pub(crate) fn tiny_gemma2() -> Plan {
+    let mut plan = tiny_llama();
+    let model = &mut plan.model;
+    (model.family, model.head_dim) = (Family::Gemma2, 12);
+    (model.sliding_window, model.global_every) = (5, 2);
+    (model.attention_cap, model.logit_cap) = (0.5, 1.5);
+    plan
+}
+
 /// OPT style: as GPT-2, with two rows before the first position.
 pub(crate) fn tiny_opt() -> Plan {
     let mut plan = tiny_gpt();
@@ -179,7 +189,11 @@ pub(crate) fn options() -> Vec<Plan> {
         with(tiny_llama(), |_, model| {
             (model.parallel_residual, model.dropout) = (Some(true), 0.2);
         }),
-        with(tiny_olmo(), |_, model| model.dropout = 0.1),
+        with(tiny_olmo(), |plan, model| {
+            // rows of all layers are as large as its norms make them, beside small embeddings
+            (plan.train.lr, model.init_std) = (3e-2, 0.2);
+        }),
+        tiny_gemma2(),
         with(tiny_gemma(), |_, model| {
             model.rope_scaling = Some(RopeScaling::Linear { factor: 8.0 });
         }),

@@ -14,12 +14,13 @@
 //! | gpt_neox | layer | rotary   | erf-GELU   | all    | untied |
 //! | falcon  | layer | rotary    | erf-GELU   | none   | tied   |
 //! | olmo2   | RMS   | rotary    | SwiGLU     | none   | untied |
+//! | gemma2  | RMS   | rotary    | tanh-GeGLU | none   | tied   |
 //! | gemma3  | RMS   | rotary    | tanh-GeGLU | none   | tied   |
 //! | t5      | RMS   | relative  | ReLU       | none   | tied, rows divided by the root of d_model |
 //!
 //! qwen3 also has norms of queries and keys; attention and feed-forward layer of gpt_neox and falcon are parallel, with one norm for both
 //! in falcon; the norms of olmo2 go after the layers, and those of queries and keys over all heads; those of
-//! gemma3 are on both sides of the layers and of queries and keys, and multiply with 1 + weight; t5 is an encoder and a
+//! gemma2 and gemma3 are on both sides of the layers, in gemma3 of queries and keys as well, and multiply with 1 + weight; t5 is an encoder and a
 //! decoder.
 
 use crate::config::choices::{Activation, Biases, NormKind, NormPlace, QkNormOver};

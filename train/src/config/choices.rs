@@ -35,6 +35,9 @@ pub enum Family {
     /// OLMo 2 (OLMo team 2024, arXiv:2501.00656): as llama, with norms after attention and feed-forward layers instead of before
     /// them, `norm_place = "after"`, and norms of all queries and of all keys, `qk_norm_over = "all"`.
     Olmo2,
+    /// Gemma 2 (Gemma team 2024, arXiv:2408.00118): as gemma3 without norms of queries and keys; made for `sliding_window` with
+    /// `global_every = 2`, `attention_cap` and `logit_cap`.
+    Gemma2,
     /// Gemma 3's text models (Gemma team 2025, arXiv:2503.19786): as llama with tanh-GeGLU, a tied head, norms on both sides of
     /// the layers and of queries and keys, all of which multiply with 1 + weight, and scaled embeddings; made for
     /// `sliding_window` with `global_every` and `local_rope_theta`.

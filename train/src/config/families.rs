@@ -1,5 +1,5 @@
 //! Model families: the choices of norm, positions, activation, biases and ties that GPT, GPT-NeoX, OPT, LLaMA, Mistral, Qwen, Phi-3, Falcon,
-//! OLMo 2, Gemma 3, BERT and T5 make, and the keys of `[model]` that overrule them.
+//! OLMo 2, Gemma, BERT and T5 make, and the keys of `[model]` that overrule them.
 
 use crate::config::architecture::{Architecture, Positions};
 use crate::config::choices::{
@@ -84,9 +84,9 @@ impl ModelConfig {
                 norm_place: NormPlace::After,
                 ..llama
             },
-            Family::Gemma3 => Architecture {
+            Family::Gemma2 | Family::Gemma3 => Architecture {
                 activation: Activation::GegluTanh,
-                qk_norm: true,
+                qk_norm: self.family == Family::Gemma3,
                 norm_place: NormPlace::Both,
                 norm_plus_one: true,
                 scaled_embedding: true,

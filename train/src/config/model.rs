@@ -89,6 +89,10 @@ pub struct ModelConfig {
     /// Scores of attention are products of queries and keys divided by the root of this number; 0: the width of a head. Not t5.
     /// Default: 0.
     pub score_divisor: f32,
+    /// Scores of attention become cap tanh(score / cap) before the mask (Gemma 2: 50); 0: they stay. Not t5. Default: 0.
+    pub attention_cap: f32,
+    /// Logits of the vocabulary become cap tanh(logit / cap) (Gemma 2: 30); 0: they stay. Default: 0.
+    pub logit_cap: f32,
     /// Dropout probability for embeddings (not opt) and for the outputs of attention and feed-forward layers. Default: 0;
     /// GPT-2: 0.1.
     pub dropout: f32,
@@ -152,6 +156,8 @@ impl Default for ModelConfig {
             sliding_window: 0,
             global_every: 0,
             score_divisor: 0.0,
+            attention_cap: 0.0,
+            logit_cap: 0.0,
             dropout: 0.0,
             attention_dropout: 0.0,
             rope_scaling: None,
@@ -326,7 +332,10 @@ impl ModelConfig {
             0.0 => None,
             divisor => Some(divisor),
         };
-        Scores { divisor, cap: 0.0 }
+        Scores {
+            divisor,
+            cap: self.attention_cap,
+        }
     }
 
     /// The mixture of layer `layer`, counted from 0, if it is one.
@@ -485,6 +494,8 @@ impl ModelConfig {
         }
         for (key, value) in [
             ("score_divisor", self.score_divisor),
+            ("attention_cap", self.attention_cap),
+            ("logit_cap", self.logit_cap),
             ("local_rope_theta", self.local_rope_theta),
         ] {
             if !(value.is_finite() && value >= 0.0) {
@@ -561,6 +572,7 @@ impl ModelConfig {
             ("norm_plus_one", self.architecture().norm_plus_one),
             ("scaled_embedding", self.architecture().scaled_embedding),
             ("score_divisor", self.score_divisor != 0.0),
+            ("attention_cap", self.attention_cap != 0.0),
             ("moe", self.moe.is_some()),
             ("rope_scaling", self.rope_scaling.is_some()),
             ("init_std", self.init_std != ModelConfig::default().init_std),

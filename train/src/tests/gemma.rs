@@ -1,14 +1,14 @@
-//! Gemma 3: norms on both sides of the layers and of queries and keys, layers with a window beside layers without one, and scaled
-//! embeddings. Folders of transformers' class, layouts, memory. Goldens: tests/oracles/decoder_goldens.py.
+//! Gemma 2 and 3: norms on both sides of the layers and of queries and keys, layers with a window beside layers without one, and scaled
+//! embeddings, in Gemma 2 capped scores and logits. Folders of transformers' class, layouts, memory. Goldens: tests/oracles/decoder_goldens.py.
 
 use serde_json::json;
 
 use crate::checkpoint::huggingface::config::inexpressible;
 use crate::checkpoint::{export_hf, import_hf};
 use crate::config::{Plan, RopeScaling};
-use crate::fixtures::{tiny_gemma, tiny_gpt, tiny_llama};
+use crate::fixtures::{tiny_gemma, tiny_gemma2, tiny_gpt, tiny_llama};
 use crate::tests::hugging_face::{follows, follows_transformers, saved, trained, write_config};
-use crate::tests::layouts::assert_same_in;
+use crate::tests::layouts::{assert_same, assert_same_in, train, with};
 use crate::tests::parity::Golden;
 
 #[test]
@@ -21,9 +21,19 @@ fn gemma3_with_packed_documents_and_scaled_positions_follows_transformers_throug
     follows_transformers("gemma3_packed");
 }
 
+#[test]
+fn gemma2_with_capped_scores_and_logits_follows_transformers_through_ten_steps() {
+    follows_transformers("gemma2");
+}
+
+#[test]
+fn gemma2_with_packed_documents_and_no_windows_follows_transformers_through_ten_steps() {
+    follows_transformers("gemma2_packed");
+}
+
 /// A model with this field of another value is not the golden one.
-fn is_noticed(field: &str, value: serde_json::Value) {
-    let mut golden = Golden::open("hf_gemma3");
+fn is_noticed(name: &str, field: &str, value: serde_json::Value) {
+    let mut golden = Golden::open(name);
     assert_ne!(golden.record["config"][field], value);
     golden.record["config"][field] = value;
     let followed = std::panic::catch_unwind(move || follows(&mut golden, false));
@@ -34,12 +44,21 @@ fn is_noticed(field: &str, value: serde_json::Value) {
 
 #[test]
 fn other_windows_bases_and_divisors_than_gemmas_are_noticed() {
+    let is_noticed = |field: &str, value| is_noticed("hf_gemma3", field, value);
     is_noticed("sliding_window", json!(6));
     is_noticed("rope_local_base_freq", json!(500.0));
     is_noticed("rope_theta", json!(500.0));
     is_noticed("query_pre_attn_scalar", json!(9.0));
     let kinds = ["sliding_attention", "full_attention", "sliding_attention"];
     is_noticed("layer_types", json!(kinds));
+}
+
+#[test]
+fn other_caps_than_gemmas_are_noticed() {
+    is_noticed("hf_gemma2", "attn_logit_softcapping", json!(1.7));
+    is_noticed("hf_gemma2", "attn_logit_softcapping", json!(null));
+    is_noticed("hf_gemma2", "final_logit_softcapping", json!(2.7));
+    is_noticed("hf_gemma2", "final_logit_softcapping", json!(null));
 }
 
 #[test]
@@ -72,9 +91,9 @@ fn fields_of_gemma3_that_nothing_follows_are_refused() {
             "use_bidirectional_attention: found true, want false",
         ),
         (
-            "final_logit_softcapping",
+            "attn_logit_softcapping",
             json!(30.0),
-            "final_logit_softcapping: found 30.0, want null",
+            "attn_logit_softcapping: found 30, want null: scores of this family have no cap",
         ),
         (
             "layer_types",
@@ -133,6 +152,17 @@ fn every_kind_of_layout_of_gemma3_gives_the_same_bits_and_the_predicted_memory()
 }
 
 #[test]
+fn every_kind_of_layout_of_gemma2_gives_the_same_bits_and_the_predicted_memory() {
+    every_kind_of_layout_matches(tiny_gemma2());
+    let mut plan = tiny_gemma2();
+    plan.model.heads = 4;
+    let whole = train(&with(plan.clone(), "mb=12"));
+    for layout in ["chunked mb=12", "chunked tp=2 sp cp=2 mb=3"] {
+        assert_same(&train(&with(plan.clone(), layout)), &whole, layout);
+    }
+}
+
+#[test]
 fn gemmas_options_in_other_families_give_the_same_bits_on_every_kind_of_layout() {
     let mut plan = tiny_llama();
     plan.model.norm_plus_one = Some(true);
@@ -153,11 +183,14 @@ fn settings_of_gemma_that_contradict_others_are_refused() {
     plan.model.norm_plus_one = Some(true);
     (plan.model.global_every, plan.model.local_rope_theta) = (6, 100.0);
     plan.model.score_divisor = -1.0;
+    (plan.model.attention_cap, plan.model.logit_cap) = (-2.0, f32::INFINITY);
     assert_eq!(
         plan.problems(),
         [
             "model.norm_plus_one: found true with norm = layer, want false: only RMS norms have it",
             "model.score_divisor: found -1, want a finite number, 0 or more",
+            "model.attention_cap: found -2, want a finite number, 0 or more",
+            "model.logit_cap: found inf, want a finite number, 0 or more",
             "model.global_every: found 6 without sliding_window, want 0: no layer has a window",
             "model.local_rope_theta: found 100 without sliding_window, want 0: no layer has a window",
         ]
@@ -192,11 +225,19 @@ fn models_that_the_class_of_gemma3_lacks_are_not_exported() {
     scaled.model.rope_scaling = Some(RopeScaling::Linear { factor: 2.0 });
     let text = inexpressible(&scaled).join(", ");
     assert_eq!(text, "rope_scaling without local_rope_theta in gemma3_text");
+    let mut gemma2 = tiny_gemma2();
+    gemma2.model.local_rope_theta = 500.0;
+    gemma2.model.rope_scaling = Some(RopeScaling::Linear { factor: 2.0 });
+    let text = refused("gemma2", &gemma2);
+    for wanted in ["local_rope_theta = 500 in gemma2", "rope_scaling in gemma2"] {
+        assert!(text.contains(wanted), "{wanted} in {text}");
+    }
     let mut llama = tiny_llama();
     (llama.model.norm_plus_one, llama.model.scaled_embedding) = (Some(true), Some(true));
     (llama.model.sliding_window, llama.model.global_every) = (5, 2);
     (llama.model.local_rope_theta, llama.model.score_divisor) = (500.0, 3.0);
     llama.model.rope_scaling = Some(RopeScaling::Linear { factor: 2.0 });
+    (llama.model.attention_cap, llama.model.logit_cap) = (50.0, 30.0);
     let text = refused("llama", &llama);
     for wanted in [
         "norm_plus_one = true in llama",
@@ -205,6 +246,8 @@ fn models_that_the_class_of_gemma3_lacks_are_not_exported() {
         "global_every = 2 in llama",
         "local_rope_theta = 500 in llama",
         "score_divisor = 3 in llama",
+        "attention_cap = 50 in llama",
+        "logit_cap = 30 in llama",
     ] {
         assert!(text.contains(wanted), "{wanted} in {text}");
     }

@@ -23,7 +23,9 @@ use crate::dist::devices::Devices;
 use crate::dist::mesh::Groups;
 use crate::eval::logits;
 use crate::fixtures::{Blanks, Chain, Gaps, Log, nth_step};
-use crate::fixtures::{tiny_bert, tiny_gemma, tiny_gpt, tiny_llama, tiny_moe, tiny_t5};
+use crate::fixtures::{
+    tiny_bert, tiny_gemma, tiny_gemma2, tiny_gpt, tiny_llama, tiny_moe, tiny_t5,
+};
 use crate::model::param;
 use crate::tests::parity::{Formula, Golden, by_tensor};
 use crate::trainer::run;
@@ -274,6 +276,10 @@ fn exportable() -> Vec<Plan> {
             (model.head_dim, model.attention_dropout) = (12, 0.1);
         }),
         tiny_gemma(),
+        tiny_gemma2(),
+        with(tiny_llama(), Family::Gemma2, |model| {
+            (model.logit_cap, model.tie_embeddings) = (30.0, TieEmbeddings::Untied);
+        }),
         with(tiny_llama(), Family::Gemma3, |model| {
             (model.activation, model.attention_dropout) = (Some(Activation::Geglu), 0.1);
             model.tie_embeddings = TieEmbeddings::Untied;

@@ -44,6 +44,11 @@ MODELS = {
     "falcon_groups": ("Falcon", FALCON | dict(new_decoder_architecture=True, num_kv_heads=2, bias=True, activation="relu",
                                               tie_word_embeddings=False, rope_theta=500.0), None),
     "falcon_sequential": ("Falcon", FALCON | dict(parallel_attn=False, multi_query=False, bias=True), 3),
+    # a layer with a window and one without; scores and logits that their caps change
+    "gemma2": ("Gemma2", GEMMA | dict(num_hidden_layers=2, attn_logit_softcapping=1.5, final_logit_softcapping=2.5), None),
+    "gemma2_packed": ("Gemma2", GEMMA | dict(num_hidden_layers=2, layer_types=["full_attention"] * 2, hidden_activation="gelu",
+                                             attn_logit_softcapping=None, final_logit_softcapping=2.5, head_dim=4,
+                                             tie_word_embeddings=False), 3),
     # two layers with a window and a base of their own, and one without
     "gemma3": ("Gemma3Text", GEMMA | dict(sliding_window_pattern=3), None),
     "gemma3_packed": ("Gemma3Text", GEMMA | dict(num_hidden_layers=2, layer_types=["sliding_attention", "full_attention"],

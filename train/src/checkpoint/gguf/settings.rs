@@ -81,6 +81,7 @@ pub(super) fn architecture(plan: &Plan) -> Result<Architecture, Vec<String>> {
             | Family::Opt
             | Family::Falcon
             | Family::Olmo2
+            | Family::Gemma2
             | Family::Gemma3,
             _,
         )

@@ -30,6 +30,7 @@ fn class(family: Family) -> (&'static str, &'static str) {
         Family::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
         Family::Phi3 => ("phi3", "Phi3ForCausalLM"),
         Family::Olmo2 => ("olmo2", "Olmo2ForCausalLM"),
+        Family::Gemma2 => ("gemma2", "Gemma2ForCausalLM"),
         Family::Gemma3 => ("gemma3_text", "Gemma3ForCausalLM"),
         Family::Bert => ("bert", "BertForMaskedLM"),
         Family::T5 => ("t5", "T5ForConditionalGeneration"),
@@ -49,6 +50,7 @@ fn init_std(family: Family) -> &'static str {
         | Family::Qwen3
         | Family::Phi3
         | Family::Olmo2
+        | Family::Gemma2
         | Family::Gemma3
         | Family::Bert
         | Family::T5 => "initializer_range",
@@ -93,6 +95,7 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         | Family::Qwen3
         | Family::Phi3
         | Family::Olmo2
+        | Family::Gemma2
         | Family::Gemma3
         | Family::T5 => &[Biases::None],
     };
@@ -108,7 +111,7 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
     );
     let (over, place) = match model.family {
         Family::Olmo2 => (QkNormOver::All, NormPlace::After),
-        Family::Gemma3 => (QkNormOver::Head, NormPlace::Both),
+        Family::Gemma2 | Family::Gemma3 => (QkNormOver::Head, NormPlace::Both),
         Family::Gpt
         | Family::GptNeox
         | Family::Opt
@@ -125,16 +128,23 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         found.qk_norm && found.qk_norm_over != over,
         format!("qk_norm_over = {:?} in {kind}", found.qk_norm_over),
     );
-    let is_gemma = model.family == Family::Gemma3;
-    for (key, is_set, of_gemma) in [
-        ("norm_plus_one", found.norm_plus_one, true),
-        ("scaled_embedding", found.scaled_embedding, true),
+    let is_gemma = matches!(model.family, Family::Gemma2 | Family::Gemma3);
+    for (key, is_set) in [
+        ("norm_plus_one", found.norm_plus_one),
+        ("scaled_embedding", found.scaled_embedding),
     ] {
-        refuse(
-            is_set != (is_gemma && of_gemma),
-            format!("{key} = {is_set} in {kind}"),
-        );
+        refuse(is_set != is_gemma, format!("{key} = {is_set} in {kind}"));
     }
+    let cap = model.attention_cap;
+    refuse(
+        cap > 0.0 && model.family != Family::Gemma2,
+        format!("attention_cap = {cap} in {kind}"),
+    );
+    let cap = model.logit_cap;
+    refuse(
+        cap > 0.0 && !is_gemma,
+        format!("logit_cap = {cap} in {kind}"),
+    );
     let divisor = model.score_divisor;
     refuse(
         divisor != 0.0 && divisor != model.d_head() as f32 && !is_gemma,
@@ -175,7 +185,12 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
     );
     let may_slide = matches!(
         model.family,
-        Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Phi3 | Family::Gemma3
+        Family::Mistral
+            | Family::Qwen2
+            | Family::Qwen3
+            | Family::Phi3
+            | Family::Gemma2
+            | Family::Gemma3
     );
     let window = model.sliding_window;
     refuse(
@@ -191,7 +206,7 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         model.rope_scaling.is_some()
             && matches!(
                 model.family,
-                Family::Phi3 | Family::GptNeox | Family::Falcon | Family::Olmo2
+                Family::Phi3 | Family::GptNeox | Family::Falcon | Family::Olmo2 | Family::Gemma2
             ),
         format!("rope_scaling in {kind}"),
     );
@@ -263,7 +278,7 @@ pub(crate) fn to_json(plan: &Plan) -> crate::error::Result<Value> {
         | Family::Qwen3
         | Family::Phi3
         | Family::Olmo2 => llama(plan),
-        Family::Gemma3 => gemma::config(plan),
+        Family::Gemma2 | Family::Gemma3 => gemma::config(plan),
     };
     let (kind, class) = class(model.family);
     config["architectures"] = json!([class]);
@@ -419,12 +434,13 @@ pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
         Some("qwen3") => Family::Qwen3,
         Some("phi3") => Family::Phi3,
         Some("olmo2") => Family::Olmo2,
+        Some("gemma2") => Family::Gemma2,
         Some("gemma3_text") => Family::Gemma3,
         Some("bert" | "megatron-bert") => Family::Bert,
         Some("t5" | "mt5") => Family::T5,
         found => {
             let found = found.unwrap_or("nothing");
-            let wanted = "gpt2, gpt_neox, opt, falcon, llama, mistral, qwen2, qwen3, phi3, olmo2, gemma3_text, mixtral, qwen2_moe, \
+            let wanted = "gpt2, gpt_neox, opt, falcon, llama, mistral, qwen2, qwen3, phi3, olmo2, gemma2, gemma3_text, mixtral, qwen2_moe, \
                 bert, megatron-bert, t5 or mt5";
             return Err(vec![format!("model_type: found {found}, want {wanted}")]);
         }
@@ -453,12 +469,12 @@ fn read_stack(fields: &Fields<'_>, family: Family, post_norm: bool) -> Read {
         Family::Opt => opt::read(fields),
         Family::Falcon => falcon::read(fields),
         Family::Bert => bert::read(fields, post_norm),
-        Family::Gemma3 => gemma::read(fields, family),
+        Family::Gemma2 | Family::Gemma3 => gemma::read(fields, family),
         _ => read_llama(fields, family),
     };
     let is_tied_unless_told = matches!(
         family,
-        Family::Gpt | Family::Opt | Family::Falcon | Family::Bert | Family::Gemma3
+        Family::Gpt | Family::Opt | Family::Falcon | Family::Bert | Family::Gemma2 | Family::Gemma3
     );
     model.init_std = fields.number(init_std(family), Some(0.02));
     let is_tied = fields.flag("tie_word_embeddings", is_tied_unless_told);
@@ -543,6 +559,7 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
         | Family::Qwen2
         | Family::Qwen3
         | Family::Olmo2
+        | Family::Gemma2
         | Family::Gemma3
         | Family::Bert
         | Family::T5 => {

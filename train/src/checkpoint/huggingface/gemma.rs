@@ -1,7 +1,8 @@
-//! Decoders in the layout of transformers' `Gemma3ForCausalLM`, text alone.
+//! Decoders in the layout of transformers' `Gemma2ForCausalLM` and `Gemma3ForCausalLM`, text alone.
 //!
 //! The tensors are named as LLaMA's, with a norm more on either side of a block's layers. Which layers have a window is a list,
-//! `layer_types`, or follows from the class's pattern where a file has none; layers with a window turn by a base of their own.
+//! `layer_types`, or follows from the class's pattern where a file has none; Gemma 3's layers with a window turn by a base of their
+//! own, Gemma 2 caps scores and logits.
 //! Transformers 5 has a table of rotary positions for each type of layer, versions before it have fields for both.
 
 use serde_json::{Map, Value, json};
@@ -23,8 +24,12 @@ struct Absent {
     local_theta: Option<f32>,
     /// Layers whose numbers are multiples of this see all keys.
     global_every: usize,
+    /// Caps of scores and of logits.
+    caps: [f64; 2],
 }
 
+/// Fields of the caps of scores and of logits.
+const CAPS: [&str; 2] = ["attn_logit_softcapping", "final_logit_softcapping"];
 const WINDOW: usize = 4096;
 const HEAD_DIM: usize = 256;
 const DIVISOR: f64 = 256.0;
@@ -35,6 +40,13 @@ fn absent(family: Family) -> Absent {
             theta: 1e6,
             local_theta: Some(1e4),
             global_every: 6,
+            caps: [0.0; 2],
+        },
+        Family::Gemma2 => Absent {
+            theta: 1e4,
+            local_theta: None,
+            global_every: 2,
+            caps: [50.0, 30.0],
         },
         Family::Gpt
         | Family::GptNeox
@@ -88,6 +100,12 @@ pub(crate) fn config(plan: &Plan) -> Value {
         // with the class's own, a row of the embedding gets no gradient
         "pad_token_id": null,
     });
+    for (name, cap) in CAPS.into_iter().zip([model.attention_cap, model.logit_cap]) {
+        config[name] = match cap {
+            0.0 => Value::Null,
+            cap => json!(decimal(cap)),
+        };
+    }
     if let Some(theta) = absent.local_theta {
         let theta = match model.local_rope_theta {
             // no layer turns by it
@@ -120,12 +138,22 @@ pub(crate) fn read(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) 
     let length = fields.count("max_position_embeddings");
     fields.only("attention_bias", false);
     fields.only("use_bidirectional_attention", false);
-    for name in ["final_logit_softcapping", "attn_logit_softcapping"] {
-        if let Some(found) = fields.take(name) {
-            let wanted = "null: scores and logits of this family have no cap";
-            fields.wrong(name, &found.to_string(), wanted);
+    let [attention_cap, logit_cap] = [0, 1].map(|i: usize| {
+        let (name, absent) = (CAPS[i], absent.caps[i]);
+        if fields.is_null(name) {
+            return 0.0;
         }
-    }
+        let cap = fields.number(name, Some(absent));
+        // the class of Gemma 3 has the field and never reads it
+        let is_ignored = family == Family::Gemma3 && i == 0;
+        if !(cap.is_finite() && (cap > 0.0 || absent == 0.0 && cap == 0.0)) {
+            fields.wrong(name, &cap.to_string(), "null or a number above 0");
+        } else if is_ignored && cap > 0.0 {
+            let wanted = "null: scores of this family have no cap";
+            fields.wrong(name, &cap.to_string(), wanted);
+        }
+        cap
+    });
     let activation = match fields
         .text_or("hidden_activation", "gelu_pytorch_tanh")
         .as_str()
@@ -149,7 +177,14 @@ pub(crate) fn read(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) 
         let wanted = format!("a number: layer_types has {SLIDING}");
         fields.wrong("sliding_window", "null", &wanted);
     }
-    let (rope, local) = read_rope(fields, length, &absent);
+    let (rope, local) = match absent.local_theta {
+        Some(_) => read_rope(fields, length, &absent),
+        None => (refuse_share(fields, rope::read(fields, length)), None),
+    };
+    if let (Family::Gemma2, Some(scaling)) = (family, &rope.scaling) {
+        let wanted = "null: positions of this family are not scaled";
+        fields.wrong("rope_scaling", &format!("{scaling:?}"), wanted);
+    }
     let has_window = sliding_window > 0 && global_every != 1;
     let divisor = fields.number("query_pre_attn_scalar", Some(DIVISOR));
     if !(divisor.is_finite() && divisor > 0.0) {
@@ -174,6 +209,8 @@ pub(crate) fn read(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) 
         attention_dropout: fields.number("attention_dropout", Some(0.0)),
         sliding_window: if has_window { sliding_window } else { 0 },
         global_every: if has_window { global_every } else { 0 },
+        attention_cap,
+        logit_cap,
         score_divisor: if divisor == head_dim as f32 {
             0.0
         } else {

@@ -42,6 +42,7 @@ pub(crate) fn pairs(plan: &Plan) -> Vec<Pair> {
         | Family::Qwen3
         | Family::Phi3
         | Family::Olmo2
+        | Family::Gemma2
         | Family::Gemma3 => llama(plan),
     }
 }
