@@ -1,4 +1,4 @@
-//! Trains a tiny GPT-2, GPT-NeoX, OPT, Falcon, LLaMA, Mixtral, Qwen MoE, T5 and T5 1.1 for a few steps, exports them for transformers, and
+//! Trains a tiny GPT-2, GPT-NeoX, OPT, Falcon, LLaMA, OLMo 2, Gemma 2, Gemma 3, Mixtral, Qwen MoE, T5 and T5 1.1 for a few steps, exports them for transformers, and
 //! writes our logits and generated tokens beside them: OUT/NAME/{config.json, model.safetensors,logits.json}.
 //!
 //!     cargo run --release -p millrace-train --example export_parity -- OUT
@@ -77,11 +77,15 @@ fn main() -> Result<(), Box<dyn StdError>> {
         ("opt", Family::Opt, 0, None, None),
         ("falcon", Family::Falcon, 4, None, None),
         ("llama", Family::Llama, 4, None, None),
+        ("olmo2", Family::Olmo2, 4, None, None),
+        ("gemma2", Family::Gemma2, 4, None, None),
+        ("gemma3", Family::Gemma3, 4, None, None),
         ("mixtral", Family::Llama, 4, Some(mixtral), None),
         ("qwen2_moe", Family::Llama, 4, Some(qwen), None),
         ("t5", Family::T5, 0, None, None),
         ("t5_gated", Family::T5, 0, None, gated),
     ] {
+        let is_gemma = matches!(family, Family::Gemma2 | Family::Gemma3);
         let model = ModelConfig {
             family,
             layers: 4,
@@ -94,6 +98,10 @@ fn main() -> Result<(), Box<dyn StdError>> {
                 Family::GptNeox => 0.25,
                 _ => 1.0,
             },
+            sliding_window: if is_gemma { 24 } else { 0 },
+            global_every: if is_gemma { 3 } else { 0 },
+            attention_cap: if family == Family::Gemma2 { 0.5 } else { 0.0 },
+            logit_cap: if family == Family::Gemma2 { 2.0 } else { 0.0 },
             tie_embeddings: match activation {
                 None => TieEmbeddings::Family,
                 Some(_) => TieEmbeddings::Untied,

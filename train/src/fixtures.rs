@@ -11,7 +11,7 @@ use crate::config::moe::{DropPolicy, MoeConfig};
 use crate::config::plan::Plan;
 use crate::config::{
     Activation, Biases, CheckpointConfig, ClassifyConfig, Determinism, Family, ModelConfig,
-    NormKind, ParallelConfig, RopeScaling, TrainConfig,
+    NormKind, NormPlace, ParallelConfig, RopeScaling, TrainConfig,
 };
 use crate::data::{Sample, Samples};
 use crate::metrics::{Events, StepRecord};
@@ -68,6 +68,34 @@ pub(crate) fn tiny_neox() -> Plan {
 pub(crate) fn tiny_falcon() -> Plan {
     let mut plan = tiny_gpt();
     (plan.model.family, plan.model.kv_heads) = (Family::Falcon, 2);
+    plan
+}
+
+/// OLMo 2 style: norms after the layers, and of all queries and all keys.
+pub(crate) fn tiny_olmo() -> Plan {
+    let mut plan = tiny_llama();
+    plan.model.family = Family::Olmo2;
+    plan
+}
+
+/// Gemma 3 style: wide heads, every second layer sees all keys.
+pub(crate) fn tiny_gemma() -> Plan {
+    let mut plan = tiny_llama();
+    let model = &mut plan.model;
+    (model.family, model.head_dim) = (Family::Gemma3, 12);
+    (model.sliding_window, model.global_every) = (5, 2);
+    (model.rope_theta, model.local_rope_theta) = (1e6, 1e4);
+    model.score_divisor = 20.0;
+    plan
+}
+
+/// Gemma 2 style: every second layer sees all keys, scores and logits are capped.
+pub(crate) fn tiny_gemma2() -> Plan {
+    let mut plan = tiny_llama();
+    let model = &mut plan.model;
+    (model.family, model.head_dim) = (Family::Gemma2, 12);
+    (model.sliding_window, model.global_every) = (5, 2);
+    (model.attention_cap, model.logit_cap) = (0.5, 1.5);
     plan
 }
 
@@ -160,6 +188,17 @@ pub(crate) fn options() -> Vec<Plan> {
         }),
         with(tiny_llama(), |_, model| {
             (model.parallel_residual, model.dropout) = (Some(true), 0.2);
+        }),
+        with(tiny_olmo(), |plan, model| {
+            // rows of all layers are as large as its norms make them, beside small embeddings
+            (plan.train.lr, model.init_std) = (3e-2, 0.2);
+        }),
+        tiny_gemma2(),
+        with(tiny_gemma(), |_, model| {
+            model.rope_scaling = Some(RopeScaling::Linear { factor: 8.0 });
+        }),
+        with(tiny_gpt(), |_, model| {
+            model.norm_place = Some(NormPlace::Both)
         }),
     ]
 }

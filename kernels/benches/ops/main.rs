@@ -411,7 +411,7 @@ fn biased(table: &Table) {
         bidirectional: true,
     };
     let call = Call {
-        is_scaled: false,
+        scores: kernels::attention::Scores::scaled(false),
         bias: Some(Bias {
             table: &biases,
             buckets,

@@ -4,6 +4,7 @@
 // 4 w .. 4 w + 3. Operands go through shared memory in slabs of 32 x 32. The order of operations in each sum is that of
 // ops/attention/cpu: chains over features, over ascending keys, over ascending rows.
 #pragma once
+#include "activation.cuh"
 #include "philox.cuh"
 
 #define SIDE 32
@@ -37,6 +38,8 @@ struct Call {
     u32 is_causal;
     u64 window;
     float scale;
+    // bound of the scores, which have no bias then; 0: none
+    float cap;
     // biases: [heads, buckets], and the bucket of each distance; null without
     const float* table;
     const u32* numbers;
@@ -52,15 +55,15 @@ struct Call {
 #define CALL_ARGS                                                                                                     \
     const void *q, u32 q_is_bf16, u64 q_row, u64 q_group, u64 q_sequence, const void *k, const void *v, u32 kv_is_bf16, \
         u64 kv_row, u64 kv_group, u64 kv_sequence, u64 heads, u64 per, u64 width, u64 t, u64 position, u64 start,     \
-        u64 least, u64 end, u64 block, const u32 *bounds, u32 is_causal, u64 window, float scale, const float *table, \
-        const u32 *numbers, u64 buckets, u64 total, u32 rows_are_heads, u32 has_dropout, u32 key0, u32 key1,          \
+        u64 least, u64 end, u64 block, const u32 *bounds, u32 is_causal, u64 window, float scale, float cap, \
+        const float *table, const u32 *numbers, u64 buckets, u64 total, u32 rows_are_heads, u32 has_dropout, u32 key0, u32 key1,          \
         u32 threshold, float kept, u32 first_head, u64 first_sequence
 #define CALL                                                                                                         \
     const Call call = {q,         q_is_bf16,   q_row,     q_group,  q_sequence, k,         v,                        \
                        kv_is_bf16, kv_row,     kv_group,  kv_sequence, heads,   per,       width,                    \
                        t,         position,    start,     least,    end,        block,     bounds,                   \
-                       is_causal, window,      scale,     table,    numbers,    buckets,   total,                    \
-                       rows_are_heads, has_dropout, key0, key1,     threshold,  kept,      first_head,               \
+                       is_causal, window,      scale,     cap,      table,      numbers,   buckets,                  \
+                       total,     rows_are_heads, has_dropout, key0, key1,     threshold,  kept,      first_head,               \
                        first_sequence};
 
 // A head of a sequence.
@@ -245,10 +248,17 @@ __device__ __forceinline__ void add_over_rows(float* to, u64 stride, const Squar
     }
 }
 
+// A score within the cap, if there is one, and its derivative by the score before.
+__device__ __forceinline__ Activated capped(const Call& call, float score) {
+    if (call.cap == 0.0f) return {score, 1.0f};
+    Activated of = activated(TANH, score / call.cap);
+    return {of.value * call.cap, of.derivative};
+}
+
 // The score of a product, -infinity for a hidden key.
 __device__ __forceinline__ float score_of(const Call& call, const Head& of, const Tile& tile, u64 key, float product) {
     if (key < tile.lane_start || key >= tile.lane_end) return __uint_as_float(0xff800000u);
-    if (!call.table) return product * call.scale;
+    if (!call.table) return capped(call, product * call.scale).value;
     u32 lane = threadIdx.x % 32;
     u64 row = call.rows_are_heads ? 0 : tile.first + lane;
     u64 head = call.rows_are_heads ? of.head * call.t + tile.first + lane : of.head;

@@ -104,6 +104,51 @@ impl Dropped {
     }
 }
 
+/// How products of queries and keys become scores before a bias is added: q k / sqrt(divisor), and then cap tanh(score / cap) with
+/// a cap (Bello et al. 2017, arXiv:1611.09940; Gemma 2, arXiv:2408.00118, sec. 2).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scores {
+    /// `None`: the width of a head.
+    pub divisor: Option<f32>,
+    /// 0: none. There is no bias beside a cap.
+    pub cap: f32,
+}
+
+impl Scores {
+    /// Scores that are divided by the root of the head width, or that are not.
+    pub fn scaled(is_scaled: bool) -> Scores {
+        Scores {
+            divisor: (!is_scaled).then_some(1.0),
+            cap: 0.0,
+        }
+    }
+
+    /// Factor of the products.
+    pub(crate) fn factor(self, heads: &Heads) -> f32 {
+        match self.divisor {
+            None => 1.0 / (heads.width as f32).sqrt(),
+            Some(divisor) => 1.0 / divisor.sqrt(),
+        }
+    }
+
+    /// Refuses numbers that give no scores.
+    pub(crate) fn check(self, op: &'static str, has_bias: bool) -> Result<()> {
+        if let Some(divisor) = self.divisor.filter(|it| !(it.is_finite() && *it > 0.0)) {
+            let wanted = "a finite number above 0".to_owned();
+            return refuse(op, "divisor", divisor.to_string(), wanted);
+        }
+        if !(self.cap.is_finite() && self.cap >= 0.0) {
+            let wanted = "a finite number, 0 or more".to_owned();
+            return refuse(op, "cap", self.cap.to_string(), wanted);
+        }
+        if self.cap > 0.0 && has_bias {
+            let wanted = "0 beside a bias".to_owned();
+            return refuse(op, "cap", self.cap.to_string(), wanted);
+        }
+        Ok(())
+    }
+}
+
 /// Arguments of a call beside its tensors: `b` sequences of `t` query rows.
 #[derive(Clone, Copy)]
 pub struct Call<'a> {
@@ -120,8 +165,8 @@ pub struct Call<'a> {
     /// Format to which the factors of products are rounded: queries, keys, values, the gradient of the result,
     /// probabilities and their gradients.
     pub numbers: Numbers,
-    /// Whether scores are q k / sqrt(width) rather than q k.
-    pub is_scaled: bool,
+    /// How products of queries and keys become scores.
+    pub scores: Scores,
     /// Added to the scores.
     pub bias: Option<Bias<'a>>,
     /// The keys that each row attends to.
@@ -140,7 +185,7 @@ impl<'a> Call<'a> {
             keys: Keys::Own,
             block: 0,
             numbers: Numbers::F32,
-            is_scaled: true,
+            scores: Scores::scaled(true),
             bias: None,
             mask: Mask::CAUSAL,
             dropout: None,
@@ -187,6 +232,7 @@ impl<'a> Call<'a> {
         self.numbers.expect_on(op, qkv.device())?;
         self.check_factor(op, ("qkv", qkv), self.query_width())?;
         self.check_keys(op)?;
+        self.scores.check(op, self.bias.is_some())?;
         if let Some(bounds) = self.mask.bounds
             && bounds.len() != self.b * self.t
         {
@@ -330,7 +376,7 @@ pub struct Next<'a> {
     /// As in `Call`.
     pub numbers: Numbers,
     /// As in `Call`.
-    pub is_scaled: bool,
+    pub scores: Scores,
     /// As in `Call`.
     pub bias: Option<Bias<'a>>,
 }

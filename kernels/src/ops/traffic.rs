@@ -154,7 +154,34 @@ fn rest(device: &Device) -> Result<()> {
     let (q, k) = (make(&[64], 8), make(&[64], 9));
     let weights = || qk_norm::Weights { q: &q, k: &k };
     qk_norm::backward(&mut dqkv, &qkv, &heads, weights(), 1e-5, n / 8)?;
-    qk_norm::forward(&mut qkv, &heads, weights(), 1e-5)
+    qk_norm::forward(&mut qkv, &heads, weights(), 1e-5)?;
+    joint_norms(&mut qkv, &mut dqkv, &heads)
+}
+
+/// Norms over all heads of a row.
+fn joint_norms(qkv: &mut Tensor, dqkv: &mut Tensor, heads: &Heads) -> Result<()> {
+    use qk_norm::joint::{Normed, Totals, backward, forward, products, squares};
+    let (n, device) = (qkv.dims()[0], qkv.device().clone());
+    let make = |dims: &[usize], seed| random(dims, seed, &device).unwrap();
+    let widths = [heads.heads, heads.kv_heads].map(|heads_of| heads_of * heads.width);
+    let (q, k) = (make(&widths[..1], 1), make(&widths[1..], 2));
+    let weights = || qk_norm::Weights { q: &q, k: &k };
+    let (of_q, of_k) = (make(&[n, 1], 3), make(&[n, 1], 4));
+    let totals = Totals {
+        q: &of_q,
+        k: &of_k,
+        q_width: widths[0],
+        k_width: widths[1],
+    };
+    squares(qkv, heads)?;
+    let normed = Normed {
+        qkv,
+        squares: totals,
+        eps: 2.0,
+    };
+    products(dqkv, normed, heads, weights())?;
+    backward(dqkv, (normed, totals), heads, weights(), n / 8)?;
+    forward(qkv, heads, weights(), totals, 2.0)
 }
 
 fn ops_on_rows(device: &Device) -> Result<()> {
@@ -189,6 +216,7 @@ fn ops_on_rows(device: &Device) -> Result<()> {
     let (maxima, sums, _) = cross_entropy::statistics(&x, &ids, 0, d, d / 8)?;
     let max = cross_entropy::merge_maxima(&maxima)?;
     cross_entropy::merge_sums(sums, &maxima, &max)?;
+    cross_entropy::cap(&mut changed, 30.0)?;
     embedding::forward(&x, &ids, 0)?;
     embedding::backward(&mut changed, &dy, &ids, 0, n / 8)?;
     let (mut m, mut v) = (
@@ -278,7 +306,7 @@ fn over_pages(device: &Device, qkv: &Tensor, heads: &Heads) -> Result<()> {
         window: 0,
         block: 0,
         numbers: Numbers::F32,
-        is_scaled: true,
+        scores: attention::Scores::scaled(true),
     };
     attention::forward_paged(qkv, &mut cache, &call)?;
     Ok(())

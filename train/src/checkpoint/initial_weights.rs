@@ -290,6 +290,10 @@ fn traits(plan: &Plan) -> Value {
         ("activation", json!(made.activation)),
         ("bias", json!(made.biases)),
         ("qk_norm", json!(made.qk_norm)),
+        ("qk_norm_over", json!(made.qk_norm_over)),
+        ("norm_place", json!(made.norm_place)),
+        ("norm_plus_one", json!(made.norm_plus_one)),
+        ("scaled_embedding", json!(made.scaled_embedding)),
         ("parallel_residual", json!(made.is_parallel)),
         ("shared_norm", json!(made.has_shared_norm)),
         ("tie_embeddings", json!(made.is_tied)),
@@ -303,7 +307,12 @@ fn traits(plan: &Plan) -> Value {
         all["moe"]["d_ffn"] = json!(model.d_expert());
     }
     if made.positions != Positions::Rotary {
-        for key in ["rope_theta", "rope_scaling", "rotary_percent"] {
+        for key in [
+            "rope_theta",
+            "local_rope_theta",
+            "rope_scaling",
+            "rotary_percent",
+        ] {
             all.as_object_mut()
                 .and_then(|table| table.shift_remove(key));
         }

@@ -64,7 +64,7 @@ pub(crate) fn read_adapter(path: &Path, base: &Plan) -> Result<LoraAdapter> {
 }
 
 /// Settings of a model that change its answers, by name.
-fn settings(plan: &Plan) -> [(&'static str, String); 9] {
+fn settings(plan: &Plan) -> [(&'static str, String); 14] {
     let (model, shape) = (&plan.model, plan.shape());
     [
         ("architecture", format!("{:?}", model.architecture())),
@@ -76,6 +76,11 @@ fn settings(plan: &Plan) -> [(&'static str, String); 9] {
         ("rope_theta", model.rope_theta.to_string()),
         ("rope_scaling", format!("{:?}", model.rope_scaling)),
         ("sliding_window", model.sliding_window.to_string()),
+        ("global_every", model.global_every.to_string()),
+        ("local_rope_theta", model.local_rope_theta.to_string()),
+        ("score_divisor", model.score_divisor.to_string()),
+        ("attention_cap", model.attention_cap.to_string()),
+        ("logit_cap", model.logit_cap.to_string()),
     ]
 }
 

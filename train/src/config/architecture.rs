@@ -13,13 +13,17 @@
 //! | phi3    | RMS   | rotary    | SwiGLU     | none   | untied |
 //! | gpt_neox | layer | rotary   | erf-GELU   | all    | untied |
 //! | falcon  | layer | rotary    | erf-GELU   | none   | tied   |
+//! | olmo2   | RMS   | rotary    | SwiGLU     | none   | untied |
+//! | gemma2  | RMS   | rotary    | tanh-GeGLU | none   | tied   |
+//! | gemma3  | RMS   | rotary    | tanh-GeGLU | none   | tied   |
 //! | t5      | RMS   | relative  | ReLU       | none   | tied, rows divided by the root of d_model |
 //!
 //! qwen3 also has norms of queries and keys; attention and feed-forward layer of gpt_neox and falcon are parallel, with one norm for both
-//! in falcon; t5 is an encoder and a
+//! in falcon; the norms of olmo2 go after the layers, and those of queries and keys over all heads; those of
+//! gemma2 and gemma3 are on both sides of the layers, in gemma3 of queries and keys as well, and multiply with 1 + weight; t5 is an encoder and a
 //! decoder.
 
-use crate::config::choices::{Activation, Biases, NormKind};
+use crate::config::choices::{Activation, Biases, NormKind, NormPlace, QkNormOver};
 
 /// How a model encodes positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +48,18 @@ pub(crate) struct Architecture {
     pub drops_embedding: bool,
     pub activation: Activation,
     pub biases: Biases,
-    /// RMS norms of queries and keys over the head width.
+    /// RMS norms of queries and keys.
     pub qk_norm: bool,
+    /// What they go over.
+    pub qk_norm_over: QkNormOver,
     /// The head multiplies with the embedding's weights.
     pub is_tied: bool,
+    /// Rows of a decoder's block that have norms.
+    pub norm_place: NormPlace,
+    /// RMS norms multiply with 1 + weight.
+    pub norm_plus_one: bool,
+    /// Embeddings of tokens are multiplied by the root of the width.
+    pub scaled_embedding: bool,
     /// Norms follow the sums of the residual stream instead of going before each layer.
     pub is_post_norm: bool,
     /// Attention and feed-forward layer read the same rows; both outputs are added to them.

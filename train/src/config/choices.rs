@@ -32,6 +32,16 @@ pub enum Family {
     /// Falcon (Almazrouei et al. 2023, arXiv:2311.16867): layer norm, rotary positions, erf-GELU, no biases, tied head,
     /// `parallel_residual` and, as 7B, `shared_norm`.
     Falcon,
+    /// OLMo 2 (OLMo team 2024, arXiv:2501.00656): as llama, with norms after attention and feed-forward layers instead of before
+    /// them, `norm_place = "after"`, and norms of all queries and of all keys, `qk_norm_over = "all"`.
+    Olmo2,
+    /// Gemma 2 (Gemma team 2024, arXiv:2408.00118): as gemma3 without norms of queries and keys; made for `sliding_window` with
+    /// `global_every = 2`, `attention_cap` and `logit_cap`.
+    Gemma2,
+    /// Gemma 3's text models (Gemma team 2025, arXiv:2503.19786): as llama with tanh-GeGLU, a tied head, norms on both sides of
+    /// the layers and of queries and keys, all of which multiply with 1 + weight, and scaled embeddings; made for
+    /// `sliding_window` with `global_every` and `local_rope_theta`.
+    Gemma3,
     /// T5 (Raffel et al. 2020, JMLR 21), an encoder and a decoder that generates the masked spans: RMS norm,
     /// relative positions, ReLU, no biases, tied head. T5 1.1 and mT5 (Xue et al. 2021,
     /// arXiv:2010.11934): `activation = "geglu_tanh"`, `tie_embeddings = "untied"`.
@@ -46,6 +56,38 @@ pub enum NormKind {
     Layer,
     /// RMS norm (Zhang & Sennrich 2019).
     Rms,
+}
+
+/// Rows of a decoder's block that have norms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NormPlace {
+    /// Those that attention and the feed-forward layer read (GPT-2, LLaMA).
+    Before,
+    /// Those that they give, before they are added (OLMo 2).
+    After,
+    /// Both (Gemma 2).
+    Both,
+}
+
+impl NormPlace {
+    pub(crate) fn is_before(self) -> bool {
+        matches!(self, NormPlace::Before | NormPlace::Both)
+    }
+
+    pub(crate) fn is_after(self) -> bool {
+        matches!(self, NormPlace::After | NormPlace::Both)
+    }
+}
+
+/// Features over which a norm of queries or keys goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QkNormOver {
+    /// Those of one head, with one weight for all heads (Qwen 3).
+    Head,
+    /// Those of all heads of a row together (OLMo 2).
+    All,
 }
 
 /// Activation of the feed-forward layer.

@@ -1,8 +1,10 @@
 //! Model families: the choices of norm, positions, activation, biases and ties that GPT, GPT-NeoX, OPT, LLaMA, Mistral, Qwen, Phi-3, Falcon,
-//! BERT and T5 make, and the keys of `[model]` that overrule them.
+//! OLMo 2, Gemma, BERT and T5 make, and the keys of `[model]` that overrule them.
 
 use crate::config::architecture::{Architecture, Positions};
-use crate::config::choices::{Activation, Biases, Family, NormKind, TieEmbeddings};
+use crate::config::choices::{
+    Activation, Biases, Family, NormKind, NormPlace, QkNormOver, TieEmbeddings,
+};
 use crate::config::model::ModelConfig;
 
 impl ModelConfig {
@@ -16,7 +18,11 @@ impl ModelConfig {
             activation: Activation::GeluTanh,
             biases: Biases::All,
             qk_norm: false,
+            qk_norm_over: QkNormOver::Head,
             is_tied: true,
+            norm_place: NormPlace::Before,
+            norm_plus_one: false,
+            scaled_embedding: false,
             is_post_norm: false,
             is_parallel: false,
             has_shared_norm: false,
@@ -72,6 +78,21 @@ impl ModelConfig {
                 qk_norm: true,
                 ..llama
             },
+            Family::Olmo2 => Architecture {
+                qk_norm: true,
+                qk_norm_over: QkNormOver::All,
+                norm_place: NormPlace::After,
+                ..llama
+            },
+            Family::Gemma2 | Family::Gemma3 => Architecture {
+                activation: Activation::GegluTanh,
+                qk_norm: self.family == Family::Gemma3,
+                norm_place: NormPlace::Both,
+                norm_plus_one: true,
+                scaled_embedding: true,
+                is_tied: true,
+                ..llama
+            },
             Family::Bert => bert,
             Family::T5 => Architecture {
                 positions: Positions::Relative,
@@ -86,6 +107,10 @@ impl ModelConfig {
             activation: self.activation.unwrap_or(family.activation),
             biases: self.bias.unwrap_or(family.biases),
             qk_norm: self.qk_norm.unwrap_or(family.qk_norm),
+            qk_norm_over: self.qk_norm_over.unwrap_or(family.qk_norm_over),
+            norm_place: self.norm_place.unwrap_or(family.norm_place),
+            norm_plus_one: self.norm_plus_one.unwrap_or(family.norm_plus_one),
+            scaled_embedding: self.scaled_embedding.unwrap_or(family.scaled_embedding),
             has_shared_norm: self.shared_norm.unwrap_or(family.has_shared_norm),
             is_parallel: self.parallel_residual.unwrap_or(family.is_parallel),
             is_tied: match self.tie_embeddings {

@@ -27,7 +27,7 @@ pub(crate) mod rope_scaling;
 pub(crate) mod sums;
 pub(crate) mod train;
 
-pub use choices::{Activation, Biases, Family, NormKind, TieEmbeddings};
+pub use choices::{Activation, Biases, Family, NormKind, NormPlace, QkNormOver, TieEmbeddings};
 pub use classify::ClassifyConfig;
 pub use eval_tasks::EvalTasks;
 pub use lora::{LoraConfig, LoraTarget};

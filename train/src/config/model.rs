@@ -3,11 +3,14 @@
 //!
 //! Vocabulary and sequence length come from the data and are joined to these in `Plan`.
 
+use kernels::attention::Scores;
 use kernels::rope::{Frequencies, Scaling};
 use serde::{Deserialize, Serialize};
 
 use crate::config::architecture::Positions;
-use crate::config::choices::{Activation, Biases, Family, NormKind, TieEmbeddings};
+use crate::config::choices::{
+    Activation, Biases, Family, NormKind, NormPlace, QkNormOver, TieEmbeddings,
+};
 use crate::config::classify::ClassifyConfig;
 use crate::config::lora::LoraConfig;
 use crate::config::moe::MoeConfig;
@@ -56,9 +59,21 @@ pub struct ModelConfig {
     /// Biases of projections. Absent: the family's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bias: Option<Biases>,
-    /// RMS norms of queries and keys over the head width. Absent: the family's.
+    /// RMS norms of queries and keys. Absent: the family's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qk_norm: Option<bool>,
+    /// With `qk_norm`: the features over which each norm goes. Absent: the family's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qk_norm_over: Option<QkNormOver>,
+    /// Rows of a decoder's block that have norms. Absent: the family's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm_place: Option<NormPlace>,
+    /// RMS norms multiply with 1 + weight, and weights start from 0 (Gemma). Absent: the family's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm_plus_one: Option<bool>,
+    /// Embeddings of tokens are multiplied by the root of `d_model` (Gemma). Absent: the family's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scaled_embedding: Option<bool>,
     /// Attention and feed-forward layer of a block read the same rows, each through its norm, and both outputs are added to them
     /// (GPT-J, GPT-NeoX). Absent: the family's.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,6 +83,16 @@ pub struct ModelConfig {
     pub shared_norm: Option<bool>,
     /// Keys a query sees, itself and those before it; 0: all of them. Default: 0.
     pub sliding_window: usize,
+    /// With `sliding_window`: every layer whose number, counted from 1, is a multiple of this sees all keys (Gemma 3: 6); 0: none
+    /// does. Default: 0.
+    pub global_every: usize,
+    /// Scores of attention are products of queries and keys divided by the root of this number; 0: the width of a head. Not t5.
+    /// Default: 0.
+    pub score_divisor: f32,
+    /// Scores of attention become cap tanh(score / cap) before the mask (Gemma 2: 50); 0: they stay. Not t5. Default: 0.
+    pub attention_cap: f32,
+    /// Logits of the vocabulary become cap tanh(logit / cap) (Gemma 2: 30); 0: they stay. Default: 0.
+    pub logit_cap: f32,
     /// Dropout probability for embeddings (not opt) and for the outputs of attention and feed-forward layers. Default: 0;
     /// GPT-2: 0.1.
     pub dropout: f32,
@@ -80,6 +105,9 @@ pub struct ModelConfig {
     pub rotary_percent: f32,
     /// Base of the rotary wavelengths (not gpt). Default: 10000, Su et al. 2021.
     pub rope_theta: f32,
+    /// Base of the rotary wavelengths of layers with a window, which `rope_scaling` leaves alone then (Gemma 3: 10000); 0: that of
+    /// all layers. Default: 0.
+    pub local_rope_theta: f32,
     /// Whether head and embedding share weights. Default: `family`.
     pub tie_embeddings: TieEmbeddings,
     /// Standard deviation of initial weights; projections into the residual stream are divided by
@@ -119,14 +147,23 @@ impl Default for ModelConfig {
             next_sentence: false,
             bias: None,
             qk_norm: None,
+            qk_norm_over: None,
+            norm_place: None,
+            norm_plus_one: None,
+            scaled_embedding: None,
             parallel_residual: None,
             shared_norm: None,
             sliding_window: 0,
+            global_every: 0,
+            score_divisor: 0.0,
+            attention_cap: 0.0,
+            logit_cap: 0.0,
             dropout: 0.0,
             attention_dropout: 0.0,
             rope_scaling: None,
             rotary_percent: 1.0,
             rope_theta: 10_000.0,
+            local_rope_theta: 0.0,
             tie_embeddings: TieEmbeddings::Family,
             init_std: 0.02,
             moe: None,
@@ -258,9 +295,47 @@ impl ModelConfig {
     pub(crate) fn frequencies(&self, length: usize) -> kernels::Result<Frequencies> {
         let scaling = self.rope_scaling.as_ref();
         let scaling = scaling.map_or(Scaling::Plain, |scaling| scaling.resolve(length));
+        self.frequencies_of(self.rope_theta, &scaling)
+    }
+
+    /// Angles of positions in a block, as `frequencies`.
+    ///
+    /// # Errors
+    /// As `frequencies`.
+    pub(crate) fn frequencies_at(
+        &self,
+        block: usize,
+        length: usize,
+    ) -> kernels::Result<Frequencies> {
+        if self.local_rope_theta == 0.0 || self.window_at(block) == 0 {
+            return self.frequencies(length);
+        }
+        self.frequencies_of(self.local_rope_theta, &Scaling::Plain)
+    }
+
+    fn frequencies_of(&self, theta: f32, scaling: &Scaling) -> kernels::Result<Frequencies> {
         // the decimal that the user wrote: 1e-1f32 is no tenth in f64
-        let theta = self.rope_theta.to_string().parse();
-        Frequencies::new(theta.unwrap_or(f64::NAN), self.rotary(), &scaling)
+        let theta = theta.to_string().parse();
+        Frequencies::new(theta.unwrap_or(f64::NAN), self.rotary(), scaling)
+    }
+
+    /// Keys that a query of a block sees; 0: all of them.
+    pub(crate) fn window_at(&self, block: usize) -> usize {
+        let sees_all = self.global_every > 0 && (block + 1).is_multiple_of(self.global_every);
+        if sees_all { 0 } else { self.sliding_window }
+    }
+
+    /// How products of queries and keys become scores.
+    pub(crate) fn scores(&self) -> Scores {
+        let divisor = match self.score_divisor {
+            _ if self.architecture().positions == Positions::Relative => Some(1.0),
+            0.0 => None,
+            divisor => Some(divisor),
+        };
+        Scores {
+            divisor,
+            cap: self.attention_cap,
+        }
     }
 
     /// The mixture of layer `layer`, counted from 0, if it is one.
@@ -307,6 +382,25 @@ impl ModelConfig {
             let wanted = "false: layers in turn have a norm each";
             problem("shared_norm", found, wanted);
         }
+        if self.architecture().norm_place.is_after() {
+            let place = self.architecture().norm_place;
+            let is_parallel = self.architecture().is_parallel;
+            let (found, wanted) = match (has_own_blocks, is_parallel) {
+                (true, _) => (
+                    format!("family = {:?}", self.family),
+                    "only decoders have a choice",
+                ),
+                (_, true) => (
+                    "parallel_residual".into(),
+                    "parallel layers have norms before them",
+                ),
+                (false, false) => (String::new(), ""),
+            };
+            if !wanted.is_empty() {
+                let found = format!("{place:?} with {found}");
+                problem("norm_place", found, &format!("before: {wanted}"));
+            }
+        }
         for (key, value) in [
             ("layers", self.layers),
             ("d_model", self.d_model),
@@ -335,6 +429,7 @@ impl ModelConfig {
                 problem(key, value.to_string(), "from 0 to below 1");
             }
         }
+        self.check_gemma(problem);
         for (key, value) in [("norm_eps", self.norm_eps), ("rope_theta", self.rope_theta)] {
             if !(value.is_finite() && value > 0.0) {
                 problem(key, value.to_string(), "a finite number above 0");
@@ -386,6 +481,50 @@ impl ModelConfig {
         }
     }
 
+    /// Contradictions among the settings that Gemma's models have.
+    fn check_gemma(&self, problem: &mut dyn FnMut(&str, String, &str)) {
+        let architecture = self.architecture();
+        if architecture.norm_plus_one && architecture.norm != NormKind::Rms {
+            let wanted = "false: only RMS norms have it";
+            problem("norm_plus_one", "true with norm = layer".into(), wanted);
+        }
+        if architecture.scaled_embedding && self.prompt.is_some() {
+            let wanted = "false: virtual tokens have no scaled embeddings";
+            problem("scaled_embedding", "true with prompt".into(), wanted);
+        }
+        for (key, value) in [
+            ("score_divisor", self.score_divisor),
+            ("attention_cap", self.attention_cap),
+            ("logit_cap", self.logit_cap),
+            ("local_rope_theta", self.local_rope_theta),
+        ] {
+            if !(value.is_finite() && value >= 0.0) {
+                problem(key, value.to_string(), "a finite number, 0 or more");
+            }
+        }
+        if self.sliding_window > 0 {
+            return;
+        }
+        for (key, found) in [
+            (
+                "global_every",
+                (self.global_every > 0).then(|| self.global_every.to_string()),
+            ),
+            (
+                "local_rope_theta",
+                (self.local_rope_theta > 0.0).then(|| self.local_rope_theta.to_string()),
+            ),
+        ] {
+            if let Some(found) = found {
+                problem(
+                    key,
+                    format!("{found} without sliding_window"),
+                    "0: no layer has a window",
+                );
+            }
+        }
+    }
+
     /// Whether its linear layers can have adapters.
     pub(crate) fn can_be_adapted(&self) -> bool {
         let architecture = self.architecture();
@@ -430,6 +569,10 @@ impl ModelConfig {
             ("bias", has_bias),
             ("qk_norm", self.architecture().qk_norm),
             ("sliding_window", self.sliding_window > 0),
+            ("norm_plus_one", self.architecture().norm_plus_one),
+            ("scaled_embedding", self.architecture().scaled_embedding),
+            ("score_divisor", self.score_divisor != 0.0),
+            ("attention_cap", self.attention_cap != 0.0),
             ("moe", self.moe.is_some()),
             ("rope_scaling", self.rope_scaling.is_some()),
             ("init_std", self.init_std != ModelConfig::default().init_std),

@@ -1,6 +1,6 @@
 //! Self-attention with grouped queries (Ainslie et al. 2023, arXiv:2305.13245).
 //! y = concat_h softmax(q_h k^T / sqrt(e)) v . W_out; where the architecture has them, RMS norms of
-//! queries and keys (Dehghani et al. 2023, arXiv:2302.05442), then rotary positions (Su et al. 2021,
+//! queries and keys (`qk_norms.rs`), then rotary positions (Su et al. 2021,
 //! arXiv:2104.09864). A row attends to those before it, in its window and its document.
 //!
 //! Tensor parallel: whole groups of heads per rank; one all-reduce forward (in `out`) and one backward (in `qkv`).
@@ -12,34 +12,33 @@
 //! single rank. Their gradients are summed over ranks as leaves of query rows.
 
 use kernels::attention::{
-    Bias, Buckets, Call, Keys, Mask, Next, Passed, RunningBackward, RunningForward,
+    Bias, Buckets, Call, Keys, Mask, Next, Passed, RunningBackward, RunningForward, Scores,
 };
 use kernels::rope::{Frequencies, Turn};
-use kernels::rows;
-use kernels::{DType, Heads, Tensor, attention, qk_norm, reduce, rope};
+use kernels::{DType, Heads, Tensor, attention, rope};
 
 use crate::config::architecture::Positions;
 use crate::config::numbers;
 use crate::config::plan::Plan;
 use crate::model::context::Context;
-use crate::model::context::tensor_parallel::gather_rows;
 use crate::model::gradients::Gradients;
 use crate::model::linear::{ColumnLinear, End, RowLinear};
+use crate::model::qk_norms::{QkNorms, Squares};
 use crate::model::ring::Ring;
 use crate::model::slots::{Slot, Slots};
 
 pub(crate) struct Attention {
     qkv: ColumnLinear,
     out: RowLinear,
-    /// Weights of the norms of queries and keys.
-    norms: Option<[Slot; 2]>,
-    eps: f32,
+    norms: Option<QkNorms>,
     /// This rank's heads.
     pub heads: Heads,
     /// Angles, if positions are rotary.
     rotary: Option<Frequencies>,
     /// Keys a row attends to; 0: all up to it.
     pub window: usize,
+    /// How products of queries and keys become scores.
+    pub scores: Scores,
     is_causal: bool,
     bias: Option<RelativeBias>,
     dropout: f32,
@@ -108,17 +107,16 @@ impl Attention {
             kv_heads: shape.kv_heads / tp,
             width: shape.d_head,
         };
-        let norm = |name: &str| slots.get(&format!("{at}.{name}.weight"));
-        let angles = || plan.model.frequencies(plan.seq_length);
+        let angles = || plan.model.frequencies_at(block, plan.seq_length);
         let is_rotary = architecture.positions == Positions::Rotary;
         Attention {
             qkv: ColumnLinear::named(&format!("{at}.qkv"), shape.packed, slots),
             out: RowLinear::named(&format!("{at}.out"), shape.heads * shape.d_head, slots),
-            norms: (architecture.qk_norm).then(|| ["q_norm", "k_norm"].map(norm)),
-            eps: plan.model.norm_eps,
+            norms: QkNorms::named(&at, plan, slots),
             heads,
             rotary: is_rotary.then(|| angles().expect("the plan's angles are checked")),
-            window: plan.model.sliding_window,
+            window: plan.model.window_at(block),
+            scores: plan.model.scores(),
             is_causal: plan.model.is_causal(block),
             bias: (architecture.positions == Positions::Relative)
                 .then(|| RelativeBias::named(block, plan, slots)),
@@ -140,14 +138,13 @@ impl Attention {
         x: &Tensor,
         cx: &Context<'_>,
     ) -> kernels::Result<(Tensor, Option<Tensor>)> {
-        if self.norms.is_none() {
+        let Some(norms) = &self.norms else {
             let mut qkv = self.project_as(x, DType::F32, cx)?;
             cx.make_operand(&mut qkv)?;
             return Ok((qkv, None));
-        }
+        };
         let raw = self.qkv.forward(x, DType::F32, cx)?;
-        let mut qkv = raw.try_clone()?;
-        self.prepare(&mut qkv, cx)?;
+        let (qkv, _) = self.prepare(&raw, norms, cx)?;
         Ok((qkv, Some(raw)))
     }
 
@@ -176,15 +173,20 @@ impl Attention {
         }
     }
 
-    /// Applies norms, rotary positions and the rounding of `model/precision.rs`, in place.
-    fn prepare(&self, qkv: &mut Tensor, cx: &Context<'_>) -> kernels::Result<()> {
-        if let Some([q, k]) = self.norms {
-            qk_norm::forward(qkv, &self.heads, qk_weights([q, k], cx), self.eps)?;
-        }
+    /// Packed rows after norms, rotary positions and the rounding of `model/precision.rs`.
+    fn prepare(
+        &self,
+        raw: &Tensor,
+        norms: &QkNorms,
+        cx: &Context<'_>,
+    ) -> kernels::Result<(Tensor, Squares)> {
+        let mut qkv = raw.try_clone()?;
+        let squares = norms.forward(&mut qkv, &self.heads, cx)?;
         if let Some(turn) = self.turn(cx) {
-            rope::forward(qkv, &turn)?;
+            rope::forward(&mut qkv, &turn)?;
         }
-        cx.make_operand(qkv)
+        cx.make_operand(&mut qkv)?;
+        Ok((qkv, squares))
     }
 
     /// mixed values `[n, h*e]` -> `[m, d]`
@@ -268,7 +270,7 @@ impl Attention {
             keys,
             block: cx.sequence.key_block,
             numbers: cx.attention_numbers(),
-            is_scaled: self.bias.is_none(),
+            scores: self.scores,
             bias: self.bias_of(cx),
             mask: Mask {
                 is_causal: self.is_causal,
@@ -292,7 +294,7 @@ impl Attention {
             first_key,
             block: cx.sequence.key_block,
             numbers: cx.attention_numbers(),
-            is_scaled: self.bias.is_none(),
+            scores: self.scores,
             bias: self.bias_of(cx),
         }
     }
@@ -313,12 +315,12 @@ impl Attention {
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
         let Saved { x, qkv, core } = saved;
-        let (qkv, raw) = if self.norms.is_some() {
-            let mut prepared = qkv.try_clone()?;
-            self.prepare(&mut prepared, cx)?;
-            (prepared, Some(qkv))
-        } else {
-            (qkv, None)
+        let (qkv, before) = match &self.norms {
+            Some(norms) => {
+                let (prepared, squares) = self.prepare(&qkv, norms, cx)?;
+                (prepared, Some((norms, qkv, squares)))
+            }
+            None => (qkv, None),
         };
         let (mixed, lse) = match core {
             Some(core) => core,
@@ -345,31 +347,10 @@ impl Attention {
         };
         let mut dqkv = self.unmix(&passed, dtable, cx)?;
         drop((qkv, mixed, lse, dmixed));
-        if let (Some(norms), Some(raw)) = (self.norms, raw) {
-            self.backward_norms((&mut dqkv, &raw), norms, gradients, cx)?;
+        if let Some((norms, raw, squares)) = before {
+            norms.backward((&mut dqkv, &raw), &squares, &self.heads, gradients, cx)?;
         }
         self.qkv.backward(&dqkv, &x, gradients, cx)
-    }
-
-    /// Backward through the norms of queries and keys.
-    fn backward_norms(
-        &self,
-        (dqkv, raw): (&mut Tensor, &Tensor),
-        [q, k]: [Slot; 2],
-        gradients: &mut Gradients,
-        cx: &Context<'_>,
-    ) -> kernels::Result<()> {
-        let (weights, leaf) = (qk_weights([q, k], cx), cx.sums.token_leaf);
-        let (dq, dk) = qk_norm::backward(dqkv, raw, &self.heads, weights, self.eps, leaf)?;
-        for (slot, by_head) in [(q, dq), (k, dk)] {
-            if !gradients.has(slot) {
-                continue;
-            }
-            let sums = add_heads(&by_head, self.heads.width, cx)?;
-            let (dweight, accumulate) = gradients.target(slot);
-            reduce::sum_rows(dweight, &sums, 1, accumulate)?;
-        }
-        Ok(())
     }
 }
 
@@ -400,22 +381,5 @@ impl RelativeBias {
                 bidirectional: !model.is_causal(block),
             },
         }
-    }
-}
-
-/// Sums over the heads of all ranks in their order: `[leaves, h*e]` -> `[leaves, e]`. Heads that ranks
-/// share out are few numbers here, so each rank adds them all: the same chain in every layout.
-fn add_heads(by_head: &Tensor, width: usize, cx: &Context<'_>) -> kernels::Result<Tensor> {
-    // a leaf's heads of all ranks, side by side: rows of one group of sums
-    let all = gather_rows(cx.groups.tp, by_head, 1)?;
-    let rows = all.elements() / width;
-    rows::sum_groups(&all.reshape(&[rows, width])?, rows / by_head.dims()[0])
-}
-
-/// Weights of the norms of queries and keys.
-fn qk_weights<'a>([q, k]: [Slot; 2], cx: &'a Context<'_>) -> qk_norm::Weights<'a> {
-    qk_norm::Weights {
-        q: cx.weight(q),
-        k: cx.weight(k),
     }
 }

@@ -1,7 +1,9 @@
 //! Transformer block, pre-norm: m = x + drop(attention(norm1(x))); y = m + drop(feed_forward(norm2(m))); or
 //! parallel (Wang & Komatsuzaki 2021, GPT-J; Black et al. 2022, arXiv:2204.06745, sec. 2.1):
 //! y = drop(feed_forward(norm2(x))) + drop(attention(norm1(x))) + x, added in this order, where norm2 may be norm1; or
-//! post-norm (Vaswani et al. 2017): m = norm1(x + drop(attention(x))); y = norm2(m + drop(feed_forward(m))).
+//! post-norm (Vaswani et al. 2017): m = norm1(x + drop(attention(x))); y = norm2(m + drop(feed_forward(m))); or with norms of
+//! what the layers give (OLMo 2; Gemma 2, which also has those before): m = x + drop(norm1_after(attention(norm1(x)))); y = m +
+//! drop(norm2_after(feed_forward(norm2(m)))).
 //! Dropout masks are drawn again wherever they are needed (`kernels::dropout`), never kept. Activation
 //! recomputation (Chen et al. 2016, arXiv:1604.06174; Korthikanti et al. 2022, arXiv:2205.05198, sec. 5): kept for
 //! backward, and freed by it, is everything; or everything except attention's own results (`selective`); or only
@@ -24,7 +26,8 @@ use crate::model::slots::Slots;
 pub(crate) struct Block {
     /// Index over the whole model.
     pub number: usize,
-    pub norm1: Norm,
+    /// Absent if norms follow the layers alone.
+    norm1: Option<Norm>,
     pub attention: Attention,
     feed_forward: FeedForward,
     residual: Residual,
@@ -40,6 +43,15 @@ enum Residual {
     /// Without a second norm, both layers read through the first.
     Parallel(Option<Norm>),
     PostNorm(Norm),
+    /// Norms of what each layer gives.
+    NormedOutputs(Box<NormedOutputs>),
+}
+
+struct NormedOutputs {
+    /// Of attention, of the feed-forward layer.
+    after: [Norm; 2],
+    /// Before the feed-forward layer, if there are norms before the layers as well.
+    norm2: Option<Norm>,
 }
 
 /// Kept from forward.
@@ -57,10 +69,11 @@ enum Kept {
 
 /// Tensors that backward reads, including the inputs of the norms, `[m, d]` each.
 struct Inner {
-    into_norm1: Tensor,
-    statistics1: Statistics,
+    first: Option<(Tensor, Statistics)>,
     attention: attention::Saved,
     second: Second,
+    /// Of the norms of what the layers give.
+    after: Option<[(Tensor, Statistics); 2]>,
     feed_forward: feed_forward::Saved,
 }
 
@@ -69,7 +82,7 @@ enum Second {
     InTurn(Tensor, Statistics),
     /// Its input is the first norm's.
     Parallel(Statistics),
-    /// There is none.
+    /// There is none, or it is the first.
     Shared,
 }
 
@@ -96,9 +109,11 @@ impl Saved {
                     Second::InTurn(rows, _) => Some(rows),
                     Second::Parallel(_) | Second::Shared => None,
                 };
-                [&mut inner.into_norm1]
-                    .into_iter()
+                let into_norm1 = inner.first.as_mut().map(|(rows, _)| rows);
+                let into_after = inner.after.iter_mut().flatten().map(|(rows, _)| rows);
+                (into_norm1.into_iter())
                     .chain(into_norm2)
+                    .chain(into_after)
                     .chain(attention)
                     .chain(rest)
                     .collect()
@@ -115,16 +130,22 @@ impl Block {
         (tp, recompute): (usize, Recompute),
         slots: &Slots<'_>,
     ) -> Block {
-        let (at, eps) = (plan.model.block_name(layer), plan.model.norm_eps);
+        let at = plan.model.block_name(layer);
         let first = plan.model.first_dropout(layer);
         let architecture = plan.model.architecture();
-        let norm2 = || Norm::named(&format!("{at}.norm2"), eps, slots);
+        let norm = |name: &str| Norm::named(&format!("{at}.{name}"), plan, slots);
+        let norm2 = || norm("norm2");
+        let place = architecture.norm_place;
         Block {
             number: layer,
-            norm1: Norm::named(&format!("{at}.norm1"), eps, slots),
+            norm1: place.is_before().then(|| norm("norm1")),
             attention: Attention::named(layer, plan, (tp, first), slots),
             feed_forward: FeedForward::named(layer, plan, tp, slots),
             residual: match (architecture.is_post_norm, architecture.is_parallel) {
+                _ if place.is_after() => Residual::NormedOutputs(Box::new(NormedOutputs {
+                    after: ["norm1_after", "norm2_after"].map(norm),
+                    norm2: place.is_before().then(norm2),
+                })),
                 (true, _) => Residual::PostNorm(norm2()),
                 (false, true) => Residual::Parallel((!architecture.has_shared_norm).then(norm2)),
                 (false, false) => Residual::PreNorm(norm2()),
@@ -140,9 +161,9 @@ impl Block {
         let (y, mut inner) = self.run(x, &cx.in_block(self.number))?;
         let report = inner.feed_forward.report();
         let kept = match self.recompute {
-            Recompute::Full => Kept::Input(match self.residual {
-                Residual::PostNorm(_) => inner.attention.into_input(),
-                Residual::PreNorm(_) | Residual::Parallel(_) => inner.into_norm1,
+            Recompute::Full => Kept::Input(match (&self.residual, inner.first) {
+                (Residual::PostNorm(_), _) | (_, None) => inner.attention.into_input(),
+                (_, Some((into_norm1, _))) => into_norm1,
             }),
             Recompute::Selective => {
                 inner.attention = inner.attention.without_core();
@@ -158,6 +179,21 @@ impl Block {
             Residual::PreNorm(norm2) => self.run_pre(x, norm2, cx),
             Residual::Parallel(norm2) => self.run_parallel(x, norm2.as_ref(), cx),
             Residual::PostNorm(norm2) => self.run_post(x, norm2, cx),
+            Residual::NormedOutputs(norms) => self.run_normed(x, norms, cx),
+        }
+    }
+
+    /// Through the first norm.
+    fn first_norm(&self) -> &Norm {
+        let norm1 = self.norm1.as_ref();
+        norm1.expect("a block without norms of its outputs has one before attention")
+    }
+
+    /// Rows that attention reads: `[m, d]` -> `[m, d]`
+    pub(crate) fn before_attention(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
+        match &self.norm1 {
+            Some(norm1) => Ok(norm1.forward(x, cx)?.0),
+            None => x.try_clone(),
         }
     }
 
@@ -167,7 +203,7 @@ impl Block {
         norm2: &Norm,
         cx: &Context<'_>,
     ) -> kernels::Result<(Tensor, Inner)> {
-        let (normed, statistics1) = self.norm1.forward(&x, cx)?;
+        let (normed, statistics1) = self.first_norm().forward(&x, cx)?;
         let (mut middle, attention) = self.attention.forward(normed, cx)?;
         cx.drop_rows(&mut middle, self.dropout, self.tensors[0])?;
         let (normed, statistics2) = norm2.forward_sum(&mut middle, &x, cx)?;
@@ -177,10 +213,10 @@ impl Block {
         Ok((
             y,
             Inner {
-                into_norm1: x,
-                statistics1,
+                first: Some((x, statistics1)),
                 attention,
                 second: Second::InTurn(middle, statistics2),
+                after: None,
                 feed_forward,
             },
         ))
@@ -192,7 +228,7 @@ impl Block {
         norm2: Option<&Norm>,
         cx: &Context<'_>,
     ) -> kernels::Result<(Tensor, Inner)> {
-        let (normed, statistics1) = self.norm1.forward(&x, cx)?;
+        let (normed, statistics1) = self.first_norm().forward(&x, cx)?;
         let (normed2, second) = match norm2 {
             Some(norm2) => {
                 let (normed2, statistics2) = norm2.forward(&x, cx)?;
@@ -210,10 +246,10 @@ impl Block {
         Ok((
             y,
             Inner {
-                into_norm1: x,
-                statistics1,
+                first: Some((x, statistics1)),
                 attention,
                 second,
+                after: None,
                 feed_forward,
             },
         ))
@@ -227,24 +263,76 @@ impl Block {
     ) -> kernels::Result<(Tensor, Inner)> {
         let (mut sum1, attention) = self.attention.forward(x, cx)?;
         cx.drop_rows(&mut sum1, self.dropout, self.tensors[0])?;
-        let (middle, statistics1) = self.norm1.forward_sum(&mut sum1, attention.input(), cx)?;
+        let norm1 = self.first_norm();
+        let (middle, statistics1) = norm1.forward_sum(&mut sum1, attention.input(), cx)?;
         let (mut sum2, feed_forward) = self.feed_forward.forward(middle, cx)?;
         cx.drop_rows(&mut sum2, self.dropout, self.tensors[1])?;
         let (y, statistics2) = norm2.forward_sum(&mut sum2, feed_forward.input(), cx)?;
         Ok((
             y,
             Inner {
-                into_norm1: sum1,
-                statistics1,
+                first: Some((sum1, statistics1)),
                 attention,
                 second: Second::InTurn(sum2, statistics2),
+                after: None,
                 feed_forward,
             },
         ))
     }
 
-    /// The rest of a decoder's block after attention, for inference: the block's input x, its first norm's result and attention's
-    /// output, `[m, d]` each -> y: `[m, d]`.
+    fn run_normed(
+        &self,
+        x: Tensor,
+        norms: &NormedOutputs,
+        cx: &Context<'_>,
+    ) -> kernels::Result<(Tensor, Inner)> {
+        let [after1, after2] = &norms.after;
+        let (into_attention, first) = match &self.norm1 {
+            Some(norm1) => {
+                let (normed, statistics) = norm1.forward(&x, cx)?;
+                (normed, Some((x, statistics)))
+            }
+            None => (x, None),
+        };
+        let (attended, attention) = self.attention.forward(into_attention, cx)?;
+        let (mut middle, of_attended) = after1.forward(&attended, cx)?;
+        cx.drop_rows(&mut middle, self.dropout, self.tensors[0])?;
+        let x = match &first {
+            Some((x, _)) => x,
+            None => attention.input(),
+        };
+        let (into_feed_forward, second) = match &norms.norm2 {
+            Some(norm2) => {
+                let (normed, statistics) = norm2.forward_sum(&mut middle, x, cx)?;
+                (normed, Second::InTurn(middle, statistics))
+            }
+            None => {
+                add::add_into(&mut middle, x)?;
+                (middle, Second::Shared)
+            }
+        };
+        let (given, feed_forward) = self.feed_forward.forward(into_feed_forward, cx)?;
+        let (mut y, of_given) = after2.forward(&given, cx)?;
+        cx.drop_rows(&mut y, self.dropout, self.tensors[1])?;
+        let middle = match &second {
+            Second::InTurn(middle, _) => middle,
+            Second::Parallel(_) | Second::Shared => feed_forward.input(),
+        };
+        add::add_into(&mut y, middle)?;
+        Ok((
+            y,
+            Inner {
+                first,
+                attention,
+                second,
+                after: Some([(attended, of_attended), (given, of_given)]),
+                feed_forward,
+            },
+        ))
+    }
+
+    /// The rest of a decoder's block after attention, for inference: the block's input x, attention's input and its output,
+    /// `[m, d]` each -> y: `[m, d]`.
     pub(crate) fn after_attention(
         &self,
         x: &Tensor,
@@ -256,7 +344,22 @@ impl Block {
             Residual::PreNorm(norm2) => norm2.forward_sum(&mut attended, x, cx)?.0,
             Residual::Parallel(Some(norm2)) => norm2.forward(x, cx)?.0,
             Residual::Parallel(None) => normed,
-            Residual::PostNorm(_) => unreachable!("norms of decoders go before their layers"),
+            Residual::PostNorm(_) => unreachable!("norms of a decoder follow no sums"),
+            Residual::NormedOutputs(norms) => {
+                let [after1, after2] = &norms.after;
+                let (mut middle, _) = after1.forward(&attended, cx)?;
+                let read = match &norms.norm2 {
+                    Some(norm2) => norm2.forward_sum(&mut middle, x, cx)?.0,
+                    None => {
+                        add::add_into(&mut middle, x)?;
+                        middle.try_clone()?
+                    }
+                };
+                let (given, _) = self.feed_forward.forward(read, cx)?;
+                let (mut y, _) = after2.forward(&given, cx)?;
+                add::add_into(&mut y, &middle)?;
+                return Ok(y);
+            }
         };
         let (mut y, _) = self.feed_forward.forward(normed2, cx)?;
         add::add_into(&mut y, &attended)?;
@@ -285,6 +388,9 @@ impl Block {
                 self.backward_parallel(dy, (inner, norm2.as_ref()), gradients, cx)
             }
             Residual::PostNorm(norm2) => self.backward_post(dy, (inner, norm2), gradients, cx),
+            Residual::NormedOutputs(norms) => {
+                self.backward_normed(dy, (inner, norms), gradients, cx)
+            }
         }
     }
 
@@ -313,8 +419,21 @@ impl Block {
             .attention
             .backward(dadded, inner.attention, gradients, cx)?;
         drop(dropped);
-        let saved = (&inner.into_norm1, &inner.statistics1);
-        (self.norm1).backward(&dnormed, saved, Some(&dmiddle), gradients, cx)
+        self.backward_first(&dnormed, &inner.first, Some(&dmiddle), gradients, cx)
+    }
+
+    /// Backward through the first norm; adds `more`.
+    fn backward_first(
+        &self,
+        dnormed: &Tensor,
+        first: &Option<(Tensor, Statistics)>,
+        more: Option<&Tensor>,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
+        let saved = first.as_ref().map(|(x, statistics)| (x, statistics));
+        let saved = saved.expect("a block keeps the input of its first norm");
+        (self.first_norm()).backward(dnormed, saved, more, gradients, cx)
     }
 
     fn backward_parallel(
@@ -324,7 +443,6 @@ impl Block {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let x = &inner.into_norm1;
         let dropped = cx.dropped(&dy, self.dropout, self.tensors[1])?;
         let dadded = dropped.as_ref().unwrap_or(&dy);
         let dnormed2 = self
@@ -335,6 +453,8 @@ impl Block {
         let (dx, left) = match &inner.second {
             Second::Parallel(statistics2) => {
                 let norm2 = norm2.expect("statistics are of a norm");
+                let first = inner.first.as_ref();
+                let (x, _) = first.expect("a block keeps the input of its first norm");
                 let saved = (x, statistics2);
                 let dx = norm2.backward(&dnormed2, saved, Some(&dy), gradients, cx)?;
                 (Some(dx), None)
@@ -352,8 +472,7 @@ impl Block {
             add::add_into(&mut dnormed, &dnormed2)?;
         }
         let more = dx.as_ref().unwrap_or(&dy);
-        let saved = (x, &inner.statistics1);
-        (self.norm1).backward(&dnormed, saved, Some(more), gradients, cx)
+        self.backward_first(&dnormed, &inner.first, Some(more), gradients, cx)
     }
 
     fn backward_post(
@@ -376,9 +495,8 @@ impl Block {
             .backward(dadded, inner.feed_forward, gradients, cx)?;
         drop(dropped);
         add::add_into(&mut dmiddle, &dsum)?;
-        let saved = (&inner.into_norm1, &inner.statistics1);
-        let dsum = (self.norm1).backward(&dmiddle, saved, None, gradients, cx)?;
-        drop((dmiddle, inner.into_norm1));
+        let dsum = self.backward_first(&dmiddle, &inner.first, None, gradients, cx)?;
+        drop((dmiddle, inner.first));
         let dropped = cx.dropped(&dsum, self.dropout, self.tensors[0])?;
         let dadded = dropped.as_ref().unwrap_or(&dsum);
         let mut dx = self
@@ -387,5 +505,50 @@ impl Block {
         drop(dropped);
         add::add_into(&mut dx, &dsum)?;
         Ok(dx)
+    }
+
+    fn backward_normed(
+        &self,
+        dy: Tensor,
+        (inner, norms): (Inner, &NormedOutputs),
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
+        let Some([(attended, of_attended), (given, of_given)]) = inner.after else {
+            unreachable!("a block keeps the inputs of all of its norms")
+        };
+        let [after1, after2] = &norms.after;
+        let dropped = cx.dropped(&dy, self.dropout, self.tensors[1])?;
+        let dadded = dropped.as_ref().unwrap_or(&dy);
+        let dgiven = after2.backward(dadded, (&given, &of_given), None, gradients, cx)?;
+        drop((dropped, given));
+        let mut dread = self
+            .feed_forward
+            .backward(&dgiven, inner.feed_forward, gradients, cx)?;
+        drop(dgiven);
+        let dmiddle = match (&norms.norm2, &inner.second) {
+            (Some(norm2), Second::InTurn(middle, statistics)) => {
+                norm2.backward(&dread, (middle, statistics), Some(&dy), gradients, cx)?
+            }
+            _ => {
+                add::add_into(&mut dread, &dy)?;
+                dread
+            }
+        };
+        drop((dy, inner.second));
+        let dropped = cx.dropped(&dmiddle, self.dropout, self.tensors[0])?;
+        let dadded = dropped.as_ref().unwrap_or(&dmiddle);
+        let saved = (&attended, &of_attended);
+        let dattended = after1.backward(dadded, saved, None, gradients, cx)?;
+        drop((dropped, attended));
+        let mut dread = self
+            .attention
+            .backward(&dattended, inner.attention, gradients, cx)?;
+        drop(dattended);
+        if self.norm1.is_some() {
+            return self.backward_first(&dread, &inner.first, Some(&dmiddle), gradients, cx);
+        }
+        add::add_into(&mut dread, &dmiddle)?;
+        Ok(dread)
     }
 }

@@ -183,7 +183,7 @@ impl CrossAttention {
             },
             block: far.block,
             numbers: cx.attention_numbers(),
-            is_scaled: false,
+            scores: attention::Scores::scaled(false),
             bias: None,
             mask: Mask {
                 bounds: (!seen.is_empty()).then_some(seen),

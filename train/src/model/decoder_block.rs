@@ -76,9 +76,9 @@ impl DecoderBlock {
         (tp, recompute): (usize, Recompute),
         slots: &Slots<'_>,
     ) -> DecoderBlock {
-        let (at, eps) = (plan.model.block_name(block), plan.model.norm_eps);
+        let at = plan.model.block_name(block);
         let first = plan.model.first_dropout(block);
-        let norm = |number| Norm::named(&format!("{at}.norm{number}"), eps, slots);
+        let norm = |number| Norm::named(&format!("{at}.norm{number}"), plan, slots);
         DecoderBlock {
             number: block,
             norms: [norm(1), norm(2), norm(3)],

@@ -1,4 +1,4 @@
-//! Token embedding: x = `table[token]` (+ position table, if positions are learned; + segment table
+//! Token embedding: x = scale `table[token]` (+ position table, if positions are learned; + segment table
 //! and a norm of the sum for an encoder as published). Virtual tokens (`[model.prompt]`), whose ids are beyond those of the
 //! vocabulary, take rows of their own (`virtual_rows.rs`).
 //!
@@ -20,6 +20,8 @@ use crate::model::virtual_rows::VirtualRows;
 
 pub(crate) struct Embedding {
     table: Slot,
+    /// Factor of the rows: Gemma's is the root of the width.
+    scale: f32,
     /// First token id of this rank's rows.
     first: usize,
     positions: Option<Slot>,
@@ -44,12 +46,17 @@ impl Embedding {
         let is_normed = architecture.is_post_norm;
         Embedding {
             table: slots.get("embedding.weight"),
+            scale: if architecture.scaled_embedding {
+                (plan.model.d_model as f32).sqrt()
+            } else {
+                1.0
+            },
             first: plan.padded_vocab() / tp * tp_rank,
             positions: has_positions.then(|| slots.get("position.weight")),
             first_position: architecture.first_position,
             segments: slots.find("segment.weight"),
             virtual_rows: VirtualRows::named(plan, slots),
-            norm: is_normed.then(|| Norm::named("embedding.norm", plan.model.norm_eps, slots)),
+            norm: is_normed.then(|| Norm::named("embedding.norm", plan, slots)),
             dropout: match architecture.drops_embedding {
                 true => plan.model.dropout,
                 false => 0.0,
@@ -67,6 +74,9 @@ impl Embedding {
         let mut x = cx.sum_to_rows(x)?;
         if cx.groups.tp.size() == 1 {
             rows::shift(x.view_mut(), 0.0)?;
+        }
+        if self.scale != 1.0 {
+            rows::scale(x.view_mut(), self.scale)?;
         }
         if let Some(own) = &self.virtual_rows {
             let here = between_layers(tokens, cx)?;
@@ -117,8 +127,6 @@ impl Embedding {
             // all other weights are frozen
             return own.backward(dx, tokens, gradients, cx);
         }
-        let [dtable] = gradients.sums([self.table])?;
-        embedding::backward(dtable, dx, tokens, self.first, cx.sums.token_leaf)?;
         if let Some(positions) = self.positions {
             let (n, time) = (tokens.elements(), cx.sequence.time);
             let rows = self.position_rows(cx, n, time, tokens.device())?;
@@ -129,7 +137,17 @@ impl Embedding {
             let [dsegments] = gradients.sums([table])?;
             embedding::backward(dsegments, dx, segments, 0, cx.sums.token_leaf)?;
         }
-        Ok(())
+        let mut scaled = None;
+        let drows = match self.scale {
+            1.0 => dx,
+            scale => {
+                let scaled = scaled.insert(dx.try_clone()?);
+                rows::scale(scaled.view_mut(), scale)?;
+                scaled
+            }
+        };
+        let [dtable] = gradients.sums([self.table])?;
+        embedding::backward(dtable, drows, tokens, self.first, cx.sums.token_leaf)
     }
 
     /// Rows of the table of positions for rows of which each sequence has `time`: all of this rank's, or its share of them.

@@ -21,7 +21,7 @@ impl EncoderNorm {
     pub(crate) fn named(plan: &Plan, slots: &Slots<'_>) -> EncoderNorm {
         let number = plan.model.first_dropout(plan.model.blocks());
         EncoderNorm {
-            norm: Norm::named("encoder.norm", plan.model.norm_eps, slots),
+            norm: Norm::named("encoder.norm", plan, slots),
             dropout: (plan.model.dropout, number),
         }
     }

@@ -32,6 +32,7 @@ pub(crate) mod packed_rows;
 pub(crate) mod param;
 pub(crate) mod precision;
 pub(crate) mod prepacked;
+pub(crate) mod qk_norms;
 pub(crate) mod ring;
 pub(crate) mod row_adapters;
 pub(crate) mod slots;

@@ -1,10 +1,12 @@
 //! The family's norm over the model width, with its weights: layer norm (Ba et al. 2016, arXiv:1607.06450) or RMS
 //! norm (Zhang & Sennrich 2019, arXiv:1910.07467). Replicated over tensor-parallel ranks: every rank computes the
 //! same bits. With sequence parallelism each has only its rows; weight gradients are then summed over ranks
-//! sequence by sequence, as the tree over token leaves requires.
+//! sequence by sequence, as the tree over token leaves requires. Gemma's RMS norms multiply with 1 + weight, whose gradient is the
+//! weight's.
 
-use kernels::{DType, Tensor, layer_norm, reduce, rms_norm};
+use kernels::{DType, Tensor, layer_norm, reduce, rms_norm, rows};
 
+use crate::config::plan::Plan;
 use crate::model::context::Context;
 use crate::model::gradients::Gradients;
 use crate::model::slots::{Slot, Slots};
@@ -14,6 +16,22 @@ pub(crate) struct Norm {
     weight: Slot,
     bias: Option<Slot>,
     eps: f32,
+    /// The factor is 1 + weight.
+    plus_one: bool,
+}
+
+/// A norm's factor: the weight, or, in `room`, 1 + weight.
+pub(crate) fn factor<'a>(
+    weight: &'a Tensor,
+    plus_one: bool,
+    room: &'a mut Option<Tensor>,
+) -> kernels::Result<&'a Tensor> {
+    if !plus_one {
+        return Ok(weight);
+    }
+    let shifted = room.insert(weight.try_clone()?);
+    rows::shift(shifted.view_mut(), 1.0)?;
+    Ok(shifted)
 }
 
 /// Statistics of each row kept for backward: `[n]` each.
@@ -23,13 +41,22 @@ pub(crate) struct Statistics {
 }
 
 impl Norm {
-    pub(crate) fn named(name: &str, eps: f32, slots: &Slots<'_>) -> Norm {
+    pub(crate) fn named(name: &str, plan: &Plan, slots: &Slots<'_>) -> Norm {
         let weight = slots.get(&format!("{name}.weight"));
         Norm {
             weight,
             bias: slots.find(&format!("{name}.bias")),
-            eps,
+            eps: plan.model.norm_eps,
+            plus_one: plan.model.architecture().norm_plus_one,
         }
+    }
+
+    fn factor<'a>(
+        &self,
+        cx: &'a Context<'_>,
+        room: &'a mut Option<Tensor>,
+    ) -> kernels::Result<&'a Tensor> {
+        factor(cx.weight(self.weight), self.plus_one, room)
     }
 
     /// x: `[n, d]` -> y: `[n, d]`
@@ -38,7 +65,8 @@ impl Norm {
         x: &Tensor,
         cx: &Context<'_>,
     ) -> kernels::Result<(Tensor, Statistics)> {
-        let weight = cx.weight(self.weight);
+        let mut room = None;
+        let weight = self.factor(cx, &mut room)?;
         Ok(if let Some(bias) = self.bias {
             let bias = cx.weight(bias);
             let (y, mean, inverse) = layer_norm::forward(x, weight, bias, self.eps)?;
@@ -56,7 +84,8 @@ impl Norm {
         more: &Tensor,
         cx: &Context<'_>,
     ) -> kernels::Result<(Tensor, Statistics)> {
-        let weight = cx.weight(self.weight);
+        let mut room = None;
+        let weight = self.factor(cx, &mut room)?;
         Ok(if let Some(bias) = self.bias {
             let bias = cx.weight(bias);
             let (y, mean, inverse) = layer_norm::forward_sum(x, more, weight, bias, self.eps)?;
@@ -79,7 +108,8 @@ impl Norm {
         if cx.sequence.is_parallel {
             return self.backward_rows(dy, (x, saved), more, gradients, cx);
         }
-        let (weight, leaf) = (cx.weight(self.weight), cx.sums.token_leaf);
+        let (mut shifted, leaf) = (None, cx.sums.token_leaf);
+        let weight = self.factor(cx, &mut shifted)?;
         let inverse = &saved.inverse;
         if let (Some(bias), Some(mean)) = (self.bias, &saved.mean) {
             let mut room = [None, None];
@@ -106,7 +136,8 @@ impl Norm {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let (weight, leaf) = (cx.weight(self.weight), cx.sums.token_leaf);
+        let (mut shifted, leaf) = (None, cx.sums.token_leaf);
+        let weight = self.factor(cx, &mut shifted)?;
         let by_sequence = [x.dims()[0] / cx.row_time(), x.dims()[1]];
         let zeros = || Tensor::zeros(&by_sequence, DType::F32, x.device());
         let mut dw = zeros()?;

@@ -14,7 +14,7 @@ use crate::config::exact::narrow;
 use crate::config::lora::{LoraConfig, LoraTarget};
 use crate::config::moe::MoeConfig;
 use crate::config::plan::Plan;
-use crate::config::{Biases, NormKind, OptimizerKind};
+use crate::config::{Biases, NormKind, OptimizerKind, QkNormOver};
 use crate::dist::mesh::RankCoord;
 
 /// Initial values of a tensor.
@@ -386,12 +386,20 @@ impl List {
     }
 }
 
+/// Initial weights with which a norm's factor is 1.
+fn of_norm(plan: &Plan) -> Init {
+    match plan.model.architecture().norm_plus_one {
+        true => Init::Zeros,
+        false => Init::Ones,
+    }
+}
+
 fn add_norm(list: &mut List, plan: &Plan, name: &str) {
     list.add(
         format!("{name}.weight"),
         &[plan.model.d_model],
         false,
-        Init::Ones,
+        of_norm(plan),
     );
     if plan.model.architecture().norm == NormKind::Layer {
         list.add(
@@ -440,22 +448,28 @@ fn add_classes(list: &mut List, plan: &Plan, classes: usize) {
 
 fn add_block(list: &mut List, plan: &Plan, layer: usize) {
     let s = plan.shape();
-    let biases = plan.model.architecture().biases;
+    let architecture = plan.model.architecture();
+    let (biases, place) = (architecture.biases, architecture.norm_place);
     let at = plan.model.block_name(layer);
     let has_qkv_bias = biases != Biases::None;
     let has_bias = biases == Biases::All;
 
-    add_norm(list, plan, &format!("{at}.norm1"));
+    if place.is_before() {
+        add_norm(list, plan, &format!("{at}.norm1"));
+    }
     list.column(
         &format!("{at}.qkv"),
         [s.packed, s.d_model],
         has_qkv_bias,
         queries(plan),
     );
-    if plan.model.architecture().qk_norm {
-        for kind in ["q_norm", "k_norm"] {
+    if architecture.qk_norm {
+        for (kind, heads) in [("q_norm", s.heads), ("k_norm", s.kv_heads)] {
             let name = format!("{at}.{kind}.weight");
-            list.add(name, &[s.d_head], false, Init::Ones);
+            match architecture.qk_norm_over {
+                QkNormOver::Head => list.add(name, &[s.d_head], false, of_norm(plan)),
+                QkNormOver::All => list.add(name, &[heads * s.d_head], true, of_norm(plan)),
+            }
         }
     }
     list.row(
@@ -464,8 +478,15 @@ fn add_block(list: &mut List, plan: &Plan, layer: usize) {
         has_bias,
         residual(plan, s.heads * s.d_head),
     );
-    if !plan.model.architecture().has_shared_norm {
+    if place.is_after() {
+        add_norm(list, plan, &format!("{at}.norm1_after"));
+    }
+    if place.is_before() && !architecture.has_shared_norm {
         add_norm(list, plan, &format!("{at}.norm2"));
+    }
+    if place.is_after() {
+        // before experts, which are units of their own
+        add_norm(list, plan, &format!("{at}.norm2_after"));
     }
     if plan.model.is_decoder_block(layer) {
         add_cross(list, plan, &at);

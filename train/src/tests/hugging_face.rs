@@ -23,7 +23,9 @@ use crate::dist::devices::Devices;
 use crate::dist::mesh::Groups;
 use crate::eval::logits;
 use crate::fixtures::{Blanks, Chain, Gaps, Log, nth_step};
-use crate::fixtures::{tiny_bert, tiny_gpt, tiny_llama, tiny_moe, tiny_t5};
+use crate::fixtures::{
+    tiny_bert, tiny_gemma, tiny_gemma2, tiny_gpt, tiny_llama, tiny_moe, tiny_t5,
+};
 use crate::model::param;
 use crate::tests::parity::{Formula, Golden, by_tensor};
 use crate::trainer::run;
@@ -269,6 +271,22 @@ fn exportable() -> Vec<Plan> {
         }),
         with(tiny_llama(), Family::Phi3, |model| {
             (model.sliding_window, model.rotary_percent) = (6, 0.5);
+        }),
+        with(tiny_llama(), Family::Olmo2, |model| {
+            (model.head_dim, model.attention_dropout) = (12, 0.1);
+        }),
+        tiny_gemma(),
+        tiny_gemma2(),
+        with(tiny_llama(), Family::Gemma2, |model| {
+            (model.logit_cap, model.tie_embeddings) = (30.0, TieEmbeddings::Untied);
+        }),
+        with(tiny_llama(), Family::Gemma3, |model| {
+            (model.activation, model.attention_dropout) = (Some(Activation::Geglu), 0.1);
+            model.tie_embeddings = TieEmbeddings::Untied;
+        }),
+        with(tiny_llama(), Family::Gemma3, |model| {
+            (model.sliding_window, model.local_rope_theta) = (6, 1e3);
+            model.rope_scaling = Some(RopeScaling::Linear { factor: 8.0 });
         }),
         with(tiny_llama(), Family::Qwen2, |model| {
             (model.sliding_window, model.norm_eps) = (6, 1e-6);

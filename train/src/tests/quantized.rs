@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use crate::checkpoint::safetensors::Reader;
 use crate::checkpoint::{Int4Form, MODEL, WeightFormat, export_hf, export_quantized, import_hf};
 use crate::eval::logits;
-use crate::fixtures::{Chain, Log, tiny_gpt, tiny_llama, tiny_moe, tiny_neox};
+use crate::fixtures::{
+    Chain, Log, tiny_gemma, tiny_gemma2, tiny_gpt, tiny_llama, tiny_moe, tiny_neox, tiny_olmo,
+};
 use crate::trainer::run;
 
 #[test]
@@ -76,7 +78,14 @@ fn a_model_in_eight_bits_comes_back_within_half_a_step() {
 fn other_quantizations_and_models_are_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
-    for plan in [tiny_gpt(), tiny_neox(), tiny_moe()] {
+    for plan in [
+        tiny_gpt(),
+        tiny_neox(),
+        tiny_olmo(),
+        tiny_gemma2(),
+        tiny_gemma(),
+        tiny_moe(),
+    ] {
         let samples = Chain::of(&plan);
         let run_in = path(&format!("{:?}", plan.model.family));
         let done = run(&plan, &samples, None, &run_in, &Log::default()).unwrap();

@@ -23,6 +23,9 @@ LLAMA = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, interm
              num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False)
 FALCON = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, ffn_hidden_size=24, num_hidden_layers=2,
               num_attention_heads=4)
+GEMMA = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, intermediate_size=24, num_hidden_layers=3,
+             num_attention_heads=4, num_key_value_heads=2, head_dim=8, sliding_window=5, query_pre_attn_scalar=20,
+             pad_token_id=None)
 NEOX = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
             num_attention_heads=2)
 
@@ -41,6 +44,16 @@ MODELS = {
     "falcon_groups": ("Falcon", FALCON | dict(new_decoder_architecture=True, num_kv_heads=2, bias=True, activation="relu",
                                               tie_word_embeddings=False, rope_theta=500.0), None),
     "falcon_sequential": ("Falcon", FALCON | dict(parallel_attn=False, multi_query=False, bias=True), 3),
+    # a layer with a window and one without; scores and logits that their caps change
+    "gemma2": ("Gemma2", GEMMA | dict(num_hidden_layers=2, attn_logit_softcapping=1.5, final_logit_softcapping=2.5), None),
+    "gemma2_packed": ("Gemma2", GEMMA | dict(num_hidden_layers=2, layer_types=["full_attention"] * 2, hidden_activation="gelu",
+                                             attn_logit_softcapping=None, final_logit_softcapping=2.5, head_dim=4,
+                                             tie_word_embeddings=False), 3),
+    # two layers with a window and a base of their own, and one without
+    "gemma3": ("Gemma3Text", GEMMA | dict(sliding_window_pattern=3), None),
+    "gemma3_packed": ("Gemma3Text", GEMMA | dict(num_hidden_layers=2, layer_types=["sliding_attention", "full_attention"],
+                                                 rope_theta=500.0, rope_local_base_freq=50.0,
+                                                 rope_scaling=dict(rope_type="linear", factor=8.0)), 3),
     # a quarter of a head is turned; attention and feed-forward layer read the same rows
     "gpt_neox": ("GPTNeoX", NEOX, None),
     "gpt_neox_sequential": ("GPTNeoX", NEOX | dict(use_parallel_residual=False, rotary_pct=0.5, rotary_emb_base=500,
@@ -52,6 +65,10 @@ MODELS = {
                       original_max_position_embeddings=8), None),
     "llama_packed": ("Llama", LLAMA | rope(rope_type="default"), 3),
     "mistral": ("Mistral", LLAMA | dict(sliding_window=5) | rope(rope_type="default"), None),
+    # norms after the layers, of all queries and of all keys
+    "olmo2": ("Olmo2", LLAMA | dict(rope_theta=10000.0, pad_token_id=None), None),
+    "olmo2_packed": ("Olmo2", LLAMA | dict(num_key_value_heads=4, tie_word_embeddings=True, rope_theta=500.0,
+                                           rms_norm_eps=1e-4, pad_token_id=None), 3),
     # no token has the first two rows of positions
     "opt": ("OPT", dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, ffn_dim=24, num_hidden_layers=2,
                         num_attention_heads=4, dropout=0.0, pad_token_id=None), None),
@@ -69,7 +86,7 @@ MODELS = {
 def build(kind, settings):
     config = getattr(transformers, kind + "Config")(**settings)
     config._attn_implementation = "eager"
-    name = "GPT2LMHeadModel" if kind == "GPT2" else kind + "ForCausalLM"
+    name = {"GPT2": "GPT2LMHeadModel", "Gemma3Text": "Gemma3ForCausalLM"}.get(kind, kind + "ForCausalLM")
     return getattr(transformers, name)(config)
 
 
@@ -87,11 +104,20 @@ def packed(ids, eod, dtype):
     return dict(attention_mask=masks[:, None], position_ids=positions), ids != eod
 
 
+def by_layer(mask, window):
+    """The masks of layers without a window and with one, as Gemma's classes take them."""
+    at = torch.arange(mask.shape[-1])
+    is_far = at[:, None] - at[None, :] >= window
+    return dict(full_attention=mask, sliding_attention=mask.masked_fill(is_far, torch.finfo(mask.dtype).min))
+
+
 def forward(model, step, eod, dtype):
     ids = torch.tensor([[token(step * BATCH + s, j) for j in range(T + 1)] for s in range(BATCH)])
     extra, counts = ({}, torch.ones_like(ids[:, 1:], dtype=torch.bool))
     if eod is not None:
         extra, counts = packed(ids[:, :-1], eod, dtype)
+        if model.config.model_type.startswith("gemma"):
+            extra["attention_mask"] = by_layer(extra["attention_mask"], model.config.sliding_window)
     logits = model(ids[:, :-1], use_cache=False, **extra).logits
     return torch.nn.functional.cross_entropy(logits[counts], ids[:, 1:][counts]), logits
 
@@ -104,7 +130,9 @@ for name, (kind, settings, eod) in MODELS.items():
     weights = {}
     for n, p in model.named_parameters():
         w = torch.randn(p.shape) * (0.15 if p.dim() > 1 else 0.1)
-        weights[n] = (w + 1.0 if "norm" in n or "ln_" in n and n.endswith("weight") else w).numpy()
+        # Gemma's norms multiply with 1 + weight
+        one = 0.0 if kind.startswith("Gemma") else 1.0
+        weights[n] = (w + one if "norm" in n or "ln_" in n and n.endswith("weight") else w).numpy()
     run = lambda weights, dtype: train(build(kind, settings), weights, dtype, EPS,
                                        lambda model, step: forward(model, step, eod, dtype))
     # before transformers 5, a whole configuration has settings of generation that no file has

@@ -29,7 +29,7 @@ fn own(
         k: &k,
         v: &v,
         rows: (t, t),
-        is_scaled,
+        scores: Scores::scaled(is_scaled),
         bias: Some(bias),
         factor,
     };
@@ -39,7 +39,7 @@ fn own(
 pub(super) fn biased<'a>(t: usize, mask: Mask<'a>, table: &'a Tensor) -> Call<'a> {
     Call {
         mask,
-        is_scaled: false,
+        scores: Scores::scaled(false),
         bias: Some(Bias {
             table,
             buckets: Buckets {
@@ -90,7 +90,7 @@ fn biased_rows_match_an_f64_loop() {
         for mask in masks(&bounds) {
             for (is_scaled, dropout) in [(false, None), (true, Some(DROPPED))] {
                 let call = Call {
-                    is_scaled,
+                    scores: Scores::scaled(is_scaled),
                     dropout,
                     ..biased(t, mask, &table)
                 };
@@ -119,7 +119,7 @@ fn biased_backward_matches_finite_differences() {
     for mask in masks(&bounds) {
         for (is_scaled, dropout) in [(false, None), (true, None), (false, Some(DROPPED))] {
             let call = Call {
-                is_scaled,
+                scores: Scores::scaled(is_scaled),
                 dropout,
                 ..biased(t, mask, &table)
             };
@@ -261,7 +261,7 @@ fn biased_decode_has_the_bits_of_forward() {
             numbers: Numbers::F32,
             position,
             first_key: 0,
-            is_scaled: false,
+            scores: Scores::scaled(false),
             bias: call.bias,
         };
         let rows = cut(&qkv, position, 1, t);

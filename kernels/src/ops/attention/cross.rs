@@ -29,7 +29,7 @@ fn cross_call<'a>(t: usize, kv: &'a Tensor, bounds: &'a [[u32; 2]]) -> Call<'a> 
             start: 0,
             first: 0,
         },
-        is_scaled: false,
+        scores: Scores::scaled(false),
         mask: Mask {
             bounds: Some(bounds),
             ..Mask::default()
@@ -61,7 +61,7 @@ fn cross_attention_matches_an_f64_loop_and_finite_differences() {
                     k: &take(0),
                     v: &take(1),
                     rows: (t, time),
-                    is_scaled: false,
+                    scores: Scores::scaled(false),
                     bias: None,
                     factor,
                 };
@@ -195,7 +195,7 @@ fn t5_attention_is_that_of_transformers() {
         };
         let call = Call {
             keys: if is_cross { other } else { Keys::Own },
-            is_scaled: false,
+            scores: Scores::scaled(false),
             bias: (!is_cross).then_some(bias),
             mask: Mask {
                 is_causal: kind == "decoder",
@@ -222,8 +222,8 @@ fn t5_attention_is_that_of_transformers() {
         if let Some(dtable) = found.dtable {
             assert!(error(dtable.f32(), &want_dtable) < 4.0 * bound, "{kind}");
         }
-        let is_scaled = true;
-        let (scaled, _) = forward(&qkv, &Call { is_scaled, ..call }).unwrap();
+        let scores = Scores::scaled(true);
+        let (scaled, _) = forward(&qkv, &Call { scores, ..call }).unwrap();
         assert!(error(scaled.f32(), &want) > bound, "a scale is noticed");
     }
 }

@@ -2,7 +2,7 @@
 //! several sequences, each with any number of new rows, and every sequence's keys and values are in pages of one cache.
 //! Sequences may share pages of what they have in common. A row has the bits of `forward` on its whole sequence.
 
-use super::{Heads, OP_PAGED};
+use super::{Heads, OP_PAGED, Scores};
 use crate::descriptor::heads::check_rows;
 use crate::descriptor::numbers::Numbers;
 use crate::error::refuse;
@@ -44,7 +44,7 @@ pub struct Paged<'a> {
     /// As in `Call`.
     pub numbers: Numbers,
     /// As in `Call`.
-    pub is_scaled: bool,
+    pub scores: Scores,
 }
 
 impl Paged<'_> {
@@ -59,6 +59,7 @@ impl Paged<'_> {
     /// Refuses what does not fit. Rows of the batch, rows of the cache.
     pub(super) fn check(&self, qkv: &Tensor, cache: &Tensor) -> Result<()> {
         self.numbers.expect_on(OP_PAGED, qkv.device())?;
+        self.scores.check(OP_PAGED, false)?;
         let heads = self.heads;
         let rows = self.sequences.iter().map(|sequence| sequence.rows).sum();
         check_rows(OP_PAGED, ("qkv", qkv), heads, [rows, heads.packed()])?;
@@ -184,7 +185,7 @@ mod tests {
                         window,
                         block,
                         numbers,
-                        is_scaled: number != 1,
+                        scores: Scores::scaled(number != 1),
                     };
                     let batches: [&[[usize; 2]]; 3] = [
                         &[[T, T]],
@@ -194,7 +195,7 @@ mod tests {
                     let call = Call {
                         block,
                         numbers,
-                        is_scaled: number != 1,
+                        scores: Scores::scaled(number != 1),
                         mask: Mask {
                             window,
                             bounds: has_keys.then_some(&bounds[..T]),
@@ -245,7 +246,7 @@ mod tests {
                 window: 0,
                 block: 0,
                 numbers: Numbers::F32,
-                is_scaled: true,
+                scores: Scores::scaled(true),
             };
             forward_paged(&qkv, &mut cache, &call)
         };

@@ -11,7 +11,7 @@ pub(super) struct Loop<'a> {
     pub(super) v: &'a [f64],
     /// Query rows and keys of a sequence.
     pub(super) rows: (usize, usize),
-    pub(super) is_scaled: bool,
+    pub(super) scores: Scores,
     pub(super) bias: Option<(&'a [f64], Buckets)>,
     pub(super) factor: Factor,
 }
@@ -30,11 +30,16 @@ impl Loop<'_> {
             };
             let score = |key: usize| {
                 let dot: f64 = q.iter().zip(other(self.k, key)).map(|(a, b)| a * b).sum();
-                let scale = if self.is_scaled { h.width as f64 } else { 1.0 };
+                let by = self.scores.divisor.map_or(h.width as f64, f64::from);
                 let bias = self.bias.map_or(0.0, |(table, buckets)| {
                     table[head * buckets.buckets + buckets.of(row % t, key)]
                 });
-                (dot / scale.sqrt() + bias).exp()
+                let cap = f64::from(self.scores.cap);
+                let score = match dot / by.sqrt() {
+                    score if cap > 0.0 => cap * (score / cap).tanh(),
+                    score => score,
+                };
+                (score + bias).exp()
             };
             let sum: f64 = seen[row].clone().map(score).sum();
             for key in seen[row].clone() {
@@ -80,7 +85,7 @@ pub(super) fn packed(
         k: &k,
         v: &v,
         rows: (t, t),
-        is_scaled: true,
+        scores: Scores::scaled(true),
         bias: None,
         factor,
     };

@@ -44,7 +44,7 @@ struct Problem<'a> {
     k: Vec<f64>,
     v: Vec<f64>,
     dout: Vec<f64>,
-    is_scaled: bool,
+    scores: Scores,
     /// The bias of the scores of (head, row, key).
     bias: &'a dyn Fn(usize, usize, usize) -> f64,
     factor: Factor,
@@ -73,10 +73,8 @@ impl Problem<'_> {
         let Problem { heads: h, t, .. } = *self;
         let [unit, least] = unit(self.numbers);
         let of = |x: &[f64], at: usize| x[at * h.width..][..h.width].to_vec();
-        let scale = match self.is_scaled {
-            true => 1.0 / (h.width as f64).sqrt(),
-            false => 1.0,
-        };
+        let divisor = self.scores.divisor.map_or(h.width as f64, f64::from);
+        let scale = 1.0 / divisor.sqrt();
         let near = |x: &[f64]| vec![Near::default(); x.len()];
         let mut all = Wanted {
             out: near(&self.q),
@@ -246,7 +244,7 @@ fn any_size_matches_an_f64_loop() {
                 k,
                 v,
                 dout: wide(dout.f32()),
-                is_scaled: true,
+                scores: Scores::scaled(true),
                 bias: &no_bias,
                 factor: kept,
                 seen: (0..2 * t).map(|row| 0..row % t + 1).collect(),
@@ -293,7 +291,7 @@ fn masks_biases_and_dropout_match_an_f64_loop() {
             k,
             v,
             dout: wide(dout.f32()),
-            is_scaled: false,
+            scores: Scores::scaled(false),
             bias: &bias,
             factor: call.dropout.map_or(kept as Factor, |_| factor),
             seen: ranges(&mask, t, 0),
@@ -340,7 +338,7 @@ fn keys_in_parts_and_of_another_sequence_match_an_f64_loop() {
             k: k.clone(),
             v: v.clone(),
             dout: wide(dout.f32()),
-            is_scaled: true,
+            scores: Scores::scaled(true),
             bias: &no_bias,
             factor: kept,
             seen: (0..2 * rows).map(|row| 0..rows + row % rows + 1).collect(),
@@ -434,7 +432,7 @@ fn decode_over_splits_matches_an_f64_loop() {
                 q,
                 k: wide(&values(&k)),
                 v: wide(&values(&v)),
-                is_scaled: true,
+                scores: Scores::scaled(true),
                 bias: &no_bias,
                 factor: kept,
                 seen: vec![first_key..position + 1; 2],

@@ -48,7 +48,7 @@ pub(super) fn next(heads: &Heads, position: usize, first_key: usize) -> Next<'_>
         numbers: Numbers::F32,
         position,
         first_key,
-        is_scaled: true,
+        scores: Scores::scaled(true),
         bias: None,
     }
 }

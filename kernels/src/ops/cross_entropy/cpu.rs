@@ -2,6 +2,7 @@
 
 use super::shard::{Found, LossRows, Rows, Shard};
 use crate::cpu::ROW_BLOCK;
+use crate::cpu::activation::{Activation, Tanh};
 use crate::cpu::math::exp_of_score;
 use crate::cpu::simd::vector_fn;
 use crate::{DType, Result, Tensor};
@@ -112,17 +113,63 @@ pub(super) fn backward(logits: &mut Tensor, of: Rows<'_>, shard: Shard) {
                 .checked_sub(first)
                 .filter(|&i| i < real);
             let mut target = at.map(|i| [x[i]]);
+            let by = target.map_or(1.0, |[y]| slope_of_cap(y, of.cap));
             let pull = pull.map(|pull| pull[r]);
             let weight = pull.map_or(weights[r], |pull| weights[r] + pull);
-            exponentials(isa, x, max[r], weight / sum[r]);
+            match of.cap {
+                0.0 => exponentials(isa, x, max[r], weight / sum[r]),
+                cap => capped_exponentials(isa, x, max[r], weight / sum[r], cap),
+            }
             if let (Some(i), Some(target)) = (at, &mut target) {
                 // p - 1 before the weight: p near 1 would lose its last bits after it.
                 exponentials(isa, target, max[r], 1.0);
                 target[0] /= sum[r];
                 let gradient = (target[0] - 1.0) * weights[r];
-                x[i] = pull.map_or(gradient, |pull| gradient + target[0] * pull);
+                x[i] = pull.map_or(gradient, |pull| gradient + target[0] * pull) * by;
             }
         });
+}
+
+/// Derivative of a capped logit by the logit; 1 without a cap.
+fn slope_of_cap(y: f32, cap: f32) -> f32 {
+    if cap == 0.0 {
+        return 1.0;
+    }
+    let share = y / cap;
+    1.0 - share * share
+}
+
+pub(super) fn cap(logits: &mut Tensor, cap: f32) {
+    let isa = logits.device().isa();
+    let chunks = logits.f32_mut().par_chunks_mut(CAPPED);
+    chunks.for_each(|x| capped(isa, x, cap));
+}
+
+/// Logits per task of `cap`.
+const CAPPED: usize = 1 << 12;
+
+vector_fn! {
+    /// x = cap tanh(x / cap).
+    fn capped<L>(x: &mut [f32], cap: f32) {
+        let cap = L::splat(cap);
+        for x in x.chunks_mut(16) {
+            Tanh::value(L::load_part(x, 0.0).div(cap)).mul(cap).store_part(x);
+        }
+    }
+}
+
+vector_fn! {
+    /// As `exponentials`, times the derivatives of the cap.
+    fn capped_exponentials<L>(x: &mut [f32], max: f32, factor: f32, cap: f32) {
+        let (max, factor, cap) = (L::splat(max), L::splat(factor), L::splat(cap));
+        let one = L::splat(1.0);
+        for x in x.chunks_mut(16) {
+            let y = L::load_part(x, 0.0);
+            let share = y.div(cap);
+            let slope = one.sub(share.mul(share));
+            exp_of_score(y.sub(max)).mul(factor).mul(slope).store_part(x);
+        }
+    }
 }
 
 vector_fn! {

@@ -1,7 +1,7 @@
 // Cross entropy over a shard of the vocabulary; the operations are those of cpu.rs. statistics: 16 threads per slice of a
 // row, as the CPU's 16 lanes, 4 bytes of memory per logit (read twice, the second time from the cache). backward: a thread
 // per logit, 8 bytes each. Memory bounds both.
-#include "millrace.cuh"
+#include "activation.cuh"
 
 extern "C" __global__ void cross_entropy_statistics(float* maxima, float* sums, float* target, const float* logits,
                                                     const u32* targets, u64 n, u64 rows, u64 offset, u64 real,
@@ -52,24 +52,35 @@ extern "C" __global__ void cross_entropy_rescale(float* sums, const float* maxim
 
 extern "C" __global__ void cross_entropy_backward(float* logits, const float* max, const float* sum, const u32* targets,
                                                   const float* weights, const float* pull, u64 n, u64 rows, u64 offset,
-                                                  u64 real) {
+                                                  u64 real, float cap) {
     for (u64 i = first(); i < n * rows; i += stride()) {
         u64 row = i / rows, c = i % rows, id = targets[row];
         if (c >= real) {
             logits[i] = 0.0f;
             continue;
         }
+        // of the capped logit by the logit
+        float by = 1.0f;
+        if (cap != 0.0f) {
+            float part = logits[i] / cap;
+            by = 1.0f - part * part;
+        }
         float share = exp_of_score(logits[i] - max[row]);
         if (id >= offset && id - offset == c) {
             // p - 1 before the weight: p near 1 would lose its last bits after it
             float p = share / sum[row];
             float gradient = (p - 1.0f) * weights[row];
-            logits[i] = pull ? gradient + p * pull[row] : gradient;
+            logits[i] = (pull ? gradient + p * pull[row] : gradient) * by;
         } else {
             float weight = pull ? weights[row] + pull[row] : weights[row];
-            logits[i] = share * (weight / sum[row]);
+            logits[i] = share * (weight / sum[row]) * by;
         }
     }
+}
+
+// cap tanh(logit / cap).
+extern "C" __global__ void cross_entropy_cap(float* logits, u64 n, float cap) {
+    for (u64 i = first(); i < n; i += stride()) logits[i] = activated(TANH, logits[i] / cap).value * cap;
 }
 
 // ln sum e^x of a row, in f64.

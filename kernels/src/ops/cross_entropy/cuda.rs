@@ -36,6 +36,12 @@ pub(super) fn statistics(
     on.launch(&SOURCE, "cross_entropy_statistics", grid, &args)
 }
 
+pub(super) fn cap(on: &Arc<Cuda>, logits: &mut Tensor, cap: f32) -> Result<()> {
+    let n = logits.elements();
+    let args = [logits.into(), n.into(), cap.into()];
+    on.launch(&SOURCE, "cross_entropy_cap", Grid::over(n), &args)
+}
+
 pub(super) fn merge_maxima(on: &Arc<Cuda>, max: &mut Tensor, maxima: &Tensor) -> Result<()> {
     let (slices, n) = maxima.rows_cols();
     let args = [max.into(), maxima.into(), n.into(), slices.into()];
@@ -82,6 +88,7 @@ pub(super) fn backward(
         rows.into(),
         shard.first.into(),
         shard.real(rows).into(),
+        of.cap.into(),
     ];
     on.launch(
         &SOURCE,

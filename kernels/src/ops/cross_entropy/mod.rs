@@ -5,6 +5,9 @@
 //! so that slices can be computed one after the other and dropped; max is the largest m_s, and the row's sum is
 //! that of z_s e^(m_s - max) over slices, always in the same tree. The bits depend on the slices, not on which rank
 //! has them: ranks merge their own ones relative to the largest maximum of all ranks, and then their sums.
+//!
+//! Logits may be capped before: cap tanh(x / cap) (Gemma 2, arXiv:2408.00118, sec. 2). Backward then goes through the cap, whose
+//! derivative is 1 - (capped / cap)^2.
 
 mod cpu;
 pub(super) mod cuda;
@@ -12,6 +15,8 @@ mod shard;
 
 use crate::{DType, Error, Result, Tensor, reduce};
 use shard::{Found, LossRows, Rows, Shard};
+
+pub use shard::Slopes;
 
 /// Returns for each slice of `slice` vocabulary rows its largest logit and the sum of e^(x - largest), both
 /// `[slices, n]` (-inf and 0.0 where a slice is all padding), and the target's logit, `[n]`, 0.0 where the target is not
@@ -45,6 +50,25 @@ pub fn statistics(
         statistics(found, logits, targets, shard, slice)
     );
     Ok((maxima, sums, target))
+}
+
+/// Replaces logits by cap tanh(logit / cap), in place.
+/// # Errors
+/// `DType` if logits are not f32; `Argument` if cap is not a finite number above 0.
+pub fn cap(logits: &mut Tensor, cap: f32) -> Result<()> {
+    const OP: &str = "cross_entropy::cap";
+    logits.expect(OP, "logits", DType::F32)?;
+    if !(cap.is_finite() && cap > 0.0) {
+        return Err(Error::Argument {
+            op: OP,
+            name: "cap",
+            found: cap.to_string(),
+            wanted: "a finite number above 0".to_owned(),
+        });
+    }
+    let device = logits.device().clone();
+    dispatch!(device, cap(logits, cap));
+    Ok(())
 }
 
 /// Returns the largest of the slices of each row.
@@ -145,20 +169,21 @@ fn check_slice(op: &'static str, slice: usize, rows: usize) -> Result<()> {
 /// Replaces logits by their gradients: e^(x - max) (weight / sum); (e^(x - max) / sum - 1) weight if the id is the
 /// target; 0 for padding.
 /// With a second weight `pull`, e^(x - max) / sum * pull more: the gradient of a function of the row's
-/// ln sum_v e^x_v whose slope is `pull` (z-loss).
+/// ln sum_v e^x_v whose slope is `pull` (z-loss). With a cap, gradients are of the logits before it.
 /// # Shapes
 /// logits: `[.., rows]`, max, sum, both weights: `[n]`, targets: n u32.
 /// # Errors
 /// `Shape` or `DType` if they do not fit.
-pub fn backward(
+pub fn backward<'a>(
     logits: &mut Tensor,
     max: &Tensor,
     sum: &Tensor,
     targets: &Tensor,
-    (weights, pull): (&Tensor, Option<&Tensor>),
+    slopes: impl Into<Slopes<'a>>,
     first: usize,
     vocab: usize,
 ) -> Result<()> {
+    let Slopes { weights, pull, cap } = slopes.into();
     const OP: &str = "cross_entropy::backward";
     let (n, _) = logits.expect_rows(OP, "logits")?;
     max.expect_f32(OP, "max", &[n])?;
@@ -176,6 +201,7 @@ pub fn backward(
         targets,
         weights,
         pull,
+        cap,
     };
     dispatch!(device, backward(logits, rows, shard));
     Ok(())
@@ -287,6 +313,43 @@ mod tests {
         });
         let bound = tolerance::sum(VOCAB) + tolerance::central_difference(1e-5);
         assert!(error(logits.f32(), &want) < bound);
+    }
+
+    #[test]
+    fn backward_goes_through_the_cap() {
+        const CAP: f32 = 0.8;
+        let (mut logits, targets, weights) = inputs(&Device::cpu());
+        let x = wide(logits.f32());
+        cap(&mut logits, CAP).unwrap();
+        let capped = |x: &[f64]| -> Vec<f64> {
+            let cap = f64::from(CAP);
+            x.iter().map(|x| cap * (x / cap).tanh()).collect()
+        };
+        assert!(error(logits.f32(), &capped(&x)) < tolerance::elementwise(8));
+        // Must fail: without the cap.
+        assert!(error(logits.f32(), &x) > tolerance::elementwise(8));
+        let [max, sum, _] = merged(&logits, &targets, ROWS);
+        let both = Slopes {
+            weights: &weights,
+            pull: None,
+            cap: CAP,
+        };
+        backward(&mut logits, &max, &sum, &targets, both, 0, VOCAB).unwrap();
+        let want = differences(&x, 1e-5, |x| {
+            let all = losses(&capped(x), targets.u32(), VOCAB).into_iter();
+            all.zip(weights.f32()).map(|(l, w)| l * f64::from(*w)).sum()
+        });
+        let bound = tolerance::sum(VOCAB) + tolerance::central_difference(1e-5);
+        assert!(error(logits.f32(), &want) < bound);
+    }
+
+    #[test]
+    fn a_cap_of_nothing_is_refused() {
+        let (mut logits, ..) = inputs(&Device::cpu());
+        for bad in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+            let found = cap(&mut logits, bad);
+            assert!(matches!(found, Err(Error::Argument { name: "cap", .. })));
+        }
     }
 
     /// Shards of 1, 2, 4 and 8 ranks, or slices one after the other; the last ones are partly or wholly padding.
@@ -485,7 +548,16 @@ mod tests {
                     let mut grads = logits.try_clone().unwrap();
                     let both = (&weights, Some(&pull));
                     backward(&mut grads, &max, &sum, &targets, both, first, vocab).unwrap();
-                    all.extend([maxima, sums, target, max, sum, grads]);
+                    let mut capped = logits.try_clone().unwrap();
+                    cap(&mut capped, 0.7).unwrap();
+                    let mut of_capped = capped.try_clone().unwrap();
+                    let slopes = Slopes {
+                        weights: &weights,
+                        pull: Some(&pull),
+                        cap: 0.7,
+                    };
+                    backward(&mut of_capped, &max, &sum, &targets, slopes, first, vocab).unwrap();
+                    all.extend([maxima, sums, target, max, sum, grads, capped, of_capped]);
                 }
             }
             all

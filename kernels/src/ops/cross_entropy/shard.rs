@@ -42,4 +42,28 @@ pub(super) struct Rows<'a> {
     pub(super) targets: &'a Tensor,
     pub(super) weights: &'a Tensor,
     pub(super) pull: Option<&'a Tensor>,
+    /// Bound of the logits; 0: none.
+    pub(super) cap: f32,
+}
+
+/// What `backward` multiplies gradients with.
+#[derive(Clone, Copy)]
+pub struct Slopes<'a> {
+    /// Weight of each row in the loss: `[n]`.
+    pub weights: &'a Tensor,
+    /// Derivative of a function of each row's ln sum e^x: `[n]`.
+    pub pull: Option<&'a Tensor>,
+    /// Cap of the logits; 0: none.
+    pub cap: f32,
+}
+
+impl<'a> From<(&'a Tensor, Option<&'a Tensor>)> for Slopes<'a> {
+    /// Without a cap.
+    fn from((weights, pull): (&'a Tensor, Option<&'a Tensor>)) -> Slopes<'a> {
+        Slopes {
+            weights,
+            pull,
+            cap: 0.0,
+        }
+    }
 }

@@ -3,10 +3,11 @@
 //! weight for all query heads and one for all key heads.
 //!
 //! The weights' gradients are returned head by head and leaf by leaf, as chains over a leaf's rows: ranks that
-//! share out heads gather them and add them in one order.
+//! share out heads gather them and add them in one order. `joint` is the norm over all heads together.
 
 mod cpu;
 pub(super) mod cuda;
+pub mod joint;
 mod weights;
 
 use crate::descriptor::heads::Heads;
@@ -43,15 +44,7 @@ pub fn backward(
     const OP: &str = "qk_norm::backward";
     let n = check(OP, qkv, heads, weights)?;
     dqkv.expect_f32(OP, "dqkv", qkv.dims())?;
-    let leaf = if leaf == 0 { n.max(1) } else { leaf };
-    if !n.is_multiple_of(leaf) {
-        return Err(Error::Argument {
-            op: OP,
-            name: "leaf",
-            found: leaf.to_string(),
-            wanted: format!("a divisor of {n} rows"),
-        });
-    }
+    let leaf = check_leaf(OP, leaf, n)?;
     let device = dqkv.device().clone();
     let room = |heads: usize| Tensor::empty(&[n / leaf, heads], DType::F32, &device);
     let mut dwq = room(heads.heads * heads.width)?;
@@ -65,7 +58,29 @@ pub fn backward(
     Ok((dwq, dwk))
 }
 
+/// Rows of a leaf of n rows; 0: all.
+fn check_leaf(op: &'static str, leaf: usize, n: usize) -> Result<usize> {
+    let leaf = if leaf == 0 { n.max(1) } else { leaf };
+    if n.is_multiple_of(leaf) {
+        return Ok(leaf);
+    }
+    Err(Error::Argument {
+        op,
+        name: "leaf",
+        found: leaf.to_string(),
+        wanted: format!("a divisor of {n} rows"),
+    })
+}
+
 fn check(op: &'static str, qkv: &Tensor, heads: &Heads, weights: Weights<'_>) -> Result<usize> {
+    let n = check_rows(op, qkv, heads)?;
+    weights.q.expect_f32(op, "wq", &[heads.width])?;
+    weights.k.expect_f32(op, "wk", &[heads.width])?;
+    Ok(n)
+}
+
+/// Number of packed rows.
+fn check_rows(op: &'static str, qkv: &Tensor, heads: &Heads) -> Result<usize> {
     heads.check(op)?;
     let (n, packed) = qkv.expect_rows(op, "qkv")?;
     if packed != heads.packed() {
@@ -76,8 +91,6 @@ fn check(op: &'static str, qkv: &Tensor, heads: &Heads, weights: Weights<'_>) ->
             wanted: format!("[n, {}]", heads.packed()),
         });
     }
-    weights.q.expect_f32(op, "wq", &[heads.width])?;
-    weights.k.expect_f32(op, "wk", &[heads.width])?;
     Ok(n)
 }
 

@@ -79,7 +79,10 @@ pub(super) fn architecture(plan: &Plan) -> Result<Architecture, Vec<String>> {
             | Family::Phi3
             | Family::GptNeox
             | Family::Opt
-            | Family::Falcon,
+            | Family::Falcon
+            | Family::Olmo2
+            | Family::Gemma2
+            | Family::Gemma3,
             _,
         )
         | (Family::Llama | Family::Mistral | Family::Qwen3, Some(Class::Qwen2Moe))

@@ -10,10 +10,11 @@ use crate::checkpoint::huggingface::described::{Read, decimal, function, plain};
 use crate::checkpoint::huggingface::fields::Fields;
 use crate::checkpoint::huggingface::moe::{Class, class_of};
 use crate::checkpoint::huggingface::rope::Rope;
-use crate::checkpoint::huggingface::{bert, classes, falcon, gpt_neox, moe, opt, rope, t5};
+use crate::checkpoint::huggingface::{bert, classes, falcon, gemma, gpt_neox, moe, opt, rope, t5};
 use crate::config::plan::Plan;
 use crate::config::{
-    Activation, Biases, Family, ModelConfig, NormKind, RopeScaling, TieEmbeddings,
+    Activation, Biases, Family, ModelConfig, NormKind, NormPlace, QkNormOver, RopeScaling,
+    TieEmbeddings,
 };
 
 /// Model type and class of a family.
@@ -28,6 +29,9 @@ fn class(family: Family) -> (&'static str, &'static str) {
         Family::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
         Family::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
         Family::Phi3 => ("phi3", "Phi3ForCausalLM"),
+        Family::Olmo2 => ("olmo2", "Olmo2ForCausalLM"),
+        Family::Gemma2 => ("gemma2", "Gemma2ForCausalLM"),
+        Family::Gemma3 => ("gemma3_text", "Gemma3ForCausalLM"),
         Family::Bert => ("bert", "BertForMaskedLM"),
         Family::T5 => ("t5", "T5ForConditionalGeneration"),
     }
@@ -45,6 +49,9 @@ fn init_std(family: Family) -> &'static str {
         | Family::Qwen2
         | Family::Qwen3
         | Family::Phi3
+        | Family::Olmo2
+        | Family::Gemma2
+        | Family::Gemma3
         | Family::Bert
         | Family::T5 => "initializer_range",
     }
@@ -84,17 +91,85 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         Family::Gpt | Family::GptNeox | Family::Opt | Family::Bert => &[Biases::All],
         Family::Llama | Family::Falcon => &[Biases::None, Biases::All],
         Family::Qwen2 => &[Biases::Qkv],
-        Family::Mistral | Family::Qwen3 | Family::Phi3 | Family::T5 => &[Biases::None],
+        Family::Mistral
+        | Family::Qwen3
+        | Family::Phi3
+        | Family::Olmo2
+        | Family::Gemma2
+        | Family::Gemma3
+        | Family::T5 => &[Biases::None],
     };
     let bias = found.biases;
     refuse(
         !biases.contains(&bias),
         format!("bias = {bias:?} in {kind}"),
     );
-    let has_norms = model.family == Family::Qwen3;
+    let has_norms = matches!(model.family, Family::Qwen3 | Family::Olmo2 | Family::Gemma3);
     refuse(
         found.qk_norm != has_norms,
         format!("qk_norm = {} in {kind}", found.qk_norm),
+    );
+    let (over, place) = match model.family {
+        Family::Olmo2 => (QkNormOver::All, NormPlace::After),
+        Family::Gemma2 | Family::Gemma3 => (QkNormOver::Head, NormPlace::Both),
+        Family::Gpt
+        | Family::GptNeox
+        | Family::Opt
+        | Family::Falcon
+        | Family::Llama
+        | Family::Mistral
+        | Family::Qwen2
+        | Family::Qwen3
+        | Family::Phi3
+        | Family::Bert
+        | Family::T5 => (QkNormOver::Head, NormPlace::Before),
+    };
+    refuse(
+        found.qk_norm && found.qk_norm_over != over,
+        format!("qk_norm_over = {:?} in {kind}", found.qk_norm_over),
+    );
+    let is_gemma = matches!(model.family, Family::Gemma2 | Family::Gemma3);
+    for (key, is_set) in [
+        ("norm_plus_one", found.norm_plus_one),
+        ("scaled_embedding", found.scaled_embedding),
+    ] {
+        refuse(is_set != is_gemma, format!("{key} = {is_set} in {kind}"));
+    }
+    let cap = model.attention_cap;
+    refuse(
+        cap > 0.0 && model.family != Family::Gemma2,
+        format!("attention_cap = {cap} in {kind}"),
+    );
+    let cap = model.logit_cap;
+    refuse(
+        cap > 0.0 && !is_gemma,
+        format!("logit_cap = {cap} in {kind}"),
+    );
+    let divisor = model.score_divisor;
+    refuse(
+        divisor != 0.0 && divisor != model.d_head() as f32 && !is_gemma,
+        format!("score_divisor = {divisor} in {kind}"),
+    );
+    let (every, theta) = (model.global_every, model.local_rope_theta);
+    refuse(
+        every > 0 && !is_gemma,
+        format!("global_every = {every} in {kind}"),
+    );
+    refuse(
+        theta > 0.0 && theta != model.rope_theta && model.family != Family::Gemma3,
+        format!("local_rope_theta = {theta} in {kind}"),
+    );
+    // the class scales layers without a window alone
+    refuse(
+        model.family == Family::Gemma3
+            && model.rope_scaling.is_some()
+            && model.sliding_window > 0
+            && theta == 0.0,
+        format!("rope_scaling without local_rope_theta in {kind}"),
+    );
+    refuse(
+        found.norm_place != place,
+        format!("norm_place = {:?} in {kind}", found.norm_place),
     );
     refuse(
         model.norm_eps != opt::NORM_EPS && model.family == Family::Opt,
@@ -110,7 +185,12 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
     );
     let may_slide = matches!(
         model.family,
-        Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Phi3
+        Family::Mistral
+            | Family::Qwen2
+            | Family::Qwen3
+            | Family::Phi3
+            | Family::Gemma2
+            | Family::Gemma3
     );
     let window = model.sliding_window;
     refuse(
@@ -126,7 +206,7 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         model.rope_scaling.is_some()
             && matches!(
                 model.family,
-                Family::Phi3 | Family::GptNeox | Family::Falcon
+                Family::Phi3 | Family::GptNeox | Family::Falcon | Family::Olmo2 | Family::Gemma2
             ),
         format!("rope_scaling in {kind}"),
     );
@@ -166,6 +246,8 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         _ => false,
     };
     if let Some(classify) = &model.classify {
+        let has_class = !matches!(model.family, Family::Olmo2 | Family::Gemma3);
+        refuse(!has_class, format!("classify in {kind}"));
         let may_choose = model.family == Family::Bert;
         refuse(
             classify.choices > 1 && !may_choose,
@@ -190,9 +272,13 @@ pub(crate) fn to_json(plan: &Plan) -> crate::error::Result<Value> {
         Family::GptNeox => gpt_neox::config(plan),
         Family::Opt => opt::config(plan),
         Family::Falcon => falcon::config(plan),
-        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Phi3 => {
-            llama(plan)
-        }
+        Family::Llama
+        | Family::Mistral
+        | Family::Qwen2
+        | Family::Qwen3
+        | Family::Phi3
+        | Family::Olmo2 => llama(plan),
+        Family::Gemma2 | Family::Gemma3 => gemma::config(plan),
     };
     let (kind, class) = class(model.family);
     config["architectures"] = json!([class]);
@@ -275,6 +361,7 @@ fn llama(plan: &Plan) -> Value {
                 Value::Null
             };
         }
+        Family::Olmo2 => {}
         _ => {
             config["use_sliding_window"] = json!(window > 0);
             config["sliding_window"] = if window > 0 {
@@ -291,8 +378,12 @@ fn llama(plan: &Plan) -> Value {
             config["layer_types"] = json!(vec![kind; model.layers]);
         }
     }
-    if model.family == Family::Qwen3 {
+    if matches!(model.family, Family::Qwen3 | Family::Olmo2) {
         config["attention_bias"] = json!(false);
+    }
+    if model.family == Family::Olmo2 {
+        // the class's own is an id that small vocabularies do not have
+        config["pad_token_id"] = Value::Null;
     }
     if model.family == Family::Phi3 {
         for field in ["resid_pdrop", "embd_pdrop"] {
@@ -342,12 +433,15 @@ pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
         Some("qwen2") => Family::Qwen2,
         Some("qwen3") => Family::Qwen3,
         Some("phi3") => Family::Phi3,
+        Some("olmo2") => Family::Olmo2,
+        Some("gemma2") => Family::Gemma2,
+        Some("gemma3_text") => Family::Gemma3,
         Some("bert" | "megatron-bert") => Family::Bert,
         Some("t5" | "mt5") => Family::T5,
         found => {
             let found = found.unwrap_or("nothing");
-            let wanted = "gpt2, gpt_neox, opt, falcon, llama, mistral, qwen2, qwen3, phi3, mixtral, qwen2_moe, bert, \
-                megatron-bert, t5 or mt5";
+            let wanted = "gpt2, gpt_neox, opt, falcon, llama, mistral, qwen2, qwen3, phi3, olmo2, gemma2, gemma3_text, mixtral, qwen2_moe, \
+                bert, megatron-bert, t5 or mt5";
             return Err(vec![format!("model_type: found {found}, want {wanted}")]);
         }
     };
@@ -375,11 +469,12 @@ fn read_stack(fields: &Fields<'_>, family: Family, post_norm: bool) -> Read {
         Family::Opt => opt::read(fields),
         Family::Falcon => falcon::read(fields),
         Family::Bert => bert::read(fields, post_norm),
+        Family::Gemma2 | Family::Gemma3 => gemma::read(fields, family),
         _ => read_llama(fields, family),
     };
     let is_tied_unless_told = matches!(
         family,
-        Family::Gpt | Family::Opt | Family::Falcon | Family::Bert
+        Family::Gpt | Family::Opt | Family::Falcon | Family::Bert | Family::Gemma2 | Family::Gemma3
     );
     model.init_std = fields.number(init_std(family), Some(0.02));
     let is_tied = fields.flag("tie_word_embeddings", is_tied_unless_told);
@@ -426,7 +521,7 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
     let d_model = fields.count("hidden_size");
     let layers = fields.count("num_hidden_layers");
     let kv_heads = match family {
-        Family::Llama => fields.count_or("num_key_value_heads", heads),
+        Family::Llama | Family::Olmo2 => fields.count_or("num_key_value_heads", heads),
         _ => fields.count("num_key_value_heads"),
     };
     let head_dim = match family {
@@ -448,6 +543,10 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
         scaling: rope_scaling,
         share,
     } = rope::read(fields, length);
+    if let (Family::Olmo2, Some(scaling)) = (family, &rope_scaling) {
+        let wanted = "null: positions of this family are not scaled";
+        fields.wrong("rope_scaling", &format!("{scaling:?}"), wanted);
+    }
     let seq_length = fields.count_or("seq_length", length);
     let rotary_percent = match family {
         Family::Phi3 => read_share(fields, share),
@@ -459,6 +558,9 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
         | Family::Mistral
         | Family::Qwen2
         | Family::Qwen3
+        | Family::Olmo2
+        | Family::Gemma2
+        | Family::Gemma3
         | Family::Bert
         | Family::T5 => {
             if let Some(share) = share.filter(|share| *share != 1.0) {
@@ -468,6 +570,7 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
             1.0
         }
     };
+    let eps = if family == Family::Olmo2 { 1e-5 } else { 1e-6 };
     let model = ModelConfig {
         family,
         layers,
@@ -482,7 +585,7 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
         kv_heads,
         d_ffn: fields.count("intermediate_size"),
         activation,
-        norm_eps: fields.number("rms_norm_eps", Some(1e-6)),
+        norm_eps: fields.number("rms_norm_eps", Some(eps)),
         attention_dropout: fields.number("attention_dropout", Some(0.0)),
         bias: read_biases(fields, family),
         sliding_window: read_window(fields, family, layers),
@@ -519,7 +622,7 @@ fn read_biases(fields: &Fields<'_>, family: Family) -> Option<Biases> {
             }
             attention.then_some(Biases::All)
         }
-        Family::Mistral | Family::Qwen3 | Family::Phi3 => {
+        Family::Mistral | Family::Qwen3 | Family::Phi3 | Family::Olmo2 => {
             fields.only("attention_bias", false);
             None
         }

@@ -9,6 +9,7 @@ pub(crate) mod export;
 mod falcon;
 pub(crate) mod fields;
 pub(crate) mod files;
+mod gemma;
 mod gpt_neox;
 pub(crate) mod import;
 pub(crate) mod moe;

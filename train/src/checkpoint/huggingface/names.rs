@@ -9,7 +9,7 @@ use crate::checkpoint::huggingface::pair::{GatedWidth, Own, Pair, Prefixes, Rows
 use crate::checkpoint::huggingface::{bert, falcon, gpt_neox, moe, opt, t5};
 use crate::config::architecture::Architecture;
 use crate::config::plan::Plan;
-use crate::config::{Biases, Family};
+use crate::config::{Biases, Family, NormPlace, QkNormOver};
 use crate::model::param::CLASSES;
 
 /// Name of the output head in most classes.
@@ -36,9 +36,14 @@ pub(crate) fn pairs(plan: &Plan) -> Vec<Pair> {
         }
         Family::Bert => bert::pairs(plan),
         Family::T5 => t5::pairs(plan),
-        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Phi3 => {
-            llama(plan)
-        }
+        Family::Llama
+        | Family::Mistral
+        | Family::Qwen2
+        | Family::Qwen3
+        | Family::Phi3
+        | Family::Olmo2
+        | Family::Gemma2
+        | Family::Gemma3 => llama(plan),
     }
 }
 
@@ -96,8 +101,10 @@ fn llama(plan: &Plan) -> Vec<Pair> {
             let theirs = format!("model.layers.{layer}.{theirs}");
             Pair::of(theirs, format!("layers.{layer}.{ours}"), dims)
         };
-        pairs.push(own("input_layernorm.weight", "norm1.weight", &[d]));
-        pairs.push(own("post_attention_layernorm.weight", "norm2.weight", &[d]));
+        for (theirs, ours) in norms(architecture.norm_place) {
+            let (theirs, ours) = (format!("{theirs}.weight"), format!("{ours}.weight"));
+            pairs.push(own(&theirs, &ours, &[d]));
+        }
         if plan.model.family == Family::Phi3 {
             add_packed(&mut pairs, plan, &own);
             continue;
@@ -130,6 +137,27 @@ fn llama(plan: &Plan) -> Vec<Pair> {
     ));
     add_head(&mut pairs, plan, HEAD);
     pairs
+}
+
+/// Norms of a block, theirs and ours. The class's `post_attention_layernorm` is the second norm of a block with norms before
+/// the layers alone.
+fn norms(place: NormPlace) -> &'static [(&'static str, &'static str)] {
+    match place {
+        NormPlace::Before => &[
+            ("input_layernorm", "norm1"),
+            ("post_attention_layernorm", "norm2"),
+        ],
+        NormPlace::After => &[
+            ("post_attention_layernorm", "norm1_after"),
+            ("post_feedforward_layernorm", "norm2_after"),
+        ],
+        NormPlace::Both => &[
+            ("input_layernorm", "norm1"),
+            ("post_attention_layernorm", "norm1_after"),
+            ("pre_feedforward_layernorm", "norm2"),
+            ("post_feedforward_layernorm", "norm2_after"),
+        ],
+    }
 }
 
 /// Phi-3: queries, keys and values in one matrix, gates and ups in another.
@@ -167,9 +195,13 @@ fn add_attention(pairs: &mut Vec<Pair>, plan: &Plan, architecture: &Architecture
         pairs.push(own("self_attn.o_proj.bias", "out.bias", &[d]));
     }
     if architecture.qk_norm {
-        for name in ["q_norm", "k_norm"] {
+        for (name, width) in [("q_norm", width), ("k_norm", kv_width)] {
             let ours = format!("{name}.weight");
-            pairs.push(own(&format!("self_attn.{ours}"), &ours, &[s.d_head]));
+            let width = match architecture.qk_norm_over {
+                QkNormOver::Head => s.d_head,
+                QkNormOver::All => width,
+            };
+            pairs.push(own(&format!("self_attn.{ours}"), &ours, &[width]));
         }
     }
 }

@@ -93,6 +93,15 @@ pub(crate) fn read(fields: &Fields<'_>, length: usize) -> Rope {
     }
 }
 
+/// A table of rotary positions of one type of layers.
+pub(crate) fn of_table(table: &Fields<'_>, length: usize) -> Rope {
+    Rope {
+        theta: table.number_or("rope_theta"),
+        share: table.number_or("partial_rotary_factor"),
+        scaling: read_scaling(table, length),
+    }
+}
+
 fn read_scaling(table: &Fields<'_>, length: usize) -> Option<RopeScaling> {
     let kind = table.text_or("type", "default");
     let kind = table.text_or("rope_type", &kind);

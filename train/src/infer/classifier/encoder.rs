@@ -468,7 +468,7 @@ impl Encoder {
             keys: Keys::Own,
             block: 0,
             numbers: self.products.numbers(),
-            is_scaled: true,
+            scores: attention::Scores::scaled(true),
             bias: None,
             mask: Mask::default(),
             dropout: None,

@@ -294,7 +294,7 @@ fn hidden(
     let (mut x, _) = embedding.forward((ids, None), &cx)?;
     for (block, cache) in model.stage.blocks().zip(cache) {
         let cx = cx.in_block(block.number);
-        let (normed, _) = block.norm1.forward(&x, &cx)?;
+        let normed = block.before_attention(&x, &cx)?;
         let (qkv, _) = block.attention.project(&normed, &cx)?;
         let call = Paged {
             heads: &block.attention.heads,
@@ -304,7 +304,7 @@ fn hidden(
             window: block.attention.window,
             block: cx.sequence.key_block,
             numbers: cx.attention_numbers(),
-            is_scaled: true,
+            scores: block.attention.scores,
         };
         let mixed = attention::forward_paged(&qkv, cache, &call)?;
         let attended = block.attention.join(&mixed, &cx)?;

@@ -59,7 +59,7 @@ impl ClassesHead {
         let classify = model.classify.expect("the plan has a classification head");
         let is_pre = !architecture.is_post_norm;
         ClassesHead {
-            norm: is_pre.then(|| Norm::named(model.final_norm(), model.norm_eps, slots)),
+            norm: is_pre.then(|| Norm::named(model.final_norm(), plan, slots)),
             pooler: (architecture.is_masked).then(|| FullLinear::named(POOLER, slots)),
             dropout: (model.dropout, model.first_dropout(model.blocks())),
             classes: FullLinear::named(CLASSES, slots),

@@ -61,13 +61,13 @@ impl MaskedHead {
         slots: &Slots<'_>,
         gradient: usize,
     ) -> MaskedHead {
-        let (eps, architecture) = (plan.model.norm_eps, plan.model.architecture());
+        let architecture = plan.model.architecture();
         let is_pre = !architecture.is_post_norm;
         MaskedHead {
-            norm: is_pre.then(|| Norm::named("norm", eps, slots)),
+            norm: is_pre.then(|| Norm::named("norm", plan, slots)),
             transform: FullLinear::named("head.transform", slots),
             activation: architecture.activation.without_gate(),
-            transform_norm: Norm::named("head.norm", eps, slots),
+            transform_norm: Norm::named("head.norm", plan, slots),
             vocabulary: Vocabulary::named(plan, place, slots, gradient),
             order: architecture
                 .next_sentence

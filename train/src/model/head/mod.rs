@@ -70,7 +70,7 @@ impl Head {
         let model = &plan.model;
         let (is_t5, is_tied) = (model.architecture().is_encoder_decoder, model.is_tied());
         Head {
-            norm: Norm::named(model.final_norm(), model.norm_eps, slots),
+            norm: Norm::named(model.final_norm(), plan, slots),
             scale: if is_t5 && is_tied {
                 1.0 / (model.d_model as f32).sqrt()
             } else {

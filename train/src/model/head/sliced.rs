@@ -20,13 +20,14 @@ use crate::model::gradients::Gradients;
 use crate::model::linear::{ColumnLinear, multiply};
 use crate::model::precision::Operand;
 
-/// x: `[m, in]` -> calls `each` with the first of this rank's features in a slice and its outputs, `[n, slice]`.
+/// x: `[m, in]` -> calls `each` with the first of this rank's features in a slice and its outputs, `[n, slice]`,
+/// which it may change.
 pub(super) fn forward(
     linear: &ColumnLinear,
     x: &Tensor,
     slice: usize,
     cx: &Context<'_>,
-    mut each: impl FnMut(usize, &Tensor) -> kernels::Result<()>,
+    mut each: impl FnMut(usize, &mut Tensor) -> kernels::Result<()>,
 ) -> kernels::Result<()> {
     let (cx, mut room) = (&cx.of_layer(linear.weight), None);
     let x = cx.factor(cx.gather(x, &mut room)?, Role::Input(Whole))?;
@@ -35,7 +36,7 @@ pub(super) fn forward(
         let weight = cx.weight(linear.weight).rows(rows.clone())?;
         let weight = cx.factor(&weight, Role::Weight)?;
         outputs(linear, &x, &weight, &rows, &mut y, cx)?;
-        each(rows.start, &y)?;
+        each(rows.start, &mut y)?;
     }
     Ok(())
 }

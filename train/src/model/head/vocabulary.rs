@@ -14,6 +14,7 @@
 //! logits that are kept.
 
 use kernels::comm::tensors;
+use kernels::cross_entropy::Slopes;
 use kernels::{DType, Tensor, cross_entropy, reduce};
 
 use crate::config::plan::{FEATURE_CHUNKS, Plan};
@@ -39,6 +40,8 @@ pub(crate) struct Vocabulary {
     is_chunked: bool,
     /// Coefficient of the z-loss.
     z: f64,
+    /// Bound of the logits (Gemma 2, arXiv:2408.00118, sec. 2); 0: none.
+    cap: f32,
 }
 
 /// Kept from forward: `[n, v]` unless in chunks, and `[n]` twice.
@@ -70,17 +73,32 @@ impl Vocabulary {
             slice: out / FEATURE_CHUNKS,
             is_chunked: plan.train.chunked_cross_entropy,
             z: plan.train.z_loss,
+            cap: plan.model.logit_cap,
         }
     }
 
     /// normed: `[n, d]` -> logits of the whole padded vocabulary, `[n, v]`, on every rank, for inference
     pub(crate) fn logits(&self, normed: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
-        let own = self.linear.forward(normed, DType::F32, cx)?;
+        let own = self.capped(normed, cx)?;
         if cx.groups.tp.size() == 1 {
             return Ok(own);
         }
         let dims = [own.dims()[0], own.dims()[1] * cx.groups.tp.size()];
         gather_rows(cx.groups.tp, &own, 1)?.reshape(&dims)
+    }
+
+    /// normed: `[m, d]` -> this rank's logits, `[n, v]`
+    fn capped(&self, normed: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
+        let mut logits = self.linear.forward(normed, DType::F32, cx)?;
+        self.cap(&mut logits)?;
+        Ok(logits)
+    }
+
+    fn cap(&self, logits: &mut Tensor) -> kernels::Result<()> {
+        match self.cap {
+            0.0 => Ok(()),
+            cap => cross_entropy::cap(logits, cap),
+        }
     }
 
     /// normed: `[m, d]` -> cross entropy and squared logsumexp of each run of `run` of the n tokens, summed in their order over those that count,
@@ -94,7 +112,7 @@ impl Vocabulary {
         let (logits, (maxima, sums, target)) = if self.is_chunked {
             (None, self.statistics_in_chunks(normed, targets, cx)?)
         } else {
-            let logits = self.linear.forward(normed, DType::F32, cx)?;
+            let logits = self.capped(normed, cx)?;
             let ids = &targets.ids;
             let of = cross_entropy::statistics(&logits, ids, self.first, self.ids, self.slice)?;
             (Some(logits), of)
@@ -122,6 +140,7 @@ impl Vocabulary {
         let (mut maxima, mut sums) = (empty()?, empty()?);
         let mut target = Tensor::zeros(&[n], DType::F32, normed.device())?;
         sliced::forward(&self.linear, normed, self.slice, cx, |row, logits| {
+            self.cap(logits)?;
             let first = self.first + row;
             let of = cross_entropy::statistics(logits, ids, first, self.ids, self.slice)?;
             let at = row / self.slice * n;
@@ -144,17 +163,27 @@ impl Vocabulary {
     ) -> kernels::Result<Tensor> {
         let Saved { logits, max, sum } = saved;
         let pull = self.pull(&max, &sum, &weights)?;
-        let both = (&weights, pull.as_ref());
+        let slopes = Slopes {
+            weights: &weights,
+            pull: pull.as_ref(),
+            cap: self.cap,
+        };
         let slope = |row: usize, logits: &mut Tensor| {
             let first = self.first + row;
-            cross_entropy::backward(logits, &max, &sum, ids, both, first, self.ids)
+            cross_entropy::backward(logits, &max, &sum, ids, slopes, first, self.ids)
         };
         match logits {
             Some(mut logits) => {
                 slope(0, &mut logits)?;
                 self.linear.backward(&logits, normed, gradients, cx)
             }
-            None => sliced::backward(&self.linear, normed, self.slice, (gradients, cx), slope),
+            None => {
+                let of_slice = |row: usize, logits: &mut Tensor| {
+                    self.cap(logits)?;
+                    slope(row, logits)
+                };
+                sliced::backward(&self.linear, normed, self.slice, (gradients, cx), of_slice)
+            }
         }
     }
 

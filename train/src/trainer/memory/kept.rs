@@ -5,7 +5,7 @@ use kernels::Device;
 
 use super::Rank;
 use crate::config::plan::TOKEN_CHUNKS;
-use crate::config::{ClassifyConfig, NormKind, Recompute};
+use crate::config::{ClassifyConfig, NormKind, NormPlace, Recompute};
 use crate::model::context::tensor_parallel::Rows;
 use crate::model::{attention, mlp, moe};
 
@@ -151,12 +151,18 @@ impl Rank<'_> {
         if recompute == Recompute::Full {
             return Kept::input(m, s.d_model);
         }
-        // the norms' statistics; input, both norms' results, and the middle, which a parallel block has not
+        // the norms' statistics; input, both norms' results, and the middle, which a parallel block has not; norms of what
+        // layers give have inputs of their own
         let architecture = plan.model.architecture();
-        let norms = if architecture.has_shared_norm { 1 } else { 2 };
+        let (norms, rows) = match (architecture.norm_place, architecture.is_parallel) {
+            (NormPlace::Before, false) => (2, 4),
+            (NormPlace::Before, true) if architecture.has_shared_norm => (1, 3),
+            (NormPlace::Before, true) => (2, 3),
+            (NormPlace::After, _) => (2, 4),
+            (NormPlace::Both, _) => (4, 6),
+        };
         let mut few = self.of_norm(m).repeat(norms);
-        let is_parallel = architecture.is_parallel;
-        let mut large = vec![m * s.d_model; if is_parallel { 3 } else { 4 }];
+        let mut large = vec![m * s.d_model; rows];
         large.push(attention::kept((plan, block), n, tp));
         match plan.model.moe_at(block) {
             Some(moe) => {

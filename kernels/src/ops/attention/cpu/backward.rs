@@ -614,6 +614,7 @@ impl Work<'_> {
         });
         let made = Made {
             scale: rows.scale,
+            cap: rows.cap,
             bias,
             seen: seen.as_ref(),
         };

@@ -5,7 +5,7 @@
 
 use super::bias::Expanded;
 use super::operand::{Operand, Read};
-use super::rows::{Rows, Span, block_of, expand, lay, lay_turned, scale};
+use super::rows::{Rows, Span, block_of, expand, lay, lay_turned};
 use super::softmax::{self, Made};
 use super::source::Source;
 use super::tile::{TILE, Tile};
@@ -357,6 +357,7 @@ fn attend(
         let bias = (rows.bias).map(|bias| (bias.of_head(head), bias.at(position, keys.start)));
         let made = Made {
             scale: rows.scale,
+            cap: rows.cap,
             bias,
             seen: seen.as_ref(),
         };
@@ -456,7 +457,8 @@ pub(crate) fn decode(
             block: block_of(next.block, at_hand),
             numbers: next.numbers,
             mask: Mask::CAUSAL,
-            scale: scale(heads, next.is_scaled),
+            scale: next.scores.factor(heads),
+            cap: next.scores.cap,
             bias: bias.as_ref(),
             sequence: 0,
         };

@@ -2,7 +2,7 @@
 //! pages; for more rows, and for words of pairs, they are gathered into the buffers that every other pass reads.
 
 use super::forward::{Room, RowOfGroup, Scratch, row, rows_of_group};
-use super::rows::{Rows, Span, block_of, scale};
+use super::rows::{Rows, Span, block_of};
 use super::source::{Pages, Source};
 use crate::cpu::Numbers;
 use crate::cpu::output::Data;
@@ -65,7 +65,8 @@ pub(in crate::ops::attention) fn forward_paged(
                     window: call.window,
                     bounds: bounds.as_deref(),
                 },
-                scale: scale(heads, call.is_scaled),
+                scale: call.scores.factor(heads),
+                cap: call.scores.cap,
                 bias: None,
                 sequence: 0,
             };

@@ -36,6 +36,8 @@ pub(super) struct Rows<'a> {
     pub(super) mask: Mask<'a>,
     /// Factor of the scores before the bias.
     pub(super) scale: f32,
+    /// Bound of the scores, which have no bias then; 0: none.
+    pub(super) cap: f32,
     pub(super) bias: Option<&'a Expanded>,
     /// Number of the sequence in the whole batch.
     pub(super) sequence: u64,
@@ -96,7 +98,8 @@ impl<'a> Rows<'a> {
                 bounds: bounds.map(|bounds| &bounds[sequence * t..(sequence + 1) * t]),
                 ..call.mask
             },
-            scale: scale(heads, call.is_scaled),
+            scale: call.scores.factor(heads),
+            cap: call.scores.cap,
             bias,
             sequence: before + sequence as u64,
         }
@@ -252,14 +255,5 @@ pub(super) fn panel(a: Matrix<'_>, width: usize) -> Panels<Matrix<'_>> {
         width,
         count: 1,
         apart: 0,
-    }
-}
-
-/// Factor of the scores.
-pub(super) fn scale(heads: &Heads, is_scaled: bool) -> f32 {
-    if is_scaled {
-        1.0 / (heads.width as f32).sqrt()
-    } else {
-        1.0
     }
 }

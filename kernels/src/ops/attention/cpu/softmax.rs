@@ -2,6 +2,7 @@
 
 use super::tile::{Seen, TILE};
 use crate::cpu::Isa;
+use crate::cpu::activation::{Activation, Tanh};
 use crate::cpu::element::Element;
 use crate::cpu::math::exp_of_score;
 use crate::cpu::output::Data;
@@ -11,10 +12,20 @@ use crate::cpu::simd::{Kernel, Lanes, run, vector_fn};
 #[derive(Clone, Copy)]
 pub(super) struct Made<'a> {
     pub(super) scale: f32,
+    /// Bound of the scores, which have no bias then; 0: none.
+    pub(super) cap: f32,
     /// Biases, and the index for (first row, first key); the next key is one index before.
     pub(super) bias: Option<(&'a [f32], usize)>,
     /// `None`: every row sees every key.
     pub(super) seen: Option<&'a Seen>,
+}
+
+/// cap tanh(score / cap), and its derivative.
+#[inline(always)]
+fn capped<L: Lanes>(score: L, cap: f32) -> (L, L) {
+    let cap = L::splat(cap);
+    let (value, slope) = Tanh::both(score.div(cap));
+    (value.mul(cap), slope)
 }
 
 vector_fn! {
@@ -30,6 +41,7 @@ vector_fn! {
                 let x = &mut x[lane..];
                 let mut score = L::load(x);
                 score = match made.bias {
+                    None if made.cap > 0.0 => capped(score.mul(scale), made.cap).0,
                     None => score.mul(scale),
                     Some((bias, at)) => score.fma(scale, L::load(&bias[at - key + lane..])),
                 };
@@ -105,8 +117,8 @@ pub(super) struct OfRows<'a> {
 }
 
 vector_fn! {
-    /// Products to p = e^(score - lse), and dp = slope scale with slope = p (dp - d), 0 where hidden. With sums by
-    /// distance, indexed like the bias, adds the slopes to them.
+    /// Products to p = e^(score - lse), and dp = slope scale with slope = p (dp - d), 0 where hidden, times the cap's derivative.
+    /// With sums by distance, indexed like the bias, adds the slopes to them.
     pub(super) fn slopes<L>(
         p: &mut [f32], dp: &mut [f32], of: OfRows<'_>, made: Made<'_>, sums: Option<&mut [f32]>,
     ) {
@@ -123,7 +135,13 @@ vector_fn! {
             for (key, (p, dp)) in both.enumerate() {
                 let (p, dp) = (&mut p[lane..], &mut dp[lane..]);
                 let mut score = L::load(p);
+                let mut by = scale;
                 score = match made.bias {
+                    None if made.cap > 0.0 => {
+                        let (score, slope) = capped(score.mul(scale), made.cap);
+                        by = slope.mul(scale);
+                        score
+                    }
                     None => score.mul(scale),
                     Some((bias, at)) => score.fma(scale, L::load(&bias[at - key + lane..])),
                 };
@@ -140,7 +158,7 @@ vector_fn! {
                     let sums = &mut sums[at - key + lane..];
                     L::load(sums).add(slope).store(sums);
                 }
-                slope.mul(scale).store(dp);
+                slope.mul(by).store(dp);
             }
         }
     }

@@ -29,9 +29,9 @@ __device__ __forceinline__ Matrix dout_of(const Call& call, const Passed& passed
     return dout;
 }
 
-// A probability and the gradient of its score before the scale.
+// A probability, the gradient of its score, and the derivative of the score by the product.
 struct Slope {
-    float p, slope;
+    float p, slope, by;
 };
 
 // product: of query and key, dp: of the result's gradient and the value.
@@ -40,7 +40,9 @@ __device__ __forceinline__ Slope slope_of(const Call& call, const Head& of, cons
     bool is_seen = key >= tile.lane_start && key < tile.lane_end;
     float slope = is_seen ? dp - dot : 0.0f;
     float e = exp_of_score(score_of(call, of, tile, key, product) - lse);
-    return {e, e * slope};
+    bool is_capped = call.cap != 0.0f;
+    float by = is_capped ? capped(call, product * call.scale).derivative * call.scale : call.scale;
+    return {e, e * slope, by};
 }
 
 // Sums of slopes by distance of row and key, a chain over ascending rows each; sums[0] is that of (tile's row 0, key).
@@ -95,7 +97,7 @@ __device__ __forceinline__ void queries(const Call& call, const Passed& passed, 
                     float dp = call.has_dropout ? dps[j] * dropped(call, of, tile, key + i) : dps[j];
                     Slope found = slope_of(call, of, tile, key + i, products[j], dp, lse, dot);
                     slopes[i][lane] = found.slope;
-                    weights[i][lane] = i < count ? factor<PAIRS>(found.slope * call.scale) : 0.0f;
+                    weights[i][lane] = i < count ? factor<PAIRS>(found.slope * found.by) : 0.0f;
                 }
                 __syncthreads();
                 if (sums) add_by_distance(sums + row + call.total - 1 - key, slopes, rows, count);
@@ -140,7 +142,7 @@ __device__ __forceinline__ void keys_and_values(const Call& call, const Passed& 
                 float by = call.has_dropout ? dropped(call, of, tile, first_key + i) : 1.0f;
                 float dp = call.has_dropout ? dps[j] * by : dps[j];
                 Slope found = slope_of(call, of, tile, first_key + i, products[j], dp, lse, dot);
-                of_keys[i][lane] = factor<PAIRS>(found.slope * call.scale);
+                of_keys[i][lane] = factor<PAIRS>(found.slope * found.by);
                 of_values[i][lane] = factor<PAIRS>(call.has_dropout ? found.p * by : found.p);
             }
             u64 stride = 2 * call.width;

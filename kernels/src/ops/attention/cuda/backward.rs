@@ -33,7 +33,7 @@ pub(in crate::ops::attention) fn backward(
         return dkv.clear();
     }
     let dots = dots(on, passed, call)?;
-    if let Some(form) = Form::of(call.numbers, heads.width) {
+    if let Some(form) = Form::of(call.numbers, heads.width, call.scores) {
         return flash::backward(on, slopes, dkv, form, &dots, (passed, call));
     }
     let numbers = flash::exact(call.numbers);

@@ -7,7 +7,6 @@ use crate::buffer::Buffer;
 use crate::cuda::Arg;
 use crate::descriptor::attention::{Call, Keys, Mask, Next};
 use crate::descriptor::dropout::Constants;
-use crate::descriptor::heads::Heads;
 use crate::descriptor::position_bias::{Bias, Buckets};
 use crate::{DType, Device, Result, Tensor};
 
@@ -49,15 +48,6 @@ fn is_bf16(x: &Tensor) -> Arg {
 fn at(x: &Tensor, element: usize) -> Arg {
     let first = x.address().0;
     Arg::U64(first + (element * x.dtype().bytes()) as u64)
-}
-
-/// Factor of the scores.
-fn scale(heads: &Heads, is_scaled: bool) -> f32 {
-    if is_scaled {
-        1.0 / (heads.width as f32).sqrt()
-    } else {
-        1.0
-    }
 }
 
 /// Keys per block; 0 means all of `keys`.
@@ -172,7 +162,7 @@ impl Prepared {
         args.push(address(bounds.as_ref()));
         args.push(call.mask.is_causal.into());
         args.push(call.mask.window.into());
-        args.push(scale(heads, call.is_scaled).into());
+        args.extend([call.scores.factor(heads), call.scores.cap].map(Arg::from));
         args.extend(bias_args(bias, numbers.as_ref(), total));
         args.push(false.into());
         args.extend(dropout_args(constants, first_head, sequence));
@@ -213,10 +203,9 @@ impl Prepared {
         args.extend([heads.kv_heads, 1, width, rows, next.position].map(Arg::from));
         let block = block_of(next.block, end);
         args.extend([0, next.first_key, end, block].map(Arg::from));
-        let scale = scale(heads, next.is_scaled);
         let mask: [Arg; 3] = [Arg::NULL, false.into(), 0_usize.into()];
         args.extend(mask);
-        args.push(scale.into());
+        args.extend([next.scores.factor(heads), next.scores.cap].map(Arg::from));
         args.extend(bias_args(bias, numbers.as_ref(), end));
         args.push(true.into());
         args.extend(dropout_args(None, 0, 0));

@@ -2,14 +2,14 @@
 //! arXiv:2307.08691), backward without atomics, and decode over splits of the keys (split-KV).
 //!
 //! Factors are rounded to 16 bits, the probabilities and the gradients of scores too; sums and the softmax are f32. Heads
-//! wider than 128 use the exact kernels, with pairs of bf16, or with f32 factors in place of halves.
+//! wider than 128 and capped scores use the exact kernels, with pairs of bf16, or with f32 factors in place of halves.
 
 use std::sync::Arc;
 
 use super::call::Prepared;
 use super::rows;
 use crate::cuda::{Arg, Cuda, Grid, Source};
-use crate::descriptor::attention::{Call, Next, Passed};
+use crate::descriptor::attention::{Call, Next, Passed, Scores};
 use crate::descriptor::numbers::Numbers;
 use crate::ops::attention::state::{Running, Slopes, TENSOR_CORE_ROWS as ROWS};
 use crate::{DType, Result, Tensor};
@@ -39,7 +39,10 @@ pub(super) enum Form {
 
 impl Form {
     /// The form for a call's heads, or `None` if the exact kernels run it.
-    pub(super) fn of(numbers: Numbers, width: usize) -> Option<Form> {
+    pub(super) fn of(numbers: Numbers, width: usize, scores: Scores) -> Option<Form> {
+        if scores.cap > 0.0 {
+            return None;
+        }
         match (numbers, width) {
             (Numbers::Bf16Mma, 0..=64) => Some(Form::Bf16Narrow),
             (Numbers::Bf16Mma, 65..=128) => Some(Form::Bf16Wide),

@@ -33,7 +33,7 @@ pub(in crate::ops::attention) fn forward(
     if call.b == 0 || call.t == 0 || call.visible() == call.keys.start() {
         return Ok(());
     }
-    if let Some(form) = Form::of(call.numbers, call.heads.width) {
+    if let Some(form) = Form::of(call.numbers, call.heads.width, call.scores) {
         return flash::forward(on, Results::State(running), form, qkv, call);
     }
     let prepared = Prepared::of(qkv, call)?;
@@ -100,7 +100,7 @@ pub(in crate::ops::attention) fn forward_whole(
     qkv: &Tensor,
     call: &Call<'_>,
 ) -> Result<()> {
-    if let Some(form) = Form::of(call.numbers, call.heads.width) {
+    if let Some(form) = Form::of(call.numbers, call.heads.width, call.scores) {
         return flash::forward(on, Results::Whole { out, lse }, form, qkv, call);
     }
     let mut running = Running::new(call, qkv.device())?;
@@ -117,7 +117,7 @@ pub(in crate::ops::attention) fn decode(
     v_cache: &mut Tensor,
     next: &Next<'_>,
 ) -> Result<()> {
-    if next.numbers.is_by_tensor_cores() {
+    if next.numbers.is_by_tensor_cores() && next.scores.cap == 0.0 {
         return flash::decode(on, out, packed, [k_cache, v_cache], next);
     }
     let (heads, device) = (next.heads, packed.device());
@@ -133,7 +133,7 @@ pub(in crate::ops::attention) fn decode(
     };
     begin(on, &mut running)?;
     let prepared = Prepared::of_next(packed, k_cache, v_cache, next)?;
-    visit(on, &mut running, next.numbers, &prepared.args)?;
+    visit(on, &mut running, flash::exact(next.numbers), &prepared.args)?;
     let sizes = Sizes {
         tasks,
         heads: heads.kv_heads,

@@ -58,7 +58,7 @@ pub(in crate::ops::attention) fn forward_paged(
             },
             block: call.block,
             numbers: call.numbers,
-            is_scaled: call.is_scaled,
+            scores: call.scores,
             mask: Mask {
                 window: call.window,
                 bounds: bounds.as_deref(),
