@@ -46,7 +46,7 @@ const FREE: [&str; 10] = [
 ];
 
 /// Keys of `[model]` that only a head has to do with.
-const OF_HEADS: [&str; 3] = ["classify", "next_sentence", "tie_embeddings"];
+const OF_HEADS: [&str; 4] = ["classify", "logit_cap", "next_sentence", "tie_embeddings"];
 
 enum Source {
     Ours(Tensors),
@@ -290,7 +290,14 @@ fn traits(plan: &Plan) -> Value {
         ("activation", json!(made.activation)),
         ("bias", json!(made.biases)),
         ("qk_norm", json!(made.qk_norm)),
-        ("qk_norm_over", json!(made.qk_norm_over)),
+        (
+            "qk_norm_over",
+            json!(made.qk_norm.then_some(made.qk_norm_over)),
+        ),
+        (
+            "score_divisor",
+            json!(model.scores().divisor.unwrap_or(shape.d_head as f32)),
+        ),
         ("norm_place", json!(made.norm_place)),
         ("norm_plus_one", json!(made.norm_plus_one)),
         ("scaled_embedding", json!(made.scaled_embedding)),

@@ -382,6 +382,10 @@ impl ModelConfig {
             let wanted = "false: layers in turn have a norm each";
             problem("shared_norm", found, wanted);
         }
+        if self.qk_norm_over.is_some() && !self.architecture().qk_norm {
+            let found = "a choice without qk_norm".into();
+            problem("qk_norm_over", found, "none: there are no such norms");
+        }
         if self.architecture().norm_place.is_after() {
             let place = self.architecture().norm_place;
             let is_parallel = self.architecture().is_parallel;

@@ -4,8 +4,10 @@
 use serde_json::json;
 
 use crate::checkpoint::huggingface::config::inexpressible;
+use crate::checkpoint::whole_model::Model;
 use crate::checkpoint::{export_hf, import_hf};
-use crate::config::{Plan, RopeScaling};
+use crate::config::{Family, Plan, QkNormOver, RopeScaling};
+use crate::dist::devices::Devices;
 use crate::fixtures::{tiny_gemma, tiny_gemma2, tiny_gpt, tiny_llama};
 use crate::tests::hugging_face::{follows, follows_transformers, saved, trained, write_config};
 use crate::tests::layouts::{assert_same, assert_same_in, train, with};
@@ -126,6 +128,79 @@ fn fields_of_gemma3_that_nothing_follows_are_refused() {
     }
 }
 
+/// The message about fields of the golden's config that were replaced.
+fn refusal(name: &str, fields: serde_json::Value) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let mut golden = Golden::open(name);
+    saved(&mut golden, folder.path());
+    let mut config = golden.record["config"].clone();
+    for (field, value) in fields.as_object().unwrap() {
+        config[field] = value.clone();
+    }
+    write_config(folder.path(), &config);
+    let refused = import_hf(folder.path(), &folder.path().join("out"));
+    refused.unwrap_err().to_string()
+}
+
+/// Fields of google's folders that the classes save and do not read.
+#[test]
+fn fields_of_published_folders_that_change_nothing_are_read() {
+    for name in ["hf_gemma2", "hf_gemma3"] {
+        let mut golden = Golden::open(name);
+        let config = golden.record["config"].as_object_mut().unwrap();
+        config.insert("cache_implementation".into(), json!("hybrid"));
+        if name == "hf_gemma2" {
+            config.insert("hidden_act".into(), json!("gelu_pytorch_tanh"));
+            let window = config["sliding_window"].clone();
+            config.insert("sliding_window_size".into(), window);
+        }
+        follows(&mut golden, false);
+    }
+    let text = refusal(
+        "hf_gemma2",
+        json!({"hidden_act": "silu", "sliding_window_size": 7, "sliding_window_pattern": 3}),
+    );
+    for wanted in [
+        "hidden_act: found silu, want gelu_pytorch_tanh, as hidden_activation",
+        "sliding_window_size: found 7, want ",
+        "sliding_window_pattern: found 3, want no such field",
+    ] {
+        assert!(text.contains(wanted), "{wanted} in {text}");
+    }
+    let tables = json!({"full_attention": {"rope_theta": 7.0}, "sliding_attention": {}});
+    let text = refusal(
+        "hf_gemma3",
+        json!({"rope_parameters": tables, "layer_types": "full_attention"}),
+    );
+    for wanted in [
+        "want 7, as in rope_parameters",
+        "layer_types: found \"full_attention\", want a list of names",
+    ] {
+        assert!(text.contains(wanted), "{wanted} in {text}");
+    }
+}
+
+/// The class starts dynamic scaling at `max_position_embeddings`.
+#[test]
+fn the_start_of_dynamic_scaling_and_the_length_come_back() {
+    let mut plan = tiny_gemma();
+    plan.model.rope_scaling = Some(RopeScaling::Dynamic {
+        factor: 2.0,
+        original_length: plan.seq_length / 2,
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = trained(&plan, folder.path());
+    let (hf, back) = (folder.path().join("hf"), folder.path().join("back"));
+    export_hf(&checkpoint, &hf).unwrap();
+    let text = std::fs::read_to_string(hf.join("config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(config["max_position_embeddings"], plan.seq_length / 2);
+    let checkpoint = import_hf(&hf, &back).unwrap().checkpoint;
+    let found = Model::load(&checkpoint, &Devices::Cpu).unwrap().plan;
+    assert_eq!(found.seq_length, plan.seq_length);
+    assert_eq!(found.model.rope_scaling, plan.model.rope_scaling);
+}
+
 /// Every kind of layout and the memory of each.
 fn every_kind_of_layout_matches(mut plan: Plan) {
     plan.model.layers = 4;
@@ -183,10 +258,12 @@ fn settings_of_gemma_that_contradict_others_are_refused() {
     plan.model.norm_plus_one = Some(true);
     (plan.model.global_every, plan.model.local_rope_theta) = (6, 100.0);
     plan.model.score_divisor = -1.0;
+    plan.model.qk_norm_over = Some(QkNormOver::All);
     (plan.model.attention_cap, plan.model.logit_cap) = (-2.0, f32::INFINITY);
     assert_eq!(
         plan.problems(),
         [
+            "model.qk_norm_over: found a choice without qk_norm, want none: there are no such norms",
             "model.norm_plus_one: found true with norm = layer, want false: only RMS norms have it",
             "model.score_divisor: found -1, want a finite number, 0 or more",
             "model.attention_cap: found -2, want a finite number, 0 or more",
@@ -225,6 +302,14 @@ fn models_that_the_class_of_gemma3_lacks_are_not_exported() {
     scaled.model.rope_scaling = Some(RopeScaling::Linear { factor: 2.0 });
     let text = inexpressible(&scaled).join(", ");
     assert_eq!(text, "rope_scaling without local_rope_theta in gemma3_text");
+    // layers with a window would not be scaled
+    let mut mistral = tiny_llama();
+    mistral.model.family = Family::Mistral;
+    (mistral.model.sliding_window, mistral.model.local_rope_theta) = (5, mistral.model.rope_theta);
+    assert_eq!(inexpressible(&mistral), [""; 0]);
+    mistral.model.rope_scaling = Some(RopeScaling::Linear { factor: 2.0 });
+    let text = inexpressible(&mistral).join(", ");
+    assert_eq!(text, "local_rope_theta = 10000 in mistral");
     let mut gemma2 = tiny_gemma2();
     gemma2.model.local_rope_theta = 500.0;
     gemma2.model.rope_scaling = Some(RopeScaling::Linear { factor: 2.0 });

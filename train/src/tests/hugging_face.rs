@@ -378,6 +378,20 @@ fn what_is_exported_comes_back_bit_for_bit() {
     }
 }
 
+#[test]
+fn an_import_has_the_bits_of_any_number_of_ranks_where_its_length_divides() {
+    for (length, wanted) in [(16, Determinism::Layout), (20, Determinism::Run)] {
+        let mut plan = tiny_llama();
+        (plan.seq_length, plan.determinism) = (length, wanted);
+        let folder = tempfile::tempdir().unwrap();
+        let hf = folder.path().join("hf");
+        export_hf(&trained(&plan, folder.path()), &hf).unwrap();
+        let back = import_hf(&hf, &folder.path().join("back")).unwrap();
+        let found = Model::load(&back.checkpoint, &Devices::Cpu).unwrap().plan;
+        assert_eq!((found.seq_length, found.determinism), (length, wanted));
+    }
+}
+
 /// Splits an exported model into two files of bf16 numbers, truncated to bf16, with an index.
 fn in_sharded_bf16(hf: &Path) {
     let path = hf.join("model.safetensors");

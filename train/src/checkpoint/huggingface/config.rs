@@ -13,8 +13,7 @@ use crate::checkpoint::huggingface::rope::Rope;
 use crate::checkpoint::huggingface::{bert, classes, falcon, gemma, gpt_neox, moe, opt, rope, t5};
 use crate::config::plan::Plan;
 use crate::config::{
-    Activation, Biases, Family, ModelConfig, NormKind, NormPlace, QkNormOver, RopeScaling,
-    TieEmbeddings,
+    Activation, Biases, Family, ModelConfig, NormKind, NormPlace, QkNormOver, TieEmbeddings,
 };
 
 /// Model type and class of a family.
@@ -156,7 +155,9 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         format!("global_every = {every} in {kind}"),
     );
     refuse(
-        theta > 0.0 && theta != model.rope_theta && model.family != Family::Gemma3,
+        theta > 0.0
+            && (theta != model.rope_theta || model.rope_scaling.is_some())
+            && model.family != Family::Gemma3,
         format!("local_rope_theta = {theta} in {kind}"),
     );
     // the class scales layers without a window alone
@@ -322,7 +323,7 @@ fn llama(plan: &Plan) -> Value {
     let (shape, model) = (plan.shape(), &plan.model);
     let architecture = model.architecture();
     let mut config = json!({
-        "max_position_embeddings": positions(plan),
+        "max_position_embeddings": rope::positions(plan),
         "hidden_size": shape.d_model,
         "intermediate_size": shape.d_ffn,
         "num_hidden_layers": model.layers,
@@ -343,7 +344,7 @@ fn llama(plan: &Plan) -> Value {
         }
         config["rope_scaling"] = scaling;
     }
-    if positions(plan) != plan.seq_length {
+    if rope::positions(plan) != plan.seq_length {
         // our own field; the class ignores it
         config["seq_length"] = json!(plan.seq_length);
     }
@@ -391,24 +392,13 @@ fn llama(plan: &Plan) -> Value {
         }
         // the class's own is an id that small vocabularies do not have
         config["pad_token_id"] = Value::Null;
-        config["original_max_position_embeddings"] = json!(positions(plan));
+        config["original_max_position_embeddings"] = json!(rope::positions(plan));
         let share = decimal(model.rotary_percent);
         // of the classes before and since transformers 5
         config["partial_rotary_factor"] = json!(share);
         config["rope_parameters"]["partial_rotary_factor"] = json!(share);
     }
     config
-}
-
-/// The class's maximum length: the length at which dynamic scaling starts, since the class reads it nowhere else;
-/// otherwise the training length.
-fn positions(plan: &Plan) -> usize {
-    match plan.model.rope_scaling {
-        Some(RopeScaling::Dynamic {
-            original_length, ..
-        }) => original_length,
-        _ => plan.seq_length,
-    }
 }
 
 /// The model that a `config.json` describes.

@@ -213,9 +213,13 @@ impl<'a> Fields<'a> {
     }
 
     pub(crate) fn texts(&self, name: &str) -> Option<Vec<String>> {
-        let list = self.take(name)?.as_array()?;
-        let texts = list.iter().map(|text| text.as_str().map(str::to_owned));
-        texts.collect()
+        let convert = |value: &Value| {
+            let texts = value.as_array()?.iter();
+            texts.map(|text| text.as_str().map(str::to_owned)).collect()
+        };
+        self.has(name)
+            .then(|| self.get(name, ("a list of names", None), convert))
+            .flatten()
     }
 
     pub(crate) fn table(&self, name: &str) -> Option<&'a Map<String, Value>> {

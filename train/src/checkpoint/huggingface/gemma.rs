@@ -30,6 +30,8 @@ struct Absent {
 
 /// Fields of the caps of scores and of logits.
 const CAPS: [&str; 2] = ["attn_logit_softcapping", "final_logit_softcapping"];
+/// Field of the base of the rotary wavelengths of layers with a window.
+const LOCAL_THETA: &str = "rope_local_base_freq";
 const WINDOW: usize = 4096;
 const HEAD_DIM: usize = 256;
 const DIVISOR: f64 = 256.0;
@@ -79,10 +81,12 @@ pub(crate) fn config(plan: &Plan) -> Value {
     };
     let divisor = match model.score_divisor {
         0.0 => json!(shape.d_head),
+        // as published files have it
+        divisor if divisor.fract() == 0.0 => json!(divisor.to_string().parse::<u64>().ok()),
         divisor => json!(decimal(divisor)),
     };
     let mut config = json!({
-        "max_position_embeddings": plan.seq_length,
+        "max_position_embeddings": rope::positions(plan),
         "hidden_size": shape.d_model,
         "intermediate_size": shape.d_ffn,
         "num_hidden_layers": model.layers,
@@ -100,6 +104,10 @@ pub(crate) fn config(plan: &Plan) -> Value {
         // with the class's own, a row of the embedding gets no gradient
         "pad_token_id": null,
     });
+    if rope::positions(plan) != plan.seq_length {
+        // our own field; the class ignores it
+        config["seq_length"] = json!(plan.seq_length);
+    }
     for (name, cap) in CAPS.into_iter().zip([model.attention_cap, model.logit_cap]) {
         config[name] = match cap {
             0.0 => Value::Null,
@@ -113,7 +121,7 @@ pub(crate) fn config(plan: &Plan) -> Value {
             0.0 => model.rope_theta,
             own => own,
         };
-        config["rope_local_base_freq"] = json!(decimal(theta));
+        config[LOCAL_THETA] = json!(decimal(theta));
         config["rope_scaling"] = match model.rope_scaling {
             None => Value::Null,
             Some(_) => {
@@ -135,9 +143,16 @@ pub(crate) fn read(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) 
     let d_model = fields.count("hidden_size");
     let layers = fields.count("num_hidden_layers");
     let head_dim = fields.count_or("head_dim", HEAD_DIM);
-    let length = fields.count("max_position_embeddings");
+    let positions = fields.count("max_position_embeddings");
     fields.only("attention_bias", false);
     fields.only("use_bidirectional_attention", false);
+    // published files name the cache that transformers generates with, which has no influence on the numbers
+    if fields.has("cache_implementation") {
+        fields.text("cache_implementation");
+    }
+    if family == Family::Gemma2 {
+        read_old_names(fields);
+    }
     let [attention_cap, logit_cap] = [0, 1].map(|i: usize| {
         let (name, absent) = (CAPS[i], absent.caps[i]);
         if fields.is_null(name) {
@@ -172,15 +187,17 @@ pub(crate) fn read(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) 
     } else {
         fields.count_or("sliding_window", WINDOW)
     };
-    let global_every = read_layers(fields, layers, absent.global_every);
+    let global_every = read_layers(fields, (family, layers), absent.global_every);
     if sliding_window == 0 && global_every != 1 {
         let wanted = format!("a number: layer_types has {SLIDING}");
         fields.wrong("sliding_window", "null", &wanted);
     }
     let (rope, local) = match absent.local_theta {
-        Some(_) => read_rope(fields, length, &absent),
-        None => (refuse_share(fields, rope::read(fields, length)), None),
+        Some(_) => read_rope(fields, positions, &absent),
+        None => (refuse_share(fields, rope::read(fields, positions)), None),
     };
+    // our own field, as in `positions`
+    let length = fields.count_or("seq_length", positions);
     if let (Family::Gemma2, Some(scaling)) = (family, &rope.scaling) {
         let wanted = "null: positions of this family are not scaled";
         fields.wrong("rope_scaling", &format!("{scaling:?}"), wanted);
@@ -227,10 +244,35 @@ pub(crate) fn read(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) 
     (model, length)
 }
 
+/// Fields of published files that the class does not read, beside those that it reads.
+fn read_old_names(fields: &Fields<'_>) {
+    // the same function by both names
+    let own = fields.text_or("hidden_activation", "gelu_pytorch_tanh");
+    let old = fields.text_or("hidden_act", &own);
+    let tanh = ["gelu_new", "gelu_pytorch_tanh"];
+    let is_same = own == old || [&own, &old].iter().all(|of| tanh.contains(&of.as_str()));
+    if !is_same {
+        fields.wrong("hidden_act", &old, &format!("{own}, as hidden_activation"));
+    }
+    if fields.has("sliding_window_size") {
+        let own = fields.count_or("sliding_window", WINDOW);
+        let old = fields.count_or("sliding_window_size", own);
+        if own != old {
+            let wanted = format!("{own}, as sliding_window");
+            fields.wrong("sliding_window_size", &old.to_string(), &wanted);
+        }
+    }
+}
+
 /// Number of which the layers that see all keys are multiples; 0: there are none.
-fn read_layers(fields: &Fields<'_>, layers: usize, absent: usize) -> usize {
-    let saved = fields.count_or("_sliding_window_pattern", absent);
-    let pattern = fields.count_or("sliding_window_pattern", saved);
+fn read_layers(fields: &Fields<'_>, (family, layers): (Family, usize), absent: usize) -> usize {
+    // the class of Gemma 2 has no other pattern than its own
+    let pattern = if family == Family::Gemma3 {
+        let saved = fields.count_or("_sliding_window_pattern", absent);
+        fields.count_or("sliding_window_pattern", saved)
+    } else {
+        absent
+    };
     let Some(kinds) = fields.texts("layer_types") else {
         return pattern;
     };
@@ -254,7 +296,7 @@ fn read_layers(fields: &Fields<'_>, layers: usize, absent: usize) -> usize {
 fn read_rope(fields: &Fields<'_>, length: usize, absent: &Absent) -> (Rope, Option<f32>) {
     let local = absent
         .local_theta
-        .map(|theta| fields.number("rope_local_base_freq", Some(f64::from(theta))));
+        .map(|theta| fields.number(LOCAL_THETA, Some(f64::from(theta))));
     let empty = Map::new();
     let by_kind = match fields.has("rope_parameters") {
         true => fields.table("rope_parameters").unwrap_or(&empty),
@@ -267,6 +309,7 @@ fn read_rope(fields: &Fields<'_>, length: usize, absent: &Absent) -> (Rope, Opti
         let own = Fields::of(tables.table(kind).unwrap_or(&empty), &at);
         let read = refuse_share(&own, rope::of_table(&own, length));
         fields.problems.borrow_mut().extend(own.finish());
+        fields.notes.borrow_mut().extend(own.notes.take());
         read
     };
     let (full, sliding) = (of(FULL), of(SLIDING));
@@ -279,7 +322,21 @@ fn read_rope(fields: &Fields<'_>, length: usize, absent: &Absent) -> (Rope, Opti
         );
     }
     fields.problems.borrow_mut().extend(tables.finish());
-    let theta = full.theta.or(fields.number_or("rope_theta"));
+    fields.notes.borrow_mut().extend(tables.notes.take());
+    let old = fields.number_or("rope_theta");
+    let bases = [
+        ("rope_theta", old, full.theta),
+        (LOCAL_THETA, fields.number_or(LOCAL_THETA), sliding.theta),
+    ];
+    for (name, old, new) in bases {
+        if let (Some(old), Some(new)) = (old, new)
+            && old != new
+        {
+            let wanted = format!("{new}, as in rope_parameters");
+            fields.wrong(name, &old.to_string(), &wanted);
+        }
+    }
+    let theta = full.theta.or(old);
     (Rope { theta, ..full }, sliding.theta.or(local))
 }
 

@@ -306,11 +306,7 @@ fn described(path: &Path, config: &Value, size: bounds::Size) -> Result<(Plan, V
     }
     let notes = std::mem::take(&mut read.notes);
     let eod = config["eos_token_id"].as_u64();
-    let mut plan = plan_of(read, eod.and_then(|id| u32::try_from(id).ok()));
-    // a width that does not divide by eight leaves sums that depend on the number of ranks
-    if !plan.problems().is_empty() {
-        plan.determinism = Determinism::Run;
-    }
+    let plan = plan_of(read, eod.and_then(|id| u32::try_from(id).ok()));
     match plan.problems() {
         problems if problems.is_empty() => Ok((plan, notes)),
         problems => Err(foreign(path, problems)),
@@ -328,7 +324,7 @@ fn decoder(model: ModelConfig, vocab: usize, seq_length: usize) -> Read {
 
 fn plan_of(read: Read, eod: Option<u32>) -> Plan {
     let is_masked = read.model.architecture().is_masked && read.model.classify.is_none();
-    Plan {
+    let mut plan = Plan {
         model: read.model,
         parallel: ParallelConfig::default(),
         train: TrainConfig::default(),
@@ -341,5 +337,10 @@ fn plan_of(read: Read, eod: Option<u32>) -> Plan {
         seed: 0,
         determinism: Determinism::Layout,
         fingerprint: "imported".into(),
+    };
+    // with a width or length that does not divide by eight, sums depend on the number of ranks
+    if !plan.problems().is_empty() {
+        plan.determinism = Determinism::Run;
     }
+    plan
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::checkpoint::huggingface::described::decimal;
 use crate::checkpoint::huggingface::fields::Fields;
-use crate::config::{ModelConfig, RopeScaling};
+use crate::config::{ModelConfig, Plan, RopeScaling};
 
 /// Base of the wavelengths where a file has none.
 pub(crate) const THETA: f32 = 10_000.0;
@@ -90,6 +90,17 @@ pub(crate) fn read(fields: &Fields<'_>, length: usize) -> Rope {
         theta,
         scaling,
         share,
+    }
+}
+
+/// The class's maximum length: the length at which dynamic scaling starts, since the class reads it nowhere else;
+/// otherwise the training length.
+pub(crate) fn positions(plan: &Plan) -> usize {
+    match plan.model.rope_scaling {
+        Some(RopeScaling::Dynamic {
+            original_length, ..
+        }) => original_length,
+        _ => plan.seq_length,
     }
 }
 
