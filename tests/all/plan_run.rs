@@ -112,6 +112,10 @@ fn layouts_are_run_and_a_failed_one_is_a_row() {
     let folder = Path::new(found["run"]["folder"].as_str().unwrap());
     assert!(folder.starts_with(dir.path().join("out/plan")));
     assert!(folder.join("layout-01/job.toml").exists() && !folder.join("data").exists());
+    for row in 1..=4 {
+        let out = folder.join(format!("layout-{row:02}/out"));
+        assert!(!out.join("checkpoints").exists(), "{row}");
+    }
 }
 
 #[test]
@@ -166,9 +170,9 @@ fn processes_of(text: &str) -> usize {
         .count()
 }
 
+/// Sends a signal to a `plan` whose run has begun: its exit code. No process of the run is left.
 #[cfg(target_os = "linux")]
-#[test]
-fn a_signal_ends_the_run_and_its_processes() {
+fn ended_by(signal: &str) -> Option<i32> {
     let dir = tempfile::tempdir().unwrap();
     let job = write_job(dir.path());
     let cluster = dir.path().join("cpu.toml");
@@ -197,11 +201,48 @@ fn a_signal_ends_the_run_and_its_processes() {
     assert!(of_this_test(), "no run was started");
     let id = parent.id().to_string();
     let sent = std::process::Command::new("kill")
-        .args(["-INT", &id])
+        .args([signal, &id])
         .status();
     assert!(sent.unwrap().success());
-    assert_eq!(parent.wait().unwrap().code(), Some(130));
+    let code = parent.wait().unwrap().code();
+    // a shell ends the processes of a planner that could not
+    let ended = Instant::now();
+    while processes_of(folder) > 0 && ended.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     assert_eq!(processes_of(folder), 0, "a run is left");
+    code
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_signal_ends_the_run_and_its_processes() {
+    assert_eq!(ended_by("-INT"), Some(130));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_planner_that_is_killed_leaves_no_run_behind() {
+    assert_eq!(ended_by("-KILL"), None);
+}
+
+#[test]
+fn layouts_that_train_as_another_one_are_not_planned() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = write_job(dir.path());
+    let cluster = dir.path().join("cpu.toml");
+    let largest = |more: &[&str]| {
+        let batch = ["--set", "train.global_batch=4", "--top", "100", "--json"];
+        let args = plan_args(&job, &cluster, &[&batch[..], more].concat());
+        let found: Value = serde_json::from_slice(&succeed(&args).stdout).unwrap();
+        let layouts = found["layouts"].as_array().unwrap().clone();
+        let cut = layouts.iter().filter(|of| of["layout"]["cp"] == 2);
+        cut.map(|of| of["layout"]["micro_batch"].as_u64().unwrap())
+            .max()
+    };
+    // parts of sequences are summed one sequence at a time
+    assert_eq!(largest(&[]), Some(1));
+    assert_eq!(largest(&["--set", "determinism=\"run\""]), Some(4));
 }
 
 #[test]

@@ -24,7 +24,7 @@ impl Machine<'_> {
     pub(crate) fn to_toml(&self) -> Result<String, String> {
         let rates = self.rates;
         let figures = [
-            ("memory", self.memory as f64),
+            ("memory_gb", self.memory as f64),
             ("matrix_tflops", rates.bf16.one_rank),
             ("matrix_f32_tflops", rates.f32.one_rank),
             ("memory_gb_s", rates.copy),
@@ -213,7 +213,11 @@ mod tests {
             memory: 0,
             ..machine(&rates)
         };
-        assert!(none.to_toml().unwrap_err().starts_with("memory: found 0"));
+        assert!(
+            none.to_toml()
+                .unwrap_err()
+                .starts_with("memory_gb: found 0")
+        );
     }
 
     #[test]

@@ -83,6 +83,8 @@ struct Rates {
     op: f64,
     /// Seconds to start a collective.
     collective: f64,
+    /// Whether the devices are ranks that share the cores of a machine: threads of Millrace itself, of which more is known.
+    shares_cores: bool,
 }
 
 impl Rates {
@@ -106,6 +108,7 @@ impl Rates {
             },
             op: cluster.op_latency,
             collective: cluster.link_latency,
+            shares_cores: cluster.cores.is_some(),
         }
     }
 
@@ -120,6 +123,8 @@ impl Rates {
 struct Pass {
     compute: f64,
     collectives: f64,
+    /// Context parallelism's share of the collectives, before anything hides it.
+    ring: f64,
     /// Attention between the projections, a part of `compute`.
     attention: f64,
 }
@@ -135,13 +140,7 @@ pub(crate) fn step_time(
     let (tp, pp, dp) = (layout.tp as f64, layout.pp as f64, layout.dp as f64);
     let rows = (layout.micro_batch * shape.seq_length) as f64 / layout.cp as f64;
     let forward = forward(shape, layout, &rates, rows);
-    let mut backward = Pass {
-        compute: backward_products(shape, layout, &rates, rows)
-            + 2.0 * forward.attention
-            + 2.0 * memory_bound(shape, layout, &rates, rows),
-        collectives: forward.collectives,
-        attention: 2.0 * forward.attention,
-    };
+    let mut backward = backward(shape, layout, &rates, (rows, &forward));
     match layout.recompute {
         Recompute::None => {}
         Recompute::Selective => backward.compute += forward.attention,
@@ -157,10 +156,13 @@ pub(crate) fn step_time(
         _ => rates.collective + rates.added * rows * shape.width as f64 / tp / rates.network,
     };
     let chunk_forward = layers * (forward.compute + forward.collectives) + message;
-    let chunk_backward = layers * (backward.compute + backward.collectives) + message;
+    let chunk_backward = layers * (backward.compute + backward.collectives)
+        + message
+        + accumulation(&rates, layers * shape.layer_parameters() / tp);
     let vocab = shape.vocab as f64 / tp;
-    let head =
-        3.0 * rates.product(rows, vocab, shape.width as f64) + 16.0 * rows * vocab / rates.memory;
+    let head = 3.0 * rates.product(rows, vocab, shape.width as f64)
+        + 16.0 * rows * vocab / rates.memory
+        + accumulation(&rates, vocab * shape.width as f64);
     let head = match layout.counts_ends {
         true => {
             let layer = (chunk_forward + chunk_backward) / layers;
@@ -176,7 +178,13 @@ pub(crate) fn step_time(
     let work = busy.max(turns * count * (chunks * both + head / pp));
     let bubble = (busy + (pp - 1.0) * both - work).max(0.0);
     let of_layers = layout.rank_layers(shape) * shape.layer_parameters();
-    let parameters = (of_layers + (shape.vocab * shape.width) as f64) / tp;
+    // a stage that has both ends has two matrices of the vocabulary, unless they are one
+    let ends = if rates.shares_cores && layout.pp == 1 && !shape.is_tied {
+        2.0
+    } else {
+        1.0
+    };
+    let parameters = (of_layers + ends * (shape.vocab * shape.width) as f64) / tp;
     let own = if layout.zero >= 1 {
         parameters / dp
     } else {
@@ -216,8 +224,13 @@ fn forward(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) -> Pass {
         + rates.product(rows, h, shape.queries() as f64 / tp)
         + rates.product(rows, shape.ffn_inputs() as f64 * ffn / tp, h)
         + rates.product(rows, h, ffn / tp);
-    // scores and mixed values: each row with all keys, or with those before it
-    let keys = shape.seq_length as f64 * if shape.is_fused { 0.5 } else { 1.0 };
+    // scores and mixed values: each row with all keys, or with those before it, of which the rank of a sequence's last part has most
+    let seen = match (shape.is_fused, rates.shares_cores) {
+        (false, _) => 1.0,
+        (true, false) => 0.5,
+        (true, true) => 1.0 - 0.5 / cp,
+    };
+    let keys = shape.seq_length as f64 * seen;
     let flop = 4.0 * rows * keys * shape.queries() as f64 / tp;
     let mut attention = flop / (rates.matrix * INSIDE_ATTENTION);
     if !shape.is_fused {
@@ -229,19 +242,61 @@ fn forward(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) -> Pass {
     if layout.tp > 1 {
         // two all-reduces, or as many pairs of reduce-scatter and all-gather
         let bytes = rates.added * rows * h;
-        collectives += 2.0 * (rates.collective + 2.0 * (tp - 1.0) / tp * bytes / rates.link);
+        let starts = match rates.shares_cores && layout.is_sequence_parallel {
+            true => 4.0,
+            false => 2.0,
+        };
+        collectives += starts * rates.collective + 4.0 * (tp - 1.0) / tp * bytes / rates.link;
     }
+    let mut ring = 0.0;
     if layout.cp > 1 {
-        // keys and values of all other ranks, hidden behind attention
+        // keys and values of all other ranks, hidden behind attention where something else carries them
         let width = 2.0 * (shape.kv_heads * shape.head_dim) as f64 / tp;
         let of_rank = rates.collective + rates.added * rows * width / rates.network;
-        let ring = (cp - 1.0) * of_rank;
-        collectives += (ring - attention).max(0.0);
+        ring = (cp - 1.0) * of_rank;
+        let hidden = if rates.shares_cores { 0.0 } else { attention };
+        collectives += (ring - hidden).max(0.0);
     }
     Pass {
         compute: products + attention + memory_bound(shape, layout, rates, rows),
         collectives,
+        ring,
         attention,
+    }
+}
+
+/// The backward pass to a forward pass of `rows`.
+fn backward(shape: &Shape, layout: &Layout, rates: &Rates, (rows, forward): (f64, &Pass)) -> Pass {
+    // five products for the two of the forward pass, of which one is the scores again
+    let attention = match rates.shares_cores {
+        true => 2.5 * forward.attention,
+        false => 2.0 * forward.attention,
+    };
+    let mut collectives = forward.collectives;
+    if rates.shares_cores {
+        // gradients of keys and values travel beside them
+        collectives += forward.ring;
+        if layout.is_sequence_parallel {
+            // inputs and gradients are gathered once more for the gradients of weights
+            collectives += 0.5 * (forward.collectives - forward.ring);
+        }
+    }
+    Pass {
+        compute: backward_products(shape, layout, rates, rows)
+            + attention
+            + 2.0 * memory_bound(shape, layout, rates, rows),
+        collectives,
+        ring: forward.ring,
+        attention,
+    }
+}
+
+/// Seconds of adding a micro-batch's gradients of these parameters to those before it: written once, and in the binary tree of
+/// `determinism = "layout"` read twice and written once for every second micro-batch. Of GPUs it is a part of the constants.
+fn accumulation(rates: &Rates, parameters: f64) -> f64 {
+    match rates.shares_cores {
+        true => 10.0 * parameters / rates.memory,
+        false => 0.0,
     }
 }
 
@@ -270,7 +325,8 @@ fn memory_bound(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) -> f64
     OTHER_OPS * rates.op + rates.number * (whole + split) / rates.memory
 }
 
-/// Seconds of summing gradients over data-parallel ranks once a step, and of gathering weights under ZeRO.
+/// Seconds of summing gradients over data-parallel ranks, and of gathering weights under ZeRO. Where cores are shared, sums of
+/// ZeRO 2 and 3 and of context parallelism are counted for each micro-batch, as Millrace makes them.
 fn reduction(
     layout: &Layout,
     cluster: &Cluster,
@@ -290,11 +346,17 @@ fn reduction(
     } else {
         rates.link
     };
+    let is_by_micro_batch = rates.shares_cores && (layout.zero >= 2 || layout.cp > 1);
+    let sums = if is_by_micro_batch {
+        4.0 * micro_batches
+    } else {
+        4.0
+    };
     let bytes = match layout.zero {
-        0 => 2.0 * 4.0,
-        1 | 2 => 4.0 + rates.added,
+        0 => sums + 4.0,
+        1 | 2 => sums + rates.added,
         // weights are gathered for both passes of each micro-batch
-        _ => 4.0 + 2.0 * rates.added * micro_batches,
+        _ => sums + 2.0 * rates.added * micro_batches,
     };
     (ranks - 1.0) / ranks * bytes * parameters / rate
 }
@@ -383,6 +445,56 @@ mod tests {
         // f32: half the rate
         let single = of(&cluster.clone().in_f32().unwrap(), 1, 1).total;
         assert!((single / one - 2.0).abs() < 0.01, "{single} {one}");
+    }
+
+    /// Threads of one machine have nothing that could carry collectives beside their products.
+    #[test]
+    fn ranks_that_share_cores_hide_nothing_and_sum_for_each_micro_batch() {
+        let text = "name = \"x\"\nnodes = 1\ndevices_per_node = 8\ncores = 8\nmatrix_tflops = 0.2\nmemory_gb = 16\nmemory_gb_s = 100\nlink_gb_s = 10\n";
+        let cpu = Cluster::parse(text, std::path::Path::new("x.toml")).unwrap();
+        let gpu = Cluster::load("dgx-a100").unwrap();
+        let shape = Shape {
+            is_fused: true,
+            vocab: 512,
+            ..Shape::gpt(8, 256, 8)
+        };
+        let one = Layout {
+            tp: 1,
+            pp: 1,
+            chunks: 1,
+            global_batch: 4,
+            recompute: Recompute::None,
+            ..layout()
+        };
+        let two = Layout {
+            dp: 2,
+            global_batch: 8,
+            ..one
+        };
+        let cut = Layout { cp: 2, ..one };
+        let of = |cluster: &Cluster, layout: Layout| {
+            step_time(&shape, &layout, cluster, &Constants::of(cluster))
+        };
+        let near = |found: f64, wanted: f64| {
+            assert!((found / wanted - 1.0).abs() < 1e-9, "{found} {wanted}");
+        };
+        // four micro-batches: 4 * 4 + 4 bytes for each parameter instead of 4 + 4
+        let reduction = |layout, zero| of(&cpu, Layout { zero, ..layout }).reduction;
+        let once = reduction(two, 1);
+        near(reduction(two, 2), 2.5 * once);
+        near(reduction(cut, 0), 2.5 * once);
+        assert_eq!(of(&gpu, cut).collectives, 0.0);
+        assert!(of(&cpu, cut).collectives > 0.0);
+        // of a sequence's second half, rows see three quarters of the keys
+        assert!(of(&cpu, cut).forward > 0.5 * of(&cpu, one).forward);
+        // sequence parallelism gathers inputs and gradients once more: 1 + 1.5 instead of 1 + 1
+        let split = Layout { tp: 2, ..one };
+        let sequence = Layout {
+            is_sequence_parallel: true,
+            ..split
+        };
+        let plain = of(&cpu, split).collectives;
+        near(of(&cpu, sequence).collectives, 1.25 * plain);
     }
 
     #[test]

@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use train::config::{Family, ParallelConfig, Plan, Precision};
+use train::config::{Determinism, Family, ParallelConfig, Plan, Precision};
+use train::dist::DeviceKind;
 use train::trainer::memory::predict_stages;
 
 #[derive(Args)]
@@ -229,6 +230,15 @@ fn asked<'a>(job: &Job, cluster: &'a Cluster, args: &PlanArgs) -> Result<Asked<'
     })
 }
 
+/// The reason why a layout trains as another one that is planned.
+fn same_as_another(job: &Job, layout: &Layout) -> Option<String> {
+    let is_cut = layout.cp > 1 && layout.micro_batch > 1;
+    let is_same = is_cut && job.determinism == Determinism::Layout && job.device == DeviceKind::Cpu;
+    is_same.then(|| {
+        "as micro_batch = 1: with determinism = \"layout\", parts of sequences are summed one sequence at a time".into()
+    })
+}
+
 /// Moves the layouts that `train` would refuse to the rejected ones.
 fn accepted(
     job: &Job,
@@ -239,6 +249,7 @@ fn accepted(
     for of in planned {
         let plan = plan_of(job, asked, &of.layout);
         let problem = (plan.as_ref()).and_then(|plan| plan.problems().into_iter().next());
+        let problem = problem.or_else(|| same_as_another(job, &of.layout));
         let bytes = plan.and_then(|plan| shared_bytes(asked, &plan));
         let lacks = bytes.filter(|bytes| *bytes > asked.cluster.memory);
         match (problem, lacks) {

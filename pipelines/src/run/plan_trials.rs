@@ -8,15 +8,16 @@ use crate::signals::{Interrupted, Signals};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use index::dataset::{DatasetWriter, Sidecar, TokenType, TokenizerNote};
+use serde::Deserialize;
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::net::TcpListener;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use train::config::{Plan, TrainConfig};
 use train::dist::{DeviceKind, Transport};
-use train::metrics::StepRecord;
 
 /// Flags of `plan` that run layouts.
 #[derive(Args)]
@@ -52,8 +53,9 @@ const MOST_RUNS: usize = 10_000;
 const MOST_STEPS: usize = 100_000;
 /// Most seconds of a run: a week.
 const MOST_SECONDS: f64 = 7.0 * 86_400.0;
-/// Time between two looks at a run.
+/// Shortest and longest time between two looks at a run.
 const PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Most tokens of the random data; longer runs read them again.
 const MOST_TOKENS: usize = 4 << 20;
 /// Steps that a run could do beyond those that are measured: it is ended before it writes a checkpoint.
@@ -96,6 +98,9 @@ impl TrialArgs {
         if !(self.run_limit > 0.0 && self.run_limit <= MOST_SECONDS) {
             let wanted = format!("above 0, at most {MOST_SECONDS}");
             return wrong("--run-limit", self.run_limit.to_string(), wanted);
+        }
+        if let Some(out) = self.out.as_ref().filter(|out| out.to_str().is_none()) {
+            return wrong("--out", out.display().to_string(), "a path in UTF-8".into());
         }
         if !(1..=1024).contains(&self.run_processes) {
             return wrong(
@@ -143,7 +148,7 @@ impl Trials {
 /// Runs layouts of `planned`, one after the other. `plan_of` makes the training of a layout.
 ///
 /// # Errors
-/// Files of the runs that cannot be written. A run that fails is a row.
+/// The folder of the runs cannot be made. A run that fails is a row.
 pub(super) fn run(
     job: &Job,
     planned: &[Planned],
@@ -171,7 +176,10 @@ pub(super) fn run(
         let of = &planned[*place];
         let outcome = match plan_of(of) {
             None => Row::failed("the job has no model or no training"),
-            Some(plan) => runner.row(number, &plan)?,
+            // also a file that cannot be written, or a process that cannot be started
+            Some(plan) => runner
+                .row(number, &plan)
+                .unwrap_or_else(|error| Row::failed(format!("{error:#}"))),
         };
         let outcome = match outcome {
             Row::Outcome(outcome) => outcome,
@@ -263,7 +271,15 @@ impl Runner<'_> {
         let job = self.child_job(plan, &folder)?;
         let file = folder.join("job.toml");
         fs::write(&file, job.to_toml()).with_context(|| file.display().to_string())?;
-        let mut run = Processes::start(&file, &folder, self.args.run_processes)?;
+        let run = Processes::start(&file, &folder, self.args.run_processes)?;
+        let row = self.watch(run, &job);
+        // a model whose steps take microseconds may be ahead of a look at it
+        let _ = fs::remove_dir_all(job.out.join("checkpoints"));
+        row
+    }
+
+    /// Follows a run until it has its steps, or cannot have them.
+    fn watch(&self, mut run: Processes, job: &Job) -> Result<Row> {
         let started = Instant::now();
         let metrics = job.out.join(crate::journal::FILE);
         loop {
@@ -271,8 +287,11 @@ impl Runner<'_> {
             let end = run.end()?;
             let records = records(&metrics);
             if let Some(counted) = records.get(..self.args.run_steps) {
-                let seconds: Vec<f64> = counted.iter().map(|record| record.step_s).collect();
-                let bytes = counted.last().map_or(0, |record| record.memory_bytes);
+                let seconds: Vec<f64> = (counted.iter())
+                    .map(|record| record.step_s.unwrap_or(f64::NAN))
+                    .collect();
+                let bytes = counted.last().and_then(|record| record.memory_bytes);
+                let bytes = bytes.unwrap_or(0);
                 return Ok(Row::Outcome(Measured::of(&seconds, bytes)));
             }
             if self.signals.is_asked() {
@@ -289,7 +308,8 @@ impl Runner<'_> {
                     self.args.run_limit
                 )));
             }
-            std::thread::sleep(PAUSE);
+            // looks cost time of the cores that the run is measured on
+            std::thread::sleep((started.elapsed() / 50).clamp(PAUSE, LONGEST_PAUSE));
         }
     }
 
@@ -370,8 +390,16 @@ impl Runner<'_> {
     }
 }
 
+/// A line of `metrics.jsonl`.
+#[derive(Deserialize)]
+struct Step {
+    /// `None`, JSON's null, is no number.
+    step_s: Option<f64>,
+    memory_bytes: Option<u64>,
+}
+
 /// Steps that are in `metrics.jsonl`, in order; a line that is being written is not.
-fn records(path: &Path) -> Vec<StepRecord> {
+fn records(path: &Path) -> Vec<Step> {
     let text = fs::read_to_string(path).unwrap_or_default();
     let lines = text
         .split_inclusive('\n')
@@ -396,7 +424,8 @@ fn write_tokens(prefix: &Path, plan: &Plan, steps: usize) -> Result<()> {
         for at in 0..length {
             let id = match at + 1 == length {
                 true => 0,
-                false => next_random(&mut random) % ids,
+                // not the end of a document, if there is another id
+                false => (1 + next_random(&mut random) % (ids - 1).max(1)).min(ids - 1),
             };
             let width = usize::try_from(token_type.bytes()).unwrap_or(4);
             bytes.extend_from_slice(&id.to_le_bytes()[..width]);
@@ -439,10 +468,18 @@ fn next_random(state: &mut u64) -> u64 {
 struct Processes {
     children: Vec<Child>,
     logs: Vec<PathBuf>,
+    /// Ends the others when this process is gone, whatever ended it.
+    guard: Option<Child>,
 }
 
 /// Variables by which launchers describe a process; a run has its own.
-const LAUNCHER: [&str; 4] = ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"];
+const LAUNCHER: [&str; 5] = [
+    "RANK",
+    "WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_USE_AGENT_STORE",
+];
 
 impl Processes {
     /// Starts `millrace train` in each process.
@@ -455,6 +492,7 @@ impl Processes {
         let mut run = Processes {
             children: Vec::new(),
             logs: Vec::new(),
+            guard: None,
         };
         for process in 0..count {
             let log = match count {
@@ -467,7 +505,9 @@ impl Processes {
             command
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
-                .stderr(to);
+                .stderr(to)
+                // a terminal's signal is for this process, which ends the run
+                .process_group(0);
             for name in LAUNCHER {
                 command.env_remove(name);
             }
@@ -483,6 +523,7 @@ impl Processes {
                 .push(child.with_context(|| format!("cannot start {}", program.display()))?);
             run.logs.push(log);
         }
+        run.guard = Some(guard(&run.children).context("a shell that ends a run")?);
         Ok(run)
     }
 
@@ -507,7 +548,26 @@ impl Drop for Processes {
             let _ = child.kill();
             let _ = child.wait();
         }
+        if let Some(guard) = &mut self.guard {
+            // a word is a regular end; a shell that has ended holds nothing
+            if let Some(mut words) = guard.stdin.take() {
+                let _ = words.write_all(b"done\n");
+            }
+            let _ = guard.wait();
+        }
     }
+}
+
+/// A shell that kills `children` once its input ends without a word, as it does when this process is killed.
+fn guard(children: &[Child]) -> std::io::Result<Child> {
+    Command::new("/bin/sh")
+        .args(["-c", "read word || kill -9 \"$@\"", "guard"])
+        .args(children.iter().map(|child| child.id().to_string()))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
 }
 
 /// Characters of a reason.
