@@ -282,6 +282,8 @@ fn traits(plan: &Plan) -> Value {
     let text = serde_json::to_string(model).expect("a model is plain data");
     let mut all: Value = serde_json::from_str(&text).expect("just written");
     let shape = plan.shape();
+    // the width of a head, which is a setting of its own, is the divisor of a model that states none
+    let divisor = (model.scores().divisor).filter(|divisor| *divisor != shape.d_head as f32);
     for (key, value) in [
         ("kv_heads", json!(shape.kv_heads)),
         ("head_dim", json!(shape.d_head)),
@@ -294,10 +296,7 @@ fn traits(plan: &Plan) -> Value {
             "qk_norm_over",
             json!(made.qk_norm.then_some(made.qk_norm_over)),
         ),
-        (
-            "score_divisor",
-            json!(model.scores().divisor.unwrap_or(shape.d_head as f32)),
-        ),
+        ("score_divisor", json!(divisor)),
         ("norm_place", json!(made.norm_place)),
         ("norm_plus_one", json!(made.norm_plus_one)),
         ("scaled_embedding", json!(made.scaled_embedding)),
