@@ -268,6 +268,7 @@ fn a_measured_machine_is_a_cluster_that_can_be_planned() {
         "link_gb_s",
         "link_latency_us",
         "op_latency_us",
+        "shared_op_latency_us",
     ] {
         let value = &table[key];
         let number = value.as_float().or(value.as_integer().map(|n| n as f64));

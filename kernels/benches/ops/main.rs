@@ -464,7 +464,7 @@ fn losses(table: &Table) {
                 &max,
                 &sum,
                 &targets,
-                (&weights, None),
+                kernels::cross_entropy::Slopes::of_loss(&weights),
                 0,
                 v,
             )

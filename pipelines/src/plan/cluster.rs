@@ -25,6 +25,8 @@ pub(crate) struct Cluster {
     pub memory_rate: f64,
     /// Seconds to start an operation of a device; 0 if it is not given.
     pub op_latency: f64,
+    /// The same by a rank whose threads share the operation; `op_latency` if it is not given.
+    pub shared_op_latency: f64,
     /// Seconds of a collective of one number inside a node; 0 if it is not given.
     pub link_latency: f64,
     /// Bytes/s between devices of a node.
@@ -51,7 +53,7 @@ const KNOWN: [(&str, &str); 4] = [
 
 /// Keys of numbers that may be absent. Without one of the first four, what follows from it is not printed; without the others,
 /// `Cluster::in_f32` and `pipelines/docs/plan.md` have what is assumed or refused.
-const OPTIONAL: [&str; 7] = [
+const OPTIONAL: [&str; 8] = [
     "watts",
     "failures_per_year",
     "price_per_hour",
@@ -59,6 +61,7 @@ const OPTIONAL: [&str; 7] = [
     "matrix_f32_tflops",
     "op_latency_us",
     "link_latency_us",
+    "shared_op_latency_us",
 ];
 
 impl Cluster {
@@ -72,6 +75,14 @@ impl Cluster {
     pub(crate) fn share(&self, ranks: usize) -> f64 {
         self.cores
             .map_or(1.0, |cores| (cores / ranks).max(1) as f64 / cores as f64)
+    }
+
+    /// Seconds to start an operation of one of `ranks` on one node.
+    pub(crate) fn op_start(&self, ranks: usize) -> f64 {
+        match self.cores {
+            Some(cores) if cores >= 2 * ranks => self.shared_op_latency,
+            Some(_) | None => self.op_latency,
+        }
     }
 
     /// Ranks of a node that take turns on a core; 1 where each has its own.
@@ -140,6 +151,8 @@ impl Cluster {
             };
             let is_one_node = keys.table.get("nodes") == Some(&toml::Value::Integer(1));
             let has_cores = keys.table.contains_key("cores");
+            let op_latency = 1e-6 * keys.optional(OPTIONAL[5]).unwrap_or(0.0);
+            let shared = keys.optional(OPTIONAL[7]);
             let cluster = Cluster {
                 name: keys.text("name"),
                 nodes: keys.count("nodes"),
@@ -150,7 +163,8 @@ impl Cluster {
                 number_bytes: 2.0,
                 memory: 1e9 * keys.rate("memory_gb"),
                 memory_rate: 1e9 * keys.rate("memory_gb_s"),
-                op_latency: 1e-6 * keys.optional(OPTIONAL[5]).unwrap_or(0.0),
+                op_latency,
+                shared_op_latency: shared.map_or(op_latency, |micro| 1e-6 * micro),
                 link_latency: 1e-6 * keys.optional(OPTIONAL[6]).unwrap_or(0.0),
                 link: 1e9 * keys.rate("link_gb_s"),
                 // nothing leaves the only node

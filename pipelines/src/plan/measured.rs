@@ -31,6 +31,7 @@ impl Machine<'_> {
             ("link_gb_s", rates.reduce),
             ("link_latency_us", rates.collective_seconds),
             ("op_latency_us", rates.op_seconds),
+            ("shared_op_latency_us", rates.shared_op_seconds),
         ];
         for (name, figure) in figures {
             if !(figure.is_finite() && figure > 0.0) {
@@ -105,8 +106,17 @@ impl Machine<'_> {
             "link_latency_us = {}",
             micro(rates.collective_seconds)
         )?;
-        writeln!(text, "# A product of 16 x 16 x 16 by one rank.")?;
-        writeln!(text, "op_latency_us = {}", micro(rates.op_seconds))
+        writeln!(text, "# A product of 16 x 16 x 16 by one thread.")?;
+        writeln!(text, "op_latency_us = {}", micro(rates.op_seconds))?;
+        writeln!(
+            text,
+            "# A product of 128 x 128 x 128 by one rank with all threads, above the time of its operations at the rate of f32."
+        )?;
+        writeln!(
+            text,
+            "shared_op_latency_us = {}",
+            micro(rates.shared_op_seconds)
+        )
     }
 
     /// The processor's name in lower case with hyphens.
@@ -163,6 +173,7 @@ mod tests {
             read: 30e9,
             copy: 20e9,
             op_seconds: 1.25e-6,
+            shared_op_seconds: 20e-6,
             ranks: 6,
             collective_seconds: 4e-6,
             reduce: 2.5e9,
@@ -191,6 +202,7 @@ mod tests {
         assert!(near(found.matrix_f32.unwrap(), 123.5e9), "{text}");
         assert!(near(found.memory, 16e9) && near(found.link, 2.5e9));
         assert!(near(found.link_latency, 4e-6) && near(found.op_latency, 1.25e-6));
+        assert!(near(found.shared_op_latency, 20e-6));
         for part in [
             "2026-01-31",
             "Some(R) CPU \"X\" @ 2.0GHz, 6 threads",

@@ -106,7 +106,7 @@ impl Rates {
                 Some(_) => 4.0,
                 None => cluster.number_bytes,
             },
-            op: cluster.op_latency,
+            op: cluster.op_start(ranks),
             collective: cluster.link_latency,
             shares_cores: cluster.cores.is_some(),
         }
@@ -140,7 +140,7 @@ pub(crate) fn step_time(
     let (tp, pp, dp) = (layout.tp as f64, layout.pp as f64, layout.dp as f64);
     let rows = (layout.micro_batch * shape.seq_length) as f64 / layout.cp as f64;
     let forward = forward(shape, layout, &rates, rows);
-    let mut backward = backward(shape, layout, &rates, (rows, &forward));
+    let mut backward = backward(shape, layout, &rates, rows, &forward);
     match layout.recompute {
         Recompute::None => {}
         Recompute::Selective => backward.compute += forward.attention,
@@ -266,7 +266,7 @@ fn forward(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) -> Pass {
 }
 
 /// The backward pass to a forward pass of `rows`.
-fn backward(shape: &Shape, layout: &Layout, rates: &Rates, (rows, forward): (f64, &Pass)) -> Pass {
+fn backward(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64, forward: &Pass) -> Pass {
     // five products for the two of the forward pass, of which one is the scores again
     let attention = match rates.shares_cores {
         true => 2.5 * forward.attention,
@@ -495,6 +495,16 @@ mod tests {
         };
         let plain = of(&cpu, split).collectives;
         near(of(&cpu, sequence).collectives, 1.25 * plain);
+    }
+
+    #[test]
+    fn only_ranks_of_several_threads_wait_for_them_at_each_operation() {
+        let text = "name = \"x\"\nnodes = 1\ndevices_per_node = 2\ncores = 2\nmatrix_tflops = 1\nmemory_gb = 16\nmemory_gb_s = 100\nlink_gb_s = 10\nop_latency_us = 1\n";
+        let parse = |text: &str| Cluster::parse(text, std::path::Path::new("x.toml")).unwrap();
+        let plain = parse(text);
+        let slow = parse(&format!("{text}shared_op_latency_us = 3\n"));
+        assert_eq!(plain.op_start(1), 1e-6);
+        assert_eq!([slow.op_start(1), slow.op_start(2)], [3e-6, 1e-6]);
     }
 
     #[test]

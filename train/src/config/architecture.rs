@@ -50,7 +50,7 @@ pub(crate) struct Architecture {
     pub biases: Biases,
     /// RMS norms of queries and keys.
     pub qk_norm: bool,
-    /// What they go over.
+    /// Features over which each of them goes.
     pub qk_norm_over: QkNormOver,
     /// The head multiplies with the embedding's weights.
     pub is_tied: bool,

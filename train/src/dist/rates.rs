@@ -34,8 +34,11 @@ pub struct MachineRates {
     pub read: f64,
     /// Bytes/s of memory that is copied, read and written bytes together.
     pub copy: f64,
-    /// Seconds of a product of the smallest matrices: the start of an op.
+    /// Seconds of a product of the smallest matrices: the start of an op by one thread.
     pub op_seconds: f64,
+    /// Seconds that all threads take for a small product beyond its operations at the rate of large ones: the start of an op that
+    /// they share.
+    pub shared_op_seconds: f64,
     /// Ranks of the collectives, threads of one process.
     pub ranks: usize,
     /// Seconds of an all-reduce of one number.
@@ -69,9 +72,11 @@ struct Sizes {
 }
 
 /// Figures that share the time.
-const FIGURES: u32 = 9;
+const FIGURES: u32 = 10;
 /// Most ranks of the collectives: a planner asks for few ranks per node.
 const MOST_RANKS: usize = 8;
+/// Side of a product that threads share and that takes them little time.
+const SHARED_SIDE: usize = 128;
 /// Side of the first product that is tried.
 const FIRST_SIDE: usize = 64;
 /// Products that are to be timed in a window.
@@ -112,26 +117,30 @@ fn measure_at(sizes: Sizes) -> Result<MachineRates> {
     let ranks = count.clamp(2, MOST_RANKS);
     let all_reduce = |name, numbers| reduce_seconds(name, ranks, numbers, sizes.window);
     let ring = 2.0 * (ranks - 1) as f64 / ranks as f64;
+    let single = products(
+        ["f32 product of one rank", "f32 product of all ranks"],
+        Numbers::F32,
+    )?;
+    let seconds = |name, side| -> Result<f64> {
+        let of = Sizes { side, ..sizes };
+        Ok(product_flop(side) / product_rate(name, Numbers::F32, (1, device), of)?)
+    };
+    let op_seconds = seconds("smallest product", 16)?;
+    let small = seconds("small product", SHARED_SIDE)?;
+    let shared_op_seconds = (small - product_flop(SHARED_SIDE) / single.one_rank).max(op_seconds);
     Ok(MachineRates {
         threads: count,
         isa: path.isa().name(),
         bf16_sums: sums.name(),
-        f32: products(
-            ["f32 product of one rank", "f32 product of all ranks"],
-            Numbers::F32,
-        )?,
+        f32: single,
         bf16: products(
             ["bf16 product of one rank", "bf16 product of all ranks"],
             bf16,
         )?,
         read: read_rate(device, sizes)?,
         copy: copy_rate(device, sizes)?,
-        op_seconds: {
-            let smallest = Sizes { side: 16, ..sizes };
-            let name = "smallest product";
-            let flops = product_rate(name, Numbers::F32, (1, device), smallest)?;
-            product_flop(smallest.side) / flops
-        },
+        op_seconds,
+        shared_op_seconds,
         ranks,
         collective_seconds: all_reduce("all-reduce of one number", 1)?,
         reduce: {
@@ -333,6 +342,7 @@ mod tests {
             found.read,
             found.copy,
             found.op_seconds,
+            found.shared_op_seconds,
             found.collective_seconds,
             found.reduce,
         ] {

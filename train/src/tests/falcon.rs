@@ -3,11 +3,10 @@
 
 use serde_json::json;
 
-use crate::checkpoint::{export_hf, import_hf};
 use crate::config::{Plan, RopeScaling};
 use crate::fixtures::{tiny_falcon, tiny_gpt, tiny_llama};
-use crate::tests::hugging_face::{follows, follows_transformers, saved, trained, write_config};
-use crate::tests::layouts::assert_same_in;
+use crate::tests::hugging_face::{follows, follows_transformers, refused_export, refused_import};
+use crate::tests::layouts::{KINDS, assert_same_in};
 use crate::tests::parity::Golden;
 
 #[test]
@@ -35,7 +34,6 @@ fn another_activation_than_falcons_is_noticed() {
 
 #[test]
 fn fields_of_falcon_that_nothing_follows_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
     for (name, field, value, wanted) in [
         (
             "falcon",
@@ -86,33 +84,15 @@ fn fields_of_falcon_that_nothing_follows_are_refused() {
             "transformer.h.0.self_attention.query_key_value.weight: found [32, 16], want [48, 16]",
         ),
     ] {
-        let mut golden = Golden::open(&format!("hf_{name}"));
-        saved(&mut golden, folder.path());
-        let mut config = golden.record["config"].clone();
-        config[field] = value;
-        write_config(folder.path(), &config);
-        let error = import_hf(folder.path(), &folder.path().join("out")).unwrap_err();
-        assert!(error.to_string().contains(wanted), "{error}");
+        let text = refused_import(&format!("hf_{name}"), json!({field: value}));
+        assert!(text.contains(wanted), "{text}");
     }
 }
 
 /// Every kind of layout and the memory of each.
 fn every_kind_of_layout_matches(mut plan: Plan) {
     plan.model.layers = 4;
-    assert_same_in(
-        &plan,
-        &[
-            "mb=1",
-            "dp=3 zero=2 mb=2",
-            "tp=2 mb=2",
-            "tp=4 sp dp=2 mb=3",
-            "pp=2 vs=2 tp=2 sp dp=2 mb=2",
-            "cp=2 tp=2 sp mb=2",
-            "cp=4 dp=2 zero=3 mb=3",
-            "full=1,2 pp=2 tp=2 sp dp=2 zero=2 mb=3",
-            "selective cp=2 tp=2 mb=1",
-        ],
-    );
+    assert_same_in(&plan, &KINDS);
 }
 
 #[test]
@@ -141,19 +121,12 @@ fn layers_in_turn_have_a_norm_each() {
 
 #[test]
 fn models_that_the_class_of_falcon_lacks_are_not_exported() {
-    let folder = tempfile::tempdir().unwrap();
-    let refused = |name: &str, plan: &Plan| {
-        let folder = folder.path().join(name);
-        let checkpoint = trained(plan, &folder);
-        let refused = export_hf(&checkpoint, &folder.join("hf"));
-        refused.unwrap_err().to_string()
-    };
     let mut plan = tiny_falcon();
     (plan.model.dropout, plan.model.attention_dropout) = (0.1, 0.2);
     plan.model.head_dim = 12;
     plan.model.rotary_percent = 0.5;
     plan.model.rope_scaling = Some(RopeScaling::Linear { factor: 2.0 });
-    let text = refused("falcon", &plan);
+    let text = refused_export(&plan);
     for wanted in [
         "dropout = 0.1 in falcon",
         "attention_dropout = 0.2 in falcon",
@@ -166,13 +139,13 @@ fn models_that_the_class_of_falcon_lacks_are_not_exported() {
     let mut turns = tiny_falcon();
     turns.model.kv_heads = 2;
     (turns.model.parallel_residual, turns.model.shared_norm) = (Some(false), Some(false));
-    let text = refused("turns", &turns);
+    let text = refused_export(&turns);
     assert!(
         text.contains("kv_heads = 2 without parallel_residual in falcon"),
         "{text}"
     );
     let mut llama = tiny_llama();
     (llama.model.parallel_residual, llama.model.shared_norm) = (Some(true), Some(true));
-    let text = refused("llama", &llama);
+    let text = refused_export(&llama);
     assert!(text.contains("shared_norm = true in llama"), "{text}");
 }

@@ -199,6 +199,28 @@ fn packed_documents_follow_torch_through_ten_steps() {
     follows_transformers("llama_packed");
 }
 
+/// The message about the folder of a golden with other fields in its config.
+pub(super) fn refused_import(name: &str, fields: Value) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let mut golden = Golden::open(name);
+    saved(&mut golden, folder.path());
+    let mut config = golden.record["config"].clone();
+    for (field, value) in fields.as_object().unwrap() {
+        config[field] = value.clone();
+    }
+    write_config(folder.path(), &config);
+    let refused = import_hf(folder.path(), &folder.path().join("out"));
+    refused.unwrap_err().to_string()
+}
+
+/// The message about an export of a trained model of the plan.
+pub(super) fn refused_export(plan: &Plan) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = trained(plan, folder.path());
+    let refused = export_hf(&checkpoint, &folder.path().join("hf"));
+    refused.unwrap_err().to_string()
+}
+
 /// Families with every option that their classes can express.
 fn exportable() -> Vec<Plan> {
     let with = |mut plan: Plan, family, set: fn(&mut ModelConfig)| {

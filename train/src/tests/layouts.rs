@@ -240,6 +240,19 @@ fn print_layout_table() {
     }
 }
 
+/// Layouts with every axis and way of recomputation, of four layers and 12 sequences.
+pub(super) const KINDS: [&str; 9] = [
+    "mb=1",
+    "dp=3 zero=2 mb=2",
+    "tp=2 mb=2",
+    "tp=4 sp dp=2 mb=3",
+    "pp=2 vs=2 tp=2 sp dp=2 mb=2",
+    "cp=2 tp=2 sp mb=2",
+    "cp=4 dp=2 zero=3 mb=3",
+    "full=1,2 pp=2 tp=2 sp dp=2 zero=2 mb=3",
+    "selective cp=2 tp=2 mb=1",
+];
+
 /// Compares layouts of a plan of 12 sequences with one rank, bit for bit, and each rank's memory with the prediction.
 pub(super) fn assert_same_in(plan: &Plan, layouts: &[&str]) {
     let want = train(&with(plan.clone(), "mb=12"));

@@ -174,16 +174,16 @@ fn check_slice(op: &'static str, slice: usize, rows: usize) -> Result<()> {
 /// logits: `[.., rows]`, max, sum, both weights: `[n]`, targets: n u32.
 /// # Errors
 /// `Shape` or `DType` if they do not fit.
-pub fn backward<'a>(
+pub fn backward(
     logits: &mut Tensor,
     max: &Tensor,
     sum: &Tensor,
     targets: &Tensor,
-    slopes: impl Into<Slopes<'a>>,
+    slopes: Slopes<'_>,
     first: usize,
     vocab: usize,
 ) -> Result<()> {
-    let Slopes { weights, pull, cap } = slopes.into();
+    let Slopes { weights, pull, cap } = slopes;
     const OP: &str = "cross_entropy::backward";
     let (n, _) = logits.expect_rows(OP, "logits")?;
     max.expect_f32(OP, "max", &[n])?;
@@ -266,7 +266,7 @@ mod tests {
             &max,
             &sum,
             &targets,
-            (&weights, None),
+            Slopes::of_loss(&weights),
             0,
             VOCAB,
         )
@@ -299,7 +299,10 @@ mod tests {
             *pull *= slope;
         }
         let x = wide(logits.f32());
-        let both = (&weights, Some(&pull));
+        let both = Slopes {
+            pull: Some(&pull),
+            ..Slopes::of_loss(&weights)
+        };
         backward(&mut logits, &max, &sum, &targets, both, 0, VOCAB).unwrap();
         let logs = |x: &[f64]| -> Vec<f64> {
             let log = |x: &[f64]| x[..VOCAB].iter().map(|x| x.exp()).sum::<f64>().ln();
@@ -385,7 +388,7 @@ mod tests {
                     &max,
                     &sum,
                     &targets,
-                    (&weights, None),
+                    Slopes::of_loss(&weights),
                     first,
                     VOCAB,
                 )
@@ -518,7 +521,16 @@ mod tests {
             let (maxima, sums, target) = statistics(&logits, &targets, 0, VOCAB, 24).unwrap();
             let [max, sum, _] = merged(&logits, &targets, 24);
             let mut grads = logits.try_clone().unwrap();
-            backward(&mut grads, &max, &sum, &targets, (&weights, None), 0, VOCAB).unwrap();
+            backward(
+                &mut grads,
+                &max,
+                &sum,
+                &targets,
+                Slopes::of_loss(&weights),
+                0,
+                VOCAB,
+            )
+            .unwrap();
             let row = Tensor::from_f32(&[1, ROWS], &values(&logits)[..ROWS], device).unwrap();
             let one = Tensor::from_u32(&[1], &[0], device).unwrap();
             let (alone, alone_sums, _) = statistics(&row, &one, 0, VOCAB, 24).unwrap();
@@ -546,7 +558,10 @@ mod tests {
                     let max = merge_maxima(&maxima).unwrap();
                     let sum = merge_sums(sums.try_clone().unwrap(), &maxima, &max).unwrap();
                     let mut grads = logits.try_clone().unwrap();
-                    let both = (&weights, Some(&pull));
+                    let both = Slopes {
+                        pull: Some(&pull),
+                        ..Slopes::of_loss(&weights)
+                    };
                     backward(&mut grads, &max, &sum, &targets, both, first, vocab).unwrap();
                     let mut capped = logits.try_clone().unwrap();
                     cap(&mut capped, 0.7).unwrap();

@@ -46,7 +46,7 @@ pub(super) struct Rows<'a> {
     pub(super) cap: f32,
 }
 
-/// What `backward` multiplies gradients with.
+/// Factors of the gradients in `backward`.
 #[derive(Clone, Copy)]
 pub struct Slopes<'a> {
     /// Weight of each row in the loss: `[n]`.
@@ -57,12 +57,12 @@ pub struct Slopes<'a> {
     pub cap: f32,
 }
 
-impl<'a> From<(&'a Tensor, Option<&'a Tensor>)> for Slopes<'a> {
-    /// Without a cap.
-    fn from((weights, pull): (&'a Tensor, Option<&'a Tensor>)) -> Slopes<'a> {
+impl<'a> Slopes<'a> {
+    /// Those of the loss alone, of logits without a cap.
+    pub fn of_loss(weights: &'a Tensor) -> Slopes<'a> {
         Slopes {
             weights,
-            pull,
+            pull: None,
             cap: 0.0,
         }
     }

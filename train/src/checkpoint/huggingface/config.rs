@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::checkpoint::huggingface::described::{Read, decimal, function, plain};
+use crate::checkpoint::huggingface::described::{Read, decimal, function, plain, stated_width};
 use crate::checkpoint::huggingface::fields::Fields;
 use crate::checkpoint::huggingface::moe::{Class, class_of};
 use crate::checkpoint::huggingface::rope::Rope;
@@ -566,12 +566,7 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
         layers,
         d_model,
         heads,
-        // a width that follows from d_model is left out
-        head_dim: if head_dim.checked_mul(heads) == Some(d_model) {
-            0
-        } else {
-            head_dim
-        },
+        head_dim: stated_width(head_dim, heads, d_model),
         kv_heads,
         d_ffn: fields.count("intermediate_size"),
         activation,

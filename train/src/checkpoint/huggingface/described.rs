@@ -50,3 +50,11 @@ pub(crate) fn plain(fields: &Fields<'_>, name: &str, absent: &str) -> Activation
         }
     }
 }
+
+/// `head_dim` of a model: 0, the default, where the width follows from `d_model`.
+pub(crate) fn stated_width(head_dim: usize, heads: usize, d_model: usize) -> usize {
+    match head_dim.checked_mul(heads) {
+        Some(all) if all == d_model => 0,
+        _ => head_dim,
+    }
+}

@@ -7,7 +7,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::checkpoint::huggingface::described::{decimal, function};
+use crate::checkpoint::huggingface::described::{decimal, function, stated_width};
 use crate::checkpoint::huggingface::fields::Fields;
 use crate::checkpoint::huggingface::rope::{self, Rope};
 use crate::config::plan::Plan;
@@ -187,7 +187,7 @@ pub(crate) fn read(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) 
     } else {
         fields.count_or("sliding_window", WINDOW)
     };
-    let global_every = read_layers(fields, (family, layers), absent.global_every);
+    let global_every = read_layers(fields, family, layers);
     if sliding_window == 0 && global_every != 1 {
         let wanted = format!("a number: layer_types has {SLIDING}");
         fields.wrong("sliding_window", "null", &wanted);
@@ -213,12 +213,7 @@ pub(crate) fn read(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) 
         layers,
         d_model,
         heads,
-        // a width that follows from d_model is left out
-        head_dim: if head_dim.checked_mul(heads) == Some(d_model) {
-            0
-        } else {
-            head_dim
-        },
+        head_dim: stated_width(head_dim, heads, d_model),
         kv_heads: fields.count("num_key_value_heads"),
         d_ffn: fields.count("intermediate_size"),
         activation,
@@ -265,7 +260,8 @@ fn read_old_names(fields: &Fields<'_>) {
 }
 
 /// Number of which the layers that see all keys are multiples; 0: there are none.
-fn read_layers(fields: &Fields<'_>, (family, layers): (Family, usize), absent: usize) -> usize {
+fn read_layers(fields: &Fields<'_>, family: Family, layers: usize) -> usize {
+    let absent = absent(family).global_every;
     // the class of Gemma 2 has no other pattern than its own
     let pattern = if family == Family::Gemma3 {
         let saved = fields.count_or("_sliding_window_pattern", absent);

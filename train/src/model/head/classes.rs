@@ -141,13 +141,13 @@ impl ClassesHead {
         let is_first = if cx.groups.cp.rank() == 0 { 1.0 } else { 0.0 };
         let mut weights = Tensor::empty(max.dims(), DType::F32, max.device())?;
         rows::fill(weights.view_mut(), weight * is_first)?;
-        let weights = (&weights, None);
+        let slopes = cross_entropy::Slopes::of_loss(&weights);
         cross_entropy::backward(
             &mut scores,
             &max,
             &sum,
             &targets.ids,
-            weights,
+            slopes,
             0,
             self.labels,
         )?;

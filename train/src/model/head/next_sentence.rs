@@ -80,8 +80,8 @@ impl NextSentence {
         } = saved;
         let mut weights = Tensor::empty(max.dims(), DType::F32, max.device())?;
         rows::fill(weights.view_mut(), weight)?;
-        let weights = (&weights, None);
-        cross_entropy::backward(&mut scores, &max, &sum, classes, weights, 0, CLASSES)?;
+        let slopes = cross_entropy::Slopes::of_loss(&weights);
+        cross_entropy::backward(&mut scores, &max, &sum, classes, slopes, 0, CLASSES)?;
         let dpooled = self.scores.backward(&scores, &pooled, gradients, cx)?;
         let dbefore = activation::backward(&dpooled, &before, None, Kind::Tanh)?;
         self.pooler.backward(&dbefore, &x, gradients, cx)
