@@ -131,7 +131,9 @@ fn check(out: &Path, documents: u64, shards: u64) -> Result<()> {
                 | KeepStatus::Contaminated
                 | KeepStatus::Earlier(_) => None,
                 KeepStatus::Exact(s, d) => Some((true, s, d)),
-                KeepStatus::Fuzzy(s, d) | KeepStatus::Url(s, d) => Some((false, s, d)),
+                KeepStatus::Fuzzy(s, d) | KeepStatus::Url(s, d) | KeepStatus::Semantic(s, d) => {
+                    Some((false, s, d))
+                }
             };
             let root = root(i);
             let place = (0..shards).find(|s| shard_range(documents, shards, *s).contains(&root));

@@ -231,12 +231,13 @@ fn start_threads(job: &Job) -> Result<()> {
 }
 
 /// Folders that stages write in, below the job's own.
-const FOLDERS: [&str; 17] = [
+const FOLDERS: [&str; 18] = [
     "bad_steps",
     "checkpoints",
     "clean",
     "decontaminate",
     "dropped",
+    "embeddings",
     "errors",
     "figures",
     "journal",

@@ -190,3 +190,91 @@ fn sizes_have_the_shapes_of_the_launchers_recipes() {
     assert_eq!(output(&["plan", "--size", "9T"]).status.code(), Some(1));
     assert_eq!(output(&["plan", "--size", "-1"]).status.code(), Some(2));
 }
+
+/// `plan --serve` of a recipe.
+fn served(flags: &[&str]) -> (Option<i32>, Value) {
+    let recipe = root().join("pipelines/jobs/recipes/llama3_70b.toml");
+    let args = [
+        "plan",
+        recipe.to_str().unwrap(),
+        "--cluster",
+        "dgx-h100",
+        "--vocab",
+        "128256",
+        "--serve",
+        "--json",
+    ];
+    let found = output(&[&args[..], flags].concat());
+    let value = serde_json::from_slice(&found.stdout).unwrap_or_default();
+    (found.status.code(), value)
+}
+
+#[test]
+fn a_server_is_planned_by_its_first_token_the_gap_between_tokens_and_tokens_per_device() {
+    let (code, free) = served(&["--input", "2048", "--output", "128"]);
+    assert_eq!(code, Some(0), "{free}");
+    let rows = |value: &Value, key: &str| value[key].as_array().unwrap().clone();
+    let number = |row: &Value, key: &str| row[key].as_f64().unwrap();
+    let front = rows(&free, "front");
+    assert!(front.len() > 3, "{front:?}");
+    // a longer gap between tokens buys more tokens of a device, or an earlier first one
+    for pair in front.windows(2) {
+        let more = |key: &str| number(&pair[1], key) > number(&pair[0], key);
+        let is_faster = number(&pair[1], "tpot_s") > number(&pair[0], "tpot_s");
+        let is_bought = more("tokens_per_s_per_device") || !more("ttft_s");
+        assert!(is_faster && is_bought, "{pair:?}");
+    }
+    // 70B in 16 bits are 141 GB: not on one card of 80, whatever the batch
+    let unfit = rows(&free, "do_not_fit");
+    assert!(
+        unfit
+            .iter()
+            .any(|row| row["tp"] == 1 && row["weights"] == "bf16")
+    );
+    let all = rows(&free, "all");
+    assert!(
+        all.iter()
+            .all(|row| number(&row["memory_gb"], "total") <= 72.0)
+    );
+    assert!(rows(&free, "assumed").len() == 2, "{free}");
+    let best = &free["best"];
+    for row in &all {
+        let key = "tokens_per_s_per_device";
+        assert!(number(row, key) <= number(best, key), "{row}");
+    }
+    let (code, bound) = served(&["--input", "2048", "--output", "128", "--max-tpot", "15"]);
+    assert_eq!(code, Some(0), "{bound}");
+    assert!(
+        number(&bound["best"], "tpot_s") <= 0.015,
+        "{}",
+        bound["best"]
+    );
+    let (code, none) = served(&["--max-ttft", "0.001"]);
+    assert_eq!((code, &none["best"]), (Some(1), &Value::Null));
+
+    let recipe = root().join("pipelines/jobs/recipes/llama3_70b.toml");
+    let recipe = recipe.to_str().unwrap();
+    let plan = ["plan", recipe, "--cluster", "dgx-h100"];
+    let refused = output(
+        &[
+            &plan[..],
+            &["--serve", "--output", "0", "--max-tpot", "nan"],
+        ]
+        .concat(),
+    );
+    assert_eq!(refused.status.code(), Some(2));
+    let said = String::from_utf8(refused.stderr).unwrap();
+    for part in ["--output", "found 0", "--max-tpot", "found NaN"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let text = succeed(&[&plan[..], &["--serve", "--vocab", "128256"]].concat()).stdout;
+    let text = String::from_utf8(text).unwrap();
+    for part in [
+        "TTFT ms",
+        "tokens/s a device",
+        "best: tp",
+        "does not fit: tp 1 with bf16",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}

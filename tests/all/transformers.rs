@@ -115,8 +115,8 @@ fn texts(folder: &Path) -> PathBuf {
     let packed = std::fs::read(data("pile-00000.jsonl.zst")).unwrap();
     let texts = zstd::decode_all(&packed[..]).unwrap();
     let path = folder.join("texts.jsonl");
-    std::fs::write(&path, texts.repeat(5)).unwrap();
-    assert!(std::fs::metadata(&path).unwrap().len() > 10 << 20);
+    std::fs::write(&path, texts.repeat(2)).unwrap();
+    assert!(std::fs::metadata(&path).unwrap().len() > 4 << 20);
     path
 }
 
@@ -143,7 +143,7 @@ fn tasks_threads_batches_and_kills_do_not_change_a_byte() {
     let killed = job.with_file_name("killed");
     let file = killed.join("records/curate/00000.journal");
     let length = || std::fs::metadata(&file).map_or(0, |m| m.len());
-    for least in [1 << 20, 4 << 20] {
+    for least in [1 << 19, 3 << 19] {
         let out = format!("out={killed:?}");
         let args = [
             "curate",
@@ -170,6 +170,101 @@ fn tasks_threads_batches_and_kills_do_not_change_a_byte() {
     }
     run(&job, "killed", &[journal]);
     assert_same(&calm, &killed, 6, "a calm run and one killed in its shard");
+}
+
+/// Texts that differ in case alone have one embedding, as the tokenizer lowers it; others are far from each other.
+#[test]
+fn documents_with_the_same_embedding_are_removed_and_the_embeddings_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let texts = dir.path().join("texts.jsonl");
+    let line = |id: &str, text: &str| serde_json::json!({"id": id, "text": text}).to_string();
+    let lines = [
+        line(
+            "river",
+            "The people of the town walk to the river before it is dark.",
+        ),
+        line(
+            "light",
+            "Photosynthesis turns light, water and carbon dioxide into sugar.",
+        ),
+        line(
+            "RIVER",
+            "THE PEOPLE OF THE TOWN WALK TO THE RIVER BEFORE IT IS DARK.",
+        ),
+        line(
+            "sugar",
+            "a page about prices, cookies and the terms of a shop",
+        ),
+    ];
+    std::fs::write(&texts, lines.join("\n") + "\n").unwrap();
+    let embedder = root().join("tests/data/embedders/bare");
+    let text = format!(
+        r#"
+name = "semantic"
+out = {out:?}
+[curate]
+inputs = [{{ path = {texts:?}, source = "texts" }}]
+[dedup]
+exact = {{}}
+semantic = {{ model = {embedder:?}, min_similarity = 0.9999, clusters = 1, keep = "first" }}
+"#,
+        out = dir.path().join("out"),
+    );
+    let job = dir.path().join("job.toml");
+    std::fs::write(&job, text).unwrap();
+    let run = |sets: &[&str]| {
+        let mut args = vec!["run", job.to_str().unwrap()];
+        sets.iter().for_each(|set| args.extend(["--set", set]));
+        String::from_utf8_lossy(&succeed(&args).stderr).into_owned()
+    };
+    let said = run(&[]);
+    let wanted = "1 of nearly the same embedding in 1 clusters, 3 kept";
+    assert!(said.contains(wanted), "{said}");
+    let dropped = std::fs::read_to_string(dir.path().join("out/keep/dropped.jsonl")).unwrap();
+    let dropped: Value = serde_json::from_str(dropped.trim()).unwrap();
+    assert_eq!(dropped["document"], 2);
+    assert_eq!(dropped["rule"], "semantic.min_similarity");
+    let embeddings = dir.path().join("out/embeddings/00000.emb");
+    let made = std::fs::metadata(&embeddings).unwrap().modified().unwrap();
+    // another limit: the stage runs again, and the model does not
+    assert!(run(&["dedup.semantic.min_similarity=0.99999"]).contains("dedup: 4 documents"));
+    let found = std::fs::metadata(&embeddings).unwrap().modified().unwrap();
+    assert_eq!(found, made);
+    let found = succeed(&["inspect", embeddings.to_str().unwrap(), "--json"]).stdout;
+    let found: Value = serde_json::from_slice(&found).unwrap();
+    assert_eq!(
+        (&found["embeddings"], &found["width"]),
+        (&4.into(), &32.into()),
+        "{found}"
+    );
+    let text = run(&[]);
+    assert!(text.contains("3 kept"), "{text}");
+    // what is taken down is not left in the embeddings
+    let list = dir.path().join("list.txt");
+    std::fs::write(&list, "id:river\n").unwrap();
+    let out = dir.path().join("out");
+    succeed(&[
+        "takedown",
+        list.to_str().unwrap(),
+        "--corpus",
+        out.to_str().unwrap(),
+    ]);
+    assert!(!out.join("embeddings").exists());
+    let keep = out.join("keep/00000.keep");
+    let found = succeed(&["inspect", keep.to_str().unwrap(), "--json"]).stdout;
+    let found: Value = serde_json::from_slice(&found).unwrap();
+    assert_eq!(
+        (&found["kept"], &found["semantic"]),
+        (&2.into(), &1.into()),
+        "{found}"
+    );
+    let set = format!("dedup.semantic.model={:?}", dir.path());
+    let refused = output(&["run", job.to_str().unwrap(), "--set", &set]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        !refused.status.success() && said.contains("config.json"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | 0..8 | magic `MLRKEEP2` |
 //! | 8..16 | number of documents n |
-//! | n bytes | 0 kept, 1 exact duplicate, 2 near duplicate, 3 same address, 4 too much of it was cut, 5 repeats an earlier crawl, 6 evaluation texts and little else |
+//! | n bytes | 0 kept, 1 exact duplicate, 2 near duplicate, 3 same address, 4 too much of it was cut, 5 repeats an earlier crawl, 6 evaluation texts and little else, 7 similar embedding |
 //! | 8 n bytes | kept: cluster size, itself included; 4 and 6: all ones; 5: the number of the document in the indexes, counted through the files in order of their names; else the document it repeats: shard << 32 \| document; all ones if a takedown has removed that one |
 //! | 8 bytes | number of documents again |
 //! | 16 bytes | XXH3-128 of all bytes before |
@@ -32,6 +32,8 @@ pub enum KeepStatus {
     Fuzzy(u32, u32),
     /// Same address as (shard, document).
     Url(u32, u32),
+    /// Embedding nearly that of (shard, document).
+    Semantic(u32, u32),
     /// Dropped: cuts of repeated text left too little.
     Hollow,
     /// Dropped: contains evaluation texts and little else, or falls into too many pieces without them.
@@ -48,6 +50,9 @@ pub(crate) const HOLLOW: u8 = 4;
 pub(crate) const EARLIER: u8 = 5;
 /// Flag of [`KeepStatus::Contaminated`].
 pub(crate) const CONTAMINATED: u8 = 6;
+
+/// Flag of [`KeepStatus::Semantic`].
+pub(crate) const SEMANTIC: u8 = 7;
 
 /// The status of one shard's documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,6 +95,7 @@ impl KeepList {
             0 => KeepStatus::Kept,
             1 => KeepStatus::Exact(shard, number),
             URL => KeepStatus::Url(shard, number),
+            SEMANTIC => KeepStatus::Semantic(shard, number),
             HOLLOW => KeepStatus::Hollow,
             CONTAMINATED => KeepStatus::Contaminated,
             EARLIER => KeepStatus::Earlier(self.of[document]),
@@ -147,8 +153,8 @@ impl KeepList {
         // No overflow: the file holds nine bytes per document.
         let n = usize::try_from(count).unwrap_or(0);
         let flags = bytes[16..16 + n].to_vec();
-        if let Some(i) = flags.iter().position(|&f| f > CONTAMINATED) {
-            return Err(damaged(path, 16 + i as u64, flags[i].to_string(), "0 to 6"));
+        if let Some(i) = flags.iter().position(|&f| f > SEMANTIC) {
+            return Err(damaged(path, 16 + i as u64, flags[i].to_string(), "0 to 7"));
         }
         let of = bytes[16 + n..16 + 9 * n].as_chunks::<8>().0;
         Ok(KeepList {

@@ -17,7 +17,7 @@ pub(crate) use documents::edits;
 pub use documents::{Documents, KeptDocuments, all_documents, documents, kept_documents};
 pub use edits::EditList;
 pub(crate) use edits::{Span, compose, composed_splits, joined, pieces};
-pub(crate) use keep::{CONTAMINATED, EARLIER, HOLLOW, NONE, URL};
+pub(crate) use keep::{CONTAMINATED, EARLIER, HOLLOW, NONE, SEMANTIC, URL};
 pub use keep::{KeepList, KeepStatus};
 pub use texts::{Found, TextReader, TextRecord, is_plain};
 

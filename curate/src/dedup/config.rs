@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::minhash::MinhashConfig;
-use super::passes::{BloomConfig, LinesConfig, SubstringConfig, UrlDedupConfig};
+use super::passes::{BloomConfig, LinesConfig, SemanticConfig, SubstringConfig, UrlDedupConfig};
 use crate::check::Problem;
 
 /// Deduplication.
@@ -18,6 +18,8 @@ pub struct DedupConfig {
     pub minhash: Option<MinhashConfig>,
     /// Documents with the same address, among those that are left; absent: off.
     pub url: Option<UrlDedupConfig>,
+    /// Then documents whose embeddings nearly agree (SemDeDup); absent: off.
+    pub semantic: Option<SemanticConfig>,
     /// Removes repeated lines or paragraphs from the remaining texts; absent: off.
     pub lines: Option<LinesConfig>,
     /// Then removes paragraphs and documents of repeated n-grams, by a Bloom filter; absent: off.
@@ -44,6 +46,7 @@ impl Default for DedupConfig {
             exact: None,
             minhash: None,
             url: None,
+            semantic: None,
             lines: None,
             bloom: None,
             substring: None,
@@ -89,6 +92,9 @@ impl DedupConfig {
             }
         }
         self.check_keeper(problem);
+        if let Some(semantic) = &self.semantic {
+            semantic.check(&mut |k, f, w| problem(&format!("semantic.{k}"), f, w));
+        }
         if let Some(lines) = &self.lines {
             lines.check(&mut |k, f, w| problem(&format!("lines.{k}"), f, w));
         }
@@ -98,12 +104,15 @@ impl DedupConfig {
         if let Some(substring) = &self.substring {
             substring.check(&mut |k, f, w| problem(&format!("substring.{k}"), f, w));
         }
-        let documents = self.exact.is_some() || self.minhash.is_some() || self.url.is_some();
+        let documents = self.exact.is_some()
+            || self.minhash.is_some()
+            || self.url.is_some()
+            || self.semantic.is_some();
         let texts = self.lines.is_some() || self.bloom.is_some() || self.substring.is_some();
         if !documents && !texts {
             problem(
                 "exact",
-                "none of exact, minhash, url, lines, bloom, substring".to_string(),
+                "none of exact, minhash, url, semantic, lines, bloom, substring".to_string(),
                 "at least one of them",
             );
         }

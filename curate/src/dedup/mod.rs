@@ -33,6 +33,7 @@ mod verify;
 
 use std::path::Path;
 
+use crate::classifier::{Models, NoModels};
 use crate::error::{At, Result};
 use crate::progress::Progress;
 use stage::Stage;
@@ -42,24 +43,41 @@ pub(crate) use index::{NAME as KEPT_INDEX, write_kept};
 pub use index::{index_files, merge_indexes};
 pub(crate) use minhash::words_digest;
 pub use minhash::{MinhashConfig, MinhashPreset, MinhashScratch, Minhasher, Shingle, ShingleKind};
+pub(crate) use passes::EmbeddingCounts;
 pub use passes::{
-    BloomConfig, BloomRemove, LineHash, LineKeep, LineUnit, LinesConfig, SubstringConfig,
-    SubstringUnit, UrlDedupConfig, UrlKeep, decontaminate,
+    BloomConfig, BloomRemove, EMBEDDINGS, LineHash, LineKeep, LineUnit, LinesConfig,
+    SemanticConfig, SemanticKeep, SubstringConfig, SubstringUnit, UrlDedupConfig, UrlKeep,
+    decontaminate,
 };
 pub use rehydration::{REHYDRATION, Rehydrated};
-pub use report::{BloomReport, CutReport, DedupReport};
+pub use report::{BloomReport, CutReport, DedupReport, SemanticReport};
 pub(crate) use signature::{Origin, Signature, SignatureWriter, source};
 pub use signature::{SignatureColumn, SignatureFile, SignatureShape};
 pub use verify::VerifyReport;
 
-/// Reads the signatures of `shards` shards under `out` and writes the keep lists.
+/// [`dedup_with_models`] for settings without `semantic`.
 ///
 /// # Errors
-/// `Damaged` for a signature file or an index that is not as it was written or was made with other settings.
+/// As there.
 pub fn dedup(
     config: &DedupConfig,
     out: &Path,
     shards: usize,
+    progress: &dyn Progress,
+) -> Result<DedupReport> {
+    dedup_with_models(config, out, shards, &NoModels, progress)
+}
+
+/// Reads the signatures of `shards` shards under `out` and writes the keep lists; `models` opens the model of `semantic`.
+///
+/// # Errors
+/// `Damaged` for a signature file or an index that is not as it was written or was made with other settings; `Model` for a
+/// model that cannot be used.
+pub fn dedup_with_models(
+    config: &DedupConfig,
+    out: &Path,
+    shards: usize,
+    models: &dyn Models,
     progress: &dyn Progress,
 ) -> Result<DedupReport> {
     forget(out, shards)?;
@@ -85,7 +103,7 @@ pub fn dedup(
     }
     stage.verify(progress)?;
     let (files, numbering, report) = stage.finish(progress)?;
-    let mut report = passes::run(config, out, report, progress)?;
+    let mut report = passes::run(config, out, report, models, progress)?;
     if config.index.is_some() {
         report.outputs.push(index::write(out, &files, &numbering)?);
     }

@@ -12,7 +12,8 @@ use crate::write::OutputFile;
 /// Counts of a deduplication.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DedupReport {
-    /// Input documents; `documents == kept + earlier + exact + fuzzy + url + hollow + contaminated`.
+    /// Input documents; `documents == kept + earlier + exact + fuzzy + url + semantic + hollow +
+    /// contaminated`.
     pub documents: u64,
     /// Kept documents.
     pub kept: u64,
@@ -29,12 +30,18 @@ pub struct DedupReport {
     /// Removed because a document with the same address stays.
     #[serde(default)]
     pub url: u64,
+    /// Removed because the embedding of a document that stays is nearly the same.
+    #[serde(default)]
+    pub semantic: u64,
     /// Removed because too much of their text was cut.
     #[serde(default)]
     pub hollow: u64,
     /// Removed because little or too many pieces were left without evaluation texts.
     #[serde(default)]
     pub contaminated: u64,
+    /// Embeddings and clusters of `semantic`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub semantic_clusters: Option<SemanticReport>,
     /// Cuts of each pass over the texts.
     #[serde(default)]
     pub cuts: Vec<CutReport>,
@@ -62,6 +69,23 @@ pub struct DedupReport {
     pub kept_per_shard: Vec<u64>,
     /// Files written.
     pub outputs: Vec<OutputFile>,
+}
+
+/// Embeddings and clusters of the semantic deduplication.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SemanticReport {
+    /// Documents with an embedding.
+    pub embedded: u64,
+    /// Documents without one, such as texts without a token; they are kept.
+    pub unembedded: u64,
+    /// Clusters of k-means.
+    pub clusters: u64,
+    /// Documents of the largest one.
+    pub largest_cluster: u64,
+    /// Iterations of k-means.
+    pub iterations: u64,
+    /// Whether no document changed its cluster in the last one.
+    pub is_settled: bool,
 }
 
 /// Cuts of one pass over the texts.

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::corpus::{EditList, KeepList};
-use crate::dedup::{SignatureColumn, SignatureFile};
+use crate::dedup::{EmbeddingCounts, SignatureColumn, SignatureFile};
 use crate::error::{At, Result};
 use crate::read::{Batch, Format, Input, Reader, is_binary, magic_of, parse_record};
 
@@ -31,6 +31,7 @@ pub fn inspect(path: &Path) -> Result<Value> {
         b"MLRSIGN1" | b"MLRSIGN2" | b"MLRINDX1" => signatures(path)?,
         b"MLRKEEP1" | b"MLRKEEP2" => keep(path)?,
         b"MLREDIT1" => edits(path)?,
+        b"MLREMBD1" => embeddings(path)?,
         _ => records(path)?,
     };
     value["path"] = json!(path.display().to_string());
@@ -75,7 +76,15 @@ fn keep(path: &Path) -> Result<Value> {
     Ok(
         json!({"kind": "keep list", "documents": list.len(), "kept": count(0), "exact": count(1),
         "fuzzy": count(2), "url": count(3), "hollow": count(4), "earlier": count(5),
-        "contaminated": count(6)}),
+        "contaminated": count(6), "semantic": count(7)}),
+    )
+}
+
+fn embeddings(path: &Path) -> Result<Value> {
+    let found = EmbeddingCounts::read(path)?;
+    Ok(
+        json!({"kind": "embeddings", "embeddings": found.embedded, "width": found.width,
+        "unembedded": found.unembedded}),
     )
 }
 

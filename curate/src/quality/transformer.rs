@@ -15,7 +15,9 @@ use serde_json::{Map, Value, json};
 use super::buckets::{add_bucket, check_buckets};
 use super::condition::check_name;
 use crate::check::Problem;
-use crate::classifier::{Answer, ClassifierDtype, ClassifierModel, Logits, TextClassifier};
+use crate::classifier::{
+    Answer, ClassifierDtype, ClassifierModel, Logits, TextClassifier, files_of,
+};
 use crate::contract::{BatchFilter, Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::{Error, Result};
 use crate::verdict::{Judge, KEEP, Verdict, broken};
@@ -232,18 +234,6 @@ pub(super) fn highest_of(scores: &[f64]) -> usize {
         true => label,
         false => best,
     })
-}
-
-/// Files of a folder that a model may be read from, sorted.
-fn files_of(folder: &Path) -> Vec<PathBuf> {
-    let is_part = |path: &PathBuf| {
-        let kind = path.extension().and_then(|kind| kind.to_str());
-        matches!(kind, Some("json" | "safetensors" | "bin"))
-    };
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_part).collect();
-    files.sort();
-    files
 }
 
 /// The step, with its model.

@@ -22,6 +22,8 @@ pub struct ListCounts {
     pub gone_fuzzy: u64,
     /// Removed documents whose address another one has.
     pub gone_url: u64,
+    /// Removed documents whose embedding another one nearly has.
+    pub gone_semantic: u64,
     /// Removed documents that repeat an earlier crawl.
     pub gone_earlier: u64,
     /// Removed documents of which too much was cut.
@@ -59,6 +61,7 @@ pub fn rewrite_lists(
             KeepStatus::Exact(shard, document)
             | KeepStatus::Fuzzy(shard, document)
             | KeepStatus::Url(shard, document)
+            | KeepStatus::Semantic(shard, document)
                 if of != NONE =>
             {
                 match removals.renumbered(shard, document) {
@@ -107,6 +110,7 @@ impl ListCounts {
             KeepStatus::Exact(..) => &mut self.gone_exact,
             KeepStatus::Fuzzy(..) => &mut self.gone_fuzzy,
             KeepStatus::Url(..) => &mut self.gone_url,
+            KeepStatus::Semantic(..) => &mut self.gone_semantic,
             KeepStatus::Hollow => &mut self.gone_hollow,
             KeepStatus::Contaminated => &mut self.gone_contaminated,
             KeepStatus::Earlier(_) => &mut self.gone_earlier,
@@ -121,6 +125,7 @@ impl ListCounts {
         self.gone_exact += other.gone_exact;
         self.gone_fuzzy += other.gone_fuzzy;
         self.gone_url += other.gone_url;
+        self.gone_semantic += other.gone_semantic;
         self.gone_earlier += other.gone_earlier;
         self.gone_hollow += other.gone_hollow;
         self.gone_contaminated += other.gone_contaminated;

@@ -98,9 +98,10 @@ pub(crate) fn outcomes(out: &Path, shards: usize) -> BTreeMap<String, Of> {
             let of = match keep.status(i) {
                 KeepStatus::Kept | KeepStatus::Hollow | KeepStatus::Contaminated => Of::Nothing,
                 KeepStatus::Earlier(_) => Of::Earlier,
-                KeepStatus::Exact(s, d) | KeepStatus::Fuzzy(s, d) | KeepStatus::Url(s, d) => {
-                    Of::This(ids[s as usize][d as usize].clone())
-                }
+                KeepStatus::Exact(s, d)
+                | KeepStatus::Fuzzy(s, d)
+                | KeepStatus::Url(s, d)
+                | KeepStatus::Semantic(s, d) => Of::This(ids[s as usize][d as usize].clone()),
             };
             outcomes.insert(id.clone(), of);
         }

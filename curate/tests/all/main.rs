@@ -25,6 +25,7 @@ mod long_texts;
 mod mixer;
 mod parts;
 mod profiles;
+mod semantic;
 mod shard;
 mod source;
 mod source_runs;

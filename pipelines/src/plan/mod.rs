@@ -1,5 +1,5 @@
-//! The planner: time and memory of a training step from the model's shape, its layout and a cluster's rates, without running
-//! anything, and its comparison with layouts that were run. `pipelines/docs/plan.md` has the model and how far it is from published figures.
+//! The planner: time and memory of a training step, or of a server, from the model's shape, its layout and a cluster's rates,
+//! without running anything, and its comparison with layouts that were run. `pipelines/docs/plan.md` has the model and how far it is from published figures.
 
 mod cluster;
 #[cfg(test)]
@@ -9,6 +9,7 @@ mod measured;
 mod memory;
 mod schedule;
 mod search;
+mod serving;
 mod shape;
 mod size;
 mod tables;
@@ -20,6 +21,7 @@ pub(crate) use layout::{Layout, Recompute};
 pub(crate) use measured::Machine;
 pub(crate) use schedule::Gantt;
 pub(crate) use search::{Asked, Planned, Rejected, search};
+pub(crate) use serving::{Demand, Serving, ServingQuestion, Servings, Unfit};
 pub(crate) use shape::Shape;
 pub(crate) use size::{chinchilla_tokens, model_of, parse_count};
 pub(crate) use tables::{Row, check_tables};

@@ -49,7 +49,7 @@ impl Constants {
 const OTHER_OPS: f64 = 7.0;
 
 /// Share of `Constants::matrix` of the products inside attention: their inner dimension is a head.
-const INSIDE_ATTENTION: f64 = 0.5;
+pub(super) const INSIDE_ATTENTION: f64 = 0.5;
 
 /// Seconds of a step, and of the parts of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,26 +70,28 @@ pub(crate) struct StepTime {
 }
 
 /// Rates that a step reaches.
-struct Rates {
-    matrix: f64,
-    memory: f64,
-    link: f64,
+pub(super) struct Rates {
+    pub(super) matrix: f64,
+    pub(super) memory: f64,
+    pub(super) link: f64,
     network: f64,
-    /// Bytes of a number of matrices and activations.
+    /// Bytes of a number of activations.
     number: f64,
+    /// Bytes of a weight that products read.
+    weight: f64,
     /// Bytes of a number that collectives add.
     added: f64,
     /// Seconds to start an operation.
     op: f64,
     /// Seconds to start a collective.
-    collective: f64,
+    pub(super) collective: f64,
     /// Whether the devices are ranks that share the cores of a machine: threads of Millrace itself, of which more is known.
     shares_cores: bool,
 }
 
 impl Rates {
     /// Rates of each rank of a layout. Ranks that share cores share the rates of their node, and add numbers in f32.
-    fn of(layout: &Layout, cluster: &Cluster, constants: &Constants) -> Rates {
+    pub(super) fn of(layout: &Layout, cluster: &Cluster, constants: &Constants) -> Rates {
         let ranks = layout.devices().min(cluster.devices_per_node);
         let share = cluster.share(ranks);
         let link = cluster.link * constants.link;
@@ -102,6 +104,7 @@ impl Rates {
                 false => cluster.network * constants.network,
             },
             number: cluster.number_bytes,
+            weight: cluster.number_bytes,
             added: match cluster.cores {
                 Some(_) => 4.0,
                 None => cluster.number_bytes,
@@ -112,17 +115,23 @@ impl Rates {
         }
     }
 
-    /// Seconds of a product of matrices: its operations or its operands, the longer.
-    fn product(&self, m: f64, n: f64, k: f64) -> f64 {
+    /// The same with weights of so many bytes.
+    pub(super) fn with_weights(self, weight: f64) -> Rates {
+        Rates { weight, ..self }
+    }
+
+    /// Seconds of a product of `m` rows with a matrix of `n` rows of `k` weights: its operations or its operands, the longer.
+    pub(super) fn product(&self, m: f64, n: f64, k: f64) -> f64 {
         let flop = 2.0 * m * n * k / self.matrix;
-        self.op + flop.max(self.number * (m * k + k * n + m * n) / self.memory)
+        let bytes = self.number * (m * k + m * n) + self.weight * k * n;
+        self.op + flop.max(bytes / self.memory)
     }
 }
 
 /// Seconds of one pass of a micro-batch through one layer.
-struct Pass {
-    compute: f64,
-    collectives: f64,
+pub(super) struct Pass {
+    pub(super) compute: f64,
+    pub(super) collectives: f64,
     /// Context parallelism's share of the collectives, before anything hides it.
     ring: f64,
     /// Attention between the projections, a part of `compute`.
@@ -217,7 +226,8 @@ pub(crate) fn step_time(
     }
 }
 
-fn forward(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) -> Pass {
+/// The forward pass of `rows`.
+pub(super) fn forward(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) -> Pass {
     let (tp, cp) = (layout.tp as f64, layout.cp as f64);
     let (h, ffn) = (shape.width as f64, shape.ffn as f64);
     let products = rates.product(rows, shape.packed() as f64 / tp, h)

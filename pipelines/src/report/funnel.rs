@@ -10,9 +10,10 @@ use crate::machine::grouped;
 use std::collections::BTreeMap;
 
 /// Removals of the dedup stage after exact and near duplicates: key of the count, step, outcome.
-const LATER: [(&str, &str, &str); 4] = [
+const LATER: [(&str, &str, &str); 5] = [
     ("earlier", "earlier crawls", "duplicate.earlier"),
     ("url", "address dedup", "duplicate.url"),
+    ("semantic", "semantic dedup", "duplicate.semantic"),
     ("hollow", "cutting repeats", "duplicate.hollow"),
     (
         "contaminated",

@@ -1,25 +1,33 @@
-//! Transformer classifiers of `[[curate.step]] classifier`: the model of `train` and the tokenizer of `index` behind the
-//! interface that the curator has for models.
+//! Transformers of `[[curate.step]] classifier` and `[dedup.semantic]`: the model of `train` and the tokenizer of `index`
+//! behind the interface that the curator has for models.
 //!
 //! Ids are those of transformers with `truncation=True`: names of special tokens in a text are these tokens, the
 //! post-processor's tokens are added, and of a text that is too long the first tokens stay (the last ones if the
 //! tokenizer's `truncation_side` is `left`).
 
 use curate::classifier::{
-    Answer, ClassifierDtype, ClassifierModel, Logits, Models, TextClassifier,
+    Answer, ClassifierDtype, ClassifierModel, Embedding, EmbeddingModel, Logits, Models, Pooling,
+    TextClassifier, TextEmbedder,
 };
 use index::tokenizer::{SpecialTokens, Tokenizer};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::path::Path;
-use train::infer::classifier::{Arithmetic, Problem, SequenceClassifier};
+use train::infer::classifier::{
+    self, Arithmetic, Preparation, Problem, SequenceClassifier, SequenceEmbedder,
+};
 
-/// Opens classifiers from Hugging Face folders, on the CPU.
+/// Opens classifiers and models of embeddings from Hugging Face folders, on the CPU.
 pub(crate) struct Transformers;
 
 impl Models for Transformers {
     fn classifier(&self, model: &ClassifierModel) -> Result<Box<dyn TextClassifier>, String> {
         Ok(Box::new(Transformer::open(model)?))
+    }
+
+    fn embedder(&self, model: &EmbeddingModel) -> Result<Box<dyn TextEmbedder>, String> {
+        Ok(Box::new(Embedder::open(model)?))
     }
 }
 
@@ -39,9 +47,8 @@ pub(crate) fn open_classifier(folder: &Path) -> anyhow::Result<Box<dyn TextClass
         .map_err(anyhow::Error::msg)
 }
 
-/// A model with its tokenizer.
-struct Transformer {
-    model: SequenceClassifier,
+/// A tokenizer and the ids of a text that its model reads.
+struct Reading {
     tokenizer: Tokenizer,
     /// Ids around a text.
     before: Vec<u32>,
@@ -49,27 +56,23 @@ struct Transformer {
     /// Tokens of a text that are read, without those around it.
     room: usize,
     keeps_end: bool,
-    batch_tokens: usize,
 }
 
-impl Transformer {
-    fn open(settings: &ClassifierModel) -> Result<Transformer, String> {
-        let folder = &settings.folder;
-        let arithmetic = match settings.dtype {
-            ClassifierDtype::F32 => Arithmetic::F32,
-            ClassifierDtype::Bf16 => Arithmetic::Bf16,
-            ClassifierDtype::Bf16Tiles => Arithmetic::Bf16Tiles,
-            ClassifierDtype::Int8 => Arithmetic::Int8,
-        };
-        let model = SequenceClassifier::open(folder, arithmetic).map_err(|e| e.with_causes())?;
-        for note in model.notes() {
-            log!("classifier {}: {note}", folder.display());
-        }
+/// Sizes of a model that bound ids and texts.
+#[derive(Clone, Copy)]
+struct Sizes {
+    vocab: usize,
+    max_tokens: usize,
+}
+
+impl Reading {
+    /// Reads at most `asked` tokens; 0: as many as the model and the tokenizer's limit allow.
+    fn open(folder: &Path, model: Sizes, asked: usize) -> Result<Reading, String> {
         let file = folder.join("tokenizer.json");
         let tokenizer = Tokenizer::load(&file).map_err(|e| e.to_string())?;
         let at = |why: String| format!("{}: {why}", file.display());
-        if tokenizer.vocab() > model.vocab() {
-            let (found, most) = (tokenizer.vocab(), model.vocab());
+        if tokenizer.vocab() > model.vocab {
+            let (found, most) = (tokenizer.vocab(), model.vocab);
             return Err(at(format!(
                 "found {found} ids, want at most the model's vocab_size of {most}"
             )));
@@ -77,8 +80,8 @@ impl Transformer {
         let (before, after) = tokenizer.around().map_err(|e| e.to_string())?;
         let (before, after) = (before.to_vec(), after.to_vec());
         let config = TokenizerConfig::read(folder)?;
-        let own = model.max_tokens().min(config.max_length);
-        let most = match settings.max_tokens {
+        let own = model.max_tokens.min(config.max_length);
+        let most = match asked {
             0 => own,
             asked => own.min(asked),
         };
@@ -88,14 +91,12 @@ impl Transformer {
                 "found {around} tokens around a text, want fewer than the {most} that are read"
             )));
         }
-        Ok(Transformer {
-            model,
+        Ok(Reading {
             tokenizer,
             room: most - around,
             before,
             after,
             keeps_end: config.keeps_end,
-            batch_tokens: settings.batch_tokens,
         })
     }
 
@@ -107,6 +108,133 @@ impl Transformer {
             false => &text[..kept],
         };
         [&self.before, kept, &self.after].concat()
+    }
+
+    /// The results of `run` for the ids of each text; or why a text has none.
+    fn of_texts<E: std::fmt::Display>(
+        &self,
+        texts: &[&str],
+        run: impl FnOnce(&[&[u32]]) -> Result<Vec<Vec<f32>>, E>,
+    ) -> Result<Vec<Result<Vec<f32>, String>>, String> {
+        let names = SpecialTokens {
+            add: false,
+            parse: true,
+        };
+        // fails for all texts or for none
+        let encoder = || self.tokenizer.encoder_with(names);
+        drop(encoder().map_err(|e| e.to_string())?);
+        let ids: Vec<Result<Vec<u32>, String>> = texts
+            .par_iter()
+            .map_init(encoder, |encoder, text| {
+                let encoder = encoder.as_mut().map_err(|e| e.to_string())?;
+                let ids = encoder.encode(text).map_err(|e| e.to_string())?;
+                let ids = self.cut(ids);
+                match ids.is_empty() {
+                    true => Err("a text without a token".to_string()),
+                    false => Ok(ids),
+                }
+            })
+            .collect();
+        let read: Vec<&[u32]> = ids.iter().flatten().map(Vec::as_slice).collect();
+        let mut results = run(&read).map_err(|e| e.to_string())?.into_iter();
+        let of = |ids: Result<Vec<u32>, String>| {
+            ids.and_then(|_| results.next().ok_or_else(|| "no result".to_string()))
+        };
+        Ok(ids.into_iter().map(of).collect())
+    }
+}
+
+fn arithmetic(dtype: ClassifierDtype) -> Arithmetic {
+    match dtype {
+        ClassifierDtype::F32 => Arithmetic::F32,
+        ClassifierDtype::Bf16 => Arithmetic::Bf16,
+        ClassifierDtype::Bf16Tiles => Arithmetic::Bf16Tiles,
+        ClassifierDtype::Int8 => Arithmetic::Int8,
+    }
+}
+
+/// A classifier with its tokenizer.
+struct Transformer {
+    model: SequenceClassifier,
+    reading: Reading,
+    batch_tokens: usize,
+}
+
+impl Transformer {
+    fn open(settings: &ClassifierModel) -> Result<Transformer, String> {
+        let folder = &settings.folder;
+        let model = SequenceClassifier::open(folder, arithmetic(settings.dtype));
+        let model = model.map_err(|e| e.with_causes())?;
+        for note in model.notes() {
+            log!("classifier {}: {note}", folder.display());
+        }
+        let sizes = Sizes {
+            vocab: model.vocab(),
+            max_tokens: model.max_tokens(),
+        };
+        Ok(Transformer {
+            reading: Reading::open(folder, sizes, settings.max_tokens)?,
+            model,
+            batch_tokens: settings.batch_tokens,
+        })
+    }
+}
+
+/// A model of embeddings with its tokenizer.
+struct Embedder {
+    model: SequenceEmbedder,
+    reading: Reading,
+    batch_tokens: usize,
+}
+
+impl Embedder {
+    fn open(settings: &EmbeddingModel) -> Result<Embedder, String> {
+        let folder = &settings.folder;
+        let pooling = settings.pooling.map(|pooling| match pooling {
+            Pooling::Mean => classifier::Pooling::Mean,
+            Pooling::Cls => classifier::Pooling::Cls,
+        });
+        let model = SequenceEmbedder::open(folder, arithmetic(settings.dtype), pooling);
+        let model = model.map_err(|e| e.with_causes())?;
+        for note in model.notes() {
+            log!("embeddings {}: {note}", folder.display());
+        }
+        let sizes = Sizes {
+            vocab: model.vocab(),
+            max_tokens: model.max_tokens(),
+        };
+        Ok(Embedder {
+            reading: Reading::open(folder, sizes, settings.max_tokens)?,
+            model,
+            batch_tokens: settings.batch_tokens,
+        })
+    }
+}
+
+fn prepared(text: &str, by: Preparation) -> Cow<'_, str> {
+    let text = if by.strips { text.trim() } else { text };
+    match by.lowers {
+        true => text.to_lowercase().into(),
+        false => text.into(),
+    }
+}
+
+impl TextEmbedder for Embedder {
+    fn width(&self) -> usize {
+        self.model.width()
+    }
+
+    fn embeddings(&self, texts: &[&str]) -> Result<Vec<Embedding>, String> {
+        let preparation = self.model.preparation();
+        let prepared: Vec<Cow<'_, str>> = texts
+            .iter()
+            .map(|text| prepared(text, preparation))
+            .collect();
+        let texts: Vec<&str> = prepared.iter().map(AsRef::as_ref).collect();
+        self.reading.of_texts(&texts, |ids| {
+            let found = self.model.embeddings(ids, self.batch_tokens);
+            found.map_err(|e| e.with_causes())
+        })
     }
 }
 
@@ -161,32 +289,10 @@ impl TextClassifier for Transformer {
     }
 
     fn logits(&self, texts: &[&str]) -> Result<Vec<Logits>, String> {
-        let names = SpecialTokens {
-            add: false,
-            parse: true,
-        };
-        // fails for all texts or for none
-        let encoder = || self.tokenizer.encoder_with(names);
-        drop(encoder().map_err(|e| e.to_string())?);
-        let ids: Vec<Result<Vec<u32>, String>> = texts
-            .par_iter()
-            .map_init(encoder, |encoder, text| {
-                let encoder = encoder.as_mut().map_err(|e| e.to_string())?;
-                let ids = encoder.encode(text).map_err(|e| e.to_string())?;
-                let ids = self.cut(ids);
-                match ids.is_empty() {
-                    true => Err("a text without a token".to_string()),
-                    false => Ok(ids),
-                }
-            })
-            .collect();
-        let read: Vec<&[u32]> = ids.iter().flatten().map(Vec::as_slice).collect();
-        let logits = self.model.logits(&read, self.batch_tokens);
-        let mut logits = logits.map_err(|e| e.with_causes())?.into_iter();
-        let of = |ids: Result<Vec<u32>, String>| {
-            ids.and_then(|_| logits.next().ok_or_else(|| "no result".to_string()))
-        };
-        Ok(ids.into_iter().map(of).collect())
+        self.reading.of_texts(texts, |ids| {
+            let found = self.model.logits(ids, self.batch_tokens);
+            found.map_err(|e| e.with_causes())
+        })
     }
 }
 
@@ -235,9 +341,9 @@ mod tests {
                 add: false,
                 parse: true,
             };
-            let mut encoder = model.tokenizer.encoder_with(names).unwrap();
+            let mut encoder = model.reading.tokenizer.encoder_with(names).unwrap();
             for (text, golden) in texts.iter().zip(&goldens) {
-                let ids = model.cut(encoder.encode(text).unwrap());
+                let ids = model.reading.cut(encoder.encode(text).unwrap());
                 assert_eq!(json!(ids), golden["ids"], "{name}: {text:?}");
             }
             let found = model.logits(&texts).unwrap();
@@ -269,7 +375,10 @@ mod tests {
             })
         };
         let text: Vec<u32> = (10..100).collect();
-        let cut = |tokenizer: Value, max_tokens| open(&tokenizer, max_tokens).unwrap().cut(&text);
+        let cut = |tokenizer: Value, max_tokens| {
+            let opened = open(&tokenizer, max_tokens).unwrap();
+            opened.reading.cut(&text)
+        };
         assert_eq!(cut(json!({}), 0).len(), 64);
         assert_eq!(cut(json!({"model_max_length": 1e30}), 0).len(), 64);
         assert_eq!(cut(json!({"model_max_length": 32}), 0).len(), 32);

@@ -143,6 +143,10 @@ pub(super) fn run_task(cx: &Context, index: usize, of: usize) -> Result<()> {
 
 fn curator(cx: &Context, config: &curate::pipeline::CurateConfig) -> Result<Curator> {
     let (decontaminate, dedup) = (cx.job.dropping(), cx.job.dedup.as_ref());
+    // a model that cannot be used is refused before any text is read, not when they are all curated
+    if let Some(semantic) = dedup.and_then(|dedup| dedup.semantic.as_ref()) {
+        drop(semantic.open(&Transformers)?);
+    }
     Ok(Curator::with_models(
         config,
         decontaminate,

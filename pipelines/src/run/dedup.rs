@@ -4,7 +4,9 @@ use crate::context::Context;
 use crate::machine::grouped;
 use crate::manifest::{fingerprint, identity};
 use crate::progress::Progress;
+use crate::run::classifiers::Transformers;
 use anyhow::{Result, bail};
+use curate::dedup::{SemanticConfig, dedup_with_models};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -57,7 +59,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let sets: Vec<_> = sets.map(|f| identity(Path::new(f))).collect();
     let (shards, sums) = upstream(cx)?;
     // memory_mb only decides when the sort spills; it does not change the result
-    let print = fingerprint(&json!([
+    let mut depends = json!([
         "dedup",
         config.exact,
         config.minhash,
@@ -71,7 +73,18 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         cutting,
         sets,
         sums
-    ]));
+    ]);
+    // absent where it is off, so that records of earlier versions stay good
+    if let (Some(semantic), Some(list)) = (&config.semantic, depends.as_array_mut()) {
+        let files: Vec<_> = semantic.files().iter().map(|file| identity(file)).collect();
+        // which changes no result
+        let semantic = SemanticConfig {
+            batch_tokens: 0,
+            ..semantic.clone()
+        };
+        list.push(json!([semantic, files]));
+    }
+    let print = fingerprint(&depends);
     if cx.manifest.done("dedup", &print)?.is_some() {
         log!("dedup: done before");
         return Ok(());
@@ -79,7 +92,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     cx.manifest.forget("dedup");
     let progress = Progress::start("dedup", "documents", 0);
     let watcher = Watcher(&progress);
-    let mut report = curate::dedup::dedup(config, &cx.out, shards, &watcher)?;
+    let mut report = dedup_with_models(config, &cx.out, shards, &Transformers, &watcher)?;
     if let Some(sets) = cutting {
         report = curate::dedup::decontaminate(sets, config.memory_mb, &cx.out, report, &watcher)?;
     }
@@ -108,7 +121,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Log text for verification, documents of earlier crawls, and removals by address, lines, substrings and
+/// Log text for verification, documents of earlier crawls, and removals by address, embeddings, lines, substrings and
 /// evaluation texts.
 fn later(report: &curate::dedup::DedupReport) -> String {
     let mut text = String::new();
@@ -121,6 +134,16 @@ fn later(report: &curate::dedup::DedupReport) -> String {
     }
     if report.url > 0 {
         text += &format!(", {} of the same address", grouped(report.url));
+    }
+    if let Some(found) = &report.semantic_clusters {
+        let (gone, clusters) = (grouped(report.semantic), grouped(found.clusters));
+        text += &format!(", {gone} of nearly the same embedding in {clusters} clusters");
+        if found.unembedded > 0 {
+            text += &format!(" ({} without one)", grouped(found.unembedded));
+        }
+        if !found.is_settled && found.embedded > 0 {
+            text += &format!(" (still moving after {} iterations)", found.iterations);
+        }
     }
     for cut in &report.cuts {
         let (documents, hollow) = (grouped(cut.documents), grouped(cut.hollow));

@@ -29,6 +29,7 @@ mod mixer;
 mod models;
 mod new;
 mod plan;
+mod plan_serving;
 mod plan_table;
 mod plan_trials;
 mod prompt_ids;

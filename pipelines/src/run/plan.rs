@@ -1,5 +1,6 @@
 //! `plan`: the fastest layouts of a job's model on a cluster, or the planner's times beside published ones.
 
+use super::plan_serving::ServingArgs;
 use super::plan_table;
 use super::plan_trials::{self, TrialArgs};
 use crate::job::{self, Job, LoadError, Problem};
@@ -49,6 +50,8 @@ pub(crate) struct PlanArgs {
     #[arg(long, requires = "size", value_parser = parse_count)]
     tokens: Option<f64>,
     #[command(flatten)]
+    serving: ServingArgs,
+    #[command(flatten)]
     trials: TrialArgs,
     /// Print JSON to stdout.
     #[arg(long)]
@@ -77,6 +80,19 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
     if is_f32 {
         let resolved = cluster.in_f32();
         cluster = resolved.map_err(|problem| LoadError::problems(file.into(), vec![problem]))?;
+    }
+    if args.serving.is_given() {
+        let mut problems = Vec::new();
+        args.serving.check(&mut problems);
+        let shape = shape(&job, args.vocab, &mut problems);
+        let (Some(shape), true) = (shape, problems.is_empty()) else {
+            return Err(LoadError::problems(path.clone(), problems).into());
+        };
+        let assumed = assumed_of_a_server(&cluster, is_f32);
+        if is_f32 {
+            cluster.number_bytes = 4.0;
+        }
+        return (args.serving).run(&job.name, shape, &cluster, assumed, args.json);
     }
     let asked = asked(&job, &cluster, args)
         .map_err(|problems| LoadError::problems(path.clone(), problems))?;
@@ -130,6 +146,9 @@ fn is_in_f32(job: &Job, cluster: &Cluster) -> bool {
     }
 }
 
+const NO_OP_LATENCY: &str = "operations start in no time: the cluster has no op_latency_us";
+const NO_LINK_LATENCY: &str = "collectives start in no time: the cluster has no link_latency_us";
+
 /// Assumptions in place of rates that the cluster has not.
 fn assumed(cluster: &Cluster, is_f32: bool) -> Vec<&'static str> {
     let shares = cluster.cores.is_some();
@@ -138,17 +157,23 @@ fn assumed(cluster: &Cluster, is_f32: bool) -> Vec<&'static str> {
             is_f32 && cluster.matrix_f32.is_none(),
             "products of f32 at the rate of 16 bits: the cluster has no matrix_f32_tflops",
         ),
-        (
-            shares && cluster.op_latency == 0.0,
-            "operations start in no time: the cluster has no op_latency_us",
-        ),
-        (
-            shares && cluster.link_latency == 0.0,
-            "collectives start in no time: the cluster has no link_latency_us",
-        ),
+        (shares && cluster.op_latency == 0.0, NO_OP_LATENCY),
+        (shares && cluster.link_latency == 0.0, NO_LINK_LATENCY),
     ];
     let all = all.into_iter().filter(|(is_assumed, _)| *is_assumed);
     all.map(|(_, text)| text).collect()
+}
+
+/// The same for a server, whose steps are short: their starts count on any device.
+fn assumed_of_a_server(cluster: &Cluster, is_f32: bool) -> Vec<&'static str> {
+    let mut all = assumed(cluster, is_f32);
+    if cluster.cores.is_none() && cluster.op_latency == 0.0 {
+        all.push(NO_OP_LATENCY);
+    }
+    if cluster.cores.is_none() && cluster.link_latency == 0.0 {
+        all.push(NO_LINK_LATENCY);
+    }
+    all
 }
 
 fn asked<'a>(job: &Job, cluster: &'a Cluster, args: &PlanArgs) -> Result<Asked<'a>, Vec<Problem>> {
@@ -174,12 +199,6 @@ fn asked<'a>(job: &Job, cluster: &'a Cluster, args: &PlanArgs) -> Result<Asked<'
         let wanted = format!("--devices of at most {per_node}: layouts are run on one machine");
         problem("--run", &format!("layouts of {devices} devices"), &wanted);
     }
-    if let Some(vocab) = args.vocab.filter(|vocab| !(1..=MOST_VOCAB).contains(vocab)) {
-        problem("--vocab", &vocab.to_string(), &format!("1 to {MOST_VOCAB}"));
-    }
-    if job.model.is_none() {
-        problem("model", "nothing", "the model to plan");
-    }
     if job.train.is_none() {
         problem("train", "nothing", "global_batch and steps");
     }
@@ -187,39 +206,9 @@ fn asked<'a>(job: &Job, cluster: &'a Cluster, args: &PlanArgs) -> Result<Asked<'
     if seq_length == 0 {
         problem("blend.seq_length", "nothing", "tokens of a sequence");
     }
-    if let Some(model) = &job.model {
-        if model.moe.is_some() {
-            problem(
-                "model.moe",
-                "a mixture",
-                "a dense model: times of mixtures are not planned",
-            );
-        }
-        if matches!(model.family, Family::Bert | Family::T5) {
-            let family = format!("{:?}", model.family).to_lowercase();
-            problem("model.family", &family, "a decoder");
-        }
-    }
-    let (Some(model), Some(train), true) = (&job.model, &job.train, problems.is_empty()) else {
+    let shape = shape(job, args.vocab, &mut problems);
+    let (Some(shape), Some(train), true) = (shape, &job.train, problems.is_empty()) else {
         return Err(problems);
-    };
-    let trained = job
-        .tokenize
-        .as_ref()
-        .and_then(|t| t.tokenizer.train.as_ref());
-    let vocab = args.vocab.or(trained.map(|t| t.vocab)).unwrap_or(50_304);
-    let shape = Shape {
-        layers: model.layers,
-        width: model.d_model,
-        heads: model.heads,
-        kv_heads: model.kv_heads(),
-        head_dim: model.d_head(),
-        ffn: model.d_ffn(),
-        is_gated: model.is_gated(),
-        vocab,
-        is_tied: model.is_tied(),
-        seq_length,
-        is_fused: true,
     };
     Ok(Asked {
         shape,
@@ -227,6 +216,49 @@ fn asked<'a>(job: &Job, cluster: &'a Cluster, args: &PlanArgs) -> Result<Asked<'
         devices,
         may_be_fewer: cluster.cores.is_some() && args.devices.is_none(),
         global_batch: train.global_batch,
+    })
+}
+
+/// The shape of the job's model; `None`, or with more problems, if it cannot be planned.
+fn shape(job: &Job, vocab: Option<usize>, problems: &mut Vec<Problem>) -> Option<Shape> {
+    let mut problem = |key: &str, found: &str, wanted: &str| {
+        problems.push(Problem {
+            key: key.into(),
+            found: found.into(),
+            wanted: wanted.into(),
+        });
+    };
+    if let Some(vocab) = vocab.filter(|vocab| !(1..=MOST_VOCAB).contains(vocab)) {
+        problem("--vocab", &vocab.to_string(), &format!("1 to {MOST_VOCAB}"));
+    }
+    let Some(model) = &job.model else {
+        problem("model", "nothing", "the model to plan");
+        return None;
+    };
+    if model.moe.is_some() {
+        let wanted = "a dense model: times of mixtures are not planned";
+        problem("model.moe", "a mixture", wanted);
+    }
+    if matches!(model.family, Family::Bert | Family::T5) {
+        let family = format!("{:?}", model.family).to_lowercase();
+        problem("model.family", &family, "a decoder");
+    }
+    let trained = job
+        .tokenize
+        .as_ref()
+        .and_then(|t| t.tokenizer.train.as_ref());
+    Some(Shape {
+        layers: model.layers,
+        width: model.d_model,
+        heads: model.heads,
+        kv_heads: model.kv_heads(),
+        head_dim: model.d_head(),
+        ffn: model.d_ffn(),
+        is_gated: model.is_gated(),
+        vocab: vocab.or(trained.map(|t| t.vocab)).unwrap_or(50_304),
+        is_tied: model.is_tied(),
+        seq_length: job.blend.as_ref().map_or(0, |blend| blend.seq_length),
+        is_fused: true,
     })
 }
 

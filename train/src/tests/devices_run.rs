@@ -14,7 +14,7 @@ use crate::tests::devices::{cards, laid_out, simulated, train_on};
 use crate::tests::layouts::{Result, assert_same};
 use crate::trainer::run;
 
-/// Three steps of four sequences.
+/// Two steps of four sequences.
 fn short(plan: Plan, precision: Precision, layout: &str) -> Plan {
     let mut plan = laid_out(&plan, layout);
     plan.determinism = Determinism::Run;
@@ -32,7 +32,7 @@ fn losses(of: &Result) -> Vec<f64> {
     let lines = of.metrics.iter();
     let values = lines.map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let losses: Vec<f64> = values.filter_map(|v| v["loss"].as_f64()).collect();
-    assert!(losses.len() >= 3, "{:?}", of.metrics);
+    assert!(losses.len() >= 2, "{:?}", of.metrics);
     losses
 }
 

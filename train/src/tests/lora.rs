@@ -12,6 +12,7 @@ use crate::fixtures::{Chain, Log, nth_step, options, tiny_bert, tiny_gpt, tiny_l
 use crate::model::param::{self, Spec, is_of_lora};
 use crate::tests::layouts::{assert_same, train, train_in, with};
 use crate::tests::parity::by_tensor;
+use crate::tests::share::Share;
 use crate::trainer::step::Trainer;
 use crate::trainer::{memory, run};
 
@@ -176,6 +177,7 @@ fn of_adapters(trainer: &Trainer<'_>, gradients: &[Tensor]) -> Vec<Vec<f64>> {
 
 #[test]
 fn every_layout_gives_the_same_bits_and_frozen_weights_keep_theirs() {
+    let mut share = Share::one_in(3);
     for mut plan in [
         adapted(tiny_gpt()),
         adapted(tiny_llama()),
@@ -200,7 +202,7 @@ fn every_layout_gives_the_same_bits_and_frozen_weights_keep_theirs() {
             assert_eq!(is_same, spec.is_frozen, "{}", spec.name);
             assert_eq!(spec.is_frozen, !is_of_lora(&spec.name));
         }
-        for layout in [
+        let layouts = [
             "mb=1",
             "mb=3",
             "dp=3 mb=2",
@@ -217,7 +219,8 @@ fn every_layout_gives_the_same_bits_and_frozen_weights_keep_theirs() {
             "full mb=2",
             "selective cp=2 tp=2 mb=1",
             "chunked mb=3",
-        ] {
+        ];
+        for layout in share.of(&layouts) {
             let found = train(&with(plan.clone(), layout));
             assert_same(&found, &want, layout);
         }
@@ -289,12 +292,13 @@ fn dropout_of_adapters_has_the_gradient_of_its_own_loss_and_is_not_in_evaluation
 
 #[test]
 fn every_layout_drops_the_same_elements_of_the_adapters_inputs() {
+    let mut share = Share::one_in(2);
     for plan in [adapted(tiny_gpt()), adapted(tiny_llama())] {
         let mut plan = plan;
         plan.model.layers = 4;
         plan.model.lora.as_mut().unwrap().dropout = 0.25;
         let want = train(&with(plan.clone(), "mb=12"));
-        for layout in [
+        let layouts = [
             "mb=1",
             "dp=3 mb=2",
             "tp=2 mb=2",
@@ -304,7 +308,8 @@ fn every_layout_drops_the_same_elements_of_the_adapters_inputs() {
             "cp=2 mb=4",
             "full mb=2",
             "selective cp=2 tp=2 mb=1",
-        ] {
+        ];
+        for layout in share.of(&layouts) {
             assert_same(&train(&with(plan.clone(), layout)), &want, layout);
         }
         plan.train.precision = Precision::Bf16;

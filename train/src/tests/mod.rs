@@ -46,6 +46,7 @@ mod random_layouts;
 mod resume;
 mod scorer;
 mod sharded;
+mod share;
 mod step_costs;
 mod t5;
 mod t5_parity;

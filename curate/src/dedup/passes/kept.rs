@@ -1,7 +1,7 @@
 //! Passes over the texts of kept documents, after deduplication of whole documents; each reads the text that
 //! earlier passes left.
 //!
-//! Order: `url`, `lines`, `bloom`, `substring`. A pass reads the kept texts, finds repeats by an external sort and
+//! Order: `url`, `semantic`, `lines`, `bloom`, `substring`. A pass reads the kept texts, finds repeats by an external sort and
 //! returns the pieces to cut; here they become `keep/NNNNN.edits`, and a document that loses all of its text, or
 //! more than its share, is removed from the keep list. `contaminated.rs` is one more pass, after all of these.
 //! Memory: 4 bytes per document beside the sort's budget, and one shard's cuts.
@@ -13,8 +13,8 @@ use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use serde_json::json;
 
 use crate::corpus::{
-    EditList, HOLLOW, KeepList, KeepStatus, NONE, Span, URL, compose, composed_splits, joined,
-    kept_documents,
+    EditList, HOLLOW, KeepList, KeepStatus, NONE, SEMANTIC, Span, URL, compose, composed_splits,
+    joined, kept_documents,
 };
 use crate::dedup::rehydration::rehydration_of;
 use crate::dedup::report::{BloomReport, CutReport, DedupReport};
@@ -102,6 +102,15 @@ pub(super) fn number(record: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(word(record, at))
 }
 
+/// The reason why a document is removed as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Removal {
+    /// Another one has its address.
+    Url,
+    /// Another one has nearly its embedding.
+    Semantic,
+}
+
 /// The state between passes.
 pub(super) struct Passes<'a> {
     out: &'a Path,
@@ -142,6 +151,10 @@ impl<'a> Passes<'a> {
 
     pub(super) fn out(&self) -> &Path {
         self.out
+    }
+
+    pub(super) fn progress(&self) -> &dyn Progress {
+        self.progress
     }
 
     /// The memory budget in bytes.
@@ -258,8 +271,12 @@ impl<'a> Passes<'a> {
         Ok(())
     }
 
-    /// Takes documents out that have the address of others: (document, the one that stays), sorted.
-    pub(super) fn remove_urls(&mut self, sorter: Sorter<16>) -> Result<()> {
+    /// Takes documents out that others stand for: (document, the one that stays), sorted.
+    pub(super) fn remove(&mut self, sorter: Sorter<16>, why: Removal) -> Result<()> {
+        let flag = match why {
+            Removal::Url => URL,
+            Removal::Semantic => SEMANTIC,
+        };
         let mut open: Option<(u32, KeepList)> = None;
         let mut count = 0;
         sorter.drain(&mut |record: &[u8; 16]| {
@@ -271,7 +288,7 @@ impl<'a> Passes<'a> {
                 open = Some((shard, self.read_keep(shard)?));
             }
             if let Some((_, list)) = &mut open {
-                list.flags[document] = URL;
+                list.flags[document] = flag;
                 list.of[document] =
                     u64::from(number(record, 8)) << 32 | u64::from(number(record, 12));
                 count += 1;
@@ -281,7 +298,10 @@ impl<'a> Passes<'a> {
         if let Some((shard, list)) = open {
             self.write_keep(shard, &list)?;
         }
-        self.report.url += count;
+        match why {
+            Removal::Url => self.report.url += count,
+            Removal::Semantic => self.report.semantic += count,
+        }
         self.report.kept -= count;
         Ok(())
     }

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::dedup::passes::kept::{Passes, fill};
+use crate::dedup::passes::kept::{Passes, Removal, fill};
 use crate::dedup::priority::Priority;
 use crate::dedup::signature::source;
 use crate::error::Result;
@@ -78,5 +78,5 @@ pub(super) fn run(
         }
         Ok(())
     })?;
-    passes.remove_urls(removed)
+    passes.remove(removed, Removal::Url)
 }

@@ -127,6 +127,7 @@ impl Card<'_> {
             ("exact", "exact duplicates"),
             ("fuzzy", "near duplicates"),
             ("url", "of the same address"),
+            ("semantic", "of nearly the same embedding"),
             ("hollow", "mostly cut"),
             ("contaminated", "with too much evaluation text"),
         ];

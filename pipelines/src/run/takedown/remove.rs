@@ -2,12 +2,12 @@
 
 use super::datasets::Numbering;
 use super::record::{Line, List, Record, Shard, name_of, records};
-use super::transaction::Transaction;
+use super::transaction::{Transaction, remove_folder};
 use crate::context::Context;
 use crate::manifest::{self, Manifest, fingerprint};
 use anyhow::{Context as _, Result, anyhow, bail};
 use curate::corpus::CleanCondition;
-use curate::dedup::DedupReport;
+use curate::dedup::{DedupReport, EMBEDDINGS};
 use curate::pipeline::ShardReport;
 use curate::takedown::{
     Counts, Found, INSPECTED, ListCounts, Removals, TakedownList, rewrite, rewrite_dropped,
@@ -219,6 +219,8 @@ pub(super) fn remove(
         dropped: &dropped,
     };
     record.after = corpus.write_records(&shards, &lists, &mut work)?;
+    // removed texts may be among them, and a deduplication makes them again
+    remove_folder(&out.join(EMBEDDINGS))?;
     // it shows texts, and is made in milliseconds
     work.remove("report.html");
     let text = serde_json::to_string_pretty(&record)? + "\n";
@@ -458,6 +460,7 @@ fn subtract_lists(report: &mut DedupReport, lists: &[ListCounts]) {
         (&mut report.exact, gone.gone_exact),
         (&mut report.fuzzy, gone.gone_fuzzy),
         (&mut report.url, gone.gone_url),
+        (&mut report.semantic, gone.gone_semantic),
         (&mut report.earlier, gone.gone_earlier),
         (&mut report.hollow, gone.gone_hollow),
         (&mut report.contaminated, gone.gone_contaminated),

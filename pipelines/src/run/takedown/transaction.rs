@@ -167,7 +167,7 @@ fn flush(folder: &Path) -> Result<()> {
     flushed.with_context(|| format!("cannot flush {}", folder.display()))
 }
 
-fn remove_folder(folder: &Path) -> Result<()> {
+pub(super) fn remove_folder(folder: &Path) -> Result<()> {
     match std::fs::remove_dir_all(folder) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
             Err(e).with_context(|| format!("cannot remove {}", folder.display()))

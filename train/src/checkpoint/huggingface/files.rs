@@ -213,6 +213,11 @@ impl Files {
         Ok(())
     }
 
+    /// Whether there is a tensor of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
+    }
+
     /// Number of tensors.
     pub(crate) fn count(&self) -> usize {
         self.tensors.len()

@@ -107,8 +107,21 @@ pub(super) struct Amounts {
     pub(super) elements: usize,
 }
 
+/// The use of a model, which decides which classes of transformers it may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// Of its head: a class that ends with `ForSequenceClassification`.
+    Classify,
+    /// Of the encoder alone: any class.
+    Embed,
+}
+
 /// Reads all fields.
-pub(super) fn read(table: &Map<String, Value>, most: Amounts) -> Result<Described, Vec<String>> {
+pub(super) fn read(
+    table: &Map<String, Value>,
+    most: Amounts,
+    purpose: Use,
+) -> Result<Described, Vec<String>> {
     let fields = Fields::of(table, "");
     let name = fields.text("model_type").unwrap_or_default();
     let family = match name.as_str() {
@@ -125,6 +138,7 @@ pub(super) fn read(table: &Map<String, Value>, most: Amounts) -> Result<Describe
         }
     };
     if let Some(classes) = fields.texts("architectures")
+        && purpose == Use::Classify
         && !classes.iter().any(|class| class.ends_with(CLASS))
     {
         let wanted = format!("a class that ends with {CLASS}");

@@ -1,5 +1,5 @@
-//! An encoder and its head in inference: norms follow the sums (Devlin et al. 2019, arXiv:1810.04805); the head reads the
-//! row of the first token, so the last layer goes on with those rows alone after its attention.
+//! An encoder, with a head or without, in inference: norms follow the sums (Devlin et al. 2019, arXiv:1810.04805). A head
+//! reads the row of the first token, so the last layer goes on with those rows alone after its attention.
 //!
 //! The rows of a batch's sequences are adjacent, without padding. Products and norms work on all of them; attention on runs
 //! of sequences of one length. A row's bits depend on its own sequence alone. We differ from `model/`, whose layers keep what
@@ -35,7 +35,7 @@ pub(super) struct Run {
 }
 
 impl Batch {
-    fn sequences(&self) -> Vec<Rows> {
+    pub(super) fn sequences(&self) -> Vec<Rows> {
         let mut first = 0;
         let lengths = self
             .runs
@@ -196,7 +196,7 @@ pub(super) struct Encoder {
     norm: Norm,
     layers: Vec<Layer>,
     /// Products of the head are in f32.
-    head: [Linear; 2],
+    head: Option<[Linear; 2]>,
     pooled: Kind,
     activation: Kind,
     products: Products,
@@ -392,10 +392,13 @@ impl Encoder {
             },
             norm: loader.norm(&names.norm, d)?,
             layers,
-            head: [
-                loader.linear(&names.head[0], IN_F32)?,
-                loader.linear(&names.head[1], IN_F32)?,
-            ],
+            head: match &names.head {
+                Some([dense, scores]) => Some([
+                    loader.linear(dense, IN_F32)?,
+                    loader.linear(scores, IN_F32)?,
+                ]),
+                None => None,
+            },
             pooled: shape.pooled,
             activation: shape.activation,
             products,
@@ -403,14 +406,25 @@ impl Encoder {
         })
     }
 
-    /// `[sequences, labels]`
+    /// `[sequences, labels]`, or the rows of the first tokens, `[sequences, d]`, of an encoder without a head.
     pub(super) fn logits(&self, batch: &Batch) -> kernels::Result<Tensor> {
+        let x = self.last_rows(batch, true)?;
+        let Some([dense, scores]) = &self.head else {
+            return Ok(x);
+        };
+        let dense = dense.forward(&x, DType::F32)?;
+        let pooled = activation::forward(&dense, None, self.pooled)?;
+        scores.forward(&pooled, DType::F32)
+    }
+
+    /// The last layer's rows: `[n, d]`, one per token; with `only_firsts` `[sequences, d]`, those of the first tokens.
+    pub(super) fn last_rows(&self, batch: &Batch, only_firsts: bool) -> kernels::Result<Tensor> {
         let sequences = batch.sequences();
         let mut x = self.embed(batch)?;
         for (number, layer) in self.layers.iter().enumerate() {
             let is_last = number + 1 == self.layers.len();
             let mixed = self.mix(layer, &x, batch, &sequences)?;
-            x = match is_last {
+            x = match is_last && only_firsts {
                 true => {
                     let firsts = [&mixed, &x].map(|x| first_rows(x, &sequences));
                     let [mixed, x] = firsts;
@@ -419,9 +433,7 @@ impl Encoder {
                 false => self.after_mixing(layer, &mixed, &x)?,
             };
         }
-        let dense = self.head[0].forward(&x, DType::F32)?;
-        let pooled = activation::forward(&dense, None, self.pooled)?;
-        self.head[1].forward(&pooled, DType::F32)
+        Ok(x)
     }
 
     fn embed(&self, batch: &Batch) -> kernels::Result<Tensor> {

@@ -1,5 +1,6 @@
 //! Sequence classifiers and regressors of transformers: `BertForSequenceClassification`, RoBERTa's, XLM-RoBERTa's,
-//! CamemBERT's, DistilBERT's and DeBERTa-v2's (DeBERTa-v3 is a setting of it), from their Hugging Face folders.
+//! CamemBERT's, DistilBERT's and DeBERTa-v2's (DeBERTa-v3 is a setting of it), from their Hugging Face folders. Their
+//! encoders, with and without a head, make embeddings as Sentence Transformers does.
 //!
 //! Sequences run in batches of about equal lengths without padding, and a sequence's logits have the same bits whatever
 //! its batch, its neighbours and the number of threads. Fields and tensors that this does not run are refused by name, all
@@ -8,12 +9,16 @@
 mod config;
 mod disentangled;
 mod distances;
+mod embedder;
 mod encoder;
 mod names;
+mod pooling;
 #[cfg(test)]
 mod tests;
 
 pub use config::Problem;
+pub use embedder::SequenceEmbedder;
+pub use pooling::{Pooling, Preparation};
 
 use std::fs;
 use std::path::Path;
@@ -26,9 +31,9 @@ use serde_json::Value;
 use crate::checkpoint::huggingface::files::{Files, foreign};
 use crate::dist::launch::cpu_path;
 use crate::error::{At, Error, OnRank, Result};
-use config::{Described, Shape};
+use config::{Described, Shape, Use};
 use encoder::{Batch, Encoder, Products, Run};
-use names::{Names, is_passed_over};
+use names::{Class, Names, is_passed_over};
 
 /// Number format of a classifier's products. Each gives the same bits on every processor; those without the instructions
 /// emulate them.
@@ -58,6 +63,42 @@ impl Arithmetic {
     }
 }
 
+/// A folder's model.
+struct Opened {
+    encoder: Encoder,
+    described: Described,
+}
+
+fn open(folder: &Path, arithmetic: Arithmetic, purpose: Use) -> Result<Opened> {
+    let path = folder.join("config.json");
+    let text = fs::read(&path).at("read", &path)?;
+    let config: Value = serde_json::from_slice(&text)
+        .map_err(|error| foreign(&path, vec![format!("not JSON: {error}")]))?;
+    let Some(table) = config.as_object() else {
+        return Err(foreign(&path, vec!["found no table of fields".into()]));
+    };
+    let mut files = Files::open(folder)?;
+    let most = config::Amounts {
+        tensors: files.count(),
+        elements: files.elements(),
+    };
+    let described =
+        config::read(table, most, purpose).map_err(|problems| foreign(&path, problems))?;
+    let shape = &described.shape;
+    let family = shape.family;
+    let class = match purpose {
+        Use::Classify => Class::Classifier(described.labels.len()),
+        Use::Embed if files.has(&names::words(family, Class::Bare)) => Class::Bare,
+        Use::Embed => Class::WithHead,
+    };
+    let names = Names::of(shape, class);
+    files.expect(&names.all(), &|name| is_passed_over(family, class, name))?;
+    let device = Device::cpu_with(cpu_path()?.isa());
+    let parts = (shape, &names);
+    let encoder = Encoder::load(parts, &mut files, arithmetic.products(), &device)?;
+    Ok(Opened { encoder, described })
+}
+
 /// A classifier, ready. Shared by threads.
 pub struct SequenceClassifier {
     encoder: Encoder,
@@ -74,30 +115,17 @@ impl SequenceClassifier {
     /// # Errors
     /// `Foreign` with every field and tensor that does not fit; files that are missing or damaged; memory.
     pub fn open(folder: &Path, arithmetic: Arithmetic) -> Result<SequenceClassifier> {
-        let path = folder.join("config.json");
-        let text = fs::read(&path).at("read", &path)?;
-        let config: Value = serde_json::from_slice(&text)
-            .map_err(|error| foreign(&path, vec![format!("not JSON: {error}")]))?;
-        let Some(table) = config.as_object() else {
-            return Err(foreign(&path, vec!["found no table of fields".into()]));
-        };
-        let mut files = Files::open(folder)?;
-        let most = config::Amounts {
-            tensors: files.count(),
-            elements: files.elements(),
-        };
-        let Described {
-            shape,
-            labels,
-            problem,
-            notes,
-        } = config::read(table, most).map_err(|problems| foreign(&path, problems))?;
-        let names = Names::of(&shape, labels.len());
-        let family = shape.family;
-        files.expect(&names.all(), &|name| is_passed_over(family, name))?;
-        let device = Device::cpu_with(cpu_path()?.isa());
-        let parts = (&shape, &names);
-        let encoder = Encoder::load(parts, &mut files, arithmetic.products(), &device)?;
+        let opened = open(folder, arithmetic, Use::Classify)?;
+        let Opened {
+            encoder,
+            described:
+                Described {
+                    shape,
+                    labels,
+                    problem,
+                    notes,
+                },
+        } = opened;
         Ok(SequenceClassifier {
             encoder,
             shape,
@@ -138,67 +166,81 @@ impl SequenceClassifier {
     /// # Errors
     /// `Request` for an empty or too long sequence and for a token outside the vocabulary; memory.
     pub fn logits(&self, sequences: &[&[u32]], rows: usize) -> Result<Vec<Vec<f32>>> {
-        for sequence in sequences {
-            self.check(sequence)?;
-        }
-        let mut order: Vec<usize> = (0..sequences.len()).collect();
-        order.sort_by_key(|&number| (sequences[number].len(), number));
-        let mut found = vec![Vec::new(); sequences.len()];
-        let mut rest = order.as_slice();
-        while !rest.is_empty() {
-            let count = fitting(rest.iter().map(|&number| sequences[number].len()), rows);
-            let (batch, after) = rest.split_at(count);
-            rest = after;
-            let logits = self
-                .encoder
-                .logits(&self.batch(batch.iter().map(|&number| sequences[number])))
-                .on_rank(0, "classify")?;
+        in_batches(&self.shape, sequences, rows, |batch| {
+            let logits = self.encoder.logits(batch).on_rank(0, "classify")?;
             let values = logits.download::<f32>().on_rank(0, "classify")?;
-            for (&number, logits) in batch.iter().zip(values.chunks(self.labels.len())) {
-                found[number] = logits.to_vec();
-            }
-        }
-        Ok(found)
+            Ok(values.chunks(self.labels.len()).map(Vec::from).collect())
+        })
     }
+}
 
-    fn check(&self, sequence: &[u32]) -> Result<()> {
-        let longest = self.shape.longest;
-        if sequence.is_empty() || sequence.len() > longest {
-            return Err(Error::Request {
-                what: "sequence to classify",
-                found: format!("{} tokens", sequence.len()),
-                wanted: format!("1 to {longest}"),
-            });
+/// The results of `run` for each sequence, in the order of the sequences. Those of about one length run together, in
+/// batches of at most `rows` tokens or one sequence.
+fn in_batches(
+    shape: &Shape,
+    sequences: &[&[u32]],
+    rows: usize,
+    run: impl Fn(&Batch) -> Result<Vec<Vec<f32>>>,
+) -> Result<Vec<Vec<f32>>> {
+    for sequence in sequences {
+        check(shape, sequence)?;
+    }
+    let mut order: Vec<usize> = (0..sequences.len()).collect();
+    order.sort_by_key(|&number| (sequences[number].len(), number));
+    let mut found = vec![Vec::new(); sequences.len()];
+    let mut rest = order.as_slice();
+    while !rest.is_empty() {
+        let count = fitting(rest.iter().map(|&number| sequences[number].len()), rows);
+        let (batch, after) = rest.split_at(count);
+        rest = after;
+        let results = run(&batch_of(
+            shape,
+            batch.iter().map(|&number| sequences[number]),
+        ))?;
+        for (&number, result) in batch.iter().zip(results) {
+            found[number] = result;
         }
-        match sequence.iter().find(|&&id| id as usize >= self.shape.vocab) {
-            None => Ok(()),
-            Some(id) => Err(Error::Request {
-                what: "token",
-                found: id.to_string(),
-                wanted: format!("below the vocabulary of {}", self.shape.vocab),
+    }
+    Ok(found)
+}
+
+fn check(shape: &Shape, sequence: &[u32]) -> Result<()> {
+    let longest = shape.longest;
+    if sequence.is_empty() || sequence.len() > longest {
+        return Err(Error::Request {
+            what: "sequence",
+            found: format!("{} tokens", sequence.len()),
+            wanted: format!("1 to {longest}"),
+        });
+    }
+    match sequence.iter().find(|&&id| id as usize >= shape.vocab) {
+        None => Ok(()),
+        Some(id) => Err(Error::Request {
+            what: "token",
+            found: id.to_string(),
+            wanted: format!("below the vocabulary of {}", shape.vocab),
+        }),
+    }
+}
+
+fn batch_of<'s>(shape: &Shape, sequences: impl Iterator<Item = &'s [u32]>) -> Batch {
+    let mut batch = Batch {
+        ids: Vec::new(),
+        positions: Vec::new(),
+        runs: Vec::new(),
+    };
+    for sequence in sequences {
+        batch.ids.extend_from_slice(sequence);
+        add_positions(sequence, shape.pad, &mut batch.positions);
+        match batch.runs.last_mut() {
+            Some(run) if run.length == sequence.len() => run.count += 1,
+            _ => batch.runs.push(Run {
+                length: sequence.len(),
+                count: 1,
             }),
         }
     }
-
-    fn batch<'s>(&self, sequences: impl Iterator<Item = &'s [u32]>) -> Batch {
-        let mut batch = Batch {
-            ids: Vec::new(),
-            positions: Vec::new(),
-            runs: Vec::new(),
-        };
-        for sequence in sequences {
-            batch.ids.extend_from_slice(sequence);
-            add_positions(sequence, self.shape.pad, &mut batch.positions);
-            match batch.runs.last_mut() {
-                Some(run) if run.length == sequence.len() => run.count += 1,
-                _ => batch.runs.push(Run {
-                    length: sequence.len(),
-                    count: 1,
-                }),
-            }
-        }
-        batch
-    }
+    batch
 }
 
 /// How many of these lengths are at most `rows` together; at least one.

@@ -1,4 +1,4 @@
-//! Names and dims of a classifier's tensors in transformers' classes.
+//! Names and dims of the tensors of a classifier or an encoder in transformers' classes.
 
 use crate::infer::classifier::config::{Family, Shape};
 
@@ -53,8 +53,8 @@ pub(super) struct Names {
     /// The table of distances, and the name of its norm.
     pub distances: Option<(String, Option<String>)>,
     pub layers: Vec<Layer>,
-    /// Both layers of the head.
-    pub head: [Linear; 2],
+    /// Both layers of the head of a classifier.
+    pub head: Option<[Linear; 2]>,
     dims: Dims,
 }
 
@@ -68,41 +68,65 @@ struct Dims {
     distances: usize,
 }
 
+/// The class whose tensors are in the files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// A classifier with so many labels.
+    Classifier(usize),
+    /// Any class with a head, of which the encoder alone is used.
+    WithHead,
+    /// An encoder alone, whose names have no prefix (`BertModel`).
+    Bare,
+}
+
 /// Prefix of the encoder's names.
-fn prefix(family: Family) -> &'static str {
-    match family {
-        Family::Bert => "bert",
-        Family::Roberta => "roberta",
-        Family::DistilBert => "distilbert",
-        Family::Deberta => "deberta",
+fn prefix(family: Family, class: Class) -> &'static str {
+    match (class, family) {
+        (Class::Bare, _) => "",
+        (Class::Classifier(_) | Class::WithHead, Family::Bert) => "bert.",
+        (Class::Classifier(_) | Class::WithHead, Family::Roberta) => "roberta.",
+        (Class::Classifier(_) | Class::WithHead, Family::DistilBert) => "distilbert.",
+        (Class::Classifier(_) | Class::WithHead, Family::Deberta) => "deberta.",
     }
 }
 
-/// Whether a tensor of the files has no use in classification: heads of other classes, poolers of classes without one,
-/// buffers.
-pub(super) fn is_passed_over(family: Family, name: &str) -> bool {
+/// The name of the words' table, which only files of this class have.
+pub(super) fn words(family: Family, class: Class) -> String {
+    format!("{}embeddings.word_embeddings.weight", prefix(family, class))
+}
+
+/// Whether a tensor of the files has no use: heads of other classes, poolers of classes without one, buffers.
+pub(super) fn is_passed_over(family: Family, class: Class, name: &str) -> bool {
+    let own = prefix(family, class);
     let buffers = ["embeddings.position_ids", "embeddings.token_type_ids"];
+    let unused = format!("{own}embeddings.position_embeddings.");
+    if buffers.iter().any(|end| name.ends_with(end))
+        || (family == Family::Deberta && name.starts_with(&unused))
+    {
+        return true;
+    }
+    match class {
+        Class::Classifier(_) => is_of_another_class(family, name),
+        Class::WithHead => !name.starts_with(own) || name.starts_with(&format!("{own}pooler.")),
+        Class::Bare => name.starts_with("pooler."),
+    }
+}
+
+fn is_of_another_class(family: Family, name: &str) -> bool {
     let others: &[&str] = match family {
         Family::Bert => &["cls."],
         Family::Roberta => &["lm_head.", "roberta.pooler."],
         Family::DistilBert => &["vocab_"],
-        Family::Deberta => &[
-            "lm_predictions.",
-            "mask_predictions.",
-            "cls.",
-            "deberta.embeddings.position_embeddings.",
-        ],
+        Family::Deberta => &["lm_predictions.", "mask_predictions.", "cls."],
     };
-    buffers.iter().any(|end| name.ends_with(end))
-        || others.iter().any(|start| name.starts_with(start))
+    others.iter().any(|start| name.starts_with(start))
 }
 
 impl Names {
-    pub(super) fn of(shape: &Shape, labels: usize) -> Names {
+    pub(super) fn of(shape: &Shape, class: Class) -> Names {
         let (family, width) = (shape.family, shape.width);
-        let at = prefix(family);
-        let square = |name: String| Linear::new(name, width, width);
-        let tables = format!("{at}.embeddings");
+        let at = prefix(family, class);
+        let tables = format!("{at}embeddings");
         let table = |kind: &str| format!("{tables}.{kind}_embeddings.weight");
         let dense = match family {
             Family::Bert => "bert.pooler.dense",
@@ -124,19 +148,22 @@ impl Names {
             }),
             norm: format!("{tables}.LayerNorm"),
             distances: shape.relative.as_ref().map(|relative| {
-                let norm = format!("{at}.encoder.LayerNorm");
+                let norm = format!("{at}encoder.LayerNorm");
                 (
-                    format!("{at}.encoder.rel_embeddings.weight"),
+                    format!("{at}encoder.rel_embeddings.weight"),
                     relative.is_normed.then_some(norm),
                 )
             }),
             layers: (0..shape.layers)
-                .map(|layer| Layer::of(shape, layer))
+                .map(|layer| Layer::of(shape, layer, at))
                 .collect(),
-            head: [
-                square(dense.to_owned()),
-                Linear::new(scores.to_owned(), labels, width),
-            ],
+            head: match class {
+                Class::Classifier(labels) => Some([
+                    Linear::new(dense.to_owned(), width, width),
+                    Linear::new(scores.to_owned(), labels, width),
+                ]),
+                Class::WithHead | Class::Bare => None,
+            },
             dims: Dims {
                 vocab: shape.vocab,
                 positions: shape.positions,
@@ -161,7 +188,8 @@ impl Names {
             all.push((table.clone(), vec![dims.distances, dims.width]));
             norms.extend(norm.clone());
         }
-        let mut linears: Vec<&Linear> = self.projection.iter().chain(&self.head).collect();
+        let mut linears: Vec<&Linear> = self.projection.iter().collect();
+        linears.extend(self.head.iter().flatten());
         for layer in &self.layers {
             linears.extend(&layer.qkv);
             linears.extend(layer.distances.iter().flatten());
@@ -182,12 +210,12 @@ impl Names {
 }
 
 impl Layer {
-    fn of(shape: &Shape, layer: usize) -> Layer {
+    fn of(shape: &Shape, layer: usize, prefix: &str) -> Layer {
         let (family, d, f) = (shape.family, shape.width, shape.inner);
         let at = match family {
-            Family::DistilBert => format!("distilbert.transformer.layer.{layer}"),
+            Family::DistilBert => format!("{prefix}transformer.layer.{layer}"),
             Family::Bert | Family::Roberta | Family::Deberta => {
-                format!("{}.encoder.layer.{layer}", prefix(family))
+                format!("{prefix}encoder.layer.{layer}")
             }
         };
         let (qkv, out, norm1, fc1, fc2, norm2) = match family {

@@ -331,3 +331,118 @@ fn batches_hold_what_fits_and_at_least_one() {
     assert_eq!(fitting([3, 4, 5].into_iter(), 100), 3);
     assert_eq!(fitting([30].into_iter(), 7), 1);
 }
+
+fn embedders(name: &str) -> PathBuf {
+    Path::new(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../tests/data/embedders"
+    ))
+    .join(name)
+}
+
+fn embeddings_of(name: &str) -> Vec<Value> {
+    let text = fs::read(embedders("golden.json")).unwrap();
+    let mut all: Value = serde_json::from_slice(&text).unwrap();
+    serde_json::from_value(all[name].take()).unwrap()
+}
+
+fn embedder_folder(name: &str) -> PathBuf {
+    match name {
+        "bare" => embedders(name),
+        _ => folder(name),
+    }
+}
+
+#[test]
+fn embeddings_are_pooled_rows_of_transformers() {
+    for name in MODELS.into_iter().chain(["bare"]) {
+        let rows = embeddings_of(name);
+        let ids: Vec<Vec<u32>> = rows
+            .iter()
+            .map(|row| serde_json::from_value(row["ids"].clone()).unwrap())
+            .collect();
+        let ids: Vec<&[u32]> = ids.iter().map(Vec::as_slice).collect();
+        for (pooling, key) in [(Pooling::Mean, "mean"), (Pooling::Cls, "cls")] {
+            let folder = embedder_folder(name);
+            let model = SequenceEmbedder::open(&folder, Arithmetic::F32, Some(pooling)).unwrap();
+            let found = model.embeddings(&ids, 200).unwrap();
+            let wanted = rows.iter().map(|row| -> Vec<f64> {
+                let row = row[key].as_array().unwrap().iter();
+                row.map(|x| x.as_f64().unwrap()).collect()
+            });
+            let off = distance(&found, wanted.clone());
+            assert!(off < 1e-6, "{name} {key}: {off}");
+            assert!(found.iter().all(|row| row.len() == model.width()));
+            // must fail: texts differ
+            let mut others: Vec<Vec<f64>> = wanted.collect();
+            others.rotate_left(1);
+            assert!(distance(&found, others.into_iter()) > 0.01, "{name} {key}");
+            let alone: Vec<Vec<f32>> = ids
+                .iter()
+                .map(|ids| model.embeddings(&[*ids], 1).unwrap().remove(0))
+                .collect();
+            assert!(alone == found, "{name} {key}: neighbours change bits");
+        }
+    }
+}
+
+#[test]
+fn a_folder_of_sentence_transformers_brings_its_pooling_and_its_length() {
+    let open = |folder: &Path| SequenceEmbedder::open(folder, Arithmetic::F32, None);
+    let bare = open(&embedders("bare")).unwrap();
+    assert_eq!((bare.pooling(), bare.max_tokens()), (Pooling::Cls, 32));
+    let plain = open(&folder("bert")).unwrap();
+    assert_eq!((plain.pooling(), plain.max_tokens()), (Pooling::Mean, 64));
+    let error = bare.embeddings(&[&[1; 33]], 8).unwrap_err().to_string();
+    assert!(error.contains("found 33 tokens, want 1 to 32"), "{error}");
+
+    let copy = tempfile::tempdir().unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        fs::copy(embedders("bare").join(name), copy.path().join(name)).unwrap();
+    }
+    let refused = |file: &str, text: &str| {
+        let path = copy.path().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        let error = open(copy.path()).err().unwrap().to_string();
+        fs::remove_file(path).unwrap();
+        error
+    };
+    let modules = |kind: &str| format!("[{{\"path\": \"x\", \"type\": \"a.models.{kind}\"}}]");
+    let dense = refused("modules.json", &modules("Dense"));
+    assert!(
+        dense.contains("0.type: found \"Dense\", want Transformer, Pooling or Normalize"),
+        "{dense}"
+    );
+    assert!(refused("modules.json", "{}").contains("found no list of modules"));
+    fs::write(copy.path().join("modules.json"), modules("Pooling")).unwrap();
+    let most = refused("x/config.json", "{\"pooling_mode_max_tokens\": true}");
+    assert!(
+        most.contains("found [\"pooling_mode_max_tokens\"], want one of"),
+        "{most}"
+    );
+    let absent = open(copy.path()).err().unwrap().to_string();
+    assert!(absent.contains("found no file, want the modes"), "{absent}");
+    let asked = SequenceEmbedder::open(copy.path(), Arithmetic::F32, Some(Pooling::Mean));
+    let preparation = asked.unwrap().preparation();
+    assert!(preparation.strips && !preparation.lowers);
+    let elsewhere = refused("modules.json", &modules("Transformer"));
+    assert!(
+        elsewhere.contains("0.path: found \"x\", want \"\""),
+        "{elsewhere}"
+    );
+    let root = "[{\"path\": \"\", \"type\": \"a.models.Transformer\"}]";
+    fs::write(copy.path().join("modules.json"), root).unwrap();
+    let prompt = refused(
+        "config_sentence_transformers.json",
+        "{\"default_prompt_name\": \"query\"}",
+    );
+    assert!(
+        prompt.contains("default_prompt_name: found \"query\", want null"),
+        "{prompt}"
+    );
+    let lengths = "{\"do_lower_case\": true, \"max_seq_length\": 16}";
+    fs::write(copy.path().join("sentence_roberta_config.json"), lengths).unwrap();
+    let lower = open(copy.path()).unwrap();
+    assert!(lower.preparation().lowers && lower.max_tokens() == 16);
+}

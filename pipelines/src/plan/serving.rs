@@ -1,0 +1,508 @@
+//! Time and memory of serving a decoder: prefill of prompts and decoding in batches, by tensor parallelism, format of weights
+//! and requests in flight.
+//!
+//! A server with continuous batching and a constant number of requests B. A prompt is computed in one pass between two steps
+//! of the others, which makes the first token of its answer; then each step makes one for each request. With a pass of P
+//! seconds, a step of D and answers of n tokens: the first token comes after P, and D more of a running step if there are
+//! others; between two tokens lie D and the prompts of the others, D + (B - 1) P / (n - 1); and all together make B n tokens
+//! in (n - 1) D + B P seconds.
+
+use crate::plan::cluster::Cluster;
+use crate::plan::layout::{Layout, Recompute};
+use crate::plan::shape::Shape;
+use crate::plan::time::{Constants, INSIDE_ATTENTION, Rates, forward};
+
+/// Share of a device's memory that weights, cache and scratch may take; vLLM's `gpu_memory_utilization`.
+const USABLE: f64 = 0.9;
+/// Rows of a prompt that are computed at once.
+const CHUNK: usize = 8192;
+/// Most requests in flight that are looked at.
+const MOST_REQUESTS: usize = 1024;
+
+/// Format of the weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WeightFormat {
+    /// That of activations: 16 bits, or f32 where the job has it.
+    Whole,
+    /// Blocks of 32 numbers of 8 bits with a scale of 16.
+    Q8_0,
+    /// Blocks of 32 numbers of 4 bits with a scale of 16.
+    Q4_0,
+}
+
+impl WeightFormat {
+    pub(crate) const ALL: [WeightFormat; 3] =
+        [WeightFormat::Whole, WeightFormat::Q8_0, WeightFormat::Q4_0];
+
+    pub(crate) fn name(self, number_bytes: f64) -> &'static str {
+        match self {
+            WeightFormat::Whole if number_bytes == 4.0 => "f32",
+            WeightFormat::Whole => "bf16",
+            WeightFormat::Q8_0 => "q8_0",
+            WeightFormat::Q4_0 => "q4_0",
+        }
+    }
+
+    /// Bytes of a weight.
+    fn bytes(self, number_bytes: f64) -> f64 {
+        match self {
+            WeightFormat::Whole => number_bytes,
+            WeightFormat::Q8_0 => 34.0 / 32.0,
+            WeightFormat::Q4_0 => 18.0 / 32.0,
+        }
+    }
+}
+
+/// Requests, and what their answers may take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Demand {
+    /// Tokens of a prompt.
+    pub input: usize,
+    /// Tokens of an answer.
+    pub output: usize,
+    /// Most seconds to the first token.
+    pub most_to_first: Option<f64>,
+    /// Most seconds between tokens.
+    pub most_between: Option<f64>,
+}
+
+/// Bytes of a device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ServingMemory {
+    pub weights: f64,
+    pub cache: f64,
+    /// Rows of the running layer, and logits.
+    pub scratch: f64,
+}
+
+impl ServingMemory {
+    pub(crate) fn total(&self) -> f64 {
+        self.weights + self.cache + self.scratch
+    }
+}
+
+/// A choice of layout, weights and batch, on as many devices as `tp`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Way {
+    pub tp: usize,
+    pub format: WeightFormat,
+    /// In flight.
+    pub requests: usize,
+}
+
+/// Time and memory of a way.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Serving {
+    pub way: Way,
+    /// Seconds to the first token.
+    pub to_first: f64,
+    /// Mean seconds between tokens.
+    pub between: f64,
+    /// Answer tokens per second of a device.
+    pub per_device: f64,
+    pub memory: ServingMemory,
+}
+
+impl Serving {
+    pub(crate) fn meets(&self, demand: &Demand) -> bool {
+        demand
+            .most_to_first
+            .is_none_or(|most| self.to_first <= most)
+            && demand.most_between.is_none_or(|most| self.between <= most)
+    }
+
+    /// Whether it is nowhere worse than the other, and somewhere better.
+    fn is_better(&self, other: &Serving) -> bool {
+        let is_as_good = self.to_first <= other.to_first
+            && self.between <= other.between
+            && self.per_device >= other.per_device;
+        let is_same = self.to_first == other.to_first
+            && self.between == other.between
+            && self.per_device == other.per_device;
+        is_as_good && !is_same
+    }
+}
+
+/// A way that does not fit with one request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Unfit {
+    pub way: Way,
+    /// Bytes of a device.
+    pub bytes: f64,
+}
+
+/// Ways to serve a model.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Servings {
+    /// All that fit.
+    pub all: Vec<Serving>,
+    pub unfit: Vec<Unfit>,
+}
+
+impl Servings {
+    /// Those that no other one is better than: by first token, gap between tokens, and tokens per second of a device. Sorted by the
+    /// gap.
+    pub(crate) fn front(&self) -> Vec<Serving> {
+        let is_beaten = |of: &Serving| self.all.iter().any(|other| other.is_better(of));
+        let mut front: Vec<Serving> = self
+            .all
+            .iter()
+            .filter(|of| !is_beaten(of))
+            .copied()
+            .collect();
+        front.sort_by(|a, b| a.between.total_cmp(&b.between));
+        front
+    }
+
+    /// The most tokens per second of a device among those that meet the demand.
+    pub(crate) fn best(&self, demand: &Demand) -> Option<&Serving> {
+        let meeting = self.all.iter().filter(|of| of.meets(demand));
+        meeting.max_by(|a, b| a.per_device.total_cmp(&b.per_device))
+    }
+}
+
+/// A model on a cluster, and what is asked of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServingQuestion<'a> {
+    pub shape: Shape,
+    pub cluster: &'a Cluster,
+    pub demand: Demand,
+}
+
+impl ServingQuestion<'_> {
+    /// Every way to serve, each on devices of one node.
+    pub(crate) fn answer(&self) -> Servings {
+        let mut found = Servings::default();
+        for tp in self.degrees() {
+            for format in WeightFormat::ALL {
+                let counts = (0..).map(|power| 1 << power);
+                for requests in counts.take_while(|count| *count <= MOST_REQUESTS) {
+                    let way = Way {
+                        tp,
+                        format,
+                        requests,
+                    };
+                    let memory = self.memory(way);
+                    if self.fits(way, &memory) {
+                        found.all.push(self.serving(way, memory));
+                        continue;
+                    }
+                    if requests == 1 {
+                        let bytes = memory.total();
+                        found.unfit.push(Unfit { way, bytes });
+                    }
+                    break;
+                }
+            }
+        }
+        found
+    }
+
+    /// Degrees of tensor parallelism that divide the model inside a node. Groups of keys are divided, or each is on several ranks.
+    fn degrees(&self) -> impl Iterator<Item = usize> + '_ {
+        let shape = self.shape;
+        let divides = move |tp: &usize| {
+            let whole = [shape.heads, shape.width, shape.ffn];
+            let keys = shape.kv_heads;
+            whole.iter().all(|n| n.is_multiple_of(*tp))
+                && (keys.is_multiple_of(*tp) || tp.is_multiple_of(keys))
+        };
+        (1..=self.cluster.devices_per_node).filter(divides)
+    }
+
+    fn fits(&self, way: Way, memory: &ServingMemory) -> bool {
+        // ranks that share cores share the memory
+        let held = match self.cluster.cores {
+            Some(_) => way.tp as f64 * memory.total(),
+            None => memory.total(),
+        };
+        held <= USABLE * self.cluster.memory
+    }
+
+    /// Bytes of a position's keys and values on a device: of one group of heads at least.
+    fn position_bytes(&self, tp: usize) -> f64 {
+        let shape = &self.shape;
+        let groups = (shape.kv_heads as f64 / tp as f64).max(1.0);
+        2.0 * shape.layers as f64 * groups * shape.head_dim as f64 * self.cluster.number_bytes
+    }
+
+    fn memory(&self, way: Way) -> ServingMemory {
+        let (shape, tp) = (&self.shape, way.tp as f64);
+        let number = self.cluster.number_bytes;
+        let positions = way.requests * (self.demand.input + self.demand.output);
+        let rows = self.demand.input.min(CHUNK).max(way.requests) as f64;
+        let inner = (shape.packed() + shape.ffn_inputs() * shape.ffn) as f64 / tp;
+        ServingMemory {
+            weights: shape.parameters() * way.format.bytes(number) / tp,
+            cache: positions as f64 * self.position_bytes(way.tp),
+            scratch: number * rows * (2.0 * shape.width as f64 + inner)
+                + 4.0 * (way.requests * shape.vocab) as f64,
+        }
+    }
+
+    fn serving(&self, way: Way, memory: ServingMemory) -> Serving {
+        let (requests, steps) = (way.requests as f64, self.demand.output as f64 - 1.0);
+        let rates = self.rates(way);
+        let prompt = self.prefill(way, &rates);
+        let step = self.decode(way, &rates);
+        let round = steps * step + requests * prompt;
+        let tokens = requests * self.demand.output as f64 / round;
+        let running = if way.requests > 1 { step } else { 0.0 };
+        Serving {
+            way,
+            to_first: prompt + running,
+            between: match steps > 0.0 {
+                true => step + (requests - 1.0) * prompt / steps,
+                false => 0.0,
+            },
+            // ranks that share cores are one device
+            per_device: match self.cluster.cores {
+                Some(_) => tokens,
+                None => tokens / way.tp as f64,
+            },
+            memory,
+        }
+    }
+
+    fn layout(way: Way) -> Layout {
+        Layout {
+            tp: way.tp,
+            cp: 1,
+            pp: 1,
+            chunks: 1,
+            dp: 1,
+            micro_batch: 1,
+            global_batch: 1,
+            is_sequence_parallel: false,
+            recompute: Recompute::None,
+            zero: 0,
+            overlap: false,
+            counts_ends: false,
+        }
+    }
+
+    fn rates(&self, way: Way) -> Rates {
+        let constants = Constants::of(self.cluster);
+        Rates::of(&Self::layout(way), self.cluster, &constants)
+            .with_weights(way.format.bytes(self.cluster.number_bytes))
+    }
+
+    /// Seconds of a prompt's pass; logits of its last token alone.
+    fn prefill(&self, way: Way, rates: &Rates) -> f64 {
+        let shape = Shape {
+            seq_length: self.demand.input,
+            is_fused: true,
+            ..self.shape
+        };
+        let pass = forward(&shape, &Self::layout(way), rates, self.demand.input as f64);
+        shape.layers as f64 * (pass.compute + pass.collectives) + self.head(way, rates, 1.0)
+    }
+
+    /// Seconds of a step that makes a token for each request, whose answers are half done on average.
+    fn decode(&self, way: Way, rates: &Rates) -> f64 {
+        let (shape, rows) = (&self.shape, way.requests as f64);
+        let context = self.demand.input as f64 + 0.5 * self.demand.output as f64;
+        // a row sees one key in this pass; those of the cache are below
+        let pass = forward(
+            &Shape {
+                seq_length: 1,
+                is_fused: true,
+                ..*shape
+            },
+            &Self::layout(way),
+            rates,
+            rows,
+        );
+        let read = rows * context * self.position_bytes(way.tp) / rates.memory;
+        let flop = 4.0 * rows * context * (shape.queries() * shape.layers) as f64 / way.tp as f64;
+        let cached = read.max(flop / (rates.matrix * INSIDE_ATTENTION));
+        shape.layers as f64 * (pass.compute + pass.collectives)
+            + cached
+            + self.head(way, rates, rows)
+    }
+
+    fn head(&self, way: Way, rates: &Rates, rows: f64) -> f64 {
+        let vocab = self.shape.vocab as f64 / way.tp as f64;
+        let gather = match way.tp {
+            1 => 0.0,
+            // each rank gets the logits of all others
+            tp => rates.collective + 4.0 * (tp - 1) as f64 * rows * vocab / rates.link,
+        };
+        rates.product(rows, vocab, self.shape.width as f64) + gather
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// Llama 2 70B, whose sizes are in its paper (arXiv:2307.09288).
+    fn shape() -> Shape {
+        Shape {
+            layers: 80,
+            width: 8192,
+            heads: 64,
+            kv_heads: 8,
+            head_dim: 128,
+            ffn: 28_672,
+            is_gated: true,
+            vocab: 32_000,
+            is_tied: false,
+            seq_length: 4096,
+            is_fused: true,
+        }
+    }
+
+    fn demand() -> Demand {
+        Demand {
+            input: 1024,
+            output: 256,
+            most_to_first: None,
+            most_between: None,
+        }
+    }
+
+    fn question(cluster: &Cluster) -> ServingQuestion<'_> {
+        ServingQuestion {
+            shape: shape(),
+            cluster,
+            demand: demand(),
+        }
+    }
+
+    #[test]
+    fn a_step_of_one_request_reads_all_weights_once() {
+        let cluster = Cluster::load("dgx-h100").unwrap();
+        let question = question(&cluster);
+        for format in WeightFormat::ALL {
+            let way = Way {
+                tp: 8,
+                format,
+                requests: 1,
+            };
+            let rates = question.rates(way);
+            let read = shape().parameters() - (shape().vocab * shape().width) as f64;
+            let weights = read * format.bytes(2.0) / 8.0 / cluster.memory_rate;
+            let step = question.decode(way, &rates);
+            // the rest: cache, activations, collectives
+            assert!(step > weights && step < 1.25 * weights, "{step} {weights}");
+        }
+    }
+
+    #[test]
+    fn latencies_count_for_each_operation_of_a_step() {
+        let cluster = Cluster::load("dgx-h100").unwrap();
+        let slow = Cluster {
+            op_latency: 1.0,
+            link_latency: 1000.0,
+            ..cluster.clone()
+        };
+        let way = Way {
+            tp: 2,
+            format: WeightFormat::Whole,
+            requests: 4,
+        };
+        let (fast, slow) = (question(&cluster), question(&slow));
+        let more = slow.decode(way, &slow.rates(way)) - fast.decode(way, &fast.rates(way));
+        // two all-reduces a layer, and the gathering of logits
+        // 4 products and 7 others a layer, and the head
+        let wanted = 80.0 * 11.0 + 1.0 + 1000.0 * (2.0 * 80.0 + 1.0);
+        assert!((more - wanted).abs() < 1e-3, "{more} {wanted}");
+    }
+
+    #[test]
+    fn a_request_alone_waits_for_nobody() {
+        let cluster = Cluster::load("dgx-h100").unwrap();
+        let question = question(&cluster);
+        let way = Way {
+            tp: 8,
+            format: WeightFormat::Whole,
+            requests: 1,
+        };
+        let rates = question.rates(way);
+        let (prompt, step) = (question.prefill(way, &rates), question.decode(way, &rates));
+        let alone = question.serving(way, question.memory(way));
+        assert_eq!((alone.to_first, alone.between), (prompt, step));
+        // 256 tokens, of which the prompt's pass makes the first
+        let wanted = 256.0 / (prompt + 255.0 * step) / 8.0;
+        assert!((alone.per_device / wanted - 1.0).abs() < 1e-12);
+        let two = question.serving(Way { requests: 2, ..way }, question.memory(way));
+        assert!(two.to_first > prompt + step * 0.99 && two.between > step + prompt / 255.0);
+    }
+
+    #[test]
+    fn memory_has_the_weights_the_cache_of_all_requests_and_the_scratch() {
+        let cluster = Cluster::load("dgx-h100").unwrap();
+        let question = question(&cluster);
+        let way = Way {
+            tp: 8,
+            format: WeightFormat::Whole,
+            requests: 16,
+        };
+        let memory = question.memory(way);
+        assert_eq!(memory.weights, shape().parameters() * 2.0 / 8.0);
+        // one group of keys and values on each device: 80 layers of 2 x 128 numbers of 2 bytes
+        assert_eq!(memory.cache, (16 * 1280 * 80 * 2 * 128 * 2) as f64);
+        let more = question.memory(Way { tp: 16, ..way });
+        assert_eq!(more.cache, memory.cache, "a group is not divided");
+    }
+
+    #[test]
+    fn the_front_has_what_nothing_else_is_better_than_and_the_best_meets_the_demand() {
+        let cluster = Cluster::load("dgx-h100").unwrap();
+        let mut question = question(&cluster);
+        let found = question.answer();
+        assert!(
+            found
+                .unfit
+                .iter()
+                .any(|of| of.way.tp == 1 && of.way.format == WeightFormat::Whole)
+        );
+        let front = found.front();
+        assert!(front.len() > 3 && front.len() < found.all.len());
+        let beats = |one: &Serving, other: &Serving| {
+            let worse = one.to_first > other.to_first
+                || one.between > other.between
+                || one.per_device < other.per_device;
+            let better = one.to_first < other.to_first
+                || one.between < other.between
+                || one.per_device > other.per_device;
+            better && !worse
+        };
+        for of in &found.all {
+            let is_beaten = found.all.iter().any(|other| beats(other, of));
+            assert_eq!(front.contains(of), !is_beaten, "{of:?}");
+        }
+        // more requests: longer gaps, and more tokens
+        let of = |requests| {
+            let is = |s: &&Serving| {
+                s.way
+                    == Way {
+                        tp: 8,
+                        format: WeightFormat::Whole,
+                        requests,
+                    }
+            };
+            *found.all.iter().find(is).unwrap()
+        };
+        let (few, many) = (of(1), of(64));
+        assert!(many.between > few.between && many.per_device > 10.0 * few.per_device);
+        let free = *found.best(&demand()).unwrap();
+        question.demand.most_between = Some(few.between * 1.5);
+        let bound = *found.best(&question.demand).unwrap();
+        assert!(bound.between <= few.between * 1.5 && bound.per_device < free.per_device);
+        question.demand.most_to_first = Some(1e-9);
+        assert!(found.best(&question.demand).is_none());
+    }
+
+    #[test]
+    fn ranks_that_share_cores_share_the_memory() {
+        let text = "name = \"x\"\nnodes = 1\ndevices_per_node = 4\ncores = 4\nmatrix_tflops = 1\nmemory_gb = 100\nmemory_gb_s = 100\nlink_gb_s = 10\n";
+        let cluster = Cluster::parse(text, Path::new("x.toml")).unwrap();
+        let found = question(&cluster).answer();
+        // 137 GB of bf16 and 73 GB of 8 bits, on any number of ranks
+        let fits = |format| found.all.iter().any(|of| of.way.format == format);
+        assert!(!fits(WeightFormat::Whole) && fits(WeightFormat::Q8_0));
+    }
+}

@@ -1,0 +1,333 @@
+//! `plan --serve`: ways to serve a model on a cluster, by the time to the first token, the gap between tokens and the tokens
+//! per second of a device.
+
+use crate::job::Problem;
+use crate::log::print;
+use crate::plan::{Cluster, Demand, Serving, ServingQuestion, Servings, Shape, Unfit};
+use anyhow::{Result, bail};
+use clap::Args;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// Flags of `plan` that plan a server.
+#[derive(Args)]
+pub(super) struct ServingArgs {
+    /// Plan a server of the job's model instead of its training: tensor parallelism, format of weights and requests in flight.
+    #[arg(long, conflicts_with_all = ["check_tables", "size", "run", "devices", "top"])]
+    serve: bool,
+    /// Tokens of a prompt.
+    #[arg(
+        long,
+        value_name = "TOKENS",
+        default_value_t = 1024,
+        requires = "serve"
+    )]
+    input: usize,
+    /// Tokens of an answer.
+    #[arg(long, value_name = "TOKENS", default_value_t = 256, requires = "serve")]
+    output: usize,
+    /// Most milliseconds to the first token.
+    #[arg(long, value_name = "MS", requires = "serve")]
+    max_ttft: Option<f64>,
+    /// Most milliseconds between tokens, on average.
+    #[arg(long, value_name = "MS", requires = "serve")]
+    max_tpot: Option<f64>,
+}
+
+/// Most tokens of prompt and answer.
+const MOST_TOKENS: usize = 1 << 24;
+
+impl ServingArgs {
+    /// Whether a server is asked for.
+    pub(super) fn is_given(&self) -> bool {
+        self.serve
+    }
+
+    /// Reports flags that cannot be.
+    pub(super) fn check(&self, problems: &mut Vec<Problem>) {
+        let mut problem = |key: &str, found: String, wanted: String| {
+            problems.push(Problem {
+                key: key.into(),
+                found,
+                wanted,
+            });
+        };
+        for (key, tokens) in [("--input", self.input), ("--output", self.output)] {
+            if !(1..=MOST_TOKENS).contains(&tokens) {
+                problem(key, tokens.to_string(), format!("1 to {MOST_TOKENS}"));
+            }
+        }
+        for (key, most) in [("--max-ttft", self.max_ttft), ("--max-tpot", self.max_tpot)] {
+            if let Some(most) = most.filter(|most| !(most.is_finite() && *most > 0.0)) {
+                problem(key, most.to_string(), "a number above 0".into());
+            }
+        }
+    }
+
+    fn demand(&self) -> Demand {
+        Demand {
+            input: self.input,
+            output: self.output,
+            most_to_first: self.max_ttft.map(|ms| ms / 1e3),
+            most_between: self.max_tpot.map(|ms| ms / 1e3),
+        }
+    }
+
+    /// Prints the ways to serve `shape`.
+    ///
+    /// # Errors
+    /// None of them fits, or none meets the demand.
+    pub(super) fn run(
+        &self,
+        name: &str,
+        shape: Shape,
+        cluster: &Cluster,
+        assumed: Vec<&'static str>,
+        is_json: bool,
+    ) -> Result<()> {
+        let question = ServingQuestion {
+            shape,
+            cluster,
+            demand: self.demand(),
+        };
+        let answer = Answer {
+            name,
+            servings: question.answer(),
+            question,
+            assumed,
+        };
+        print(&match is_json {
+            true => format!("{}\n", answer.to_json()),
+            false => answer.to_text(),
+        })?;
+        if answer.servings.all.is_empty() {
+            bail!(
+                "this model fits on no number of devices of a node of {}",
+                cluster.name
+            );
+        }
+        if answer.best().is_none() {
+            bail!("nothing meets --max-ttft and --max-tpot; the nearest are in the table");
+        }
+        Ok(())
+    }
+}
+
+struct Answer<'a> {
+    name: &'a str,
+    question: ServingQuestion<'a>,
+    servings: Servings,
+    /// In place of rates that the cluster has not.
+    assumed: Vec<&'static str>,
+}
+
+/// Size of the chart in characters.
+const CHART: (usize, usize) = (64, 16);
+
+impl Answer<'_> {
+    fn best(&self) -> Option<&Serving> {
+        self.servings.best(&self.question.demand)
+    }
+
+    /// Devices that a way takes: ranks that share cores are one.
+    fn devices(&self, of: &Serving) -> f64 {
+        match self.question.cluster.cores {
+            Some(_) => 1.0,
+            None => of.way.tp as f64,
+        }
+    }
+
+    fn row(&self, of: &Serving) -> Value {
+        let gb = |bytes: f64| bytes / 1e9;
+        json!({
+            "tp": of.way.tp, "weights": of.way.format.name(self.question.cluster.number_bytes),
+            "requests": of.way.requests, "ttft_s": of.to_first, "tpot_s": of.between,
+            "tokens_per_s": of.per_device * self.devices(of), "tokens_per_s_per_device": of.per_device,
+            "memory_gb": {
+                "weights": gb(of.memory.weights), "cache": gb(of.memory.cache), "scratch": gb(of.memory.scratch),
+                "total": gb(of.memory.total()),
+            },
+            "meets": of.meets(&self.question.demand),
+        })
+    }
+
+    fn to_json(&self) -> Value {
+        let rows = |of: &[Serving]| -> Vec<Value> { of.iter().map(|of| self.row(of)).collect() };
+        let demand = &self.question.demand;
+        let unfit: Vec<Value> = self
+            .servings
+            .unfit
+            .iter()
+            .map(|of| self.unfit(of))
+            .collect();
+        json!({
+            "cluster": self.question.cluster.name, "parameters": self.question.shape.parameters(),
+            "input": demand.input, "output": demand.output,
+            "max_ttft_s": demand.most_to_first, "max_tpot_s": demand.most_between,
+            "best": self.best().map(|best| self.row(best)), "front": rows(&self.servings.front()),
+            "all": rows(&self.servings.all), "do_not_fit": unfit, "assumed": self.assumed,
+        })
+    }
+
+    fn unfit(&self, of: &Unfit) -> Value {
+        let weights = of.way.format.name(self.question.cluster.number_bytes);
+        json!({"tp": of.way.tp, "weights": weights, "memory_gb": of.bytes / 1e9})
+    }
+
+    fn to_text(&self) -> String {
+        let mut text = String::new();
+        self.write(&mut text)
+            .unwrap_or_else(|_| unreachable!("a string takes all text"));
+        text
+    }
+
+    fn write(&self, text: &mut String) -> std::fmt::Result {
+        let (cluster, demand) = (self.question.cluster, &self.question.demand);
+        writeln!(
+            text,
+            "{} served on {}: {:.2}B parameters, prompts of {} tokens, answers of {}; {} ways fit",
+            self.name,
+            cluster.name,
+            self.question.shape.parameters() / 1e9,
+            demand.input,
+            demand.output,
+            self.servings.all.len(),
+        )?;
+        let front = self.servings.front();
+        if !front.is_empty() {
+            text.push_str("\nnothing else is faster in all three (TTFT: first token; TPOT: between tokens):\n");
+            writeln!(
+                text,
+                "  tp weights requests  TTFT ms  TPOT ms  tokens/s a device      GB"
+            )?;
+        }
+        for of in &front {
+            writeln!(
+                text,
+                "{:>4} {:<7} {:>8} {:>8.1} {:>8.2} {:>18.1} {:>7.1}{}",
+                of.way.tp,
+                of.way.format.name(cluster.number_bytes),
+                of.way.requests,
+                of.to_first * 1e3,
+                of.between * 1e3,
+                of.per_device,
+                of.memory.total() / 1e9,
+                match of.meets(demand) {
+                    true => "",
+                    false => "  too slow",
+                },
+            )?;
+        }
+        if front.len() > 1 {
+            text.push_str(&chart(&front));
+        }
+        match self.best() {
+            Some(best) => writeln!(
+                text,
+                "\nbest: tp {}, {}, {} requests in flight: {:.1} tokens/s of {} devices, TTFT {:.1} ms, TPOT {:.2} ms",
+                best.way.tp,
+                best.way.format.name(cluster.number_bytes),
+                best.way.requests,
+                best.per_device * self.devices(best),
+                self.devices(best),
+                best.to_first * 1e3,
+                best.between * 1e3,
+            )?,
+            None if front.is_empty() => {}
+            None => text.push_str("\nnone meets the demand\n"),
+        }
+        for of in &self.servings.unfit {
+            writeln!(
+                text,
+                "does not fit: tp {} with {}: {:.1} GB a device for one request, of {:.1}",
+                of.way.tp,
+                of.way.format.name(cluster.number_bytes),
+                of.bytes / 1e9,
+                cluster.memory / 1e9,
+            )?;
+        }
+        for assumption in &self.assumed {
+            writeln!(text, "assumed: {assumption}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Tokens per second of a device over those of a request, on logarithmic axes; a point is its degree of tensor parallelism.
+fn chart(front: &[Serving]) -> String {
+    let (width, height) = CHART;
+    let points: Vec<[f64; 2]> = (front.iter())
+        .map(|of| [(1.0 / of.between).ln(), of.per_device.ln()])
+        .collect();
+    let range = |axis: usize| {
+        let values = points.iter().map(|point| point[axis]);
+        let least = values.clone().fold(f64::INFINITY, f64::min);
+        let most = values.fold(f64::NEG_INFINITY, f64::max);
+        [least, most]
+    };
+    let [across, up] = [range(0), range(1)];
+    let place = |value: f64, [least, most]: [f64; 2], cells: usize| {
+        let share = if most > least {
+            (value - least) / (most - least)
+        } else {
+            0.0
+        };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share of the cells"
+        )]
+        let cell = (share * (cells - 1) as f64).round() as usize;
+        cell.min(cells - 1)
+    };
+    let mut cells = vec![vec![' '; width]; height];
+    for (point, of) in points.iter().zip(front) {
+        let row = height - 1 - place(point[1], up, height);
+        let mark = u32::try_from(of.way.tp)
+            .ok()
+            .and_then(|tp| char::from_digit(tp, 36));
+        cells[row][place(point[0], across, width)] = mark.unwrap_or('*');
+    }
+    let mut text = format!("\n{:>8.1} tokens/s a device (a digit: tp)\n", up[1].exp());
+    for row in cells {
+        let line: String = row.into_iter().collect();
+        text += &format!("         |{}\n", line.trim_end());
+    }
+    text += &format!("{:>8.1} +{}\n", up[0].exp(), "-".repeat(width));
+    let (slow, fast) = (across[0].exp(), across[1].exp());
+    text + &format!(
+        "          {slow:<8.1} tokens/s of a request {:>28.1}\n",
+        fast
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_chart_has_a_mark_for_each_end_of_the_front() {
+        let cluster = Cluster::load("dgx-h100").unwrap();
+        let question = ServingQuestion {
+            shape: Shape::gpt(32, 4096, 32),
+            cluster: &cluster,
+            demand: Demand {
+                input: 512,
+                output: 128,
+                most_to_first: None,
+                most_between: None,
+            },
+        };
+        let front = question.answer().front();
+        let text = chart(&front);
+        let rows: Vec<&str> = text.lines().filter(|line| line.contains('|')).collect();
+        assert_eq!(rows.len(), CHART.1);
+        // the most tokens of a device are above, those of a request to the right
+        let marks = |line: &str| line.split_once('|').map_or(0, |(_, row)| row.trim().len());
+        assert!(marks(rows[0]) > 0 && marks(rows[CHART.1 - 1]) > 0, "{text}");
+        assert!(
+            rows.iter().any(|row| row.chars().count() == 10 + CHART.0),
+            "{text}"
+        );
+    }
+}
