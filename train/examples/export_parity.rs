@@ -1,4 +1,4 @@
-//! Trains a tiny GPT-2, GPT-NeoX, OPT, Falcon, LLaMA, OLMo 2, Gemma 2, Gemma 3, Mixtral, Qwen MoE, T5 and T5 1.1 for a few steps, exports them for transformers, and
+//! Trains a tiny GPT-2, GPT-NeoX, OPT, Falcon, BLOOM, LLaMA, OLMo 2, Gemma 2, Gemma 3, Mixtral, Qwen MoE, T5 and T5 1.1 for a few steps, exports them for transformers, and
 //! writes our logits and generated tokens beside them: OUT/NAME/{config.json, model.safetensors,logits.json}.
 //!
 //!     cargo run --release -p millrace-train --example export_parity -- OUT
@@ -76,6 +76,7 @@ fn main() -> Result<(), Box<dyn StdError>> {
         ("gpt_neox", Family::GptNeox, 0, None, None),
         ("opt", Family::Opt, 0, None, None),
         ("falcon", Family::Falcon, 4, None, None),
+        ("bloom", Family::Bloom, 0, None, None),
         ("llama", Family::Llama, 4, None, None),
         ("olmo2", Family::Olmo2, 4, None, None),
         ("gemma2", Family::Gemma2, 4, None, None),

@@ -71,6 +71,13 @@ pub(crate) fn tiny_falcon() -> Plan {
     plan
 }
 
+/// BLOOM style: linear biases of scores, a norm of the embedding.
+pub(crate) fn tiny_bloom() -> Plan {
+    let mut plan = tiny_gpt();
+    plan.model.family = Family::Bloom;
+    plan
+}
+
 /// OLMo 2 style: norms after the layers, and of all queries and all keys.
 pub(crate) fn tiny_olmo() -> Plan {
     let mut plan = tiny_llama();

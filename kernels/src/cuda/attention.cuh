@@ -40,6 +40,8 @@ struct Call {
     float scale;
     // bound of the scores, which have no bias then; 0: none
     float cap;
+    // linear biases (ALiBi): the slope of each head, whose bias is slope * (key - query); null without
+    const float* slopes;
     // biases: [heads, buckets], and the bucket of each distance; null without
     const float* table;
     const u32* numbers;
@@ -55,14 +57,14 @@ struct Call {
 #define CALL_ARGS                                                                                                     \
     const void *q, u32 q_is_bf16, u64 q_row, u64 q_group, u64 q_sequence, const void *k, const void *v, u32 kv_is_bf16, \
         u64 kv_row, u64 kv_group, u64 kv_sequence, u64 heads, u64 per, u64 width, u64 t, u64 position, u64 start,     \
-        u64 least, u64 end, u64 block, const u32 *bounds, u32 is_causal, u64 window, float scale, float cap, \
+        u64 least, u64 end, u64 block, const u32 *bounds, u32 is_causal, u64 window, float scale, float cap, const float *slopes, \
         const float *table, const u32 *numbers, u64 buckets, u64 total, u32 rows_are_heads, u32 has_dropout, u32 key0, u32 key1,          \
         u32 threshold, float kept, u32 first_head, u64 first_sequence
 #define CALL                                                                                                         \
     const Call call = {q,         q_is_bf16,   q_row,     q_group,  q_sequence, k,         v,                        \
                        kv_is_bf16, kv_row,     kv_group,  kv_sequence, heads,   per,       width,                    \
                        t,         position,    start,     least,    end,        block,     bounds,                   \
-                       is_causal, window,      scale,     cap,      table,      numbers,   buckets,                  \
+                       is_causal, window,      scale,     cap,      slopes, table,      numbers,   buckets,                  \
                        total,     rows_are_heads, has_dropout, key0, key1,     threshold,  kept,      first_head,               \
                        first_sequence};
 
@@ -255,13 +257,19 @@ __device__ __forceinline__ Activated capped(const Call& call, float score) {
     return {of.value * call.cap, of.derivative};
 }
 
+// The linear bias of a key in a row of a head.
+__device__ __forceinline__ float linear_bias(const Call& call, u64 head, u64 row, u64 key) {
+    return call.slopes[head] * (float)((i64)key - (i64)(call.position + row));
+}
+
 // The score of a product, -infinity for a hidden key.
 __device__ __forceinline__ float score_of(const Call& call, const Head& of, const Tile& tile, u64 key, float product) {
     if (key < tile.lane_start || key >= tile.lane_end) return __uint_as_float(0xff800000u);
-    if (!call.table) return capped(call, product * call.scale).value;
+    if (!call.table && !call.slopes) return capped(call, product * call.scale).value;
     u32 lane = threadIdx.x % 32;
     u64 row = call.rows_are_heads ? 0 : tile.first + lane;
     u64 head = call.rows_are_heads ? of.head * call.t + tile.first + lane : of.head;
+    if (call.slopes) return fmaf(product, call.scale, linear_bias(call, head, row, key));
     return fmaf(product, call.scale, call.table[head * call.buckets + call.numbers[row + call.total - 1 - key]]);
 }
 

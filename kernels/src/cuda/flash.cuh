@@ -103,6 +103,7 @@ __device__ __forceinline__ Range seen_by_rows(Seen<COUNT>& seen, const Call& cal
 
 // The score of a product before the mask.
 __device__ __forceinline__ float scaled_score(const Call& call, u64 head, u64 row, u64 key, float product) {
+    if (call.slopes) return fmaf(product, call.scale, linear_bias(call, head, row, key));
     if (!call.table) return product * call.scale;
     return fmaf(product, call.scale, call.table[head * call.buckets + call.numbers[row + call.total - 1 - key]]);
 }

@@ -4,6 +4,7 @@
 //! We differ from libraries with a mask tensor: a row attends to one range of keys, given by two numbers, and a
 //! bias is a table of buckets; nothing of the size queries x keys is ever stored.
 
+use super::alibi::Alibi;
 use super::dropout::{Constants, Dropout};
 use super::heads::{Heads, check_number_rows, check_rows};
 use super::numbers::Numbers;
@@ -104,14 +105,16 @@ impl Dropped {
     }
 }
 
-/// How products of queries and keys become scores before a bias is added: q k / sqrt(divisor), and then cap tanh(score / cap) with
-/// a cap (Bello et al. 2017, arXiv:1611.09940; Gemma 2, arXiv:2408.00118, sec. 2).
+/// How products of queries and keys become scores before a table's bias is added: q k / sqrt(divisor), and then cap
+/// tanh(score / cap) with a cap (Bello et al. 2017, arXiv:1611.09940; Gemma 2, arXiv:2408.00118, sec. 2), or a linear bias.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scores {
     /// `None`: the width of a head.
     pub divisor: Option<f32>,
     /// 0: none. There is no bias beside a cap.
     pub cap: f32,
+    /// Linear biases of causal scores, beside which there is no other bias.
+    pub alibi: Option<Alibi>,
 }
 
 impl Scores {
@@ -120,6 +123,7 @@ impl Scores {
         Scores {
             divisor: (!is_scaled).then_some(1.0),
             cap: 0.0,
+            alibi: None,
         }
     }
 
@@ -140,6 +144,11 @@ impl Scores {
         if !(self.cap.is_finite() && self.cap >= 0.0) {
             let wanted = "a finite number, 0 or more".to_owned();
             return refuse(op, "cap", self.cap.to_string(), wanted);
+        }
+        if self.alibi.is_some() && (has_bias || self.cap > 0.0) {
+            let found = if has_bias { "a bias" } else { "a cap" };
+            let wanted = "neither a bias nor a cap beside it".to_owned();
+            return refuse(op, "alibi", found.to_owned(), wanted);
         }
         if self.cap > 0.0 && has_bias {
             let wanted = "0 beside a bias".to_owned();
@@ -233,6 +242,7 @@ impl<'a> Call<'a> {
         self.check_factor(op, ("qkv", qkv), self.query_width())?;
         self.check_keys(op)?;
         self.scores.check(op, self.bias.is_some())?;
+        self.check_alibi(op)?;
         if let Some(bounds) = self.mask.bounds
             && bounds.len() != self.b * self.t
         {
@@ -319,6 +329,18 @@ impl<'a> Call<'a> {
             return refuse(op, "start", start.to_string(), wanted);
         }
         Ok(())
+    }
+
+    fn check_alibi(&self, op: &'static str) -> Result<()> {
+        let Some(alibi) = self.scores.alibi else {
+            return Ok(());
+        };
+        if !self.mask.is_causal {
+            let (found, wanted) = ("keys after a row", "a causal mask beside it");
+            return refuse(op, "alibi", found.to_owned(), wanted.to_owned());
+        }
+        let positions = self.keys.first().saturating_add(self.t);
+        alibi.check(op, self.heads.heads, positions.max(self.total()))
     }
 
     fn check_dropout(&self, op: &'static str) -> Result<()> {

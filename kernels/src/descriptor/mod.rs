@@ -2,6 +2,7 @@
 //! A struct that only one op uses is in the op's folder.
 
 pub(crate) mod activation;
+pub(crate) mod alibi;
 pub(crate) mod attention;
 pub(crate) mod dropout;
 pub(crate) mod frequencies;

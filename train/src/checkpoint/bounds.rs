@@ -114,7 +114,7 @@ pub(crate) fn excesses(numbers: Numbers<'_>, size: Size) -> Vec<Excess> {
     };
     let length = match model.architecture().positions {
         Positions::Learned => by_elements("length", "seq_length", numbers.seq_length),
-        Positions::Rotary | Positions::Relative => {
+        Positions::Rotary | Positions::Relative | Positions::Alibi => {
             by_positions("length", "seq_length", numbers.seq_length)
         }
     };

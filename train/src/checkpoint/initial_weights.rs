@@ -300,6 +300,8 @@ fn traits(plan: &Plan) -> Value {
         ("norm_place", json!(made.norm_place)),
         ("norm_plus_one", json!(made.norm_plus_one)),
         ("scaled_embedding", json!(made.scaled_embedding)),
+        ("embedding_norm", json!(made.has_embedding_norm)),
+        ("alibi", json!(made.positions == Positions::Alibi)),
         ("parallel_residual", json!(made.is_parallel)),
         ("shared_norm", json!(made.has_shared_norm)),
         ("tie_embeddings", json!(made.is_tied)),

@@ -13,13 +13,14 @@
 //! | phi3    | RMS   | rotary    | SwiGLU     | none   | untied |
 //! | gpt_neox | layer | rotary   | erf-GELU   | all    | untied |
 //! | falcon  | layer | rotary    | erf-GELU   | none   | tied   |
+//! | bloom   | layer | ALiBi     | tanh-GELU  | all    | tied   |
 //! | olmo2   | RMS   | rotary    | SwiGLU     | none   | untied |
 //! | gemma2  | RMS   | rotary    | tanh-GeGLU | none   | tied   |
 //! | gemma3  | RMS   | rotary    | tanh-GeGLU | none   | tied   |
 //! | t5      | RMS   | relative  | ReLU       | none   | tied, rows divided by the root of d_model |
 //!
 //! qwen3 also has norms of queries and keys; attention and feed-forward layer of gpt_neox and falcon are parallel, with one norm for both
-//! in falcon; the norms of olmo2 go after the layers, and those of queries and keys over all heads; those of
+//! in falcon; bloom has a norm of the embedding; the norms of olmo2 go after the layers, and those of queries and keys over all heads; those of
 //! gemma2 and gemma3 are on both sides of the layers, in gemma3 of queries and keys as well, and multiply with 1 + weight; t5 is an encoder and a
 //! decoder.
 
@@ -34,6 +35,8 @@ pub(crate) enum Positions {
     Rotary,
     /// A bias on scores by distance.
     Relative,
+    /// A bias on scores, linear in the distance.
+    Alibi,
 }
 
 /// The resolved choices.
@@ -60,6 +63,8 @@ pub(crate) struct Architecture {
     pub norm_plus_one: bool,
     /// Embeddings of tokens are multiplied by the root of the width.
     pub scaled_embedding: bool,
+    /// The sum of embeddings goes through a norm.
+    pub has_embedding_norm: bool,
     /// Norms follow the sums of the residual stream instead of going before each layer.
     pub is_post_norm: bool,
     /// Attention and feed-forward layer read the same rows; both outputs are added to them.

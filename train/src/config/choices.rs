@@ -32,6 +32,9 @@ pub enum Family {
     /// Falcon (Almazrouei et al. 2023, arXiv:2311.16867): layer norm, rotary positions, erf-GELU, no biases, tied head,
     /// `parallel_residual` and, as 7B, `shared_norm`.
     Falcon,
+    /// BLOOM (BigScience 2022, arXiv:2211.05100): as gpt with linear biases of scores in place of positions, `alibi`, a norm
+    /// of the embedding, `embedding_norm`, and no dropout of embeddings.
+    Bloom,
     /// OLMo 2 (OLMo team 2024, arXiv:2501.00656): as llama, with norms after attention and feed-forward layers instead of before
     /// them, `norm_place = "after"`, and norms of all queries and of all keys, `qk_norm_over = "all"`.
     Olmo2,

@@ -1,5 +1,5 @@
 //! Model families: the choices of norm, positions, activation, biases and ties that GPT, GPT-NeoX, OPT, LLaMA, Mistral, Qwen, Phi-3, Falcon,
-//! OLMo 2, Gemma, BERT and T5 make, and the keys of `[model]` that overrule them.
+//! BLOOM, OLMo 2, Gemma, BERT and T5 make, and the keys of `[model]` that overrule them.
 
 use crate::config::architecture::{Architecture, Positions};
 use crate::config::choices::{
@@ -23,6 +23,7 @@ impl ModelConfig {
             norm_place: NormPlace::Before,
             norm_plus_one: false,
             scaled_embedding: false,
+            has_embedding_norm: false,
             is_post_norm: false,
             is_parallel: false,
             has_shared_norm: false,
@@ -41,6 +42,7 @@ impl ModelConfig {
         };
         let bert = Architecture {
             activation: Activation::Gelu,
+            has_embedding_norm: self.post_norm,
             is_post_norm: self.post_norm,
             is_masked: true,
             next_sentence: self.next_sentence,
@@ -61,6 +63,12 @@ impl ModelConfig {
                 biases: Biases::None,
                 is_parallel: true,
                 has_shared_norm: true,
+                ..gpt
+            },
+            Family::Bloom => Architecture {
+                positions: Positions::Alibi,
+                has_embedding_norm: true,
+                drops_embedding: false,
                 ..gpt
             },
             Family::Opt => Architecture {
@@ -102,7 +110,13 @@ impl ModelConfig {
                 ..llama
             },
         };
+        let positions = match (self.alibi, family.positions) {
+            (Some(true), _) => Positions::Alibi,
+            (Some(false), Positions::Alibi) => Positions::Learned,
+            (Some(false) | None, positions) => positions,
+        };
         Architecture {
+            positions,
             norm: self.norm.unwrap_or(family.norm),
             activation: self.activation.unwrap_or(family.activation),
             biases: self.bias.unwrap_or(family.biases),
@@ -111,6 +125,7 @@ impl ModelConfig {
             norm_place: self.norm_place.unwrap_or(family.norm_place),
             norm_plus_one: self.norm_plus_one.unwrap_or(family.norm_plus_one),
             scaled_embedding: self.scaled_embedding.unwrap_or(family.scaled_embedding),
+            has_embedding_norm: self.embedding_norm.unwrap_or(family.has_embedding_norm),
             has_shared_norm: self.shared_norm.unwrap_or(family.has_shared_norm),
             is_parallel: self.parallel_residual.unwrap_or(family.is_parallel),
             is_tied: match self.tie_embeddings {

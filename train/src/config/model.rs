@@ -3,7 +3,7 @@
 //!
 //! Vocabulary and sequence length come from the data and are joined to these in `Plan`.
 
-use kernels::attention::Scores;
+use kernels::attention::{Alibi, Scores};
 use kernels::rope::{Frequencies, Scaling};
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +74,13 @@ pub struct ModelConfig {
     /// Embeddings of tokens are multiplied by the root of `d_model` (Gemma). Absent: the family's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scaled_embedding: Option<bool>,
+    /// The sum of embeddings goes through a norm (BLOOM). Not bert and t5. Absent: the family's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub embedding_norm: Option<bool>,
+    /// Linear biases of scores in place of other positions (ALiBi, Press et al. 2022, arXiv:2108.12409): head h of n, a power of
+    /// two, has -2^(-8 h / n) for each token from a query back to a key. Not bert and t5. Absent: the family's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alibi: Option<bool>,
     /// Attention and feed-forward layer of a block read the same rows, each through its norm, and both outputs are added to them
     /// (GPT-J, GPT-NeoX). Absent: the family's.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,7 +100,7 @@ pub struct ModelConfig {
     pub attention_cap: f32,
     /// Logits of the vocabulary become cap tanh(logit / cap) (Gemma 2: 30); 0: they stay. Default: 0.
     pub logit_cap: f32,
-    /// Dropout probability for embeddings (not opt) and for the outputs of attention and feed-forward layers. Default: 0;
+    /// Dropout probability for embeddings (not opt and bloom) and for the outputs of attention and feed-forward layers. Default: 0;
     /// GPT-2: 0.1.
     pub dropout: f32,
     /// Share of attention probabilities that is set to 0 in training. Default: 0; GPT-2: 0.1.
@@ -103,7 +110,7 @@ pub struct ModelConfig {
     pub rope_scaling: Option<RopeScaling>,
     /// Share of a head's features with rotary embedding, the first ones. Default: 1.
     pub rotary_percent: f32,
-    /// Base of the rotary wavelengths (not gpt). Default: 10000, Su et al. 2021.
+    /// Base of the rotary wavelengths (not gpt, opt and bloom). Default: 10000, Su et al. 2021.
     pub rope_theta: f32,
     /// Base of the rotary wavelengths of layers with a window, which `rope_scaling` leaves alone then (Gemma 3: 10000); 0: that of
     /// all layers. Default: 0.
@@ -151,6 +158,8 @@ impl Default for ModelConfig {
             norm_place: None,
             norm_plus_one: None,
             scaled_embedding: None,
+            embedding_norm: None,
+            alibi: None,
             parallel_residual: None,
             shared_norm: None,
             sliding_window: 0,
@@ -325,7 +334,7 @@ impl ModelConfig {
         if sees_all { 0 } else { self.sliding_window }
     }
 
-    /// How products of queries and keys become scores.
+    /// How products of queries and keys become scores on a rank that has the first heads.
     pub(crate) fn scores(&self) -> Scores {
         let divisor = match self.score_divisor {
             _ if self.architecture().positions == Positions::Relative => Some(1.0),
@@ -335,6 +344,10 @@ impl ModelConfig {
         Scores {
             divisor,
             cap: self.attention_cap,
+            alibi: (self.architecture().positions == Positions::Alibi).then_some(Alibi {
+                heads: self.heads,
+                first: 0,
+            }),
         }
     }
 
@@ -434,6 +447,7 @@ impl ModelConfig {
             }
         }
         self.check_gemma(problem);
+        self.check_bloom(has_own_blocks, problem);
         for (key, value) in [("norm_eps", self.norm_eps), ("rope_theta", self.rope_theta)] {
             if !(value.is_finite() && value > 0.0) {
                 problem(key, value.to_string(), "a finite number above 0");
@@ -482,6 +496,23 @@ impl ModelConfig {
             moe.check(self.layers, &mut |key, found, wanted| {
                 problem(&format!("moe.{key}"), found, wanted);
             });
+        }
+    }
+
+    /// Contradictions among the settings that BLOOM has.
+    fn check_bloom(&self, has_own_blocks: bool, problem: &mut dyn FnMut(&str, String, &str)) {
+        for (key, choice) in [
+            ("embedding_norm", self.embedding_norm),
+            ("alibi", self.alibi),
+        ] {
+            if let (true, Some(choice)) = (has_own_blocks, choice) {
+                let found = format!("{choice} with family = {:?}", self.family);
+                problem(key, found, "none: only decoders have a choice");
+            }
+        }
+        if self.architecture().positions == Positions::Alibi && self.attention_cap > 0.0 {
+            let found = format!("{} with alibi", self.attention_cap);
+            problem("attention_cap", found, "0: biased scores have no cap");
         }
     }
 

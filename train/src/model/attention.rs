@@ -1,7 +1,7 @@
 //! Self-attention with grouped queries (Ainslie et al. 2023, arXiv:2305.13245).
 //! y = concat_h softmax(q_h k^T / sqrt(e)) v . W_out; where the architecture has them, RMS norms of
 //! queries and keys (`qk_norms.rs`), then rotary positions (Su et al. 2021,
-//! arXiv:2104.09864). A row attends to those before it, in its window and its document.
+//! arXiv:2104.09864) or linear biases of scores (ALiBi). A row attends to those before it, in its window and its document.
 //!
 //! Tensor parallel: whole groups of heads per rank; one all-reduce forward (in `out`) and one backward (in `qkv`).
 //! Scores are never stored: backward recomputes them from lse. With qk_norm the projection is kept as it was before
@@ -12,7 +12,7 @@
 //! single rank. Their gradients are summed over ranks as leaves of query rows.
 
 use kernels::attention::{
-    Bias, Buckets, Call, Keys, Mask, Next, Passed, RunningBackward, RunningForward, Scores,
+    Alibi, Bias, Buckets, Call, Keys, Mask, Next, Passed, RunningBackward, RunningForward, Scores,
 };
 use kernels::rope::{Frequencies, Turn};
 use kernels::{DType, Heads, Tensor, attention, rope};
@@ -37,8 +37,8 @@ pub(crate) struct Attention {
     rotary: Option<Frequencies>,
     /// Keys a row attends to; 0: all up to it.
     pub window: usize,
-    /// How products of queries and keys become scores.
-    pub scores: Scores,
+    /// How products of queries and keys become scores on the first rank.
+    scores: Scores,
     is_causal: bool,
     bias: Option<RelativeBias>,
     dropout: f32,
@@ -270,7 +270,7 @@ impl Attention {
             keys,
             block: cx.sequence.key_block,
             numbers: cx.attention_numbers(),
-            scores: self.scores,
+            scores: self.scores(cx),
             bias: self.bias_of(cx),
             mask: Mask {
                 is_causal: self.is_causal,
@@ -294,8 +294,19 @@ impl Attention {
             first_key,
             block: cx.sequence.key_block,
             numbers: cx.attention_numbers(),
-            scores: self.scores,
+            scores: self.scores(cx),
             bias: self.bias_of(cx),
+        }
+    }
+
+    /// How products of queries and keys become scores: linear biases are those of the rank's heads.
+    pub(crate) fn scores(&self, cx: &Context<'_>) -> Scores {
+        Scores {
+            alibi: self.scores.alibi.map(|alibi| Alibi {
+                first: self.heads.heads * cx.groups.tp.rank(),
+                ..alibi
+            }),
+            ..self.scores
         }
     }
 

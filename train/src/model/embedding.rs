@@ -1,5 +1,5 @@
 //! Token embedding: x = scale `table[token]` (+ position table, if positions are learned; + segment table
-//! and a norm of the sum for an encoder as published). Virtual tokens (`[model.prompt]`), whose ids are beyond those of the
+//! and a norm of the sum for BLOOM and an encoder as published). Virtual tokens (`[model.prompt]`), whose ids are beyond those of the
 //! vocabulary, take rows of their own (`virtual_rows.rs`).
 //!
 //! Tensor parallel: a rank holds adjacent rows of the table, looks up zeros for the others, and an all-reduce
@@ -43,7 +43,7 @@ impl Embedding {
     pub(crate) fn named(plan: &Plan, tp: usize, tp_rank: usize, slots: &Slots<'_>) -> Embedding {
         let architecture = plan.model.architecture();
         let has_positions = architecture.positions == architecture::Positions::Learned;
-        let is_normed = architecture.is_post_norm;
+        let is_normed = architecture.has_embedding_norm;
         Embedding {
             table: slots.get("embedding.weight"),
             scale: if architecture.scaled_embedding {

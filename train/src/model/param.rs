@@ -268,7 +268,7 @@ pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
     if plan.model.architecture().is_masked {
         list.add("segment.weight".into(), &[2, shape.d_model], false, normal);
     }
-    if plan.model.architecture().is_post_norm {
+    if plan.model.architecture().has_embedding_norm {
         add_norm(&mut list, plan, "embedding.norm");
     }
     if let Some(prompt) = &plan.model.prompt {

@@ -9,8 +9,8 @@ use crate::config::moe::{MoeConfig, RouterScore};
 use crate::config::{Biases, Family, Plan, RopeScaling, TieEmbeddings};
 use crate::error::Error;
 use crate::fixtures::{
-    Chain, Log, options, tiny_bert, tiny_falcon, tiny_gemma, tiny_gemma2, tiny_gpt, tiny_llama,
-    tiny_moe, tiny_neox, tiny_olmo, tiny_opt,
+    Chain, Log, options, tiny_bert, tiny_bloom, tiny_falcon, tiny_gemma, tiny_gemma2, tiny_gpt,
+    tiny_llama, tiny_moe, tiny_neox, tiny_olmo, tiny_opt,
 };
 use crate::model::param;
 use crate::trainer::run;
@@ -164,6 +164,7 @@ fn models_that_llama_cpp_lacks_are_refused_by_setting() {
         (&tiny_neox(), "family = GptNeox"),
         (&tiny_opt(), "family = Opt"),
         (&tiny_falcon(), "family = Falcon"),
+        (&tiny_bloom(), "family = Bloom"),
         (&tiny_olmo(), "family = Olmo2"),
         (&tiny_gemma(), "family = Gemma3"),
         (&tiny_gemma2(), "family = Gemma2"),

@@ -24,7 +24,7 @@ use crate::dist::mesh::Groups;
 use crate::eval::logits;
 use crate::fixtures::{Blanks, Chain, Gaps, Log, nth_step};
 use crate::fixtures::{
-    tiny_bert, tiny_gemma, tiny_gemma2, tiny_gpt, tiny_llama, tiny_moe, tiny_t5,
+    tiny_bert, tiny_bloom, tiny_gemma, tiny_gemma2, tiny_gpt, tiny_llama, tiny_moe, tiny_t5,
 };
 use crate::model::param;
 use crate::tests::parity::{Formula, Golden, by_tensor};
@@ -276,6 +276,10 @@ fn exportable() -> Vec<Plan> {
         }),
         with(tiny_gpt(), Family::Falcon, |model| {
             (model.parallel_residual, model.shared_norm) = (Some(false), Some(false));
+        }),
+        with(tiny_bloom(), Family::Bloom, |model| {
+            (model.dropout, model.attention_dropout) = (0.1, 0.2);
+            (model.norm_eps, model.tie_embeddings) = (1e-6, TieEmbeddings::Untied);
         }),
         with(tiny_gpt(), Family::Opt, |model| {
             (model.dropout, model.attention_dropout) = (0.1, 0.1);

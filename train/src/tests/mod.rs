@@ -3,6 +3,7 @@
 mod adapters_by_request;
 mod bert;
 mod bf16_sums;
+mod bloom;
 mod calibrated;
 mod changes;
 mod chunked;

@@ -17,8 +17,8 @@ use crate::dist::devices::Devices;
 use crate::dist::mesh::Groups;
 use crate::eval::logits;
 use crate::fixtures::{
-    Chain, Log, nth_step, tiny_falcon, tiny_gemma, tiny_gpt, tiny_llama, tiny_neox, tiny_olmo,
-    tiny_opt,
+    Chain, Log, nth_step, tiny_bloom, tiny_falcon, tiny_gemma, tiny_gpt, tiny_llama, tiny_neox,
+    tiny_olmo, tiny_opt,
 };
 use crate::model::param;
 use crate::tests::hugging_face::{recipe, write_config};
@@ -248,6 +248,7 @@ fn our_adapters_are_merged_alike_from_a_checkpoint_and_from_peft_s_form() {
         (tiny_neox(), LoraTarget::ALL.to_vec()),
         (tiny_opt(), LoraTarget::ALL.to_vec()),
         (tiny_falcon(), LoraTarget::ALL.to_vec()),
+        (tiny_bloom(), LoraTarget::ALL.to_vec()),
         (tiny_olmo(), LoraTarget::ALL.to_vec()),
         (tiny_gemma(), LoraTarget::ALL.to_vec()),
         (tiny_llama(), LoraTarget::ALL.to_vec()),

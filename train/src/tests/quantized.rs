@@ -10,7 +10,8 @@ use crate::checkpoint::safetensors::Reader;
 use crate::checkpoint::{Int4Form, MODEL, WeightFormat, export_hf, export_quantized, import_hf};
 use crate::eval::logits;
 use crate::fixtures::{
-    Chain, Log, tiny_gemma, tiny_gemma2, tiny_gpt, tiny_llama, tiny_moe, tiny_neox, tiny_olmo,
+    Chain, Log, tiny_bloom, tiny_gemma, tiny_gemma2, tiny_gpt, tiny_llama, tiny_moe, tiny_neox,
+    tiny_olmo,
 };
 use crate::trainer::run;
 
@@ -81,6 +82,7 @@ fn other_quantizations_and_models_are_refused_by_name() {
     for plan in [
         tiny_gpt(),
         tiny_neox(),
+        tiny_bloom(),
         tiny_olmo(),
         tiny_gemma2(),
         tiny_gemma(),

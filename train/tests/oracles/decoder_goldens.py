@@ -21,6 +21,7 @@ from tiny_runs import BATCH, VOCAB, token, train, write
 T, EPS = 16, 1e-4
 LLAMA = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
              num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False)
+BLOOM = dict(vocab_size=VOCAB, seq_length=T, hidden_size=24, n_layer=2, n_head=6)
 FALCON = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, ffn_hidden_size=24, num_hidden_layers=2,
               num_attention_heads=4)
 GEMMA = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, intermediate_size=24, num_hidden_layers=3,
@@ -36,6 +37,9 @@ def rope(**kind):
 
 # name: (class, settings, end-of-document token)
 MODELS = {
+    # slopes of six heads, two of which are between the powers of the other four
+    "bloom": ("Bloom", BLOOM, None),
+    "bloom_packed": ("Bloom", BLOOM | dict(n_head=3, layer_norm_epsilon=1e-4, tie_word_embeddings=False), 3),
     # the text is longer than the model; the original length is one that the class does not read
     "dynamic": ("Llama", LLAMA | dict(max_position_embeddings=12)
                 | rope(rope_type="dynamic", factor=2.0, original_max_position_embeddings=8), None),
@@ -111,6 +115,16 @@ def by_layer(mask, window):
     return dict(full_attention=mask, sliding_attention=mask.masked_fill(is_far, torch.finfo(mask.dtype).min))
 
 
+def each_alone(model, ids, eod):
+    """Logits of documents one by one: a class that makes its biases of a mask by token takes no other mask."""
+    rows = []
+    for row in ids:
+        ends = [i + 1 for i, token in enumerate(row[:-1].tolist()) if token == eod] + [len(row)]
+        parts = [row[a:b] for a, b in zip([0] + ends, ends)]
+        rows.append(torch.cat([model(part[None], use_cache=False).logits[0] for part in parts]))
+    return torch.stack(rows)
+
+
 def forward(model, step, eod, dtype):
     ids = torch.tensor([[token(step * BATCH + s, j) for j in range(T + 1)] for s in range(BATCH)])
     extra, counts = ({}, torch.ones_like(ids[:, 1:], dtype=torch.bool))
@@ -118,7 +132,10 @@ def forward(model, step, eod, dtype):
         extra, counts = packed(ids[:, :-1], eod, dtype)
         if model.config.model_type.startswith("gemma"):
             extra["attention_mask"] = by_layer(extra["attention_mask"], model.config.sliding_window)
-    logits = model(ids[:, :-1], use_cache=False, **extra).logits
+    if eod is not None and model.config.model_type == "bloom":
+        logits = each_alone(model, ids[:, :-1], eod)
+    else:
+        logits = model(ids[:, :-1], use_cache=False, **extra).logits
     return torch.nn.functional.cross_entropy(logits[counts], ids[:, 1:][counts]), logits
 
 

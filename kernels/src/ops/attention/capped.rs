@@ -14,6 +14,7 @@ use std::ops::Range;
 const SCORES: Scores = Scores {
     divisor: Some(0.25),
     cap: 1.5,
+    alibi: None,
 };
 
 fn own(qkv: &[f64], scores: Scores, t: usize, factor: Factor, seen: &[Range<usize>]) -> Vec<f64> {
@@ -177,7 +178,11 @@ fn scores_that_are_none_are_refused_by_name() {
     let qkv = random(&[10, HEADS.packed()], 1, &Device::cpu()).unwrap();
     let refused = |divisor, cap| {
         let call = Call {
-            scores: Scores { divisor, cap },
+            scores: Scores {
+                divisor,
+                cap,
+                alibi: None,
+            },
             ..capped(5, Mask::CAUSAL)
         };
         match forward(&qkv, &call) {

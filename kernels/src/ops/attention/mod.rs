@@ -1,6 +1,6 @@
 //! Attention on packed q, k, v: out_i = sum_j softmax_j(q_i k_j / sqrt(e)) v_j over the keys that row i attends to,
 //! a contiguous range: causal, within a window, of its document, or all (`Mask`). Scores may be divided by another number and
-//! capped (`Scores`). T5's variants: unscaled scores, a position bias (`Bias`), and keys of another sequence (`Keys::Other`). Papers: Vaswani et al. 2017,
+//! capped or have linear biases (`Scores`). T5's variants: unscaled scores, a position bias (`Bias`), and keys of another sequence (`Keys::Other`). Papers: Vaswani et al. 2017,
 //! arXiv:1706.03762; grouped queries: Ainslie et al. 2023, arXiv:2305.13245; windows: Beltagy et al. 2020,
 //! arXiv:2004.05150; bias: Raffel et al. 2020, JMLR 21. Dropout applies to the probabilities after the softmax.
 //!
@@ -17,6 +17,8 @@
 //! `reduce`, so that parts aligned with it add up to the whole's bits. Keys that no row of a tile attends to are
 //! not visited. No result is -0.0.
 
+#[cfg(test)]
+mod alibi;
 #[cfg(test)]
 mod biased;
 #[cfg(test)]
@@ -47,6 +49,7 @@ use crate::error::refuse;
 use crate::{DType, Device, Error, Result, Tensor};
 use state::{Running, Slopes};
 
+pub use crate::descriptor::alibi::Alibi;
 pub use crate::descriptor::attention::{Call, Dropped, Keys, Mask, Next, Passed, Scores};
 pub use crate::descriptor::heads::Heads;
 pub use crate::descriptor::position_bias::{Bias, Buckets};
@@ -319,6 +322,9 @@ pub fn decode(
         }
     }
     next.scores.check(OP, next.bias.is_some())?;
+    if let Some(alibi) = next.scores.alibi {
+        alibi.check(OP, heads.heads, next.position.saturating_add(1))?;
+    }
     if let Some(bias) = &next.bias {
         bias.check(OP, ("table", bias.table), heads.heads)?;
     }

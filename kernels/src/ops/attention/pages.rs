@@ -83,6 +83,9 @@ impl Paged<'_> {
         }
         for sequence in self.sequences {
             let positions = sequence.position.saturating_add(sequence.rows);
+            if let Some(alibi) = self.scores.alibi {
+                alibi.check(OP_PAGED, heads.heads, positions)?;
+            }
             if sequence.pages.len() < positions.div_ceil(self.page) {
                 let found = format!("{} pages", sequence.pages.len());
                 let wanted = format!(

@@ -34,6 +34,9 @@ impl Loop<'_> {
                 let bias = self.bias.map_or(0.0, |(table, buckets)| {
                     table[head * buckets.buckets + buckets.of(row % t, key)]
                 });
+                let bias = self.scores.alibi.map_or(bias, |alibi| {
+                    f64::from(alibi.slope(head)) * (key as f64 - (row % t) as f64)
+                });
                 let cap = f64::from(self.scores.cap);
                 let score = match dot / by.sqrt() {
                     score if cap > 0.0 => cap * (score / cap).tanh(),

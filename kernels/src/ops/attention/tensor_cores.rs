@@ -316,6 +316,53 @@ fn masks_biases_and_dropout_match_an_f64_loop() {
 }
 
 #[test]
+fn linear_biases_match_an_f64_loop_on_tensor_cores() {
+    let Some(device) = simulator::device() else {
+        return;
+    };
+    let t = 100;
+    let alibi = Alibi { heads: 6, first: 2 };
+    let scores = Scores {
+        alibi: Some(alibi),
+        ..Scores::scaled(true)
+    };
+    let bias = |head: usize, row: usize, key: usize| {
+        f64::from(alibi.slope(head)) * (key as f64 - row as f64)
+    };
+    let qkv = factors(&[2 * t, HEADS.packed()], 1);
+    let dout = factors(&[2 * t, 24], 2);
+    for numbers in BOTH {
+        let call = Call {
+            numbers,
+            scores,
+            ..Call::causal(&HEADS, 2, t)
+        };
+        let found = twice(&on(&device, &qkv), &on(&device, &dout), &call);
+        let [q, k, v] = unpack(&wide(qkv.f32()), &HEADS);
+        let problem = Problem {
+            heads: HEADS,
+            t,
+            time: t,
+            numbers,
+            q,
+            k,
+            v,
+            dout: wide(dout.f32()),
+            scores: Scores::scaled(true),
+            bias: &bias,
+            factor: kept,
+            seen: ranges(&Mask::CAUSAL, t, 0),
+        };
+        let want = problem.run();
+        assert_near("out", &values(&found.out), &want.out);
+        let [dq, dk, dv] = unpack(&values(&found.dqkv), &HEADS);
+        assert_near("dq", &dq, &want.dq);
+        assert_near("dk", &dk, &want.dk);
+        assert_near("dv", &dv, &want.dv);
+    }
+}
+
+#[test]
 fn keys_in_parts_and_of_another_sequence_match_an_f64_loop() {
     let Some(device) = simulator::device() else {
         return;

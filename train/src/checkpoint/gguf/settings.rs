@@ -80,6 +80,7 @@ pub(super) fn architecture(plan: &Plan) -> Result<Architecture, Vec<String>> {
             | Family::GptNeox
             | Family::Opt
             | Family::Falcon
+            | Family::Bloom
             | Family::Olmo2
             | Family::Gemma2
             | Family::Gemma3,

@@ -10,7 +10,10 @@ use crate::checkpoint::huggingface::described::{Read, decimal, function, plain, 
 use crate::checkpoint::huggingface::fields::Fields;
 use crate::checkpoint::huggingface::moe::{Class, class_of};
 use crate::checkpoint::huggingface::rope::Rope;
-use crate::checkpoint::huggingface::{bert, classes, falcon, gemma, gpt_neox, moe, opt, rope, t5};
+use crate::checkpoint::huggingface::{
+    bert, bloom, classes, falcon, gemma, gpt_neox, moe, opt, rope, t5,
+};
+use crate::config::architecture::Positions;
 use crate::config::plan::Plan;
 use crate::config::{
     Activation, Biases, Family, ModelConfig, NormKind, NormPlace, QkNormOver, TieEmbeddings,
@@ -23,6 +26,7 @@ fn class(family: Family) -> (&'static str, &'static str) {
         Family::GptNeox => ("gpt_neox", "GPTNeoXForCausalLM"),
         Family::Opt => ("opt", "OPTForCausalLM"),
         Family::Falcon => ("falcon", "FalconForCausalLM"),
+        Family::Bloom => ("bloom", "BloomForCausalLM"),
         Family::Llama => ("llama", "LlamaForCausalLM"),
         Family::Mistral => ("mistral", "MistralForCausalLM"),
         Family::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
@@ -43,6 +47,7 @@ fn init_std(family: Family) -> &'static str {
         Family::Gpt
         | Family::GptNeox
         | Family::Falcon
+        | Family::Bloom
         | Family::Llama
         | Family::Mistral
         | Family::Qwen2
@@ -68,7 +73,7 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
     let (kind, _) = class(model.family);
     let is_gpt = matches!(
         model.family,
-        Family::Gpt | Family::GptNeox | Family::Opt | Family::Bert
+        Family::Gpt | Family::GptNeox | Family::Opt | Family::Bloom | Family::Bert
     );
     let is_falcon = model.family == Family::Falcon;
     let norm = if is_gpt || is_falcon {
@@ -87,7 +92,9 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         format!("activation = {:?} in {kind}", found.activation),
     );
     let biases: &[Biases] = match model.family {
-        Family::Gpt | Family::GptNeox | Family::Opt | Family::Bert => &[Biases::All],
+        Family::Gpt | Family::GptNeox | Family::Opt | Family::Bloom | Family::Bert => {
+            &[Biases::All]
+        }
         Family::Llama | Family::Falcon => &[Biases::None, Biases::All],
         Family::Qwen2 => &[Biases::Qkv],
         Family::Mistral
@@ -115,6 +122,7 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         | Family::GptNeox
         | Family::Opt
         | Family::Falcon
+        | Family::Bloom
         | Family::Llama
         | Family::Mistral
         | Family::Qwen2
@@ -133,6 +141,20 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         ("scaled_embedding", found.scaled_embedding),
     ] {
         refuse(is_set != is_gemma, format!("{key} = {is_set} in {kind}"));
+    }
+    let is_bloom = model.family == Family::Bloom;
+    for (key, is_set, wanted) in [
+        (
+            "embedding_norm",
+            found.has_embedding_norm,
+            is_bloom || found.is_post_norm,
+        ),
+        ("alibi", found.positions == Positions::Alibi, is_bloom),
+    ] {
+        refuse(is_set != wanted, format!("{key} = {is_set} in {kind}"));
+    }
+    for line in bloom::inexpressible(model) {
+        refuse(is_bloom, line);
     }
     let cap = model.attention_cap;
     refuse(
@@ -273,6 +295,7 @@ pub(crate) fn to_json(plan: &Plan) -> crate::error::Result<Value> {
         Family::GptNeox => gpt_neox::config(plan),
         Family::Opt => opt::config(plan),
         Family::Falcon => falcon::config(plan),
+        Family::Bloom => bloom::config(plan),
         Family::Llama
         | Family::Mistral
         | Family::Qwen2
@@ -418,6 +441,7 @@ pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
         Some("gpt_neox") => Family::GptNeox,
         Some("opt") => Family::Opt,
         Some("falcon") => Family::Falcon,
+        Some("bloom") => Family::Bloom,
         Some("llama") => Family::Llama,
         Some("mistral") => Family::Mistral,
         Some("qwen2") => Family::Qwen2,
@@ -430,7 +454,7 @@ pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
         Some("t5" | "mt5") => Family::T5,
         found => {
             let found = found.unwrap_or("nothing");
-            let wanted = "gpt2, gpt_neox, opt, falcon, llama, mistral, qwen2, qwen3, phi3, olmo2, gemma2, gemma3_text, mixtral, qwen2_moe, \
+            let wanted = "gpt2, gpt_neox, opt, falcon, bloom, llama, mistral, qwen2, qwen3, phi3, olmo2, gemma2, gemma3_text, mixtral, qwen2_moe, \
                 bert, megatron-bert, t5 or mt5";
             return Err(vec![format!("model_type: found {found}, want {wanted}")]);
         }
@@ -458,13 +482,20 @@ fn read_stack(fields: &Fields<'_>, family: Family, post_norm: bool) -> Read {
         Family::GptNeox => gpt_neox::read(fields),
         Family::Opt => opt::read(fields),
         Family::Falcon => falcon::read(fields),
+        Family::Bloom => bloom::read(fields),
         Family::Bert => bert::read(fields, post_norm),
         Family::Gemma2 | Family::Gemma3 => gemma::read(fields, family),
         _ => read_llama(fields, family),
     };
     let is_tied_unless_told = matches!(
         family,
-        Family::Gpt | Family::Opt | Family::Falcon | Family::Bert | Family::Gemma2 | Family::Gemma3
+        Family::Gpt
+            | Family::Opt
+            | Family::Falcon
+            | Family::Bloom
+            | Family::Bert
+            | Family::Gemma2
+            | Family::Gemma3
     );
     model.init_std = fields.number(init_std(family), Some(0.02));
     let is_tied = fields.flag("tie_word_embeddings", is_tied_unless_told);
@@ -544,6 +575,7 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
         | Family::GptNeox
         | Family::Opt
         | Family::Falcon
+        | Family::Bloom
         | Family::Llama
         | Family::Mistral
         | Family::Qwen2

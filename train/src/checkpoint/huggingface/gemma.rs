@@ -54,6 +54,7 @@ fn absent(family: Family) -> Absent {
         | Family::GptNeox
         | Family::Opt
         | Family::Falcon
+        | Family::Bloom
         | Family::Llama
         | Family::Mistral
         | Family::Qwen2

@@ -2,6 +2,7 @@
 
 pub(crate) mod adapter_folder;
 pub(crate) mod bert;
+mod bloom;
 mod classes;
 pub(crate) mod config;
 pub(crate) mod described;

@@ -6,7 +6,7 @@
 //! gated layer is stored in eight chunks of gate rows and up rows. Vocabulary padding is dropped.
 
 use crate::checkpoint::huggingface::pair::{GatedWidth, Own, Pair, Prefixes, Rows, add_gated};
-use crate::checkpoint::huggingface::{bert, falcon, gpt_neox, moe, opt, t5};
+use crate::checkpoint::huggingface::{bert, bloom, falcon, gpt_neox, moe, opt, t5};
 use crate::config::architecture::Architecture;
 use crate::config::plan::Plan;
 use crate::config::{Biases, Family, NormPlace, QkNormOver};
@@ -26,6 +26,11 @@ pub(crate) fn pairs(plan: &Plan) -> Vec<Pair> {
         }
         Family::Falcon => {
             let mut pairs = falcon::pairs(plan);
+            add_head(&mut pairs, plan, HEAD);
+            pairs
+        }
+        Family::Bloom => {
+            let mut pairs = bloom::pairs(plan);
             add_head(&mut pairs, plan, HEAD);
             pairs
         }

@@ -304,7 +304,7 @@ fn hidden(
             window: block.attention.window,
             block: cx.sequence.key_block,
             numbers: cx.attention_numbers(),
-            scores: block.attention.scores,
+            scores: block.attention.scores(&cx),
         };
         let mixed = attention::forward_paged(&qkv, cache, &call)?;
         let attended = block.attention.join(&mixed, &cx)?;

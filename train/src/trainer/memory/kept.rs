@@ -51,7 +51,7 @@ impl Rank<'_> {
         let near = self.rows(b, plan.seq_length);
         let far = self.rows(b, plan.decoder_length);
         let mut kept = 0;
-        if model_chunk == 0 && architecture.is_post_norm {
+        if model_chunk == 0 && architecture.has_embedding_norm {
             kept += self.width(near.m) + self.statistics(near.m);
         }
         for (index, block) in model_chunks[model_chunk].clone().enumerate() {

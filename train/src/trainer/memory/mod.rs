@@ -351,7 +351,7 @@ impl Rank<'_> {
         let under_way = 2 * b * heads * rows * (width + 2);
         let distances = match plan.model.architecture().positions {
             Positions::Relative => 2 * heads * (b * leaves + 1) * (time + length + 32),
-            _ => 0,
+            Positions::Learned | Positions::Rotary | Positions::Alibi => 0,
         };
         let block = key_block(length, place.cp);
         // sums in tiles take the keys of a block in 32s

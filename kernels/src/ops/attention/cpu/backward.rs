@@ -7,6 +7,7 @@
 //! block are left out. Results have no -0.0, so neither omitted leaves nor a chain's start show in the bits.
 #![expect(unsafe_code, reason = "tasks write disjoint columns of one output")]
 
+use super::alibi::AlibiLanes;
 use super::bias::{Expanded, settle};
 use super::operand::{Operand, Read};
 use super::queries::{Queries, Saved};
@@ -612,9 +613,11 @@ impl Work<'_> {
             let at = bias.at(position, self.keys.start);
             (bias.of_head(self.head), at)
         });
+        let alibi = (rows.alibi).map(|alibi| AlibiLanes::of_rows(alibi, self.head, position));
         let made = Made {
             scale: rows.scale,
             cap: rows.cap,
+            alibi: alibi.as_ref().map(|alibi| (alibi, self.keys.start)),
             bias,
             seen: seen.as_ref(),
         };

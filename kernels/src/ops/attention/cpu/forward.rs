@@ -3,6 +3,7 @@
 //! visit to visit.
 #![expect(unsafe_code, reason = "tasks write disjoint columns of one output")]
 
+use super::alibi::AlibiLanes;
 use super::bias::Expanded;
 use super::operand::{Operand, Read};
 use super::rows::{Rows, Span, block_of, expand, lay, lay_turned};
@@ -301,6 +302,7 @@ impl<'a> Group<'a> {
             HeadTile {
                 tile: &tile,
                 head,
+                are_heads: false,
                 dropout: constants,
             },
             self.source,
@@ -314,6 +316,8 @@ impl<'a> Group<'a> {
 struct HeadTile<'a> {
     tile: &'a Tile,
     head: usize,
+    /// Whether lanes are heads from `head` on, all with the query at the tile's first position.
+    are_heads: bool,
     /// `None`: no dropout.
     dropout: Option<Constants>,
 }
@@ -325,6 +329,7 @@ fn attend(
     HeadTile {
         tile,
         head,
+        are_heads,
         dropout: constants,
     }: HeadTile<'_>,
     source: Source<'_>,
@@ -333,6 +338,14 @@ fn attend(
 ) {
     let (isa, numbers, width) = (device.isa(), rows.numbers, rows.heads.width);
     let lanes = tile.lanes();
+    let position = rows.first + tile.first;
+    let alibi = rows.alibi.map(|alibi| {
+        if are_heads {
+            AlibiLanes::of_heads(alibi, head..head + tile.len, position)
+        } else {
+            AlibiLanes::of_rows(alibi, head, position)
+        }
+    });
     for block in rows.blocks(&tile.visited) {
         let keys = tile.within(block, rows.block, numbers);
         let scores = &mut scratch.scores.f32_mut()[..keys.len() * TILE];
@@ -353,11 +366,11 @@ fn attend(
             strips.multiply(product);
         }
         let seen = tile.seen(&keys);
-        let position = rows.first + tile.first;
         let bias = (rows.bias).map(|bias| (bias.of_head(head), bias.at(position, keys.start)));
         let made = Made {
             scale: rows.scale,
             cap: rows.cap,
+            alibi: alibi.as_ref().map(|alibi| (alibi, keys.start)),
             bias,
             seen: seen.as_ref(),
         };
@@ -459,6 +472,7 @@ pub(crate) fn decode(
             mask: Mask::CAUSAL,
             scale: next.scores.factor(heads),
             cap: next.scores.cap,
+            alibi: next.scores.alibi,
             bias: bias.as_ref(),
             sequence: 0,
         };
@@ -537,6 +551,7 @@ pub(super) fn row(
             HeadTile {
                 tile: &tile,
                 head: group * per + i * lanes,
+                are_heads: true,
                 dropout: None,
             },
             source,

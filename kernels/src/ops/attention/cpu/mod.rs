@@ -9,6 +9,7 @@
 //! over query rows in 32s from each leaf's start, the last of which are padded with zeros: both are the same
 //! whichever rank has the keys or the rows.
 
+mod alibi;
 mod backward;
 mod bias;
 mod forward;

@@ -67,6 +67,7 @@ pub(in crate::ops::attention) fn forward_paged(
                 },
                 scale: call.scores.factor(heads),
                 cap: call.scores.cap,
+                alibi: call.scores.alibi,
                 bias: None,
                 sequence: 0,
             };

@@ -7,6 +7,7 @@ use crate::cpu::output::Data;
 use crate::cpu::pack::{Matrix, Panels, View, pack};
 use crate::cpu::strip::steps;
 use crate::cpu::{Isa, Numbers};
+use crate::descriptor::alibi::Alibi;
 use crate::descriptor::attention::{Call, Keys, Mask};
 use crate::descriptor::dropout::Constants;
 use crate::descriptor::heads::Heads;
@@ -38,6 +39,8 @@ pub(super) struct Rows<'a> {
     pub(super) scale: f32,
     /// Bound of the scores, which have no bias then; 0: none.
     pub(super) cap: f32,
+    /// Linear biases, beside which there is no other bias.
+    pub(super) alibi: Option<Alibi>,
     pub(super) bias: Option<&'a Expanded>,
     /// Number of the sequence in the whole batch.
     pub(super) sequence: u64,
@@ -100,6 +103,7 @@ impl<'a> Rows<'a> {
             },
             scale: call.scores.factor(heads),
             cap: call.scores.cap,
+            alibi: call.scores.alibi,
             bias,
             sequence: before + sequence as u64,
         }

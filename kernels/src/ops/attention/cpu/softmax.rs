@@ -1,5 +1,6 @@
 //! Online softmax over a block's transposed scores, 32 query rows per key, between two products.
 
+use super::alibi::AlibiLanes;
 use super::tile::{Seen, TILE};
 use crate::cpu::Isa;
 use crate::cpu::activation::{Activation, Tanh};
@@ -14,6 +15,8 @@ pub(super) struct Made<'a> {
     pub(super) scale: f32,
     /// Bound of the scores, which have no bias then; 0: none.
     pub(super) cap: f32,
+    /// Linear biases, beside which there is neither a cap nor another bias, and the position of the first key.
+    pub(super) alibi: Option<(&'a AlibiLanes, usize)>,
     /// Biases, and the index for (first row, first key); the next key is one index before.
     pub(super) bias: Option<(&'a [f32], usize)>,
     /// `None`: every row sees every key.
@@ -35,15 +38,17 @@ vector_fn! {
         let (scale, none) = (L::splat(made.scale), L::splat(f32::NEG_INFINITY));
         for lane in (0..lanes).step_by(16) {
             let mut most = L::load(&max[lane..]);
+            let alibi = made.alibi.map(|(of, first)| of.loaded::<L>(lane, first));
             let starts = made.seen.map(|seen| L::load(&seen.starts[lane..]));
             let ends = made.seen.map(|seen| L::load(&seen.ends[lane..]));
             for (key, x) in x.chunks_exact_mut(TILE).enumerate() {
                 let x = &mut x[lane..];
                 let mut score = L::load(x);
-                score = match made.bias {
-                    None if made.cap > 0.0 => capped(score.mul(scale), made.cap).0,
-                    None => score.mul(scale),
-                    Some((bias, at)) => score.fma(scale, L::load(&bias[at - key + lane..])),
+                score = match (made.bias, alibi) {
+                    (Some((bias, at)), _) => score.fma(scale, L::load(&bias[at - key + lane..])),
+                    (None, Some(alibi)) => score.fma(scale, alibi.of_key(key)),
+                    (None, None) if made.cap > 0.0 => capped(score.mul(scale), made.cap).0,
+                    (None, None) => score.mul(scale),
                 };
                 if let (Some(starts), Some(ends)) = (starts, ends) {
                     let key = L::splat(key as f32);
@@ -129,6 +134,7 @@ vector_fn! {
         let sums = sums.unwrap_or(&mut no_sums);
         for lane in [0, 16] {
             let (lse, d) = (L::load(&of.lse[lane..]), L::load(&of.d[lane..]));
+            let alibi = made.alibi.map(|(of, first)| of.loaded::<L>(lane, first));
             let starts = made.seen.map(|seen| L::load(&seen.starts[lane..]));
             let ends = made.seen.map(|seen| L::load(&seen.ends[lane..]));
             let both = p.chunks_exact_mut(TILE).zip(dp.chunks_exact_mut(TILE));
@@ -136,14 +142,15 @@ vector_fn! {
                 let (p, dp) = (&mut p[lane..], &mut dp[lane..]);
                 let mut score = L::load(p);
                 let mut by = scale;
-                score = match made.bias {
-                    None if made.cap > 0.0 => {
+                score = match (made.bias, alibi) {
+                    (Some((bias, at)), _) => score.fma(scale, L::load(&bias[at - key + lane..])),
+                    (None, Some(alibi)) => score.fma(scale, alibi.of_key(key)),
+                    (None, None) if made.cap > 0.0 => {
                         let (score, slope) = capped(score.mul(scale), made.cap);
                         by = slope.mul(scale);
                         score
                     }
-                    None => score.mul(scale),
-                    Some((bias, at)) => score.fma(scale, L::load(&bias[at - key + lane..])),
+                    (None, None) => score.mul(scale),
                 };
                 let mut slope = L::load(dp).sub(d);
                 if let (Some(starts), Some(ends)) = (starts, ends) {

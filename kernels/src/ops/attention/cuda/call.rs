@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::buffer::Buffer;
 use crate::cuda::Arg;
+use crate::descriptor::alibi::Alibi;
 use crate::descriptor::attention::{Call, Keys, Mask, Next};
 use crate::descriptor::dropout::Constants;
 use crate::descriptor::position_bias::{Bias, Buckets};
@@ -30,11 +31,13 @@ pub(super) struct Prepared {
     /// Bucket of each distance, if there is a bias.
     pub(super) numbers: Option<Arc<Buffer>>,
     _bounds: Option<Arc<Buffer>>,
+    _slopes: Option<Arc<Buffer>>,
 }
 
 /// First words of the keys of cached tables; those of rotary angles start with a number of positions.
 const BOUNDS: u64 = u64::MAX;
 const NUMBERS: u64 = u64::MAX - 1;
+const SLOPES: u64 = u64::MAX - 2;
 
 fn address(table: Option<&Arc<Buffer>>) -> Arg {
     table.map_or(Arg::NULL, |table| Arg::Pointer(table.address()))
@@ -82,6 +85,19 @@ fn numbers(
         })
     };
     bias.map(of).transpose()
+}
+
+/// The slope of each head, cached: layers and steps have the same.
+fn slopes(alibi: Option<Alibi>, heads: usize, device: &Device) -> Result<Option<Arc<Buffer>>> {
+    let of = |alibi: Alibi| {
+        let key = [SLOPES].into_iter();
+        let key = key.chain([alibi.heads, alibi.first, heads].map(|number| number as u64));
+        device.cached_words(key, || {
+            let slopes = (0..heads).map(|head| alibi.slope(head).to_bits());
+            slopes.collect()
+        })
+    };
+    alibi.map(of).transpose()
 }
 
 /// The bounds of rows, cached: the layers of a step have the same.
@@ -146,6 +162,7 @@ impl Prepared {
         let (position, total) = (call.keys.first(), call.total());
         let (start, end) = (call.keys.start(), call.visible());
         let bounds = bounds(&call.mask, device)?;
+        let slopes = slopes(call.scores.alibi, heads.heads, device)?;
         let bias = call.bias.as_ref();
         let numbers = numbers(bias, position..position + t, total, device)?;
         let dropped = call.dropout;
@@ -163,12 +180,14 @@ impl Prepared {
         args.push(call.mask.is_causal.into());
         args.push(call.mask.window.into());
         args.extend([call.scores.factor(heads), call.scores.cap].map(Arg::from));
+        args.push(address(slopes.as_ref()));
         args.extend(bias_args(bias, numbers.as_ref(), total));
         args.push(false.into());
         args.extend(dropout_args(constants, first_head, sequence));
         Ok(Prepared {
             args,
             numbers,
+            _slopes: slopes,
             _bounds: bounds,
         })
     }
@@ -185,6 +204,7 @@ impl Prepared {
         let end = next.position + 1;
         let bias = next.bias.as_ref();
         let numbers = numbers(bias, next.position..end, end, device)?;
+        let slopes = slopes(next.scores.alibi, heads.heads, device)?;
         let q = Strides {
             row: width,
             group: heads.group_width(),
@@ -206,12 +226,14 @@ impl Prepared {
         let mask: [Arg; 3] = [Arg::NULL, false.into(), 0_usize.into()];
         args.extend(mask);
         args.extend([next.scores.factor(heads), next.scores.cap].map(Arg::from));
+        args.push(address(slopes.as_ref()));
         args.extend(bias_args(bias, numbers.as_ref(), end));
         args.push(true.into());
         args.extend(dropout_args(None, 0, 0));
         Ok(Prepared {
             args,
             numbers,
+            _slopes: slopes,
             _bounds: None,
         })
     }
