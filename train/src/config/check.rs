@@ -1,10 +1,14 @@
 //! Consistency of a plan: reports every contradiction between its tables at once.
 
+use crate::config::architecture::Positions;
 use crate::config::divisibility;
 use crate::config::loss_mean::LossMean;
 use crate::config::plan::{Plan, TOKEN_CHUNKS};
 use crate::config::precision::Precision;
 use crate::config::prompt::FIRST_VIRTUAL;
+
+/// Longest sequence with linear biases: distances up to this are exact in f32.
+const MOST_BIASED: usize = 1 << 24;
 
 impl Plan {
     /// Calls `problem` with key path, found and wanted for every contradiction.
@@ -20,6 +24,11 @@ impl Plan {
         }
         if self.seq_length == 0 {
             problem("seq_length", "0".into(), "at least 1");
+        }
+        let is_biased = self.model.architecture().positions == Positions::Alibi;
+        if is_biased && self.seq_length > MOST_BIASED {
+            let wanted = format!("at most {MOST_BIASED} with alibi, whose distances are f32");
+            problem("seq_length", self.seq_length.to_string(), &wanted);
         }
         let classify = self.model.classify.is_some();
         let is_masked = self.model.architecture().is_masked && !classify;

@@ -78,7 +78,8 @@ pub struct ModelConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub embedding_norm: Option<bool>,
     /// Linear biases of scores in place of other positions (ALiBi, Press et al. 2022, arXiv:2108.12409): head h of n, a power of
-    /// two, has -2^(-8 h / n) for each token from a query back to a key. Not bert and t5. Absent: the family's.
+    /// two, has -2^(-8 h / n) for each token from a query back to a key; of other numbers, the heads beyond the power of two below
+    /// have every second slope of twice that power. Not bert and t5. Absent: the family's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alibi: Option<bool>,
     /// Attention and feed-forward layer of a block read the same rows, each through its norm, and both outputs are added to them
@@ -110,7 +111,7 @@ pub struct ModelConfig {
     pub rope_scaling: Option<RopeScaling>,
     /// Share of a head's features with rotary embedding, the first ones. Default: 1.
     pub rotary_percent: f32,
-    /// Base of the rotary wavelengths (not gpt, opt and bloom). Default: 10000, Su et al. 2021.
+    /// Base of the rotary wavelengths (not gpt, opt, bloom and with `alibi`). Default: 10000, Su et al. 2021.
     pub rope_theta: f32,
     /// Base of the rotary wavelengths of layers with a window, which `rope_scaling` leaves alone then (Gemma 3: 10000); 0: that of
     /// all layers. Default: 0.
@@ -510,9 +511,20 @@ impl ModelConfig {
                 problem(key, found, "none: only decoders have a choice");
             }
         }
-        if self.architecture().positions == Positions::Alibi && self.attention_cap > 0.0 {
+        if self.architecture().positions != Positions::Alibi {
+            return;
+        }
+        if self.attention_cap > 0.0 {
             let found = format!("{} with alibi", self.attention_cap);
             problem("attention_cap", found, "0: biased scores have no cap");
+        }
+        let is_turned = [
+            ("rope_scaling", self.rope_scaling.is_some()),
+            ("rotary_percent", self.rotary_percent != 1.0),
+            ("local_rope_theta", self.local_rope_theta != 0.0),
+        ];
+        for (key, _) in is_turned.into_iter().filter(|(_, is_set)| *is_set) {
+            problem(key, "a value with alibi".into(), "none: nothing is turned");
         }
     }
 

@@ -27,7 +27,7 @@ fn packed_documents_of_bloom_with_an_untied_head_follow_transformers_through_ten
 
 #[test]
 #[should_panic(expected = "losses of step 0")]
-fn slopes_of_another_number_of_heads_are_noticed() {
+fn another_number_of_heads_is_noticed() {
     let mut golden = Golden::open("hf_bloom");
     golden.record["config"]["n_head"] = json!(3);
     follows(&mut golden, false);
@@ -193,4 +193,22 @@ fn models_that_the_class_of_bloom_lacks_are_not_exported() {
     );
     llama.model.family = Family::Gpt;
     assert!(inexpressible(&llama).contains(&"alibi = true in gpt2".to_owned()));
+}
+
+#[test]
+fn settings_that_linear_biases_overrule_are_contradictions() {
+    let mut plan = tiny_bloom();
+    (plan.model.rotary_percent, plan.model.local_rope_theta) = (0.5, 1e4);
+    plan.model.attention_cap = 30.0;
+    plan.seq_length = (1 << 24) + 8;
+    let found = plan.problems().join("\n");
+    for key in [
+        "model.rotary_percent",
+        "model.local_rope_theta",
+        "model.attention_cap",
+        "seq_length: found 16777224, want at most 16777216 with alibi",
+    ] {
+        assert!(found.contains(key), "{key} in {found}");
+    }
+    assert!(tiny_bloom().problems().is_empty());
 }

@@ -138,6 +138,16 @@ fn a_run_starts_from_megatrons_weights_by_the_jobs_own_model() {
     ] {
         assert!(told.contains(line), "{line} in {told}");
     }
+    // tensors that Megatron has not would start as zeros
+    let mut more = llama();
+    more.model.embedding_norm = Some(true);
+    let told = check_init(&golden("llama_tp2"), &more, true)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        told.contains("embedding.norm.weight: found no tensor of Megatron's"),
+        "{told}"
+    );
     // a checkpoint with args states its own model
     let told = check_init(&golden("gpt_tp1"), &llama(), true)
         .unwrap_err()

@@ -205,7 +205,7 @@ fn joined(modules: &[Module<'_>], rank: usize, dims: &[usize], shape: &Shape) ->
 
 /// Whether a tensor is of transformers' Conv1D, `[in, out]`.
 fn is_conv1d(pair: &Pair) -> bool {
-    // other layers of this prefix are Falcon's
+    // other layers of this prefix are Falcon's and BLOOM's
     pair.theirs.starts_with("transformer.h.") && pair.theirs.contains(".c_")
 }
 

@@ -21,6 +21,7 @@ use crate::config::architecture::Positions;
 use crate::config::plan::Plan;
 use crate::config::{Activation, Biases, Family, ModelConfig, NormKind, TieEmbeddings};
 use crate::error::{At, Error, Result};
+use crate::model::param;
 
 /// Names the last iteration, in the folder above those of the iterations.
 const TRACKER: &str = "latest_checkpointed_iteration.txt";
@@ -129,6 +130,20 @@ impl Megatron {
             problems.push(format!("model.family: found {family:?}, want a decoder alone: others of Megatron are not read"));
         }
         let pairs = pairs(plan);
+        // norms of embeddings, norms behind layers: Megatron's GPT has no tensor for them
+        let asked = match problems.is_empty() {
+            true => param::specs(plan),
+            false => Vec::new(),
+        };
+        for spec in asked {
+            let is_read = !param::is_of_classes(&spec.name) && !param::is_of_adapter(&spec.name);
+            if is_read && pairs.iter().all(|pair| pair.ours != spec.name) {
+                problems.push(format!(
+                    "{}: found no tensor of Megatron's that it could be, want a model of its GPT",
+                    spec.name
+                ));
+            }
+        }
         let mut used = Vec::new();
         for pair in &pairs {
             let Some((name, layer, dims)) = self.place(&pair.theirs) else {
