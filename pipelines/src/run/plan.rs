@@ -151,6 +151,37 @@ fn assumed(cluster: &Cluster, is_f32: bool) -> Vec<&'static str> {
     all.map(|(_, text)| text).collect()
 }
 
+/// Trainings of the job with the layouts of all devices of `nodes` nodes of `cluster`, the fastest first; none if the planner does not
+/// know times of the model, or no layout fits.
+///
+/// # Errors
+/// Those of `Cluster::load`.
+pub(super) fn ranked(job: &Job, cluster: &str, nodes: Nodes) -> Result<Vec<Plan>, LoadError> {
+    let cluster = Cluster {
+        nodes: nodes.count,
+        devices_per_node: nodes.ranks_per_node,
+        ..Cluster::load(cluster)?
+    };
+    let cluster = match is_in_f32(job, &cluster) {
+        true => cluster.clone().in_f32().unwrap_or(cluster),
+        false => cluster,
+    };
+    let Ok(asked) = of_model(job, &cluster, cluster.devices(), None) else {
+        return Ok(Vec::new());
+    };
+    let (planned, _) = accepted(job, &asked, search(&asked));
+    let plans = planned
+        .iter()
+        .filter_map(|of| plan_of(job, &asked, &of.layout));
+    Ok(plans.collect())
+}
+
+/// Nodes to plan for.
+pub(super) struct Nodes {
+    pub count: usize,
+    pub ranks_per_node: usize,
+}
+
 fn asked<'a>(job: &Job, cluster: &'a Cluster, args: &PlanArgs) -> Result<Asked<'a>, Vec<Problem>> {
     let mut problems = Vec::new();
     let mut problem = |key: &str, found: &str, wanted: &str| {
@@ -177,6 +208,34 @@ fn asked<'a>(job: &Job, cluster: &'a Cluster, args: &PlanArgs) -> Result<Asked<'
     if let Some(vocab) = args.vocab.filter(|vocab| !(1..=MOST_VOCAB).contains(vocab)) {
         problem("--vocab", &vocab.to_string(), &format!("1 to {MOST_VOCAB}"));
     }
+    let found = of_model(job, cluster, devices, args.vocab);
+    match (found, problems.is_empty()) {
+        (Ok(asked), true) => Ok(Asked {
+            may_be_fewer: cluster.cores.is_some() && args.devices.is_none(),
+            ..asked
+        }),
+        (found, _) => {
+            problems.extend(found.err().into_iter().flatten());
+            Err(problems)
+        }
+    }
+}
+
+/// The question for all layouts of the job's model on `devices` devices, or the reasons why it cannot be planned.
+fn of_model<'a>(
+    job: &Job,
+    cluster: &'a Cluster,
+    devices: usize,
+    vocab: Option<usize>,
+) -> Result<Asked<'a>, Vec<Problem>> {
+    let mut problems = Vec::new();
+    let mut problem = |key: &str, found: &str, wanted: &str| {
+        problems.push(Problem {
+            key: key.into(),
+            found: found.into(),
+            wanted: wanted.into(),
+        });
+    };
     if job.model.is_none() {
         problem("model", "nothing", "the model to plan");
     }
@@ -207,7 +266,7 @@ fn asked<'a>(job: &Job, cluster: &'a Cluster, args: &PlanArgs) -> Result<Asked<'
         .tokenize
         .as_ref()
         .and_then(|t| t.tokenizer.train.as_ref());
-    let vocab = args.vocab.or(trained.map(|t| t.vocab)).unwrap_or(50_304);
+    let vocab = vocab.or(trained.map(|t| t.vocab)).unwrap_or(50_304);
     let shape = Shape {
         layers: model.layers,
         width: model.d_model,
@@ -225,7 +284,7 @@ fn asked<'a>(job: &Job, cluster: &'a Cluster, args: &PlanArgs) -> Result<Asked<'
         shape,
         cluster,
         devices,
-        may_be_fewer: cluster.cores.is_some() && args.devices.is_none(),
+        may_be_fewer: false,
         global_batch: train.global_batch,
     })
 }
