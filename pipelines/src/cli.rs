@@ -57,6 +57,9 @@ enum Verb {
         #[arg(long)]
         of: usize,
     },
+    /// Train on the nodes of an allocation, as executors do: check them, start the ranks, and start them again without nodes that
+    /// fail.
+    Launch(run::LaunchArgs),
     /// Show the progress of a job, read from the files in its folder.
     Status {
         /// Job file (TOML), or the folder that a job writes.
@@ -218,6 +221,8 @@ enum Verb {
         /// Seconds of the measurement.
         #[arg(long, default_value_t = 10.0, requires = "measure")]
         seconds: f64,
+        #[command(flatten)]
+        node: run::NodeArgs,
     },
 }
 
@@ -249,6 +254,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
             let cx = Context::open_for_task(job::load(&job.job, &job.set)?)?;
             run::task(&cx, &stage, index, of)
         }
+        Verb::Launch(args) => run::launch(&args),
         Verb::Status { job, set, json } => run::status(&run::job_at(&job, &set)?, json),
         Verb::Watch(args) => watch::watch(&args),
         Verb::Curate(j) => with_job(&j, run::curate),
@@ -316,6 +322,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
             seconds,
             ..
         } => run::measure(file.as_deref(), seconds),
+        Verb::Doctor { node, .. } if node.is_given() => node.check(),
         Verb::Doctor { json, .. } => run::doctor(json),
         Verb::Plan(args) => run::plan(&args),
     }

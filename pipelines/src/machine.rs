@@ -16,6 +16,11 @@ pub(crate) fn memory_bytes() -> u64 {
     status_bytes("/proc/meminfo", "MemTotal:")
 }
 
+/// Memory that new processes of this machine can have, in bytes; 0 where the system does not report it.
+pub(crate) fn available_memory_bytes() -> u64 {
+    status_bytes("/proc/meminfo", "MemAvailable:")
+}
+
 fn status_bytes(file: &str, field: &str) -> u64 {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix(field));

@@ -1,9 +1,11 @@
 //! SIGTERM and SIGINT during training: the step is finished, a checkpoint is written, and the process exits with
 //! code 128 + the signal's number, the shell convention. A second signal ends the process at once, as any signal
 //! does outside of training; everything in a checkpoint is kept.
+//!
+//! A launch on a cluster also listens to SIGUSR1 ([`Requests`]).
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -46,6 +48,38 @@ impl Drop for Signals {
     // handlers cannot be removed; with the flag up a signal has its default effect
     fn drop(&mut self) {
         self.asked.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Requests to a launch: a signal that ends it, or SIGUSR1, the scheduler's word before the time of an allocation is over.
+pub(crate) struct Requests {
+    end: Signals,
+    requeue: Arc<AtomicBool>,
+}
+
+impl Requests {
+    pub(crate) fn listen() -> Result<Requests> {
+        let requeue = Arc::new(AtomicBool::new(false));
+        flag::register(SIGUSR1, Arc::clone(&requeue)).context("cannot listen to signals")?;
+        Ok(Requests {
+            end: Signals::listen()?,
+            requeue,
+        })
+    }
+
+    /// Whether a signal to end was received.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.end.is_asked()
+    }
+
+    /// Whether the time of the allocation is nearly over.
+    pub(crate) fn is_requeue_asked(&self) -> bool {
+        self.requeue.load(Ordering::SeqCst)
+    }
+
+    /// The signal that was received.
+    pub(crate) fn interrupted(&self) -> Interrupted {
+        self.end.interrupted()
     }
 }
 

@@ -29,6 +29,7 @@ mod hosts;
 mod imports;
 mod jobs;
 mod key_reference;
+mod launch;
 mod lm_eval;
 mod masked_jobs;
 mod megatron;

@@ -1,47 +1,67 @@
 //! Kubernetes executor: renders an indexed Job for the tasks and a second Job for the remaining stages, for
-//! `kubectl`.
+//! `kubectl`. Of a job that trains, these are a Job for the stages before, an indexed Job with the ranks, and a Job for those after.
 //!
 //! Manifests are JSON, which kubectl reads as it reads YAML. Either the job's folder is on a volume that all pods
 //! mount at the same path (a ReadWriteMany claim), or the job has a store whose address and credentials are in the
 //! pods' environment.
 
-use super::work::{Work, quoted, shell};
+use super::work::{Training, Work, quoted, shell};
 use crate::job::Kubernetes;
 use crate::machine::write_atomically;
 use anyhow::Result;
 use serde_json::{Value, json};
 
 impl Kubernetes {
-    /// Writes both manifests and returns the commands that apply them; with `dry_run` nothing is written and the
-    /// manifests are printed before the commands.
+    /// Writes the manifests and returns the commands that apply them; with `dry_run` nothing is written and the manifests are printed
+    /// before the commands.
     pub(super) fn render(&self, work: &Work, dry_run: bool) -> Result<String> {
         let folder = work.out().join("kubernetes");
-        let (curate, rest) = (folder.join("curate.json"), folder.join("rest.json"));
-        let name = |stage: &str| format!("{}-{stage}", work.name());
-        let mut shown = String::new();
-        for (file, manifest) in [
-            (&curate, self.tasks_job(work, &name("curate"))),
-            (&rest, self.rest_job(work, &name("rest"))),
-        ] {
+        let space = match self.namespace.as_str() {
+            "" => String::new(),
+            n => format!(" -n {n}"),
+        };
+        let (mut shown, mut commands) = (String::new(), String::new());
+        let mut before: Option<String> = None;
+        for (stage, manifest) in self.manifests(work) {
+            let file = folder.join(format!("{stage}.json"));
             let mut text = serde_json::to_string_pretty(&manifest)?;
             text.push('\n');
             if dry_run {
                 shown += &format!("# {}\n{text}", file.display());
             } else {
-                write_atomically(file, text.as_bytes())?;
+                write_atomically(&file, text.as_bytes())?;
+            }
+            if let Some(job) = before.replace(named(work, stage)) {
+                commands += &format!(
+                    "kubectl{space} wait --for=condition=complete --timeout=-1s job/{job}\n"
+                );
+            }
+            let file = quoted(&file.to_string_lossy());
+            commands += &format!("kubectl{space} apply -f {file}\n");
+        }
+        Ok(shown + &commands)
+    }
+
+    /// The manifest of each stage, in their order.
+    fn manifests(&self, work: &Work) -> Vec<(&'static str, Value)> {
+        let mut manifests = Vec::new();
+        if work.tasks > 0 {
+            manifests.push(("curate", self.tasks_job(work, &named(work, "curate"))));
+        }
+        match &work.training {
+            None => manifests.push(("rest", self.rest_job(work, &named(work, "rest")))),
+            Some(training) => {
+                let around = |stage: &str, which: &str| {
+                    let mut line = work.launch();
+                    line.extend(["--stages".into(), which.into()]);
+                    self.single_job(work, &named(work, stage), line)
+                };
+                manifests.push(("prepare", around("prepare", "before")));
+                manifests.push(("train", self.training_list(work, training)));
+                manifests.push(("finish", around("finish", "after")));
             }
         }
-        let space = match self.namespace.as_str() {
-            "" => String::new(),
-            n => format!(" -n {n}"),
-        };
-        Ok(shown
-            + &format!(
-                "kubectl{space} apply -f {}\nkubectl{space} wait --for=condition=complete --timeout=-1s job/{}\nkubectl{space} apply -f {}\n",
-                quoted(&curate.to_string_lossy()),
-                name("curate"),
-                quoted(&rest.to_string_lossy()),
-            ))
+        manifests
     }
 
     /// One pod per task, numbered by `JOB_COMPLETION_INDEX`.
@@ -59,11 +79,97 @@ impl Kubernetes {
     }
 
     fn rest_job(&self, work: &Work, name: &str) -> Value {
-        let mut args = work.rest(self.cpus);
+        self.single_job(work, name, work.rest(self.cpus))
+    }
+
+    /// One pod.
+    fn single_job(&self, work: &Work, name: &str, mut args: Vec<String>) -> Value {
         args[0] = self.program.clone();
         let mut job = self.job(work, name, &shell(&args));
         job["spec"]["backoffLimit"] = json!(self.retries);
         job
+    }
+
+    /// A Service, by which the pods find the first one, and an indexed Job with a pod per process. Kubernetes starts a failed pod
+    /// again, on another node if its own is gone; the others then end by themselves and are started again as well. Pods that are
+    /// evicted, or stopped after a checkpoint, are no failures.
+    fn training_list(&self, work: &Work, training: &Training) -> Value {
+        let (name, nodes) = (named(work, "train"), &training.nodes);
+        let processes = nodes.count * nodes.processes;
+        let labels = json!({"app": "millrace", "job": work.name(), "stage": "train"});
+        let mut line = work.train();
+        line[0] = self.program.clone();
+        let mut job = self.job(work, &name, &shell(&line));
+        let spec = &mut job["spec"];
+        spec["completionMode"] = json!("Indexed");
+        spec["completions"] = json!(processes);
+        spec["parallelism"] = json!(processes);
+        spec["backoffLimitPerIndex"] = json!(nodes.retries);
+        spec["maxFailedIndexes"] = json!(0);
+        spec["podFailurePolicy"] = json!({"rules": [
+            {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+            {"action": "Ignore", "onExitCodes": {"containerName": "millrace", "operator": "In", "values": [130, 143]}},
+        ]});
+        let template = &mut spec["template"];
+        template["metadata"] = json!({"labels": labels});
+        let pod = &mut template["spec"];
+        pod["subdomain"] = json!(name);
+        pod["terminationGracePeriodSeconds"] = json!(nodes.grace_s);
+        pod["topologySpreadConstraints"] = json!([{
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": labels},
+        }]);
+        let index = "metadata.annotations['batch.kubernetes.io/job-completion-index']";
+        let mut variables = vec![
+            json!({"name": "RANK", "valueFrom": {"fieldRef": {"fieldPath": index}}}),
+            json!({"name": "WORLD_SIZE", "value": processes.to_string()}),
+            json!({"name": "MASTER_ADDR", "value": format!("{name}-0.{name}")}),
+            json!({"name": "MASTER_PORT", "value": PORT.to_string()}),
+        ];
+        variables.extend(training.environment.iter().map(|variable| {
+            // Kubernetes expands $(NAME)
+            json!({"name": variable.name, "value": variable.value.replace("$(", "$$(")})
+        }));
+        let share = |of_node: usize| of_node.div_ceil(nodes.processes);
+        let container = &mut pod["containers"][0];
+        container["env"] = json!(variables);
+        let mut amount = serde_json::Map::new();
+        if nodes.cpus > 0 {
+            amount.insert("cpu".into(), json!(share(nodes.cpus).to_string()));
+        }
+        if nodes.mem_mb > 0 {
+            let mib = nodes.mem_mb.div_ceil(nodes.processes as u64);
+            amount.insert("memory".into(), json!(format!("{mib}Mi")));
+        }
+        if nodes.gpus > 0 {
+            amount.insert(
+                "nvidia.com/gpu".into(),
+                json!(share(nodes.gpus).to_string()),
+            );
+        }
+        container["resources"] = json!({"requests": amount, "limits": amount});
+        // the check has the container's folder and devices
+        let mut check = container.clone();
+        check["name"] = json!("check");
+        let mut line = vec![self.program.clone()];
+        line.extend(crate::run::check_line(&work.cx.job, nodes));
+        check["command"] = command(&shell(&line));
+        pod["initContainers"] = json!([check]);
+        let metadata = job["metadata"].clone();
+        let service = json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": metadata,
+            "spec": {
+                "clusterIP": "None",
+                "publishNotReadyAddresses": true,
+                "selector": labels,
+                "ports": [{"name": "rendezvous", "port": PORT}],
+            },
+        });
+        json!({"apiVersion": "v1", "kind": "List", "items": [service, job]})
     }
 
     fn job(&self, work: &Work, name: &str, line: &str) -> Value {
@@ -75,8 +181,7 @@ impl Kubernetes {
         let mut container = json!({
             "name": "millrace",
             "image": self.image,
-            // Kubernetes expands $(NAME) before the shell reads the line; $$ escapes one dollar
-            "command": ["/bin/sh", "-c", format!("exec {}", line.replace("$(", "$$("))],
+            "command": command(line),
             "resources": {"requests": amount, "limits": amount},
         });
         if !self.secret.is_empty() {
@@ -97,4 +202,22 @@ impl Kubernetes {
             "spec": {"template": {"spec": pod}},
         })
     }
+}
+
+/// Port of process 0.
+const PORT: u16 = 29_400;
+
+/// Name of a stage's Job.
+fn named(work: &Work, stage: &str) -> String {
+    format!("{}-{stage}", work.name())
+}
+
+/// A line of shell as a container's command.
+fn command(line: &str) -> Value {
+    // Kubernetes expands $(NAME) before the shell reads the line; $$ escapes one dollar
+    json!([
+        "/bin/sh",
+        "-c",
+        format!("exec {}", line.replace("$(", "$$("))
+    ])
 }

@@ -1,9 +1,12 @@
-//! Executors of a curation: this process, or a cluster (Slurm, Ray, Kubernetes) that runs `millrace task`.
+//! Executors of a job: this process, or a cluster (Slurm, Ray, Kubernetes) that runs `millrace task` and `millrace launch`.
 //!
 //! Task I of N is the shards I, I + N, I + 2N, ... of the job. It needs only the job file, the list of shards and
 //! the job's folder, writes its files atomically and leaves a record per shard. So an executor only has to run
 //! command lines: an array of tasks and, once all of them have succeeded, one process that merges their records and
 //! runs the remaining stages. Every command may be repeated at any time; recorded shards are skipped.
+//!
+//! Of a job that trains, the remaining stages are those of `millrace launch` on several nodes (`[nodes]`). Kubernetes starts the
+//! ranks itself, as an indexed Job.
 
 mod kubernetes;
 mod ray;
@@ -15,17 +18,22 @@ use crate::job::Executor;
 use crate::log::print;
 use crate::machine::write_atomically;
 use anyhow::{Result, bail};
-use work::Work;
+use work::{SUBMITTED, Training, Work};
 
 /// Submits the job to its executor; with `dry_run` only prints what would be submitted.
 pub(crate) fn submit(cx: &Context, dry_run: bool) -> Result<()> {
     let job = &cx.job;
-    if job.curate.is_none() {
+    if job.curate.is_none() && job.train.is_none() {
         bail!(
-            "the job has no [curate] table, whose shards are the tasks of a cluster; use executor = \"local\""
+            "the job has neither a [curate] table, whose shards are the tasks of a cluster, nor a [train] table; use executor = \"local\""
         );
     }
-    if !dry_run {
+    let training = Training::of(cx)?;
+    if !dry_run && training.is_some() {
+        // stages rewrite job.toml with their own settings
+        write_atomically(&cx.out.join(SUBMITTED), job.to_toml().as_bytes())?;
+    }
+    if !dry_run && job.curate.is_some() {
         let mut list = serde_json::to_string(cx.shards()?)?;
         list.push('\n');
         write_atomically(&cx.out.join(SHARDS), list.as_bytes())?;
@@ -37,7 +45,7 @@ pub(crate) fn submit(cx: &Context, dry_run: bool) -> Result<()> {
         Executor::Ray => job.ray.clone().unwrap_or_default().tasks,
         Executor::Kubernetes => job.kubernetes.clone().unwrap_or_default().tasks,
     };
-    let work = Work::new(cx, wanted)?;
+    let work = Work::new(cx, wanted, training)?;
     match job.executor {
         Executor::Local => bail!("the job is run here"),
         Executor::Slurm => job.slurm.clone().unwrap_or_default().submit(&work, dry_run),

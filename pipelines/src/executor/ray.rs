@@ -1,5 +1,5 @@
 //! Ray executor: one Ray job per task over the Jobs REST API (`/api/jobs/`), polled from here; then one for the
-//! remaining stages.
+//! remaining stages, or for the training.
 //!
 //! Ray's jobs have no dependencies, so this process waits: it shows progress and resubmits failed tasks. If it is
 //! killed, the same command finds the jobs that are still running and watches them again.
@@ -10,7 +10,7 @@ use crate::log::print;
 use crate::progress::Progress;
 use crate::submission::{Submission, SubmittedJob};
 use anyhow::{Context as _, Result, anyhow, bail};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::time::Duration;
 
 /// Interval between two polls.
@@ -164,14 +164,30 @@ impl Ray {
                 work.task_line(&work.task(self.cpus), &task.to_string()),
                 format!("{task} of {}", work.tasks),
             ),
-            None => (shell(&work.rest(self.cpus)), "rest".to_string()),
+            None => match &work.training {
+                Some(_) => (shell(&work.launch()), "train".to_string()),
+                None => (shell(&work.rest(self.cpus)), "rest".to_string()),
+            },
         };
+        // a launch only waits for processes that have resources of their own
+        let training = work.training.as_ref().filter(|_| task.is_none());
+        let cpus = training.map_or(self.cpus, |_| 0);
+        let variables = training
+            .into_iter()
+            .flat_map(|training| &training.environment);
+        let variables: Map<String, Value> = variables
+            .map(|variable| (variable.name.clone(), json!(variable.value)))
+            .collect();
         let folder = quoted(&work.folder.to_string_lossy());
-        json!({
+        let mut body = json!({
             "entrypoint": format!("cd {folder} && exec {line}"),
-            "entrypoint_num_cpus": self.cpus,
+            "entrypoint_num_cpus": cpus,
             "metadata": {"name": work.name(), "task": what, "attempt": attempt.to_string()},
-        })
+        });
+        if !variables.is_empty() {
+            body["runtime_env"] = json!({"env_vars": variables});
+        }
+        body
     }
 
     /// Retries a request while the dashboard restarts or is busy.
@@ -191,7 +207,7 @@ impl Ray {
         let url = format!("{}/api/jobs/", self.address);
         let mut answer = ureq::post(&url)
             .send_json(body)
-            .with_context(|| format!("POST {url}"))?;
+            .with_context(|| format!("POST {url} (ray.address); is Ray's dashboard there? Without Ray use executor = \"local\""))?;
         answer
             .body_mut()
             .read_json()

@@ -4,7 +4,7 @@
 //! same command after a failure runs what is missing. Uses `sbatch --parsable` and environment variables that Slurm
 //! 22.05 and later share.
 
-use super::work::{Work, quoted, ranges, shell};
+use super::work::{Training, Work, quoted, ranges, shell};
 use crate::job::Slurm;
 use crate::log::print;
 use crate::machine::write_atomically;
@@ -59,8 +59,14 @@ impl Slurm {
             // a job whose dependency can never be met would wait for ever
             after.push("--kill-on-invalid-dep=yes".to_string());
         }
-        let script = self.script(work, "rest", &[], &shell(&work.rest(self.cpus_per_task)));
-        let file = out.join("slurm/rest.sh");
+        let (script, file) = match &work.training {
+            Some(training) => (self.train_script(work, training), "slurm/train.sh"),
+            None => {
+                let line = shell(&work.rest(self.cpus_per_task));
+                (self.script(work, "rest", &[], &line), "slurm/rest.sh")
+            }
+        };
+        let file = out.join(file);
         if let Some(id) = hand_over(&file, &script, &after, dry_run)? {
             answer.jobs.push(SubmittedJob {
                 id,
@@ -68,10 +74,12 @@ impl Slurm {
             });
             answer.write(work.cx)?;
             let ids: Vec<&str> = answer.jobs.iter().map(|j| j.id.as_str()).collect();
+            let tasks = match work.tasks {
+                0 => "the training".to_string(),
+                tasks => format!("{} of {tasks} tasks", work.todo.len()),
+            };
             log!(
-                "slurm: {} of {} tasks in jobs {}; `millrace status` shows their progress",
-                work.todo.len(),
-                work.tasks,
+                "slurm: {tasks} in jobs {}; `millrace status` shows their progress",
                 ids.join(" ")
             );
         }
@@ -94,46 +102,75 @@ impl Slurm {
         self.script(work, "curate", &[array], &line)
     }
 
+    /// The script of a task, or of the remaining stages.
     fn script(&self, work: &Work, stage: &str, more: &[String], line: &str) -> String {
         let log = if stage == "rest" {
             "rest-%j"
         } else {
             "curate-%A_%a"
         };
-        let mut options = vec![
-            format!("--job-name={}-{stage}", work.name()),
-            format!(
-                "--output={}",
-                // Slurm expands % in file names
-                format!(
-                    "{}/slurm/{log}.log",
-                    work.out().display().to_string().replace('%', "%%")
-                )
-            ),
-            format!("--chdir={}", work.folder.display()),
-            "--requeue".to_string(),
-            "--open-mode=append".to_string(),
-        ];
-        for (name, value) in [
+        let mut options = common(work, stage, log);
+        let settings = [
             ("partition", self.partition.clone()),
             ("account", self.account.clone()),
             ("qos", self.qos.clone()),
             ("time", self.time.clone()),
             ("cpus-per-task", some(self.cpus_per_task as u64)),
             ("mem", some(self.mem_mb)),
-        ] {
-            if !value.is_empty() {
-                options.push(format!("--{name}={value}"));
-            }
-        }
+        ];
+        options.extend(given(&settings));
         options.extend(more.iter().cloned());
         options.extend(self.options.iter().cloned());
+        self.text(&options, &[], line)
+    }
+
+    /// The script of the training: `launch` starts the ranks as steps of the job. SIGUSR1 says that its time is nearly over. The
+    /// allocation outlives a node.
+    fn train_script(&self, work: &Work, training: &Training) -> String {
+        let nodes = &training.nodes;
+        let own = |own: &String, of_tasks: &String| match own.as_str() {
+            "" => of_tasks.clone(),
+            own => own.to_owned(),
+        };
+        // Slurm gives as many as are free: a node that is down does not keep the job waiting
+        let range = match (nodes.least(), nodes.allocated()) {
+            (least, most) if least < most => format!("{least}-{most}"),
+            (_, most) => most.to_string(),
+        };
+        let mut options = common(work, "train", "train-%j");
+        let settings = [
+            ("partition", own(&self.train.partition, &self.partition)),
+            ("account", self.account.clone()),
+            ("qos", self.qos.clone()),
+            ("time", own(&self.train.time, &self.time)),
+            ("nodes", range),
+            // of one task per node: with a number of tasks Slurm gives no more nodes than the fewest
+            ("cpus-per-task", some(nodes.cpus as u64)),
+            ("mem", some(nodes.mem_mb)),
+            ("gpus-per-node", some(nodes.gpus as u64)),
+            ("signal", format!("B:USR1@{}", nodes.grace_s)),
+        ];
+        options.extend(given(&settings));
+        options.push("--no-kill".into());
+        options.extend(self.options.iter().cloned());
+        options.extend(self.train.options.iter().cloned());
+        let exports = training.environment.iter();
+        let exports: Vec<String> = exports
+            .map(|variable| format!("export {}={}", variable.name, quoted(&variable.value)))
+            .collect();
+        self.text(&options, &exports, &shell(&work.launch()))
+    }
+
+    fn text(&self, options: &[String], exports: &[String], line: &str) -> String {
         let mut text = String::from("#!/bin/bash\n");
         for option in options {
-            text += &format!("#SBATCH {}\n", quoted(&option));
+            text += &format!("#SBATCH {}\n", quoted(option));
         }
         if !self.setup.is_empty() {
             text += &format!("{}\n", self.setup.trim_end());
+        }
+        for export in exports {
+            text += &format!("{export}\n");
         }
         text + &format!("exec {line}\n")
     }
@@ -158,6 +195,25 @@ impl Slurm {
         }
         Ok(())
     }
+}
+
+/// Options of each script.
+fn common(work: &Work, stage: &str, log: &str) -> Vec<String> {
+    // Slurm expands % in file names
+    let out = work.out().display().to_string().replace('%', "%%");
+    vec![
+        format!("--job-name={}-{stage}", work.name()),
+        format!("--output={out}/slurm/{log}.log"),
+        format!("--chdir={}", work.folder.display()),
+        "--requeue".to_string(),
+        "--open-mode=append".to_string(),
+    ]
+}
+
+/// `--NAME=VALUE` of each setting that is not empty.
+fn given<'a>(settings: &'a [(&'a str, String)]) -> impl Iterator<Item = String> + 'a {
+    let given = settings.iter().filter(|(_, value)| !value.is_empty());
+    given.map(|(name, value)| format!("--{name}={value}"))
 }
 
 /// A number, or an empty string for 0.
@@ -205,7 +261,7 @@ fn hand_over(
         .args(options)
         .arg(file)
         .output()
-        .context("cannot run sbatch; is this a machine that submits to Slurm?")?;
+        .context("cannot run sbatch; run this on a machine that submits to Slurm, or with executor = \"local\"")?;
     if !answer.status.success() {
         bail!(
             "sbatch refused {}: {}",

@@ -1,10 +1,62 @@
-//! Command lines of a curation's tasks, as executors run them: argument lists and quoted lines of shell.
+//! Command lines of a curation's tasks and of a training, as executors run them: argument lists and quoted lines of shell.
 
 use crate::context::Context;
+use crate::job::{LoadError, Nodes, Problem};
 use anyhow::{Context as _, Result, bail};
 use std::path::PathBuf;
 
-/// A curation divided into tasks, and the command of each.
+/// The submitted job, from which a launch starts all stages.
+pub(super) const SUBMITTED: &str = "records/submitted.toml";
+
+/// A training that the executor starts.
+pub(super) struct Training {
+    pub nodes: Nodes,
+    pub environment: Vec<Variable>,
+}
+
+/// A variable of the training's processes.
+pub(super) struct Variable {
+    pub name: String,
+    pub value: String,
+}
+
+impl Training {
+    /// That of the job; None if it has none.
+    ///
+    /// # Errors
+    /// A cluster that cannot be read; variables that are not set here, all of them at once.
+    pub(super) fn of(cx: &Context) -> Result<Option<Training>> {
+        let Some(nodes) = cx.job.training_nodes() else {
+            return Ok(None);
+        };
+        crate::run::check_cluster(&nodes)?;
+        let mut problems = Vec::new();
+        let mut environment = Vec::new();
+        for (at, entry) in nodes.environment.iter().enumerate() {
+            let (name, value) = match entry.split_once('=') {
+                Some((name, value)) => (name, Some(value.to_owned())),
+                None => (entry.as_str(), std::env::var(entry).ok()),
+            };
+            match value.filter(|value| !value.chars().any(char::is_control)) {
+                Some(value) => environment.push(Variable {
+                    name: name.to_owned(),
+                    value,
+                }),
+                None => problems.push(Problem {
+                    key: format!("nodes.environment[{at}]"),
+                    found: format!("{name}, which is not set here to one line"),
+                    wanted: "a variable of this environment, or NAME=VALUE".into(),
+                }),
+            }
+        }
+        match problems.is_empty() {
+            true => Ok(Some(Training { nodes, environment })),
+            false => Err(LoadError::problems(cx.out.join("job.toml"), problems).into()),
+        }
+    }
+}
+
+/// A curation divided into tasks, the command of each, and what follows it.
 pub(crate) struct Work<'a> {
     pub(super) cx: &'a Context,
     pub(super) program: PathBuf,
@@ -13,16 +65,24 @@ pub(crate) struct Work<'a> {
     pub tasks: usize,
     /// Tasks with shards left to do.
     pub todo: Vec<usize>,
+    /// The training after them.
+    pub(super) training: Option<Training>,
 }
 
 impl<'a> Work<'a> {
-    pub(super) fn new(cx: &'a Context, tasks: usize) -> Result<Work<'a>> {
-        let shards = cx.shards()?;
-        let tasks = match tasks {
-            0 => shards.len(),
-            n => n.min(shards.len()),
+    pub(super) fn new(
+        cx: &'a Context,
+        tasks: usize,
+        training: Option<Training>,
+    ) -> Result<Work<'a>> {
+        let (shards, left) = match cx.job.curate {
+            Some(_) => (cx.shards()?.len(), crate::run::shards_left(cx)?),
+            None => (0, Vec::new()),
         };
-        let left = crate::run::shards_left(cx)?;
+        let tasks = match tasks {
+            0 => shards,
+            n => n.min(shards),
+        };
         let mut todo: Vec<usize> = left.iter().map(|shard| shard % tasks).collect();
         todo.sort_unstable();
         todo.dedup();
@@ -39,6 +99,7 @@ impl<'a> Work<'a> {
             folder,
             tasks,
             todo,
+            training,
         })
     }
 
@@ -75,6 +136,28 @@ impl<'a> Work<'a> {
     /// A task as a line of shell; `index` is a shell expression for its number, everything else is quoted.
     pub(super) fn task_line(&self, args: &[String], index: &str) -> String {
         format!("{} --index {index}", shell(args))
+    }
+
+    /// Arguments of the process that trains on the nodes of its allocation, with the stages around.
+    pub(super) fn launch(&self) -> Vec<String> {
+        let submitted = self.out().join(SUBMITTED);
+        vec![
+            self.program.to_string_lossy().into_owned(),
+            "launch".into(),
+            submitted.to_string_lossy().into_owned(),
+        ]
+    }
+
+    /// Arguments of one of the processes that train, where the cluster starts them itself.
+    pub(super) fn train(&self) -> Vec<String> {
+        let submitted = self.out().join(SUBMITTED);
+        vec![
+            self.program.to_string_lossy().into_owned(),
+            "train".into(),
+            submitted.to_string_lossy().into_owned(),
+            "--set".into(),
+            "executor=\"local\"".into(),
+        ]
     }
 
     /// Arguments of the process that runs the remaining stages after the tasks.

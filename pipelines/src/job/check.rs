@@ -3,12 +3,13 @@
 
 use super::blend::BlendTable;
 use super::executors::Kubernetes;
+use super::nodes::Nodes;
 use super::problem::Problem;
 use super::secrets;
 use super::table::{Executor, Job, StoreTable};
 use super::tokenize::TokenDataset;
 use std::path::Path;
-use train::config::Bf16Sums;
+use train::config::{Bf16Sums, Determinism};
 use train::dist::DeviceKind;
 
 impl Job {
@@ -111,20 +112,12 @@ impl Job {
     /// Problems where the weights of `train.init_from` do not fit the model, except for the vocabulary, whose size
     /// only the tokenizer knows.
     pub(crate) fn init_problems(&self) -> Vec<Problem> {
-        let (Some(model), Some(train)) = (&self.model, &self.train) else {
+        let (Some(plan), Some(train)) = (self.rough_plan(), &self.train) else {
             return Vec::new();
         };
         if train.init_from.is_empty() {
             return Vec::new();
         }
-        let seq_length = match (&self.finetune, &self.classify, &self.blend) {
-            (Some(finetune), _, _) => finetune.seq_length,
-            (None, Some(classify), _) => classify.seq_length,
-            (None, None, Some(blend)) => blend.seq_length,
-            (None, None, None) => 0,
-        };
-        let ids = (self.vocab_hint(), None);
-        let plan = self.plan(model, train, seq_length, ids, String::new());
         let lines = match train::checkpoint::check_init(Path::new(&train.init_from), &plan, false) {
             Ok(()) => Vec::new(),
             Err(train::Error::Foreign { problems, .. }) => problems,
@@ -136,6 +129,19 @@ impl Job {
             wanted: "weights of this model".into(),
         });
         found.collect()
+    }
+
+    /// The plan of training as far as the job file gives it, for predictions; None without a model and a training.
+    pub(crate) fn rough_plan(&self) -> Option<train::config::Plan> {
+        let (model, train) = (self.model.as_ref()?, self.train.as_ref()?);
+        let seq_length = match (&self.finetune, &self.classify, &self.blend) {
+            (Some(finetune), _, _) => finetune.seq_length,
+            (None, Some(classify), _) => classify.seq_length,
+            (None, None, Some(blend)) => blend.seq_length,
+            (None, None, None) => 0,
+        };
+        let ids = (self.vocab_hint(), None);
+        Some(self.plan(model, train, seq_length, ids, String::new()))
     }
 
     /// The datasets that `[tokenize]` writes.
@@ -159,6 +165,9 @@ impl Job {
         };
         if let Some(kubernetes) = kubernetes {
             kubernetes.check(self.store.is_some(), problems);
+        }
+        if let Some(nodes) = &self.nodes {
+            nodes.check(problems);
         }
         let mut add = |key: &str, found: String, wanted: &str| {
             problems.push(Problem {
@@ -263,6 +272,49 @@ impl Job {
         self.check_classified(&mut add);
         self.check_finetuned(&mut add);
         self.check_training(&mut add);
+        self.check_nodes(&mut add);
+    }
+
+    /// The nodes of a training that the job's executor starts; None if it starts none.
+    pub(crate) fn training_nodes(&self) -> Option<Nodes> {
+        let is_started = self.executor != Executor::Local && self.train.is_some();
+        is_started.then(|| self.nodes.clone().unwrap_or_default())
+    }
+
+    /// `[nodes]` beside the other tables.
+    fn check_nodes(&self, add: &mut dyn FnMut(&str, String, &str)) {
+        let Some(nodes) = self.training_nodes() else {
+            return;
+        };
+        let processes = nodes.count.saturating_mul(nodes.processes);
+        let ranks = self.parallel.world();
+        if processes > 0 && !ranks.is_multiple_of(processes) {
+            let found = format!("{ranks} ranks of [parallel] on {processes} processes");
+            let wanted = "a divisor of tp * cp * pp * dp as nodes.count * nodes.processes";
+            add("nodes.count", found, wanted);
+        }
+        let is_smaller = nodes.least() < nodes.count;
+        if is_smaller && self.determinism != Determinism::Layout {
+            let found = format!("{} with determinism = \"run\"", nodes.fewest);
+            let wanted =
+                "nodes.count, or determinism = \"layout\", whose bits a smaller layout keeps";
+            add("nodes.fewest", found, wanted);
+        }
+        let own_means = "Kubernetes starts lost pods again on other nodes, and the layout stays";
+        for (key, value, is_wrong) in [
+            ("nodes.fewest", nodes.fewest, is_smaller),
+            ("nodes.spare", nodes.spare, nodes.spare > 0),
+        ] {
+            if is_wrong && self.executor == Executor::Kubernetes {
+                let found = format!("{value} with executor = \"kubernetes\"");
+                add(key, found, &format!("0: {own_means}"));
+            }
+        }
+        if nodes.count > 1 && self.store.is_some() {
+            let found = format!("a table with nodes.count = {}", nodes.count);
+            let wanted = "none: the nodes of a training share the folder out";
+            add("store", found, wanted);
+        }
     }
 
     /// Tables that do not go with `[classify]`, and its own.

@@ -29,18 +29,52 @@ pub struct Slurm {
     pub options: Vec<String>,
     /// Lines of shell before the program starts, such as `module load zstd`.
     pub setup: String,
+    /// Settings of the job that trains, with `setup` and the options above; its nodes are those of `[nodes]`.
+    pub train: SlurmTrain,
+}
+
+/// `[slurm.train]`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SlurmTrain {
+    /// `--partition`; empty: that of `[slurm]`.
+    pub partition: String,
+    /// `--time` of an allocation, after which the training is queued again; empty: that of `[slurm]`.
+    pub time: String,
+    /// More options of sbatch, such as `--exclusive`.
+    pub options: Vec<String>,
+    /// More options of srun, such as `--container-image=FILE`.
+    pub srun: Vec<String>,
 }
 
 impl Slurm {
     /// Reports every contradiction.
     pub(crate) fn check(&self, problems: &mut Vec<Problem>) {
-        for (i, option) in self.options.iter().enumerate() {
-            if !option.starts_with('-') || option.chars().any(char::is_control) {
-                problems.push(Problem {
-                    key: format!("slurm.options[{i}]"),
-                    found: format!("{option:?}"),
-                    wanted: "an option of sbatch, such as --constraint=local".into(),
-                });
+        for (key, options, wanted) in [
+            (
+                "options",
+                &self.options,
+                "an option of sbatch, such as --constraint=local",
+            ),
+            (
+                "train.options",
+                &self.train.options,
+                "an option of sbatch, such as --exclusive",
+            ),
+            (
+                "train.srun",
+                &self.train.srun,
+                "an option of srun, such as --mpi=none",
+            ),
+        ] {
+            for (i, option) in options.iter().enumerate() {
+                if !option.starts_with('-') || option.chars().any(char::is_control) {
+                    problems.push(Problem {
+                        key: format!("slurm.{key}[{i}]"),
+                        found: format!("{option:?}"),
+                        wanted: wanted.into(),
+                    });
+                }
             }
         }
         for (key, value) in [
@@ -48,6 +82,8 @@ impl Slurm {
             ("account", &self.account),
             ("qos", &self.qos),
             ("time", &self.time),
+            ("train.partition", &self.train.partition),
+            ("train.time", &self.train.time),
         ] {
             check_line(&format!("slurm.{key}"), value, problems);
         }

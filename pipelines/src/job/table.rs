@@ -4,6 +4,7 @@ use super::blend::BlendTable;
 use super::classify::ClassifyTable;
 use super::executors::{Kubernetes, Ray, Slurm};
 use super::finetune::FinetuneTable;
+use super::nodes::Nodes;
 use super::tokenize::Tokenize;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -29,7 +30,7 @@ pub struct Job {
     pub device: train::dist::DeviceKind,
     /// Guarantee about the bits of a training run.
     pub determinism: train::config::Determinism,
-    /// Who runs the tasks.
+    /// Who runs the tasks of a curation, and the training.
     pub executor: Executor,
     /// Settings of `executor = "slurm"`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,6 +41,9 @@ pub struct Job {
     /// Settings of `executor = "kubernetes"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<Kubernetes>,
+    /// Nodes of a training that an executor starts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<Nodes>,
     /// Read, extract, filter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub curate: Option<curate::pipeline::CurateConfig>,
@@ -96,6 +100,7 @@ impl Default for Job {
             slurm: None,
             ray: None,
             kubernetes: None,
+            nodes: None,
             curate: None,
             decontaminate: None,
             dedup: None,
@@ -125,13 +130,13 @@ pub struct StoreTable {
     pub options: BTreeMap<String, String>,
 }
 
-/// Who runs the tasks of a stage.
+/// Who runs the tasks of a curation, and a training on several nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Executor {
     /// This process.
     Local,
-    /// Arrays of Slurm.
+    /// Jobs of Slurm.
     Slurm,
     /// Jobs of Ray.
     Ray,

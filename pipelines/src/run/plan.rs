@@ -176,6 +176,37 @@ fn assumed_of_a_server(cluster: &Cluster, is_f32: bool) -> Vec<&'static str> {
     all
 }
 
+/// Trainings of the job with the layouts of all devices of `nodes` nodes of `cluster`, the fastest first; none if the planner does not
+/// know times of the model, or no layout fits.
+///
+/// # Errors
+/// Those of `Cluster::load`.
+pub(super) fn ranked(job: &Job, cluster: &str, nodes: Nodes) -> Result<Vec<Plan>, LoadError> {
+    let cluster = Cluster {
+        nodes: nodes.count,
+        devices_per_node: nodes.ranks_per_node,
+        ..Cluster::load(cluster)?
+    };
+    let cluster = match is_in_f32(job, &cluster) {
+        true => cluster.clone().in_f32().unwrap_or(cluster),
+        false => cluster,
+    };
+    let Ok(asked) = of_model(job, &cluster, cluster.devices(), None) else {
+        return Ok(Vec::new());
+    };
+    let (planned, _) = accepted(job, &asked, search(&asked));
+    let plans = planned
+        .iter()
+        .filter_map(|of| plan_of(job, &asked, &of.layout));
+    Ok(plans.collect())
+}
+
+/// Nodes to plan for.
+pub(super) struct Nodes {
+    pub count: usize,
+    pub ranks_per_node: usize,
+}
+
 fn asked<'a>(job: &Job, cluster: &'a Cluster, args: &PlanArgs) -> Result<Asked<'a>, Vec<Problem>> {
     let mut problems = Vec::new();
     let mut problem = |key: &str, found: &str, wanted: &str| {
@@ -199,6 +230,34 @@ fn asked<'a>(job: &Job, cluster: &'a Cluster, args: &PlanArgs) -> Result<Asked<'
         let wanted = format!("--devices of at most {per_node}: layouts are run on one machine");
         problem("--run", &format!("layouts of {devices} devices"), &wanted);
     }
+    let found = of_model(job, cluster, devices, args.vocab);
+    match (found, problems.is_empty()) {
+        (Ok(asked), true) => Ok(Asked {
+            may_be_fewer: cluster.cores.is_some() && args.devices.is_none(),
+            ..asked
+        }),
+        (found, _) => {
+            problems.extend(found.err().into_iter().flatten());
+            Err(problems)
+        }
+    }
+}
+
+/// The question for all layouts of the job's model on `devices` devices, or the reasons why it cannot be planned.
+fn of_model<'a>(
+    job: &Job,
+    cluster: &'a Cluster,
+    devices: usize,
+    vocab: Option<usize>,
+) -> Result<Asked<'a>, Vec<Problem>> {
+    let mut problems = Vec::new();
+    let mut problem = |key: &str, found: &str, wanted: &str| {
+        problems.push(Problem {
+            key: key.into(),
+            found: found.into(),
+            wanted: wanted.into(),
+        });
+    };
     if job.train.is_none() {
         problem("train", "nothing", "global_batch and steps");
     }
@@ -206,7 +265,7 @@ fn asked<'a>(job: &Job, cluster: &'a Cluster, args: &PlanArgs) -> Result<Asked<'
     if seq_length == 0 {
         problem("blend.seq_length", "nothing", "tokens of a sequence");
     }
-    let shape = shape(job, args.vocab, &mut problems);
+    let shape = shape(job, vocab, &mut problems);
     let (Some(shape), Some(train), true) = (shape, &job.train, problems.is_empty()) else {
         return Err(problems);
     };
@@ -214,7 +273,7 @@ fn asked<'a>(job: &Job, cluster: &'a Cluster, args: &PlanArgs) -> Result<Asked<'
         shape,
         cluster,
         devices,
-        may_be_fewer: cluster.cores.is_some() && args.devices.is_none(),
+        may_be_fewer: false,
         global_batch: train.global_batch,
     })
 }

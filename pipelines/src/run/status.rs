@@ -1,6 +1,7 @@
 //! `status`: progress of a job, from the files in its folder alone, whether or not other processes are running it.
 
 use super::failure::Failure;
+use super::launch::LaunchRecord;
 use super::task::{TaskState, is_alive, read_state};
 use super::training::TrainingState;
 use crate::context::{SHARDS, submitted_shards};
@@ -82,6 +83,7 @@ pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
     let submitted = Submission::read(out);
     let checkpoint = CheckpointState::read(out);
     let training = TrainingState::read(out);
+    let launched = LaunchRecord::read(out);
     if is_json {
         let mut json_line = json!({
             "stages_done": done.iter().map(|d| d.0).collect::<Vec<_>>(),
@@ -91,7 +93,7 @@ pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
             "bytes": whole, "bytes_done": bytes,
             "records": sum.records, "kept": sum.kept, "quarantined": sum.quarantined,
             "tasks_running": alive, "tasks_died": died, "submitted": submitted,
-            "checkpoint": checkpoint,
+            "checkpoint": checkpoint, "launch": launched,
         });
         // the keys are there before a training begins, and null
         let training = serde_json::to_value(&training)?;
@@ -124,6 +126,7 @@ pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
         let ids: Vec<&str> = s.jobs.iter().map(|j| j.id.as_str()).collect();
         text += &format!("{:<9} jobs {}\n", s.executor, ids.join(" "));
     }
+    text += &launched.map_or(String::new(), |launched| launched.lines());
     if !tasks.is_empty() {
         text += &format!("tasks     {} started, {alive} running\n", tasks.len());
     }

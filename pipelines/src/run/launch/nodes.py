@@ -1,0 +1,90 @@
+"""Nodes of a Ray cluster and processes on them, as srun starts them in a job of Slurm.
+
+nodes.py list CPUS GPUS                              ids of the nodes that are up and have these
+nodes.py on NODE -- COMMAND...                       one process, whose output is printed
+nodes.py ranks NODE,NODE PROCESSES CPUS GPUS PORT -- COMMAND...   PROCESSES on each node; ends with the worst exit code
+"""
+
+import os
+import signal
+import subprocess
+import sys
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+
+def pinned(node):
+    return NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+
+
+@ray.remote(num_cpus=0, max_retries=0)
+def output(command, folder):
+    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE)
+    return done.returncode, done.stdout
+
+
+# two calls at once: a signal while another call waits for the end
+@ray.remote(max_concurrency=2)
+class Process:
+    def address(self):
+        return ray.util.get_node_ip_address()
+
+    def start(self, command, folder, variables):
+        self.child = subprocess.Popen(command, cwd=folder, env={**os.environ, **variables})
+
+    def wait(self):
+        return self.child.wait()
+
+    def stop(self):
+        self.child.send_signal(signal.SIGTERM)
+
+
+def code_of(result):
+    try:
+        code = ray.get(result)
+    except ray.exceptions.RayError as error:
+        print(f"a process is lost: {error}", file=sys.stderr)
+        return 1
+    return code if code >= 0 else 128 - code
+
+
+def ranks(nodes, processes, cpus, gpus, port, command):
+    share = {"num_cpus": cpus / processes, "num_gpus": gpus / processes}
+    where = [node for node in nodes for _ in range(processes)]
+    actors = [Process.options(scheduling_strategy=pinned(node), **share).remote() for node in where]
+    try:
+        address = ray.get(actors[0].address.remote())
+        for rank, actor in enumerate(actors):
+            variables = {"RANK": rank, "WORLD_SIZE": len(actors), "LOCAL_RANK": rank % processes}
+            variables |= {"MASTER_ADDR": address, "MASTER_PORT": port}
+            variables = {name: str(value) for name, value in variables.items()}
+            ray.get(actor.start.remote(command, os.getcwd(), variables))
+    except ray.exceptions.RayError as error:
+        print(f"a process cannot be started: {error}", file=sys.stderr)
+        return 1
+    signal.signal(signal.SIGTERM, lambda *_: [actor.stop.remote() for actor in actors])
+    return max(code_of(actor.wait.remote()) for actor in actors)
+
+
+def main(args):
+    split = args.index("--") if "--" in args else len(args)
+    (verb, *words), command = args[:split], args[split + 1 :]
+    ray.init(address="auto", logging_level="warning")
+    if verb == "list":
+        cpus, gpus = float(words[0]), float(words[1])
+        for node in ray.nodes():
+            has = node["Resources"]
+            if node["Alive"] and has.get("CPU", 0) >= cpus and has.get("GPU", 0) >= gpus:
+                print(node["NodeID"])
+        return 0
+    if verb == "on":
+        place = output.options(scheduling_strategy=pinned(words[0]))
+        code, text = ray.get(place.remote(command, os.getcwd()))
+        sys.stdout.buffer.write(text)
+        return code
+    nodes, (processes, cpus, gpus, port) = words[0].split(","), map(int, words[1:])
+    return ranks(nodes, processes, cpus, gpus, port, command)
+
+
+sys.exit(main(sys.argv[1:]))
