@@ -369,18 +369,25 @@ fn attempts_that_fail_without_a_new_checkpoint_and_too_few_nodes_end_a_launch() 
         command
             .env("PATH", path_with(&bin))
             .env("SLURM_JOB_ID", "4711");
-        command
-            .env("SLURM_JOB_NODELIST", "n[1-3]")
-            .env("SLURM_RESTART_COUNT", "1");
+        command.env("SLURM_JOB_NODELIST", "n[1-3]");
         let answer = command.output().unwrap();
         (answer.status.code(), text(&answer.stderr))
     };
-    // no node has that much memory: a check that fails is one of each node
+    // no node answers: the job is queued again, `retries` times
     std::fs::write(bin.join("dead"), "n1\nn2\nn3\n").unwrap();
+    let end = "0 of 3 nodes are healthy, at least 1 are needed (nodes.fewest)";
+    let (code, why) = launch(&[]);
+    assert_eq!(code, Some(0), "{why}");
+    assert!(
+        why.contains(&format!("{end}; the job is queued again")),
+        "{why}"
+    );
     let (code, why) = launch(&[]);
     assert_eq!(code, Some(1));
-    let end = "0 of 3 nodes are healthy, at least 1 are needed (nodes.fewest)";
-    assert!(why.contains(end), "{why}");
+    assert!(
+        why.contains(end) && why.contains("queued again 1 times"),
+        "{why}"
+    );
     std::fs::write(bin.join("dead"), "").unwrap();
     // the ranks cannot meet: nothing listens at that port of process 0
     let (code, why) = launch(&["launch.patience=0.2s", "launch.bind=\"192.0.2.1\""]);
@@ -451,7 +458,7 @@ fn the_manifests_of_a_training_have_only_fields_that_kubernetes_has() {
     assert_eq!(pod["terminationGracePeriodSeconds"], 77);
     assert_eq!(pod["subdomain"], service["metadata"]["name"]);
     let container = &pod["containers"][0];
-    let amount = serde_json::json!({"cpu": "5", "memory": "501Mi", "nvidia.com/gpu": "2"});
+    let amount = serde_json::json!({"cpu": "4", "memory": "500Mi", "nvidia.com/gpu": "2"});
     assert_eq!(container["resources"]["limits"], amount);
     let variables = container["env"].as_array().unwrap();
     let value = |name: &str| {

@@ -264,7 +264,7 @@ fn a_server_is_planned_by_its_first_token_the_gap_between_tokens_and_tokens_per_
     );
     assert_eq!(refused.status.code(), Some(2));
     let said = String::from_utf8(refused.stderr).unwrap();
-    for part in ["--output", "found 0", "--max-tpot", "found NaN"] {
+    for part in ["--output", "found  0", "--max-tpot", "found  NaN"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     let text = succeed(&[&plan[..], &["--serve", "--vocab", "128256"]].concat()).stdout;

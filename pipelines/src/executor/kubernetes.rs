@@ -116,7 +116,7 @@ impl Kubernetes {
         pod["subdomain"] = json!(name);
         pod["terminationGracePeriodSeconds"] = json!(nodes.grace_s);
         pod["topologySpreadConstraints"] = json!([{
-            "maxSkew": 1,
+            "maxSkew": nodes.processes,
             "topologyKey": "kubernetes.io/hostname",
             "whenUnsatisfiable": "DoNotSchedule",
             "labelSelector": {"matchLabels": labels},
@@ -132,7 +132,8 @@ impl Kubernetes {
             // Kubernetes expands $(NAME)
             json!({"name": variable.name, "value": variable.value.replace("$(", "$$(")})
         }));
-        let share = |of_node: usize| of_node.div_ceil(nodes.processes);
+        // rounded down, so that the pods of a node fit on it
+        let share = |of_node: usize| (of_node / nodes.processes).max(1);
         let container = &mut pod["containers"][0];
         container["env"] = json!(variables);
         let mut amount = serde_json::Map::new();
@@ -140,7 +141,7 @@ impl Kubernetes {
             amount.insert("cpu".into(), json!(share(nodes.cpus).to_string()));
         }
         if nodes.mem_mb > 0 {
-            let mib = nodes.mem_mb.div_ceil(nodes.processes as u64);
+            let mib = (nodes.mem_mb / nodes.processes as u64).max(1);
             amount.insert("memory".into(), json!(format!("{mib}Mi")));
         }
         if nodes.gpus > 0 {

@@ -29,6 +29,10 @@ pub(crate) fn submit(cx: &Context, dry_run: bool) -> Result<()> {
         );
     }
     let training = Training::of(cx)?;
+    if !dry_run && job.executor == Executor::Slurm {
+        // before the job file of a training under way is replaced
+        slurm::refuse_twice(&cx.out)?;
+    }
     if !dry_run && training.is_some() {
         // stages rewrite job.toml with their own settings
         write_atomically(&cx.out.join(SUBMITTED), job.to_toml().as_bytes())?;

@@ -45,6 +45,7 @@ impl Ray {
             }
             return print(&text);
         }
+        let under_way = self.adopt_rest(work);
         let progress = Progress::start("ray", "tasks", work.tasks as u64);
         progress.add((work.tasks - work.todo.len()) as u64);
         let first = |&task: &usize| Waiting { task, attempt: 0 };
@@ -69,17 +70,33 @@ impl Ray {
             std::thread::sleep(PAUSE);
         }
         progress.finish(&format!("{} tasks", work.tasks));
-        let mut rest = vec![self.start(work, None, 0)?];
+        let mut rest = match under_way {
+            Some(rest) => vec![rest],
+            None => vec![self.start(work, None, 0)?],
+        };
         self.remember(work, &rest)?;
         let progress = Progress::start("ray", "tasks", 1);
         while !rest.is_empty() {
             for (_, attempt) in self.look(&mut rest, &progress)? {
                 rest.push(self.start(work, None, attempt)?);
+                self.remember(work, &rest)?;
             }
             std::thread::sleep(PAUSE);
         }
         progress.finish("the rest of the job");
         Ok(())
+    }
+
+    /// The job of the remaining stages, or of the training, that an earlier process has submitted and that is not over.
+    fn adopt_rest(&self, work: &Work) -> Option<Running> {
+        let before = Submission::read(&work.out()).filter(|s| s.executor == "ray")?;
+        let mut rest = before.jobs.into_iter().filter(|job| job.tasks.is_empty());
+        let is_alive = |job: &SubmittedJob| matches!(self.status(&job.id), Ok((s, _)) if s == "RUNNING" || s == "PENDING");
+        rest.find(is_alive).map(|job| Running {
+            id: job.id,
+            task: None,
+            attempt: 0,
+        })
     }
 
     /// Jobs of an earlier process that are still running; their tasks are taken out of `waiting`.
@@ -125,7 +142,8 @@ impl Ray {
             let (status, why) = self.patiently(|| self.status(&job.id))?;
             match status.as_str() {
                 "SUCCEEDED" => progress.add(1),
-                "FAILED" | "STOPPED" if job.attempt < self.retries => {
+                // a job that somebody stops is not started again
+                "FAILED" if job.attempt < self.retries => {
                     again.push((job.task, job.attempt + 1));
                 }
                 "FAILED" | "STOPPED" => {

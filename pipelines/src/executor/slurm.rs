@@ -10,6 +10,7 @@ use crate::log::print;
 use crate::machine::write_atomically;
 use crate::submission::{Submission, SubmittedJob};
 use anyhow::{Context as _, Result, bail};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -20,7 +21,6 @@ impl Slurm {
     pub(super) fn submit(&self, work: &Work, dry_run: bool) -> Result<()> {
         let out = work.out();
         if !dry_run {
-            self.refuse_twice(&out)?;
             std::fs::create_dir_all(out.join("slurm"))?;
         }
         let longest = match self.max_array {
@@ -174,27 +174,27 @@ impl Slurm {
         }
         text + &format!("exec {line}\n")
     }
+}
 
-    /// Refuses to submit while an earlier array is queued or running: it would do the same work twice.
-    fn refuse_twice(&self, out: &Path) -> Result<()> {
-        let Some(before) = Submission::read(out).filter(|s| s.executor == "slurm") else {
-            return Ok(());
-        };
-        let ids: Vec<&str> = before.jobs.iter().map(|j| j.id.as_str()).collect();
-        let asked = Command::new("squeue")
-            .args(["-h", "-o", "%i", "-j", &ids.join(",")])
-            .output();
-        // squeue fails once it knows none of them any more
-        let Ok(asked) = asked else { return Ok(()) };
-        let alive = String::from_utf8_lossy(&asked.stdout).trim().to_string();
-        if asked.status.success() && !alive.is_empty() {
-            bail!(
-                "the job was submitted before and is under way as {}; `millrace status` shows its progress, `scancel` stops it",
-                alive.split_whitespace().collect::<Vec<_>>().join(" ")
-            );
-        }
-        Ok(())
+/// Refuses to submit while an earlier array is queued or running: it would do the same work twice.
+pub(super) fn refuse_twice(out: &Path) -> Result<()> {
+    let Some(before) = Submission::read(out).filter(|s| s.executor == "slurm") else {
+        return Ok(());
+    };
+    let ids: Vec<&str> = before.jobs.iter().map(|j| j.id.as_str()).collect();
+    let asked = Command::new("squeue")
+        .args(["-h", "-o", "%i", "-j", &ids.join(",")])
+        .output();
+    // squeue fails once it knows none of them any more
+    let Ok(asked) = asked else { return Ok(()) };
+    let alive = String::from_utf8_lossy(&asked.stdout).trim().to_string();
+    if asked.status.success() && !alive.is_empty() {
+        bail!(
+            "the job was submitted before and is under way as {}; `millrace status` shows its progress, `scancel` stops it",
+            alive.split_whitespace().collect::<Vec<_>>().join(" ")
+        );
     }
+    Ok(())
 }
 
 /// Options of each script.
@@ -240,6 +240,13 @@ fn site_limit() -> usize {
         .unwrap_or(MAX_ARRAY)
 }
 
+/// Makes a file that may hold secrets of `nodes.environment` readable by its owner alone.
+pub(super) fn only_for_the_owner(file: &Path) -> Result<()> {
+    let mode = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(file, mode)
+        .with_context(|| format!("cannot set the mode of {}", file.display()))
+}
+
 /// Writes a script and submits it; returns its id, or None if it was only printed.
 fn hand_over(
     file: &Path,
@@ -256,6 +263,7 @@ fn hand_over(
         return Ok(None);
     }
     write_atomically(file, script.as_bytes())?;
+    only_for_the_owner(file)?;
     let answer = Command::new("sbatch")
         .arg("--parsable")
         .args(options)

@@ -293,6 +293,10 @@ impl Job {
             let wanted = "a divisor of tp * cp * pp * dp as nodes.count * nodes.processes";
             add("nodes.count", found, wanted);
         }
+        if nodes.processes > 0 && !nodes.gpus.is_multiple_of(nodes.processes) {
+            let found = format!("{} for {} processes of a node", nodes.gpus, nodes.processes);
+            add("nodes.gpus", found, "a multiple of nodes.processes");
+        }
         let is_smaller = nodes.least() < nodes.count;
         if is_smaller && self.determinism != Determinism::Layout {
             let found = format!("{} with determinism = \"run\"", nodes.fewest);

@@ -50,6 +50,8 @@ enum Around {
 
 /// Time between two looks at a process.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Time after which a request that the scheduler did not take is made again.
+const AGAIN: Duration = Duration::from_secs(5);
 /// Time before the second of two attempts without a new checkpoint; each further one waits four times as long, up to about a minute.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -115,7 +117,14 @@ enum End {
     /// The allocation ends: the job is queued again.
     Requeue,
     Failed(String),
+    /// Another start would fail in the same way.
+    Hopeless(String),
 }
+
+/// Exit code of a job or a machine that no further start mends.
+const BAD_JOB: i32 = 2;
+/// Exit codes of ranks that were stopped by a signal and have written a checkpoint.
+const STOPPED: [i32; 2] = [130, 143];
 
 impl Launch<'_> {
     fn all(&self) -> Result<()> {
@@ -126,22 +135,24 @@ impl Launch<'_> {
             );
         };
         let scheduler = Scheduler::of_this_process(self.path, self.job, &nodes)?;
-        match self.before() {
-            Err(error) if error.is::<Interrupted>() && self.requests.is_requeue_asked() => {
-                return self.requeue(&scheduler, "the allocation ends before the training");
-            }
-            done => done?,
-        }
         let mut training = Training {
             launch: self,
             nodes: &nodes,
             scheduler: &scheduler,
             record: LaunchRecord::read(&self.job.out).unwrap_or_default(),
         };
-        match training.run()? {
-            Some(choice) => self.after(&choice.sets(self.job)?),
-            None => Ok(()),
+        if !training.or_again(self.before(), "the allocation ends before the training")? {
+            return Ok(());
         }
+        let Some(choice) = training.run()? else {
+            return Ok(());
+        };
+        let done = self.after(&choice.sets(self.job)?);
+        training.or_again(
+            done,
+            "the allocation ends before the stages after the training",
+        )?;
+        Ok(())
     }
 
     /// The stages before the training, one after the other.
@@ -160,15 +171,6 @@ impl Launch<'_> {
     /// The stages after the training, which is done and passed over.
     fn after(&self, sets: &[String]) -> Result<()> {
         self.here("run", sets)
-    }
-
-    /// Queues the job again, which then goes on where it stopped.
-    fn requeue(&self, scheduler: &Scheduler, why: &str) -> Result<()> {
-        if scheduler.requeue(usize::MAX)? {
-            log!("launch: {why}; the job is queued again");
-            return Ok(());
-        }
-        bail!("{why}, and {} cannot queue the job again", scheduler.name());
     }
 
     /// Runs a verb of the job in a process of its own.
@@ -220,6 +222,43 @@ struct Training<'a> {
 }
 
 impl Training<'_> {
+    /// Whether the stages are done; if the allocation ended before them, the job is queued again.
+    fn or_again(&mut self, stages: Result<()>, why: &str) -> Result<bool> {
+        match stages {
+            Err(error) if error.is::<Interrupted>() && self.launch.requests.is_requeue_asked() => {
+                self.requeue(why)?;
+                Ok(false)
+            }
+            done => done.map(|()| true),
+        }
+    }
+
+    /// Queues the job again, which then goes on where it stopped; refused after `nodes.retries` times without a new checkpoint,
+    /// which shows that an allocation is too short for any progress.
+    fn requeue(&mut self, why: &str) -> Result<()> {
+        let newest = newest_checkpoint(&self.launch.job.out);
+        let record = &mut self.record;
+        if newest > record.queued_at {
+            record.queued = 0;
+        }
+        if record.queued >= self.nodes.retries.max(1) {
+            let times = record.queued;
+            bail!(
+                "{why}, and the job was queued again {times} times (nodes.retries) without a new checkpoint; a longer time, or checkpoints more often, would bring some"
+            );
+        }
+        (record.queued, record.queued_at) = (record.queued + 1, newest);
+        record.write(&self.launch.job.out)?;
+        if !self.scheduler.requeue()? {
+            bail!(
+                "{why}, and {} cannot queue the job again",
+                self.scheduler.name()
+            );
+        }
+        log!("launch: {why}; the job is queued again");
+        Ok(())
+    }
+
     /// Attempts until the training is done; its last layout, or None if the job is queued again.
     fn run(&mut self) -> Result<Option<Choice>> {
         let out = &self.launch.job.out;
@@ -230,16 +269,22 @@ impl Training<'_> {
                 return Err(self.launch.requests.interrupted().into());
             }
             if self.launch.requests.is_requeue_asked() {
-                self.launch.requeue(self.scheduler, "the allocation ends")?;
+                self.requeue("the allocation ends")?;
                 return Ok(None);
             }
             let Some((attempt, choice)) = self.prepare()? else {
                 return Ok(None);
             };
+            // a signal during the checks, before there are ranks to stop
+            let requests = &self.launch.requests;
+            if requests.is_asked() || requests.is_requeue_asked() {
+                continue;
+            }
             let end = self.attempt(attempt, &choice)?;
             let reason = match end {
                 End::Done => return Ok(Some(choice)),
                 End::Requeue => return Ok(None),
+                End::Hopeless(reason) => bail!("{reason}"),
                 End::Failed(reason) => reason,
             };
             let found = newest_checkpoint(out);
@@ -271,7 +316,7 @@ impl Training<'_> {
     }
 
     /// Nodes and layout of the next attempt; None if too few nodes are healthy and the job is queued again.
-    fn prepare(&self) -> Result<Option<(Attempt, Choice)>> {
+    fn prepare(&mut self) -> Result<Option<(Attempt, Choice)>> {
         let (job, nodes) = (self.launch.job, self.nodes);
         let all = self.scheduler.nodes()?;
         let mut line = vec![self.launch.program.to_string_lossy().into_owned()];
@@ -312,11 +357,10 @@ impl Training<'_> {
             all.len(),
             nodes.least()
         );
-        if self.scheduler.requeue(nodes.retries)? {
-            log!("launch: {why}; the job is queued again");
-            return Ok(None);
+        if !self.scheduler.can_requeue() {
+            bail!("{why}");
         }
-        bail!("{why}");
+        self.requeue(&why).map(|()| None)
     }
 
     /// Starts the ranks, waits for their end and records it.
@@ -357,30 +401,46 @@ impl Training<'_> {
                 return Err(launch.requests.interrupted().into());
             }
             _ if is_requeue => End::Requeue,
+            status if status.code() == Some(BAD_JOB) => End::Hopeless(format!(
+                "the ranks ended with {status}: no other start mends it"
+            )),
+            status if status.code().is_some_and(|code| STOPPED.contains(&code)) => {
+                End::Hopeless(format!("the ranks were stopped by a signal ({status})"))
+            }
             status => End::Failed(format!("the ranks ended with {status}")),
         };
         match &end {
             End::Done => self.end("done")?,
             End::Requeue => {
                 self.end("stopped before the allocation ends; the job is queued again")?;
-                launch.requeue(self.scheduler, "the allocation ends")?;
+                self.requeue("the allocation ends")?;
             }
-            End::Failed(reason) => self.end(reason)?,
+            End::Failed(reason) | End::Hopeless(reason) => self.end(reason)?,
         }
         Ok(end)
     }
 
-    /// Waits for the ranks. Before the allocation ends they are asked to stop; other signals the scheduler sends to them as well.
+    /// Waits for the ranks. Before the allocation ends, and at a signal to this process, they are asked to stop, once: a second
+    /// request would end them without a checkpoint.
     fn wait(&self, child: &mut Child) -> Result<ExitStatus> {
-        let mut is_stopping = false;
+        let (mut is_stopping, mut next) = (false, Instant::now());
         loop {
             if let Some(status) = child.try_wait().context("the ranks")? {
                 return Ok(status);
             }
-            if self.launch.requests.is_requeue_asked() && !is_stopping {
-                is_stopping = true;
-                log!("launch: the allocation ends; the training stops after a checkpoint");
-                self.scheduler.stop()?;
+            let requests = &self.launch.requests;
+            let is_asked = requests.is_asked() || requests.is_requeue_asked();
+            if is_asked && !is_stopping && Instant::now() >= next {
+                match self.scheduler.stop() {
+                    Ok(()) => {
+                        is_stopping = true;
+                        log!("launch: the training stops after a checkpoint");
+                    }
+                    Err(error) => {
+                        log!("launch: the ranks could not be asked to stop: {error:#}");
+                        next = Instant::now() + AGAIN;
+                    }
+                }
             }
             std::thread::sleep(PAUSE);
         }

@@ -20,7 +20,9 @@ def pinned(node):
 
 @ray.remote(num_cpus=0, max_retries=0)
 def output(command, folder):
-    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE)
+    # Ray hides the GPUs from a call that asks for none, and a check counts them
+    environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE)
     return done.returncode, done.stdout
 
 

@@ -14,6 +14,12 @@ pub(crate) struct LaunchRecord {
     /// `slurm` or `ray`.
     pub executor: String,
     pub attempts: Vec<Attempt>,
+    /// Times that the job was queued again since the checkpoint below.
+    #[serde(default)]
+    pub queued: usize,
+    /// Number of the newest checkpoint when it was queued again the last time.
+    #[serde(default)]
+    pub queued_at: u64,
 }
 
 /// One start of the ranks.

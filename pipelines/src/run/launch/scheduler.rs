@@ -93,13 +93,19 @@ impl Scheduler {
         }
     }
 
-    /// Queues the job again for other nodes, if the scheduler can and has done so fewer than `most` times.
-    pub(super) fn requeue(&self, most: usize) -> Result<bool> {
+    /// Whether the scheduler can queue the job again.
+    pub(super) fn can_requeue(&self) -> bool {
         match self {
-            Scheduler::Slurm(allocation) if allocation.restarts < most => {
-                allocation.requeue().map(|()| true)
-            }
-            Scheduler::Slurm(_) | Scheduler::Ray(_) => Ok(false),
+            Scheduler::Slurm(_) => true,
+            Scheduler::Ray(_) => false,
+        }
+    }
+
+    /// Queues the job again, if the scheduler can.
+    pub(super) fn requeue(&self) -> Result<bool> {
+        match self {
+            Scheduler::Slurm(allocation) => allocation.requeue().map(|()| true),
+            Scheduler::Ray(_) => Ok(false),
         }
     }
 }

@@ -8,8 +8,6 @@ pub(super) struct Allocation {
     /// Number of the job.
     pub job: String,
     nodes: String,
-    /// Times that Slurm has started the job again.
-    pub restarts: usize,
     /// Processors of a node; 0: not asked for.
     cpus: usize,
     /// More options of srun.
@@ -32,11 +30,9 @@ impl Allocation {
                 "SLURM_JOB_ID or SLURM_JOB_NODELIST is not set: this is no job of Slurm; `millrace run JOB` submits one, whose script starts `millrace launch`"
             );
         };
-        let restarts = variable("SLURM_RESTART_COUNT").and_then(|text| text.parse().ok());
         Ok(Allocation {
             job,
             nodes,
-            restarts: restarts.unwrap_or(0),
             cpus,
             options,
         })

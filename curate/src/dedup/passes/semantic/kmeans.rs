@@ -5,7 +5,7 @@ use rayon::iter::ParallelIterator;
 use rayon::slice::ParallelSlice;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
-use super::dot;
+use super::product::dot;
 use super::stored::{Row, Stored};
 use crate::dedup::passes::kept::Passes;
 use crate::dedup::report::SemanticReport;

@@ -3,9 +3,10 @@
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use serde_json::json;
 
+use super::config::{SemanticConfig, SemanticKeep};
 use super::kmeans::{Centres, Nearest};
+use super::product::dot;
 use super::stored::{Row, Stored};
-use super::{SemanticConfig, SemanticKeep, dot};
 use crate::dedup::passes::kept::{Passes, Removal, fill, number};
 use crate::dedup::priority::Priority;
 use crate::dedup::report::SemanticReport;

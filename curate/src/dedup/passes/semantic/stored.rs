@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{STEP, SemanticConfig};
+use super::config::{STEP, SemanticConfig};
 use crate::classifier::{Embedding, TextEmbedder};
 use crate::corpus::kept_documents;
 use crate::dedup::passes::kept::Passes;
