@@ -32,6 +32,10 @@ impl TextEmbedder for Numbers {
         self.0.fetch_add(texts.len(), Ordering::Relaxed);
         let of = |text: &&str| -> Embedding {
             let found = unit(text).ok_or("words")?;
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "rounded to the format of embeddings"
+            )]
             Ok(found.into_iter().map(|x| x as f32).collect())
         };
         Ok(texts.iter().map(of).collect())
@@ -77,7 +81,7 @@ fn records(count: usize, centres: usize) -> Vec<Value> {
             format!("{:.5}", centre + far * noise(i * WIDTH + k))
         });
         let text = numbers.collect::<Vec<_>>().join(" ");
-        let source = if i % 5 == 0 { "good" } else { "plain" };
+        let source = if i.is_multiple_of(5) { "good" } else { "plain" };
         json!({"id": i.to_string(), "text": text, "source": source})
     };
     let mut all: Vec<Value> = (0..count).map(of).collect();
