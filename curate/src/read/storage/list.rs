@@ -113,7 +113,10 @@ fn is_list(path: &str) -> bool {
 }
 
 /// Lines of a list, without blank ones.
-fn read_list(path: &Path, options: &Options) -> io::Result<Vec<String>> {
+///
+/// # Errors
+/// A read that was refused, damage, or a list that is too long.
+pub(crate) fn read_list(path: &Path, options: &Options) -> io::Result<Vec<String>> {
     let mut source = Source::open(open(path, options)?, false)?;
     let mut text = Vec::new();
     loop {
