@@ -4,7 +4,7 @@ use super::failure::Failure;
 use super::launch::LaunchRecord;
 use super::task::{TaskState, is_alive, read_state};
 use super::training::TrainingState;
-use crate::context::{SHARDS, submitted_shards};
+use crate::context::{CRAWLS, SHARDS, submitted_shards};
 use crate::job::Job;
 use crate::log::print;
 use crate::log::printable;
@@ -200,7 +200,7 @@ fn shards(job: &Job, out: &Path) -> Result<Vec<Shard>> {
         return Ok(listed);
     }
     match &job.curate {
-        Some(config) => Ok(curate::pipeline::shards(config)?),
+        Some(config) => Ok(curate::pipeline::shards_kept(config, &out.join(CRAWLS))?),
         None => Ok(Vec::new()),
     }
 }
