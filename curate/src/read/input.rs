@@ -89,11 +89,11 @@ pub enum Format {
     /// Told by each file's first bytes, so that a folder may hold files of several formats. A file of a kind that no
     /// format reads is one bad record.
     Auto,
-    /// WARC 1.0 or 1.1 with responses and resources; also ARC.
+    /// WARC 1.0 or 1.1 with responses and resources; also ARC. Common Crawl's are the path `cc:SNAPSHOT/warc`.
     Warc,
-    /// WARC with extracted text (`conversion` records), as Common Crawl publishes.
+    /// WARC with extracted text (`conversion` records), as Common Crawl publishes (`cc:SNAPSHOT/wet`).
     Wet,
-    /// WARC with computed metadata, as Common Crawl publishes: titles, descriptions and links.
+    /// WARC with computed metadata, as Common Crawl publishes (`cc:SNAPSHOT/wat`): titles, descriptions and links.
     Wat,
     /// One JSON object a line with at least a `text` string; The Pile's layout is this one.
     Jsonl,
