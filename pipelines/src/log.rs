@@ -34,10 +34,7 @@ pub(crate) fn printable(text: &str) -> String {
 const NUMBER: &str = " (os error ";
 /// Errors of the system in words that everybody reads.
 const WORDS: [(&str, &str); 6] = [
-    (
-        "No such file or directory",
-        "there is no such file or folder",
-    ),
+    ("No such file or directory", "no such file or folder"),
     ("Is a directory", "is a folder, wanted a file"),
     (
         "Not a directory",
@@ -118,11 +115,11 @@ mod tests {
         let gone = std::fs::read("/nowhere/x").unwrap_err().to_string();
         let folder = std::fs::write("/", "").unwrap_err().to_string();
         for (text, want) in [
-            (format!("x: {gone}"), "x: there is no such file or folder"),
+            (format!("x: {gone}"), "x: no such file or folder"),
             (format!("x: {folder}"), "x: is a folder, wanted a file"),
             (
                 format!("a: {gone}; b: {gone}, c"),
-                "a: there is no such file or folder; b: there is no such file or folder, c",
+                "a: no such file or folder; b: no such file or folder, c",
             ),
             (
                 "x: No space left on device (os error 28)".to_string(),

@@ -217,7 +217,7 @@ fn inputs_that_cannot_be_read_are_errors_of_their_shards_and_tried_again() {
             "refused.jsonl",
             "Input/output error",
             "gone.jsonl",
-            "gone.jsonl: there is no such file or folder",
+            "gone.jsonl: no such file or folder",
             "other.warc: not a WARC file: starts with",
         ] {
             assert!(stderr.contains(printed), "{printed} is missing:\n{stderr}");

@@ -77,17 +77,17 @@ const TABLE: [Wrong; 36] = [
     wrong(
         "tokenize --input nowhere.jsonl --tokenizer x --output-prefix y",
         2,
-        "input nowhere.jsonl: there is no such file or folder",
+        "input nowhere.jsonl: no such file or folder",
     ),
     wrong(
         "mixer nowhere.yaml",
         1,
-        "nowhere.yaml: there is no such file or folder",
+        "nowhere.yaml: no such file or folder",
     ),
     wrong(
         "merge out/all nowhere",
         1,
-        "nowhere.idx: there is no such file or folder",
+        "nowhere.idx: no such file or folder",
     ),
     wrong(
         "serve MODEL --port 70000",

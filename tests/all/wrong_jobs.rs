@@ -151,12 +151,12 @@ const TABLE: [Wrong; 31] = [
     ),
     wrong(
         "[curate]\ninputs = [{ path = 'cc:CC-MAIN-2025-05', format = 'warc' }]\n",
-        ["4:21", "'cc:CC-MAIN-2025-05'"],
+        ["4:20", "'cc:CC-MAIN-2025-05'"],
         ["curate.inputs[0].path", "\"\"", "cc:SNAPSHOT/warc"],
     ),
     wrong(
         "[curate]\ninputs = [{ path = 'cc:CC-MAIN-2025-05/warc?segment=5', format = 'warc' }]\n",
-        ["4:21", "'cc:CC-MAIN-2025-05/warc?segment=5'"],
+        ["4:20", "'cc:CC-MAIN-2025-05/warc?segment=5'"],
         [
             "curate.inputs[0].path",
             "\"segment=5\"",
@@ -165,7 +165,7 @@ const TABLE: [Wrong; 31] = [
     ),
     wrong(
         "[curate]\ninputs = [{ path = 'cc:CC-MAIN-2025-05/wet', format = 'warc' }]\n",
-        ["4:54", "'warc'"],
+        ["4:55", "'warc'"],
         [
             "curate.inputs[0].format",
             "\"warc\"",
@@ -174,7 +174,7 @@ const TABLE: [Wrong; 31] = [
     ),
     wrong(
         "[tokenize]\ninputs = [{ path = 'cc:CC-MAIN-2025-05/wet' }]\ntokenizer = { file = 'a' }\n",
-        ["4:21", "'cc:CC-MAIN-2025-05/wet'"],
+        ["4:20", "'cc:CC-MAIN-2025-05/wet'"],
         ["tokenize.inputs[0].path", "cc:", "an input of [curate]"],
     ),
     wrong(

@@ -389,7 +389,8 @@ fn captures_of_a_domain_are_fetched_as_ranges_in_the_order_of_the_files() {
 fn captures_that_are_no_pages_are_counted_and_lists_stay_as_they_are() {
     let out = tempfile::tempdir().unwrap();
     let server = serve(crawl(), Fault::None);
-    let input = input(&server, "&domain=*.example.org&files=3");
+    let mut input = input(&server, "&domain=*.example.org&files=3");
+    input.path = input.path.replace("http://", "http://me:secret@");
     let lists = keep_crawl_lists(std::slice::from_ref(&input), out.path()).unwrap();
     assert_eq!(
         (lists[0].files, lists[0].captures, lists[0].is_new),
@@ -398,6 +399,11 @@ fn captures_that_are_no_pages_are_counted_and_lists_stay_as_they_are() {
     assert_eq!(
         lists[0].left_out,
         BTreeMap::from([("robotstxt".to_string(), 1)])
+    );
+    let kept = std::fs::read_to_string(&lists[0].file).unwrap();
+    assert!(
+        kept.contains("me:***@") && !kept.contains("secret"),
+        "{kept}"
     );
     let config = config(input.clone());
     let first = shards_kept(&config, out.path()).unwrap();

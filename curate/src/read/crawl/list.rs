@@ -16,7 +16,7 @@ use crate::write::AtomicFile;
 /// What an address stands for.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub(super) struct List {
-    /// The address.
+    /// The address, without passwords.
     pub(super) address: String,
     /// Paths of the files below the base, with their parts if only those are wanted.
     pub(super) files: Vec<String>,

@@ -36,7 +36,7 @@ pub(crate) use address::{Kind, Wrong, is_crawl, kind_of_crawl};
 /// The list of the files of a crawl, as a job keeps it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CrawlList {
-    /// Address of the crawl, as an input names it.
+    /// Address of the crawl, as an input names it, without passwords.
     pub address: String,
     /// File that has the list.
     pub file: PathBuf,
@@ -58,7 +58,8 @@ pub struct CrawlList {
 pub fn keep_crawl_lists(inputs: &[Input], folder: &Path) -> Result<Vec<CrawlList>> {
     let mut lists = Vec::new();
     for input in inputs.iter().filter(|input| is_crawl(&input.path)) {
-        let kept = List::kept(folder, &input.path)?;
+        let address = without_passwords(&input.path);
+        let kept = List::kept(folder, &address)?;
         let is_new = kept.is_none();
         let list = match kept {
             Some(list) => list,
@@ -70,7 +71,7 @@ pub fn keep_crawl_lists(inputs: &[Input], folder: &Path) -> Result<Vec<CrawlList
         };
         lists.push(CrawlList {
             address: list.address,
-            file: List::file(folder, &input.path),
+            file: List::file(folder, &address),
             files: list.files.len(),
             captures: list.captures,
             left_out: list.left_out,
@@ -94,7 +95,10 @@ fn refused(input: &Input, why: String) -> Error {
 pub(crate) fn find(input: &Input, kept: Option<&Path>) -> Result<Vec<Found>, String> {
     let crawl = parse(input)?;
     let kept = match kept {
-        Some(folder) => List::kept(folder, &input.path).map_err(|e| e.to_string())?,
+        Some(folder) => {
+            let address = without_passwords(&input.path);
+            List::kept(folder, &address).map_err(|e| e.to_string())?
+        }
         None => None,
     };
     let list = match kept {
@@ -134,13 +138,18 @@ fn parse(input: &Input) -> Result<Crawl, String> {
 /// The list that the servers give now.
 fn ask(input: &Input) -> Result<List, String> {
     let crawl = parse(input)?;
+    let list = list_of(input, &crawl);
+    list.map_err(|why| without_passwords(&why).into_owned())
+}
+
+fn list_of(input: &Input, crawl: &Crawl) -> Result<List, String> {
     let mut list = if crawl.domains.is_empty() {
         List {
-            files: paths(&crawl, &input.options)?,
+            files: paths(crawl, &input.options)?,
             ..List::default()
         }
     } else {
-        captures::of_domains(&crawl)?
+        captures::of_domains(crawl)?
     };
     let all = list.files.len();
     for name in &list.files {
@@ -168,7 +177,7 @@ fn ask(input: &Input) -> Result<List, String> {
         // of the files that are left
         list.captures = parts.map(|(_, parts)| parts.len() as u64).sum();
     }
-    list.address.clone_from(&input.path);
+    list.address = without_passwords(&input.path).into_owned();
     Ok(list)
 }
 
@@ -202,22 +211,21 @@ fn paths(crawl: &Crawl, options: &Options) -> Result<Vec<String>, String> {
         crawl.kind.name()
     );
     let paths = read_list(Path::new(&url), options).map_err(|e| {
-        let shown = without_passwords(&url);
         match e.kind() {
             io::ErrorKind::NotFound => format!(
-                "{shown} is not there (404), so there is no snapshot {} with {} files; https://index.commoncrawl.org/collinfo.json \
+                "{url} is not there (404), so there is no snapshot {} with {} files; https://index.commoncrawl.org/collinfo.json \
                  lists the snapshots",
                 crawl.snapshot,
                 crawl.kind.name()
             ),
             io::ErrorKind::PermissionDenied => format!(
-                "{shown} is refused: {e}; a server that was asked too often refuses for a day, and s3://commoncrawl wants credentials"
+                "{url} is refused: {e}; a server that was asked too often refuses for a day, and s3://commoncrawl wants credentials"
             ),
-            _ => format!("{shown}: {e}"),
+            _ => format!("{url}: {e}"),
         }
     })?;
     if paths.is_empty() {
-        return Err(format!("{}: a list without paths", without_passwords(&url)));
+        return Err(format!("{url}: a list without paths"));
     }
     of_segments(crawl, paths)
 }

@@ -138,6 +138,19 @@ fn a_kept_list_is_used_whatever_the_servers_say_later() {
     assert!(why.contains("asked for anew"), "{why}");
 }
 
+#[cfg(not(feature = "object-store"))]
+#[test]
+fn a_build_without_http_says_which_build_has_it() {
+    for options in ["", "?domain=example.org"] {
+        let input = Input {
+            path: format!("cc:CC-T/warc{options}"),
+            ..Input::default()
+        };
+        let why = find(&input, None).err().unwrap();
+        assert!(why.contains("`--features object-store`"), "{why}");
+    }
+}
+
 #[test]
 fn the_format_of_an_input_is_that_of_its_address() {
     let problems = |path: &str, format, prefix: &str| {
