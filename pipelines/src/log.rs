@@ -45,8 +45,8 @@ const WORDS: [(&str, &str); 6] = [
     ("Read-only file system", "the file system cannot be written"),
 ];
 
-/// `text` with the system's errors in plain words: `x: No such file or directory (os error 2)` becomes `x: there is no such file or
-/// folder`. The words of rarer errors stay, without the number.
+/// `text` with the system's errors in plain words: `x: No such file or directory (os error 2)` becomes `x: no such file or folder`.
+/// The words of rarer errors stay, without the number.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     if !text.contains(NUMBER) {
         return Cow::from(text);
