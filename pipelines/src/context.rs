@@ -182,7 +182,9 @@ impl Context {
             let name = list.file.file_name().unwrap_or_default();
             self.manifest
                 .share(&format!("{CRAWLS}/{}", name.to_string_lossy()))?;
-            let mut line = format!("{}: {} files", list.address, grouped(list.files as u64));
+            let plural = if list.files == 1 { "" } else { "s" };
+            let files = grouped(list.files as u64);
+            let mut line = format!("{}: {files} file{plural}", list.address);
             if list.captures > 0 {
                 line += &format!(", {} captures", grouped(list.captures));
             }

@@ -204,7 +204,7 @@ mod tests {
             "CC-MAIN-2025-05"
         );
         assert_eq!(named("cc:CC-NEWS/2025/01/warc"), "01");
-        assert_eq!(named("cc:x"), "x");
+        assert_eq!(named("cc:x"), "data");
     }
 
     #[test]
