@@ -270,7 +270,10 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         Verb::Mixer { config, out } => run::mixer(&config, out.as_deref()),
         Verb::Blend { job, dump, json } => with_job(&job, |cx| run::blend(cx, dump, json)),
         Verb::Train(j) => match checked(&j)? {
-            Some(job) => with_ranks(job, run::train),
+            Some(job) => {
+                run::expect_training(&job)?;
+                with_ranks(job, run::train)
+            }
             None => Ok(()),
         },
         Verb::Finetune(j) => match checked(&j)? {

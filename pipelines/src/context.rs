@@ -1,9 +1,10 @@
 //! The context of a verb: an opened job with its folder, lock, thread pool and manifest.
 
 use crate::job::Job;
-use crate::machine::{is_temporary, write_atomically};
+use crate::machine::{grouped, is_temporary, write_atomically};
 use crate::manifest::Manifest;
-use ::curate::read::Shard;
+use ::curate::pipeline::CurateConfig;
+use ::curate::read::{Input, Shard, keep_crawl_lists};
 use anyhow::{Context as _, Result, bail};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -159,8 +160,40 @@ impl Context {
             .curate
             .as_ref()
             .context("the job has no [curate] table")?;
-        let shards = ::curate::pipeline::shards(config)?;
+        if self._lock.is_some() {
+            self.keep_crawl_lists(config)?;
+        }
+        let shards = ::curate::pipeline::shards_kept(config, &self.out.join(CRAWLS))?;
         Ok(self.shards.get_or_init(|| shards))
+    }
+
+    /// Fixes the files of the crawls among the inputs, once for the job: those that an earlier run or another machine asked for,
+    /// else those that the servers name now.
+    fn keep_crawl_lists(&self, config: &CurateConfig) -> Result<()> {
+        if !config.inputs.iter().any(Input::is_crawl) {
+            return Ok(());
+        }
+        self.manifest.bring_folder(CRAWLS)?;
+        let lists = self.out.join(CRAWLS);
+        for list in keep_crawl_lists(&config.inputs, &lists)? {
+            if !list.is_new {
+                continue;
+            }
+            let name = list.file.file_name().unwrap_or_default();
+            self.manifest
+                .share(&format!("{CRAWLS}/{}", name.to_string_lossy()))?;
+            let plural = if list.files == 1 { "" } else { "s" };
+            let files = grouped(list.files as u64);
+            let mut line = format!("{}: {files} file{plural}", list.address);
+            if list.captures > 0 {
+                line += &format!(", {} captures", grouped(list.captures));
+            }
+            for (folder, count) in &list.left_out {
+                line += &format!(", {} of {folder} left out", grouped(*count));
+            }
+            log!("{}", ::curate::secrets::without_passwords(&line));
+        }
+        Ok(())
     }
 
     /// Seconds of all recorded stages.
@@ -207,6 +240,9 @@ pub(crate) fn lock_file(path: &Path) -> Result<File> {
     let lock = options.open(path);
     lock.with_context(|| format!("cannot open the lock file {}", path.display()))
 }
+
+/// The lists of the files of crawls, as they were when the job first asked.
+pub(crate) const CRAWLS: &str = "records/crawls";
 
 /// The list of shards that tasks share.
 pub(crate) const SHARDS: &str = "shards.json";

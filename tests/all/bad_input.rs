@@ -215,9 +215,9 @@ fn inputs_that_cannot_be_read_are_errors_of_their_shards_and_tried_again() {
         for printed in [
             "3 shards failed",
             "refused.jsonl",
-            "os error 5",
+            "Input/output error",
             "gone.jsonl",
-            "No such file",
+            "gone.jsonl: no such file or folder",
             "other.warc: not a WARC file: starts with",
         ] {
             assert!(stderr.contains(printed), "{printed} is missing:\n{stderr}");

@@ -10,6 +10,7 @@ mod blend_jobs;
 mod checkpoints;
 mod classify_jobs;
 mod convert;
+mod crawl_jobs;
 mod curation;
 mod cut_jobs;
 mod datatrove;

@@ -233,7 +233,7 @@ fn wrong_options_are_refused_with_what_was_found_and_wanted_and_write_nothing() 
         ),
         (
             &["--input", "nowhere.jsonl", "--tokenizer", &file],
-            "nowhere.jsonl: No such file",
+            "nowhere.jsonl: no such file or folder",
         ),
         (
             &["--input", &warc, "--tokenizer", &file],

@@ -25,7 +25,7 @@ const HELP: &str = "\n\nFor more information, try '--help'.";
 const FORMS: &str = "wanted a job file (.toml), a checkpoint, a folder of checkpoints, a Hugging Face folder or a GGUF file";
 
 /// `FORMS` and `HELP` stand for the constants.
-const TABLE: [Wrong; 32] = [
+const TABLE: [Wrong; 36] = [
     wrong(
         "run empty",
         2,
@@ -68,6 +68,26 @@ const TABLE: [Wrong; 32] = [
         "generate MODEL --prompt x --temperature=-1",
         1,
         "temperature: found -1, want a finite number, 0 or more",
+    ),
+    wrong(
+        "generate MODEL --prompt x --temperature -1",
+        1,
+        "temperature: found -1, want a finite number, 0 or more",
+    ),
+    wrong(
+        "tokenize --input nowhere.jsonl --tokenizer x --output-prefix y",
+        2,
+        "input nowhere.jsonl: no such file or folder",
+    ),
+    wrong(
+        "mixer nowhere.yaml",
+        1,
+        "nowhere.yaml: no such file or folder",
+    ),
+    wrong(
+        "merge out/all nowhere",
+        1,
+        "nowhere.idx: no such file or folder",
     ),
     wrong(
         "serve MODEL --port 70000",
@@ -232,14 +252,11 @@ fn wrong_inputs_are_answered_with_what_was_found_and_wanted() {
         assert_eq!(printed.status.code(), Some(code), "{args}");
         assert!(printed.stdout.is_empty(), "{args}");
     }
-    // nothing was written but the folder of the job that was to train
+    // nothing was written
     let left = std::fs::read_dir(&folder).unwrap().flatten();
     let mut left: Vec<String> = left
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
     left.sort();
-    assert_eq!(
-        left,
-        ["bad.jsonl", "curate.toml", "empty", "lone.bin", "out"]
-    );
+    assert_eq!(left, ["bad.jsonl", "curate.toml", "empty", "lone.bin"]);
 }

@@ -32,7 +32,7 @@ const fn wrong(
 const NUMBER: &str = "a whole number, 0 or more";
 const BASE: &str = "[train]\n[model]\n[blend]\nseq_length = 8\n[[blend.dataset]]\nprefix = 'a'\n";
 
-const TABLE: [Wrong; 27] = [
+const TABLE: [Wrong; 31] = [
     wrong(
         "seeed = 1\n",
         ["3:1", "seeed"],
@@ -148,6 +148,34 @@ const TABLE: [Wrong; 27] = [
         "[[curate.step]]\nlength = { min_words = 'x' }\n",
         ["4:12", "min_words"],
         ["curate.step[0].length.min_words", "unknown key", ""],
+    ),
+    wrong(
+        "[curate]\ninputs = [{ path = 'cc:CC-MAIN-2025-05', format = 'warc' }]\n",
+        ["4:20", "'cc:CC-MAIN-2025-05'"],
+        ["curate.inputs[0].path", "\"\"", "cc:SNAPSHOT/warc"],
+    ),
+    wrong(
+        "[curate]\ninputs = [{ path = 'cc:CC-MAIN-2025-05/warc?segment=5', format = 'warc' }]\n",
+        ["4:20", "'cc:CC-MAIN-2025-05/warc?segment=5'"],
+        [
+            "curate.inputs[0].path",
+            "\"segment=5\"",
+            "the options segments, files, sample, domain, base, index and pause",
+        ],
+    ),
+    wrong(
+        "[curate]\ninputs = [{ path = 'cc:CC-MAIN-2025-05/wet', format = 'warc' }]\n",
+        ["4:55", "'warc'"],
+        [
+            "curate.inputs[0].format",
+            "\"warc\"",
+            "\"wet\", as path says, or \"auto\"",
+        ],
+    ),
+    wrong(
+        "[tokenize]\ninputs = [{ path = 'cc:CC-MAIN-2025-05/wet' }]\ntokenizer = { file = 'a' }\n",
+        ["4:20", "'cc:CC-MAIN-2025-05/wet'"],
+        ["tokenize.inputs[0].path", "cc:", "an input of [curate]"],
     ),
     wrong(
         "[dedup]\nexact = true\n",

@@ -14,4 +14,4 @@ pub use config::CurateConfig;
 pub use inspect::{inspect, kind_of};
 pub use look::{FieldLook, FileLook, look};
 pub use report::{Sample, ShardReport};
-pub use shard::{Curator, shards};
+pub use shard::{Curator, shards, shards_kept};

@@ -28,7 +28,7 @@ use crate::pipeline::quarantine::{Place, Quarantine};
 use crate::pipeline::report::{Sample, ShardReport, add, sample_hash};
 use crate::progress::Progress;
 use crate::quality::metrics::MetricsWriter;
-use crate::read::{Batch, Raw, Reader, Shard, can_be_split, input_files};
+use crate::read::{Batch, Raw, Reader, Shard, can_be_split, input_files, input_files_kept};
 use crate::secrets::shown;
 use crate::statistics::{Seen, State, Statistics};
 use crate::text::excerpt;
@@ -39,7 +39,18 @@ use crate::write::{AtomicFile, CleanWriter, JsonLines, OutputFormat, shard_file}
 /// # Errors
 /// `Input` for a path that is not there and for a folder without files.
 pub fn shards(config: &CurateConfig) -> Result<Vec<Shard>> {
-    let files = input_files(&config.inputs)?;
+    shards_of(input_files(&config.inputs)?, config)
+}
+
+/// Like [`shards`], with the lists of crawls that a folder keeps ([`crate::read::keep_crawl_lists`]).
+///
+/// # Errors
+/// As [`shards`]; `Input` for a damaged list.
+pub fn shards_kept(config: &CurateConfig, lists: &Path) -> Result<Vec<Shard>> {
+    shards_of(input_files_kept(&config.inputs, Some(lists))?, config)
+}
+
+fn shards_of(files: Vec<Shard>, config: &CurateConfig) -> Result<Vec<Shard>> {
     if config.limit > 0 {
         return Ok(first_records(files, config));
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::crawl::{Kind, Wrong, is_crawl, kind_of_crawl};
 use super::keys::Keys;
 use crate::check::Problem;
 
@@ -12,7 +13,8 @@ use crate::check::Problem;
 #[serde(deny_unknown_fields, default)]
 pub struct Input {
     /// File or folder, relative to the working directory; a pattern (`*`, `?`, `[a-z]`, `**`); a URL
-    /// (`http`, `https`, `s3`, `gs`, `az`); or a list of any of these, a file named `*.paths[.gz]`.
+    /// (`http`, `https`, `s3`, `gs`, `az`); a list of any of these, a file named `*.paths[.gz]`; or a part of Common Crawl,
+    /// `cc:SNAPSHOT/warc?segments=10` (also `wet`, `wat`; options `segments`, `files`, `sample`, `domain`, `base`, `index`, `pause`).
     pub path: String,
     /// Format. Compression is detected from the first bytes, not from the name.
     pub format: Format,
@@ -87,11 +89,11 @@ pub enum Format {
     /// Told by each file's first bytes, so that a folder may hold files of several formats. A file of a kind that no
     /// format reads is one bad record.
     Auto,
-    /// WARC 1.0 or 1.1 with responses and resources; also ARC.
+    /// WARC 1.0 or 1.1 with responses and resources; also ARC. Common Crawl's are the path `cc:SNAPSHOT/warc`.
     Warc,
-    /// WARC with extracted text (`conversion` records), as Common Crawl publishes.
+    /// WARC with extracted text (`conversion` records), as Common Crawl publishes (`cc:SNAPSHOT/wet`).
     Wet,
-    /// WARC with computed metadata, as Common Crawl publishes: titles, descriptions and links.
+    /// WARC with computed metadata, as Common Crawl publishes (`cc:SNAPSHOT/wat`): titles, descriptions and links.
     Wat,
     /// One JSON object a line with at least a `text` string; The Pile's layout is this one.
     Jsonl,
@@ -191,11 +193,48 @@ impl Input {
         }
     }
 
+    /// Whether it is a part of Common Crawl (`cc:...`), whose servers are asked for little at once.
+    pub fn is_crawl(&self) -> bool {
+        is_crawl(&self.path)
+    }
+
+    /// The format of a crawl's files, or what is wrong with its address; None for another input.
+    pub(crate) fn crawl_format(&self) -> Option<Result<Format, Wrong>> {
+        let of_kind = |kind| match kind {
+            Kind::Warc => Format::Warc,
+            Kind::Wet => Format::Wet,
+            Kind::Wat => Format::Wat,
+        };
+        let is_crawl = self.is_crawl();
+        is_crawl.then(|| kind_of_crawl(&self.path).map(of_kind))
+    }
+
+    /// Reports what is wrong with the address of a crawl.
+    fn check_crawl(&self, problem: Problem<'_>) {
+        let Some(format) = self.crawl_format() else {
+            return;
+        };
+        match format {
+            Err(wrong) => problem("path", wrong.found, wrong.wanted),
+            Ok(format) if format == self.format || self.format == Format::Auto => {}
+            Ok(format) => {
+                let found = format!("\"{:?}\"", self.format).to_lowercase();
+                let wanted = format!("\"{format:?}\", as path says, or \"auto\"").to_lowercase();
+                problem("format", found, &wanted);
+            }
+        }
+        if !self.prefix.is_empty() {
+            let wanted = "none beside path = \"cc:...\", which has base=URL among its options";
+            problem("prefix", format!("{:?}", self.prefix), wanted);
+        }
+    }
+
     /// Reports every contradiction.
     pub fn check(&self, problem: Problem<'_>) {
         if self.path.is_empty() {
             problem("path", "\"\"".to_string(), "a file or folder");
         }
+        self.check_crawl(problem);
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if self.source.is_empty() || !self.source.chars().all(plain) {
             problem(

@@ -10,6 +10,7 @@ mod batch;
 mod columns;
 mod composed;
 mod compression;
+mod crawl;
 mod detect;
 mod dolma;
 mod fields;
@@ -45,6 +46,7 @@ use crate::error::{At, Error, Result};
 use crate::write::OutputFormat;
 use format::Mismatch;
 
+pub use crawl::{CrawlList, keep_crawl_lists};
 pub(crate) use detect::{detect, is_binary, magic_of};
 pub(crate) use fields::{Fields, Unread};
 #[cfg(test)]
@@ -55,10 +57,10 @@ pub use keys::Keys;
 pub(crate) use keys::{only as keep_only, take as take_field};
 pub(crate) use lines::LineReader;
 pub(crate) use parse::read_fields;
-pub use shards::{Shard, input_files, missing_inputs};
+pub use shards::{Shard, input_files, input_files_kept, missing_inputs};
 #[cfg(feature = "object-store")]
 pub(crate) use storage::{FIRST_WAIT, MAX_FAILURES, Remote, Store, io_error};
-pub(crate) use storage::{Options, find as find_files, is_remote};
+pub(crate) use storage::{Options, is_remote};
 pub(crate) use warc::{Provenance, parse_record};
 pub(crate) use web::{Content, Html, parse_page};
 
@@ -387,6 +389,10 @@ const FIRST_STREAMS: usize = 4 << 20;
 
 /// True if parts of a file can be read without the bytes before them.
 pub(crate) fn can_be_split(path: &Path, input: &Input) -> io::Result<bool> {
+    // parts of a file are few records
+    if storage::parts_of(path).is_some() {
+        return Ok(false);
+    }
     let open = || Source::open(storage::open(path, &input.options)?, false);
     match input.format {
         Format::Warc | Format::Wet | Format::Wat | Format::Parquet | Format::Arrow => Ok(true),

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::names::{Unnamed, names};
-use super::{Format, Input, detect, find_files};
+use super::storage::{self, Found};
+use super::{Format, Input, crawl, detect};
 use crate::error::{Error, Result};
 use crate::secrets::shown;
 
@@ -36,21 +37,43 @@ pub struct Shard {
     pub version: Option<String>,
 }
 
+/// The files of an input; `lists` as in [`input_files_kept`].
+fn files(input: &Input, lists: Option<&Path>) -> Result<Vec<Found>, String> {
+    if crawl::is_crawl(&input.path) {
+        return crawl::find(input, lists);
+    }
+    storage::find(input)
+}
+
 /// The files of some inputs, in order.
 ///
 /// # Errors
 /// `Input` for a path that is not there and for a folder without files.
 pub fn input_files(inputs: &[Input]) -> Result<Vec<Shard>> {
+    input_files_kept(inputs, None)
+}
+
+/// Like [`input_files`], with the lists of crawls that a folder keeps (see [`super::keep_crawl_lists`]). Lists that it lacks are
+/// asked for, not written.
+///
+/// # Errors
+/// As [`input_files`].
+pub fn input_files_kept(inputs: &[Input], lists: Option<&Path>) -> Result<Vec<Shard>> {
     let mut shards = Vec::new();
     let mut below = Vec::new();
     for input in inputs {
-        let files = find_files(input).map_err(|why| Error::Input {
+        let files = files(input, lists).map_err(|why| Error::Input {
             path: PathBuf::from(&input.path),
             why,
         })?;
         for file in files {
             let mut input = input.clone();
             if input.format == Format::Auto
+                && let Some(Ok(format)) = input.crawl_format()
+            {
+                // no request for each of a hundred thousand files
+                input.format = format;
+            } else if input.format == Format::Auto
                 // a file that cannot be opened, or is of no format, is reported when it is read
                 && let Ok(Ok(format)) = detect(&file.path, &input)
             {
@@ -90,6 +113,6 @@ pub fn missing_inputs(inputs: &[Input]) -> Vec<(usize, String)> {
     let all = inputs.iter().enumerate();
     // `check` reports an empty path
     all.filter(|(_, input)| !input.path.is_empty())
-        .filter_map(|(i, input)| find_files(input).err().map(|why| (i, why)))
+        .filter_map(|(i, input)| files(input, None).err().map(|why| (i, why)))
         .collect()
 }

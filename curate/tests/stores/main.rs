@@ -3,5 +3,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+mod crawl;
 mod http;
 mod store;

@@ -12,28 +12,38 @@ use train::infer::engine::{Engine, Limits};
 #[derive(Args, Default)]
 pub(crate) struct SamplingArgs {
     /// Tokens to add at most.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_tokens: Option<usize>,
     /// Divides the logits; 0 takes the likeliest token.
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", allow_negative_numbers = true)]
     temperature: Option<f64>,
     /// Sample among this many likeliest tokens; 0: all.
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", allow_negative_numbers = true)]
     top_k: Option<usize>,
     /// Sample among the likeliest tokens whose probabilities add up to this; 1: all.
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
     top_p: Option<f64>,
     /// Factor of --top-p after each token (Megatron-LM).
-    #[arg(long, value_name = "F", requires = "top_p")]
+    #[arg(
+        long,
+        value_name = "F",
+        allow_negative_numbers = true,
+        requires = "top_p"
+    )]
     top_p_decay: Option<f64>,
     /// --top-p does not decay below this.
-    #[arg(long, value_name = "P", requires = "top_p_decay")]
+    #[arg(
+        long,
+        value_name = "P",
+        allow_negative_numbers = true,
+        requires = "top_p_decay"
+    )]
     top_p_bound: Option<f64>,
     /// Drop tokens below this share of the likeliest one's probability.
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
     min_p: Option<f64>,
     /// Divides positive and multiplies negative logits of tokens that prompt or answer have.
-    #[arg(long, value_name = "F")]
+    #[arg(long, value_name = "F", allow_negative_numbers = true)]
     repetition_penalty: Option<f64>,
     /// Subtracted from the logits of tokens that the answer has.
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
@@ -42,22 +52,22 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     frequency_penalty: Option<f64>,
     /// Seed; prompt i samples with the seed plus i.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     seed: Option<u64>,
     /// End the answer in front of this text (repeatable).
     #[arg(long, value_name = "TEXT")]
     pub(super) stop: Vec<String>,
     /// End the answer at this token (repeatable).
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", allow_negative_numbers = true)]
     stop_token: Vec<u32>,
     /// Tokens before which no stop token is chosen.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     min_tokens: Option<usize>,
     /// Go on past the token that ends a text.
     #[arg(long)]
     ignore_eos: bool,
     /// Guess so many tokens at a time and check them in one pass; the text stays the same.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     draft_tokens: Option<usize>,
     /// Smaller model that guesses. Default: what followed the same words before.
     #[arg(long, value_name = "PATH", requires = "draft_tokens")]

@@ -339,6 +339,10 @@ impl Tokenize {
             if input.path.is_empty() {
                 add(&key("path"), "\"\"".into(), "a file or folder");
             }
+            if input.is_crawl() {
+                let wanted = "an input of [curate]: pages of a crawl are no texts yet";
+                add(&key("path"), format!("{:?}", input.path), wanted);
+            }
             if input.source.is_empty() || input.source.contains(['/', '\\']) {
                 add(
                     &key("source"),

@@ -2,7 +2,9 @@
 
 use super::text_samples::{Reading, TextSamples};
 use crate::context::Context;
-use crate::job::{BlendDataset, BlendSampler, BlendSamples, BlendTable, BlendWeights, WrongUse};
+use crate::job::{
+    BlendDataset, BlendSampler, BlendSamples, BlendTable, BlendWeights, Job, WrongUse,
+};
 use crate::log::print;
 use crate::machine::{grouped, write_atomically};
 use anyhow::{Context as _, Result, bail};
@@ -62,8 +64,8 @@ pub(crate) struct Blended {
 }
 
 /// The job's `[blend]`.
-fn table_of(cx: &Context) -> Result<&BlendTable, WrongUse> {
-    let table = cx.job.blend.as_ref();
+pub(super) fn table_of(job: &Job) -> Result<&BlendTable, WrongUse> {
+    let table = job.blend.as_ref();
     table.ok_or_else(|| {
         WrongUse::new(
             "the job has no [blend] table, which says what a model is trained on; `millrace new pretrain DIR --from DATA` \
@@ -86,7 +88,7 @@ struct Opened {
 impl Blended {
     /// Opens the datasets and builds the order.
     pub(crate) fn open(cx: &Context) -> Result<Blended> {
-        let table = table_of(cx)?;
+        let table = table_of(&cx.job)?;
         let own = table.has_own_parts();
         let lists: [&[BlendDataset]; 3] = if own {
             [&table.train, &table.valid, &table.test]
@@ -188,7 +190,7 @@ impl Blended {
 
     /// The sets of `[[blend.validation]]`, opened: every sample of one epoch each.
     pub(crate) fn validation(&self, cx: &Context) -> Result<Vec<(String, PartSamples)>> {
-        let table = table_of(cx)?;
+        let table = table_of(&cx.job)?;
         let mut sets = Vec::new();
         for d in &table.validation {
             let none = || Opened {

@@ -282,11 +282,13 @@ fn run_shards(
     watcher: &Watcher,
 ) -> Result<()> {
     let asked = cx.job.curate.as_ref().map_or(0, |c| c.tasks);
-    let tasks = if asked == 0 {
-        // I/O waits of some shards hide behind the work of the others
-        rayon::current_num_threads() + 2
-    } else {
-        asked
+    // I/O waits of some shards hide behind the work of the others
+    let usual = rayon::current_num_threads() + 2;
+    let tasks = match asked {
+        // a shard reads with one request at a time
+        0 if todo.iter().any(|i| shards[*i].input.is_crawl()) => usual.min(CRAWL_REQUESTS),
+        0 => usual,
+        asked => asked,
     };
     let journal_mb = cx.job.curate.as_ref().map_or(0, |c| c.journal_mb);
     let least = journal_mb.saturating_mul(1 << 20);
@@ -361,6 +363,9 @@ fn run_shards(
         (None, _) => Err(all_of(shards, failed)),
     }
 }
+
+/// Files of a public crawl that are read at once, where the job does not say how many.
+const CRAWL_REQUESTS: usize = 4;
 
 /// Maximum number of failed shards named in the error.
 const NAMED: usize = 10;

@@ -4,10 +4,9 @@ use super::failure::Failure;
 use super::launch::LaunchRecord;
 use super::task::{TaskState, is_alive, read_state};
 use super::training::TrainingState;
-use crate::context::{SHARDS, submitted_shards};
+use crate::context::{CRAWLS, SHARDS, submitted_shards};
 use crate::job::Job;
-use crate::log::print;
-use crate::log::printable;
+use crate::log::{plain, print, printable};
 use crate::machine::{grouped, megabytes};
 use crate::manifest::{Manifest, Record};
 use crate::submission::Submission;
@@ -146,7 +145,7 @@ pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
     }
     text += &training.map_or(String::new(), |training| training.line());
     text += &checkpoint.map_or(String::new(), |checkpoint| checkpoint.lines());
-    print(&printable(&text))
+    print(&printable(&plain(&text)))
 }
 
 /// The checkpoint that `train`, `eval` and `generate` would use.
@@ -200,7 +199,7 @@ fn shards(job: &Job, out: &Path) -> Result<Vec<Shard>> {
         return Ok(listed);
     }
     match &job.curate {
-        Some(config) => Ok(curate::pipeline::shards(config)?),
+        Some(config) => Ok(curate::pipeline::shards_kept(config, &out.join(CRAWLS))?),
         None => Ok(Vec::new()),
     }
 }

@@ -1,10 +1,11 @@
 //! Data of a training: the samples of `[blend]`, the labelled texts of `[classify]`, or the conversations of `[finetune]`.
 
-use super::blend::Blended;
+use super::blend::{Blended, table_of};
 use super::blend_samples::{BlendSamples, plan};
 use super::chat_data::ChatData;
 use super::labelled::LabelledData;
 use crate::context::Context;
+use crate::job::{Job, WrongUse};
 use anyhow::Result;
 use index::split::Part;
 use serde_json::Value;
@@ -17,6 +18,26 @@ pub(super) enum TrainData {
     Blend(Box<Blended>),
     Labelled(Box<LabelledData>),
     Chats(Box<ChatData>),
+}
+
+/// Refuses a job that has nothing to train, or nothing to train on, before anything is written.
+///
+/// # Errors
+/// `WrongUse` with the table that is missing.
+pub(crate) fn expect_training(job: &Job) -> Result<(), WrongUse> {
+    if job.finetune.is_none() && job.classify.is_none() {
+        table_of(job)?;
+    }
+    match (&job.model, &job.train) {
+        (Some(_), Some(_)) => Ok(()),
+        (model, _) => {
+            let missing = if model.is_none() { "model" } else { "train" };
+            Err(WrongUse::new(format!(
+                "the job has no [{missing}] table; `millrace new pretrain DIR --from DATA` writes a job with one, and \
+                 `millrace explain {missing}` describes it"
+            )))
+        }
+    }
 }
 
 impl TrainData {

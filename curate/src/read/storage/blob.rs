@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
 
 /// Settings of an object store, by the names of the `object_store` crate.
 pub(crate) type Options = BTreeMap<String, String>;
@@ -20,6 +21,10 @@ pub(crate) struct State {
 pub(crate) trait Blob: Read + Send {
     /// The next read starts at this offset.
     fn go_to(&mut self, offset: u64) -> io::Result<()>;
+    /// The next read starts where the part does; bytes behind its end need not be fetched.
+    fn go_to_part(&mut self, part: Range<u64>) -> io::Result<()> {
+        self.go_to(part.start)
+    }
     /// Size in bytes; None if unknown.
     fn size(&mut self) -> io::Result<Option<u64>>;
 }

@@ -11,6 +11,7 @@ use super::blob::Options;
 use super::found::Found;
 use super::glob::{fixed_part, is_pattern, matches};
 use super::open::{is_remote, open};
+use super::parts::{length, parts_of};
 use super::remote;
 use crate::read::Input;
 use crate::read::compression::{Piece, Source};
@@ -34,6 +35,18 @@ pub(crate) fn find(input: &Input) -> Result<Vec<Found>, String> {
             .map(|line| file(PathBuf::from(format!("{}{line}", input.prefix))).below(&folder))
             .collect();
         return some(files, "a list without paths");
+    }
+    if !path.exists()
+        && let Some((whole, parts)) = parts_of(path)
+    {
+        if !is_remote(&whole) {
+            std::fs::metadata(&whole).map_err(|e| e.to_string())?;
+        }
+        return Ok(vec![Found {
+            path: path.to_path_buf(),
+            bytes: length(&parts),
+            ..file(whole)
+        }]);
     }
     if is_remote(path) {
         return remote_files(&input.path, options);
@@ -113,7 +126,10 @@ fn is_list(path: &str) -> bool {
 }
 
 /// Lines of a list, without blank ones.
-fn read_list(path: &Path, options: &Options) -> io::Result<Vec<String>> {
+///
+/// # Errors
+/// A read that was refused, damage, or a list that is too long.
+pub(crate) fn read_list(path: &Path, options: &Options) -> io::Result<Vec<String>> {
     let mut source = Source::open(open(path, options)?, false)?;
     let mut text = Vec::new();
     loop {

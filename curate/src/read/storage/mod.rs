@@ -10,6 +10,9 @@ mod found;
 mod glob;
 mod list;
 mod open;
+mod parts;
+#[cfg(feature = "object-store")]
+mod patience;
 #[cfg(feature = "object-store")]
 mod remote;
 mod watched;
@@ -19,8 +22,12 @@ mod window;
 use absent as remote;
 
 pub(crate) use blob::{Blob, Options};
-pub(crate) use list::find;
+pub(crate) use found::Found;
+pub(crate) use list::{find, read_list};
 pub(crate) use open::{is_remote, open};
+pub(crate) use parts::{length as length_of_parts, parts_of, with_parts};
+#[cfg(feature = "object-store")]
+pub(crate) use patience::{LONGEST_PAUSE, USER_AGENT, pause_of};
 #[cfg(feature = "object-store")]
 pub(crate) use remote::{FIRST_WAIT, MAX_FAILURES, Remote, Store, io_error};
 pub(crate) use watched::{Failure, Watched};

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use super::blob::{Blob, Options};
+use super::parts::{Parts, parts_of};
 use super::remote;
 
 /// True for URLs of the kinds that are fetched.
@@ -19,11 +20,21 @@ pub(crate) fn is_remote(path: &Path) -> bool {
 /// Kinds of URLs that are fetched.
 const SCHEMES: [&str; 8] = ["http", "https", "s3", "s3a", "gs", "az", "abfs", "abfss"];
 
-/// Opens a file or an object.
+/// Opens a file or an object, or parts of one (`x.warc.gz#bytes=0-99`).
 ///
 /// # Errors
 /// The system's or the server's error.
 pub(crate) fn open(path: &Path, options: &Options) -> io::Result<Box<dyn Blob>> {
+    if !path.exists()
+        && let Some((file, parts)) = parts_of(path)
+    {
+        let blob: Box<dyn Blob> = if is_remote(&file) {
+            Box::new(remote::Remote::open_unasked(&file, options)?)
+        } else {
+            open(&file, options)?
+        };
+        return Ok(Box::new(Parts::over(blob, parts)));
+    }
     if is_remote(path) {
         return Ok(Box::new(remote::Remote::open(path, options)?));
     }

@@ -1,6 +1,7 @@
 //! Reader for objects behind HTTP or in a store (S3, Google, Azure), as one stream that survives dropped connections.
 //!
-//! The `object_store` crate makes the requests and retries temporary refusals (500 to 599, 429, no connection). A
+//! The `object_store` crate makes the requests and retries temporary refusals (500 to 599, 429, no connection); pauses that a
+//! server asks for are made (see patience.rs). A
 //! broken stream is reopened at the byte where it broke; from a server without range requests the bytes before are
 //! read again and discarded. An object that changes while it is read is an error, where the server sends an ETag.
 //!
@@ -8,6 +9,7 @@
 //! or the machine's role. The input's `options` override them; a secret among them may be `file:PATH`.
 
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +29,7 @@ use url::Url;
 
 use super::blob::{Blob, Options, State};
 use super::found::Found;
+use super::patience::{Patient, USER_AGENT};
 use crate::secrets::{resolved, without_passwords};
 
 /// How often a stream may break off in a row without any progress.
@@ -37,6 +40,8 @@ pub(crate) const FIRST_WAIT: Duration = Duration::from_millis(100);
 const SILENCE: &str = "60 seconds";
 /// A whole object may take this long.
 const WHOLE: &str = "24 hours";
+/// A request without credentials, which could expire, is repeated for this long.
+const PATIENCE: Duration = Duration::from_secs(30 * 60);
 
 /// A store and the runtime its requests run on.
 pub(crate) struct Store {
@@ -56,6 +61,13 @@ fn is_without_ranges(error: &object_store::Error) -> bool {
         || error.to_string().contains("non-partial")
 }
 
+/// Whether an error is of a server that asks for fewer requests.
+fn is_busy(error: &str) -> bool {
+    ["503 Service", "429 Too", "SlowDown"]
+        .iter()
+        .any(|sign| error.contains(sign))
+}
+
 /// An error with its causes on one line.
 pub(crate) fn io_error(error: &object_store::Error) -> io::Error {
     let kind = match error {
@@ -67,7 +79,12 @@ pub(crate) fn io_error(error: &object_store::Error) -> io::Error {
     let text = error.to_string();
     let text = without_passwords(&text);
     let words: Vec<&str> = text.split_whitespace().collect();
-    io::Error::new(kind, words.join(" "))
+    let mut text = words.join(" ");
+    if kind == io::ErrorKind::Other && text.contains("after") && is_busy(&text) {
+        text +=
+            "; run the same command again later, or with fewer requests at once (`curate.tasks`)";
+    }
+    io::Error::new(kind, text)
 }
 
 impl Store {
@@ -108,7 +125,11 @@ fn build(
     base: &str,
     options: &Options,
 ) -> object_store::Result<Arc<dyn ObjectStore>> {
-    let mut settings = vec![("timeout", WHOLE), ("read_timeout", SILENCE)];
+    let mut settings = vec![
+        ("timeout", WHOLE),
+        ("read_timeout", SILENCE),
+        ("user_agent", USER_AGENT),
+    ];
     if url.scheme() == "http" {
         settings.push(("allow_http", "true"));
     }
@@ -118,6 +139,10 @@ fn build(
             init_backoff: FIRST_WAIT,
             ..BackoffConfig::default()
         },
+        retry_timeout: match scheme {
+            ObjectStoreScheme::Http => PATIENCE,
+            _ => RetryConfig::default().retry_timeout,
+        },
         ..RetryConfig::default()
     };
     macro_rules! build {
@@ -126,7 +151,8 @@ fn build(
             for (key, value) in settings {
                 builder = builder.with_config(key.parse()?, value);
             }
-            Arc::new(builder.with_retry(retry).build()?)
+            let builder = builder.with_retry(retry).with_http_connector(Patient);
+            Arc::new(builder.build()?)
         }};
     }
     let url = url.to_string();
@@ -191,6 +217,8 @@ pub(crate) struct Remote {
     version: Option<String>,
     /// The server answers to ranges.
     ranges: bool,
+    /// Bytes from here on are not requested.
+    end: Option<u64>,
     failures: u32,
 }
 
@@ -203,19 +231,7 @@ impl Remote {
 
     /// Like [`Remote::open`], of an object in a store.
     pub(crate) fn of(store: Arc<Store>, path: object_store::path::Path) -> io::Result<Remote> {
-        let mut remote = Remote {
-            stream: None,
-            store,
-            path,
-            chunk: bytes::Bytes::new(),
-            offset: 0,
-            behind: 0,
-            size: None,
-            e_tag: None,
-            version: None,
-            ranges: true,
-            failures: 0,
-        };
+        let mut remote = Remote::unasked(store, path);
         let head = remote.store.store.head(&remote.path);
         match remote.store.runtime.block_on(head) {
             Ok(meta) => {
@@ -230,6 +246,29 @@ impl Remote {
         Ok(remote)
     }
 
+    /// An object of which parts are read; the first request is that of a part.
+    pub(super) fn open_unasked(url: &Path, options: &Options) -> io::Result<Remote> {
+        let (store, path) = Store::connect(url, options)?;
+        Ok(Remote::unasked(Arc::new(store), path))
+    }
+
+    fn unasked(store: Arc<Store>, path: object_store::path::Path) -> Remote {
+        Remote {
+            stream: None,
+            store,
+            path,
+            chunk: bytes::Bytes::new(),
+            offset: 0,
+            behind: 0,
+            size: None,
+            e_tag: None,
+            version: None,
+            ranges: true,
+            end: None,
+            failures: 0,
+        }
+    }
+
     /// The server's name for the object's state, if it has one.
     pub(crate) fn e_tag(&self) -> Option<&str> {
         self.e_tag.as_deref()
@@ -237,9 +276,14 @@ impl Remote {
 
     /// Opens the stream at `offset`.
     fn request(&mut self) -> io::Result<()> {
-        let ranged = self.ranges && self.offset > 0;
+        let range = match self.end {
+            Some(end) => Some(GetRange::Bounded(self.offset..end)),
+            None => (self.offset > 0).then_some(GetRange::Offset(self.offset)),
+        };
+        let range = range.filter(|_| self.ranges);
+        let ranged = range.is_some();
         let options = GetOptions {
-            range: ranged.then_some(GetRange::Offset(self.offset)),
+            range,
             if_match: self.e_tag.clone(),
             ..GetOptions::default()
         };
@@ -267,7 +311,8 @@ impl Remote {
     /// The next chunk; false at the end.
     fn next_chunk(&mut self) -> io::Result<bool> {
         loop {
-            if self.size.is_some_and(|size| self.offset >= size) {
+            let end = self.end.into_iter().chain(self.size).min();
+            if end.is_some_and(|end| self.offset >= end) {
                 return Ok(false);
             }
             if self.stream.is_none()
@@ -335,6 +380,13 @@ impl Blob for Remote {
         self.stream = None;
         self.chunk.clear();
         self.offset = offset;
+        self.end = None;
+        Ok(())
+    }
+
+    fn go_to_part(&mut self, part: Range<u64>) -> io::Result<()> {
+        self.go_to(part.start)?;
+        self.end = Some(part.end);
         Ok(())
     }
 

@@ -155,8 +155,8 @@ impl Card<'_> {
         for input in inputs {
             let shown = curate::secrets::shown(Path::new(&input.path));
             // folders of the machine that made it say nothing to others
-            let name = match curate::store::is_url(Path::new(&input.path)) || shown.contains("://")
-            {
+            let is_url = curate::store::is_url(Path::new(&input.path)) || shown.contains("://");
+            let name = match is_url || input.is_crawl() {
                 true => shown,
                 false => {
                     let name = Path::new(&input.path).file_name();

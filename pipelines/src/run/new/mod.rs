@@ -20,7 +20,7 @@ pub(crate) struct NewArgs {
     kind: NewKind,
     /// Folder to write it in: `job.toml`, and later `run/` with everything that the job writes.
     dir: PathBuf,
-    /// Data: a file or folder. Default: the folder `data` in DIR.
+    /// Data: a file or folder, or a part of Common Crawl, such as cc:CC-MAIN-2025-05/wet?files=4. Default: the folder `data` in DIR.
     #[arg(long, value_name = "PATH")]
     from: Option<PathBuf>,
     /// Model to fine-tune: a Hugging Face folder, a checkpoint, or the folder of a job that trained one.
@@ -54,7 +54,8 @@ pub(crate) fn new(args: &NewArgs) -> Result<()> {
         Some(path) => path.clone(),
         None => args.dir.join("data"),
     };
-    if !from.exists() {
+    let is_crawl = sample::is_crawl(&from);
+    if !from.exists() && !is_crawl {
         let message = format!(
             "{}: no such file or folder; name your data: millrace new {} {} --from PATH",
             from.display(),
@@ -67,7 +68,10 @@ pub(crate) fn new(args: &NewArgs) -> Result<()> {
     }
     let sample = sample(&from)?;
     let dir = absolute(&args.dir).with_context(|| args.dir.display().to_string())?;
-    let source = plain_name(&sample.path);
+    let source = match is_crawl {
+        true => plain_name(&snapshot(&from)),
+        false => plain_name(&sample.path),
+    };
     let job = NewJob {
         name: &plain_name(&dir),
         out: &dir.join("run"),
@@ -127,6 +131,14 @@ pub(crate) fn new(args: &NewArgs) -> Result<()> {
     )))
 }
 
+/// The snapshot in the address of a crawl: `CC-MAIN-2025-05` of `cc:CC-MAIN-2025-05/warc?files=1`.
+fn snapshot(address: &Path) -> PathBuf {
+    let address = address.to_string_lossy();
+    let place = address.split('?').next().unwrap_or_default();
+    let place = Path::new(place.strip_prefix("cc:").unwrap_or(place));
+    place.parent().unwrap_or(place).to_path_buf()
+}
+
 /// The last name of a path, of letters that ids and names of datasets may have.
 fn plain_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -183,6 +195,17 @@ fn model(args: &NewArgs) -> Result<(PathBuf, PathBuf)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_crawl_is_named_by_its_snapshot() {
+        let named = |address: &str| plain_name(&snapshot(Path::new(address)));
+        assert_eq!(
+            named("cc:CC-MAIN-2025-05/warc?base=/a/b"),
+            "CC-MAIN-2025-05"
+        );
+        assert_eq!(named("cc:CC-NEWS/2025/01/warc"), "01");
+        assert_eq!(named("cc:x"), "data");
+    }
 
     #[test]
     fn names_are_those_that_ids_may_have() {

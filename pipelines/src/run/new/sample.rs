@@ -1,5 +1,6 @@
 //! A look at data before a job is written: its formats, sizes, the field with the text, and the languages of some records.
 
+use crate::job::WrongUse;
 use anyhow::{Result, bail};
 use curate::pipeline::{CurateConfig, Curator, FileLook, look, shards};
 use curate::read::{Format, Input, Keys, input_files};
@@ -66,13 +67,25 @@ fn text_field(look: &FileLook) -> Option<&str> {
     usual.or_else(longest).map(|f| f.name.as_str())
 }
 
-/// Looks at a file or folder.
+/// Whether data is a part of Common Crawl.
+pub(super) fn is_crawl(path: &Path) -> bool {
+    let input = Input {
+        path: path.to_string_lossy().into_owned(),
+        ..Input::default()
+    };
+    input.is_crawl()
+}
+
+/// Looks at a file or folder, or at the first file of a crawl.
 ///
 /// # Errors
 /// If it is not there, has no files, or none that can be read.
 pub(super) fn sample(path: &Path) -> Result<Sample> {
-    let Ok(path) = path.canonicalize() else {
-        bail!("{}: no such file or folder", path.display());
+    let is_crawl = is_crawl(path);
+    let path = match path.canonicalize() {
+        _ if is_crawl => path.to_path_buf(),
+        Ok(path) => path,
+        Err(_) => bail!("{}: no such file or folder", path.display()),
     };
     let mut found = Sample {
         path,
@@ -84,6 +97,9 @@ pub(super) fn sample(path: &Path) -> Result<Sample> {
         ..Input::default()
     };
     let files = match input_files(std::slice::from_ref(&input)) {
+        Err(e) if is_crawl => {
+            return Err(WrongUse::new(e.to_string()).into());
+        }
         Ok(files) if !files.is_empty() => files,
         _ => {
             // a folder may hold folders alone
@@ -96,7 +112,9 @@ pub(super) fn sample(path: &Path) -> Result<Sample> {
         bail!("{}: no files", found.path.display());
     }
     let mut first = None;
-    for file in files.iter().take(FILES) {
+    // all files of a crawl are alike
+    let most = if is_crawl { 1 } else { FILES };
+    for file in files.iter().take(most) {
         let seen = look(&file.path)?;
         let format = match &seen.format {
             Ok(format) => *format,
