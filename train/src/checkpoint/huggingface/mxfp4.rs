@@ -72,7 +72,10 @@ mod tests {
     fn codes_are_numbers_of_four_bits_times_a_power_of_two() {
         // two outputs of 32 inputs: every code twice, the lower bits first; then the code of 6 with the smallest scale
         let codes: Vec<u8> = (0..16)
-            .map(|at| (2 * at) % 16 | (2 * at + 1) % 16 << 4)
+            .map(|at| {
+                let [low, high] = [2 * at, 2 * at + 1].map(|code| code % 16);
+                low | (high << 4)
+            })
             .collect();
         let blocks = [codes, vec![0x77; 16]].concat();
         let found = values(&blocks, &[128, 0], 2);
