@@ -10,8 +10,8 @@ use kernels::{DType, Device, Tensor, add, reduce, rows};
 
 use crate::model::context::Context;
 use crate::model::gradients::Gradients;
-use crate::model::moe::experts::{Factors, add_sums};
 use crate::model::moe::token_dispatcher::TokenDispatcher;
+use crate::model::moe::weight_sums::{Factors, add_sums};
 use crate::model::slots::Slot;
 
 /// Adds each expert's bias, if there are any, to its rows of y: `[q, out]` in f32.

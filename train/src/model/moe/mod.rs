@@ -21,6 +21,7 @@ pub(crate) mod report;
 pub(crate) mod router;
 pub(crate) mod shared;
 pub(crate) mod token_dispatcher;
+mod weight_sums;
 
 use std::sync::Arc;
 
