@@ -1,4 +1,4 @@
-//! Trains a tiny GPT-2, GPT-NeoX, OPT, Falcon, BLOOM, LLaMA, OLMo 2, Gemma 2, Gemma 3, Mixtral, Qwen MoE, T5 and T5 1.1 for a few steps, exports them for transformers, and
+//! Trains a tiny GPT-2, GPT-NeoX, OPT, Falcon, BLOOM, LLaMA, OLMo 2, Gemma 2, Gemma 3, gpt-oss, Mixtral, Qwen MoE, T5 and T5 1.1 for a few steps, exports them for transformers, and
 //! writes our logits and generated tokens beside them: OUT/NAME/{config.json, model.safetensors,logits.json}.
 //!
 //!     cargo run --release -p millrace-train --example export_parity -- OUT
@@ -70,6 +70,10 @@ fn main() -> Result<(), Box<dyn StdError>> {
         shared_gate: true,
         ..mixtral.clone()
     };
+    let gpt_oss = MoeConfig {
+        biases: true,
+        ..mixtral.clone()
+    };
     let gated = Some(Activation::GegluTanh);
     for (name, family, kv_heads, moe, activation) in [
         ("gpt", Family::Gpt, 0, None, None),
@@ -81,12 +85,13 @@ fn main() -> Result<(), Box<dyn StdError>> {
         ("olmo2", Family::Olmo2, 4, None, None),
         ("gemma2", Family::Gemma2, 4, None, None),
         ("gemma3", Family::Gemma3, 4, None, None),
+        ("gpt_oss", Family::GptOss, 4, Some(gpt_oss), None),
         ("mixtral", Family::Llama, 4, Some(mixtral), None),
         ("qwen2_moe", Family::Llama, 4, Some(qwen), None),
         ("t5", Family::T5, 0, None, None),
         ("t5_gated", Family::T5, 0, None, gated),
     ] {
-        let is_gemma = matches!(family, Family::Gemma2 | Family::Gemma3);
+        let has_windows = matches!(family, Family::Gemma2 | Family::Gemma3 | Family::GptOss);
         let model = ModelConfig {
             family,
             layers: 4,
@@ -99,8 +104,8 @@ fn main() -> Result<(), Box<dyn StdError>> {
                 Family::GptNeox => 0.25,
                 _ => 1.0,
             },
-            sliding_window: if is_gemma { 24 } else { 0 },
-            global_every: if is_gemma { 3 } else { 0 },
+            sliding_window: if has_windows { 24 } else { 0 },
+            global_every: if has_windows { 3 } else { 0 },
             attention_cap: if family == Family::Gemma2 { 0.5 } else { 0.0 },
             logit_cap: if family == Family::Gemma2 { 2.0 } else { 0.0 },
             tie_embeddings: match activation {

@@ -106,6 +106,28 @@ pub(crate) fn tiny_gemma2() -> Plan {
     plan
 }
 
+/// gpt-oss style: sinks, a layer with a window and one without, experts with biases, YaRN's ramp between pairs.
+pub(crate) fn tiny_gpt_oss() -> Plan {
+    let mut plan = tiny_llama();
+    let model = &mut plan.model;
+    (model.family, model.head_dim) = (Family::GptOss, 12);
+    (model.sliding_window, model.global_every) = (5, 2);
+    model.rope_scaling = Some(RopeScaling::Yarn {
+        factor: 4.0,
+        original_length: 8,
+        beta_fast: 32.0,
+        beta_slow: 1.0,
+        attention_factor: None,
+        truncate: false,
+    });
+    model.moe = Some(MoeConfig {
+        experts: 4,
+        biases: true,
+        ..MoeConfig::default()
+    });
+    plan
+}
+
 /// OPT style: as GPT-2, with two rows before the first position.
 pub(crate) fn tiny_opt() -> Plan {
     let mut plan = tiny_gpt();

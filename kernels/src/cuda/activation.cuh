@@ -3,7 +3,7 @@
 #include "millrace.cuh"
 
 // Numbers of the functions; kernels/src/descriptor/activation.rs has the same.
-enum Kind : u32 { GELU_TANH, GELU_ERF, QUICK_GELU, RELU, SQUARED_RELU, TANH, SILU };
+enum Kind : u32 { GELU_TANH, GELU_ERF, QUICK_GELU, RELU, SQUARED_RELU, TANH, SILU, CLAMPED };
 
 struct Activated {
     float value, derivative;
@@ -46,6 +46,11 @@ __device__ __forceinline__ Activated activated(u32 kind, float x) {
         case QUICK_GELU: {
             Activated s = logistic_and_derivative(x * 1.702f);
             return {x * s.value, fmaf(x, s.derivative * 1.702f, s.value)};
+        }
+        case CLAMPED: {
+            float g = smaller(7.0f, x);
+            Activated s = logistic_and_derivative(g * 1.702f);
+            return {g * s.value, 7.0f < x ? 0.0f : fmaf(g, s.derivative * 1.702f, s.value)};
         }
         case RELU: return {x < 0.0f ? 0.0f : x, 0.0f < x ? 1.0f : 0.0f};
         case SQUARED_RELU: {

@@ -42,6 +42,8 @@ struct Call {
     float cap;
     // linear biases (ALiBi): the slope of each head, whose bias is slope * (key - query); null without
     const float* slopes;
+    // a score per head beside those of the keys; null without
+    const float* sinks;
     // biases: [heads, buckets], and the bucket of each distance; null without
     const float* table;
     const u32* numbers;
@@ -58,13 +60,13 @@ struct Call {
     const void *q, u32 q_is_bf16, u64 q_row, u64 q_group, u64 q_sequence, const void *k, const void *v, u32 kv_is_bf16, \
         u64 kv_row, u64 kv_group, u64 kv_sequence, u64 heads, u64 per, u64 width, u64 t, u64 position, u64 start,     \
         u64 least, u64 end, u64 block, const u32 *bounds, u32 is_causal, u64 window, float scale, float cap, const float *slopes, \
-        const float *table, const u32 *numbers, u64 buckets, u64 total, u32 rows_are_heads, u32 has_dropout, u32 key0, u32 key1,          \
+        const float *sinks, const float *table, const u32 *numbers, u64 buckets, u64 total, u32 rows_are_heads, u32 has_dropout, u32 key0, u32 key1,          \
         u32 threshold, float kept, u32 first_head, u64 first_sequence
 #define CALL                                                                                                         \
     const Call call = {q,         q_is_bf16,   q_row,     q_group,  q_sequence, k,         v,                        \
                        kv_is_bf16, kv_row,     kv_group,  kv_sequence, heads,   per,       width,                    \
                        t,         position,    start,     least,    end,        block,     bounds,                   \
-                       is_causal, window,      scale,     cap,      slopes, table,      numbers,   buckets,                  \
+                       is_causal, window,      scale,     cap,      slopes, sinks, table,      numbers,   buckets,                  \
                        total,     rows_are_heads, has_dropout, key0, key1,     threshold,  kept,      first_head,               \
                        first_sequence};
 

@@ -178,6 +178,9 @@ pub struct Call<'a> {
     pub scores: Scores,
     /// Added to the scores.
     pub bias: Option<Bias<'a>>,
+    /// Sinks, `[heads]`: a score per head that every softmax counts beside those of the keys and that adds no value
+    /// (Xiao et al. 2023, arXiv:2309.17453; gpt-oss, arXiv:2508.10925).
+    pub sinks: Option<&'a Tensor>,
     /// The keys that each row attends to.
     pub mask: Mask<'a>,
     /// `None` or p = 0 in evaluation.
@@ -196,6 +199,7 @@ impl<'a> Call<'a> {
             numbers: Numbers::F32,
             scores: Scores::scaled(true),
             bias: None,
+            sinks: None,
             mask: Mask::CAUSAL,
             dropout: None,
         }
@@ -252,6 +256,7 @@ impl<'a> Call<'a> {
         if let Some(bias) = &self.bias {
             bias.check(op, ("table", bias.table), self.heads.heads)?;
         }
+        check_sinks(op, self.sinks, self.heads)?;
         self.check_dropout(op)
     }
 
@@ -401,4 +406,13 @@ pub struct Next<'a> {
     pub scores: Scores,
     /// As in `Call`.
     pub bias: Option<Bias<'a>>,
+    /// As in `Call`.
+    pub sinks: Option<&'a Tensor>,
+}
+
+/// Checks that there is one sink per head.
+pub(crate) fn check_sinks(op: &'static str, sinks: Option<&Tensor>, heads: &Heads) -> Result<()> {
+    sinks.map_or(Ok(()), |sinks| {
+        sinks.expect_f32(op, "sinks", &[heads.heads])
+    })
 }

@@ -307,6 +307,7 @@ fn over_pages(device: &Device, qkv: &Tensor, heads: &Heads) -> Result<()> {
         block: 0,
         numbers: Numbers::F32,
         scores: attention::Scores::scaled(true),
+        sinks: None,
     };
     attention::forward_paged(qkv, &mut cache, &call)?;
     Ok(())

@@ -302,6 +302,7 @@ fn traits(plan: &Plan) -> Value {
         ("scaled_embedding", json!(made.scaled_embedding)),
         ("embedding_norm", json!(made.has_embedding_norm)),
         ("alibi", json!(made.positions == Positions::Alibi)),
+        ("attention_sinks", json!(made.has_sinks)),
         ("parallel_residual", json!(made.is_parallel)),
         ("shared_norm", json!(made.has_shared_norm)),
         ("tie_embeddings", json!(made.is_tied)),

@@ -10,6 +10,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -483,6 +484,25 @@ impl Reader {
         let size = usize::try_from(format.bytes()).unwrap_or(usize::MAX);
         let mut bytes = vec![0; elements.saturating_mul(size)];
         let read = self.seek(begin)?.read_exact(&mut bytes);
+        read.at("read", &self.path)?;
+        Ok(bytes)
+    }
+
+    /// Some of the bytes of a tensor of bytes, which must have these dims.
+    pub(crate) fn read_bytes(
+        &mut self,
+        name: &str,
+        dims: &[usize],
+        range: Range<usize>,
+    ) -> Result<Vec<u8>> {
+        let (begin, format) = self.found(name, dims)?;
+        if format != Format::U8 {
+            let what = format!("dtype of tensor {name}");
+            return Err(self.damaged(8, what, format.name().into(), "U8".into()));
+        }
+        let mut bytes = vec![0; range.len()];
+        let at = begin + range.start as u64;
+        let read = self.seek(at)?.read_exact(&mut bytes);
         read.at("read", &self.path)?;
         Ok(bytes)
     }

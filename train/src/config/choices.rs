@@ -45,6 +45,9 @@ pub enum Family {
     /// the layers and of queries and keys, all of which multiply with 1 + weight, and scaled embeddings; made for
     /// `sliding_window` with `global_every` and `local_rope_theta`.
     Gemma3,
+    /// gpt-oss (OpenAI 2025, arXiv:2508.10925): as llama with biases of every projection, `attention_sinks` and
+    /// `activation = "swiglu_clamped"`; made for `[model.moe]` with `biases`, and `sliding_window` with `global_every = 2`.
+    GptOss,
     /// T5 (Raffel et al. 2020, JMLR 21), an encoder and a decoder that generates the masked spans: RMS norm,
     /// relative positions, ReLU, no biases, tied head. T5 1.1 and mT5 (Xue et al. 2021,
     /// arXiv:2010.11934): `activation = "geglu_tanh"`, `tie_embeddings = "untied"`.
@@ -113,13 +116,15 @@ pub enum Activation {
     Geglu,
     /// GELU in tanh form of gate, times up (T5 v1.1's `gated-gelu`).
     GegluTanh,
+    /// g logistic(1.702 g) (1 + up) with g = min(gate, 7) and up from -7 to 7 (gpt-oss).
+    SwigluClamped,
 }
 
 impl Activation {
     /// The same function without its gate.
     pub(crate) fn without_gate(self) -> Activation {
         match self {
-            Activation::Swiglu | Activation::Geglu => Activation::Gelu,
+            Activation::Swiglu | Activation::SwigluClamped | Activation::Geglu => Activation::Gelu,
             Activation::GegluTanh => Activation::GeluTanh,
             plain => plain,
         }
@@ -129,7 +134,10 @@ impl Activation {
     pub fn is_gated(self) -> bool {
         matches!(
             self,
-            Activation::Swiglu | Activation::Geglu | Activation::GegluTanh
+            Activation::Swiglu
+                | Activation::SwigluClamped
+                | Activation::Geglu
+                | Activation::GegluTanh
         )
     }
 }

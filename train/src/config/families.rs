@@ -1,5 +1,5 @@
 //! Model families: the choices of norm, positions, activation, biases and ties that GPT, GPT-NeoX, OPT, LLaMA, Mistral, Qwen, Phi-3, Falcon,
-//! BLOOM, OLMo 2, Gemma, BERT and T5 make, and the keys of `[model]` that overrule them.
+//! BLOOM, OLMo 2, Gemma, gpt-oss, BERT and T5 make, and the keys of `[model]` that overrule them.
 
 use crate::config::architecture::{Architecture, Positions};
 use crate::config::choices::{
@@ -24,6 +24,7 @@ impl ModelConfig {
             norm_plus_one: false,
             scaled_embedding: false,
             has_embedding_norm: false,
+            has_sinks: false,
             is_post_norm: false,
             is_parallel: false,
             has_shared_norm: false,
@@ -101,6 +102,12 @@ impl ModelConfig {
                 is_tied: true,
                 ..llama
             },
+            Family::GptOss => Architecture {
+                activation: Activation::SwigluClamped,
+                biases: Biases::All,
+                has_sinks: true,
+                ..llama
+            },
             Family::Bert => bert,
             Family::T5 => Architecture {
                 positions: Positions::Relative,
@@ -126,6 +133,7 @@ impl ModelConfig {
             norm_plus_one: self.norm_plus_one.unwrap_or(family.norm_plus_one),
             scaled_embedding: self.scaled_embedding.unwrap_or(family.scaled_embedding),
             has_embedding_norm: self.embedding_norm.unwrap_or(family.has_embedding_norm),
+            has_sinks: self.attention_sinks.unwrap_or(family.has_sinks),
             has_shared_norm: self.shared_norm.unwrap_or(family.has_shared_norm),
             is_parallel: self.parallel_residual.unwrap_or(family.is_parallel),
             is_tied: match self.tie_embeddings {

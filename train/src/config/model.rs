@@ -82,6 +82,10 @@ pub struct ModelConfig {
     /// have every second slope of twice that power. Not bert and t5. Absent: the family's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alibi: Option<bool>,
+    /// Each head has a learned score that every softmax of attention counts beside those of the keys, and that adds no value: a
+    /// row may attend to nothing (gpt-oss, arXiv:2508.10925). Not bert and t5. Absent: the family's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention_sinks: Option<bool>,
     /// Attention and feed-forward layer of a block read the same rows, each through its norm, and both outputs are added to them
     /// (GPT-J, GPT-NeoX). Absent: the family's.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -161,6 +165,7 @@ impl Default for ModelConfig {
             scaled_embedding: None,
             embedding_norm: None,
             alibi: None,
+            attention_sinks: None,
             parallel_residual: None,
             shared_norm: None,
             sliding_window: 0,
@@ -448,7 +453,7 @@ impl ModelConfig {
             }
         }
         self.check_gemma(problem);
-        self.check_bloom(has_own_blocks, problem);
+        self.check_choices(has_own_blocks, problem);
         for (key, value) in [("norm_eps", self.norm_eps), ("rope_theta", self.rope_theta)] {
             if !(value.is_finite() && value > 0.0) {
                 problem(key, value.to_string(), "a finite number above 0");
@@ -500,11 +505,12 @@ impl ModelConfig {
         }
     }
 
-    /// Contradictions among the settings that BLOOM has.
-    fn check_bloom(&self, has_own_blocks: bool, problem: &mut dyn FnMut(&str, String, &str)) {
+    /// Contradictions among the settings that only decoders have, and among those of BLOOM.
+    fn check_choices(&self, has_own_blocks: bool, problem: &mut dyn FnMut(&str, String, &str)) {
         for (key, choice) in [
             ("embedding_norm", self.embedding_norm),
             ("alibi", self.alibi),
+            ("attention_sinks", self.attention_sinks),
         ] {
             if let (true, Some(choice)) = (has_own_blocks, choice) {
                 let found = format!("{choice} with family = {:?}", self.family);

@@ -75,6 +75,9 @@ pub struct MoeConfig {
     /// Change of an expert's selection bias per step: up if fewer tokens than the mean chose it, down if more.
     /// Megatron's `moe_router_bias_update_rate`. Default: 0.001.
     pub bias_update_rate: f32,
+    /// Trained biases of the router's logits and of both matrices of each expert (gpt-oss); a shared expert has those of
+    /// `model.bias`. Default: false.
+    pub biases: bool,
     /// Scope of load balance and capacity. Default: `sequence`.
     pub scope: RouterScope,
     /// An expert takes at most ceil(factor * tokens * top_k / experts) choices of a scope in
@@ -102,6 +105,7 @@ impl Default for MoeConfig {
             z_loss: 0.0,
             expert_bias: false,
             bias_update_rate: 1e-3,
+            biases: false,
             scope: RouterScope::Sequence,
             capacity_factor: 0.0,
             drop: DropPolicy::Position,

@@ -36,6 +36,9 @@ pub enum RopeScaling {
         /// Factor of cosines and sines. Absent: 0.1 ln(factor) + 1.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         attention_factor: Option<f64>,
+        /// Round the ends of the ramp between both outwards to whole pairs (not gpt-oss). Default: true.
+        #[serde(default = "truncate")]
+        truncate: bool,
     },
     /// Llama 3.1's bands of wavelengths.
     Llama3 {
@@ -58,6 +61,10 @@ fn beta_slow() -> f64 {
     1.0
 }
 
+fn truncate() -> bool {
+    true
+}
+
 impl RopeScaling {
     /// For texts of `length` tokens.
     pub(crate) fn resolve(&self, length: usize) -> Scaling {
@@ -77,12 +84,13 @@ impl RopeScaling {
                 beta_fast,
                 beta_slow,
                 attention_factor: magnitude,
+                truncate,
             } => Scaling::Yarn {
                 factor,
                 original,
                 beta_fast,
                 beta_slow,
-                truncate: true,
+                truncate,
                 magnitude,
             },
             RopeScaling::Llama3 {

@@ -1,7 +1,7 @@
 //! Self-attention with grouped queries (Ainslie et al. 2023, arXiv:2305.13245).
 //! y = concat_h softmax(q_h k^T / sqrt(e)) v . W_out; where the architecture has them, RMS norms of
 //! queries and keys (`qk_norms.rs`), then rotary positions (Su et al. 2021,
-//! arXiv:2104.09864) or linear biases of scores (ALiBi). A row attends to those before it, in its window and its document.
+//! arXiv:2104.09864) or linear biases of scores (ALiBi), and sinks: a learned score per head beside those of the keys. A row attends to those before it, in its window and its document.
 //!
 //! Tensor parallel: whole groups of heads per rank; one all-reduce forward (in `out`) and one backward (in `qkv`).
 //! Scores are never stored: backward recomputes them from lse. With qk_norm the projection is kept as it was before
@@ -15,7 +15,7 @@ use kernels::attention::{
     Alibi, Bias, Buckets, Call, Keys, Mask, Next, Passed, RunningBackward, RunningForward, Scores,
 };
 use kernels::rope::{Frequencies, Turn};
-use kernels::{DType, Heads, Tensor, attention, rope};
+use kernels::{DType, Heads, Tensor, attention, reduce, rope};
 
 use crate::config::architecture::Positions;
 use crate::config::numbers;
@@ -41,6 +41,8 @@ pub(crate) struct Attention {
     scores: Scores,
     is_causal: bool,
     bias: Option<RelativeBias>,
+    /// Scores of this rank's heads beside those of the keys, `[heads]`.
+    sinks: Option<Slot>,
     dropout: f32,
     /// Dropout tensor number of the probabilities.
     tensor: u32,
@@ -120,6 +122,7 @@ impl Attention {
             is_causal: plan.model.is_causal(block),
             bias: (architecture.positions == Positions::Relative)
                 .then(|| RelativeBias::named(block, plan, slots)),
+            sinks: slots.find(&format!("{at}.sinks.weight")),
             dropout: plan.model.attention_dropout,
             tensor,
         }
@@ -272,6 +275,7 @@ impl Attention {
             numbers: cx.attention_numbers(),
             scores: self.scores(cx),
             bias: self.bias_of(cx),
+            sinks: self.sinks(cx),
             mask: Mask {
                 is_causal: self.is_causal,
                 window: self.window,
@@ -296,6 +300,7 @@ impl Attention {
             numbers: cx.attention_numbers(),
             scores: self.scores(cx),
             bias: self.bias_of(cx),
+            sinks: self.sinks(cx),
         }
     }
 
@@ -308,6 +313,11 @@ impl Attention {
             }),
             ..self.scores
         }
+    }
+
+    /// The scores of the rank's heads beside those of the keys.
+    pub(crate) fn sinks<'a>(&self, cx: &Context<'a>) -> Option<&'a Tensor> {
+        self.sinks.map(|sinks| cx.weight(sinks))
     }
 
     fn bias_of<'a>(&self, cx: &Context<'a>) -> Option<Bias<'a>> {
@@ -349,6 +359,11 @@ impl Attention {
             qkv: &qkv,
             turn: self.turn(cx),
         };
+        if let Some(sinks) = self.sinks.filter(|sinks| gradients.has(*sinks)) {
+            let rows = attention::sink_gradients(&passed, &self.call(&qkv, None, cx))?;
+            let (dsinks, accumulate) = gradients.target(sinks);
+            reduce::sum_rows(dsinks, &rows, cx.sums.token_leaf, accumulate)?;
+        }
         let dtable = match &self.bias {
             Some(bias) => {
                 let [dtable] = gradients.sums([bias.gradient])?;

@@ -185,6 +185,7 @@ impl CrossAttention {
             numbers: cx.attention_numbers(),
             scores: attention::Scores::scaled(false),
             bias: None,
+            sinks: None,
             mask: Mask {
                 bounds: (!seen.is_empty()).then_some(seen),
                 ..Mask::default()

@@ -205,7 +205,10 @@ fn plain(kind: Activation) -> Option<Kind> {
         Activation::QuickGelu => Some(Kind::QuickGelu),
         Activation::Relu => Some(Kind::Relu),
         Activation::SquaredRelu => Some(Kind::SquaredRelu),
-        Activation::Swiglu | Activation::Geglu | Activation::GegluTanh => None,
+        Activation::Swiglu
+        | Activation::SwigluClamped
+        | Activation::Geglu
+        | Activation::GegluTanh => None,
     }
 }
 
@@ -213,6 +216,7 @@ fn plain(kind: Activation) -> Option<Kind> {
 pub(crate) fn activate(x: &Tensor, kind: Activation) -> kernels::Result<Tensor> {
     match kind {
         Activation::Swiglu => glu::forward(x, Gate::Silu),
+        Activation::SwigluClamped => glu::forward(x, Gate::Clamped),
         Activation::Geglu => glu::forward(x, Gate::GeluErf),
         Activation::GegluTanh => glu::forward(x, Gate::GeluTanh),
         kind => activation::forward(x, None, plain(kind).expect("it is not gated")),
@@ -223,6 +227,7 @@ pub(crate) fn activate(x: &Tensor, kind: Activation) -> kernels::Result<Tensor> 
 pub(crate) fn slope(dy: &Tensor, x: &Tensor, kind: Activation) -> kernels::Result<Tensor> {
     match kind {
         Activation::Swiglu => glu::backward(dy, x, Gate::Silu),
+        Activation::SwigluClamped => glu::backward(dy, x, Gate::Clamped),
         Activation::Geglu => glu::backward(dy, x, Gate::GeluErf),
         Activation::GegluTanh => glu::backward(dy, x, Gate::GeluTanh),
         kind => activation::backward(dy, x, None, plain(kind).expect("it is not gated")),

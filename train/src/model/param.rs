@@ -472,6 +472,10 @@ fn add_block(list: &mut List, plan: &Plan, layer: usize) {
             }
         }
     }
+    if architecture.has_sinks {
+        let init = Init::Normal(plan.model.init_std);
+        list.add(format!("{at}.sinks.weight"), &[s.heads], true, init);
+    }
     list.row(
         &format!("{at}.out"),
         [s.heads * s.d_head, s.d_model],
@@ -648,6 +652,10 @@ fn add_experts(list: &mut List, plan: &Plan, moe: &MoeConfig, layer: usize) {
             bias.router_bias = Some(layer);
         }
     }
+    if moe.biases {
+        let name = format!("{at}.router.logit_bias");
+        list.add(name, &[moe.experts], false, Init::Zeros);
+    }
     let ep = plan.parallel.ep.max(1);
     let per_rank = moe.experts.div_ceil(ep).max(1);
     for expert in 0..moe.experts {
@@ -656,7 +664,7 @@ fn add_experts(list: &mut List, plan: &Plan, moe: &MoeConfig, layer: usize) {
         }
         let first = list.specs.len();
         let name = format!("{at}.experts.{expert}");
-        add_mlp(list, plan, (&name, plan.model.d_expert()), false);
+        add_mlp(list, plan, (&name, plan.model.d_expert()), moe.biases);
         for spec in &mut list.specs[first..] {
             spec.expert = Some(expert);
             spec.ep_rank = (ep > 1).then_some(expert / per_rank);

@@ -181,13 +181,17 @@ impl Unit {
 }
 
 /// Chunks of a tensor's share whose squares are added on their own. Split tensors have
-/// FEATURE_CHUNKS over all ranks (in layout mode), so that a rank has whole chunks.
+/// FEATURE_CHUNKS over all ranks (in layout mode), so that a rank has whole chunks; those that these do not divide, as the
+/// sinks of a few heads, have a chunk per row.
 fn local_chunks(spec: &Spec, plan: &Plan) -> usize {
-    if spec.is_split && plan.sum_order().is_tree() {
-        FEATURE_CHUNKS / plan.parallel.tp
-    } else {
-        1
+    if !spec.is_split || !plan.sum_order().is_tree() {
+        return 1;
     }
+    let chunks = match (spec.rows() * spec.row_elements()).is_multiple_of(FEATURE_CHUNKS) {
+        true => FEATURE_CHUNKS,
+        false => spec.rows(),
+    };
+    chunks / plan.parallel.tp
 }
 
 /// A unit that a rank has a share of.

@@ -10,7 +10,7 @@ use crate::config::{Biases, Family, Plan, RopeScaling, TieEmbeddings};
 use crate::error::Error;
 use crate::fixtures::{
     Chain, Log, options, tiny_bert, tiny_bloom, tiny_falcon, tiny_gemma, tiny_gemma2, tiny_gpt,
-    tiny_llama, tiny_moe, tiny_neox, tiny_olmo, tiny_opt,
+    tiny_gpt_oss, tiny_llama, tiny_moe, tiny_neox, tiny_olmo, tiny_opt,
 };
 use crate::model::param;
 use crate::trainer::run;
@@ -155,6 +155,8 @@ fn models_that_llama_cpp_lacks_are_refused_by_setting() {
     let [gpt_with_gate, partly_rotary, window, parallel, ..] = &options()[..] else {
         panic!("four plans and more");
     };
+    let mut sinks = tiny_llama();
+    sinks.model.attention_sinks = Some(true);
     for (plan, setting) in [
         (&tiny_bert(), "family = Bert"),
         (gpt_with_gate, "activation"),
@@ -169,6 +171,8 @@ fn models_that_llama_cpp_lacks_are_refused_by_setting() {
         (&tiny_gemma(), "family = Gemma3"),
         (&tiny_gemma2(), "family = Gemma2"),
         (&tiny_moe(), "family = Llama as Qwen2Moe"),
+        (&tiny_gpt_oss(), "family = GptOss as GptOss"),
+        (&sinks, "attention_sinks = true in llama"),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let samples = crate::fixtures::samples_of(plan);

@@ -24,7 +24,8 @@ use crate::dist::mesh::Groups;
 use crate::eval::logits;
 use crate::fixtures::{Blanks, Chain, Gaps, Log, nth_step};
 use crate::fixtures::{
-    tiny_bert, tiny_bloom, tiny_gemma, tiny_gemma2, tiny_gpt, tiny_llama, tiny_moe, tiny_t5,
+    tiny_bert, tiny_bloom, tiny_gemma, tiny_gemma2, tiny_gpt, tiny_gpt_oss, tiny_llama, tiny_moe,
+    tiny_t5,
 };
 use crate::model::param;
 use crate::tests::parity::{Formula, Golden, by_tensor};
@@ -303,6 +304,7 @@ fn exportable() -> Vec<Plan> {
         }),
         tiny_gemma(),
         tiny_gemma2(),
+        tiny_gpt_oss(),
         with(tiny_llama(), Family::Gemma2, |model| {
             (model.logit_cap, model.tie_embeddings) = (30.0, TieEmbeddings::Untied);
         }),
@@ -348,6 +350,7 @@ fn exportable() -> Vec<Plan> {
                 beta_fast: 32.0,
                 beta_slow: 1.0,
                 attention_factor: Some(1.25),
+                truncate: true,
             });
         }),
     ]

@@ -16,6 +16,7 @@ mod falcon;
 mod gemma;
 mod gguf;
 mod gpt_neox;
+mod gpt_oss;
 mod hugging_face;
 mod inference;
 mod init;

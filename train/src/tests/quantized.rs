@@ -10,8 +10,8 @@ use crate::checkpoint::safetensors::Reader;
 use crate::checkpoint::{Int4Form, MODEL, WeightFormat, export_hf, export_quantized, import_hf};
 use crate::eval::logits;
 use crate::fixtures::{
-    Chain, Log, tiny_bloom, tiny_gemma, tiny_gemma2, tiny_gpt, tiny_llama, tiny_moe, tiny_neox,
-    tiny_olmo,
+    Chain, Log, tiny_bloom, tiny_gemma, tiny_gemma2, tiny_gpt, tiny_gpt_oss, tiny_llama, tiny_moe,
+    tiny_neox, tiny_olmo,
 };
 use crate::trainer::run;
 
@@ -87,6 +87,7 @@ fn other_quantizations_and_models_are_refused_by_name() {
         tiny_gemma2(),
         tiny_gemma(),
         tiny_moe(),
+        tiny_gpt_oss(),
     ] {
         let samples = Chain::of(&plan);
         let run_in = path(&format!("{:?}", plan.model.family));
@@ -110,7 +111,7 @@ fn other_quantizations_and_models_are_refused_by_name() {
         (
             "/quant_method",
             json!("exl2"),
-            "quant_method: found \"exl2\", want \"compressed-tensors\" or \"fp8\" or \"gptq\" or \"awq\"",
+            "quant_method: found \"exl2\", want \"compressed-tensors\" or \"fp8\" or \"gptq\" or \"awq\" or \"mxfp4\"",
         ),
         (
             "/format",

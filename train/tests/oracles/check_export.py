@@ -15,7 +15,8 @@ import transformers
 
 for name, wanted in (("gpt", "GPT2LMHeadModel"), ("gpt_neox", "GPTNeoXForCausalLM"), ("opt", "OPTForCausalLM"), ("falcon", "FalconForCausalLM"),
                      ("bloom", "BloomForCausalLM"),
-                     ("llama", "LlamaForCausalLM"), ("olmo2", "Olmo2ForCausalLM"), ("gemma2", "Gemma2ForCausalLM"), ("gemma3", "Gemma3ForCausalLM"), ("mixtral", "MixtralForCausalLM"),
+                     ("llama", "LlamaForCausalLM"), ("olmo2", "Olmo2ForCausalLM"), ("gemma2", "Gemma2ForCausalLM"), ("gemma3", "Gemma3ForCausalLM"),
+                     ("gpt_oss", "GptOssForCausalLM"), ("mixtral", "MixtralForCausalLM"),
                      ("qwen2_moe", "Qwen2MoeForCausalLM"), ("t5", "T5ForConditionalGeneration"),
                      ("t5_gated", "T5ForConditionalGeneration")):
     folder = Path(sys.argv[1]) / name

@@ -27,6 +27,12 @@ FALCON = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, ffn_h
 GEMMA = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, intermediate_size=24, num_hidden_layers=3,
              num_attention_heads=4, num_key_value_heads=2, head_dim=8, sliding_window=5, query_pre_attn_scalar=20,
              pad_token_id=None)
+GPT_OSS = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, intermediate_size=16, num_hidden_layers=2,
+               num_attention_heads=4, num_key_value_heads=2, head_dim=8, sliding_window=5, num_local_experts=4,
+               num_experts_per_tok=2, router_aux_loss_coef=0.0, pad_token_id=None,
+               rope_theta=10.0,  # some pairs are within the ramp
+               rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32, truncate=False,
+                                 beta_fast=32.0, beta_slow=1.0))
 NEOX = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
             num_attention_heads=2)
 
@@ -58,6 +64,11 @@ MODELS = {
     "gemma3_packed": ("Gemma3Text", GEMMA | dict(num_hidden_layers=2, layer_types=["sliding_attention", "full_attention"],
                                                  rope_theta=500.0, rope_local_base_freq=50.0,
                                                  rope_scaling=dict(rope_type="linear", factor=8.0)), 3),
+    # sinks, a layer with a window and one without, experts with biases, all of whose gates and ups are within the bounds; in the
+    # second model (LARGE) some are beyond them
+    "gpt_oss": ("GptOss", GPT_OSS, None),
+    "gpt_oss_packed": ("GptOss", GPT_OSS | dict(num_hidden_layers=1, layer_types=["full_attention"], rope_scaling=None,
+                                                rope_theta=500.0, num_experts_per_tok=3), 3),
     # a quarter of a head is turned; attention and feed-forward layer read the same rows
     "gpt_neox": ("GPTNeoX", NEOX, None),
     "gpt_neox_sequential": ("GPTNeoX", NEOX | dict(use_parallel_residual=False, rotary_pct=0.5, rotary_emb_base=500,
@@ -85,6 +96,9 @@ MODELS = {
     "qwen3": ("Qwen3", LLAMA | dict(head_dim=8) | rope(rope_type="yarn", factor=4.0, original_max_position_embeddings=8),
               None),
 }
+
+# Factors of some initial weights.
+LARGE = {"gpt_oss_packed": dict(gate_up_proj=10.0)}
 
 
 def build(kind, settings):
@@ -130,7 +144,7 @@ def forward(model, step, eod, dtype):
     extra, counts = ({}, torch.ones_like(ids[:, 1:], dtype=torch.bool))
     if eod is not None:
         extra, counts = packed(ids[:, :-1], eod, dtype)
-        if model.config.model_type.startswith("gemma"):
+        if model.config.model_type.startswith(("gemma", "gpt_oss")):
             extra["attention_mask"] = by_layer(extra["attention_mask"], model.config.sliding_window)
     if eod is not None and model.config.model_type == "bloom":
         logits = each_alone(model, ids[:, :-1], eod)
@@ -149,6 +163,7 @@ for name, (kind, settings, eod) in MODELS.items():
         w = torch.randn(p.shape) * (0.15 if p.dim() > 1 else 0.1)
         # Gemma's norms multiply with 1 + weight
         one = 0.0 if kind.startswith("Gemma") else 1.0
+        w = w * LARGE.get(name, {}).get(n.split(".")[-1], 1.0)
         weights[n] = (w + one if "norm" in n or "ln_" in n and n.endswith("weight") else w).numpy()
     run = lambda weights, dtype: train(build(kind, settings), weights, dtype, EPS,
                                        lambda model, step: forward(model, step, eod, dtype))

@@ -37,8 +37,10 @@ def train(model, weights, dtype, eps, forward):
     with torch.no_grad():
         for name, p in named.items():
             p.copy_(torch.from_numpy(weights[name]).to(dtype))
-    groups = [{"params": [p for p in named.values() if p.dim() > 1], "weight_decay": DECAY},
-              {"params": [p for p in named.values() if p.dim() == 1], "weight_decay": 0.0}]
+    # biases of stacked experts have two dims
+    is_matrix = {name: p.dim() > 1 and not name.endswith("bias") for name, p in named.items()}
+    groups = [{"params": [p for name, p in named.items() if is_matrix[name]], "weight_decay": DECAY},
+              {"params": [p for name, p in named.items() if not is_matrix[name]], "weight_decay": 0.0}]
     opt = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=eps)
     out, losses, norms = {}, [], []
     for step in range(STEPS):

@@ -28,6 +28,7 @@ fn own(qkv: &[f64], scores: Scores, t: usize, factor: Factor, seen: &[Range<usiz
         scores,
         bias: None,
         factor,
+        sinks: None,
     };
     this.run(seen)
 }
@@ -237,6 +238,7 @@ fn rows_one_by_one_and_over_pages_with_linear_biases_have_the_bits_of_the_whole(
                     numbers,
                     scores,
                     bias: None,
+                    sinks: None,
                 };
                 let wanted = bits(&wanted[position * width..(position + 1) * width]);
                 let found: Vec<f32> = decode(&row, &mut k, &mut v, &next)
@@ -258,6 +260,7 @@ fn rows_one_by_one_and_over_pages_with_linear_biases_have_the_bits_of_the_whole(
                     block: 6,
                     numbers,
                     scores,
+                    sinks: None,
                 };
                 let found: Vec<f32> = forward_paged(&row, &mut cache, &paged)
                     .unwrap()

@@ -32,6 +32,7 @@ fn own(
         scores: Scores::scaled(is_scaled),
         bias: Some(bias),
         factor,
+        sinks: None,
     };
     this.run(seen)
 }
@@ -263,6 +264,7 @@ fn biased_decode_has_the_bits_of_forward() {
             first_key: 0,
             scores: Scores::scaled(false),
             bias: call.bias,
+            sinks: None,
         };
         let rows = cut(&qkv, position, 1, t);
         let one = decode(&rows, &mut k, &mut v, &next).unwrap();

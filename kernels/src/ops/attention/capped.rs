@@ -28,6 +28,7 @@ fn own(qkv: &[f64], scores: Scores, t: usize, factor: Factor, seen: &[Range<usiz
         scores,
         bias: None,
         factor,
+        sinks: None,
     };
     this.run(seen)
 }
@@ -148,6 +149,7 @@ fn capped_rows_one_by_one_and_over_pages_have_the_bits_of_the_whole() {
             numbers: Numbers::F32,
             scores: SCORES,
             bias: None,
+            sinks: None,
         };
         let wanted = bits(&whole.f32()[position * width..(position + 1) * width]);
         let found = decode(&row, &mut k, &mut v, &next).unwrap();
@@ -167,6 +169,7 @@ fn capped_rows_one_by_one_and_over_pages_have_the_bits_of_the_whole() {
             block: 6,
             numbers: Numbers::F32,
             scores: SCORES,
+            sinks: None,
         };
         let found = forward_paged(&row, &mut cache, &paged).unwrap();
         assert_eq!(bits(found.f32()), wanted, "{position} over pages");

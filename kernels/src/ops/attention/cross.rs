@@ -64,6 +64,7 @@ fn cross_attention_matches_an_f64_loop_and_finite_differences() {
                     scores: Scores::scaled(false),
                     bias: None,
                     factor,
+                    sinks: None,
                 };
                 this.run(&seen)
             };

@@ -1,11 +1,11 @@
 //! Attention on packed q, k, v: out_i = sum_j softmax_j(q_i k_j / sqrt(e)) v_j over the keys that row i attends to,
 //! a contiguous range: causal, within a window, of its document, or all (`Mask`). Scores may be divided by another number and
-//! capped or have linear biases (`Scores`). T5's variants: unscaled scores, a position bias (`Bias`), and keys of another sequence (`Keys::Other`). Papers: Vaswani et al. 2017,
+//! capped or have linear biases (`Scores`); a sink is one more score of every softmax (`Call::sinks`). T5's variants: unscaled scores, a position bias (`Bias`), and keys of another sequence (`Keys::Other`). Papers: Vaswani et al. 2017,
 //! arXiv:1706.03762; grouped queries: Ainslie et al. 2023, arXiv:2305.13245; windows: Beltagy et al. 2020,
 //! arXiv:2004.05150; bias: Raffel et al. 2020, JMLR 21. Dropout applies to the probabilities after the softmax.
 //!
 //! Flash attention with an online softmax (Milakov & Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022,
-//! arXiv:2205.14135): a row visits the keys in blocks of `Call::block`, in ascending order, and carries three
+//! arXiv:2205.14135): a row starts with its sink, if there is one, visits the keys in blocks of `Call::block`, in ascending order, and carries three
 //! things on: the largest score m, the sum of e^(score - m) and the values weighted with them. If a block has a
 //! larger score, sum and values are first multiplied by e^(m - new m); each then continues as one chain over
 //! ascending keys. Scratch is a tile of query rows times a block of keys. Backward takes the blocks in the same
@@ -36,6 +36,8 @@ mod pages;
 mod parts;
 #[cfg(test)]
 mod reference;
+#[cfg(test)]
+mod sinks;
 mod state;
 #[cfg(test)]
 mod tensor_cores;
@@ -44,6 +46,7 @@ mod tests;
 #[cfg(test)]
 mod tiles;
 
+use crate::descriptor::attention::check_sinks;
 use crate::descriptor::heads::{check_number_rows, check_rows};
 use crate::error::refuse;
 use crate::{DType, Device, Error, Result, Tensor};
@@ -55,7 +58,7 @@ pub use crate::descriptor::heads::Heads;
 pub use crate::descriptor::position_bias::{Bias, Buckets};
 pub use pages::{Paged, PagedRows};
 
-/// Returns out and the log of each row's sum of exponentials (0 where a row sees no key). With
+/// Returns out and the log of each row's sum of exponentials (0 where a row sees neither a key nor a sink). With
 /// `Keys::Part` they are the bits of those rows of the whole.
 /// # Shapes
 /// qkv: `[b*t, packed]`, f32 or, if the call's numbers are, bf16 -> out: `[b*t, heads*width]` in head order, lse:
@@ -90,7 +93,7 @@ impl RunningForward {
     pub fn new(qkv: &Tensor, call: &Call<'_>) -> Result<RunningForward> {
         call.check("attention::forward", qkv)?;
         let mut running = Running::new(call, qkv.device())?;
-        dispatch!(qkv.device(), begin(&mut running));
+        dispatch!(qkv.device(), begin(&mut running, call));
         Ok(RunningForward(running))
     }
 
@@ -193,6 +196,25 @@ impl RunningBackward {
         try_dispatch!(device, backward_end(self.0, outs, dkv, (passed, call)));
         Ok(dqkv)
     }
+}
+
+/// Returns each row's part of the gradient of the call's sinks, -e^(sink - lse) (dout . out), whose sum over all rows it
+/// is: a sink's value is 0, so its score has no other influence than on the row's sum of exponentials.
+/// # Shapes
+/// `[b*t, heads]`
+/// # Errors
+/// `Shape`, `DType` or `Argument` if they do not fit, or if the call has no sinks; `Memory`.
+pub fn sink_gradients(passed: &Passed<'_>, call: &Call<'_>) -> Result<Tensor> {
+    const OP: &str = "attention::sink_gradients";
+    check_passed(OP, passed, call)?;
+    let Some(sinks) = call.sinks else {
+        let wanted = "one score per head".to_owned();
+        return refuse(OP, "sinks", "none".to_owned(), wanted);
+    };
+    let (dims, device) = ([call.b * call.t, call.heads.heads], passed.qkv.device());
+    let mut rows = Tensor::empty(&dims, DType::F32, device)?;
+    dispatch!(device, sink_gradients(&mut rows, sinks, passed, call));
+    Ok(rows)
 }
 
 /// Returns gradients of keys and values, `[b, kv_heads, t, 2*width]`, as rows `[b * t, kv_width]`.
@@ -328,6 +350,7 @@ pub fn decode(
     if let Some(bias) = &next.bias {
         bias.check(OP, ("table", bias.table), heads.heads)?;
     }
+    check_sinks(OP, next.sinks, heads)?;
     let width = heads.heads * heads.width;
     let mut out = Tensor::empty(&[b, width], DType::F32, q_packed.device())?;
     try_dispatch!(

@@ -3,6 +3,7 @@
 //! Sequences may share pages of what they have in common. A row has the bits of `forward` on its whole sequence.
 
 use super::{Heads, OP_PAGED, Scores};
+use crate::descriptor::attention::check_sinks;
 use crate::descriptor::heads::check_rows;
 use crate::descriptor::numbers::Numbers;
 use crate::error::refuse;
@@ -45,6 +46,8 @@ pub struct Paged<'a> {
     pub numbers: Numbers,
     /// As in `Call`.
     pub scores: Scores,
+    /// As in `Call`.
+    pub sinks: Option<&'a Tensor>,
 }
 
 impl Paged<'_> {
@@ -61,6 +64,7 @@ impl Paged<'_> {
         self.numbers.expect_on(OP_PAGED, qkv.device())?;
         self.scores.check(OP_PAGED, false)?;
         let heads = self.heads;
+        check_sinks(OP_PAGED, self.sinks, heads)?;
         let rows = self.sequences.iter().map(|sequence| sequence.rows).sum();
         check_rows(OP_PAGED, ("qkv", qkv), heads, [rows, heads.packed()])?;
         cache.expect(OP_PAGED, "cache", DType::F32)?;
@@ -189,6 +193,7 @@ mod tests {
                         block,
                         numbers,
                         scores: Scores::scaled(number != 1),
+                        sinks: None,
                     };
                     let batches: [&[[usize; 2]]; 3] = [
                         &[[T, T]],
@@ -250,6 +255,7 @@ mod tests {
                 block: 0,
                 numbers: Numbers::F32,
                 scores: Scores::scaled(true),
+                sinks: None,
             };
             forward_paged(&qkv, &mut cache, &call)
         };

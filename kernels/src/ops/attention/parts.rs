@@ -87,6 +87,7 @@ fn around(
 fn rows_around_a_ring_have_the_bits_of_the_whole() {
     let device = Device::cpu();
     let table = random(&[4, 8], 3, &device).unwrap();
+    let sinks = random(&[4], 4, &device).unwrap();
     // chunks of one tile and a bit, of odd keys, of several blocks
     for (t, block) in [(272, 34), (40, 5), (128, 8)] {
         let bounds = documents(t);
@@ -102,7 +103,12 @@ fn rows_around_a_ring_have_the_bits_of_the_whole() {
                 ..biased(t, mask, &table)
             };
             let bias = call.bias.filter(|_| has_bias);
-            let call = Call { bias, ..call };
+            let sinks = (i % 2 == 0).then_some(&sinks);
+            let call = Call {
+                bias,
+                sinks,
+                ..call
+            };
             let leaf = t / 8;
             let want = both_ways(&qkv, &dout, &call, leaf);
             let want_kv = take_kv(&want.dqkv, &HEADS).unwrap();

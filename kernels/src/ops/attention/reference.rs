@@ -13,6 +13,8 @@ pub(super) struct Loop<'a> {
     pub(super) rows: (usize, usize),
     pub(super) scores: Scores,
     pub(super) bias: Option<(&'a [f64], Buckets)>,
+    /// One per head.
+    pub(super) sinks: Option<&'a [f64]>,
     pub(super) factor: Factor,
 }
 
@@ -44,7 +46,8 @@ impl Loop<'_> {
                 };
                 (score + bias).exp()
             };
-            let sum: f64 = seen[row].clone().map(score).sum();
+            let sink = self.sinks.map_or(0.0, |sinks| sinks[head].exp());
+            let sum: f64 = sink + seen[row].clone().map(score).sum::<f64>();
             for key in seen[row].clone() {
                 let p = score(key) / sum * (self.factor)(row / t, head, row % t, key);
                 let value = other(self.v, key);
@@ -90,6 +93,7 @@ pub(super) fn packed(
         rows: (t, t),
         scores: Scores::scaled(true),
         bias: None,
+        sinks: None,
         factor,
     };
     this.run(seen)

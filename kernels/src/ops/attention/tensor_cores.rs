@@ -47,6 +47,8 @@ struct Problem<'a> {
     scores: Scores,
     /// The bias of the scores of (head, row, key).
     bias: &'a dyn Fn(usize, usize, usize) -> f64,
+    /// One per head.
+    sinks: Option<&'a [f64]>,
     factor: Factor,
     seen: Vec<Range<usize>>,
 }
@@ -98,8 +100,13 @@ impl Problem<'_> {
                     Near { value, bound }
                 })
                 .collect();
-            let most = scores.iter().map(|score| score.value).fold(0.0, f64::max);
+            let sink = self.sinks.map_or(f64::NEG_INFINITY, |sinks| sinks[head]);
+            let most = scores
+                .iter()
+                .map(|score| score.value)
+                .fold(sink.max(0.0), f64::max);
             let sum: f64 = scores.iter().map(|score| (score.value - most).exp()).sum();
+            let sum = sum + (sink - most).exp();
             // relative: of the exponential, and of the sum or the saved logarithm
             let worst = scores.iter().map(|score| score.bound).fold(0.0, f64::max);
             let error = 2.0 * (worst + (most.abs() + 90.0) * 4.0 * STEP) + steps;
@@ -246,6 +253,7 @@ fn any_size_matches_an_f64_loop() {
                 dout: wide(dout.f32()),
                 scores: Scores::scaled(true),
                 bias: &no_bias,
+                sinks: None,
                 factor: kept,
                 seen: (0..2 * t).map(|row| 0..row % t + 1).collect(),
             };
@@ -293,6 +301,7 @@ fn masks_biases_and_dropout_match_an_f64_loop() {
             dout: wide(dout.f32()),
             scores: Scores::scaled(false),
             bias: &bias,
+            sinks: None,
             factor: call.dropout.map_or(kept as Factor, |_| factor),
             seen: ranges(&mask, t, 0),
         };
@@ -350,6 +359,7 @@ fn linear_biases_match_an_f64_loop_on_tensor_cores() {
             dout: wide(dout.f32()),
             scores: Scores::scaled(true),
             bias: &bias,
+            sinks: None,
             factor: kept,
             seen: ranges(&Mask::CAUSAL, t, 0),
         };
@@ -359,6 +369,76 @@ fn linear_biases_match_an_f64_loop_on_tensor_cores() {
         assert_near("dq", &dq, &want.dq);
         assert_near("dk", &dk, &want.dk);
         assert_near("dv", &dv, &want.dv);
+    }
+}
+
+#[test]
+fn rows_with_sinks_match_an_f64_loop_on_tensor_cores() {
+    let Some(device) = simulator::device() else {
+        return;
+    };
+    let (t, of_heads) = (70, [-2.0, 0.5, 1.5, 4.0]);
+    let sinks = Tensor::from_f32(&[4], &of_heads, &device).unwrap();
+    let of_heads = wide(&of_heads);
+    let qkv = factors(&[2 * t, HEADS.packed()], 1);
+    let dout = factors(&[2 * t, 24], 2);
+    let seen = ranges(&Mask::CAUSAL, t, 0);
+    for numbers in BOTH {
+        let call = Call {
+            numbers,
+            sinks: Some(&sinks),
+            ..Call::causal(&HEADS, 2, t)
+        };
+        let here = [&qkv, &dout].map(|x| on(&device, x));
+        let found = twice(&here[0], &here[1], &call);
+        let [q, k, v] = unpack(&wide(qkv.f32()), &HEADS);
+        let problem = Problem {
+            heads: HEADS,
+            t,
+            time: t,
+            numbers,
+            q,
+            k,
+            v,
+            dout: wide(dout.f32()),
+            scores: Scores::scaled(true),
+            bias: &no_bias,
+            sinks: Some(&of_heads),
+            factor: kept,
+            seen: seen.clone(),
+        };
+        let want = problem.run();
+        assert_near("out", &values(&found.out), &want.out);
+        let [dq, dk, dv] = unpack(&values(&found.dqkv), &HEADS);
+        assert_near("dq", &dq, &want.dq);
+        assert_near("dk", &dk, &want.dk);
+        assert_near("dv", &dv, &want.dv);
+        // the first of two parts of the keys, so that the state is carried on
+        let kv = take_kv(&here[0], &HEADS).unwrap();
+        let part = |start, rows| Call {
+            keys: Keys::Part {
+                kv: rows,
+                time: t,
+                start,
+                first: 0,
+            },
+            ..call
+        };
+        let parts = [(0, 64), (64, 6)].map(|(start, rows)| {
+            let values = values(&kv);
+            let width = HEADS.kv_width();
+            let of = |s: usize| &values[(s * t + start) * width..(s * t + start + rows) * width];
+            let both = [of(0), of(1)].concat();
+            let kv = Tensor::from_f32(&[2 * rows, width], &both, &device).unwrap();
+            (start, kv)
+        });
+        let calls = [&parts[0], &parts[1]].map(|(start, kv)| part(*start, kv));
+        let mut running = RunningForward::new(&here[0], &calls[0]).unwrap();
+        for call in &calls {
+            running.visit(&here[0], call).unwrap();
+        }
+        let (out, _) = running.finish(&calls[0]).unwrap();
+        assert_near("out of parts", &values(&out), &want.out);
     }
 }
 
@@ -387,6 +467,7 @@ fn keys_in_parts_and_of_another_sequence_match_an_f64_loop() {
             dout: wide(dout.f32()),
             scores: Scores::scaled(true),
             bias: &no_bias,
+            sinks: None,
             factor: kept,
             seen: (0..2 * rows).map(|row| 0..rows + row % rows + 1).collect(),
         };
@@ -457,10 +538,14 @@ fn decode_over_splits_matches_an_f64_loop() {
     let length = 600;
     let [k, v] = [1, 2].map(|seed| factors(&[2, 1, length, heads.width], seed));
     let packed = factors(&[2, heads.packed()], 3);
+    let sinks = on(&device, &factors(&[heads.heads], 4));
+    let of_heads = wide(&values(&sinks));
     for (position, first_key) in [(0, 0), (255, 0), (256, 0), (599, 3), (599, 590)] {
         for numbers in BOTH {
+            let with_sinks = (position % 2 == 1).then_some(&sinks);
             let next = Next {
                 numbers,
+                sinks: with_sinks,
                 ..super::tests::next(&heads, position, first_key)
             };
             let [mut k, mut v] = [&k, &v].map(|x| on(&device, x));
@@ -481,6 +566,7 @@ fn decode_over_splits_matches_an_f64_loop() {
                 v: wide(&values(&v)),
                 scores: Scores::scaled(true),
                 bias: &no_bias,
+                sinks: with_sinks.map(|_| of_heads.as_slice()),
                 factor: kept,
                 seen: vec![first_key..position + 1; 2],
             };

@@ -50,6 +50,7 @@ pub(super) fn next(heads: &Heads, position: usize, first_key: usize) -> Next<'_>
         first_key,
         scores: Scores::scaled(true),
         bias: None,
+        sinks: None,
     }
 }
 

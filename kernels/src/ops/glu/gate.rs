@@ -9,6 +9,8 @@ pub enum Gate {
     GeluTanh,
     /// x/2 (1 + erf(x / sqrt 2)).
     GeluErf,
+    /// g / (1 + exp(-1.702 g)) of g = min(x, 7), and in place of up 1 + up with up from -7 to 7: gpt-oss (arXiv:2508.10925).
+    Clamped,
 }
 
 impl Gate {
@@ -18,6 +20,7 @@ impl Gate {
             Gate::GeluTanh => 0,
             Gate::GeluErf => 1,
             Gate::Silu => 6,
+            Gate::Clamped => 7,
         }
     }
 }

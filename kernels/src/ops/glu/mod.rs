@@ -1,5 +1,5 @@
 //! Gated linear units: y = f(gate) * up. SwiGLU with f = SiLU; GeGLU with f = GELU, in erf form or in tanh form (T5 v1.1's
-//! `gated-gelu`). Paper: Shazeer 2020, arXiv:2002.05202. Gate and up are the halves of one row, as one product gives them.
+//! `gated-gelu`); gpt-oss's with clamped numbers and 1 + up. Paper: Shazeer 2020, arXiv:2002.05202. Gate and up are the halves of one row, as one product gives them.
 //! All tensors of a call are f32 or all bf16, widened as they are read and rounded last: all computation is in f32.
 
 mod cpu;
@@ -67,30 +67,46 @@ mod tests {
     };
     use crate::{DType, Device, tolerance};
 
-    const GATES: [Gate; 3] = [Gate::Silu, Gate::GeluTanh, Gate::GeluErf];
+    const GATES: [Gate; 4] = [Gate::Silu, Gate::GeluTanh, Gate::GeluErf, Gate::Clamped];
 
-    /// SiLU, or GELU in tanh form.
+    /// The function of up.
+    fn upper(gate: Gate, up: f64) -> f64 {
+        match gate {
+            Gate::Clamped => up.clamp(-7.0, 7.0) + 1.0,
+            Gate::Silu | Gate::GeluTanh | Gate::GeluErf => up,
+        }
+    }
+
+    /// SiLU, GELU in tanh form, or the clamped function of a gate.
     fn function(gate: Gate, x: f64) -> f64 {
         let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
         match gate {
             Gate::Silu => x / (1.0 + (-x).exp()),
             Gate::GeluTanh => 0.5 * x * (1.0 + u.tanh()),
+            Gate::Clamped => x.min(7.0) / (1.0 + (-1.702 * x.min(7.0)).exp()),
             Gate::GeluErf => unreachable!("compared with `activation`"),
         }
     }
 
     /// Rows of 2 * 7.
     fn reference(gate: Gate, x: &[f64]) -> Vec<f64> {
-        let row =
-            |x: &[f64]| -> Vec<f64> { (0..7).map(|i| function(gate, x[i]) * x[7 + i]).collect() };
+        let row = |x: &[f64]| -> Vec<f64> {
+            (0..7)
+                .map(|i| function(gate, x[i]) * upper(gate, x[7 + i]))
+                .collect()
+        };
         x.chunks(14).flat_map(row).collect()
     }
 
     #[test]
     fn forward_matches_f64_and_backward_matches_finite_differences() {
         let device = Device::cpu();
-        for gate in [Gate::Silu, Gate::GeluTanh] {
-            let x = random(&[11, 14], 1, &device).unwrap();
+        for gate in [Gate::Silu, Gate::GeluTanh, Gate::Clamped] {
+            let mut x = random(&[11, 14], 1, &device).unwrap();
+            if gate == Gate::Clamped {
+                // some beyond the bounds on either side
+                x.f32_mut().iter_mut().for_each(|x| *x *= 6.0);
+            }
             let dy = random(&[11, 7], 2, &device).unwrap();
             let (y, dx) = (forward(&x, gate).unwrap(), backward(&dy, &x, gate).unwrap());
             let (x, dy) = (wide(x.f32()), wide(dy.f32()));

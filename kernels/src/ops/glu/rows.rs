@@ -1,7 +1,6 @@
-//! Gated activations of rows [gate | up]: y = f(gate) up, dgate = dy up f'(gate), dup = dy f(gate).
+//! Gated activations of rows [gate | up]: y = f(gate) g(up), dgate = dy g(up) f'(gate), dup = dy f(gate) g'(up).
 //! All of it is computed in f32; bf16 tensors are widened as they are read and rounded last.
 
-use crate::cpu::activation::Activation;
 use crate::cpu::bf16::{Step, Task, perform};
 use crate::cpu::element::{Element, TWO};
 use crate::cpu::simd::Lanes;
@@ -10,8 +9,20 @@ use crate::{DType, Tensor};
 use rayon::prelude::*;
 use std::marker::PhantomData;
 
+/// A gated unit's functions of gate and up, whose product it is: values and derivatives, lane by lane.
+pub(super) trait Unit {
+    fn gate<L: Lanes>(x: L) -> (L, L);
+
+    #[inline(always)]
+    fn gate_value<L: Lanes>(x: L) -> L {
+        Self::gate(x).0
+    }
+
+    fn up<L: Lanes>(x: L) -> (L, L);
+}
+
 /// y: rows of f, gate_up: rows of 2f, of one type.
-pub(super) fn forward<C: Activation>(y: &mut Tensor, gate_up: &Tensor) {
+pub(super) fn forward<C: Unit>(y: &mut Tensor, gate_up: &Tensor) {
     let (isa, (_, f)) = (y.device().isa(), y.rows_cols());
     match gate_up.dtype() {
         DType::Bf16 => values::<C, _>(isa, f, y.bf16_mut(), gate_up.bf16()),
@@ -20,7 +31,7 @@ pub(super) fn forward<C: Activation>(y: &mut Tensor, gate_up: &Tensor) {
 }
 
 /// dx, gate_up: rows of 2f, dy: rows of f, of one type.
-pub(super) fn backward<C: Activation>(dx: &mut Tensor, dy: &Tensor, gate_up: &Tensor) {
+pub(super) fn backward<C: Unit>(dx: &mut Tensor, dy: &Tensor, gate_up: &Tensor) {
     let (isa, (_, f)) = (dy.device().isa(), dy.rows_cols());
     match gate_up.dtype() {
         DType::Bf16 => derivatives::<C, _>(isa, f, dx.bf16_mut(), dy.bf16(), gate_up.bf16()),
@@ -28,14 +39,14 @@ pub(super) fn backward<C: Activation>(dx: &mut Tensor, dy: &Tensor, gate_up: &Te
     }
 }
 
-fn values<C: Activation, E: Element>(isa: Isa, f: usize, y: &mut [E], x: &[E]) {
+fn values<C: Unit, E: Element>(isa: Isa, f: usize, y: &mut [E], x: &[E]) {
     let curve = PhantomData::<fn() -> C>;
     let parts = y.par_chunks_mut(f * ROW_BLOCK);
     let parts = parts.zip(x.par_chunks(2 * f * ROW_BLOCK));
     parts.for_each(|(y, x)| perform(isa, E::IN_PAIRS, Values { f, y, x, curve }));
 }
 
-fn derivatives<C: Activation, E: Element>(isa: Isa, f: usize, dx: &mut [E], dy: &[E], x: &[E]) {
+fn derivatives<C: Unit, E: Element>(isa: Isa, f: usize, dx: &mut [E], dy: &[E], x: &[E]) {
     let curve = PhantomData::<fn() -> C>;
     let parts = dx.par_chunks_mut(2 * f * ROW_BLOCK);
     let parts = parts
@@ -51,7 +62,7 @@ struct Values<'a, E, C> {
     curve: PhantomData<fn() -> C>,
 }
 
-impl<E: Element, C: Activation> Task for Values<'_, E, C> {
+impl<E: Element, C: Unit> Task for Values<'_, E, C> {
     #[inline(always)]
     fn run<L: Lanes, N: Step<L>>(self) {
         let rows = self.y.chunks_exact_mut(self.f);
@@ -60,8 +71,8 @@ impl<E: Element, C: Activation> Task for Values<'_, E, C> {
             let ins = gate.chunks(TWO).zip(up.chunks(TWO));
             for (y, (gate, up)) in y.chunks_mut(TWO).zip(ins) {
                 let (gate, up) = (E::two::<L>(gate), E::two::<L>(up));
-                let [low, high] = [C::value(gate[0]), C::value(gate[1])];
-                E::settle::<L, N>([low.mul(up[0]), high.mul(up[1])], y);
+                let [low, high] = [C::gate_value(gate[0]), C::gate_value(gate[1])];
+                E::settle::<L, N>([low.mul(C::up(up[0]).0), high.mul(C::up(up[1]).0)], y);
             }
         }
     }
@@ -75,7 +86,7 @@ struct Slopes<'a, E, C> {
     curve: PhantomData<fn() -> C>,
 }
 
-impl<E: Element, C: Activation> Task for Slopes<'_, E, C> {
+impl<E: Element, C: Unit> Task for Slopes<'_, E, C> {
     #[inline(always)]
     fn run<L: Lanes, N: Step<L>>(self) {
         let rows = self.d.0.chunks_exact_mut(2 * self.f);
@@ -86,10 +97,12 @@ impl<E: Element, C: Activation> Task for Slopes<'_, E, C> {
             let ins = gate.chunks(TWO).zip(up.chunks(TWO));
             for ((dy, (dgate, dup)), (gate, up)) in dy.chunks(TWO).zip(outs).zip(ins) {
                 let (gate, up, dy) = (E::two::<L>(gate), E::two::<L>(up), E::two::<L>(dy));
-                let [(y0, slope0), (y1, slope1)] = [C::both(gate[0]), C::both(gate[1])];
-                let through = [dy[0].mul(up[0]), dy[1].mul(up[1])];
+                let [(y0, slope0), (y1, slope1)] = [C::gate(gate[0]), C::gate(gate[1])];
+                let [(up0, of_up0), (up1, of_up1)] = [C::up(up[0]), C::up(up[1])];
+                let through = [dy[0].mul(up0), dy[1].mul(up1)];
                 E::settle::<L, N>([through[0].mul(slope0), through[1].mul(slope1)], dgate);
-                E::settle::<L, N>([dy[0].mul(y0), dy[1].mul(y1)], dup);
+                let through = [dy[0].mul(y0), dy[1].mul(y1)];
+                E::settle::<L, N>([through[0].mul(of_up0), through[1].mul(of_up1)], dup);
             }
         }
     }

@@ -83,11 +83,15 @@ pub(super) fn architecture(plan: &Plan) -> Result<Architecture, Vec<String>> {
             | Family::Bloom
             | Family::Olmo2
             | Family::Gemma2
-            | Family::Gemma3,
+            | Family::Gemma3
+            | Family::GptOss,
             _,
         )
         | (Family::Llama | Family::Mistral | Family::Qwen3, Some(Class::Qwen2Moe))
-        | (Family::Qwen2 | Family::Qwen3, Some(Class::Mixtral)) => None,
+        | (Family::Qwen2 | Family::Qwen3, Some(Class::Mixtral))
+        | (Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3, Some(Class::GptOss)) => {
+            None
+        }
     };
     if found.is_none() {
         let kind = match class {
@@ -116,9 +120,15 @@ pub(super) fn architecture(plan: &Plan) -> Result<Architecture, Vec<String>> {
             beta_fast,
             beta_slow,
             attention_factor,
+            truncate,
             ..
-        }) if *beta_fast != 32.0 || *beta_slow != 1.0 || attention_factor.is_some() => {
-            lacking.push("yarn with other betas or another attention factor".into());
+        }) if *beta_fast != 32.0
+            || *beta_slow != 1.0
+            || attention_factor.is_some()
+            || !truncate =>
+        {
+            lacking
+                .push("yarn with other betas, another attention factor or truncate = false".into());
         }
         Some(
             RopeScaling::Yarn { .. } | RopeScaling::Linear { .. } | RopeScaling::Llama3 { .. },

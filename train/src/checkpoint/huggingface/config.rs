@@ -11,7 +11,7 @@ use crate::checkpoint::huggingface::fields::Fields;
 use crate::checkpoint::huggingface::moe::{Class, class_of};
 use crate::checkpoint::huggingface::rope::Rope;
 use crate::checkpoint::huggingface::{
-    bert, bloom, classes, falcon, gemma, gpt_neox, moe, opt, rope, t5,
+    bert, bloom, classes, falcon, gemma, gpt_neox, gpt_oss, moe, opt, rope, t5,
 };
 use crate::config::architecture::Positions;
 use crate::config::plan::Plan;
@@ -35,6 +35,7 @@ fn class(family: Family) -> (&'static str, &'static str) {
         Family::Olmo2 => ("olmo2", "Olmo2ForCausalLM"),
         Family::Gemma2 => ("gemma2", "Gemma2ForCausalLM"),
         Family::Gemma3 => ("gemma3_text", "Gemma3ForCausalLM"),
+        Family::GptOss => ("gpt_oss", "GptOssForCausalLM"),
         Family::Bert => ("bert", "BertForMaskedLM"),
         Family::T5 => ("t5", "T5ForConditionalGeneration"),
     }
@@ -56,6 +57,7 @@ fn init_std(family: Family) -> &'static str {
         | Family::Olmo2
         | Family::Gemma2
         | Family::Gemma3
+        | Family::GptOss
         | Family::Bert
         | Family::T5 => "initializer_range",
     }
@@ -95,6 +97,7 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         Family::Gpt | Family::GptNeox | Family::Opt | Family::Bloom | Family::Bert => {
             &[Biases::All]
         }
+        Family::GptOss => &[Biases::All],
         Family::Llama | Family::Falcon => &[Biases::None, Biases::All],
         Family::Qwen2 => &[Biases::Qkv],
         Family::Mistral
@@ -128,6 +131,7 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         | Family::Qwen2
         | Family::Qwen3
         | Family::Phi3
+        | Family::GptOss
         | Family::Bert
         | Family::T5 => (QkNormOver::Head, NormPlace::Before),
     };
@@ -143,6 +147,7 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         refuse(is_set != is_gemma, format!("{key} = {is_set} in {kind}"));
     }
     let is_bloom = model.family == Family::Bloom;
+    let is_gpt_oss = model.family == Family::GptOss;
     for (key, is_set, wanted) in [
         (
             "embedding_norm",
@@ -150,12 +155,20 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
             is_bloom || found.is_post_norm,
         ),
         ("alibi", found.positions == Positions::Alibi, is_bloom),
+        ("attention_sinks", found.has_sinks, is_gpt_oss),
     ] {
         refuse(is_set != wanted, format!("{key} = {is_set} in {kind}"));
     }
     for line in bloom::inexpressible(model) {
         refuse(is_bloom, line);
     }
+    for line in gpt_oss::inexpressible(model) {
+        refuse(is_gpt_oss, line);
+    }
+    refuse(
+        found.activation == Activation::SwigluClamped && !is_gpt_oss,
+        format!("activation = {:?} in {kind}", found.activation),
+    );
     let cap = model.attention_cap;
     refuse(
         cap > 0.0 && model.family != Family::Gemma2,
@@ -173,7 +186,7 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
     );
     let (every, theta) = (model.global_every, model.local_rope_theta);
     refuse(
-        every > 0 && !is_gemma,
+        every > 0 && !is_gemma && !is_gpt_oss,
         format!("global_every = {every} in {kind}"),
     );
     refuse(
@@ -214,6 +227,7 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
             | Family::Phi3
             | Family::Gemma2
             | Family::Gemma3
+            | Family::GptOss
     );
     let window = model.sliding_window;
     refuse(
@@ -265,11 +279,15 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
     // Qwen MoE with biases is Qwen 2 with experts
     let may_mix = match model.family {
         Family::Llama => bias == Biases::None,
+        Family::GptOss => bias == Biases::All,
         Family::Qwen2 => model.moe.as_ref().is_some_and(|moe| moe.shared_gate),
         _ => false,
     };
     if let Some(classify) = &model.classify {
-        let has_class = !matches!(model.family, Family::Olmo2 | Family::Gemma3);
+        let has_class = !matches!(
+            model.family,
+            Family::Olmo2 | Family::Gemma3 | Family::GptOss
+        );
         refuse(!has_class, format!("classify in {kind}"));
         let may_choose = model.family == Family::Bert;
         refuse(
@@ -303,6 +321,7 @@ pub(crate) fn to_json(plan: &Plan) -> crate::error::Result<Value> {
         | Family::Phi3
         | Family::Olmo2 => llama(plan),
         Family::Gemma2 | Family::Gemma3 => gemma::config(plan),
+        Family::GptOss => gpt_oss::config(plan),
     };
     let (kind, class) = class(model.family);
     config["architectures"] = json!([class]);
@@ -450,11 +469,13 @@ pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
         Some("olmo2") => Family::Olmo2,
         Some("gemma2") => Family::Gemma2,
         Some("gemma3_text") => Family::Gemma3,
+        Some("gpt_oss") => Family::GptOss,
         Some("bert" | "megatron-bert") => Family::Bert,
         Some("t5" | "mt5") => Family::T5,
         found => {
             let found = found.unwrap_or("nothing");
-            let wanted = "gpt2, gpt_neox, opt, falcon, bloom, llama, mistral, qwen2, qwen3, phi3, olmo2, gemma2, gemma3_text, mixtral, qwen2_moe, \
+            let wanted = "gpt2, gpt_neox, opt, falcon, bloom, llama, mistral, qwen2, qwen3, phi3, olmo2, gemma2, gemma3_text, gpt_oss, mixtral, \
+                qwen2_moe, \
                 bert, megatron-bert, t5 or mt5";
             return Err(vec![format!("model_type: found {found}, want {wanted}")]);
         }
@@ -485,6 +506,7 @@ fn read_stack(fields: &Fields<'_>, family: Family, post_norm: bool) -> Read {
         Family::Bloom => bloom::read(fields),
         Family::Bert => bert::read(fields, post_norm),
         Family::Gemma2 | Family::Gemma3 => gemma::read(fields, family),
+        Family::GptOss => gpt_oss::read(fields),
         _ => read_llama(fields, family),
     };
     let is_tied_unless_told = matches!(
@@ -583,6 +605,7 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
         | Family::Olmo2
         | Family::Gemma2
         | Family::Gemma3
+        | Family::GptOss
         | Family::Bert
         | Family::T5 => {
             if let Some(share) = share.filter(|share| *share != 1.0) {

@@ -31,7 +31,7 @@ pub(crate) fn function(activation: Activation) -> &'static str {
         Activation::QuickGelu => "quick_gelu",
         Activation::Relu => "relu",
         Activation::SquaredRelu => "relu2",
-        Activation::Swiglu => "silu",
+        Activation::Swiglu | Activation::SwigluClamped => "silu",
     }
 }
 

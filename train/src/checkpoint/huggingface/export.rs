@@ -44,7 +44,8 @@ pub fn export_hf_shards(checkpoint: &Path, out: &Path, max_bytes: Option<u64>) -
     let config = config::to_json(&model.plan)?;
     fs::create_dir_all(out).at("create", out)?;
     let pairs = pairs(&model.plan);
-    let shards = cut(&pairs, max_bytes.unwrap_or(u64::MAX));
+    let tensors: Vec<Theirs<'_>> = pairs.chunk_by(|a, b| a.theirs == b.theirs).collect();
+    let shards = cut(&tensors, max_bytes.unwrap_or(u64::MAX));
     let (mut map, mut names) = (Map::new(), vec![MODEL.to_owned(), INDEX.to_owned()]);
     for (number, shard) in shards.iter().enumerate() {
         let name = match shards.len() {
@@ -52,11 +53,11 @@ pub fn export_hf_shards(checkpoint: &Path, out: &Path, max_bytes: Option<u64>) -
             count => format!("model-{:05}-of-{count:05}.safetensors", number + 1),
         };
         write_shard(&mut model, shard, &out.join(&name))?;
-        map.extend(shard.iter().map(|pair| (pair.theirs.clone(), json!(name))));
+        map.extend(shard.iter().map(|of| (of[0].theirs.clone(), json!(name))));
         names.push(name);
     }
     if shards.len() > 1 {
-        let bytes: u64 = pairs.iter().map(bytes_of).sum();
+        let bytes: u64 = tensors.iter().map(|pairs| bytes_of(pairs)).sum();
         let index = json!({"metadata": {"total_size": bytes}, "weight_map": map});
         write_json(&index, &out.join(INDEX))?;
         names.remove(0);
@@ -71,34 +72,37 @@ pub fn export_hf_shards(checkpoint: &Path, out: &Path, max_bytes: Option<u64>) -
 /// Index file: which tensor is in which file.
 const INDEX: &str = "model.safetensors.index.json";
 
-fn bytes_of(pair: &Pair) -> u64 {
-    4 * pair.elements() as u64
+/// The pairs of one tensor of theirs, in the order of its parts.
+type Theirs<'a> = &'a [Pair];
+
+fn bytes_of(pairs: Theirs<'_>) -> u64 {
+    pairs.iter().map(|pair| 4 * pair.elements() as u64).sum()
 }
 
 /// Tensors file by file.
-fn cut(pairs: &[Pair], max_bytes: u64) -> Vec<&[Pair]> {
+fn cut<'a, 'p>(tensors: &'a [Theirs<'p>], max_bytes: u64) -> Vec<&'a [Theirs<'p>]> {
     let (mut shards, mut start, mut bytes) = (Vec::new(), 0, 0);
-    for (at, pair) in pairs.iter().enumerate() {
-        if at > start && bytes + bytes_of(pair) > max_bytes {
-            shards.push(&pairs[start..at]);
+    for (at, pairs) in tensors.iter().enumerate() {
+        if at > start && bytes + bytes_of(pairs) > max_bytes {
+            shards.push(&tensors[start..at]);
             (start, bytes) = (at, 0);
         }
-        bytes += bytes_of(pair);
+        bytes += bytes_of(pairs);
     }
-    shards.push(&pairs[start..]);
+    shards.push(&tensors[start..]);
     shards
 }
 
-fn write_shard(model: &mut WeightSource, shard: &[Pair], path: &Path) -> Result<()> {
-    let entries = shard.iter().map(|pair| Entry {
-        name: pair.theirs.clone(),
-        dims: pair.dims.clone(),
+fn write_shard(model: &mut WeightSource, shard: &[Theirs<'_>], path: &Path) -> Result<()> {
+    let entries = shard.iter().map(|pairs| Entry {
+        name: pairs[0].theirs.clone(),
+        dims: pairs[0].dims.clone(),
     });
     let partial = hidden(path);
     let format = Some(json!({"format": "pt"}));
     let mut writer = Writer::create(&partial, entries.collect(), format)?;
     let shape = model.plan.shape();
-    for pair in shard {
+    for pair in shard.iter().copied().flatten() {
         let ours = model.read(&pair.ours)?;
         let theirs: Vec<f32> = pair.elements_of_ours(&shape).map(|at| ours[at]).collect();
         writer.write(&theirs)?;
@@ -149,8 +153,9 @@ mod tests {
     fn tensors_are_cut_in_order_and_a_large_one_is_alone() {
         let pair = |elements| Pair::of("theirs".into(), "ours".into(), &[elements]);
         let pairs: Vec<Pair> = [3, 4, 1, 20, 2, 2, 2].map(pair).into();
+        let tensors: Vec<Theirs<'_>> = pairs.chunks(1).collect();
         let sizes = |max_bytes| -> Vec<usize> {
-            cut(&pairs, max_bytes)
+            cut(&tensors, max_bytes)
                 .iter()
                 .map(|shard| shard.len())
                 .collect()

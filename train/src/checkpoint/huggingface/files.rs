@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::checkpoint::MODEL;
 use crate::checkpoint::huggingface::pair::Pair;
-use crate::checkpoint::huggingface::{bert, gpt_neox, t5};
+use crate::checkpoint::huggingface::{bert, gpt_neox, mxfp4, t5};
 use crate::checkpoint::quantized::packed::{PackedLayer, Part};
 use crate::checkpoint::quantized::scheme::Scheme;
 use crate::checkpoint::safetensors::{Format, Reader};
@@ -282,11 +282,18 @@ impl Files {
         let mut unused: BTreeSet<&String> = self.tensors.keys().collect();
         for pair in &pairs {
             let name = self.name_of(&pair.theirs);
+            if let Some(parts) = self.blocks(pair) {
+                self.match_blocks(&parts, &mut unused, &mut problems);
+                continue;
+            }
             match (self.tensors.get_key_value(name), self.parts(pair)) {
                 (None, Some(parts)) => self.match_parts(parts, &mut unused, &mut problems),
+                // a stack has as many pairs as parts
+                (None, None) if pair.part() > 0 => {}
                 (None, None) => {
                     problems.push(format!("{name}: found nothing, want {:?}", pair.dims))
                 }
+                (Some(_), _) if pair.part() > 0 => {}
                 (Some((key, held)), _) => {
                     unused.remove(key);
                     if held.dims != pair.dims {
@@ -364,6 +371,9 @@ impl Files {
         if let Some(parts) = self.parts(pair) {
             return self.packed(pair, parts);
         }
+        if let Some(parts) = self.blocks(pair) {
+            return self.unblocked(pair, &parts);
+        }
         let name = self.name_of(&pair.theirs);
         let held = self.tensors.get(name);
         let missing = || foreign(&self.folder, vec![format!("{name}: found nothing")]);
@@ -371,10 +381,17 @@ impl Files {
         let mut values = match &mut self.weights[held.file] {
             Weights::Safetensors(reader) => {
                 let mut values = vec![0.0; pair.elements()];
-                reader.read_part(&held.name, &pair.dims, 0, &mut values)?;
+                reader.read_part(&held.name, &pair.dims, pair.first_element(), &mut values)?;
                 values
             }
-            Weights::Torch(torch) => return torch.read(&held.name),
+            Weights::Torch(torch) => {
+                let mut values = torch.read(&held.name)?;
+                if pair.elements() < values.len() {
+                    values.drain(..pair.first_element());
+                    values.truncate(pair.elements());
+                }
+                return Ok(values);
+            }
         };
         let coded = held.format.is_coded();
         if let Some((name, block)) = self.scale_of(name).filter(|_| coded)
@@ -402,7 +419,7 @@ impl Files {
         let (suffix, blocks) = match self.scheme? {
             Scheme::Rows => (SCALE, None),
             Scheme::Blocks { block, suffix } => (suffix, Some(block)),
-            Scheme::Packed(_) => return None,
+            Scheme::Packed(_) | Scheme::Mxfp4 => return None,
         };
         let name = format!("{name}{suffix}");
         let dims = &self.tensors.get(&name)?.dims;
@@ -422,7 +439,7 @@ impl Files {
         let suffix = match self.scheme {
             Some(Scheme::Rows) => SCALE,
             Some(Scheme::Blocks { suffix, .. }) => suffix,
-            Some(Scheme::Packed(_)) | None => return false,
+            Some(Scheme::Packed(_) | Scheme::Mxfp4) | None => return false,
         };
         let of = name.strip_suffix(suffix);
         let scales = of
@@ -448,6 +465,61 @@ impl Files {
         self.tensors
             .contains_key(&words)
             .then(|| packing.parts(base, dims))
+    }
+
+    /// The tensors in place of stacked matrices, if theirs are in blocks.
+    fn blocks(&self, pair: &Pair) -> Option<[mxfp4::Part; 2]> {
+        if self.scheme != Some(Scheme::Mxfp4) || self.tensors.contains_key(&pair.theirs) {
+            return None;
+        }
+        mxfp4::parts(&pair.theirs, &pair.dims)
+    }
+
+    fn match_blocks<'t>(
+        &'t self,
+        parts: &[mxfp4::Part],
+        unused: &mut BTreeSet<&'t String>,
+        problems: &mut Vec<String>,
+    ) {
+        for part in parts {
+            let (name, wanted) = (&part.name, &part.dims);
+            let line = match self.tensors.get_key_value(name) {
+                None => format!("{name}: found nothing, want {wanted:?}"),
+                Some((key, held)) => {
+                    unused.remove(key);
+                    match (held.dims == *wanted, held.format) {
+                        (true, Format::U8) => continue,
+                        (true, format) => format!("{name}: found {}, want U8", format.name()),
+                        (false, _) => format!("{name}: found {:?}, want {wanted:?}", held.dims),
+                    }
+                }
+            };
+            // once for all parts of a stack
+            if !problems.contains(&line) {
+                problems.push(line);
+            }
+        }
+    }
+
+    /// Numbers of stacked matrices that were matched.
+    fn unblocked(&mut self, pair: &Pair, parts: &[mxfp4::Part; 2]) -> Result<Vec<f32>> {
+        let mut read = |part: &mxfp4::Part| {
+            let held = self.tensors.get(&part.name);
+            let held = held.and_then(|held| Some((held, self.weights.get_mut(held.file)?)));
+            match held {
+                Some((held, Weights::Safetensors(reader))) => {
+                    let first = pair.part() * part.bytes;
+                    reader.read_bytes(&held.name, &part.dims, first..first + part.bytes)
+                }
+                _ => {
+                    let line = format!("{}: found no safetensors file with it", part.name);
+                    Err(foreign(&self.folder, vec![line]))
+                }
+            }
+        };
+        let [blocks, scales] = parts;
+        let (blocks, scales) = (read(blocks)?, read(scales)?);
+        Ok(mxfp4::values(&blocks, &scales, pair.dims[2]))
     }
 
     fn match_parts<'t>(

@@ -9,12 +9,10 @@ use serde_json::{Map, Value, json};
 
 use crate::checkpoint::huggingface::described::{decimal, function, stated_width};
 use crate::checkpoint::huggingface::fields::Fields;
+use crate::checkpoint::huggingface::layer_types::{self, FULL, SLIDING};
 use crate::checkpoint::huggingface::rope::{self, Rope};
 use crate::config::plan::Plan;
 use crate::config::{Activation, Family, ModelConfig};
-
-const SLIDING: &str = "sliding_attention";
-const FULL: &str = "full_attention";
 
 /// Values of a class where a file has none.
 struct Absent {
@@ -61,6 +59,7 @@ fn absent(family: Family) -> Absent {
         | Family::Qwen3
         | Family::Phi3
         | Family::Olmo2
+        | Family::GptOss
         | Family::Bert
         | Family::T5 => unreachable!("the families of this file"),
     }
@@ -70,16 +69,6 @@ fn absent(family: Family) -> Absent {
 pub(crate) fn config(plan: &Plan) -> Value {
     let (shape, model) = (plan.shape(), &plan.model);
     let absent = absent(model.family);
-    let kinds = (0..model.layers).map(|layer| match model.window_at(layer) {
-        0 => FULL,
-        _ => SLIDING,
-    });
-    let has_window = (0..model.layers).any(|layer| model.window_at(layer) > 0);
-    // the class wants a number, also if no layer has a window
-    let window = match has_window {
-        true => model.sliding_window,
-        false => plan.seq_length,
-    };
     let divisor = match model.score_divisor {
         0.0 => json!(shape.d_head),
         // as published files have it
@@ -97,8 +86,8 @@ pub(crate) fn config(plan: &Plan) -> Value {
         "hidden_activation": function(model.architecture().activation),
         "rms_norm_eps": decimal(model.norm_eps),
         "query_pre_attn_scalar": divisor,
-        "sliding_window": window,
-        "layer_types": kinds.collect::<Vec<_>>(),
+        "sliding_window": layer_types::window(model, plan.seq_length),
+        "layer_types": layer_types::kinds(model),
         "rope_theta": decimal(model.rope_theta),
         "attention_bias": false,
         "attention_dropout": decimal(model.attention_dropout),
@@ -183,16 +172,8 @@ pub(crate) fn read(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) 
             None
         }
     };
-    let sliding_window = if fields.is_null("sliding_window") {
-        0
-    } else {
-        fields.count_or("sliding_window", WINDOW)
-    };
-    let global_every = read_layers(fields, family, layers);
-    if sliding_window == 0 && global_every != 1 {
-        let wanted = format!("a number: layer_types has {SLIDING}");
-        fields.wrong("sliding_window", "null", &wanted);
-    }
+    let global_every = layer_types::read(fields, layers, pattern(fields, family));
+    let sliding_window = layer_types::read_window(fields, WINDOW, global_every);
     let (rope, local) = match absent.local_theta {
         Some(_) => read_rope(fields, positions, &absent),
         None => (refuse_share(fields, rope::read(fields, positions)), None),
@@ -260,33 +241,15 @@ fn read_old_names(fields: &Fields<'_>) {
     }
 }
 
-/// Number of which the layers that see all keys are multiples; 0: there are none.
-fn read_layers(fields: &Fields<'_>, family: Family, layers: usize) -> usize {
+/// Number of which the layers that see all keys are multiples where a file has no list of them.
+fn pattern(fields: &Fields<'_>, family: Family) -> usize {
     let absent = absent(family).global_every;
     // the class of Gemma 2 has no other pattern than its own
-    let pattern = if family == Family::Gemma3 {
-        let saved = fields.count_or("_sliding_window_pattern", absent);
-        fields.count_or("sliding_window_pattern", saved)
-    } else {
-        absent
-    };
-    let Some(kinds) = fields.texts("layer_types") else {
-        return pattern;
-    };
-    let first = kinds.iter().position(|kind| kind == FULL);
-    let every = first.map_or(0, |first| first + 1);
-    let kind_of = |layer: usize| match every {
-        0 => SLIDING,
-        every if (layer + 1).is_multiple_of(every) => FULL,
-        _ => SLIDING,
-    };
-    let is_regular = (kinds.iter().enumerate()).all(|(layer, kind)| kind == kind_of(layer));
-    if kinds.len() != layers || !is_regular {
-        let wanted =
-            format!("{SLIDING} in {layers} layers but {FULL} in each of a number's multiples");
-        fields.wrong("layer_types", &format!("{kinds:?}"), &wanted);
+    if family != Family::Gemma3 {
+        return absent;
     }
-    every
+    let saved = fields.count_or("_sliding_window_pattern", absent);
+    fields.count_or("sliding_window_pattern", saved)
 }
 
 /// Rotary positions of layers that see all keys, and the base of the others if it is one of its own.

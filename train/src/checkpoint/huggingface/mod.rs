@@ -12,8 +12,11 @@ pub(crate) mod fields;
 pub(crate) mod files;
 mod gemma;
 mod gpt_neox;
+mod gpt_oss;
 pub(crate) mod import;
+mod layer_types;
 pub(crate) mod moe;
+mod mxfp4;
 pub(crate) mod names;
 mod opt;
 #[cfg(test)]

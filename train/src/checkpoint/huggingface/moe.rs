@@ -1,10 +1,11 @@
 //! Mixtures of experts under the names of published checkpoints: Mixtral (`w1` gate, `w3` up, `w2`
-//! down, every layer) and Qwen 1.5 MoE (a gated shared expert beside them, dense layers between).
-//! These files store experts one by one, as ours do; transformers stacks them when it loads.
+//! down, every layer) and Qwen 1.5 MoE (a gated shared expert beside them, dense layers between), which store experts one by
+//! one, as ours do; transformers stacks them when it loads. gpt-oss, which stacks them: `gpt_oss.rs`.
 
 use serde_json::{Value, json};
 
 use crate::checkpoint::huggingface::fields::Fields;
+use crate::checkpoint::huggingface::gpt_oss;
 use crate::checkpoint::huggingface::pair::{GatedWidth, Own, Pair, Prefixes, add_gated};
 use crate::config::moe::{MoeConfig, RouterScore};
 use crate::config::plan::Plan;
@@ -16,6 +17,7 @@ use crate::error::{Error, Result};
 pub(crate) enum Class {
     Mixtral,
     Qwen2Moe,
+    GptOss,
 }
 
 impl Class {
@@ -24,6 +26,7 @@ impl Class {
         match kind {
             "mixtral" => Some(Class::Mixtral),
             "qwen2_moe" => Some(Class::Qwen2Moe),
+            "gpt_oss" => Some(Class::GptOss),
             _ => None,
         }
     }
@@ -39,9 +42,12 @@ pub(crate) fn class_of(model: &ModelConfig, moe: &MoeConfig) -> Result<Class> {
         && moe.shared_d_ffn == 0
         && moe.score == RouterScore::TopKSoftmax
         && (model.d_ffn == 0 || moe.d_ffn == 0 || model.d_ffn == moe.d_ffn);
+    let is_gpt_oss = model.family == Family::GptOss;
     let is_qwen = moe.shared_d_ffn > 0 && moe.shared_gate && moe.score != RouterScore::Sigmoid;
     match (is_mixtral, is_qwen) {
-        _ if moe.scale != 1.0 => {}
+        _ if moe.scale != 1.0 || moe.biases != is_gpt_oss => {}
+        (true, _) if is_gpt_oss => return Ok(Class::GptOss),
+        _ if is_gpt_oss => {}
         (true, _) => return Ok(Class::Mixtral),
         (_, true) => return Ok(Class::Qwen2Moe),
         _ => {}
@@ -50,7 +56,7 @@ pub(crate) fn class_of(model: &ModelConfig, moe: &MoeConfig) -> Result<Class> {
         what: "mixture to export",
         found: format!("{moe:?}"),
         wanted: "Mixtral (every layer, top_k_softmax, no shared expert, one d_ffn) or Qwen MoE (a \
-                 shared expert with its gate, a softmax score); scale 1"
+                 shared expert with its gate, a softmax score), both without biases, or gpt-oss (as Mixtral with biases); scale 1"
             .into(),
     })
 }
@@ -67,6 +73,10 @@ pub(crate) fn config(class: Class, model: &ModelConfig, moe: &MoeConfig, dense: 
             "num_local_experts": moe.experts,
             "router_jitter_noise": 0.0,
             "sliding_window": null,
+        }),
+        Class::GptOss => json!({
+            "intermediate_size": model.d_expert(),
+            "num_local_experts": moe.experts,
         }),
         Class::Qwen2Moe => json!({
             "architectures": ["Qwen2MoeForCausalLM"],
@@ -106,6 +116,7 @@ pub(crate) fn read(fields: &Fields<'_>, class: Class, model: &ModelConfig) -> Mo
                 fields.wrong("router_jitter_noise", &noise.to_string(), "0");
             }
         }
+        Class::GptOss => gpt_oss::read_mixture(fields, &mut moe),
         Class::Qwen2Moe => {
             moe.experts = fields.count("num_experts");
             moe.d_ffn = fields.count("moe_intermediate_size");
@@ -147,6 +158,9 @@ fn read_dense_first(fields: &Fields<'_>) -> usize {
 
 /// Router and experts of a layer.
 pub(crate) fn add(pairs: &mut Vec<Pair>, plan: &Plan, moe: &MoeConfig, own: Own<'_>) {
+    if plan.model.family == Family::GptOss {
+        return gpt_oss::add_mixture(pairs, plan, moe, own);
+    }
     const PROJECTIONS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
     let d = plan.model.d_model;
     let is_mixtral = class_of(&plan.model, moe).is_ok_and(|class| class == Class::Mixtral);

@@ -48,7 +48,8 @@ pub(crate) fn pairs(plan: &Plan) -> Vec<Pair> {
         | Family::Phi3
         | Family::Olmo2
         | Family::Gemma2
-        | Family::Gemma3 => llama(plan),
+        | Family::Gemma3
+        | Family::GptOss => llama(plan),
     }
 }
 
@@ -115,6 +116,10 @@ fn llama(plan: &Plan) -> Vec<Pair> {
             continue;
         }
         add_attention(&mut pairs, plan, &architecture, &own);
+        if architecture.has_sinks {
+            let heads = plan.shape().heads;
+            pairs.push(own("self_attn.sinks", "sinks.weight", &[heads]));
+        }
         match plan.model.moe_at(layer) {
             Some(moe) => moe::add(&mut pairs, plan, moe, &own),
             None => {

@@ -35,10 +35,16 @@ impl Source<'_> {
 
 /// The tensors of the family's class in transformers.
 pub(crate) fn tensors(source: &Source<'_>) -> Vec<Out> {
-    let pairs = pairs(source.plan).into_iter().map(|pair| Out {
-        values: source.values(&pair).expect("a test's tensors can be read"),
-        name: pair.theirs,
-        dims: pair.dims,
+    let pairs = pairs(source.plan);
+    let tensors = pairs.chunk_by(|a, b| a.theirs == b.theirs);
+    let tensors = tensors.map(|pairs| {
+        let values = pairs.iter().map(|pair| source.values(pair));
+        let values: Result<Vec<_>> = values.collect();
+        Out {
+            values: values.expect("a test's tensors can be read").concat(),
+            name: pairs[0].theirs.clone(),
+            dims: pairs[0].dims.clone(),
+        }
     });
-    pairs.collect()
+    tensors.collect()
 }

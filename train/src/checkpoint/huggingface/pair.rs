@@ -12,6 +12,8 @@ pub(crate) enum Rows {
     KeysValues,
     /// Theirs: all gates, all ups, of this width each.
     Gated(usize),
+    /// Theirs: a gate, an up, the next gate, of this width of each.
+    Alternating(usize),
 }
 
 /// One tensor of theirs.
@@ -28,6 +30,8 @@ pub(crate) struct Pair {
     /// Elements per row.
     cols: usize,
     is_transposed: bool,
+    /// Number of the part of theirs that this is, of equal ones along its first dim; their other pairs have the others.
+    part: usize,
 }
 
 impl Pair {
@@ -42,6 +46,7 @@ impl Pair {
             count: dims[0],
             cols: dims[1..].iter().product(),
             is_transposed: false,
+            part: 0,
         }
     }
 
@@ -50,6 +55,23 @@ impl Pair {
         self.dims.reverse();
         self.is_transposed = true;
         self
+    }
+
+    /// It is part `number` of `count` equal parts of theirs, which are stacked.
+    pub(crate) fn part_of(mut self, number: usize, count: usize) -> Pair {
+        self.dims.insert(0, count);
+        self.part = number;
+        self
+    }
+
+    /// Its first element in theirs.
+    pub(crate) fn first_element(&self) -> usize {
+        self.part * self.elements()
+    }
+
+    /// Number of the part of theirs that it is, 0 if it is all of it.
+    pub(crate) fn part(&self) -> usize {
+        self.part
     }
 
     /// Its rows are rows `first ..` in an order of theirs.
@@ -118,6 +140,7 @@ impl Rows {
                 let (half, at) = (row / width, row % width);
                 (at / chunk * 2 + half) * chunk + at % chunk
             }
+            Rows::Alternating(width) => Rows::Gated(width).ours(row % 2 * width + row / 2, shape),
         }
     }
 }

@@ -28,12 +28,16 @@ pub(crate) fn to_json(model: &ModelConfig) -> Value {
             beta_fast,
             beta_slow,
             attention_factor,
+            truncate,
         }) => {
             let mut value = json!({"rope_type": "yarn", "rope_theta": theta, "factor": factor,
                 "original_max_position_embeddings": original_length,
                 "beta_fast": beta_fast, "beta_slow": beta_slow});
             if let Some(factor) = attention_factor {
                 value["attention_factor"] = json!(factor);
+            }
+            if !truncate {
+                value["truncate"] = json!(false);
             }
             value
         }
@@ -140,13 +144,13 @@ fn read_scaling(table: &Fields<'_>, length: usize) -> Option<RopeScaling> {
         }
         "yarn" => {
             let attention_factor = table.has("attention_factor");
-            table.only("truncate", true);
             Some(RopeScaling::Yarn {
                 factor: factor(),
                 original_length: original(),
                 beta_fast: wide("beta_fast", Some(32.0)),
                 beta_slow: wide("beta_slow", Some(1.0)),
                 attention_factor: attention_factor.then(|| wide("attention_factor", None)),
+                truncate: table.flag("truncate", true),
             })
         }
         "llama3" => Some(RopeScaling::Llama3 {

@@ -18,6 +18,8 @@ pub(crate) enum Scheme {
     },
     /// Whole numbers of a few bits in words.
     Packed(Packing),
+    /// Blocks of four-bit numbers with a scale each, of stacked experts alone (gpt-oss).
+    Mxfp4,
 }
 
 /// How whole numbers are packed into words, and which tensors are beside them.
@@ -51,6 +53,7 @@ impl Scheme {
         match self {
             Scheme::Rows | Scheme::Blocks { .. } => &["F32", "F16", "BF16", "F8_E4M3", "I8"],
             Scheme::Packed(_) => &["F32", "F16", "BF16", "I32", "I64"],
+            Scheme::Mxfp4 => &["F32", "F16", "BF16", "U8"],
         }
     }
 
@@ -59,6 +62,7 @@ impl Scheme {
         match self {
             Scheme::Rows | Scheme::Blocks { .. } => 1,
             Scheme::Packed(packing) => 32 / packing.bits,
+            Scheme::Mxfp4 => 2,
         }
     }
 }
@@ -258,8 +262,10 @@ pub(crate) fn take(config: &mut Value, folder: &Path) -> Result<Option<Scheme>, 
         Some("fp8") => expect.fp8(),
         Some("gptq") => expect.gptq(),
         Some("awq") => expect.awq(),
+        Some("mxfp4") => Scheme::Mxfp4,
         _ => {
-            let names = ["compressed-tensors", "fp8", "gptq", "awq"].map(|name| json!(name));
+            let names =
+                ["compressed-tensors", "fp8", "gptq", "awq", "mxfp4"].map(|name| json!(name));
             expect.expect("/quant_method", &names);
             Scheme::Rows
         }

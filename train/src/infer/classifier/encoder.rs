@@ -482,6 +482,7 @@ impl Encoder {
             numbers: self.products.numbers(),
             scores: attention::Scores::scaled(true),
             bias: None,
+            sinks: None,
             mask: Mask::default(),
             dropout: None,
         };

@@ -305,6 +305,7 @@ fn hidden(
             block: cx.sequence.key_block,
             numbers: cx.attention_numbers(),
             scores: block.attention.scores(&cx),
+            sinks: block.attention.sinks(&cx),
         };
         let mixed = attention::forward_paged(&qkv, cache, &call)?;
         let attended = block.attention.join(&mixed, &cx)?;

@@ -1,11 +1,10 @@
-//! The experts on this rank: feed-forward layers without biases, as in `mlp.rs`, applied to the rows that chose
+//! The experts on this rank: feed-forward layers, as in `mlp.rs`, applied to the rows that chose
 //! them by grouped products. Tensor parallel: an expert's first matrix is split by column, its second by row, so
 //! every rank has the same rows and the all-reduces are over them.
 
-use kernels::comm::tensors;
 use kernels::grouped_matmul::{self, Counts};
 use kernels::matmul::Op;
-use kernels::{DType, Tensor, reduce};
+use kernels::{DType, Tensor};
 
 use crate::config::moe::MoeConfig;
 use crate::config::plan::Plan;
@@ -14,7 +13,9 @@ use crate::config::precision::Role;
 use crate::model::context::Context;
 use crate::model::gradients::Gradients;
 use crate::model::mlp::Between;
+use crate::model::moe::biases;
 use crate::model::moe::token_dispatcher::TokenDispatcher;
+use crate::model::moe::weight_sums::{Factors, add_sums};
 use crate::model::precision::Operand;
 use crate::model::slots::{Slot, Slots};
 
@@ -23,6 +24,8 @@ pub(crate) struct Experts {
     fc1: Vec<Slot>,
     /// `[f, d]`
     fc2: Vec<Slot>,
+    /// Biases of each expert here, of `[2f]` or `[f]`, and of `[d]`; none without.
+    biases: [Vec<Slot>; 2],
     activation: Between,
     /// Output features of whole first matrices, and input features of second ones.
     widths: (usize, usize),
@@ -55,14 +58,23 @@ impl Experts {
         let f = plan.model.d_expert();
         let of = |name: &str| {
             let all = 0..config.experts;
-            all.filter_map(|e| slots.find(&format!("{at}.experts.{e}.{name}.weight")))
+            all.filter_map(|e| slots.find(&format!("{at}.experts.{e}.{name}")))
                 .collect()
         };
         Experts {
-            fc1: of("fc1"),
-            fc2: of("fc2"),
+            fc1: of("fc1.weight"),
+            fc2: of("fc2.weight"),
+            biases: [of("fc1.bias"), of("fc2.bias")],
             activation: Between::of(plan, tp),
             widths: (plan.model.architecture().fc1_widths() * f, f),
+        }
+    }
+
+    /// Format of the rows between the matrices: biases are added in f32.
+    fn stored(&self, cx: &Context<'_>) -> DType {
+        match self.biases[0].is_empty() {
+            true => self.activation.stored(cx),
+            false => DType::F32,
         }
     }
 
@@ -83,9 +95,11 @@ impl Experts {
         let rows = cx
             .of_layer(self.fc1[0])
             .factor(&x, Role::Input(Features::Whole))?;
-        let between = (cx.numbers(), self.activation.stored(cx));
+        let [bias1, bias2] = &self.biases;
+        let between = (cx.numbers(), self.stored(cx));
         let before = grouped_matmul::forward(between, &rows, (&fc1, Op::Transposed), counts, 0)?;
         drop(rows);
+        let before = biases::add(before, bias1, counts, cx)?;
         let (before, hidden) = self.activation.forward(before)?;
         let fc2 = weights(&self.fc2, cx)?;
         let fc2: Vec<&Tensor> = fc2.iter().map(|one| &**one).collect();
@@ -96,7 +110,7 @@ impl Experts {
         let kind = (cx.numbers(), DType::F32);
         let y = grouped_matmul::forward(kind, &rows, (&fc2, Op::Plain), counts, leaf)?;
         drop(rows);
-        let y = cx.sum_over_tp(y)?;
+        let y = biases::add(cx.sum_over_tp(y)?, bias2, counts, cx)?;
         let inner = Some((before, hidden));
         Ok((y, Saved { x, inner }))
     }
@@ -113,9 +127,14 @@ impl Experts {
             for slots in [&self.fc2, &self.fc1] {
                 add_gradients((slots, Op::Plain), None, (dispatcher, gradients), cx)?;
             }
+            for slots in &self.biases {
+                biases::add_gradients(slots, None, (dispatcher, gradients), cx)?;
+            }
             return Ok(dy);
         };
         let counts = dispatcher.counts();
+        let [bias1, bias2] = &self.biases;
+        biases::add_gradients(bias2, Some(&dy), (dispatcher, gradients), cx)?;
         let of_fc2 = cx.of_layer(self.fc2[0]);
         let rows = of_fc2.factor(&dy, Role::Gradient(Features::Whole))?;
         let inputs = of_fc2.factor(&hidden, Role::Input(Features::Split))?;
@@ -133,11 +152,12 @@ impl Experts {
         drop(hidden);
         let fc2 = weights(&self.fc2, cx)?;
         let fc2: Vec<&Tensor> = fc2.iter().map(|one| &**one).collect();
-        let between = (cx.numbers(), self.activation.stored(cx));
+        let between = (cx.numbers(), self.stored(cx));
         let dhidden = grouped_matmul::backward_input(between, &rows, (&fc2, Op::Plain), counts, 0)?;
         drop(rows);
         drop(dy);
         let dbefore = self.activation.backward(dhidden, &before)?;
+        biases::add_gradients(bias1, Some(&dbefore), (dispatcher, gradients), cx)?;
         let of_fc1 = cx.of_layer(self.fc1[0]);
         let dbefore = of_fc1.factor(&dbefore, Role::Gradient(Features::Split))?;
         drop(before);
@@ -162,18 +182,7 @@ impl Experts {
     }
 }
 
-/// The factors of a weight's gradient, of all experts' rows here.
-struct Factors<'a> {
-    /// Gradient of the outputs.
-    dy: &'a Tensor,
-    /// Inputs.
-    x: &'a Tensor,
-}
-
 /// Adds the products of output gradients and inputs, if any token is here, to the weights' gradients.
-///
-/// Where both sequences and experts are shared out, the tree joins the parts of a sequence before it joins those of
-/// the ranks that sent them, so each rank's sum is reduced over context-parallel ranks here.
 fn add_gradients(
     (slots, op): (&[Slot], Op),
     factors: Option<Factors<'_>>,
@@ -181,42 +190,7 @@ fn add_gradients(
     cx: &Context<'_>,
 ) -> kernels::Result<()> {
     let mut sums = gradients.sums_of(slots)?;
-    if !cx.has_parts_of_experts() {
-        return match factors {
-            Some(Factors { dy, x }) => {
-                let leaves = dispatcher.leaves();
-                grouped_matmul::backward_weight(cx.numbers(), (&mut sums, op), dy, x, leaves)
-            }
-            None => Ok(()),
-        };
-    }
-    let ranks = cx.groups.ep.size();
-    let zeros = (sums
-        .iter()
-        .flat_map(|sum| std::iter::repeat_n(&**sum, ranks)))
-    .map(|sum| Tensor::zeros(sum.dims(), DType::F32, sum.device()));
-    let mut parts = zeros.collect::<kernels::Result<Vec<Tensor>>>()?;
-    if let Some(Factors { dy, x }) = factors {
-        let mut parts: Vec<&mut Tensor> = parts.iter_mut().collect();
-        let leaves = dispatcher.leaves_by_rank();
-        grouped_matmul::backward_weight(cx.numbers(), (&mut parts, op), dy, x, &leaves)?;
-    }
-    for part in &mut parts {
-        tensors::all_reduce_sum(cx.groups.cp, part.view_mut())?;
-    }
-    for (sum, parts) in sums.iter_mut().zip(parts.chunks_mut(ranks)) {
-        // their number is a power of two
-        let mut step = 1;
-        while step < ranks {
-            for pair in parts.chunks_mut(2 * step) {
-                let (left, right) = pair.split_at_mut(step);
-                reduce::tree_add_into(&mut left[0], &right[0])?;
-            }
-            step *= 2;
-        }
-        reduce::tree_add_into(sum, &parts[0])?;
-    }
-    Ok(())
+    add_sums(cx.numbers(), (&mut sums, op), factors, dispatcher, cx)
 }
 
 /// The weights as products read them.

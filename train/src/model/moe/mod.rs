@@ -15,11 +15,13 @@
 //! of choices, and rows past those of the last expert are zeros. Between ranks the host has to know the counts for the
 //! exchange, and waits for them once a layer.
 
+mod biases;
 pub(crate) mod experts;
 pub(crate) mod report;
 pub(crate) mod router;
 pub(crate) mod shared;
 pub(crate) mod token_dispatcher;
+mod weight_sums;
 
 use std::sync::Arc;
 
@@ -182,8 +184,8 @@ pub(crate) fn kept(
     let rows = n * k;
     let mut few = vec![n * config.experts, rows, rows];
     let mut large = vec![rows * d, rows * d];
-    // ops of activations that are not gated know f32 alone
-    let is_f32 = !plan.model.architecture().activation.is_gated();
+    // ops of activations that are not gated know f32 alone, and biases are added in it
+    let is_f32 = !plan.model.architecture().activation.is_gated() || config.biases;
     let f = plan.model.d_expert() / tp;
     large.extend(mlp::kept((plan, block), rows, f, is_f32));
     if config.shared_d_ffn > 0 {

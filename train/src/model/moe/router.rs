@@ -1,5 +1,5 @@
 //! Router of a mixture: chooses each token's experts and weights, and adds the auxiliary losses' gradients. logits
-//! = x W^T in f32; the rule and the losses: `kernels::route`.
+//! = x W^T + b in f32, b only if the mixture has biases; the rule and the losses: `kernels::route`.
 //!
 //! Every tensor-parallel rank routes the same whole rows and gets the same bits. The scope of a loss (a sequence,
 //! or a micro-batch) is one group of rows; its statistics are integers, so context-parallel ranks, which have parts
@@ -15,7 +15,7 @@ use kernels::matmul::{Op, matmul};
 use kernels::permute::Order;
 use kernels::route::{self, Coefficients, Drop, Losses, Statistics, Unread};
 use kernels::rows::{self, Runs};
-use kernels::{DType, Tensor};
+use kernels::{DType, Tensor, add, reduce};
 
 use crate::config::moe::{DropPolicy, MoeConfig, RouterScope};
 use crate::model::context::Context;
@@ -26,6 +26,8 @@ use crate::model::slots::{Slot, Slots};
 
 pub(crate) struct Router {
     weight: Slot,
+    /// Added to the logits.
+    logit_bias: Option<Slot>,
     /// Added to scores for the choice alone.
     bias: Option<Slot>,
     layer: usize,
@@ -54,6 +56,7 @@ impl Router {
         };
         Router {
             weight: slots.get(&format!("layers.{layer}.router.weight")),
+            logit_bias: slots.find(&format!("layers.{layer}.router.logit_bias")),
             bias: (config.expert_bias).then(|| slots.get(&format!("layers.{layer}.router.bias"))),
             layer,
             experts: config.experts,
@@ -87,6 +90,9 @@ impl Router {
             0,
             false,
         )?;
+        if let Some(bias) = self.logit_bias {
+            add::bias(&mut logits, cx.weight(bias))?;
+        }
         let not_finite = rows::not_finite(logits.view())?;
         let k = self.rule.k;
         let mut chosen = Tensor::empty(&[n, k], DType::U32, x.device())?;
@@ -234,8 +240,12 @@ impl Router {
             // no loss depends on it: token counts move it after the step
             gradients.sums([bias])?;
         }
-        let (dweight, accumulate) = gradients.target(self.weight);
         let leaf = cx.sums.token_leaf;
+        if let Some(bias) = self.logit_bias {
+            let (dbias, accumulate) = gradients.target(bias);
+            reduce::sum_rows(dbias, &dlogits, leaf, accumulate)?;
+        }
+        let (dweight, accumulate) = gradients.target(self.weight);
         matmul(
             dweight,
             (&dlogits, Op::Transposed),

@@ -32,9 +32,38 @@ struct State<'a> {
 }
 
 /// Sets the state before the first key.
-pub(in crate::ops::attention) fn begin(running: &mut Running) {
-    for of in running.sums.f32_mut().chunks_exact_mut(2 * TILE) {
-        of[..TILE].fill(f32::NEG_INFINITY);
+pub(in crate::ops::attention) fn begin(running: &mut Running, call: &Call<'_>) {
+    let (heads, tiles) = (call.heads.heads, call.t.div_ceil(TILE));
+    let sinks = call.sinks.map(Tensor::f32);
+    let tasks = running.sums.f32_mut().chunks_exact_mut(2 * TILE);
+    for (number, of) in tasks.enumerate() {
+        let (max, sum) = of.split_at_mut(TILE);
+        let start = Start::of(sinks, number / tiles % heads);
+        max.fill(start.max);
+        sum.fill(start.sum);
+    }
+}
+
+/// The online softmax of a head before the first key.
+#[derive(Clone, Copy)]
+struct Start {
+    max: f32,
+    sum: f32,
+}
+
+impl Start {
+    /// A sink has been visited, whose exponential is relative to itself.
+    fn of(sinks: Option<&[f32]>, head: usize) -> Start {
+        match sinks {
+            Some(sinks) => Start {
+                max: sinks[head],
+                sum: 1.0,
+            },
+            None => Start {
+                max: f32::NEG_INFINITY,
+                sum: 0.0,
+            },
+        }
     }
 }
 
@@ -107,13 +136,13 @@ impl State<'_> {
         }
     }
 
-    fn clear(&mut self) {
+    fn clear(&mut self, start: Start) {
         self.values.fill(0.0);
-        self.max.fill(f32::NEG_INFINITY);
-        self.sum.fill(0.0);
+        self.max.fill(start.max);
+        self.sum.fill(start.sum);
     }
 
-    /// Writes as many rows as lse has, and lse: 0 for a row that attends to nothing.
+    /// Writes as many rows as lse has, and lse: the sink, or 0 without, for a row that attends to nothing.
     /// # Safety
     /// Nobody else uses the values' columns of these rows of the output.
     unsafe fn settle(&self, isa: Isa, lse: &mut [f32], out: Place<'_, f32>) {
@@ -162,11 +191,11 @@ pub(crate) fn forward_whole(
             let (values, sums) = state.f32_mut().split_at_mut(width * TILE);
             let (max, sum) = sums.split_at_mut(TILE);
             let mut state = State { values, max, sum };
-            let has_keys = rows.keys.len() > 0;
+            let (has_keys, group_first) = (rows.keys.len() > 0, group * per);
             let mut group = has_keys.then(|| Group::new(&rows, (group, call), room, device));
             for (query, lse) in lse.chunks_exact_mut(t).enumerate() {
                 for (tile, lse) in lse.chunks_mut(TILE).enumerate() {
-                    state.clear();
+                    state.clear(Start::of(rows.sinks, group_first + query));
                     if let Some(group) = &mut group {
                         group.tile(query * t.div_ceil(TILE) + tile, state.again());
                     }
@@ -474,6 +503,7 @@ pub(crate) fn decode(
             cap: next.scores.cap,
             alibi: next.scores.alibi,
             bias: bias.as_ref(),
+            sinks: next.sinks.map(Tensor::f32),
             sequence: 0,
         };
         let cached = |cache| View::new(cache, keys, width, width).into();
@@ -539,7 +569,10 @@ pub(super) fn row(
         let q = q.rows_of(i * lanes, i * lanes + len);
         lay(device, rows.numbers, q, TILE, scratch.q.f32_mut());
         values.fill(0.0);
-        let (mut max, mut sum) = ([f32::NEG_INFINITY; TILE], [0.0; TILE]);
+        let start =
+            |lane: usize| Start::of(rows.sinks, group * per + i * lanes + lane.min(len - 1));
+        let mut max = std::array::from_fn::<_, TILE, _>(|lane| start(lane).max);
+        let mut sum = std::array::from_fn::<_, TILE, _>(|lane| start(lane).sum);
         let state = State {
             values: &mut values,
             max: &mut max,
@@ -586,7 +619,7 @@ pub(super) fn rows_of_group(
     let tiles = rows.t.div_ceil(TILE);
     for number in 0..per * tiles {
         let (query, tile) = (number / tiles, number % tiles);
-        state.clear();
+        state.clear(Start::of(rows.sinks, group * per + query));
         of_group.tile(number, state.again());
         let mut lse = [0.0; TILE];
         let len = TILE.min(rows.t - tile * TILE);

@@ -69,6 +69,7 @@ pub(in crate::ops::attention) fn forward_paged(
                 cap: call.scores.cap,
                 alibi: call.scores.alibi,
                 bias: None,
+                sinks: call.sinks.map(Tensor::f32),
                 sequence: 0,
             };
             let mut out = vec![0.0; sequence.rows * per * width];

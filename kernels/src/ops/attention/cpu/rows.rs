@@ -42,6 +42,8 @@ pub(super) struct Rows<'a> {
     /// Linear biases, beside which there is no other bias.
     pub(super) alibi: Option<Alibi>,
     pub(super) bias: Option<&'a Expanded>,
+    /// A score per head beside those of the keys.
+    pub(super) sinks: Option<&'a [f32]>,
     /// Number of the sequence in the whole batch.
     pub(super) sequence: u64,
 }
@@ -105,6 +107,7 @@ impl<'a> Rows<'a> {
             cap: call.scores.cap,
             alibi: call.scores.alibi,
             bias,
+            sinks: call.sinks.map(Tensor::f32),
             sequence: before + sequence as u64,
         }
     }

@@ -187,6 +187,15 @@ extern "C" __global__ void attention_dots(float* dots, const void* dout, u32 dou
     }
 }
 
+// rows: [sequences, t, heads], each row's part of the gradient of the sinks, [heads].
+extern "C" __global__ void attention_sink_gradients(float* rows, const float* dots, const float* lse, const float* sinks,
+                                                    u64 n, u64 heads, u64 t) {
+    for (u64 i = first(); i < n; i += stride()) {
+        u64 row = i / heads, head = i % heads, at = (row / t * heads + head) * t + row % t;
+        rows[i] = 0.0f - exp_of_score(sinks[head] - lse[at]) * dots[at];
+    }
+}
+
 // by_bucket: [sequences, heads, buckets], sums by distance: leaves, each a chain over ascending distances (from the last
 // row and first key on), in the tree.
 extern "C" __global__ void attention_by_bucket(float* by_bucket, const float* by_distance, const u32* numbers, u64 tasks,

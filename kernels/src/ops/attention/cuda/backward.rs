@@ -128,6 +128,27 @@ fn dots(on: &Arc<Cuda>, passed: &Passed<'_>, call: &Call<'_>) -> Result<Tensor> 
     Ok(dots)
 }
 
+pub(in crate::ops::attention) fn sink_gradients(
+    on: &Arc<Cuda>,
+    rows: &mut Tensor,
+    sinks: &Tensor,
+    passed: &Passed<'_>,
+    call: &Call<'_>,
+) -> Result<()> {
+    let n = rows.elements();
+    let dots = dots(on, passed, call)?;
+    let args = [
+        rows.into(),
+        (&dots).into(),
+        passed.lse.into(),
+        sinks.into(),
+        n.into(),
+        call.heads.heads.into(),
+        call.t.into(),
+    ];
+    on.launch(&SOURCE, "attention_sink_gradients", Grid::over(n), &args)
+}
+
 pub(in crate::ops::attention) fn backward_end(
     on: &Arc<Cuda>,
     slopes: Slopes,

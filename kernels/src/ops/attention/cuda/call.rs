@@ -181,6 +181,7 @@ impl Prepared {
         args.push(call.mask.window.into());
         args.extend([call.scores.factor(heads), call.scores.cap].map(Arg::from));
         args.push(address(slopes.as_ref()));
+        args.push(call.sinks.into());
         args.extend(bias_args(bias, numbers.as_ref(), total));
         args.push(false.into());
         args.extend(dropout_args(constants, first_head, sequence));
@@ -227,6 +228,7 @@ impl Prepared {
         args.extend(mask);
         args.extend([next.scores.factor(heads), next.scores.cap].map(Arg::from));
         args.push(address(slopes.as_ref()));
+        args.push(next.sinks.into());
         args.extend(bias_args(bias, numbers.as_ref(), end));
         args.push(true.into());
         args.extend(dropout_args(None, 0, 0));

@@ -184,8 +184,12 @@ pub(super) fn decode(
     let args = [&args[..], &prepared.args].concat();
     let grid = Grid::blocks(tasks * splits, THREADS);
     on.launch(&FORWARD, function, grid, &args)?;
-    let sizes = [tasks, splits, rows, heads.width].map(Arg::from);
-    let args = [&[out.into(), (&partial).into()][..], &sizes].concat();
+    let sizes = [tasks, splits, rows, heads.width, heads.kv_heads].map(Arg::from);
+    let args = [
+        &[out.into(), (&partial).into(), next.sinks.into()][..],
+        &sizes,
+    ]
+    .concat();
     let grid = Grid::over(tasks * rows * heads.width);
     on.launch(&FORWARD, "attention_join", grid, &args)
 }

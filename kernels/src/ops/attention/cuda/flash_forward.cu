@@ -41,12 +41,12 @@ __device__ __forceinline__ void flash(const Call& call, const Result& to) {
     for (u32 h = 0; h < 2; h++) {
         u64 row = first_row + own[h];
         state[h] = (task * state_tiles + row / SIDE) * SIDE + row % SIDE;
-        most[h] = __uint_as_float(0xff800000u);
-        total[h] = 0.0f;
+        // one of the four lanes of a row carries its sum on, which starts with the sink's exponential relative to itself
+        most[h] = call.sinks ? call.sinks[of.head] : __uint_as_float(0xff800000u);
+        total[h] = call.sinks && pair == 0 ? 1.0f : 0.0f;
         if (to.values && own[h] < rows) {
             u64 at = state[h] / SIDE * 2 * SIDE + state[h] % SIDE;
             most[h] = to.sums[at];
-            // one of the four lanes of a row carries its sum on
             total[h] = pair == 0 ? to.sums[at + SIDE] : 0.0f;
         }
     }
@@ -218,15 +218,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) attention_split_f16(flo
     CALL split<F16>(call, partial, splits);
 }
 
-// out: [tasks, rows, width], of the partial results of `attention_split` in ascending order of the splits.
-extern "C" __global__ void attention_join(float* out, const float* partial, u64 tasks, u64 splits, u64 rows, u64 width) {
+// out: [tasks, rows, width], of a sink, if there are any, and the partial results of `attention_split` in ascending order
+// of the splits. A task's rows are heads, of `groups` tasks of a sequence.
+extern "C" __global__ void attention_join(float* out, const float* partial, const float* sinks, u64 tasks, u64 splits,
+                                          u64 rows, u64 width, u64 groups) {
     for (u64 i = first(); i < tasks * rows * width; i += stride()) {
         u64 c = i % width, row = i / width % rows, task = i / width / rows;
         const float* of = partial + (task * splits * rows + row) * (width + 2);
         u64 next = rows * (width + 2);
         float most = of[width];
         for (u64 s = 1; s < splits; s++) most = larger(of[s * next + width], most);
-        float sum = 0.0f, value = 0.0f;
+        float sink = sinks ? sinks[task % groups * rows + row] : 0.0f;
+        if (sinks) most = larger(sink, most);
+        float sum = sinks ? exp_of(sink - most) : 0.0f, value = 0.0f;
         for (u64 s = 0; s < splits; s++) {
             float by = exp_of(of[s * next + width] - most);
             sum = fmaf(of[s * next + width + 1], by, sum);

@@ -89,13 +89,22 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_visit_bf16_pairs(
     CALL visit<true>(call, values, sums);
 }
 
-// The state before the first key.
-extern "C" __global__ void attention_begin(float* sums, u64 n) {
+// The state before the first key: a sink has been visited, whose exponential is relative to itself. In decode, rows are
+// the `rows` heads of a task.
+extern "C" __global__ void attention_begin(float* sums, const float* sinks, u64 n, u64 heads, u64 rows, u32 rows_are_heads) {
     const float none = __uint_as_float(0xff800000u);
-    for (u64 i = first(); i < n; i += stride()) sums[i] = i / SIDE % 2 == 0 ? none : 0.0f;
+    u64 tiles = (rows + SIDE - 1) / SIDE;
+    for (u64 i = first(); i < n; i += stride()) {
+        u64 tile = i / (2 * SIDE), head = tile / tiles % heads, row = tile % tiles * SIDE + i % SIDE;
+        if (rows_are_heads) head = head * rows + least_of(row, rows - 1);
+        if (i / SIDE % 2 == 0)
+            sums[i] = sinks ? sinks[head] : none;
+        else
+            sums[i] = sinks ? 1.0f : 0.0f;
+    }
 }
 
-// out: [sequences, t, heads, width], lse: [sequences, heads, t]; 0 for a row that attends to nothing. In decode, lse is
+// out: [sequences, t, heads, width], lse: [sequences, heads, t]; without a sink 0 for a row that attends to nothing. In decode, lse is
 // null and rows are heads: out is [sequences, heads, t, width].
 extern "C" __global__ void attention_finish(float* out, float* lse, const float* values, const float* sums, u64 tasks,
                                             u64 heads, u64 t, u64 width) {

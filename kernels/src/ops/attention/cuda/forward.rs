@@ -18,9 +18,31 @@ pub(in crate::ops) static SOURCE: Source = Source {
 };
 
 /// Sets the state before the first key.
-pub(in crate::ops::attention) fn begin(on: &Arc<Cuda>, running: &mut Running) -> Result<()> {
+pub(in crate::ops::attention) fn begin(
+    on: &Arc<Cuda>,
+    running: &mut Running,
+    call: &Call<'_>,
+) -> Result<()> {
+    start(on, running, call.sinks, [call.heads.heads, call.t], false)
+}
+
+/// Sets the state of `rows` query rows, or heads, of each of `heads`.
+fn start(
+    on: &Arc<Cuda>,
+    running: &mut Running,
+    sinks: Option<&Tensor>,
+    [heads, rows]: [usize; 2],
+    rows_are_heads: bool,
+) -> Result<()> {
     let n = running.sums.elements();
-    let args = [(&mut running.sums).into(), n.into()];
+    let args = [
+        (&mut running.sums).into(),
+        sinks.into(),
+        n.into(),
+        heads.into(),
+        rows.into(),
+        rows_are_heads.into(),
+    ];
     on.launch(&SOURCE, "attention_begin", Grid::over(n), &args)
 }
 
@@ -104,7 +126,7 @@ pub(in crate::ops::attention) fn forward_whole(
         return flash::forward(on, Results::Whole { out, lse }, form, qkv, call);
     }
     let mut running = Running::new(call, qkv.device())?;
-    begin(on, &mut running)?;
+    begin(on, &mut running, call)?;
     forward(on, &mut running, qkv, call)?;
     forward_end(on, running, out, lse, call)
 }
@@ -131,7 +153,7 @@ pub(in crate::ops::attention) fn decode(
         values: Tensor::zeros(&[tiles * heads.width * TILE], DType::F32, device)?,
         sums: Tensor::empty(&[tiles * 2 * TILE], DType::F32, device)?,
     };
-    begin(on, &mut running)?;
+    start(on, &mut running, next.sinks, [heads.kv_heads, rows], true)?;
     let prepared = Prepared::of_next(packed, k_cache, v_cache, next)?;
     visit(on, &mut running, flash::exact(next.numbers), &prepared.args)?;
     let sizes = Sizes {

@@ -9,7 +9,7 @@ pub(in crate::ops) mod forward;
 mod pages;
 pub(in crate::ops) mod rows;
 
-pub(super) use backward::{backward, backward_end, backward_whole};
+pub(super) use backward::{backward, backward_end, backward_whole, sink_gradients};
 pub(super) use forward::{begin, decode, forward, forward_end, forward_whole};
 pub(super) use pages::forward_paged;
 pub(super) use rows::{put_kv, settle_rows, take_kv};

@@ -59,6 +59,7 @@ pub(in crate::ops::attention) fn forward_paged(
             block: call.block,
             numbers: call.numbers,
             scores: call.scores,
+            sinks: call.sinks,
             mask: Mask {
                 window: call.window,
                 bounds: bounds.as_deref(),
