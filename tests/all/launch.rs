@@ -409,6 +409,74 @@ fn a_node_of_ray_that_dies_is_left_out_and_the_bits_stay() {
     assert_same_training(&here, &dir.path().join("out"));
 }
 
+/// Keeps what it is asked for; a Job is complete at the second look, or has failed at the first one if a file says so.
+const KUBECTL: &str = r#"#!/bin/bash
+here=$(dirname "$0")
+[ "$1 $2" = "-n space" ] || exit 9
+shift 2
+case $1 in
+  apply) basename "$3" >> "$here/asked";;
+  get)
+    [ "$2" = job/millrace-elastic-train ] && [ -e "$here/fails" ] && { echo Suspended FailureTarget Failed; exit; }
+    looks=$here/looks-${2#job/}
+    [ -e "$looks" ] && { echo SuccessCriteriaMet Complete; exit; }
+    touch "$looks"; exit 1;;
+  *) exit 9;;
+esac
+"#;
+
+#[test]
+fn jobs_of_kubernetes_follow_each_other_and_end_at_the_first_that_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = job(dir.path());
+    let sets = [
+        "executor=\"kubernetes\"",
+        "nodes={ count = 2, cpus = 1 }",
+        "kubernetes={ image = \"i\", claim = \"c\", mount = \"/data\", namespace = \"space\" }",
+    ];
+    let mut args = vec!["run", job.to_str().unwrap()];
+    sets.iter().for_each(|set| args.extend(["--set", set]));
+    succeed(&args);
+    let bin = programs(dir.path(), &[("kubectl", KUBECTL)]);
+    let run = || {
+        let mut command = Command::new("sh");
+        command.arg(dir.path().join("out/kubernetes/run.sh"));
+        command
+            .env("PATH", path_with(&bin))
+            .env("MILLRACE_POLL_S", "0");
+        command.output().unwrap()
+    };
+    let asked = ["prepare.json\n", "train.json\n", "finish.json\n"];
+    let done = run();
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    assert_eq!(read(&bin.join("asked")), asked.concat());
+    std::fs::write(bin.join("fails"), "").unwrap();
+    std::fs::remove_file(bin.join("asked")).unwrap();
+    let failed = run();
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(text(&failed.stderr).contains("job/millrace-elastic-train has failed"));
+    assert_eq!(read(&bin.join("asked")), asked[..2].concat());
+    // the last Job, started by hand: it does not train
+    let early = output(&[
+        "launch",
+        job.to_str().unwrap(),
+        "--stages",
+        "after",
+        "--set",
+        "executor=\"kubernetes\"",
+        "--set",
+        sets[1],
+        "--set",
+        sets[2],
+    ]);
+    let why = text(&early.stderr);
+    assert!(
+        why.contains("the training is not done (its newest checkpoint is of step 0)"),
+        "{why}"
+    );
+    assert!(!dir.path().join("out/checkpoints").exists());
+}
+
 #[test]
 fn the_manifests_of_a_training_have_only_fields_that_kubernetes_has() {
     let dir = tempfile::tempdir().unwrap();
@@ -422,13 +490,9 @@ fn the_manifests_of_a_training_have_only_fields_that_kubernetes_has() {
     ];
     let mut args = vec!["run", job.to_str().unwrap()];
     sets.iter().for_each(|set| args.extend(["--set", set]));
-    let commands = text(&succeed(&args).stdout);
-    let verbs: Vec<&str> = commands
-        .lines()
-        .map(|line| line.split(' ').nth(3).unwrap())
-        .collect();
-    let wanted = ["apply", "wait", "apply", "wait", "apply"];
-    assert_eq!(verbs, wanted, "{commands}");
+    let command = text(&succeed(&args).stdout);
+    let script = dir.path().join("out/kubernetes/run.sh");
+    assert_eq!(command, format!("sh {}\n", script.display()));
     let types = std::fs::read(root().join("tests/data/kubernetes_types.json"));
     let types: Value = serde_json::from_slice(&types.unwrap()).unwrap();
     let folder = dir.path().join("out/kubernetes");
@@ -541,12 +605,13 @@ fn wrong_nodes_are_all_reported_and_an_absent_scheduler_is_named() {
         (answer.status.code(), text(&answer.stderr))
     };
     let (code, why) = run(&[
-        "nodes={ count = 3, fewest = 4, grace_s = 0, environment = [\"1x\"] }",
+        "nodes={ count = 3, fewest = 4, processes = 2, grace_s = 0, environment = [\"1x\"] }",
         "slurm.train={ srun = [\"mpi\"], options = [\"exclusive\"] }",
     ]);
     assert_eq!(code, Some(2));
     for line in [
-        "nodes.count\n  found  2 ranks of [parallel] on 3 processes",
+        "nodes.count\n  found  2 ranks of [parallel] on 6 processes",
+        "nodes.cpus\n  found  0 for 2 processes of a node",
         "nodes.fewest\n  found  4",
         "nodes.grace_s\n  found  0",
         "nodes.environment[0]\n  found  \"1x\"",

@@ -1,5 +1,5 @@
-//! Kubernetes executor: renders an indexed Job for the tasks and a second Job for the remaining stages, for
-//! `kubectl`. Of a job that trains, these are a Job for the stages before, an indexed Job with the ranks, and a Job for those after.
+//! Kubernetes executor: renders an indexed Job for the tasks and a second Job for the remaining stages, and a script that hands
+//! them to `kubectl`. Of a job that trains, these are a Job for the stages before, an indexed Job with the ranks, and a Job for those after.
 //!
 //! Manifests are JSON, which kubectl reads as it reads YAML. Either the job's folder is on a volume that all pods
 //! mount at the same path (a ReadWriteMany claim), or the job has a store whose address and credentials are in the
@@ -12,34 +12,39 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 impl Kubernetes {
-    /// Writes the manifests and returns the commands that apply them; with `dry_run` nothing is written and the manifests are printed
-    /// before the commands.
+    /// Writes the manifests and a script that applies them one after the other, and returns the command that runs it; with `dry_run`
+    /// nothing is written, and the manifests and the script are returned.
     pub(super) fn render(&self, work: &Work, dry_run: bool) -> Result<String> {
         let folder = work.out().join("kubernetes");
         let space = match self.namespace.as_str() {
             "" => String::new(),
             n => format!(" -n {n}"),
         };
-        let (mut shown, mut commands) = (String::new(), String::new());
-        let mut before: Option<String> = None;
+        let mut files = Vec::new();
+        let mut stages = Vec::new();
         for (stage, manifest) in self.manifests(work) {
             let file = folder.join(format!("{stage}.json"));
-            let mut text = serde_json::to_string_pretty(&manifest)?;
-            text.push('\n');
-            if dry_run {
-                shown += &format!("# {}\n{text}", file.display());
-            } else {
-                write_atomically(&file, text.as_bytes())?;
-            }
-            if let Some(job) = before.replace(named(work, stage)) {
-                commands += &format!(
-                    "kubectl{space} wait --for=condition=complete --timeout=-1s job/{job}\n"
-                );
-            }
-            let file = quoted(&file.to_string_lossy());
-            commands += &format!("kubectl{space} apply -f {file}\n");
+            stages.push(format!(
+                "stage {} {}\n",
+                named(work, stage),
+                quoted(&file.to_string_lossy())
+            ));
+            files.push((file, serde_json::to_string_pretty(&manifest)? + "\n"));
         }
-        Ok(shown + &commands)
+        let script = SCRIPT.replace(" NAMESPACE", &space) + &stages.concat();
+        let file = folder.join("run.sh");
+        let command = format!("sh {}\n", quoted(&file.to_string_lossy()));
+        files.push((file, script));
+        if dry_run {
+            let shown = files
+                .iter()
+                .map(|(file, text)| format!("# {}\n{text}", file.display()));
+            return Ok(shown.collect());
+        }
+        for (file, text) in &files {
+            write_atomically(file, text.as_bytes())?;
+        }
+        Ok(command)
     }
 
     /// The manifest of each stage, in their order.
@@ -205,6 +210,28 @@ impl Kubernetes {
     }
 }
 
+/// The script without its stages. `kubectl wait` waits for one condition only, and would not notice that a Job has failed.
+const SCRIPT: &str = r#"# Applies the Jobs one after the other and waits for the end of each; ends with an error at the first one that fails.
+# Started again, it goes on with the Job that it waited for.
+set -eu
+stage() {
+  kubectl NAMESPACE apply -f "$2"
+  while :; do
+    if ! ended=$(kubectl NAMESPACE get "job/$1" -o 'jsonpath={.status.conditions[?(@.status=="True")].type}'); then
+      echo "job/$1: kubectl gets no answer; it is asked again" >&2
+      ended=
+    fi
+    case " $ended " in
+      *" Complete "*) return ;;
+      *" Failed "*)
+        echo "job/$1 has failed: kubectl NAMESPACE describe job/$1" >&2
+        exit 1
+        ;;
+    esac
+    sleep "${MILLRACE_POLL_S:-10}"
+  done
+}
+"#;
 /// Port of process 0.
 const PORT: u16 = 29_400;
 

@@ -297,6 +297,11 @@ impl Job {
             let found = format!("{} for {} processes of a node", nodes.gpus, nodes.processes);
             add("nodes.gpus", found, "a multiple of nodes.processes");
         }
+        if nodes.processes > 1 && nodes.cpus == 0 && self.executor == Executor::Slurm {
+            let found = format!("0 for {} processes of a node", nodes.processes);
+            let wanted = "processors of a node: Slurm gives each process one of them otherwise";
+            add("nodes.cpus", found, wanted);
+        }
         let is_smaller = nodes.least() < nodes.count;
         if is_smaller && self.determinism != Determinism::Layout {
             let found = format!("{} with determinism = \"run\"", nodes.fewest);

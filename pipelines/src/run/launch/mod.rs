@@ -16,6 +16,7 @@ pub(crate) use record::LaunchRecord;
 
 use super::stages;
 use crate::job::{self, Job, Nodes};
+use crate::manifest::Manifest;
 use crate::plan::Cluster;
 use crate::signals::{Interrupted, Requests};
 use anyhow::{Context as _, Result, bail};
@@ -70,7 +71,7 @@ pub(crate) fn launch(args: &LaunchArgs) -> Result<()> {
     };
     match args.stages {
         Some(Around::Before) => launch.before(),
-        Some(Around::After) => launch.after(&[]),
+        Some(Around::After) => launch.after_training(),
         None => launch.all(),
     }
 }
@@ -166,6 +167,19 @@ impl Launch<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The stages after a training that others have run; refused before its end, because one process alone would train the rest.
+    fn after_training(&self) -> Result<()> {
+        let manifest = Manifest::open(&self.job.out, self.job.store()?)?;
+        if self.job.train.is_some() && manifest.get("train")?.is_none() {
+            let out = self.job.out.display();
+            let newest = newest_checkpoint(&self.job.out);
+            bail!(
+                "{out}: the training is not done (its newest checkpoint is of step {newest}), and `--stages after` does not train"
+            );
+        }
+        self.after(&[])
     }
 
     /// The stages after the training, which is done and passed over.

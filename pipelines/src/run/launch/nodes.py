@@ -2,11 +2,14 @@
 
 nodes.py list CPUS GPUS                              ids of the nodes that are up and have these
 nodes.py on NODE -- COMMAND...                       one process, whose output is printed
-nodes.py ranks NODE,NODE PROCESSES CPUS GPUS PORT -- COMMAND...   PROCESSES on each node; ends with the worst exit code
+nodes.py ranks NODE,NODE PROCESSES CPUS GPUS SECONDS -- COMMAND...   PROCESSES on each node, which have to start within SECONDS;
+                                                                     ends with the worst exit code
 """
 
+import ctypes
 import os
 import signal
+import socket
 import subprocess
 import sys
 
@@ -26,14 +29,26 @@ def output(command, folder):
     return done.returncode, done.stdout
 
 
+def stop_with_parent():
+    # a rank whose actor is killed would train on, on a node that counts as free
+    PR_SET_PDEATHSIG = 1
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 # two calls at once: a signal while another call waits for the end
 @ray.remote(max_concurrency=2)
 class Process:
     def address(self):
         return ray.util.get_node_ip_address()
 
+    def free_port(self):
+        with socket.socket() as listener:
+            listener.bind(("", 0))
+            return listener.getsockname()[1]
+
     def start(self, command, folder, variables):
-        self.child = subprocess.Popen(command, cwd=folder, env={**os.environ, **variables})
+        started = {"cwd": folder, "env": {**os.environ, **variables}}
+        self.child = subprocess.Popen(command, preexec_fn=stop_with_parent, **started)
 
     def wait(self):
         return self.child.wait()
@@ -51,17 +66,22 @@ def code_of(result):
     return code if code >= 0 else 128 - code
 
 
-def ranks(nodes, processes, cpus, gpus, port, command):
+def ranks(nodes, processes, cpus, gpus, seconds, command):
     share = {"num_cpus": cpus / processes, "num_gpus": gpus / processes}
     where = [node for node in nodes for _ in range(processes)]
     actors = [Process.options(scheduling_strategy=pinned(node), **share).remote() for node in where]
     try:
-        address = ray.get(actors[0].address.remote())
+        # actors wait for as long as their node has too little free
+        address, *_ = ray.get([actor.address.remote() for actor in actors], timeout=seconds)
+        port = ray.get(actors[0].free_port.remote())
         for rank, actor in enumerate(actors):
             variables = {"RANK": rank, "WORLD_SIZE": len(actors), "LOCAL_RANK": rank % processes}
             variables |= {"MASTER_ADDR": address, "MASTER_PORT": port}
             variables = {name: str(value) for name, value in variables.items()}
             ray.get(actor.start.remote(command, os.getcwd(), variables))
+    except ray.exceptions.GetTimeoutError:
+        print(f"the nodes have too little free: not all processes started in {seconds} seconds", file=sys.stderr)
+        return 1
     except ray.exceptions.RayError as error:
         print(f"a process cannot be started: {error}", file=sys.stderr)
         return 1
@@ -85,8 +105,8 @@ def main(args):
         code, text = ray.get(place.remote(command, os.getcwd()))
         sys.stdout.buffer.write(text)
         return code
-    nodes, (processes, cpus, gpus, port) = words[0].split(","), map(int, words[1:])
-    return ranks(nodes, processes, cpus, gpus, port, command)
+    nodes, (processes, cpus, gpus, seconds) = words[0].split(","), map(int, words[1:])
+    return ranks(nodes, processes, cpus, gpus, seconds, command)
 
 
 sys.exit(main(sys.argv[1:]))

@@ -9,15 +9,14 @@ use std::process::{Command, Stdio};
 
 /// The program that starts processes.
 const PROGRAM: &str = include_str!("nodes.py");
-/// Port of process 0 in the first attempt; each attempt has the next one.
-const PORT: usize = 29_400;
-const PORTS: usize = 1000;
 
 /// The cluster that this process is in.
 pub(super) struct RayCluster {
     program: PathBuf,
     cpus: String,
     gpus: String,
+    /// Seconds in which the processes of an attempt have to start.
+    seconds: String,
 }
 
 impl RayCluster {
@@ -29,6 +28,7 @@ impl RayCluster {
             program,
             cpus: nodes.cpus.max(1).to_string(),
             gpus: nodes.gpus.to_string(),
+            seconds: nodes.check_s.to_string(),
         })
     }
 
@@ -66,16 +66,16 @@ impl RayCluster {
     }
 
     /// `processes` processes on each of some nodes, which find each other at the first one.
-    pub(super) fn ranks(
-        &self,
-        nodes: &[String],
-        processes: usize,
-        attempt: usize,
-        line: &[String],
-    ) -> Command {
+    pub(super) fn ranks(&self, nodes: &[String], processes: usize, line: &[String]) -> Command {
         let (nodes, processes) = (nodes.join(","), processes.to_string());
-        let port = (PORT + attempt % PORTS).to_string();
-        let words = ["ranks", &nodes, &processes, &self.cpus, &self.gpus, &port];
+        let words = [
+            "ranks",
+            &nodes,
+            &processes,
+            &self.cpus,
+            &self.gpus,
+            &self.seconds,
+        ];
         self.start(&words, line)
     }
 }

@@ -81,7 +81,7 @@ impl Scheduler {
     ) -> Command {
         match self {
             Scheduler::Slurm(allocation) => allocation.ranks(nodes, processes, attempt, line),
-            Scheduler::Ray(cluster) => cluster.ranks(nodes, processes, attempt, line),
+            Scheduler::Ray(cluster) => cluster.ranks(nodes, processes, line),
         }
     }
 
