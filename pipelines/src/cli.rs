@@ -135,6 +135,9 @@ enum Verb {
     Report {
         #[command(flatten)]
         job: JobArgs,
+        /// Compare with the run in this folder, the `out` of another job: settings, figures, losses and scores.
+        #[arg(long, value_name = "OUT", conflicts_with = "limits")]
+        compare: Option<PathBuf>,
         /// Another limit, e.g. --limit gopher_quality.short_doc=80 (repeatable; all limits apply together).
         #[arg(long = "limit", value_name = "RULE=NUMBER", value_parser = limit)]
         limits: Vec<(String, f64)>,
@@ -298,8 +301,12 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         Verb::Generate(args) => run::generate(&args),
         Verb::Chat(args) => run::chat(&args),
         Verb::Serve(args) => serve::serve(&args),
-        Verb::Report { job, limits } if limits.is_empty() => with_job(&job, run::report),
-        Verb::Report { job, limits } => with_job(&job, |cx| run::refilter(cx, &limits)),
+        Verb::Report {
+            job,
+            compare,
+            limits,
+        } if limits.is_empty() => with_job(&job, |cx| run::compared(cx, compare.as_deref())),
+        Verb::Report { job, limits, .. } => with_job(&job, |cx| run::refilter(cx, &limits)),
         Verb::Convert(args) => run::convert(&args),
         Verb::Quantize(args) => run::quantize(&args),
         Verb::Explain { name, json } => run::explain(&name, json, &Cli::command()),

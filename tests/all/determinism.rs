@@ -1,6 +1,6 @@
 //! Tests of determinism: the same job gives the same bytes for any threads, tasks, layout and kills.
 
-use crate::jobs::{assert_same, metrics, millrace, succeed, write_small_job};
+use crate::jobs::{assert_same, metrics, millrace, output, succeed, write_small_job};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -28,7 +28,40 @@ fn threads_and_tasks_do_not_change_a_byte() {
     let one = run(dir.path(), "one", &["threads=1", "curate.tasks=1"]);
     let two = run(dir.path(), "two", &["threads=2", "curate.tasks=7"]);
     assert_same(&one, &two, 16, "1 thread and task, 2 threads and 7 tasks");
-    assert!(one.join("report.html").exists());
+    let page = || std::fs::read_to_string(one.join("report.html")).unwrap();
+    assert!(!page().contains("Comparison"));
+    let job = dir.path().join("job.toml");
+    let (job, set) = (job.to_str().unwrap(), format!("out={one:?}"));
+    let compare = |other: &Path| {
+        let sets = [
+            "--set",
+            &set,
+            "--set",
+            "threads=1",
+            "--set",
+            "curate.tasks=1",
+        ];
+        let args = [
+            &["report", job],
+            &sets[..],
+            &["--compare", other.to_str().unwrap()],
+        ];
+        output(&args.concat())
+    };
+    assert!(compare(&two).status.success());
+    let page = page();
+    for row in [
+        "<td>threads</td><td class=number>1</td><td class=number>2</td>",
+        "<td>curate.tasks</td><td class=number>1</td><td class=number>7</td>",
+        "<h3>Outcomes of records that differ</h3><p class=quiet>None.</p>",
+        "<td>steps</td><td class=number>12</td><td class=number>12</td><td class=number>0</td>",
+        "training loss of the other run",
+    ] {
+        assert!(page.contains(row), "{row}");
+    }
+    let nothing = compare(dir.path());
+    assert_eq!(nothing.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&nothing.stderr).contains("found no job.toml"));
 }
 
 #[test]

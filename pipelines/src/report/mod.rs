@@ -1,5 +1,6 @@
 //! `report.html`: one self-contained page rendered from the manifest and the small JSON files of a job.
 
+mod comparison;
 mod duplicates;
 mod evaluation;
 mod funnel;
@@ -20,9 +21,10 @@ mod what_if;
 pub(crate) use funnel::dropped_by_step;
 pub(crate) use material::{Material, each_figure};
 
-/// The page.
-pub(crate) fn render(m: &Material) -> String {
+/// The page, with a comparison if there is another run.
+pub(crate) fn render(m: &Material, other: Option<&Material>) -> String {
     let parts = [
+        ("comparison", "Comparison", comparison::comparison(m, other)),
         ("funnel", "Funnel", funnel::funnel(m)),
         ("limits", "Other limits", what_if::what_if(m)),
         ("groups", "Groups", groups::groups(m)),

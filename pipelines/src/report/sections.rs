@@ -185,7 +185,8 @@ fn lengths(v: &Value) -> Vec<(String, f64)> {
         .collect()
 }
 
-fn curve(m: &Material, key: &str) -> Vec<(f64, f64)> {
+/// The value of a key by step, from the lines of the training itself.
+pub(super) fn curve(m: &Material, key: &str) -> Vec<(f64, f64)> {
     let point = |l: &Value| Some((l["step"].as_f64()?, l[key].as_f64()?));
     // additional validation sets have separate curves
     let own = m.metrics.iter().filter(|l| l.get("set").is_none());

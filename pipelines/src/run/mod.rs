@@ -89,6 +89,7 @@ use crate::job::Job;
 use crate::machine::{grouped, peak_rss_bytes};
 use anyhow::Result;
 use failure::watched;
+use std::path::Path;
 
 /// Stages in the order of a run, and whether a job has them.
 pub(crate) fn stages(job: &Job) -> [(&'static str, bool); 7] {
@@ -156,6 +157,11 @@ pub(crate) fn eval(cx: &Context) -> Result<()> {
 fn generated(cx: &Context) -> Result<()> {
     watched(cx, "generate", generate::run)
 }
-pub(crate) fn report(cx: &Context) -> Result<()> {
-    watched(cx, "report", report::run)
+fn report(cx: &Context) -> Result<()> {
+    compared(cx, None)
+}
+/// The report with a comparison with another run.
+pub(crate) fn compared(cx: &Context, other: Option<&Path>) -> Result<()> {
+    let other = other.map(report::of_folder).transpose()?;
+    watched(cx, "report", |cx| report::run(cx, other.as_ref()))
 }

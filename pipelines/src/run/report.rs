@@ -1,20 +1,26 @@
-//! `report`: writes the page, every time since it takes milliseconds; with `--limit`, counts what the filters would
-//! keep.
+//! `report`: writes the page, every time since it takes milliseconds; with `--compare`, beside another run; with `--limit`, counts
+//! what the filters would keep.
 
+use super::job_at::job_at;
 use crate::context::Context;
 use crate::log::print;
 use crate::machine::{grouped, megabytes, write_atomically};
 use crate::report::{Material, each_figure, render};
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
+use std::path::Path;
 
-pub(super) fn run(cx: &Context) -> Result<()> {
+/// The page, with a comparison if there is another run.
+///
+/// # Errors
+/// Nothing has run in the job's folder; the page cannot be written.
+pub(super) fn run(cx: &Context, other: Option<&Material>) -> Result<()> {
     if !cx.out.join("manifest.json").exists() {
         bail!(
             "nothing has run in {} yet; run `millrace run` first",
             cx.out.display()
         );
     }
-    let page = render(&Material::read(&cx.job, &cx.out));
+    let page = render(&Material::read(&cx.job, &cx.out), other);
     let path = cx.out.join("report.html");
     write_atomically(&path, page.as_bytes())?;
     log!(
@@ -23,6 +29,18 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         megabytes(page.len() as u64)
     );
     Ok(())
+}
+
+/// The files of the run in the folder `out`.
+///
+/// # Errors
+/// A folder in which nothing has run.
+pub(super) fn of_folder(out: &Path) -> Result<Material> {
+    let job = job_at(out, &[]).context("--compare")?;
+    if !job.out.join("manifest.json").exists() {
+        bail!("--compare: nothing has run in {} yet", job.out.display());
+    }
+    Ok(Material::read(&job, &job.out))
 }
 
 /// Documents that the filters would keep with these limits, from the recorded figures of every document.
