@@ -147,11 +147,11 @@ fn figures(m: &Material, other: &Material) -> Vec<Row> {
             m.counts("curate").is_object().then(|| kept(m) as f64)
         }),
         count("tokens", &|m| {
-            let tokens = dataset_counts(m)
+            let tokens: u64 = dataset_counts(m)
                 .iter()
                 .map(|d| number(&d.1["tokens"]))
                 .sum();
-            (tokens > 0u64).then_some(tokens as f64)
+            (tokens > 0).then_some(tokens as f64)
         }),
         count("parameters", &|m| m.counts("train")["parameters"].as_f64()),
         count("steps", &|m| curve(m, "loss").last().map(|point| point.0)),
