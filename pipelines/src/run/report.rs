@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::log::print;
 use crate::machine::{grouped, megabytes, write_atomically};
 use crate::report::{Material, each_figure, render};
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use std::path::Path;
 
 /// The page, with a comparison if there is another run.
@@ -36,7 +36,7 @@ pub(super) fn run(cx: &Context, other: Option<&Material>) -> Result<()> {
 /// # Errors
 /// A folder in which nothing has run.
 pub(super) fn of_folder(out: &Path) -> Result<Material> {
-    let job = job_at(out, &[]).context("--compare")?;
+    let job = job_at(out, &[])?;
     if !job.out.join("manifest.json").exists() {
         bail!("--compare: nothing has run in {} yet", job.out.display());
     }
