@@ -134,7 +134,7 @@ fn leaves(value: &toml::Value, at: String, all: &mut BTreeMap<String, String>) {
 /// Figures of the stages that have run in one of the two.
 fn figures(m: &Material, other: &Material) -> Vec<Row> {
     let count = |name: &str, of: &dyn Fn(&Material) -> Option<f64>| {
-        Row::of_numbers(name, of(m), of(other), &|value| grouped(value as u64))
+        Row::of_numbers(name, of(m), of(other), &|value| grouped(whole(value)))
     };
     let fine = |name: &str, of: &dyn Fn(&Material) -> Option<f64>| {
         Row::of_numbers(name, of(m), of(other), &|value| format!("{value:.4}"))
@@ -195,9 +195,17 @@ fn figures(m: &Material, other: &Material) -> Vec<Row> {
         "peak memory",
         memory(m),
         memory(other),
-        &|value| megabytes(value as u64),
+        &|value| megabytes(whole(value)),
     ));
     rows.into_iter().flatten().collect()
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "counts were whole numbers, and of a median the fraction is not shown"
+)]
+fn whole(value: f64) -> u64 {
+    value as u64
 }
 
 fn median(points: Vec<(f64, f64)>) -> Option<f64> {
@@ -229,7 +237,7 @@ fn outcomes(m: &Material, other: &Material) -> Vec<Row> {
     let rows = rules.into_iter().filter_map(|rule| {
         let (here, there) = (counted(&here, rule), counted(&there, rule));
         let row = Row::of_numbers(rule, Some(here as f64), Some(there as f64), &|value| {
-            grouped(value as u64)
+            grouped(whole(value))
         });
         row.filter(|_| here != there)
     });
