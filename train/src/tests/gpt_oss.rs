@@ -5,12 +5,14 @@ use serde_json::json;
 
 use crate::checkpoint::huggingface::config::inexpressible;
 use crate::checkpoint::safetensors::{Entry, Format, Reader, Writer};
+use crate::checkpoint::whole_model::Model;
 use crate::checkpoint::{MODEL, export_hf, import_hf};
 use crate::config::{Activation, LoraConfig, LoraTarget, Plan};
+use crate::dist::devices::Devices;
 use crate::eval::logits;
 use crate::fixtures::{Chain, Log, tiny_bert, tiny_gpt_oss, tiny_llama, tiny_t5};
 use crate::tests::hugging_face::{
-    follows, follows_transformers, refused_export, refused_import, write_config,
+    follows, follows_transformers, refused_export, refused_import, trained, write_config,
 };
 use crate::tests::layouts::{assert_same, assert_same_in, train, with};
 use crate::tests::parity::Golden;
@@ -187,21 +189,63 @@ fn experts_of_four_bits_are_read_as_the_numbers_that_they_stand_for() {
     config["experts_per_token"] = json!(2);
     config["initial_context_length"] = json!(8);
     write_config(&folder("packed"), &config);
-    let names = packed
-        .iter()
-        .map(|(entry, format, _)| (entry.clone(), *format));
-    let path = folder("packed").join(MODEL);
-    let mut writer = Writer::create_in(&path, names.collect(), None).unwrap();
-    packed
-        .iter()
-        .for_each(|(_, _, bytes)| writer.write_bytes(bytes).unwrap());
-    writer.finish().unwrap();
+    let write = |packed: &[(Entry, Format, Vec<u8>)]| {
+        let names = packed
+            .iter()
+            .map(|(entry, format, _)| (entry.clone(), *format));
+        let path = folder("packed").join(MODEL);
+        let mut writer = Writer::create_in(&path, names.collect(), None).unwrap();
+        packed
+            .iter()
+            .for_each(|(_, _, bytes)| writer.write_bytes(bytes).unwrap());
+        writer.finish().unwrap();
+    };
+    let scales = |of: &(Entry, Format, Vec<u8>)| of.0.name.ends_with("_scales");
+    let mut without = packed.clone();
+    without.iter_mut().find(|of| scales(of)).unwrap().2[0] = 255;
+    write(&without);
+    let refused = import_hf(&folder("packed"), &folder("none")).unwrap_err();
+    let refused = refused.to_string();
+    assert!(refused.contains("found a scale of 255"), "{refused}");
+    write(&packed);
     let tokens: Vec<u32> = (0..16).map(|at| at * 7 % 61).collect();
     let [plain, packed] = ["plain", "packed"].map(|name| {
         let read = import_hf(&folder(name), &folder(&format!("{name}-read"))).unwrap();
         logits(&read.checkpoint, &tokens).unwrap()
     });
     assert_eq!(plain, packed);
+}
+
+#[test]
+fn the_balance_loss_of_a_folder_counts_where_its_flag_is_set() {
+    let plan = tiny_gpt_oss();
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("folder");
+    export_hf(&trained(&plan, dir.path()), &folder).unwrap();
+    let text = std::fs::read(folder.join("config.json")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!(config["output_router_logits"], true);
+    let imported = |name: &str| {
+        let back = import_hf(&folder, &dir.path().join(name)).unwrap();
+        let found = Model::load(&back.checkpoint, &Devices::Cpu).unwrap().plan;
+        found.model.moe.unwrap().balance_loss
+    };
+    let own = plan.model.moe.as_ref().unwrap();
+    assert_eq!(imported("own"), own.balance_loss);
+    // of two choices, mean over layers there and sum here; 0.9 is the class's own coefficient
+    let published = 0.9 * own.top_k as f64 / plan.model.layers as f64;
+    config["router_aux_loss_coef"] = json!(0.9);
+    write_config(&folder, &config);
+    assert_eq!(imported("with"), published);
+    config
+        .as_object_mut()
+        .unwrap()
+        .remove("router_aux_loss_coef");
+    write_config(&folder, &config);
+    assert_eq!(imported("absent"), published);
+    config["output_router_logits"] = json!(false);
+    write_config(&folder, &config);
+    assert_eq!(imported("without"), 0.0);
 }
 
 #[test]
@@ -222,6 +266,17 @@ fn layouts_of_gpt_oss_with_experts_on_other_ranks_give_the_same_bits() {
     for layout in ["dp=2 ep=2 tp=2 mb=3", "cp=2 dp=2 ep=2 mb=2"] {
         assert_same(&train(&with(tiny_gpt_oss(), layout)), &wanted, layout);
     }
+}
+
+/// One chosen expert and few tokens in a part: in most micro-batches a rank has none for its experts while the others of its
+/// samples have some.
+#[test]
+fn ranks_without_tokens_for_their_experts_sum_gradients_in_the_order_of_the_others() {
+    let mut plan = tiny_gpt_oss();
+    plan.model.moe.as_mut().unwrap().top_k = 1;
+    let wanted = train(&with(plan.clone(), "mb=12"));
+    let layout = "cp=4 dp=2 ep=2 mb=1";
+    assert_same(&train(&with(plan, layout)), &wanted, layout);
 }
 
 #[test]

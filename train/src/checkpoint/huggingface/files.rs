@@ -518,7 +518,12 @@ impl Files {
             }
         };
         let [blocks, scales] = parts;
+        let name = &scales.name;
         let (blocks, scales) = (read(blocks)?, read(scales)?);
+        if scales.contains(&mxfp4::NO_SCALE) {
+            let line = format!("{name}: found a scale of 255, which is no number, want 0 to 254");
+            return Err(foreign(&self.folder, vec![line]));
+        }
         Ok(mxfp4::values(&blocks, &scales, pair.dims[2]))
     }
 

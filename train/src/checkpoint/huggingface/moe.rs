@@ -93,7 +93,8 @@ pub(crate) fn config(class: Class, model: &ModelConfig, moe: &MoeConfig, dense: 
     };
     let both = json!({
         "num_experts_per_tok": moe.top_k,
-        "output_router_logits": false,
+        // without it their models leave the loss out
+        "output_router_logits": moe.balance_loss > 0.0,
         // their loss counts each token k times and is a mean over layers, ours a sum
         "router_aux_loss_coef": moe.balance_loss * layers as f64 / moe.top_k as f64,
     });
@@ -107,7 +108,7 @@ pub(crate) fn config(class: Class, model: &ModelConfig, moe: &MoeConfig, dense: 
 pub(crate) fn read(fields: &Fields<'_>, class: Class, model: &ModelConfig) -> MoeConfig {
     let mut moe = MoeConfig::default();
     moe.top_k = fields.count_or("num_experts_per_tok", moe.top_k);
-    fields.flag("output_router_logits", false);
+    let has_loss = fields.flag("output_router_logits", false);
     match class {
         Class::Mixtral => {
             moe.experts = fields.count_or("num_local_experts", moe.experts);
@@ -133,8 +134,15 @@ pub(crate) fn read(fields: &Fields<'_>, class: Class, model: &ModelConfig) -> Mo
         }
     }
     let layers = (0..model.layers).filter(|&layer| moe.is_at(layer)).count();
-    let theirs = fields.wide("router_aux_loss_coef", Some(0.001));
-    moe.balance_loss = theirs * moe.top_k as f64 / layers.max(1) as f64;
+    let default = match class {
+        Class::GptOss => 0.9,
+        Class::Mixtral | Class::Qwen2Moe => 0.001,
+    };
+    let theirs = fields.wide("router_aux_loss_coef", Some(default));
+    moe.balance_loss = match has_loss {
+        true => theirs * moe.top_k as f64 / layers.max(1) as f64,
+        false => 0.0,
+    };
     moe
 }
 

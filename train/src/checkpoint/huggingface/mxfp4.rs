@@ -7,6 +7,9 @@
 /// Inputs of a scale.
 const BLOCK: usize = 32;
 
+/// The scale that stands for no number (E8M0).
+pub(crate) const NO_SCALE: u8 = 255;
+
 /// The numbers by code: 1 sign, 2 exponent bits, 1 fraction bit (E2M1).
 const NUMBERS: [f32; 16] = [
     0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0,
@@ -42,10 +45,10 @@ pub(crate) fn parts(name: &str, dims: &[usize]) -> Option<[Part; 2]> {
     })
 }
 
-/// Numbers of one expert, `[in, out]`, of its blocks and scales.
+/// Numbers of one expert, `[in, out]`, of its blocks and scales, none of which is [`NO_SCALE`].
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "powers of two from 2^-127 to 2^128, of which the last is infinite in f32"
+    reason = "powers of two from 2^-127 to 2^127 are exact in f32"
 )]
 pub(crate) fn values(blocks: &[u8], scales: &[u8], outputs: usize) -> Vec<f32> {
     let inputs = 2 * blocks.len() / outputs.max(1);

@@ -123,17 +123,17 @@ impl Experts {
         (dispatcher, gradients): (&TokenDispatcher, &mut Gradients),
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
+        let [bias1, bias2] = &self.biases;
         let Some((before, hidden)) = saved.inner else {
-            for slots in [&self.fc2, &self.fc1] {
-                add_gradients((slots, Op::Plain), None, (dispatcher, gradients), cx)?;
-            }
-            for slots in &self.biases {
-                biases::add_gradients(slots, None, (dispatcher, gradients), cx)?;
-            }
+            // in the order of the others, because ranks that share samples sum each together
+            biases::add_gradients(bias2, None, (dispatcher, gradients), cx)?;
+            add_gradients((&self.fc2, Op::Plain), None, (dispatcher, gradients), cx)?;
+            biases::add_gradients(bias1, None, (dispatcher, gradients), cx)?;
+            let fc1 = (&self.fc1[..], Op::Transposed);
+            add_gradients(fc1, None, (dispatcher, gradients), cx)?;
             return Ok(dy);
         };
         let counts = dispatcher.counts();
-        let [bias1, bias2] = &self.biases;
         biases::add_gradients(bias2, Some(&dy), (dispatcher, gradients), cx)?;
         let of_fc2 = cx.of_layer(self.fc2[0]);
         let rows = of_fc2.factor(&dy, Role::Gradient(Features::Whole))?;
