@@ -207,7 +207,7 @@ fn crawl() -> Files {
             for page in [0, 1, 3, 20] {
                 let (offset, length) = members[page];
                 index.push(format!(
-                    "{{\"urlkey\": \"org,example)/{page}\", \"filename\": \"{name}\", \"offset\": \"{offset}\", \"length\": \"{length}\", \"status\": \"200\"}}\n"
+                    "{{\"urlkey\": \"org,example)/{page}\", \"url\": \"http://{segment}-{i}.example.org/{page}\", \"filename\": \"{name}\", \"offset\": \"{offset}\", \"length\": \"{length}\", \"status\": \"200\"}}\n"
                 ));
             }
             files.insert(format!("/{name}"), bytes);
@@ -215,7 +215,12 @@ fn crawl() -> Files {
     }
     let robots = format!("crawl-data/{SNAPSHOT}/segments/1700.1/robotstxt/x.warc.gz");
     index.push(format!(
-        "{{\"filename\": \"{robots}\", \"offset\": \"1\", \"length\": \"9\"}}\n"
+        "{{\"url\": \"http://example.org/robots.txt\", \"filename\": \"{robots}\", \"offset\": \"1\", \"length\": \"9\"}}\n"
+    ));
+    // a neighbour in the order of the index
+    let other = path_of("1700.1", 0);
+    index.push(format!(
+        "{{\"url\": \"http://example.org.evil/\", \"filename\": \"{other}\", \"offset\": \"1\", \"length\": \"9\"}}\n"
     ));
     files.insert(
         format!("/crawl-data/{SNAPSHOT}/warc.paths.gz"),

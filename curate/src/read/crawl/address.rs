@@ -66,7 +66,7 @@ pub(crate) fn is_crawl(path: &str) -> bool {
 /// The kind of files of a crawl.
 ///
 /// # Errors
-/// What is wrong with the address.
+/// The first fault of the address.
 pub(crate) fn kind_of_crawl(path: &str) -> Result<Kind, Wrong> {
     Ok(Crawl::parse(path)?.kind)
 }

@@ -78,7 +78,7 @@ impl Asker {
                 ));
             }
             attempt += 1;
-            growing = (growing * 2).min(LONGEST_PAUSE);
+            growing = (growing * 2).min(LONGEST_PAUSE).max(self.pause);
             self.next = Instant::now() + growing.max(refused.pause.unwrap_or_default());
         }
     }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::Value;
+use url::Url;
 
 use super::address::Crawl;
 use super::ask::Asker;
@@ -26,9 +27,13 @@ struct Pages {
 #[derive(Default)]
 struct Captures {
     /// Offsets and lengths of records by file.
-    places: BTreeMap<String, BTreeSet<(u64, u64)>>,
-    left_out: BTreeMap<String, u64>,
+    places: BTreeMap<String, Places>,
+    /// Those that are no pages, by the folder that has them.
+    left_out: BTreeMap<&'static str, BTreeMap<String, Places>>,
 }
+
+/// Offset and length of each record of a file.
+type Places = BTreeSet<(u64, u64)>;
 
 /// The files with captures of the crawl's domains, in name order, each with its parts.
 ///
@@ -39,7 +44,7 @@ pub(super) fn of_domains(crawl: &Crawl) -> Result<List, String> {
     let mut captures = Captures::default();
     let mut without: Vec<&str> = Vec::new();
     for domain in &crawl.domains {
-        let before = captures.count();
+        let mut is_there = false;
         let query = format!(
             "{}/{}-index?url=*.{domain}&output=json",
             crawl.index, crawl.snapshot
@@ -63,12 +68,12 @@ pub(super) fn of_domains(crawl: &Crawl) -> Result<List, String> {
                 continue;
             };
             for line in text.lines().filter(|line| !line.trim().is_empty()) {
-                captures
-                    .take(line)
+                is_there |= captures
+                    .take(line, domain)
                     .map_err(|why| format!("{url}: {why}: {:?}", start(line)))?;
             }
         }
-        if captures.count() == before {
+        if !is_there {
             without.push(domain);
         }
     }
@@ -110,13 +115,9 @@ fn number(value: &Value) -> Option<u64> {
 }
 
 impl Captures {
-    /// All captures, those that are left out included.
-    fn count(&self) -> u64 {
-        let taken: usize = self.places.values().map(BTreeSet::len).sum();
-        taken as u64 + self.left_out.values().sum::<u64>()
-    }
-
-    fn take(&mut self, line: &str) -> Result<(), String> {
+    /// Takes a capture; false if it is of another domain, as a server sends whose index is in an order in which `www.` counts for
+    /// nothing.
+    fn take(&mut self, line: &str, domain: &str) -> Result<bool, String> {
         let fields: Value =
             serde_json::from_str(line).map_err(|e| format!("a line that is no JSON, {e}"))?;
         let file = fields["filename"].as_str();
@@ -127,26 +128,38 @@ impl Captures {
         if length == 0 || offset.checked_add(length).is_none() {
             return Err(format!("a capture with the length {length}"));
         }
-        if let Some(folder) = NO_PAGES.iter().find(|folder| file.contains(**folder)) {
-            let count = self.left_out.entry(folder.replace('/', ""));
-            *count.or_default() += 1;
-            return Ok(());
+        let url = fields["url"].as_str().ok_or("a capture without url")?;
+        let host = Url::parse(url).ok();
+        let host = host.as_ref().and_then(Url::host_str).unwrap_or_default();
+        let is_below = |rest: &str| rest.is_empty() || rest.ends_with('.');
+        if !host.strip_suffix(domain).is_some_and(is_below) {
+            return Ok(false);
         }
-        let places = self.places.entry(file.to_string()).or_default();
+        let folder = NO_PAGES.into_iter().find(|folder| file.contains(folder));
+        let places = match folder {
+            Some(folder) => self.left_out.entry(folder).or_default(),
+            None => &mut self.places,
+        };
+        let places = places.entry(file.to_string()).or_default();
         places.insert((offset, length));
-        Ok(())
+        Ok(true)
     }
 
     fn into_list(self) -> List {
-        let captures = self.places.values().map(|places| places.len() as u64).sum();
-        let file = |(file, places): (String, BTreeSet<(u64, u64)>)| {
+        let count = |places: &BTreeMap<String, Places>| -> u64 {
+            places.values().map(|places| places.len() as u64).sum()
+        };
+        let left_out = self.left_out.iter();
+        let left_out = left_out.map(|(folder, places)| (folder.replace('/', ""), count(places)));
+        let (left_out, captures) = (left_out.collect(), count(&self.places));
+        let file = |(file, places): (String, Places)| {
             let parts: Vec<_> = places.iter().map(|(at, n)| *at..at + n).collect();
             with_parts(&file, &parts)
         };
         List {
             files: self.places.into_iter().map(file).collect(),
             captures,
-            left_out: self.left_out,
+            left_out,
             ..List::default()
         }
     }
@@ -155,6 +168,7 @@ impl Captures {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn captures_become_parts_of_files_in_order() {
@@ -179,11 +193,13 @@ mod tests {
                 "9",
             ),
         ] {
-            let line =
-                format!("{{\"filename\": \"{file}\", \"offset\": {offset}, \"length\": {length}}}");
-            captures.take(&line).unwrap();
+            let line = format!(
+                "{{\"url\": \"https://a.org/x\", \"filename\": \"{file}\", \"offset\": {offset}, \"length\": {length}}}"
+            );
+            // another domain whose captures these are, too
+            assert_eq!(captures.take(&line, "a.org"), Ok(true));
+            assert_eq!(captures.take(&line, "org"), Ok(true));
         }
-        assert_eq!(captures.count(), 5);
         let list = captures.into_list();
         assert_eq!(
             list.files,
@@ -201,6 +217,23 @@ mod tests {
                 ("robotstxt".to_string(), 1)
             ]
         );
+    }
+
+    #[test]
+    fn captures_of_other_hosts_are_not_taken() {
+        for (url, domain, is_taken) in [
+            ("https://www.example.org/", "www.example.org", true),
+            ("http://a.www.example.org:8080/x", "www.example.org", true),
+            ("https://blog.example.org/", "www.example.org", false),
+            ("https://example.org/", "www.example.org", false),
+            ("https://WWW.Example.org/", "example.org", true),
+            ("https://badexample.org/", "example.org", false),
+            ("no address", "example.org", false),
+        ] {
+            let line = json!({"url": url, "filename": "x", "offset": 1, "length": "2"});
+            let found = Captures::default().take(&line.to_string(), domain);
+            assert_eq!(found, Ok(is_taken), "{url} {domain}");
+        }
     }
 
     #[test]
@@ -223,8 +256,12 @@ mod tests {
                 "{\"filename\": \"x\", \"offset\": 18446744073709551615, \"length\": 9}",
                 "length 9",
             ),
+            (
+                "{\"filename\": \"x\", \"offset\": 1, \"length\": 9}",
+                "without url",
+            ),
         ] {
-            let found = Captures::default().take(line).unwrap_err();
+            let found = Captures::default().take(line, "a.org").unwrap_err();
             assert!(found.contains(why), "{line}: {found}");
         }
     }

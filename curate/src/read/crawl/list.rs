@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::error::{At, Result, damaged};
 use crate::write::AtomicFile;
 
-/// What an address stands for.
+/// Files that an address stands for.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub(super) struct List {
     /// The address, without passwords.

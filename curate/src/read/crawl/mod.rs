@@ -105,26 +105,23 @@ pub(crate) fn find(input: &Input, kept: Option<&Path>) -> Result<Vec<Found>, Str
         Some(list) => list,
         None => ask(input)?,
     };
-    // the same for every choice of files, so that documents keep their ids
-    let folder = format!("{}/crawl-data/{}/segments/", crawl.base, crawl.snapshot);
+    let folder = format!("crawl-data/{}/", crawl.snapshot);
     let files = list.files.iter().map(|name| {
         let path = PathBuf::from(format!("{}/{name}", crawl.base));
-        let (whole, bytes) = match parts_of(&path) {
-            Some((file, parts)) => (file, length_of_parts(&parts)),
+        let (whole, bytes) = match parts_of(Path::new(name)) {
+            Some((file, parts)) => (file.to_string_lossy().into_owned(), length_of_parts(&parts)),
             None => (
-                path.clone(),
+                name.clone(),
                 std::fs::metadata(&path).map_or(0, |m| m.len()),
             ),
         };
-        let found = Found {
-            path: whole,
-            below: String::new(),
-            bytes,
-            version: None,
-        };
+        // the same for every base and choice of files, so that documents keep their ids
+        let below = whole.strip_prefix(&folder).unwrap_or(&whole);
         Found {
             path,
-            ..found.below(&folder)
+            below: below.strip_prefix("segments/").unwrap_or(below).to_string(),
+            bytes,
+            version: None,
         }
     });
     Ok(files.collect())

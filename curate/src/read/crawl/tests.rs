@@ -93,6 +93,23 @@ fn files_are_named_below_the_crawl_whatever_is_chosen_of_it() {
 }
 
 #[test]
+fn files_without_segments_are_named_below_the_crawl_and_without_the_place_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("crawl-data/CC-NEWS/2025/01");
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    let line = "crawl-data/CC-NEWS/2025/01/CC-NEWS-20250101020153-00156.warc.gz\n";
+    encoder.write_all(line.as_bytes()).unwrap();
+    std::fs::write(folder.join("warc.paths.gz"), encoder.finish().unwrap()).unwrap();
+    let input = Input {
+        path: format!("cc:CC-NEWS/2025/01/warc?base={}", dir.path().display()),
+        ..Input::default()
+    };
+    let found = find(&input, None).unwrap();
+    assert_eq!(found[0].below, "CC-NEWS-20250101020153-00156.warc.gz");
+}
+
+#[test]
 fn lists_that_lead_out_of_the_crawl_and_empty_or_missing_ones_are_refused() {
     let dir = mirror();
     for (lines, why) in [
