@@ -101,7 +101,7 @@ impl Kubernetes {
     fn training_list(&self, work: &Work, training: &Training) -> Value {
         let (name, nodes) = (named(work, "train"), &training.nodes);
         let processes = nodes.count * nodes.processes;
-        let labels = json!({"app": "millrace", "job": work.name(), "stage": "train"});
+        let labels = json!({"app": "millrace", "job": name, "stage": "train"});
         let mut line = work.train();
         line[0] = self.program.clone();
         let mut job = self.job(work, &name, &shell(&line));
@@ -212,19 +212,26 @@ impl Kubernetes {
 
 /// The script without its stages. `kubectl wait` waits for one condition only, and would not notice that a Job has failed.
 const SCRIPT: &str = r#"# Applies the Jobs one after the other and waits for the end of each; ends with an error at the first one that fails.
-# Started again, it goes on with the Job that it waited for.
+# Started again, it goes on with the Job that it waited for. A Job that has failed has to be deleted before.
 set -eu
 stage() {
   kubectl NAMESPACE apply -f "$2"
+  missed=0
   while :; do
-    if ! ended=$(kubectl NAMESPACE get "job/$1" -o 'jsonpath={.status.conditions[?(@.status=="True")].type}'); then
-      echo "job/$1: kubectl gets no answer; it is asked again" >&2
+    if ended=$(kubectl NAMESPACE get "job/$1" -o 'jsonpath={.status.conditions[?(@.status=="True")].type}'); then
+      missed=0
+    else
+      missed=$((missed + 1))
+      [ "$missed" -lt 30 ] || { echo "job/$1: kubectl got no answer 30 times" >&2; exit 1; }
       ended=
     fi
     case " $ended " in
-      *" Complete "*) return ;;
+      *" Complete "*)
+        echo "job/$1 is complete"
+        return
+        ;;
       *" Failed "*)
-        echo "job/$1 has failed: kubectl NAMESPACE describe job/$1" >&2
+        echo "job/$1 has failed: kubectl NAMESPACE describe job/$1; to start it again: kubectl NAMESPACE delete job/$1" >&2
         exit 1
         ;;
     esac
@@ -235,10 +242,17 @@ stage() {
 /// Port of process 0.
 const PORT: u16 = 29_400;
 
-/// Name of a stage's Job.
+/// Name of a stage's Job: a changed job gets Jobs of its own, because Kubernetes changes nothing of those that are there, and one that
+/// is complete would count as this one's.
 fn named(work: &Work, stage: &str) -> String {
-    format!("{}-{stage}", work.name())
+    let mut name = work.name();
+    name.truncate(NAME_CHARS);
+    let hash = xxhash_rust::xxh3::xxh3_64(work.cx.job.to_toml().as_bytes());
+    format!("{}-{:08x}-{stage}", name.trim_end_matches('-'), hash >> 32)
 }
+
+/// Characters of a job's name. With the hash, the stage and the number of a pod it is a host's name: at most 63 characters.
+const NAME_CHARS: usize = 38;
 
 /// A line of shell as a container's command.
 fn command(line: &str) -> Value {

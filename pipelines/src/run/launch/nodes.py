@@ -6,7 +6,6 @@ nodes.py ranks NODE,NODE PROCESSES CPUS GPUS SECONDS -- COMMAND...   PROCESSES o
                                                                      ends with the worst exit code
 """
 
-import ctypes
 import os
 import signal
 import socket
@@ -29,10 +28,15 @@ def output(command, folder):
     return done.returncode, done.stdout
 
 
-def stop_with_parent():
-    # a rank whose actor is killed would train on, on a node that counts as free
-    PR_SET_PDEATHSIG = 1
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+# A rank whose actor is killed would train on, on a node that counts as free: it gets a signal when its parent ends (prctl 1). Not by
+# preexec_fn, which may deadlock in a process with threads.
+GUARD = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("the process that started this one is gone")
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
 
 
 # two calls at once: a signal while another call waits for the end
@@ -47,8 +51,8 @@ class Process:
             return listener.getsockname()[1]
 
     def start(self, command, folder, variables):
-        started = {"cwd": folder, "env": {**os.environ, **variables}}
-        self.child = subprocess.Popen(command, preexec_fn=stop_with_parent, **started)
+        guarded = [sys.executable, "-c", GUARD, str(os.getpid()), *command]
+        self.child = subprocess.Popen(guarded, cwd=folder, env={**os.environ, **variables})
 
     def wait(self):
         return self.child.wait()
@@ -73,12 +77,12 @@ def ranks(nodes, processes, cpus, gpus, seconds, command):
     try:
         # actors wait for as long as their node has too little free
         address, *_ = ray.get([actor.address.remote() for actor in actors], timeout=seconds)
-        port = ray.get(actors[0].free_port.remote())
+        port = ray.get(actors[0].free_port.remote(), timeout=seconds)
         for rank, actor in enumerate(actors):
             variables = {"RANK": rank, "WORLD_SIZE": len(actors), "LOCAL_RANK": rank % processes}
             variables |= {"MASTER_ADDR": address, "MASTER_PORT": port}
             variables = {name: str(value) for name, value in variables.items()}
-            ray.get(actor.start.remote(command, os.getcwd(), variables))
+            ray.get(actor.start.remote(command, os.getcwd(), variables), timeout=seconds)
     except ray.exceptions.GetTimeoutError:
         print(f"the nodes have too little free: not all processes started in {seconds} seconds", file=sys.stderr)
         return 1
