@@ -331,6 +331,21 @@ mod tests {
     }
 
     #[test]
+    fn loops_of_a_template_end_early() {
+        // Jinja2's extension `loopcontrols`: from the last message back to the first that is the user's
+        let text = "{% for m in messages | reverse %}{% if m.role == 'tool' %}{% continue %}{% endif %}{{ m.content }}{% if m.role == 'user' %}{% break %}{% endif %}{% endfor %}";
+        let template = ChatTemplate::new(text, None, None).unwrap();
+        let talk = [
+            ("user", "a"),
+            ("user", "b"),
+            ("tool", "t"),
+            ("assistant", "c"),
+        ];
+        let found = template.prompt(&messages(&talk), false).unwrap();
+        assert_eq!(found, "cb");
+    }
+
+    #[test]
     fn templates_refuse_and_write_json() {
         let refuses = "{% if messages[0].role != 'user' %}{{ raise_exception('begin with user') }}{% endif %}{% generation %}{{ messages | tojson }}{% endgeneration %}";
         let template = ChatTemplate::new(refuses, None, None).unwrap();
