@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use curate::pipeline::{CurateConfig, Curator, shards, shards_kept};
 use curate::read::{Format, Input, Shard, input_files, keep_crawl_lists, missing_inputs};
+
+use crate::server::listen;
 
 /// Misbehaviour of the server.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,17 +42,9 @@ type Files = BTreeMap<String, Vec<u8>>;
 
 /// Serves files, by path and query, until the test ends.
 fn serve(files: Files, fault: Fault) -> Server {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
     let requests = Arc::<Mutex<Vec<Request>>>::default();
-    let (files, seen) = (Arc::new(files), requests.clone());
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let (files, seen) = (files.clone(), seen.clone());
-            // a client that disconnects early is not a failure of the test
-            std::thread::spawn(move || answer(stream, &files, fault, &seen).ok());
-        }
-    });
+    let seen = requests.clone();
+    let address = listen(move |stream| answer(stream, &files, fault, &seen));
     Server { address, requests }
 }
 

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use curate::read::{Format, Input, each_record, input_files};
+
+use crate::server::listen;
 
 /// Misbehaviour of the server.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,17 +34,9 @@ struct Server {
 
 /// Serves `files` by path until the test ends.
 fn serve(files: BTreeMap<String, Vec<u8>>, fault: Fault) -> Server {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
     let requests = Arc::new(AtomicUsize::new(0));
-    let (files, counter) = (Arc::new(files), requests.clone());
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let (files, counter) = (files.clone(), counter.clone());
-            // a client that disconnects early is not a failure of the test
-            std::thread::spawn(move || answer(stream, &files, fault, &counter).ok());
-        }
-    });
+    let counter = requests.clone();
+    let address = listen(move |stream| answer(stream, &files, fault, &counter));
     Server { address, requests }
 }
 

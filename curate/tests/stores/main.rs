@@ -5,4 +5,5 @@
 
 mod crawl;
 mod http;
+mod server;
 mod store;

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use curate::store::{ObjectFolder, Put};
+
+use crate::server::listen;
 
 /// Misbehaviour of the server.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,17 +27,9 @@ type Objects = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
 
 /// An S3 server until the test ends, and a folder in it.
 fn serve(fault: Fault, settings: &[(&str, &str)]) -> (Objects, ObjectFolder) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
     let objects = Objects::default();
-    let (ours, count) = (objects.clone(), Arc::new(AtomicUsize::new(0)));
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let (objects, count) = (ours.clone(), count.clone());
-            // a client that disconnects early is not a failure of the test
-            std::thread::spawn(move || answer(stream, &objects, fault, &count).ok());
-        }
-    });
+    let (ours, count) = (objects.clone(), AtomicUsize::new(0));
+    let address = listen(move |stream| answer(stream, &ours, fault, &count));
     let endpoint = format!("http://{address}");
     let mut options = BTreeMap::new();
     for (key, value) in [
