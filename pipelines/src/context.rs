@@ -175,13 +175,23 @@ impl Context {
         }
         self.manifest.bring_folder(CRAWLS)?;
         let lists = self.out.join(CRAWLS);
-        for list in keep_crawl_lists(&config.inputs, &lists)? {
+        let crawls = config.inputs.iter().filter(|input| input.is_crawl());
+        for input in crawls {
+            // one by one, so that an input that fails takes none of the lists before it along
+            self.keep_crawl_list(input, &lists)?;
+        }
+        Ok(())
+    }
+
+    fn keep_crawl_list(&self, input: &Input, lists: &Path) -> Result<()> {
+        for list in keep_crawl_lists(std::slice::from_ref(input), lists)? {
+            let name = list.file.file_name().unwrap_or_default();
+            // also one that was kept by a run that could not share it
+            self.manifest
+                .share(&format!("{CRAWLS}/{}", name.to_string_lossy()))?;
             if !list.is_new {
                 continue;
             }
-            let name = list.file.file_name().unwrap_or_default();
-            self.manifest
-                .share(&format!("{CRAWLS}/{}", name.to_string_lossy()))?;
             let plural = if list.files == 1 { "" } else { "s" };
             let files = grouped(list.files as u64);
             let mut line = format!("{}: {files} file{plural}", list.address);
