@@ -17,7 +17,8 @@ impl Job {
     /// [`curate::secrets::HIDDEN`]; loading that placeholder is a problem of its key.
     pub fn to_toml(&self) -> String {
         let shown = secrets::hidden(self);
-        toml::to_string(&shown).expect("a job holds only tables, arrays, strings and numbers")
+        let shown: &dyn erased_serde::Serialize = &shown;
+        toml::to_string(shown).expect("a job holds only tables, arrays, strings and numbers")
     }
 
     /// The store that the job's files are shared through, if it has one.

@@ -5,6 +5,7 @@
 //! are then collected from every table. As a last check the loader compares the key paths of the input with those
 //! of the resolved job, which finds keys that nothing has read.
 
+use super::deserializer::{self, WrongValue};
 use super::near::or_nearest;
 use super::place::{self, Place};
 use super::problem::Problem;
@@ -238,7 +239,7 @@ fn parse(table: &Table, problems: &mut Vec<Problem>) -> Job {
     let mut rest = Value::Table(table.clone());
     let mut taken = Taken::default();
     loop {
-        match serde_path_to_error::deserialize::<_, Job>(rest.clone()) {
+        match deserializer::read::<Job>(&rest) {
             Ok(job) => {
                 if problems.is_empty() {
                     unread_keys(&rest, &job, problems);
@@ -290,21 +291,9 @@ impl Taken {
 }
 
 /// Key path of a deserialisation error, as text and as steps to the value to remove.
-fn explain(
-    root: &Value,
-    e: &serde_path_to_error::Error<toml::de::Error>,
-) -> (Problem, Vec<String>) {
-    let message = e.inner().message().to_string();
-    let mut keys = Vec::new();
-    for segment in e.path() {
-        use serde_path_to_error::Segment;
-        match segment {
-            Segment::Seq { index } => keys.push(index.to_string()),
-            Segment::Map { key } => keys.push(key.clone()),
-            Segment::Enum { variant } => keys.push(variant.clone()),
-            Segment::Unknown => {}
-        }
-    }
+fn explain(root: &Value, e: &WrongValue) -> (Problem, Vec<String>) {
+    let message = e.message().to_string();
+    let mut keys = e.path();
     let quoted = |text: &str| text.split('`').nth(1).unwrap_or_default().to_string();
     let unknown = ["unknown field", "unknown variant"]
         .iter()
@@ -443,6 +432,7 @@ fn remove(v: &mut Value, keys: &[String]) -> bool {
 
 /// Check against silently ignored keys: every key path of the input must be in the resolved job.
 fn unread_keys(input: &Value, job: &Job, problems: &mut Vec<Problem>) {
+    let job: &dyn erased_serde::Serialize = job;
     let Ok(resolved) = Value::try_from(job) else {
         return;
     };

@@ -6,6 +6,7 @@
 mod blend;
 mod check;
 mod classify;
+mod deserializer;
 mod executors;
 mod finetune;
 mod load;
