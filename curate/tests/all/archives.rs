@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/data/archives")
+        .join("data/archives")
         .join(name)
 }
 

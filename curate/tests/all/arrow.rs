@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/data/arrow")
+        .join("data/arrow")
         .join(name)
 }
 

@@ -181,7 +181,7 @@ fn empty_files_are_one_bad_record_and_vanished_ones_an_error() {
 fn a_file_of_another_format_is_refused_with_what_was_found() {
     let folder = tempfile::tempdir().unwrap();
     let dump = b"<mediawiki>\n<page><title>a</title><ns>0</ns><text>b</text></page>\n".repeat(50);
-    let parquet = std::fs::read("tests/data/archives/sample.parquet").unwrap();
+    let parquet = std::fs::read("data/archives/sample.parquet").unwrap();
     let csv = b"id,text\n1,some words\n2,more of them\n".repeat(40);
     let files = [
         ("warc", plain()),

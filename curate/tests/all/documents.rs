@@ -14,7 +14,7 @@ use zip::write::{SimpleFileOptions, ZipWriter};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/data/documents")
+        .join("data/documents")
         .join(name)
 }
 

@@ -14,7 +14,7 @@ use serde_json::json;
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/data/archives")
+        .join("data/archives")
         .join(name)
 }
 

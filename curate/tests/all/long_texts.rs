@@ -8,7 +8,7 @@ use curate::extract::{Copies, ExtractConfig, PageSource, extract_html, extract_p
 
 /// The paragraphs of the texts of a subset.
 fn texts(subset: &str) -> Vec<Vec<String>> {
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pipelines/jobs/tiny/data");
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../pipelines/jobs/tiny/data");
     let mut found = Vec::new();
     for name in ["pile-00000.jsonl.zst", "pile-00001.jsonl.zst"] {
         let file = std::fs::File::open(data.join(name)).unwrap();

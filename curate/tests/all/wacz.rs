@@ -12,7 +12,7 @@ use zip::write::{SimpleFileOptions, ZipWriter};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/data/archives")
+        .join("data/archives")
         .join(name)
 }
 
@@ -197,7 +197,7 @@ fn wet_beside_warc_of_the_same_pages_agrees() {
 #[test]
 fn pages_of_a_zim_file_are_read_and_its_broken_clusters_counted() {
     let dir = tempfile::tempdir().unwrap();
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/documents/sample.zim");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/documents/sample.zim");
     let (found, report, bad) = run(&path, Format::Auto, &dir.path().join("out"));
     assert_eq!((report.records, report.kept), (2, 2), "{bad:?} {report:?}");
     let mut texts: Vec<&str> = found.iter().map(|d| d.text.as_str()).collect();

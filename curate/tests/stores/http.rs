@@ -146,7 +146,7 @@ fn listing(files: &BTreeMap<String, Vec<u8>>, query: &str) -> String {
 }
 
 fn data(name: &str) -> Vec<u8> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/archives");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/archives");
     std::fs::read(folder.join(name)).unwrap()
 }
 

@@ -113,18 +113,13 @@ fn decoders_train_with_the_bits_of_the_cpu() {
 fn masked_models_and_encoder_decoders_train_with_the_bits_of_the_cpu() {
     let mut order = tiny_bert();
     order.model.next_sentence = true;
-    has_the_bits_of_the_cpu(&order, &["mb=2", "tp=2 sp cp=2 mb=2"]);
-    has_the_bits_of_the_cpu(
-        &tiny_t5(),
-        &["mb=2", "cp=2 tp=2 sp mb=2", "pp=2 dp=2 zero=3 mb=1"],
-    );
+    has_the_bits_of_the_cpu(&order, &["tp=2 sp cp=2 mb=2"]);
+    has_the_bits_of_the_cpu(&tiny_t5(), &["pp=2 dp=2 zero=3 mb=1"]);
 }
 
 #[test]
 fn mixtures_train_with_the_bits_of_the_cpu() {
     let layouts = [
-        "mb=2",
-        "dp=2 ep=2 mb=1",
         "dp=4 ep=2 zero=3 tp=2 sp mb=1",
         "cp=2 dp=2 ep=2 zero=2 mb=1",
     ];
@@ -141,15 +136,49 @@ fn every_axis_has_the_bits_of_the_cpu() {
     let mut plan = tiny_gpt();
     plan.model.layers = 4;
     let layouts = [
-        "tp=2 mb=2",
-        "pp=2 vs=2 mb=1",
-        "dp=4 zero=2 mb=1",
         "dp=2 zero=3 tp=2 sp pp=2 mb=1",
         "cp=2 dp=2 zero=2 mb=1 here",
-        "selective mb=2",
         "full=1 chunked mb=2",
     ];
     has_the_bits_of_the_cpu(&plan, &layouts);
+}
+
+#[test]
+#[ignore = "slow: minutes of the simulator for layouts whose parts are in the tests beside it"]
+fn further_layouts_have_the_bits_of_the_cpu() {
+    let mut plan = tiny_gpt();
+    plan.model.layers = 4;
+    let layouts = [
+        "tp=2 mb=2",
+        "pp=2 vs=2 mb=1",
+        "dp=4 zero=2 mb=1",
+        "selective mb=2",
+    ];
+    has_the_bits_of_the_cpu(&plan, &layouts);
+    let mut order = tiny_bert();
+    order.model.next_sentence = true;
+    has_the_bits_of_the_cpu(&order, &["mb=2"]);
+    has_the_bits_of_the_cpu(&tiny_t5(), &["mb=2", "cp=2 tp=2 sp mb=2"]);
+    has_the_bits_of_the_cpu(&tiny_moe(), &["mb=2", "dp=2 ep=2 mb=1"]);
+    for (precision, recipe) in [
+        (Precision::Fp16, Fp8Recipe::Current),
+        (Precision::Fp8, Fp8Recipe::Current),
+    ] {
+        has_the_bits_in(precision, recipe);
+    }
+    let Some(by_nccl) = cards(None, Collectives::Nccl) else {
+        return;
+    };
+    let layouts = ["tp=2 sp dp=2 zero=1 mb=1", "cp=2 dp=4 zero=2 mb=1"];
+    has_the_bits_of_the_cpu_on(&by_nccl, &plan, &layouts);
+    plan.model.layers = 8;
+    for (tied, layouts) in [
+        (TieEmbeddings::Tied, ["pp=4 mb=1", "pp=2 dp=2 mb=1 gpipe"]),
+        (TieEmbeddings::Untied, ["pp=2 vs=4 mb=1", "pp=2 tp=2 mb=2"]),
+    ] {
+        plan.model.tie_embeddings = tied;
+        has_the_bits_of_the_cpu_on(&by_nccl, &plan, &layouts);
+    }
 }
 
 #[test]
@@ -163,12 +192,7 @@ fn layouts_over_several_gpus_have_the_bits_of_the_cpu() {
     };
     let mut plan = tiny_gpt();
     plan.model.layers = 4;
-    let layouts = [
-        "tp=2 sp dp=2 zero=1 mb=1",
-        "dp=2 zero=3 tp=2 sp pp=2 mb=1",
-        "cp=2 dp=4 zero=2 mb=1",
-    ];
-    has_the_bits_of_the_cpu_on(by_nccl, &plan, &layouts);
+    has_the_bits_of_the_cpu_on(by_nccl, &plan, &["dp=2 zero=3 tp=2 sp pp=2 mb=1"]);
     has_the_bits_of_the_cpu_on(by_nccl, &tiny_moe(), &["dp=2 ep=2 zero=3 mb=1"]);
     has_the_bits_of_the_cpu_on(by_host, &plan, &["dp=2 zero=3 mb=1"]);
 }
@@ -179,16 +203,13 @@ fn pipelines_over_links_of_nccl_have_the_bits_of_the_cpu() {
         return;
     };
     // with an embedding that the head shares, on other stages, and without
-    for (tied, layouts) in [
-        (
-            TieEmbeddings::Tied,
-            &["pp=2 vs=2 mb=1", "pp=4 mb=1", "pp=2 dp=2 mb=1 gpipe"][..],
-        ),
-        (TieEmbeddings::Untied, &["pp=4 vs=2 mb=1", "pp=2 tp=2 mb=2"]),
+    for (tied, layers, layout) in [
+        (TieEmbeddings::Tied, 4, "pp=2 vs=2 mb=1"),
+        (TieEmbeddings::Untied, 8, "pp=4 vs=2 mb=1"),
     ] {
         let mut plan = tiny_gpt();
-        (plan.model.layers, plan.model.tie_embeddings) = (8, tied);
-        has_the_bits_of_the_cpu_on(&devices, &plan, layouts);
+        (plan.model.layers, plan.model.tie_embeddings) = (layers, tied);
+        has_the_bits_of_the_cpu_on(&devices, &plan, &[layout]);
     }
     // stages share position biases and embeddings
     has_the_bits_of_the_cpu_on(&devices, &tiny_t5(), &["pp=4 mb=1"]);
@@ -216,16 +237,18 @@ fn two_ranks_on_one_gpu_are_refused_if_nccl_is_asked_for() {
 fn lower_precisions_have_the_bits_of_the_cpu() {
     for (precision, recipe) in [
         (Precision::Bf16, Fp8Recipe::Current),
-        (Precision::Fp16, Fp8Recipe::Current),
-        (Precision::Fp8, Fp8Recipe::Current),
         (Precision::Fp8, Fp8Recipe::Block),
         (Precision::Fp8, Fp8Recipe::Delayed),
     ] {
-        let mut plan = tiny_llama();
-        (plan.train.precision, plan.train.fp8.recipe) = (precision, recipe);
-        plan.train.loss_scale.initial = 2f64.powi(10);
-        has_the_bits_of_the_cpu(&plan, &["tp=2 dp=2 mb=1"]);
+        has_the_bits_in(precision, recipe);
     }
+}
+
+fn has_the_bits_in(precision: Precision, recipe: Fp8Recipe) {
+    let mut plan = tiny_llama();
+    (plan.train.precision, plan.train.fp8.recipe) = (precision, recipe);
+    plan.train.loss_scale.initial = 2f64.powi(10);
+    has_the_bits_of_the_cpu(&plan, &["tp=2 dp=2 mb=1"]);
 }
 
 #[test]

@@ -49,8 +49,8 @@ const ONE: Counters = Counters {
 #[test]
 fn a_step_waits_once_however_many_layers_and_micro_batches_it_has() {
     for mut plan in [tiny_gpt(), tiny_llama(), tiny_bert(), tiny_t5()] {
-        (plan.train.global_batch, plan.train.z_loss) = (4, 1e-3);
-        for (layers, micro_batch) in [(2, 4), (3, 1)] {
+        (plan.train.global_batch, plan.train.z_loss) = (2, 1e-3);
+        for (layers, micro_batch) in [(1, 2), (2, 1)] {
             (plan.model.layers, plan.train.micro_batch) = (layers, micro_batch);
             let Some(found) = costs(&plan, 2) else { return };
             let what = format!("{:?} {layers} {micro_batch}", plan.model.family);
@@ -95,7 +95,7 @@ const LEAST_USED: f64 = 0.1;
 #[test]
 fn a_steps_memory_is_within_the_plan_and_steps_of_changing_sizes_do_not_fail() {
     for mut plan in [tiny_gpt(), tiny_llama(), tiny_moe()] {
-        (plan.train.global_batch, plan.train.micro_batch) = (8, 2);
+        (plan.train.global_batch, plan.train.micro_batch) = (4, 2);
         let Some(device) = device(&plan) else { return };
         let (specs, samples) = (param::specs(&plan), samples_of(&plan));
         let mut trainer = Trainer::new(&plan, &specs, Groups::single(), device.clone()).unwrap();
@@ -123,7 +123,7 @@ fn scales_of_earlier_steps_and_muon_cost_no_wait() {
         (Precision::F32, Fp8Recipe::Current, OptimizerKind::Muon),
     ] {
         for mut plan in [tiny_llama(), tiny_moe()] {
-            (plan.train.global_batch, plan.train.micro_batch) = (2, 1);
+            (plan.train.global_batch, plan.train.micro_batch) = (1, 1);
             (plan.train.precision, plan.train.fp8.recipe) = (precision, recipe);
             plan.train.optimizer = optimizer;
             let sums = match precision {
