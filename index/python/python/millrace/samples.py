@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union, overload
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Type, Union, overload
 
 import numpy as np
 
@@ -104,7 +104,7 @@ class Samples:
         return (_again, (type(self), self._settings, self._pad))
 
 
-def _again(cls: type, settings: Dict[str, Any], pad: int) -> Samples:
+def _again(cls: Type[Samples], settings: Dict[str, Any], pad: int) -> Samples:
     samples = cls.__new__(cls)
     Samples.__init__(samples, settings, pad)
     return samples
