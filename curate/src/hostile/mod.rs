@@ -74,7 +74,7 @@ fn excess(work: &mut dyn FnMut(&str), text: &dyn Fn(usize) -> String) -> Option<
         if bytes > LONGEST && long < HARMLESS {
             return None;
         }
-        if bytes > LONGEST || long >= TOO_LONG / 16 {
+        if bytes > LONGEST || long >= TOO_LONG / 4 {
             let (n, four) = (small.len(), large.len());
             return Some(format!(
                 "{n} bytes {short:?}, {four} bytes {long:?}, {ratio:.1} times"
