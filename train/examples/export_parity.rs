@@ -1,4 +1,4 @@
-//! Trains a tiny GPT-2, GPT-NeoX, OPT, Falcon, BLOOM, LLaMA, OLMo 2, Gemma 2, Gemma 3, gpt-oss, Mixtral, Qwen MoE, T5 and T5 1.1 for a few steps, exports them for transformers, and
+//! Trains a tiny GPT-2, GPT-NeoX, OPT, Falcon, BLOOM, LLaMA, OLMo 2, Gemma 2, Gemma 3, gpt-oss, DeepSeek-V2, DeepSeek-V3, Mixtral, Qwen MoE, T5 and T5 1.1 for a few steps, exports them for transformers, and
 //! writes our logits and generated tokens beside them: OUT/NAME/{config.json, model.safetensors,logits.json}.
 //!
 //!     cargo run --release -p millrace-train --example export_parity -- OUT
@@ -74,6 +74,21 @@ fn main() -> Result<(), Box<dyn StdError>> {
         biases: true,
         ..mixtral.clone()
     };
+    let deepseek_v2 = MoeConfig {
+        d_ffn: 128,
+        dense_first: 1,
+        score: RouterScore::SoftmaxTopK,
+        num_groups: 2,
+        group_topk: 1,
+        shared_d_ffn: 256,
+        ..mixtral.clone()
+    };
+    let deepseek_v3 = MoeConfig {
+        score: RouterScore::Sigmoid,
+        expert_bias: true,
+        scale: 2.5,
+        ..deepseek_v2.clone()
+    };
     let gated = Some(Activation::GegluTanh);
     for (name, family, kv_heads, moe, activation) in [
         ("gpt", Family::Gpt, 0, None, None),
@@ -86,14 +101,32 @@ fn main() -> Result<(), Box<dyn StdError>> {
         ("gemma2", Family::Gemma2, 4, None, None),
         ("gemma3", Family::Gemma3, 4, None, None),
         ("gpt_oss", Family::GptOss, 4, Some(gpt_oss), None),
+        (
+            "deepseek_v2",
+            Family::DeepseekV2,
+            0,
+            Some(deepseek_v2),
+            None,
+        ),
+        (
+            "deepseek_v3",
+            Family::DeepseekV3,
+            0,
+            Some(deepseek_v3),
+            None,
+        ),
         ("mixtral", Family::Llama, 4, Some(mixtral), None),
         ("qwen2_moe", Family::Llama, 4, Some(qwen), None),
         ("t5", Family::T5, 0, None, None),
         ("t5_gated", Family::T5, 0, None, gated),
     ] {
         let has_windows = matches!(family, Family::Gemma2 | Family::Gemma3 | Family::GptOss);
+        let has_latents = matches!(family, Family::DeepseekV2 | Family::DeepseekV3);
         let model = ModelConfig {
             family,
+            q_lora_rank: if family == Family::DeepseekV3 { 96 } else { 0 },
+            // as in the classes of models with latents
+            latent_norm_eps: if has_latents { 1e-6 } else { 0.0 },
             layers: 4,
             d_model: 256,
             heads: 8,

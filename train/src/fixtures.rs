@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use kernels::rng;
 
 use crate::checkpoint::train_state::TrainState;
-use crate::config::moe::{DropPolicy, MoeConfig};
+use crate::config::moe::{DropPolicy, MoeConfig, RouterScore};
 use crate::config::plan::Plan;
 use crate::config::{
     Activation, Biases, CheckpointConfig, ClassifyConfig, Determinism, Family, ModelConfig,
@@ -118,6 +118,8 @@ pub(crate) fn tiny_gpt_oss() -> Plan {
         beta_fast: 32.0,
         beta_slow: 1.0,
         attention_factor: None,
+        mscale: None,
+        mscale_all_dim: None,
         truncate: false,
     });
     model.moe = Some(MoeConfig {
@@ -125,6 +127,53 @@ pub(crate) fn tiny_gpt_oss() -> Plan {
         biases: true,
         ..MoeConfig::default()
     });
+    plan
+}
+
+/// DeepSeek-V3 style: latents of queries, of keys and values, stretched positions and scores, a dense layer and one with experts of
+/// the best groups, chosen by biased scores, and a shared expert.
+pub(crate) fn tiny_deepseek() -> Plan {
+    let mut plan = tiny_llama();
+    let model = &mut plan.model;
+    (model.family, model.kv_heads, model.latent_norm_eps) = (Family::DeepseekV3, 0, 1e-6);
+    (model.q_lora_rank, model.kv_lora_rank) = (20, 12);
+    (model.qk_head_dim, model.qk_pos_emb_head_dim) = (10, 6);
+    model.v_head_dim = 14;
+    model.rope_scaling = Some(RopeScaling::Yarn {
+        factor: 4.0,
+        original_length: 8,
+        beta_fast: 32.0,
+        beta_slow: 1.0,
+        attention_factor: None,
+        mscale: Some(0.7),
+        mscale_all_dim: Some(0.9),
+        truncate: true,
+    });
+    model.moe = Some(MoeConfig {
+        experts: 8,
+        top_k: 3,
+        d_ffn: 16,
+        dense_first: 1,
+        score: RouterScore::Sigmoid,
+        expert_bias: true,
+        scale: 1.5,
+        num_groups: 4,
+        group_topk: 2,
+        shared_d_ffn: 16,
+        ..MoeConfig::default()
+    });
+    plan
+}
+
+/// DeepSeek-V2-Lite style: queries are a projection of the rows, experts are chosen by softmax.
+pub(crate) fn tiny_deepseek_v2() -> Plan {
+    let mut plan = tiny_deepseek();
+    let model = &mut plan.model;
+    (model.family, model.q_lora_rank, model.rope_scaling) = (Family::DeepseekV2, 0, None);
+    if let Some(moe) = &mut model.moe {
+        (moe.score, moe.expert_bias) = (RouterScore::SoftmaxTopK, false);
+        moe.shared_d_ffn = 32;
+    }
     plan
 }
 

@@ -295,6 +295,7 @@ fn experts(table: &Table) {
     let logits = tensor(&[n, 8], 6);
     let router = kernels::route::Router {
         k,
+        groups: None,
         score: kernels::route::Score::TopKSoftmax,
         scale: 1.0,
     };

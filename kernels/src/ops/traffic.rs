@@ -93,6 +93,7 @@ fn mixture(device: &Device) -> Result<()> {
     let logits = make(&[n, experts], 1);
     let router = route::Router {
         k: 2,
+        groups: None,
         score: route::Score::TopKSoftmax,
         scale: 1.0,
     };

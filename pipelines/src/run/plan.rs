@@ -298,6 +298,10 @@ fn shape(job: &Job, vocab: Option<usize>, problems: &mut Vec<Problem>) -> Option
         let wanted = "a dense model: times of mixtures are not planned";
         problem("model.moe", "a mixture", wanted);
     }
+    if model.has_latents() {
+        let wanted = "a model without latents: their times are not planned";
+        problem("model.multi_latent_attention", "true", wanted);
+    }
     if matches!(model.family, Family::Bert | Family::T5) {
         let family = format!("{:?}", model.family).to_lowercase();
         problem("model.family", &family, "a decoder");

@@ -4,6 +4,7 @@
 use crate::checkpoint::huggingface::described::Read;
 use crate::config::ModelConfig;
 use crate::config::architecture::Positions;
+use crate::config::latent::Latents;
 use crate::config::plan::Plan;
 
 /// Longest sequence of a model whose positions are computed, and so have no table in its files.
@@ -123,6 +124,8 @@ pub(crate) fn excesses(numbers: Numbers<'_>, size: Size) -> Vec<Excess> {
     } else {
         0
     };
+    let latents = model.latents();
+    let of_latents = |width: fn(&Latents) -> usize| latents.as_ref().map_or(0, width);
     let classify = model.classify.as_ref();
     let moe = model.moe.as_ref();
     let of_moe = |count: fn(&crate::config::MoeConfig) -> usize| moe.map_or(0, count);
@@ -144,6 +147,26 @@ pub(crate) fn excesses(numbers: Numbers<'_>, size: Size) -> Vec<Excess> {
             "heads x head width",
             "model.heads * model.head_dim",
             model.heads.saturating_mul(model.head_dim),
+        ),
+        by_elements(
+            "latent of queries",
+            "model.q_lora_rank",
+            of_latents(|of| of.queries.unwrap_or(0)),
+        ),
+        by_elements(
+            "latent of keys and values",
+            "model.kv_lora_rank",
+            of_latents(|of| of.keys_values),
+        ),
+        by_elements(
+            "heads x features of a key",
+            "model.heads * model.qk_head_dim",
+            model.heads.saturating_mul(of_latents(Latents::key)),
+        ),
+        by_elements(
+            "heads x features of a value",
+            "model.heads * model.v_head_dim",
+            model.heads.saturating_mul(of_latents(|of| of.values)),
         ),
         by_elements("feed-forward width", "model.d_ffn", model.d_ffn),
         by_elements("buckets of positions", "model.relative_buckets", buckets),

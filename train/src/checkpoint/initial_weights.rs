@@ -303,6 +303,11 @@ fn traits(plan: &Plan) -> Value {
         ("embedding_norm", json!(made.has_embedding_norm)),
         ("alibi", json!(made.positions == Positions::Alibi)),
         ("attention_sinks", json!(made.has_sinks)),
+        ("multi_latent_attention", json!(made.has_latents)),
+        (
+            "latent_norm_eps",
+            json!(made.has_latents.then_some(model.latent_norm_eps())),
+        ),
         ("parallel_residual", json!(made.is_parallel)),
         ("shared_norm", json!(made.has_shared_norm)),
         ("tie_embeddings", json!(made.is_tied)),

@@ -18,12 +18,14 @@
 //! | gemma2  | RMS   | rotary    | tanh-GeGLU | none   | tied   |
 //! | gemma3  | RMS   | rotary    | tanh-GeGLU | none   | tied   |
 //! | gpt_oss | RMS   | rotary    | clamped SwiGLU | all | untied |
+//! | deepseek_v2 | RMS | rotary    | SwiGLU     | none   | untied |
+//! | deepseek_v3 | RMS | rotary    | SwiGLU     | none   | untied |
 //! | t5      | RMS   | relative  | ReLU       | none   | tied, rows divided by the root of d_model |
 //!
 //! qwen3 also has norms of queries and keys; attention and feed-forward layer of gpt_neox and falcon are parallel, with one norm for both
 //! in falcon; bloom has a norm of the embedding; the norms of olmo2 go after the layers, and those of queries and keys over all heads; those of
 //! gemma2 and gemma3 are on both sides of the layers, in gemma3 of queries and keys as well, and multiply with 1 + weight; attention of gpt_oss has
-//! sinks; t5 is an encoder and a decoder.
+//! sinks; queries, keys and values of deepseek_v2 and deepseek_v3 come from latents; t5 is an encoder and a decoder.
 
 use crate::config::choices::{Activation, Biases, NormKind, NormPlace, QkNormOver};
 
@@ -68,6 +70,8 @@ pub(crate) struct Architecture {
     pub has_embedding_norm: bool,
     /// Softmaxes of attention count a learned score per head beside those of the keys.
     pub has_sinks: bool,
+    /// Queries, keys and values come from latents.
+    pub has_latents: bool,
     /// Norms follow the sums of the residual stream instead of going before each layer.
     pub is_post_norm: bool,
     /// Attention and feed-forward layer read the same rows; both outputs are added to them.

@@ -48,6 +48,12 @@ pub enum Family {
     /// gpt-oss (OpenAI 2025, arXiv:2508.10925): as llama with biases of every projection, `attention_sinks` and
     /// `activation = "swiglu_clamped"`; made for `[model.moe]` with `biases`, and `sliding_window` with `global_every = 2`.
     GptOss,
+    /// DeepSeek-V2 (DeepSeek-AI 2024, arXiv:2405.04434): as llama with `multi_latent_attention`; made for `[model.moe]` with
+    /// `dense_first`, `shared_d_ffn` and `num_groups`.
+    DeepseekV2,
+    /// DeepSeek-V3 (DeepSeek-AI 2024, arXiv:2412.19437), without its heads for further tokens: as deepseek_v2; made for `score =
+    /// "sigmoid"` with `expert_bias`.
+    DeepseekV3,
     /// T5 (Raffel et al. 2020, JMLR 21), an encoder and a decoder that generates the masked spans: RMS norm,
     /// relative positions, ReLU, no biases, tied head. T5 1.1 and mT5 (Xue et al. 2021,
     /// arXiv:2010.11934): `activation = "geglu_tanh"`, `tie_embeddings = "untied"`.

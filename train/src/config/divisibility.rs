@@ -254,6 +254,22 @@ fn check_leaves(plan: &Plan, problem: Problem<'_>) {
             problem(key, value.to_string(), &wanted);
         }
     }
+    if let Some(latents) = plan.model.latents() {
+        let heads = plan.model.heads;
+        for (key, width, what) in [
+            ("model.qk_head_dim", latents.key(), "queries"),
+            ("model.v_head_dim", latents.expanded(), "keys and values"),
+            ("model.v_head_dim", latents.values, "values"),
+        ] {
+            let rows = heads.saturating_mul(width);
+            if !rows.is_multiple_of(FEATURE_CHUNKS) {
+                let found = format!("{rows} features of {what} of all heads");
+                let wanted = "a multiple of 8 with determinism = \"layout\"";
+                problem(key, found, wanted);
+            }
+        }
+        return;
+    }
     let packed = plan.shape().packed;
     if !packed.is_multiple_of(FEATURE_CHUNKS) {
         let found = format!("{packed} rows of queries, keys and values");

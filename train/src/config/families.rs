@@ -1,5 +1,5 @@
 //! Model families: the choices of norm, positions, activation, biases and ties that GPT, GPT-NeoX, OPT, LLaMA, Mistral, Qwen, Phi-3, Falcon,
-//! BLOOM, OLMo 2, Gemma, gpt-oss, BERT and T5 make, and the keys of `[model]` that overrule them.
+//! BLOOM, OLMo 2, Gemma, gpt-oss, DeepSeek, BERT and T5 make, and the keys of `[model]` that overrule them.
 
 use crate::config::architecture::{Architecture, Positions};
 use crate::config::choices::{
@@ -25,6 +25,7 @@ impl ModelConfig {
             scaled_embedding: false,
             has_embedding_norm: false,
             has_sinks: false,
+            has_latents: false,
             is_post_norm: false,
             is_parallel: false,
             has_shared_norm: false,
@@ -108,6 +109,10 @@ impl ModelConfig {
                 has_sinks: true,
                 ..llama
             },
+            Family::DeepseekV2 | Family::DeepseekV3 => Architecture {
+                has_latents: true,
+                ..llama
+            },
             Family::Bert => bert,
             Family::T5 => Architecture {
                 positions: Positions::Relative,
@@ -134,6 +139,7 @@ impl ModelConfig {
             scaled_embedding: self.scaled_embedding.unwrap_or(family.scaled_embedding),
             has_embedding_norm: self.embedding_norm.unwrap_or(family.has_embedding_norm),
             has_sinks: self.attention_sinks.unwrap_or(family.has_sinks),
+            has_latents: self.multi_latent_attention.unwrap_or(family.has_latents),
             has_shared_norm: self.shared_norm.unwrap_or(family.has_shared_norm),
             is_parallel: self.parallel_residual.unwrap_or(family.is_parallel),
             is_tied: match self.tie_embeddings {

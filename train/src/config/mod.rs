@@ -8,6 +8,7 @@ mod divisibility;
 pub(crate) mod eval_tasks;
 pub(crate) mod exact;
 mod families;
+pub(crate) mod latent;
 pub(crate) mod lora;
 pub(crate) mod loss_mean;
 pub(crate) mod loss_scale;

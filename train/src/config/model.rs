@@ -12,6 +12,7 @@ use crate::config::choices::{
     Activation, Biases, Family, NormKind, NormPlace, QkNormOver, TieEmbeddings,
 };
 use crate::config::classify::ClassifyConfig;
+use crate::config::exact::narrow;
 use crate::config::lora::LoraConfig;
 use crate::config::moe::MoeConfig;
 use crate::config::prompt::PromptConfig;
@@ -86,6 +87,24 @@ pub struct ModelConfig {
     /// row may attend to nothing (gpt-oss, arXiv:2508.10925). Not bert and t5. Absent: the family's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention_sinks: Option<bool>,
+    /// Queries, keys and values of all heads come from narrow rows, the latents (DeepSeek-V2, arXiv:2405.04434, sec. 2.1); a head
+    /// has the widths below in place of `head_dim`. Not bert and t5. Absent: the family's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub multi_latent_attention: Option<bool>,
+    /// With `multi_latent_attention`: width of the latent of queries; 0: queries are a projection of the rows themselves
+    /// (DeepSeek-V2-Lite). Default: 0.
+    pub q_lora_rank: usize,
+    /// With `multi_latent_attention`: width of the latent of keys and values. Default: 512, DeepSeek-V2.
+    pub kv_lora_rank: usize,
+    /// With `multi_latent_attention`: features of a head's query and key without positions. Default: 128, DeepSeek-V2.
+    pub qk_head_dim: usize,
+    /// With `multi_latent_attention`: those with rotary positions beside them, whose keys all heads share. Default: 64, DeepSeek-V2.
+    pub qk_pos_emb_head_dim: usize,
+    /// With `multi_latent_attention`: features of a head's value. Default: 128, DeepSeek-V2.
+    pub v_head_dim: usize,
+    /// With `multi_latent_attention`: added to the variance in norms of latents; 0: `norm_eps`. Transformers' DeepSeek: 1e-6.
+    /// Default: 0.
+    pub latent_norm_eps: f32,
     /// Attention and feed-forward layer of a block read the same rows, each through its norm, and both outputs are added to them
     /// (GPT-J, GPT-NeoX). Absent: the family's.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -166,6 +185,13 @@ impl Default for ModelConfig {
             embedding_norm: None,
             alibi: None,
             attention_sinks: None,
+            multi_latent_attention: None,
+            q_lora_rank: 0,
+            kv_lora_rank: 512,
+            qk_head_dim: 128,
+            qk_pos_emb_head_dim: 64,
+            v_head_dim: 128,
+            latent_norm_eps: 0.0,
             parallel_residual: None,
             shared_norm: None,
             sliding_window: 0,
@@ -211,7 +237,9 @@ impl ModelConfig {
 
     /// Width of a head with the default filled in.
     pub fn d_head(&self) -> usize {
-        if self.head_dim == 0 {
+        if let Some(latents) = self.latents() {
+            latents.key()
+        } else if self.head_dim == 0 {
             self.d_model / self.heads.max(1)
         } else {
             self.head_dim
@@ -300,6 +328,9 @@ impl ModelConfig {
         reason = "a share of a width; other numbers saturate and are refused by check"
     )]
     pub(crate) fn rotary(&self) -> usize {
+        if let Some(latents) = self.latents() {
+            return latents.turned;
+        }
         (self.d_head() as f64 * f64::from(self.rotary_percent)) as usize
     }
 
@@ -344,7 +375,7 @@ impl ModelConfig {
     pub(crate) fn scores(&self) -> Scores {
         let divisor = match self.score_divisor {
             _ if self.architecture().positions == Positions::Relative => Some(1.0),
-            0.0 => None,
+            0.0 => self.stretched_divisor(),
             divisor => Some(divisor),
         };
         Scores {
@@ -355,6 +386,13 @@ impl ModelConfig {
                 first: 0,
             }),
         }
+    }
+
+    /// The divisor under the root of a model with latents whose positions are stretched: YaRN's factor of scores is in it.
+    fn stretched_divisor(&self) -> Option<f32> {
+        let factor = self.rope_scaling.as_ref()?.score_factor()?;
+        let latents = self.latents()?;
+        Some(narrow(latents.key() as f64 / (factor * factor)))
     }
 
     /// The mixture of layer `layer`, counted from 0, if it is one.
@@ -433,7 +471,9 @@ impl ModelConfig {
                 problem(key, "0".into(), "at least 1");
             }
         }
-        if self.heads > 0 && self.head_dim == 0 && !self.d_model.is_multiple_of(self.heads) {
+        self.check_latents(problem);
+        let is_derived = self.head_dim == 0 && self.latents().is_none();
+        if self.heads > 0 && is_derived && !self.d_model.is_multiple_of(self.heads) {
             let found = format!("{} with d_model = {}", self.heads, self.d_model);
             problem("heads", found, "a divisor of d_model, or head_dim");
         }
@@ -582,14 +622,16 @@ impl ModelConfig {
     pub(crate) fn can_be_adapted(&self) -> bool {
         let architecture = self.architecture();
         let is_decoder = !architecture.is_masked && !architecture.is_encoder_decoder;
-        is_decoder && self.moe.is_none() && self.classify.is_none()
+        let is_plain = self.moe.is_none() && !architecture.has_latents;
+        is_decoder && is_plain && self.classify.is_none()
     }
 
     /// Refuses adapters of a model that can have none.
     fn check_adapted(&self, key: &str, problem: &mut dyn FnMut(&str, String, &str)) {
         if !self.can_be_adapted() {
             let found = format!("a table with family = {:?}", self.family);
-            let wanted = "none: adapters are for decoders without experts and classification heads";
+            let wanted =
+                "none: adapters are for decoders without experts, latents and classification heads";
             problem(key, found, wanted);
         }
     }
@@ -647,6 +689,7 @@ impl ModelConfig {
         }
         if !self.rotary().is_multiple_of(2) || self.rotary() == 0 {
             let (key, found) = match (self.head_dim, self.rotary_percent) {
+                _ if self.latents().is_some() => ("qk_pos_emb_head_dim", self.rotary().to_string()),
                 (0, 1.0) => ("heads", format!("d_model / heads = {}", self.d_head())),
                 (_, 1.0) => ("head_dim", self.head_dim.to_string()),
                 (_, share) => {
@@ -655,8 +698,11 @@ impl ModelConfig {
                     ("rotary_percent", found)
                 }
             };
-            let wanted = "an even head width: rotary positions turn pairs";
+            let wanted = "an even width: rotary positions turn pairs";
             return problem(key, found, wanted);
+        }
+        if let Some(scaling) = &self.rope_scaling {
+            scaling.check(&mut |found, wanted| problem("rope_scaling", found, wanted));
         }
         if let (true, Err(error)) = (self.rope_theta > 0.0, self.frequencies(1)) {
             let found = format!("{:?}", self.rope_scaling);

@@ -61,8 +61,14 @@ pub struct MoeConfig {
     pub dense_first: usize,
     /// Choices and weights. Default: `top_k_softmax`, Mixtral.
     pub score: RouterScore,
-    /// Factor of the weights. Default: 1.
+    /// Factor of the weights. Megatron's `moe_router_topk_scaling_factor`. Default: 1.
     pub scale: f32,
+    /// Groups of neighbouring experts of which a token takes all of its own from the best (DeepSeek-V2, arXiv:2405.04434, sec.
+    /// 2.2.2); a group is as good as its best expert or, with `score = "sigmoid"`, as the sum of its two best, `expert_bias`
+    /// included (DeepSeek-V3). Megatron's `moe_router_num_groups`. Default: 1, no limit.
+    pub num_groups: usize,
+    /// Groups of a token. Megatron's `moe_router_group_topk`. Default: 1.
+    pub group_topk: usize,
     /// Coefficient of the load balance loss `E sum_i f_i P_i`, which is 1 when even; summed over
     /// layers, mean over `scope`s. Default: 0.01.
     pub balance_loss: f64,
@@ -101,6 +107,8 @@ impl Default for MoeConfig {
             dense_first: 0,
             score: RouterScore::TopKSoftmax,
             scale: 1.0,
+            num_groups: 1,
+            group_topk: 1,
             balance_loss: 0.01,
             z_loss: 0.0,
             expert_bias: false,
@@ -125,12 +133,32 @@ impl MoeConfig {
     pub(crate) fn router(&self) -> route::Router {
         route::Router {
             k: self.top_k,
+            groups: (self.num_groups > 1).then_some(route::Groups {
+                count: self.num_groups,
+                kept: self.group_topk,
+            }),
             score: match self.score {
                 RouterScore::SoftmaxTopK => route::Score::SoftmaxTopK,
                 RouterScore::TopKSoftmax => route::Score::TopKSoftmax,
                 RouterScore::Sigmoid => route::Score::Sigmoid,
             },
             scale: self.scale,
+        }
+    }
+
+    /// Contradictions among groups of experts.
+    fn check_groups(&self, problem: &mut dyn FnMut(&str, String, &str)) {
+        let (groups, kept, experts) = (self.num_groups, self.group_topk, self.experts);
+        if groups == 0 || groups > route::MOST_GROUPS || !experts.is_multiple_of(groups) {
+            let found = format!("{groups} with experts = {experts}");
+            let wanted = format!("a divisor of experts, at most {}", route::MOST_GROUPS);
+            return problem("num_groups", found, &wanted);
+        }
+        let held = kept.saturating_mul(experts / groups);
+        if kept == 0 || kept > groups || held < self.top_k.min(experts) {
+            let found = format!("{kept} with num_groups = {groups}, top_k = {}", self.top_k);
+            let wanted = "1 to num_groups, of which the experts are top_k or more";
+            problem("group_topk", found, wanted);
         }
     }
 
@@ -154,6 +182,7 @@ impl MoeConfig {
             let wanted = format!("at most experts; nearest {}", self.experts.max(1));
             problem("top_k", found, &wanted);
         }
+        self.check_groups(problem);
         let last = layers - layers.checked_rem(self.every).unwrap_or(0);
         if last <= self.dense_first {
             let (every, first) = (self.every, self.dense_first);
@@ -228,6 +257,7 @@ mod tests {
             top_k: 3,
             dense_first: 4,
             scale: f32::NAN,
+            num_groups: 3,
             balance_loss: -1.0,
             z_loss: f64::INFINITY,
             expert_bias: true,
@@ -238,6 +268,7 @@ mod tests {
         };
         let keys = [
             "top_k",
+            "num_groups",
             "every",
             "scale",
             "balance_loss",
@@ -248,6 +279,15 @@ mod tests {
             "shared_gate",
         ];
         assert_eq!(problems(&bad), keys);
+        for (group_topk, top_k) in [(0, 2), (5, 2), (1, 3)] {
+            let few = MoeConfig {
+                num_groups: 4,
+                group_topk,
+                top_k,
+                ..MoeConfig::default()
+            };
+            assert_eq!(problems(&few), ["group_topk"]);
+        }
         let one = MoeConfig {
             top_k: 1,
             ..MoeConfig::default()

@@ -84,6 +84,7 @@ impl Plan {
         Shape {
             d_model: model.d_model,
             d_head,
+            d_value: model.d_value(),
             heads: model.heads,
             kv_heads: model.kv_heads(),
             packed: (model.heads + 2 * model.kv_heads()) * d_head,
@@ -107,6 +108,8 @@ impl Plan {
 pub(crate) struct Shape {
     pub d_model: usize,
     pub d_head: usize,
+    /// Features of a head's value: those of a head but with latents, which have narrower ones.
+    pub d_value: usize,
     pub heads: usize,
     pub kv_heads: usize,
     /// Rows of the packed query, key, value projection.

@@ -33,9 +33,16 @@ pub enum RopeScaling {
         /// Turns below which a pair is stretched in full. Default: 1.
         #[serde(default = "beta_slow")]
         beta_slow: f64,
-        /// Factor of cosines and sines. Absent: 0.1 ln(factor) + 1.
+        /// Factor of cosines and sines. Absent: 0.1 ln(factor) + 1, or that of `mscale`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         attention_factor: Option<f64>,
+        /// Cosines and sines are multiplied by (0.1 mscale ln(factor) + 1) / (0.1 mscale_all_dim ln(factor) + 1) (DeepSeek).
+        /// Absent: see `attention_factor`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mscale: Option<f64>,
+        /// With `mscale`; with `multi_latent_attention`, scores are multiplied by (0.1 mscale_all_dim ln(factor) + 1)^2 as well.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mscale_all_dim: Option<f64>,
         /// Round the ends of the ramp between both outwards to whole pairs (not gpt-oss). Default: true.
         #[serde(default = "truncate")]
         truncate: bool,
@@ -65,7 +72,54 @@ fn truncate() -> bool {
     true
 }
 
+/// YaRN's factor of a vector's length, for a stretch.
+fn magnitude(factor: f64, mscale: f64) -> f64 {
+    0.1 * mscale * factor.ln() + 1.0
+}
+
 impl RopeScaling {
+    /// Factor of scores of a model with latents (DeepSeek); `None`: 1.
+    pub(crate) fn score_factor(&self) -> Option<f64> {
+        match *self {
+            RopeScaling::Yarn {
+                factor,
+                mscale_all_dim: Some(mscale),
+                ..
+            } => Some(magnitude(factor, mscale).powi(2)),
+            RopeScaling::Yarn { .. }
+            | RopeScaling::Linear { .. }
+            | RopeScaling::Dynamic { .. }
+            | RopeScaling::Llama3 { .. } => None,
+        }
+    }
+
+    /// Calls `problem` with found and wanted for contradictions that the angles do not show.
+    pub(crate) fn check(&self, problem: &mut dyn FnMut(String, &str)) {
+        let RopeScaling::Yarn {
+            mscale,
+            mscale_all_dim,
+            attention_factor,
+            ..
+        } = self
+        else {
+            return;
+        };
+        let is_right = |x: &f64| x.is_finite() && *x > 0.0;
+        if mscale.is_some() != mscale_all_dim.is_some()
+            || ![mscale, mscale_all_dim].into_iter().flatten().all(is_right)
+        {
+            let found = format!("mscale = {mscale:?} with mscale_all_dim = {mscale_all_dim:?}");
+            problem(found, "both above 0, or none of them");
+        }
+        if let (Some(factor), Some(mscale)) = (attention_factor, mscale) {
+            let found = format!("attention_factor = {factor} with mscale = {mscale}");
+            problem(
+                found,
+                "one of them: both are the factor of cosines and sines",
+            );
+        }
+    }
+
     /// For texts of `length` tokens.
     pub(crate) fn resolve(&self, length: usize) -> Scaling {
         match *self {
@@ -83,7 +137,9 @@ impl RopeScaling {
                 original_length: original,
                 beta_fast,
                 beta_slow,
-                attention_factor: magnitude,
+                attention_factor,
+                mscale,
+                mscale_all_dim,
                 truncate,
             } => Scaling::Yarn {
                 factor,
@@ -91,7 +147,9 @@ impl RopeScaling {
                 beta_fast,
                 beta_slow,
                 truncate,
-                magnitude,
+                magnitude: attention_factor.or_else(|| {
+                    Some(magnitude(factor, mscale?) / magnitude(factor, mscale_all_dim?))
+                }),
             },
             RopeScaling::Llama3 {
                 factor,

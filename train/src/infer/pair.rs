@@ -116,11 +116,11 @@ impl Writer {
         for (i, block) in stage.decoder_blocks().enumerate() {
             let cx = cx.in_block(block.number);
             let (normed, _) = block.norms[0].forward(&x, &cx)?;
-            let (qkv, _) = block.attention.project(&normed, &cx)?;
+            let qkv = block.attention.project(&normed, &cx)?;
             let next = block.attention.next(self.position, 0, &cx);
             let (keys, values) = (&mut self.keys[i], &mut self.values[i]);
             let mixed = attention::decode(&qkv, keys, values, &next)?;
-            let own = block.attention.join(&mixed, &cx)?;
+            let own = block.attention.join(mixed, &cx)?;
             add::add_into(&mut x, &own)?;
             let (normed, _) = block.norms[1].forward(&x, &cx)?;
             let seen = block.cross.look(&normed, &self.encoded[i], &cx)?;

@@ -2,6 +2,7 @@
 //! y = concat_h softmax(q_h k^T / sqrt(e)) v . W_out; where the architecture has them, RMS norms of
 //! queries and keys (`qk_norms.rs`), then rotary positions (Su et al. 2021,
 //! arXiv:2104.09864) or linear biases of scores (ALiBi), and sinks: a learned score per head beside those of the keys. A row attends to those before it, in its window and its document.
+//! With latents (`latent.rs`) queries, keys and values come from narrow rows, and values, narrower than keys, have zeros behind them.
 //!
 //! Tensor parallel: whole groups of heads per rank; one all-reduce forward (in `out`) and one backward (in `qkv`).
 //! Scores are never stored: backward recomputes them from lse. With qk_norm the projection is kept as it was before
@@ -22,17 +23,20 @@ use crate::config::numbers;
 use crate::config::plan::Plan;
 use crate::model::context::Context;
 use crate::model::gradients::Gradients;
+use crate::model::latent::{self, Latent};
 use crate::model::linear::{ColumnLinear, End, RowLinear};
 use crate::model::qk_norms::{QkNorms, Squares};
 use crate::model::ring::Ring;
 use crate::model::slots::{Slot, Slots};
 
 pub(crate) struct Attention {
-    qkv: ColumnLinear,
+    projection: Projection,
     out: RowLinear,
     norms: Option<QkNorms>,
     /// This rank's heads.
     pub heads: Heads,
+    /// Features of a head's value, the first ones of its width; the others are zeros.
+    values: usize,
     /// Angles, if positions are rotary.
     rotary: Option<Frequencies>,
     /// Keys a row attends to; 0: all up to it.
@@ -48,6 +52,20 @@ pub(crate) struct Attention {
     tensor: u32,
 }
 
+/// From rows to packed queries, keys and values.
+enum Projection {
+    Packed(ColumnLinear),
+    Latent(Box<Latent>),
+}
+
+/// Packed queries, keys and values as attention reads them, and what backward of the projection reads.
+struct Projected {
+    qkv: Tensor,
+    /// The same before norms and rotary positions, with qk_norm.
+    raw: Option<Tensor>,
+    latents: Option<latent::Saved>,
+}
+
 /// The table of biases by distance, which all layers of a stack use.
 struct RelativeBias {
     table: Slot,
@@ -56,10 +74,12 @@ struct RelativeBias {
     buckets: Buckets,
 }
 
-/// Kept from forward: `[m, d]`, `[n, packed]`, and `[n, h*e]`, `[b, h, t]` unless recomputed.
+/// Kept from forward: `[m, d]`, `[n, packed]`, latents, and mixed values `[n, h*e]`, without zeros behind a head's, and `[b, h, t]`
+/// unless recomputed.
 pub(crate) struct Saved {
     x: Tensor,
     qkv: Tensor,
+    latents: Option<latent::Saved>,
     core: Option<(Tensor, Tensor)>,
 }
 
@@ -82,8 +102,10 @@ impl Saved {
     /// The large tensors.
     pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
         let core = self.core.iter_mut().flat_map(|(mixed, lse)| [mixed, lse]);
+        let latents = self.latents.iter_mut().flat_map(latent::Saved::large);
         [&mut self.x, &mut self.qkv]
             .into_iter()
+            .chain(latents)
             .chain(core)
             .collect()
     }
@@ -112,10 +134,17 @@ impl Attention {
         let angles = || plan.model.frequencies_at(block, plan.seq_length);
         let is_rotary = architecture.positions == Positions::Rotary;
         Attention {
-            qkv: ColumnLinear::named(&format!("{at}.qkv"), shape.packed, slots),
-            out: RowLinear::named(&format!("{at}.out"), shape.heads * shape.d_head, slots),
+            projection: match Latent::named(&at, plan, tp, slots) {
+                Some(latent) => Projection::Latent(Box::new(latent)),
+                None => {
+                    let name = format!("{at}.qkv");
+                    Projection::Packed(ColumnLinear::named(&name, shape.packed, slots))
+                }
+            },
+            out: RowLinear::named(&format!("{at}.out"), shape.heads * shape.d_value, slots),
             norms: QkNorms::named(&at, plan, slots),
             heads,
+            values: shape.d_value,
             rotary: is_rotary.then(|| angles().expect("the plan's angles are checked")),
             window: plan.model.window_at(block),
             scores: plan.model.scores(),
@@ -134,28 +163,44 @@ impl Attention {
         bias.map(|bias| [bias.table, bias.gradient])
     }
 
-    /// x: `[m, d]` -> packed queries, keys and values `[n, packed]` in f32, and the same before norms and rotary
-    /// positions if the layer has qk_norm.
-    pub(crate) fn project(
-        &self,
-        x: &Tensor,
-        cx: &Context<'_>,
-    ) -> kernels::Result<(Tensor, Option<Tensor>)> {
-        let Some(norms) = &self.norms else {
-            let mut qkv = self.project_as(x, DType::F32, cx)?;
-            cx.make_operand(&mut qkv)?;
-            return Ok((qkv, None));
-        };
-        let raw = self.qkv.forward(x, DType::F32, cx)?;
-        let (qkv, _) = self.prepare(&raw, norms, cx)?;
-        Ok((qkv, Some(raw)))
+    /// x: `[m, d]` -> packed queries, keys and values `[n, packed]` in f32.
+    pub(crate) fn project(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
+        Ok(self.projected(x, DType::F32, cx)?.qkv)
     }
 
-    /// Like `project` without norms, with the result stored as `stored`.
-    fn project_as(&self, x: &Tensor, stored: DType, cx: &Context<'_>) -> kernels::Result<Tensor> {
-        match self.turn(cx) {
-            Some(turn) => self.qkv.forward_turned(x, (stored, turn), cx),
-            None => self.qkv.forward(x, stored, cx),
+    /// Like `project`, with packed rows stored as `stored`, which is f32 with norms or latents.
+    fn projected(&self, x: &Tensor, stored: DType, cx: &Context<'_>) -> kernels::Result<Projected> {
+        let of = |qkv| Projected {
+            qkv,
+            raw: None,
+            latents: None,
+        };
+        match (&self.projection, &self.norms) {
+            (Projection::Packed(projection), None) => {
+                let mut qkv = match self.turn(cx) {
+                    Some(turn) => projection.forward_turned(x, (stored, turn), cx)?,
+                    None => projection.forward(x, stored, cx)?,
+                };
+                if stored == DType::F32 {
+                    cx.make_operand(&mut qkv)?;
+                }
+                Ok(of(qkv))
+            }
+            (Projection::Packed(projection), Some(norms)) => {
+                let raw = projection.forward(x, DType::F32, cx)?;
+                let (qkv, _) = self.prepare(&raw, norms, cx)?;
+                let raw = Some(raw);
+                Ok(Projected { raw, ..of(qkv) })
+            }
+            (Projection::Latent(latent), _) => {
+                let (mut qkv, latents) = latent.forward(x, cx)?;
+                if let Some(turn) = self.turn(cx) {
+                    rope::forward(&mut qkv, &turn)?;
+                }
+                cx.make_operand(&mut qkv)?;
+                let latents = Some(latents);
+                Ok(Projected { latents, ..of(qkv) })
+            }
         }
     }
 
@@ -170,9 +215,9 @@ impl Attention {
 
     /// Number format in which queries, keys, values and their gradients are stored.
     fn stored(&self, cx: &Context<'_>) -> DType {
-        match self.norms {
-            Some(_) => DType::F32,
-            None => cx.between_products(),
+        match (&self.projection, &self.norms) {
+            (Projection::Packed(_), None) => cx.between_products(),
+            (Projection::Packed(_), Some(_)) | (Projection::Latent(_), _) => DType::F32,
         }
     }
 
@@ -192,22 +237,35 @@ impl Attention {
         Ok((qkv, squares))
     }
 
-    /// mixed values `[n, h*e]` -> `[m, d]`
-    pub(crate) fn join(&self, mixed: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
-        self.out.forward(mixed, cx)
+    /// mixed values `[n, h*e]`, with zeros behind those of a head -> `[m, d]`
+    pub(crate) fn join(&self, mixed: Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
+        let mixed = latent::narrowed(mixed, self.heads.width, self.values)?;
+        self.out.forward(&mixed, cx)
     }
 
     /// x: `[m, d]` -> `[m, d]`
     pub(crate) fn forward(&self, x: Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Saved)> {
-        let (qkv, raw) = match self.stored(cx) {
-            DType::Bf16 => (self.project_as(&x, DType::Bf16, cx)?, None),
-            _ => self.project(&x, cx)?,
-        };
-        let (mixed, lse) = self.mix(&qkv, cx)?;
-        let y = self.join(&mixed, cx)?;
+        let Projected { qkv, raw, latents } = self.projected(&x, self.stored(cx), cx)?;
+        let (mixed, lse) = self.mix_values(&qkv, cx)?;
+        let y = self.out.forward(&mixed, cx)?;
         let core = Some((mixed, lse));
         let qkv = raw.unwrap_or(qkv);
-        Ok((y, Saved { x, qkv, core }))
+        Ok((
+            y,
+            Saved {
+                x,
+                qkv,
+                latents,
+                core,
+            },
+        ))
+    }
+
+    /// Like `mix`, without zeros behind the values of a head.
+    fn mix_values(&self, qkv: &Tensor, cx: &Context<'_>) -> kernels::Result<(Tensor, Tensor)> {
+        let (mixed, lse) = self.mix(qkv, cx)?;
+        let mixed = latent::narrowed(mixed, self.heads.width, self.values)?;
+        Ok((mixed, lse))
     }
 
     /// Packed rows -> mixed values `[n, h*e]` and the logsumexp.
@@ -335,7 +393,12 @@ impl Attention {
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
-        let Saved { x, qkv, core } = saved;
+        let Saved {
+            x,
+            qkv,
+            latents,
+            core,
+        } = saved;
         let (qkv, before) = match &self.norms {
             Some(norms) => {
                 let (prepared, squares) = self.prepare(&qkv, norms, cx)?;
@@ -345,13 +408,15 @@ impl Attention {
         };
         let (mixed, lse) = match core {
             Some(core) => core,
-            None => self.mix(&qkv, cx)?,
+            None => self.mix_values(&qkv, cx)?,
         };
         let end = End::Stored(cx.between_products());
         let mut dmixed = self.out.backward(dy, &mixed, end, gradients, cx)?;
         if dmixed.dtype() == DType::F32 {
             cx.make_operand(&mut dmixed)?;
         }
+        let widened = |x| latent::widened(x, self.heads.width, self.values);
+        let (mixed, dmixed) = (widened(mixed)?, widened(dmixed)?);
         let passed = Passed {
             dout: &dmixed,
             out: &mixed,
@@ -376,17 +441,26 @@ impl Attention {
         if let Some((norms, raw, squares)) = before {
             norms.backward((&mut dqkv, &raw), &squares, &self.heads, gradients, cx)?;
         }
-        self.qkv.backward(&dqkv, &x, gradients, cx)
+        match (&self.projection, latents) {
+            (Projection::Packed(projection), _) => projection.backward(&dqkv, &x, gradients, cx),
+            (Projection::Latent(latent), Some(saved)) => {
+                latent.backward(&dqkv, (&x, saved), gradients, cx)
+            }
+            (Projection::Latent(_), None) => unreachable!("latents are kept"),
+        }
     }
 }
 
-/// 4-byte words of the queries, keys and values of n rows that a block keeps.
-pub(crate) fn kept((plan, block): (&Plan, usize), n: usize, tp: usize) -> usize {
+/// 4-byte words of each tensor that a block keeps of the queries, keys and values of n rows.
+pub(crate) fn kept((plan, block): (&Plan, usize), n: usize, tp: usize) -> Vec<usize> {
     let count = n * plan.shape().packed / tp;
-    if !plan.model.architecture().qk_norm && numbers::has_bf16_between(plan, block) {
-        return count.div_ceil(2);
+    if let Some(latents) = plan.model.latents() {
+        return latent::kept(&latents, n).chain([count]).collect();
     }
-    count
+    if !plan.model.architecture().qk_norm && numbers::has_bf16_between(plan, block) {
+        return vec![count.div_ceil(2)];
+    }
+    vec![count]
 }
 
 impl RelativeBias {

@@ -1,7 +1,7 @@
 //! Floating-point operations of a training step, for throughput figures.
 //!
 //! Per token: 6 for every weight of a matrix product (2 forward, 4 backward) plus 12 * layers * heads * d_head *
-//! seq_length for the attention scores and their use. Of a mixture, only a token's chosen experts and the router
+//! seq_length for the attention scores and their use, with latents half of it with the width of a value. Of a mixture, only a token's chosen experts and the router
 //! count. Paper: Narayanan et al. 2021, arXiv:2104.04473, sec. 5.1, without recomputation. Attention is counted in
 //! full, not halved for causality, as there; the vocabulary is counted with its padding, as computed.
 
@@ -10,7 +10,6 @@ use crate::config::plan::Plan;
 /// Operations of forward and backward for one token.
 fn per_token(plan: &Plan) -> f64 {
     let s = plan.shape();
-    let width = s.heads * s.d_head;
     let matrices = plan.model.architecture().fc1_widths() + 1;
     let feed_forward = |layer| match plan.model.moe_at(layer) {
         Some(moe) => {
@@ -22,16 +21,27 @@ fn per_token(plan: &Plan) -> f64 {
     if plan.model.architecture().is_encoder_decoder {
         return per_token_of_pair(plan, feed_forward(0));
     }
-    let features: usize = (0..plan.model.layers)
-        .map(|layer| s.packed + width + feed_forward(layer))
-        .sum();
+    let features: usize = (0..plan.model.layers).map(feed_forward).sum();
+    let projections = match plan.model.latents() {
+        None => s.d_model * s.packed,
+        Some(latents) => {
+            let weights = latents.weights(s.d_model, s.heads).into_iter();
+            let matrices = weights.filter(|weight| weight.dims.len() > 1);
+            matrices
+                .map(|weight| weight.dims.iter().product::<usize>())
+                .sum()
+        }
+    };
+    let projections = plan.model.layers * (projections + s.d_model * s.heads * s.d_value);
     // a classification head has a row or two of a sequence
     let logits = match plan.model.classify {
         Some(_) => 0,
         None => s.padded_vocab,
     };
-    let matrices = s.d_model * (features + logits);
-    let attention = 12 * plan.model.layers * width * plan.seq_length;
+    let matrices = s.d_model * (features + logits) + projections;
+    // products with keys and with values, of which padding does not count
+    let widths = s.heads * (s.d_head + s.d_value);
+    let attention = 6 * plan.model.layers * widths * plan.seq_length;
     // frozen matrices have no gradients of their own
     let of_matrix = if plan.model.is_adapted() { 4.0 } else { 6.0 };
     of_matrix * matrices as f64 + attention as f64

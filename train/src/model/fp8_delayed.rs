@@ -32,7 +32,7 @@ use crate::model::param::Spec;
 use crate::model::slots::Slot;
 
 /// Linear layers of blocks by the ends of their names.
-const LAYERS: [&str; 7] = [
+const LAYERS: [&str; 12] = [
     "qkv",
     "out",
     "fc1",
@@ -40,6 +40,11 @@ const LAYERS: [&str; 7] = [
     "cross_q",
     "cross_kv",
     "cross_out",
+    "q_proj",
+    "q_down",
+    "q_up",
+    "kv_down",
+    "kv_up",
 ];
 
 /// Scales and histories of a model's tensors.

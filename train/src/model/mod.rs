@@ -21,6 +21,7 @@ pub(crate) mod fp8;
 pub(crate) mod fp8_delayed;
 pub(crate) mod gradients;
 pub(crate) mod head;
+pub(crate) mod latent;
 pub(crate) mod leaf_rows;
 pub(crate) mod linear;
 pub(crate) mod lora;

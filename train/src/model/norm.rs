@@ -51,6 +51,14 @@ impl Norm {
         }
     }
 
+    /// The RMS norm of a latent.
+    pub(crate) fn of_latent(name: &str, plan: &Plan, slots: &Slots<'_>) -> Norm {
+        Norm {
+            eps: plan.model.latent_norm_eps(),
+            ..Norm::named(name, plan, slots)
+        }
+    }
+
     fn factor<'a>(
         &self,
         cx: &'a Context<'_>,

@@ -11,6 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::config::architecture::Positions;
 use crate::config::exact::narrow;
+use crate::config::latent::Latents;
 use crate::config::lora::{LoraConfig, LoraTarget};
 use crate::config::moe::MoeConfig;
 use crate::config::plan::Plan;
@@ -171,7 +172,7 @@ impl Spec {
 }
 
 /// Last part of the names of the matrices that Muon updates: the factors of row products within a block.
-const MUON: [&str; 7] = [
+const MUON: [&str; 12] = [
     "qkv",
     "out",
     "cross_q",
@@ -179,6 +180,11 @@ const MUON: [&str; 7] = [
     "cross_out",
     "fc1",
     "fc2",
+    "q_proj",
+    "q_down",
+    "q_up",
+    "kv_down",
+    "kv_up",
 ];
 
 fn is_muon_matrix(spec: &Spec) -> bool {
@@ -457,12 +463,13 @@ fn add_block(list: &mut List, plan: &Plan, layer: usize) {
     if place.is_before() {
         add_norm(list, plan, &format!("{at}.norm1"));
     }
-    list.column(
-        &format!("{at}.qkv"),
-        [s.packed, s.d_model],
-        has_qkv_bias,
-        queries(plan),
-    );
+    match plan.model.latents() {
+        Some(latents) => add_latents(list, plan, &latents, &at),
+        None => {
+            let (name, dims) = (format!("{at}.qkv"), [s.packed, s.d_model]);
+            list.column(&name, dims, has_qkv_bias, queries(plan));
+        }
+    }
     if architecture.qk_norm {
         for (kind, heads) in [("q_norm", s.heads), ("k_norm", s.kv_heads)] {
             let name = format!("{at}.{kind}.weight");
@@ -478,9 +485,9 @@ fn add_block(list: &mut List, plan: &Plan, layer: usize) {
     }
     list.row(
         &format!("{at}.out"),
-        [s.heads * s.d_head, s.d_model],
+        [s.heads * s.d_value, s.d_model],
         has_bias,
-        residual(plan, s.heads * s.d_head),
+        residual(plan, s.heads * s.d_value),
     );
     if place.is_after() {
         add_norm(list, plan, &format!("{at}.norm1_after"));
@@ -509,6 +516,18 @@ fn add_block(list: &mut List, plan: &Plan, layer: usize) {
             }
             add_experts(list, plan, moe, layer);
         }
+    }
+}
+
+/// Projections to latents, their norms, and projections to heads.
+fn add_latents(list: &mut List, plan: &Plan, latents: &Latents, at: &str) {
+    for weight in latents.weights(plan.model.d_model, plan.model.heads) {
+        let init = match weight.dims.len() {
+            1 => of_norm(plan),
+            _ => inner(plan),
+        };
+        let name = format!("{at}.{}.weight", weight.layer);
+        list.add(name, &weight.dims, weight.is_split, init);
     }
 }
 

@@ -70,10 +70,19 @@ pub(crate) fn are_kept(plan: &Plan, place: &RankCoord) -> bool {
 }
 
 /// Linear layers whose output features are rows of their weights, and whose input features are.
-const COLUMN: [&str; 4] = ["qkv", "cross_q", "cross_kv", "fc1"];
+const COLUMN: [&str; 7] = [
+    "qkv", "cross_q", "cross_kv", "fc1", "q_proj", "q_up", "kv_up",
+];
 const ROW: [&str; 3] = ["out", "cross_out", "fc2"];
 /// Layers that every rank has whole.
-const FULL: [&str; 4] = ["transform", "pooler", "order", "classes"];
+const FULL: [&str; 6] = [
+    "transform",
+    "pooler",
+    "order",
+    "classes",
+    "q_down",
+    "kv_down",
+];
 
 /// Bytes of a rank's packed weights once every product has run.
 pub(crate) fn bytes_of(plan: &Plan, place: &RankCoord, specs: &[Spec]) -> usize {

@@ -137,7 +137,11 @@ fn totals([q, k]: [Tensor; 2], cx: &Context<'_>) -> kernels::Result<[Tensor; 2]>
 
 /// Sums over the heads of all ranks in their order: `[rows, heads * width]` -> `[rows, width]`. Heads that ranks share out are
 /// few numbers here, so each rank adds them all: the same chain in every layout.
-fn add_heads(by_head: &Tensor, width: usize, cx: &Context<'_>) -> kernels::Result<Tensor> {
+pub(crate) fn add_heads(
+    by_head: &Tensor,
+    width: usize,
+    cx: &Context<'_>,
+) -> kernels::Result<Tensor> {
     // a row's heads of all ranks, side by side: rows of one group of sums
     let all = gather_rows(cx.groups.tp, by_head, 1)?;
     let rows = all.elements() / width;

@@ -9,8 +9,8 @@ use crate::config::moe::{MoeConfig, RouterScore};
 use crate::config::{Biases, Family, Plan, RopeScaling, TieEmbeddings};
 use crate::error::Error;
 use crate::fixtures::{
-    Chain, Log, options, tiny_bert, tiny_bloom, tiny_falcon, tiny_gemma, tiny_gemma2, tiny_gpt,
-    tiny_gpt_oss, tiny_llama, tiny_moe, tiny_neox, tiny_olmo, tiny_opt,
+    Chain, Log, options, tiny_bert, tiny_bloom, tiny_deepseek, tiny_falcon, tiny_gemma,
+    tiny_gemma2, tiny_gpt, tiny_gpt_oss, tiny_llama, tiny_moe, tiny_neox, tiny_olmo, tiny_opt,
 };
 use crate::model::param;
 use crate::trainer::run;
@@ -172,6 +172,7 @@ fn models_that_llama_cpp_lacks_are_refused_by_setting() {
         (&tiny_gemma2(), "family = Gemma2"),
         (&tiny_moe(), "family = Llama as Qwen2Moe"),
         (&tiny_gpt_oss(), "family = GptOss as GptOss"),
+        (&tiny_deepseek(), "family = DeepseekV3 as Deepseek"),
         (&sinks, "attention_sinks = true in llama"),
     ] {
         let folder = tempfile::tempdir().unwrap();

@@ -24,8 +24,8 @@ use crate::dist::mesh::Groups;
 use crate::eval::logits;
 use crate::fixtures::{Blanks, Chain, Gaps, Log, nth_step};
 use crate::fixtures::{
-    tiny_bert, tiny_bloom, tiny_gemma, tiny_gemma2, tiny_gpt, tiny_gpt_oss, tiny_llama, tiny_moe,
-    tiny_t5,
+    tiny_bert, tiny_bloom, tiny_deepseek, tiny_deepseek_v2, tiny_gemma, tiny_gemma2, tiny_gpt,
+    tiny_gpt_oss, tiny_llama, tiny_moe, tiny_t5,
 };
 use crate::model::param;
 use crate::tests::parity::{Formula, Golden, by_tensor};
@@ -66,6 +66,10 @@ pub(super) fn recipe(plan: &mut Plan, eod: &Value) {
     (train.reset_attention_mask, train.reset_position_ids) = (is_packed, is_packed);
     train.eod_mask_loss = is_packed;
     plan.determinism = Determinism::Layout;
+    if let Some(moe) = &mut plan.model.moe {
+        // transformers moves no biases of experts' scores
+        moe.bias_update_rate = 0.0;
+    }
 }
 
 pub(super) fn follows_transformers(name: &str) {
@@ -305,6 +309,8 @@ fn exportable() -> Vec<Plan> {
         tiny_gemma(),
         tiny_gemma2(),
         tiny_gpt_oss(),
+        tiny_deepseek(),
+        tiny_deepseek_v2(),
         with(tiny_llama(), Family::Gemma2, |model| {
             (model.logit_cap, model.tie_embeddings) = (30.0, TieEmbeddings::Untied);
         }),
@@ -350,6 +356,8 @@ fn exportable() -> Vec<Plan> {
                 beta_fast: 32.0,
                 beta_slow: 1.0,
                 attention_factor: Some(1.25),
+                mscale: None,
+                mscale_all_dim: None,
                 truncate: true,
             });
         }),

@@ -7,8 +7,8 @@ use crate::Error;
 use crate::config::{ParallelConfig, Plan};
 use crate::eval::{evaluate, inspect, logits};
 use crate::fixtures::{
-    Chain, Log, options, tiny_bloom, tiny_falcon, tiny_gpt, tiny_gpt_oss, tiny_llama, tiny_moe,
-    tiny_neox, tiny_opt,
+    Chain, Log, options, tiny_bloom, tiny_deepseek, tiny_deepseek_v2, tiny_falcon, tiny_gpt,
+    tiny_gpt_oss, tiny_llama, tiny_moe, tiny_neox, tiny_opt,
 };
 use crate::infer::{GenerateOptions, generate};
 use crate::trainer::run;
@@ -72,6 +72,8 @@ fn greedy_generation_with_caches_follows_the_full_forward_pass() {
             tiny_llama(),
             tiny_moe(),
             tiny_gpt_oss(),
+            tiny_deepseek(),
+            tiny_deepseek_v2(),
         ],
         options(),
     ]

@@ -9,6 +9,7 @@ mod changes;
 mod chunked;
 mod classes;
 mod counts;
+mod deepseek;
 mod devices;
 mod devices_run;
 mod differences;

@@ -16,7 +16,8 @@ import transformers
 for name, wanted in (("gpt", "GPT2LMHeadModel"), ("gpt_neox", "GPTNeoXForCausalLM"), ("opt", "OPTForCausalLM"), ("falcon", "FalconForCausalLM"),
                      ("bloom", "BloomForCausalLM"),
                      ("llama", "LlamaForCausalLM"), ("olmo2", "Olmo2ForCausalLM"), ("gemma2", "Gemma2ForCausalLM"), ("gemma3", "Gemma3ForCausalLM"),
-                     ("gpt_oss", "GptOssForCausalLM"), ("mixtral", "MixtralForCausalLM"),
+                     ("gpt_oss", "GptOssForCausalLM"), ("deepseek_v2", "DeepseekV2ForCausalLM"),
+                     ("deepseek_v3", "DeepseekV3ForCausalLM"), ("mixtral", "MixtralForCausalLM"),
                      ("qwen2_moe", "Qwen2MoeForCausalLM"), ("t5", "T5ForConditionalGeneration"),
                      ("t5_gated", "T5ForConditionalGeneration")):
     folder = Path(sys.argv[1]) / name

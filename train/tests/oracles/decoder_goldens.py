@@ -16,12 +16,16 @@ import sys
 
 import torch
 import transformers
-from tiny_runs import BATCH, VOCAB, token, train, write
+from tiny_runs import BATCH, VOCAB, states, token, train, write
 
 T, EPS = 16, 1e-4
 LLAMA = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
              num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False)
 BLOOM = dict(vocab_size=VOCAB, seq_length=T, hidden_size=24, n_layer=2, n_head=6)
+DEEPSEEK = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+                num_attention_heads=4, num_key_value_heads=4, kv_lora_rank=8, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=6,
+                first_k_dense_replace=1, n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=8, n_group=4,
+                topk_group=2, pad_token_id=None)
 FALCON = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, ffn_hidden_size=24, num_hidden_layers=2,
               num_attention_heads=4)
 GEMMA = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, intermediate_size=24, num_hidden_layers=3,
@@ -46,6 +50,15 @@ MODELS = {
     # slopes of six heads, two of which are between the powers of the other four
     "bloom": ("Bloom", BLOOM, None),
     "bloom_packed": ("Bloom", BLOOM | dict(n_head=3, layer_norm_epsilon=1e-4, tie_word_embeddings=False), 3),
+    # latents of keys and values alone, experts of the best groups, two shared ones
+    "deepseek_v2": ("DeepseekV2", DEEPSEEK | dict(q_lora_rank=None, topk_method="group_limited_greedy", n_shared_experts=2,
+                                                  routed_scaling_factor=2.0, aux_loss_alpha=0.0), None),
+    # latents of queries too, stretched positions and scores, biased scores of experts
+    "deepseek_v3": ("DeepseekV3", DEEPSEEK | dict(q_lora_rank=8, n_shared_experts=1, routed_scaling_factor=1.5, rms_norm_eps=1e-5,
+                                                  rope_theta=10.0,  # some pairs are within the ramp
+                                                  rope_scaling=dict(rope_type="yarn", factor=4.0, mscale=0.7, mscale_all_dim=0.9,
+                                                                    original_max_position_embeddings=32, beta_fast=32.0,
+                                                                    beta_slow=1.0)), None),
     # the text is longer than the model; the original length is one that the class does not read
     "dynamic": ("Llama", LLAMA | dict(max_position_embeddings=12)
                 | rope(rope_type="dynamic", factor=2.0, original_max_position_embeddings=8), None),
@@ -101,6 +114,16 @@ MODELS = {
 LARGE = {"gpt_oss_packed": dict(gate_up_proj=10.0)}
 
 
+class InFormat:
+    """torch for a class that computes some steps in float32 whatever its format is: float32 is this format instead."""
+
+    def __init__(self, dtype):
+        self.float32 = dtype
+
+    def __getattr__(self, name):
+        return getattr(torch, name)
+
+
 def build(kind, settings):
     config = getattr(transformers, kind + "Config")(**settings)
     config._attn_implementation = "eager"
@@ -141,6 +164,9 @@ def each_alone(model, ids, eod):
 
 def forward(model, step, eod, dtype):
     ids = torch.tensor([[token(step * BATCH + s, j) for j in range(T + 1)] for s in range(BATCH)])
+    if model.config.model_type.startswith("deepseek"):
+        # experts' outputs of another format than the weights of their sum would be refused
+        sys.modules[type(model).__module__].torch = InFormat(dtype)
     extra, counts = ({}, torch.ones_like(ids[:, 1:], dtype=torch.bool))
     if eod is not None:
         extra, counts = packed(ids[:, :-1], eod, dtype)
@@ -159,7 +185,7 @@ for name, (kind, settings, eod) in MODELS.items():
     torch.manual_seed(sum(map(ord, name)))
     model = build(kind, settings)
     weights = {}
-    for n, p in model.named_parameters():
+    for n, p in (dict(model.named_parameters()) | states(model)).items():
         w = torch.randn(p.shape) * (0.15 if p.dim() > 1 else 0.1)
         # Gemma's norms multiply with 1 + weight
         one = 0.0 if kind.startswith("Gemma") else 1.0

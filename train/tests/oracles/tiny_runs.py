@@ -29,18 +29,24 @@ def token(sample, position):
     return (sample * 7919 + position * position * 31 + position * 17) % VOCAB
 
 
+def states(model):
+    """Tensors of a file that no gradient moves: biases of experts' scores."""
+    return {n: b for n, b in model.named_buffers() if n.endswith("e_score_correction_bias")}
+
+
 def train(model, weights, dtype, eps, forward):
     """A run with AdamW and clipping; `forward(model, step)` gives a batch's loss and the logits to record."""
     model = model.to(dtype).train()
     named = dict(model.named_parameters())
+    named |= states(model)
     assert sorted(named) == sorted(weights), set(named) ^ set(weights)
     with torch.no_grad():
         for name, p in named.items():
             p.copy_(torch.from_numpy(weights[name]).to(dtype))
     # biases of stacked experts have two dims
-    is_matrix = {name: p.dim() > 1 and not name.endswith("bias") for name, p in named.items()}
-    groups = [{"params": [p for name, p in named.items() if is_matrix[name]], "weight_decay": DECAY},
-              {"params": [p for name, p in named.items() if not is_matrix[name]], "weight_decay": 0.0}]
+    is_matrix = {name: p.dim() > 1 and not name.endswith("bias") for name, p in model.named_parameters()}
+    groups = [{"params": [named[name] for name, it_is in is_matrix.items() if it_is], "weight_decay": DECAY},
+              {"params": [named[name] for name, it_is in is_matrix.items() if not it_is], "weight_decay": 0.0}]
     opt = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=eps)
     out, losses, norms = {}, [], []
     for step in range(STEPS):
@@ -49,7 +55,8 @@ def train(model, weights, dtype, eps, forward):
         loss.backward()
         if step == 0:
             out["logits"] = logits.detach().numpy().copy()
-            out |= {"grad." + n: p.grad.numpy().copy() for n, p in named.items()}
+            out |= {"grad." + n: torch.zeros_like(p).numpy() if p.grad is None else p.grad.numpy().copy()
+                    for n, p in named.items()}
         norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)))
         losses.append(float(loss.detach()))
         opt.step()

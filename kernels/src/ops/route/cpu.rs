@@ -1,7 +1,7 @@
 //! Router on the CPU: rows in f64, one task per block of rows.
 
 use super::capacity::Drop;
-use super::router::{Router, Score};
+use super::router::{Groups, Router, Score};
 use super::statistics::{Losses, Slopes, Statistics, Unread};
 use crate::cpu::ROW_BLOCK;
 use crate::ops::permute::DROPPED;
@@ -33,10 +33,14 @@ pub(super) fn forward(
             let outs = choices.chunks_exact_mut(k).zip(weights.chunks_exact_mut(k));
             for ((choices, weights), logits) in outs.zip(logits.chunks_exact(experts)) {
                 let row = Row::new(logits, router.score);
-                choose(choices, &row, logits, bias, router.score);
+                choose(choices, &keys(&row, logits, bias, router));
                 row.weights(choices, router, weights);
                 if bias.is_some() {
-                    choose(&mut largest, &row, logits, None, router.score);
+                    let plain = Router {
+                        groups: None,
+                        ..*router
+                    };
+                    choose(&mut largest, &keys(&row, logits, None, &plain));
                 } else {
                     largest.copy_from_slice(choices);
                 }
@@ -240,27 +244,58 @@ impl Row {
     }
 }
 
-/// The k experts with the largest scores, falling; ties to the lower expert, NaN above all so that it
-/// shows.
-#[expect(clippy::cast_possible_truncation, reason = "mod.rs checks experts")]
-fn choose(choices: &mut [u32], row: &Row, logits: &[f32], bias: Option<&[f32]>, score: Score) {
+/// The numbers by which experts are chosen: a NaN is above all, so that it shows; below all are those of groups that are not kept.
+fn keys(row: &Row, logits: &[f32], bias: Option<&[f32]>, router: &Router) -> Vec<f64> {
     let key = |expert: usize| {
-        let key = match score {
+        let key = match router.score {
             Score::Sigmoid => {
                 row.logistic[expert] + bias.map_or(0.0, |bias| f64::from(bias[expert]))
             }
             // The same order as the softmax, without its rounding.
             Score::SoftmaxTopK | Score::TopKSoftmax => f64::from(logits[expert]),
         };
-        // Adding 0 makes -0.0 equal to 0.0.
-        if key.is_nan() {
-            f64::NAN.abs()
-        } else {
-            key + 0.0
+        comparable(key)
+    };
+    let mut keys: Vec<f64> = (0..logits.len()).map(key).collect();
+    if let Some(groups) = router.groups {
+        keep_groups(&mut keys, groups, router.score);
+    }
+    keys
+}
+
+/// One NaN, and no -0.0.
+fn comparable(key: f64) -> f64 {
+    if key.is_nan() {
+        f64::NAN.abs()
+    } else {
+        key + 0.0
+    }
+}
+
+/// Hides the experts of all groups but the best; of equal groups the lower are kept.
+fn keep_groups(keys: &mut [f64], groups: Groups, score: Score) {
+    let size = keys.len() / groups.count;
+    let of_group = |keys: &[f64]| {
+        let mut falling = keys.to_vec();
+        falling.sort_by(|a, b| b.total_cmp(a));
+        match score {
+            Score::Sigmoid => comparable(falling.iter().take(2).sum()),
+            Score::SoftmaxTopK | Score::TopKSoftmax => falling[0],
         }
     };
-    let keys: Vec<f64> = (0..logits.len()).map(key).collect();
-    let mut experts: Vec<usize> = (0..logits.len()).collect();
+    let scores: Vec<f64> = keys.chunks(size).map(of_group).collect();
+    let mut order: Vec<usize> = (0..groups.count).collect();
+    order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+    for group in &order[groups.kept..] {
+        // below every number, -infinity included
+        keys[group * size..(group + 1) * size].fill(f64::NAN.copysign(-1.0));
+    }
+}
+
+/// The k experts with the largest keys, falling; ties to the lower expert.
+#[expect(clippy::cast_possible_truncation, reason = "mod.rs checks experts")]
+fn choose(choices: &mut [u32], keys: &[f64]) {
+    let mut experts: Vec<usize> = (0..keys.len()).collect();
     experts.sort_by(|&a, &b| keys[b].total_cmp(&keys[a]));
     for (choice, expert) in choices.iter_mut().zip(experts) {
         *choice = expert as u32;

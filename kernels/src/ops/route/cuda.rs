@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::capacity::Drop;
-use super::router::{Router, Score};
+use super::router::{Groups, Router, Score};
 use super::statistics::{Losses, MORE_SUMS, SlopeFactors, Unread, Words};
 use crate::cuda::{Arg, Cuda, Grid, Source};
 use crate::ops::permute;
@@ -41,6 +41,7 @@ pub(super) fn forward(
     let mut sums = Tensor::zeros(&[sums], DType::U32, device)?;
     let largest = bias.map(|_| Tensor::empty(&[n, k], DType::U32, device));
     let largest = largest.transpose()?;
+    let groups = router.groups.unwrap_or(Groups { count: 1, kept: 1 });
     let args = [
         choices.into(),
         weights.into(),
@@ -53,6 +54,8 @@ pub(super) fn forward(
         k.into(),
         number(router.score).into(),
         router.scale.into(),
+        groups.count.into(),
+        groups.kept.into(),
     ];
     on.launch(&SOURCE, "route_forward", Grid::over(n), &args)?;
     let tokens = n;

@@ -3,7 +3,7 @@
 //! Zoph et al. 2022, arXiv:2202.08906 (z-loss); Wang et al. 2024, arXiv:2408.15664 (bias for the choice only).
 //!
 //! A bias changes choices only: weights and the load balance use scores without it (DeepSeek-V3, arXiv:2412.19437,
-//! eq. 18; megatron-core's `compute_routing_scores_for_aux_loss`).
+//! eq. 18; megatron-core's `compute_routing_scores_for_aux_loss`), the balance then of choices that no groups limit.
 //!
 //! A row is computed in f64 and rounded once, so it is the same alone or in a batch. Ties go to the lower expert. A
 //! batch's sums (`Statistics`) are integers: counts of choices, probabilities in units of 2^-32, squared log-sums
@@ -17,8 +17,11 @@ mod statistics;
 
 use crate::{DType, Error, Result, Tensor};
 pub use capacity::{Drop, capacity};
-pub use router::{Router, Score};
+pub use router::{Groups, Router, Score};
 pub use statistics::{Coefficients, Losses, Statistics, Unread, Words};
+
+/// Most groups of experts: the kernel keeps those of a token as bits of a word.
+pub const MOST_GROUPS: usize = 64;
 
 /// Choices of a batch of tokens.
 pub struct Routing {
@@ -176,6 +179,18 @@ fn check(op: &'static str, logits: &Tensor, router: &Router) -> Result<(usize, u
     if router.k == 0 || router.k > experts {
         let wanted = format!("1 to {experts}");
         return argument("k", router.k.to_string(), wanted);
+    }
+    if let Some(groups) = router.groups {
+        let Groups { count, kept } = groups;
+        let is_even = (1..=MOST_GROUPS).contains(&count) && experts.is_multiple_of(count);
+        let holds_k = (1..=count).contains(&kept) && kept * (experts / count) >= router.k;
+        if !(is_even && holds_k) {
+            let wanted = format!(
+                "1 to {MOST_GROUPS} equal groups of {experts} experts, some of them with {} or more",
+                router.k
+            );
+            return argument("groups", format!("{groups:?}"), wanted);
+        }
     }
     if u32::try_from(experts).is_err() {
         return argument("experts", experts.to_string(), "below 2^32".to_owned());

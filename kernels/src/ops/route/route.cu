@@ -41,16 +41,49 @@ __device__ __forceinline__ bool is_number(double x) { return x == x; }
 // NaN is above all.
 __device__ __forceinline__ bool is_above(double a, double b) { return a > b || (!is_number(a) && is_number(b)); }
 
-// The k experts with the largest keys, falling; ties to the lower expert.
-__device__ __forceinline__ void choose(u32* choices, u64 k, const Row& row, const float* bias, u32 score) {
+// The number by which an expert is chosen.
+__device__ __forceinline__ double choice_key(const Row& row, u64 expert, const float* bias, u32 score) {
+    return score == SIGMOID ? row.sigmoid(expert) + (bias ? (double)bias[expert] : 0.0) : (double)row.logits[expert];
+}
+
+// The largest key of a group of experts, or the sum of the two largest.
+__device__ __forceinline__ double group_score(const Row& row, u64 group, u64 size, const float* bias, u32 score) {
+    double best = __longlong_as_double(0xfff0000000000000ll), second = best;
+    for (u64 e = group * size; e < (group + 1) * size; e++) {
+        double key = choice_key(row, e, bias, score);
+        if (is_above(key, best)) second = best, best = key;
+        else if (is_above(key, second)) second = key;
+    }
+    return score == SIGMOID && size > 1 ? best + second : best;
+}
+
+// Bits of the groups with the largest scores; ties to the lower group.
+__device__ __forceinline__ u64 kept_groups(const Row& row, u64 count, u64 kept, const float* bias, u32 score) {
+    if (kept == count) return ~0ull;
+    u64 bits = 0, size = row.experts / count;
+    for (u64 j = 0; j < kept; j++) {
+        double best = 0.0;
+        u64 group = count;
+        for (u64 g = 0; g < count; g++) {
+            if (bits >> g & 1) continue;
+            double of = group_score(row, g, size, bias, score);
+            if (group == count || is_above(of, best)) best = of, group = g;
+        }
+        bits |= 1ull << group;
+    }
+    return bits;
+}
+
+// The k experts with the largest keys of the groups in `bits`, of `size` each, falling; ties to the lower expert.
+__device__ __forceinline__ void choose(u32* choices, u64 k, const Row& row, const float* bias, u32 score, u64 bits, u64 size) {
     double last = 0.0;
     u64 chosen = 0;
     for (u64 j = 0; j < k; j++) {
         double best = 0.0;
         u64 expert = row.experts;
         for (u64 e = 0; e < row.experts; e++) {
-            double key = (double)row.logits[e];
-            if (score == SIGMOID) key = row.sigmoid(e) + (bias ? (double)bias[e] : 0.0);
+            if (!(bits >> e / size & 1)) continue;
+            double key = choice_key(row, e, bias, score);
             bool is_left = j == 0 || is_above(last, key) || (!is_above(key, last) && e > chosen);
             if (is_left && (expert == row.experts || is_above(key, best))) best = key, expert = e;
         }
@@ -85,18 +118,18 @@ __device__ __forceinline__ void add_whole(u64* sums, double x) {
 // log-sums in units of 2^-24, and the tokens with numbers that are not finite. largest: [n, k], scratch, null without a bias.
 extern "C" __global__ void route_forward(u32* choices, float* weights, u64* sums, u32* largest,
                                          const float* logits, const float* bias, u64 n, u64 experts, u64 k, u32 score,
-                                         float scale) {
+                                         float scale, u64 groups, u64 kept) {
     for (u64 token = first(); token < n; token += stride()) {
         Row row = row_of(logits + token * experts, experts, score);
         u32* chosen = choices + token * k;
-        choose(chosen, k, row, bias, score);
+        choose(chosen, k, row, bias, score, kept_groups(row, groups, kept, bias, score), experts / groups);
         double sum = divisor(row, chosen, k, score);
         for (u64 j = 0; j < k; j++)
             weights[token * k + j] = (float)(row.score_of(chosen[j], score) / sum * (double)scale);
         u32* by_score = chosen;
         if (largest) {
             by_score = largest + token * k;
-            choose(by_score, k, row, nullptr, score);
+            choose(by_score, k, row, nullptr, score, 1, experts);
         }
         for (u64 j = 0; j < k; j++) {
             atomicAdd(&sums[by_score[j]], 1ull);

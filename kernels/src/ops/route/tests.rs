@@ -50,6 +50,7 @@ fn cases() -> Vec<Case> {
         Case {
             router: Router {
                 k: head[1].parse().unwrap(),
+                groups: None,
                 score,
                 scale: head[2].parse().unwrap(),
             },
@@ -157,6 +158,7 @@ fn gradients_match_finite_differences_of_f64() {
     let logits = random(&[5, 4], 3, &device).unwrap();
     let router = Router {
         k: 2,
+        groups: None,
         score: Score::TopKSoftmax,
         scale: 1.5,
     };
@@ -197,6 +199,7 @@ fn any_split_of_the_tokens_has_the_statistics_and_rows_of_the_whole() {
     let logits = random(&[90, 8], 1, &device).unwrap();
     let router = Router {
         k: 3,
+        groups: None,
         score: Score::SoftmaxTopK,
         scale: 1.0,
     };
@@ -228,10 +231,17 @@ fn bits_are_the_same_on_every_instruction_set() {
         .into_iter()
         .flat_map(|score| [(score, 1), (score, 3)])
     {
-        for has_bias in [false, score == Score::Sigmoid] {
+        let groups = Groups { count: 3, kept: 2 };
+        for (has_bias, groups) in [
+            (false, None),
+            (false, Some(groups)),
+            (score == Score::Sigmoid, None),
+            (score == Score::Sigmoid, Some(groups)),
+        ] {
             same_bits(
                 &Router {
                     k,
+                    groups,
                     score,
                     scale: 1.5,
                 },
@@ -342,6 +352,7 @@ fn experts_drop_the_same_choices_on_every_device() {
 fn squares_beyond_every_word_are_the_hosts() {
     let router = Router {
         k: 1,
+        groups: None,
         score: Score::SoftmaxTopK,
         scale: 1.0,
     };
@@ -361,6 +372,7 @@ fn ties_go_to_the_lower_expert_and_nan_is_not_hidden() {
     let device = Device::cpu();
     let router = Router {
         k: 2,
+        groups: None,
         score: Score::TopKSoftmax,
         scale: 1.0,
     };
@@ -376,12 +388,41 @@ fn ties_go_to_the_lower_expert_and_nan_is_not_hidden() {
     assert!(routing.statistics.z_loss().is_nan());
 }
 
+/// DeepSeek's rule by hand: groups of two experts.
+#[test]
+fn experts_of_the_best_groups_alone_are_chosen() {
+    let device = Device::cpu();
+    let router = |score| Router {
+        k: 3,
+        groups: Some(Groups { count: 3, kept: 2 }),
+        score,
+        scale: 1.0,
+    };
+    // the largest of the groups are 1, 2 and 0.5; the third group has the third largest logit of all
+    let logits = Tensor::from_f32(&[1, 6], &[1.0, -3.0, 2.0, -4.0, 0.5, 0.4], &device).unwrap();
+    let chosen = |score, bias: Option<&Tensor>| {
+        let routing = forward(&logits, bias, &router(score)).unwrap();
+        routing.experts.u32().to_vec()
+    };
+    for score in [Score::SoftmaxTopK, Score::TopKSoftmax] {
+        assert_eq!(chosen(score, None), [2, 0, 1]);
+    }
+    // sums of logistic functions: 0.73 + 0.05, 0.88 + 0.02, 0.62 + 0.60
+    assert_eq!(chosen(Score::Sigmoid, None), [2, 4, 5]);
+    // a bias counts for its group, even where all of it is below 0
+    let bias = Tensor::from_f32(&[6], &[0.0, 2.0, 0.0, 0.0, -9.0, -9.0], &device).unwrap();
+    assert_eq!(chosen(Score::Sigmoid, Some(&bias)), [1, 2, 0]);
+    let bias = Tensor::from_f32(&[6], &[-9.0, -9.0, -5.0, -5.0, -1.0, -9.0], &device).unwrap();
+    assert_eq!(chosen(Score::Sigmoid, Some(&bias)), [4, 2, 3]);
+}
+
 #[test]
 fn routers_that_do_not_fit_are_refused_by_name() {
     let device = Device::cpu();
     let logits = random(&[2, 4], 1, &device).unwrap();
     let router = |k, scale| Router {
         k,
+        groups: None,
         score: Score::SoftmaxTopK,
         scale,
     };
@@ -392,6 +433,14 @@ fn routers_that_do_not_fit_are_refused_by_name() {
     assert_eq!(name(forward(&logits, None, &router(0, 1.0))), "k");
     assert_eq!(name(forward(&logits, None, &router(5, 1.0))), "k");
     assert_eq!(name(forward(&logits, None, &router(1, f32::NAN))), "scale");
+    for (count, kept) in [(0, 0), (3, 1), (2, 0), (2, 3), (4, 2), (65, 1)] {
+        let groups = Some(Groups { count, kept });
+        let router = Router {
+            groups,
+            ..router(3, 1.0)
+        };
+        assert_eq!(name(forward(&logits, None, &router)), "groups", "{count}");
+    }
     let bias = random(&[4], 1, &device).unwrap();
     assert_eq!(name(forward(&logits, Some(&bias), &router(1, 1.0))), "bias");
     let short = random(&[3], 1, &device).unwrap();

@@ -84,14 +84,17 @@ pub(super) fn architecture(plan: &Plan) -> Result<Architecture, Vec<String>> {
             | Family::Olmo2
             | Family::Gemma2
             | Family::Gemma3
-            | Family::GptOss,
+            | Family::GptOss
+            | Family::DeepseekV2
+            | Family::DeepseekV3,
             _,
         )
         | (Family::Llama | Family::Mistral | Family::Qwen3, Some(Class::Qwen2Moe))
         | (Family::Qwen2 | Family::Qwen3, Some(Class::Mixtral))
-        | (Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3, Some(Class::GptOss)) => {
-            None
-        }
+        | (
+            Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3,
+            Some(Class::GptOss | Class::Deepseek),
+        ) => None,
     };
     if found.is_none() {
         let kind = match class {
@@ -120,11 +123,13 @@ pub(super) fn architecture(plan: &Plan) -> Result<Architecture, Vec<String>> {
             beta_fast,
             beta_slow,
             attention_factor,
+            mscale,
             truncate,
             ..
         }) if *beta_fast != 32.0
             || *beta_slow != 1.0
             || attention_factor.is_some()
+            || mscale.is_some()
             || !truncate =>
         {
             lacking

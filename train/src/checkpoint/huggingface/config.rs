@@ -11,7 +11,7 @@ use crate::checkpoint::huggingface::fields::Fields;
 use crate::checkpoint::huggingface::moe::{Class, class_of};
 use crate::checkpoint::huggingface::rope::Rope;
 use crate::checkpoint::huggingface::{
-    bert, bloom, classes, falcon, gemma, gpt_neox, gpt_oss, moe, opt, rope, t5,
+    bert, bloom, classes, deepseek, falcon, gemma, gpt_neox, gpt_oss, moe, opt, rope, t5,
 };
 use crate::config::architecture::Positions;
 use crate::config::plan::Plan;
@@ -36,6 +36,8 @@ fn class(family: Family) -> (&'static str, &'static str) {
         Family::Gemma2 => ("gemma2", "Gemma2ForCausalLM"),
         Family::Gemma3 => ("gemma3_text", "Gemma3ForCausalLM"),
         Family::GptOss => ("gpt_oss", "GptOssForCausalLM"),
+        Family::DeepseekV2 => ("deepseek_v2", "DeepseekV2ForCausalLM"),
+        Family::DeepseekV3 => ("deepseek_v3", "DeepseekV3ForCausalLM"),
         Family::Bert => ("bert", "BertForMaskedLM"),
         Family::T5 => ("t5", "T5ForConditionalGeneration"),
     }
@@ -58,6 +60,8 @@ fn init_std(family: Family) -> &'static str {
         | Family::Gemma2
         | Family::Gemma3
         | Family::GptOss
+        | Family::DeepseekV2
+        | Family::DeepseekV3
         | Family::Bert
         | Family::T5 => "initializer_range",
     }
@@ -106,6 +110,8 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         | Family::Olmo2
         | Family::Gemma2
         | Family::Gemma3
+        | Family::DeepseekV2
+        | Family::DeepseekV3
         | Family::T5 => &[Biases::None],
     };
     let bias = found.biases;
@@ -132,6 +138,8 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
         | Family::Qwen3
         | Family::Phi3
         | Family::GptOss
+        | Family::DeepseekV2
+        | Family::DeepseekV3
         | Family::Bert
         | Family::T5 => (QkNormOver::Head, NormPlace::Before),
     };
@@ -165,6 +173,14 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
     for line in gpt_oss::inexpressible(model) {
         refuse(is_gpt_oss, line);
     }
+    let is_deepseek = deepseek::is_deepseek(model.family);
+    for line in deepseek::inexpressible(model) {
+        refuse(is_deepseek, line);
+    }
+    refuse(
+        found.has_latents && !is_deepseek,
+        format!("multi_latent_attention = true in {kind}"),
+    );
     refuse(
         found.activation == Activation::SwigluClamped && !is_gpt_oss,
         format!("activation = {:?} in {kind}", found.activation),
@@ -280,13 +296,18 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
     let may_mix = match model.family {
         Family::Llama => bias == Biases::None,
         Family::GptOss => bias == Biases::All,
+        Family::DeepseekV2 | Family::DeepseekV3 => true,
         Family::Qwen2 => model.moe.as_ref().is_some_and(|moe| moe.shared_gate),
         _ => false,
     };
     if let Some(classify) = &model.classify {
         let has_class = !matches!(
             model.family,
-            Family::Olmo2 | Family::Gemma3 | Family::GptOss
+            Family::Olmo2
+                | Family::Gemma3
+                | Family::GptOss
+                | Family::DeepseekV2
+                | Family::DeepseekV3
         );
         refuse(!has_class, format!("classify in {kind}"));
         let may_choose = model.family == Family::Bert;
@@ -322,6 +343,7 @@ pub(crate) fn to_json(plan: &Plan) -> crate::error::Result<Value> {
         | Family::Olmo2 => llama(plan),
         Family::Gemma2 | Family::Gemma3 => gemma::config(plan),
         Family::GptOss => gpt_oss::config(plan),
+        Family::DeepseekV2 | Family::DeepseekV3 => deepseek::config(plan),
     };
     let (kind, class) = class(model.family);
     config["architectures"] = json!([class]);
@@ -470,11 +492,14 @@ pub(crate) fn from_json(config: &Value) -> Result<Read, Vec<String>> {
         Some("gemma2") => Family::Gemma2,
         Some("gemma3_text") => Family::Gemma3,
         Some("gpt_oss") => Family::GptOss,
+        Some("deepseek_v2") => Family::DeepseekV2,
+        Some("deepseek_v3") => Family::DeepseekV3,
         Some("bert" | "megatron-bert") => Family::Bert,
         Some("t5" | "mt5") => Family::T5,
         found => {
             let found = found.unwrap_or("nothing");
-            let wanted = "gpt2, gpt_neox, opt, falcon, bloom, llama, mistral, qwen2, qwen3, phi3, olmo2, gemma2, gemma3_text, gpt_oss, mixtral, \
+            let wanted = "gpt2, gpt_neox, opt, falcon, bloom, llama, mistral, qwen2, qwen3, phi3, olmo2, gemma2, gemma3_text, gpt_oss, deepseek_v2, \
+                deepseek_v3, mixtral, \
                 qwen2_moe, \
                 bert, megatron-bert, t5 or mt5";
             return Err(vec![format!("model_type: found {found}, want {wanted}")]);
@@ -507,6 +532,7 @@ fn read_stack(fields: &Fields<'_>, family: Family, post_norm: bool) -> Read {
         Family::Bert => bert::read(fields, post_norm),
         Family::Gemma2 | Family::Gemma3 => gemma::read(fields, family),
         Family::GptOss => gpt_oss::read(fields),
+        Family::DeepseekV2 | Family::DeepseekV3 => deepseek::read(fields, family),
         _ => read_llama(fields, family),
     };
     let is_tied_unless_told = matches!(
@@ -606,6 +632,8 @@ fn read_llama(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) {
         | Family::Gemma2
         | Family::Gemma3
         | Family::GptOss
+        | Family::DeepseekV2
+        | Family::DeepseekV3
         | Family::Bert
         | Family::T5 => {
             if let Some(share) = share.filter(|share| *share != 1.0) {

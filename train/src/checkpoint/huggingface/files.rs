@@ -98,6 +98,8 @@ pub(crate) struct Files {
     prefix: &'static str,
     /// How weights are stored, if the model is quantized.
     scheme: Option<Scheme>,
+    /// Beginnings of the names of tensors that the model does not use.
+    passed_over: Vec<String>,
 }
 
 /// Names of the file with all tensors and of the table of several files, by preference as transformers has it.
@@ -171,6 +173,7 @@ impl Files {
             weights: Vec::new(),
             tensors: BTreeMap::new(),
             prefix: "",
+            passed_over: Vec::new(),
         };
         for file in files_in(folder)? {
             files.add(&folder.join(file))?;
@@ -211,6 +214,17 @@ impl Files {
             self.weights.push(Weights::Safetensors(reader));
         }
         Ok(())
+    }
+
+    /// Ignores tensors whose names start with one of these; returns how many there are.
+    pub(crate) fn pass_over(&mut self, beginnings: Vec<String>) -> usize {
+        self.passed_over = beginnings;
+        let names = self.tensors.keys();
+        names.filter(|name| self.is_passed_over(name)).count()
+    }
+
+    fn is_passed_over(&self, name: &str) -> bool {
+        self.passed_over.iter().any(|start| name.starts_with(start))
     }
 
     /// Whether there is a tensor of this name.
@@ -318,6 +332,7 @@ impl Files {
                 || copies(plan).any(|copy| copy == name)
                 || self.is_scale(name)
                 || self.is_bias_of_packed(name)
+                || self.is_passed_over(name)
         };
         let unused = unused.into_iter().filter(|name| !is_passed_over(name));
         problems.extend(unused.map(|name| format!("{name}: found, want no such tensor")));

@@ -60,6 +60,8 @@ fn absent(family: Family) -> Absent {
         | Family::Phi3
         | Family::Olmo2
         | Family::GptOss
+        | Family::DeepseekV2
+        | Family::DeepseekV3
         | Family::Bert
         | Family::T5 => unreachable!("the families of this file"),
     }

@@ -33,6 +33,8 @@ fn absent_scaling() -> RopeScaling {
         beta_fast: 32.0,
         beta_slow: 1.0,
         attention_factor: None,
+        mscale: None,
+        mscale_all_dim: None,
         truncate: false,
     }
 }

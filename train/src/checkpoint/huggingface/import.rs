@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::checkpoint::gguf::import::{Gguf, is_gguf};
 use crate::checkpoint::huggingface::adapter_folder::{adapter_base, is_adapter};
 use crate::checkpoint::huggingface::config;
+use crate::checkpoint::huggingface::deepseek;
 use crate::checkpoint::huggingface::described::Read;
 use crate::checkpoint::huggingface::files::{Files, foreign};
 use crate::checkpoint::huggingface::names::pairs;
@@ -152,7 +153,15 @@ impl Folder {
             tensors: files.count(),
             elements: files.elements(),
         };
-        let (plan, notes) = described(&path, &config, size)?;
+        let (plan, mut notes) = described(&path, &config, size)?;
+        let further = deepseek::further_layers(&config);
+        if !further.is_empty() {
+            let layers = further.len();
+            let count = files.pass_over(further);
+            notes.push(format!(
+                "num_nextn_predict_layers = {layers}: {count} tensors of layers that predict further tokens are ignored"
+            ));
+        }
         let mut pairs = files.matched(&plan, pairs(&plan))?;
         if plan.model.family == Family::Bert {
             pairs.extend(files.spare_pooler(&plan, &pairs));

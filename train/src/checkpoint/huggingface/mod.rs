@@ -5,6 +5,7 @@ pub(crate) mod bert;
 mod bloom;
 mod classes;
 pub(crate) mod config;
+pub(crate) mod deepseek;
 pub(crate) mod described;
 pub(crate) mod export;
 mod falcon;

@@ -6,7 +6,7 @@
 //! gated layer is stored in eight chunks of gate rows and up rows. Vocabulary padding is dropped.
 
 use crate::checkpoint::huggingface::pair::{GatedWidth, Own, Pair, Prefixes, Rows, add_gated};
-use crate::checkpoint::huggingface::{bert, bloom, falcon, gpt_neox, moe, opt, t5};
+use crate::checkpoint::huggingface::{bert, bloom, deepseek, falcon, gpt_neox, moe, opt, t5};
 use crate::config::architecture::Architecture;
 use crate::config::plan::Plan;
 use crate::config::{Biases, Family, NormPlace, QkNormOver};
@@ -49,7 +49,9 @@ pub(crate) fn pairs(plan: &Plan) -> Vec<Pair> {
         | Family::Olmo2
         | Family::Gemma2
         | Family::Gemma3
-        | Family::GptOss => llama(plan),
+        | Family::GptOss
+        | Family::DeepseekV2
+        | Family::DeepseekV3 => llama(plan),
     }
 }
 
@@ -115,7 +117,10 @@ fn llama(plan: &Plan) -> Vec<Pair> {
             add_packed(&mut pairs, plan, &own);
             continue;
         }
-        add_attention(&mut pairs, plan, &architecture, &own);
+        match plan.model.latents() {
+            Some(latents) => deepseek::add_attention(&mut pairs, plan, &latents, &own),
+            None => add_attention(&mut pairs, plan, &architecture, &own),
+        }
         if architecture.has_sinks {
             let heads = plan.shape().heads;
             pairs.push(own("self_attn.sinks", "sinks.weight", &[heads]));

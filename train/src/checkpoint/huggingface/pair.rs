@@ -14,6 +14,12 @@ pub(crate) enum Rows {
     Gated(usize),
     /// Theirs: a gate, an up, the next gate, of this width of each.
     Alternating(usize),
+    /// Theirs: of each group `still` rows and then `turned` ones, whose pairs are neighbours; ours: those turned first, whose pairs
+    /// are halves.
+    TurnedLast {
+        still: usize,
+        turned: usize,
+    },
 }
 
 /// One tensor of theirs.
@@ -139,6 +145,15 @@ impl Rows {
                 let chunk = width / FEATURE_CHUNKS;
                 let (half, at) = (row / width, row % width);
                 (at / chunk * 2 + half) * chunk + at % chunk
+            }
+            Rows::TurnedLast { still, turned } => {
+                let group = still + turned;
+                let (start, at) = (row / group * group, row % group);
+                start
+                    + match at.checked_sub(still) {
+                        None => turned + at,
+                        Some(at) => at % 2 * (turned / 2) + at / 2,
+                    }
             }
             Rows::Alternating(width) => Rows::Gated(width).ours(row % 2 * width + row / 2, shape),
         }

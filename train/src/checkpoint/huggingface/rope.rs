@@ -28,6 +28,8 @@ pub(crate) fn to_json(model: &ModelConfig) -> Value {
             beta_fast,
             beta_slow,
             attention_factor,
+            mscale,
+            mscale_all_dim,
             truncate,
         }) => {
             let mut value = json!({"rope_type": "yarn", "rope_theta": theta, "factor": factor,
@@ -35,6 +37,11 @@ pub(crate) fn to_json(model: &ModelConfig) -> Value {
                 "beta_fast": beta_fast, "beta_slow": beta_slow});
             if let Some(factor) = attention_factor {
                 value["attention_factor"] = json!(factor);
+            }
+            for (name, of) in [("mscale", mscale), ("mscale_all_dim", mscale_all_dim)] {
+                if let Some(of) = of {
+                    value[name] = json!(of);
+                }
             }
             if !truncate {
                 value["truncate"] = json!(false);
@@ -143,13 +150,15 @@ fn read_scaling(table: &Fields<'_>, length: usize) -> Option<RopeScaling> {
             })
         }
         "yarn" => {
-            let attention_factor = table.has("attention_factor");
+            let some = |name: &str| table.has(name).then(|| wide(name, None));
             Some(RopeScaling::Yarn {
                 factor: factor(),
                 original_length: original(),
                 beta_fast: wide("beta_fast", Some(32.0)),
                 beta_slow: wide("beta_slow", Some(1.0)),
-                attention_factor: attention_factor.then(|| wide("attention_factor", None)),
+                attention_factor: some("attention_factor"),
+                mscale: some("mscale"),
+                mscale_all_dim: some("mscale_all_dim"),
                 truncate: table.flag("truncate", true),
             })
         }

@@ -295,7 +295,7 @@ fn hidden(
     for (block, cache) in model.stage.blocks().zip(cache) {
         let cx = cx.in_block(block.number);
         let normed = block.before_attention(&x, &cx)?;
-        let (qkv, _) = block.attention.project(&normed, &cx)?;
+        let qkv = block.attention.project(&normed, &cx)?;
         let call = Paged {
             heads: &block.attention.heads,
             page: BLOCK,
@@ -308,7 +308,7 @@ fn hidden(
             sinks: block.attention.sinks(&cx),
         };
         let mixed = attention::forward_paged(&qkv, cache, &call)?;
-        let attended = block.attention.join(&mixed, &cx)?;
+        let attended = block.attention.join(mixed, &cx)?;
         x = block.after_attention(&x, normed, attended, &cx)?;
     }
     Ok(x)

@@ -8,7 +8,9 @@ use crate::checkpoint::export_hf;
 use crate::config::{ParallelConfig, Plan};
 use crate::dist::devices::Devices;
 use crate::eval::logits;
-use crate::fixtures::{Log, options, samples_of, tiny_gpt, tiny_llama, tiny_moe, tiny_t5};
+use crate::fixtures::{
+    Log, options, samples_of, tiny_deepseek, tiny_gpt, tiny_llama, tiny_moe, tiny_t5,
+};
 use crate::infer::engine::{Counts, Engine, Event, Finish, Limits, Request};
 use crate::infer::sample::{Scored, scored};
 use crate::infer::{BeamOptions, GenerateOptions, beam_search, generate};
@@ -116,7 +118,8 @@ fn answers_have_the_bits_of_the_forward_pass_in_any_company() {
         draft_tokens: 3,
         ..wide.clone()
     };
-    for plan in [vec![tiny_gpt(), tiny_llama(), tiny_moe()], options()].concat() {
+    let own = vec![tiny_gpt(), tiny_llama(), tiny_moe(), tiny_deepseek()];
+    for plan in [own, options()].concat() {
         let folder = tempfile::tempdir().unwrap();
         let checkpoint = trained(plan, &folder);
         let prompts = prompts();
@@ -441,7 +444,13 @@ fn ranks_change_no_bits(path: &Path, is_pair: bool) {
 #[test]
 fn tensor_parallel_ranks_change_no_bits() {
     for plan in [
-        vec![tiny_gpt(), tiny_llama(), tiny_moe(), tiny_t5()],
+        vec![
+            tiny_gpt(),
+            tiny_llama(),
+            tiny_moe(),
+            tiny_deepseek(),
+            tiny_t5(),
+        ],
         options(),
     ]
     .concat()

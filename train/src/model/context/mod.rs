@@ -240,6 +240,17 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// The same where every tensor-parallel rank has all rows between layers.
+    pub(crate) fn of_whole_rows(&self) -> Context<'a> {
+        Context {
+            sequence: SequenceShard {
+                is_parallel: false,
+                ..self.sequence
+            },
+            ..*self
+        }
+    }
+
     /// For the encoder's rows alone.
     pub(crate) fn encoder(&self) -> Context<'a> {
         let pair = self.pair.expect("the model has an encoder");

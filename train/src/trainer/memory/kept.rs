@@ -163,7 +163,7 @@ impl Rank<'_> {
         };
         let mut few = self.of_norm(m).repeat(norms);
         let mut large = vec![m * s.d_model; rows];
-        large.push(attention::kept((plan, block), n, tp));
+        large.extend(attention::kept((plan, block), n, tp));
         match plan.model.moe_at(block) {
             Some(moe) => {
                 let [routed, rows] = moe::kept((plan, block), moe, Rows { n, m }, tp);
@@ -195,7 +195,8 @@ impl Rank<'_> {
         let mut large = vec![m * s.d_model; 6];
         let qkv = attention::kept((self.plan, block), n, tp);
         let keys = near.n * 2 * s.kv_heads * s.d_head / tp;
-        large.extend([qkv, n * s.heads * s.d_head / tp, keys]);
+        large.extend(qkv);
+        large.extend([n * s.heads * s.d_head / tp, keys]);
         large.extend(self.feed_forward(block, n));
         if recompute == Recompute::None {
             large.extend(self.core(n).repeat(2));
@@ -213,7 +214,7 @@ impl Rank<'_> {
     /// Elements of attention's own results: mixed values and the logsumexp.
     fn core(&self, n: usize) -> [usize; 2] {
         let (tp, s) = (self.place.tp, self.plan.shape());
-        [n * s.heads * s.d_head / tp, n * s.heads / tp]
+        [n * s.heads * s.d_value / tp, n * s.heads / tp]
     }
 
     /// Bytes that cross entropy keeps for `rows` rows: the logits unless in chunks, largest logits and sums.

@@ -237,7 +237,10 @@ impl Rank<'_> {
             Some(moe) => (1 + moe.top_k * place.ep, s.d_ffn.max(plan.model.d_expert())),
             None => (1, s.d_ffn),
         };
-        let inner = s.packed.max(2 * d_ffn);
+        // rows of latents are those of a projection's input, as wide as the model in most
+        let latents = plan.model.latents();
+        let latents = latents.map_or(0, |of| of.row().max(of.queries.unwrap_or(0)));
+        let inner = s.packed.max(2 * d_ffn).max(latents);
         let layer = n * choices * (16 * s.d_model + 6 * inner);
         let logits = match plan.train.chunked_cross_entropy {
             true => s.padded_vocab / FEATURE_CHUNKS,
