@@ -287,7 +287,8 @@ mod tests {
                 "{key} in {found:?}"
             );
         };
-        let sets: [(&str, fn(&mut ModelConfig)); 9] = [
+        type Set = fn(&mut ModelConfig);
+        let sets: [(&str, Set); 9] = [
             ("kv_lora_rank", |model| model.kv_lora_rank = 0),
             ("v_head_dim", |model| model.v_head_dim = 4096),
             ("head_dim", |model| model.head_dim = 8),

@@ -13,7 +13,9 @@ use crate::dist::mesh::Groups;
 use crate::dist::{Collectives, CudaPaths, Devices, TensorParallel, World};
 use crate::eval::evaluate_on;
 use crate::fixtures::{Chain, Log, nth_step, options, samples_of};
-use crate::fixtures::{tiny_bert, tiny_gpt, tiny_gpt_oss, tiny_llama, tiny_moe, tiny_t5};
+use crate::fixtures::{
+    tiny_bert, tiny_deepseek, tiny_gpt, tiny_gpt_oss, tiny_llama, tiny_moe, tiny_t5,
+};
 use crate::infer::engine::{Engine, Limits, Request};
 use crate::infer::{GenerateOptions, generate_on};
 use crate::model::context::{Context, Weights};
@@ -134,6 +136,11 @@ fn mixtures_train_with_the_bits_of_the_cpu() {
 #[test]
 fn gpt_oss_trains_with_the_bits_of_the_cpu() {
     has_the_bits_of_the_cpu(&tiny_gpt_oss(), &["mb=2", "cp=2 tp=2 sp mb=2"]);
+}
+
+#[test]
+fn deepseek_trains_with_the_bits_of_the_cpu() {
+    has_the_bits_of_the_cpu(&tiny_deepseek(), &["tp=2 sp mb=2"]);
 }
 
 #[test]
