@@ -222,8 +222,9 @@ impl ModelConfig {
 #[cfg(test)]
 mod tests {
     use crate::config::moe::{MoeConfig, RouterScore};
+    use crate::config::rope_scaling::RopeScaling;
     use crate::config::{Biases, Family, ModelConfig, Plan};
-    use crate::fixtures::{tiny_bert, tiny_llama};
+    use crate::fixtures::{tiny_bert, tiny_deepseek, tiny_llama};
 
     /// DeepSeek-V2-Lite and DeepSeek-V3 (arXiv:2405.04434, table 6 and arXiv:2412.19437, sec. 4.2; 15.7 and 671 billion).
     #[test]
@@ -277,6 +278,19 @@ mod tests {
         assert_eq!(plan.parameters(), 671_026_404_352);
     }
 
+    /// DeepSeek's own program: `softmax_scale * mscale * mscale` with mscale = 0.1 mscale_all_dim ln(factor) + 1.
+    #[test]
+    fn scores_of_stretched_positions_have_the_factor_of_deepseeks_program() {
+        for family in [Family::DeepseekV2, Family::DeepseekV3] {
+            let mut plan = tiny_deepseek();
+            plan.model.family = family;
+            let factor = 0.1 * 0.9 * 4f64.ln() + 1.0;
+            let divisor = plan.model.scores().divisor.unwrap();
+            let (found, want) = (f64::from(divisor.sqrt()), 4.0 / (factor * factor));
+            assert!((found / want - 1.0).abs() < 1e-6, "{found} {want}");
+        }
+    }
+
     #[test]
     fn settings_that_do_not_go_with_latents_are_refused_by_name() {
         let refused = |plan: &Plan, key: &str| {
@@ -307,6 +321,18 @@ mod tests {
             set(&mut plan.model);
             refused(&plan, key);
         }
+        let mut plan = tiny_deepseek();
+        let Some(RopeScaling::Yarn {
+            mscale,
+            mscale_all_dim,
+            ..
+        }) = &mut plan.model.rope_scaling
+        else {
+            panic!("its positions are stretched");
+        };
+        // their quotient is 1, and the factor of scores no number of 32 bits
+        (*mscale, *mscale_all_dim) = (Some(1e13), Some(1e13));
+        refused(&plan, "rope_scaling");
         let mut plan = tiny_bert();
         plan.model.multi_latent_attention = Some(true);
         refused(&plan, "multi_latent_attention");

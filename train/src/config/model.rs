@@ -704,6 +704,12 @@ impl ModelConfig {
         if let Some(scaling) = &self.rope_scaling {
             scaling.check(&mut |found, wanted| problem("rope_scaling", found, wanted));
         }
+        let divisor = self.stretched_divisor();
+        if divisor.is_some_and(|divisor| !(divisor.is_finite() && divisor > 0.0)) {
+            let found = format!("{:?}", self.rope_scaling);
+            let wanted = "an mscale_all_dim whose factor of scores is a number";
+            problem("rope_scaling", found, wanted);
+        }
         if let (true, Err(error)) = (self.rope_theta > 0.0, self.frequencies(1)) {
             let found = format!("{:?}", self.rope_scaling);
             problem(

@@ -231,7 +231,7 @@ fn latents_of_a_llama_have_the_same_bits_with_dropout_windows_sinks_and_rounded_
     let model = &mut plan.model;
     (model.multi_latent_attention, model.kv_heads) = (Some(true), 0);
     (model.kv_lora_rank, model.qk_head_dim) = (12, 10);
-    (model.qk_pos_emb_head_dim, model.v_head_dim) = (6, 16);
+    (model.qk_pos_emb_head_dim, model.v_head_dim) = (6, 14);
     (model.attention_sinks, model.sliding_window) = (Some(true), 5);
     (model.dropout, model.attention_dropout) = (0.1, 0.1);
     plan.train.optimizer = OptimizerKind::Muon;

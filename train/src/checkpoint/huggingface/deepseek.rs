@@ -16,6 +16,7 @@ use crate::checkpoint::huggingface::rope::{self, Rope};
 use crate::config::latent::{KV_DOWN, KV_NORM, KV_UP, Latents, Q_DOWN, Q_NORM, Q_PROJ, Q_UP};
 use crate::config::moe::{MoeConfig, RouterScope, RouterScore};
 use crate::config::plan::Plan;
+use crate::config::rope_scaling::RopeScaling;
 use crate::config::{Activation, Family, ModelConfig};
 
 /// Added to the variance in norms of latents: the classes' constant, whatever `rms_norm_eps` is.
@@ -231,11 +232,19 @@ pub(crate) fn read(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) 
     }
     if fields.has("qk_head_dim") {
         let all = fields.count("qk_head_dim");
-        let wanted = fields.count_or("qk_nope_head_dim", 128) + turned;
+        let wanted = fields
+            .count_or("qk_nope_head_dim", 128)
+            .saturating_add(turned);
         if all != wanted {
             let wanted = format!("{wanted}, those with and without positions");
             fields.wrong("qk_head_dim", &all.to_string(), &wanted);
         }
+    }
+    let is_stretched = scaling.as_ref().and_then(RopeScaling::score_factor);
+    if family == Family::DeepseekV2 && is_stretched.is_some() {
+        let line = "rope_scaling.mscale_all_dim multiplies scores, as in DeepSeek's own program; transformers' class \
+                    of V2 leaves this factor out";
+        fields.notes.borrow_mut().push(line.to_string());
     }
     let model = ModelConfig {
         layers: fields.count("num_hidden_layers"),
