@@ -3,6 +3,7 @@
 use crate::panics;
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder, Yield};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Threads for one of the ranks: its share of the pool that the process has, at least one. A rank runs inside
@@ -19,19 +20,25 @@ pub(crate) fn of_rank(number: usize, ranks: usize) -> Result<ThreadPool, ThreadP
 
 /// Runs a rank inside its threads, whose other threads busy-wait for work as long as it runs: a step has hundreds
 /// of ops, and waking a thread takes as long as a small one.
+///
+/// A thread busy-waits only if it comes before the rank begins. One that comes later may do so in the middle of an op that
+/// waits for another thread: rayon runs any job there. The op would not go on before the rank ends, which waits for it.
 pub(crate) fn work<R: Send>(threads: &ThreadPool, rank: impl FnOnce() -> R + Send) -> R {
     threads.install(|| {
-        if threads.current_num_threads() == 1 {
+        let others = threads.current_num_threads() - 1;
+        if others == 0 {
             return rank();
         }
+        let state = Mutex::new(State::default());
         let is_over = AtomicBool::new(false);
         let own = rayon::current_thread_index();
         rayon::scope(|scope| {
             scope.spawn_broadcast(|_, thread| {
-                if Some(thread.index()) != own {
+                if Some(thread.index()) != own && comes_in_time(&state) {
                     look_for_work(&is_over);
                 }
             });
+            begin(&state, others);
             // set whether the rank returns or panics
             let _end = End(&is_over);
             rank()
@@ -39,6 +46,37 @@ pub(crate) fn work<R: Send>(threads: &ThreadPool, rank: impl FnOnce() -> R + Sen
     })
 }
 
+/// Before the rank begins, and after.
+#[derive(Default)]
+struct State {
+    /// Threads that busy-wait.
+    came: usize,
+    has_begun: bool,
+}
+
+/// Counts this thread among those that busy-wait, unless the rank has begun.
+fn comes_in_time(state: &Mutex<State>) -> bool {
+    let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+    state.came += usize::from(!state.has_begun);
+    !state.has_begun
+}
+
+/// Waits a moment for the other threads. On a busy machine some may not come in time; they work as rayon's threads do.
+fn begin(state: &Mutex<State>, others: usize) {
+    let start = Instant::now();
+    loop {
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.came == others || start.elapsed() > WAKING {
+            state.has_begun = true;
+            return;
+        }
+        drop(state);
+        std::thread::yield_now();
+    }
+}
+
+/// Most time that a rank waits for its threads to wake up.
+const WAKING: Duration = Duration::from_millis(1);
 /// After this time without work a thread polls only now and then: the rank waits for others, or for a disk.
 const PATIENCE: Duration = Duration::from_millis(5);
 /// Polling interval after that.
@@ -75,7 +113,7 @@ fn share(threads: usize, number: usize, ranks: usize) -> usize {
 mod tests {
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::Barrier;
+    use std::sync::{Barrier, mpsc};
 
     #[test]
     fn all_threads_work_for_a_rank_and_are_free_when_it_ends() {
@@ -96,6 +134,24 @@ mod tests {
         assert!(catch_unwind(failed).is_err());
         // none of them looks for work any more
         assert_eq!(threads.broadcast(|thread| thread.index()), [0, 1, 2]);
+    }
+
+    /// An op that waits runs other jobs meanwhile. None of them may keep it from going on.
+    #[test]
+    fn a_thread_in_the_middle_of_an_op_does_not_look_for_work() {
+        let threads = ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        let (begun, begins) = mpsc::channel();
+        let (done, is_done) = mpsc::channel();
+        threads.spawn(move || {
+            begins.recv().unwrap();
+            while rayon::yield_now() == Some(Yield::Executed) {}
+            done.send(()).unwrap();
+        });
+        let found = work(&threads, move || {
+            begun.send(()).unwrap();
+            is_done.recv_timeout(Duration::from_secs(20))
+        });
+        assert_eq!(found, Ok(()));
     }
 
     #[test]

@@ -49,8 +49,8 @@ const ONE: Counters = Counters {
 #[test]
 fn a_step_waits_once_however_many_layers_and_micro_batches_it_has() {
     for mut plan in [tiny_gpt(), tiny_llama(), tiny_bert(), tiny_t5()] {
-        (plan.train.global_batch, plan.train.z_loss) = (2, 1e-3);
-        for (layers, micro_batch) in [(1, 2), (2, 1)] {
+        (plan.train.global_batch, plan.train.z_loss) = (4, 1e-3);
+        for (layers, micro_batch) in [(1, 4), (2, 1)] {
             (plan.model.layers, plan.train.micro_batch) = (layers, micro_batch);
             let Some(found) = costs(&plan, 2) else { return };
             let what = format!("{:?} {layers} {micro_batch}", plan.model.family);
