@@ -400,18 +400,8 @@ fn llama(plan: &Plan) -> Value {
         "rope_parameters": rope::to_json(model),
         "attention_dropout": decimal(model.attention_dropout),
     });
-    if model.rope_scaling.is_some() {
-        // classes before transformers 5 read this field alone, which has no base
-        let mut scaling = rope::to_json(model);
-        if let Some(table) = scaling.as_object_mut() {
-            table.shift_remove("rope_theta");
-        }
-        config["rope_scaling"] = scaling;
-    }
-    if rope::positions(plan) != plan.seq_length {
-        // our own field; the class ignores it
-        config["seq_length"] = json!(plan.seq_length);
-    }
+    rope::add_scaling(&mut config, model);
+    rope::add_length(&mut config, plan);
     let window = model.sliding_window;
     match model.family {
         Family::Llama => {

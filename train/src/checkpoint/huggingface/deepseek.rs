@@ -149,18 +149,8 @@ pub(crate) fn config(plan: &Plan) -> Value {
     } else {
         config["mlp_bias"] = json!(false);
     }
-    if model.rope_scaling.is_some() {
-        // the classes before transformers 5 read this field, which has no base
-        let mut scaling = rope::to_json(model);
-        if let Some(table) = scaling.as_object_mut() {
-            table.shift_remove("rope_theta");
-        }
-        config["rope_scaling"] = scaling;
-    }
-    if rope::positions(plan) != plan.seq_length {
-        // our own field; the class ignores it
-        config["seq_length"] = json!(plan.seq_length);
-    }
+    rope::add_scaling(&mut config, model);
+    rope::add_length(&mut config, plan);
     config
 }
 

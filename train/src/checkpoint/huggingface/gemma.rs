@@ -96,10 +96,7 @@ pub(crate) fn config(plan: &Plan) -> Value {
         // with the class's own, a row of the embedding gets no gradient
         "pad_token_id": null,
     });
-    if rope::positions(plan) != plan.seq_length {
-        // our own field; the class ignores it
-        config["seq_length"] = json!(plan.seq_length);
-    }
+    rope::add_length(&mut config, plan);
     for (name, cap) in CAPS.into_iter().zip([model.attention_cap, model.logit_cap]) {
         config[name] = match cap {
             0.0 => Value::Null,

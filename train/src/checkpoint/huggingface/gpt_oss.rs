@@ -77,18 +77,8 @@ pub(crate) fn config(plan: &Plan) -> Value {
         // with an id, a row of the embedding gets no gradient
         "pad_token_id": null,
     });
-    if model.rope_scaling.is_some() {
-        // the class reads this field, which has no base
-        let mut scaling = rope::to_json(model);
-        if let Some(table) = scaling.as_object_mut() {
-            table.shift_remove("rope_theta");
-        }
-        config["rope_scaling"] = scaling;
-    }
-    if rope::positions(plan) != plan.seq_length {
-        // our own field; the class ignores it
-        config["seq_length"] = json!(plan.seq_length);
-    }
+    rope::add_scaling(&mut config, model);
+    rope::add_length(&mut config, plan);
     config
 }
 

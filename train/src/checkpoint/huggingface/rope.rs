@@ -115,6 +115,25 @@ pub(crate) fn positions(plan: &Plan) -> usize {
     }
 }
 
+/// Adds `rope_scaling`, which classes before transformers 5 read in place of `rope_parameters`; it has no base.
+pub(crate) fn add_scaling(config: &mut Value, model: &ModelConfig) {
+    if model.rope_scaling.is_none() {
+        return;
+    }
+    let mut scaling = to_json(model);
+    if let Some(table) = scaling.as_object_mut() {
+        table.shift_remove("rope_theta");
+    }
+    config["rope_scaling"] = scaling;
+}
+
+/// Adds the training length where the class's maximum is another: a field of our own, which the class ignores.
+pub(crate) fn add_length(config: &mut Value, plan: &Plan) {
+    if positions(plan) != plan.seq_length {
+        config["seq_length"] = json!(plan.seq_length);
+    }
+}
+
 /// A table of rotary positions of one type of layers.
 pub(crate) fn of_table(table: &Fields<'_>, length: usize) -> Rope {
     Rope {
