@@ -7,7 +7,7 @@
 use std::io::{self, BufRead, BufReader, Write};
 
 use curate::dedup::{MinhashConfig, MinhashScratch, Minhasher};
-use curate::filter::{C4Quality, FinewebQuality, GopherQuality, GopherRepetition};
+use curate::filter::{C4Quality, Fineweb2Filter, FinewebQuality, GopherQuality, GopherRepetition};
 use curate::pipeline::Step;
 use curate::text::{Scratch, Splitter};
 use curate::verdict::{Judge, Verdict};
@@ -51,6 +51,10 @@ fn profile(text: &str, step: &Value, scratch: &mut Scratch) -> io::Result<Value>
             rules.judge(text, scratch, &mut rewritten)
         }
         Step::C4(rules) => rules.judge(text, scratch, &mut rewritten),
+        Step::Fineweb2(config) => {
+            let filter = Fineweb2Filter::open(&config).map_err(io::Error::other)?;
+            filter.judge(text, scratch)
+        }
         other => return Err(io::Error::other(format!("no profile: {other:?}"))),
     };
     let figures: serde_json::Map<String, Value> = judge

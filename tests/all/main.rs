@@ -30,6 +30,7 @@ mod hosts;
 mod imports;
 mod jobs;
 mod key_reference;
+mod labelled_texts;
 mod launch;
 mod lm_eval;
 mod masked_jobs;

@@ -394,6 +394,7 @@ impl Labels {
             head: plan
                 .model
                 .classify
+                .clone()
                 .expect("a plan with a classification head"),
         }
     }
@@ -414,7 +415,10 @@ impl Samples for Labels {
             .find(|label| draw >= f64::from(*label))
             .unwrap_or(0);
         let is_right = u64::from(to.label) == index % choices;
+        let number = rng::uniform(9, index, 1) > 0.5;
+        to.number = f32::from(u8::from(number));
         to.tokens[1] = match self.head.choices {
+            1 if self.head.is_regression() => 10 + u32::from(number),
             1 => 10 + to.label,
             _ => 10 + u32::from(is_right),
         };

@@ -91,14 +91,20 @@ fn is_model(path: &Path) -> bool {
         })
 }
 
+/// The file of the tokenizer in or above a folder, if there is one.
+pub(crate) fn tokenizer_file(path: &Path) -> Option<PathBuf> {
+    let mut all = path.ancestors().take(4);
+    all.find_map(|folder| {
+        let found = TOKENIZERS.map(|name| folder.join(name));
+        found.into_iter().find(|file| file.is_file())
+    })
+}
+
 /// The tokenizer in a model's folder, or above it where a job keeps its own.
 fn tokenizer_beside(path: &Path) -> Result<Tokenizer> {
-    for folder in path.ancestors().take(4) {
-        let found = TOKENIZERS.map(|name| folder.join(name));
-        if let Some(found) = found.iter().find(|file| file.is_file()) {
-            let tokenizer = Tokenizer::load(found);
-            return tokenizer.with_context(|| format!("the tokenizer of {}", path.display()));
-        }
+    if let Some(found) = tokenizer_file(path) {
+        let tokenizer = Tokenizer::load(&found);
+        return tokenizer.with_context(|| format!("the tokenizer of {}", path.display()));
     }
     if let Some(base) = train::checkpoint::adapter_base(path)? {
         return tokenizer_beside(&base);

@@ -13,7 +13,7 @@ mod text_stream;
 pub(crate) use answers::{Answer, answer};
 pub(crate) use chat_template::{ChatTemplate, Message};
 pub(crate) use located::{
-    Located, named_tokenizer, newest_checkpoint, tokenizer_of, tokenizer_path,
+    Located, named_tokenizer, newest_checkpoint, tokenizer_file, tokenizer_of, tokenizer_path,
 };
 pub(crate) use model_files::ModelFiles;
 pub(crate) use prompt::{encode, encode_with_sentinels};

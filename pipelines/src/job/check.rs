@@ -563,7 +563,7 @@ impl Job {
     ) -> train::config::Plan {
         let mut model = model.clone();
         if let Some(classify) = &self.classify {
-            model.classify = Some(classify.task.head());
+            model.classify = Some(classify.head());
         }
         if let Some(finetune) = &self.finetune {
             finetune.adapt(&mut model);

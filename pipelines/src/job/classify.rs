@@ -1,4 +1,5 @@
-//! `[classify]`: fine-tuning with a classification head on MNLI, QQP or RACE, as Megatron-LM's `tasks/` (core_v0.7.0).
+//! `[classify]`: fine-tuning with a classification head on labelled texts, or on MNLI, QQP or RACE as Megatron-LM's `tasks/`
+//! (core_v0.7.0).
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -8,13 +9,20 @@ use train::config::{ClassifyConfig, TrainConfig};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClassifyTable {
-    /// `mnli`: three classes of two sentences; `qqp`: whether two questions are one; `race`: four answers to a question
-    /// about an article, each of which is a sequence of its own.
+    /// `labels`: a class or a number for each text of your own; `mnli`: three classes of two sentences; `qqp`: whether two
+    /// questions are one; `race`: four answers to a question about an article, each of which is a sequence of its own.
     pub task: ClassifyTask,
     /// Files of training rows, in the forms that `millrace eval --task` reads; of race also folders.
     pub train: Vec<PathBuf>,
     /// Files of validation rows. The first is the set `valid`, the others have the names of their files.
     pub valid: Vec<PathBuf>,
+    /// Names of the classes, of `labels`: a text's label is one of them. Empty, the default: labels are numbers, and the model
+    /// is a regression with the mean squared error as its loss.
+    pub classes: Vec<String>,
+    /// Column of the texts, of `labels`; dots lead into nested objects. Default: `text`.
+    pub text_key: String,
+    /// Column of the labels, of `labels`; dots lead into nested objects. Default: `label`.
+    pub label_key: String,
     /// Tokenizer. Empty: that of `[tokenize]`.
     pub tokenizer: PathBuf,
     /// Tokens per sequence; longer ones lose their end. Default: 512.
@@ -22,10 +30,10 @@ pub struct ClassifyTable {
     /// Most tokens of a question of race with its answer; longer ones lose their end. Default: 128.
     pub question_length: usize,
     /// Epochs of training, in place of `train.steps`; 0: the task's in Megatron-LM's examples, 5 of mnli (and qqp) and 3 of
-    /// race. Default: 0.
+    /// race, and 3 of labels as BERT's authors had. Default: 0.
     pub epochs: u64,
     /// Share of the steps that warm up the learning rate, in place of `train.warmup_steps`. Absent: the task's in Megatron-LM's
-    /// examples, 0.065 of mnli (and qqp) and 0.06 of race.
+    /// examples, 0.065 of mnli (and qqp) and 0.06 of race, and 0.1 of labels as BERT's authors had.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warmup: Option<f64>,
 }
@@ -36,6 +44,9 @@ impl Default for ClassifyTable {
             task: ClassifyTask::Mnli,
             train: Vec::new(),
             valid: Vec::new(),
+            classes: Vec::new(),
+            text_key: "text".into(),
+            label_key: "label".into(),
             tokenizer: PathBuf::new(),
             seq_length: 512,
             question_length: 128,
@@ -55,12 +66,19 @@ pub enum ClassifyTask {
     Qqp,
     /// RACE (Lai et al. 2017).
     Race,
+    /// Own texts.
+    Labels,
 }
 
 impl ClassifyTask {
     /// The task that `millrace eval --task` calls so.
     pub(crate) fn named(name: &str) -> Option<ClassifyTask> {
-        let all = [ClassifyTask::Mnli, ClassifyTask::Qqp, ClassifyTask::Race];
+        let all = [
+            ClassifyTask::Mnli,
+            ClassifyTask::Qqp,
+            ClassifyTask::Race,
+            ClassifyTask::Labels,
+        ];
         all.into_iter().find(|task| task.name() == name)
     }
 
@@ -69,17 +87,19 @@ impl ClassifyTask {
             ClassifyTask::Mnli => "mnli",
             ClassifyTask::Qqp => "qqp",
             ClassifyTask::Race => "race",
+            ClassifyTask::Labels => "labels",
         }
     }
 
-    /// Head of a model that learns the task.
-    pub(crate) fn head(self) -> ClassifyConfig {
-        let (classes, choices) = match self {
-            ClassifyTask::Mnli => (3, 1),
-            ClassifyTask::Qqp => (2, 1),
-            ClassifyTask::Race => (1, 4),
-        };
-        ClassifyConfig { classes, choices }
+    /// Whether a model with this head can answer the task.
+    pub(crate) fn fits(self, head: &ClassifyConfig) -> bool {
+        let is = |classes, choices| (head.classes, head.choices) == (classes, choices);
+        match self {
+            ClassifyTask::Mnli => is(3, 1),
+            ClassifyTask::Qqp => is(2, 1),
+            ClassifyTask::Race => is(1, 4),
+            ClassifyTask::Labels => head.choices == 1,
+        }
     }
 
     /// Epochs and share of warm-up in Megatron-LM's `examples/finetune_*_distributed.sh`.
@@ -87,11 +107,25 @@ impl ClassifyTask {
         match self {
             ClassifyTask::Mnli | ClassifyTask::Qqp => (5, 0.065),
             ClassifyTask::Race => (3, 0.06),
+            ClassifyTask::Labels => (3, 0.1),
         }
     }
 }
 
 impl ClassifyTable {
+    /// Head of a model that learns the task.
+    pub(crate) fn head(&self) -> ClassifyConfig {
+        match self.task {
+            ClassifyTask::Mnli => ClassifyConfig::of(3),
+            ClassifyTask::Qqp => ClassifyConfig::of(2),
+            ClassifyTask::Race => ClassifyConfig::choosing(4),
+            ClassifyTask::Labels => ClassifyConfig {
+                names: self.classes.clone(),
+                ..ClassifyConfig::of(self.classes.len().max(1))
+            },
+        }
+    }
+
     /// Epochs with the default filled in.
     pub(crate) fn epochs(&self) -> u64 {
         match self.epochs {
@@ -113,7 +147,7 @@ impl ClassifyTable {
     )]
     pub(crate) fn schedule(&self, train: &TrainConfig, steps_of_epoch: u64) -> TrainConfig {
         let steps = steps_of_epoch.saturating_mul(self.epochs());
-        let choices = self.task.head().choices as u64;
+        let choices = self.head().choices as u64;
         TrainConfig {
             steps,
             warmup_steps: (self.warmup() * steps as f64).round() as u64,
@@ -140,6 +174,27 @@ impl ClassifyTable {
         if self.seq_length < 4 {
             let wanted = "at least 4: three tokens surround two texts";
             add("classify.seq_length", self.seq_length.to_string(), wanted);
+        }
+        if self.task != ClassifyTask::Labels {
+            let default = ClassifyTable::default();
+            for (key, is_given) in [
+                ("classes", !self.classes.is_empty()),
+                ("text_key", self.text_key != default.text_key),
+                ("label_key", self.label_key != default.label_key),
+            ] {
+                if is_given {
+                    let found = format!("a value with task = \"{}\"", self.task.name());
+                    add(
+                        &format!("classify.{key}"),
+                        found,
+                        "none: it is of task = \"labels\"",
+                    );
+                }
+            }
+        } else if self.classes.len() == 1 {
+            let found = format!("{:?} alone", self.classes[0]);
+            let wanted = "at least two classes, or none for labels that are numbers";
+            add("classify.classes", found, wanted);
         }
         if self.question_length == 0 {
             add("classify.question_length", "0".into(), "at least 1");

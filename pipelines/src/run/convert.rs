@@ -3,7 +3,7 @@
 use crate::machine::write_atomically;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Output form of `convert`.
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -15,7 +15,8 @@ pub(crate) enum Form {
 
 #[derive(Args)]
 pub(crate) struct Convert {
-    /// Checkpoint folder, Hugging Face folder (with config.json), PEFT adapter, GGUF file, or Megatron checkpoint (torch_dist).
+    /// Checkpoint, folder of checkpoints (the newest is taken), Hugging Face folder (with config.json), PEFT adapter, GGUF file, or Megatron
+    /// checkpoint (torch_dist).
     #[arg(long, value_name = "DIR")]
     checkpoint: PathBuf,
     /// Output format: `hf` (Hugging Face, adapters merged), `millrace` (weights only unless --state, whole files unless --tp or --pp),
@@ -37,7 +38,8 @@ pub(crate) struct Convert {
     /// Largest size of a Hugging Face file, such as 5GB or 500MB; larger models become several files.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     max_shard_size: Option<u64>,
-    /// Tokenizer (tokenizer.json) to copy into the output folder.
+    /// Tokenizer (tokenizer.json) to copy into the output folder. Default: for a Hugging Face folder, the one in or above the
+    /// checkpoint.
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
     /// Folder to write.
@@ -132,12 +134,32 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
             out.clone()
         }
     };
-    if let Some(path) = &args.tokenizer {
-        let json =
-            std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        write_atomically(&out.join("tokenizer.json"), &json)?;
-    }
+    keep_tokenizer(args, &checkpoint)?;
     log!("wrote {}", written.display());
+    Ok(())
+}
+
+/// Copies the tokenizer into the output folder: the given one, or for a Hugging Face folder the checkpoint's own.
+fn keep_tokenizer(args: &Convert, checkpoint: &Path) -> Result<()> {
+    let own = match args.to {
+        Form::Hf => crate::generation::tokenizer_file(&checkpoint.canonicalize()?),
+        Form::Millrace | Form::Peft => None,
+    };
+    let json = match (&args.tokenizer, own) {
+        (Some(given), _) => {
+            std::fs::read(given).with_context(|| format!("cannot read {}", given.display()))?
+        }
+        (None, Some(own)) => {
+            let tokenizer = index::tokenizer::Tokenizer::load(&own)?;
+            tokenizer.json().to_owned().into_bytes()
+        }
+        (None, None) if args.to == Form::Hf => {
+            log!("convert: no tokenizer in or above {}", checkpoint.display());
+            return Ok(());
+        }
+        (None, None) => return Ok(()),
+    };
+    write_atomically(&args.out.join("tokenizer.json"), &json)?;
     Ok(())
 }
 

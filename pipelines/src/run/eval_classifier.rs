@@ -1,9 +1,9 @@
-//! `eval PATH --task mnli|qqp|race --data FILE` of a model with a classification head.
+//! `eval PATH --task labels|mnli|qqp|race --data FILE` of a model with a classification head.
 
-use super::labelled::{Form, LabelledSet, first_length, read};
+use super::labelled::{Form, LabelledSet, read};
 use crate::generation::Located;
 use crate::job::{ClassifyTable, ClassifyTask};
-use crate::tasks::{Question, Results, add_classified};
+use crate::tasks::{LABELS, Question, Results, add_classified, add_labels};
 use anyhow::{Result, bail};
 use std::path::Path;
 use train::eval::Classifier;
@@ -15,6 +15,8 @@ pub(super) struct ClassifiedTask<'a> {
     /// Evaluate only the first questions.
     pub limit: Option<usize>,
     pub resamples: usize,
+    /// Columns of text and label, for the task labels.
+    pub table: &'a ClassifyTable,
 }
 
 /// Scores the questions of a file; adds the results, and a line for each question to `records`.
@@ -28,26 +30,39 @@ pub(super) fn evaluate(
     records: &mut Vec<u8>,
 ) -> Result<()> {
     let plan = classifier.plan();
-    let head = plan.model.classify;
+    let Some(head) = &plan.model.classify else {
+        bail!("the model has no classification head");
+    };
     let named = ClassifyTask::named(task.name);
-    let Some(named) = named.filter(|named| head == Some(named.head())) else {
-        let found = head.map_or_else(String::new, |head| {
-            format!("{} classes and {} choices", head.classes, head.choices)
-        });
+    let Some(named) = named.filter(|named| named.fits(head)) else {
         bail!(
-            "--task {}: the model has a classification head of {found}, want a task that it answers: mnli has 3 classes, qqp 2, race 4 choices",
-            task.name
+            "--task {}: the model has a classification head of {} classes and {} choices, want a task that it answers: \
+             mnli has 3 classes, qqp 2, race 4 choices, labels no choices",
+            task.name,
+            head.classes,
+            head.choices
         );
     };
-    let limit = first_length(named, ClassifyTable::default().question_length);
+    let mut table = task.table.clone();
+    table.task = named;
+    table.classes = match (head.is_regression(), head.names.is_empty()) {
+        (true, _) => Vec::new(),
+        (false, true) => (0..head.classes).map(|class| class.to_string()).collect(),
+        (false, false) => head.names.clone(),
+    };
     let is_masked = plan.model.family == train::config::Family::Bert;
-    let form = Form::of(is_masked, &subject.tokenizer, plan.seq_length, limit)?;
-    let mut questions = read(named, task.data)?;
+    let lengths = [plan.seq_length, ClassifyTable::default().question_length];
+    let form = Form::of(is_masked, &subject.tokenizer, named, lengths)?;
+    let mut questions = read(&table, task.data)?;
     let original = questions.all.len();
     questions.all.truncate(task.limit.unwrap_or(original));
     let all: Vec<&Question> = questions.all.iter().collect();
     let set = LabelledSet::encode(&all, &subject.tokenizer, form)?;
     let scores = classifier.scores(&set)?;
+    if task.name == LABELS {
+        add_labels(&table.classes, (&questions, &scores), results, records);
+        return Ok(());
+    }
     add_classified(
         task.name,
         (&questions, &scores),

@@ -4,6 +4,7 @@
 use super::eval_adjectives;
 use super::eval_classifier::{self, ClassifiedTask};
 use crate::generation::Located;
+use crate::job::ClassifyTable;
 use crate::log::print;
 use crate::machine::write_atomically;
 use crate::run::task_args::TaskArgs;
@@ -29,6 +30,12 @@ pub(crate) struct EvalTasks {
     /// Tokenizer. Default: the job's, or the one in or above the folder.
     #[arg(long, value_name = "FILE", requires = "tasks")]
     tokenizer: Option<PathBuf>,
+    /// Column of the texts of the task labels. Default: the job's, or text.
+    #[arg(long, value_name = "KEY", requires = "tasks")]
+    text_key: Option<String>,
+    /// Column of the labels of the task labels. Default: the job's, or label.
+    #[arg(long, value_name = "KEY", requires = "tasks")]
+    label_key: Option<String>,
     /// Ranks that share the model, each with its own device or share of the threads (tensor parallelism).
     #[arg(long, value_name = "N", requires = "tasks")]
     tensor_parallel_size: Option<NonZeroUsize>,
@@ -58,7 +65,11 @@ pub(crate) fn eval_tasks(path: &Path, set: &[String], args: &EvalTasks) -> Resul
     let found = train::checkpoint::initial_model(&subject.path)?.model;
     if found.classify.is_some() {
         let classifier = Classifier::open(&subject.path, &subject.devices)?;
-        return classified(&classifier, &subject, args);
+        let of_job = match path.extension().is_some_and(|ending| ending == "toml") {
+            true => crate::job::load(path, set)?.classify,
+            false => None,
+        };
+        return classified((&classifier, &subject), of_job, args);
     }
     let ranks = args.tensor_parallel_size.map_or(1, NonZeroUsize::get);
     let scorer = Scorer::open(&subject.path, subject.devices.split(ranks))?;
@@ -86,8 +97,21 @@ pub(crate) fn eval_tasks(path: &Path, set: &[String], args: &EvalTasks) -> Resul
     show((results, &records), &subject, scorer.max_length(), args)
 }
 
-/// The tasks of a model with a classification head.
-fn classified(classifier: &Classifier, subject: &Located, args: &EvalTasks) -> Result<()> {
+/// The tasks of a model with a classification head. `of_job`: `[classify]` of its job, if there is one.
+fn classified(
+    (classifier, subject): (&Classifier, &Located),
+    of_job: Option<ClassifyTable>,
+    args: &EvalTasks,
+) -> Result<()> {
+    let mut table = of_job.unwrap_or_default();
+    for (key, given) in [
+        (&mut table.text_key, &args.text_key),
+        (&mut table.label_key, &args.label_key),
+    ] {
+        if let Some(given) = given {
+            key.clone_from(given);
+        }
+    }
     if args.of.shots.is_some_and(|shots| shots > 0) || !args.of.shots_data.is_empty() {
         bail!("--shots: found examples for a classification head, want none");
     }
@@ -105,6 +129,7 @@ fn classified(classifier: &Classifier, subject: &Located, args: &EvalTasks) -> R
             data,
             limit: args.of.limit,
             resamples: args.of.bootstrap,
+            table: &table,
         };
         let with = (classifier, subject);
         eval_classifier::evaluate(with, &task, &mut results, &mut records)?;

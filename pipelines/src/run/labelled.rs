@@ -1,5 +1,7 @@
 //! Samples of `[classify]`: labelled texts as tokens, in Megatron's form and order.
 //!
+//! A text of one's own (`labels`) has the ids of transformers with `truncation=True`, as the step `classifier` of the curator reads
+//! it: the tokens of the tokenizer's post-processor around it.
 //! A masked model reads `[CLS] A [SEP] B [SEP]`, the first three in segment 0, the others in segment 1; what is too long
 //! loses its end but not the last `[SEP]`. A decoder reads A, the token that ends documents, B, and that token again, from
 //! whose row it classifies. Source: Megatron-LM core_v0.7.0 `tasks/data_utils.py`. Epoch e of training takes questions in
@@ -13,78 +15,111 @@ use crate::generation::tokenizer_of;
 use crate::job::{ClassifyTable, ClassifyTask};
 use crate::machine::write_atomically;
 use crate::manifest;
-use crate::tasks::{Question, Questions, read_questions};
-use anyhow::{Context as _, Result, bail};
-use index::tokenizer::Tokenizer;
+use crate::tasks::{LabelColumns, Question, Questions, read_labels, read_questions};
+use anyhow::{Context as _, Result, anyhow, bail};
+use index::tokenizer::{SpecialTokens, Tokenizer};
 use rayon::prelude::*;
 use serde_json::{Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use train::config::{Plan, TrainConfig};
 use train::data::{LabelledSample, Sample, Samples};
 
-/// The tokens around two texts, and the length of the whole.
-#[derive(Clone, Copy, Debug)]
+/// The tokens around a text, or around two, and the length of the whole.
+#[derive(Clone, Debug)]
 pub(super) struct Form {
-    /// In front of a masked model's texts.
-    begin: Option<u32>,
-    /// After each text.
-    end: u32,
+    /// In front of the texts.
+    before: Vec<u32>,
+    /// At the end, and between two texts.
+    after: Vec<u32>,
     seq_length: usize,
-    /// Most tokens of the first of two texts, if it has a limit.
+    /// Most tokens of the first text.
     first_length: usize,
+    /// Whether a second text follows.
+    is_pair: bool,
 }
 
 impl Form {
-    /// For a model of `plan`'s kind.
+    /// For a model of a kind and the texts of a task. `question_length`: most tokens of a question of RACE with its answer.
     ///
     /// # Errors
-    /// A vocabulary without these tokens.
+    /// A vocabulary without these tokens; more of them than a sequence has.
     pub(super) fn of(
         is_masked: bool,
         tokenizer: &Tokenizer,
-        seq_length: usize,
-        first_length: usize,
+        task: ClassifyTask,
+        [seq_length, question_length]: [usize; 2],
     ) -> Result<Form> {
-        let special = tokenizer.special();
-        let (begin, end) = match is_masked {
-            true => (special.cls.or(special.bos), special.sep.or(special.eos)),
-            false => (None, tokenizer.end_of_document()),
+        let is_pair = task != ClassifyTask::Labels;
+        let (before, after) = match is_pair {
+            true => around_two(is_masked, tokenizer)?,
+            false => around_one(is_masked, tokenizer)?,
         };
-        let path = tokenizer.path().display();
-        if is_masked && begin.is_none() {
-            bail!("{path}: found no CLS token, want one in front of two texts");
+        let around = before.len() + after.len();
+        if seq_length <= around {
+            bail!(
+                "classify.seq_length: found {seq_length}, want more than the {around} tokens around a text"
+            );
         }
-        let what = if is_masked {
-            "SEP token"
-        } else {
-            "token that ends documents"
-        };
-        let end =
-            end.with_context(|| format!("{path}: found no {what}, want one after each text"))?;
         Ok(Form {
-            begin,
-            end,
+            before,
+            after,
             seq_length,
-            first_length,
+            first_length: match task {
+                ClassifyTask::Race => question_length,
+                ClassifyTask::Labels => seq_length - around,
+                ClassifyTask::Mnli | ClassifyTask::Qqp => usize::MAX,
+            },
+            is_pair,
         })
     }
 
-    /// Puts two texts into a sample.
+    /// Puts a text, or two, into a sample.
     fn fill(&self, first: &[u32], second: &[u32], to: &mut LabelledSample) {
-        let end = std::iter::once((self.end, 0));
-        let first = first.iter().map(|id| (*id, 0));
-        let second = second.iter().map(|id| (*id, 1));
-        let begin = self.begin.into_iter().map(|id| (id, 0));
-        let whole = begin.chain(first).chain(end).chain(second);
-        let whole = whole.take(self.seq_length - 1);
+        let between: &[u32] = if self.is_pair { &self.after } else { &[] };
+        let last = u32::from(self.is_pair);
+        let room = self.seq_length - self.after.len();
+        let parts = [(&*self.before, 0), (first, 0), (between, 0), (second, last)];
+        let each = parts.iter();
+        let each = each.flat_map(|(ids, segment)| ids.iter().map(move |id| (*id, *segment)));
+        let texts = each.take(room);
+        let end = self.after.iter().map(|id| (*id, last));
         to.length = 0;
-        for (id, segment) in whole.chain(std::iter::once((self.end, 1))) {
+        for (id, segment) in texts.chain(end) {
             (to.tokens[to.length], to.segments[to.length]) = (id, segment);
             to.length += 1;
         }
         to.tokens[to.length..].fill(0);
         to.segments[to.length..].fill(0);
+    }
+}
+
+/// `[CLS]` and `[SEP]` of a masked model; nothing and the token that ends documents of a decoder.
+fn around_two(is_masked: bool, tokenizer: &Tokenizer) -> Result<(Vec<u32>, Vec<u32>)> {
+    let special = tokenizer.special();
+    let (begin, end) = match is_masked {
+        true => (special.cls.or(special.bos), special.sep.or(special.eos)),
+        false => (None, tokenizer.end_of_document()),
+    };
+    let path = tokenizer.path().display();
+    if is_masked && begin.is_none() {
+        bail!("{path}: found no CLS token, want one in front of the texts");
+    }
+    let what = match is_masked {
+        true => "SEP token",
+        false => "token that ends documents",
+    };
+    let end = end.with_context(|| format!("{path}: found no {what}, want one after each text"))?;
+    Ok((begin.into_iter().collect(), vec![end]))
+}
+
+/// The tokens that the tokenizer's post-processor puts around a text, as transformers has them. Without any, a masked model gets
+/// `[CLS]` and `[SEP]`, and its copy of the tokenizer a post-processor (`keep_tokenizer`).
+fn around_one(is_masked: bool, tokenizer: &Tokenizer) -> Result<(Vec<u32>, Vec<u32>)> {
+    let (before, after) = tokenizer.around()?;
+    match is_masked && before.is_empty() && after.is_empty() {
+        true => around_two(is_masked, tokenizer),
+        false => Ok((before.to_vec(), after.to_vec())),
     }
 }
 
@@ -94,6 +129,7 @@ struct Encoded {
     /// Number of its second text.
     second: usize,
     label: u32,
+    number: f32,
 }
 
 /// The questions of a file, or of several.
@@ -127,31 +163,40 @@ impl LabelledSet {
             }
             numbers.push(seconds.len() - 1);
         }
-        let ids = |text: &str| tokenizer.encode(text);
-        let encoded: index::Result<Vec<Vec<u32>>> =
-            seconds.par_iter().map(|text| ids(text)).collect();
-        let seconds = encoded?;
-        let all: index::Result<Vec<Encoded>> = questions
-            .par_iter()
-            .zip(&numbers)
-            .map(|(question, second)| {
-                let first = |text: &String| {
-                    let mut ids = ids(text)?;
-                    ids.truncate(form.first_length);
-                    Ok(ids)
-                };
+        // a text alone is read as transformers reads it: names of special tokens in it are these tokens
+        let names = SpecialTokens {
+            add: false,
+            parse: true,
+        };
+        let encoder = || match form.is_pair {
+            true => Ok(tokenizer.encoder()),
+            false => tokenizer.encoder_with(names),
+        };
+        drop(encoder()?);
+        let seconds = seconds.par_iter().map(|text| tokenizer.encode(text));
+        let seconds = seconds.collect::<index::Result<Vec<Vec<u32>>>>()?;
+        let encoded = questions.par_iter().zip(&numbers).map_init(
+            encoder,
+            |encoder, (question, second)| -> Result<Encoded> {
+                let encoder = encoder.as_mut().map_err(|e| anyhow!("{e}"))?;
+                let mut firsts = Vec::with_capacity(question.firsts.len());
+                for text in &question.firsts {
+                    let ids = encoder.encode(text)?;
+                    firsts.push(ids[..ids.len().min(form.first_length)].to_vec());
+                }
+                let is_empty = firsts.iter().any(Vec::is_empty) && !form.is_pair;
+                if is_empty && form.before.is_empty() && form.after.is_empty() {
+                    bail!("row {}: found a text without a token", question.row + 1);
+                }
                 Ok(Encoded {
-                    firsts: question
-                        .firsts
-                        .iter()
-                        .map(first)
-                        .collect::<index::Result<_>>()?,
+                    firsts,
                     second: *second,
                     label: u32::try_from(question.label).unwrap_or(u32::MAX),
+                    number: question.number,
                 })
-            })
-            .collect();
-        let questions = all?;
+            },
+        );
+        let questions: Vec<Encoded> = encoded.collect::<Result<_>>()?;
         Ok(LabelledSet {
             form,
             choices: questions.first().map_or(1, |first| first.firsts.len()),
@@ -169,7 +214,10 @@ impl LabelledSet {
             ids.iter().for_each(|id| hash.update(&id.to_le_bytes()));
         };
         for question in &self.questions {
-            add(&[question.label]);
+            match question.number.to_bits() {
+                0 => add(&[question.label]),
+                bits => add(&[question.label, bits]),
+            }
             question.firsts.iter().for_each(|ids| add(ids));
             add(&self.seconds[question.second]);
         }
@@ -200,7 +248,7 @@ impl Samples for LabelledSet {
         let question = &self.questions[number];
         let first = &question.firsts[usize::try_from(index % choices)?];
         self.form.fill(first, &self.seconds[question.second], to);
-        to.label = question.label;
+        (to.label, to.number) = (question.label, question.number);
         Ok(())
     }
 }
@@ -210,14 +258,6 @@ fn tokenizer(cx: &Context, table: &ClassifyTable) -> Result<Tokenizer> {
     match table.tokenizer.as_os_str().is_empty() {
         true => tokenizer_of(cx).context("classify.tokenizer names no file"),
         false => Ok(Tokenizer::load(&table.tokenizer)?),
-    }
-}
-
-/// Longest first text: only RACE's has a limit.
-pub(super) fn first_length(task: ClassifyTask, limit: usize) -> usize {
-    match task {
-        ClassifyTask::Race => limit,
-        ClassifyTask::Mnli | ClassifyTask::Qqp => usize::MAX,
     }
 }
 
@@ -241,18 +281,21 @@ impl LabelledData {
         let tokenizer = tokenizer(cx, table)?;
         let model = cx.job.model.as_ref();
         let model = model.context("the job has no [model] table")?;
-        let limit = first_length(table.task, table.question_length);
         let is_masked = model.family == train::config::Family::Bert;
-        let form = Form::of(is_masked, &tokenizer, table.seq_length, limit)?;
-        let read = |path: &std::path::PathBuf| read(table.task, path);
+        let lengths = [table.seq_length, table.question_length];
+        let form = Form::of(is_masked, &tokenizer, table.task, lengths)?;
+        let read = |path: &PathBuf| read(table, path);
         let files: Vec<Questions> = table.train.iter().map(read).collect::<Result<_>>()?;
         let all: Vec<&Question> = files.iter().flat_map(|file| &file.all).collect();
-        let mut train = LabelledSet::encode(&all, &tokenizer, form)?;
+        let mut train = LabelledSet::encode(&all, &tokenizer, form.clone())?;
+        if let Some(counts) = counts_of(&all, &table.classes) {
+            log!("classify: {counts}");
+        }
         let mut valid: Vec<(String, LabelledSet)> = Vec::new();
         for path in &table.valid {
-            let questions = self::read(table.task, path)?;
+            let questions = read(path)?;
             let all: Vec<&Question> = questions.all.iter().collect();
-            let set = LabelledSet::encode(&all, &tokenizer, form)?;
+            let set = LabelledSet::encode(&all, &tokenizer, form.clone())?;
             let name = set_name("classify.valid", &valid, path)?;
             valid.push((name, set));
         }
@@ -309,7 +352,15 @@ impl LabelledData {
 
     /// Copies the tokenizer to where the checkpoints' readers look for it.
     pub(super) fn keep_tokenizer(cx: &Context, table: &ClassifyTable) -> Result<()> {
-        let json = tokenizer(cx, table)?.json().to_owned();
+        let is_masked = (cx.job.model.as_ref())
+            .is_some_and(|model| model.family == train::config::Family::Bert);
+        let tokenizer = tokenizer(cx, table)?;
+        let (before, after) = tokenizer.around()?;
+        let is_bare = before.is_empty() && after.is_empty();
+        let json = match table.task == ClassifyTask::Labels && is_masked && is_bare {
+            true => with_post_processor(&tokenizer)?,
+            false => tokenizer.json().to_owned(),
+        };
         let path = crate::generation::tokenizer_path(cx);
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
@@ -319,9 +370,62 @@ impl LabelledData {
     }
 }
 
+/// A `tokenizer.json` whose post-processor puts `[CLS]` and `[SEP]` around a text, so that transformers and the step `classifier` read
+/// texts as the model learned them.
+fn with_post_processor(tokenizer: &Tokenizer) -> Result<String> {
+    let (before, after) = around_two(true, tokenizer)?;
+    let mut special = serde_json::Map::new();
+    let mut named = |id: u32| {
+        let name = tokenizer.token(id).unwrap_or_default().to_owned();
+        special.insert(
+            name.clone(),
+            json!({"id": name, "ids": [id], "tokens": [name]}),
+        );
+        name
+    };
+    let (begin, end) = (named(before[0]), named(after[0]));
+    let token =
+        |name: &str, segment: u32| json!({"SpecialToken": {"id": name, "type_id": segment}});
+    let text = |which: &str, segment: u32| json!({"Sequence": {"id": which, "type_id": segment}});
+    let single = [token(&begin, 0), text("A", 0), token(&end, 0)];
+    let second = [text("B", 1), token(&end, 1)];
+    let template = json!({
+        "type": "TemplateProcessing", "single": single,
+        "pair": single.iter().chain(&second).collect::<Vec<_>>(), "special_tokens": special,
+    });
+    let mut json: Value = serde_json::from_str(tokenizer.json())?;
+    json["post_processor"] = match json["post_processor"].take() {
+        Value::Null => template,
+        other => json!({"type": "Sequence", "processors": [other, template]}),
+    };
+    Ok(json.to_string())
+}
+
+/// Numbers of texts of each class.
+fn counts_of(questions: &[&Question], classes: &[String]) -> Option<String> {
+    let count = |class: usize| questions.iter().filter(|one| one.label == class).count();
+    let each = classes.iter().enumerate();
+    let each: Vec<String> = each
+        .map(|(class, name)| format!("{} {name}", crate::machine::grouped(count(class) as u64)))
+        .collect();
+    (!each.is_empty()).then(|| each.join(", "))
+}
+
 /// The questions of a file; says how many rows were left out.
-pub(super) fn read(task: ClassifyTask, path: &Path) -> Result<Questions> {
-    let questions = read_questions(task.name(), path)?;
+pub(super) fn read(table: &ClassifyTable, path: &Path) -> Result<Questions> {
+    let questions = match table.task {
+        ClassifyTask::Labels => {
+            let columns = LabelColumns {
+                text: &table.text_key,
+                label: &table.label_key,
+                classes: &table.classes,
+            };
+            read_labels(columns, path)?
+        }
+        ClassifyTask::Mnli | ClassifyTask::Qqp | ClassifyTask::Race => {
+            read_questions(table.task.name(), path)?
+        }
+    };
     if questions.left_out > 0 {
         log!(
             "classify: {}: {} rows without a text or with another number of columns are left out",

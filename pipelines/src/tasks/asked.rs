@@ -1,6 +1,7 @@
 //! The tasks of a run with their files: from flags of `eval`, or from `train.eval_tasks`.
 
 use super::adjectives::NAME as ADJECTIVES;
+use super::labels;
 use super::{Needs, Request, TaskError, check};
 use std::path::PathBuf;
 use train::config::EvalTasks;
@@ -102,6 +103,9 @@ impl Asked {
                 name: ADJECTIVES.into(),
                 why: "it samples texts, which `millrace eval` does after the training".into(),
             });
+        }
+        if config.tasks.iter().any(|task| task == labels::NAME) {
+            return Err(labels::without_head());
         }
         let paths = |of: &[String]| -> Vec<PathBuf> { of.iter().map(PathBuf::from).collect() };
         let (data, shots_data) = (paths(&config.data), paths(&config.shots_data));

@@ -32,10 +32,12 @@ pub(crate) struct Question {
     pub(crate) row: usize,
     /// First text of each choice.
     pub(crate) firsts: Vec<String>,
-    /// Second text of all choices; questions about one text share it.
+    /// Second text of all choices; questions about one text share it. Empty where a text stands alone.
     pub(crate) second: Arc<str>,
     /// Number of the class, or of the right choice.
     pub(crate) label: usize,
+    /// The right score of a regression, which has no label.
+    pub(crate) number: f32,
 }
 
 /// A file of questions.
@@ -166,6 +168,7 @@ impl Reader<'_> {
             firsts: vec![first],
             second: second.into(),
             label: if is_mnli { MNLI[label] } else { label },
+            number: 0.0,
         })
     }
 
@@ -207,6 +210,7 @@ impl Reader<'_> {
                 firsts: options.iter().map(first).collect(),
                 second: article.clone(),
                 label,
+                number: 0.0,
             });
         }
         Ok(())

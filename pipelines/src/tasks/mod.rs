@@ -3,7 +3,7 @@
 //!
 //! A definition (`definition`) says what a row's prompt and answers are; `rows` reads the file, `documents` and `fewshot`
 //! make the requests, `model` turns texts into tokens, `score` asks the model and gives each metric its share, `results`
-//! aggregates. `labelled` reads rows for classification heads. A new task is one file in `definitions/` and one line in `built_in.rs`.
+//! aggregates. `labelled` and `labels` read rows for classification heads. A new task is one file in `definitions/` and one line in `built_in.rs`.
 
 mod adjectives;
 mod asked;
@@ -16,6 +16,7 @@ mod error;
 mod fewshot;
 mod hans;
 mod labelled;
+mod labels;
 mod metrics;
 mod model;
 mod python_text;
@@ -33,6 +34,7 @@ pub(crate) use adjectives::{NAME as ADJECTIVES, Prompt, results as adjective_res
 pub(crate) use asked::{Asked, Given};
 pub(crate) use error::TaskError;
 pub(crate) use labelled::{Question, Questions, add_classified, read_questions};
+pub(crate) use labels::{Columns as LabelColumns, NAME as LABELS, add_labels, read_labels};
 pub(crate) use model::TextModel;
 pub(crate) use results::{Results, Score};
 pub(crate) use rows::each_row;
@@ -73,6 +75,7 @@ pub(crate) fn built_in() -> Result<Vec<[String; 2]>, TaskError> {
     };
     let mut all: Vec<[String; 2]> = BUILT_IN.iter().map(describe).collect::<Result<_, _>>()?;
     all.push([adjectives::NAME, adjectives::DATA].map(str::to_owned));
+    all.push([labels::NAME, labels::DATA].map(str::to_owned));
     all.sort();
     Ok(all)
 }
@@ -92,6 +95,9 @@ pub(crate) enum Needs {
 pub(crate) fn check(task: &str) -> Result<Needs, TaskError> {
     if task == adjectives::NAME {
         return Ok(Needs::Nothing);
+    }
+    if task == labels::NAME {
+        return Ok(Needs::File(labels::DATA.into()));
     }
     let definition = Definition::find(task)?;
     Templates::new(&definition)?;
@@ -128,6 +134,9 @@ pub(crate) fn evaluate(
     results: &mut Results,
     records: &mut Vec<u8>,
 ) -> Result<()> {
+    if request.task == labels::NAME {
+        return Err(labels::without_head().into());
+    }
     let definition = Definition::find(request.task)?;
     let templates = Templates::new(&definition)?;
     let of_program = |is_example| {

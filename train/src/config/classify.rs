@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 use crate::config::Problem;
 
 /// A classification head: the pooled first token of a masked model (tanh(x W^T + b), dropout), or the last token of a
-/// decoder, times a matrix of `classes` rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// decoder, times a matrix of `classes` rows. One class without choices is a regression: the score is a number, and the loss
+/// its squared error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClassifyConfig {
     /// Scores of each sequence.
@@ -16,6 +17,9 @@ pub struct ClassifyConfig {
     /// own. Default: 1.
     #[serde(default = "one")]
     pub choices: usize,
+    /// Names of the classes, by number, for readers of the exported model (`id2label`). Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
 }
 
 fn one() -> usize {
@@ -23,6 +27,29 @@ fn one() -> usize {
 }
 
 impl ClassifyConfig {
+    /// A head of `classes` scores for each sequence, without names.
+    pub const fn of(classes: usize) -> ClassifyConfig {
+        ClassifyConfig {
+            classes,
+            choices: 1,
+            names: Vec::new(),
+        }
+    }
+
+    /// A head that gives each of `choices` sequences of a question one score.
+    pub const fn choosing(choices: usize) -> ClassifyConfig {
+        ClassifyConfig {
+            classes: 1,
+            choices,
+            names: Vec::new(),
+        }
+    }
+
+    /// Whether the score is a number of its own, not one of several to compare.
+    pub fn is_regression(&self) -> bool {
+        self.classes == 1 && self.choices == 1
+    }
+
     /// Scores that a label selects from.
     pub(crate) fn labels(&self) -> usize {
         self.classes.saturating_mul(self.choices)
@@ -37,11 +64,21 @@ impl ClassifyConfig {
             let found = format!("{} with choices = {}", self.classes, self.choices);
             problem("classes", found, "1: a choice has one score");
         }
-        if self.choices == 1 && self.classes < 2 {
-            problem("classes", self.classes.to_string(), "at least 2");
+        if self.classes == 0 {
+            problem("classes", "0".into(), "at least 1");
         }
         if u32::try_from(self.classes).is_err() {
             problem("classes", self.classes.to_string(), "below 2^32");
+        }
+        if !self.names.is_empty() && self.names.len() != self.classes {
+            let found = format!("{} with classes = {}", self.names.len(), self.classes);
+            problem("names", found, "none, or one of each class");
+        }
+        let mut names: Vec<&String> = self.names.iter().collect();
+        names.sort_unstable();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            let found = format!("{:?} twice", pair[0]);
+            problem("names", found, "different names");
         }
     }
 }

@@ -410,7 +410,14 @@ impl ModelConfig {
 
     /// Sequences that are the choices of one question; 1 for all models but those that choose.
     pub(crate) fn choices(&self) -> usize {
-        self.classify.map_or(1, |classify| classify.choices.max(1))
+        let head = self.classify.as_ref();
+        head.map_or(1, |classify| classify.choices.max(1))
+    }
+
+    /// Whether the model has a classification head whose score is a number.
+    pub(crate) fn is_regression(&self) -> bool {
+        let head = self.classify.as_ref();
+        head.is_some_and(ClassifyConfig::is_regression)
     }
 
     /// True if the head shares the embedding's weights.

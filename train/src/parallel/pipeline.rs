@@ -368,7 +368,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Mean loss of the first `count` samples, and accuracy if the model classifies; forward only, keeping nothing.
+    /// Mean loss of the first `count` samples, and accuracy if the model has classes; forward only, keeping nothing.
     pub(crate) fn evaluate(&self, samples: &dyn data::Samples, count: usize) -> Result<Evaluated> {
         let losses = self.evaluated(samples, count)?;
         let words = download_words(&losses.tensors());
@@ -377,8 +377,9 @@ impl Worker<'_> {
         let Means {
             loss, preference, ..
         } = means.on_rank(self.rank(), "gather losses")?;
-        let accuracy = match self.plan.model.classify {
+        let accuracy = match &self.plan.model.classify {
             None => preference.map(|pairs| pairs.accuracy),
+            Some(classify) if classify.is_regression() => None,
             Some(_) => {
                 let right = losses.right(self.groups);
                 let right = right.on_rank(self.rank(), "gather right answers")?;

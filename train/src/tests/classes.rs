@@ -51,6 +51,7 @@ impl Samples for Formula {
         }
         let first = index / self.choices * self.choices;
         to.label = u32::try_from((first * 5 + 1) % self.labels)?;
+        to.number = f32::from(u8::try_from((index * 5 + 1) % 9)?) / 4.0 - 1.0;
         Ok(())
     }
 }
@@ -99,7 +100,7 @@ fn follows_transformers(name: &str, plan: &Plan) {
         let wanted = golden.tensor(&format!("weight.{}", out.name), &out.dims);
         assert!(out.values == wanted, "export of {}", out.name);
     }
-    let head = plan.model.classify.unwrap();
+    let head = plan.model.classify.clone().unwrap();
     let samples = Formula {
         labels: head.labels() as u64,
         choices: head.choices as u64,
@@ -131,15 +132,11 @@ fn follows_transformers(name: &str, plan: &Plan) {
     golden.assert_close("final", &hf(&trainer.state.weights));
 }
 
-const THREE: ClassifyConfig = ClassifyConfig {
-    classes: 3,
-    choices: 1,
-};
+const THREE: ClassifyConfig = ClassifyConfig::of(3);
 
-const FOUR_CHOICES: ClassifyConfig = ClassifyConfig {
-    classes: 1,
-    choices: 4,
-};
+const NUMBER: ClassifyConfig = ClassifyConfig::of(1);
+
+const FOUR_CHOICES: ClassifyConfig = ClassifyConfig::choosing(4);
 
 #[test]
 fn classes_of_a_bert_as_published_follow_transformers_through_ten_steps() {
@@ -153,16 +150,18 @@ fn classes_of_a_pre_norm_bert_follow_transformers_through_ten_steps() {
 
 #[test]
 fn choices_of_a_bert_follow_transformers_through_ten_steps() {
-    let head = ClassifyConfig {
-        classes: 1,
-        choices: 2,
-    };
+    let head = ClassifyConfig::choosing(2);
     follows_transformers("classes_choices", &golden_plan(Family::Bert, true, head));
 }
 
 #[test]
 fn classes_of_a_gpt_follow_transformers_through_ten_steps() {
     follows_transformers("classes_gpt2", &golden_plan(Family::Gpt, false, THREE));
+}
+
+#[test]
+fn a_regression_of_a_bert_follows_transformers_through_ten_steps() {
+    follows_transformers("classes_number", &golden_plan(Family::Bert, true, NUMBER));
 }
 
 #[test]
@@ -202,8 +201,9 @@ fn kinds() -> Vec<Plan> {
     post.model.post_norm = true;
     let all = [
         (tiny_bert(), THREE),
-        (post, FOUR_CHOICES),
+        (post.clone(), FOUR_CHOICES),
         (tiny_gpt(), THREE),
+        (post, NUMBER),
     ];
     let all = all
         .into_iter()
@@ -239,7 +239,8 @@ fn every_layout_of_a_classification_head_gives_the_same_bits() {
             .metrics
             .iter()
             .filter(|line| line.contains("valid_accuracy"));
-        assert_eq!(accuracy.count(), 2);
+        let regression = plan.model.is_regression();
+        assert_eq!(accuracy.count(), if regression { 0 } else { 2 });
         let layouts = [
             "mb=4",
             "dp=3 mb=4",
@@ -376,7 +377,7 @@ fn a_head_starts_from_the_seed_on_the_weights_of_a_language_model() {
 
 #[test]
 fn accuracy_rises_and_an_export_scores_as_the_checkpoint_does() {
-    for mut plan in [kinds().remove(0), kinds().remove(2)] {
+    for mut plan in [0, 2, 3].map(|kind| kinds().remove(kind)) {
         (plan.train.steps, plan.train.lr, plan.train.micro_batch) = (240, 3e-3, 8);
         (plan.train.eval_every, plan.train.eval_samples) = (240, 64);
         plan.model.dropout = 0.0;
@@ -387,12 +388,18 @@ fn accuracy_rises_and_an_export_scores_as_the_checkpoint_does() {
         let metrics = std::fs::read_to_string(out.path().join("metrics.jsonl")).unwrap();
         let last: serde_json::Value =
             serde_json::from_str(metrics.lines().last().unwrap()).unwrap();
-        let accuracy = last["valid_accuracy"].as_f64().unwrap();
-        assert!(
-            accuracy > 0.8,
-            "{accuracy} of three classes, {:?}",
-            plan.model.family
-        );
+        let accuracy = last["valid_accuracy"].as_f64();
+        if plan.model.is_regression() {
+            // half of the numbers are 0, half are 1: their mean has an error of 1/4
+            let error = last["valid_loss"].as_f64().unwrap();
+            assert!(error < 0.05 && accuracy.is_none(), "{last}");
+        } else {
+            let family = plan.model.family;
+            assert!(
+                accuracy > Some(0.8),
+                "{accuracy:?} of three classes, {family:?}"
+            );
+        }
         let mut scored = Labels::of(&plan);
         scored.chain.count = 64;
         let ours = Classifier::open(&done.checkpoint, &Devices::Cpu).unwrap();
@@ -400,10 +407,15 @@ fn accuracy_rises_and_an_export_scores_as_the_checkpoint_does() {
         let mut sample = Sample::of(&plan);
         let right = ours.iter().enumerate().filter(|(at, scores)| {
             scored.read(*at as u64, &mut sample).unwrap();
-            let label = sample.labelled().unwrap().label as usize;
-            scores.iter().all(|score| *score <= scores[label])
+            let sample = sample.labelled().unwrap();
+            let label = sample.label as usize;
+            match plan.model.is_regression() {
+                true => (scores[0] - sample.number).abs() < 0.5,
+                false => scores.iter().all(|score| *score <= scores[label]),
+            }
         });
-        assert_eq!(right.count() as f64 / 64.0, accuracy);
+        let right = right.count() as f64 / 64.0;
+        assert!(right == accuracy.unwrap_or(right) && right > 0.8, "{right}");
         let hf = tempfile::tempdir().unwrap();
         export_hf(&done.checkpoint, hf.path()).unwrap();
         let back = tempfile::tempdir().unwrap();
@@ -450,6 +462,12 @@ fn labelled_samples_that_do_not_fit_are_refused_by_name() {
         let text = error.with_causes();
         assert!(text.contains(wanted), "{text} wants {wanted}");
     });
+    let number = kinds().remove(3);
+    let samples = Bad(Labels::of(&number), |s| s.number = f32::NAN);
+    let folder = tempfile::tempdir().unwrap();
+    let error = run(&number, &samples, None, folder.path(), &Log::default()).unwrap_err();
+    let text = error.with_causes();
+    assert!(text.contains("number NaN, want a finite one"), "{text}");
     let folder = tempfile::tempdir().unwrap();
     let text = Chain::of(&plan);
     let error = run(&plan, &text, None, folder.path(), &Log::default()).unwrap_err();
@@ -497,10 +515,10 @@ fn plans_that_contradict_a_classification_head_are_refused() {
         plan.problems().join("\n")
     };
     assert_eq!(refused(|_| ()), "");
-    let cases: [Change<Plan>; 7] = [
+    let cases: [Change<Plan>; 8] = [
         (
-            |p| p.model.classify.as_mut().unwrap().classes = 1,
-            "model.classify.classes: found 1",
+            |p| p.model.classify.as_mut().unwrap().classes = 0,
+            "model.classify.classes: found 0",
         ),
         (
             |p| p.model.classify.as_mut().unwrap().choices = 3,
@@ -509,6 +527,10 @@ fn plans_that_contradict_a_classification_head_are_refused() {
         (
             |p| p.model.classify.as_mut().unwrap().choices = 2,
             "found 3 with choices = 2",
+        ),
+        (
+            |p| p.model.classify.as_mut().unwrap().names = vec!["a".into()],
+            "names: found 1 with classes = 3",
         ),
         (|p| p.train.z_loss = 0.1, "train.z_loss"),
         (|p| p.predictions = 2, "predictions: found 2"),

@@ -121,10 +121,7 @@ fn models_that_the_class_of_olmo2_lacks_are_not_exported() {
         assert!(text.contains(wanted), "{wanted} in {text}");
     }
     let mut classes = tiny_olmo();
-    classes.model.classify = Some(ClassifyConfig {
-        classes: 3,
-        choices: 1,
-    });
+    classes.model.classify = Some(ClassifyConfig::of(3));
     let text = inexpressible(&classes).join(", ");
     assert_eq!(text, "classify in olmo2");
     let mut llama = tiny_llama();

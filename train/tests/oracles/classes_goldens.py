@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes classes_bert, classes_bert_pre, classes_choices and classes_gpt2 (.safetensors and .json) beside this file.
+"""Writes classes_bert, classes_bert_pre, classes_choices, classes_number and classes_gpt2 (.safetensors and .json) beside this file.
 
     python train/tests/oracles/classes_goldens.py        (needs torch, transformers, safetensors, numpy)
 
 As bert_goldens.py and torch_goldens.py, for classification heads: BertForSequenceClassification (norms after the sums) and
 MegatronBertForSequenceClassification (norms before the layers) with three classes, BertForMultipleChoice with two
-choices, GPT2ForSequenceClassification with three classes; tiny, eager attention, dropout off. Sequences have different
+choices, BertForSequenceClassification with one label (a regression), GPT2ForSequenceClassification with three classes; tiny, eager attention, dropout off. Sequences have different
 lengths. Logits, loss and gradients of the first batch, weights after 10 steps.
 
 The error recorded beside each quantity is what conditioning.py measures.
@@ -57,7 +57,11 @@ def label(index, labels):
     return (index * 5 + 1) % labels
 
 
-def encoder(post, choices):
+def number(index):
+    return (index * 5 + 1) % 9 / 4 - 1
+
+
+def encoder(post, choices, classes=CLASSES):
     sizes = dict(vocab_size=VOCAB, max_position_embeddings=T, type_vocab_size=2, hidden_size=D, intermediate_size=F,
                  num_hidden_layers=LAYERS, num_attention_heads=HEADS, hidden_act="gelu", layer_norm_eps=1e-5,
                  attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0, attn_implementation="eager",
@@ -65,7 +69,7 @@ def encoder(post, choices):
     if choices > 1:
         return transformers.BertForMultipleChoice(transformers.BertConfig(**sizes))
     if post:
-        return transformers.BertForSequenceClassification(transformers.BertConfig(**sizes, num_labels=CLASSES))
+        return transformers.BertForSequenceClassification(transformers.BertConfig(**sizes, num_labels=classes))
     return transformers.MegatronBertForSequenceClassification(transformers.MegatronBertConfig(**sizes, num_labels=CLASSES))
 
 
@@ -81,6 +85,8 @@ def forward(model, step, choices, has_segments):
     if choices > 1:
         labels = torch.tensor([label((first + s), choices) for s in range(0, BATCH, choices)])
         ids, segments, seen = (x.view(-1, choices, T) for x in (ids, segments, seen))
+    elif model.config.num_labels == 1:
+        labels = torch.tensor([number(first + s) for s in range(BATCH)], dtype=next(model.parameters()).dtype)
     else:
         labels = torch.tensor([label(first + s, CLASSES) for s in range(BATCH)])
     more = {"token_type_ids": segments} if has_segments else {}
@@ -93,6 +99,7 @@ if __name__ == "__main__":
         ("classes_bert", lambda: encoder(True, 1), bert(True, CLASSES), 1, True),
         ("classes_bert_pre", lambda: encoder(False, 1), bert(False, CLASSES), 1, True),
         ("classes_choices", lambda: encoder(True, CHOICES), bert(True, 1), CHOICES, True),
+        ("classes_number", lambda: encoder(True, 1, 1), bert(True, 1), 1, True),
         ("classes_gpt2", decoder, gpt2(), 1, False),
     ):
         step_of = lambda model, step: forward(model, step, choices, has_segments)

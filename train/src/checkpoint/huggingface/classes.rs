@@ -12,6 +12,11 @@ const CHOICES: &str = "ForMultipleChoice";
 /// Number of choices where the file has none: RACE's and SWAG's.
 const MOST_USUAL: usize = 4;
 
+/// Name of a class without one, as transformers gives it.
+fn unnamed(class: usize) -> String {
+    format!("LABEL_{class}")
+}
+
 /// End of the class's name.
 pub(crate) fn ending(classify: &ClassifyConfig) -> &'static str {
     if classify.choices > 1 {
@@ -27,11 +32,16 @@ pub(crate) fn describe(classify: &ClassifyConfig, config: &mut Value) {
         config["num_choices"] = json!(classify.choices);
         return;
     }
-    let names = (0..classify.classes).map(|class| (class.to_string(), format!("LABEL_{class}")));
-    let names: Vec<(String, String)> = names.collect();
-    for (class, name) in &names {
-        config["id2label"][class] = json!(name);
-        config["label2id"][name] = json!(class.parse::<usize>().unwrap_or(0));
+    for class in 0..classify.classes {
+        let name = classify.names.get(class).cloned();
+        let name = name.unwrap_or_else(|| unnamed(class));
+        config["id2label"][class.to_string()] = json!(name);
+        config["label2id"][name] = json!(class);
+    }
+    if classify.is_regression() {
+        config["problem_type"] = json!("regression");
+    } else if !classify.names.is_empty() {
+        config["problem_type"] = json!("single_label_classification");
     }
 }
 
@@ -40,14 +50,34 @@ pub(crate) fn read(fields: &Fields<'_>) -> Option<ClassifyConfig> {
     let names = fields.texts("architectures").unwrap_or_default();
     let is = |ending: &str| names.iter().any(|name| name.ends_with(ending));
     if is(CHOICES) {
-        return Some(ClassifyConfig {
-            classes: 1,
-            choices: fields.count_or("num_choices", MOST_USUAL),
-        });
+        let choices = fields.count_or("num_choices", MOST_USUAL);
+        return Some(ClassifyConfig::choosing(choices));
     }
-    is(CLASSES).then(|| ClassifyConfig {
+    is(CLASSES).then(|| {
         // transformers has two labels where none are named
-        classes: fields.table("id2label").map_or(2, |names| names.len()),
-        choices: 1,
+        let Some(table) = fields.table("id2label") else {
+            return ClassifyConfig::of(2);
+        };
+        let name = |class: usize| table.get(&class.to_string()).and_then(Value::as_str);
+        let names = (0..table.len()).map(|class| name(class).map(str::to_owned));
+        let names: Vec<String> = names.collect::<Option<_>>().unwrap_or_default();
+        let mut numbered = names.iter().enumerate();
+        let are_numbers = numbered.all(|(class, name)| *name == unnamed(class));
+        let wanted = match table.len() {
+            1 => "regression",
+            _ => "single_label_classification",
+        };
+        let problem = fields.text_or("problem_type", wanted);
+        if problem != wanted {
+            fields.wrong(
+                "problem_type",
+                &problem,
+                &format!("{wanted}, of {} labels", table.len()),
+            );
+        }
+        ClassifyConfig {
+            names: if are_numbers { Vec::new() } else { names },
+            ..ClassifyConfig::of(table.len())
+        }
     })
 }

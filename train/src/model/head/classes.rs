@@ -1,5 +1,6 @@
 //! Classification head: the final norm (if blocks are pre-norm) of one row of a sequence, then a matrix of one row per
-//! class. Cross entropy, the mean over the questions of the step's batch.
+//! class. Cross entropy, the mean over the questions of the step's batch; of a regression the squared error, as torch's
+//! `MSELoss`.
 //!
 //! A masked model takes the row of the first token through its pooler, p = dropout(tanh(x W^T + b)), as BERT (Devlin et
 //! al. 2019, sec. 4.1) and Megatron-LM's `tasks/` do; a decoder takes the row of the last token (Radford et al. 2018).
@@ -42,8 +43,61 @@ pub(crate) struct Saved {
     pooled: Option<(Tensor, Tensor)>,
     /// `[questions, labels]`
     scores: Tensor,
-    max: Tensor,
-    sum: Tensor,
+    fit: Fit,
+}
+
+/// Derivatives of the losses come from these.
+enum Fit {
+    /// Largest score of each question, and the sum of the powers: `[questions]`.
+    Classes { max: Tensor, sum: Tensor },
+    /// Score less the right number: `[questions, 1]`.
+    Number(Tensor),
+}
+
+impl Fit {
+    /// The loss of each question beside it, in the form of `cross_entropy::losses`.
+    fn of(scores: &Tensor, targets: &Targets) -> kernels::Result<(Fit, Tensor)> {
+        let [questions, labels] = [scores.dims()[0], scores.dims()[1]];
+        let Some(numbers) = &targets.numbers else {
+            let (max, sum, target) =
+                cross_entropy::statistics(scores, &targets.ids, 0, labels, labels)?;
+            // one slice is all of them
+            let (max, sum) = (max.reshape(&[questions])?, sum.reshape(&[questions])?);
+            let losses = cross_entropy::losses(&max, &sum, &target, None, 1)?;
+            return Ok((Fit::Classes { max, sum }, losses));
+        };
+        let flat = |value: f32| {
+            let mut tensor = Tensor::empty(&[questions], DType::F32, scores.device())?;
+            rows::fill(tensor.view_mut(), value)?;
+            kernels::Result::Ok(tensor)
+        };
+        let mut error = Tensor::empty(&[questions, 1], DType::F32, scores.device())?;
+        kernels::copy(error.view_mut(), numbers.view())?;
+        rows::scale(error.view_mut(), -1.0)?;
+        rows::add(error.view_mut(), scores.view())?;
+        let squares = rows::dot_rows(&error, &error)?.reshape(&[questions])?;
+        // ln 1 + square - 0
+        let losses = cross_entropy::losses(&squares, &flat(1.0)?, &flat(0.0)?, None, 1)?;
+        Ok((Fit::Number(error), losses))
+    }
+
+    /// The derivative by each score: `[questions, labels]`. `weight`: of each question in the step's loss.
+    fn slopes(self, mut scores: Tensor, targets: &Targets, weight: f32) -> kernels::Result<Tensor> {
+        match self {
+            Fit::Classes { max, sum } => {
+                let mut weights = Tensor::empty(max.dims(), DType::F32, max.device())?;
+                rows::fill(weights.view_mut(), weight)?;
+                let slopes = cross_entropy::Slopes::of_loss(&weights);
+                let (ids, labels) = (&targets.ids, scores.dims()[1]);
+                cross_entropy::backward(&mut scores, &max, &sum, ids, slopes, 0, labels)?;
+                Ok(scores)
+            }
+            Fit::Number(mut error) => {
+                rows::scale(error.view_mut(), 2.0 * weight)?;
+                Ok(error)
+            }
+        }
+    }
 }
 
 impl Saved {
@@ -56,7 +110,8 @@ impl Saved {
 impl ClassesHead {
     pub(crate) fn named(plan: &Plan, slots: &Slots<'_>) -> ClassesHead {
         let (model, architecture) = (&plan.model, plan.model.architecture());
-        let classify = model.classify.expect("the plan has a classification head");
+        let classify = model.classify.as_ref();
+        let classify = classify.expect("the plan has a classification head");
         let is_pre = !architecture.is_post_norm;
         ClassesHead {
             norm: is_pre.then(|| Norm::named(model.final_norm(), plan, slots)),
@@ -96,11 +151,7 @@ impl ClassesHead {
         let scores = self.classes.forward(last, inner)?;
         let questions = scores.elements() / self.labels;
         let scores = scores.reshape(&[questions, self.labels])?;
-        let whole = self.labels;
-        let (max, sum, target) = cross_entropy::statistics(&scores, &targets.ids, 0, whole, whole)?;
-        // one slice is all of them
-        let (max, sum) = (max.reshape(&[questions])?, sum.reshape(&[questions])?);
-        let losses = cross_entropy::losses(&max, &sum, &target, None, 1)?;
+        let (fit, losses) = Fit::of(&scores, targets)?;
         let losses = Losses {
             predictions: (cx.groups.cp.rank() == 0).then_some(losses),
             orders: None,
@@ -113,8 +164,7 @@ impl ClassesHead {
             x: rest,
             pooled,
             scores,
-            max,
-            sum,
+            fit,
         };
         Ok((losses, saved))
     }
@@ -133,26 +183,15 @@ impl ClassesHead {
             norm,
             x,
             pooled,
-            mut scores,
-            max,
-            sum,
+            scores,
+            fit,
         } = saved;
         let inner = &within(cx, 1);
         let is_first = if cx.groups.cp.rank() == 0 { 1.0 } else { 0.0 };
-        let mut weights = Tensor::empty(max.dims(), DType::F32, max.device())?;
-        rows::fill(weights.view_mut(), weight * is_first)?;
-        let slopes = cross_entropy::Slopes::of_loss(&weights);
-        cross_entropy::backward(
-            &mut scores,
-            &max,
-            &sum,
-            &targets.ids,
-            slopes,
-            0,
-            self.labels,
-        )?;
+        let dscores = fit.slopes(scores, targets, weight * is_first)?;
         let b = x.dims()[0];
-        let dscores = scores.reshape(&[b, max.elements() * self.labels / b])?;
+        let each = dscores.elements() / b;
+        let dscores = dscores.reshape(&[b, each])?;
         let mut dx = match (&self.pooler, pooled) {
             (Some(pooler), Some((before, pooled))) => {
                 let mut dpooled = self.classes.backward(&dscores, &pooled, gradients, inner)?;

@@ -229,9 +229,12 @@ impl Rank<'_> {
     fn classes_head(&self, b: usize, classify: &ClassifyConfig) -> usize {
         let architecture = self.plan.model.architecture();
         let questions = b / classify.choices;
-        // input of the pooler or the classes; scores, largest scores and sums
+        // input of the pooler or the classes; scores, and largest scores and sums, or errors
         let mut kept = self.width(b);
-        kept += bytes(&[b * classify.classes, questions, questions]);
+        kept += match classify.is_regression() {
+            true => bytes(&[b, b]),
+            false => bytes(&[b * classify.classes, questions, questions]),
+        };
         if architecture.is_masked {
             kept += 2 * self.width(b);
         }

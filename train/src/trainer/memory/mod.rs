@@ -476,7 +476,8 @@ impl Rank<'_> {
             let first = usize::from(place.is_first_stage()) * (1 + more);
             let last = usize::from(place.is_last_stage());
             if is_classified {
-                let targets = 2 * Device::bytes_of(b / choices);
+                let lists = 2 + usize::from(self.plan.model.is_regression());
+                let targets = lists * Device::bytes_of(b / choices);
                 let rows = Device::bytes_of(b);
                 return first * Device::bytes_of(b * time) + last * (targets + rows);
             }
