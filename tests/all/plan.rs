@@ -1,6 +1,7 @@
 //! `millrace plan`: published step times, recipes, and what it refuses.
 
 use crate::jobs::{output, root, succeed};
+use crate::plan_page;
 use serde_json::Value;
 
 /// Published rows beside the planner's times.
@@ -96,10 +97,12 @@ const RECIPES: [(&str, &str, usize, usize, f64); 8] = [
 
 #[test]
 fn recipes_are_valid_jobs_that_fit_and_end_within_the_published_time() {
+    let dir = tempfile::tempdir().unwrap();
     for (name, cluster, devices, vocab, days) in RECIPES {
         let path = root().join(format!("pipelines/jobs/recipes/{name}.toml"));
         let path = path.to_str().unwrap();
         let (devices, vocab) = (devices.to_string(), vocab.to_string());
+        let page = dir.path().join(format!("{name}.html"));
         let printed = succeed(&[
             "plan",
             path,
@@ -112,7 +115,10 @@ fn recipes_are_valid_jobs_that_fit_and_end_within_the_published_time() {
             "--top",
             "1",
             "--json",
+            "--html",
+            page.to_str().unwrap(),
         ]);
+        plan_page::assert_is_whole(&page);
         let found: Value = serde_json::from_slice(&printed.stdout).unwrap();
         let best = &found["layouts"][0];
         let total = best["memory_gb"]["total"].as_f64().unwrap();

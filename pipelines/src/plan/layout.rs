@@ -2,6 +2,7 @@
 
 use crate::plan::shape::Shape;
 use serde_json::{Value, json};
+use train::config::ParallelConfig;
 
 /// Activations that are computed again in the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +62,42 @@ impl Layout {
     /// Layers of the fullest pipeline rank.
     pub(crate) fn rank_layers(&self, shape: &Shape) -> f64 {
         (shape.layers + 2 * usize::from(self.counts_ends)) as f64 / self.pp as f64
+    }
+
+    /// Layers of a pipeline rank; embedding and head take the place of a layer where they count as one.
+    pub(crate) fn stage_layers(&self, shape: &Shape, stage: usize) -> usize {
+        let all = (shape.layers + 2 * usize::from(self.counts_ends)) / self.pp;
+        let ends = usize::from(stage == 0) + usize::from(stage + 1 == self.pp);
+        all - ends * usize::from(self.counts_ends)
+    }
+
+    /// Most micro-batches whose activations a rank of the stage holds at once, in shares of all its model chunks: 1F1B starts
+    /// `pp - stage` before the first backward pass; interleaved, passes of single chunks (Narayanan et al. 2021, arXiv:2104.04473,
+    /// section 2.2).
+    pub(crate) fn in_flight(&self, stage: usize) -> f64 {
+        let ahead = self.pp - 1 - stage;
+        let passes = match self.chunks {
+            1 => ahead + 1,
+            chunks => 2 * ahead + (chunks - 1) * self.pp + 1,
+        };
+        passes.min(self.micro_batches() * self.chunks) as f64 / self.chunks as f64
+    }
+
+    /// The axes as a training of Millrace has them.
+    pub(crate) fn parallel(&self, per_node: usize) -> ParallelConfig {
+        ParallelConfig {
+            tp: self.tp,
+            cp: self.cp,
+            pp: self.pp,
+            dp: self.dp,
+            virtual_stages: self.chunks,
+            count_embedding: self.counts_ends,
+            count_head: self.counts_ends,
+            sequence: self.is_sequence_parallel,
+            zero: self.zero,
+            ranks_per_node: per_node.min(self.devices()),
+            ..ParallelConfig::default()
+        }
     }
 
     /// The first rule that the layout breaks; `None` if it can run.

@@ -21,27 +21,36 @@ impl RankBytes {
     }
 }
 
-/// Memory of a rank of the first pipeline stage, which has the embedding and most micro-batches in flight; with one stage, with
-/// the head.
+/// Memory of the fullest rank. The first stage has most micro-batches in flight, the last one the logits; between them, the
+/// second has as many layers as any other and most micro-batches.
 pub(crate) fn rank_bytes(shape: &Shape, layout: &Layout) -> RankBytes {
+    let last = layout.pp - 1;
+    let first = stage_bytes(shape, layout, 0);
+    let others = [1.min(last), last].map(|stage| stage_bytes(shape, layout, stage));
+    others.into_iter().fold(first, |fullest, other| {
+        match other.total() > fullest.total() {
+            true => other,
+            false => fullest,
+        }
+    })
+}
+
+/// Memory of a rank of one pipeline stage.
+pub(crate) fn stage_bytes(shape: &Shape, layout: &Layout, stage: usize) -> RankBytes {
     let (tp, dp) = (layout.tp as f64, layout.dp as f64);
-    let layers = layout.rank_layers(shape);
-    let ends = match (layout.pp, shape.is_tied) {
-        (1, false) => 2,
-        _ => 1,
+    let layers = layout.stage_layers(shape, stage) as f64;
+    let (is_first, is_last) = (stage == 0, stage + 1 == layout.pp);
+    // a stage with both ends has two matrices of the vocabulary, unless they are one
+    let ends = match (is_first, is_last) {
+        (true, true) if !shape.is_tied => 2,
+        (false, false) => 0,
+        (true, _) | (_, true) => 1,
     };
     let own = layers * shape.layer_parameters() + (ends * shape.vocab * shape.width) as f64;
     let parameters = own / tp;
     let over = |least: u8| if layout.zero >= least { dp } else { 1.0 };
     let rows = (layout.micro_batch * shape.seq_length) as f64 / layout.cp as f64;
-    let (pp, chunks) = (layout.pp as f64, layout.chunks as f64);
-    // 1F1B keeps pp micro-batches on the first stage; interleaved (pp - 1) chunks more
-    let most = layout.micro_batches() as f64;
-    let in_flight = match layout.chunks {
-        1 => pp.min(most),
-        _ => pp + (pp - 1.0) / chunks,
-    };
-    let mut activations = in_flight * layers * rows * kept_per_row(shape, layout);
+    let mut activations = layout.in_flight(stage) * layers * rows * kept_per_row(shape, layout);
     if layout.recompute == Recompute::Full {
         // the layer that is being computed again
         let whole = Layout {
@@ -50,7 +59,7 @@ pub(crate) fn rank_bytes(shape: &Shape, layout: &Layout) -> RankBytes {
         };
         activations += rows * kept_per_row(shape, &whole);
     }
-    if layout.pp == 1 {
+    if is_last {
         // logits in f32, and the input of the head
         activations += rows * (4.0 * shape.vocab as f64 / tp + 4.0 * shape.width as f64);
     }
@@ -84,6 +93,7 @@ fn kept_per_row(shape: &Shape, layout: &Layout) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use train::trainer::timeline::{PassTimes, timeline};
 
     fn layout(tp: usize, pp: usize, recompute: Recompute, is_sequence_parallel: bool) -> Layout {
         Layout {
@@ -150,6 +160,87 @@ mod tests {
             ];
             let ratios = pairs.map(|(whole, found)| whole / found);
             assert_eq!(ratios, divided, "ZeRO {zero}");
+        }
+    }
+
+    /// The schedule that `train` runs, pass by pass.
+    #[test]
+    fn micro_batches_in_flight_are_those_of_the_schedule() {
+        for (pp, chunks, micro_batches) in [
+            (1, 1, 4),
+            (4, 1, 8),
+            (4, 1, 2),
+            (4, 2, 8),
+            (4, 2, 4),
+            (8, 3, 16),
+        ] {
+            let of = Layout {
+                chunks,
+                global_batch: micro_batches,
+                ..layout(1, pp, Recompute::None, false)
+            };
+            let times = PassTimes {
+                forward: 1.0,
+                backward: 2.0,
+                head: 0.0,
+            };
+            let passes = timeline(&of.parallel(8), micro_batches, times);
+            for (stage, passes) in passes.iter().enumerate() {
+                let mut held = 0_i64;
+                let mut most = 0;
+                for pass in passes {
+                    held += if pass.is_backward { -1 } else { 1 };
+                    most = most.max(held);
+                }
+                let found = of.in_flight(stage) * chunks as f64;
+                assert_eq!(found, most as f64, "pp {pp} x {chunks}, stage {stage}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_fullest_rank_is_the_fullest_of_all_stages() {
+        // with whole layers computed again and a large vocabulary the logits of the last stage weigh more than what the first keeps
+        let llama = Shape {
+            layers: 14,
+            vocab: 256_000,
+            ..Shape::llama3_405b(8192)
+        };
+        let mut fullest = Vec::new();
+        for (shape, recompute, counts_ends) in [
+            (Shape::gpt(48, 6144, 48), Recompute::None, false),
+            (Shape::gpt(48, 6144, 48), Recompute::Full, false),
+            (llama, Recompute::Full, true),
+        ] {
+            let of = Layout {
+                counts_ends,
+                ..layout(8, 4, recompute, true)
+            };
+            let stages: Vec<f64> = (0..4)
+                .map(|stage| stage_bytes(&shape, &of, stage).total())
+                .collect();
+            let most = stages.iter().copied().fold(0.0, f64::max);
+            assert_eq!(rank_bytes(&shape, &of).total(), most);
+            fullest.push(stages.iter().position(|bytes| *bytes == most));
+        }
+        assert_eq!(fullest, [Some(0), Some(0), Some(3)]);
+    }
+
+    /// All stages together hold every parameter once per replica, and the embedding twice where the head is tied to it.
+    #[test]
+    fn stages_share_out_the_parameters() {
+        let tied = Shape::gpt(48, 6144, 48);
+        let llama = Shape::llama3_405b(8192);
+        for (shape, counts_ends, copies) in [(tied, false, 1), (llama, true, 0)] {
+            let of = Layout {
+                counts_ends,
+                ..layout(8, 4, Recompute::None, true)
+            };
+            let weights: f64 = (0..4)
+                .map(|stage| stage_bytes(&shape, &of, stage).weights)
+                .sum();
+            let wanted = shape.parameters() + (copies * shape.vocab * shape.width) as f64;
+            assert!((weights * 8.0 / 2.0 / wanted - 1.0).abs() < 1e-12);
         }
     }
 }

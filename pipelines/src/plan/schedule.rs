@@ -34,6 +34,11 @@ impl Gantt {
         }
     }
 
+    /// Passes by rank, each in the order in which it runs them.
+    pub(crate) fn passes(&self) -> &[Vec<TimedPass>] {
+        &self.passes
+    }
+
     /// Seconds of all passes.
     pub(crate) fn span(&self) -> f64 {
         span(&self.passes)
