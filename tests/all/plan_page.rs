@@ -103,6 +103,7 @@ fn the_page_of_a_plan_has_every_section_and_the_figures_of_the_json() {
             "pp",
             "virtual_stages",
             "dp",
+            "ep",
             "micro_batch",
             "zero",
         ]
@@ -111,7 +112,7 @@ fn the_page_of_a_plan_has_every_section_and_the_figures_of_the_json() {
         {
             assert_shows(&row[cell], &of["layout"][*key]);
         }
-        assert_eq!(row[8], of["layout"]["recompute"].as_str().unwrap());
+        assert_eq!(row[9], of["layout"]["recompute"].as_str().unwrap());
         for (cell, key) in [
             "step_s",
             "tokens_per_s_per_device",
@@ -121,10 +122,10 @@ fn the_page_of_a_plan_has_every_section_and_the_figures_of_the_json() {
         .iter()
         .enumerate()
         {
-            assert_shows(&row[9 + cell], &of[*key]);
+            assert_shows(&row[10 + cell], &of[*key]);
         }
-        assert_shows(&row[13], &of["memory_gb"]["total"]);
-        assert_shows(&row[14], &of["memory_gb"]["millrace"]);
+        assert_shows(&row[14], &of["memory_gb"]["total"]);
+        assert_shows(&row[15], &of["memory_gb"]["millrace"]);
     }
     let best = &wanted[0];
     let parts = best["seconds"].as_object().unwrap();
@@ -193,8 +194,8 @@ fn the_page_of_a_plan_has_every_section_and_the_figures_of_the_json() {
     let map = rows(section(&page, "placement"));
     let nodes = json["placement"]["map"].as_array().unwrap();
     assert_eq!(nodes.len(), 2);
-    assert_eq!(map.len(), 4 + nodes.len());
-    for (row, node) in map[4..].iter().zip(nodes) {
+    assert_eq!(map.len(), 5 + nodes.len());
+    for (row, node) in map[5..].iter().zip(nodes) {
         for (cell, device) in row.iter().zip(node["devices"].as_array().unwrap()) {
             for word in cell.split_inclusive(char::is_numeric).map(str::trim) {
                 let (axis, number) = word.split_once(' ').unwrap();

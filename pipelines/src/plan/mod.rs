@@ -27,7 +27,7 @@ pub(crate) use schedule::Gantt;
 pub(crate) use search::{Asked, Planned, Rejected, search};
 pub(crate) use sensitivity::{by_rate, by_setting};
 pub(crate) use serving::{Demand, Serving, ServingQuestion, Servings, Unfit};
-pub(crate) use shape::Shape;
+pub(crate) use shape::{Mixture, Shape};
 pub(crate) use size::{chinchilla_tokens, model_of, parse_count};
 pub(crate) use tables::{Row, check_tables};
 pub(crate) use trial::{Measured, Trial, WARM_UP, by_time, correction, kendall_tau, winner};

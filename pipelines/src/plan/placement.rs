@@ -10,7 +10,17 @@ use train::dist::{MeshPlace, mesh_place};
 /// Nodes up to which all of them are in the map; of more, those with ranks of the first data-parallel replica.
 const ALL_NODES: usize = 32;
 
-/// An axis of the mesh, as its groups lie on the nodes.
+/// An axis of the mesh.
+#[derive(Clone, Copy)]
+enum Axis {
+    Tp,
+    Cp,
+    Ep,
+    Dp,
+    Pp,
+}
+
+/// The groups of an axis, on the nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Groups {
     axis: &'static str,
@@ -72,8 +82,8 @@ impl Placement {
             .map(|of| json!({"axis": of.axis, "size": of.size, "nodes_of_a_group": of.nodes}))
             .collect();
         let device = |of: &Device| {
-            let MeshPlace { tp, cp, dp, pp, .. } = of.place;
-            json!({"rank": of.rank, "tp": tp, "cp": cp, "dp": dp, "pp": pp})
+            let MeshPlace { tp, cp, ep, dp, pp } = of.place;
+            json!({"rank": of.rank, "tp": tp, "cp": cp, "ep": ep, "dp": dp, "pp": pp})
         };
         let nodes: Vec<Value> = (self.nodes.iter())
             .map(|(node, devices)| {
@@ -89,27 +99,39 @@ impl Placement {
 
 /// The groups of each axis: ranks that have the same place on all others.
 fn axes(parallel: &ParallelConfig, places: &[MeshPlace], per_node: usize) -> Vec<Groups> {
-    let sizes = [parallel.tp, parallel.cp, parallel.dp, parallel.pp];
-    let of_axis = |(at, axis): (usize, &'static str)| {
+    let axes = [Axis::Tp, Axis::Cp, Axis::Ep, Axis::Dp, Axis::Pp];
+    let of_axis = |axis: Axis| {
         let mut groups: BTreeMap<[usize; 4], Vec<usize>> = BTreeMap::new();
         for (rank, place) in places.iter().enumerate() {
-            let MeshPlace { tp, cp, dp, pp, .. } = *place;
-            let mut others = [tp, cp, dp, pp];
-            others[at] = 0;
+            let MeshPlace { tp, cp, ep, dp, pp } = *place;
+            let others = match axis {
+                Axis::Tp => [0, cp, dp, pp],
+                Axis::Cp => [tp, 0, dp, pp],
+                // expert-parallel ranks are adjacent data-parallel ones
+                Axis::Ep => [tp, cp, dp - ep, pp],
+                Axis::Dp => [tp, cp, 0, pp],
+                Axis::Pp => [tp, cp, dp, 0],
+            };
             let nodes = groups.entry(others).or_default();
             // ranks are in order, and so are their nodes
             if nodes.last() != Some(&(rank / per_node)) {
                 nodes.push(rank / per_node);
             }
         }
+        let (axis, size) = match axis {
+            Axis::Tp => ("tp", parallel.tp),
+            Axis::Cp => ("cp", parallel.cp),
+            Axis::Ep => ("ep", parallel.ep),
+            Axis::Dp => ("dp", parallel.dp),
+            Axis::Pp => ("pp", parallel.pp),
+        };
         Groups {
             axis,
-            size: sizes[at],
+            size,
             nodes: groups.values().map(Vec::len).max().unwrap_or(0),
         }
     };
-    let axes = ["tp", "cp", "dp", "pp"].into_iter().enumerate();
-    axes.map(of_axis).collect()
+    axes.into_iter().map(of_axis).collect()
 }
 
 #[cfg(test)]
@@ -125,6 +147,7 @@ mod tests {
             pp,
             chunks: 1,
             dp,
+            ep: 1,
             micro_batch: 1,
             global_batch: 64,
             is_sequence_parallel: false,
@@ -151,7 +174,7 @@ mod tests {
         assert_eq!(ranks, (0..48).collect::<Vec<_>>());
         // 4 ranks of tp and cp are together; 3 replicas of 4 ranks are on two nodes; stages are 12 ranks apart
         let nodes: Vec<usize> = placement.axes.iter().map(|of| of.nodes).collect();
-        assert_eq!(nodes, [1, 1, 2, 4]);
+        assert_eq!(nodes, [1, 1, 1, 2, 4]);
     }
 
     #[test]
@@ -163,11 +186,29 @@ mod tests {
         assert_eq!(value["nodes"], 280);
         assert_eq!(
             value["map"][1]["devices"][3],
-            json!({"rank": 67, "tp": 3, "cp": 0, "dp": 0, "pp": 1})
+            json!({"rank": 67, "tp": 3, "cp": 0, "ep": 0, "dp": 0, "pp": 1})
         );
         assert_eq!(
-            value["axes"][3],
+            value["axes"][4],
             json!({"axis": "pp", "size": 35, "nodes_of_a_group": 35})
         );
+    }
+
+    /// Experts are shared out over neighbours in the data-parallel groups: ep 4 of dp 8 with tp 2 are the 8 devices of a node.
+    #[test]
+    fn expert_parallel_ranks_are_neighbours() {
+        let of = Layout {
+            ep: 4,
+            ..layout([2, 1, 8, 1])
+        };
+        let placement = Placement::new(&of, 8);
+        let nodes: Vec<usize> = placement.axes.iter().map(|of| of.nodes).collect();
+        assert_eq!(nodes, [1, 1, 1, 2, 1]);
+        let places = placement.nodes[1]
+            .1
+            .iter()
+            .map(|of| [of.place.dp, of.place.ep]);
+        let wanted = [4, 4, 5, 5, 6, 6, 7, 7].map(|dp| [dp, dp - 4]);
+        assert_eq!(places.collect::<Vec<_>>(), wanted);
     }
 }

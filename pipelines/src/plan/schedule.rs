@@ -88,6 +88,7 @@ mod tests {
                 pp,
                 chunks,
                 dp: 1,
+                ep: 1,
                 micro_batch: 1,
                 global_batch,
                 is_sequence_parallel: true,

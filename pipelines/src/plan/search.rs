@@ -98,6 +98,7 @@ fn layouts_of(asked: &Asked<'_>, devices: usize) -> Vec<Layout> {
                     pp,
                     chunks: 1,
                     dp,
+                    ep: 1,
                     micro_batch: 1,
                     global_batch: asked.global_batch,
                     is_sequence_parallel: false,
@@ -106,10 +107,20 @@ fn layouts_of(asked: &Asked<'_>, devices: usize) -> Vec<Layout> {
                     overlap: true,
                     counts_ends: false,
                 };
-                with_choices(base, &asked.shape, &mut found);
+                for ep in expert_ranks(&asked.shape, dp) {
+                    with_choices(Layout { ep, ..base }, &asked.shape, &mut found);
+                }
             }
         }
     }
+    found
+}
+
+/// Degrees of expert parallelism: those that divide the data-parallel ranks and the experts.
+fn expert_ranks(shape: &Shape, dp: usize) -> Vec<usize> {
+    let experts = shape.mixture.map_or(1, |mixture| mixture.experts);
+    let mut found = divisors(dp, experts);
+    found.retain(|ep| experts.is_multiple_of(*ep));
     found
 }
 

@@ -79,14 +79,16 @@ pub(crate) enum Setting {
     MicroBatch,
     Tp,
     Pp,
+    Ep,
     Recompute,
 }
 
 impl Setting {
-    const ALL: [Setting; 4] = [
+    const ALL: [Setting; 5] = [
         Setting::MicroBatch,
         Setting::Tp,
         Setting::Pp,
+        Setting::Ep,
         Setting::Recompute,
     ];
 
@@ -96,6 +98,7 @@ impl Setting {
             Setting::MicroBatch => "micro_batch",
             Setting::Tp => "tp",
             Setting::Pp => "pp",
+            Setting::Ep => "ep",
             Setting::Recompute => "recompute",
         }
     }
@@ -106,6 +109,7 @@ impl Setting {
             Setting::MicroBatch => layout.micro_batch,
             Setting::Tp => layout.tp,
             Setting::Pp => layout.pp,
+            Setting::Ep => layout.ep,
             Setting::Recompute => layout.recompute as usize,
         }
     }
@@ -194,7 +198,9 @@ impl SettingChange<'_> {
     fn value(&self) -> Value {
         match self.setting {
             Setting::Recompute => json!(self.shown.recompute.name()),
-            Setting::MicroBatch | Setting::Tp | Setting::Pp => json!(self.setting.of(self.shown)),
+            Setting::MicroBatch | Setting::Tp | Setting::Pp | Setting::Ep => {
+                json!(self.setting.of(self.shown))
+            }
         }
     }
 

@@ -271,6 +271,7 @@ impl ServingQuestion<'_> {
             pp: 1,
             chunks: 1,
             dp: 1,
+            ep: 1,
             micro_batch: 1,
             global_batch: 1,
             is_sequence_parallel: false,
@@ -294,7 +295,13 @@ impl ServingQuestion<'_> {
             is_fused: true,
             ..self.shape
         };
-        let pass = forward(&shape, &Self::layout(way), rates, self.demand.input as f64);
+        let pass = forward(
+            &shape,
+            &Self::layout(way),
+            rates,
+            self.demand.input as f64,
+            None,
+        );
         shape.layers as f64 * (pass.compute + pass.collectives) + self.head(way, rates, 1.0)
     }
 
@@ -312,6 +319,7 @@ impl ServingQuestion<'_> {
             &Self::layout(way),
             rates,
             rows,
+            None,
         );
         let read = rows * context * self.position_bytes(way.tp) / rates.memory;
         let flop = 4.0 * rows * context * (shape.queries() * shape.layers) as f64 / way.tp as f64;
@@ -348,6 +356,7 @@ mod tests {
             ffn: 28_672,
             is_gated: true,
             vocab: 32_000,
+            mixture: None,
             is_tied: false,
             seq_length: 4096,
             is_fused: true,

@@ -3,7 +3,7 @@
 
 use crate::plan::cluster::Cluster;
 use crate::plan::layout::{Layout, Recompute};
-use crate::plan::shape::Shape;
+use crate::plan::shape::{Mixture, Shape};
 
 /// Shares of a cluster's nominal rates that a step reaches.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -81,6 +81,8 @@ pub(super) struct Rates {
     weight: f64,
     /// Bytes of a number that collectives add.
     added: f64,
+    /// Devices of a node.
+    per_node: usize,
     /// Seconds to start an operation.
     op: f64,
     /// Seconds to start a collective.
@@ -109,6 +111,7 @@ impl Rates {
                 Some(_) => 4.0,
                 None => cluster.number_bytes,
             },
+            per_node: cluster.devices_per_node,
             op: cluster.op_start(ranks),
             collective: cluster.link_latency,
             shares_cores: cluster.cores.is_some(),
@@ -128,6 +131,51 @@ impl Rates {
     }
 }
 
+impl Rates {
+    /// Seconds of the products of `experts` experts with `m` rows each, by matrices of their own, in one operation.
+    fn grouped(&self, experts: f64, m: f64, n: f64, k: f64) -> f64 {
+        self.op + experts * (self.product(m, n, k) - self.op)
+    }
+
+    /// Seconds in which each of a layout's ranks that share out the experts sends `bytes` to all of them, itself included, evenly:
+    /// over links to those of its node, over the network to the others at the same time.
+    fn all_to_all(&self, layout: &Layout, bytes: f64) -> f64 {
+        if layout.ep < 2 {
+            return 0.0;
+        }
+        let ep = layout.ep as f64;
+        let near = (self.per_node / (layout.tp * layout.cp)).clamp(1, layout.ep) as f64;
+        let inside = (near - 1.0) / ep * bytes / self.link;
+        let outside = (ep - near) / ep * bytes / self.network;
+        self.collective + inside.max(outside)
+    }
+}
+
+/// Rows and matrices of the experts of a rank, chosen evenly.
+struct Experts {
+    /// Experts of the rank.
+    count: f64,
+    /// Rows of each.
+    rows: f64,
+    /// Width of an expert's share.
+    ffn: f64,
+}
+
+impl Experts {
+    /// Those for `rows` tokens of each rank.
+    fn of(mixture: &Mixture, layout: &Layout, rows: f64) -> Experts {
+        let (experts, ep) = (mixture.experts as f64, layout.ep as f64);
+        Experts {
+            count: experts / ep,
+            rows: rows * mixture.top_k as f64 * ep / experts,
+            ffn: mixture.ffn as f64 / layout.tp as f64,
+        }
+    }
+}
+
+/// Operations of a mixture's forward pass beside those of a dense layer: probabilities, choice, and the rows' order there and back.
+const ROUTING_OPS: f64 = 4.0;
+
 /// Seconds of one pass of a micro-batch through one layer.
 pub(super) struct Pass {
     pub(super) compute: f64,
@@ -138,6 +186,32 @@ pub(super) struct Pass {
     attention: f64,
 }
 
+impl Pass {
+    fn seconds(&self) -> f64 {
+        self.compute + self.collectives
+    }
+
+    /// Through `count` such layers.
+    fn times(&self, count: f64) -> Pass {
+        Pass {
+            compute: count * self.compute,
+            collectives: count * self.collectives,
+            ring: count * self.ring,
+            attention: count * self.attention,
+        }
+    }
+
+    /// Through the other layers as well.
+    fn plus(&self, other: Pass) -> Pass {
+        Pass {
+            compute: self.compute + other.compute,
+            collectives: self.collectives + other.collectives,
+            ring: self.ring + other.ring,
+            attention: self.attention + other.attention,
+        }
+    }
+}
+
 /// Time of a step by the model of this file.
 pub(crate) fn step_time(
     shape: &Shape,
@@ -146,35 +220,25 @@ pub(crate) fn step_time(
     constants: &Constants,
 ) -> StepTime {
     let rates = Rates::of(layout, cluster, constants);
-    let (tp, pp, dp) = (layout.tp as f64, layout.pp as f64, layout.dp as f64);
+    let (tp, pp) = (layout.tp as f64, layout.pp as f64);
     let rows = (layout.micro_batch * shape.seq_length) as f64 / layout.cp as f64;
-    let forward = forward(shape, layout, &rates, rows);
-    let mut backward = backward(shape, layout, &rates, rows, &forward);
-    match layout.recompute {
-        Recompute::None => {}
-        Recompute::Selective => backward.compute += forward.attention,
-        Recompute::Full => {
-            backward.compute += forward.compute;
-            backward.collectives += forward.collectives;
-        }
-    }
-    let layers = layout.rank_layers(shape) / layout.chunks as f64;
+    let layers = Layers::of(shape, layout, &rates, rows);
     // a micro-batch's rows to the next stage, and their gradient back
     let message = match layout.pp {
         1 => 0.0,
         _ => rates.collective + rates.added * rows * shape.width as f64 / tp / rates.network,
     };
-    let chunk_forward = layers * (forward.compute + forward.collectives) + message;
-    let chunk_backward = layers * (backward.compute + backward.collectives)
+    let chunk_forward = layers.forward.seconds() + message;
+    let chunk_backward = layers.backward.seconds()
         + message
-        + accumulation(&rates, layers * shape.layer_parameters() / tp);
+        + accumulation(&rates, layers.parameters + layers.experts);
     let vocab = shape.vocab as f64 / tp;
     let head = 3.0 * rates.product(rows, vocab, shape.width as f64)
         + 16.0 * rows * vocab / rates.memory
         + accumulation(&rates, vocab * shape.width as f64);
     let head = match layout.counts_ends {
         true => {
-            let layer = (chunk_forward + chunk_backward) / layers;
+            let layer = (chunk_forward + chunk_backward) / layers.count;
             (head - layer).max(0.0)
         }
         false => head,
@@ -186,22 +250,32 @@ pub(crate) fn step_time(
     let turns = cluster.turns(layout.devices().min(cluster.devices_per_node));
     let work = busy.max(turns * count * (chunks * both + head / pp));
     let bubble = (busy + (pp - 1.0) * both - work).max(0.0);
-    let of_layers = layout.rank_layers(shape) * shape.layer_parameters();
     // a stage that has both ends has two matrices of the vocabulary, unless they are one
     let ends = if rates.shares_cores && layout.pp == 1 && !shape.is_tied {
         2.0
     } else {
         1.0
     };
-    let parameters = (of_layers + ends * (shape.vocab * shape.width) as f64) / tp;
-    let own = if layout.zero >= 1 {
-        parameters / dp
-    } else {
-        parameters
+    let parameters = Replicated {
+        parameters: chunks * layers.parameters + ends * (shape.vocab * shape.width) as f64 / tp,
+        ranks: layout.dp,
+        apart: 1,
+    };
+    // ranks with the same experts are `ep` data-parallel ranks apart
+    let experts = Replicated {
+        parameters: chunks * layers.experts,
+        ranks: layout.dp / layout.ep,
+        apart: layout.ep,
+    };
+    let own = match layout.zero {
+        0 => parameters.parameters + experts.parameters,
+        _ => parameters.each() + experts.each(),
     };
     // two moments, the copy of the weights, weights and gradient: read, and all but the gradient written
     let optimizer = turns * 30.0 * own / rates.memory;
-    let reduction = turns * reduction(layout, cluster, &rates, parameters, count);
+    let reduction = turns
+        * (reduction(layout, &rates, &parameters, count)
+            + reduction(layout, &rates, &experts, count));
     // shared cores have no time to spare beside the backward pass
     let hidden = if layout.overlap && cluster.cores.is_none() {
         // by the backward pass of the last micro-batch; gathering under ZeRO 3 by every pass
@@ -220,20 +294,125 @@ pub(crate) fn step_time(
         backward: chunk_backward,
         head,
         bubble,
-        collectives: count * chunks * layers * (forward.collectives + backward.collectives),
+        collectives: count * chunks * (layers.forward.collectives + layers.backward.collectives),
         reduction: reduction - hidden,
         optimizer,
     }
 }
 
-/// The forward pass of `rows`.
-pub(super) fn forward(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) -> Pass {
+/// The layers of a model chunk of the slowest stage, and parameters of the rank in them.
+struct Layers {
+    /// Layers of the chunk.
+    count: f64,
+    forward: Pass,
+    backward: Pass,
+    /// Of all matrices but the experts'.
+    parameters: f64,
+    experts: f64,
+}
+
+impl Layers {
+    fn of(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) -> Layers {
+        let (tp, chunks) = (layout.tp as f64, layout.chunks as f64);
+        let count = layout.rank_layers(shape) / chunks;
+        let dense = layer(shape, layout, rates, rows, None);
+        let Some(mixture) = &shape.mixture else {
+            return Layers {
+                count,
+                forward: dense.forward.times(count),
+                backward: dense.backward.times(count),
+                parameters: count * shape.layer_parameters() / tp,
+                experts: 0.0,
+            };
+        };
+        let mixed = layer(shape, layout, rates, rows, Some(mixture));
+        let stages = (0..layout.pp).map(|stage| layout.stage_mixtures(shape, stage));
+        let slowest = match mixed.seconds() > dense.seconds() {
+            true => stages.max(),
+            false => stages.min(),
+        };
+        let mixtures = slowest.unwrap_or(0) as f64 / chunks;
+        let others = count - mixtures;
+        let common = mixtures * shape.common_parameters(mixture);
+        Layers {
+            count,
+            forward: dense
+                .forward
+                .times(others)
+                .plus(mixed.forward.times(mixtures)),
+            backward: dense
+                .backward
+                .times(others)
+                .plus(mixed.backward.times(mixtures)),
+            parameters: (others * shape.layer_parameters() + common) / tp,
+            experts: mixtures * shape.expert_parameters(mixture) / (tp * layout.ep as f64),
+        }
+    }
+}
+
+/// Both passes of a layer.
+struct Both {
+    forward: Pass,
+    backward: Pass,
+}
+
+impl Both {
+    fn seconds(&self) -> f64 {
+        self.forward.seconds() + self.backward.seconds()
+    }
+}
+
+/// A layer with what it computes again: a dense one, or one with a mixture.
+fn layer(
+    shape: &Shape,
+    layout: &Layout,
+    rates: &Rates,
+    rows: f64,
+    mixture: Option<&Mixture>,
+) -> Both {
+    let forward = forward(shape, layout, rates, rows, mixture);
+    let mut backward = backward(shape, layout, rates, rows, &forward, mixture);
+    match layout.recompute {
+        Recompute::None => {}
+        Recompute::Selective => backward.compute += forward.attention,
+        Recompute::Full => {
+            backward.compute += forward.compute;
+            backward.collectives += forward.collectives;
+        }
+    }
+    Both { forward, backward }
+}
+
+/// The forward pass of `rows` through a dense layer, or one with a mixture.
+pub(super) fn forward(
+    shape: &Shape,
+    layout: &Layout,
+    rates: &Rates,
+    rows: f64,
+    mixture: Option<&Mixture>,
+) -> Pass {
     let (tp, cp) = (layout.tp as f64, layout.cp as f64);
-    let (h, ffn) = (shape.width as f64, shape.ffn as f64);
+    let h = shape.width as f64;
+    let inputs = shape.ffn_inputs() as f64;
+    let network =
+        |ffn: f64| rates.product(rows, inputs * ffn / tp, h) + rates.product(rows, h, ffn / tp);
+    let networks = match mixture {
+        None => network(shape.ffn as f64),
+        Some(mixture) => {
+            let experts = Experts::of(mixture, layout, rows);
+            let shared = match mixture.shared {
+                0 => 0.0,
+                ffn => network(ffn as f64),
+            };
+            rates.product(rows, mixture.experts as f64, h)
+                + rates.grouped(experts.count, experts.rows, inputs * experts.ffn, h)
+                + rates.grouped(experts.count, experts.rows, h, experts.ffn)
+                + shared
+        }
+    };
     let products = rates.product(rows, shape.packed() as f64 / tp, h)
         + rates.product(rows, h, shape.queries() as f64 / tp)
-        + rates.product(rows, shape.ffn_inputs() as f64 * ffn / tp, h)
-        + rates.product(rows, h, ffn / tp);
+        + networks;
     // scores and mixed values: each row with all keys, or with those before it, of which the rank of a sequence's last part has most
     let seen = match (shape.is_fused, rates.shares_cores) {
         (false, _) => 1.0,
@@ -250,8 +429,9 @@ pub(super) fn forward(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) 
     }
     let mut collectives = 0.0;
     if layout.tp > 1 {
-        // two all-reduces, or as many pairs of reduce-scatter and all-gather
-        let bytes = rates.added * rows * h;
+        // two all-reduces, or as many pairs of reduce-scatter and all-gather; the second one of a mixture is over the rows of experts
+        let of_experts = mixture.map_or(1.0, |of| (of.top_k + usize::from(of.shared > 0)) as f64);
+        let bytes = rates.added * rows * h * (1.0 + of_experts) / 2.0;
         let starts = match rates.shares_cores && layout.is_sequence_parallel {
             true => 4.0,
             false => 2.0,
@@ -267,8 +447,17 @@ pub(super) fn forward(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) 
         let hidden = if rates.shares_cores { 0.0 } else { attention };
         collectives += (ring - hidden).max(0.0);
     }
+    if let Some(mixture) = mixture {
+        // rows to their experts and back; ranks of a sequence-parallel group send their own part, but those of Millrace all of it
+        let shared = match layout.is_sequence_parallel && !rates.shares_cores {
+            true => tp,
+            false => 1.0,
+        };
+        let bytes = rates.added * rows * mixture.top_k as f64 * h / shared;
+        collectives += 2.0 * rates.all_to_all(layout, bytes);
+    }
     Pass {
-        compute: products + attention + memory_bound(shape, layout, rates, rows),
+        compute: products + attention + memory_bound(shape, layout, rates, rows, mixture),
         collectives,
         ring,
         attention,
@@ -276,7 +465,14 @@ pub(super) fn forward(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) 
 }
 
 /// The backward pass to a forward pass of `rows`.
-fn backward(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64, forward: &Pass) -> Pass {
+fn backward(
+    shape: &Shape,
+    layout: &Layout,
+    rates: &Rates,
+    rows: f64,
+    forward: &Pass,
+    mixture: Option<&Mixture>,
+) -> Pass {
     // five products for the two of the forward pass, of which one is the scores again
     let attention = match rates.shares_cores {
         true => 2.5 * forward.attention,
@@ -292,9 +488,9 @@ fn backward(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64, forward: &
         }
     }
     Pass {
-        compute: backward_products(shape, layout, rates, rows)
+        compute: backward_products(shape, layout, rates, rows, mixture)
             + attention
-            + 2.0 * memory_bound(shape, layout, rates, rows),
+            + 2.0 * memory_bound(shape, layout, rates, rows, mixture),
         collectives,
         ring: forward.ring,
         attention,
@@ -311,45 +507,80 @@ fn accumulation(rates: &Rates, parameters: f64) -> f64 {
 }
 
 /// Products of a layer's backward pass: with respect to the input, and to the weights.
-fn backward_products(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) -> f64 {
+fn backward_products(
+    shape: &Shape,
+    layout: &Layout,
+    rates: &Rates,
+    rows: f64,
+    mixture: Option<&Mixture>,
+) -> f64 {
     let (tp, h) = (layout.tp as f64, shape.width as f64);
-    let ffn = shape.ffn as f64 / tp;
-    let inner = shape.ffn_inputs() as f64 * ffn;
-    let sizes = [
-        (shape.packed() as f64 / tp, h),
-        (h, shape.queries() as f64 / tp),
-        (inner, h),
-        (h, ffn),
-    ];
-    let both = |(n, k)| rates.product(rows, k, n) + rates.product(n, k, rows);
-    sizes.into_iter().map(both).sum()
+    let inputs = shape.ffn_inputs() as f64;
+    let both = |n: f64, k: f64| rates.product(rows, k, n) + rates.product(n, k, rows);
+    let network = |ffn: f64| both(inputs * ffn / tp, h) + both(h, ffn / tp);
+    let networks = match mixture {
+        None => network(shape.ffn as f64),
+        Some(mixture) => {
+            let of = Experts::of(mixture, layout, rows);
+            let each = |n: f64, k: f64| {
+                rates.grouped(of.count, of.rows, k, n) + rates.grouped(of.count, n, k, of.rows)
+            };
+            let shared = match mixture.shared {
+                0 => 0.0,
+                ffn => network(ffn as f64),
+            };
+            both(mixture.experts as f64, h) + each(inputs * of.ffn, h) + each(h, of.ffn) + shared
+        }
+    };
+    both(shape.packed() as f64 / tp, h) + both(h, shape.queries() as f64 / tp) + networks
 }
 
-/// Norms, dropout, residual connections, activation function and biases of a forward pass.
-fn memory_bound(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) -> f64 {
+/// Norms, dropout, residual connections, activation function and biases of a forward pass; of a mixture the order of rows as well.
+fn memory_bound(
+    shape: &Shape,
+    layout: &Layout,
+    rates: &Rates,
+    rows: f64,
+    mixture: Option<&Mixture>,
+) -> f64 {
     let tp = layout.tp as f64;
     let shared = if layout.is_sequence_parallel { tp } else { 1.0 };
     // two norms read and write, two residual connections with dropout read two and write one with a mask
     let whole = 12.0 * (rows * shape.width as f64) / shared;
-    let split = (2.0 * rows * shape.ffn as f64 + rows * shape.packed() as f64) / tp;
-    OTHER_OPS * rates.op + rates.number * (whole + split) / rates.memory
+    let ffn = match mixture {
+        None => shape.ffn,
+        Some(of) => of.top_k * of.ffn + of.shared,
+    };
+    let split = (2.0 * rows * ffn as f64 + rows * shape.packed() as f64) / tp;
+    // each chosen row is read and written on its way to the expert, and on its way back
+    let routed = mixture.map_or(0.0, |of| 4.0 * rows * (of.top_k * shape.width) as f64);
+    let ops = OTHER_OPS + mixture.map_or(0.0, |_| ROUTING_OPS);
+    ops * rates.op + rates.number * (whole + split + routed) / rates.memory
+}
+
+/// Parameters of a rank that `ranks` data-parallel ranks hold as well, each `apart` from the next.
+struct Replicated {
+    parameters: f64,
+    ranks: usize,
+    apart: usize,
+}
+
+impl Replicated {
+    /// A rank's share of them.
+    fn each(&self) -> f64 {
+        self.parameters / self.ranks as f64
+    }
 }
 
 /// Seconds of summing gradients over data-parallel ranks, and of gathering weights under ZeRO. Where cores are shared, sums of
 /// ZeRO 2 and 3 and of context parallelism are counted for each micro-batch, as Millrace makes them.
-fn reduction(
-    layout: &Layout,
-    cluster: &Cluster,
-    rates: &Rates,
-    parameters: f64,
-    micro_batches: f64,
-) -> f64 {
-    let ranks = (layout.dp * layout.cp) as f64;
+fn reduction(layout: &Layout, rates: &Rates, of: &Replicated, micro_batches: f64) -> f64 {
+    let ranks = (of.ranks * layout.cp) as f64;
     if ranks < 2.0 {
         return 0.0;
     }
     // members of a group in a node share its network devices
-    let in_node = (cluster.devices_per_node / layout.tp).max(1) as f64;
+    let in_node = (rates.per_node / (layout.tp * of.apart)).max(1) as f64;
     let in_node = in_node.min(ranks);
     let rate = if in_node < ranks {
         rates.network * in_node
@@ -368,7 +599,7 @@ fn reduction(
         // weights are gathered for both passes of each micro-batch
         _ => sums + 2.0 * rates.added * micro_batches,
     };
-    (ranks - 1.0) / ranks * bytes * parameters / rate
+    (ranks - 1.0) / ranks * bytes * of.parameters / rate
 }
 
 #[cfg(test)]
@@ -382,6 +613,7 @@ mod tests {
             pp: 8,
             chunks: 3,
             dp: 1,
+            ep: 1,
             micro_batch: 1,
             global_batch: 64,
             is_sequence_parallel: false,
@@ -565,5 +797,74 @@ mod tests {
         let left = (seen.reduction - backward).max(0.0);
         assert!((hidden.reduction - left).abs() < 1e-12 && left < seen.reduction);
         assert!((seen.total - seen.reduction + left - hidden.total).abs() < 1e-9);
+    }
+
+    fn mixtral(ep: usize) -> Layout {
+        Layout {
+            tp: 1,
+            pp: 1,
+            chunks: 1,
+            dp: 16,
+            ep,
+            global_batch: 16,
+            recompute: Recompute::None,
+            ..layout()
+        }
+    }
+
+    /// A mixture whose tokens all pass one expert of a layer's width is that layer, but for its router.
+    #[test]
+    fn a_mixture_of_one_expert_takes_the_time_of_a_dense_layer() {
+        let cluster = Cluster::load("dgx-h100").unwrap();
+        let dense = Shape {
+            mixture: None,
+            ..Shape::mixtral_8x7b()
+        };
+        let one = Mixture {
+            experts: 1,
+            top_k: 1,
+            ..Shape::mixtral_8x7b().mixture.unwrap()
+        };
+        let mixture = Shape {
+            mixture: Some(one),
+            ..dense
+        };
+        let of = |shape: &Shape| step_time(shape, &mixtral(1), &cluster, &CONSTANTS);
+        let (dense, mixture) = (of(&dense), of(&mixture));
+        // rows are put in order: each is read and written four times in three passes; a router of one column is read with its rows
+        let rows = 4096.0 * 32.0;
+        let moved = 3.0 * 2.0 * (4.0 * rows * 4096.0) / cluster.memory_rate;
+        let router = 3.0 * 2.0 * rows * 4096.0 / cluster.memory_rate;
+        let more = mixture.total - dense.total - moved;
+        assert!(
+            (0.9 * router..1.5 * router).contains(&more),
+            "{more} {router}"
+        );
+    }
+
+    /// Experts of other nodes are reached by the network, which is slower than the links of a node.
+    #[test]
+    fn rows_travel_to_the_experts_of_other_ranks_by_links_or_by_the_network() {
+        let cluster = Cluster::load("dgx-h100").unwrap();
+        let shape = Shape::mixtral_8x7b();
+        let of = |layout: &Layout| step_time(&shape, layout, &cluster, &CONSTANTS).collectives;
+        assert_eq!(of(&mixtral(1)), 0.0);
+        // there and back in both passes of 32 layers: 7 of 8 rows of two experts a token, 16 bits each
+        let bytes = 4.0 * 32.0 * 2.0 * 2.0 * 4096.0 * 4096.0;
+        let wanted = bytes * 7.0 / 8.0 / cluster.link;
+        assert!((of(&mixtral(8)) / wanted - 1.0).abs() < 1e-9);
+        // with tp 8 each expert is on another node
+        let apart = Layout {
+            tp: 8,
+            ..mixtral(8)
+        };
+        let whole = 1.0 / 8.0;
+        let tp = of(&Layout { ep: 1, ..apart });
+        let exchange = of(&apart) - tp;
+        let wanted = bytes * (1.0 - whole) / cluster.network;
+        assert!(
+            (exchange / wanted - 1.0).abs() < 1e-9,
+            "{exchange} {wanted}"
+        );
     }
 }

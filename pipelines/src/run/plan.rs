@@ -83,6 +83,13 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
     if args.serving.is_given() {
         let mut problems = Vec::new();
         args.serving.check(&mut problems);
+        if job.model.as_ref().is_some_and(|model| model.moe.is_some()) {
+            problems.push(Problem {
+                key: "model.moe".into(),
+                found: "a mixture".into(),
+                wanted: "a dense model: servers of mixtures are not planned".into(),
+            });
+        }
         let shape = shape(&job, args.vocab, &mut problems);
         let (Some(shape), true) = (shape, problems.is_empty()) else {
             return Err(LoadError::problems(path.clone(), problems).into());

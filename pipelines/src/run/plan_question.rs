@@ -1,7 +1,7 @@
 //! Questions of a job to the planner: the shape of its model, the layouts that `train` accepts, and the training of a layout.
 
 use crate::job::{Job, Problem};
-use crate::plan::{Asked, Cluster, Layout, Planned, Recompute, Rejected, Shape};
+use crate::plan::{Asked, Cluster, Layout, Mixture, Planned, Recompute, Rejected, Shape};
 use train::config::{Determinism, Family, Plan, Precision};
 use train::dist::DeviceKind;
 use train::trainer::memory::predict_stages;
@@ -70,10 +70,6 @@ pub(super) fn shape(job: &Job, vocab: Option<usize>, problems: &mut Vec<Problem>
         problem("model", "nothing", "the model to plan");
         return None;
     };
-    if model.moe.is_some() {
-        let wanted = "a dense model: times of mixtures are not planned";
-        problem("model.moe", "a mixture", wanted);
-    }
     if model.has_latents() {
         let wanted = "a model without latents: their times are not planned";
         problem("model.multi_latent_attention", "true", wanted);
@@ -94,6 +90,17 @@ pub(super) fn shape(job: &Job, vocab: Option<usize>, problems: &mut Vec<Problem>
         head_dim: model.d_head(),
         ffn: model.d_ffn(),
         is_gated: model.is_gated(),
+        mixture: model.moe.as_ref().map(|of| Mixture {
+            experts: of.experts,
+            top_k: of.top_k,
+            ffn: match of.d_ffn {
+                0 => model.d_ffn(),
+                own => own,
+            },
+            shared: of.shared_d_ffn,
+            every: of.every,
+            dense_first: of.dense_first,
+        }),
         vocab: vocab.or(trained.map(|t| t.vocab)).unwrap_or(50_304),
         is_tied: model.is_tied(),
         seq_length: job.blend.as_ref().map_or(0, |blend| blend.seq_length),
@@ -176,4 +183,91 @@ pub(super) fn plan_of(job: &Job, asked: &Asked<'_>, layout: &Layout) -> Option<P
         determinism: job.determinism,
         fingerprint: String::new(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Planned, stage_bytes};
+    use std::path::Path;
+
+    /// The planner counts the matrices, with 2 bytes per weight; Millrace's own memory by formula has every weight, with 4.
+    #[test]
+    fn weights_of_each_stage_are_those_that_training_holds() {
+        let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("jobs/recipes/mixtral_8x7b.toml");
+        let sets = |more: &[&str]| {
+            let more = more.iter().map(|set| (*set).to_owned());
+            crate::job::load(&recipe, &more.collect::<Vec<_>>()).unwrap()
+        };
+        let shared = [
+            "model.moe.shared_d_ffn=2048",
+            "model.moe.dense_first=3",
+            "model.moe.d_ffn=1024",
+        ];
+        let every = ["model.moe.every=2", "model.moe.experts=16"];
+        let cluster = Cluster::load("dgx-h100").unwrap();
+        for job in [sets(&[]), sets(&shared), sets(&every)] {
+            let asked = of_model(&job, &cluster, 64, Some(32_000)).unwrap();
+            for layout in [[1, 4, 16, 8, 1], [2, 2, 16, 4, 4], [1, 1, 64, 2, 1]] {
+                let [tp, pp, dp, ep, chunks] = layout;
+                let layout = Layout {
+                    tp,
+                    cp: 1,
+                    pp,
+                    chunks,
+                    dp,
+                    ep,
+                    micro_batch: 1,
+                    global_batch: 256,
+                    is_sequence_parallel: false,
+                    recompute: Recompute::None,
+                    zero: 1,
+                    overlap: true,
+                    counts_ends: false,
+                };
+                let plan = plan_of(&job, &asked, &layout).unwrap();
+                let own = predict_stages(&plan).unwrap();
+                assert_eq!(own.len(), pp);
+                for (stage, own) in own.iter().enumerate() {
+                    let found = 2.0 * stage_bytes(&asked.shape, &layout, stage).weights;
+                    // norms, and a router that is whole on each tensor-parallel rank
+                    let ratio = own.weights as f64 / found;
+                    assert!(
+                        (1.0..1.002).contains(&ratio),
+                        "{layout:?}, stage {stage}: {ratio}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn layouts_of_a_mixture_share_out_its_experts() {
+        let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("jobs/recipes/mixtral_8x7b.toml");
+        let sets = [
+            "model.layers=4",
+            "parallel.virtual_stages=1",
+            "train.global_batch=16",
+        ];
+        let sets = sets.map(str::to_owned);
+        let job = crate::job::load(&recipe, &sets).unwrap();
+        let cluster = Cluster::load("dgx-h100").unwrap();
+        let asked = of_model(&job, &cluster, 16, Some(32_000)).unwrap();
+        let (planned, rejected) = accepted(&job, &asked, crate::plan::search(&asked));
+        let degrees = |of: &Planned| of.layout.ep;
+        let mut found: Vec<usize> = planned.iter().map(degrees).collect();
+        found.sort_unstable();
+        found.dedup();
+        assert_eq!(found, [1, 2, 4, 8]);
+        let layouts = planned
+            .iter()
+            .map(|of| of.layout)
+            .chain(rejected.iter().map(|of| of.layout));
+        for layout in layouts {
+            assert!(
+                layout.dp.is_multiple_of(layout.ep) && 8 % layout.ep == 0,
+                "{layout:?}"
+            );
+        }
+    }
 }

@@ -91,7 +91,7 @@ pub(super) fn step(of: &Value) -> String {
     let mut parts = Vec::new();
     for (key, name, colour) in [
         ("computation", "computation", "--a"),
-        ("collectives", "collectives of tp and cp", "--b"),
+        ("collectives", "collectives of tp, cp and ep", "--b"),
         ("bubble", "pipeline's fill and drain", "--quiet"),
         ("reduction", "reduction of gradients", "--d"),
         ("optimizer", "optimizer", "--c"),

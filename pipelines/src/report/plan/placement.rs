@@ -72,7 +72,7 @@ fn map(nodes: &[Value], placement: &Value) -> String {
         let own = sizes.iter().find(|of| of["axis"] == *axis);
         own.is_some_and(|of| number(&of["size"]) > 1)
     };
-    let axes: Vec<&str> = ["tp", "cp", "dp", "pp"]
+    let axes: Vec<&str> = ["tp", "cp", "ep", "dp", "pp"]
         .into_iter()
         .filter(|axis| is_shown(axis))
         .collect();

@@ -56,12 +56,13 @@ pub(super) fn share(v: &Value) -> String {
 }
 
 /// Heads of `layout_cells`.
-pub(super) const LAYOUT: [&str; 9] = [
+pub(super) const LAYOUT: [&str; 10] = [
     "tp",
     "cp",
     "pp",
     "virtual stages",
     "dp",
+    "ep",
     "micro-batch",
     "ZeRO",
     "sequence",
@@ -78,6 +79,7 @@ pub(super) fn layout_cells(of: &Value) -> Vec<String> {
         count("pp"),
         count("virtual_stages"),
         count("dp"),
+        count("ep"),
         count("micro_batch"),
         count("zero"),
         if is_sequence { "yes" } else { "no" }.into(),
@@ -93,6 +95,7 @@ pub(super) fn layout_line(of: &Value) -> String {
     }
     for (key, name, least) in [
         ("virtual_stages", "virtual stages", 2),
+        ("ep", "ep", 2),
         ("micro_batch", "micro-batch", 1),
         ("zero", "ZeRO", 1),
     ] {
