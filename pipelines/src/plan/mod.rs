@@ -4,10 +4,12 @@
 mod cluster;
 #[cfg(test)]
 mod fit;
+mod layer_time;
 mod layout;
 mod measured;
 mod memory;
 mod placement;
+mod rates;
 mod schedule;
 mod search;
 mod sensitivity;

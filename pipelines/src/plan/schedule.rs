@@ -74,8 +74,9 @@ mod tests {
     use super::*;
     use crate::plan::cluster::Cluster;
     use crate::plan::layout::Recompute;
+    use crate::plan::rates::CONSTANTS;
     use crate::plan::shape::Shape;
-    use crate::plan::time::{CONSTANTS, step_time};
+    use crate::plan::time::step_time;
 
     #[test]
     fn the_formula_of_a_step_is_the_simulated_one() {

@@ -3,8 +3,9 @@
 use crate::plan::cluster::Cluster;
 use crate::plan::layout::{Layout, Recompute};
 use crate::plan::memory::{RankBytes, rank_bytes};
+use crate::plan::rates::Constants;
 use crate::plan::shape::Shape;
-use crate::plan::time::{Constants, StepTime, step_time};
+use crate::plan::time::{StepTime, step_time};
 
 /// A question to the planner.
 pub(crate) struct Asked<'a> {

@@ -3,8 +3,9 @@
 
 use crate::plan::cluster::Cluster;
 use crate::plan::layout::Layout;
+use crate::plan::rates::Constants;
 use crate::plan::search::{Asked, Planned, Rejected};
-use crate::plan::time::{Constants, step_time};
+use crate::plan::time::step_time;
 use serde_json::{Value, json};
 
 /// Factors of a rate.

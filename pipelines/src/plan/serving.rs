@@ -8,9 +8,10 @@
 //! in (n - 1) D + B P seconds.
 
 use crate::plan::cluster::Cluster;
+use crate::plan::layer_time::{INSIDE_ATTENTION, forward};
 use crate::plan::layout::{Layout, Recompute};
+use crate::plan::rates::{Constants, Rates};
 use crate::plan::shape::Shape;
-use crate::plan::time::{Constants, INSIDE_ATTENTION, Rates, forward};
 
 /// Share of a device's memory that weights, cache and scratch may take; vLLM's `gpu_memory_utilization`.
 const USABLE: f64 = 0.9;

@@ -3,8 +3,9 @@
 use crate::plan::cluster::Cluster;
 use crate::plan::layout::{Layout, Recompute};
 use crate::plan::memory::rank_bytes;
+use crate::plan::rates::{CONSTANTS, Constants};
 use crate::plan::shape::Shape;
-use crate::plan::time::{CONSTANTS, Constants, step_time};
+use crate::plan::time::step_time;
 use anyhow::Result;
 use serde::Serialize;
 
