@@ -117,7 +117,7 @@ svg{width:100%;height:auto;display:block}.grid{stroke:var(--line)}.level{stroke:
 .two .axis,.two .label{font-size:22px}.legend{display:flex;flex-wrap:wrap;gap:4px 18px;margin:.4em 0 0;font-size:.875rem;color:var(--quiet)}.legend i{display:inline-block;width:12px;height:12px;border-radius:3px;margin-right:6px;vertical-align:-1px}\
 .scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.9rem}th,td{text-align:left;padding:5px 12px 5px 0;border-bottom:1px solid var(--line);vertical-align:top}th{color:var(--quiet);font-weight:500}.number{font-variant-numeric:tabular-nums;white-space:nowrap}.long{min-width:15em}\
 .map td{border-left:4px solid;padding:5px 10px;white-space:nowrap;color:var(--quiet)}.map .own{color:var(--ink);font-weight:600}\
-.wide svg{min-width:680px}.wide .axis,.stage{font-size:12px}.stage{fill:var(--quiet);font-size:10px}.pass{stroke-width:8px}.copy{user-select:all}\
+.wide svg{min-width:680px}.wide .axis,.stage{font-size:12px}.stage{fill:var(--quiet);font-size:10px}.pass{stroke-width:8px}.copy{user-select:all;max-height:none}\
 figure{margin:0 0 12px;border-left:4px solid var(--line);padding:2px 0 2px 14px}figure.kept{border-color:var(--c)}figure.dropped{border-color:var(--b)}figure.made{border-color:var(--a)}figure.duplicate{border-color:var(--e)}\
 figcaption{font-size:.85rem;color:var(--quiet);overflow-wrap:anywhere}pre{margin:.3em 0 0;white-space:pre-wrap;overflow-wrap:anywhere;font:.875rem/1.5 ui-monospace,'SF Mono',Menlo,Consolas,monospace;max-height:16em;overflow:auto}\
 details{border-bottom:1px solid var(--line);padding:6px 0}details pre{max-height:none}summary{cursor:pointer;overflow-wrap:anywhere}\

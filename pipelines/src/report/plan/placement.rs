@@ -24,10 +24,10 @@ pub(super) fn placement(of: &Value) -> String {
             text_value(&of["axis"]),
             grouped(number(&of["size"])),
             grouped(nodes),
-            if nodes > 1 {
-                "network"
-            } else {
-                "links of a node"
+            match (number(&of["size"]), nodes) {
+                (0 | 1, _) => "-",
+                (_, 0 | 1) => "links of a node",
+                (_, 2..) => "network",
             }
             .into(),
         ]

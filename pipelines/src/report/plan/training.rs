@@ -66,7 +66,7 @@ pub(super) fn job(of: &Value) -> String {
     let Some(toml) = of["toml"].as_str() else {
         return String::new();
     };
-    let body = format!("<pre class=copy tabindex=0>{}</pre>", escape(toml));
+    let body = format!("<pre class=copy>{}</pre>", escape(toml));
     section(
         "job",
         "Job",

@@ -45,7 +45,7 @@ pub(super) fn trials(of: &Value) -> String {
     let mut body = table(&head, &all);
     if let Some(toml) = run["toml"].as_str() {
         body += "<h3>The fastest as it was measured</h3>";
-        body += &format!("<pre class=copy tabindex=0>{}</pre>", escape(toml));
+        body += &format!("<pre class=copy>{}</pre>", escape(toml));
     }
     let lead = format!(
         "Layouts that were run on this machine in {}, the fastest first; megabytes of all ranks together. Measured over predicted times, the median: {}; Kendall's tau of the two orders: {}.",
