@@ -115,10 +115,11 @@ impl Setting {
         }
     }
 
-    /// Whether the layouts agree in all but this setting and what follows from it: data parallelism takes the devices that another
-    /// axis leaves, and an axis of one rank has no further settings.
+    /// Whether `other` agrees with `one` in all but this setting and what follows from it: data parallelism takes the devices that
+    /// another axis leaves, expert parallelism has to divide it, and an axis of one rank has no further settings.
     fn is_only_difference(self, one: &Layout, other: &Layout) -> bool {
-        let same = |of: Setting| of == self || of.of(one) == of.of(other);
+        let is_free = |of: Setting| of == Setting::Ep && !other.dp.is_multiple_of(one.ep);
+        let same = |of: Setting| of == self || of.of(one) == of.of(other) || is_free(of);
         let alone = |axis: fn(&Layout) -> usize| axis(one) == 1 || axis(other) == 1;
         one.devices() == other.devices()
             && Setting::ALL.into_iter().all(same)
@@ -294,6 +295,7 @@ mod tests {
                 );
             }
             if let Neighbour::Fits(of) = &change.neighbour {
+                // dense models have one rank of experts
                 let others = Setting::ALL.into_iter().filter(|of| *of != change.setting);
                 assert!(
                     others
@@ -312,5 +314,38 @@ mod tests {
         let around = [best.micro_batch / 2, best.micro_batch * 2];
         assert!(micro.iter().all(|of| around.contains(of)), "{micro:?}");
         assert_eq!(Recompute::Selective as usize, 1);
+    }
+
+    #[test]
+    fn fewer_replicas_have_fewer_ranks_of_experts() {
+        let one = Layout {
+            tp: 1,
+            cp: 1,
+            pp: 1,
+            chunks: 1,
+            dp: 8,
+            ep: 8,
+            micro_batch: 1,
+            global_batch: 64,
+            is_sequence_parallel: false,
+            recompute: Recompute::None,
+            zero: 1,
+            overlap: true,
+            counts_ends: false,
+        };
+        let halved = |ep| Layout {
+            tp: 2,
+            dp: 4,
+            ep,
+            is_sequence_parallel: true,
+            ..one
+        };
+        // 8 ranks of experts are too many for 4 replicas
+        assert!(Setting::Tp.is_only_difference(&one, &halved(4)));
+        let small = Layout { ep: 2, ..one };
+        assert!(Setting::Tp.is_only_difference(&small, &halved(2)));
+        assert!(!Setting::Tp.is_only_difference(&small, &halved(4)));
+        assert!(Setting::Ep.is_only_difference(&one, &small));
+        assert!(!Setting::Tp.is_only_difference(&one, &small));
     }
 }

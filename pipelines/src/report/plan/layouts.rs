@@ -19,7 +19,10 @@ pub(super) fn tiles(of: &Value) -> String {
     let tokens = number(&of["global_batch"]) * number(&of["seq_length"]);
     out += &tile(&grouped(tokens), "tokens per step");
     if let Some(best) = items(&of["layouts"]).first() {
-        out += &tile(&format!("{} s", short(&best["step_s"])), "per step");
+        out += &tile(
+            &time(best["step_s"].as_f64().unwrap_or(f64::NAN)),
+            "per step",
+        );
         let rate = short(&best["tokens_per_s_per_device"]);
         out += &tile(&rate, "tokens/s per device");
         out += &tile(&share(&best["mfu"]), "of the matrix rate (MFU)");
