@@ -49,7 +49,7 @@ fn predicted_steps_are_near_the_published_ones() {
     for (source, count) in [
         ("2201.11990 section 5.2", 3),
         ("2407.21783 table 4", 3),
-        ("Megatron Core README (2025)", 1),
+        ("Megatron Core MoE README", 1),
     ] {
         let errors = errors(&rows, source);
         assert_eq!(errors.len(), count, "{source}");

@@ -150,7 +150,7 @@ macro_rules! gpt {
 /// Every row. Sources: Narayanan et al. 2021 (arXiv:2104.04473), table 1, with the layouts of Megatron-LM's
 /// `examples/sc21/run_table_1.sh`, and its README's 175B; Korthikanti et al. 2022 (arXiv:2205.05198), table 5; Smith et al. 2022
 /// (arXiv:2201.11990), section 5.2; Llama 3 (arXiv:2407.21783), table 4; Mixtral 8x7B by Megatron Core's
-/// `megatron/core/transformer/moe/README.md` at commit 022bcb5: its reference mapping, and the TFLOP/s that it states for version 0.9.
+/// `megatron/core/transformer/moe/README.md` at commit 022bcb5: its reference mapping of version 0.8, and the TFLOP/s that it states for 0.9.
 pub(super) fn published() -> Vec<Published> {
     let mut rows = narayanan();
     rows.extend(korthikanti());
@@ -356,7 +356,7 @@ fn mixtral() -> Published {
     let shape = Shape::mixtral_8x7b();
     let (devices, global_batch, tflops) = (64, 256, 468.0);
     Published {
-        source: "Megatron Core README (2025)",
+        source: "Megatron Core MoE README",
         name: "Mixtral 8x7B, ep 8".into(),
         cluster: "dgx-h100",
         devices,
