@@ -39,6 +39,7 @@ mod megatron_masked;
 mod models;
 mod new_jobs;
 mod plan;
+mod plan_page;
 mod plan_run;
 mod preference_jobs;
 mod prompt_tuning_jobs;

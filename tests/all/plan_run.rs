@@ -71,6 +71,7 @@ fn layouts_are_run_and_a_failed_one_is_a_row() {
     let job = write_job(dir.path());
     let cluster = dir.path().join("cpu.toml");
     // a layout of one rank cannot be shared by two processes
+    let page = dir.path().join("plan.html");
     let more = [
         "--run",
         "9",
@@ -79,6 +80,8 @@ fn layouts_are_run_and_a_failed_one_is_a_row() {
         "--run-processes",
         "2",
         "--json",
+        "--html",
+        page.to_str().unwrap(),
     ];
     let printed = succeed(&plan_args(&job, &cluster, &more)).stdout;
     let found: Value = serde_json::from_slice(&printed).unwrap();
@@ -116,6 +119,12 @@ fn layouts_are_run_and_a_failed_one_is_a_row() {
         let out = folder.join(format!("layout-{row:02}/out"));
         assert!(!out.join("checkpoints").exists(), "{row}");
     }
+    let page = std::fs::read_to_string(&page).unwrap();
+    let measured = page.split("<section id=\"measured\">").nth(1).unwrap();
+    let measured = measured.split("</section>").next().unwrap();
+    assert_eq!(measured.matches("<tr><td").count(), 4, "{measured}");
+    assert_eq!(measured.matches("failed: ").count(), 2, "{measured}");
+    assert!(measured.contains("cp = 2"), "{measured}");
 }
 
 #[test]

@@ -2,8 +2,9 @@
 //! rows of 2104.04473, table 1, by a pattern search.
 
 use crate::plan::cluster::Cluster;
+use crate::plan::rates::{CONSTANTS, Constants};
 use crate::plan::tables::{Published, published};
-use crate::plan::time::{CONSTANTS, Constants, step_time};
+use crate::plan::time::step_time;
 
 /// Mean square of the logarithmic errors on the fitted rows.
 fn loss(values: [f64; 4], rows: &[Published], cluster: &Cluster) -> f64 {

@@ -2,6 +2,7 @@
 
 use crate::plan::shape::Shape;
 use serde_json::{Value, json};
+use train::config::ParallelConfig;
 
 /// Activations that are computed again in the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub(crate) struct Layout {
     /// Model chunks of a pipeline rank (virtual stages).
     pub chunks: usize,
     pub dp: usize,
+    /// Adjacent data-parallel ranks that share out the experts.
+    pub ep: usize,
     /// Sequences of a micro-batch.
     pub micro_batch: usize,
     /// Sequences of a step.
@@ -61,6 +64,57 @@ impl Layout {
     /// Layers of the fullest pipeline rank.
     pub(crate) fn rank_layers(&self, shape: &Shape) -> f64 {
         (shape.layers + 2 * usize::from(self.counts_ends)) as f64 / self.pp as f64
+    }
+
+    /// Layers of a pipeline rank; embedding and head take the place of a layer where they count as one.
+    pub(crate) fn stage_layers(&self, shape: &Shape, stage: usize) -> usize {
+        let all = (shape.layers + 2 * usize::from(self.counts_ends)) / self.pp;
+        let ends = usize::from(stage == 0) + usize::from(stage + 1 == self.pp);
+        all - ends * usize::from(self.counts_ends)
+    }
+
+    /// Mixture layers of a pipeline rank, over its model chunks.
+    pub(crate) fn stage_mixtures(&self, shape: &Shape, stage: usize) -> usize {
+        if shape.mixture.is_none() {
+            return 0;
+        }
+        let ends = usize::from(self.counts_ends);
+        let each = (shape.layers + 2 * ends) / (self.pp * self.chunks);
+        let chunks = (0..self.chunks).map(|chunk| (chunk * self.pp + stage) * each);
+        // embedding and head count as layers before the first and after the last one
+        let layers =
+            chunks.map(|first| first.saturating_sub(ends)..(first + each - ends).min(shape.layers));
+        layers.map(|layers| shape.mixtures(layers)).sum()
+    }
+
+    /// Most micro-batches whose activations a rank of the stage holds at once, in shares of all its model chunks: 1F1B starts
+    /// `pp - stage` before the first backward pass; interleaved, passes of single chunks (Narayanan et al. 2021, arXiv:2104.04473,
+    /// section 2.2).
+    pub(crate) fn in_flight(&self, stage: usize) -> f64 {
+        let ahead = self.pp - 1 - stage;
+        let passes = match self.chunks {
+            1 => ahead + 1,
+            chunks => 2 * ahead + (chunks - 1) * self.pp + 1,
+        };
+        passes.min(self.micro_batches() * self.chunks) as f64 / self.chunks as f64
+    }
+
+    /// The axes as a training of Millrace has them.
+    pub(crate) fn parallel(&self, per_node: usize) -> ParallelConfig {
+        ParallelConfig {
+            tp: self.tp,
+            cp: self.cp,
+            pp: self.pp,
+            dp: self.dp,
+            ep: self.ep,
+            virtual_stages: self.chunks,
+            count_embedding: self.counts_ends,
+            count_head: self.counts_ends,
+            sequence: self.is_sequence_parallel,
+            zero: self.zero,
+            ranks_per_node: per_node.min(self.devices()),
+            ..ParallelConfig::default()
+        }
     }
 
     /// The first rule that the layout breaks; `None` if it can run.
@@ -106,6 +160,16 @@ impl Layout {
                 "micro-batch x dp",
             );
         }
+        if let Some(mixture) = &shape.mixture {
+            for (whole, of) in [
+                ("experts", mixture.experts),
+                ("data-parallel ranks", self.dp),
+            ] {
+                if !of.is_multiple_of(self.ep) {
+                    return divides(whole, self.ep, "ep");
+                }
+            }
+        }
         if self.chunks > 1 && !self.micro_batches().is_multiple_of(self.pp) {
             return divides("micro-batches of virtual stages", self.pp, "pp");
         }
@@ -115,24 +179,25 @@ impl Layout {
     /// Its settings by the names of the job's keys.
     pub(crate) fn to_json(self) -> Value {
         json!({
-            "tp": self.tp, "cp": self.cp, "pp": self.pp, "dp": self.dp, "virtual_stages": self.chunks,
+            "tp": self.tp, "cp": self.cp, "pp": self.pp, "dp": self.dp, "ep": self.ep, "virtual_stages": self.chunks,
             "micro_batch": self.micro_batch, "zero": self.zero, "sequence": self.is_sequence_parallel,
             "recompute": self.recompute.name(),
         })
     }
 
     /// Heads of `columns`.
-    pub(crate) const HEADS: &str = "  tp  cp  pp   v   dp  micro zero seq recompute";
+    pub(crate) const HEADS: &str = "  tp  cp  pp   v   dp  ep  micro zero seq recompute";
 
     /// Its settings as columns of a table.
     pub(crate) fn columns(&self) -> String {
         format!(
-            "{:>4}{:>4}{:>4}{:>4}{:>5}{:>7}{:>5} {:>3} {:<9}",
+            "{:>4}{:>4}{:>4}{:>4}{:>5}{:>4}{:>7}{:>5} {:>3} {:<9}",
             self.tp,
             self.cp,
             self.pp,
             self.chunks,
             self.dp,
+            self.ep,
             self.micro_batch,
             self.zero,
             if self.is_sequence_parallel {
@@ -148,11 +213,12 @@ impl Layout {
     pub(crate) fn to_toml(self, per_node: usize) -> String {
         let per_node = per_node.min(self.devices());
         format!(
-            "[parallel]\ntp = {}\ncp = {}\npp = {}\ndp = {}\nvirtual_stages = {}\ncount_embedding = {}\ncount_head = {}\nsequence = {}\nzero = {}\noverlap = {}\nranks_per_node = {per_node}\n\n[train]\nmicro_batch = {}\nglobal_batch = {}\nrecompute = \"{}\"\n",
+            "[parallel]\ntp = {}\ncp = {}\npp = {}\ndp = {}\nep = {}\nvirtual_stages = {}\ncount_embedding = {}\ncount_head = {}\nsequence = {}\nzero = {}\noverlap = {}\nranks_per_node = {per_node}\n\n[train]\nmicro_batch = {}\nglobal_batch = {}\nrecompute = \"{}\"\n",
             self.tp,
             self.cp,
             self.pp,
             self.dp,
+            self.ep,
             self.chunks,
             self.counts_ends,
             self.counts_ends,

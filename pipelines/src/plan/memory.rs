@@ -3,7 +3,7 @@
 //! terms of grouped queries and gates).
 
 use crate::plan::layout::{Layout, Recompute};
-use crate::plan::shape::Shape;
+use crate::plan::shape::{Mixture, Shape};
 
 /// Bytes of a rank by purpose.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,49 +21,87 @@ impl RankBytes {
     }
 }
 
-/// Memory of a rank of the first pipeline stage, which has the embedding and most micro-batches in flight; with one stage, with
-/// the head.
+/// Memory of the fullest rank. The first stage has most micro-batches in flight, the last one the logits; between them, the
+/// second has as many layers as any other and most micro-batches.
 pub(crate) fn rank_bytes(shape: &Shape, layout: &Layout) -> RankBytes {
+    let last = layout.pp - 1;
+    let first = stage_bytes(shape, layout, 0);
+    let others = [1.min(last), last].map(|stage| stage_bytes(shape, layout, stage));
+    others.into_iter().fold(first, |fullest, other| {
+        match other.total() > fullest.total() {
+            true => other,
+            false => fullest,
+        }
+    })
+}
+
+/// Memory of a rank of one pipeline stage.
+pub(crate) fn stage_bytes(shape: &Shape, layout: &Layout, stage: usize) -> RankBytes {
     let (tp, dp) = (layout.tp as f64, layout.dp as f64);
-    let layers = layout.rank_layers(shape);
-    let ends = match (layout.pp, shape.is_tied) {
-        (1, false) => 2,
-        _ => 1,
+    let mixtures = layout.stage_mixtures(shape, stage);
+    let dense = (layout.stage_layers(shape, stage) - mixtures) as f64;
+    let mixtures = mixtures as f64;
+    let (is_first, is_last) = (stage == 0, stage + 1 == layout.pp);
+    // a stage with both ends has two matrices of the vocabulary, unless they are one
+    let ends = match (is_first, is_last) {
+        (true, true) if !shape.is_tied => 2,
+        (false, false) => 0,
+        (true, _) | (_, true) => 1,
     };
-    let own = layers * shape.layer_parameters() + (ends * shape.vocab * shape.width) as f64;
+    let of_mixtures = |parameters: fn(&Shape, &Mixture) -> f64| {
+        let of_layer = shape
+            .mixture
+            .as_ref()
+            .map_or(0.0, |of| parameters(shape, of));
+        mixtures * of_layer
+    };
+    let own = dense * shape.layer_parameters()
+        + of_mixtures(Shape::common_parameters)
+        + (ends * shape.vocab * shape.width) as f64;
     let parameters = own / tp;
-    let over = |least: u8| if layout.zero >= least { dp } else { 1.0 };
-    let rows = (layout.micro_batch * shape.seq_length) as f64 / layout.cp as f64;
-    let (pp, chunks) = (layout.pp as f64, layout.chunks as f64);
-    // 1F1B keeps pp micro-batches on the first stage; interleaved (pp - 1) chunks more
-    let most = layout.micro_batches() as f64;
-    let in_flight = match layout.chunks {
-        1 => pp.min(most),
-        _ => pp + (pp - 1.0) / chunks,
+    // the ranks that share out the experts have a copy together
+    let ep = layout.ep as f64;
+    let experts = of_mixtures(Shape::expert_parameters) / (tp * ep);
+    let held = |least: u8| match layout.zero >= least {
+        true => parameters / dp + experts / (dp / ep),
+        false => parameters + experts,
     };
-    let mut activations = in_flight * layers * rows * kept_per_row(shape, layout);
+    let rows = (layout.micro_batch * shape.seq_length) as f64 / layout.cp as f64;
+    let kept = |layout: &Layout| {
+        let of_mixture = (shape.mixture.as_ref()).map(|of| kept_per_row(shape, layout, Some(of)));
+        [kept_per_row(shape, layout, None), of_mixture.unwrap_or(0.0)]
+    };
+    let [of_dense, of_mixture] = kept(layout);
+    let of_layers = dense * of_dense + mixtures * of_mixture;
+    let mut activations = layout.in_flight(stage) * rows * of_layers;
     if layout.recompute == Recompute::Full {
         // the layer that is being computed again
         let whole = Layout {
             recompute: Recompute::None,
             ..*layout
         };
-        activations += rows * kept_per_row(shape, &whole);
+        let [of_dense, of_mixture] = kept(&whole);
+        activations += rows
+            * match mixtures > 0.0 {
+                true => of_mixture,
+                false => of_dense,
+            };
     }
-    if layout.pp == 1 {
+    if is_last {
         // logits in f32, and the input of the head
         activations += rows * (4.0 * shape.vocab as f64 / tp + 4.0 * shape.width as f64);
     }
     RankBytes {
-        weights: 2.0 * parameters / over(3),
-        gradients: 4.0 * parameters / over(2),
-        optimizer: 12.0 * parameters / over(1),
+        weights: 2.0 * held(3),
+        gradients: 4.0 * held(2),
+        optimizer: 12.0 * held(1),
         activations,
     }
 }
 
-/// Bytes per row (token of a micro-batch) that a layer keeps for its backward pass.
-fn kept_per_row(shape: &Shape, layout: &Layout) -> f64 {
+/// Bytes per row (token of a micro-batch) that a layer keeps for its backward pass: a dense one, or one with a mixture, whose experts
+/// are chosen evenly.
+fn kept_per_row(shape: &Shape, layout: &Layout, mixture: Option<&Mixture>) -> f64 {
     let (tp, h) = (layout.tp as f64, shape.width as f64);
     let shared = if layout.is_sequence_parallel { tp } else { 1.0 };
     if layout.recompute == Recompute::Full {
@@ -72,18 +110,27 @@ fn kept_per_row(shape: &Shape, layout: &Layout) -> f64 {
     // inputs of two norms and of two groups of matrices, and two dropout masks; then what tensor parallelism splits
     let whole = 10.0 * h;
     let attention = 2.0 * (shape.packed() + shape.queries()) as f64;
-    let ffn = 2.0 * ((1 + shape.ffn_inputs()) * shape.ffn) as f64;
+    let width = match mixture {
+        None => shape.ffn,
+        Some(of) => of.top_k * of.ffn + of.shared,
+    };
+    let ffn = 2.0 * ((1 + shape.ffn_inputs()) * width) as f64;
+    // rows as the experts read and write them, and two times the router's probabilities in f32
+    let routed = mixture.map_or(0.0, |of| {
+        4.0 * (of.top_k * shape.width) as f64 + 8.0 * of.experts as f64
+    });
     let scores = 5.0 * (shape.heads * shape.seq_length) as f64;
     let scores = match layout.recompute {
         Recompute::None if !shape.is_fused => scores,
         _ => 0.0,
     };
-    whole / shared + (attention + ffn + scores) / tp
+    whole / shared + routed + (attention + ffn + scores) / tp
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use train::trainer::timeline::{PassTimes, timeline};
 
     fn layout(tp: usize, pp: usize, recompute: Recompute, is_sequence_parallel: bool) -> Layout {
         Layout {
@@ -92,6 +139,7 @@ mod tests {
             pp,
             chunks: 1,
             dp: 1,
+            ep: 1,
             micro_batch: 1,
             global_batch: 64,
             is_sequence_parallel,
@@ -121,7 +169,7 @@ mod tests {
             (1, Recompute::Full, false, 2.0),
         ];
         for (tp, recompute, sp, wanted) in cases {
-            let found = kept_per_row(&shape, &layout(tp, 1, recompute, sp)) / h;
+            let found = kept_per_row(&shape, &layout(tp, 1, recompute, sp), None) / h;
             assert!(
                 (found - wanted).abs() < 1e-9,
                 "{recompute:?} {sp}: {found} {wanted}"
@@ -151,5 +199,142 @@ mod tests {
             let ratios = pairs.map(|(whole, found)| whole / found);
             assert_eq!(ratios, divided, "ZeRO {zero}");
         }
+    }
+
+    /// The schedule that `train` runs, pass by pass.
+    #[test]
+    fn micro_batches_in_flight_are_those_of_the_schedule() {
+        for (pp, chunks, micro_batches) in [
+            (1, 1, 4),
+            (4, 1, 8),
+            (4, 1, 2),
+            (4, 2, 8),
+            (4, 2, 4),
+            (8, 3, 16),
+        ] {
+            let of = Layout {
+                chunks,
+                global_batch: micro_batches,
+                ..layout(1, pp, Recompute::None, false)
+            };
+            let times = PassTimes {
+                forward: 1.0,
+                backward: 2.0,
+                head: 0.0,
+            };
+            let passes = timeline(&of.parallel(8), micro_batches, times);
+            for (stage, passes) in passes.iter().enumerate() {
+                let mut held = 0_i64;
+                let mut most = 0;
+                for pass in passes {
+                    held += if pass.is_backward { -1 } else { 1 };
+                    most = most.max(held);
+                }
+                let found = of.in_flight(stage) * chunks as f64;
+                assert_eq!(found, most as f64, "pp {pp} x {chunks}, stage {stage}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_fullest_rank_is_the_fullest_of_all_stages() {
+        // with whole layers computed again and a large vocabulary the logits of the last stage weigh more than what the first keeps
+        let llama = Shape {
+            layers: 14,
+            vocab: 256_000,
+            ..Shape::llama3_405b(8192)
+        };
+        let mut fullest = Vec::new();
+        for (shape, recompute, counts_ends) in [
+            (Shape::gpt(48, 6144, 48), Recompute::None, false),
+            (Shape::gpt(48, 6144, 48), Recompute::Full, false),
+            (llama, Recompute::Full, true),
+        ] {
+            let of = Layout {
+                counts_ends,
+                ..layout(8, 4, recompute, true)
+            };
+            let stages: Vec<f64> = (0..4)
+                .map(|stage| stage_bytes(&shape, &of, stage).total())
+                .collect();
+            let most = stages.iter().copied().fold(0.0, f64::max);
+            assert_eq!(rank_bytes(&shape, &of).total(), most);
+            fullest.push(stages.iter().position(|bytes| *bytes == most));
+        }
+        assert_eq!(fullest, [Some(0), Some(0), Some(3)]);
+    }
+
+    /// All stages together hold every parameter once per replica, and the embedding twice where the head is tied to it.
+    #[test]
+    fn stages_share_out_the_parameters() {
+        let tied = Shape::gpt(48, 6144, 48);
+        let llama = Shape::llama3_405b(8192);
+        for (shape, counts_ends, copies) in [(tied, false, 1), (llama, true, 0)] {
+            let of = Layout {
+                counts_ends,
+                ..layout(8, 4, Recompute::None, true)
+            };
+            let weights: f64 = (0..4)
+                .map(|stage| stage_bytes(&shape, &of, stage).weights)
+                .sum();
+            let wanted = shape.parameters() + (copies * shape.vocab * shape.width) as f64;
+            assert!((weights * 8.0 / 2.0 / wanted - 1.0).abs() < 1e-12);
+        }
+    }
+
+    /// Mixtral 8x7B (arXiv:2401.04088): 46.7B parameters, 45.1B of them in experts.
+    #[test]
+    fn experts_are_divided_by_expert_parallelism_and_then_by_zero() {
+        let shape = Shape::mixtral_8x7b();
+        let mixture = shape.mixture.unwrap();
+        let experts = 32.0 * shape.expert_parameters(&mixture);
+        let others = shape.parameters() - experts;
+        assert!((experts / 45.1e9 - 1.0).abs() < 0.001, "{experts}");
+        let of = Layout {
+            dp: 16,
+            ep: 8,
+            zero: 1,
+            global_batch: 256,
+            ..layout(1, 1, Recompute::None, false)
+        };
+        let found = rank_bytes(&shape, &of);
+        let near = |found: f64, wanted: f64| assert!((found / wanted - 1.0).abs() < 1e-9);
+        near(found.weights, 2.0 * (others + experts / 8.0));
+        near(found.gradients, 4.0 * (others + experts / 8.0));
+        // two copies of each expert, 16 of the others
+        near(
+            found.optimizer,
+            12.0 * (others / 16.0 + experts / 8.0 / 2.0),
+        );
+    }
+
+    #[test]
+    fn stages_of_a_model_with_dense_layers_have_their_own_mixtures() {
+        let mixture = Mixture {
+            dense_first: 3,
+            ..Shape::mixtral_8x7b().mixture.unwrap()
+        };
+        let shape = Shape {
+            layers: 14,
+            mixture: Some(mixture),
+            ..Shape::mixtral_8x7b()
+        };
+        let mixtures = |chunks, counts_ends| {
+            let of = Layout {
+                chunks,
+                counts_ends,
+                ..layout(1, if counts_ends { 4 } else { 2 }, Recompute::None, false)
+            };
+            (0..of.pp)
+                .map(|stage| of.stage_mixtures(&shape, stage))
+                .collect::<Vec<_>>()
+        };
+        // layers 0 to 2 are dense
+        assert_eq!(mixtures(1, false), [4, 7]);
+        assert_eq!(mixtures(7, false), [5, 6]);
+        // with the ends: embedding 0 1 2 | 3 4 5 6 | 7 8 9 10 | 11 12 13 head
+        assert_eq!(mixtures(1, true), [0, 4, 4, 3]);
+        // two chunks: embedding 0 | 1 2 | 3 4 | 5 6 || 7 8 | 9 10 | 11 12 | 13 head
+        assert_eq!(mixtures(2, true), [2, 2, 4, 3]);
     }
 }

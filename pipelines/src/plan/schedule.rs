@@ -34,6 +34,11 @@ impl Gantt {
         }
     }
 
+    /// Passes by rank, each in the order in which it runs them.
+    pub(crate) fn passes(&self) -> &[Vec<TimedPass>] {
+        &self.passes
+    }
+
     /// Seconds of all passes.
     pub(crate) fn span(&self) -> f64 {
         span(&self.passes)
@@ -69,8 +74,9 @@ mod tests {
     use super::*;
     use crate::plan::cluster::Cluster;
     use crate::plan::layout::Recompute;
+    use crate::plan::rates::CONSTANTS;
     use crate::plan::shape::Shape;
-    use crate::plan::time::{CONSTANTS, step_time};
+    use crate::plan::time::step_time;
 
     #[test]
     fn the_formula_of_a_step_is_the_simulated_one() {
@@ -83,6 +89,7 @@ mod tests {
                 pp,
                 chunks,
                 dp: 1,
+                ep: 1,
                 micro_batch: 1,
                 global_batch,
                 is_sequence_parallel: true,

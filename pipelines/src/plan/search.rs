@@ -3,8 +3,9 @@
 use crate::plan::cluster::Cluster;
 use crate::plan::layout::{Layout, Recompute};
 use crate::plan::memory::{RankBytes, rank_bytes};
+use crate::plan::rates::Constants;
 use crate::plan::shape::Shape;
-use crate::plan::time::{Constants, StepTime, step_time};
+use crate::plan::time::{StepTime, step_time};
 
 /// A question to the planner.
 pub(crate) struct Asked<'a> {
@@ -98,6 +99,7 @@ fn layouts_of(asked: &Asked<'_>, devices: usize) -> Vec<Layout> {
                     pp,
                     chunks: 1,
                     dp,
+                    ep: 1,
                     micro_batch: 1,
                     global_batch: asked.global_batch,
                     is_sequence_parallel: false,
@@ -106,10 +108,20 @@ fn layouts_of(asked: &Asked<'_>, devices: usize) -> Vec<Layout> {
                     overlap: true,
                     counts_ends: false,
                 };
-                with_choices(base, &asked.shape, &mut found);
+                for ep in expert_ranks(&asked.shape, dp) {
+                    with_choices(Layout { ep, ..base }, &asked.shape, &mut found);
+                }
             }
         }
     }
+    found
+}
+
+/// Degrees of expert parallelism: those that divide the data-parallel ranks and the experts.
+fn expert_ranks(shape: &Shape, dp: usize) -> Vec<usize> {
+    let experts = shape.mixture.map_or(1, |mixture| mixture.experts);
+    let mut found = divisors(dp, experts);
+    found.retain(|ep| experts.is_multiple_of(*ep));
     found
 }
 

@@ -8,9 +8,10 @@
 //! in (n - 1) D + B P seconds.
 
 use crate::plan::cluster::Cluster;
+use crate::plan::layer_time::{INSIDE_ATTENTION, forward};
 use crate::plan::layout::{Layout, Recompute};
+use crate::plan::rates::{Constants, Rates};
 use crate::plan::shape::Shape;
-use crate::plan::time::{Constants, INSIDE_ATTENTION, Rates, forward};
 
 /// Share of a device's memory that weights, cache and scratch may take; vLLM's `gpu_memory_utilization`.
 const USABLE: f64 = 0.9;
@@ -271,6 +272,7 @@ impl ServingQuestion<'_> {
             pp: 1,
             chunks: 1,
             dp: 1,
+            ep: 1,
             micro_batch: 1,
             global_batch: 1,
             is_sequence_parallel: false,
@@ -294,7 +296,13 @@ impl ServingQuestion<'_> {
             is_fused: true,
             ..self.shape
         };
-        let pass = forward(&shape, &Self::layout(way), rates, self.demand.input as f64);
+        let pass = forward(
+            &shape,
+            &Self::layout(way),
+            rates,
+            self.demand.input as f64,
+            None,
+        );
         shape.layers as f64 * (pass.compute + pass.collectives) + self.head(way, rates, 1.0)
     }
 
@@ -312,6 +320,7 @@ impl ServingQuestion<'_> {
             &Self::layout(way),
             rates,
             rows,
+            None,
         );
         let read = rows * context * self.position_bytes(way.tp) / rates.memory;
         let flop = 4.0 * rows * context * (shape.queries() * shape.layers) as f64 / way.tp as f64;
@@ -348,6 +357,7 @@ mod tests {
             ffn: 28_672,
             is_gated: true,
             vocab: 32_000,
+            mixture: None,
             is_tied: false,
             seq_length: 4096,
             is_fused: true,

@@ -1,6 +1,36 @@
 //! Shape of a decoder-only transformer, and its parameters and operations.
 
-/// Widths and lengths. Every layer has attention and one feed-forward network.
+use train::config::MoeConfig;
+
+/// A mixture of experts in place of feed-forward networks, by the keys of `[model.moe]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mixture {
+    pub experts: usize,
+    /// Experts per token.
+    pub top_k: usize,
+    /// Width of an expert.
+    pub ffn: usize,
+    /// Width of the expert that every token passes; 0: none.
+    pub shared: usize,
+    /// Interval of mixture layers.
+    pub every: usize,
+    /// First layers that are dense in any case.
+    pub dense_first: usize,
+}
+
+impl Mixture {
+    /// Whether layer `layer`, counted from 0, is a mixture.
+    pub(crate) fn is_at(&self, layer: usize) -> bool {
+        let keys = MoeConfig {
+            every: self.every,
+            dense_first: self.dense_first,
+            ..MoeConfig::default()
+        };
+        keys.is_at(layer)
+    }
+}
+
+/// Widths and lengths. Every layer has attention and a feed-forward network or a mixture of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub layers: usize,
@@ -13,6 +43,8 @@ pub(crate) struct Shape {
     pub is_gated: bool,
     /// Rows of the embedding and of the head, padded.
     pub vocab: usize,
+    /// Layers with experts, if there are some.
+    pub mixture: Option<Mixture>,
     /// Whether embedding and head share their weights.
     pub is_tied: bool,
     pub seq_length: usize,
@@ -33,6 +65,7 @@ impl Shape {
             ffn: 4 * width,
             is_gated: false,
             vocab: 51_200,
+            mixture: None,
             is_tied: true,
             seq_length: 2048,
             is_fused: false,
@@ -50,8 +83,34 @@ impl Shape {
             ffn: 53_248,
             is_gated: true,
             vocab: 128_256,
+            mixture: None,
             is_tied: false,
             seq_length,
+            is_fused: true,
+        }
+    }
+
+    /// Mixtral 8x7B (arXiv:2401.04088, table 1) at 4,096 tokens.
+    pub(crate) fn mixtral_8x7b() -> Shape {
+        Shape {
+            layers: 32,
+            width: 4096,
+            heads: 32,
+            kv_heads: 8,
+            head_dim: 128,
+            ffn: 14_336,
+            is_gated: true,
+            vocab: 32_000,
+            mixture: Some(Mixture {
+                experts: 8,
+                top_k: 2,
+                ffn: 14_336,
+                shared: 0,
+                every: 1,
+                dense_first: 0,
+            }),
+            is_tied: false,
+            seq_length: 4096,
             is_fused: true,
         }
     }
@@ -71,23 +130,71 @@ impl Shape {
         1 + usize::from(self.is_gated)
     }
 
-    /// Parameters of the matrices of a layer.
+    /// Parameters of the matrices of a feed-forward network of this width.
+    fn ffn_parameters(&self, ffn: usize) -> f64 {
+        (self.width * ffn * (1 + self.ffn_inputs())) as f64
+    }
+
+    /// Parameters of the matrices of attention.
+    fn attention_parameters(&self) -> f64 {
+        (self.width * (self.packed() + self.queries())) as f64
+    }
+
+    /// Parameters of the matrices of a dense layer.
     pub(crate) fn layer_parameters(&self) -> f64 {
-        let attention = self.width * (self.packed() + self.queries());
-        (attention + self.width * self.ffn * (1 + self.ffn_inputs())) as f64
+        self.attention_parameters() + self.ffn_parameters(self.ffn)
+    }
+
+    /// Parameters of a mixture layer without its experts: attention, router, shared expert.
+    pub(crate) fn common_parameters(&self, mixture: &Mixture) -> f64 {
+        let router = (self.width * mixture.experts) as f64;
+        self.attention_parameters() + router + self.ffn_parameters(mixture.shared)
+    }
+
+    /// Parameters of all experts of a mixture layer.
+    pub(crate) fn expert_parameters(&self, mixture: &Mixture) -> f64 {
+        mixture.experts as f64 * self.ffn_parameters(mixture.ffn)
+    }
+
+    /// Number of mixture layers among `layers`, counted from 0.
+    pub(crate) fn mixtures(&self, mut layers: std::ops::Range<usize>) -> usize {
+        let is_mixture = |layer: &usize| self.mixture.is_some_and(|of| of.is_at(*layer));
+        match self.mixture {
+            None => 0,
+            // without a look at each: the search asks often
+            Some(Mixture {
+                every: 0 | 1,
+                dense_first: 0,
+                ..
+            }) => layers.len(),
+            Some(_) => layers.by_ref().filter(is_mixture).count(),
+        }
+    }
+
+    /// Sum over all layers of `dense` or, of a mixture layer, `of_mixture`.
+    fn over_layers(&self, dense: f64, of_mixture: impl Fn(&Mixture) -> f64) -> f64 {
+        let mixtures = self.mixtures(0..self.layers);
+        let others = (self.layers - mixtures) as f64 * dense;
+        others + mixtures as f64 * self.mixture.as_ref().map_or(0.0, of_mixture)
     }
 
     /// Parameters of the matrices: layers, embedding and head; positions, norms and biases are below a thousandth.
     pub(crate) fn parameters(&self) -> f64 {
         let ends = if self.is_tied { 1 } else { 2 };
-        self.layers as f64 * self.layer_parameters() + (ends * self.vocab * self.width) as f64
+        let layers = self.over_layers(self.layer_parameters(), |mixture| {
+            self.common_parameters(mixture) + self.expert_parameters(mixture)
+        });
+        layers + (ends * self.vocab * self.width) as f64
     }
 
-    /// FLOP of the products of forward and backward over `sequences`, without recomputation. `attention` is the share of the
+    /// FLOP of the products of forward and backward over `sequences`, without recomputation; of a mixture those of a token's experts. `attention` is the share of the
     /// scores that is counted: 1 as in 2104.04473 and 2205.05198, 0.5 as in Llama 3's figures.
     pub(crate) fn model_flop(&self, sequences: f64, attention: f64) -> f64 {
         let tokens = sequences * self.seq_length as f64;
-        let products = self.layers as f64 * self.layer_parameters();
+        let products = self.over_layers(self.layer_parameters(), |mixture| {
+            let chosen = mixture.top_k as f64 * self.ffn_parameters(mixture.ffn);
+            self.common_parameters(mixture) + chosen
+        });
         let head = (self.vocab * self.width) as f64;
         let scores = self.layers as f64 * 2.0 * (self.queries() * self.seq_length) as f64;
         6.0 * tokens * (products + head + attention * scores)
@@ -117,5 +224,37 @@ mod tests {
         let llama = Shape::llama3_405b(8192);
         let found = llama.parameters() / 1e9;
         assert!((found / 405.8 - 1.0).abs() < 0.001, "{found}");
+    }
+
+    /// Mixtral 8x7B (arXiv:2401.04088, table 1 and section 1): 47B parameters, of which a token uses 13B.
+    #[test]
+    fn a_mixture_has_the_published_parameters() {
+        let mixtral = Shape::mixtral_8x7b();
+        let all = mixtral.parameters() / 1e9;
+        assert!((all / 46.7 - 1.0).abs() < 0.001, "{all}");
+        // 6 FLOP per token and parameter that it uses, of which the embedding is none
+        let used = mixtral.model_flop(1.0, 0.0) / (6.0 * mixtral.seq_length as f64);
+        let embedding = (mixtral.vocab * mixtral.width) as f64;
+        let used = (used + embedding) / 1e9;
+        assert!((used / 12.9 - 1.0).abs() < 0.002, "{used}");
+    }
+
+    #[test]
+    fn mixture_layers_are_those_of_the_job_key() {
+        let of = |every, dense_first| Shape {
+            mixture: Shape::mixtral_8x7b().mixture.map(|mixture| Mixture {
+                every,
+                dense_first,
+                ..mixture
+            }),
+            ..Shape::mixtral_8x7b()
+        };
+        assert_eq!(of(1, 0).mixtures(0..32), 32);
+        assert_eq!(of(2, 0).mixtures(0..32), 16);
+        assert_eq!(of(1, 3).mixtures(0..32), 29);
+        assert_eq!(of(1, 3).mixtures(2..4), 1);
+        // layers 1, 3, 5, 7 of 0..8 are the second ones; the first three are dense
+        assert_eq!(of(2, 3).mixtures(0..8), 3);
+        assert_eq!(Shape::gpt(4, 64, 4).mixtures(0..4), 0);
     }
 }

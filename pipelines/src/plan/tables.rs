@@ -3,8 +3,9 @@
 use crate::plan::cluster::Cluster;
 use crate::plan::layout::{Layout, Recompute};
 use crate::plan::memory::rank_bytes;
+use crate::plan::rates::{CONSTANTS, Constants};
 use crate::plan::shape::Shape;
-use crate::plan::time::{CONSTANTS, Constants, step_time};
+use crate::plan::time::step_time;
 use anyhow::Result;
 use serde::Serialize;
 
@@ -103,6 +104,7 @@ impl GptRow {
             pp: self.pp,
             chunks: self.chunks,
             dp: self.devices / (self.tp * self.pp),
+            ep: 1,
             micro_batch: self.micro,
             global_batch: self.global,
             is_sequence_parallel: false,
@@ -147,12 +149,14 @@ macro_rules! gpt {
 
 /// Every row. Sources: Narayanan et al. 2021 (arXiv:2104.04473), table 1, with the layouts of Megatron-LM's
 /// `examples/sc21/run_table_1.sh`, and its README's 175B; Korthikanti et al. 2022 (arXiv:2205.05198), table 5; Smith et al. 2022
-/// (arXiv:2201.11990), section 5.2; Llama 3 (arXiv:2407.21783), table 4.
+/// (arXiv:2201.11990), section 5.2; Llama 3 (arXiv:2407.21783), table 4; Mixtral 8x7B by Megatron Core's
+/// `megatron/core/transformer/moe/README.md` at commit 022bcb5: its reference mapping of version 0.8, and the TFLOP/s that it states for 0.9.
 pub(super) fn published() -> Vec<Published> {
     let mut rows = narayanan();
     rows.extend(korthikanti());
     rows.extend(mt_nlg());
     rows.extend(llama());
+    rows.push(mixtral());
     rows
 }
 
@@ -330,6 +334,7 @@ fn llama() -> Vec<Published> {
                 // one layer each: the first has only the embedding, the last only the head (section 3.3.2)
                 chunks: 8,
                 dp: row.dp,
+                ep: 1,
                 micro_batch: 1,
                 global_batch,
                 is_sequence_parallel: true,
@@ -345,6 +350,36 @@ fn llama() -> Vec<Published> {
         }
     };
     rows.iter().map(of).collect()
+}
+
+fn mixtral() -> Published {
+    let shape = Shape::mixtral_8x7b();
+    let (devices, global_batch, tflops) = (64, 256, 468.0);
+    Published {
+        source: "Megatron Core MoE README",
+        name: "Mixtral 8x7B, ep 8".into(),
+        cluster: "dgx-h100",
+        devices,
+        layout: Layout {
+            tp: 1,
+            cp: 1,
+            pp: 4,
+            chunks: 8,
+            dp: 16,
+            ep: 8,
+            micro_batch: 1,
+            global_batch,
+            is_sequence_parallel: false,
+            recompute: Recompute::None,
+            zero: 1,
+            overlap: true,
+            counts_ends: false,
+        },
+        // Megatron's count has all scores
+        seconds: shape.model_flop(global_batch as f64, 1.0) / (devices as f64 * tflops * 1e12),
+        shape,
+        is_fitted: false,
+    }
 }
 
 #[cfg(test)]

@@ -1,55 +1,10 @@
-//! Time of a step: products by shape, attention, memory-bound operations, collectives, the pipeline's fill and drain, the
-//! reduction of gradients and the optimizer, from a cluster's rates and four constants.
+//! Time of a step: the layers of its stages, the pipeline's fill and drain, the reduction of gradients and the optimizer.
 
 use crate::plan::cluster::Cluster;
-use crate::plan::layout::{Layout, Recompute};
+use crate::plan::layer_time::{Pass, layer};
+use crate::plan::layout::Layout;
+use crate::plan::rates::{Constants, Rates};
 use crate::plan::shape::Shape;
-
-/// Shares of a cluster's nominal rates that a step reaches.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Constants {
-    /// Of the matrix rate, in products that are not bound by memory.
-    pub matrix: f64,
-    /// Of the memory rate.
-    pub memory: f64,
-    /// Of the rate between devices of a node.
-    pub link: f64,
-    /// Of the rate between nodes.
-    pub network: f64,
-}
-
-/// Fitted on the ten rows of 2104.04473, table 1, alone; `fit.rs` finds them again.
-pub(crate) const CONSTANTS: Constants = Constants {
-    matrix: 0.6722,
-    memory: 1.0,
-    link: 1.0,
-    network: 1.0,
-};
-
-/// Of rates that were measured with the program's own kernels, as `millrace doctor --measure` does.
-const MEASURED: Constants = Constants {
-    matrix: 1.0,
-    memory: 1.0,
-    link: 1.0,
-    network: 1.0,
-};
-
-impl Constants {
-    /// Those of a cluster: machines whose devices share cores are described by measured rates, others by nominal ones.
-    pub(crate) fn of(cluster: &Cluster) -> Constants {
-        match cluster.cores {
-            Some(_) => MEASURED,
-            None => CONSTANTS,
-        }
-    }
-}
-
-/// Operations of a layer's forward pass that are neither products nor collectives: two norms, attention, an activation
-/// function, two residual connections and positions.
-const OTHER_OPS: f64 = 7.0;
-
-/// Share of `Constants::matrix` of the products inside attention: their inner dimension is a head.
-pub(super) const INSIDE_ATTENTION: f64 = 0.5;
 
 /// Seconds of a step, and of the parts of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,75 +24,6 @@ pub(crate) struct StepTime {
     pub optimizer: f64,
 }
 
-/// Rates that a step reaches.
-pub(super) struct Rates {
-    pub(super) matrix: f64,
-    pub(super) memory: f64,
-    pub(super) link: f64,
-    network: f64,
-    /// Bytes of a number of activations.
-    number: f64,
-    /// Bytes of a weight that products read.
-    weight: f64,
-    /// Bytes of a number that collectives add.
-    added: f64,
-    /// Seconds to start an operation.
-    op: f64,
-    /// Seconds to start a collective.
-    pub(super) collective: f64,
-    /// Whether the devices are ranks that share the cores of a machine: threads of Millrace itself, of which more is known.
-    shares_cores: bool,
-}
-
-impl Rates {
-    /// Rates of each rank of a layout. Ranks that share cores share the rates of their node, and add numbers in f32.
-    pub(super) fn of(layout: &Layout, cluster: &Cluster, constants: &Constants) -> Rates {
-        let ranks = layout.devices().min(cluster.devices_per_node);
-        let share = cluster.share(ranks);
-        let link = cluster.link * constants.link;
-        Rates {
-            matrix: share * cluster.matrix * constants.matrix,
-            memory: share * cluster.memory_rate * constants.memory,
-            link,
-            network: match layout.devices() <= cluster.devices_per_node {
-                true => link,
-                false => cluster.network * constants.network,
-            },
-            number: cluster.number_bytes,
-            weight: cluster.number_bytes,
-            added: match cluster.cores {
-                Some(_) => 4.0,
-                None => cluster.number_bytes,
-            },
-            op: cluster.op_start(ranks),
-            collective: cluster.link_latency,
-            shares_cores: cluster.cores.is_some(),
-        }
-    }
-
-    /// The same with weights of so many bytes.
-    pub(super) fn with_weights(self, weight: f64) -> Rates {
-        Rates { weight, ..self }
-    }
-
-    /// Seconds of a product of `m` rows with a matrix of `n` rows of `k` weights: its operations or its operands, the longer.
-    pub(super) fn product(&self, m: f64, n: f64, k: f64) -> f64 {
-        let flop = 2.0 * m * n * k / self.matrix;
-        let bytes = self.number * (m * k + m * n) + self.weight * k * n;
-        self.op + flop.max(bytes / self.memory)
-    }
-}
-
-/// Seconds of one pass of a micro-batch through one layer.
-pub(super) struct Pass {
-    pub(super) compute: f64,
-    pub(super) collectives: f64,
-    /// Context parallelism's share of the collectives, before anything hides it.
-    ring: f64,
-    /// Attention between the projections, a part of `compute`.
-    attention: f64,
-}
-
 /// Time of a step by the model of this file.
 pub(crate) fn step_time(
     shape: &Shape,
@@ -146,35 +32,25 @@ pub(crate) fn step_time(
     constants: &Constants,
 ) -> StepTime {
     let rates = Rates::of(layout, cluster, constants);
-    let (tp, pp, dp) = (layout.tp as f64, layout.pp as f64, layout.dp as f64);
+    let (tp, pp) = (layout.tp as f64, layout.pp as f64);
     let rows = (layout.micro_batch * shape.seq_length) as f64 / layout.cp as f64;
-    let forward = forward(shape, layout, &rates, rows);
-    let mut backward = backward(shape, layout, &rates, rows, &forward);
-    match layout.recompute {
-        Recompute::None => {}
-        Recompute::Selective => backward.compute += forward.attention,
-        Recompute::Full => {
-            backward.compute += forward.compute;
-            backward.collectives += forward.collectives;
-        }
-    }
-    let layers = layout.rank_layers(shape) / layout.chunks as f64;
+    let layers = Layers::of(shape, layout, &rates, rows);
     // a micro-batch's rows to the next stage, and their gradient back
     let message = match layout.pp {
         1 => 0.0,
         _ => rates.collective + rates.added * rows * shape.width as f64 / tp / rates.network,
     };
-    let chunk_forward = layers * (forward.compute + forward.collectives) + message;
-    let chunk_backward = layers * (backward.compute + backward.collectives)
+    let chunk_forward = layers.forward.seconds() + message;
+    let chunk_backward = layers.backward.seconds()
         + message
-        + accumulation(&rates, layers * shape.layer_parameters() / tp);
+        + accumulation(&rates, layers.parameters + layers.experts);
     let vocab = shape.vocab as f64 / tp;
     let head = 3.0 * rates.product(rows, vocab, shape.width as f64)
         + 16.0 * rows * vocab / rates.memory
         + accumulation(&rates, vocab * shape.width as f64);
     let head = match layout.counts_ends {
         true => {
-            let layer = (chunk_forward + chunk_backward) / layers;
+            let layer = (chunk_forward + chunk_backward) / layers.count;
             (head - layer).max(0.0)
         }
         false => head,
@@ -186,22 +62,32 @@ pub(crate) fn step_time(
     let turns = cluster.turns(layout.devices().min(cluster.devices_per_node));
     let work = busy.max(turns * count * (chunks * both + head / pp));
     let bubble = (busy + (pp - 1.0) * both - work).max(0.0);
-    let of_layers = layout.rank_layers(shape) * shape.layer_parameters();
     // a stage that has both ends has two matrices of the vocabulary, unless they are one
     let ends = if rates.shares_cores && layout.pp == 1 && !shape.is_tied {
         2.0
     } else {
         1.0
     };
-    let parameters = (of_layers + ends * (shape.vocab * shape.width) as f64) / tp;
-    let own = if layout.zero >= 1 {
-        parameters / dp
-    } else {
-        parameters
+    let parameters = Replicated {
+        parameters: chunks * layers.parameters + ends * (shape.vocab * shape.width) as f64 / tp,
+        ranks: layout.dp,
+        apart: 1,
+    };
+    // ranks with the same experts are `ep` data-parallel ranks apart
+    let experts = Replicated {
+        parameters: chunks * layers.experts,
+        ranks: layout.dp / layout.ep,
+        apart: layout.ep,
+    };
+    let own = match layout.zero {
+        0 => parameters.parameters + experts.parameters,
+        _ => parameters.each() + experts.each(),
     };
     // two moments, the copy of the weights, weights and gradient: read, and all but the gradient written
     let optimizer = turns * 30.0 * own / rates.memory;
-    let reduction = turns * reduction(layout, cluster, &rates, parameters, count);
+    let reduction = turns
+        * (reduction(layout, &rates, &parameters, count)
+            + reduction(layout, &rates, &experts, count));
     // shared cores have no time to spare beside the backward pass
     let hidden = if layout.overlap && cluster.cores.is_none() {
         // by the backward pass of the last micro-batch; gathering under ZeRO 3 by every pass
@@ -220,84 +106,59 @@ pub(crate) fn step_time(
         backward: chunk_backward,
         head,
         bubble,
-        collectives: count * chunks * layers * (forward.collectives + backward.collectives),
+        collectives: count * chunks * (layers.forward.collectives + layers.backward.collectives),
         reduction: reduction - hidden,
         optimizer,
     }
 }
 
-/// The forward pass of `rows`.
-pub(super) fn forward(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) -> Pass {
-    let (tp, cp) = (layout.tp as f64, layout.cp as f64);
-    let (h, ffn) = (shape.width as f64, shape.ffn as f64);
-    let products = rates.product(rows, shape.packed() as f64 / tp, h)
-        + rates.product(rows, h, shape.queries() as f64 / tp)
-        + rates.product(rows, shape.ffn_inputs() as f64 * ffn / tp, h)
-        + rates.product(rows, h, ffn / tp);
-    // scores and mixed values: each row with all keys, or with those before it, of which the rank of a sequence's last part has most
-    let seen = match (shape.is_fused, rates.shares_cores) {
-        (false, _) => 1.0,
-        (true, false) => 0.5,
-        (true, true) => 1.0 - 0.5 / cp,
-    };
-    let keys = shape.seq_length as f64 * seen;
-    let flop = 4.0 * rows * keys * shape.queries() as f64 / tp;
-    let mut attention = flop / (rates.matrix * INSIDE_ATTENTION);
-    if !shape.is_fused {
-        // softmax and dropout read and write scores of 2 bytes, and a mask of one
-        let scores = rows * shape.seq_length as f64 * shape.heads as f64 / tp;
-        attention += 9.0 * scores / rates.memory;
-    }
-    let mut collectives = 0.0;
-    if layout.tp > 1 {
-        // two all-reduces, or as many pairs of reduce-scatter and all-gather
-        let bytes = rates.added * rows * h;
-        let starts = match rates.shares_cores && layout.is_sequence_parallel {
-            true => 4.0,
-            false => 2.0,
-        };
-        collectives += starts * rates.collective + 4.0 * (tp - 1.0) / tp * bytes / rates.link;
-    }
-    let mut ring = 0.0;
-    if layout.cp > 1 {
-        // keys and values of all other ranks, hidden behind attention where something else carries them
-        let width = 2.0 * (shape.kv_heads * shape.head_dim) as f64 / tp;
-        let of_rank = rates.collective + rates.added * rows * width / rates.network;
-        ring = (cp - 1.0) * of_rank;
-        let hidden = if rates.shares_cores { 0.0 } else { attention };
-        collectives += (ring - hidden).max(0.0);
-    }
-    Pass {
-        compute: products + attention + memory_bound(shape, layout, rates, rows),
-        collectives,
-        ring,
-        attention,
-    }
+/// The layers of a model chunk of the slowest stage, and parameters of the rank in them.
+struct Layers {
+    /// Layers of the chunk.
+    count: f64,
+    forward: Pass,
+    backward: Pass,
+    /// Of all matrices but the experts'.
+    parameters: f64,
+    experts: f64,
 }
 
-/// The backward pass to a forward pass of `rows`.
-fn backward(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64, forward: &Pass) -> Pass {
-    // five products for the two of the forward pass, of which one is the scores again
-    let attention = match rates.shares_cores {
-        true => 2.5 * forward.attention,
-        false => 2.0 * forward.attention,
-    };
-    let mut collectives = forward.collectives;
-    if rates.shares_cores {
-        // gradients of keys and values travel beside them
-        collectives += forward.ring;
-        if layout.is_sequence_parallel {
-            // inputs and gradients are gathered once more for the gradients of weights
-            collectives += 0.5 * (forward.collectives - forward.ring);
+impl Layers {
+    fn of(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) -> Layers {
+        let (tp, chunks) = (layout.tp as f64, layout.chunks as f64);
+        let count = layout.rank_layers(shape) / chunks;
+        let dense = layer(shape, layout, rates, rows, None);
+        let Some(mixture) = &shape.mixture else {
+            return Layers {
+                count,
+                forward: dense.forward.times(count),
+                backward: dense.backward.times(count),
+                parameters: count * shape.layer_parameters() / tp,
+                experts: 0.0,
+            };
+        };
+        let mixed = layer(shape, layout, rates, rows, Some(mixture));
+        let stages = (0..layout.pp).map(|stage| layout.stage_mixtures(shape, stage));
+        let slowest = match mixed.seconds() > dense.seconds() {
+            true => stages.max(),
+            false => stages.min(),
+        };
+        let mixtures = slowest.unwrap_or(0) as f64 / chunks;
+        let others = count - mixtures;
+        let common = mixtures * shape.common_parameters(mixture);
+        Layers {
+            count,
+            forward: dense
+                .forward
+                .times(others)
+                .plus(mixed.forward.times(mixtures)),
+            backward: dense
+                .backward
+                .times(others)
+                .plus(mixed.backward.times(mixtures)),
+            parameters: (others * shape.layer_parameters() + common) / tp,
+            experts: mixtures * shape.expert_parameters(mixture) / (tp * layout.ep as f64),
         }
-    }
-    Pass {
-        compute: backward_products(shape, layout, rates, rows)
-            + attention
-            + 2.0 * memory_bound(shape, layout, rates, rows),
-        collectives,
-        ring: forward.ring,
-        attention,
     }
 }
 
@@ -310,46 +171,29 @@ fn accumulation(rates: &Rates, parameters: f64) -> f64 {
     }
 }
 
-/// Products of a layer's backward pass: with respect to the input, and to the weights.
-fn backward_products(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) -> f64 {
-    let (tp, h) = (layout.tp as f64, shape.width as f64);
-    let ffn = shape.ffn as f64 / tp;
-    let inner = shape.ffn_inputs() as f64 * ffn;
-    let sizes = [
-        (shape.packed() as f64 / tp, h),
-        (h, shape.queries() as f64 / tp),
-        (inner, h),
-        (h, ffn),
-    ];
-    let both = |(n, k)| rates.product(rows, k, n) + rates.product(n, k, rows);
-    sizes.into_iter().map(both).sum()
+/// Parameters of a rank that `ranks` data-parallel ranks hold as well, each `apart` from the next.
+struct Replicated {
+    parameters: f64,
+    ranks: usize,
+    apart: usize,
 }
 
-/// Norms, dropout, residual connections, activation function and biases of a forward pass.
-fn memory_bound(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) -> f64 {
-    let tp = layout.tp as f64;
-    let shared = if layout.is_sequence_parallel { tp } else { 1.0 };
-    // two norms read and write, two residual connections with dropout read two and write one with a mask
-    let whole = 12.0 * (rows * shape.width as f64) / shared;
-    let split = (2.0 * rows * shape.ffn as f64 + rows * shape.packed() as f64) / tp;
-    OTHER_OPS * rates.op + rates.number * (whole + split) / rates.memory
+impl Replicated {
+    /// A rank's share of them.
+    fn each(&self) -> f64 {
+        self.parameters / self.ranks as f64
+    }
 }
 
 /// Seconds of summing gradients over data-parallel ranks, and of gathering weights under ZeRO. Where cores are shared, sums of
 /// ZeRO 2 and 3 and of context parallelism are counted for each micro-batch, as Millrace makes them.
-fn reduction(
-    layout: &Layout,
-    cluster: &Cluster,
-    rates: &Rates,
-    parameters: f64,
-    micro_batches: f64,
-) -> f64 {
-    let ranks = (layout.dp * layout.cp) as f64;
+fn reduction(layout: &Layout, rates: &Rates, of: &Replicated, micro_batches: f64) -> f64 {
+    let ranks = (of.ranks * layout.cp) as f64;
     if ranks < 2.0 {
         return 0.0;
     }
     // members of a group in a node share its network devices
-    let in_node = (cluster.devices_per_node / layout.tp).max(1) as f64;
+    let in_node = (rates.per_node / (layout.tp * of.apart)).max(1) as f64;
     let in_node = in_node.min(ranks);
     let rate = if in_node < ranks {
         rates.network * in_node
@@ -368,12 +212,16 @@ fn reduction(
         // weights are gathered for both passes of each micro-batch
         _ => sums + 2.0 * rates.added * micro_batches,
     };
-    (ranks - 1.0) / ranks * bytes * parameters / rate
+    (ranks - 1.0) / ranks * bytes * of.parameters / rate
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::layer_time::OTHER_OPS;
+    use crate::plan::layout::Recompute;
+    use crate::plan::rates::CONSTANTS;
+    use crate::plan::shape::Mixture;
 
     fn layout() -> Layout {
         Layout {
@@ -382,6 +230,7 @@ mod tests {
             pp: 8,
             chunks: 3,
             dp: 1,
+            ep: 1,
             micro_batch: 1,
             global_batch: 64,
             is_sequence_parallel: false,
@@ -565,5 +414,74 @@ mod tests {
         let left = (seen.reduction - backward).max(0.0);
         assert!((hidden.reduction - left).abs() < 1e-12 && left < seen.reduction);
         assert!((seen.total - seen.reduction + left - hidden.total).abs() < 1e-9);
+    }
+
+    fn mixtral(ep: usize) -> Layout {
+        Layout {
+            tp: 1,
+            pp: 1,
+            chunks: 1,
+            dp: 16,
+            ep,
+            global_batch: 16,
+            recompute: Recompute::None,
+            ..layout()
+        }
+    }
+
+    /// A mixture whose tokens all pass one expert of a layer's width is that layer, but for its router.
+    #[test]
+    fn a_mixture_of_one_expert_takes_the_time_of_a_dense_layer() {
+        let cluster = Cluster::load("dgx-h100").unwrap();
+        let dense = Shape {
+            mixture: None,
+            ..Shape::mixtral_8x7b()
+        };
+        let one = Mixture {
+            experts: 1,
+            top_k: 1,
+            ..Shape::mixtral_8x7b().mixture.unwrap()
+        };
+        let mixture = Shape {
+            mixture: Some(one),
+            ..dense
+        };
+        let of = |shape: &Shape| step_time(shape, &mixtral(1), &cluster, &CONSTANTS);
+        let (dense, mixture) = (of(&dense), of(&mixture));
+        // rows are put in order: each is read and written four times in three passes; a router of one column is read with its rows
+        let rows = 4096.0 * 32.0;
+        let moved = 3.0 * 2.0 * (4.0 * rows * 4096.0) / cluster.memory_rate;
+        let router = 3.0 * 2.0 * rows * 4096.0 / cluster.memory_rate;
+        let more = mixture.total - dense.total - moved;
+        assert!(
+            (0.9 * router..1.5 * router).contains(&more),
+            "{more} {router}"
+        );
+    }
+
+    /// Experts of other nodes are reached by the network, which is slower than the links of a node.
+    #[test]
+    fn rows_travel_to_the_experts_of_other_ranks_by_links_or_by_the_network() {
+        let cluster = Cluster::load("dgx-h100").unwrap();
+        let shape = Shape::mixtral_8x7b();
+        let of = |layout: &Layout| step_time(&shape, layout, &cluster, &CONSTANTS).collectives;
+        assert_eq!(of(&mixtral(1)), 0.0);
+        // there and back in both passes of 32 layers: 7 of 8 rows of two experts a token, 16 bits each
+        let bytes = 4.0 * 32.0 * 2.0 * 2.0 * 4096.0 * 4096.0;
+        let wanted = bytes * 7.0 / 8.0 / cluster.link;
+        assert!((of(&mixtral(8)) / wanted - 1.0).abs() < 1e-9);
+        // with tp 8 each expert is on another node
+        let apart = Layout {
+            tp: 8,
+            ..mixtral(8)
+        };
+        let whole = 1.0 / 8.0;
+        let tp = of(&Layout { ep: 1, ..apart });
+        let exchange = of(&apart) - tp;
+        let wanted = bytes * (1.0 - whole) / cluster.network;
+        assert!(
+            (exchange / wanted - 1.0).abs() < 1e-9,
+            "{exchange} {wanted}"
+        );
     }
 }

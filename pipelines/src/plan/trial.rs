@@ -131,6 +131,7 @@ mod tests {
                 pp: 1,
                 chunks: 1,
                 dp: 8,
+                ep: 1,
                 micro_batch,
                 global_batch: 64,
                 is_sequence_parallel: false,

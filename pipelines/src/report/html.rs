@@ -29,18 +29,25 @@ pub(super) fn section(id: &str, title: &str, lead: &str, body: &str) -> String {
     )
 }
 
-/// A table; cells are escaped, columns of numbers are right-aligned.
+/// Characters of a cell that keeps a readable width where its table scrolls.
+const LONG: usize = 36;
+
+/// A table; cells are escaped, numbers do not wrap. One that is wider than the page scrolls, by the keyboard as well.
 pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
-    let mut s = String::from("<div class=scroll><table><thead><tr>");
+    let mut s = String::from("<div class=scroll tabindex=0><table><thead><tr>");
     for h in head {
-        let _ = write!(s, "<th>{}</th>", escape(h));
+        let _ = write!(s, "<th scope=col>{}</th>", escape(h));
     }
     s.push_str("</tr></thead><tbody>");
     for row in rows {
         s.push_str("<tr>");
         for cell in row {
             let number = cell.starts_with(|c: char| c.is_ascii_digit() || "+-".contains(c));
-            let class = if number { " class=number" } else { "" };
+            let class = match (number, cell.chars().count() > LONG) {
+                (_, true) => " class=long",
+                (true, false) => " class=number",
+                (false, false) => "",
+            };
             let _ = write!(s, "<td{class}>{}</td>", escape(cell));
         }
         s.push_str("</tr>");
@@ -104,10 +111,13 @@ h2{margin:0;font-size:1.2rem}h3{margin:1.4em 0 .5em;font-size:1rem}.lead{margin:
 .two{display:grid;grid-template-columns:repeat(auto-fit,minmax(300px,1fr));gap:8px 32px}\
 .bar{display:grid;grid-template-columns:minmax(90px,190px) 1fr 118px;gap:10px;align-items:center;padding:2px 0;font-size:.9rem}\
 .bar .name{overflow-wrap:anywhere}.track{background:color-mix(in srgb,var(--line) 60%,transparent);border-radius:4px;height:14px;overflow:hidden}.track i{display:block;height:100%;border-radius:4px;min-width:1px}\
+.stack{display:flex;position:relative}.stack i{border-radius:0}.stack u{position:absolute;top:0;bottom:0;width:2px;background:var(--ink)}\
 .bar .value{text-align:right;font-variant-numeric:tabular-nums;color:var(--quiet);white-space:nowrap}\
 svg{width:100%;height:auto;display:block}.grid{stroke:var(--line)}.level{stroke:var(--quiet);stroke-dasharray:5 4}.axis{fill:var(--quiet);font-size:12px}.label{fill:var(--quiet);font-size:12px}\
 .two .axis,.two .label{font-size:22px}.legend{display:flex;flex-wrap:wrap;gap:4px 18px;margin:.4em 0 0;font-size:.875rem;color:var(--quiet)}.legend i{display:inline-block;width:12px;height:12px;border-radius:3px;margin-right:6px;vertical-align:-1px}\
-.scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.9rem}th,td{text-align:left;padding:5px 12px 5px 0;border-bottom:1px solid var(--line);vertical-align:top}th{color:var(--quiet);font-weight:500}.number{font-variant-numeric:tabular-nums;white-space:nowrap}\
+.scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.9rem}th,td{text-align:left;padding:5px 12px 5px 0;border-bottom:1px solid var(--line);vertical-align:top}th{color:var(--quiet);font-weight:500}.number{font-variant-numeric:tabular-nums;white-space:nowrap}.long{min-width:15em}\
+.map td{border-left:4px solid;padding:5px 10px;white-space:nowrap;color:var(--quiet)}.map .own{color:var(--ink);font-weight:600}\
+.wide svg{min-width:680px}.wide .axis,.stage{font-size:12px}.stage{fill:var(--quiet);font-size:10px}.pass{stroke-width:8px}.copy{user-select:all;max-height:none}\
 figure{margin:0 0 12px;border-left:4px solid var(--line);padding:2px 0 2px 14px}figure.kept{border-color:var(--c)}figure.dropped{border-color:var(--b)}figure.made{border-color:var(--a)}figure.duplicate{border-color:var(--e)}\
 figcaption{font-size:.85rem;color:var(--quiet);overflow-wrap:anywhere}pre{margin:.3em 0 0;white-space:pre-wrap;overflow-wrap:anywhere;font:.875rem/1.5 ui-monospace,'SF Mono',Menlo,Consolas,monospace;max-height:16em;overflow:auto}\
 details{border-bottom:1px solid var(--line);padding:6px 0}details pre{max-height:none}summary{cursor:pointer;overflow-wrap:anywhere}\

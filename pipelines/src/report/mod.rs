@@ -1,4 +1,5 @@
-//! `report.html`: one self-contained page rendered from the manifest and the small JSON files of a job.
+//! Pages of one self-contained HTML file: `report.html`, rendered from the manifest and the small JSON files of a job, and that of a
+//! plan.
 
 mod comparison;
 mod duplicates;
@@ -7,8 +8,10 @@ mod funnel;
 mod groups;
 mod html;
 mod material;
+mod plan;
 mod profile;
 mod sections;
+mod stack;
 mod stages;
 mod statistics;
 mod svg;
@@ -20,6 +23,7 @@ mod what_if;
 
 pub(crate) use funnel::dropped_by_step;
 pub(crate) use material::{Material, each_figure};
+pub(crate) use plan::{PlanPage, serving_page};
 
 /// The page, with a comparison if there is another run.
 pub(crate) fn render(m: &Material, other: Option<&Material>) -> String {

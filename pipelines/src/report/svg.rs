@@ -29,7 +29,7 @@ pub(super) fn tick(v: f64) -> String {
 }
 
 /// Round tick values that divide `low..high` into about five steps.
-fn ticks(low: f64, high: f64) -> Vec<f64> {
+pub(super) fn ticks(low: f64, high: f64) -> Vec<f64> {
     let span = (high - low).max(f64::MIN_POSITIVE);
     let raw = span / 5.0;
     let unit = 10f64.powf(raw.log10().floor());
@@ -249,7 +249,8 @@ pub(super) fn columns(title: &str, rows: &[(String, f64)]) -> String {
     s + "</svg>"
 }
 
-fn open(title: &str, w: f64, h: f64) -> String {
+/// The start of a chart of this size with a title for screen readers.
+pub(super) fn open(title: &str, w: f64, h: f64) -> String {
     let title = escape(title);
     format!("<svg viewBox=\"0 0 {w} {h}\" role=img aria-label=\"{title}\"><title>{title}</title>")
 }

@@ -1,24 +1,22 @@
 //! `plan`: the fastest layouts of a job's model on a cluster, or the planner's times beside published ones.
 
-use super::plan_serving::ServingArgs;
+use super::plan_answer::Answer;
+use super::plan_page::Page;
+use super::plan_question::{accepted, is_in_f32, of_model, plan_of, shape};
+use super::plan_serving::{Printed, ServingArgs};
 use super::plan_table;
 use super::plan_trials::{self, TrialArgs};
 use crate::job::{self, Job, LoadError, Problem};
 use crate::log::print;
-use crate::machine::duration;
 use crate::plan::{
-    Asked, Cluster, Gantt, Layout, Planned, Recompute, Rejected, Row, Shape, check_tables,
-    chinchilla_tokens, model_of, parse_count, search,
+    Asked, Cluster, Row, check_tables, chinchilla_tokens, model_of, parse_count, search,
 };
 use anyhow::{Result, bail};
 use clap::Args;
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use serde_json::json;
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use train::config::{Determinism, Family, ParallelConfig, Plan, Precision};
-use train::dist::DeviceKind;
-use train::trainer::memory::predict_stages;
+use train::config::Plan;
 
 #[derive(Args)]
 pub(crate) struct PlanArgs {
@@ -56,10 +54,10 @@ pub(crate) struct PlanArgs {
     /// Print JSON to stdout.
     #[arg(long)]
     json: bool,
+    /// Write the answer as a page of its own as well: one HTML file without scripts that needs no network.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["check_tables", "size"])]
+    html: Option<PathBuf>,
 }
-
-/// Most rows of an embedding: ids have 32 bits.
-const MOST_VOCAB: usize = 1 << 32;
 
 /// The verb.
 pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
@@ -73,6 +71,7 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
         bail!("plan needs a job and --cluster");
     };
     args.trials.check()?;
+    let page = args.html.as_deref().map(Page::new).transpose()?;
     let job: Job = job::load(path, &args.set)?;
     let file = cluster;
     let mut cluster = Cluster::load(file)?;
@@ -84,6 +83,13 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
     if args.serving.is_given() {
         let mut problems = Vec::new();
         args.serving.check(&mut problems);
+        if job.model.as_ref().is_some_and(|model| model.moe.is_some()) {
+            problems.push(Problem {
+                key: "model.moe".into(),
+                found: "a mixture".into(),
+                wanted: "a dense model: servers of mixtures are not planned".into(),
+            });
+        }
         let shape = shape(&job, args.vocab, &mut problems);
         let (Some(shape), true) = (shape, problems.is_empty()) else {
             return Err(LoadError::problems(path.clone(), problems).into());
@@ -92,7 +98,11 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
         if is_f32 {
             cluster.number_bytes = 4.0;
         }
-        return (args.serving).run(&job.name, shape, &cluster, assumed, args.json);
+        let to = Printed {
+            is_json: args.json,
+            page: page.as_ref(),
+        };
+        return args.serving.run(&job.name, shape, &cluster, assumed, to);
     }
     let asked = asked(&job, &cluster, args)
         .map_err(|problems| LoadError::problems(path.clone(), problems))?;
@@ -100,24 +110,31 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
     let answer = Answer {
         job: &job,
         asked: &asked,
-        planned: &planned[..planned.len().min(args.top.max(1))],
-        fitting: planned.len(),
+        planned: &planned,
+        top: args.top,
         rejected: &rejected,
         assumed: assumed(&cluster, is_f32),
     };
     if !args.json {
         print(&answer.to_text())?;
     }
+    // before layouts are run, which may take hours: a page that cannot be written is known at once
+    let summary = page.as_ref().map(|page| page.plan(&answer)).transpose()?;
     let trials = match args.trials.is_given() && !planned.is_empty() {
         true => Some(plan_trials::run(&job, &planned, &args.trials, |of| {
             plan_of(&job, &asked, &of.layout)
         })?),
         false => None,
     };
+    let run = (trials.as_ref())
+        .map(|trials| plan_table::to_json(trials, &planned, cluster.devices_per_node));
+    if let (Some(page), Some(summary), Some(run)) = (&page, summary, &run) {
+        page.with_trials(&answer, summary, run)?;
+    }
     if args.json {
         let mut value = answer.to_json();
-        if let Some(trials) = &trials {
-            value["run"] = plan_table::to_json(trials, &planned, cluster.devices_per_node);
+        if let Some(run) = run {
+            value["run"] = run;
         }
         print(&format!("{value}\n"))?;
     } else if let Some(trials) = &trials {
@@ -133,16 +150,6 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
     match trials {
         Some(trials) => trials.end(),
         None => Ok(()),
-    }
-}
-
-/// Whether the job's products are of f32: on a GPU only with that precision; a CPU multiplies other formats than bf16 in f32, too.
-fn is_in_f32(job: &Job, cluster: &Cluster) -> bool {
-    let precision = job.train.as_ref().map(|train| train.precision);
-    match precision {
-        None | Some(Precision::Bf16) => false,
-        Some(Precision::F32) => true,
-        Some(Precision::Fp16 | Precision::Fp8) => cluster.cores.is_some(),
     }
 }
 
@@ -240,466 +247,6 @@ fn asked<'a>(job: &Job, cluster: &'a Cluster, args: &PlanArgs) -> Result<Asked<'
             problems.extend(found.err().into_iter().flatten());
             Err(problems)
         }
-    }
-}
-
-/// The question for all layouts of the job's model on `devices` devices, or the reasons why it cannot be planned.
-fn of_model<'a>(
-    job: &Job,
-    cluster: &'a Cluster,
-    devices: usize,
-    vocab: Option<usize>,
-) -> Result<Asked<'a>, Vec<Problem>> {
-    let mut problems = Vec::new();
-    let mut problem = |key: &str, found: &str, wanted: &str| {
-        problems.push(Problem {
-            key: key.into(),
-            found: found.into(),
-            wanted: wanted.into(),
-        });
-    };
-    if job.train.is_none() {
-        problem("train", "nothing", "global_batch and steps");
-    }
-    let seq_length = job.blend.as_ref().map_or(0, |blend| blend.seq_length);
-    if seq_length == 0 {
-        problem("blend.seq_length", "nothing", "tokens of a sequence");
-    }
-    let shape = shape(job, vocab, &mut problems);
-    let (Some(shape), Some(train), true) = (shape, &job.train, problems.is_empty()) else {
-        return Err(problems);
-    };
-    Ok(Asked {
-        shape,
-        cluster,
-        devices,
-        may_be_fewer: false,
-        global_batch: train.global_batch,
-    })
-}
-
-/// The shape of the job's model; `None`, or with more problems, if it cannot be planned.
-fn shape(job: &Job, vocab: Option<usize>, problems: &mut Vec<Problem>) -> Option<Shape> {
-    let mut problem = |key: &str, found: &str, wanted: &str| {
-        problems.push(Problem {
-            key: key.into(),
-            found: found.into(),
-            wanted: wanted.into(),
-        });
-    };
-    if let Some(vocab) = vocab.filter(|vocab| !(1..=MOST_VOCAB).contains(vocab)) {
-        problem("--vocab", &vocab.to_string(), &format!("1 to {MOST_VOCAB}"));
-    }
-    let Some(model) = &job.model else {
-        problem("model", "nothing", "the model to plan");
-        return None;
-    };
-    if model.moe.is_some() {
-        let wanted = "a dense model: times of mixtures are not planned";
-        problem("model.moe", "a mixture", wanted);
-    }
-    if model.has_latents() {
-        let wanted = "a model without latents: their times are not planned";
-        problem("model.multi_latent_attention", "true", wanted);
-    }
-    if matches!(model.family, Family::Bert | Family::T5) {
-        let family = format!("{:?}", model.family).to_lowercase();
-        problem("model.family", &family, "a decoder");
-    }
-    let trained = job
-        .tokenize
-        .as_ref()
-        .and_then(|t| t.tokenizer.train.as_ref());
-    Some(Shape {
-        layers: model.layers,
-        width: model.d_model,
-        heads: model.heads,
-        kv_heads: model.kv_heads(),
-        head_dim: model.d_head(),
-        ffn: model.d_ffn(),
-        is_gated: model.is_gated(),
-        vocab: vocab.or(trained.map(|t| t.vocab)).unwrap_or(50_304),
-        is_tied: model.is_tied(),
-        seq_length: job.blend.as_ref().map_or(0, |blend| blend.seq_length),
-        is_fused: true,
-    })
-}
-
-/// The reason why a layout trains as another one that is planned.
-fn same_as_another(job: &Job, layout: &Layout) -> Option<String> {
-    let is_cut = layout.cp > 1 && layout.micro_batch > 1;
-    let is_same = is_cut && job.determinism == Determinism::Layout && job.device == DeviceKind::Cpu;
-    is_same.then(|| {
-        "as micro_batch = 1: with determinism = \"layout\", parts of sequences are summed one sequence at a time".into()
-    })
-}
-
-/// Moves the layouts that `train` would refuse to the rejected ones.
-fn accepted(
-    job: &Job,
-    asked: &Asked<'_>,
-    (planned, mut rejected): (Vec<Planned>, Vec<Rejected>),
-) -> (Vec<Planned>, Vec<Rejected>) {
-    let mut kept = Vec::new();
-    for of in planned {
-        let plan = plan_of(job, asked, &of.layout);
-        let problem = (plan.as_ref()).and_then(|plan| plan.problems().into_iter().next());
-        let problem = problem.or_else(|| same_as_another(job, &of.layout));
-        let bytes = plan.and_then(|plan| shared_bytes(asked, &plan));
-        let lacks = bytes.filter(|bytes| *bytes > asked.cluster.memory);
-        match (problem, lacks) {
-            (None, None) => kept.push(of),
-            (Some(reason), _) => rejected.push(Rejected {
-                layout: of.layout,
-                reason,
-                bytes: None,
-            }),
-            (None, Some(_)) => rejected.push(Rejected {
-                layout: of.layout,
-                reason: "does not fit in the memory that the ranks share".into(),
-                bytes: lacks,
-            }),
-        }
-    }
-    (kept, rejected)
-}
-
-/// Bytes that the ranks of a node hold together, where they share its memory.
-fn shared_bytes(asked: &Asked<'_>, plan: &Plan) -> Option<f64> {
-    asked.cluster.cores?;
-    let stages = predict_stages(plan).ok()?;
-    let of_stage = plan.parallel.world() / plan.parallel.pp;
-    let bytes: usize = stages.iter().map(|rank| rank.total()).sum();
-    let nodes = plan
-        .parallel
-        .world()
-        .div_ceil(asked.cluster.devices_per_node);
-    Some((of_stage * bytes) as f64 / nodes as f64)
-}
-
-/// The job's training with a layout.
-fn plan_of(job: &Job, asked: &Asked<'_>, layout: &Layout) -> Option<Plan> {
-    let (model, mut train) = (job.model.clone()?, job.train.clone()?);
-    train.micro_batch = layout.micro_batch;
-    train.recompute = match layout.recompute {
-        Recompute::None => train::config::Recompute::None,
-        Recompute::Selective => train::config::Recompute::Selective,
-        Recompute::Full => train::config::Recompute::Full,
-    };
-    Some(Plan {
-        model,
-        parallel: ParallelConfig {
-            tp: layout.tp,
-            cp: layout.cp,
-            pp: layout.pp,
-            dp: layout.dp,
-            virtual_stages: layout.chunks,
-            count_embedding: layout.counts_ends,
-            count_head: layout.counts_ends,
-            sequence: layout.is_sequence_parallel,
-            zero: layout.zero,
-            ranks_per_node: asked.cluster.devices_per_node.min(layout.devices()),
-            ..ParallelConfig::default()
-        },
-        train,
-        vocab: asked.shape.vocab,
-        seq_length: asked.shape.seq_length,
-        decoder_length: 0,
-        predictions: 0,
-        start: None,
-        eod: None,
-        seed: u64::from(job.seed),
-        determinism: job.determinism,
-        fingerprint: String::new(),
-    })
-}
-
-/// The answer of `plan` to a question.
-struct Answer<'a> {
-    job: &'a Job,
-    asked: &'a Asked<'a>,
-    planned: &'a [Planned],
-    /// Layouts that fit, of which `planned` are the fastest.
-    fitting: usize,
-    rejected: &'a [Rejected],
-    /// In place of rates that the cluster has not.
-    assumed: Vec<&'static str>,
-}
-
-/// Training as a whole with the fastest layout.
-struct Training {
-    steps: u64,
-    tokens: f64,
-    seconds: f64,
-    /// Bytes of a checkpoint: weights and two moments in f32.
-    checkpoint: f64,
-    kwh: Option<f64>,
-    price: Option<f64>,
-    failures: Option<f64>,
-    /// Seconds between checkpoints that lose least (Young 1974, CACM 17(9)).
-    interval: Option<f64>,
-}
-
-impl Answer<'_> {
-    fn training(&self, best: &Planned) -> Training {
-        let cluster = self.asked.cluster;
-        let steps = self.job.train.as_ref().map_or(0, |train| train.steps);
-        let devices = best.layout.devices() as f64;
-        let seconds = steps as f64 * best.time.total;
-        let checkpoint = 12.0 * self.asked.shape.parameters();
-        let per_second = cluster
-            .failures_per_year
-            .map(|f| f * devices / (365.0 * 86_400.0));
-        let written = cluster.checkpoint_rate.map(|rate| checkpoint / rate);
-        Training {
-            steps,
-            tokens: steps as f64 * self.tokens_per_step(),
-            seconds,
-            checkpoint,
-            kwh: cluster.watts.map(|watts| watts * devices * seconds / 3.6e6),
-            price: cluster
-                .price_per_hour
-                .map(|price| price * devices * seconds / 3600.0),
-            failures: per_second.map(|rate| rate * seconds),
-            interval: per_second
-                .zip(written)
-                .map(|(rate, written)| (2.0 * written / rate).sqrt()),
-        }
-    }
-
-    fn tokens_per_step(&self) -> f64 {
-        (self.asked.global_batch * self.asked.shape.seq_length) as f64
-    }
-
-    /// Model FLOP/s per device, counting half of the scores as the kernel computes them.
-    fn flops(&self, of: &Planned) -> f64 {
-        let flop = self
-            .asked
-            .shape
-            .model_flop(self.asked.global_batch as f64, 0.5);
-        flop / (of.time.total * of.layout.devices() as f64)
-    }
-
-    /// Bytes that Millrace itself holds on the fullest rank, as `train` predicts them.
-    fn exact(&self, layout: &Layout) -> Option<usize> {
-        let stages = predict_stages(&plan_of(self.job, self.asked, layout)?).ok()?;
-        stages.iter().map(|rank| rank.total()).max()
-    }
-
-    /// Numbers of rejected layouts by reason: rules of `train` by their key, others without their numbers.
-    fn reasons(&self) -> BTreeMap<String, usize> {
-        let mut counts = BTreeMap::new();
-        for of in self.rejected {
-            let reason = match of.reason.split_once(": found") {
-                Some((key, _)) => format!("a rule of {key}"),
-                None => {
-                    let words = of.reason.split_whitespace();
-                    let is_number = |word: &str| word.parse::<usize>().is_ok();
-                    let words: Vec<&str> = words.filter(|word| !is_number(word)).collect();
-                    words.join(" ")
-                }
-            };
-            *counts.entry(reason).or_default() += 1;
-        }
-        counts
-    }
-
-    /// The layout that lacks least memory, of those that lack some.
-    fn nearest(&self) -> Option<&Rejected> {
-        let lacking = self.rejected.iter().filter(|of| of.bytes.is_some());
-        lacking.min_by(|a, b| a.bytes.unwrap_or(0.0).total_cmp(&b.bytes.unwrap_or(0.0)))
-    }
-
-    fn to_json(&self) -> Value {
-        let gb = |bytes: f64| bytes / 1e9;
-        let planned: Vec<Value> = self.planned.iter().map(|of| {
-            json!({
-                "layout": of.layout.to_json(), "step_s": of.time.total, "tokens_per_s": self.tokens_per_step() / of.time.total,
-                "model_tflops_per_device": self.flops(of) / 1e12,
-                "memory_gb": {
-                    "weights": gb(of.memory.weights), "gradients": gb(of.memory.gradients),
-                    "optimizer": gb(of.memory.optimizer), "millrace": self.exact(&of.layout).map(|bytes| gb(bytes as f64)),
-                    "activations": gb(of.memory.activations), "total": gb(of.memory.total()),
-                },
-                "seconds": {
-                    "bubble": of.time.bubble, "collectives": of.time.collectives, "reduction": of.time.reduction,
-                    "optimizer": of.time.optimizer,
-                },
-            })
-        }).collect();
-        let rejected: Vec<Value> = self
-            .rejected
-            .iter()
-            .map(|of| {
-                json!({"layout": of.layout.to_json(), "reason": of.reason, "memory_gb": of.bytes.map(gb)})
-            })
-            .collect();
-        let training = self.planned.first().map(|best| {
-            let of = self.training(best);
-            json!({
-                "steps": of.steps, "tokens": of.tokens, "seconds": of.seconds, "checkpoint_gb": gb(of.checkpoint), "kwh": of.kwh,
-                "price": of.price, "failures": of.failures, "checkpoint_interval_s": of.interval,
-            })
-        });
-        let best = self.planned.first();
-        json!({
-            "cluster": self.asked.cluster.name, "devices": self.asked.devices,
-            "parameters": self.asked.shape.parameters(), "layouts_that_fit": self.fitting, "layouts": planned,
-            "training": training, "rejected": rejected, "assumed": self.assumed,
-            "toml": best.map(|best| best.layout.to_toml(self.asked.cluster.devices_per_node)),
-        })
-    }
-
-    fn to_text(&self) -> String {
-        let parameters = self.asked.shape.parameters();
-        let count = match parameters < 1e8 {
-            true => format!("{:.2}M", parameters / 1e6),
-            false => format!("{:.2}B", parameters / 1e9),
-        };
-        let mut text = format!(
-            "{} on {} devices of {}: {count} parameters, {} tokens a step; {} layouts fit, {} do not\n",
-            self.job.name,
-            self.asked.devices,
-            self.asked.cluster.name,
-            self.tokens_per_step(),
-            self.fitting,
-            self.rejected.len(),
-        );
-        self.write(&mut text)
-            .unwrap_or_else(|_| unreachable!("a string takes all text"));
-        text
-    }
-
-    fn write(&self, text: &mut String) -> std::fmt::Result {
-        if let Some(best) = self.planned.first() {
-            writeln!(
-                text,
-                "\n{}   step s  TFLOP/s    GB  Millrace GB",
-                Layout::HEADS
-            )?;
-            // a core does less than one TFLOP/s
-            let digits = if self.asked.cluster.cores.is_some() {
-                4
-            } else {
-                0
-            };
-            for of in self.planned {
-                let l = &of.layout;
-                writeln!(
-                    text,
-                    "{}{:>9.3}{:>9.*}{:>6.1} {:>12}",
-                    l.columns(),
-                    of.time.total,
-                    digits,
-                    self.flops(of) / 1e12,
-                    of.memory.total() / 1e9,
-                    match self.exact(l) {
-                        Some(bytes) if bytes as f64 > self.asked.cluster.memory => {
-                            format!("{:.1}, no", bytes as f64 / 1e9)
-                        }
-                        Some(bytes) => format!("{:.1}", bytes as f64 / 1e9),
-                        None => "-".into(),
-                    },
-                )?;
-            }
-            self.write_best(text, best)?;
-        }
-        for assumption in &self.assumed {
-            writeln!(text, "assumed: {assumption}")?;
-        }
-        text.push_str("\nlayouts that were rejected, by reason:\n");
-        for (reason, count) in self.reasons() {
-            writeln!(text, "{count:>8}  {reason}")?;
-        }
-        if self.planned.is_empty()
-            && let Some(nearest) = self.nearest()
-        {
-            let l = &nearest.layout;
-            writeln!(
-                text,
-                "nearest: tp {} cp {} pp {} dp {} micro-batch {} ZeRO {} recompute {} needs {:.1} GB of {:.1}; take more devices, or a smaller model",
-                l.tp,
-                l.cp,
-                l.pp,
-                l.dp,
-                l.micro_batch,
-                l.zero,
-                l.recompute.name(),
-                nearest.bytes.unwrap_or(0.0) / 1e9,
-                self.asked.cluster.memory / 1e9,
-            )?;
-        }
-        Ok(())
-    }
-
-    fn write_best(&self, text: &mut String, best: &Planned) -> std::fmt::Result {
-        let (time, memory) = (&best.time, &best.memory);
-        let share = |part: f64| 100.0 * part / time.total;
-        writeln!(
-            text,
-            "\nfastest: bubble {:.1}%, collectives {:.1}%, reduction of gradients {:.1}%, optimizer {:.1}% of {:.3} s",
-            share(time.bubble),
-            share(time.collectives),
-            share(time.reduction),
-            share(time.optimizer),
-            time.total,
-        )?;
-        writeln!(
-            text,
-            "memory of the fullest rank: weights {:.1} GB, gradients {:.1}, optimizer {:.1}, activations {:.1}",
-            memory.weights / 1e9,
-            memory.gradients / 1e9,
-            memory.optimizer / 1e9,
-            memory.activations / 1e9,
-        )?;
-        let training = self.training(best);
-        writeln!(
-            text,
-            "training: {} steps, {:.3e} tokens, {}; checkpoint {:.0} GB",
-            training.steps,
-            training.tokens,
-            duration(training.seconds),
-            training.checkpoint / 1e9,
-        )?;
-        let mut known = |value: Option<f64>, line: &dyn Fn(f64) -> String, key: &str| match value {
-            Some(value) => writeln!(text, "{}", line(value)),
-            None => writeln!(text, "not known: the cluster has no {key}"),
-        };
-        known(
-            training.kwh,
-            &|kwh| format!("energy: {:.1} MWh", kwh / 1e3),
-            "watts",
-        )?;
-        known(
-            training.price,
-            &|price| format!("price: {price:.0}"),
-            "price_per_hour",
-        )?;
-        known(
-            training.failures,
-            &|count| format!("expected failures: {count:.1}"),
-            "failures_per_year",
-        )?;
-        known(
-            training.interval,
-            &|seconds| format!("checkpoint every {}", duration(seconds)),
-            "checkpoint_gb_s",
-        )?;
-        // the chart is of ranks that each have a core
-        let ranks = best
-            .layout
-            .devices()
-            .min(self.asked.cluster.devices_per_node);
-        if best.layout.pp > 1 && self.asked.cluster.turns(ranks) == 1.0 {
-            let gantt = Gantt::new(&best.layout, time);
-            write!(
-                text,
-                "\npipeline of a step, {:.3} s (F forward, B backward):\n{gantt}",
-                gantt.span()
-            )?;
-        }
-        let toml = best.layout.to_toml(self.asked.cluster.devices_per_node);
-        write!(text, "\n{toml}")
     }
 }
 

@@ -1,6 +1,7 @@
 //! `plan --serve`: ways to serve a model on a cluster, by the time to the first token, the gap between tokens and the tokens
 //! per second of a device.
 
+use super::plan_page::Page;
 use crate::job::Problem;
 use crate::log::print;
 use crate::plan::{Cluster, Demand, Serving, ServingQuestion, Servings, Shape, Unfit};
@@ -32,6 +33,12 @@ pub(super) struct ServingArgs {
     /// Most milliseconds between tokens, on average.
     #[arg(long, value_name = "MS", requires = "serve")]
     max_tpot: Option<f64>,
+}
+
+/// Forms of an answer.
+pub(super) struct Printed<'a> {
+    pub is_json: bool,
+    pub page: Option<&'a Page>,
 }
 
 /// Most tokens of prompt and answer.
@@ -83,7 +90,7 @@ impl ServingArgs {
         shape: Shape,
         cluster: &Cluster,
         assumed: Vec<&'static str>,
-        is_json: bool,
+        to: Printed<'_>,
     ) -> Result<()> {
         let question = ServingQuestion {
             shape,
@@ -96,10 +103,13 @@ impl ServingArgs {
             question,
             assumed,
         };
-        print(&match is_json {
+        print(&match to.is_json {
             true => format!("{}\n", answer.to_json()),
             false => answer.to_text(),
         })?;
+        if let Some(page) = to.page {
+            page.serving(&answer.to_json())?;
+        }
         if answer.servings.all.is_empty() {
             bail!(
                 "this model fits on no number of devices of a node of {}",
@@ -161,7 +171,8 @@ impl Answer<'_> {
             .map(|of| self.unfit(of))
             .collect();
         json!({
-            "cluster": self.question.cluster.name, "parameters": self.question.shape.parameters(),
+            "job": self.name, "cluster": self.question.cluster.name,
+            "device_memory_gb": self.question.cluster.memory / 1e9, "parameters": self.question.shape.parameters(),
             "input": demand.input, "output": demand.output,
             "max_ttft_s": demand.most_to_first, "max_tpot_s": demand.most_between,
             "best": self.best().map(|best| self.row(best)), "front": rows(&self.servings.front()),

@@ -125,7 +125,7 @@ impl Default for MoeConfig {
 
 impl MoeConfig {
     /// True if layer `layer`, counted from 0, is a mixture.
-    pub(crate) fn is_at(&self, layer: usize) -> bool {
+    pub fn is_at(&self, layer: usize) -> bool {
         layer >= self.dense_first && (layer + 1).is_multiple_of(self.every.max(1))
     }
 

@@ -131,6 +131,33 @@ impl RankCoord {
     }
 }
 
+/// Place of a rank on each parallel axis, each from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeshPlace {
+    /// Tensor parallelism.
+    pub tp: usize,
+    /// Context parallelism.
+    pub cp: usize,
+    /// Share of the experts.
+    pub ep: usize,
+    /// Data parallelism.
+    pub dp: usize,
+    /// Pipeline stage.
+    pub pp: usize,
+}
+
+/// The place of world rank `rank`, as a training with these axes numbers its ranks.
+pub fn mesh_place(rank: usize, parallel: &ParallelConfig) -> MeshPlace {
+    let of = RankCoord::of(rank, parallel);
+    MeshPlace {
+        tp: of.tp_rank,
+        cp: of.cp_rank,
+        ep: of.ep_rank(),
+        dp: of.dp_rank,
+        pp: of.pp_rank,
+    }
+}
+
 /// One rank's process groups.
 pub(crate) struct Groups {
     pub place: RankCoord,

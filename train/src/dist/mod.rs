@@ -13,5 +13,6 @@ pub(crate) mod world;
 
 pub use devices::{CudaLibrary, CudaPaths, DeviceKind, Devices, TensorParallel};
 pub use launch::{Collectives, LaunchConfig, Transport, cpu_path, mpi_here};
+pub use mesh::{MeshPlace, mesh_place};
 pub use rates::{MachineRates, ProductRates, measure as measure_rates};
 pub use world::World;

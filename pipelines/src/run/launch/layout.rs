@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mixture_whose_times_are_not_planned_loses_replicas() {
+    fn a_mixture_is_planned_with_its_experts() {
         let mut job = job("parallel = { dp = 2, tp = 2 }\nnodes = { count = 2, fewest = 1 }");
         job.model.as_mut().unwrap().moe = Some(train::config::MoeConfig {
             experts: 2,
@@ -178,6 +178,26 @@ mod tests {
         });
         let nodes = job.training_nodes().unwrap();
         let choice = choose(&job, &nodes, 1).unwrap().unwrap();
-        assert_eq!((choice.parallel.dp, choice.parallel.tp), (1, 2));
+        assert_eq!(choice.parallel.world(), 2);
+        assert!(choice.parallel.dp.is_multiple_of(choice.parallel.ep));
+    }
+
+    #[test]
+    fn a_model_whose_times_are_not_planned_loses_replicas() {
+        let mut job = job("parallel = { dp = 2, tp = 2 }\nnodes = { count = 2, fewest = 1 }");
+        job.model.as_mut().unwrap().family = train::config::Family::Bert;
+        let nodes = job.training_nodes().unwrap();
+        let own = Choice::of_job(&job).unwrap();
+        let smaller = with_fewer_replicas(own, 2).unwrap();
+        assert_eq!((smaller.parallel.dp, smaller.parallel.tp), (1, 2));
+        let planned = plan::ranked(
+            &job,
+            cluster_of(&nodes),
+            plan::Nodes {
+                count: 1,
+                ranks_per_node: 2,
+            },
+        );
+        assert!(planned.unwrap().is_empty());
     }
 }

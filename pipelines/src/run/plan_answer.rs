@@ -1,0 +1,406 @@
+//! The answer of `plan` for a training: ranked and rejected layouts, and the fastest one in detail, as text and as JSON.
+
+use super::plan_question::plan_of;
+use crate::job::Job;
+use crate::machine::duration;
+use crate::plan::{
+    Asked, Gantt, Layout, Placement, Planned, RankBytes, Rejected, by_rate, by_setting, stage_bytes,
+};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use train::trainer::memory::{RankMemory, predict_stages};
+
+/// The answer of `plan` to a question.
+pub(super) struct Answer<'a> {
+    pub job: &'a Job,
+    pub asked: &'a Asked<'a>,
+    /// Layouts that fit, the fastest first.
+    pub planned: &'a [Planned],
+    /// Layouts to show.
+    pub top: usize,
+    pub rejected: &'a [Rejected],
+    /// In place of rates that the cluster has not.
+    pub assumed: Vec<&'static str>,
+}
+
+/// Rejected layouts with one reason.
+struct Reason<'a> {
+    count: usize,
+    /// The one that lacks least memory, or the first one of the search.
+    example: &'a Rejected,
+}
+
+/// Training as a whole with the fastest layout.
+struct Training {
+    steps: u64,
+    tokens: f64,
+    seconds: f64,
+    /// Bytes of a checkpoint: weights and two moments in f32.
+    checkpoint: f64,
+    kwh: Option<f64>,
+    price: Option<f64>,
+    failures: Option<f64>,
+    /// Seconds between checkpoints that lose least (Young 1974, CACM 17(9)).
+    interval: Option<f64>,
+}
+
+impl Training {
+    fn to_json(&self) -> Value {
+        json!({
+            "steps": self.steps, "tokens": self.tokens, "seconds": self.seconds, "checkpoint_gb": gb(self.checkpoint),
+            "kwh": self.kwh, "price": self.price, "failures": self.failures, "checkpoint_interval_s": self.interval,
+        })
+    }
+}
+
+fn gb(bytes: f64) -> f64 {
+    bytes / 1e9
+}
+
+/// Gigabytes of a rank by purpose.
+fn bytes(of: &RankBytes) -> Value {
+    json!({
+        "weights": gb(of.weights), "gradients": gb(of.gradients), "optimizer": gb(of.optimizer),
+        "activations": gb(of.activations), "total": gb(of.total()),
+    })
+}
+
+/// The same as Millrace holds them; other bytes are packed weights and copies for checkpoints.
+fn exact(of: &RankMemory) -> Value {
+    let gb = |bytes: usize| gb(bytes as f64);
+    let named = of.weights + of.gradients + of.optimizer + of.activations;
+    json!({
+        "weights": gb(of.weights), "gradients": gb(of.gradients), "optimizer": gb(of.optimizer),
+        "activations": gb(of.activations), "other": gb(of.total() - named), "total": gb(of.total()),
+    })
+}
+
+fn rejected(of: &Rejected) -> Value {
+    json!({"layout": of.layout.to_json(), "reason": of.reason, "memory_gb": of.bytes.map(gb)})
+}
+
+impl Answer<'_> {
+    fn training(&self, best: &Planned) -> Training {
+        let cluster = self.asked.cluster;
+        let steps = self.job.train.as_ref().map_or(0, |train| train.steps);
+        let devices = best.layout.devices() as f64;
+        let seconds = steps as f64 * best.time.total;
+        let checkpoint = 12.0 * self.asked.shape.parameters();
+        let per_second = cluster
+            .failures_per_year
+            .map(|f| f * devices / (365.0 * 86_400.0));
+        let written = cluster.checkpoint_rate.map(|rate| checkpoint / rate);
+        Training {
+            steps,
+            tokens: steps as f64 * self.tokens_per_step(),
+            seconds,
+            checkpoint,
+            kwh: cluster.watts.map(|watts| watts * devices * seconds / 3.6e6),
+            price: cluster
+                .price_per_hour
+                .map(|price| price * devices * seconds / 3600.0),
+            failures: per_second.map(|rate| rate * seconds),
+            interval: per_second
+                .zip(written)
+                .map(|(rate, written)| (2.0 * written / rate).sqrt()),
+        }
+    }
+
+    fn tokens_per_step(&self) -> f64 {
+        (self.asked.global_batch * self.asked.shape.seq_length) as f64
+    }
+
+    /// Model FLOP/s per device, counting half of the scores as the kernel computes them.
+    fn flops(&self, of: &Planned) -> f64 {
+        let flop = self
+            .asked
+            .shape
+            .model_flop(self.asked.global_batch as f64, 0.5);
+        flop / (of.time.total * of.layout.devices() as f64)
+    }
+
+    /// Bytes that Millrace itself holds on the fullest rank, as `train` predicts them.
+    fn exact(&self, layout: &Layout) -> Option<usize> {
+        let stages = predict_stages(&plan_of(self.job, self.asked, layout)?).ok()?;
+        stages.iter().map(|rank| rank.total()).max()
+    }
+
+    fn shown(&self) -> &[Planned] {
+        &self.planned[..self.planned.len().min(self.top.max(1))]
+    }
+
+    /// Share of the matrix rate of its devices that the step's model FLOP are.
+    fn utilization(&self, of: &Planned) -> f64 {
+        let cluster = self.asked.cluster;
+        let ranks = of.layout.devices();
+        // devices that share cores share the rate of their node
+        let rates = match cluster.cores {
+            Some(_) => ranks.div_ceil(cluster.devices_per_node),
+            None => ranks,
+        };
+        self.flops(of) * ranks as f64 / (rates as f64 * cluster.matrix)
+    }
+
+    /// Rejected layouts by reason: rules of `train` by their key, others without their numbers.
+    fn reasons(&self) -> BTreeMap<String, Reason<'_>> {
+        let mut reasons: BTreeMap<String, Reason<'_>> = BTreeMap::new();
+        for of in self.rejected {
+            let reason = match of.reason.split_once(": found") {
+                Some((key, _)) => format!("a rule of {key}"),
+                None => {
+                    let words = of.reason.split_whitespace();
+                    let is_number = |word: &str| word.parse::<usize>().is_ok();
+                    let words: Vec<&str> = words.filter(|word| !is_number(word)).collect();
+                    words.join(" ")
+                }
+            };
+            let entry = reasons.entry(reason).or_insert(Reason {
+                count: 0,
+                example: of,
+            });
+            entry.count += 1;
+            let lacks = |of: &Rejected| of.bytes.unwrap_or(0.0);
+            if lacks(of) < lacks(entry.example) {
+                entry.example = of;
+            }
+        }
+        reasons
+    }
+
+    /// The layout that lacks least memory, of those that lack some.
+    fn nearest(&self) -> Option<&Rejected> {
+        let lacking = self.rejected.iter().filter(|of| of.bytes.is_some());
+        lacking.min_by(|a, b| a.bytes.unwrap_or(0.0).total_cmp(&b.bytes.unwrap_or(0.0)))
+    }
+
+    /// Everything about the layouts, with each rejected one.
+    pub(super) fn to_json(&self) -> Value {
+        let mut value = self.summary();
+        value["rejected"] = self.rejected.iter().map(rejected).collect();
+        value
+    }
+
+    /// The same with rejected layouts by reason alone.
+    pub(super) fn summary(&self) -> Value {
+        let (asked, cluster) = (self.asked, self.asked.cluster);
+        let best = self.planned.first();
+        let mut reasons: Vec<_> = self.reasons().into_iter().collect();
+        reasons.sort_by_key(|(_, of)| std::cmp::Reverse(of.count));
+        let reasons = reasons.into_iter().map(|(reason, of)| {
+            json!({"reason": reason, "count": of.count, "example": rejected(of.example)})
+        });
+        json!({
+            "job": self.job.name, "cluster": cluster.name, "devices": asked.devices,
+            "device_memory_gb": gb(cluster.memory), "ranks_share_memory": cluster.cores.is_some(),
+            "parameters": asked.shape.parameters(), "global_batch": asked.global_batch, "seq_length": asked.shape.seq_length,
+            "layouts_that_fit": self.planned.len(), "layouts_that_do_not": self.rejected.len(),
+            "layouts": self.shown().iter().map(|of| self.layout(of)).collect::<Vec<_>>(),
+            "memory_by_stage": best.map(|best| self.stages(best)), "sensitivity": best.map(|best| self.sensitivity(best)),
+            "placement": best.map(|best| Placement::new(&best.layout, cluster.devices_per_node).to_json()),
+            "training": best.map(|best| self.training(best).to_json()), "rejected_by_reason": reasons.collect::<Vec<_>>(),
+            "nearest": self.nearest().filter(|_| best.is_none()).map(rejected), "assumed": self.assumed,
+            "toml": best.map(|best| best.layout.to_toml(cluster.devices_per_node)),
+        })
+    }
+
+    fn layout(&self, of: &Planned) -> Value {
+        let devices = of.layout.devices();
+        let rate = self.tokens_per_step() / of.time.total;
+        let time = &of.time;
+        let others = time.bubble + time.collectives + time.reduction + time.optimizer;
+        let mut memory = bytes(&of.memory);
+        memory["millrace"] = self.exact(&of.layout).map(|bytes| gb(bytes as f64)).into();
+        json!({
+            "layout": of.layout.to_json(), "devices": devices, "step_s": time.total, "tokens_per_s": rate,
+            "tokens_per_s_per_device": rate / devices as f64, "model_tflops_per_device": self.flops(of) / 1e12,
+            "mfu": self.utilization(of), "memory_gb": memory,
+            "seconds": {
+                "computation": time.total - others, "bubble": time.bubble, "collectives": time.collectives,
+                "reduction": time.reduction, "optimizer": time.optimizer,
+            },
+        })
+    }
+
+    /// Memory of a rank of each pipeline stage: by the planner's count, and as Millrace holds it.
+    fn stages(&self, best: &Planned) -> Value {
+        let shape = &self.asked.shape;
+        let own = plan_of(self.job, self.asked, &best.layout);
+        let own = own.and_then(|plan| predict_stages(&plan).ok());
+        let stage = |stage: usize| {
+            let own = own.as_ref().and_then(|stages| stages.get(stage));
+            let mut value = bytes(&stage_bytes(shape, &best.layout, stage));
+            value["stage"] = stage.into();
+            value["layers"] = best.layout.stage_layers(shape, stage).into();
+            value["micro_batches_in_flight"] = best.layout.in_flight(stage).into();
+            value["millrace"] = own.map(exact).into();
+            value
+        };
+        (0..best.layout.pp).map(stage).collect()
+    }
+
+    /// Steps with other rates, and of layouts that differ in one setting.
+    fn sensitivity(&self, best: &Planned) -> Value {
+        let whole = best.time.total;
+        let rates = by_rate(self.asked, best).into_iter().map(|of| {
+            json!({"rate": of.key, "factor": of.factor, "step_s": of.step_s, "change": of.step_s / whole - 1.0})
+        });
+        let settings = by_setting(self.planned, self.rejected);
+        let settings = settings.iter().map(|of| of.to_json(whole));
+        json!({"rates": rates.collect::<Vec<_>>(), "settings": settings.collect::<Vec<_>>()})
+    }
+
+    /// The schedule of the fastest layout, if it has several stages that each have cores of their own.
+    pub(super) fn gantt(&self) -> Option<Gantt> {
+        let best = self.planned.first().filter(|best| best.layout.pp > 1)?;
+        let cluster = self.asked.cluster;
+        let ranks = best.layout.devices().min(cluster.devices_per_node);
+        (cluster.turns(ranks) == 1.0).then(|| Gantt::new(&best.layout, &best.time))
+    }
+
+    pub(super) fn to_text(&self) -> String {
+        let parameters = self.asked.shape.parameters();
+        let count = match parameters < 1e8 {
+            true => format!("{:.2}M", parameters / 1e6),
+            false => format!("{:.2}B", parameters / 1e9),
+        };
+        let mut text = format!(
+            "{} on {} devices of {}: {count} parameters, {} tokens a step; {} layouts fit, {} do not\n",
+            self.job.name,
+            self.asked.devices,
+            self.asked.cluster.name,
+            self.tokens_per_step(),
+            self.planned.len(),
+            self.rejected.len(),
+        );
+        self.write(&mut text)
+            .unwrap_or_else(|_| unreachable!("a string takes all text"));
+        text
+    }
+
+    fn write(&self, text: &mut String) -> std::fmt::Result {
+        if let Some(best) = self.planned.first() {
+            writeln!(
+                text,
+                "\n{}   step s  TFLOP/s    GB  Millrace GB",
+                Layout::HEADS
+            )?;
+            // a core does less than one TFLOP/s
+            let digits = if self.asked.cluster.cores.is_some() {
+                4
+            } else {
+                0
+            };
+            for of in self.shown() {
+                let l = &of.layout;
+                writeln!(
+                    text,
+                    "{}{:>9.3}{:>9.*}{:>6.1} {:>12}",
+                    l.columns(),
+                    of.time.total,
+                    digits,
+                    self.flops(of) / 1e12,
+                    of.memory.total() / 1e9,
+                    match self.exact(l) {
+                        Some(bytes) if bytes as f64 > self.asked.cluster.memory => {
+                            format!("{:.1}, no", bytes as f64 / 1e9)
+                        }
+                        Some(bytes) => format!("{:.1}", bytes as f64 / 1e9),
+                        None => "-".into(),
+                    },
+                )?;
+            }
+            self.write_best(text, best)?;
+        }
+        for assumption in &self.assumed {
+            writeln!(text, "assumed: {assumption}")?;
+        }
+        text.push_str("\nlayouts that were rejected, by reason:\n");
+        for (reason, of) in self.reasons() {
+            writeln!(text, "{:>8}  {reason}", of.count)?;
+        }
+        if self.planned.is_empty()
+            && let Some(nearest) = self.nearest()
+        {
+            let l = &nearest.layout;
+            writeln!(
+                text,
+                "nearest: tp {} cp {} pp {} dp {} micro-batch {} ZeRO {} recompute {} needs {:.1} GB of {:.1}; take more devices, or a smaller model",
+                l.tp,
+                l.cp,
+                l.pp,
+                l.dp,
+                l.micro_batch,
+                l.zero,
+                l.recompute.name(),
+                nearest.bytes.unwrap_or(0.0) / 1e9,
+                self.asked.cluster.memory / 1e9,
+            )?;
+        }
+        Ok(())
+    }
+
+    fn write_best(&self, text: &mut String, best: &Planned) -> std::fmt::Result {
+        let (time, memory) = (&best.time, &best.memory);
+        let share = |part: f64| 100.0 * part / time.total;
+        writeln!(
+            text,
+            "\nfastest: bubble {:.1}%, collectives {:.1}%, reduction of gradients {:.1}%, optimizer {:.1}% of {:.3} s",
+            share(time.bubble),
+            share(time.collectives),
+            share(time.reduction),
+            share(time.optimizer),
+            time.total,
+        )?;
+        writeln!(
+            text,
+            "memory of the fullest rank: weights {:.1} GB, gradients {:.1}, optimizer {:.1}, activations {:.1}",
+            memory.weights / 1e9,
+            memory.gradients / 1e9,
+            memory.optimizer / 1e9,
+            memory.activations / 1e9,
+        )?;
+        let training = self.training(best);
+        writeln!(
+            text,
+            "training: {} steps, {:.3e} tokens, {}; checkpoint {:.0} GB",
+            training.steps,
+            training.tokens,
+            duration(training.seconds),
+            training.checkpoint / 1e9,
+        )?;
+        let mut known = |value: Option<f64>, line: &dyn Fn(f64) -> String, key: &str| match value {
+            Some(value) => writeln!(text, "{}", line(value)),
+            None => writeln!(text, "not known: the cluster has no {key}"),
+        };
+        known(
+            training.kwh,
+            &|kwh| format!("energy: {:.1} MWh", kwh / 1e3),
+            "watts",
+        )?;
+        known(
+            training.price,
+            &|price| format!("price: {price:.0}"),
+            "price_per_hour",
+        )?;
+        known(
+            training.failures,
+            &|count| format!("expected failures: {count:.1}"),
+            "failures_per_year",
+        )?;
+        known(
+            training.interval,
+            &|seconds| format!("checkpoint every {}", duration(seconds)),
+            "checkpoint_gb_s",
+        )?;
+        if let Some(gantt) = self.gantt() {
+            write!(
+                text,
+                "\npipeline of a step, {:.3} s (F forward, B backward):\n{gantt}",
+                gantt.span()
+            )?;
+        }
+        let toml = best.layout.to_toml(self.asked.cluster.devices_per_node);
+        write!(text, "\n{toml}")
+    }
+}
