@@ -83,11 +83,13 @@ fn the_published_gpt_layouts_fit_and_the_misprinted_one_is_refused() {
 }
 
 /// Recipe, cluster, devices, vocabulary, and the days that its source reports or allows.
-const RECIPES: [(&str, &str, usize, usize, f64); 9] = [
+const RECIPES: [(&str, &str, usize, usize, f64); 10] = [
     ("gpt2_124m", "dgx-a100", 8, 50_304, 5.0),
     ("gpt2_1558m", "dgx-h100", 8, 50_304, 2.0),
     // 24 days with sequence parallelism and selective recomputation (NVIDIA 2022)
     ("gpt3_175b", "dgx-a100", 1024, 51_200, 24.0),
+    // 1,082,990 GPU hours (Luccioni et al. 2022, arXiv:2211.02001)
+    ("bloom_176b", "dgx-a100", 384, 250_880, 117.5),
     // 2,240 A100: 270 B tokens at 60.1 s a step
     ("mt_nlg_530b", "dgx-a100", 2240, 51_200, 48.0),
     // 2104.04473, section 5.1
