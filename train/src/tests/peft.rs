@@ -268,6 +268,61 @@ fn tensors_of(path: &Path) -> Vec<(String, Vec<f32>)> {
     read.collect()
 }
 
+/// Writes a file of tensors again, after a change.
+fn changed(path: &Path, change: impl Fn(&mut Vec<(Entry, Vec<f32>)>)) {
+    let mut reader = Reader::open(path).unwrap();
+    let entries: Vec<Entry> = reader.entries().cloned().collect();
+    let read = entries.into_iter().map(|entry| {
+        let mut values = vec![0.0; entry.elements()];
+        let (name, dims) = (&entry.name, &entry.dims);
+        reader.read_part(name, dims, 0, &mut values).unwrap();
+        (entry, values)
+    });
+    let mut all = read.collect();
+    change(&mut all);
+    let entries = all.iter().map(|(entry, _)| entry.clone()).collect();
+    let mut writer = Writer::create(path, entries, None).unwrap();
+    for (_, values) in all {
+        writer.write(&values).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+#[test]
+fn a_matrix_beside_the_adapter_of_the_head_takes_the_place_of_the_base_s() {
+    let mut golden = Golden::open("lora_mixtral");
+    let folder = tempfile::tempdir().unwrap();
+    let [base, adapter] = saved(&mut golden, folder.path());
+    let weights = adapter.join("adapter_model.safetensors");
+    let head = golden.tensor("weight.lm_head.weight", &[61, 16]);
+    let with_head = |dims: [usize; 2]| {
+        changed(&weights, |all| {
+            all.retain(|(entry, _)| !entry.name.contains("base_layer"));
+            let (name, dims) = (format!("{PREFIX}lm_head.base_layer.weight"), dims.to_vec());
+            all.push((Entry { name, dims }, head.clone()));
+        });
+    };
+    changed(&base.join(MODEL), |all| {
+        let head = all
+            .iter_mut()
+            .find(|(entry, _)| entry.name == "lm_head.weight");
+        head.unwrap().1.fill(0.0);
+    });
+    with_head([61, 16]);
+    let merged = import_hf(&adapter, &folder.path().join("out")).unwrap();
+    let mut found = Vec::new();
+    for sample in 0..4 {
+        let tokens: Vec<u32> = (0..16).map(|at| Formula::token(sample, at)).collect();
+        found.extend(logits(&merged.checkpoint, &tokens).unwrap().concat());
+    }
+    let off = golden.difference("logits", &[4, 16, 61], &found);
+    assert!(off <= 1.0, "logits are {off} tolerances off");
+    with_head([16, 61]);
+    let error = import_hf(&adapter, &folder.path().join("none")).unwrap_err();
+    let wanted = "lm_head.base_layer.weight: found [16, 61], want [61, 16]";
+    assert!(error.with_causes().contains(wanted), "{error}");
+}
+
 /// A mixture that transformers has a class for, Qwen 1.5 MoE's, which drops no choices.
 pub(super) fn of_qwen() -> Plan {
     let mut plan = tiny_moe();
@@ -356,6 +411,11 @@ fn adapters_that_do_not_fit_are_refused_by_name() {
             "peft_type: found \"PREFIX_TUNING\", want \"LORA\"",
         ),
         ("use_dora", json!(true), "use_dora: found true, want none"),
+        (
+            "alora_invocation_tokens",
+            json!([5]),
+            "alora_invocation_tokens: found [5], want none",
+        ),
         ("bias", json!("all"), "bias: found \"all\", want none"),
         (
             "modules_to_save",

@@ -291,6 +291,12 @@ fn unsupported(config: &Map<String, Value>) -> Vec<String> {
         config,
         &[
             "use_dora",
+            "use_qalora",
+            "use_bdlora",
+            "alora_invocation_tokens",
+            "arrow_config",
+            "kasa_config",
+            "monteclora_config",
             "lora_bias",
             "bias",
             "modules_to_save",
@@ -309,7 +315,8 @@ fn expect_module(pair: &Pair, layer: &str, family: Family) -> Result<()> {
     let is_stacked = pair.dims.len() > 2;
     let has_own_router = family == Family::GptOss || deepseek::is_deepseek(family);
     let is_router = target_of(layer) == Some(LoraTarget::Router);
-    if !is_stacked && !(is_router && has_own_router) {
+    let is_parameter = is_stacked || is_router && has_own_router;
+    if !is_parameter {
         return Ok(());
     }
     Err(Error::Request {
