@@ -106,6 +106,7 @@ fn main() -> Result<(), Box<dyn StdError>> {
     // Mixtral has no dense layers
     let mixture = ModelConfig {
         family: Family::Llama,
+        d_ffn: 32,
         moe: Some(moe.clone()),
         lora: Some(with_targets(&[LoraTarget::Fc1, LoraTarget::Fc2])),
         ..base.model.clone()
