@@ -45,16 +45,15 @@ pub(crate) struct AdapterMatrix {
 impl AdaptedLayer {
     /// A and B, with `rank` features between them.
     pub(crate) fn matrices(&self, rank: usize) -> [AdapterMatrix; 2] {
-        let has_split_inputs = self.split == SplitFeatures::Inputs;
-        let of_a = match has_inputs_first(&self.name) {
-            true => [self.input, rank],
-            false => [rank, self.input],
+        let of_a = match self.split {
+            SplitFeatures::Inputs => [self.input, rank],
+            SplitFeatures::Outputs | SplitFeatures::None => [rank, self.input],
         };
         [
             AdapterMatrix {
                 name: format!("{}.lora_a", self.name),
                 dims: of_a,
-                is_split: has_split_inputs,
+                is_split: self.split == SplitFeatures::Inputs,
             },
             AdapterMatrix {
                 name: format!("{}.lora_b", self.name),
