@@ -1,5 +1,5 @@
-//! Trains a tiny GPT-2, then adapters and virtual tokens on it, and writes them as PEFT loads them, with our logits beside them:
-//! OUT/base and OUT/NAME/{adapter_config.json, adapter_model.safetensors, logits.json}.
+//! Trains a tiny GPT-2, Mixtral and DeepSeek-V3, then adapters and virtual tokens on them, and writes them as PEFT loads them, with our
+//! logits beside them: OUT/base_FAMILY and OUT/NAME/{adapter_config.json, adapter_model.safetensors, logits.json}.
 //!
 //!     cargo run -p millrace-train --example peft_parity -- OUT
 //!     python train/tests/oracles/check_peft.py OUT
@@ -8,8 +8,8 @@ use std::error::Error as StdError;
 use std::path::{Path, PathBuf};
 
 use train::config::{
-    Determinism, EncoderKind, LoraConfig, ModelConfig, ParallelConfig, Plan, PromptConfig,
-    PromptEncoder, TrainConfig,
+    Determinism, EncoderKind, Family, LoraConfig, LoraTarget, ModelConfig, MoeConfig,
+    ParallelConfig, Plan, PromptConfig, PromptEncoder, RouterScore, TrainConfig,
 };
 use train::data::{Sample, Samples, virtual_tokens};
 use train::metrics::{Events, StepRecord};
@@ -45,6 +45,20 @@ impl Events for Quiet {
     fn note(&self, _note: &str) {}
 }
 
+/// The folder of a model without adapters and virtual tokens, trained unless it is there.
+fn base_of(plan: &Plan, out: &Path) -> Result<PathBuf, Box<dyn StdError>> {
+    let mut plan = plan.clone();
+    (plan.model.lora, plan.model.prompt) = (None, None);
+    let family = format!("{:?}", plan.model.family);
+    let folder = out.join(format!("base_{family}"));
+    if !folder.exists() {
+        let run = out.join(format!("run_{family}"));
+        let done = train::trainer::run(&plan, &Squares(0), None, &run, &Quiet)?;
+        train::checkpoint::export_hf(&done.checkpoint, &folder)?;
+    }
+    Ok(folder)
+}
+
 fn main() -> Result<(), Box<dyn StdError>> {
     let out = PathBuf::from(std::env::args().nth(1).ok_or("usage: peft_parity OUT")?);
     let base = Plan {
@@ -72,11 +86,50 @@ fn main() -> Result<(), Box<dyn StdError>> {
         determinism: Determinism::Layout,
         fingerprint: "squares".into(),
     };
-    let done = train::trainer::run(&base, &Squares(0), None, &out.join("run"), &Quiet)?;
-    let folder = out.join("base");
-    train::checkpoint::export_hf(&done.checkpoint, &folder)?;
     let lora = ModelConfig {
         lora: Some(LoraConfig::default()),
+        ..base.model.clone()
+    };
+    let moe = MoeConfig {
+        experts: 4,
+        d_ffn: 32,
+        ..Default::default()
+    };
+    let with_targets = |without: &[LoraTarget]| {
+        let mut targets = LoraTarget::ALL.to_vec();
+        targets.retain(|target| !without.contains(target));
+        LoraConfig {
+            targets,
+            ..Default::default()
+        }
+    };
+    // Mixtral has no dense layers
+    let mixture = ModelConfig {
+        family: Family::Llama,
+        d_ffn: 32,
+        moe: Some(moe.clone()),
+        lora: Some(with_targets(&[LoraTarget::Fc1, LoraTarget::Fc2])),
+        ..base.model.clone()
+    };
+    // a router of DeepSeek is no linear layer in transformers
+    let latents = ModelConfig {
+        family: Family::DeepseekV3,
+        q_lora_rank: 24,
+        kv_lora_rank: 16,
+        qk_head_dim: 8,
+        qk_pos_emb_head_dim: 8,
+        v_head_dim: 16,
+        latent_norm_eps: 1e-6,
+        moe: Some(MoeConfig {
+            dense_first: 1,
+            score: RouterScore::Sigmoid,
+            expert_bias: true,
+            num_groups: 2,
+            group_topk: 2,
+            shared_d_ffn: 32,
+            ..moe
+        }),
+        lora: Some(with_targets(&[LoraTarget::Router])),
         ..base.model.clone()
     };
     let encoder = |kind| PromptEncoder {
@@ -94,6 +147,8 @@ fn main() -> Result<(), Box<dyn StdError>> {
     };
     for (name, model) in [
         ("lora", lora),
+        ("lora_mixture", mixture),
+        ("lora_latents", latents),
         ("prompt", prompt(None)),
         ("p_tuning_mlp", prompt(Some(encoder(EncoderKind::Mlp)))),
         ("p_tuning_lstm", prompt(Some(encoder(EncoderKind::Lstm)))),
@@ -102,6 +157,7 @@ fn main() -> Result<(), Box<dyn StdError>> {
             model,
             ..base.clone()
         };
+        let folder = base_of(&plan, &out)?;
         plan.train.init_from = folder.display().to_string();
         let samples = Squares(plan.model.virtual_tokens());
         let run = out.join(format!("run_{name}"));

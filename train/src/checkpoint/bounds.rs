@@ -189,6 +189,11 @@ pub(crate) fn excesses(numbers: Numbers<'_>, size: Size) -> Vec<Excess> {
         ),
         by_elements("chosen experts", "model.moe.top_k", of_moe(|moe| moe.top_k)),
         by_elements(
+            "rank of adapters",
+            "model.lora.rank",
+            model.lora.as_ref().map_or(0, |lora| lora.rank),
+        ),
+        by_elements(
             "classes",
             "model.classify.classes",
             classify.map_or(0, |classify| classify.classes),

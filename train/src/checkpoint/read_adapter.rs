@@ -7,10 +7,11 @@ use crate::checkpoint::MODEL;
 use crate::checkpoint::adapters::{self, LayerAdapter, LoraAdapter};
 use crate::checkpoint::huggingface::adapter_folder::is_adapter;
 use crate::checkpoint::huggingface::names::pairs;
-use crate::checkpoint::huggingface::peft::Adapter;
+use crate::checkpoint::huggingface::peft::{Adapter, OF_REQUESTS};
 use crate::checkpoint::newest::checkpoint_at;
 use crate::checkpoint::read::Opened;
 use crate::config::LoraTarget;
+use crate::config::adapted_layers::has_inputs_first;
 use crate::config::plan::Plan;
 use crate::error::{Error, Result};
 use crate::model::param;
@@ -36,6 +37,14 @@ pub(crate) fn read_adapter(path: &Path, base: &Plan) -> Result<LoraAdapter> {
         });
     };
     expect_base(&opened, &plan, base)?;
+    let mut others = (lora.targets.iter()).filter(|target| !LoraTarget::DENSE.contains(target));
+    if let Some(other) = others.next() {
+        return Err(Error::Request {
+            what: "adapter",
+            found: format!("{}, with {other:?} among its targets", path.display()),
+            wanted: OF_REQUESTS.into(),
+        });
+    }
     let mut tensors = opened.tensors(MODEL)?;
     let mut adapter = LoraAdapter {
         scale: lora.scale(),
@@ -53,11 +62,12 @@ pub(crate) fn read_adapter(path: &Path, base: &Plan) -> Result<LoraAdapter> {
             a: Vec::new(),
             b: Vec::new(),
         });
-        let is_column = LoraTarget::of_layer(layer).is_some_and(LoraTarget::is_column);
         match spec.name.ends_with(".lora_b") {
             true => of.b = values,
-            false if is_column => of.a = values,
-            false => of.a = adapters::transposed(&values, lora.rank),
+            false if has_inputs_first(layer) => {
+                of.a = adapters::transposed(&values, lora.rank);
+            }
+            false => of.a = values,
         }
     }
     Ok(adapter)

@@ -1,5 +1,6 @@
 //! The weights of a model, tensor by tensor: a conversion needs the memory of one, not of the model.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::checkpoint::MODEL;
@@ -8,8 +9,9 @@ use crate::checkpoint::files::Tensors;
 use crate::checkpoint::huggingface::import::{Converter, Folder};
 use crate::checkpoint::newest::checkpoint_at;
 use crate::checkpoint::read::{Opened, parts_of};
+use crate::config::LoraConfig;
+use crate::config::adapted_layers::has_inputs_first;
 use crate::config::plan::Plan;
-use crate::config::{LoraConfig, LoraTarget};
 use crate::error::{Error, Result};
 use crate::model::param::{self, Spec};
 
@@ -20,6 +22,8 @@ pub(crate) struct WeightSource {
     held: Held,
     /// Adapters that are merged into the tensors beside them.
     lora: Option<LoraConfig>,
+    /// Names of the layers that have them.
+    adapted: BTreeSet<String>,
     /// The tensor that was read last: parts of it are asked for one after the other.
     last: Option<(String, Vec<f32>)>,
 }
@@ -70,9 +74,15 @@ impl WeightSource {
 
     /// With adapters merged: the plan is that of a model without them.
     fn new(mut plan: Plan, held: Held) -> WeightSource {
+        let all = param::specs(&plan);
+        let adapted = all
+            .iter()
+            .filter_map(|spec| spec.name.strip_suffix(".lora_a"));
+        let adapted = adapted.map(str::to_owned).collect();
         let lora = plan.model.lora.take();
         WeightSource {
             lora,
+            adapted,
             specs: param::specs(&plan),
             plan,
             held,
@@ -95,8 +105,10 @@ impl WeightSource {
             match &mut self.held {
                 Held::Checkpoint(reader) => {
                     reader.read_part(name, &spec.dims, 0, &mut values)?;
-                    if let Some(lora) = &self.lora {
-                        add_adapter(reader, lora, spec, &mut values)?;
+                    let layer = name.strip_suffix(".weight").unwrap_or_default();
+                    if let Some(lora) = self.lora.as_ref().filter(|_| self.adapted.contains(layer))
+                    {
+                        add_adapter(reader, (lora, layer), spec, &mut values)?;
                     }
                 }
                 Held::Foreign(converter) => converter.read(spec, 0, &mut values)?,
@@ -107,18 +119,13 @@ impl WeightSource {
     }
 }
 
-/// Merges the adapter of a weight, if it has one.
+/// Merges the adapter of a layer into its weight.
 fn add_adapter(
     reader: &mut Tensors,
-    lora: &LoraConfig,
+    (lora, layer): (&LoraConfig, &str),
     spec: &Spec,
     values: &mut [f32],
 ) -> Result<()> {
-    let layer = spec.name.strip_suffix(".weight").unwrap_or_default();
-    let last = layer.rsplit('.').next().unwrap_or_default();
-    let Some(target) = lora.targets.iter().find(|target| target.layer() == last) else {
-        return Ok(());
-    };
     let (rows, columns, rank) = (spec.dims[0], spec.dims[1], lora.rank);
     let mut read = |part: &str, dims: [usize; 2]| -> Result<Vec<f32>> {
         let mut values = vec![0.0; dims[0] * dims[1]];
@@ -126,16 +133,15 @@ fn add_adapter(
         reader.read_part(&name, &dims, 0, &mut values)?;
         Ok(values)
     };
-    let (by_inputs, a, b) = match target {
-        LoraTarget::Qkv | LoraTarget::Fc1 => (
-            false,
+    let by_inputs = has_inputs_first(layer);
+    let (a, b) = match by_inputs {
+        false => (
             read("lora_a", [rank, columns])?,
             read("lora_b", [rows, rank])?,
         ),
-        LoraTarget::Out | LoraTarget::Fc2 => {
+        true => {
             let a = read("lora_a", [rows, rank])?;
             (
-                true,
                 adapters::transposed(&a, rank),
                 read("lora_b", [columns, rank])?,
             )

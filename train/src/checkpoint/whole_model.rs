@@ -238,7 +238,7 @@ impl Source {
         Err(Error::Request {
             what: "model beside adapters",
             found,
-            wanted: "a decoder without experts, adapters and virtual tokens".into(),
+            wanted: "a decoder without adapters and virtual tokens".into(),
         })
     }
 

@@ -21,57 +21,52 @@ pub struct LoraConfig {
     /// `lora_dropout`. Default: 0.
     #[serde(skip_serializing_if = "is_zero")]
     pub dropout: f32,
-    /// Linear layers of each block that have adapters. Default: all of them, PEFT's `all-linear`.
+    /// Linear layers that have adapters. Default: `qkv`, `out`, `fc1` and `fc2`, PEFT's `all-linear` without experts and their
+    /// router.
     pub targets: Vec<LoraTarget>,
 }
 
-/// A linear layer of a block.
+/// Linear layers of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LoraTarget {
-    /// Queries, keys and values: PEFT's `q_proj`, `k_proj`, `v_proj`, or `c_attn`.
+    /// Queries, keys and values: PEFT's `q_proj`, `k_proj`, `v_proj`, or `c_attn`; of latent attention `q_a_proj`, `q_b_proj` (or
+    /// `q_proj`), `kv_a_proj_with_mqa` and `kv_b_proj`.
     Qkv,
     /// The projection after attention: `o_proj`, or `attn.c_proj`.
     Out,
-    /// The first matrix of the feed-forward layer: `gate_proj` and `up_proj`, or `c_fc`.
+    /// The first matrix of the feed-forward layer, of shared experts too: `gate_proj` and `up_proj`, or `c_fc`.
     Fc1,
     /// The second one: `down_proj`, or `mlp.c_proj`.
     Fc2,
+    /// Both matrices of each expert of a mixture, each with an adapter of its own: `w1`, `w3` and `w2`, or those of `experts.0`,
+    /// `experts.1`, ...
+    Experts,
+    /// The router of a mixture: `gate`.
+    Router,
+    /// The matrix of the vocabulary behind the last block: `lm_head`.
+    Head,
 }
 
 impl LoraTarget {
     /// All of them.
-    pub const ALL: [LoraTarget; 4] = [
+    pub const ALL: [LoraTarget; 7] = [
+        LoraTarget::Qkv,
+        LoraTarget::Out,
+        LoraTarget::Fc1,
+        LoraTarget::Fc2,
+        LoraTarget::Experts,
+        LoraTarget::Router,
+        LoraTarget::Head,
+    ];
+
+    /// Those of a model without experts and head, which are the default.
+    pub const DENSE: [LoraTarget; 4] = [
         LoraTarget::Qkv,
         LoraTarget::Out,
         LoraTarget::Fc1,
         LoraTarget::Fc2,
     ];
-
-    /// The target that a layer of this name is, if it is one.
-    pub(crate) fn of_layer(name: &str) -> Option<LoraTarget> {
-        let last = name.rsplit('.').next()?;
-        let mut all = LoraTarget::ALL.into_iter();
-        all.find(|target| target.layer() == last)
-    }
-
-    /// Whether tensor parallelism splits its outputs; else its inputs.
-    pub(crate) fn is_column(self) -> bool {
-        match self {
-            LoraTarget::Qkv | LoraTarget::Fc1 => true,
-            LoraTarget::Out | LoraTarget::Fc2 => false,
-        }
-    }
-
-    /// Last part of the layer's name.
-    pub(crate) fn layer(self) -> &'static str {
-        match self {
-            LoraTarget::Qkv => "qkv",
-            LoraTarget::Out => "out",
-            LoraTarget::Fc1 => "fc1",
-            LoraTarget::Fc2 => "fc2",
-        }
-    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
@@ -86,12 +81,47 @@ impl Default for LoraConfig {
             alpha: 8.0,
             rs_lora: false,
             dropout: 0.0,
-            targets: LoraTarget::ALL.to_vec(),
+            targets: LoraTarget::DENSE.to_vec(),
         }
     }
 }
 
+/// Layers of a model that only some models have.
+#[derive(Clone, Copy)]
+pub(crate) struct Adaptable {
+    pub has_experts: bool,
+    /// Some block's feed-forward layer is dense or has a shared expert.
+    pub has_feed_forward: bool,
+    /// The embedding is another matrix than the head's.
+    pub has_own_head: bool,
+}
+
 impl LoraConfig {
+    /// Refuses targets that the model has no layer for.
+    fn check_targets(&self, model: Adaptable, problem: Problem<'_>) {
+        let has = |target: &LoraTarget| self.targets.contains(target);
+        let of_mixture = [LoraTarget::Experts, LoraTarget::Router];
+        if !model.has_experts && of_mixture.iter().any(has) {
+            let wanted = "neither experts nor router: model.moe is absent";
+            problem("targets", format!("{:?}", self.targets), wanted);
+        }
+        if !model.has_own_head && has(&LoraTarget::Head) {
+            let wanted = "no head: tied embeddings share its matrix, which would change for every token that is read";
+            problem("targets", format!("{:?}", self.targets), wanted);
+        }
+        let of_dense = [LoraTarget::Fc1, LoraTarget::Fc2];
+        let is_of_dense = self.targets.iter().all(|target| of_dense.contains(target));
+        if !self.targets.is_empty() && is_of_dense && !model.has_feed_forward {
+            let wanted = "experts: no block has another feed-forward layer";
+            problem("targets", format!("{:?}", self.targets), wanted);
+        }
+        if self.dropout > 0.0 && has(&LoraTarget::Experts) {
+            let found = format!("{} with experts among targets", self.dropout);
+            let wanted = "0: a row has no place among an expert's that every layout shares";
+            problem("dropout", found, wanted);
+        }
+    }
+
     /// Factor of the adapters' output.
     pub(crate) fn scale(&self) -> f64 {
         let rank = self.rank.max(1) as f64;
@@ -101,7 +131,9 @@ impl LoraConfig {
         }
     }
 
-    pub(crate) fn check(&self, problem: Problem<'_>) {
+    /// Calls `problem` for every contradiction, among the settings and with the model's layers.
+    pub(crate) fn check(&self, model: Adaptable, problem: Problem<'_>) {
+        self.check_targets(model, problem);
         if self.rank == 0 {
             problem("rank", "0".into(), "at least 1");
         }
@@ -120,7 +152,7 @@ impl LoraConfig {
             problem(
                 "targets",
                 found,
-                "qkv, out, fc1 and fc2, each at most once, at least one",
+                "qkv, out, fc1, fc2, experts, router and head, each at most once, at least one",
             );
         }
     }

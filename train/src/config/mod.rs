@@ -1,5 +1,6 @@
 //! The job's tables `[model]`, `[parallel]` and `[train]`, and the plan that joins them with the data's sizes.
 
+pub(crate) mod adapted_layers;
 pub(crate) mod architecture;
 mod check;
 pub(crate) mod choices;

@@ -13,7 +13,7 @@ use crate::config::choices::{
 };
 use crate::config::classify::ClassifyConfig;
 use crate::config::exact::narrow;
-use crate::config::lora::LoraConfig;
+use crate::config::lora::{Adaptable, LoraConfig};
 use crate::config::moe::MoeConfig;
 use crate::config::prompt::PromptConfig;
 use crate::config::rope_scaling::RopeScaling;
@@ -530,16 +530,24 @@ impl ModelConfig {
             self.check_classified(problem);
         }
         if let Some(lora) = &self.lora {
-            lora.check(&mut |key, found, wanted| {
+            lora.check(self.adaptable(), &mut |key, found, wanted| {
                 problem(&format!("lora.{key}"), found, wanted);
             });
-            self.check_adapted("lora", problem);
+            if !self.can_be_adapted() {
+                let found = format!("a table with family = {:?}", self.family);
+                let wanted = "none: adapters are for decoders without classification heads";
+                problem("lora", found, wanted);
+            }
         }
         if let Some(prompt) = &self.prompt {
             prompt.check(&mut |key, found, wanted| {
                 problem(&format!("prompt.{key}"), found, wanted);
             });
-            self.check_adapted("prompt", problem);
+            if !self.can_be_adapted() || self.moe.is_some() || self.has_latents() {
+                let found = format!("a table with family = {:?}", self.family);
+                let wanted = "none: virtual tokens are for decoders without experts, latents and classification heads";
+                problem("prompt", found, wanted);
+            }
             if self.lora.is_some() {
                 let found = "a table beside model.lora".into();
                 problem("prompt", found, "one of model.lora and model.prompt");
@@ -629,17 +637,16 @@ impl ModelConfig {
     pub(crate) fn can_be_adapted(&self) -> bool {
         let architecture = self.architecture();
         let is_decoder = !architecture.is_masked && !architecture.is_encoder_decoder;
-        let is_plain = self.moe.is_none() && !architecture.has_latents;
-        is_decoder && is_plain && self.classify.is_none()
+        is_decoder && self.classify.is_none()
     }
 
-    /// Refuses adapters of a model that can have none.
-    fn check_adapted(&self, key: &str, problem: &mut dyn FnMut(&str, String, &str)) {
-        if !self.can_be_adapted() {
-            let found = format!("a table with family = {:?}", self.family);
-            let wanted =
-                "none: adapters are for decoders without experts, latents and classification heads";
-            problem(key, found, wanted);
+    fn adaptable(&self) -> Adaptable {
+        let has_shared = self.moe.as_ref().is_some_and(|moe| moe.shared_d_ffn > 0);
+        let is_dense = |layer| self.moe_at(layer).is_none();
+        Adaptable {
+            has_experts: self.moe.is_some(),
+            has_feed_forward: has_shared || (0..self.layers).any(is_dense),
+            has_own_head: !self.is_tied(),
         }
     }
 

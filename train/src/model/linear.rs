@@ -19,7 +19,7 @@ use crate::config::precision::Features::{Split, Whole};
 use crate::config::precision::Role;
 use crate::model::context::Context;
 use crate::model::gradients::Gradients;
-use crate::model::lora::Lora;
+use crate::model::lora::{Lora, Outputs};
 use crate::model::precision::Operand;
 use crate::model::slots::{Slot, Slots};
 
@@ -269,7 +269,10 @@ impl ColumnLinear {
         let x = cx.gather(x, &mut room)?;
         add_rows(dy, self.bias, gradients, cx)?;
         let du = match &self.lora {
-            Some(lora) => Some(lora.backward_columns(dy, x, self.out, gradients, cx)?),
+            Some(lora) => {
+                let outputs = Outputs::Split(self.out);
+                Some(lora.backward_columns(dy, x, outputs, gradients, cx)?)
+            }
             None => None,
         };
         let mut dy = Input::of(dy, Role::Gradient(Split));
@@ -297,6 +300,7 @@ impl ColumnLinear {
 pub(crate) struct FullLinear {
     weight: Slot,
     bias: Option<Slot>,
+    lora: Option<Lora>,
 }
 
 impl FullLinear {
@@ -304,12 +308,17 @@ impl FullLinear {
         FullLinear {
             weight: slots.get(&format!("{name}.weight")),
             bias: slots.find(&format!("{name}.bias")),
+            lora: Lora::find(name, slots),
         }
     }
 
     /// x: `[n, in]` -> `[n, out]`
     pub(crate) fn forward(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
-        outputs(x, (self.weight, self.bias), DType::F32, cx)
+        let mut y = outputs(x, (self.weight, self.bias), DType::F32, cx)?;
+        if let Some(lora) = &self.lora {
+            lora.add_columns(&mut y, x, cx)?;
+        }
+        Ok(y)
     }
 
     /// dy: `[n, out]`, x: `[n, in]` -> dx: `[n, in]`
@@ -322,6 +331,10 @@ impl FullLinear {
     ) -> kernels::Result<Tensor> {
         let cx = &cx.of_layer(self.weight);
         add_rows(dy, self.bias, gradients, cx)?;
+        let du = match &self.lora {
+            Some(lora) => Some(lora.backward_columns(dy, x, Outputs::Whole, gradients, cx)?),
+            None => None,
+        };
         let mut dy = Input::of(dy, Role::Gradient(Whole));
         add_product(
             &mut dy,
@@ -332,6 +345,9 @@ impl FullLinear {
         )?;
         let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
         by_weight(&mut dx, &mut dy, (self.weight, Op::Plain), (0, None), cx)?;
+        if let (Some(lora), Some(du)) = (&self.lora, du) {
+            lora.add_column_inputs(&mut dx, &du, cx)?;
+        }
         Ok(dx)
     }
 }

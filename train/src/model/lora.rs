@@ -3,12 +3,13 @@
 //! Tensor parallel, beside a column-parallel layer: A is whole on every rank, B is split by output rows; the gradient of
 //! x A^T is summed over ranks. Beside a row-parallel layer: A is split by input rows, B is whole; x A^T is summed over
 //! ranks. Either way `rank` numbers of a row cross ranks in the tree of the frozen layer's sums, so every layout gives the same
-//! bits. x A^T is computed again in the backward pass: `rank` features cost little beside those of the layer.
+//! bits. Beside a layer that every rank has whole, both are whole. x A^T is computed again in the backward pass: `rank` features cost
+//! little beside those of the layer.
 //!
 //! Dropout (`lora.dropout`) is of the adapter's own x: the frozen layer reads all of it. Its mask depends on the layer's name and the
 //! position, and is applied again to x and to the gradient du A in the backward pass.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
 use kernels::matmul::{Op, product};
 use kernels::{DType, Tensor, add, rows};
@@ -28,6 +29,24 @@ pub(crate) struct Lora {
     b: Slot,
     /// Number of its dropout in the model.
     dropout: u32,
+}
+
+/// Output features of a column-parallel layer that a rank has.
+#[derive(Clone, Copy)]
+pub(crate) enum Outputs {
+    /// Its share of this many.
+    Split(usize),
+    /// All of them, as every rank.
+    Whole,
+}
+
+impl Outputs {
+    fn role(self) -> Role {
+        match self {
+            Outputs::Split(_) => Role::Gradient(Split),
+            Outputs::Whole => Role::Gradient(Whole),
+        }
+    }
 }
 
 /// Rows that an adapter reads.
@@ -149,42 +168,140 @@ impl Lora {
         multiply(y, &of, cx)
     }
 
-    /// Gradients of the adapter of a column-parallel layer of `out` features in all. dy: `[n, out/tp]`, x: `[n, in]` -> the
-    /// gradient of x A^T: `[m, rank]`, summed over ranks
+    /// Gradients of the adapter of a column-parallel layer. dy: `[n, out/tp]`, x: `[n, in]` -> the gradient of x A^T: `[m, rank]`,
+    /// summed over ranks
     pub(crate) fn backward_columns(
         &self,
         dy: &Tensor,
         x: &Tensor,
-        out: usize,
+        outputs: Outputs,
         gradients: &mut Gradients,
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
         let x = self.seen_whole(x, cx)?;
         let u = self.column_features(&x, cx)?;
-        self.add_gradient_of_b((dy, Role::Gradient(Split)), &u, gradients, cx)?;
+        self.add_gradient_of_b((dy, outputs.role()), &u, gradients, cx)?;
         let mut du = Tensor::empty(u.dims(), DType::F32, x.device())?;
         drop(u);
         let of = Factors {
-            a: (dy, Op::Plain, Role::Gradient(Split)),
+            a: (dy, Op::Plain, outputs.role()),
             b: (cx.weight(self.b), Op::Plain, Role::Weight),
-            leaf: cx.feature_leaf(out),
+            leaf: match outputs {
+                Outputs::Split(out) => cx.feature_leaf(out),
+                Outputs::Whole => 0,
+            },
             accumulate: false,
         };
         multiply(&mut du, &of, cx)?;
-        let mut du = cx.sum_to_rows(du)?;
+        let du = match outputs {
+            Outputs::Split(_) => cx.sum_to_rows(du)?,
+            Outputs::Whole => du,
+        };
+        self.add_gradient_of_a(du, &x, gradients, cx)
+    }
+
+    /// du: `[m, rank]` before the scale, x: `[n, in]` as the adapter sees it -> du with the scale; dA += du^T x
+    fn add_gradient_of_a(
+        &self,
+        mut du: Tensor,
+        x: &Tensor,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
         Lora::scale(&mut du, cx)?;
         let mut room = None;
         let whole = cx.gather(&du, &mut room)?;
         let (da, accumulate) = gradients.target(self.a);
         let of = Factors {
             a: (whole, Op::Transposed, Role::Gradient(Whole)),
-            b: (&x, Op::Plain, Role::Input(Whole)),
+            b: (x, Op::Plain, Role::Input(Whole)),
             leaf: cx.sums.token_leaf,
             accumulate,
         };
         multiply(da, &of, cx)?;
         drop(room);
         Ok(du)
+    }
+
+    /// x: `[n, in]` of a layer that is computed in slices of its outputs -> scale x A^T: `[n, rank]`
+    pub(crate) fn features(&self, x: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
+        let x = self.seen_whole(x, cx)?;
+        self.column_features(&x, cx)
+    }
+
+    /// Adds to a slice of outputs, `[n, slice]`, those of the adapter's features u: `[n, rank]`.
+    pub(crate) fn add_slice(
+        &self,
+        y: &mut Tensor,
+        u: &Tensor,
+        rows: &Range<usize>,
+        cx: &Context<'_>,
+    ) -> kernels::Result<()> {
+        let of = Factors {
+            a: (u, Op::Plain, Role::Input(Whole)),
+            b: (
+                &*cx.weight(self.b).rows(rows.clone())?,
+                Op::Transposed,
+                Role::Weight,
+            ),
+            leaf: 0,
+            accumulate: true,
+        };
+        multiply(y, &of, cx)
+    }
+
+    /// Adds the gradient of a slice's rows of B, of dy: `[n, slice]`.
+    pub(crate) fn backward_slice(
+        &self,
+        dy: &Tensor,
+        u: &Tensor,
+        rows: Range<usize>,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<()> {
+        gradients.in_rows(self.b, rows, |db, accumulate| {
+            let of = Factors {
+                a: (dy, Op::Transposed, Role::Gradient(Split)),
+                b: (u, Op::Plain, Role::Input(Whole)),
+                leaf: cx.sums.token_leaf,
+                accumulate,
+            };
+            multiply(db, &of, cx)
+        })
+    }
+
+    /// The gradient of the features from a slice, or du += of that: dy `[n, slice]`, du: `[n, rank]`
+    pub(crate) fn slice_inputs(
+        &self,
+        du: &mut Tensor,
+        dy: &Tensor,
+        (rows, accumulate): (&Range<usize>, bool),
+        cx: &Context<'_>,
+    ) -> kernels::Result<()> {
+        let of = Factors {
+            a: (dy, Op::Plain, Role::Gradient(Split)),
+            b: (
+                &*cx.weight(self.b).rows(rows.clone())?,
+                Op::Plain,
+                Role::Weight,
+            ),
+            leaf: 0,
+            accumulate,
+        };
+        multiply(du, &of, cx)
+    }
+
+    /// The gradient of x A^T from its sum over this rank's slices, `[n, rank]` -> `[m, rank]`, summed over ranks; adds the gradient
+    /// of A, x: `[n, in]`.
+    pub(crate) fn finish_slices(
+        &self,
+        du: Tensor,
+        x: &Tensor,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
+        let x = self.seen_whole(x, cx)?;
+        self.add_gradient_of_a(cx.sum_to_rows(du)?, &x, gradients, cx)
     }
 
     /// dx += du A, dx: `[m, in]`, du: `[m, rank]`

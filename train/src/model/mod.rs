@@ -31,6 +31,7 @@ pub(crate) mod moe;
 pub(crate) mod norm;
 pub(crate) mod packed_rows;
 pub(crate) mod param;
+mod parameter_counts;
 pub(crate) mod precision;
 pub(crate) mod prepacked;
 pub(crate) mod qk_norms;

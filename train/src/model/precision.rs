@@ -161,6 +161,14 @@ impl<'a> Context<'a> {
         Ok(Operand::AsIs(x))
     }
 
+    /// The weights of some layers as factors of products in `numbers`.
+    pub(crate) fn weights_as_factors(&self, slots: &[Slot]) -> kernels::Result<Vec<Operand<'a>>> {
+        let all = slots
+            .iter()
+            .map(|&slot| self.of_layer(slot).factor(self.weight(slot), Role::Weight));
+        all.collect()
+    }
+
     /// x as an operand of a product that does not round it.
     pub(crate) fn operand<'t>(&self, x: &'t Tensor, role: Role) -> kernels::Result<Operand<'t>> {
         let Some(format) = self.arithmetic.operands else {

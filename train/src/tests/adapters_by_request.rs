@@ -8,11 +8,11 @@ use crate::checkpoint::{export_hf, export_peft};
 use crate::config::precision::Precision;
 use crate::config::{LoraConfig, LoraTarget, Plan};
 use crate::dist::devices::Devices;
-use crate::fixtures::{Chain, Log, tiny_gpt, tiny_llama, tiny_moe};
+use crate::fixtures::{Chain, Log, tiny_deepseek, tiny_gpt, tiny_llama};
 use crate::infer::engine::{AdapterId, Engine, Event, Limits, Request};
 use crate::infer::{GenerateOptions, Scored};
 use crate::tests::parity::{Formula, Golden};
-use crate::tests::peft::saved;
+use crate::tests::peft::{of_qwen, saved};
 use crate::trainer::run;
 
 /// All that a request got.
@@ -329,7 +329,8 @@ fn adapters_and_models_that_do_not_go_together_are_refused_by_name() {
     let config = r#"{"peft_type": "LORA", "r": 2, "lora_alpha": 2}"#;
     std::fs::write(peft.join("adapter_config.json"), config).unwrap();
     let error = refused(&peft);
-    assert!(error.contains("the blocks' linear layers alone"), "{error}");
+    let wanted = "model.embed_tokens: found, want an adapter of qkv, out, fc1 and fc2 alone";
+    assert!(error.contains(wanted), "{error}");
     // a refusal leaves the engine as it was
     assert_eq!(answers(&mut engine, vec![request(&[1, 2], None)]).len(), 1);
     let opened_for_adapters = |path: &Path| {
@@ -341,15 +342,43 @@ fn adapters_and_models_that_do_not_go_together_are_refused_by_name() {
     };
     let error = opened_for_adapters(&llama.adapters[0]);
     assert!(error.contains("adapters of its own"), "{error}");
-    let folder = tempfile::tempdir().unwrap();
-    let plan = tiny_moe();
-    let done = run(
-        &plan,
-        &Chain::of(&plan),
-        None,
-        folder.path(),
-        &Log::default(),
-    );
-    let error = opened_for_adapters(&done.unwrap().checkpoint);
-    assert!(error.contains("without experts"), "{error}");
+}
+
+#[test]
+fn requests_choose_adapters_beside_experts_and_latents_but_none_of_experts_themselves() {
+    for plan in [of_qwen(), tiny_deepseek()] {
+        let [first, second] = configs();
+        let with_experts = LoraConfig {
+            targets: vec![LoraTarget::Out, LoraTarget::Experts],
+            ..LoraConfig::default()
+        };
+        let tuned = tuned(&plan, &[first, second, with_experts]);
+        let folder = |name: &str| tuned.folder.path().join(name);
+        let limits = Limits::default();
+        let prompts: [&[u32]; 2] = [&[3, 24, 171], &[7, 7, 8, 7, 7, 8]];
+        let requests = |adapter| prompts.map(|prompt| request(prompt, adapter));
+        let own = [&tuned.base, &tuned.adapters[0], &tuned.adapters[1]];
+        let wanted = own.map(|path| {
+            let mut engine = open(path, 1, &limits);
+            answers(&mut engine, requests(None).into())
+        });
+        assert_ne!(wanted[1], wanted[2]);
+        assert_ne!(wanted[0], wanted[1]);
+        export_peft(&tuned.adapters[1], &folder("peft")).unwrap();
+        let mut engine = open_for_adapters(&tuned.base, 2, &limits);
+        let first = engine.load_adapter(&tuned.adapters[0]).unwrap();
+        let second = engine.load_adapter(&folder("peft")).unwrap();
+        let all = [None, Some(first), Some(second)];
+        let found = answers(&mut engine, all.map(requests).concat());
+        assert_eq!(found, wanted.concat());
+        export_peft(&tuned.adapters[2], &folder("experts")).unwrap();
+        for (path, wanted) in [
+            (&tuned.adapters[2], "with Experts among its targets"),
+            (&folder("experts"), "mlp.experts.0.gate_proj: found"),
+        ] {
+            let error = engine.load_adapter(path).unwrap_err().with_causes();
+            assert!(error.contains(wanted), "{error}");
+            assert!(error.contains("requests choose none of experts"), "{error}");
+        }
+    }
 }

@@ -24,6 +24,7 @@ use crate::model::param::{self, Spec};
 use crate::model::slots::Slots;
 use crate::model::stage::{Flow, FlowGrad, Pass, Stage};
 use crate::tests::layouts::{Result, assert_same, reproducible, train, with};
+use crate::tests::lora::adapted_everywhere;
 use crate::trainer::step::Trainer;
 use crate::trainer::{ValidationSet, run, run_in_world};
 
@@ -131,6 +132,15 @@ fn mixtures_train_with_the_bits_of_the_cpu() {
 #[test]
 fn gpt_oss_trains_with_the_bits_of_the_cpu() {
     has_the_bits_of_the_cpu(&tiny_gpt_oss(), &["mb=2", "cp=2 tp=2 sp mb=2"]);
+}
+
+#[test]
+fn adapters_of_experts_router_and_head_train_with_the_bits_of_the_cpu() {
+    let mut plan = adapted_everywhere(tiny_moe());
+    (plan.model.layers, plan.seq_length) = (1, 8);
+    let moe = plan.model.moe.as_mut().unwrap();
+    (moe.every, moe.capacity_factor) = (1, 0.0);
+    has_the_bits_of_the_cpu(&plan, &["chunked mb=4"]);
 }
 
 #[test]

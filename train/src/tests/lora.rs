@@ -6,9 +6,12 @@ use kernels::{Device, Tensor, rng};
 use crate::checkpoint::MODEL;
 use crate::checkpoint::check_init;
 use crate::checkpoint::safetensors::Reader;
-use crate::config::{Bf16Sums, LoraConfig, LoraTarget, Plan, Precision};
+use crate::config::{Bf16Sums, LoraConfig, LoraTarget, Plan, Precision, TieEmbeddings};
 use crate::dist::mesh::Groups;
-use crate::fixtures::{Chain, Log, nth_step, options, tiny_bert, tiny_gpt, tiny_llama, tiny_moe};
+use crate::fixtures::{
+    Chain, Log, nth_step, options, tiny_bert, tiny_deepseek, tiny_gpt, tiny_gpt_oss, tiny_llama,
+    tiny_moe,
+};
 use crate::model::param::{self, Spec, is_of_lora};
 use crate::tests::layouts::{assert_same, train, train_in, with};
 use crate::tests::parity::by_tensor;
@@ -22,6 +25,18 @@ fn adapted(mut plan: Plan) -> Plan {
         alpha: 6.0,
         ..LoraConfig::default()
     });
+    plan
+}
+
+/// With adapters of every layer that can have one, a head of its own among them.
+pub(super) fn adapted_everywhere(plan: Plan) -> Plan {
+    let mut plan = adapted(plan);
+    plan.model.tie_embeddings = TieEmbeddings::Untied;
+    let has_experts = plan.model.moe.is_some();
+    let of_mixture = [LoraTarget::Experts, LoraTarget::Router];
+    let mut targets = LoraTarget::ALL.to_vec();
+    targets.retain(|target| has_experts || !of_mixture.contains(target));
+    plan.model.lora.as_mut().unwrap().targets = targets;
     plan
 }
 
@@ -80,8 +95,10 @@ fn merged(weights: &Named<'_>, layer: &str, scale: f64) -> Vec<f64> {
 fn gradients_are_those_of_the_merged_weights_by_the_chain_rule() {
     let mut gated = tiny_llama();
     gated.model.qk_norm = Some(true);
-    for plan in [tiny_gpt(), tiny_llama(), gated] {
-        let mut plan = adapted(plan);
+    let everywhere =
+        [tiny_llama(), tiny_moe(), tiny_deepseek(), tiny_gpt_oss()].map(adapted_everywhere);
+    let plain = [tiny_gpt(), tiny_llama(), gated].map(adapted);
+    for mut plan in plain.into_iter().chain(everywhere) {
         plan.model.dropout = 0.0;
         let scale = plan.model.lora.as_ref().unwrap().scale();
         assert_eq!(scale, 1.5);
@@ -401,14 +418,35 @@ fn adapters_start_from_any_model_resume_and_are_part_of_the_model() {
 
 #[test]
 fn adapters_that_do_not_fit_are_refused() {
+    let with = |plan: Plan, targets: &[LoraTarget], dropout| {
+        let mut plan = adapted(plan);
+        let lora = plan.model.lora.as_mut().unwrap();
+        (lora.targets, lora.dropout) = (targets.to_vec(), dropout);
+        plan
+    };
+    let mut every_layer = tiny_moe();
+    let moe = every_layer.model.moe.as_mut().unwrap();
+    (moe.every, moe.shared_d_ffn, moe.shared_gate) = (1, 0, false);
     for (plan, wanted) in [
         (
             adapted(tiny_bert()),
             "model.lora: found a table with family = Bert",
         ),
         (
-            adapted(tiny_moe()),
-            "model.lora: found a table with family = Llama",
+            with(tiny_llama(), &[LoraTarget::Qkv, LoraTarget::Experts], 0.0),
+            "model.lora.targets: found [Qkv, Experts], want neither experts nor router",
+        ),
+        (
+            with(tiny_gpt(), &[LoraTarget::Head], 0.0),
+            "model.lora.targets: found [Head], want no head: tied embeddings",
+        ),
+        (
+            with(every_layer, &[LoraTarget::Fc1], 0.0),
+            "model.lora.targets: found [Fc1], want experts",
+        ),
+        (
+            with(tiny_moe(), &[LoraTarget::Experts], 0.1),
+            "model.lora.dropout: found 0.1 with experts among targets",
         ),
     ] {
         let problems = plan.problems().join("\n");

@@ -25,6 +25,7 @@ mod kill;
 mod layouts;
 mod lead;
 mod lora;
+mod lora_mixture;
 mod megatron;
 mod mixture;
 mod mixture_parity;

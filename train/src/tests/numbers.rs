@@ -12,6 +12,7 @@ use crate::config::Plan;
 use crate::eval::inspect;
 use crate::fixtures::{Log, samples_of, tiny_bert, tiny_gpt, tiny_llama, tiny_moe, tiny_t5};
 use crate::infer::{GenerateOptions, generate};
+use crate::tests::lora::adapted_everywhere;
 use crate::trainer::run;
 
 /// A checkpoint of `plan` after its first step.
@@ -61,6 +62,7 @@ fn numbers_of_a_plan_that_its_tensors_cannot_hold_are_refused_by_key() {
             tiny_moe(),
             &["model.moe.experts", "model.moe.d_ffn", "model.moe.top_k"],
         ),
+        (adapted_everywhere(tiny_llama()), &["model.lora.rank"]),
         (
             tiny_t5(),
             &[

@@ -12,8 +12,9 @@ import torch
 import transformers
 
 out = Path(sys.argv[1])
-for name in ["lora", "prompt", "p_tuning_mlp", "p_tuning_lstm"]:
-    base = transformers.AutoModelForCausalLM.from_pretrained(out / "base")
+for name in ["lora", "lora_mixture", "lora_latents", "prompt", "p_tuning_mlp", "p_tuning_lstm"]:
+    config = json.loads((out / name / "adapter_config.json").read_text())
+    base = transformers.AutoModelForCausalLM.from_pretrained(config["base_model_name_or_path"])
     record = json.loads((out / name / "logits.json").read_text())
     ids = torch.tensor([record["tokens"]])
     with torch.no_grad():

@@ -16,7 +16,7 @@ import sys
 
 import torch
 import transformers
-from tiny_runs import BATCH, VOCAB, states, token, train, write
+from tiny_runs import BATCH, VOCAB, InFormat, states, token, train, write
 
 T, EPS = 16, 1e-4
 LLAMA = dict(vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
@@ -112,16 +112,6 @@ MODELS = {
 
 # Factors of some initial weights.
 LARGE = {"gpt_oss_packed": dict(gate_up_proj=10.0)}
-
-
-class InFormat:
-    """torch for a class that computes some steps in float32 whatever its format is: float32 is this format instead."""
-
-    def __init__(self, dtype):
-        self.float32 = dtype
-
-    def __getattr__(self, name):
-        return getattr(torch, name)
 
 
 def build(kind, settings):

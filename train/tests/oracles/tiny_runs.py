@@ -25,6 +25,16 @@ def formula(salt, dims, scale, offset):
     return (x * np.float32(scale) + np.float32(offset)).reshape(dims)
 
 
+class InFormat:
+    """torch for a class that computes some steps in float32 whatever its format is: float32 is this format instead."""
+
+    def __init__(self, dtype):
+        self.float32 = self.float = dtype
+
+    def __getattr__(self, name):
+        return getattr(torch, name)
+
+
 def token(sample, position):
     return (sample * 7919 + position * position * 31 + position * 17) % VOCAB
 

@@ -4,7 +4,7 @@
 //! `base_model.model.MODULE.lora_A.weight` `[r, in]` and `.lora_B.weight` `[out, r]`; scale `lora_alpha / r`, with `use_rslora`
 //! `lora_alpha / sqrt(r)`. Our adapter of a packed layer becomes one for each of its modules, which share A.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
@@ -14,12 +14,14 @@ use crate::checkpoint::adapters::{self, Factors, LayerAdapter, LoraAdapter};
 use crate::checkpoint::huggingface::adapter_folder::{
     CONFIG, Named, WEIGHTS, config, foreign, set_among, shown, tensors, write,
 };
+use crate::checkpoint::huggingface::deepseek;
 use crate::checkpoint::huggingface::names::pairs;
 use crate::checkpoint::huggingface::pair::Pair;
 use crate::checkpoint::huggingface::soft_prompt;
 use crate::checkpoint::newest::checkpoint_at;
 use crate::checkpoint::read::Opened;
 use crate::checkpoint::safetensors::{Entry, Reader};
+use crate::config::adapted_layers::{has_inputs_first, target_of};
 use crate::config::plan::{Plan, Shape};
 use crate::config::{Family, LoraTarget};
 use crate::error::{Error, Result};
@@ -27,12 +29,19 @@ use crate::model::param;
 
 /// In front of a module's name.
 const PREFIX: &str = "base_model.model.";
+/// Our tensor of the head's own matrix.
+const HEAD_WEIGHT: &str = "head.weight";
+/// Adapters that requests to an engine can choose.
+pub(crate) const OF_REQUESTS: &str = "an adapter of qkv, out, fc1 and fc2 alone: requests choose none of experts, routers, embeddings and heads";
+
 /// An opened adapter.
 pub(crate) struct Adapter {
     reader: Reader,
     scale: f64,
     /// A and B of each module.
     modules: BTreeMap<String, [Entry; 2]>,
+    /// The matrix beside the adapter of the head, which PEFT saves and loads with it.
+    head: Option<Entry>,
 }
 
 impl Adapter {
@@ -66,9 +75,20 @@ impl Adapter {
         };
         let path = folder.join(WEIGHTS);
         let reader = tensors(folder)?;
+        let by_name = by_name(pairs);
         let mut found: BTreeMap<String, [Option<Entry>; 2]> = BTreeMap::new();
+        let mut head = None;
         for entry in reader.entries() {
             let name = entry.name.strip_prefix(PREFIX);
+            let beside = name.and_then(|name| name.strip_suffix(".base_layer.weight"));
+            if let Some(pair) = beside.and_then(|module| head_of(module, &by_name)) {
+                if entry.dims != pair.dims {
+                    let (name, found, wanted) = (&entry.name, &entry.dims, &pair.dims);
+                    problems.push(format!("{name}: found {found:?}, want {wanted:?}"));
+                }
+                head = Some(entry.clone());
+                continue;
+            }
             let parts = [".lora_A.weight", ".lora_B.weight"].into_iter().enumerate();
             let part = name.and_then(|name| {
                 let mut parts = parts.filter_map(|(at, end)| Some((at, name.strip_suffix(end)?)));
@@ -83,7 +103,7 @@ impl Adapter {
         }
         let mut modules = BTreeMap::new();
         for (module, both) in found {
-            match whole(&module, both, rank, pairs) {
+            match whole(&module, both, rank, &by_name) {
                 Ok(both) => {
                     modules.insert(module, both);
                 }
@@ -98,6 +118,7 @@ impl Adapter {
                 reader,
                 scale,
                 modules,
+                head,
             }),
             false => Err(foreign(&path, problems)),
         }
@@ -109,21 +130,23 @@ impl Adapter {
     /// `Foreign` with modules outside the blocks' linear layers; a damaged file.
     pub(crate) fn layers(mut self, pairs: &[Pair], plan: &Plan) -> Result<LoraAdapter> {
         let (shape, specs) = (plan.shape(), param::specs(plan));
+        let by_name = by_name(pairs);
         let mut parts: BTreeMap<&str, Vec<Module<'_>>> = BTreeMap::new();
         let mut problems = Vec::new();
         for (name, [a, b]) in &self.modules {
-            let weight = format!("{name}.weight");
-            let pair = pairs.iter().find(|pair| pair.theirs == weight);
+            let pair = by_name.get(format!("{name}.weight").as_str()).copied();
             let layer = pair.and_then(|pair| Some((pair, pair.ours.strip_suffix(".weight")?)));
-            match layer.filter(|(_, layer)| LoraTarget::of_layer(layer).is_some()) {
+            let is_served = |layer: &str| {
+                let target = target_of(layer);
+                target.is_some_and(|target| LoraTarget::DENSE.contains(&target))
+            };
+            match layer.filter(|(_, layer)| is_served(layer)) {
                 Some((pair, layer)) => {
                     let a = values_of(&mut self.reader, a)?;
                     let b = values_of(&mut self.reader, b)?;
                     parts.entry(layer).or_default().push(Module { pair, a, b });
                 }
-                None => problems.push(format!(
-                    "{name}: found an adapter, want adapters of the blocks' linear layers alone"
-                )),
+                None => problems.push(format!("{name}: found, want {OF_REQUESTS}")),
             }
         }
         if !problems.is_empty() {
@@ -145,6 +168,9 @@ impl Adapter {
     /// Adds the adapter to the values of a tensor of the base model, in the order of that tensor.
     pub(crate) fn add(&mut self, pair: &Pair, values: &mut [f32]) -> Result<()> {
         let module = pair.theirs.strip_suffix(".weight").unwrap_or_default();
+        if let Some(head) = self.head.as_ref().filter(|_| pair.ours == HEAD_WEIGHT) {
+            values.copy_from_slice(&values_of(&mut self.reader, head)?);
+        }
         let Some([a, b]) = self.modules.get(module).cloned() else {
             return Ok(());
         };
@@ -159,6 +185,20 @@ impl Adapter {
         adapters::merge(values, of, a.dims[1], by_inputs);
         Ok(())
     }
+}
+
+/// The head's matrix, if this module is the head.
+fn head_of<'p>(module: &str, pairs: &BTreeMap<&str, &'p Pair>) -> Option<&'p Pair> {
+    let pair = pairs.get(format!("{module}.weight").as_str()).copied();
+    pair.filter(|pair| pair.ours == HEAD_WEIGHT)
+}
+
+/// The pairs by the names of their tensors of transformers.
+fn by_name(pairs: &[Pair]) -> BTreeMap<&str, &Pair> {
+    pairs
+        .iter()
+        .map(|pair| (pair.theirs.as_str(), pair))
+        .collect()
 }
 
 fn values_of(reader: &mut Reader, entry: &Entry) -> Result<Vec<f32>> {
@@ -179,8 +219,7 @@ struct Module<'a> {
 fn joined(modules: &[Module<'_>], rank: usize, dims: &[usize], shape: &Shape) -> LayerAdapter {
     let shares = modules.iter().all(|module| module.a == modules[0].a);
     let all = if shares { rank } else { rank * modules.len() };
-    let target = LoraTarget::of_layer(modules[0].pair.ours.trim_end_matches(".weight"));
-    let is_column = target.is_some_and(LoraTarget::is_column);
+    let is_column = !has_inputs_first(modules[0].pair.ours.trim_end_matches(".weight"));
     let out = if is_column { dims[0] } else { dims[1] };
     let mut joined = LayerAdapter {
         rank: all,
@@ -214,7 +253,7 @@ fn whole(
     module: &str,
     both: [Option<Entry>; 2],
     rank: f64,
-    pairs: &[Pair],
+    pairs: &BTreeMap<&str, &Pair>,
 ) -> std::result::Result<[Entry; 2], String> {
     let [Some(a), Some(b)] = both else {
         return Err(format!(
@@ -222,7 +261,7 @@ fn whole(
         ));
     };
     let name = format!("{module}.weight");
-    let Some(pair) = pairs.iter().find(|pair| pair.theirs == name) else {
+    let Some(pair) = pairs.get(name.as_str()) else {
         return Err(format!(
             "{module}: found, but the base model has no such layer"
         ));
@@ -252,6 +291,12 @@ fn unsupported(config: &Map<String, Value>) -> Vec<String> {
         config,
         &[
             "use_dora",
+            "use_qalora",
+            "use_bdlora",
+            "alora_invocation_tokens",
+            "arrow_config",
+            "kasa_config",
+            "monteclora_config",
             "lora_bias",
             "bias",
             "modules_to_save",
@@ -263,6 +308,25 @@ fn unsupported(config: &Map<String, Value>) -> Vec<String> {
         ],
     ));
     problems
+}
+
+/// Refuses a layer that is no linear layer in the model's class of transformers, where PEFT has no module for it.
+fn expect_module(pair: &Pair, layer: &str, family: Family) -> Result<()> {
+    let is_stacked = pair.dims.len() > 2;
+    let has_own_router = family == Family::GptOss || deepseek::is_deepseek(family);
+    let is_router = target_of(layer) == Some(LoraTarget::Router);
+    let is_parameter = is_stacked || is_router && has_own_router;
+    if !is_parameter {
+        return Ok(());
+    }
+    Err(Error::Request {
+        what: "adapter to write in PEFT's form",
+        found: format!("one of {layer}"),
+        wanted: format!(
+            "adapters of linear layers alone: {} of {family:?} is a parameter of another layer in transformers",
+            pair.theirs
+        ),
+    })
 }
 
 /// Writes the adapters or the virtual tokens of a checkpoint, or of the newest of a folder of checkpoints, as PEFT loads them.
@@ -284,37 +348,36 @@ pub fn export_peft(checkpoint: &Path, out: &Path) -> Result<()> {
     };
     let (specs, shape, rank) = (param::specs(&plan), plan.shape(), lora.rank);
     let mut tensors = opened.tensors(MODEL)?;
+    let dims: BTreeMap<&str, &[usize]> = specs
+        .iter()
+        .map(|spec| (spec.name.as_str(), spec.dims.as_slice()))
+        .collect();
     let mut read = |name: &str| -> Result<Vec<f32>> {
-        let spec = specs.iter().find(|spec| spec.name == name);
-        let dims = spec.map(|spec| spec.dims.clone()).unwrap_or_default();
+        let dims = dims.get(name).copied().unwrap_or_default();
         let mut values = vec![0.0; dims.iter().product()];
-        tensors.read_part(name, &dims, 0, &mut values)?;
+        tensors.read_part(name, dims, 0, &mut values)?;
         Ok(values)
     };
-    let (mut all, mut modules) = (Vec::new(), Vec::new());
+    let (mut all, mut modules) = (Vec::new(), BTreeSet::new());
     for pair in pairs(&plan) {
         let Some(layer) = pair.ours.strip_suffix(".weight") else {
             continue;
         };
-        let last = layer.rsplit('.').next().unwrap_or_default();
-        let Some(target) = lora.targets.iter().find(|target| target.layer() == last) else {
+        if !dims.contains_key(format!("{layer}.lora_a").as_str()) {
             continue;
-        };
+        }
+        expect_module(&pair, layer, plan.model.family)?;
         let (a, b) = (
             read(&format!("{layer}.lora_a"))?,
             read(&format!("{layer}.lora_b"))?,
         );
-        let a = match target {
-            LoraTarget::Qkv | LoraTarget::Fc1 => a,
-            LoraTarget::Out | LoraTarget::Fc2 => adapters::transposed(&a, rank),
-        };
-        let b: Vec<f32> = match target {
-            LoraTarget::Qkv | LoraTarget::Fc1 => {
+        let (a, b) = match has_inputs_first(layer) {
+            true => (adapters::transposed(&a, rank), b),
+            false => {
                 let rows = pair.rows_of_ours(&shape);
-                rows.flat_map(|row| b[row * rank..(row + 1) * rank].to_vec())
-                    .collect()
+                let b = rows.flat_map(|row| b[row * rank..(row + 1) * rank].to_vec());
+                (a, b.collect())
             }
-            LoraTarget::Out | LoraTarget::Fc2 => b,
         };
         let module = pair.theirs.strip_suffix(".weight").unwrap_or_default();
         for (end, values, dims) in [
@@ -328,12 +391,10 @@ pub fn export_peft(checkpoint: &Path, out: &Path) -> Result<()> {
                 values: values.clone(),
             });
         }
-        // the last two parts: GPT-2 has a c_proj in both halves of a block
-        let parts: Vec<&str> = module.rsplitn(3, '.').collect();
-        let suffix = format!("{}.{}", parts[1], parts[0]);
-        if !modules.contains(&suffix) {
-            modules.push(suffix);
-        }
+        // the last two parts: GPT-2 has a c_proj in both halves of a block, and experts have numbers
+        let mut dots = module.rmatch_indices('.').map(|(at, _)| at + 1);
+        let suffix = dots.nth(1).map_or(module, |at| &module[at..]);
+        modules.insert(suffix.to_owned());
     }
     let config = json!({
         "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": plan.train.init_from,

@@ -7,7 +7,7 @@ use kernels::{Device, Tensor};
 use crate::checkpoint::adapters::{LayerAdapter, LoraAdapter, transposed};
 use crate::checkpoint::read_adapter::read_adapter;
 use crate::checkpoint::write_shards::first_element;
-use crate::config::LoraTarget;
+use crate::config::adapted_layers::has_inputs_first;
 use crate::config::exact::narrow;
 use crate::config::plan::Plan;
 use crate::dist::mesh::RankCoord;
@@ -63,8 +63,7 @@ pub(super) fn part_of(
         else {
             return Ok(None);
         };
-        let is_column = LoraTarget::of_layer(layer).is_some_and(LoraTarget::is_column);
-        let (spec, values) = matrix(spec, own, is_column);
+        let (spec, values) = matrix(spec, own, has_inputs_first(layer));
         let (dims, first) = (spec.local_dims(place.tp), first_element(&spec, place));
         let here = &values[first..first + dims.iter().product::<usize>()];
         Tensor::from_f32(&dims, here, device).map(Some)
@@ -76,13 +75,13 @@ pub(super) fn part_of(
 }
 
 /// The spec and the numbers of A or B at the adapter's rank, in the model's order.
-fn matrix(spec: &Spec, own: &LayerAdapter, is_column: bool) -> (Spec, Vec<f32>) {
+fn matrix(spec: &Spec, own: &LayerAdapter, is_by_inputs: bool) -> (Spec, Vec<f32>) {
     let mut spec = spec.clone();
     let is_b = spec.name.ends_with(".lora_b");
-    let (dim, values) = match (is_b, is_column) {
+    let (dim, values) = match (is_b, is_by_inputs) {
         (true, _) => (1, own.b.clone()),
-        (false, true) => (0, own.a.clone()),
-        (false, false) => (1, transposed(&own.a, own.a.len() / own.rank)),
+        (false, false) => (0, own.a.clone()),
+        (false, true) => (1, transposed(&own.a, own.a.len() / own.rank)),
     };
     spec.dims[dim] = own.rank;
     (spec, values)

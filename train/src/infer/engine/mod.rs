@@ -62,7 +62,7 @@ impl Engine {
     /// keeps activations between its linear layers in f32.
     ///
     /// # Errors
-    /// As `open`; a model with experts, or with adapters or virtual tokens of its own.
+    /// As `open`; a model with adapters or virtual tokens of its own.
     pub fn open_for_adapters(path: &Path, on: TensorParallel, limits: Limits) -> Result<Engine> {
         Engine::of(Model::open_for_adapters(path, on)?, limits)
     }

@@ -251,6 +251,18 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// The same where products neither round their factors nor sum in another order.
+    pub(crate) fn in_f32(&self) -> Context<'a> {
+        Context {
+            arithmetic: Arithmetic {
+                operands: None,
+                fp8: None,
+                ..self.arithmetic
+            },
+            ..*self
+        }
+    }
+
     /// For the encoder's rows alone.
     pub(crate) fn encoder(&self) -> Context<'a> {
         let pair = self.pair.expect("the model has an encoder");

@@ -4,7 +4,8 @@
 //! y_s = x W_s^T + b_s for rows W_s of the matrix. Backward recomputes y_s and turns it into dy_s; the rows of the
 //! weight's gradient are dy_s^T x, and dx is the sum over slices of dy_s W_s. A slice is one leaf of that sum, an
 //! eighth of the whole layer's features, so merging slices as the unsliced product merges its leaves gives the same
-//! bits; everything else is computed feature by feature in either case.
+//! bits; everything else is computed feature by feature in either case. An adapter's B is cut like the weight; x A^T and its
+//! gradient, the sum of dy_s B_s over slices, are of the whole layer.
 //!
 //! Not for fp8 layers, whose scales belong to the whole matrix.
 
@@ -18,6 +19,7 @@ use crate::config::precision::Role;
 use crate::model::context::Context;
 use crate::model::gradients::Gradients;
 use crate::model::linear::{ColumnLinear, multiply};
+use crate::model::lora::Lora;
 use crate::model::precision::Operand;
 
 /// x: `[m, in]` -> calls `each` with the first of this rank's features in a slice and its outputs, `[n, slice]`,
@@ -30,12 +32,17 @@ pub(super) fn forward(
     mut each: impl FnMut(usize, &mut Tensor) -> kernels::Result<()>,
 ) -> kernels::Result<()> {
     let (cx, mut room) = (&cx.of_layer(linear.weight), None);
-    let x = cx.factor(cx.gather(x, &mut room)?, Role::Input(Whole))?;
+    let whole = cx.gather(x, &mut room)?;
+    let features = features(linear, whole, cx)?;
+    let x = cx.factor(whole, Role::Input(Whole))?;
     let mut y = Tensor::empty(&[x.dims()[0], slice], DType::F32, x.device())?;
     for rows in slices(linear, slice, cx) {
         let weight = cx.weight(linear.weight).rows(rows.clone())?;
         let weight = cx.factor(&weight, Role::Weight)?;
         outputs(linear, &x, &weight, &rows, &mut y, cx)?;
+        if let Some((lora, u)) = &features {
+            lora.add_slice(&mut y, u, &rows, cx)?;
+        }
         each(rows.start, &mut y)?;
     }
     Ok(())
@@ -51,15 +58,26 @@ pub(super) fn backward(
     mut slope: impl FnMut(usize, &mut Tensor) -> kernels::Result<()>,
 ) -> kernels::Result<Tensor> {
     let (cx, mut room) = (&cx.of_layer(linear.weight), None);
-    let x = cx.factor(cx.gather(x, &mut room)?, Role::Input(Whole))?;
+    let whole = cx.gather(x, &mut room)?;
+    let features = features(linear, whole, cx)?;
+    let x = cx.factor(whole, Role::Input(Whole))?;
     let (numbers, leaf) = (cx.numbers(), cx.sums.token_leaf);
     let mut y = Tensor::empty(&[x.dims()[0], slice], DType::F32, x.device())?;
-    let mut dx = Tree::default();
+    let (mut dx, mut du) = (Tree::default(), Tree::default());
     for rows in slices(linear, slice, cx) {
         let weight = cx.weight(linear.weight).rows(rows.clone())?;
         let weight = cx.factor(&weight, Role::Weight)?;
         outputs(linear, &x, &weight, &rows, &mut y, cx)?;
+        if let Some((lora, u)) = &features {
+            lora.add_slice(&mut y, u, &rows, cx)?;
+        }
         slope(rows.start, &mut y)?;
+        if let Some((lora, u)) = &features {
+            lora.backward_slice(&y, u, rows.clone(), gradients, cx)?;
+            du.push(u, |sum, accumulate| {
+                lora.slice_inputs(sum, &y, (&rows, accumulate), cx)
+            })?;
+        }
         if let Some(bias) = linear.bias.filter(|bias| gradients.has(*bias)) {
             gradients.in_rows(bias, rows.clone(), |dbias, accumulate| {
                 reduce::sum_rows(dbias, &y, leaf, accumulate)
@@ -78,8 +96,31 @@ pub(super) fn backward(
         })?;
     }
     drop((x, y));
+    let of_features = match features {
+        Some((lora, _)) => {
+            let du = lora.finish_slices(du.finish()?, whole, gradients, cx)?;
+            Some((lora, du))
+        }
+        None => None,
+    };
     drop(room);
-    cx.sum_to_rows(dx.finish()?)
+    let mut dx = cx.sum_to_rows(dx.finish()?)?;
+    if let Some((lora, du)) = of_features {
+        lora.add_column_inputs(&mut dx, &du, cx)?;
+    }
+    Ok(dx)
+}
+
+/// The layer's adapter and its features of x, `[n, rank]`, if it has one.
+fn features<'l>(
+    linear: &'l ColumnLinear,
+    x: &Tensor,
+    cx: &Context<'_>,
+) -> kernels::Result<Option<(&'l Lora, Tensor)>> {
+    match &linear.lora {
+        Some(lora) => Ok(Some((lora, lora.features(x, cx)?))),
+        None => Ok(None),
+    }
 }
 
 /// Rows of this rank's matrix that are slices.

@@ -17,6 +17,7 @@ use kernels::comm::tensors;
 use kernels::cross_entropy::Slopes;
 use kernels::{DType, Tensor, cross_entropy, reduce};
 
+use crate::config::adapted_layers::HEAD;
 use crate::config::plan::{FEATURE_CHUNKS, Plan};
 use crate::data::Targets;
 use crate::dist::mesh::RankCoord;
@@ -25,6 +26,7 @@ use crate::model::context::tensor_parallel::gather_rows;
 use crate::model::gradients::Gradients;
 use crate::model::head::sliced;
 use crate::model::linear::ColumnLinear;
+use crate::model::lora::Lora;
 use crate::model::param;
 use crate::model::slots::Slots;
 
@@ -66,7 +68,7 @@ impl Vocabulary {
                 bias: slots.find("head.bias"),
                 gradient,
                 out,
-                lora: None,
+                lora: Lora::find(HEAD, slots),
             },
             ids: plan.vocab,
             first: out / place.tp * place.tp_rank,

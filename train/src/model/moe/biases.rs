@@ -46,8 +46,8 @@ pub(super) fn add_gradients(
     (dispatcher, gradients): (&TokenDispatcher, &mut Gradients),
     cx: &Context<'_>,
 ) -> kernels::Result<()> {
-    if biases.is_empty() {
-        return Ok(());
+    if !biases.iter().any(|bias| gradients.has(*bias)) {
+        return Ok(()); // there are none, or they are frozen
     }
     let sums = gradients.sums_of(biases)?;
     let zeros =

@@ -14,9 +14,9 @@ use crate::model::context::Context;
 use crate::model::gradients::Gradients;
 use crate::model::mlp::Between;
 use crate::model::moe::biases;
+use crate::model::moe::expert_adapters::{ExpertAdapters, SplitWidth};
 use crate::model::moe::token_dispatcher::TokenDispatcher;
 use crate::model::moe::weight_sums::{Factors, add_sums};
-use crate::model::precision::Operand;
 use crate::model::slots::{Slot, Slots};
 
 pub(crate) struct Experts {
@@ -26,6 +26,8 @@ pub(crate) struct Experts {
     fc2: Vec<Slot>,
     /// Biases of each expert here, of `[2f]` or `[f]`, and of `[d]`; none without.
     biases: [Vec<Slot>; 2],
+    /// Adapters of both matrices.
+    adapters: [Option<ExpertAdapters>; 2],
     activation: Between,
     /// Output features of whole first matrices, and input features of second ones.
     widths: (usize, usize),
@@ -61,12 +63,22 @@ impl Experts {
             all.filter_map(|e| slots.find(&format!("{at}.experts.{e}.{name}")))
                 .collect()
         };
+        let width = plan.model.architecture().fc1_widths() * f;
+        let adapters = [
+            ("fc1", SplitWidth::Outputs(width)),
+            ("fc2", SplitWidth::Inputs(f)),
+        ];
+        let adapters = adapters.map(|(layer, width)| {
+            let both = ["lora_a", "lora_b"].map(|part| of(&format!("{layer}.{part}")));
+            ExpertAdapters::of(both, width)
+        });
         Experts {
             fc1: of("fc1.weight"),
             fc2: of("fc2.weight"),
             biases: [of("fc1.bias"), of("fc2.bias")],
+            adapters,
             activation: Between::of(plan, tp),
-            widths: (plan.model.architecture().fc1_widths() * f, f),
+            widths: (width, f),
         }
     }
 
@@ -90,7 +102,7 @@ impl Experts {
             let y = Tensor::empty(x.dims(), DType::F32, x.device())?;
             return Ok((y, Saved { x, inner: None }));
         }
-        let fc1 = weights(&self.fc1, cx)?;
+        let fc1 = cx.weights_as_factors(&self.fc1)?;
         let fc1: Vec<&Tensor> = fc1.iter().map(|one| &**one).collect();
         let rows = cx
             .of_layer(self.fc1[0])
@@ -99,9 +111,13 @@ impl Experts {
         let between = (cx.numbers(), self.stored(cx));
         let before = grouped_matmul::forward(between, &rows, (&fc1, Op::Transposed), counts, 0)?;
         drop(rows);
-        let before = biases::add(before, bias1, counts, cx)?;
+        let mut before = biases::add(before, bias1, counts, cx)?;
+        let [adapters1, adapters2] = &self.adapters;
+        if let Some(adapters) = adapters1 {
+            adapters.add(&mut before, &x, counts, cx)?;
+        }
         let (before, hidden) = self.activation.forward(before)?;
-        let fc2 = weights(&self.fc2, cx)?;
+        let fc2 = cx.weights_as_factors(&self.fc2)?;
         let fc2: Vec<&Tensor> = fc2.iter().map(|one| &**one).collect();
         let leaf = cx.feature_leaf(self.widths.1);
         let rows = cx
@@ -110,7 +126,10 @@ impl Experts {
         let kind = (cx.numbers(), DType::F32);
         let y = grouped_matmul::forward(kind, &rows, (&fc2, Op::Plain), counts, leaf)?;
         drop(rows);
-        let y = biases::add(cx.sum_over_tp(y)?, bias2, counts, cx)?;
+        let mut y = biases::add(cx.sum_over_tp(y)?, bias2, counts, cx)?;
+        if let Some(adapters) = adapters2 {
+            adapters.add(&mut y, &hidden, counts, cx)?;
+        }
         let inner = Some((before, hidden));
         Ok((y, Saved { x, inner }))
     }
@@ -124,16 +143,27 @@ impl Experts {
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
         let [bias1, bias2] = &self.biases;
+        let [adapters1, adapters2] = &self.adapters;
         let Some((before, hidden)) = saved.inner else {
             // in the order of the others, because ranks that share samples sum each together
+            if let Some(adapters) = adapters2 {
+                adapters.backward_without_rows((dispatcher, gradients), cx)?;
+            }
             biases::add_gradients(bias2, None, (dispatcher, gradients), cx)?;
             add_gradients((&self.fc2, Op::Plain), None, (dispatcher, gradients), cx)?;
+            if let Some(adapters) = adapters1 {
+                adapters.backward_without_rows((dispatcher, gradients), cx)?;
+            }
             biases::add_gradients(bias1, None, (dispatcher, gradients), cx)?;
             let fc1 = (&self.fc1[..], Op::Transposed);
             add_gradients(fc1, None, (dispatcher, gradients), cx)?;
             return Ok(dy);
         };
         let counts = dispatcher.counts();
+        let du2 = match adapters2 {
+            Some(adapters) => Some(adapters.backward(&dy, &hidden, (dispatcher, gradients), cx)?),
+            None => None,
+        };
         biases::add_gradients(bias2, Some(&dy), (dispatcher, gradients), cx)?;
         let of_fc2 = cx.of_layer(self.fc2[0]);
         let rows = of_fc2.factor(&dy, Role::Gradient(Features::Whole))?;
@@ -150,13 +180,23 @@ impl Experts {
         )?;
         drop(inputs);
         drop(hidden);
-        let fc2 = weights(&self.fc2, cx)?;
+        let fc2 = cx.weights_as_factors(&self.fc2)?;
         let fc2: Vec<&Tensor> = fc2.iter().map(|one| &**one).collect();
         let between = (cx.numbers(), self.stored(cx));
-        let dhidden = grouped_matmul::backward_input(between, &rows, (&fc2, Op::Plain), counts, 0)?;
+        let of_fc2 = (&fc2[..], Op::Plain);
+        let mut dhidden = grouped_matmul::backward_input(between, &rows, of_fc2, counts, 0)?;
         drop(rows);
         drop(dy);
+        if let (Some(adapters), Some(du)) = (adapters2, du2) {
+            adapters.add_inputs(&mut dhidden, &du, counts, cx)?;
+        }
         let dbefore = self.activation.backward(dhidden, &before)?;
+        let du1 = match adapters1 {
+            Some(adapters) => {
+                Some(adapters.backward(&dbefore, &saved.x, (dispatcher, gradients), cx)?)
+            }
+            None => None,
+        };
         biases::add_gradients(bias1, Some(&dbefore), (dispatcher, gradients), cx)?;
         let of_fc1 = cx.of_layer(self.fc1[0]);
         let dbefore = of_fc1.factor(&dbefore, Role::Gradient(Features::Split))?;
@@ -172,31 +212,30 @@ impl Experts {
             (dispatcher, gradients),
             cx,
         )?;
-        let fc1 = weights(&self.fc1, cx)?;
+        let fc1 = cx.weights_as_factors(&self.fc1)?;
         let fc1: Vec<&Tensor> = fc1.iter().map(|one| &**one).collect();
         let leaf = cx.feature_leaf(self.widths.0);
         let kind = (cx.numbers(), DType::F32);
         let dx =
             grouped_matmul::backward_input(kind, &dbefore, (&fc1, Op::Transposed), counts, leaf)?;
-        cx.sum_over_tp(dx)
+        let mut dx = cx.sum_over_tp(dx)?;
+        if let (Some(adapters), Some(du)) = (adapters1, du1) {
+            adapters.add_inputs(&mut dx, &du, counts, cx)?;
+        }
+        Ok(dx)
     }
 }
 
-/// Adds the products of output gradients and inputs, if any token is here, to the weights' gradients.
+/// Adds the products of output gradients and inputs, if any token is here, to the weights' gradients, unless they are frozen.
 fn add_gradients(
     (slots, op): (&[Slot], Op),
     factors: Option<Factors<'_>>,
     (dispatcher, gradients): (&TokenDispatcher, &mut Gradients),
     cx: &Context<'_>,
 ) -> kernels::Result<()> {
+    if !gradients.has(slots[0]) {
+        return Ok(());
+    }
     let mut sums = gradients.sums_of(slots)?;
     add_sums(cx.numbers(), (&mut sums, op), factors, dispatcher, cx)
-}
-
-/// The weights as products read them.
-fn weights<'a>(slots: &[Slot], cx: &Context<'a>) -> kernels::Result<Vec<Operand<'a>>> {
-    let all = slots
-        .iter()
-        .map(|&slot| cx.of_layer(slot).factor(cx.weight(slot), Role::Weight));
-    all.collect()
 }

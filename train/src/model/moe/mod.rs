@@ -16,6 +16,7 @@
 //! exchange, and waits for them once a layer.
 
 mod biases;
+mod expert_adapters;
 pub(crate) mod experts;
 pub(crate) mod report;
 pub(crate) mod router;

@@ -21,11 +21,14 @@ use crate::config::moe::{DropPolicy, MoeConfig, RouterScope};
 use crate::model::context::Context;
 use crate::model::context::tensor_parallel::gather_rows;
 use crate::model::gradients::Gradients;
+use crate::model::lora::{Lora, Outputs};
 use crate::model::moe::report::{Dropped, Logits, Report};
 use crate::model::slots::{Slot, Slots};
 
 pub(crate) struct Router {
     weight: Slot,
+    /// Multiplies in f32, as the router does.
+    lora: Option<Lora>,
     /// Added to the logits.
     logit_bias: Option<Slot>,
     /// Added to scores for the choice alone.
@@ -56,6 +59,7 @@ impl Router {
         };
         Router {
             weight: slots.get(&format!("layers.{layer}.router.weight")),
+            lora: Lora::find(&format!("layers.{layer}.router"), slots),
             logit_bias: slots.find(&format!("layers.{layer}.router.logit_bias")),
             bias: (config.expert_bias).then(|| slots.get(&format!("layers.{layer}.router.bias"))),
             layer,
@@ -90,6 +94,9 @@ impl Router {
             0,
             false,
         )?;
+        if let Some(lora) = &self.lora {
+            lora.add_columns(&mut logits, x, &cx.of_whole_rows().in_f32())?;
+        }
         if let Some(bias) = self.logit_bias {
             add::bias(&mut logits, cx.weight(bias))?;
         }
@@ -236,23 +243,20 @@ impl Router {
             let at = first * self.experts..(first + group) * self.experts;
             kernels::copy(dlogits.flat_mut(at)?, part.view())?;
         }
-        if let Some(bias) = self.bias {
+        if let Some(bias) = self.bias.filter(|bias| gradients.has(*bias)) {
             // no loss depends on it: token counts move it after the step
             gradients.sums([bias])?;
         }
         let leaf = cx.sums.token_leaf;
-        if let Some(bias) = self.logit_bias {
+        if let Some(bias) = self.logit_bias.filter(|bias| gradients.has(*bias)) {
             let (dbias, accumulate) = gradients.target(bias);
             reduce::sum_rows(dbias, &dlogits, leaf, accumulate)?;
         }
-        let (dweight, accumulate) = gradients.target(self.weight);
-        matmul(
-            dweight,
-            (&dlogits, Op::Transposed),
-            (x, Op::Plain),
-            leaf,
-            accumulate,
-        )?;
+        if gradients.has(self.weight) {
+            let (dweight, accumulate) = gradients.target(self.weight);
+            let (dlogits, x) = ((&dlogits, Op::Transposed), (x, Op::Plain));
+            matmul(dweight, dlogits, x, leaf, accumulate)?;
+        }
         let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
         let weight = cx.weight(self.weight);
         matmul(
@@ -262,6 +266,11 @@ impl Router {
             0,
             false,
         )?;
+        if let Some(lora) = &self.lora {
+            let cx = &cx.of_whole_rows().in_f32();
+            let du = lora.backward_columns(&dlogits, x, Outputs::Whole, gradients, cx)?;
+            lora.add_column_inputs(&mut dx, &du, cx)?;
+        }
         Ok(dx)
     }
 }

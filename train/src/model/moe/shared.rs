@@ -96,6 +96,9 @@ impl Shared {
         )?;
         add::add_into(&mut dx, &more)?;
         drop(more);
+        if !gradients.has(gate) {
+            return Ok(dx); // frozen
+        }
         let (mut room, mut rows) = (None, None);
         let dscores = cx.gather(&dscores, &mut room)?;
         let x = cx.gather(x, &mut rows)?;

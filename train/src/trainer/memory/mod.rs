@@ -241,7 +241,9 @@ impl Rank<'_> {
         let latents = plan.model.latents();
         let latents = latents.map_or(0, |of| of.row().max(of.queries.unwrap_or(0)));
         let inner = s.packed.max(2 * d_ffn).max(latents);
-        let layer = n * choices * (16 * s.d_model + 6 * inner);
+        // features of adapters and their gradients, and sums of them over slices of the head
+        let rank = plan.model.lora.as_ref().map_or(0, |lora| 8 * lora.rank);
+        let layer = n * choices * (16 * s.d_model + 6 * inner + rank);
         let logits = match plan.train.chunked_cross_entropy {
             true => s.padded_vocab / FEATURE_CHUNKS,
             false => s.padded_vocab / place.tp,
