@@ -32,7 +32,7 @@ use crate::optim::rank_state::RankState;
 const PART: usize = 1 << 18;
 
 /// Keys of `[model]` and `[model.moe]` that matter only in training, or that follow from others.
-const FREE: [&str; 10] = [
+pub(super) const FREE: [&str; 10] = [
     "family",
     "init_std",
     "dropout",

@@ -8,6 +8,7 @@ use crate::checkpoint::adapters::{self, LayerAdapter, LoraAdapter};
 use crate::checkpoint::huggingface::adapter_folder::is_adapter;
 use crate::checkpoint::huggingface::names::pairs;
 use crate::checkpoint::huggingface::peft::{Adapter, OF_REQUESTS};
+use crate::checkpoint::initial_weights::FREE;
 use crate::checkpoint::newest::checkpoint_at;
 use crate::checkpoint::read::Opened;
 use crate::config::LoraTarget;
@@ -73,8 +74,17 @@ pub(crate) fn read_adapter(path: &Path, base: &Plan) -> Result<LoraAdapter> {
     Ok(adapter)
 }
 
+/// Settings of a mixture that change its answers.
+fn mixture(plan: &Plan) -> String {
+    let mut moe = serde_json::to_value(&plan.model.moe).unwrap_or_default();
+    if let Some(moe) = moe.as_object_mut() {
+        moe.retain(|key, _| !FREE.contains(&key.as_str()));
+    }
+    moe.to_string()
+}
+
 /// Settings of a model that change its answers, by name.
-fn settings(plan: &Plan) -> [(&'static str, String); 14] {
+fn settings(plan: &Plan) -> [(&'static str, String); 16] {
     let (model, shape) = (&plan.model, plan.shape());
     [
         ("architecture", format!("{:?}", model.architecture())),
@@ -91,6 +101,8 @@ fn settings(plan: &Plan) -> [(&'static str, String); 14] {
         ("score_divisor", model.score_divisor.to_string()),
         ("attention_cap", model.attention_cap.to_string()),
         ("logit_cap", model.logit_cap.to_string()),
+        ("latent_norm_eps", model.latent_norm_eps().to_string()),
+        ("moe", mixture(plan)),
     ]
 }
 
@@ -129,5 +141,36 @@ fn expect_base(opened: &Opened, plan: &Plan, base: &Plan) -> Result<()> {
             path: opened.path.clone(),
             problems,
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::tiny_deepseek;
+
+    #[test]
+    fn settings_of_mixtures_and_latents_tell_models_apart_and_those_of_training_do_not() {
+        let own = tiny_deepseek();
+        let changed = |change: fn(&mut Plan)| {
+            let mut plan = own.clone();
+            change(&mut plan);
+            let pairs = settings(&plan).into_iter().zip(settings(&own));
+            let other = pairs.filter(|(a, b)| a != b).map(|((name, _), _)| name);
+            other.collect::<Vec<_>>()
+        };
+        assert_eq!(
+            changed(|plan| plan.model.moe.as_mut().unwrap().top_k += 1),
+            ["moe"]
+        );
+        assert_eq!(
+            changed(|plan| plan.model.moe.as_mut().unwrap().scale = 3.5),
+            ["moe"]
+        );
+        assert_eq!(
+            changed(|plan| plan.model.latent_norm_eps = 0.5),
+            ["latent_norm_eps"]
+        );
+        assert!(changed(|plan| plan.model.moe.as_mut().unwrap().balance_loss = 0.5).is_empty());
     }
 }

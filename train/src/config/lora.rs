@@ -96,6 +96,9 @@ pub(crate) struct Adaptable {
     pub has_own_head: bool,
 }
 
+/// Most rows of an adapter's matrices: as many as the widest layers have.
+const MOST_RANK: usize = 1 << 16;
+
 impl LoraConfig {
     /// Refuses targets that the model has no layer for.
     fn check_targets(&self, model: Adaptable, problem: Problem<'_>) {
@@ -117,7 +120,7 @@ impl LoraConfig {
         }
         if self.dropout > 0.0 && has(&LoraTarget::Experts) {
             let found = format!("{} with experts among targets", self.dropout);
-            let wanted = "0: a row has no place among an expert's that every layout shares";
+            let wanted = "0: experts do not get the positions that a row's draws come from";
             problem("dropout", found, wanted);
         }
     }
@@ -136,6 +139,10 @@ impl LoraConfig {
         self.check_targets(model, problem);
         if self.rank == 0 {
             problem("rank", "0".into(), "at least 1");
+        }
+        if self.rank > MOST_RANK {
+            let wanted = "at most 65536: an adapter of more rows than its layer adds nothing";
+            problem("rank", self.rank.to_string(), wanted);
         }
         if !(self.alpha.is_finite() && self.alpha > 0.0) {
             let found = self.alpha.to_string();

@@ -643,9 +643,12 @@ impl ModelConfig {
     fn adaptable(&self) -> Adaptable {
         let has_shared = self.moe.as_ref().is_some_and(|moe| moe.shared_d_ffn > 0);
         let is_dense = |layer| self.moe_at(layer).is_none();
+        // mixtures repeat after so many layers
+        let period = self.moe.as_ref();
+        let period = period.map_or(1, |moe| moe.dense_first.saturating_add(moe.every));
         Adaptable {
             has_experts: self.moe.is_some(),
-            has_feed_forward: has_shared || (0..self.layers).any(is_dense),
+            has_feed_forward: has_shared || (0..self.layers.min(period)).any(is_dense),
             has_own_head: !self.is_tied(),
         }
     }
