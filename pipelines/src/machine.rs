@@ -77,7 +77,7 @@ pub(crate) fn publish(
 
 /// A temporary file with a name that the next run's cleanup recognizes, and the mode that the umask gives new
 /// files.
-fn temporary_in(folder: &Path) -> std::io::Result<tempfile::NamedTempFile> {
+pub(crate) fn temporary_in(folder: &Path) -> std::io::Result<tempfile::NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".millrace-").suffix(".tmp");
     #[cfg(unix)]

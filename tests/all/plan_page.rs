@@ -297,6 +297,7 @@ fn a_file_that_exists_is_kept_and_one_that_cannot_be_written_is_an_error() {
         let args = ["plan", &recipe, "--cluster", "dgx-a100", "--devices", "8"];
         let found = output(&[&args[..], &["--html", to.to_str().unwrap()]].concat());
         assert_eq!(found.status.code(), Some(code));
+        assert!(found.stdout.is_empty(), "refused before the search");
         String::from_utf8(found.stderr).unwrap()
     };
     let said = refused(&file, 2);
@@ -310,6 +311,10 @@ fn a_file_that_exists_is_kept_and_one_that_cannot_be_written_is_an_error() {
         said.contains("cannot write") && said.contains("page.html"),
         "{said}"
     );
+    let missing = dir.path().join("missing");
+    let said = refused(&missing.join("page.html"), 1);
+    assert!(said.contains("cannot write"), "{said}");
+    assert!(!missing.exists(), "a mistyped folder is not made");
     // a plan without a layout that fits has a page as well, and the same exit code as without
     let page = dir.path().join("none.html");
     let large = root().join("pipelines/jobs/recipes/gpt_1t.toml");

@@ -247,10 +247,14 @@ fn parse(table: &Table, problems: &mut Vec<Problem>) -> Job {
                 return job;
             }
             Err(e) => {
-                let (mut problem, keys) = explain(&rest, &e);
+                let Explained {
+                    mut problem,
+                    keys,
+                    unusable,
+                } = explain(&rest, &e);
                 problem.key = dotted(&taken.as_written(&keys));
-                let removed = remove(&mut rest, &keys);
-                taken.note(&keys);
+                let removed = remove(&mut rest, &unusable);
+                taken.note(&unusable);
                 problems.push(problem);
                 if !removed {
                     // nothing to remove: stop instead of looping; the problems found are reported
@@ -290,8 +294,17 @@ impl Taken {
     }
 }
 
-/// Key path of a deserialisation error, as text and as steps to the value to remove.
-fn explain(root: &Value, e: &WrongValue) -> (Problem, Vec<String>) {
+/// A deserialisation error in words.
+struct Explained {
+    problem: Problem,
+    /// Path of the key that is wrong.
+    keys: Vec<String>,
+    /// Path of the value that has no meaning without it.
+    unusable: Vec<String>,
+}
+
+/// The problem behind a deserialisation error.
+fn explain(root: &Value, e: &WrongValue) -> Explained {
     let message = e.message().to_string();
     let mut keys = e.path();
     let quoted = |text: &str| text.split('`').nth(1).unwrap_or_default().to_string();
@@ -306,8 +319,21 @@ fn explain(root: &Value, e: &WrongValue) -> (Problem, Vec<String>) {
     while !keys.is_empty() && get(root, &keys).is_none() {
         keys.pop();
     }
+    let unusable = keys.clone();
+    // a choice that the input spells as a table of one key
+    let variant = quoted(&message);
+    let is_variant = message.starts_with("unknown variant")
+        && matches!(get(root, &keys), Some(Value::Table(t)) if t.contains_key(&variant));
+    if is_variant {
+        keys.push(variant);
+    }
     let value = get(root, &keys);
     let found = match (unknown, value) {
+        (true, _) if is_variant => {
+            let name = keys.last().cloned().unwrap_or_default();
+            let known = message.split('`').skip(3).step_by(2);
+            format!("unknown key {name:?}{}", or_nearest(&name, known))
+        }
         (true, _) if message.starts_with("unknown field") => {
             let name = keys.last().cloned().unwrap_or_default();
             let known: Vec<&str> = message.split('`').skip(3).step_by(2).collect();
@@ -327,14 +353,15 @@ fn explain(root: &Value, e: &WrongValue) -> (Problem, Vec<String>) {
     let wanted = message
         .split_once("expected ")
         .map_or(message.clone(), |(_, w)| plain_type(w));
-    (
-        Problem {
+    Explained {
+        problem: Problem {
             key: dotted(&keys),
             found,
             wanted,
         },
         keys,
-    )
+        unusable,
+    }
 }
 
 /// Tables that have a key of this name, if they are few; of many, those that are least deep.
@@ -500,6 +527,20 @@ mod tests {
         }
         let unknown = found.iter().find(|p| p.key == "train.step_size").unwrap();
         assert!(unknown.found.contains("unknown key"), "{unknown:?}");
+    }
+
+    #[test]
+    fn a_wrong_name_of_a_step_is_one_problem_with_the_nearest_names() {
+        let text = "name = 'x'\nout = 'o'\n[curate]\ninputs = [{ path = 'a.jsonl', source = 'a' }]\n\
+            [[curate.step]]\ngopher_qualty = {}\n[[curate.step]]\ngopher_repetition = {}\n\
+            [[curate.step]]\nlanguag = { keep = ['en'] }\n";
+        let found = problems(text, &[]);
+        let keys: Vec<&str> = found.iter().map(|p| p.key.as_str()).collect();
+        let wanted = ["curate.step[0].gopher_qualty", "curate.step[2].languag"];
+        assert_eq!(keys, wanted);
+        for (problem, near) in found.iter().zip(["\"gopher_quality\"", "\"language\""]) {
+            assert!(problem.found.contains(near), "{problem:?}");
+        }
     }
 
     #[test]

@@ -118,7 +118,7 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
     if !args.json {
         print(&answer.to_text())?;
     }
-    // before layouts are run, which may take hours: a page that cannot be written is known at once
+    // before layouts are run, which may take hours
     let summary = page.as_ref().map(|page| page.plan(&answer)).transpose()?;
     let trials = match args.trials.is_given() && !planned.is_empty() {
         true => Some(plan_trials::run(&job, &planned, &args.trials, |of| {

@@ -108,7 +108,7 @@ pub(super) fn step(of: &Value) -> String {
         });
     }
     let lead = format!(
-        "What a step of {} s takes with the fastest layout; the part of a reduction that the backward pass hides is left out.",
+        "Parts of the {} s of a step with the fastest layout; the part of a reduction that the backward pass hides is left out.",
         short(&best["step_s"])
     );
     section("step", "Step", &lead, &bars(&parts))
