@@ -25,18 +25,13 @@ pub(super) enum SplitWidth {
 /// The adapters of one layer of the experts here.
 pub(super) struct ExpertAdapters {
     /// `[rank, d]`; where inputs are split `[f/tp, rank]`.
-    a: Vec<Slot>,
+    pub(super) a: Vec<Slot>,
     /// `[2f/tp, rank]` or `[f/tp, rank]`; where inputs are split `[d, rank]`.
-    b: Vec<Slot>,
-    width: SplitWidth,
+    pub(super) b: Vec<Slot>,
+    pub(super) width: SplitWidth,
 }
 
 impl ExpertAdapters {
-    /// Those with A and B in these slots, if there are any.
-    pub(super) fn of([a, b]: [Vec<Slot>; 2], width: SplitWidth) -> Option<ExpertAdapters> {
-        (!a.is_empty()).then_some(ExpertAdapters { a, b, width })
-    }
-
     /// How x multiplies with A, in leaves of how many features.
     fn of_a(&self, cx: &Context<'_>) -> (Op, usize) {
         match self.width {

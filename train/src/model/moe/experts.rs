@@ -2,6 +2,8 @@
 //! them by grouped products. Tensor parallel: an expert's first matrix is split by column, its second by row, so
 //! every rank has the same rows and the all-reduces are over them.
 
+use std::collections::HashMap;
+
 use kernels::grouped_matmul::{self, Counts};
 use kernels::matmul::Op;
 use kernels::{DType, Tensor};
@@ -58,19 +60,29 @@ impl Experts {
         slots: &Slots<'_>,
     ) -> Experts {
         let f = plan.model.d_expert();
-        let of = |name: &str| {
-            let all = 0..config.experts;
-            all.filter_map(|e| slots.find(&format!("{at}.experts.{e}.{name}")))
-                .collect()
+        let prefix = format!("{at}.experts.");
+        let all = slots.specs().iter().enumerate();
+        let all = all.filter_map(|(slot, spec)| Some((spec.name.strip_prefix(&prefix)?, slot)));
+        let all: HashMap<&str, Slot> = all.collect();
+        let of = |name: &str| -> Vec<Slot> {
+            let experts = 0..config.experts;
+            let slots = experts.filter_map(|e| all.get(format!("{e}.{name}").as_str()));
+            slots.copied().collect()
         };
         let width = plan.model.architecture().fc1_widths() * f;
+        let is_adapted = plan.model.lora.is_some();
         let adapters = [
             ("fc1", SplitWidth::Outputs(width)),
             ("fc2", SplitWidth::Inputs(f)),
         ];
         let adapters = adapters.map(|(layer, width)| {
-            let both = ["lora_a", "lora_b"].map(|part| of(&format!("{layer}.{part}")));
-            ExpertAdapters::of(both, width)
+            let of = |part: &str| of(&format!("{layer}.{part}"));
+            let adapters = is_adapted.then(|| ExpertAdapters {
+                a: of("lora_a"),
+                b: of("lora_b"),
+                width,
+            });
+            adapters.filter(|adapters| !adapters.a.is_empty())
         });
         Experts {
             fc1: of("fc1.weight"),
