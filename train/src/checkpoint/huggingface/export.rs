@@ -10,14 +10,12 @@ use serde_json::{Map, Value, json};
 
 use crate::checkpoint::MODEL;
 use crate::checkpoint::huggingface::config;
-use crate::checkpoint::huggingface::moe;
 use crate::checkpoint::huggingface::names::pairs;
 use crate::checkpoint::huggingface::pair::Pair;
 use crate::checkpoint::safetensors::{Entry, Writer};
 use crate::checkpoint::weight_source::WeightSource;
 use crate::checkpoint::write::sync;
-use crate::config::plan::Plan;
-use crate::error::{At, Error, Result};
+use crate::error::{At, Result};
 
 /// Writes `config.json` and `model.safetensors` under `out`, with adapters merged, one tensor at a time.
 ///
@@ -35,7 +33,7 @@ pub fn export_hf(checkpoint: &Path, out: &Path) -> Result<()> {
 /// As `export_hf`.
 pub fn export_hf_shards(checkpoint: &Path, out: &Path, max_bytes: Option<u64>) -> Result<()> {
     let mut model = WeightSource::open(checkpoint)?;
-    expect_class(&model.plan)?;
+    config::expect_class(&model.plan)?;
     let config = config::to_json(&model.plan)?;
     fs::create_dir_all(out).at("create", out)?;
     let pairs = pairs(&model.plan);
@@ -62,25 +60,6 @@ pub fn export_hf_shards(checkpoint: &Path, out: &Path, max_bytes: Option<u64>) -
     remove_others(out, &names)?;
     write_json(&config, &out.join("config.json"))?;
     sync(out)
-}
-
-/// Refuses a model that no class of transformers expresses.
-///
-/// # Errors
-/// `Request` with every setting that the family's class lacks, or with those of a mixture that no class has.
-pub(super) fn expect_class(plan: &Plan) -> Result<()> {
-    let lacking = config::inexpressible(plan);
-    if !lacking.is_empty() {
-        return Err(Error::Request {
-            what: "model to export",
-            found: lacking.join("; "),
-            wanted: "settings that its class in transformers supports".into(),
-        });
-    }
-    match &plan.model.moe {
-        Some(moe) => moe::class_of(&plan.model, moe).map(|_| ()),
-        None => Ok(()),
-    }
 }
 
 /// Index file: which tensor is in which file.

@@ -14,8 +14,8 @@ use crate::checkpoint::adapters::{self, Factors, LayerAdapter, LoraAdapter};
 use crate::checkpoint::huggingface::adapter_folder::{
     CONFIG, Named, WEIGHTS, config, foreign, set_among, shown, tensors, write,
 };
+use crate::checkpoint::huggingface::config::expect_class;
 use crate::checkpoint::huggingface::deepseek;
-use crate::checkpoint::huggingface::export::expect_class;
 use crate::checkpoint::huggingface::names::pairs;
 use crate::checkpoint::huggingface::pair::Pair;
 use crate::checkpoint::huggingface::soft_prompt;

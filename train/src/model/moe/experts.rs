@@ -114,14 +114,14 @@ impl Experts {
             let y = Tensor::empty(x.dims(), DType::F32, x.device())?;
             return Ok((y, Saved { x, inner: None }));
         }
-        let fc1 = cx.weights_as_factors(&self.fc1)?;
-        let fc1: Vec<&Tensor> = fc1.iter().map(|one| &**one).collect();
         let rows = cx
             .of_layer(self.fc1[0])
             .factor(&x, Role::Input(Features::Whole))?;
         let [bias1, bias2] = &self.biases;
         let between = (cx.numbers(), self.stored(cx));
-        let before = grouped_matmul::forward(between, &rows, (&fc1, Op::Transposed), counts, 0)?;
+        let before = cx.product_with(&self.fc1, |fc1| {
+            grouped_matmul::forward(between, &rows, (fc1, Op::Transposed), counts, 0)
+        })?;
         drop(rows);
         let mut before = biases::add(before, bias1, counts, cx)?;
         let [adapters1, adapters2] = &self.adapters;
@@ -129,14 +129,14 @@ impl Experts {
             adapters.add(&mut before, &x, counts, cx)?;
         }
         let (before, hidden) = self.activation.forward(before)?;
-        let fc2 = cx.weights_as_factors(&self.fc2)?;
-        let fc2: Vec<&Tensor> = fc2.iter().map(|one| &**one).collect();
         let leaf = cx.feature_leaf(self.widths.1);
         let rows = cx
             .of_layer(self.fc2[0])
             .factor(&hidden, Role::Input(Features::Split))?;
         let kind = (cx.numbers(), DType::F32);
-        let y = grouped_matmul::forward(kind, &rows, (&fc2, Op::Plain), counts, leaf)?;
+        let y = cx.product_with(&self.fc2, |fc2| {
+            grouped_matmul::forward(kind, &rows, (fc2, Op::Plain), counts, leaf)
+        })?;
         drop(rows);
         let mut y = biases::add(cx.sum_over_tp(y)?, bias2, counts, cx)?;
         if let Some(adapters) = adapters2 {
@@ -192,11 +192,10 @@ impl Experts {
         )?;
         drop(inputs);
         drop(hidden);
-        let fc2 = cx.weights_as_factors(&self.fc2)?;
-        let fc2: Vec<&Tensor> = fc2.iter().map(|one| &**one).collect();
         let between = (cx.numbers(), self.stored(cx));
-        let of_fc2 = (&fc2[..], Op::Plain);
-        let mut dhidden = grouped_matmul::backward_input(between, &rows, of_fc2, counts, 0)?;
+        let mut dhidden = cx.product_with(&self.fc2, |fc2| {
+            grouped_matmul::backward_input(between, &rows, (fc2, Op::Plain), counts, 0)
+        })?;
         drop(rows);
         drop(dy);
         if let (Some(adapters), Some(du)) = (adapters2, du2) {
@@ -224,12 +223,11 @@ impl Experts {
             (dispatcher, gradients),
             cx,
         )?;
-        let fc1 = cx.weights_as_factors(&self.fc1)?;
-        let fc1: Vec<&Tensor> = fc1.iter().map(|one| &**one).collect();
         let leaf = cx.feature_leaf(self.widths.0);
         let kind = (cx.numbers(), DType::F32);
-        let dx =
-            grouped_matmul::backward_input(kind, &dbefore, (&fc1, Op::Transposed), counts, leaf)?;
+        let dx = cx.product_with(&self.fc1, |fc1| {
+            grouped_matmul::backward_input(kind, &dbefore, (fc1, Op::Transposed), counts, leaf)
+        })?;
         let mut dx = cx.sum_over_tp(dx)?;
         if let (Some(adapters), Some(du)) = (adapters1, du1) {
             adapters.add_inputs(&mut dx, &du, counts, cx)?;
