@@ -518,7 +518,14 @@ fn adapters_that_do_not_fit_are_refused_by_name() {
         assert!(error.contains(wanted), "{error} wants {wanted}");
     }
     // ways to start that leave the base's weights as they are
-    for start in [json!(false), json!(null), json!("gaussian"), json!("eva")] {
+    for start in [
+        json!(false),
+        json!(null),
+        json!("gaussian"),
+        json!("eva"),
+        json!("orthogonal"),
+        json!("mica"),
+    ] {
         let mut config = good.clone();
         config["init_lora_weights"] = start;
         fs::write(&path, config.to_string()).unwrap();
