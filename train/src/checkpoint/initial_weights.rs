@@ -6,6 +6,7 @@
 //! The weights are identified by one XXH3 over names, dims and numbers in our order, which does not depend on the
 //! form in which they are stored. The run's checkpoints record it, so that a changed source is noticed.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use kernels::Device;
@@ -61,6 +62,8 @@ pub(crate) struct InitialWeights {
     skipped: Vec<SkippedCheckpoint>,
     plan: Plan,
     source: Source,
+    /// Names and dims of its tensors of classification heads and of adapters.
+    optional: HashSet<(String, Vec<usize>)>,
 }
 
 impl InitialWeights {
@@ -94,11 +97,20 @@ impl InitialWeights {
                 )],
             });
         };
+        let all: Vec<(String, Vec<usize>)> = match &source {
+            Source::Ours(tensors) => {
+                let entries = tensors.entries().into_iter();
+                entries.map(|entry| (entry.name, entry.dims)).collect()
+            }
+            Source::Foreign(foreign) => foreign.folder.tensors(),
+        };
+        let optional = all.into_iter().filter(|(name, _)| may_be_missing(name));
         Ok(InitialWeights {
             path,
             skipped,
             plan,
             source,
+            optional: optional.collect(),
         })
     }
 
@@ -188,19 +200,10 @@ impl InitialWeights {
         state.start_averages().on_rank(rank, "start averages")
     }
 
-    /// Whether the source has a tensor. Only those of a classification head and of adapters may be missing: they start from the
-    /// seed.
+    /// Whether the source has a tensor.
     fn has(&self, spec: &Spec) -> bool {
-        if !param::is_of_classes(&spec.name) && !param::is_of_adapter(&spec.name) {
-            return true;
-        }
-        match &self.source {
-            Source::Ours(tensors) => {
-                let mut own = tensors.entries().into_iter();
-                own.any(|entry| entry.name == spec.name && entry.dims == spec.dims)
-            }
-            Source::Foreign(foreign) => foreign.folder.has(spec),
-        }
+        let key = || (spec.name.clone(), spec.dims.clone());
+        !may_be_missing(&spec.name) || self.optional.contains(&key())
     }
 
     /// Elements of the rows of virtual tokens, from `first` on, from the embeddings of ids.
@@ -231,6 +234,11 @@ impl InitialWeights {
             Source::Foreign(foreign) => foreign.read(spec, first, out),
         }
     }
+}
+
+/// Whether a tensor is of a classification head or an adapter. Only these may be missing from a source: they start from the seed.
+fn may_be_missing(name: &str) -> bool {
+    param::is_of_classes(name) || param::is_of_adapter(name)
 }
 
 /// The source that the plan's `train.init_from` names, opened and checked to fit, with its record. A run that

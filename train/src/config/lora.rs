@@ -21,8 +21,8 @@ pub struct LoraConfig {
     /// `lora_dropout`. Default: 0.
     #[serde(skip_serializing_if = "is_zero")]
     pub dropout: f32,
-    /// Linear layers that have adapters. Default: `qkv`, `out`, `fc1` and `fc2`, PEFT's `all-linear` without experts and their
-    /// router.
+    /// Linear layers that have adapters. Default: `qkv`, `out`, `fc1` and `fc2`, PEFT's `all-linear` without experts, their
+    /// router and the gate of a shared expert (Qwen MoE), which has no adapter.
     pub targets: Vec<LoraTarget>,
 }
 

@@ -161,12 +161,18 @@ impl<'a> Context<'a> {
         Ok(Operand::AsIs(x))
     }
 
-    /// The weights of some layers as factors of products in `numbers`.
-    pub(crate) fn weights_as_factors(&self, slots: &[Slot]) -> kernels::Result<Vec<Operand<'a>>> {
+    /// A grouped product with the weights of some layers, which are its factors in `numbers`.
+    pub(crate) fn product_with(
+        &self,
+        slots: &[Slot],
+        product: impl FnOnce(&[&Tensor]) -> kernels::Result<Tensor>,
+    ) -> kernels::Result<Tensor> {
         let all = slots
             .iter()
             .map(|&slot| self.of_layer(slot).factor(self.weight(slot), Role::Weight));
-        all.collect()
+        let all: Vec<Operand<'a>> = all.collect::<kernels::Result<_>>()?;
+        let all: Vec<&Tensor> = all.iter().map(|one| &**one).collect();
+        product(&all)
     }
 
     /// x as an operand of a product that does not round it.

@@ -78,10 +78,12 @@ struct Tuned {
 }
 
 fn tuned(plan: &Plan, configs: &[LoraConfig]) -> Tuned {
-    let plan = &Plan {
+    let mut plan = Plan {
         seq_length: 64,
         ..plan.clone()
     };
+    (plan.train.steps, plan.train.global_batch) = (2, 2);
+    let plan = &plan;
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let train = |plan: &Plan, name: &str| {
@@ -312,25 +314,43 @@ fn adapters_and_models_that_do_not_go_together_are_refused_by_name() {
     export_peft(&other.adapters[0], &peft).unwrap();
     let error = refused(&peft);
     assert!(error.contains("gate_proj: found lora_A"), "{error}");
-    // an adapter of the embedding is merged, not chosen by request
     let shape = tiny_llama().shape();
-    let [a, b] = [("A", [2, shape.d_model]), ("B", [tiny_llama().vocab, 2])].map(|(part, dims)| {
-        let name = format!("base_model.model.model.embed_tokens.lora_{part}.weight");
-        let dims = dims.to_vec();
-        Entry { name, dims }
-    });
-    let counts = [a.elements(), b.elements()];
-    let weights = peft.join("adapter_model.safetensors");
-    let mut writer = Writer::create(&weights, vec![a, b], None).unwrap();
-    for count in counts {
-        writer.write(&vec![0.5; count]).unwrap();
+    let (vocab, d) = (tiny_llama().vocab, shape.d_model);
+    let a = |module: &str| (format!("{module}.lora_A.weight"), [2, d]);
+    let b = |module: &str, out| (format!("{module}.lora_B.weight"), [out, 2]);
+    let head = ("lm_head.base_layer.weight".to_owned(), [vocab, d]);
+    let qkv = "model.layers.0.self_attn.q_proj";
+    for (tensors, wanted) in [
+        // those of the embedding and of the head are merged, not chosen by request
+        (
+            vec![a("model.embed_tokens"), b("model.embed_tokens", vocab)],
+            "model.embed_tokens: found, want an adapter of qkv, out, fc1 and fc2 alone",
+        ),
+        (
+            vec![head.clone(), a("lm_head"), b("lm_head", vocab)],
+            "lm_head.base_layer.weight: found, want an adapter of qkv, out, fc1 and fc2 alone",
+        ),
+        (
+            vec![head, a(qkv), b(qkv, d)],
+            "lm_head.base_layer.weight: found alone, want lora_A and lora_B",
+        ),
+    ] {
+        let entries = tensors.into_iter().map(|(name, dims)| Entry {
+            name: format!("base_model.model.{name}"),
+            dims: dims.to_vec(),
+        });
+        let entries: Vec<Entry> = entries.collect();
+        let weights = peft.join("adapter_model.safetensors");
+        let mut writer = Writer::create(&weights, entries.clone(), None).unwrap();
+        for entry in entries {
+            writer.write(&vec![0.5; entry.elements()]).unwrap();
+        }
+        writer.finish().unwrap();
+        let config = r#"{"peft_type": "LORA", "r": 2, "lora_alpha": 2}"#;
+        std::fs::write(peft.join("adapter_config.json"), config).unwrap();
+        let error = refused(&peft);
+        assert!(error.contains(wanted), "{error}");
     }
-    writer.finish().unwrap();
-    let config = r#"{"peft_type": "LORA", "r": 2, "lora_alpha": 2}"#;
-    std::fs::write(peft.join("adapter_config.json"), config).unwrap();
-    let error = refused(&peft);
-    let wanted = "model.embed_tokens: found, want an adapter of qkv, out, fc1 and fc2 alone";
-    assert!(error.contains(wanted), "{error}");
     // a refusal leaves the engine as it was
     assert_eq!(answers(&mut engine, vec![request(&[1, 2], None)]).len(), 1);
     let opened_for_adapters = |path: &Path| {

@@ -323,6 +323,73 @@ fn a_matrix_beside_the_adapter_of_the_head_takes_the_place_of_the_base_s() {
     assert!(error.with_causes().contains(wanted), "{error}");
 }
 
+#[test]
+fn adapters_of_experts_and_heads_that_do_not_fit_are_refused_by_name() {
+    type Tensors = Vec<(Entry, Vec<f32>)>;
+    fn add(all: &mut Tensors, name: &str, dims: [usize; 2]) {
+        let (name, dims) = (format!("{PREFIX}{name}"), dims.to_vec());
+        let entry = Entry { name, dims };
+        let values = vec![0.0; entry.elements()];
+        all.push((entry, values));
+    }
+    fn without(all: &mut Tensors, end: &str) {
+        let before = all.len();
+        all.retain(|(entry, _)| !entry.name.ends_with(end));
+        assert_eq!(all.len(), before - 1, "{end}");
+    }
+    const EXPERT: &str = "model.layers.1.block_sparse_moe.experts";
+    type Change = fn(&mut Tensors);
+    let rows: [(&str, Change, &str); 6] = [
+        (
+            "lora_mixtral",
+            |all| {
+                without(all, "layers.1.block_sparse_moe.experts.3.w2.lora_B.weight");
+                add(all, &format!("{EXPERT}.3.w2.lora_B.weight"), [16, 3]);
+            },
+            "layers.1.block_sparse_moe.experts.3.w2: found lora_A",
+        ),
+        (
+            "lora_mixtral",
+            |all| without(all, "layers.1.block_sparse_moe.experts.0.w1.lora_A.weight"),
+            "layers.1.block_sparse_moe.experts.0.w1: found one of lora_A and lora_B, want both",
+        ),
+        (
+            "lora_mixtral",
+            |all| {
+                add(all, &format!("{EXPERT}.4.w1.lora_A.weight"), [2, 16]);
+                add(all, &format!("{EXPERT}.4.w1.lora_B.weight"), [24, 2]);
+            },
+            "layers.1.block_sparse_moe.experts.4.w1: found, but the base model has no such layer",
+        ),
+        (
+            "lora_mixtral",
+            |all| {
+                all.retain(|(entry, _)| !entry.name.contains("lm_head"));
+                add(all, "lm_head.base_layer.weight", [61, 16]);
+            },
+            "lm_head.base_layer.weight: found alone, want lora_A and lora_B",
+        ),
+        (
+            "lora_gpt2",
+            |all| {
+                add(all, "lm_head.lora_A.weight", [4, 16]);
+                add(all, "lm_head.lora_B.weight", [61, 4]);
+            },
+            "lm_head: found, but the base model has no such layer",
+        ),
+        ("lora_llama", Vec::clear, "found no adapter"),
+    ];
+    for (name, change, wanted) in rows {
+        let mut golden = Golden::open(name);
+        let folder = tempfile::tempdir().unwrap();
+        let [_, adapter] = saved(&mut golden, folder.path());
+        changed(&adapter.join("adapter_model.safetensors"), change);
+        let error = import_hf(&adapter, &folder.path().join("out")).unwrap_err();
+        let error = error.with_causes();
+        assert!(error.contains(wanted), "{error} wants {wanted}");
+    }
+}
+
 /// A mixture that transformers has a class for, Qwen 1.5 MoE's, which drops no choices.
 pub(super) fn of_qwen() -> Plan {
     let mut plan = tiny_moe();
@@ -356,6 +423,8 @@ fn our_adapters_are_merged_alike_from_a_checkpoint_and_from_peft_s_form() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let samples = Chain::of(&plan);
+        let mut plan = plan;
+        (plan.train.steps, plan.train.global_batch) = (2, 2);
         let done = run(&plan, &samples, None, &path("run"), &Log::default()).unwrap();
         export_hf(&done.checkpoint, &path("base")).unwrap();
         let mut tuned = plan.clone();
@@ -435,10 +504,36 @@ fn adapters_that_do_not_fit_are_refused_by_name() {
             "want the folder of the base model",
         ),
         ("r", json!(5), "want [5, 16] and"),
+        (
+            "init_lora_weights",
+            json!("pissa_niter_4"),
+            "init_lora_weights: found \"pissa_niter_4\", want a way that keeps the base's weights",
+        ),
+        ("init_lora_weights", json!("olora"), "found \"olora\""),
+        ("init_lora_weights", json!("corda"), "found \"corda\""),
+        ("init_lora_weights", json!("loftq"), "found \"loftq\""),
+        ("init_lora_weights", json!("lora_ga"), "found \"lora_ga\""),
     ] {
         let error = refused(&|config| config[key] = value.clone());
         assert!(error.contains(wanted), "{error} wants {wanted}");
     }
+    // ways to start that leave the base's weights as they are
+    for start in [
+        json!(false),
+        json!(null),
+        json!("gaussian"),
+        json!("eva"),
+        json!("orthogonal"),
+        json!("mica"),
+    ] {
+        let mut config = good.clone();
+        config["init_lora_weights"] = start;
+        fs::write(&path, config.to_string()).unwrap();
+        assert!(adapter_base(&adapter).unwrap().is_some());
+        let out = tempfile::tempdir().unwrap();
+        import_hf(&adapter, out.path()).unwrap();
+    }
+    fs::write(&path, good.to_string()).unwrap();
     // of another base model
     let other = folder.path().join("other");
     fs::create_dir(&other).unwrap();

@@ -18,6 +18,7 @@ use crate::config::plan::Plan;
 use crate::config::{
     Activation, Biases, Family, ModelConfig, NormKind, NormPlace, QkNormOver, TieEmbeddings,
 };
+use crate::error::{self, Error};
 
 /// Model type and class of a family.
 fn class(family: Family) -> (&'static str, &'static str) {
@@ -321,11 +322,30 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
     lines
 }
 
+/// Refuses a model that no class of transformers expresses.
+///
+/// # Errors
+/// `Request` with every setting that the family's class lacks, or with those of a mixture that no class has.
+pub(super) fn expect_class(plan: &Plan) -> error::Result<()> {
+    let lacking = inexpressible(plan);
+    if !lacking.is_empty() {
+        return Err(Error::Request {
+            what: "model to export",
+            found: lacking.join("; "),
+            wanted: "settings that its class in transformers supports".into(),
+        });
+    }
+    match &plan.model.moe {
+        Some(moe) => class_of(&plan.model, moe).map(|_| ()),
+        None => Ok(()),
+    }
+}
+
 /// The `config.json` of a model that its class can express.
 ///
 /// # Errors
 /// A mixture of experts that matches no known class.
-pub(crate) fn to_json(plan: &Plan) -> crate::error::Result<Value> {
+pub(crate) fn to_json(plan: &Plan) -> error::Result<Value> {
     let model = &plan.model;
     let mut config = match model.family {
         Family::Bert => return Ok(bert::config(plan)),

@@ -15,7 +15,7 @@ use crate::checkpoint::huggingface::pair::Pair;
 use crate::checkpoint::safetensors::{Entry, Writer};
 use crate::checkpoint::weight_source::WeightSource;
 use crate::checkpoint::write::sync;
-use crate::error::{At, Error, Result};
+use crate::error::{At, Result};
 
 /// Writes `config.json` and `model.safetensors` under `out`, with adapters merged, one tensor at a time.
 ///
@@ -33,14 +33,7 @@ pub fn export_hf(checkpoint: &Path, out: &Path) -> Result<()> {
 /// As `export_hf`.
 pub fn export_hf_shards(checkpoint: &Path, out: &Path, max_bytes: Option<u64>) -> Result<()> {
     let mut model = WeightSource::open(checkpoint)?;
-    let lacking = config::inexpressible(&model.plan);
-    if !lacking.is_empty() {
-        return Err(Error::Request {
-            what: "model to export",
-            found: lacking.join("; "),
-            wanted: "settings that its class in transformers supports".into(),
-        });
-    }
+    config::expect_class(&model.plan)?;
     let config = config::to_json(&model.plan)?;
     fs::create_dir_all(out).at("create", out)?;
     let pairs = pairs(&model.plan);

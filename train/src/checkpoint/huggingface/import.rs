@@ -241,13 +241,13 @@ impl Folder {
         })
     }
 
-    /// Whether the folder has one of our tensors.
-    pub(crate) fn has(&self, spec: &Spec) -> bool {
-        if spec.name == param::PROMPT {
-            return self.prompt.is_some();
-        }
-        let mut own = self.pairs.iter().filter(|pair| pair.ours == spec.name);
-        own.any(|pair| pair.dims == spec.dims)
+    /// Names and dims of our tensors, or of their parts, that the folder has.
+    pub(crate) fn tensors(&self) -> Vec<(String, Vec<usize>)> {
+        let pairs = self.pairs.iter();
+        let pairs = pairs.map(|pair| (pair.ours.clone(), pair.dims.clone()));
+        let prompt = self.prompt.as_ref();
+        let prompt = prompt.map(|prompt| (param::PROMPT.into(), prompt.dims().to_vec()));
+        pairs.chain(prompt).collect()
     }
 
     /// Fills one of our tensors as a whole; padding is 0.

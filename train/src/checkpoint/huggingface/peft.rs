@@ -14,6 +14,7 @@ use crate::checkpoint::adapters::{self, Factors, LayerAdapter, LoraAdapter};
 use crate::checkpoint::huggingface::adapter_folder::{
     CONFIG, Named, WEIGHTS, config, foreign, set_among, shown, tensors, write,
 };
+use crate::checkpoint::huggingface::config::expect_class;
 use crate::checkpoint::huggingface::deepseek;
 use crate::checkpoint::huggingface::names::pairs;
 use crate::checkpoint::huggingface::pair::Pair;
@@ -29,8 +30,13 @@ use crate::model::param;
 
 /// In front of a module's name.
 const PREFIX: &str = "base_model.model.";
+/// Behind the name of a module whose own matrix is saved beside its adapter.
+const BESIDE: &str = ".base_layer.weight";
 /// Our tensor of the head's own matrix.
 const HEAD_WEIGHT: &str = "head.weight";
+/// Ways to start an adapter that leave the base's matrices as they are. Others, such as `pissa`, `olora`, `corda`, `loftq` and
+/// `lora_ga`, put a remainder in their place, to which the adapter belongs.
+const STARTS: [&str; 4] = ["gaussian", "eva", "orthogonal", "mica"];
 /// Adapters that requests to an engine can choose.
 pub(crate) const OF_REQUESTS: &str = "an adapter of qkv, out, fc1 and fc2 alone: requests choose none of experts, routers, embeddings and heads";
 
@@ -80,7 +86,7 @@ impl Adapter {
         let mut head = None;
         for entry in reader.entries() {
             let name = entry.name.strip_prefix(PREFIX);
-            let beside = name.and_then(|name| name.strip_suffix(".base_layer.weight"));
+            let beside = name.and_then(|name| name.strip_suffix(BESIDE));
             if let Some(pair) = beside.and_then(|module| head_of(module, &by_name)) {
                 if entry.dims != pair.dims {
                     let (name, found, wanted) = (&entry.name, &entry.dims, &pair.dims);
@@ -101,6 +107,14 @@ impl Adapter {
                 None => problems.push(format!("{}: found, want tensors of LoRA alone", entry.name)),
             }
         }
+        if let Some(entry) = &head {
+            let module = entry.name.strip_prefix(PREFIX);
+            let module = module.and_then(|name| name.strip_suffix(BESIDE));
+            if !module.is_some_and(|module| found.contains_key(module)) {
+                let line = "found alone, want lora_A and lora_B of this layer beside it";
+                problems.push(format!("{}: {line}", entry.name));
+            }
+        }
         let mut modules = BTreeMap::new();
         for (module, both) in found {
             match whole(&module, both, rank, &by_name) {
@@ -111,7 +125,7 @@ impl Adapter {
             }
         }
         if modules.is_empty() && problems.is_empty() {
-            problems.push("found no tensors".into());
+            problems.push("found no adapter".into());
         }
         match problems.is_empty() {
             true => Ok(Adapter {
@@ -127,7 +141,7 @@ impl Adapter {
     /// The adapter by our layers.
     ///
     /// # Errors
-    /// `Foreign` with modules outside the blocks' linear layers; a damaged file.
+    /// `Foreign` with modules that requests choose no adapters of; a damaged file.
     pub(crate) fn layers(mut self, pairs: &[Pair], plan: &Plan) -> Result<LoraAdapter> {
         let (shape, specs) = (plan.shape(), param::specs(plan));
         let by_name = by_name(pairs);
@@ -148,6 +162,9 @@ impl Adapter {
                 }
                 None => problems.push(format!("{name}: found, want {OF_REQUESTS}")),
             }
+        }
+        if let Some(head) = &self.head {
+            problems.push(format!("{}: found, want {OF_REQUESTS}", head.name));
         }
         if !problems.is_empty() {
             return Err(foreign(self.reader.path(), problems));
@@ -287,6 +304,18 @@ fn unsupported(config: &Map<String, Value>) -> Vec<String> {
     if kind != Some(&json!("LORA")) {
         problems.push(format!("peft_type: found {}, want \"LORA\"", shown(kind)));
     }
+    let start = config.get("init_lora_weights");
+    let keeps_base = match start {
+        None | Some(Value::Null | Value::Bool(_)) => true,
+        Some(Value::String(name)) => STARTS.contains(&name.to_lowercase().as_str()),
+        Some(Value::Number(_) | Value::Array(_) | Value::Object(_)) => false,
+    };
+    if !keeps_base {
+        let (found, others) = (shown(start), STARTS.join(", "));
+        problems.push(format!(
+            "init_lora_weights: found {found}, want a way that keeps the base's weights: true, false, {others}"
+        ));
+    }
     problems.extend(set_among(
         config,
         &[
@@ -332,7 +361,8 @@ fn expect_module(pair: &Pair, layer: &str, family: Family) -> Result<()> {
 /// Writes the adapters or the virtual tokens of a checkpoint, or of the newest of a folder of checkpoints, as PEFT loads them.
 ///
 /// # Errors
-/// A damaged checkpoint; one without either; a folder that cannot be written.
+/// A damaged checkpoint; one without either; a model that no class of transformers expresses; adapters of layers that PEFT has no
+/// module for; a folder that cannot be written.
 pub fn export_peft(checkpoint: &Path, out: &Path) -> Result<()> {
     let opened = Opened::open(&checkpoint_at(checkpoint)?.path)?;
     let plan = opened.plan_of_one_rank();
@@ -346,6 +376,7 @@ pub fn export_peft(checkpoint: &Path, out: &Path) -> Result<()> {
             wanted: "one that was trained with adapters or virtual tokens".into(),
         });
     };
+    expect_class(&plan)?;
     let (specs, shape, rank) = (param::specs(&plan), plan.shape(), lora.rank);
     let mut tensors = opened.tensors(MODEL)?;
     let dims: BTreeMap<&str, &[usize]> = specs
@@ -359,6 +390,9 @@ pub fn export_peft(checkpoint: &Path, out: &Path) -> Result<()> {
         Ok(values)
     };
     let (mut all, mut modules) = (Vec::new(), BTreeSet::new());
+    let layers = specs.iter();
+    let layers = layers.filter_map(|spec| spec.name.strip_suffix(".lora_a"));
+    let mut left: BTreeSet<&str> = layers.collect();
     for pair in pairs(&plan) {
         let Some(layer) = pair.ours.strip_suffix(".weight") else {
             continue;
@@ -366,6 +400,7 @@ pub fn export_peft(checkpoint: &Path, out: &Path) -> Result<()> {
         if !dims.contains_key(format!("{layer}.lora_a").as_str()) {
             continue;
         }
+        left.remove(layer);
         expect_module(&pair, layer, plan.model.family)?;
         let (a, b) = (
             read(&format!("{layer}.lora_a"))?,
@@ -395,6 +430,17 @@ pub fn export_peft(checkpoint: &Path, out: &Path) -> Result<()> {
         let mut dots = module.rmatch_indices('.').map(|(at, _)| at + 1);
         let suffix = dots.nth(1).map_or(module, |at| &module[at..]);
         modules.insert(suffix.to_owned());
+    }
+    if !left.is_empty() {
+        let left: Vec<&str> = left.into_iter().collect();
+        return Err(Error::Request {
+            what: "adapter to write in PEFT's form",
+            found: format!("one of {}", left.join(", ")),
+            wanted: format!(
+                "adapters of layers that {:?} has in transformers",
+                plan.model.family
+            ),
+        });
     }
     let config = json!({
         "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": plan.train.init_from,

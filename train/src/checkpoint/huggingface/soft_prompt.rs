@@ -36,6 +36,11 @@ pub(crate) fn is_soft_prompt(folder: &Path) -> Result<bool> {
 }
 
 impl SoftPrompt {
+    /// Virtual tokens and features.
+    pub(crate) fn dims(&self) -> &[usize] {
+        &self.entry.dims
+    }
+
     /// Opens the virtual tokens in `folder` and adds them to the plan of their base model.
     ///
     /// # Errors

@@ -25,18 +25,13 @@ pub(super) enum SplitWidth {
 /// The adapters of one layer of the experts here.
 pub(super) struct ExpertAdapters {
     /// `[rank, d]`; where inputs are split `[f/tp, rank]`.
-    a: Vec<Slot>,
+    pub(super) a: Vec<Slot>,
     /// `[2f/tp, rank]` or `[f/tp, rank]`; where inputs are split `[d, rank]`.
-    b: Vec<Slot>,
-    width: SplitWidth,
+    pub(super) b: Vec<Slot>,
+    pub(super) width: SplitWidth,
 }
 
 impl ExpertAdapters {
-    /// Those with A and B in these slots, if there are any.
-    pub(super) fn of([a, b]: [Vec<Slot>; 2], width: SplitWidth) -> Option<ExpertAdapters> {
-        (!a.is_empty()).then_some(ExpertAdapters { a, b, width })
-    }
-
     /// How x multiplies with A, in leaves of how many features.
     fn of_a(&self, cx: &Context<'_>) -> (Op, usize) {
         match self.width {
@@ -64,10 +59,10 @@ impl ExpertAdapters {
         cx: &Context<'_>,
     ) -> kernels::Result<Tensor> {
         let (op, leaf) = self.of_a(cx);
-        let a = cx.weights_as_factors(&self.a)?;
-        let a: Vec<&Tensor> = a.iter().map(|one| &**one).collect();
         let kind = (cx.numbers(), DType::F32);
-        let u = grouped_matmul::forward(kind, x, (&a, op), counts, leaf)?;
+        let u = cx.product_with(&self.a, |a| {
+            grouped_matmul::forward(kind, x, (a, op), counts, leaf)
+        })?;
         let mut u = match self.width {
             SplitWidth::Outputs(_) => u,
             SplitWidth::Inputs(_) => cx.sum_over_tp(u)?,
@@ -86,10 +81,10 @@ impl ExpertAdapters {
     ) -> kernels::Result<()> {
         let u = self.features(&cx.factor(x, self.inputs())?, counts, cx)?;
         let u = cx.factor(&u, Role::Input(Whole))?;
-        let b = cx.weights_as_factors(&self.b)?;
-        let b: Vec<&Tensor> = b.iter().map(|one| &**one).collect();
         let kind = (cx.numbers(), DType::F32);
-        let more = grouped_matmul::forward(kind, &u, (&b, Op::Transposed), counts, 0)?;
+        let more = cx.product_with(&self.b, |b| {
+            grouped_matmul::forward(kind, &u, (b, Op::Transposed), counts, 0)
+        })?;
         add::add_into(y, &more)
     }
 
@@ -116,10 +111,10 @@ impl ExpertAdapters {
         let of_b = (&mut sums[..], Op::Transposed);
         add_sums(numbers, of_b, Some(factors), dispatcher, cx)?;
         drop(u);
-        let b = cx.weights_as_factors(&self.b)?;
-        let b: Vec<&Tensor> = b.iter().map(|one| &**one).collect();
-        let of_b = (&b[..], Op::Transposed);
-        let du = grouped_matmul::backward_input((numbers, DType::F32), &dy, of_b, counts, leaf)?;
+        let kind = (numbers, DType::F32);
+        let du = cx.product_with(&self.b, |b| {
+            grouped_matmul::backward_input(kind, &dy, (b, Op::Transposed), counts, leaf)
+        })?;
         let mut du = match self.width {
             SplitWidth::Outputs(_) => cx.sum_over_tp(du)?,
             SplitWidth::Inputs(_) => du,
@@ -157,10 +152,10 @@ impl ExpertAdapters {
         cx: &Context<'_>,
     ) -> kernels::Result<()> {
         let du = cx.factor(du, Role::Gradient(Whole))?;
-        let a = cx.weights_as_factors(&self.a)?;
-        let a: Vec<&Tensor> = a.iter().map(|one| &**one).collect();
-        let (kind, of_a) = ((cx.numbers(), DType::F32), (&a[..], self.of_a(cx).0));
-        let more = grouped_matmul::backward_input(kind, &du, of_a, counts, 0)?;
+        let (kind, op) = ((cx.numbers(), DType::F32), self.of_a(cx).0);
+        let more = cx.product_with(&self.a, |a| {
+            grouped_matmul::backward_input(kind, &du, (a, op), counts, 0)
+        })?;
         add::add_into(dx, &more)
     }
 }

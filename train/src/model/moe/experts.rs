@@ -2,6 +2,8 @@
 //! them by grouped products. Tensor parallel: an expert's first matrix is split by column, its second by row, so
 //! every rank has the same rows and the all-reduces are over them.
 
+use std::collections::HashMap;
+
 use kernels::grouped_matmul::{self, Counts};
 use kernels::matmul::Op;
 use kernels::{DType, Tensor};
@@ -58,19 +60,29 @@ impl Experts {
         slots: &Slots<'_>,
     ) -> Experts {
         let f = plan.model.d_expert();
-        let of = |name: &str| {
-            let all = 0..config.experts;
-            all.filter_map(|e| slots.find(&format!("{at}.experts.{e}.{name}")))
-                .collect()
+        let prefix = format!("{at}.experts.");
+        let all = slots.specs().iter().enumerate();
+        let all = all.filter_map(|(slot, spec)| Some((spec.name.strip_prefix(&prefix)?, slot)));
+        let all: HashMap<&str, Slot> = all.collect();
+        let of = |name: &str| -> Vec<Slot> {
+            let experts = 0..config.experts;
+            let slots = experts.filter_map(|e| all.get(format!("{e}.{name}").as_str()));
+            slots.copied().collect()
         };
         let width = plan.model.architecture().fc1_widths() * f;
+        let is_adapted = plan.model.lora.is_some();
         let adapters = [
             ("fc1", SplitWidth::Outputs(width)),
             ("fc2", SplitWidth::Inputs(f)),
         ];
         let adapters = adapters.map(|(layer, width)| {
-            let both = ["lora_a", "lora_b"].map(|part| of(&format!("{layer}.{part}")));
-            ExpertAdapters::of(both, width)
+            let of = |part: &str| of(&format!("{layer}.{part}"));
+            let adapters = is_adapted.then(|| ExpertAdapters {
+                a: of("lora_a"),
+                b: of("lora_b"),
+                width,
+            });
+            adapters.filter(|adapters| !adapters.a.is_empty())
         });
         Experts {
             fc1: of("fc1.weight"),
@@ -102,14 +114,14 @@ impl Experts {
             let y = Tensor::empty(x.dims(), DType::F32, x.device())?;
             return Ok((y, Saved { x, inner: None }));
         }
-        let fc1 = cx.weights_as_factors(&self.fc1)?;
-        let fc1: Vec<&Tensor> = fc1.iter().map(|one| &**one).collect();
         let rows = cx
             .of_layer(self.fc1[0])
             .factor(&x, Role::Input(Features::Whole))?;
         let [bias1, bias2] = &self.biases;
         let between = (cx.numbers(), self.stored(cx));
-        let before = grouped_matmul::forward(between, &rows, (&fc1, Op::Transposed), counts, 0)?;
+        let before = cx.product_with(&self.fc1, |fc1| {
+            grouped_matmul::forward(between, &rows, (fc1, Op::Transposed), counts, 0)
+        })?;
         drop(rows);
         let mut before = biases::add(before, bias1, counts, cx)?;
         let [adapters1, adapters2] = &self.adapters;
@@ -117,14 +129,14 @@ impl Experts {
             adapters.add(&mut before, &x, counts, cx)?;
         }
         let (before, hidden) = self.activation.forward(before)?;
-        let fc2 = cx.weights_as_factors(&self.fc2)?;
-        let fc2: Vec<&Tensor> = fc2.iter().map(|one| &**one).collect();
         let leaf = cx.feature_leaf(self.widths.1);
         let rows = cx
             .of_layer(self.fc2[0])
             .factor(&hidden, Role::Input(Features::Split))?;
         let kind = (cx.numbers(), DType::F32);
-        let y = grouped_matmul::forward(kind, &rows, (&fc2, Op::Plain), counts, leaf)?;
+        let y = cx.product_with(&self.fc2, |fc2| {
+            grouped_matmul::forward(kind, &rows, (fc2, Op::Plain), counts, leaf)
+        })?;
         drop(rows);
         let mut y = biases::add(cx.sum_over_tp(y)?, bias2, counts, cx)?;
         if let Some(adapters) = adapters2 {
@@ -180,11 +192,10 @@ impl Experts {
         )?;
         drop(inputs);
         drop(hidden);
-        let fc2 = cx.weights_as_factors(&self.fc2)?;
-        let fc2: Vec<&Tensor> = fc2.iter().map(|one| &**one).collect();
         let between = (cx.numbers(), self.stored(cx));
-        let of_fc2 = (&fc2[..], Op::Plain);
-        let mut dhidden = grouped_matmul::backward_input(between, &rows, of_fc2, counts, 0)?;
+        let mut dhidden = cx.product_with(&self.fc2, |fc2| {
+            grouped_matmul::backward_input(between, &rows, (fc2, Op::Plain), counts, 0)
+        })?;
         drop(rows);
         drop(dy);
         if let (Some(adapters), Some(du)) = (adapters2, du2) {
@@ -212,12 +223,11 @@ impl Experts {
             (dispatcher, gradients),
             cx,
         )?;
-        let fc1 = cx.weights_as_factors(&self.fc1)?;
-        let fc1: Vec<&Tensor> = fc1.iter().map(|one| &**one).collect();
         let leaf = cx.feature_leaf(self.widths.0);
         let kind = (cx.numbers(), DType::F32);
-        let dx =
-            grouped_matmul::backward_input(kind, &dbefore, (&fc1, Op::Transposed), counts, leaf)?;
+        let dx = cx.product_with(&self.fc1, |fc1| {
+            grouped_matmul::backward_input(kind, &dbefore, (fc1, Op::Transposed), counts, leaf)
+        })?;
         let mut dx = cx.sum_over_tp(dx)?;
         if let (Some(adapters), Some(du)) = (adapters1, du1) {
             adapters.add_inputs(&mut dx, &du, counts, cx)?;
