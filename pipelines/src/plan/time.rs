@@ -555,7 +555,9 @@ mod tests {
         let of = Layout {
             micro_batch: 32,
             dp: 1,
-            global_batch: 32,
+            pp: 2,
+            chunks: 4,
+            global_batch: huge,
             ..mixtral(1)
         };
         let time = step_time(&shape, &of, &cluster, &CONSTANTS);
