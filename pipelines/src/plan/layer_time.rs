@@ -116,7 +116,7 @@ pub(super) fn forward(
 ) -> Pass {
     let (tp, cp) = (layout.tp as f64, layout.cp as f64);
     let h = shape.width as f64;
-    let inputs = shape.ffn_inputs() as f64;
+    let inputs = shape.ffn_inputs();
     let network =
         |ffn: f64| rates.product(rows, inputs * ffn / tp, h) + rates.product(rows, h, ffn / tp);
     let networks = match mixture {
@@ -133,8 +133,8 @@ pub(super) fn forward(
                 + shared
         }
     };
-    let products = rates.product(rows, shape.packed() as f64 / tp, h)
-        + rates.product(rows, h, shape.queries() as f64 / tp)
+    let products = rates.product(rows, shape.packed() / tp, h)
+        + rates.product(rows, h, shape.queries() / tp)
         + networks;
     // scores and mixed values: each row with all keys, or with those before it, of which the rank of a sequence's last part has most
     let seen = match (shape.is_fused, rates.shares_cores) {
@@ -143,7 +143,7 @@ pub(super) fn forward(
         (true, true) => 1.0 - 0.5 / cp,
     };
     let keys = shape.seq_length as f64 * seen;
-    let flop = 4.0 * rows * keys * shape.queries() as f64 / tp;
+    let flop = 4.0 * rows * keys * shape.queries() / tp;
     let mut attention = flop / (rates.matrix * INSIDE_ATTENTION);
     if !shape.is_fused {
         // softmax and dropout read and write scores of 2 bytes, and a mask of one
@@ -153,7 +153,7 @@ pub(super) fn forward(
     let mut collectives = 0.0;
     if layout.tp > 1 {
         // two all-reduces, or as many pairs of reduce-scatter and all-gather; the second one of a mixture is over the rows of experts
-        let of_experts = mixture.map_or(1.0, |of| (of.top_k + usize::from(of.shared > 0)) as f64);
+        let of_experts = mixture.map_or(1.0, |of| of.top_k as f64 + f64::from(of.shared > 0));
         let bytes = rates.added * rows * h * (1.0 + of_experts) / 2.0;
         let starts = match rates.shares_cores && layout.is_sequence_parallel {
             true => 4.0,
@@ -164,7 +164,7 @@ pub(super) fn forward(
     let mut ring = 0.0;
     if layout.cp > 1 {
         // keys and values of all other ranks, hidden behind attention where something else carries them
-        let width = 2.0 * (shape.kv_heads * shape.head_dim) as f64 / tp;
+        let width = 2.0 * shape.kv_heads as f64 * shape.head_dim as f64 / tp;
         let of_rank = rates.collective + rates.added * rows * width / rates.network;
         ring = (cp - 1.0) * of_rank;
         let hidden = if rates.shares_cores { 0.0 } else { attention };
@@ -206,8 +206,7 @@ fn backward(
         // gradients of keys and values travel beside them
         collectives += forward.ring;
         if layout.is_sequence_parallel {
-            // inputs and gradients are gathered once more for the gradients of weights
-            collectives += 0.5 * (forward.collectives - forward.ring);
+            collectives += gathers_again(shape, layout, rates, rows, mixture);
         }
     }
     Pass {
@@ -220,6 +219,27 @@ fn backward(
     }
 }
 
+/// Seconds in which a backward pass under sequence parallelism gathers rows once more for the gradients of weights, as Millrace does it:
+/// for attention, and for the network or the router with the shared expert. The experts keep the rows that came to them.
+fn gathers_again(
+    shape: &Shape,
+    layout: &Layout,
+    rates: &Rates,
+    rows: f64,
+    mixture: Option<&Mixture>,
+) -> f64 {
+    if layout.tp < 2 {
+        return 0.0;
+    }
+    let tp = layout.tp as f64;
+    let gathers = match mixture {
+        Some(of) if of.shared > 0 => 3.0,
+        Some(_) | None => 2.0,
+    };
+    let bytes = rates.added * rows * shape.width as f64;
+    gathers * (rates.collective + (tp - 1.0) / tp * bytes / rates.link)
+}
+
 /// Products of a layer's backward pass: with respect to the input, and to the weights.
 fn backward_products(
     shape: &Shape,
@@ -229,7 +249,7 @@ fn backward_products(
     mixture: Option<&Mixture>,
 ) -> f64 {
     let (tp, h) = (layout.tp as f64, shape.width as f64);
-    let inputs = shape.ffn_inputs() as f64;
+    let inputs = shape.ffn_inputs();
     let both = |n: f64, k: f64| rates.product(rows, k, n) + rates.product(n, k, rows);
     let network = |ffn: f64| both(inputs * ffn / tp, h) + both(h, ffn / tp);
     let networks = match mixture {
@@ -246,7 +266,7 @@ fn backward_products(
             both(mixture.experts as f64, h) + each(inputs * of.ffn, h) + each(h, of.ffn) + shared
         }
     };
-    both(shape.packed() as f64 / tp, h) + both(h, shape.queries() as f64 / tp) + networks
+    both(shape.packed() / tp, h) + both(h, shape.queries() / tp) + networks
 }
 
 /// Norms, dropout, residual connections, activation function and biases of a forward pass; of a mixture the order of rows as well.
@@ -261,13 +281,49 @@ fn memory_bound(
     let shared = if layout.is_sequence_parallel { tp } else { 1.0 };
     // two norms read and write, two residual connections with dropout read two and write one with a mask
     let whole = 12.0 * (rows * shape.width as f64) / shared;
-    let ffn = match mixture {
-        None => shape.ffn,
-        Some(of) => of.top_k * of.ffn + of.shared,
-    };
-    let split = (2.0 * rows * ffn as f64 + rows * shape.packed() as f64) / tp;
+    let split = (2.0 * rows * shape.inner(mixture) + rows * shape.packed()) / tp;
     // each chosen row is read and written on its way to the expert, and on its way back
-    let routed = mixture.map_or(0.0, |of| 4.0 * rows * (of.top_k * shape.width) as f64);
+    let routed = mixture.map_or(0.0, |of| 4.0 * rows * of.top_k as f64 * shape.width as f64);
     let ops = OTHER_OPS + mixture.map_or(0.0, |_| ROUTING_OPS);
     ops * rates.op + rates.number * (whole + split + routed) / rates.memory
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::cluster::Cluster;
+    use crate::plan::rates::Constants;
+
+    /// Of a mixture's collectives only gathers of tokens' rows are made once more under sequence parallelism.
+    #[test]
+    fn rows_of_experts_travel_as_often_back_as_forth() {
+        let text = "name = \"x\"\nnodes = 1\ndevices_per_node = 4\ncores = 4\nmatrix_tflops = 0.2\nmemory_gb = 16\nmemory_gb_s = 100\nlink_gb_s = 10\nlink_latency_us = 3\n";
+        let cluster = Cluster::parse(text, std::path::Path::new("x.toml")).unwrap();
+        let shape = Shape::mixtral_8x7b();
+        let layout = Layout {
+            tp: 2,
+            cp: 1,
+            pp: 1,
+            chunks: 1,
+            dp: 2,
+            ep: 2,
+            micro_batch: 1,
+            global_batch: 2,
+            is_sequence_parallel: true,
+            recompute: Recompute::None,
+            zero: 0,
+            overlap: false,
+            counts_ends: false,
+        };
+        let rates = Rates::of(&layout, &cluster, &Constants::of(&cluster));
+        let of = shape.mixture.unwrap();
+        let shared = Mixture { shared: 1024, ..of };
+        for (mixture, gathers) in [(None, 2.0), (Some(of), 2.0), (Some(shared), 3.0)] {
+            let found = layer(&shape, &layout, &rates, 4096.0, mixture.as_ref());
+            let more = found.backward.collectives - found.forward.collectives;
+            // half of the rows from the other rank, in f32
+            let wanted = gathers * (3e-6 + 0.5 * 4.0 * 4096.0 * 4096.0 / 10e9);
+            assert!((more / wanted - 1.0).abs() < 1e-9, "{more} {wanted}");
+        }
+    }
 }

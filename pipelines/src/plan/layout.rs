@@ -96,7 +96,8 @@ impl Layout {
             1 => ahead + 1,
             chunks => 2 * ahead + (chunks - 1) * self.pp + 1,
         };
-        passes.min(self.micro_batches() * self.chunks) as f64 / self.chunks as f64
+        let chunks = self.chunks as f64;
+        (passes as f64).min(self.micro_batches() as f64 * chunks) / chunks
     }
 
     /// The axes as a training of Millrace has them.

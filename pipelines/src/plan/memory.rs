@@ -21,18 +21,32 @@ impl RankBytes {
     }
 }
 
-/// Memory of the fullest rank. The first stage has most micro-batches in flight, the last one the logits; between them, the
-/// second has as many layers as any other and most micro-batches.
+/// Memory of the fullest rank. The first stage has most micro-batches in flight, the last one the logits; of the stages between them
+/// with as many mixtures, all else is equal, and the earliest has most micro-batches.
 pub(crate) fn rank_bytes(shape: &Shape, layout: &Layout) -> RankBytes {
     let last = layout.pp - 1;
-    let first = stage_bytes(shape, layout, 0);
-    let others = [1.min(last), last].map(|stage| stage_bytes(shape, layout, stage));
-    others.into_iter().fold(first, |fullest, other| {
-        match other.total() > fullest.total() {
-            true => other,
-            false => fullest,
+    let mut numbers = Vec::new();
+    let mut stages = Vec::new();
+    for stage in 1..last {
+        let number = layout.stage_mixtures(shape, stage);
+        if !numbers.contains(&number) {
+            numbers.push(number);
+            stages.push(stage);
         }
-    })
+        if shape.mixture.is_none() {
+            break;
+        }
+    }
+    let first = stage_bytes(shape, layout, 0);
+    let others = stages.into_iter().chain([last]);
+    others
+        .map(|stage| stage_bytes(shape, layout, stage))
+        .fold(first, |fullest, other| {
+            match other.total() > fullest.total() {
+                true => other,
+                false => fullest,
+            }
+        })
 }
 
 /// Memory of a rank of one pipeline stage.
@@ -44,9 +58,9 @@ pub(crate) fn stage_bytes(shape: &Shape, layout: &Layout, stage: usize) -> RankB
     let (is_first, is_last) = (stage == 0, stage + 1 == layout.pp);
     // a stage with both ends has two matrices of the vocabulary, unless they are one
     let ends = match (is_first, is_last) {
-        (true, true) if !shape.is_tied => 2,
-        (false, false) => 0,
-        (true, _) | (_, true) => 1,
+        (true, true) if !shape.is_tied => 2.0,
+        (false, false) => 0.0,
+        (true, _) | (_, true) => 1.0,
     };
     let of_mixtures = |parameters: fn(&Shape, &Mixture) -> f64| {
         let of_layer = shape
@@ -57,7 +71,7 @@ pub(crate) fn stage_bytes(shape: &Shape, layout: &Layout, stage: usize) -> RankB
     };
     let own = dense * shape.layer_parameters()
         + of_mixtures(Shape::common_parameters)
-        + (ends * shape.vocab * shape.width) as f64;
+        + ends * shape.end_parameters();
     let parameters = own / tp;
     // the ranks that share out the experts have a copy together
     let ep = layout.ep as f64;
@@ -66,7 +80,7 @@ pub(crate) fn stage_bytes(shape: &Shape, layout: &Layout, stage: usize) -> RankB
         true => parameters / dp + experts / (dp / ep),
         false => parameters + experts,
     };
-    let rows = (layout.micro_batch * shape.seq_length) as f64 / layout.cp as f64;
+    let rows = layout.micro_batch as f64 * shape.seq_length as f64 / layout.cp as f64;
     let kept = |layout: &Layout| {
         let of_mixture = (shape.mixture.as_ref()).map(|of| kept_per_row(shape, layout, Some(of)));
         [kept_per_row(shape, layout, None), of_mixture.unwrap_or(0.0)]
@@ -75,17 +89,17 @@ pub(crate) fn stage_bytes(shape: &Shape, layout: &Layout, stage: usize) -> RankB
     let of_layers = dense * of_dense + mixtures * of_mixture;
     let mut activations = layout.in_flight(stage) * rows * of_layers;
     if layout.recompute == Recompute::Full {
-        // the layer that is being computed again
+        // the layer that is being computed again: of a stage with both kinds, the larger one
         let whole = Layout {
             recompute: Recompute::None,
             ..*layout
         };
         let [of_dense, of_mixture] = kept(&whole);
-        activations += rows
-            * match mixtures > 0.0 {
-                true => of_mixture,
-                false => of_dense,
-            };
+        let larger = [(dense, of_dense), (mixtures, of_mixture)]
+            .into_iter()
+            .filter(|(layers, _)| *layers > 0.0)
+            .fold(0.0, |larger: f64, (_, bytes)| larger.max(bytes));
+        activations += rows * larger;
     }
     if is_last {
         // logits in f32, and the input of the head
@@ -109,20 +123,15 @@ fn kept_per_row(shape: &Shape, layout: &Layout, mixture: Option<&Mixture>) -> f6
     }
     // inputs of two norms and of two groups of matrices, and two dropout masks; then what tensor parallelism splits
     let whole = 10.0 * h;
-    let attention = 2.0 * (shape.packed() + shape.queries()) as f64;
-    let width = match mixture {
-        None => shape.ffn,
-        Some(of) => of.top_k * of.ffn + of.shared,
-    };
-    let ffn = 2.0 * ((1 + shape.ffn_inputs()) * width) as f64;
+    let attention = 2.0 * (shape.packed() + shape.queries());
+    let ffn = 2.0 * (1.0 + shape.ffn_inputs()) * shape.inner(mixture);
     // rows as the experts read and write them, and two times the router's probabilities in f32
     let routed = mixture.map_or(0.0, |of| {
-        4.0 * (of.top_k * shape.width) as f64 + 8.0 * of.experts as f64
+        4.0 * of.top_k as f64 * h + 8.0 * of.experts as f64
     });
-    let scores = 5.0 * (shape.heads * shape.seq_length) as f64;
     let scores = match layout.recompute {
-        Recompute::None if !shape.is_fused => scores,
-        _ => 0.0,
+        Recompute::None if !shape.is_fused => 5.0 * shape.heads as f64 * shape.seq_length as f64,
+        Recompute::None | Recompute::Selective | Recompute::Full => 0.0,
     };
     whole / shared + routed + (attention + ffn + scores) / tp
 }
@@ -244,11 +253,26 @@ mod tests {
             vocab: 256_000,
             ..Shape::llama3_405b(8192)
         };
+        // with a vocabulary that weighs less than a layer
+        let mixtral = |layers, every, dense_first| Shape {
+            layers,
+            vocab: 1024,
+            mixture: Shape::mixtral_8x7b().mixture.map(|of| Mixture {
+                every,
+                dense_first,
+                ..of
+            }),
+            ..Shape::mixtral_8x7b()
+        };
         let mut fullest = Vec::new();
         for (shape, recompute, counts_ends) in [
             (Shape::gpt(48, 6144, 48), Recompute::None, false),
             (Shape::gpt(48, 6144, 48), Recompute::Full, false),
             (llama, Recompute::Full, true),
+            // mixtures by stage: 0, 0, 8, 8; 0, 0, 1, 1; 0, 1, 1, 1
+            (mixtral(32, 1, 16), Recompute::None, false),
+            (mixtral(12, 4, 4), Recompute::None, false),
+            (mixtral(12, 4, 0), Recompute::None, false),
         ] {
             let of = Layout {
                 counts_ends,
@@ -261,7 +285,31 @@ mod tests {
             assert_eq!(rank_bytes(&shape, &of).total(), most);
             fullest.push(stages.iter().position(|bytes| *bytes == most));
         }
-        assert_eq!(fullest, [Some(0), Some(0), Some(3)]);
+        assert_eq!(fullest, [0, 0, 3, 2, 2, 1].map(Some));
+    }
+
+    /// A stage with layers of both kinds computes the larger ones again as well.
+    #[test]
+    fn the_layer_that_is_computed_again_is_the_larger_one() {
+        let of = layout(1, 1, Recompute::Full, false);
+        let with = |ffn, dense_first| Shape {
+            ffn,
+            mixture: Shape::mixtral_8x7b()
+                .mixture
+                .map(|of| Mixture { dense_first, ..of }),
+            ..Shape::mixtral_8x7b()
+        };
+        let activations = |shape: Shape| stage_bytes(&shape, &of, 0).activations;
+        // of a token's two experts together 28,672
+        for ffn in [14_336, 131_072] {
+            let dense = activations(Shape {
+                mixture: None,
+                ..with(ffn, 0)
+            });
+            let mixtures = activations(with(ffn, 0));
+            assert_eq!(mixtures < dense, ffn == 131_072);
+            assert_eq!(activations(with(ffn, 1)), dense.max(mixtures));
+        }
     }
 
     /// All stages together hold every parameter once per replica, and the embedding twice where the head is tied to it.

@@ -97,6 +97,50 @@ impl Placement {
     }
 }
 
+/// Fewest ranks that a node of `per_node` devices has of a group that shares out the experts, among the nodes with any. Such ranks are
+/// `tp * cp` apart: those between them have the same experts.
+pub(super) fn expert_ranks_of_node(layout: &Layout, per_node: usize) -> usize {
+    let apart = layout.tp * layout.cp;
+    if layout.devices() <= per_node {
+        return layout.ep;
+    }
+    if apart >= per_node {
+        return 1;
+    }
+    let block = layout.ep * apart;
+    // the groups' places in nodes repeat after the least common multiple of both
+    let mut period = 1;
+    while !(period * block).is_multiple_of(per_node) {
+        period += 1;
+    }
+    let blocks = period.min(layout.devices() / block);
+    let offsets = match per_node.is_multiple_of(apart) {
+        true => 1,
+        false => apart,
+    };
+    let starts = (0..blocks).flat_map(|of| (0..offsets).map(move |offset| of * block + offset));
+    let fewest = |start: usize| {
+        let (mut rank, mut left, mut fewest) = (start, layout.ep, layout.ep);
+        while left > 0 {
+            let here = (per_node - rank % per_node).div_ceil(apart).min(left);
+            fewest = fewest.min(here);
+            rank += here * apart;
+            left -= here;
+        }
+        fewest
+    };
+    starts.map(fewest).min().unwrap_or(layout.ep)
+}
+
+/// Fewest ranks that a full node of `per_node` devices has of a group that sums gradients, among the nodes with any: all
+/// context-parallel ranks of data-parallel ranks that are `apart` from each other.
+pub(super) fn replicas_of_node(layout: &Layout, per_node: usize, apart: usize) -> usize {
+    let places = (per_node / layout.tp).max(1);
+    let period = layout.cp * apart;
+    let of_rest = (places % period).saturating_sub(period - layout.cp);
+    (places / period * layout.cp + of_rest).max(layout.cp.min(places))
+}
+
 /// The groups of each axis: ranks that have the same place on all others.
 fn axes(parallel: &ParallelConfig, places: &[MeshPlace], per_node: usize) -> Vec<Groups> {
     let axes = [Axis::Tp, Axis::Cp, Axis::Ep, Axis::Dp, Axis::Pp];
@@ -175,6 +219,71 @@ mod tests {
         // 4 ranks of tp and cp are together; 3 replicas of 4 ranks are on two nodes; stages are 12 ranks apart
         let nodes: Vec<usize> = placement.axes.iter().map(|of| of.nodes).collect();
         assert_eq!(nodes, [1, 1, 1, 2, 4]);
+    }
+
+    /// Members of each group, counted on each node that has any; the least of all of them.
+    fn fewest(of: &Layout, per_node: usize, group: fn(MeshPlace, usize) -> [usize; 4]) -> usize {
+        let parallel = of.parallel(per_node);
+        let mut counts: BTreeMap<([usize; 4], usize), usize> = BTreeMap::new();
+        for rank in 0..of.devices() {
+            let group = group(mesh_place(rank, &parallel), of.ep);
+            *counts.entry((group, rank / per_node)).or_default() += 1;
+        }
+        counts.into_values().min().unwrap()
+    }
+
+    #[test]
+    fn ranks_that_share_out_experts_are_counted_as_the_mesh_has_them() {
+        let group = |of: MeshPlace, ep: usize| [of.tp, of.cp, of.dp / ep, of.pp];
+        for (axes, ep, per_node) in [
+            ([1, 1, 24, 1], 6, 8),
+            ([1, 1, 6, 4], 6, 8),
+            ([1, 1, 6, 1], 6, 8),
+            ([2, 1, 12, 2], 6, 8),
+            ([2, 2, 8, 1], 4, 8),
+            ([1, 2, 16, 1], 8, 8),
+            ([3, 1, 16, 1], 4, 8),
+            ([1, 3, 10, 2], 5, 8),
+            ([4, 4, 4, 1], 4, 8),
+            ([8, 1, 8, 1], 8, 8),
+            ([1, 1, 2, 9], 2, 3),
+        ] {
+            let of = Layout { ep, ..layout(axes) };
+            let wanted = fewest(&of, per_node, group);
+            assert_eq!(expert_ranks_of_node(&of, per_node), wanted, "{axes:?} {ep}");
+        }
+    }
+
+    #[test]
+    fn ranks_that_sum_gradients_are_counted_as_the_mesh_has_them() {
+        // data-parallel ranks with the same experts, and all of them
+        let experts = |of: MeshPlace, _: usize| [of.tp, of.ep, 0, of.pp];
+        let others = |of: MeshPlace, _: usize| [of.tp, 0, 0, of.pp];
+        for (axes, ep, per_node) in [
+            ([1, 2, 4, 1], 2, 2),
+            ([1, 2, 8, 1], 2, 8),
+            ([1, 2, 16, 1], 8, 8),
+            ([1, 8, 4, 1], 2, 8),
+            ([1, 16, 4, 1], 2, 8),
+            ([2, 2, 8, 2], 4, 8),
+            ([8, 2, 4, 1], 2, 8),
+            ([4, 1, 8, 1], 4, 8),
+        ] {
+            let of = Layout { ep, ..layout(axes) };
+            let found = [ep, 1].map(|apart| replicas_of_node(&of, per_node, apart));
+            let wanted = [
+                fewest(&of, per_node, experts),
+                fewest(&of, per_node, others),
+            ];
+            assert_eq!(found, wanted, "{axes:?} {ep}");
+        }
+        // without experts a node has as many as it has tensor-parallel groups
+        for per_node in 1..=9 {
+            for (tp, cp) in [(1, 1), (1, 3), (2, 2), (3, 5), (8, 2)] {
+                let of = layout([tp, cp, 64, 1]);
+                assert_eq!(replicas_of_node(&of, per_node, 1), (per_node / tp).max(1));
+            }
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::plan::cluster::Cluster;
 use crate::plan::layout::Layout;
+use crate::plan::placement::expert_ranks_of_node;
 
 /// Shares of a cluster's nominal rates that a step reaches.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -115,9 +116,40 @@ impl Rates {
             return 0.0;
         }
         let ep = layout.ep as f64;
-        let near = (self.per_node / (layout.tp * layout.cp)).clamp(1, layout.ep) as f64;
+        // the others wait for the ranks with fewest of the group on their node, which send most by the network
+        let near = expert_ranks_of_node(layout, self.per_node) as f64;
         let inside = (near - 1.0) / ep * bytes / self.link;
         let outside = (ep - near) / ep * bytes / self.network;
         self.collective + inside.max(outside)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::layout::Recompute;
+
+    /// Six ranks on nodes of eight: of the second group two are on the first node, and send four sixths to the others.
+    #[test]
+    fn ranks_of_groups_that_no_node_holds_send_more_by_the_network() {
+        let cluster = Cluster::load("dgx-h100").unwrap();
+        let layout = Layout {
+            tp: 1,
+            cp: 1,
+            pp: 1,
+            chunks: 1,
+            dp: 24,
+            ep: 6,
+            micro_batch: 1,
+            global_batch: 24,
+            is_sequence_parallel: false,
+            recompute: Recompute::None,
+            zero: 0,
+            overlap: false,
+            counts_ends: false,
+        };
+        let rates = Rates::of(&layout, &cluster, &CONSTANTS);
+        let found = rates.all_to_all(&layout, 6e9) - rates.collective;
+        assert!((found * cluster.network / 4e9 - 1.0).abs() < 1e-9);
     }
 }

@@ -230,14 +230,15 @@ impl ServingQuestion<'_> {
     fn memory(&self, way: Way) -> ServingMemory {
         let (shape, tp) = (&self.shape, way.tp as f64);
         let number = self.cluster.number_bytes;
-        let positions = way.requests * (self.demand.input + self.demand.output);
+        let positions =
+            way.requests as f64 * (self.demand.input as f64 + self.demand.output as f64);
         let rows = self.demand.input.min(CHUNK).max(way.requests) as f64;
-        let inner = (shape.packed() + shape.ffn_inputs() * shape.ffn) as f64 / tp;
+        let inner = (shape.packed() + shape.ffn_inputs() * shape.ffn as f64) / tp;
         ServingMemory {
             weights: shape.parameters() * way.format.bytes(number) / tp,
-            cache: positions as f64 * self.position_bytes(way.tp),
+            cache: positions * self.position_bytes(way.tp),
             scratch: number * rows * (2.0 * shape.width as f64 + inner)
-                + 4.0 * (way.requests * shape.vocab) as f64,
+                + 4.0 * way.requests as f64 * shape.vocab as f64,
         }
     }
 
@@ -323,7 +324,7 @@ impl ServingQuestion<'_> {
             None,
         );
         let read = rows * context * self.position_bytes(way.tp) / rates.memory;
-        let flop = 4.0 * rows * context * (shape.queries() * shape.layers) as f64 / way.tp as f64;
+        let flop = 4.0 * rows * context * shape.queries() * shape.layers as f64 / way.tp as f64;
         let cached = read.max(flop / (rates.matrix * INSIDE_ATTENTION));
         shape.layers as f64 * (pass.compute + pass.collectives)
             + cached

@@ -1,6 +1,7 @@
-//! Shape of a decoder-only transformer, and its parameters and operations.
+//! Shape of a decoder-only transformer, and its parameters and operations. Sizes are multiplied as floating-point numbers: a job may
+//! have any, and they are planned before the training looks at them.
 
-use train::config::MoeConfig;
+use std::ops::Range;
 
 /// A mixture of experts in place of feed-forward networks, by the keys of `[model.moe]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,14 +20,11 @@ pub(crate) struct Mixture {
 }
 
 impl Mixture {
-    /// Whether layer `layer`, counted from 0, is a mixture.
-    pub(crate) fn is_at(&self, layer: usize) -> bool {
-        let keys = MoeConfig {
-            every: self.every,
-            dense_first: self.dense_first,
-            ..MoeConfig::default()
-        };
-        keys.is_at(layer)
+    /// Mixture layers among `layers`, counted from 0: those after the dense ones whose number, counted from 1, `every` divides.
+    fn among(&self, layers: Range<usize>) -> usize {
+        let every = self.every.max(1);
+        let first = layers.start.max(self.dense_first);
+        (layers.end / every).saturating_sub(first / every)
     }
 }
 
@@ -116,28 +114,40 @@ impl Shape {
     }
 
     /// Width of all queries.
-    pub(crate) fn queries(&self) -> usize {
-        self.heads * self.head_dim
+    pub(crate) fn queries(&self) -> f64 {
+        self.heads as f64 * self.head_dim as f64
     }
 
     /// Width of queries, keys and values together.
-    pub(crate) fn packed(&self) -> usize {
-        (self.heads + 2 * self.kv_heads) * self.head_dim
+    pub(crate) fn packed(&self) -> f64 {
+        (self.heads as f64 + 2.0 * self.kv_heads as f64) * self.head_dim as f64
+    }
+
+    /// Parameters of the embedding, and of the head.
+    pub(crate) fn end_parameters(&self) -> f64 {
+        self.vocab as f64 * self.width as f64
+    }
+
+    /// Width of the feed-forward networks that a token passes: of a dense layer, or of the chosen and the shared experts.
+    pub(crate) fn inner(&self, mixture: Option<&Mixture>) -> f64 {
+        mixture.map_or(self.ffn as f64, |of| {
+            of.top_k as f64 * of.ffn as f64 + of.shared as f64
+        })
     }
 
     /// Matrices into the feed-forward network.
-    pub(crate) fn ffn_inputs(&self) -> usize {
-        1 + usize::from(self.is_gated)
+    pub(crate) fn ffn_inputs(&self) -> f64 {
+        if self.is_gated { 2.0 } else { 1.0 }
     }
 
     /// Parameters of the matrices of a feed-forward network of this width.
     fn ffn_parameters(&self, ffn: usize) -> f64 {
-        (self.width * ffn * (1 + self.ffn_inputs())) as f64
+        self.width as f64 * ffn as f64 * (1.0 + self.ffn_inputs())
     }
 
     /// Parameters of the matrices of attention.
     fn attention_parameters(&self) -> f64 {
-        (self.width * (self.packed() + self.queries())) as f64
+        self.width as f64 * (self.packed() + self.queries())
     }
 
     /// Parameters of the matrices of a dense layer.
@@ -147,7 +157,7 @@ impl Shape {
 
     /// Parameters of a mixture layer without its experts: attention, router, shared expert.
     pub(crate) fn common_parameters(&self, mixture: &Mixture) -> f64 {
-        let router = (self.width * mixture.experts) as f64;
+        let router = self.width as f64 * mixture.experts as f64;
         self.attention_parameters() + router + self.ffn_parameters(mixture.shared)
     }
 
@@ -157,18 +167,8 @@ impl Shape {
     }
 
     /// Number of mixture layers among `layers`, counted from 0.
-    pub(crate) fn mixtures(&self, mut layers: std::ops::Range<usize>) -> usize {
-        let is_mixture = |layer: &usize| self.mixture.is_some_and(|of| of.is_at(*layer));
-        match self.mixture {
-            None => 0,
-            // without a look at each: the search asks often
-            Some(Mixture {
-                every: 0 | 1,
-                dense_first: 0,
-                ..
-            }) => layers.len(),
-            Some(_) => layers.by_ref().filter(is_mixture).count(),
-        }
+    pub(crate) fn mixtures(&self, layers: Range<usize>) -> usize {
+        self.mixture.map_or(0, |of| of.among(layers))
     }
 
     /// Sum over all layers of `dense` or, of a mixture layer, `of_mixture`.
@@ -180,11 +180,11 @@ impl Shape {
 
     /// Parameters of the matrices: layers, embedding and head; positions, norms and biases are below a thousandth.
     pub(crate) fn parameters(&self) -> f64 {
-        let ends = if self.is_tied { 1 } else { 2 };
+        let ends = if self.is_tied { 1.0 } else { 2.0 };
         let layers = self.over_layers(self.layer_parameters(), |mixture| {
             self.common_parameters(mixture) + self.expert_parameters(mixture)
         });
-        layers + (ends * self.vocab * self.width) as f64
+        layers + ends * self.end_parameters()
     }
 
     /// FLOP of the products of forward and backward over `sequences`, without recomputation; of a mixture those of a token's experts. `attention` is the share of the
@@ -195,15 +195,15 @@ impl Shape {
             let chosen = mixture.top_k as f64 * self.ffn_parameters(mixture.ffn);
             self.common_parameters(mixture) + chosen
         });
-        let head = (self.vocab * self.width) as f64;
-        let scores = self.layers as f64 * 2.0 * (self.queries() * self.seq_length) as f64;
-        6.0 * tokens * (products + head + attention * scores)
+        let scores = self.layers as f64 * 2.0 * self.queries() * self.seq_length as f64;
+        6.0 * tokens * (products + self.end_parameters() + attention * scores)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use train::config::MoeConfig;
 
     #[test]
     fn operations_and_parameters_are_those_of_the_published_formulas() {
@@ -237,6 +237,28 @@ mod tests {
         let embedding = (mixtral.vocab * mixtral.width) as f64;
         let used = (used + embedding) / 1e9;
         assert!((used / 12.9 - 1.0).abs() < 0.002, "{used}");
+    }
+
+    #[test]
+    fn mixture_layers_are_those_of_the_training() {
+        for (every, dense_first) in [(0, 0), (1, 0), (1, 5), (3, 0), (3, 4), (4, 6), (20, 2)] {
+            let keys = MoeConfig {
+                every,
+                dense_first,
+                ..MoeConfig::default()
+            };
+            let mixture = Mixture {
+                every,
+                dense_first,
+                ..Shape::mixtral_8x7b().mixture.unwrap()
+            };
+            for first in 0..12 {
+                for end in first..12 {
+                    let wanted = (first..end).filter(|layer| keys.is_at(*layer)).count();
+                    assert_eq!(mixture.among(first..end), wanted, "{every} {first}..{end}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -213,7 +213,7 @@ fn narayanan() -> Vec<Published> {
 fn with_recomputation(shape: &Shape, sequences: f64) -> f64 {
     let model = shape.model_flop(sequences, 1.0);
     let tokens = sequences * shape.seq_length as f64;
-    let head = 6.0 * tokens * (shape.vocab * shape.width) as f64;
+    let head = 6.0 * tokens * shape.end_parameters();
     (model - head) * 4.0 / 3.0 + head
 }
 

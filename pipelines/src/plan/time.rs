@@ -3,8 +3,9 @@
 use crate::plan::cluster::Cluster;
 use crate::plan::layer_time::{Pass, layer};
 use crate::plan::layout::Layout;
+use crate::plan::placement::replicas_of_node;
 use crate::plan::rates::{Constants, Rates};
-use crate::plan::shape::Shape;
+use crate::plan::shape::{Mixture, Shape};
 
 /// Seconds of a step, and of the parts of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,7 +34,7 @@ pub(crate) fn step_time(
 ) -> StepTime {
     let rates = Rates::of(layout, cluster, constants);
     let (tp, pp) = (layout.tp as f64, layout.pp as f64);
-    let rows = (layout.micro_batch * shape.seq_length) as f64 / layout.cp as f64;
+    let rows = layout.micro_batch as f64 * shape.seq_length as f64 / layout.cp as f64;
     let layers = Layers::of(shape, layout, &rates, rows);
     // a micro-batch's rows to the next stage, and their gradient back
     let message = match layout.pp {
@@ -41,9 +42,8 @@ pub(crate) fn step_time(
         _ => rates.collective + rates.added * rows * shape.width as f64 / tp / rates.network,
     };
     let chunk_forward = layers.forward.seconds() + message;
-    let chunk_backward = layers.backward.seconds()
-        + message
-        + accumulation(&rates, layers.parameters + layers.experts);
+    let chunk_backward =
+        layers.backward.seconds() + message + accumulation(&rates, layers.slowest.all());
     let vocab = shape.vocab as f64 / tp;
     let head = 3.0 * rates.product(rows, vocab, shape.width as f64)
         + 16.0 * rows * vocab / rates.memory
@@ -69,13 +69,13 @@ pub(crate) fn step_time(
         1.0
     };
     let parameters = Replicated {
-        parameters: chunks * layers.parameters + ends * (shape.vocab * shape.width) as f64 / tp,
+        parameters: chunks * layers.fullest.matrices + ends * shape.end_parameters() / tp,
         ranks: layout.dp,
         apart: 1,
     };
     // ranks with the same experts are `ep` data-parallel ranks apart
     let experts = Replicated {
-        parameters: chunks * layers.experts,
+        parameters: chunks * layers.fullest.experts,
         ranks: layout.dp / layout.ep,
         apart: layout.ep,
     };
@@ -112,20 +112,55 @@ pub(crate) fn step_time(
     }
 }
 
-/// The layers of a model chunk of the slowest stage, and parameters of the rank in them.
+/// Layers of a model chunk by kind.
+#[derive(Clone, Copy)]
+struct Kinds {
+    dense: f64,
+    mixtures: f64,
+}
+
+/// Parameters of a rank in the layers of a model chunk.
+struct Held {
+    /// Of all matrices but the experts'.
+    matrices: f64,
+    experts: f64,
+}
+
+impl Held {
+    fn of(shape: &Shape, layout: &Layout, layers: Kinds) -> Held {
+        let (tp, ep) = (layout.tp as f64, layout.ep as f64);
+        let of_mixture = |parameters: fn(&Shape, &Mixture) -> f64| {
+            let mixture = shape.mixture.as_ref();
+            mixture.map_or(0.0, |of| layers.mixtures * parameters(shape, of))
+        };
+        let common = of_mixture(Shape::common_parameters);
+        Held {
+            matrices: (layers.dense * shape.layer_parameters() + common) / tp,
+            experts: of_mixture(Shape::expert_parameters) / (tp * ep),
+        }
+    }
+
+    fn all(&self) -> f64 {
+        self.matrices + self.experts
+    }
+}
+
+/// The layers of a model chunk of the slowest stage, and parameters of a rank.
 struct Layers {
     /// Layers of the chunk.
     count: f64,
     forward: Pass,
     backward: Pass,
-    /// Of all matrices but the experts'.
-    parameters: f64,
-    experts: f64,
+    /// Parameters of the slowest stage.
+    slowest: Held,
+    /// Those of the stage with most of them, which is the last to sum and to update them.
+    fullest: Held,
 }
 
 impl Layers {
     fn of(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) -> Layers {
-        let (tp, chunks) = (layout.tp as f64, layout.chunks as f64);
+        let chunks = layout.chunks as f64;
+        let held = |dense: f64, mixtures: f64| Held::of(shape, layout, Kinds { dense, mixtures });
         let count = layout.rank_layers(shape) / chunks;
         let dense = layer(shape, layout, rates, rows, None);
         let Some(mixture) = &shape.mixture else {
@@ -133,19 +168,24 @@ impl Layers {
                 count,
                 forward: dense.forward.times(count),
                 backward: dense.backward.times(count),
-                parameters: count * shape.layer_parameters() / tp,
-                experts: 0.0,
+                slowest: held(count, 0.0),
+                fullest: held(count, 0.0),
             };
         };
         let mixed = layer(shape, layout, rates, rows, Some(mixture));
         let stages = (0..layout.pp).map(|stage| layout.stage_mixtures(shape, stage));
-        let slowest = match mixed.seconds() > dense.seconds() {
-            true => stages.max(),
-            false => stages.min(),
+        let numbers: Vec<usize> = stages.collect();
+        let most = numbers.iter().max().map_or(0.0, |most| *most as f64) / chunks;
+        let least = numbers.iter().min().map_or(0.0, |least| *least as f64) / chunks;
+        let mixtures = match mixed.seconds() > dense.seconds() {
+            true => most,
+            false => least,
         };
-        let mixtures = slowest.unwrap_or(0) as f64 / chunks;
         let others = count - mixtures;
-        let common = mixtures * shape.common_parameters(mixture);
+        let of_fullest = match held(0.0, 1.0).all() > held(1.0, 0.0).all() {
+            true => most,
+            false => least,
+        };
         Layers {
             count,
             forward: dense
@@ -156,8 +196,8 @@ impl Layers {
                 .backward
                 .times(others)
                 .plus(mixed.backward.times(mixtures)),
-            parameters: (others * shape.layer_parameters() + common) / tp,
-            experts: mixtures * shape.expert_parameters(mixture) / (tp * layout.ep as f64),
+            slowest: held(others, mixtures),
+            fullest: held(count - of_fullest, of_fullest),
         }
     }
 }
@@ -193,7 +233,7 @@ fn reduction(layout: &Layout, rates: &Rates, of: &Replicated, micro_batches: f64
         return 0.0;
     }
     // members of a group in a node share its network devices
-    let in_node = (rates.per_node / (layout.tp * of.apart)).max(1) as f64;
+    let in_node = replicas_of_node(layout, rates.per_node, of.apart) as f64;
     let in_node = in_node.min(ranks);
     let rate = if in_node < ranks {
         rates.network * in_node
@@ -220,8 +260,8 @@ mod tests {
     use super::*;
     use crate::plan::layer_time::OTHER_OPS;
     use crate::plan::layout::Recompute;
+    use crate::plan::memory::rank_bytes;
     use crate::plan::rates::CONSTANTS;
-    use crate::plan::shape::Mixture;
 
     fn layout() -> Layout {
         Layout {
@@ -427,6 +467,105 @@ mod tests {
             recompute: Recompute::None,
             ..layout()
         }
+    }
+
+    /// Context-parallel ranks beside a rank have the same experts: both send from their node.
+    #[test]
+    fn gradients_of_experts_are_summed_over_context_parallel_ranks_too() {
+        let cluster = Cluster {
+            devices_per_node: 2,
+            ..Cluster::load("dgx-a100").unwrap()
+        };
+        let of = Layout {
+            cp: 2,
+            dp: 4,
+            ..mixtral(2)
+        };
+        let rates = Rates::of(&of, &cluster, &CONSTANTS);
+        let experts = Replicated {
+            parameters: 1e9,
+            ranks: 2,
+            apart: 2,
+        };
+        let found = reduction(&of, &rates, &experts, 1.0);
+        // four ranks on two nodes, 4 + 4 bytes of each parameter
+        let wanted = 3.0 / 4.0 * 8e9 / (2.0 * rates.network);
+        assert!((found / wanted - 1.0).abs() < 1e-12, "{found} {wanted}");
+    }
+
+    #[test]
+    fn the_optimizer_waits_for_the_stage_with_most_parameters() {
+        let cluster = Cluster::load("dgx-h100").unwrap();
+        // a token passes four experts of half a layer's width, of which a rank has one: slow, but few parameters
+        let mixture = Mixture {
+            top_k: 4,
+            ffn: 7168,
+            dense_first: 16,
+            ..Shape::mixtral_8x7b().mixture.unwrap()
+        };
+        let shape = Shape {
+            mixture: Some(mixture),
+            ..Shape::mixtral_8x7b()
+        };
+        let dense = Shape {
+            mixture: None,
+            ..shape
+        };
+        let of = Layout {
+            pp: 2,
+            dp: 8,
+            ..mixtral(8)
+        };
+        let time = |shape: &Shape| step_time(shape, &of, &cluster, &CONSTANTS);
+        let (found, dense) = (time(&shape), time(&dense));
+        assert!(found.forward > dense.forward);
+        // 30 bytes of each parameter of 16 dense layers and an embedding
+        let parameters = 16.0 * shape.layer_parameters() + 32_000.0 * 4096.0;
+        let wanted = 30.0 * parameters / cluster.memory_rate;
+        assert!((found.optimizer / wanted - 1.0).abs() < 1e-12);
+        assert_eq!(found.reduction, dense.reduction);
+    }
+
+    #[test]
+    fn sizes_of_any_job_are_planned() {
+        let cluster = Cluster::load("dgx-h100").unwrap();
+        let huge = usize::MAX / 2;
+        let mixture = Mixture {
+            experts: huge,
+            top_k: huge,
+            ffn: huge,
+            shared: huge,
+            every: 2,
+            dense_first: 1,
+        };
+        let shape = Shape {
+            layers: huge,
+            width: huge,
+            heads: huge,
+            kv_heads: huge,
+            head_dim: huge,
+            ffn: huge,
+            is_gated: true,
+            vocab: huge,
+            mixture: Some(mixture),
+            is_tied: false,
+            seq_length: huge,
+            is_fused: false,
+        };
+        let of = Layout {
+            micro_batch: 32,
+            dp: 1,
+            pp: 2,
+            chunks: 4,
+            global_batch: huge,
+            ..mixtral(1)
+        };
+        let time = step_time(&shape, &of, &cluster, &CONSTANTS);
+        let bytes = rank_bytes(&shape, &of).total();
+        // 18 bytes of each of the three matrices of the experts of half of the layers
+        let experts = 18.0 * 3.0 * 2_f64.powi(62 + 3 * 63);
+        assert!(time.total.is_finite() && time.total > 0.0);
+        assert!(bytes.is_finite() && bytes >= experts);
     }
 
     /// A mixture whose tokens all pass one expert of a layer's width is that layer, but for its router.
