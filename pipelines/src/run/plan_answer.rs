@@ -108,7 +108,7 @@ impl Answer<'_> {
     }
 
     fn tokens_per_step(&self) -> f64 {
-        (self.asked.global_batch * self.asked.shape.seq_length) as f64
+        self.asked.global_batch as f64 * self.asked.shape.seq_length as f64
     }
 
     /// Model FLOP/s per device, counting half of the scores as the kernel computes them.
