@@ -15,11 +15,12 @@ namespace millrace_sim {
 
 namespace {
 
-std::set<Context*> contexts;
+// Never destroyed: threads may still run when the process exits.
+std::set<Context*>& contexts = *new std::set<Context*>();
 Context* primary[max_devices];
-std::set<Event*> live_events;
-std::set<Stream*> live_streams;
-std::set<int> lost;
+std::set<Event*>& live_events = *new std::set<Event*>();
+std::set<Stream*>& live_streams = *new std::set<Stream*>();
+std::set<int>& lost = *new std::set<int>();
 
 std::vector<Context*>& context_stack() {
     static thread_local std::vector<Context*>* stack = new std::vector<Context*>();

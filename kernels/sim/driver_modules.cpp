@@ -41,8 +41,9 @@ struct ModuleObject {
     std::vector<uint64_t> ranges;  // of variables that were asked for
 };
 
-std::set<ModuleObject*> modules;
-std::set<const Function*> functions;
+// Never destroyed: threads may still run when the process exits.
+std::set<ModuleObject*>& modules = *new std::set<ModuleObject*>();
+std::set<const Function*>& functions = *new std::set<const Function*>();
 
 void unload(ModuleObject* module) {
     for (auto& entry : module->functions) functions.erase(entry.second.get());

@@ -17,7 +17,8 @@ namespace {
 struct GraphHandle {
     std::shared_ptr<Graph> graph;
 };
-std::set<GraphHandle*> live_graphs;
+// Never destroyed: threads may still run when the process exits.
+std::set<GraphHandle*>& live_graphs = *new std::set<GraphHandle*>();
 uint64_t next_stream_id = 1;
 
 constexpr unsigned event_disable_timing = 2;

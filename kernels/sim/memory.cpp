@@ -43,10 +43,11 @@ DeviceMemory devices[max_devices];
 char* reserved = nullptr;
 size_t reserved_per_device = 0;
 size_t device_bytes = 0;
-std::map<uint64_t, Allocation> allocations;
-std::deque<uint64_t> freed;
-std::map<uint64_t, size_t> host_ranges;       // pinned
-std::map<uint64_t, size_t> host_allocations;  // of these, ours
+// Never destroyed: threads may still run when the process exits.
+std::map<uint64_t, Allocation>& allocations = *new std::map<uint64_t, Allocation>();
+std::deque<uint64_t>& freed = *new std::deque<uint64_t>();
+std::map<uint64_t, size_t>& host_ranges = *new std::map<uint64_t, size_t>();       // pinned
+std::map<uint64_t, size_t>& host_allocations = *new std::map<uint64_t, size_t>();  // of these, ours
 
 size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 

@@ -85,7 +85,8 @@ struct Communicator {
 };
 
 std::mutex registry_lock;
-std::set<Communicator*> registry;
+// Never destroyed: threads may still run when the process exits.
+std::set<Communicator*>& registry = *new std::set<Communicator*>();
 thread_local std::string last_error;
 
 int refuse(int code, const std::string& text) {

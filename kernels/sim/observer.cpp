@@ -47,7 +47,8 @@ struct Counts {
 };
 
 std::mutex lock;
-std::map<std::string, Counts> totals;
+// Never destroyed: threads may still run when the process exits.
+std::map<std::string, Counts>& totals = *new std::map<std::string, Counts>();
 
 struct Request {
     unsigned mask = 0;

@@ -141,8 +141,12 @@ const TABLE: [Wrong; 31] = [
     ),
     wrong(
         "[[curate.step]]\ngofer_quality = {}\n",
-        ["3:1", "[[curate.step]]"],
-        ["curate.step[0]", "gofer_quality", "\"gopher_quality\""],
+        ["4:1", "gofer_quality"],
+        [
+            "curate.step[0].gofer_quality",
+            "did you mean \"gopher_quality\"",
+            "\"gopher_quality\"",
+        ],
     ),
     wrong(
         "[[curate.step]]\nlength = { min_words = 'x' }\n",
