@@ -1,7 +1,7 @@
 //! Tests of `[classify]` jobs: fine-tuning on files of MNLI, QQP and RACE with a classification head, the same bits in
 //! other layouts and after a kill, accuracy by `eval --task`, and bad rows.
 
-use crate::jobs::{killed_at, metrics, output, succeed};
+use crate::jobs::{killed_at, metrics, output, succeed, word_tokenizer};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -15,28 +15,7 @@ const WORDS: [&str; 24] = [
 /// A tokenizer of whole words with BERT's and GPT-2's special tokens.
 fn tokenizer(folder: &Path) -> PathBuf {
     let special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "<|endoftext|>"];
-    let vocab: serde_json::Map<String, Value> = special
-        .iter()
-        .chain(&WORDS)
-        .enumerate()
-        .map(|(id, word)| ((*word).to_owned(), json!(id)))
-        .collect();
-    let added: Vec<Value> = special
-        .iter()
-        .enumerate()
-        .map(|(id, word)| {
-            json!({"id": id, "content": word, "single_word": false, "lstrip": false, "rstrip": false,
-                "normalized": false, "special": true})
-        })
-        .collect();
-    let json = json!({
-        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": null,
-        "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
-        "model": {"type": "WordLevel", "vocab": vocab, "unk_token": "[UNK]"},
-    });
-    let path = folder.join("tokenizer.json");
-    std::fs::write(&path, json.to_string()).unwrap();
-    path
+    word_tokenizer(folder, &special, &WORDS)
 }
 
 /// Words of a text, the same for every run.

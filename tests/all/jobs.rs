@@ -1,6 +1,6 @@
 //! Helpers that run small jobs on the repository's real data, as separate processes.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -213,4 +213,24 @@ pub(crate) fn assert_same(a: &Path, b: &Path, least: usize, what: &str) {
         .collect();
     assert!(differ.is_empty(), "{what}: these differ: {differ:?}");
     assert!(a.len() >= least, "{what}: only {} files compared", a.len());
+}
+
+/// Writes a tokenizer of whole words that puts nothing around a text; ids are those of `special`, then of `words`.
+pub(crate) fn word_tokenizer(folder: &Path, special: &[&str], words: &[&str]) -> PathBuf {
+    let entries = special.iter().chain(words).enumerate();
+    let vocab: serde_json::Map<String, Value> = entries
+        .map(|(id, word)| ((*word).to_owned(), json!(id)))
+        .collect();
+    let added = special.iter().enumerate().map(|(id, word)| {
+        json!({"id": id, "content": word, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true})
+    });
+    let json = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added.collect::<Vec<_>>(),
+        "normalizer": null, "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "vocab": vocab, "unk_token": "[UNK]"},
+    });
+    let path = folder.join("tokenizer.json");
+    std::fs::write(&path, json.to_string()).unwrap();
+    path
 }

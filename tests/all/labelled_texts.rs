@@ -1,36 +1,13 @@
 //! Tests of `[classify] task = "labels"`: a classifier of one's own texts, from labelled rows to the curator's step.
 
-use crate::jobs::{metrics, output, succeed};
+use crate::jobs::{metrics, output, succeed, word_tokenizer};
 use serde_json::{Value, json};
 use std::io::BufRead;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const WORDS: [&str; 12] = [
     "a", "cat", "dog", "red", "old", "walks", "sees", "river", "stone", "light", "well", "click",
 ];
-
-/// A tokenizer of whole words that puts nothing around a text.
-fn tokenizer(folder: &Path) -> PathBuf {
-    let special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"];
-    let entries = special.iter().chain(&WORDS).enumerate();
-    let vocab: serde_json::Map<String, Value> = entries
-        .map(|(id, word)| ((*word).to_owned(), json!(id)))
-        .collect();
-    let added: Vec<Value> = (0..special.len())
-        .map(|id| {
-            json!({"id": id, "content": special[id], "single_word": false, "lstrip": false, "rstrip": false,
-                "normalized": false, "special": true})
-        })
-        .collect();
-    let json = json!({
-        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": null,
-        "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
-        "model": {"type": "WordLevel", "vocab": vocab, "unk_token": "[UNK]"},
-    });
-    let path = folder.join("tokenizer.json");
-    std::fs::write(&path, json.to_string()).unwrap();
-    path
-}
 
 /// Texts whose quality is good with the word `well`, and bad with `click`; `score` has it as a number.
 fn rows(path: &Path, numbers: std::ops::Range<usize>) -> Vec<Value> {
@@ -61,7 +38,7 @@ fn job(folder: &Path, name: &str, labels: &str) -> String {
         folder.join(name),
         folder.join("train.jsonl"),
         folder.join("dev.jsonl"),
-        tokenizer(folder),
+        word_tokenizer(folder, &["[PAD]", "[UNK]", "[CLS]", "[SEP]"], &WORDS),
     );
     let path = folder.join(format!("{name}.toml"));
     std::fs::write(&path, text).unwrap();

@@ -26,7 +26,7 @@ const PURPOSES: [Key; 4] = [
     },
 ];
 
-/// What Millrace holds beside them.
+/// Bytes that Millrace holds beside them.
 const OTHER: Key = Key {
     name: "other",
     colour: "--d",
