@@ -60,6 +60,7 @@ fn crates_depend_on_each_other_only_as_the_picture_shows() {
         }
     }
     let allowed = [
+        "curate -> suffixes",
         "pipelines -> curate",
         "pipelines -> index",
         "pipelines -> train",
@@ -84,6 +85,7 @@ fn crates_depend_on_each_other_only_as_the_picture_shows() {
 fn every_crate_opts_in_to_the_workspace_lints() {
     let names = [
         "curate",
+        "curate/suffixes",
         "curate/tests",
         "index",
         "kernels",

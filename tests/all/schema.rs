@@ -40,6 +40,10 @@ fn check(all: &Value, schema: &Value, value: &Value, at: &str, wrong: &mut BTree
                     no();
                 }
             }
+            ("minimum", Value::Number(n)) if n.as_f64() < wanted.as_f64() => no(),
+            ("exclusiveMinimum", Value::Number(n)) if n.as_f64() <= wanted.as_f64() => no(),
+            ("maximum", Value::Number(n)) if n.as_f64() > wanted.as_f64() => no(),
+            ("exclusiveMaximum", Value::Number(n)) if n.as_f64() >= wanted.as_f64() => no(),
             ("minProperties", Value::Object(table)) if table.is_empty() => no(),
             ("maxProperties", Value::Object(table)) if table.len() > 1 => no(),
             ("minItems", Value::Array(list)) if (list.len() as u64) < wanted.as_u64().unwrap() => {
@@ -58,6 +62,10 @@ fn check(all: &Value, schema: &Value, value: &Value, at: &str, wrong: &mut BTree
             (
                 "enum"
                 | "required"
+                | "minimum"
+                | "exclusiveMinimum"
+                | "maximum"
+                | "exclusiveMaximum"
                 | "minProperties"
                 | "maxProperties"
                 | "minItems"

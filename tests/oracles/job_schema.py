@@ -44,6 +44,11 @@ wrong = [
     "[model]\nlayers = true",
     "[model.rope_scaling]\nnonsense = {}",
     "[parallel]\ntensors = 2",
+    "[parallel]\ntp = 0",
+    "[curate]\nsample = 1.5",
+    "[curate]\nsample = 0",
+    "[train]\nwarmup_steps = -1",
+    "[train]\nglobal_batch = 0",
 ]
 verdicts = {case: sorted({e.json_path for e in validator.iter_errors(tomllib.loads(case))}) for case in wrong}
 answer = {"jsonschema": jsonschema.__version__, "jobs": good, "wrong": verdicts}

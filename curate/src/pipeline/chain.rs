@@ -20,8 +20,8 @@ use crate::extract::{
 use crate::pipeline::CurateConfig;
 use crate::pipeline::report::{Sample, sample_hash};
 use crate::read::{
-    Batch, Composed, Content, Fields, Format, Html, Input, JsonScratch, Provenance, Raw, Shard,
-    Unread, parse_page, read_fields,
+    Batch, Composed, Content, Fields, Format, Html, Input, JsonScratch, Provenance, Raw, ReadRule,
+    Shard, Unread, parse_page, read_fields,
 };
 use crate::statistics::{TextMetrics, measure};
 use crate::steps::{Passage, Step, Steps};
@@ -359,7 +359,7 @@ impl Chain {
             return Err(stop(draft, lack.reason()));
         }
         if draft.text.is_empty() {
-            return Err(stop(draft, empty("read.empty")));
+            return Err(stop(draft, ReadRule::empty()));
         }
         Ok(draft)
     }
@@ -408,7 +408,7 @@ impl Chain {
             decontaminator.judge(text)?;
         }
         if text.is_empty() {
-            return Verdict::Break(empty("read.empty"));
+            return Verdict::Break(ReadRule::empty());
         }
         Verdict::Continue(())
     }

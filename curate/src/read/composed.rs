@@ -11,9 +11,10 @@ use serde_json::{Map, Value};
 
 use super::Batch;
 use super::compression::Source;
+use super::rule::ReadRule;
 use super::storage::Blob;
 use crate::panics::caught;
-use crate::verdict::{Reason, broken};
+use crate::verdict::Reason;
 
 /// A document before its text is rendered.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -51,8 +52,10 @@ impl Lack {
     /// The drop it is counted under.
     pub(crate) fn reason(self) -> Reason {
         match self {
-            Lack::Encrypted => broken("read.encrypted", "encrypted", "text that is not encrypted"),
-            Lack::Text => broken("read.no_text", "no text", "text on a page"),
+            Lack::Encrypted => {
+                ReadRule::Encrypted.broken("encrypted", "text that is not encrypted")
+            }
+            Lack::Text => ReadRule::NoText.broken("no text", "text on a page"),
         }
     }
 }

@@ -28,6 +28,7 @@ mod pages;
 mod parquet;
 mod parse;
 mod pdf;
+mod rule;
 mod shards;
 mod storage;
 mod table;
@@ -57,6 +58,7 @@ pub use keys::Keys;
 pub(crate) use keys::{only as keep_only, take as take_field};
 pub(crate) use lines::LineReader;
 pub(crate) use parse::read_fields;
+pub use rule::ReadRule;
 pub use shards::{Shard, input_files, input_files_kept, missing_inputs};
 #[cfg(feature = "object-store")]
 pub(crate) use storage::{FIRST_WAIT, MAX_FAILURES, Remote, Store, io_error};

@@ -19,9 +19,10 @@ use super::Batch;
 use super::compression::{Piece, Source};
 use super::fields::{Fields, Unread};
 use super::format::{Mismatch, starts_with};
+use super::rule::ReadRule;
 use super::storage::Blob;
 use super::wikitext::{self, Wiki};
-use crate::verdict::{Reason, broken, empty};
+use crate::verdict::Reason;
 
 const OPEN: &[u8] = b"<page>";
 const CLOSE: &[u8] = b"</page>";
@@ -424,24 +425,30 @@ pub(super) fn read_page(bytes: &[u8], namespaces: &[i64]) -> Result<Fields, Unre
         .map_err(|_| bad(format!("namespace {namespace:?} of a page is no number")))?;
     if !namespaces.contains(&number) {
         let wanted: Vec<String> = namespaces.iter().map(i64::to_string).collect();
-        let reason = broken("read.namespace", number as f64, wanted.join(" "));
+        let reason = ReadRule::Namespace.broken(number as f64, wanted.join(" "));
         return Err(drop(fields, reason));
     }
     if memmem::find(page, b"<redirect").is_some() {
-        return Err(drop(fields, broken("read.redirect", &*title, "an article")));
+        return Err(drop(
+            fields,
+            ReadRule::Redirect.broken(&*title, "an article"),
+        ));
     }
     let model = text("model");
     if !model.is_empty() && model != "wikitext" {
-        return Err(drop(fields, broken("read.model", model, "wikitext")));
+        return Err(drop(fields, ReadRule::Model.broken(model, "wikitext")));
     }
     let source = newest_text(page).ok_or_else(|| bad("a page without a text".to_string()))?;
     let source = unescape(source).map_err(bad)?;
     if wikitext::is_redirect(&source) {
-        return Err(drop(fields, broken("read.redirect", &*title, "an article")));
+        return Err(drop(
+            fields,
+            ReadRule::Redirect.broken(&*title, "an article"),
+        ));
     }
     fields.text = wikitext::plain_text(&source, &Wiki { title: &title });
     if fields.text.is_empty() {
-        return Err(drop(fields, empty("read.empty")));
+        return Err(drop(fields, ReadRule::empty()));
     }
     Ok(fields)
 }

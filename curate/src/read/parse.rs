@@ -5,10 +5,10 @@ use serde_json::{Map, Value};
 use super::fields::{Fields, Unread};
 use super::jsonl::{JsonScratch, id_of, parse_object, reason};
 use super::keys::{only, take};
+use super::rule::ReadRule;
 use super::{pages, wat};
 use crate::read::{Format, Input};
 use crate::text::json;
-use crate::verdict::empty;
 
 /// Reads a record of `input`.
 pub(crate) fn read_fields(
@@ -43,7 +43,7 @@ pub(crate) fn read_fields(
         }
     };
     if fields.text.is_empty() {
-        return Err(Unread::Drop(Box::new(fields), empty("read.empty")));
+        return Err(Unread::Drop(Box::new(fields), ReadRule::empty()));
     }
     Ok(fields)
 }

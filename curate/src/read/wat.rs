@@ -6,8 +6,8 @@
 use serde_json::{Map, Value, json};
 
 use super::fields::{Fields, Unread};
+use super::rule::ReadRule;
 use super::warc::parse_record;
-use crate::verdict::broken;
 
 /// Names of `<meta>` that describe a page.
 const DESCRIPTIONS: [&str; 3] = ["description", "og:description", "twitter:description"];
@@ -22,7 +22,7 @@ pub(super) fn read_wat(bytes: &[u8]) -> Result<Fields, Unread> {
         ..Fields::default()
     };
     if record.kind != "metadata" {
-        let reason = broken("read.record_type", record.kind, "metadata");
+        let reason = ReadRule::RecordType.broken(record.kind, "metadata");
         return Err(Unread::Drop(Box::new(fields), reason));
     }
     let value: Value = crate::text::json::from_slice(record.body)
@@ -31,7 +31,7 @@ pub(super) fn read_wat(bytes: &[u8]) -> Result<Fields, Unread> {
     let response = &payload["HTTP-Response-Metadata"];
     let Some(response) = response.as_object() else {
         let kind = payload["Actual-Content-Type"].as_str().unwrap_or_default();
-        let reason = broken("read.content_type", kind, "an HTTP response");
+        let reason = ReadRule::ContentType.broken(kind, "an HTTP response");
         return Err(Unread::Drop(Box::new(fields), reason));
     };
     let html = &response.get("HTML-Metadata").unwrap_or(&Value::Null);
@@ -61,8 +61,7 @@ pub(super) fn read_wat(bytes: &[u8]) -> Result<Fields, Unread> {
     fields.text = described(&html["Head"]);
     fields.meta = Some(Value::Object(meta));
     if fields.text.is_empty() {
-        let reason = crate::verdict::empty("read.empty");
-        return Err(Unread::Drop(Box::new(fields), reason));
+        return Err(Unread::Drop(Box::new(fields), ReadRule::empty()));
     }
     Ok(fields)
 }

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 
 use super::http::parse_response;
 use super::input::Format;
+use super::rule::ReadRule;
 use super::warc::{Provenance, parse_record};
-use crate::verdict::{Reason, broken};
+use crate::verdict::Reason;
 
 /// A record of an archive, read as a page.
 pub(crate) struct WebPage<'a> {
@@ -46,18 +47,16 @@ pub(crate) fn parse_page(format: Format, bytes: &[u8], most: u64) -> Option<WebP
     let is_text = format == Format::Wet;
     let content = match record.kind.as_str() {
         "conversion" if is_text => text(record.body, None),
-        other if is_text => Content::Drop(broken("read.record_type", other, "conversion")),
+        other if is_text => Content::Drop(ReadRule::RecordType.broken(other, "conversion")),
         "response" => response(record.body, record.content_type, most),
         "resource" | "conversion" => content(Html {
             body: record.body.into(),
             content_type: record.content_type,
             robots: None,
         }),
-        other => Content::Drop(broken(
-            "read.record_type",
-            other,
-            "response, resource or conversion",
-        )),
+        other => {
+            Content::Drop(ReadRule::RecordType.broken(other, "response, resource or conversion"))
+        }
     };
     Some(WebPage {
         url: record.url,
@@ -71,11 +70,11 @@ pub(crate) fn parse_page(format: Format, bytes: &[u8], most: u64) -> Option<WebP
 fn response(block: &[u8], block_type: Option<String>, most: u64) -> Content<'_> {
     let Some(response) = parse_response(block, most) else {
         let found = block_type.unwrap_or_default();
-        return Content::Drop(broken("read.http", found, "an HTTP response"));
+        return Content::Drop(ReadRule::Http.broken(found, "an HTTP response"));
     };
     if response.status != 200 {
         let status = f64::from(response.status);
-        return Content::Drop(broken("read.status", status, 200.0));
+        return Content::Drop(ReadRule::Status.broken(status, 200.0));
     }
     match response.body {
         Ok(body) => content(Html {
@@ -85,7 +84,7 @@ fn response(block: &[u8], block_type: Option<String>, most: u64) -> Content<'_> 
         }),
         Err(coding) => {
             let wanted = "gzip, deflate, br, zstd or none";
-            Content::Drop(broken("read.encoding", coding, wanted))
+            Content::Drop(ReadRule::Encoding.broken(coding, wanted))
         }
     }
 }
@@ -102,11 +101,7 @@ fn content(page: Html<'_>) -> Content<'_> {
         "text/html" | "application/xhtml+xml" => Content::Html(page),
         "" if looks_like_html(&page.body) => Content::Html(page),
         "text/plain" => text(&page.body, page.robots),
-        other => Content::Drop(broken(
-            "read.content_type",
-            other,
-            "text/html or text/plain",
-        )),
+        other => Content::Drop(ReadRule::ContentType.broken(other, "text/html or text/plain")),
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn suffix(host: &str) -> &str {
     if host.parse::<std::net::Ipv4Addr>().is_ok() || host.starts_with('[') {
         return host;
     }
-    psl::suffix_str(host).unwrap_or(host)
+    suffixes::suffix(host).unwrap_or(host)
 }
 
 #[cfg(test)]

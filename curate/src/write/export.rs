@@ -53,7 +53,6 @@ enum Rows {
 /// A file of exported documents being written: it appears whole or not at all.
 pub struct ExportWriter {
     rows: Rows,
-    bytes: u64,
 }
 
 impl ExportWriter {
@@ -68,7 +67,7 @@ impl ExportWriter {
                 Rows::Parquet(Box::new(ParquetLines::create_export(root, name)?))
             }
         };
-        Ok(ExportWriter { rows, bytes: 0 })
+        Ok(ExportWriter { rows })
     }
 
     /// Appends a document.
@@ -76,10 +75,6 @@ impl ExportWriter {
     /// # Errors
     /// `Io`.
     pub fn write(&mut self, document: CleanDocument) -> Result<()> {
-        let metadata = document.meta.as_ref().map(json::to_string);
-        let strings = [&document.id, &document.text, &document.source];
-        let bytes: usize = strings.iter().map(|s| s.len()).sum();
-        self.bytes += (bytes + metadata.as_ref().map_or(0, String::len)) as u64;
         match &mut self.rows {
             Rows::Lines(lines) => lines.write(&Row {
                 id: &document.id,
@@ -88,15 +83,10 @@ impl ExportWriter {
                 source: &document.source,
                 subset: document.subset.as_deref(),
                 language: Some(&*document.language).filter(|l| !l.is_empty()),
-                metadata,
+                metadata: document.meta.as_ref().map(json::to_string),
             }),
             Rows::Parquet(rows) => rows.write(document),
         }
-    }
-
-    /// Bytes of the rows so far, uncompressed: the same for every format, so that files end at the same documents.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
     }
 
     /// Makes the file visible.

@@ -53,6 +53,7 @@ pub(super) fn duplicates(m: &Material) -> String {
         body += &table(&names, &cuts);
     }
     body += &verified(m, &d["verify"]);
+    body += &semantic(d);
     body += &clusters(d);
     let examples = m.job.report.as_ref().map_or(8, |r| r.examples);
     for cluster in m.clusters.iter().take(examples) {
@@ -80,9 +81,42 @@ pub(super) fn duplicates(m: &Material) -> String {
     section(
         "duplicates",
         "Duplicates",
-        "Exact duplicates share a hash of the text; near duplicates share a MinHash band and, if they were verified, reach the similarity limit. One document of each cluster stays.",
+        "Exact duplicates share a hash of the text; near duplicates share a MinHash band and, if they were verified, reach the similarity limit; documents alike in meaning have nearly the same embedding. One document of each cluster stays.",
         &body,
     )
+}
+
+/// Embeddings, clusters of k-means and removals of the semantic deduplication.
+fn semantic(d: &Value) -> String {
+    let clusters = &d["semantic_clusters"];
+    if !clusters.is_object() {
+        return String::new();
+    }
+    let count = |key: &str| grouped(number(&clusters[key]));
+    let iterations = match clusters["is_settled"].as_bool() {
+        Some(true) => count("iterations"),
+        Some(false) | None => format!("{}, not settled", count("iterations")),
+    };
+    let mut body = "<h3>Alike in meaning</h3>".to_string();
+    body += &table(
+        &[
+            "removed",
+            "embeddings",
+            "documents without one, kept",
+            "clusters of k-means",
+            "documents of the largest",
+            "iterations",
+        ],
+        &[vec![
+            grouped(number(&d["semantic"])),
+            count("embedded"),
+            count("unembedded"),
+            count("clusters"),
+            count("largest_cluster"),
+            iterations,
+        ]],
+    );
+    body
 }
 
 /// Verification of candidate pairs: counts, histogram of similarities, pairs near the limit.

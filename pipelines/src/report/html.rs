@@ -34,7 +34,10 @@ const LONG: usize = 36;
 
 /// A table; cells are escaped, numbers do not wrap. One that is wider than the page scrolls, by the keyboard as well.
 pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
-    let mut s = String::from("<div class=scroll tabindex=0><table><thead><tr>");
+    let mut s = format!(
+        "<div class=scroll tabindex=0 role=group aria-label=\"Table: {}\"><table><thead><tr>",
+        escape(&head.join(", "))
+    );
     for h in head {
         let _ = write!(s, "<th scope=col>{}</th>", escape(h));
     }

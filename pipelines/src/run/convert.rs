@@ -102,6 +102,8 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
         true => from.join("ema.safetensors"),
         false => from.clone(),
     };
+    // before hours of writing
+    let tokenizer = read_tokenizer(args, &checkpoint)?;
     // the checkpoint itself: the path that `train.init_from` and `--checkpoint` take
     let written = match args.to {
         Form::Peft if is_foreign => bail!(
@@ -134,15 +136,23 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
             out.clone()
         }
     };
-    keep_tokenizer(args, &checkpoint)?;
+    if let Some(json) = tokenizer {
+        write_atomically(&out.join("tokenizer.json"), &json)?;
+    }
     log!("wrote {}", written.display());
     Ok(())
 }
 
-/// Copies the tokenizer into the output folder: the given one, or for a Hugging Face folder the checkpoint's own.
-fn keep_tokenizer(args: &Convert, checkpoint: &Path) -> Result<()> {
+/// The tokenizer for the output folder: the given one, or for a Hugging Face folder the checkpoint's own.
+fn read_tokenizer(args: &Convert, checkpoint: &Path) -> Result<Option<Vec<u8>>> {
     let own = match args.to {
-        Form::Hf => crate::generation::tokenizer_file(&checkpoint.canonicalize()?),
+        Form::Hf => {
+            let checkpoint = checkpoint.canonicalize();
+            // an absent checkpoint is told by its reader
+            checkpoint
+                .ok()
+                .and_then(|path| crate::generation::tokenizer_file(&path))
+        }
         Form::Millrace | Form::Peft => None,
     };
     let json = match (&args.tokenizer, own) {
@@ -155,12 +165,11 @@ fn keep_tokenizer(args: &Convert, checkpoint: &Path) -> Result<()> {
         }
         (None, None) if args.to == Form::Hf => {
             log!("convert: no tokenizer in or above {}", checkpoint.display());
-            return Ok(());
+            return Ok(None);
         }
-        (None, None) => return Ok(()),
+        (None, None) => return Ok(None),
     };
-    write_atomically(&args.out.join("tokenizer.json"), &json)?;
-    Ok(())
+    Ok(Some(json))
 }
 
 /// The checkpoint that an import wrote, after printing the ignored fields of the other program's configuration.

@@ -1,7 +1,9 @@
 //! `schema`: the JSON Schema (draft 2020-12) of job files, made from the key reference, for editors and other checkers.
 //!
-//! It knows keys, types, words and defaults of every table. Contradictions between keys and most ranges are left to `--check`.
+//! It knows keys, types, words, defaults and the limits 0 and 1 of numbers of every table. Contradictions between keys and other
+//! ranges are left to `--check`.
 
+use super::explain::bounds;
 use crate::job::reference::{Key, Table, tables};
 use crate::log::print;
 use anyhow::Result;
@@ -60,6 +62,16 @@ fn of_key(key: &Key) -> Map<String, Value> {
         meaning.push_str(&format!("\n\"{word}\": {text}"));
     }
     schema.insert("description".into(), json!(meaning));
+    let limits = bounds(key);
+    let limits = [
+        ("minimum", limits.minimum),
+        ("exclusiveMinimum", limits.exclusive_minimum),
+        ("maximum", limits.maximum),
+        ("exclusiveMaximum", limits.exclusive_maximum),
+    ];
+    for (keyword, limit) in limits {
+        schema.extend(limit.map(|limit| (keyword.to_string(), json!(limit))));
+    }
     let default = format!("x = {}", key.default).parse::<toml::Table>();
     let default = default.ok().and_then(|mut table| table.remove("x"));
     if let Some(default) = default.and_then(|value| serde_json::to_value(value).ok()) {

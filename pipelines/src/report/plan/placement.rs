@@ -78,7 +78,7 @@ fn map(nodes: &[Value], placement: &Value) -> String {
         .collect();
     let devices = nodes.iter().map(|of| items(&of["devices"]).len()).max();
     let mut s = String::from(
-        "<div class=scroll tabindex=0><table class=map><thead><tr><th scope=col>node</th>",
+        "<div class=scroll tabindex=0 role=group aria-label=\"Table: ranks of each node\"><table class=map><thead><tr><th scope=col>node</th>",
     );
     for device in 0..devices.unwrap_or(0) {
         let _ = write!(s, "<th scope=col>device {device}</th>");

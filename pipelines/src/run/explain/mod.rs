@@ -7,7 +7,9 @@ use crate::job::reference::{Key, Table, keys, source, tables};
 use crate::log::{print, printable};
 use anyhow::Result;
 use curate::pipeline::{Step, metrics_of};
+use curate::read::ReadRule;
 use curate::verdict::Side;
+pub(super) use probe::bounds;
 use probe::last;
 use serde::Serialize;
 use serde_json::json;
@@ -143,6 +145,8 @@ fn find(name: &str, program: &clap::Command) -> Vec<Explanation> {
             .map(of_table),
     );
     found.extend(of_rule(&path));
+    let mut of_readers = ReadRule::ALL.into_iter();
+    found.extend(of_readers.find(|rule| rule.name() == path).map(of_reader));
     if found.is_empty() {
         // `min_doc_words`, `gopher_quality.min_doc_words`
         let suffix = format!(".{path}");
@@ -301,6 +305,24 @@ fn of_rule(name: &str) -> Option<Explanation> {
     })
 }
 
+/// A rule that readers have whatever the job says.
+fn of_reader(rule: ReadRule) -> Explanation {
+    Explanation {
+        name: rule.name().to_string(),
+        kind: "rule",
+        value_type: None,
+        default: None,
+        range: None,
+        meaning: format!(
+            "A rule of the readers, which no key changes: the record is dropped and counted under this name. {}",
+            rule.meaning()
+        ),
+        parts: Vec::new(),
+        source: "curate/docs/input.md".to_string(),
+        example: None,
+    }
+}
+
 fn of_verb(verb: &clap::Command) -> Explanation {
     let about = verb
         .get_about()
@@ -372,6 +394,7 @@ fn names(program: &clap::Command) -> Vec<String> {
     names.extend(keys().map(|key| key.path.clone()));
     names.extend(keys().map(|key| last(&key.path).to_string()));
     names.extend(tables().iter().map(|table| table.path.clone()));
+    names.extend(ReadRule::ALL.map(|rule| rule.name().to_string()));
     for name in steps().filter_map(step_name) {
         names.push(name.to_string());
         names.extend(rules(name).into_iter().map(|(rule, _)| rule));
@@ -435,6 +458,11 @@ mod tests {
         );
         let kinds: Vec<&str> = found("train").iter().map(|e| e.kind).collect();
         assert_eq!(kinds, ["verb", "key", "table"]);
+        for rule in ReadRule::ALL {
+            let found = found(rule.name());
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(found[0].meaning.ends_with(rule.meaning()), "{found:?}");
+        }
         assert!(found("nonsense_of_mine").is_empty());
     }
 }

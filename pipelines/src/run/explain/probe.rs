@@ -16,20 +16,11 @@ pub(super) fn range(key: &Key) -> String {
         };
         return format!("{any}{}", words.join(", "));
     }
-    let place = place_of(key);
-    let wanted_with = |value: Option<Value>| {
-        let mut job: Table = BASE.parse().unwrap_or_default();
-        if let Some(value) = value {
-            merge(&mut job, with(key, value));
-        }
-        let of_key = problems(&job).into_iter().filter(|p| p.key == place);
-        of_key.map(|p| p.wanted).collect::<Vec<String>>()
-    };
-    let without = wanted_with(None);
+    let probe = Probe::of(key);
     let mut wanted: Vec<String> = Vec::new();
     for value in edges(&key.kind) {
-        for text in wanted_with(Some(value)) {
-            if !wanted.contains(&text) && !without.contains(&text) {
+        for text in probe.answers(value) {
+            if !wanted.contains(&text) {
                 wanted.push(text);
             }
         }
@@ -38,6 +29,111 @@ pub(super) fn range(key: &Key) -> String {
         return any_of(&key.kind);
     }
     wanted.join("; ")
+}
+
+/// Limits of a number that hold in every job, as JSON Schema names them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Bounds {
+    pub minimum: Option<u8>,
+    pub exclusive_minimum: Option<u8>,
+    pub maximum: Option<u8>,
+    pub exclusive_maximum: Option<u8>,
+}
+
+/// The limits 0 and 1 of a key's numbers, where the program has them. A key whose middle value is refused, because it
+/// depends on other keys, has none; nor has one whose default lies outside.
+pub(crate) fn bounds(key: &Key) -> Bounds {
+    let probe = Probe::of(key);
+    let default = key.default.parse::<f64>().ok();
+    let found = match key.kind.as_str() {
+        "integer" => probe.bounds_of_integer(),
+        "number" => probe.bounds_of_number(),
+        _ => Bounds::default(),
+    };
+    match default {
+        Some(default) if !found.allow(default) => Bounds::default(),
+        Some(_) | None => found,
+    }
+}
+
+impl Bounds {
+    fn allow(self, value: f64) -> bool {
+        let is = |limit: Option<u8>, fits: fn(&f64, &f64) -> bool| {
+            limit.is_none_or(|limit| fits(&value, &f64::from(limit)))
+        };
+        is(self.minimum, f64::ge)
+            && is(self.exclusive_minimum, f64::gt)
+            && is(self.maximum, f64::le)
+            && is(self.exclusive_maximum, f64::lt)
+    }
+}
+
+/// A key that is given values.
+struct Probe<'a> {
+    key: &'a Key,
+    place: String,
+    /// Answers to a job without the key.
+    without: Vec<String>,
+}
+
+impl Probe<'_> {
+    fn of(key: &Key) -> Probe<'_> {
+        let mut probe = Probe {
+            key,
+            place: place_of(key),
+            without: Vec::new(),
+        };
+        probe.without = probe.wanted(Table::new());
+        probe
+    }
+
+    fn wanted(&self, tables: Table) -> Vec<String> {
+        let mut job: Table = BASE.parse().unwrap_or_default();
+        merge(&mut job, tables);
+        let of_key = problems(&job).into_iter().filter(|p| p.key == self.place);
+        of_key.map(|p| p.wanted).collect()
+    }
+
+    /// The answers to a value that is refused; none to one that is accepted.
+    fn answers(&self, value: Value) -> Vec<String> {
+        let mut answers = self.wanted(with(self.key, value));
+        answers.retain(|text| !self.without.contains(text));
+        answers
+    }
+
+    fn refuses(&self, value: Value) -> bool {
+        !self.answers(value).is_empty()
+    }
+
+    fn bounds_of_integer(&self) -> Bounds {
+        let refuses = |value| self.refuses(Value::Integer(value));
+        let minimum = match [refuses(1), refuses(0), refuses(-1)] {
+            [true, _, _] | [false, false, false] => None,
+            [false, true, _] => Some(1),
+            [false, false, true] => Some(0),
+        };
+        Bounds {
+            minimum,
+            ..Bounds::default()
+        }
+    }
+
+    fn bounds_of_number(&self) -> Bounds {
+        let refuses = |value| self.refuses(Value::Float(value));
+        if refuses(0.5) {
+            return Bounds::default();
+        }
+        // some keys are f32
+        let little = f64::from(f32::EPSILON);
+        let (is_below, is_above) = (refuses(-little), refuses(1.0 + little));
+        let (at_zero, at_one) = (refuses(0.0), refuses(1.0));
+        Bounds {
+            minimum: (is_below && !at_zero).then_some(0),
+            exclusive_minimum: (is_below && at_zero).then_some(0),
+            maximum: (is_above && !at_one).then_some(1),
+            exclusive_maximum: (is_above && at_one).then_some(1),
+        }
+    }
 }
 
 /// Every value of a type.
@@ -212,6 +308,19 @@ mod tests {
             range(key("train.lr"))
         );
         assert_eq!(range(key("curate.figures")), "true or false");
+        let of = |path: &str| bounds(key(path));
+        let at_least = |minimum| Bounds {
+            minimum: Some(minimum),
+            ..Bounds::default()
+        };
+        assert_eq!(of("train.global_batch"), at_least(1));
+        assert_eq!(of("train.warmup_steps"), at_least(0));
+        let share = Bounds {
+            exclusive_minimum: Some(0),
+            maximum: Some(1),
+            ..Bounds::default()
+        };
+        assert_eq!(of("curate.sample"), share);
         assert!(range(key("device")).contains("\"cpu\""));
     }
 

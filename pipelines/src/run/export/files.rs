@@ -1,14 +1,16 @@
-//! The files of an export: documents in the order of shards, cut into files by size.
+//! The files of an export: documents in the order of shards, in files that are written side by side.
 //!
-//! After each file its record is written: checksum, the place of the next document, and all counts so far. A killed export
-//! goes on behind the last file whose record and bytes agree, so it ends with the same bytes.
+//! After each file its record is written: checksum and counts. A killed export, started again, writes the files whose record or
+//! bytes are not there, so it ends with the same bytes.
 
+use super::cut::{FileRange, ShardSize, by_shard, cut};
 use super::tally::Tally;
 use crate::machine::write_atomically;
 use crate::progress::Progress;
 use anyhow::{Context as _, Result, bail};
-use curate::corpus::{KeptDocuments, all_documents, kept_documents};
+use curate::corpus::{CleanDocument, KeptDocuments, all_documents, kept_documents};
 use curate::write::{ExportFormat, ExportWriter, OutputFile, checksum};
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -22,102 +24,135 @@ pub(super) struct Export<'a> {
     /// Whether keep lists and cuts apply.
     pub has_lists: bool,
     /// Kept documents of each shard, by the job's records.
-    pub expected: &'a [u64],
+    pub shards: &'a [ShardSize],
     pub out: &'a Path,
     pub format: ExportFormat,
     /// Start of the files' names.
     pub stem: &'a str,
-    /// Bytes of rows, uncompressed, after which a file ends.
+    /// Bytes of texts, uncompressed, in a file.
     pub file_bytes: u64,
     pub fingerprint: &'a str,
 }
 
-/// Place of a row: a shard, and the rows of it before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Place {
-    shard: usize,
-    rows: u64,
-}
-
-/// A finished file, and where the next one begins.
+/// A finished file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct FileRecord {
     fingerprint: String,
     output: OutputFile,
-    next: Place,
-    /// Of this file and those before.
     tally: Tally,
+}
+
+/// A shard that is being read.
+struct Reading {
+    shard: usize,
+    documents: KeptDocuments,
+    /// A row that came last and belongs to a file further on.
+    next: Option<CleanDocument>,
+}
+
+impl Reading {
+    /// The next row, with the number of its document among the kept ones of the shard.
+    fn next(&mut self) -> Result<Option<(u64, CleanDocument)>> {
+        let row = match self.next.take() {
+            Some(row) => Some(row),
+            None => self.documents.next().transpose()?,
+        };
+        // the document has been counted
+        Ok(row.map(|row| (self.documents.kept() - 1, row)))
+    }
 }
 
 impl Export<'_> {
     /// Writes the files that are missing. Returns all files and their counts.
     pub(super) fn run(&self, progress: &Progress) -> Result<(Vec<OutputFile>, Tally)> {
-        let mut files = Vec::new();
-        let (mut next, mut tally) = (Place::default(), Tally::default());
-        while let Some(record) = self.finished(files.len())? {
+        let ranges = cut(self.shards, self.file_bytes);
+        by_shard(&ranges)
+            .into_par_iter()
+            .try_for_each(|files| self.write(files, progress))?;
+        let (mut files, mut tally) = (Vec::new(), Tally::default());
+        // one record at a time: the counts of all files together have no bound
+        for range in &ranges {
+            let path = self.record(range.number);
+            let text = std::fs::read(&path).with_context(|| path.display().to_string())?;
+            let record: FileRecord =
+                serde_json::from_slice(&text).with_context(|| path.display().to_string())?;
+            tally.merge(record.tally);
             files.push(record.output);
-            (next, tally) = (record.next, record.tally);
-        }
-        let mut writer: Option<ExportWriter> = None;
-        for shard in next.shard..self.expected.len() {
-            let mut documents = self.open(shard)?;
-            let mut place = Place { shard, rows: 0 };
-            let before = if shard == next.shard { next.rows } else { 0 };
-            for _ in 0..before {
-                documents.next().transpose()?;
-                place.rows += 1;
-            }
-            // kept and emptied documents of a shard are counted at its end
-            while let Some(document) = documents.next().transpose()? {
-                tally.add(&document);
-                place.rows += 1;
-                progress.add(1);
-                let file = match &mut writer {
-                    Some(file) => file,
-                    None => writer.insert(self.create(files.len())?),
-                };
-                file.write(document)?;
-                if file.bytes() >= self.file_bytes
-                    && let Some(file) = writer.take()
-                {
-                    let output = self.finish(file, files.len(), place, &tally)?;
-                    files.push(output);
-                }
-            }
-            let (found, wanted) = (documents.kept(), self.expected[shard]);
-            if found != wanted {
-                bail!(
-                    "shard {shard:05} has {found} kept documents, and its record {wanted}; `millrace run` makes the job whole"
-                );
-            }
-            tally.documents += found;
-            tally.emptied += documents.emptied();
-        }
-        // a folder without any file has no schema
-        if writer.is_none() && files.is_empty() {
-            writer = Some(self.create(0)?);
-        }
-        if let Some(file) = writer {
-            let end = Place {
-                shard: self.expected.len(),
-                rows: 0,
-            };
-            files.push(self.finish(file, files.len(), end, &tally)?);
-        }
-        let wanted: u64 = self.expected.iter().sum();
-        if tally.documents != wanted {
-            bail!(
-                "{} documents were read, and the job's records have {wanted}",
-                tally.documents
-            );
         }
         Ok((files, tally))
     }
 
-    fn open(&self, shard: usize) -> Result<KeptDocuments> {
-        Ok(match self.has_lists {
+    /// Writes files that follow each other.
+    fn write(&self, files: &[FileRange], progress: &Progress) -> Result<()> {
+        let mut reading = None;
+        for file in files {
+            if !self.is_finished(file)? {
+                self.write_file(file, &mut reading, progress)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_file(
+        &self,
+        file: &FileRange,
+        reading: &mut Option<Reading>,
+        progress: &Progress,
+    ) -> Result<()> {
+        let mut tally = Tally::default();
+        let name = self.name(file.number);
+        let mut writer = ExportWriter::create(self.out, &name, self.format)?;
+        let last = file.end.shard.min(self.shards.len().saturating_sub(1));
+        for shard in file.start.shard..=last {
+            let Some(size) = self.shards.get(shard) else {
+                break;
+            };
+            let [first, end] = file.of_shard(shard, size.documents);
+            let is_whole = shard < file.end.shard;
+            if first == end && !is_whole {
+                break;
+            }
+            let open = match reading.take().filter(|reading| reading.shard == shard) {
+                Some(open) => reading.insert(open),
+                None => reading.insert(self.open(shard)?),
+            };
+            while let Some((number, row)) = open.next()? {
+                if number < first {
+                    continue;
+                }
+                if number >= end && !is_whole {
+                    open.next = Some(row);
+                    break;
+                }
+                tally.add(&row);
+                progress.add(1);
+                writer.write(row)?;
+            }
+            if is_whole {
+                check(open, size)?;
+                // those without a row are told apart at the shard's end only
+                tally.emptied += open.documents.emptied();
+            }
+            // `check` has compared the sum of a shard's files
+            tally.documents += end - first;
+        }
+        let record = FileRecord {
+            fingerprint: self.fingerprint.to_string(),
+            output: writer.finish()?,
+            tally,
+        };
+        write_atomically(&self.record(file.number), &serde_json::to_vec(&record)?)
+    }
+
+    fn open(&self, shard: usize) -> Result<Reading> {
+        let documents = match self.has_lists {
             true => kept_documents(self.job, shard)?,
             false => all_documents(self.job, shard)?,
+        };
+        Ok(Reading {
+            shard,
+            documents,
+            next: None,
         })
     }
 
@@ -125,47 +160,35 @@ impl Export<'_> {
         format!("data/{}{file:05}.{}", self.stem, self.format.extension())
     }
 
-    fn create(&self, file: usize) -> Result<ExportWriter> {
-        Ok(ExportWriter::create(
-            self.out,
-            &self.name(file),
-            self.format,
-        )?)
-    }
-
     fn record(&self, file: usize) -> PathBuf {
         self.out.join(UNFINISHED).join(format!("{file:05}.json"))
     }
 
-    fn finish(
-        &self,
-        writer: ExportWriter,
-        file: usize,
-        next: Place,
-        tally: &Tally,
-    ) -> Result<OutputFile> {
-        let record = FileRecord {
-            fingerprint: self.fingerprint.to_string(),
-            output: writer.finish()?,
-            next,
-            tally: tally.clone(),
-        };
-        write_atomically(&self.record(file), &serde_json::to_vec(&record)?)?;
-        Ok(record.output)
-    }
-
-    /// The record of a file that an earlier process finished.
-    fn finished(&self, file: usize) -> Result<Option<FileRecord>> {
-        let Ok(text) = std::fs::read(self.record(file)) else {
-            return Ok(None);
+    /// Whether an earlier process finished a file.
+    fn is_finished(&self, file: &FileRange) -> Result<bool> {
+        let Ok(text) = std::fs::read(self.record(file.number)) else {
+            return Ok(false);
         };
         let Ok(record) = serde_json::from_slice::<FileRecord>(&text) else {
-            return Ok(None);
+            return Ok(false);
         };
         let is_ours =
-            record.fingerprint == self.fingerprint && record.output.path == self.name(file);
-        Ok((is_ours && is_whole(self.out, &record.output)?).then_some(record))
+            record.fingerprint == self.fingerprint && record.output.path == self.name(file.number);
+        Ok(is_ours && is_whole(self.out, &record.output)?)
     }
+}
+
+/// A shard that was read to its end must have the documents of its record.
+fn check(shard: &Reading, size: &ShardSize) -> Result<()> {
+    let found = shard.documents.kept();
+    if found != size.documents {
+        bail!(
+            "shard {:05} has {found} kept documents, and its record {}; `millrace run` makes the job whole",
+            shard.shard,
+            size.documents
+        );
+    }
+    Ok(())
 }
 
 /// Whether a file has the bytes of its record.

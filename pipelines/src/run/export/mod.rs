@@ -2,6 +2,7 @@
 //! metrics for other programs (`metrics`).
 
 mod card;
+mod cut;
 mod files;
 mod metrics;
 mod tally;
@@ -17,6 +18,7 @@ use card::Card;
 use clap::{Args, ValueEnum};
 use curate::pipeline::ShardReport;
 use curate::write::{ExportFormat, OutputFile};
+use cut::ShardSize;
 use files::{Export, UNFINISHED, is_whole};
 use metrics::MetricsForm;
 use serde::{Deserialize, Serialize};
@@ -43,7 +45,7 @@ pub(crate) struct ExportArgs {
     /// Override one key of the job.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Size of a file's rows of documents in MiB before compression.
+    /// Size of a file's texts in MiB before compression, at the mean size of a shard's documents.
     #[arg(long, value_name = "MIB", default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     file_mb: u64,
 }
@@ -131,10 +133,10 @@ pub(crate) fn export(args: &ExportArgs) -> Result<()> {
         return Err(WrongUse::new(message).into());
     }
     let cx = Context::open_to_read(loaded)?;
-    let (reports, expected) = kept(&cx)?;
-    let upstream = super::tokenize::curated(&cx, expected.len())?;
+    let (reports, shards) = kept(&cx)?;
+    let upstream = super::tokenize::curated(&cx, shards.len())?;
     let print = fingerprint(&json!([
-        "export",
+        "export, cut by mean sizes",
         documents.stem,
         documents.format.extension(),
         args.file_mb,
@@ -147,11 +149,12 @@ pub(crate) fn export(args: &ExportArgs) -> Result<()> {
     }
     sweep_files(&args.out);
     sweep_files(&args.out.join("data"));
-    let progress = Progress::start("export", "documents", expected.iter().sum());
+    let documents_of_all = shards.iter().map(|shard| shard.documents).sum();
+    let progress = Progress::start("export", "documents", documents_of_all);
     let export = Export {
         job: &cx.out,
         has_lists: cx.job.has_keep_lists(),
-        expected: &expected,
+        shards: &shards,
         out: &args.out,
         format: documents.format,
         stem: documents.stem,
@@ -189,10 +192,10 @@ pub(crate) fn export(args: &ExportArgs) -> Result<()> {
     Ok(())
 }
 
-/// The merged reports of a job's shards, and the kept documents of each shard. The files must be those of their records.
-fn kept(cx: &Context) -> Result<(ShardReport, Vec<u64>)> {
+/// The merged reports of a job's shards, and the size of each. The files must be those of their records.
+fn kept(cx: &Context) -> Result<(ShardReport, Vec<ShardSize>)> {
     let mut sum = ShardReport::default();
-    let mut expected = Vec::new();
+    let mut sizes = Vec::new();
     let mut problems = Vec::new();
     let count = match cx.shards() {
         Ok(listed) => listed.len(),
@@ -210,7 +213,14 @@ fn kept(cx: &Context) -> Result<(ShardReport, Vec<u64>)> {
         }
         let report: ShardReport =
             serde_json::from_value(record.counts).with_context(|| format!("counts of {stage}"))?;
-        expected.push(report.kept);
+        sizes.push(ShardSize {
+            documents: report.kept,
+            text_bytes: report
+                .bytes_out
+                .checked_div(report.kept)
+                .unwrap_or(0)
+                .max(1),
+        });
         sum.merge(&report);
     }
     if count == 0 {
@@ -225,19 +235,21 @@ fn kept(cx: &Context) -> Result<(ShardReport, Vec<u64>)> {
                 }
                 let report: curate::dedup::DedupReport =
                     serde_json::from_value(record.counts).context("counts of dedup")?;
-                if report.kept_per_shard.len() != expected.len() {
+                if report.kept_per_shard.len() != sizes.len() {
                     problems.push(format!(
                         "dedup ran over {} shards of {}",
                         report.kept_per_shard.len(),
-                        expected.len()
+                        sizes.len()
                     ));
                 }
-                expected = report.kept_per_shard;
+                for (size, kept) in sizes.iter_mut().zip(report.kept_per_shard) {
+                    size.documents = kept;
+                }
             }
         }
     }
     if problems.is_empty() {
-        return Ok((sum, expected));
+        return Ok((sum, sizes));
     }
     let more = match problems.len().saturating_sub(5) {
         0 => String::new(),

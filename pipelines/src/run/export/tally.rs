@@ -80,14 +80,35 @@ impl Tally {
             count(&mut self.robots, directive, bytes);
         }
     }
+
+    /// Adds the counts of the documents that follow.
+    pub(super) fn merge(&mut self, next: Tally) {
+        self.documents += next.documents;
+        self.emptied += next.emptied;
+        self.rows += next.rows;
+        self.text_bytes += next.text_bytes;
+        for (into, from) in [
+            (&mut self.sources, next.sources),
+            (&mut self.languages, next.languages),
+            (&mut self.licences, next.licences),
+            (&mut self.robots, next.robots),
+        ] {
+            from.iter().for_each(|(name, share)| add(into, name, share));
+        }
+    }
 }
 
-fn count(shares: &mut BTreeMap<String, Share>, name: &str, bytes: u64) {
+fn count(shares: &mut BTreeMap<String, Share>, name: &str, text_bytes: u64) {
+    let rows = 1;
+    add(shares, name, &Share { rows, text_bytes });
+}
+
+fn add(shares: &mut BTreeMap<String, Share>, name: &str, more: &Share) {
     let is_listed = shares.contains_key(name) || shares.len() < MOST;
     let name = if is_listed { name } else { OTHERS };
     let share = shares.entry(name.to_string()).or_default();
-    share.rows += 1;
-    share.text_bytes += bytes;
+    share.rows += more.rows;
+    share.text_bytes += more.text_bytes;
 }
 
 #[cfg(test)]
@@ -117,12 +138,26 @@ mod tests {
         assert_eq!(rows(&tally.licences, "Zlib"), 1);
         assert_eq!(rows(&tally.licences, NONE), 1);
         assert_eq!(rows(&tally.robots, "noai"), 1);
+        let mut both = tally.clone();
+        both.merge(tally);
+        assert_eq!((both.rows, both.text_bytes), (6, 12));
+        assert_eq!(rows(&both.licences, "MIT"), 4);
+        assert_eq!(rows(&both.robots, "noai"), 2);
     }
 
     #[test]
     fn many_values_take_bounded_memory_and_lose_no_row() {
         let mut shares = BTreeMap::new();
         (0..5000).for_each(|i| count(&mut shares, &format!("{i}"), 1));
+        let tally = |from: u64| {
+            let mut tally = Tally::default();
+            (from..from + 900).for_each(|i| count(&mut tally.robots, &format!("{i}"), 1));
+            tally
+        };
+        let mut both = tally(0);
+        both.merge(tally(450));
+        assert_eq!(both.robots.len(), MOST + 1);
+        assert_eq!(both.robots.values().map(|s| s.rows).sum::<u64>(), 1800);
         assert_eq!(shares.len(), MOST + 1);
         assert_eq!(shares.values().map(|s| s.rows).sum::<u64>(), 5000);
     }
