@@ -62,6 +62,10 @@ pub struct StepRecord {
     /// z-loss, which `loss` does not hold; absent without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub z_loss: Option<f64>,
+    /// Mean loss of each depth of multi-token prediction over the tokens that count for it, nats, which `loss` does not hold; absent
+    /// without.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mtp_losses: Vec<f64>,
     /// Loss scale of the backward pass; absent except with fp16.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_scale: Option<f64>,
@@ -303,6 +307,7 @@ mod tests {
             preference: None,
             stall_s: None,
             z_loss: None,
+            mtp_losses: Vec::new(),
             loss_scale: None,
             skipped: None,
         };
