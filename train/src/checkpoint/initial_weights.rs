@@ -88,7 +88,7 @@ impl InitialWeights {
         } else if is_foreign {
             let folder = match is_megatron(&path) {
                 true => Folder::open_megatron(&path, Some(job))?,
-                false => Folder::open_for(&path, Some(job.0.model.mtp_num_layers))?,
+                false => Folder::open_for(&path, job.0.model.mtp_num_layers)?,
             };
             let plan = folder.plan.clone();
             (plan, Source::Foreign(Box::new(Converter::new(folder))))

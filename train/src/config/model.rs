@@ -15,7 +15,6 @@ use crate::config::classify::ClassifyConfig;
 use crate::config::exact::narrow;
 use crate::config::lora::{Adaptable, LoraConfig};
 use crate::config::moe::MoeConfig;
-use crate::config::mtp::depth_name;
 use crate::config::prompt::PromptConfig;
 use crate::config::rope_scaling::RopeScaling;
 
@@ -301,8 +300,8 @@ impl ModelConfig {
 
     /// Start of the names of a block's tensors.
     pub(crate) fn block_name(&self, block: usize) -> String {
-        if let Some(depth) = self.depth_of(block) {
-            depth_name(depth)
+        if let Some(name) = self.name_of_depth(block) {
+            name
         } else if self.is_decoder_block(block) {
             format!("decoder.layers.{}", block - self.layers)
         } else if self.architecture().is_encoder_decoder {

@@ -39,10 +39,11 @@ impl ModelConfig {
         [name, "head.weight"].map(|name| UseOf { name, number })
     }
 
-    /// The depth, counted from 0, of a block after the layers.
-    pub(crate) fn depth_of(&self, block: usize) -> Option<usize> {
+    /// Start of the names of a block's tensors, if it is that of a depth, after the layers.
+    pub(crate) fn name_of_depth(&self, block: usize) -> Option<String> {
         let depth = block.checked_sub(self.layers)?;
-        (depth < self.mtp_num_layers && !self.architecture().is_encoder_decoder).then_some(depth)
+        let is_depth = depth < self.mtp_num_layers && !self.architecture().is_encoder_decoder;
+        is_depth.then(|| depth_name(depth))
     }
 
     /// Calls `problem` for every contradiction among the settings of multi-token prediction.

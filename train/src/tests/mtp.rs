@@ -15,7 +15,7 @@ use crate::dist::mesh::Groups;
 use crate::eval::logits;
 use crate::fixtures::{Chain, Log, nth_step, tiny_deepseek, tiny_deepseek_v2, tiny_llama};
 use crate::model::param;
-use crate::tests::hugging_face::{trained, write_config};
+use crate::tests::hugging_face::{follows, trained, write_config};
 use crate::tests::layouts::{assert_same, assert_same_in, reproducible, train, train_in, with};
 use crate::tests::parity::{Formula, Golden, follows_torch, plan, set_weights};
 use crate::trainer::run;
@@ -47,6 +47,13 @@ fn a_tied_head_and_masked_tokens_follow_megatron_through_ten_steps() {
     for determinism in [Determinism::Layout, Determinism::Off] {
         follows_torch(&golden("mtp_tied", determinism), "mtp_tied");
     }
+}
+
+#[test]
+fn a_depth_with_latents_and_experts_follows_torch_through_ten_steps() {
+    let mut golden = Golden::open("hf_mtp_deepseek");
+    assert!(golden.record["mtp_1"].is_array());
+    follows(&mut golden, true);
 }
 
 #[test]

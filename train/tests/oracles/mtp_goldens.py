@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes mtp.safetensors, mtp.json, mtp_tied.safetensors, mtp_tied.json beside this file.
+"""Writes mtp, mtp_tied and hf_mtp_deepseek, a .safetensors and a .json each, beside this file.
 
     OMP_NUM_THREADS=1 python train/tests/oracles/mtp_goldens.py
                         (needs torch, megatron-core 0.16.1, transformers, safetensors, numpy)
@@ -11,16 +11,22 @@ Recorded from float64 (stored as float32): weights, logits, gradients of the fir
 clip_grad_norm_ + AdamW. In JSON: losses, losses of each depth, gradient norms, and how closely a float32 program can follow each
 quantity, as conditioning.py measures it (the test's tolerance is a small multiple of that).
 
+hf_mtp_deepseek is a DeepseekV3ForCausalLM of transformers with seeded weights and one depth around a layer of its class, in the
+order of megatron-core: latent attention and a mixture of experts.
+
 Two parts of megatron-core compute in float32 whatever the format is, and are replaced: its cross entropy by torch's, and the
 angles of its rotary embedding by the same formula in the run's format. Losses are sums over tokens divided by the number of
 tokens of the batch that count (calculate_per_token_loss).
 """
+import json
 import os
+import sys
 
 import numpy as np
 import torch
+import transformers
 from megatron_cpu import without_cuda, without_tracker
-from tiny_runs import BATCH, VOCAB, formula, token, train, write
+from tiny_runs import BATCH, VOCAB, InFormat, formula, states, token, train, write
 
 without_cuda()
 
@@ -207,7 +213,87 @@ def run(weights, dtype, depths, tied, eod):
     return out, series
 
 
+DEEPSEEK = dict(
+    vocab_size=VOCAB, max_position_embeddings=T, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+    num_attention_heads=4, num_key_value_heads=4, kv_lora_rank=8, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=6,
+    first_k_dense_replace=1, n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=8, n_group=4, topk_group=2,
+    pad_token_id=None, q_lora_rank=8, n_shared_experts=1, routed_scaling_factor=1.5, rms_norm_eps=1e-5, rope_theta=10.0,
+    num_nextn_predict_layers=1)
+EPS_DEEPSEEK = 1e-4
+
+
+def build_deepseek():
+    """A model of transformers with a layer more, which its own forward pass does not run."""
+    from transformers.models.deepseek_v3 import modeling_deepseek_v3 as classes
+
+    config = transformers.DeepseekV3Config(**DEEPSEEK)
+    config._attn_implementation = "eager"
+    model = transformers.DeepseekV3ForCausalLM(config)
+    depth = classes.DeepseekV3DecoderLayer(config, config.num_hidden_layers)
+    norm = lambda: classes.DeepseekV3RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+    depth.enorm, depth.hnorm, depth.shared_head = norm(), norm(), torch.nn.Module()
+    depth.shared_head.norm = norm()
+    depth.eh_proj = torch.nn.Linear(2 * config.hidden_size, config.hidden_size, bias=False)
+    model.model.layers.append(depth)
+    return model
+
+
+def run_deepseek(weights, dtype):
+    further = []
+
+    def forward(model, step):
+        # experts' outputs of another format than the weights of their sum would be refused
+        sys.modules[type(model).__module__].torch = InFormat(dtype)
+        ids = torch.tensor([[token(step * BATCH + s, j) for j in range(T + 1)] for s in range(BATCH)])
+        rows = model.model(ids[:, :-1], use_cache=False).last_hidden_state
+        logits = model.lm_head(rows)
+        own = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+        depth, places = model.model.layers[-1], torch.arange(T).expand(BATCH, T)
+        ahead = torch.cat([ids[:, 1:-1], torch.zeros(BATCH, 1, dtype=ids.dtype)], dim=1)
+        embedded = depth.enorm(model.model.embed_tokens(ahead))
+        both = depth.eh_proj(torch.cat([embedded, depth.hnorm(rows)], dim=-1))
+        mask = torch.full((T, T), torch.finfo(dtype).min, dtype=dtype).triu(1)[None, None]
+        found = depth(both, attention_mask=mask, position_ids=places,
+                      position_embeddings=model.model.rotary_emb(both, places))
+        found = found[0] if isinstance(found, tuple) else found
+        predicted = model.lm_head(depth.shared_head.norm(found))[:, :-1]
+        losses = torch.nn.functional.cross_entropy(predicted.flatten(0, 1), ids[:, 2:].flatten(), reduction="none")
+        further.append(float(losses.mean().detach()))
+        more = 0.1 * losses.sum() / (BATCH * T)
+        return own + more - more.detach(), logits  # its number is the model's own loss
+
+    found, series = train(build_deepseek(), weights, dtype, EPS_DEEPSEEK, forward)
+    out = {"logits": found["logits"]}
+    for kind in ("grad", "final"):
+        own = {name[len(kind) + 1:]: value for name, value in found.items() if name.startswith(kind + ".")}
+        out |= {f"{kind}.{name}": value for name, value in with_copies(own).items()}
+    return out, series | {"mtp_1": further}
+
+
+def with_copies(tensors):
+    at = f"model.layers.{DEEPSEEK['num_hidden_layers']}."
+    return tensors | {at + "embed_tokens.weight": tensors["model.embed_tokens.weight"],
+                      at + "shared_head.head.weight": tensors["lm_head.weight"]}
+
+
+def write_deepseek():
+    torch.manual_seed(9)
+    model = build_deepseek()
+    weights = {}
+    for n, p in (dict(model.named_parameters()) | states(model)).items():
+        w = torch.randn(p.shape) * (0.15 if p.dim() > 1 else 0.1)
+        weights[n] = (w + 1.0 if "norm" in n else w).numpy()
+    copies = set(with_copies(weights)) - set(weights)
+    run = lambda weights, dtype: run_deepseek({k: v for k, v in weights.items() if k not in copies}, dtype)
+    # before transformers 5, a whole configuration has settings of generation that no file has
+    config = json.loads(model.config.to_json_string(use_diff=transformers.__version__.startswith("4.")))
+    # our own field
+    config |= {"num_nextn_predict_layers": 1, "mtp_num_layers": 1}
+    write("hf_mtp_deepseek", with_copies(weights), run, config=config, eod=None)
+
+
 if __name__ == "__main__":
+    write_deepseek()
     address = f"tcp://127.0.0.1:{29540 + os.getpid() % 500}"
     torch.distributed.init_process_group("gloo", init_method=address, rank=0, world_size=1)
     import megatron.core

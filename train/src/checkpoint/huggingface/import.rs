@@ -131,11 +131,11 @@ enum Tensors {
 impl Folder {
     /// Opens a Hugging Face folder, or a PEFT folder with the base model that it names, into which low-rank adapters are merged.
     pub(crate) fn open(folder: &Path) -> Result<Folder> {
-        Folder::open_for(folder, None)
+        Folder::open_for(folder, 0)
     }
 
-    /// Like `open` for a job whose model has these depths of multi-token prediction.
-    pub(crate) fn open_for(folder: &Path, depths: Option<usize>) -> Result<Folder> {
+    /// Like `open` for a job whose model has so many depths of multi-token prediction.
+    pub(crate) fn open_for(folder: &Path, depths: usize) -> Result<Folder> {
         if let Some(base) = adapter_base(folder)? {
             if is_adapter(&base) {
                 let line = "base_model_name_or_path: found an adapter, want a whole model";
@@ -153,7 +153,7 @@ impl Folder {
         let text = fs::read(&path).at("read", &path)?;
         let mut config: Value = serde_json::from_slice(&text)
             .map_err(|error| foreign(&path, vec![format!("not JSON: {error}")]))?;
-        if let Some(depths) = depths {
+        if depths > 0 {
             deepseek::ask_for_depths(&mut config, depths);
         }
         let scheme = scheme::take(&mut config, folder);
