@@ -144,8 +144,8 @@ pub struct ModelConfig {
     /// Standard deviation of initial weights; projections into the residual stream are divided by
     /// `sqrt(2 layers)`. Not t5, which starts as published. Default: 0.02, GPT-2.
     pub init_std: f32,
-    /// Depths of multi-token prediction after the last layer (DeepSeek-V3, arXiv:2412.19437, sec. 2.2): depth k learns the token k
-    /// further on. Decoders with rotary positions. Default: 0.
+    /// Depths of multi-token prediction after the last layer (DeepSeek-V3, arXiv:2412.19437, sec. 2.2): depth k learns the k-th token
+    /// after the next one. Decoders with rotary positions. Default: 0.
     pub mtp_num_layers: usize,
     /// With `mtp_num_layers`: factor of the depths' mean loss beside the main one. Default: 0.1, Megatron.
     pub mtp_loss_scaling_factor: f64,
