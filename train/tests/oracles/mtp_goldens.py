@@ -259,7 +259,9 @@ def run_deepseek(weights, dtype):
         predicted = model.lm_head(depth.shared_head.norm(found))[:, :-1]
         losses = torch.nn.functional.cross_entropy(predicted.flatten(0, 1), ids[:, 2:].flatten(), reduction="none")
         further.append(float(losses.mean().detach()))
-        more = 0.1 * losses.sum() / (BATCH * T)
+        # an expert without a token has a gradient of 0 instead of none: its weights decay
+        none = 0 * sum(p.sum() for p in model.parameters())
+        more = 0.1 * losses.sum() / (BATCH * T) + none
         return own + more - more.detach(), logits  # its number is the model's own loss
 
     found, series = train(build_deepseek(), weights, dtype, EPS_DEEPSEEK, forward)
