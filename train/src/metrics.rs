@@ -62,6 +62,14 @@ pub struct StepRecord {
     /// z-loss, which `loss` does not hold; absent without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub z_loss: Option<f64>,
+    /// Mean loss of each depth of multi-token prediction over the tokens that count for it, nats, which `loss` does not hold; absent
+    /// without; null if it is not finite.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "numbers_or_nan"
+    )]
+    pub mtp_losses: Vec<f64>,
     /// Loss scale of the backward pass; absent except with fp16.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_scale: Option<f64>,
@@ -72,6 +80,13 @@ pub struct StepRecord {
 
 fn number_or_nan<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<f64, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
+}
+
+fn numbers_or_nan<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> std::result::Result<Vec<f64>, D::Error> {
+    let all: Vec<Option<f64>> = Deserialize::deserialize(deserializer)?;
+    Ok(all.into_iter().map(|one| one.unwrap_or(f64::NAN)).collect())
 }
 
 /// A validation's line in `metrics.jsonl`.
@@ -287,7 +302,7 @@ mod tests {
 
     #[test]
     fn step_records_have_exactly_the_promised_names() {
-        let record = StepRecord {
+        let mut record = StepRecord {
             step: 1,
             loss: 0.1,
             grad_norm: 0.0,
@@ -303,6 +318,7 @@ mod tests {
             preference: None,
             stall_s: None,
             z_loss: None,
+            mtp_losses: Vec::new(),
             loss_scale: None,
             skipped: None,
         };
@@ -317,5 +333,11 @@ mod tests {
             .collect();
         assert_eq!(found, names.split_whitespace().collect::<Vec<_>>());
         assert!(value["mfu"].is_null());
+
+        (record.loss, record.mtp_losses) = (f64::NAN, vec![2.5, f64::INFINITY]);
+        let line = serde_json::to_string(&record).unwrap();
+        let read: StepRecord = serde_json::from_str(&line).unwrap();
+        assert!(read.loss.is_nan() && read.mtp_losses[1].is_nan());
+        assert_eq!(read.mtp_losses[0], 2.5);
     }
 }

@@ -74,6 +74,14 @@ pub(super) fn shape(job: &Job, vocab: Option<usize>, problems: &mut Vec<Problem>
         let wanted = "a model without latents: their times are not planned";
         problem("model.multi_latent_attention", "true", wanted);
     }
+    if model.mtp_num_layers > 0 {
+        let wanted = "0: times of further depths are not planned";
+        problem(
+            "model.mtp_num_layers",
+            &model.mtp_num_layers.to_string(),
+            wanted,
+        );
+    }
     if matches!(model.family, Family::Bert | Family::T5) {
         let family = format!("{:?}", model.family).to_lowercase();
         problem("model.family", &family, "a decoder");

@@ -136,6 +136,11 @@ pub(crate) fn excesses(numbers: Numbers<'_>, size: Size) -> Vec<Excess> {
             "model.decoder_layers",
             model.decoder_layers,
         ),
+        by_tensors(
+            "depths of multi-token prediction",
+            "model.mtp_num_layers",
+            model.mtp_num_layers,
+        ),
         length,
         by_positions("decoder length", "decoder_length", numbers.decoder_length),
         by_elements("vocabulary", "vocab", numbers.vocab),
@@ -221,7 +226,8 @@ pub(crate) fn excesses(numbers: Numbers<'_>, size: Size) -> Vec<Excess> {
 pub(crate) fn excesses_of_plan(plan: &Plan, size: Size) -> Vec<Excess> {
     let mut excesses = excesses(Numbers::of_plan(plan), size);
     if let (Some(moe), true) = (&plan.model.moe, excesses.is_empty()) {
-        let mixtures = (0..plan.model.layers).filter(|&layer| moe.is_at(layer));
+        let all = plan.model.layers.saturating_add(plan.model.mtp_num_layers);
+        let mixtures = (0..all).filter(|&layer| moe.is_at(layer));
         let found = mixtures.count().saturating_mul(moe.experts);
         if found > size.tensors {
             excesses.push(Excess {

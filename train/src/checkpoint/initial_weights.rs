@@ -21,6 +21,7 @@ use crate::checkpoint::newest::{SkippedCheckpoint, checkpoint_at, is_folder_of_c
 use crate::checkpoint::read::{Opened, load_weights, parts_of};
 use crate::checkpoint::state::Record;
 use crate::config::architecture::Positions;
+use crate::config::mtp::is_of_depth;
 use crate::config::plan::Plan;
 use crate::config::{ModelConfig, ParallelConfig, PromptConfig};
 use crate::dist::mesh::RankCoord;
@@ -33,7 +34,7 @@ use crate::optim::rank_state::RankState;
 const PART: usize = 1 << 18;
 
 /// Keys of `[model]` and `[model.moe]` that matter only in training, or that follow from others.
-pub(super) const FREE: [&str; 10] = [
+pub(super) const FREE: [&str; 12] = [
     "family",
     "init_std",
     "dropout",
@@ -44,6 +45,8 @@ pub(super) const FREE: [&str; 10] = [
     "capacity_factor",
     "drop",
     "init_ids",
+    "mtp_num_layers",
+    "mtp_loss_scaling_factor",
 ];
 
 /// Keys of `[model]` that only a head has to do with.
@@ -62,7 +65,7 @@ pub(crate) struct InitialWeights {
     skipped: Vec<SkippedCheckpoint>,
     plan: Plan,
     source: Source,
-    /// Names and dims of its tensors of classification heads and of adapters.
+    /// Names and dims of its tensors of classification heads, of adapters and of depths of multi-token prediction.
     optional: HashSet<(String, Vec<usize>)>,
 }
 
@@ -85,7 +88,7 @@ impl InitialWeights {
         } else if is_foreign {
             let folder = match is_megatron(&path) {
                 true => Folder::open_megatron(&path, Some(job))?,
-                false => Folder::open(&path)?,
+                false => Folder::open_for(&path, job.0.model.mtp_num_layers)?,
             };
             let plan = folder.plan.clone();
             (plan, Source::Foreign(Box::new(Converter::new(folder))))
@@ -202,6 +205,10 @@ impl InitialWeights {
 
     /// Whether the source has a tensor.
     fn has(&self, spec: &Spec) -> bool {
+        if is_of_depth(&spec.name) {
+            // other programs have their dims turned or in parts
+            return self.optional.iter().any(|(name, _)| *name == spec.name);
+        }
         let key = || (spec.name.clone(), spec.dims.clone());
         !may_be_missing(&spec.name) || self.optional.contains(&key())
     }
@@ -236,9 +243,9 @@ impl InitialWeights {
     }
 }
 
-/// Whether a tensor is of a classification head or an adapter. Only these may be missing from a source: they start from the seed.
+/// Whether a tensor is of a classification head, an adapter or a depth of multi-token prediction. Only these may be missing from a source: they start from the seed.
 fn may_be_missing(name: &str) -> bool {
-    param::is_of_classes(name) || param::is_of_adapter(name)
+    param::is_of_classes(name) || param::is_of_adapter(name) || is_of_depth(name)
 }
 
 /// The source that the plan's `train.init_from` names, opened and checked to fit, with its record. A run that

@@ -52,6 +52,7 @@ impl Plan {
             problem("train.eval_tasks.every", found, wanted);
         }
         self.check_adapted(problem);
+        self.check_depths(problem);
         if self.train.loss_mean == LossMean::Text && !is_decoder {
             let found = format!("text of a {:?}", self.model.family);
             problem("train.loss_mean", found, "token: text is for decoders");

@@ -51,8 +51,8 @@ pub enum Family {
     /// DeepSeek-V2 (DeepSeek-AI 2024, arXiv:2405.04434): as llama with `multi_latent_attention`; made for `[model.moe]` with
     /// `dense_first`, `shared_d_ffn` and `num_groups`.
     DeepseekV2,
-    /// DeepSeek-V3 (DeepSeek-AI 2024, arXiv:2412.19437), without its heads for further tokens: as deepseek_v2; made for `score =
-    /// "sigmoid"` with `expert_bias`.
+    /// DeepSeek-V3 (DeepSeek-AI 2024, arXiv:2412.19437): as deepseek_v2; made for `score = "sigmoid"` with `expert_bias`, and for
+    /// `mtp_num_layers`.
     DeepseekV3,
     /// T5 (Raffel et al. 2020, JMLR 21), an encoder and a decoder that generates the masked spans: RMS norm,
     /// relative positions, ReLU, no biases, tied head. T5 1.1 and mT5 (Xue et al. 2021,

@@ -276,6 +276,10 @@ mod tests {
         };
         assert_eq!(plan.problems(), [""; 0]);
         assert_eq!(plan.parameters(), 671_026_404_352);
+        plan.model.mtp_num_layers = 1;
+        // the published files repeat the embedding and the head, and have biases of 59 routers
+        let further = 2 * 129_280 * 7168 + 59 * 256;
+        assert_eq!(plan.parameters() + further, 684_489_845_504);
     }
 
     /// DeepSeek's own program: `softmax_scale * mscale * mscale` with mscale = 0.1 mscale_all_dim ln(factor) + 1.

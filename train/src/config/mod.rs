@@ -15,6 +15,7 @@ pub(crate) mod loss_mean;
 pub(crate) mod loss_scale;
 pub(crate) mod model;
 pub(crate) mod moe;
+pub(crate) mod mtp;
 pub(crate) mod numbers;
 pub(crate) mod offload;
 pub(crate) mod parallel;

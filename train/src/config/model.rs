@@ -144,6 +144,11 @@ pub struct ModelConfig {
     /// Standard deviation of initial weights; projections into the residual stream are divided by
     /// `sqrt(2 layers)`. Not t5, which starts as published. Default: 0.02, GPT-2.
     pub init_std: f32,
+    /// Depths of multi-token prediction after the last layer (DeepSeek-V3, arXiv:2412.19437, sec. 2.2): depth k learns the k-th token
+    /// after the next one. Decoders with rotary positions. Default: 0.
+    pub mtp_num_layers: usize,
+    /// With `mtp_num_layers`: factor of the depths' mean loss beside the main one. Default: 0.1, Megatron.
+    pub mtp_loss_scaling_factor: f64,
     /// Mixture of experts in place of feed-forward layers. Absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moe: Option<MoeConfig>,
@@ -207,6 +212,8 @@ impl Default for ModelConfig {
             local_rope_theta: 0.0,
             tie_embeddings: TieEmbeddings::Family,
             init_std: 0.02,
+            mtp_num_layers: 0,
+            mtp_loss_scaling_factor: 0.1,
             moe: None,
             classify: None,
             lora: None,
@@ -293,7 +300,9 @@ impl ModelConfig {
 
     /// Start of the names of a block's tensors.
     pub(crate) fn block_name(&self, block: usize) -> String {
-        if self.is_decoder_block(block) {
+        if let Some(name) = self.name_of_depth(block) {
+            name
+        } else if self.is_decoder_block(block) {
             format!("decoder.layers.{}", block - self.layers)
         } else if self.architecture().is_encoder_decoder {
             format!("encoder.layers.{block}")
@@ -395,9 +404,10 @@ impl ModelConfig {
         Some(narrow(latents.key() as f64 / (factor * factor)))
     }
 
-    /// The mixture of layer `layer`, counted from 0, if it is one.
+    /// The mixture of layer `layer`, counted from 0, if it is one. Blocks after the layers are of the last one's kind.
     pub(crate) fn moe_at(&self, layer: usize) -> Option<&MoeConfig> {
-        self.moe.as_ref().filter(|moe| moe.is_at(layer))
+        let kind = layer.min(self.layers.saturating_sub(1));
+        self.moe.as_ref().filter(|moe| moe.is_at(kind))
     }
 
     /// Width of one of the mixture's experts with the default filled in.
@@ -479,6 +489,7 @@ impl ModelConfig {
             }
         }
         self.check_latents(problem);
+        self.check_depths(problem);
         let is_derived = self.head_dim == 0 && self.latents().is_none();
         if self.heads > 0 && is_derived && !self.d_model.is_multiple_of(self.heads) {
             let found = format!("{} with d_model = {}", self.heads, self.d_model);

@@ -4,6 +4,7 @@
 //! A step's loss is the mean over the tokens that count in its whole batch, not over those of a
 //! micro-batch or a rank: no layout changes it (Megatron's `calculate_per_token_loss`).
 
+mod ahead;
 pub(crate) mod documents;
 pub(crate) mod micro_batches;
 pub(crate) mod pairs;
@@ -17,6 +18,7 @@ use kernels::{DType, Device, Isa, Tensor};
 
 use crate::config::loss_mean::LossMean;
 use crate::config::plan::Plan;
+use crate::data::ahead::Shifted;
 use crate::data::documents::Documents;
 use crate::data::pairs::BatchPair;
 pub use crate::data::pairs::Pair;
@@ -64,6 +66,8 @@ pub(crate) struct Batch {
     pub segments: Option<Tensor>,
     /// For the last model chunk.
     pub targets: Option<Targets>,
+    /// For the last model chunk, one for each depth of multi-token prediction.
+    pub ahead: Vec<Ahead>,
     /// For the last model chunk of a masked model, or one that classifies.
     pub picks: Option<Picks>,
     /// Label of each question, if the model classifies.
@@ -72,6 +76,8 @@ pub(crate) struct Batch {
     pub pairs: Vec<BatchPair>,
     /// Weights of all predictions of the whole sequences: the number of those that count in the loss, or of their texts or pairs.
     pub counted: usize,
+    /// Predictions of the whole sequences that count, of each depth of multi-token prediction.
+    pub counted_ahead: Vec<usize>,
     /// Document boundaries, if the model uses them; for a masked model or an encoder, the start of the padding.
     pub documents: Option<Documents>,
     /// Encoder-decoder only: for each decoder row, the range of encoder positions that it attends to.
@@ -85,17 +91,15 @@ impl Batch {
             let copied = tensor.as_ref().map(|tensor| tensor.to_device(device));
             copied.transpose()
         };
+        let ahead = self.ahead.iter().map(|ahead| ahead.to_device(device));
         Ok(Batch {
             inputs: copy(&self.inputs)?,
             segments: copy(&self.segments)?,
             targets: match &self.targets {
-                Some(targets) => Some(Targets {
-                    ids: targets.ids.to_device(device)?,
-                    counts: targets.counts.to_device(device)?,
-                    numbers: copy(&targets.numbers)?,
-                }),
+                Some(targets) => Some(targets.to_device(device)?),
                 None => None,
             },
+            ahead: ahead.collect::<kernels::Result<_>>()?,
             picks: match &self.picks {
                 Some(Picks { rows, swapped }) => Some(Picks {
                     rows: rows.to_device(device)?,
@@ -106,6 +110,7 @@ impl Batch {
             labels: self.labels.clone(),
             pairs: self.pairs.clone(),
             counted: self.counted,
+            counted_ahead: self.counted_ahead.clone(),
             documents: self.documents.clone(),
             seen: self.seen.clone(),
         })
@@ -120,6 +125,64 @@ pub(crate) struct Targets {
     pub counts: Tensor,
     /// `[questions]`: right scores, of a regression alone.
     pub numbers: Option<Tensor>,
+}
+
+/// For a depth of multi-token prediction: the tokens that it reads beside those of the batch, and its targets.
+pub(crate) struct Ahead {
+    /// Ids: `[n]`.
+    pub inputs: Tensor,
+    pub targets: Targets,
+}
+
+impl Ahead {
+    fn of(n: usize, device: &Device) -> kernels::Result<Ahead> {
+        let list = |dtype| Tensor::empty(&[n], dtype, device);
+        Ok(Ahead {
+            inputs: list(DType::U32)?,
+            targets: Targets {
+                ids: list(DType::U32)?,
+                counts: list(DType::F32)?,
+                numbers: None,
+            },
+        })
+    }
+
+    fn to_device(&self, device: &Device) -> kernels::Result<Ahead> {
+        Ok(Ahead {
+            inputs: self.inputs.to_device(device)?,
+            targets: self.targets.to_device(device)?,
+        })
+    }
+
+    /// Rows `here` become the places of a sequence from `from` on.
+    fn put(
+        &mut self,
+        here: Range<usize>,
+        shifted: &Shifted<'_>,
+        from: usize,
+    ) -> kernels::Result<()> {
+        let inputs = &mut self.inputs.host_mut::<u32>()?[here.clone()];
+        let ids = &mut self.targets.ids.host_mut::<u32>()?[here.clone()];
+        let counts = &mut self.targets.counts.host_mut::<f32>()?[here];
+        let rows = inputs.iter_mut().zip(ids).zip(counts);
+        for (((input, id), weight), place) in rows.zip(shifted.places().skip(from)) {
+            (*input, *id) = (place.input, place.target);
+            *weight = f32::from(u8::from(place.counts));
+        }
+        Ok(())
+    }
+}
+
+impl Targets {
+    fn to_device(&self, device: &Device) -> kernels::Result<Targets> {
+        let numbers = self.numbers.as_ref();
+        let numbers = numbers.map(|numbers| numbers.to_device(device));
+        Ok(Targets {
+            ids: self.ids.to_device(device)?,
+            counts: self.counts.to_device(device)?,
+            numbers: numbers.transpose()?,
+        })
+    }
 }
 
 /// Prediction slots of a masked model; of one that classifies, one for each sequence.
@@ -271,6 +334,9 @@ impl Room {
         let has_picks = is_masked || is_classified;
         let rows = list(is_last && has_picks, picked, DType::U32)?;
         let swapped = list(is_last && is_told, b, DType::U32)?;
+        let depths = plan.model.mtp_num_layers;
+        let here = if is_last { depths } else { 0 };
+        let ahead = (0..here).map(|_| Ahead::of(b * time, device));
         Ok(Room {
             batch: Batch {
                 inputs: list(is_first, b * time, DType::U32)?,
@@ -280,10 +346,12 @@ impl Room {
                     counts,
                     numbers,
                 }),
+                ahead: ahead.collect::<kernels::Result<_>>()?,
                 picks: rows.map(|rows| Picks { rows, swapped }),
                 labels: Vec::new(),
                 pairs: Vec::new(),
                 counted: 0,
+                counted_ahead: vec![0; depths],
                 documents: if is_masked || is_pair {
                     Some(Documents {
                         bounds: Some(Vec::with_capacity(b * plan.seq_length / place.cp)),
@@ -399,6 +467,13 @@ impl Room {
             }
         }
         let here = at * time..(at + 1) * time;
+        for (depth, counted) in self.batch.counted_ahead.iter_mut().enumerate() {
+            let shifted = Shifted::of(text, depth + 1);
+            *counted += shifted.counted();
+            if let Some(ahead) = self.batch.ahead.get_mut(depth) {
+                ahead.put(here.clone(), &shifted, from)?;
+            }
+        }
         if let Some(inputs) = &mut self.batch.inputs {
             let inputs = &mut inputs.host_mut()?[here.clone()];
             inputs.copy_from_slice(&text.tokens[from..from + time]);

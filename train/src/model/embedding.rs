@@ -20,6 +20,8 @@ use crate::model::virtual_rows::VirtualRows;
 
 pub(crate) struct Embedding {
     table: Slot,
+    /// Slot of the table's gradient by this use of it.
+    gradient: Slot,
     /// Factor of the rows: Gemma's is the root of the width.
     scale: f32,
     /// First token id of this rank's rows.
@@ -30,7 +32,8 @@ pub(crate) struct Embedding {
     segments: Option<Slot>,
     virtual_rows: Option<VirtualRows>,
     norm: Option<Norm>,
-    dropout: f32,
+    /// Dropout of the rows: probability and tensor number.
+    dropout: (f32, u32),
 }
 
 /// Dropout tensor number of the embedding.
@@ -46,6 +49,7 @@ impl Embedding {
         let is_normed = architecture.has_embedding_norm;
         Embedding {
             table: slots.get("embedding.weight"),
+            gradient: slots.get("embedding.weight"),
             scale: if architecture.scaled_embedding {
                 (plan.model.d_model as f32).sqrt()
             } else {
@@ -58,10 +62,25 @@ impl Embedding {
             virtual_rows: VirtualRows::named(plan, slots),
             norm: is_normed.then(|| Norm::named("embedding.norm", plan, slots)),
             dropout: match architecture.drops_embedding {
-                true => plan.model.dropout,
-                false => 0.0,
+                true => (plan.model.dropout, DROPOUT),
+                false => (0.0, DROPOUT),
             },
         }
+    }
+
+    /// Another use of the same table, with a gradient and a dropout of its own.
+    pub(crate) fn used_again(self, gradient: Slot, dropout: u32) -> Embedding {
+        let dropout = (self.dropout.0, dropout);
+        Embedding {
+            gradient,
+            dropout,
+            ..self
+        }
+    }
+
+    /// Slots of the table and of its gradient by this use.
+    pub(crate) fn table(&self) -> [Slot; 2] {
+        [self.table, self.gradient]
     }
 
     /// tokens, segments if the model has them: `[n]` -> `[m, d]`
@@ -97,7 +116,7 @@ impl Embedding {
             let (y, statistics) = norm.forward(&x, cx)?;
             saved = Saved(Some((std::mem::replace(&mut x, y), statistics)));
         }
-        cx.drop_rows(&mut x, self.dropout, DROPOUT)?;
+        cx.drop_rows(&mut x, self.dropout.0, self.dropout.1)?;
         Ok((x, saved))
     }
 
@@ -111,10 +130,10 @@ impl Embedding {
         cx: &Context<'_>,
     ) -> kernels::Result<()> {
         let own = self.virtual_rows.as_ref();
-        if !gradients.has(self.table) && own.is_none() {
+        if !gradients.has(self.gradient) && own.is_none() {
             return Ok(()); // frozen
         }
-        cx.drop_rows(&mut dy, self.dropout, DROPOUT)?;
+        cx.drop_rows(&mut dy, self.dropout.0, self.dropout.1)?;
         let dx = match (&self.norm, saved.0) {
             (Some(norm), Some((x, statistics))) => {
                 norm.backward(&dy, (&x, &statistics), None, gradients, cx)?
@@ -146,7 +165,7 @@ impl Embedding {
                 scaled
             }
         };
-        let [dtable] = gradients.sums([self.table])?;
+        let [dtable] = gradients.sums([self.gradient])?;
         embedding::backward(dtable, drows, tokens, self.first, cx.sums.token_leaf)
     }
 

@@ -21,7 +21,9 @@ fn per_token(plan: &Plan) -> f64 {
     if plan.model.architecture().is_encoder_decoder {
         return per_token_of_pair(plan, feed_forward(0));
     }
-    let features: usize = (0..plan.model.layers).map(feed_forward).sum();
+    let depths = plan.model.mtp_num_layers;
+    let blocks = plan.model.layers + depths;
+    let features: usize = (0..blocks).map(feed_forward).sum();
     let projections = match plan.model.latents() {
         None => s.d_model * s.packed,
         Some(latents) => {
@@ -32,16 +34,17 @@ fn per_token(plan: &Plan) -> f64 {
                 .sum()
         }
     };
-    let projections = plan.model.layers * (projections + s.d_model * s.heads * s.d_value);
+    let projections = blocks * (projections + s.d_model * s.heads * s.d_value);
     // a classification head has a row or two of a sequence
     let logits = match plan.model.classify {
         Some(_) => 0,
-        None => s.padded_vocab,
+        // each depth of multi-token prediction uses the head again, after a projection of two rows
+        None => s.padded_vocab * (1 + depths) + 2 * s.d_model * depths,
     };
     let matrices = s.d_model * (features + logits) + projections;
     // products with keys and with values, of which padding does not count
     let widths = s.heads * (s.d_head + s.d_value);
-    let attention = 6 * plan.model.layers * widths * plan.seq_length;
+    let attention = 6 * blocks * widths * plan.seq_length;
     // frozen matrices have no gradients of their own
     let of_matrix = if plan.model.is_adapted() { 4.0 } else { 6.0 };
     of_matrix * matrices as f64 + attention as f64

@@ -13,6 +13,7 @@ pub(crate) mod block;
 pub(crate) mod context;
 pub(crate) mod cross;
 pub(crate) mod decoder_block;
+pub(crate) mod depth;
 pub(crate) mod embedding;
 pub(crate) mod encoder_norm;
 pub(crate) mod feed_forward;

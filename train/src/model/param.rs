@@ -14,6 +14,7 @@ use crate::config::architecture::Positions;
 use crate::config::exact::narrow;
 use crate::config::latent::Latents;
 use crate::config::moe::MoeConfig;
+use crate::config::mtp::depth_name;
 use crate::config::plan::Plan;
 use crate::config::{Biases, NormKind, OptimizerKind, QkNormOver};
 use crate::dist::mesh::RankCoord;
@@ -172,7 +173,7 @@ impl Spec {
 }
 
 /// Last part of the names of the matrices that Muon updates: the factors of row products within a block.
-const MUON: [&str; 12] = [
+const MUON: [&str; 13] = [
     "qkv",
     "out",
     "cross_q",
@@ -185,6 +186,7 @@ const MUON: [&str; 12] = [
     "q_up",
     "kv_down",
     "kv_up",
+    "eh_proj",
 ];
 
 fn is_muon_matrix(spec: &Spec) -> bool {
@@ -317,6 +319,10 @@ pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
     if !plan.model.architecture().is_post_norm {
         add_norm(&mut list, plan, plan.model.final_norm());
     }
+    for depth in 0..plan.model.mtp_num_layers {
+        list.start_unit(vec![last]);
+        add_depth(&mut list, plan, depth);
+    }
     match &plan.model.classify {
         Some(classify) => add_classes(&mut list, plan, classify.classes),
         None if plan.model.architecture().is_masked => add_transform(&mut list, plan),
@@ -334,6 +340,14 @@ pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
             true,
             head,
         );
+    }
+    for depth in 0..plan.model.mtp_num_layers {
+        for place in plan.model.uses_of_depth(depth) {
+            let spec = list.specs.iter_mut().find(|spec| spec.name == place.name);
+            let uses = spec.map(|spec| &mut spec.uses);
+            uses.expect("both tensors of the vocabulary were added")
+                .push(last);
+        }
     }
     add_lora(&mut list, plan, adapted_layers::of_head(plan));
     for spec in &mut list.specs {
@@ -532,6 +546,18 @@ fn add_block(list: &mut List, plan: &Plan, layer: usize) {
             add_experts(list, plan, moe, layer);
         }
     }
+}
+
+/// A depth of multi-token prediction: its norms, the projection of both inputs, and its block.
+fn add_depth(list: &mut List, plan: &Plan, depth: usize) {
+    let (d, at) = (plan.model.d_model, depth_name(depth));
+    for norm in ["enorm", "hnorm", "norm"] {
+        add_norm(list, plan, &format!("{at}.{norm}"));
+    }
+    let normal = Init::Normal(plan.model.init_std);
+    list.column(&format!("{at}.eh_proj"), [d, 2 * d], false, normal);
+    // its experts are units of their own
+    add_block(list, plan, plan.model.layers + depth);
 }
 
 /// Projections to latents, their norms, and projections to heads.

@@ -70,8 +70,8 @@ pub(crate) fn are_kept(plan: &Plan, place: &RankCoord) -> bool {
 }
 
 /// Linear layers whose output features are rows of their weights, and whose input features are.
-const COLUMN: [&str; 7] = [
-    "qkv", "cross_q", "cross_kv", "fc1", "q_proj", "q_up", "kv_up",
+const COLUMN: [&str; 8] = [
+    "qkv", "cross_q", "cross_kv", "fc1", "q_proj", "q_up", "kv_up", "eh_proj",
 ];
 const ROW: [&str; 3] = ["out", "cross_out", "fc2"];
 /// Layers that every rank has whole.

@@ -1,5 +1,5 @@
 //! A model chunk (virtual pipeline stage) as a list of layers that run one after the other: the embedding in the
-//! first chunk, then blocks, and norm, head and loss in the last. With one chunk it is the whole model. Layers name
+//! first chunk, then blocks, and norm, depths of multi-token prediction, head and loss in the last. With one chunk it is the whole model. Layers name
 //! their weights and gradients, so that these can be gathered, reduced and dropped by layer.
 
 use std::sync::Arc;
@@ -7,19 +7,23 @@ use std::sync::Arc;
 use kernels::{DType, Tensor};
 
 use crate::config::Recompute;
+use crate::config::mtp::depth_name;
 use crate::config::plan::Plan;
 use crate::data::{Batch, Picks, Targets};
 use crate::dist::mesh::RankCoord;
 use crate::model::block::{self, Block};
 use crate::model::context::{Context, Noise};
 use crate::model::decoder_block::{self, DecoderBlock};
+use crate::model::depth::{self, Depth};
 use crate::model::embedding::{self, Embedding};
 use crate::model::encoder_norm::{self, EncoderNorm};
 use crate::model::gradients::Gradients;
 use crate::model::head::classes::{self, ClassesHead};
+use crate::model::head::further::{self, FurtherHead, Predicted};
 use crate::model::head::masked::{self, MaskedHead};
 use crate::model::head::{self, Head};
 use crate::model::moe::report::Report;
+use crate::model::norm::{Norm, Statistics};
 use crate::model::packed_rows;
 use crate::model::param::{self, Spec};
 use crate::model::slots::{Slot, Slots};
@@ -48,7 +52,11 @@ enum LayerKind {
     Encoder(Box<Block>),
     EncoderNorm(EncoderNorm),
     Decoder(Box<DecoderBlock>),
+    /// The last norm, where depths of multi-token prediction read its rows beside the head.
+    LastNorm(Norm),
+    Depth(Box<Depth>),
     Head(Head),
+    Further(Box<FurtherHead>),
     Masked(MaskedHead),
     Classes(ClassesHead),
 }
@@ -59,7 +67,12 @@ pub(crate) enum Saved {
     Block(block::Saved),
     EncoderNorm(encoder_norm::Saved),
     Decoder(decoder_block::Saved),
+    /// Into the last norm: `[m, d]`.
+    LastNorm(Tensor, Statistics),
+    /// `None`: the pass left the depth out.
+    Depth(Option<depth::Saved>),
     Head(Box<head::Saved>),
+    Further(further::Saved),
     Masked(Box<masked::Saved>),
     Classes(Box<classes::Saved>),
 }
@@ -70,6 +83,8 @@ pub(crate) struct Pass<'a> {
     pub batch: &'a Batch,
     /// Weight in the step's loss of each prediction that counts.
     pub weight: f32,
+    /// The same of a prediction of a depth of multi-token prediction; `None`: the pass leaves the depths out.
+    pub further_weight: Option<f32>,
     /// `None`: nothing is dropped.
     pub noise: Option<Noise>,
 }
@@ -82,6 +97,8 @@ pub(crate) enum Flow {
     Hidden(Tensor),
     /// Rows of an encoder and of a decoder, within a chunk.
     Pair(Arc<Tensor>, Tensor),
+    /// Rows after the last norm, and those of the depths of multi-token prediction so far: `[m, d]` each.
+    Depths(Vec<Arc<Tensor>>),
     /// Out of the head.
     Losses(Box<head::Losses>),
 }
@@ -94,6 +111,8 @@ pub(crate) enum FlowGrad {
     Hidden(Tensor),
     /// Gradients of an encoder's rows and of a decoder's, within a chunk.
     Pair(Tensor, Tensor),
+    /// Gradients of rows after the last norm and of those of depths, within a chunk.
+    Depths(Vec<Tensor>),
 }
 
 impl Flow {
@@ -105,7 +124,7 @@ impl Flow {
                 let [encoder, decoder] = packed_rows::split(&x, cx)?;
                 Ok((Arc::new(encoder), decoder))
             }
-            Flow::Start | Flow::Losses(_) => unreachable!("layers are in order"),
+            Flow::Start | Flow::Depths(_) | Flow::Losses(_) => unreachable!("layers are in order"),
         }
     }
 
@@ -128,7 +147,9 @@ impl FlowGrad {
                 let [encoder, decoder] = packed_rows::split(&dy, cx)?;
                 Ok((encoder, decoder))
             }
-            FlowGrad::None => unreachable!("only the head starts a gradient"),
+            FlowGrad::None | FlowGrad::Depths(_) => {
+                unreachable!("only the head starts a gradient, and depths are after decoders")
+            }
         }
     }
 
@@ -137,6 +158,7 @@ impl FlowGrad {
         match self {
             FlowGrad::None => Ok(None),
             FlowGrad::Hidden(dy) => Ok(Some(dy)),
+            FlowGrad::Depths(_) => unreachable!("a chunk with depths has their norm"),
             FlowGrad::Pair(encoder, decoder) => {
                 packed_rows::join([&encoder, &decoder], cx).map(Some)
             }
@@ -149,6 +171,7 @@ impl Saved {
     pub(crate) fn report(&self) -> Option<&Arc<Report>> {
         match self {
             Saved::Block(saved) => saved.report.as_ref(),
+            Saved::Depth(Some(saved)) => saved.report.as_ref(),
             _ => None,
         }
     }
@@ -206,6 +229,8 @@ impl Stage {
             }
         }
         if model_chunk + 1 == model_chunks.len() {
+            let first = before + model_chunks[model_chunk].len();
+            layers.extend(Layer::of_depths(plan, (place, first), &slots));
             layers.push(Layer::of_head(plan, place, &slots));
         }
         Stage { layers }
@@ -249,6 +274,7 @@ impl Stage {
     pub(crate) fn head(&self) -> Option<&Head> {
         self.layers.iter().find_map(|layer| match &layer.kind {
             LayerKind::Head(head) => Some(head),
+            LayerKind::Further(further) => Some(&further.head),
             _ => None,
         })
     }
@@ -307,6 +333,36 @@ impl Layer {
         }
     }
 
+    /// The last norm and the depths of multi-token prediction, if there are any. `first`: blocks of the rank before them.
+    fn of_depths(
+        plan: &Plan,
+        (place, first): (&RankCoord, usize),
+        slots: &Slots<'_>,
+    ) -> Vec<Layer> {
+        let depths = plan.model.mtp_num_layers;
+        if depths == 0 {
+            return Vec::new();
+        }
+        let name = plan.model.final_norm();
+        let norm = LayerKind::LastNorm(Norm::named(name, plan, slots));
+        let norm = Layer::new(name, norm, slots.starting(&[&format!("{name}.")]));
+        let depth = |number: usize| {
+            let recompute = plan.train.recompute_of(place.pp_rank, first + number);
+            let name = depth_name(number);
+            let depth = Depth::named(number, plan, (place, recompute), slots);
+            let [table, gradient] = depth.table();
+            let mut layer = Layer::new(
+                &name,
+                LayerKind::Depth(Box::new(depth)),
+                slots.starting(&[&format!("{name}.")]),
+            );
+            layer.weights.push(table);
+            layer.gradients.push(gradient);
+            layer
+        };
+        [norm].into_iter().chain((0..depths).map(depth)).collect()
+    }
+
     fn of_head(plan: &Plan, place: &RankCoord, slots: &Slots<'_>) -> Layer {
         let norm = format!("{}.", plan.model.final_norm());
         if plan.model.classify.is_some() {
@@ -314,12 +370,19 @@ impl Layer {
             return Layer::new("head", head, slots.starting(&[&norm, "head."]));
         }
         let name = param::head_name(plan);
-        let weights = slots.starting(&[&norm, "head.", name]);
+        let has_depths = plan.model.mtp_num_layers > 0;
+        let weights = match has_depths {
+            true => slots.starting(&["head.", name]),
+            false => slots.starting(&[&norm, "head.", name]),
+        };
         let own = slots.get(name);
         // an embedding on the same rank keeps its gradient apart from the head's
         let gradient = slots.gradient(name, usize::from(plan.model.is_tied()));
         let head = if plan.model.architecture().is_masked {
             LayerKind::Masked(MaskedHead::named(plan, place, slots, gradient))
+        } else if has_depths {
+            let head = FurtherHead::named(plan, place, slots, gradient);
+            LayerKind::Further(Box::new(head))
         } else {
             LayerKind::Head(Head::named(plan, place, slots, gradient))
         };
@@ -328,6 +391,9 @@ impl Layer {
             if *slot == own {
                 *slot = gradient;
             }
+        }
+        if has_depths {
+            layer.gradients.extend(further::gradients(plan, slots));
         }
         layer
     }
@@ -372,6 +438,25 @@ impl Layer {
                 let of = (targets(pass.batch), &pass.batch.pairs[..]);
                 let (losses, saved) = head.forward(x, of, &cx.last())?;
                 Ok((Flow::Losses(Box::new(losses)), Saved::Head(Box::new(saved))))
+            }
+            (LayerKind::LastNorm(norm), Flow::Hidden(x)) => {
+                let (y, statistics) = norm.forward(&x, cx)?;
+                let saved = Saved::LastNorm(x, statistics);
+                Ok((Flow::Depths(vec![Arc::new(y)]), saved))
+            }
+            (LayerKind::Depth(depth), Flow::Depths(mut rows)) => {
+                if pass.further_weight.is_none() {
+                    return Ok((Flow::Depths(rows), Saved::Depth(None)));
+                }
+                let before = Arc::clone(&rows[depth.number()]);
+                let tokens = &pass.batch.ahead[depth.number()].inputs;
+                let (y, saved) = depth.forward(before, tokens, cx)?;
+                rows.push(Arc::new(y));
+                Ok((Flow::Depths(rows), Saved::Depth(Some(saved))))
+            }
+            (LayerKind::Further(head), Flow::Depths(rows)) => {
+                let (losses, saved) = head.forward(rows, predicted(pass), cx)?;
+                Ok((Flow::Losses(Box::new(losses)), Saved::Further(saved)))
             }
             (LayerKind::Masked(head), Flow::Hidden(x)) => {
                 let (losses, saved) = head.forward(&x, picked(pass.batch), cx)?;
@@ -436,6 +521,24 @@ impl Layer {
                 let none = Tensor::zeros(&[rows, dx.dims()[1]], DType::F32, dx.device())?;
                 Ok(FlowGrad::Pair(none, dx))
             }
+            (LayerKind::Further(head), Saved::Further(saved), _) => {
+                let slopes = head.backward(predicted(pass), saved, gradients, cx)?;
+                Ok(FlowGrad::Depths(slopes))
+            }
+            (LayerKind::Depth(depth), Saved::Depth(Some(saved)), FlowGrad::Depths(mut slopes)) => {
+                let dy = slopes.pop().expect("the head gives one for each depth");
+                let before = &mut slopes[depth.number()];
+                let tokens = &pass.batch.ahead[depth.number()].inputs;
+                depth.backward((dy, before), (tokens, saved), gradients, cx)?;
+                Ok(FlowGrad::Depths(slopes))
+            }
+            (LayerKind::LastNorm(norm), Saved::LastNorm(x, of_x), FlowGrad::Depths(mut slopes)) => {
+                let dy = slopes
+                    .pop()
+                    .expect("the head gives one for the model's rows");
+                let dx = norm.backward(&dy, (&x, &of_x), None, gradients, cx)?;
+                Ok(FlowGrad::Hidden(dx))
+            }
             (LayerKind::Masked(head), Saved::Masked(saved), _) => {
                 let (targets, picks) = picked(pass.batch);
                 head.backward((targets, picks), pass.weight, *saved, gradients, cx)
@@ -467,6 +570,15 @@ fn picked(batch: &Batch) -> (&Targets, &Picks) {
     let picks = batch.picks.as_ref();
     let picks = picks.expect("a rank with the last model chunk of such a model reads its places");
     (targets(batch), picks)
+}
+
+fn predicted(pass: Pass<'_>) -> Predicted<'_> {
+    Predicted {
+        targets: targets(pass.batch),
+        ahead: &pass.batch.ahead,
+        weight: pass.weight,
+        further_weight: pass.further_weight.unwrap_or(0.0),
+    }
 }
 
 fn targets(batch: &Batch) -> &Targets {

@@ -14,6 +14,8 @@ use crate::model::head::preference::PairLoss;
 pub(crate) struct Losses {
     /// By number of their first token in the batch.
     predictions: Vec<Part>,
+    /// The same of each depth of multi-token prediction.
+    further: Vec<Vec<Part>>,
     /// Of the order of segments, by sequence.
     orders: Vec<Part>,
     /// Of an evaluation of a classification head.
@@ -22,6 +24,8 @@ pub(crate) struct Losses {
     pairs: Vec<(usize, PairLoss)>,
     /// Predictions of the whole batch that count, or preference pairs.
     pub counted: usize,
+    /// Predictions of each depth that count.
+    counted_ahead: Vec<usize>,
     /// Sequences of the whole batch.
     sequences: usize,
 }
@@ -45,13 +49,17 @@ struct Scores {
 }
 
 impl Losses {
-    pub(crate) fn of(counted: usize, sequences: usize) -> Losses {
+    /// `counted`: predictions that count, the model's own and then those of each depth of multi-token prediction.
+    pub(crate) fn of(counted: &[usize], sequences: usize) -> Losses {
+        let (own, ahead) = counted.split_at(1.min(counted.len()));
         Losses {
             predictions: Vec::new(),
+            further: ahead.iter().map(|_| Vec::new()).collect(),
             orders: Vec::new(),
             scores: Vec::new(),
             pairs: Vec::new(),
-            counted,
+            counted: own.iter().sum(),
+            counted_ahead: ahead.to_vec(),
             sequences,
         }
     }
@@ -76,7 +84,7 @@ impl Losses {
             let numbers = block.range().collect();
             self.orders.push(Part { numbers, sums });
         }
-        if let Some(sums) = losses.predictions {
+        let part = |sums: Tensor| {
             let runs = sums.dims()[0];
             let chunks = (runs / block.size).max(1);
             let number = |at: usize| {
@@ -84,7 +92,11 @@ impl Losses {
                 (block.start + at / chunks) * tokens + position
             };
             let numbers = (0..runs).map(number).collect();
-            self.predictions.push(Part { numbers, sums });
+            Part { numbers, sums }
+        };
+        self.predictions.extend(losses.predictions.map(part));
+        for (all, sums) in self.further.iter_mut().zip(losses.further) {
+            all.push(part(sums));
         }
     }
 
@@ -116,7 +128,8 @@ impl Losses {
 
     /// All tensors, for one download of their words.
     pub(crate) fn tensors(&self) -> Vec<&Tensor> {
-        let parts = self.predictions.iter().chain(&self.orders);
+        let further = self.further.iter().flatten();
+        let parts = self.predictions.iter().chain(&self.orders).chain(further);
         parts.map(|part| &part.sums).collect()
     }
 
@@ -132,19 +145,29 @@ impl Losses {
             return Ok(Means {
                 loss,
                 squares: 0.0,
+                further: Vec::new(),
                 preference: Some(record),
             });
         }
-        let (predictions, orders) = words.split_at(self.predictions.len().min(words.len()));
+        let (predictions, rest) = words.split_at(self.predictions.len().min(words.len()));
+        let (orders, mut ahead) = rest.split_at(self.orders.len().min(rest.len()));
         let sums = totals(&self.predictions, predictions, groups)?;
         let [mut loss, squares] = sums.map(|total| total / self.counted.max(1) as f64);
         if plan.model.next_sentence {
             let [total, _] = totals(&self.orders, orders, groups)?;
             loss += total / self.sequences as f64;
         }
+        let mut further = Vec::new();
+        for (parts, counted) in self.further.iter().zip(&self.counted_ahead) {
+            let (own, rest) = ahead.split_at(parts.len().min(ahead.len()));
+            let [total, _] = totals(parts, own, groups)?;
+            further.push(total / (*counted).max(1) as f64);
+            ahead = rest;
+        }
         Ok(Means {
             loss,
             squares,
+            further,
             preference: None,
         })
     }
@@ -222,6 +245,8 @@ pub(crate) struct Means {
     pub loss: f64,
     /// Of the squared logsumexp of the logits.
     pub squares: f64,
+    /// Loss of each depth of multi-token prediction, over its predictions that count.
+    pub further: Vec<f64>,
     /// Of preference pairs.
     pub preference: Option<PreferenceRecord>,
 }

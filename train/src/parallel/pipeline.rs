@@ -170,11 +170,13 @@ impl Worker<'_> {
         let place = self.groups.place;
         let blocks = micro_batches(self.plan, &place);
         let batches = self.read_all(samples, start.first, &blocks)?;
-        let counted = self.counted(batches.iter().map(|batch| batch.counted).sum())?;
-        let weight = narrow(self.loss_scale) / counted.max(1) as f32;
+        let counted = self.counted(&counts_of(self.plan, &batches))?;
+        let of_model = counted.first().copied().unwrap_or(0);
+        let weight = narrow(self.loss_scale) / of_model.max(1) as f32;
+        let further_weight = self.further_weight(of_model);
         let mut in_flight: Vec<VecDeque<Vec<Kept>>> =
             self.stages.iter().map(|_| VecDeque::new()).collect();
-        let mut losses = Losses::of(counted, self.plan.train.global_batch);
+        let mut losses = Losses::of(&counted, self.plan.train.global_batch);
         let mut reports = Reports::default();
         let mut held = Held::default();
         let actions = actions(&self.plan.parallel, place.pp_rank, blocks.len());
@@ -195,6 +197,7 @@ impl Worker<'_> {
                     let pass = Pass {
                         batch,
                         weight,
+                        further_weight,
                         noise,
                     };
                     let (output, saved) = self.forward(chunk, input, pass, true)?;
@@ -213,6 +216,7 @@ impl Worker<'_> {
                     let pass = Pass {
                         batch,
                         weight,
+                        further_weight,
                         noise,
                     };
                     let at = BackwardOf {
@@ -249,8 +253,17 @@ impl Worker<'_> {
         data::read(samples, first, block.range(), self.plan, at)
     }
 
-    /// All-reduced number of predictions that count.
-    fn counted(&self, here: usize) -> Result<usize> {
+    /// Weight of a prediction of a depth of multi-token prediction: the mean over depths, each divided by the model's own number of
+    /// predictions, as in the paper and in Megatron with `calculate_per_token_loss`.
+    fn further_weight(&self, counted: usize) -> Option<f32> {
+        let model = &self.plan.model;
+        let depths = (model.mtp_num_layers > 0).then_some(model.mtp_num_layers)?;
+        let factor = self.loss_scale * model.mtp_loss_scaling_factor / depths as f64;
+        Some(narrow(factor / counted.max(1) as f64))
+    }
+
+    /// All-reduced numbers of predictions that count.
+    fn counted(&self, here: &[usize]) -> Result<Vec<usize>> {
         let RankCoord {
             tp_rank,
             cp_rank,
@@ -258,16 +271,19 @@ impl Worker<'_> {
             ..
         } = self.groups.place;
         let is_told = (tp_rank, cp_rank, pp_rank) == (0, 0, 0);
-        let mine = if is_told { here as f64 } else { 0.0 };
-        let all = self.groups.world.all_gather_f64(&[mine]);
+        let mine = here
+            .iter()
+            .map(|&here| if is_told { here as f64 } else { 0.0 });
+        let mine: Vec<f64> = mine.collect();
+        let all = self.groups.world.all_gather_f64(&mine);
         let all = all.on_rank(self.rank(), "count the batch's predictions")?;
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "a sum of whole numbers below 2^53"
         )]
-        let counted = all.iter().flatten().sum::<f64>() as usize;
-        Ok(counted)
+        let sum = |at: usize| all.iter().map(|rank| rank[at]).sum::<f64>() as usize;
+        Ok((0..here.len()).map(sum).collect())
     }
 
     /// Returns the output and the tensors kept for backward, which are empty unless `keeps`.
@@ -419,7 +435,7 @@ impl Worker<'_> {
             )
         };
         let blocks = of(place.dp_rank);
-        let (mut losses, mut counted, mut untaken) = (Losses::of(0, count), 0, 0);
+        let (mut losses, mut counted, mut untaken) = (Losses::of(&[0], count), 0, 0);
         for &block in &blocks {
             counted += self.evaluate_block(samples, block, (&mut losses, &mut untaken))?;
         }
@@ -428,7 +444,7 @@ impl Worker<'_> {
             self.keep_company(samples, &mut untaken)?;
         }
         self.wait_for_the_next(&mut untaken, 0)?;
-        losses.counted = self.counted(counted)?;
+        losses.counted = self.counted(&[counted])?[0];
         Ok(losses)
     }
 
@@ -457,6 +473,7 @@ impl Worker<'_> {
             let pass = Pass {
                 batch,
                 weight: 0.0,
+                further_weight: None,
                 noise: None,
             };
             let (output, _) = self.forward(chunk, input, pass, false)?;
@@ -488,7 +505,7 @@ impl Worker<'_> {
         if self.groups.place.ep > 1 {
             let size = self.plan.model.choices();
             let block = Block { start: 0, size };
-            self.evaluate_block(samples, block, (&mut Losses::of(0, 0), untaken))?;
+            self.evaluate_block(samples, block, (&mut Losses::of(&[0], 0), untaken))?;
         } else if matches!(self.parameters, Parameters::Shards { .. }) {
             for part in self.stages.iter().flat_map(|stage| &stage.layers) {
                 let lent = self.parameters.gather(&part.weights);
@@ -566,9 +583,17 @@ impl Worker<'_> {
                 losses.push(*sums, block, at);
                 Ok(())
             }
-            Flow::Start | Flow::Pair(..) => {
-                unreachable!("no part puts out its start, and halves are joined")
+            Flow::Start | Flow::Pair(..) | Flow::Depths(_) => {
+                unreachable!("no part puts out its start, halves are joined, a head follows depths")
             }
         }
     }
+}
+
+/// Predictions of batches that count: the model's own, then those of each depth of multi-token prediction.
+fn counts_of(plan: &Plan, batches: &[Batch]) -> Vec<usize> {
+    let own = batches.iter().map(|batch| batch.counted).sum();
+    let of_depth = |depth: usize| batches.iter().map(|batch| batch.counted_ahead[depth]).sum();
+    let depths = (0..plan.model.mtp_num_layers).map(of_depth);
+    [own].into_iter().chain(depths).collect()
 }

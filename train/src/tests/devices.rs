@@ -461,6 +461,7 @@ fn ends(plan: &Plan, device: &Device) -> Vec<Vec<u32>> {
     let samples = samples_of(plan);
     let batch = data::read(samples.as_ref(), 0, 0..2, plan, (device, &groups.place)).unwrap();
     let pass = Pass {
+        further_weight: None,
         batch: &batch,
         weight: 0.25,
         noise: None,

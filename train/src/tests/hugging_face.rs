@@ -109,6 +109,9 @@ pub(super) fn follows(golden: &mut Golden, with_logits: bool) -> [f64; 2] {
         let next = nth_step(&plan, step as u64 + 1);
         let (loss, gradients) = trainer.gradients(&Formula, &next).unwrap();
         golden.scalar("losses", step, loss);
+        for (number, loss) in (1..).zip(&trainer.further) {
+            golden.scalar(&format!("mtp_{number}"), step, *loss);
+        }
         if step == 0 {
             worst[0] = golden.assert_close("grad", &named(&by_tensor(&trainer, &gradients)));
         }

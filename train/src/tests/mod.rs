@@ -29,6 +29,7 @@ mod lora_mixture;
 mod megatron;
 mod mixture;
 mod mixture_parity;
+mod mtp;
 mod numbers;
 mod offload;
 mod olmo;

@@ -240,6 +240,9 @@ pub(super) fn follows_torch(plan: &Plan, name: &str) {
             golden.scalar("balance", step, routing.record.balance_loss);
             golden.scalar("z", step, routing.record.z_loss);
         }
+        for (number, loss) in (1..).zip(&trainer.further) {
+            golden.scalar(&format!("mtp_{number}"), step, *loss);
+        }
         if step == 0 {
             let gradients = by_tensor(&trainer, &gradients);
             let found = tensors(&Source {

@@ -75,6 +75,7 @@ impl<'a> Reporter<'a> {
             memory_bytes: peak_bytes as u64,
             stall_s,
             z_loss: outcome.z_loss,
+            mtp_losses: outcome.mtp_losses.clone(),
             loss_scale: (plan.train.precision == Precision::Fp16).then_some(next.loss_scale),
             skipped,
             routing: outcome.routing.clone(),

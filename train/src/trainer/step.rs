@@ -52,6 +52,8 @@ pub(crate) struct Trainer<'a> {
     pub routing: Option<StepRouting>,
     /// Means over the preference pairs of the last step.
     preference: Option<PreferenceRecord>,
+    /// Losses of the depths of multi-token prediction in the last step.
+    pub further: Vec<f64>,
 }
 
 /// The figures by which a step is judged.
@@ -70,6 +72,8 @@ pub(crate) struct Outcome {
     pub grad_norm: f64,
     /// The z-loss, if there is one.
     pub z_loss: Option<f64>,
+    /// Mean loss of each depth of multi-token prediction, nats, before its factor.
+    pub mtp_losses: Vec<f64>,
     /// Why the step is a bad one, if it is: the weights are as they were before.
     pub bad: Option<String>,
     /// True if the gradient overflowed, possibly because of the loss scale: the weights are as
@@ -118,6 +122,7 @@ impl<'a> Trainer<'a> {
             reports: Reports::default(),
             routing: None,
             preference: None,
+            further: Vec::new(),
         })
     }
 
@@ -156,6 +161,7 @@ impl<'a> Trainer<'a> {
             loss,
             grad_norm,
             z_loss: (z > 0.0).then_some(z * self.squares),
+            mtp_losses: std::mem::take(&mut self.further),
             bad,
             is_overflow,
             routing: self.routing.take().map(|routing| routing.record),
@@ -248,6 +254,7 @@ impl<'a> Trainer<'a> {
         let Means {
             loss,
             squares,
+            further,
             preference,
         } = means.on_rank(rank, "gather losses")?;
         let mine: Vec<f64> = (of_squares.iter())
@@ -256,6 +263,7 @@ impl<'a> Trainer<'a> {
         let norm = clip::global_norm(state.specs, &mine, &state.local_shards, &state.groups);
         let grad_norm = norm.on_rank(rank, "gradient norm")?;
         (self.squares, self.routing, self.preference) = (squares, routing, preference);
+        self.further = further;
         if let (Some(delayed), Some(words)) = (&mut self.state.delayed, of_amax.first()) {
             delayed.observed(words);
         }
@@ -452,7 +460,7 @@ impl Trainer<'_> {
 
     /// Norm of a gradient.
     pub(crate) fn norm(&mut self, gradients: &[Tensor]) -> Result<f64> {
-        let losses = Losses::of(0, 1);
+        let losses = Losses::of(&[0], 1);
         Ok(self.measure(&losses, gradients)?.grad_norm)
     }
 }

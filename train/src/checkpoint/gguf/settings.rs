@@ -114,6 +114,9 @@ pub(super) fn architecture(plan: &Plan) -> Result<Architecture, Vec<String>> {
     if model.sliding_window > 0 && model.sliding_window < plan.seq_length {
         lacking.push(format!("sliding_window = {}", model.sliding_window));
     }
+    if model.mtp_num_layers > 0 {
+        lacking.push(format!("mtp_num_layers = {}", model.mtp_num_layers));
+    }
     if model.classify.is_some() {
         lacking.push("a classification head".into());
     }

@@ -317,6 +317,11 @@ pub(crate) fn inexpressible(plan: &Plan) -> Vec<String> {
             format!("classify.choices = {} in {kind}", classify.choices),
         );
     }
+    let depths = model.mtp_num_layers;
+    refuse(
+        depths > 0 && model.family != Family::DeepseekV3,
+        format!("mtp_num_layers = {depths} in {kind}"),
+    );
     let mixes = model.moe.is_some() && !may_mix;
     refuse(mixes, format!("moe in {kind} with bias = {bias:?}"));
     lines

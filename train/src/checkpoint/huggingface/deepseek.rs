@@ -2,12 +2,12 @@
 //!
 //! Of a head's query, and of the row of keys and values, the features with positions come last in theirs and first in ours, and
 //! their pairs are neighbours there and halves here. The last layers of V3's published files predict further tokens: they are passed
-//! over, as in transformers. Weights of eight bits with scales of blocks: `files.rs`.
+//! over, as in transformers, unless the model has depths of multi-token prediction. Weights of eight bits with scales of blocks: `files.rs`.
 //!
 //! We differ from transformers 4.57 in V2: scores have YaRN's factor of `mscale_all_dim`, as in DeepSeek's program and in V3.
 //! Experts of groups that are not kept are never chosen, even where all biased scores of those kept are below 0.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::checkpoint::huggingface::described::decimal;
 use crate::checkpoint::huggingface::fields::Fields;
@@ -18,9 +18,14 @@ use crate::config::moe::{MoeConfig, RouterScope, RouterScore};
 use crate::config::plan::Plan;
 use crate::config::rope_scaling::RopeScaling;
 use crate::config::{Activation, Family, ModelConfig};
+use crate::model::param::head_name;
 
 /// Added to the variance in norms of latents: the classes' constant, whatever `rms_norm_eps` is.
 const LATENT_EPS: f32 = 1e-6;
+
+/// Field of the number of layers that predict further tokens, and our own of those among them that are depths of the model.
+pub(crate) const FURTHER: &str = "num_nextn_predict_layers";
+const DEPTHS: &str = "mtp_num_layers";
 
 /// Names of a feed-forward layer's matrices.
 const PROJECTIONS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
@@ -149,9 +154,22 @@ pub(crate) fn config(plan: &Plan) -> Value {
     } else {
         config["mlp_bias"] = json!(false);
     }
+    if model.mtp_num_layers > 0 {
+        config[FURTHER] = json!(model.mtp_num_layers);
+        config[DEPTHS] = json!(model.mtp_num_layers);
+    }
     rope::add_scaling(&mut config, model);
     rope::add_length(&mut config, plan);
     config
+}
+
+/// Has the field with which `read` takes layers that predict further tokens as depths, as many as a job has, if the files have them.
+pub(crate) fn ask_for_depths(config: &mut Value, depths: usize) {
+    let further = further_count(config);
+    if let Some(table) = config.as_object_mut() {
+        let asked = further.min(depths as u64);
+        table.insert(DEPTHS.into(), json!(asked));
+    }
 }
 
 /// Fields of the mixture.
@@ -256,6 +274,17 @@ pub(crate) fn read(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) 
         rope_scaling: scaling,
         ..ModelConfig::default()
     };
+    let further = fields.count_or(FURTHER, 0);
+    // our own field: those of these layers that are ours
+    let depths = fields.count_or(DEPTHS, 0);
+    if depths > further {
+        let wanted = format!("at most {FURTHER} = {further}");
+        fields.wrong(DEPTHS, &depths.to_string(), &wanted);
+    }
+    let model = ModelConfig {
+        mtp_num_layers: depths,
+        ..model
+    };
     // our own field
     (model, fields.count_or("seq_length", length))
 }
@@ -304,7 +333,6 @@ pub(crate) fn read_mixture(fields: &Fields<'_>, family: Family) -> MoeConfig {
             [1, 1]
         }
     };
-    fields.count_or("num_nextn_predict_layers", 0);
     let shared = fields.count_or("n_shared_experts", absent.shared);
     if shared == 0 {
         fields.wrong("n_shared_experts", "0", "1 or more: the class adds them");
@@ -332,21 +360,19 @@ pub(crate) fn read_mixture(fields: &Fields<'_>, family: Family) -> MoeConfig {
     }
 }
 
-/// Beginnings of the names of layers that predict further tokens.
-pub(crate) fn further_layers(config: &Value) -> Vec<String> {
-    let empty = Map::new();
-    let table = config.as_object().unwrap_or(&empty);
-    let count = |name: &str| table.get(name).and_then(Value::as_u64).unwrap_or(0);
-    let is_v3 = table
-        .get("model_type")
-        .is_some_and(|kind| kind == "deepseek_v3");
-    let (layers, further) = (
-        count("num_hidden_layers"),
-        count("num_nextn_predict_layers"),
-    );
+/// Number of layers of V3 that predict further tokens.
+fn further_count(config: &Value) -> u64 {
+    let is_v3 = config["model_type"] == "deepseek_v3";
+    let further = config[FURTHER].as_u64().unwrap_or(0);
     // published models have one
-    let further = if is_v3 { further.min(8) } else { 0 };
-    (0..further)
+    if is_v3 { further.min(8) } else { 0 }
+}
+
+/// Beginnings of the names of layers that predict further tokens and are no depths of the model.
+pub(crate) fn further_layers(config: &Value) -> Vec<String> {
+    let count = |name: &str| config[name].as_u64().unwrap_or(0);
+    let (layers, depths) = (count("num_hidden_layers"), count(DEPTHS));
+    (depths..further_count(config))
         .filter_map(|number| layers.checked_add(number))
         .map(|layer| format!("model.layers.{layer}."))
         .collect()
@@ -376,6 +402,26 @@ pub(crate) fn add_attention(pairs: &mut Vec<Pair>, plan: &Plan, latents: &Latent
     let (s, d) = (plan.shape(), plan.model.d_model);
     let dims = [s.heads * s.d_value, d];
     pairs.push(own("self_attn.o_proj.weight", "out.weight", &dims).transposed());
+}
+
+/// Of a layer that predicts a further token, the tensors that other layers have not. The embedding and the head are the model's,
+/// of which published files have a copy there.
+pub(crate) fn add_depth(pairs: &mut Vec<Pair>, plan: &Plan, layer: usize, own: Own<'_>) {
+    let d = plan.model.d_model;
+    let table = [plan.vocab, d];
+    for (theirs, ours) in [
+        ("embed_tokens", "embedding.weight"),
+        ("shared_head.head", head_name(plan)),
+    ] {
+        let theirs = format!("model.layers.{layer}.{theirs}.weight");
+        pairs.push(Pair::of(theirs, ours.into(), &table).copy());
+    }
+    pairs.extend([
+        own("enorm.weight", "enorm.weight", &[d]),
+        own("hnorm.weight", "hnorm.weight", &[d]),
+        own("eh_proj.weight", "eh_proj.weight", &[d, 2 * d]),
+        own("shared_head.norm.weight", "norm.weight", &[d]),
+    ]);
 }
 
 /// Router and experts of a layer.

@@ -116,6 +116,8 @@ pub(crate) struct Folder {
     pairs: Vec<Pair>,
     /// Adapter that is added to the tensors.
     adapter: Option<Adapter>,
+    /// The folder or file.
+    path: PathBuf,
     /// Virtual tokens beside them.
     prompt: Option<SoftPrompt>,
 }
@@ -129,12 +131,17 @@ enum Tensors {
 impl Folder {
     /// Opens a Hugging Face folder, or a PEFT folder with the base model that it names, into which low-rank adapters are merged.
     pub(crate) fn open(folder: &Path) -> Result<Folder> {
+        Folder::open_for(folder, 0)
+    }
+
+    /// Like `open` for a job whose model has so many depths of multi-token prediction.
+    pub(crate) fn open_for(folder: &Path, depths: usize) -> Result<Folder> {
         if let Some(base) = adapter_base(folder)? {
             if is_adapter(&base) {
                 let line = "base_model_name_or_path: found an adapter, want a whole model";
                 return Err(foreign(folder, vec![line.into()]));
             }
-            let mut opened = Folder::open(&base)?;
+            let mut opened = Folder::open_for(&base, depths)?;
             if is_soft_prompt(folder)? {
                 opened.prompt = Some(SoftPrompt::open(folder, &mut opened.plan)?);
             } else {
@@ -146,6 +153,9 @@ impl Folder {
         let text = fs::read(&path).at("read", &path)?;
         let mut config: Value = serde_json::from_slice(&text)
             .map_err(|error| foreign(&path, vec![format!("not JSON: {error}")]))?;
+        if depths > 0 {
+            deepseek::ask_for_depths(&mut config, depths);
+        }
         let scheme = scheme::take(&mut config, folder);
         let scheme = scheme.map_err(|problems| foreign(&path, problems))?;
         let mut files = Files::open_in(folder, scheme)?;
@@ -159,10 +169,14 @@ impl Folder {
             let layers = further.len();
             let count = files.pass_over(further);
             notes.push(format!(
-                "num_nextn_predict_layers = {layers}: {count} tensors of layers that predict further tokens are ignored"
+                "{} = {layers}: {count} tensors of layers that predict further tokens are ignored",
+                deepseek::FURTHER
             ));
         }
-        let mut pairs = files.matched(&plan, pairs(&plan))?;
+        let mut pairs = pairs(&plan);
+        // a copy that is left out is no loss
+        pairs.retain(|pair| !pair.is_copy() || files.has(&pair.theirs));
+        let mut pairs = files.matched(&plan, pairs)?;
         if plan.model.family == Family::Bert {
             pairs.extend(files.spare_pooler(&plan, &pairs));
         }
@@ -172,6 +186,7 @@ impl Folder {
             tensors: Tensors::HuggingFace(files),
             pairs,
             adapter: None,
+            path: folder.to_owned(),
             prompt: None,
         })
     }
@@ -192,6 +207,7 @@ impl Folder {
             tensors: Tensors::Gguf(tensors),
             pairs,
             adapter: None,
+            path: file.to_owned(),
             prompt: None,
         })
     }
@@ -217,7 +233,11 @@ impl Folder {
         let plan = match (tensors.model()?, job) {
             (Some((model, told, length)), _) => plan_of(decoder(model, vocab(told), length), None),
             (None, Some((plan, _))) => {
-                let model = plan.model.clone();
+                let model = ModelConfig {
+                    mtp_num_layers: 0,
+                    mtp_loss_scaling_factor: ModelConfig::default().mtp_loss_scaling_factor,
+                    ..plan.model.clone()
+                };
                 plan_of(decoder(model, vocab(of_job), plan.seq_length), None)
             }
             (None, None) => {
@@ -237,6 +257,7 @@ impl Folder {
             tensors: Tensors::Megatron(tensors),
             pairs,
             adapter: None,
+            path: found,
             prompt: None,
         })
     }
@@ -266,7 +287,19 @@ impl Folder {
             if let Some(adapter) = &mut self.adapter {
                 adapter.add(pair, &mut theirs)?;
             }
-            for (at, value) in pair.elements_of_ours(&shape).zip(theirs) {
+            let mut both = pair.elements_of_ours(&shape).zip(theirs);
+            if pair.is_copy() {
+                if both.any(|(at, value)| out[at].to_bits() != value.to_bits()) {
+                    let name = &pair.theirs;
+                    let line = format!(
+                        "{name}: found other numbers, want those of the model's own {}",
+                        spec.name
+                    );
+                    return Err(foreign(&self.path, vec![line]));
+                }
+                continue;
+            }
+            for (at, value) in both {
                 out[at] = value;
             }
         }

@@ -97,61 +97,77 @@ fn gpt(plan: &Plan) -> Vec<Pair> {
 }
 
 fn llama(plan: &Plan) -> Vec<Pair> {
-    let (d, architecture) = (plan.model.d_model, plan.model.architecture());
-    let table = [plan.vocab, d];
+    let table = [plan.vocab, plan.model.d_model];
     let mut pairs = vec![Pair::of(
         "model.embed_tokens.weight".into(),
         "embedding.weight".into(),
         &table,
     )];
-    for layer in 0..plan.model.layers {
+    for layer in 0..plan.model.layers + plan.model.mtp_num_layers {
+        let at = plan.model.block_name(layer);
         let own = |theirs: &str, ours: &str, dims: &[usize]| {
             let theirs = format!("model.layers.{layer}.{theirs}");
-            Pair::of(theirs, format!("layers.{layer}.{ours}"), dims)
+            Pair::of(theirs, format!("{at}.{ours}"), dims)
         };
-        for (theirs, ours) in norms(architecture.norm_place) {
-            let (theirs, ours) = (format!("{theirs}.weight"), format!("{ours}.weight"));
-            pairs.push(own(&theirs, &ours, &[d]));
+        if layer == plan.model.layers {
+            add_ends(&mut pairs, plan);
         }
-        if plan.model.family == Family::Phi3 {
-            add_packed(&mut pairs, plan, &own);
-            continue;
+        if layer >= plan.model.layers {
+            deepseek::add_depth(&mut pairs, plan, layer, &own);
         }
-        match plan.model.latents() {
-            Some(latents) => deepseek::add_attention(&mut pairs, plan, &latents, &own),
-            None => add_attention(&mut pairs, plan, &architecture, &own),
-        }
-        if architecture.has_sinks {
-            let heads = plan.shape().heads;
-            pairs.push(own("self_attn.sinks", "sinks.weight", &[heads]));
-        }
-        match plan.model.moe_at(layer) {
-            Some(moe) => moe::add(&mut pairs, plan, moe, &own),
-            None => {
-                let names = ["gate_proj", "up_proj", "down_proj"];
-                let f = plan.shape().d_ffn;
-                let prefixes = Prefixes {
-                    to: "mlp",
-                    from: "",
-                };
-                add_gated(&mut pairs, &own, GatedWidth { f, d }, prefixes, names);
-                if architecture.biases == Biases::All {
-                    pairs.extend([
-                        own("mlp.gate_proj.bias", "fc1.bias", &[f]).rows(Rows::Gated(f), 0),
-                        own("mlp.up_proj.bias", "fc1.bias", &[f]).rows(Rows::Gated(f), f),
-                        own("mlp.down_proj.bias", "fc2.bias", &[d]),
-                    ]);
-                }
+        add_layer(&mut pairs, plan, layer, &own);
+    }
+    if plan.model.mtp_num_layers == 0 {
+        add_ends(&mut pairs, plan);
+    }
+    pairs
+}
+
+/// The last norm and the head.
+fn add_ends(pairs: &mut Vec<Pair>, plan: &Plan) {
+    let dims = [plan.model.d_model];
+    let norm = Pair::of("model.norm.weight".into(), "norm.weight".into(), &dims);
+    pairs.push(norm);
+    add_head(pairs, plan, HEAD);
+}
+
+/// A layer of a class like LLaMA's.
+fn add_layer(pairs: &mut Vec<Pair>, plan: &Plan, layer: usize, own: Own<'_>) {
+    let (d, architecture) = (plan.model.d_model, plan.model.architecture());
+    for (theirs, ours) in norms(architecture.norm_place) {
+        let (theirs, ours) = (format!("{theirs}.weight"), format!("{ours}.weight"));
+        pairs.push(own(&theirs, &ours, &[d]));
+    }
+    if plan.model.family == Family::Phi3 {
+        return add_packed(pairs, plan, own);
+    }
+    match plan.model.latents() {
+        Some(latents) => deepseek::add_attention(pairs, plan, &latents, own),
+        None => add_attention(pairs, plan, &architecture, own),
+    }
+    if architecture.has_sinks {
+        let heads = plan.shape().heads;
+        pairs.push(own("self_attn.sinks", "sinks.weight", &[heads]));
+    }
+    match plan.model.moe_at(layer) {
+        Some(moe) => moe::add(pairs, plan, moe, own),
+        None => {
+            let names = ["gate_proj", "up_proj", "down_proj"];
+            let f = plan.shape().d_ffn;
+            let prefixes = Prefixes {
+                to: "mlp",
+                from: "",
+            };
+            add_gated(pairs, own, GatedWidth { f, d }, prefixes, names);
+            if architecture.biases == Biases::All {
+                pairs.extend([
+                    own("mlp.gate_proj.bias", "fc1.bias", &[f]).rows(Rows::Gated(f), 0),
+                    own("mlp.up_proj.bias", "fc1.bias", &[f]).rows(Rows::Gated(f), f),
+                    own("mlp.down_proj.bias", "fc2.bias", &[d]),
+                ]);
             }
         }
     }
-    pairs.push(Pair::of(
-        "model.norm.weight".into(),
-        "norm.weight".into(),
-        &[d],
-    ));
-    add_head(&mut pairs, plan, HEAD);
-    pairs
 }
 
 /// Norms of a block, theirs and ours. The class's `post_attention_layernorm` is the second norm of a block with norms before

@@ -38,6 +38,8 @@ pub(crate) struct Pair {
     is_transposed: bool,
     /// Number of the part of theirs that this is, of equal ones along its first dim; their other pairs have the others.
     part: usize,
+    /// Ours is another tensor of theirs as well, which this one repeats.
+    is_copy: bool,
 }
 
 impl Pair {
@@ -53,7 +55,21 @@ impl Pair {
             cols: dims[1..].iter().product(),
             is_transposed: false,
             part: 0,
+            is_copy: false,
         }
+    }
+
+    /// Theirs repeats another tensor of theirs, which is ours.
+    pub(crate) fn copy(self) -> Pair {
+        Pair {
+            is_copy: true,
+            ..self
+        }
+    }
+
+    /// Whether theirs repeats another one.
+    pub(crate) fn is_copy(&self) -> bool {
+        self.is_copy
     }
 
     /// Theirs is the transpose of ours.

@@ -59,6 +59,38 @@ impl Context<'_> {
         Ok(own)
     }
 
+    /// All-gathers features, of which each tensor-parallel rank has the same number: `[n, d/tp]` -> this rank's rows between
+    /// layers, `[m, d]`.
+    pub(crate) fn gather_features(&self, x: Tensor) -> kernels::Result<Tensor> {
+        let size = self.groups.tp.size();
+        if size == 1 {
+            return Ok(x);
+        }
+        let dims = [x.dims()[0], x.dims()[1] * size];
+        self.own_rows(gather_rows(self.groups.tp, &x, 1)?.reshape(&dims)?)
+    }
+
+    /// This rank's features of all rows: `[m, d]` -> `[n, d/tp]`.
+    pub(crate) fn own_features(&self, x: &Tensor) -> kernels::Result<Tensor> {
+        let (size, rank) = (self.groups.tp.size(), self.groups.tp.rank());
+        let mut room = None;
+        let x = self.gather(x, &mut room)?;
+        if size == 1 {
+            return x.try_clone();
+        }
+        let (n, d) = (x.dims()[0], x.dims()[1]);
+        let run = d / size;
+        let mut own = Tensor::empty(&[n, run], DType::F32, x.device())?;
+        let runs = Runs {
+            count: n,
+            run,
+            from_stride: d,
+            to_stride: run,
+        };
+        rows::copy_runs(own.view_mut(), x.flat(rank * run..x.elements())?, runs)?;
+        Ok(own)
+    }
+
     /// Reduce-scatter over tensor-parallel ranks: this rank keeps the rows that it has between layers.
     pub(crate) fn sum_to_rows(&self, x: Tensor) -> kernels::Result<Tensor> {
         if self.sequence.is_parallel {

@@ -154,6 +154,7 @@ impl ClassesHead {
         let (fit, losses) = Fit::of(&scores, targets)?;
         let losses = Losses {
             predictions: (cx.groups.cp.rank() == 0).then_some(losses),
+            further: Vec::new(),
             orders: None,
             scores: None,
             pairs: Vec::new(),

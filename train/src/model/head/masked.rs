@@ -111,6 +111,7 @@ impl MaskedHead {
         };
         let mut losses = Losses {
             predictions: None,
+            further: Vec::new(),
             orders: None,
             scores: None,
             pairs: Vec::new(),

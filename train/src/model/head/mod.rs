@@ -1,8 +1,9 @@
 //! Heads: the final norm and the vocabulary for a decoder (here), the transform and the vocabulary at masked
 //! positions for an encoder (`masked`), classes of sequences for either (`classes`).
-//! A decoder's head can compare pairs of answers (`preference`).
+//! A decoder's head can compare pairs of answers (`preference`), and read rows of further depths (`further`).
 
 pub(crate) mod classes;
+pub(crate) mod further;
 pub(crate) mod masked;
 mod next_sentence;
 pub(crate) mod preference;
@@ -28,6 +29,8 @@ pub(crate) struct Losses {
     /// Those of each run of predictions; runs are equally long, and each sequence has the same number of them. `None`
     /// on ranks that leave them to another.
     pub predictions: Option<Tensor>,
+    /// The same of each depth of multi-token prediction.
+    pub further: Vec<Tensor>,
     /// Next-sentence loss of each sequence, if the model predicts it.
     pub orders: Option<Tensor>,
     /// Scores of each sequence, `[b, classes]`, and the label of each question, from evaluations of a classification
@@ -125,6 +128,7 @@ impl Head {
         };
         let losses = Losses {
             predictions,
+            further: Vec::new(),
             orders: None,
             scores: None,
             pairs,

@@ -79,6 +79,11 @@ impl Vocabulary {
         }
     }
 
+    /// The same without a z-loss.
+    pub(crate) fn without_z_loss(self) -> Vocabulary {
+        Vocabulary { z: 0.0, ..self }
+    }
+
     /// normed: `[n, d]` -> logits of the whole padded vocabulary, `[n, v]`, on every rank, for inference
     pub(crate) fn logits(&self, normed: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
         let own = self.capped(normed, cx)?;

@@ -86,11 +86,11 @@ impl Moe {
         tp: usize,
         slots: &Slots<'_>,
     ) -> Moe {
-        let at = format!("layers.{layer}");
+        let at = plan.model.block_name(layer);
         let shared =
             (config.shared_d_ffn > 0).then(|| Shared::named(&at, (plan, config), tp, slots));
         Moe {
-            router: Router::named(layer, config, slots),
+            router: Router::named((layer, &at), config, slots),
             experts: Experts::named(&at, (plan, config), tp, slots),
             shared,
         }

@@ -52,16 +52,21 @@ pub(crate) struct Routed {
 }
 
 impl Router {
-    pub(crate) fn named(layer: usize, config: &MoeConfig, slots: &Slots<'_>) -> Router {
+    /// That of block `layer`, whose tensors' names start with `at`.
+    pub(crate) fn named(
+        (layer, at): (usize, &str),
+        config: &MoeConfig,
+        slots: &Slots<'_>,
+    ) -> Router {
         let drop = match config.drop {
             DropPolicy::Position => Drop::ByPosition,
             DropPolicy::Probability => Drop::ByWeight,
         };
         Router {
-            weight: slots.get(&format!("layers.{layer}.router.weight")),
-            lora: Lora::find(&format!("layers.{layer}.router"), slots),
-            logit_bias: slots.find(&format!("layers.{layer}.router.logit_bias")),
-            bias: (config.expert_bias).then(|| slots.get(&format!("layers.{layer}.router.bias"))),
+            weight: slots.get(&format!("{at}.router.weight")),
+            lora: Lora::find(&format!("{at}.router"), slots),
+            logit_bias: slots.find(&format!("{at}.router.logit_bias")),
+            bias: (config.expert_bias).then(|| slots.get(&format!("{at}.router.bias"))),
             layer,
             experts: config.experts,
             rule: config.router(),

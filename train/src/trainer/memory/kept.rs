@@ -85,7 +85,30 @@ impl Rank<'_> {
         } else {
             near
         };
-        kept + 2 * self.width(m) + self.statistics(m) + self.vocabulary(n)
+        let depths = plan.model.mtp_num_layers;
+        let first = before + model_chunks[model_chunk].len();
+        for depth in 0..depths {
+            kept += self.depth(
+                depth,
+                plan.train.recompute_of(place.pp_rank, first + depth),
+                near,
+            );
+        }
+        // rows of the model before and after the last norm, and of each depth after its own
+        let rows = (2 + depths) * self.width(m);
+        kept + rows + self.statistics(m) + (1 + depths) * self.vocabulary(n)
+    }
+
+    /// Bytes that a depth of multi-token prediction keeps beside its result.
+    fn depth(&self, depth: usize, recompute: Recompute, rows: Rows) -> usize {
+        if recompute == Recompute::Full {
+            return 0;
+        }
+        let block = self.block(self.plan.model.layers + depth, recompute, rows);
+        // embeddings and the block's output, both inputs of the projection; statistics of three norms
+        let m = rows.m;
+        let both = Device::bytes_of(2 * m * self.plan.model.d_model);
+        block.bytes(false) + 2 * self.width(m) + both + 3 * self.statistics(m)
     }
 
     /// Bytes of the losses of `b` sequences: two f64 per run of predictions.
@@ -118,7 +141,7 @@ impl Rank<'_> {
         } else {
             1
         };
-        of(b * runs)
+        (1 + plan.model.mtp_num_layers) * of(b * runs)
     }
 
     fn rows(&self, b: usize, length: usize) -> Rows {

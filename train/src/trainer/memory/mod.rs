@@ -486,7 +486,9 @@ impl Rank<'_> {
             let targets = 2 * Device::bytes_of(b * places);
             let rows = more * Device::bytes_of(b * (places + is_told));
             let swapped = is_told * Device::bytes_of(b);
-            first * Device::bytes_of(b * time) + last * (targets + rows + swapped)
+            // tokens, targets and their loss mask of each depth
+            let ahead = 3 * self.plan.model.mtp_num_layers * Device::bytes_of(b * time);
+            first * Device::bytes_of(b * time) + last * (targets + rows + swapped + ahead)
         };
         blocks.iter().map(of).sum()
     }

@@ -17,7 +17,12 @@ impl Rank<'_> {
         let here = (0..chunks.len()).filter(|chunk| chunk % place.pp == place.pp_rank);
         let blocks = here.flat_map(|chunk| chunks[chunk].clone());
         let layers = blocks.filter(|&block| plan.model.moe_at(block).is_some());
-        let layers = layers.count();
+        let depths = match place.is_last_stage() {
+            true => plan.model.layers..plan.model.layers + plan.model.mtp_num_layers,
+            false => 0..0,
+        };
+        let further = depths.filter(|&block| plan.model.moe_at(block).is_some());
+        let layers = layers.count() + further.count();
         let micro = micro_batches(plan, place);
         let b = micro.iter().map(|block| block.size).max().unwrap_or(1);
         let choices = b * plan.sample_tokens() / place.cp * moe.top_k;
