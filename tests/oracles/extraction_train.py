@@ -14,7 +14,7 @@ page the same say. The second ensemble is trained on what the first says of page
 (folds by host), so that hosts never speak for themselves. `--scores` also writes each page's text as
 judged by ensembles that have not seen its host, in the form of extraction_scores.py's cache.
 """
-import argparse, collections, hashlib, json, os, struct, subprocess, sys, tempfile
+import argparse, collections, hashlib, json, os, struct, subprocess, sys, tempfile, time
 import numpy as np
 import scipy.optimize, scipy.sparse, scipy.special
 from catboost import CatBoostClassifier, Pool
@@ -161,8 +161,6 @@ def level(score):
 
 
 TEXT, CLASS = 1 << 14, 1 << 13
-# Among the last columns of features.rs: whether the page calls itself an article.
-IS_ARTICLE = -5
 
 
 def word_tables(pages):
@@ -282,20 +280,36 @@ def main():
     ap.add_argument("--folds", type=int, default=6)
     ap.add_argument("--threads", type=int, default=2)
     ap.add_argument("--scores")
+    ap.add_argument("--made", type=float, default=1.0, help="weight of the pages of extraction_pages.py; 0: not learnt from, only scored")
     ap.add_argument("--half", type=int, help="learn from this half of the hosts only, see extraction_scores.py")
     a = ap.parse_args()
-    rows, frames = [], bytearray()
-    for row, body in scores.pages(a.data, list(scores.gold_rows(a.data))):
-        rows.append(row)
-        frames += struct.pack("<I", len(body)) + body
-    pages = views(a.program, bytes(frames))
+    rows, bodies = load(a.data)
+    frames = b"".join(struct.pack("<I", len(body)) + body for body in bodies)
+    pages = views(a.program, frames)
     labels = [label(row, texts) for row, (texts, _, _) in zip(rows, pages)]
+    train(a, rows, bodies, pages, labels)
+
+
+def load(data):
+    rows, bodies = [], []
+    for row, body in scores.pages(data, list(scores.gold_rows(data))):
+        rows.append(row)
+        bodies.append(body)
+    return rows, bodies
+
+
+def train(a, rows, bodies, pages, labels):
+    frames = b"".join(struct.pack("<I", len(body)) + body for body in bodies)
     per_block = lambda values: np.concatenate([np.full(len(p[0]), v) for v, p in zip(values, pages)])
     y = np.concatenate([l[0] for l in labels])
     w = np.concatenate([l[1] for l in labels])
+    is_made = per_block([r["gold_kind"] == "made" for r in rows]).astype(bool)
+    w = np.where(is_made, w * a.made, w)
+    y[is_made & (a.made == 0)] = -1
     fold = per_block([fold_of(r["url"], a.folds) for r in rows])
     names = [".".join((urlsplit(r["url"]).hostname or "").split(".")[-2:]) for r in rows]
-    hosts = per_block([sorted(set(names)).index(n) for n in names])
+    order = {name: i for i, name in enumerate(sorted(set(names)))}
+    hosts = per_block([order[n] for n in names])
     page_of = per_block(range(len(pages)))
     x = np.concatenate([p[1].T for p in pages if p[1].shape[1]])
     print(f"{len(rows)} pages, {len(y)} blocks, {(y == 1).sum()} text, {(y == 0).sum()} furniture, {x.shape[1]} features", flush=True)
@@ -313,14 +327,16 @@ def main():
     words = Words(tables, y, w, hosts, known)
     if a.half is not None:
         x[trained, -2:] = words.columns(tables, trained)
+    print("words", time.process_time(), flush=True)
     y = guess_rest(rows, x, y, w, fold, page_of, a)
     known = (y >= 0) & ~trained
     y[trained] = -1
     first = Ensemble(x[known], y[known], w[known], a)
+    print("one ensemble", time.process_time(), flush=True)
     one = folded(x, y, w, fold, a)
     one[trained] = first.logits(x[trained])
     print("first, unseen hosts:", report(y, w, one), flush=True)
-    more = np.concatenate([p[1].T[:, x.shape[1] :] for p in views(a.program, bytes(frames), one) if p[1].shape[1]])
+    more = np.concatenate([p[1].T[:, x.shape[1] :] for p in views(a.program, frames, one) if p[1].shape[1]])
     x2 = np.concatenate([x, more], axis=1)
     second = Ensemble(x2[known], y[known], w[known], a)
     two = folded(x2, y, w, fold, a) if a.half is None or a.scores is None else np.zeros(len(y), np.int64)
@@ -329,11 +345,12 @@ def main():
         print("the other half:", report(y_all[trained], w[trained], two[trained]), flush=True)
     else:
         print("second, unseen hosts:", report(y, w, two), flush=True)
-    np.savez_compressed(a.out + ".npz", y=y, w=w, fold=fold, one=one, two=two, page_of=page_of, x=x, x2=more)
+    np.savez(a.out + ".npz", y=y, w=w, fold=fold, one=one, two=two, page_of=page_of)
     with open(a.out, "wb") as f:
         f.write(b"MXM2" + words.bytes() + first.bytes(a.depth) + second.bytes(a.depth))
     if a.scores:
-        write_scores(a.scores, rows, pages, (one + two) / 2 / TREES_SCALE, x[:, IS_ARTICLE] > 0, trained if a.half is not None else None)
+        logits = np.trunc((one + two) / 2).astype(np.int64)
+        write_scores(a.scores, a.program, rows, bodies, pages, logits, trained if a.half is not None else None)
 
 
 def guess_rest(rows, x, y, w, fold, page_of, a):
@@ -358,29 +375,20 @@ def report(y, w, logit):
     return f"weighted block F1 {2 * tp / (2 * tp + fp + fn):.4f} precision {tp / (tp + fp):.4f} recall {tp / (tp + fn):.4f}"
 
 
-def decide(logit, lengths, is_article):
-    """As choose.rs, in floating point."""
-    chance = lambda l: 1 / (1 + np.exp(-l / 1.5))
-    p, least = chance(logit), 0.5
-    for _ in range(6):
-        chosen = p > least
-        f = 2 * (p * lengths * chosen).sum() / max((lengths * chosen).sum() + (p * lengths).sum(), 1e-9)
-        least = max(f / 2, 0.05)
-    return chance(logit - (1.0 if is_article else -0.2)) > least
-
-
-def write_scores(path, rows, pages, logit, is_article, only):
-    at = 0
+def write_scores(path, program, rows, bodies, pages, logits, only):
+    """The text of each page as the program writes it by these logits, in the form of extraction_scores.py's cache."""
+    sizes = [len(texts) for texts, _, _ in pages]
+    parts = np.split(logits, np.cumsum(sizes)[:-1])
+    wanted = [i for i, size in enumerate(sizes) if only is None or (size and only[sum(sizes[:i])])]
+    file = os.path.join(tempfile.gettempdir(), f"judged-{os.getpid()}")
+    np.concatenate([np.append(sizes[i], parts[i]) for i in wanted]).astype("<i4").tofile(file)
+    frames = b"".join(struct.pack("<I", len(bodies[i])) + bodies[i] for i in wanted)
+    out = subprocess.run([program, "--judged", file], input=frames, stdout=subprocess.PIPE, check=True).stdout.splitlines()
+    os.remove(file)
     with open(path, "w") as f:
-        for row, (texts, _, _) in zip(rows, pages):
-            part = slice(at, at + len(texts))
-            at += len(texts)
-            if only is not None and (len(texts) == 0 or not only[part][0]):
-                continue
-            lengths = np.array([len(scores.words(t)) for t in texts])
-            kept = decide(logit[part], lengths, is_article[part][0]) if texts else []
-            text = "\n\n".join(t for t, k in zip(texts, kept) if k)
-            f.write(json.dumps({"record_id": row["record_id"], "text": text, "seconds": 0, "bytes": 0}) + "\n")
+        for i, line in zip(wanted, out, strict=True):
+            found = json.loads(line)
+            f.write(json.dumps({"record_id": rows[i]["record_id"], "text": found["text"], "seconds": found["seconds"], "bytes": len(bodies[i])}) + "\n")
 
 
 if __name__ == "__main__":
