@@ -1,10 +1,10 @@
 """Makes pages with certain main text, of kinds that public gold sets have few of.
 
-    python3 extraction_pages.py DATA OUT [--seed 1] [--golden FILE]
+    python3 extraction_pages.py DATA OUT [--seed 1] [--per-kind 40] [--golden FILE]
 
 DATA as in extraction_scores.py, with `text/` and `langid/` beside. OUT gets `html-gold/gold-made.jsonl.zst` and
-`webarchive/minicc/made.warc.gz`, so that `DATA:OUT` is a data directory of both for extraction_scores.py,
-extraction_train.py and extraction_folds.py. Needs lxml 6, fastwarc, zstandard.
+`webarchive/minicc/made.warc.gz`, so that `DATA:OUT` is a data directory of both for extraction_scores.py
+and extraction_train.py. Needs lxml 6, fastwarc, zstandard.
 
 Kinds: long, forum, repetitive, mathematical, tabular, non_latin. Every text stands in two sorts of pages:
   chrome     a page of the gold sets, whose main text is taken out and the new text put in its place, with the tag

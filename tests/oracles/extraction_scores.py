@@ -2,7 +2,7 @@
 
     python3 extraction_scores.py DATA CACHE [--ours PROGRAM] [--programs a,b,..] [--json OUT]
 
-DATA holds `html-gold/*.jsonl.zst` (gold, keyed by record id with WARC file and offset) and
+DATA (several folders with `:` between) holds `html-gold/*.jsonl.zst` (gold, keyed by record id with WARC file and offset) and
 `webarchive/minicc/*.warc.gz`. Texts and times of each program are kept under CACHE and made only
 if absent. PROGRAM is the release build of the example `extract_pages` of millrace-curate.
 Needs trafilatura 2.3.1, resiliparse 2.0.1, fastwarc, justext 3.0.2, lxml, zstandard.
@@ -12,6 +12,7 @@ Scores:
             stand alone) of output and gold: precision, recall, F1; the mean over pages.
   snippets  the gold's own: a `with` snippet in the output is a true positive, a `without` snippet in
             it a false positive (white space squeezed); over all snippets of a source.
+  made      pages of extraction_pages.py, by kind and by sort; not among "all".
   halves    the same on the two halves of the hosts (parity of SHA-1 of the registrable host).
 Gold of kind instructions_list (recipes) has recall only. Pages of main_content whose gold is less
 than 0.3 contained in the page's text are left out, as the set's notes advise.

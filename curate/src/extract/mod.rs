@@ -97,7 +97,7 @@ fn judged(source: &PageSource<'_>, config: &ExtractConfig, logits: Option<&[i32]
     let (tree, page) = read(&html, config.format);
     let (meta, hints) = meta::read(&tree, source.url, source.robots);
     let structures = Structures::new(&page);
-    let blocks = match thread::thread(&page, config.comments) {
+    let blocks = match thread::thread(&page, meta.title.as_deref(), config.comments) {
         Some(thread) => thread,
         None => {
             let scores = match logits.filter(|l| l.len() == page.blocks.len()) {
