@@ -87,7 +87,6 @@ fn score(kind: &str) -> (f64, f64, String) {
 
 fn comes_through(kind: &str, least_mean: f64, least_of_a_page: f64) {
     let (mean, worst, template) = score(kind);
-    println!("{kind}: mean {mean:.4}, worst {worst:.4} ({template})");
     assert!(mean >= least_mean, "{kind}: mean F1 {mean}");
     assert!(worst >= least_of_a_page, "{kind} in {template}: F1 {worst}");
 }
