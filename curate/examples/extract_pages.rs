@@ -6,16 +6,20 @@
 //! columns as four bytes each, the columns, then each block's text and then
 //! its three lists of words (two bytes each), with lengths before them. LOGITS is
 //! a file of all pages' logits of the first ensemble, four bytes each. For extraction_train.py.
+//!
+//! With `--judged LOGITS` the pages are written as text, but by these logits instead of the model's: of each page
+//! their number and they, four bytes each. For extraction_train.py.
 
 use std::io::{Read, Write};
 use std::time::Instant;
 
-use curate::extract::{PageSource, block_features, extract_html};
+use curate::extract::{ExtractConfig, PageSource, block_features, extract_html, extract_judged};
 
 fn main() -> std::io::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let has_urls = arguments.first().is_some_and(|a| a == "--urls");
     let wants_features = arguments.first().is_some_and(|a| a == "--features");
+    let is_judged = arguments.first().is_some_and(|a| a == "--judged");
     let logits = match arguments.get(1) {
         Some(path) => std::fs::read(path)?,
         None => Vec::new(),
@@ -35,7 +39,20 @@ fn main() -> std::io::Result<()> {
         }
         if !wants_features {
             let start = Instant::now();
-            let found = extract_html(&page, url.as_deref());
+            let found = if is_judged {
+                let count = logits
+                    .get(used)
+                    .map_or(0, |&n| usize::try_from(n).unwrap_or(0));
+                let own = logits.get(used + 1..used + 1 + count);
+                used += 1 + count;
+                let source = PageSource {
+                    bytes: &page,
+                    ..PageSource::default()
+                };
+                extract_judged(&source, &ExtractConfig::default(), own.unwrap_or_default())
+            } else {
+                extract_html(&page, url.as_deref())
+            };
             let seconds = start.elapsed().as_secs_f64();
             let line =
                 serde_json::json!({ "text": found.text, "meta": found.meta, "seconds": seconds });

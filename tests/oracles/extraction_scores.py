@@ -2,7 +2,7 @@
 
     python3 extraction_scores.py DATA CACHE [--ours PROGRAM] [--programs a,b,..] [--json OUT]
 
-DATA holds `html-gold/*.jsonl.zst` (gold, keyed by record id with WARC file and offset) and
+DATA (several folders with `:` between) holds `html-gold/*.jsonl.zst` (gold, keyed by record id with WARC file and offset) and
 `webarchive/minicc/*.warc.gz`. Texts and times of each program are kept under CACHE and made only
 if absent. PROGRAM is the release build of the example `extract_pages` of millrace-curate.
 Needs trafilatura 2.3.1, resiliparse 2.0.1, fastwarc, justext 3.0.2, lxml, zstandard.
@@ -12,6 +12,7 @@ Scores:
             stand alone) of output and gold: precision, recall, F1; the mean over pages.
   snippets  the gold's own: a `with` snippet in the output is a true positive, a `without` snippet in
             it a false positive (white space squeezed); over all snippets of a source.
+  made      pages of extraction_pages.py, by kind and by sort; not among "all".
   halves    the same on the two halves of the hosts (parity of SHA-1 of the registrable host).
 Gold of kind instructions_list (recipes) has recall only. Pages of main_content whose gold is less
 than 0.3 contained in the page's text are left out, as the set's notes advise.
@@ -26,8 +27,13 @@ WORD = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+")
 PROGRAMS = ["ours", "trafilatura", "trafilatura_fast", "resiliparse", "justext"]
 
 
+def files(data, pattern):
+    """Files of one data directory, or of several with `:` between."""
+    return [path for folder in data.split(":") for path in sorted(glob.glob(os.path.join(folder, pattern)))]
+
+
 def gold_rows(data):
-    for path in sorted(glob.glob(os.path.join(data, "html-gold", "gold-*.jsonl.zst"))):
+    for path in files(data, "html-gold/gold-*.jsonl.zst"):
         with zstandard.ZstdDecompressor().stream_reader(open(path, "rb")) as stream:
             for line in io.TextIOWrapper(stream, "utf-8"):
                 row = json.loads(line)
@@ -41,7 +47,7 @@ def pages(data, rows):
     from fastwarc.warc import ArchiveIterator, WarcRecordType
 
     wanted = {r["record_id"]: r for r in rows}
-    for path in sorted(glob.glob(os.path.join(data, "webarchive", "minicc", "*.warc.gz"))):
+    for path in files(data, "webarchive/minicc/*.warc.gz"):
         for record in ArchiveIterator(path, record_types=WarcRecordType.response, parse_http=True, fsspec_args=False):
             row = wanted.get(record.headers.get("WARC-Record-ID"))
             if row is not None:
@@ -146,6 +152,17 @@ def half(url):
     return hashlib.sha1(".".join(host[-2:]).encode()).digest()[0] & 1
 
 
+def keys(row):
+    """The lines of the table to which a page belongs."""
+    name = row["source"].split("/")[1]
+    if row["gold_kind"] == "made":
+        yield from ("made", f"made {name}", f"made {'in chrome' if row['template'] == 'chrome' else 'in templates'}")
+        return
+    yield from ("all", f"half {half(row['url'])}", name)
+    if row.get("page_type"):
+        yield f"{name[:4]} {row['page_type']}"
+
+
 class Tally:
     def __init__(self):
         self.pages, self.p, self.r, self.f = 0, 0.0, 0.0, 0.0
@@ -207,7 +224,7 @@ def main():
         tallies = collections.defaultdict(Tally)
         for row in rows:
             text = got[row["record_id"]]["text"]
-            for key in ("all", f"half {half(row['url'])}", row["source"].split("/")[1]):
+            for key in keys(row):
                 tallies[key].add(row, text)
         lines = {k: t.line() for k, t in sorted(tallies.items())}
         size = sum(r["bytes"] for r in got.values())

@@ -1,6 +1,6 @@
 """Trains curate/src/extract/model.bin from pages with known main text.
 
-    python3 extraction_train.py DATA EXTRACT_PAGES OUT [--trees 300] [--depth 6] [--folds 6] [--scores CACHE]
+    python3 extraction_train.py DATA EXTRACT_PAGES OUT [--trees 200] [--depth 6] [--folds 6] [--made 1] [--scores FILE]
 
 DATA as in extraction_scores.py; EXTRACT_PAGES is the release build of millrace-curate's example
 `extract_pages`, which gives each page's blocks and features. Needs catboost 1.2.10, rapidfuzz 3.14,
@@ -12,9 +12,10 @@ label the blocks they lie in and leave the rest to the model's own first guess; 
 they list and leave out the rest. Blocks between 25 and 75 percent are left out. Weights give every
 page the same say. The second ensemble is trained on what the first says of pages it has not seen
 (folds by host), so that hosts never speak for themselves. `--scores` also writes each page's text as
-judged by ensembles that have not seen its host, in the form of extraction_scores.py's cache.
+judged by ensembles that have not seen its host, in the form of extraction_scores.py's cache: the program itself
+chooses and writes the blocks, by those ensembles' logits.
 """
-import argparse, collections, hashlib, json, os, struct, subprocess, sys, tempfile
+import argparse, collections, hashlib, json, multiprocessing, os, struct, subprocess, sys, tempfile
 import numpy as np
 import scipy.optimize, scipy.sparse, scipy.special
 from catboost import CatBoostClassifier, Pool
@@ -161,8 +162,6 @@ def level(score):
 
 
 TEXT, CLASS = 1 << 14, 1 << 13
-# Among the last columns of features.rs: whether the page calls itself an article.
-IS_ARTICLE = -5
 
 
 def word_tables(pages):
@@ -215,16 +214,19 @@ def fold_of(url, folds):
 
 class Ensemble:
     def __init__(self, x, y, w, a):
-        self.model = CatBoostClassifier(
-            iterations=a.trees, depth=a.depth, learning_rate=a.rate, l2_leaf_reg=6, random_seed=1, thread_count=a.threads,
+        # One thread: the folds are fitted beside each other.
+        model = CatBoostClassifier(
+            iterations=a.trees, depth=a.depth, learning_rate=a.rate, l2_leaf_reg=6, random_seed=1, thread_count=1,
             border_count=48, verbose=0, rsm=0.2, bootstrap_type="Bernoulli", subsample=0.7, allow_writing_files=False,
         )
-        self.model.fit(Pool(x.astype(np.float32), y, weight=w))
+        model.fit(Pool(x.astype(np.float32), y, weight=w))
         self.columns = x.shape[1]
+        self.made = self.trees(model)
 
-    def trees(self):
+    @staticmethod
+    def trees(model):
         path = os.path.join(tempfile.gettempdir(), f"extraction-model-{os.getpid()}.json")
-        self.model.save_model(path, format="json")
+        model.save_model(path, format="json")
         model = json.load(open(path))
         os.remove(path)
         scale, bias = model["scale_and_bias"]
@@ -237,8 +239,6 @@ class Ensemble:
 
     def logits(self, x):
         """Exactly what the program computes."""
-        if not hasattr(self, "made"):
-            self.made = self.trees()
         trees, bias = self.made
         total = np.full(len(x), bias, np.int64)
         for asks, leaves in trees:
@@ -249,7 +249,7 @@ class Ensemble:
         return total
 
     def bytes(self, depth):
-        trees, bias = self.trees()
+        trees, bias = self.made
         out = struct.pack("<HHB", self.columns, len(trees), depth)
         for asks, leaves in trees:
             asks = list(asks) + [(0, 255)] * (depth - len(asks))
@@ -260,15 +260,34 @@ class Ensemble:
         return out + struct.pack("<i", bias)
 
 
-def folded(x, y, w, fold, a):
-    """Logits of every block from ensembles that have not seen its host."""
-    out = np.zeros(len(y), np.int64)
+def beside(jobs, a):
+    """Results of functions without arguments, each in a process of its own, `a.threads` at a time."""
+    global JOBS
+    JOBS = jobs
+    with multiprocessing.get_context("fork").Pool(a.threads) as pool:
+        return pool.map(run_job, range(len(jobs)), chunksize=1)
+
+
+def run_job(i):
+    return JOBS[i]()
+
+
+def fitted(x, y, w, fold, a, whole=None):
+    """Logits of every block from ensembles that have not seen its host, and the ensemble of the rows `whole`."""
     known = y >= 0
-    for f in range(a.folds):
+
+    def of_fold(f):
         seen = known & (fold != f)
-        model = Ensemble(x[seen], y[seen], w[seen], a)
-        out[fold == f] = model.logits(x[fold == f])
-    return out
+        return Ensemble(x[seen], y[seen], w[seen], a).logits(x[fold == f])
+
+    jobs = [lambda f=f: of_fold(f) for f in range(a.folds)]
+    if whole is not None:
+        jobs.append(lambda: Ensemble(x[whole], y[whole], w[whole], a))
+    found = beside(jobs, a)
+    out = np.zeros(len(y), np.int64)
+    for f in range(a.folds):
+        out[fold == f] = found[f]
+    return out, found[-1]
 
 
 def main():
@@ -276,26 +295,42 @@ def main():
     ap.add_argument("data")
     ap.add_argument("program")
     ap.add_argument("out")
-    ap.add_argument("--trees", type=int, default=300)
+    ap.add_argument("--trees", type=int, default=200)
     ap.add_argument("--depth", type=int, default=6)
     ap.add_argument("--rate", type=float, default=0.08)
     ap.add_argument("--folds", type=int, default=6)
     ap.add_argument("--threads", type=int, default=2)
     ap.add_argument("--scores")
+    ap.add_argument("--made", type=float, default=1.0, help="weight of the pages of extraction_pages.py; 0: not learnt from, only scored")
     ap.add_argument("--half", type=int, help="learn from this half of the hosts only, see extraction_scores.py")
     a = ap.parse_args()
-    rows, frames = [], bytearray()
-    for row, body in scores.pages(a.data, list(scores.gold_rows(a.data))):
-        rows.append(row)
-        frames += struct.pack("<I", len(body)) + body
-    pages = views(a.program, bytes(frames))
+    rows, bodies = load(a.data)
+    frames = b"".join(struct.pack("<I", len(body)) + body for body in bodies)
+    pages = views(a.program, frames)
     labels = [label(row, texts) for row, (texts, _, _) in zip(rows, pages)]
+    train(a, rows, bodies, pages, labels)
+
+
+def load(data):
+    rows, bodies = [], []
+    for row, body in scores.pages(data, list(scores.gold_rows(data))):
+        rows.append(row)
+        bodies.append(body)
+    return rows, bodies
+
+
+def train(a, rows, bodies, pages, labels):
+    frames = b"".join(struct.pack("<I", len(body)) + body for body in bodies)
     per_block = lambda values: np.concatenate([np.full(len(p[0]), v) for v, p in zip(values, pages)])
     y = np.concatenate([l[0] for l in labels])
     w = np.concatenate([l[1] for l in labels])
+    is_made = per_block([r["gold_kind"] == "made" for r in rows]).astype(bool)
+    w = np.where(is_made, w * a.made, w)
+    y[is_made & (a.made == 0)] = -1
     fold = per_block([fold_of(r["url"], a.folds) for r in rows])
     names = [".".join((urlsplit(r["url"]).hostname or "").split(".")[-2:]) for r in rows]
-    hosts = per_block([sorted(set(names)).index(n) for n in names])
+    order = {name: i for i, name in enumerate(sorted(set(names)))}
+    hosts = per_block([order[n] for n in names])
     page_of = per_block(range(len(pages)))
     x = np.concatenate([p[1].T for p in pages if p[1].shape[1]])
     print(f"{len(rows)} pages, {len(y)} blocks, {(y == 1).sum()} text, {(y == 0).sum()} furniture, {x.shape[1]} features", flush=True)
@@ -307,39 +342,41 @@ def main():
         trained = per_block([scores.half(r["url"]) for r in rows]) != a.half
         y_all, y = y, np.where(trained, -1, y)
         known = y >= 0
+    def words_of_fold(f):
+        return Words(tables, y, w, hosts, known & (fold != f)).columns(tables, fold == f)
+
+    jobs = [lambda f=f: words_of_fold(f) for f in range(a.folds)]
+    *columns, words = beside(jobs + [lambda: Words(tables, y, w, hosts, known)], a)
     for f in range(a.folds):
-        model = Words(tables, y, w, hosts, known & (fold != f))
-        x[fold == f, -2:] = model.columns(tables, fold == f)
-    words = Words(tables, y, w, hosts, known)
+        x[fold == f, -2:] = columns[f]
     if a.half is not None:
         x[trained, -2:] = words.columns(tables, trained)
     y = guess_rest(rows, x, y, w, fold, page_of, a)
     known = (y >= 0) & ~trained
     y[trained] = -1
-    first = Ensemble(x[known], y[known], w[known], a)
-    one = folded(x, y, w, fold, a)
+    one, first = fitted(x, y, w, fold, a, known)
     one[trained] = first.logits(x[trained])
     print("first, unseen hosts:", report(y, w, one), flush=True)
-    more = np.concatenate([p[1].T[:, x.shape[1] :] for p in views(a.program, bytes(frames), one) if p[1].shape[1]])
+    more = np.concatenate([p[1].T[:, x.shape[1] :] for p in views(a.program, frames, one) if p[1].shape[1]])
     x2 = np.concatenate([x, more], axis=1)
-    second = Ensemble(x2[known], y[known], w[known], a)
-    two = folded(x2, y, w, fold, a) if a.half is None or a.scores is None else np.zeros(len(y), np.int64)
+    two, second = fitted(x2, y, w, fold, a, known)
     two[trained] = second.logits(x2[trained])
     if a.half is not None:
         print("the other half:", report(y_all[trained], w[trained], two[trained]), flush=True)
     else:
         print("second, unseen hosts:", report(y, w, two), flush=True)
-    np.savez_compressed(a.out + ".npz", y=y, w=w, fold=fold, one=one, two=two, page_of=page_of, x=x, x2=more)
+    np.savez(a.out + ".npz", y=y, w=w, fold=fold, one=one, two=two, page_of=page_of)
     with open(a.out, "wb") as f:
         f.write(b"MXM2" + words.bytes() + first.bytes(a.depth) + second.bytes(a.depth))
     if a.scores:
-        write_scores(a.scores, rows, pages, (one + two) / 2 / TREES_SCALE, x[:, IS_ARTICLE] > 0, trained if a.half is not None else None)
+        logits = np.trunc((one + two) / 2).astype(np.int64)
+        write_scores(a.scores, a.program, rows, bodies, pages, logits, trained if a.half is not None else None)
 
 
 def guess_rest(rows, x, y, w, fold, page_of, a):
     """Blocks of snippet pages that no snippet labels: what ensembles of other hosts are sure of."""
     quick = argparse.Namespace(**{**vars(a), "trees": a.trees // 3, "folds": a.folds})
-    logit = folded(x, y, w, fold, quick)
+    logit, _ = fitted(x, y, w, fold, quick)
     snippet = np.array([r["gold_kind"] == "with/without" for r in rows])[page_of]
     open_ = snippet & (y < 0)
     y = y.copy()
@@ -358,29 +395,20 @@ def report(y, w, logit):
     return f"weighted block F1 {2 * tp / (2 * tp + fp + fn):.4f} precision {tp / (tp + fp):.4f} recall {tp / (tp + fn):.4f}"
 
 
-def decide(logit, lengths, is_article):
-    """As choose.rs, in floating point."""
-    chance = lambda l: 1 / (1 + np.exp(-l / 1.5))
-    p, least = chance(logit), 0.5
-    for _ in range(6):
-        chosen = p > least
-        f = 2 * (p * lengths * chosen).sum() / max((lengths * chosen).sum() + (p * lengths).sum(), 1e-9)
-        least = max(f / 2, 0.05)
-    return chance(logit - (1.0 if is_article else -0.2)) > least
-
-
-def write_scores(path, rows, pages, logit, is_article, only):
-    at = 0
+def write_scores(path, program, rows, bodies, pages, logits, only):
+    """The text of each page as the program writes it by these logits, in the form of extraction_scores.py's cache."""
+    sizes = [len(texts) for texts, _, _ in pages]
+    parts = np.split(logits, np.cumsum(sizes)[:-1])
+    wanted = [i for i, size in enumerate(sizes) if only is None or (size and only[sum(sizes[:i])])]
+    file = os.path.join(tempfile.gettempdir(), f"judged-{os.getpid()}")
+    np.concatenate([np.append(sizes[i], parts[i]) for i in wanted]).astype("<i4").tofile(file)
+    frames = b"".join(struct.pack("<I", len(bodies[i])) + bodies[i] for i in wanted)
+    out = subprocess.run([program, "--judged", file], input=frames, stdout=subprocess.PIPE, check=True).stdout.splitlines()
+    os.remove(file)
     with open(path, "w") as f:
-        for row, (texts, _, _) in zip(rows, pages):
-            part = slice(at, at + len(texts))
-            at += len(texts)
-            if only is not None and (len(texts) == 0 or not only[part][0]):
-                continue
-            lengths = np.array([len(scores.words(t)) for t in texts])
-            kept = decide(logit[part], lengths, is_article[part][0]) if texts else []
-            text = "\n\n".join(t for t, k in zip(texts, kept) if k)
-            f.write(json.dumps({"record_id": row["record_id"], "text": text, "seconds": 0, "bytes": 0}) + "\n")
+        for i, line in zip(wanted, out, strict=True):
+            found = json.loads(line)
+            f.write(json.dumps({"record_id": rows[i]["record_id"], "text": found["text"], "seconds": found["seconds"], "bytes": len(bodies[i])}) + "\n")
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 //! A thread is many short texts of many writers between profiles, signatures and buttons, which a model of articles
 //! takes for comments. The big engines mark the text of a post by fixed classes and ids, known from their public
 //! templates: Discourse (rendered, and the copy for crawlers in `<noscript>`), phpBB 2 and 3, vBulletin 3 to 5,
-//! XenForo 1 and 2, Stack Exchange, old Reddit, Hacker News. One word is never enough: "content" or "post" are on any
-//! page, so most count only inside their engine's shell.
+//! XenForo 1 and 2, Stack Exchange, old Reddit, Hacker News, MyBB, SMF 2, Flarum, bbPress, FluxBB, WoltLab, issues of
+//! GitHub. Others (Invision, Vanilla, NodeBB, Lemmy) mark posts like articles, and the model reads them. One word is
+//! never enough: "content" or "post" are on any page, so most count only inside their engine's shell.
 
 use super::html::Tag;
 
@@ -33,6 +34,13 @@ mod word {
     pub(super) const OUT: u32 = 1 << 20;
     pub(super) const QUOTE: u32 = 1 << 21;
     pub(super) const SUBMISSION_TITLE: u32 = 1 << 22;
+    pub(super) const SMF: u32 = 1 << 23;
+    pub(super) const SMF_TEXT: u32 = 1 << 24;
+    pub(super) const MYBB: u32 = 1 << 25;
+    pub(super) const MYBB_TEXT: u32 = 1 << 26;
+    /// Engines whose words no other program uses.
+    pub(super) const NAMED: u32 = 1 << 27;
+    pub(super) const NAMED_TEXT: u32 = 1 << 28;
 }
 
 /// The words of a class or id that engines use.
@@ -43,7 +51,9 @@ pub(super) fn words(value: &str) -> u32 {
         "content" => CONTENT,
         "topic-body" | "crawler-post" => DISCOURSE,
         "post" | "cooked" => POST,
-        "postcontent" | "messageText" => BLOCKQUOTE_POST,
+        "postcontent" => BLOCKQUOTE_POST,
+        // XenForo 1 has it on a quote, WoltLab inside of its shell
+        "messageText" => BLOCKQUOTE_POST | NAMED_TEXT,
         "js-post__content-text" => VBULLETIN,
         "message-body" => XENFORO,
         "bbWrapper" => XENFORO_TEXT,
@@ -59,11 +69,30 @@ pub(super) fn words(value: &str) -> u32 {
         "fatitem" => NEWS,
         "toptext" => NEWS_TEXT,
         "commtext" => NEWS_COMMENT,
-        "topic-title" | "p-title-value" | "threadtitle" | "question-hyperlink" | "titleline" => {
-            TITLE
+        "postarea" => SMF,
+        "inner" => SMF_TEXT,
+        "post_content" => MYBB,
+        "scaleimages" => MYBB_TEXT,
+        "CommentPost" | "type-reply" | "type-topic" | "blockpost" | "wbbPost"
+        | "timeline-comment" => NAMED,
+        "Post-body" | "bbp-reply-content" | "bbp-topic-content" | "postmsg" | "js-comment-body" => {
+            NAMED_TEXT
         }
-        "bbcode_container" | "bbCodeQuote" | "bbCodeBlock--quote" => QUOTE,
-        "signature" | "bbCodeBlock-expandLink" | "quote-controls" | "crawler-post-meta" => OUT,
+        "topic-title"
+        | "p-title-value"
+        | "threadtitle"
+        | "question-hyperlink"
+        | "titleline"
+        | "DiscussionHero-title"
+        | "js-issue-title" => TITLE,
+        "bbcode_container" | "bbCodeQuote" | "bbCodeBlock--quote" | "bbc_standard_quote"
+        | "mycode_quote" => QUOTE,
+        "signature"
+        | "bbCodeBlock-expandLink"
+        | "quote-controls"
+        | "crawler-post-meta"
+        | "postsignature"
+        | "messageSignature" => OUT,
         other => match other.strip_prefix("post_message_") {
             Some(number) if number.bytes().all(|b| b.is_ascii_digit()) => VBULLETIN,
             _ => 0,
@@ -99,6 +128,11 @@ pub(super) const TITLE: Place = 1 << 11;
 /// Quotation inside of a post.
 pub(super) const QUOTE: Place = 1 << 12;
 
+/// Further shells.
+const SMF: Place = 1 << 13;
+const MYBB: Place = 1 << 14;
+const NAMED: Place = 1 << 15;
+
 /// The place inside an element with these words, from the place around it.
 pub(super) fn enter(around: Place, words: u32, tag: Tag) -> Place {
     if words == 0 {
@@ -116,6 +150,9 @@ pub(super) fn enter(around: Place, words: u32, tag: Tag) -> Place {
         (has(word::THING) && has(word::COMMENT), ANSWER),
         (has(word::USERTEXT), USERTEXT),
         (has(word::NEWS), NEWS),
+        (has(word::SMF), SMF),
+        (has(word::MYBB), MYBB),
+        (has(word::NAMED), NAMED),
         (has(word::TITLE), TITLE),
         (has(word::SUBMISSION_TITLE) && within(SUBMISSION), TITLE),
         (has(word::OUT), OUT),
@@ -135,6 +172,10 @@ pub(super) fn enter(around: Place, words: u32, tag: Tag) -> Place {
         || has(word::STACK_TEXT) && within(STACK)
         || has(word::NEWS_TEXT) && within(NEWS)
         || has(word::NEWS_COMMENT)
+        || has(word::SMF_TEXT) && within(SMF)
+        // the signature has the same word
+        || has(word::MYBB_TEXT) && !has(word::OUT) && within(MYBB)
+        || has(word::NAMED_TEXT) && within(NAMED)
         || has(word::MARKDOWN) && within(USERTEXT) && within(SUBMISSION | ANSWER);
     let is_comment = has(word::STACK_COMMENT);
     if is_post {

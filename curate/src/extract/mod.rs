@@ -78,17 +78,36 @@ pub fn extract_html(bytes: &[u8], content_type: Option<&str>) -> Extracted {
 
 /// Main text and metadata of a page.
 pub fn extract_page(source: &PageSource<'_>, config: &ExtractConfig) -> Extracted {
+    judged(source, config, None)
+}
+
+/// As `extract_page`, with these logits of the page's blocks (in 1/1024, as many as `block_features` has blocks)
+/// instead of the model's: to measure models by what their pages come out as. Logits of another length are ignored.
+pub fn extract_judged(
+    source: &PageSource<'_>,
+    config: &ExtractConfig,
+    logits: &[i32],
+) -> Extracted {
+    judged(source, config, Some(logits))
+}
+
+fn judged(source: &PageSource<'_>, config: &ExtractConfig, logits: Option<&[i32]>) -> Extracted {
     let bytes = &source.bytes[..source.bytes.len().min(config.max_page_bytes)];
     let (html, charset) = charset::decode(bytes, source.content_type, source.url);
     let (tree, page) = read(&html, config.format);
     let (meta, hints) = meta::read(&tree, source.url, source.robots);
     let structures = Structures::new(&page);
-    let blocks = match thread::thread(&page, config.comments) {
+    let blocks = match thread::thread(&page, meta.title.as_deref(), config.comments) {
         Some(thread) => thread,
         None => {
-            let areas = Areas::new(&page);
-            let mut columns = features::first(&page, &areas, &meta, &hints);
-            let scores = model::scores(&page, &areas, &mut columns);
+            let scores = match logits.filter(|l| l.len() == page.blocks.len()) {
+                Some(logits) => logits.to_vec(),
+                None => {
+                    let areas = Areas::new(&page);
+                    let mut columns = features::first(&page, &areas, &meta, &hints);
+                    model::scores(&page, &areas, &mut columns)
+                }
+            };
             let is_article = hints.is_article;
             choose::choose(&page, &structures, &scores, is_article, config)
         }

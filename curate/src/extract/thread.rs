@@ -25,16 +25,27 @@ pub(super) fn is_quoted(block: &Block) -> bool {
 }
 
 /// The blocks of a thread in order: title, posts and, if wanted, comments. None: the page is no thread.
-pub(super) fn thread(page: &Page, wants_comments: bool) -> Option<Vec<usize>> {
+///
+/// `page_title` is the page's own; sites that head every page with their name have the thread's in there too.
+pub(super) fn thread(
+    page: &Page,
+    page_title: Option<&str>,
+    wants_comments: bool,
+) -> Option<Vec<usize>> {
     let blocks = &page.blocks;
     let takes = |b: &Block| is_post(b) || wants_comments && is_comment(b);
     let first = blocks.iter().position(is_post)?;
     let before = || blocks[..first].iter().enumerate();
     let is_title = |b: &Block| b.place & TITLE != 0;
     let is_heading = |b: &Block| b.shape == Shape::Heading;
+    let is_named = |b: &Block| {
+        let text = page.text_of(b).trim();
+        text.contains(' ') && page_title.is_some_and(|title| title.contains(text))
+    };
     let title = before()
         .rfind(|(_, b)| is_title(b) && is_heading(b))
         .or_else(|| before().find(|(_, b)| is_title(b)))
+        .or_else(|| before().rfind(|(_, b)| is_named(b)))
         .or_else(|| before().rfind(|(_, b)| is_heading(b) && b.level == 1))
         .map(|(i, _)| i);
     let texts = (first..blocks.len()).filter(|&i| takes(&blocks[i]));

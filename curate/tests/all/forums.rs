@@ -243,6 +243,94 @@ fn hacker_news() -> String {
     ))
 }
 
+/// Engines with one element around a post and one around its text: name, title, the two elements, end of the post.
+const SIMPLE: [[&str; 5]; 7] = [
+    [
+        "MyBB",
+        "<h1>TITLE</h1>",
+        "<div class='post classic'><div class=post_author>ann<br>Posts: 20</div><div class=post_content><span class=post_date>May 1</span>",
+        "<div class='post_body scaleimages'>",
+        "<div class='signature scaleimages'>Life is short</div></div></div>",
+    ],
+    [
+        "SMF 2",
+        "<h1>TITLE</h1>",
+        "<div class=post_wrapper><div class=poster><h4>ann</h4>Posts: 20</div><div class=postarea><div class=keyinfo>Reply #1</div>",
+        "<div class=post><div class=inner>",
+        "</div></div><div class=moderatorbar><div class=signature>Life is short</div></div></div>",
+    ],
+    [
+        "Flarum",
+        "<h2 class=DiscussionHero-title>TITLE</h2>",
+        "<article class='CommentPost Post'><header class=Post-header>ann, May 1</header>",
+        "<div class=Post-body>",
+        "<aside class=Post-actions><button>Reply</button></aside></article>",
+    ],
+    [
+        "bbPress",
+        "<h1 class=entry-title>TITLE</h1>",
+        "<div class='post-1 reply type-reply status-publish'><div class=bbp-reply-author>ann<br>Participant</div>",
+        "<div class=bbp-reply-content>",
+        "</div>",
+    ],
+    [
+        "FluxBB",
+        "<h1>TITLE</h1>",
+        "<div class='blockpost rowodd'><h2>May 1</h2><div class=postbody><div class=postleft>ann<br>Posts: 20</div><div class=postright>",
+        "<div class=postmsg>",
+        "<div class=postsignature>Life is short</div></div></div></div>",
+    ],
+    [
+        "WoltLab",
+        "<h1 class=contentTitle>TITLE</h1>",
+        "<article class='wbbPost message'><aside class=messageSidebar>ann<br>Posts 20</aside><div class=messageBody>",
+        "<div class=messageText>",
+        "</div><footer class=messageFooter>Quote</footer></article>",
+    ],
+    [
+        "issues of GitHub",
+        "<h1 class=gh-header-title><span class=js-issue-title>TITLE</span> <span>#20</span></h1>",
+        "<div class='timeline-comment comment'><h3>ann commented on May 1</h3>",
+        "<div class='d-block comment-body markdown-body js-comment-body'>",
+        "<div class=comment-reactions>2</div></div>",
+    ],
+];
+
+#[test]
+fn threads_of_engines_with_simple_posts_are_their_title_and_posts() {
+    let want = [TITLE, FIRST, SECOND, THIRD].join("\n\n");
+    for [engine, title, post, inside, end] in SIMPLE {
+        let ends = "</div>".repeat(inside.matches("<div").count());
+        let posts: String = [FIRST, SECOND, THIRD]
+            .iter()
+            .map(|text| format!("{post}{inside}<p>{text}</p>{ends}{end}"))
+            .collect();
+        let head = "<nav><a href=/>Board index</a></nav>".to_string();
+        let body = format!(
+            "{head}{}{posts}<footer>Powered by {engine}</footer>",
+            title.replace("TITLE", TITLE)
+        );
+        let found = text(&page(&body), false);
+        assert_eq!(found.replace(" #20", ""), want, "{engine}");
+    }
+}
+
+#[test]
+fn a_site_that_heads_its_pages_with_its_name_keeps_the_thread_s_title() {
+    let post = |text: &str| {
+        format!("<div class=blockpost><h2>May 1</h2><div class=postmsg><p>{text}</p></div></div>")
+    };
+    let body = format!(
+        "<h1>Garden and pumps</h1><ul><li><a href=/>Index</a></li></ul><h3>{TITLE}</h3>{}{}",
+        post(FIRST),
+        post(SECOND)
+    );
+    assert_eq!(
+        text(&page(&body), false),
+        [TITLE, FIRST, SECOND].join("\n\n")
+    );
+}
+
 #[test]
 fn threads_of_every_engine_are_their_title_and_posts() {
     let want = [TITLE, FIRST, SECOND, THIRD].join("\n\n");
@@ -301,6 +389,12 @@ fn words_of_engines_on_other_pages_change_nothing() {
         "post-text",
         "cooked",
         "comment thing",
+        "inner",
+        "post_content scaleimages",
+        "Post-body",
+        "postmsg",
+        "js-comment-body",
+        "messageText",
     ] {
         let body = format!(
             "<article><h1>On rivers</h1><div class='{class}'><p>{sentence}</p></div><div>{article}</div></article>"
