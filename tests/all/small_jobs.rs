@@ -36,11 +36,11 @@ fn losses(sibling: &str, out: &Path, steps: usize) -> Vec<f64> {
     let mut args = vec!["run", sibling, "--set", &out_set, "--set", &steps_set];
     for set in [
         "train.warmup_steps=1",
-        "train.global_batch=16",
+        "train.global_batch=8",
         "train.micro_batch=8",
         "train.eval_every=0",
         "train.log_every=1",
-        "eval.samples=16",
+        "eval.samples=8",
     ] {
         args.extend(["--set", set]);
     }
@@ -65,6 +65,6 @@ fn small_siblings_of_every_kind_of_model_train() {
         assert_eq!(found.len(), 8, "{path}: {found:?}");
         let even = 1024_f64.ln();
         assert!((found[0] - even).abs() < 0.6, "{path}: {found:?}");
-        assert!(found[7] < found[0] - 0.1, "{path}: {found:?}");
+        assert!(found[7] < found[0] - 0.05, "{path}: {found:?}");
     }
 }

@@ -136,12 +136,6 @@ impl Layout {
         first.saturating_sub(ends)..(first + each - ends).min(blocks)
     }
 
-    /// Whether the first layer of a decoder, which has the embedding as well, is on a pipeline rank.
-    pub(crate) fn starts_decoder(&self, shape: &Shape, stage: usize) -> bool {
-        let mut chunks = (0..self.chunks).map(|chunk| self.chunk_layers(shape, stage, chunk));
-        shape.decoder.is_some() && chunks.any(|layers| layers.contains(&shape.layers))
-    }
-
     /// Most micro-batches whose activations a rank of the stage holds at once, in shares of all its model chunks: 1F1B starts
     /// `pp - stage` before the first backward pass; interleaved, passes of single chunks (Narayanan et al. 2021, arXiv:2104.04473,
     /// section 2.2).

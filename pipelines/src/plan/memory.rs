@@ -22,8 +22,7 @@ impl RankBytes {
 }
 
 /// Memory of the fullest rank. The first stage has most micro-batches in flight, the last one the logits; of the stages between them
-/// with as many layers of each kind, all else is equal, and the earliest has most micro-batches. Where a decoder starts there is one
-/// more matrix of the vocabulary.
+/// with as many layers of each kind, all else is equal, and the earliest has most micro-batches.
 pub(crate) fn rank_bytes(shape: &Shape, layout: &Layout) -> RankBytes {
     let last = layout.pp - 1;
     let mut numbers = Vec::new();
@@ -33,7 +32,7 @@ pub(crate) fn rank_bytes(shape: &Shape, layout: &Layout) -> RankBytes {
             layout.stage_layers(shape, stage),
             layout.stage_others(shape, stage),
         );
-        if !numbers.contains(&number) || layout.starts_decoder(shape, stage) {
+        if !numbers.contains(&number) {
             numbers.push(number);
             stages.push(stage);
         }
@@ -112,7 +111,7 @@ pub(crate) fn stage_bytes(shape: &Shape, layout: &Layout, stage: usize) -> RankB
 
 /// Parameters of the matrices of the vocabulary on a rank of a stage, and of the layer before a masked encoder's head.
 fn end_parameters(shape: &Shape, layout: &Layout, stage: usize) -> f64 {
-    let has_embedding = stage == 0 || layout.starts_decoder(shape, stage);
+    let has_embedding = stage == 0;
     let has_head = stage + 1 == layout.pp;
     // a stage with both has two, unless they are one
     let ends = match (has_embedding, has_head) {
