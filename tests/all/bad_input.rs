@@ -326,6 +326,37 @@ fn a_bad_job_is_told_whole_with_exit_code_2() {
     );
 }
 
+/// A width of 9e18 is refused before anything is as large.
+#[test]
+fn absurd_widths_are_refused_by_file_key_found_and_wanted() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = write_small_job(dir.path()).display().to_string();
+    let width = "model.d_model=9000000000000000000";
+    let sets: [(&[&str], &str); 3] = [
+        (&["model.heads=2", "model.kv_heads=2"], "model.heads"),
+        (&["model.head_dim=9000000000000000000"], "model.head_dim"),
+        (
+            &[
+                "model.multi_latent_attention=true",
+                "model.kv_heads=0",
+                "model.qk_pos_emb_head_dim=9000000000000000000",
+            ],
+            "model.qk_pos_emb_head_dim",
+        ),
+    ];
+    for (sets, key) in sets {
+        let mut args = vec!["run", &job, "--check", "--set", width];
+        sets.iter().for_each(|set| args.extend(["--set", set]));
+        let printed = output(&args);
+        let stderr = String::from_utf8_lossy(&printed.stderr);
+        assert_eq!(printed.status.code(), Some(2), "{key}: {stderr}");
+        for part in [&job, key, "found", "want", "at most 65536"] {
+            assert!(stderr.contains(part), "{part}: {stderr}");
+        }
+        assert!(!stderr.contains("panicked"), "{stderr}");
+    }
+}
+
 #[test]
 fn check_prints_a_job_that_checks_to_itself() {
     let dir = tempfile::tempdir().unwrap();

@@ -49,6 +49,7 @@ mod schema;
 mod serve;
 mod serve_adapters;
 mod shell;
+mod small_jobs;
 mod status;
 mod takedown;
 mod takedown_datasets;

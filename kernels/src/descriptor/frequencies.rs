@@ -71,9 +71,12 @@ pub struct Frequencies {
 }
 
 impl Frequencies {
+    /// Most rotated features of a head, far above any model's: the table of angles has half as many.
+    pub const MOST_ROTARY: usize = 1 << 16;
+
     /// Returns the frequencies of the first `rotary` features of each head.
     /// # Errors
-    /// `Argument` if rotary is odd or 0 or a number is out of range.
+    /// `Argument` if rotary is odd, 0 or above `MOST_ROTARY`, or a number is out of range.
     pub fn new(theta: f64, rotary: usize, scaling: &Scaling) -> Result<Frequencies> {
         check(theta, rotary, scaling)?;
         let plain = |theta: f64| -> Vec<f64> {
@@ -171,6 +174,10 @@ fn check(theta: f64, rotary: usize, scaling: &Scaling) -> Result<()> {
     };
     if rotary == 0 || !rotary.is_multiple_of(2) {
         return argument("rotary", rotary.to_string(), "even and above 0");
+    }
+    if rotary > Frequencies::MOST_ROTARY {
+        let wanted = format!("at most {}", Frequencies::MOST_ROTARY);
+        return argument("rotary", rotary.to_string(), &wanted);
     }
     if !(theta > 0.0 && theta.is_finite()) {
         return argument("theta", theta.to_string(), "above 0 and finite");
@@ -315,6 +322,8 @@ mod tests {
         };
         assert_eq!(name(1e4, 7, Scaling::Plain), "rotary");
         assert_eq!(name(1e4, 0, Scaling::Plain), "rotary");
+        // refused before a table of as many angles is made
+        assert_eq!(name(1e4, usize::MAX - 1, Scaling::Plain), "rotary");
         assert_eq!(name(f64::NAN, 8, Scaling::Plain), "theta");
         assert_eq!(name(1e4, 8, Scaling::Linear { factor: 0.5 }), "factor");
         assert_eq!(name(1e4, 8, dynamic(0)), "original");

@@ -17,6 +17,10 @@ pub(crate) struct Cluster {
     pub matrix: f64,
     /// The same of f32.
     pub matrix_f32: Option<f64>,
+    /// The same of 8-bit numbers.
+    pub matrix_fp8: Option<f64>,
+    /// The rate of products inside layers where it is another than `matrix`: they are planned in 8 bits.
+    pub matrix_of_layers: Option<f64>,
     /// Bytes of a number that products and layers read: 2, or 4 where they are planned in f32.
     pub number_bytes: f64,
     /// Bytes of a device.
@@ -44,16 +48,17 @@ pub(crate) struct Cluster {
 }
 
 /// The files of `pipelines/clusters`.
-const KNOWN: [(&str, &str); 4] = [
+const KNOWN: [(&str, &str); 5] = [
     ("dgx-a100", include_str!("../../clusters/dgx-a100.toml")),
     ("dgx-h100", include_str!("../../clusters/dgx-h100.toml")),
     ("dgx-h200", include_str!("../../clusters/dgx-h200.toml")),
     ("dgx-b200", include_str!("../../clusters/dgx-b200.toml")),
+    ("h800", include_str!("../../clusters/h800.toml")),
 ];
 
 /// Keys of numbers that may be absent. Without one of the first four, what follows from it is not printed; without the others,
 /// `Cluster::in_f32` and `pipelines/docs/plan.md` have what is assumed or refused.
-const OPTIONAL: [&str; 8] = [
+const OPTIONAL: [&str; 9] = [
     "watts",
     "failures_per_year",
     "price_per_hour",
@@ -62,6 +67,7 @@ const OPTIONAL: [&str; 8] = [
     "op_latency_us",
     "link_latency_us",
     "shared_op_latency_us",
+    "matrix_fp8_tflops",
 ];
 
 impl Cluster {
@@ -106,6 +112,14 @@ impl Cluster {
                 found: "nothing".into(),
                 wanted: "a number above 0: the job's products are of f32, whose rate does not follow from that of 16 bits".into(),
             }),
+        }
+    }
+
+    /// The cluster with products of layers in 8 bits, and all others in 16; in 16 bits too, if it has no rate of 8.
+    pub(crate) fn in_fp8(self) -> Cluster {
+        Cluster {
+            matrix_of_layers: self.matrix_fp8,
+            ..self
         }
     }
 
@@ -160,6 +174,8 @@ impl Cluster {
                 cores: has_cores.then(|| keys.count("cores")),
                 matrix: 1e12 * keys.rate("matrix_tflops"),
                 matrix_f32: keys.optional(OPTIONAL[4]).map(|rate| 1e12 * rate),
+                matrix_fp8: keys.optional(OPTIONAL[8]).map(|rate| 1e12 * rate),
+                matrix_of_layers: None,
                 number_bytes: 2.0,
                 memory: 1e9 * keys.rate("memory_gb"),
                 memory_rate: 1e9 * keys.rate("memory_gb_s"),
@@ -319,6 +335,18 @@ mod tests {
         assert_eq!((cluster.matrix, cluster.number_bytes), (0.1e12, 4.0));
         let gpus = Cluster::load("dgx-h100").unwrap();
         assert_eq!(gpus.clone().in_f32().unwrap(), gpus);
+    }
+
+    /// Products of layers alone have the rate of 8 bits.
+    #[test]
+    fn a_rate_of_8_bits_is_that_of_products_of_layers() {
+        let gpus = Cluster::load("h800").unwrap();
+        assert_eq!(gpus.matrix_of_layers, None);
+        let in_fp8 = gpus.in_fp8();
+        assert_eq!(in_fp8.matrix_of_layers, Some(1979e12));
+        assert_eq!(in_fp8.matrix, 989e12);
+        let without = Cluster::load("dgx-a100").unwrap();
+        assert_eq!(without.clone().in_fp8(), without);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::plan::shape::Shape;
 use serde_json::{Value, json};
+use std::ops::Range;
 use train::config::ParallelConfig;
 
 /// Activations that are computed again in the backward pass.
@@ -51,6 +52,25 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
+    /// One device that runs a step of so many sequences one by one, and trades nothing: other layouts differ from it in some fields.
+    pub(crate) const fn one(global_batch: usize) -> Layout {
+        Layout {
+            tp: 1,
+            cp: 1,
+            pp: 1,
+            chunks: 1,
+            dp: 1,
+            ep: 1,
+            micro_batch: 1,
+            global_batch,
+            is_sequence_parallel: false,
+            recompute: Recompute::None,
+            zero: 0,
+            overlap: false,
+            counts_ends: false,
+        }
+    }
+
     /// Number of devices.
     pub(crate) fn devices(&self) -> usize {
         self.tp * self.cp * self.pp * self.dp
@@ -61,30 +81,59 @@ impl Layout {
         self.global_batch / (self.micro_batch * self.dp)
     }
 
-    /// Layers of the fullest pipeline rank.
-    pub(crate) fn rank_layers(&self, shape: &Shape) -> f64 {
-        (shape.layers + 2 * usize::from(self.counts_ends)) as f64 / self.pp as f64
+    /// Whether stages have different numbers of layers: the first ones one more where the layers do not divide. Only without virtual
+    /// stages, and without counting embedding and head.
+    pub(crate) fn is_uneven(&self, shape: &Shape) -> bool {
+        let is_plain = self.chunks == 1 && !self.counts_ends;
+        is_plain && shape.blocks() > self.pp && !shape.blocks().is_multiple_of(self.pp)
+    }
+
+    /// Layers of a pipeline rank, embedding and head included where they count as one.
+    pub(crate) fn stage_slots(&self, shape: &Shape, stage: usize) -> usize {
+        let all = shape
+            .blocks()
+            .saturating_add(2 * usize::from(self.counts_ends));
+        let more = self.is_uneven(shape) && stage < all % self.pp;
+        all / self.pp + usize::from(more)
     }
 
     /// Layers of a pipeline rank; embedding and head take the place of a layer where they count as one.
     pub(crate) fn stage_layers(&self, shape: &Shape, stage: usize) -> usize {
-        let all = (shape.layers + 2 * usize::from(self.counts_ends)) / self.pp;
         let ends = usize::from(stage == 0) + usize::from(stage + 1 == self.pp);
-        all - ends * usize::from(self.counts_ends)
+        self.stage_slots(shape, stage) - ends * usize::from(self.counts_ends)
     }
 
-    /// Mixture layers of a pipeline rank, over its model chunks.
-    pub(crate) fn stage_mixtures(&self, shape: &Shape, stage: usize) -> usize {
-        if shape.mixture.is_none() {
+    /// Layers of each stage where they differ, as `parallel.stage_layers` has them; otherwise none.
+    pub(crate) fn uneven_layers(&self, shape: &Shape) -> Vec<usize> {
+        if !self.is_uneven(shape) {
+            return Vec::new();
+        }
+        (0..self.pp)
+            .map(|stage| self.stage_layers(shape, stage))
+            .collect()
+    }
+
+    /// Layers of a pipeline rank that are of the model's other kind than dense, over its model chunks.
+    pub(crate) fn stage_others(&self, shape: &Shape, stage: usize) -> usize {
+        if shape.other_kind().is_none() {
             return 0;
         }
+        let chunks = (0..self.chunks).map(|chunk| self.chunk_layers(shape, stage, chunk));
+        chunks.map(|layers| shape.others(layers)).sum()
+    }
+
+    /// Layers of a model chunk of a pipeline rank.
+    fn chunk_layers(&self, shape: &Shape, stage: usize, chunk: usize) -> Range<usize> {
         let ends = usize::from(self.counts_ends);
-        let each = (shape.layers + 2 * ends) / (self.pp * self.chunks);
-        let chunks = (0..self.chunks).map(|chunk| (chunk * self.pp + stage) * each);
+        let blocks = shape.blocks();
+        if self.is_uneven(shape) {
+            let first = stage * (blocks / self.pp) + stage.min(blocks % self.pp);
+            return first..first + self.stage_layers(shape, stage);
+        }
+        let each = blocks.saturating_add(2 * ends) / (self.pp * self.chunks);
+        let first = (chunk * self.pp + stage) * each;
         // embedding and head count as layers before the first and after the last one
-        let layers =
-            chunks.map(|first| first.saturating_sub(ends)..(first + each - ends).min(shape.layers));
-        layers.map(|layers| shape.mixtures(layers)).sum()
+        first.saturating_sub(ends)..(first + each - ends).min(blocks)
     }
 
     /// Most micro-batches whose activations a rank of the stage holds at once, in shares of all its model chunks: 1F1B starts
@@ -147,11 +196,17 @@ impl Layout {
         if !shape.kv_heads.is_multiple_of(self.tp) {
             return divides("key and value heads", self.tp, "tp");
         }
-        if !shape.seq_length.is_multiple_of(2 * self.cp * self.tp) {
+        let lengths = [
+            Some(shape.seq_length),
+            shape.decoder.map(|decoder| decoder.length),
+        ];
+        let is_cut = |length: usize| length.is_multiple_of(2 * self.cp * self.tp);
+        if !lengths.into_iter().flatten().all(is_cut) {
             return divides("halves of the sequence", self.cp * self.tp, "cp x tp");
         }
-        let layers = shape.layers + 2 * usize::from(self.counts_ends);
-        if !layers.is_multiple_of(self.pp * self.chunks) {
+        let counted = 2 * usize::from(self.counts_ends);
+        let layers = shape.blocks().saturating_add(counted);
+        if !layers.is_multiple_of(self.pp * self.chunks) && !self.is_uneven(shape) {
             return divides("layers", self.pp * self.chunks, "pp x virtual stages");
         }
         if !self.global_batch.is_multiple_of(self.micro_batch * self.dp) {
@@ -211,10 +266,14 @@ impl Layout {
     }
 
     /// The `[parallel]` table and the keys of `[train]` that belong to it.
-    pub(crate) fn to_toml(self, per_node: usize) -> String {
+    pub(crate) fn to_toml(self, shape: &Shape, per_node: usize) -> String {
         let per_node = per_node.min(self.devices());
+        let stages = match self.uneven_layers(shape) {
+            none if none.is_empty() => String::new(),
+            layers => format!("stage_layers = {layers:?}\n"),
+        };
         format!(
-            "[parallel]\ntp = {}\ncp = {}\npp = {}\ndp = {}\nep = {}\nvirtual_stages = {}\ncount_embedding = {}\ncount_head = {}\nsequence = {}\nzero = {}\noverlap = {}\nranks_per_node = {per_node}\n\n[train]\nmicro_batch = {}\nglobal_batch = {}\nrecompute = \"{}\"\n",
+            "[parallel]\ntp = {}\ncp = {}\npp = {}\ndp = {}\nep = {}\nvirtual_stages = {}\n{stages}count_embedding = {}\ncount_head = {}\nsequence = {}\nzero = {}\noverlap = {}\nranks_per_node = {per_node}\n\n[train]\nmicro_batch = {}\nglobal_batch = {}\nrecompute = \"{}\"\n",
             self.tp,
             self.cp,
             self.pp,

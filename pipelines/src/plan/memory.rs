@@ -3,7 +3,7 @@
 //! terms of grouped queries and gates).
 
 use crate::plan::layout::{Layout, Recompute};
-use crate::plan::shape::{Mixture, Shape};
+use crate::plan::shape::{Kind, Mixture, Shape};
 
 /// Bytes of a rank by purpose.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,18 +22,22 @@ impl RankBytes {
 }
 
 /// Memory of the fullest rank. The first stage has most micro-batches in flight, the last one the logits; of the stages between them
-/// with as many mixtures, all else is equal, and the earliest has most micro-batches.
+/// with as many layers of each kind, all else is equal, and the earliest has most micro-batches.
 pub(crate) fn rank_bytes(shape: &Shape, layout: &Layout) -> RankBytes {
     let last = layout.pp - 1;
     let mut numbers = Vec::new();
     let mut stages = Vec::new();
     for stage in 1..last {
-        let number = layout.stage_mixtures(shape, stage);
+        let number = (
+            layout.stage_layers(shape, stage),
+            layout.stage_others(shape, stage),
+        );
         if !numbers.contains(&number) {
             numbers.push(number);
             stages.push(stage);
         }
-        if shape.mixture.is_none() {
+        if shape.other_kind().is_none() {
+            // of dense stages the earliest has most layers
             break;
         }
     }
@@ -52,64 +56,120 @@ pub(crate) fn rank_bytes(shape: &Shape, layout: &Layout) -> RankBytes {
 /// Memory of a rank of one pipeline stage.
 pub(crate) fn stage_bytes(shape: &Shape, layout: &Layout, stage: usize) -> RankBytes {
     let (tp, dp) = (layout.tp as f64, layout.dp as f64);
-    let mixtures = layout.stage_mixtures(shape, stage);
-    let dense = (layout.stage_layers(shape, stage) - mixtures) as f64;
-    let mixtures = mixtures as f64;
-    let (is_first, is_last) = (stage == 0, stage + 1 == layout.pp);
-    // a stage with both ends has two matrices of the vocabulary, unless they are one
-    let ends = match (is_first, is_last) {
-        (true, true) if !shape.is_tied => 2.0,
-        (false, false) => 0.0,
-        (true, _) | (_, true) => 1.0,
-    };
-    let of_mixtures = |parameters: fn(&Shape, &Mixture) -> f64| {
-        let of_layer = shape
-            .mixture
-            .as_ref()
-            .map_or(0.0, |of| parameters(shape, of));
-        mixtures * of_layer
-    };
-    let own = dense * shape.layer_parameters()
-        + of_mixtures(Shape::common_parameters)
-        + ends * shape.end_parameters();
-    let parameters = own / tp;
+    let others = layout.stage_others(shape, stage);
+    let dense = (layout.stage_layers(shape, stage) - others) as f64;
+    let others = others as f64;
+    let kind = shape.other_kind();
+    let is_last = stage + 1 == layout.pp;
+    let of_dense = shape.weights(&Kind::Dense);
+    let of_other = kind.map(|kind| shape.weights(&kind)).unwrap_or_default();
+    let own = dense * of_dense.of_rank(tp) + others * of_other.of_rank(tp);
+    let parameters = own + end_parameters(shape, layout, stage);
     // the ranks that share out the experts have a copy together
     let ep = layout.ep as f64;
-    let experts = of_mixtures(Shape::expert_parameters) / (tp * ep);
+    let experts = others * of_other.experts / (tp * ep);
     let held = |least: u8| match layout.zero >= least {
         true => parameters / dp + experts / (dp / ep),
         false => parameters + experts,
     };
-    let rows = layout.micro_batch as f64 * shape.seq_length as f64 / layout.cp as f64;
-    let kept = |layout: &Layout| {
-        let of_mixture = (shape.mixture.as_ref()).map(|of| kept_per_row(shape, layout, Some(of)));
-        [kept_per_row(shape, layout, None), of_mixture.unwrap_or(0.0)]
+    let samples = layout.micro_batch as f64 / layout.cp as f64;
+    let by_kind = |layout: &Layout| {
+        let of_other = kind.map(|kind| kept(shape, layout, samples, &kind));
+        let of_dense = kept(shape, layout, samples, &Kind::Dense);
+        [of_dense, of_other.unwrap_or(0.0)]
     };
-    let [of_dense, of_mixture] = kept(layout);
-    let of_layers = dense * of_dense + mixtures * of_mixture;
-    let mut activations = layout.in_flight(stage) * rows * of_layers;
+    let [of_dense, of_other] = by_kind(layout);
+    let mut of_layers = dense * of_dense + others * of_other;
+    if let Some(Kind::Crossed(_)) = kind.filter(|_| others > 0.0) {
+        // the encoder's rows, once for all layers that attend to them
+        of_layers += 2.0 * samples * shape.seq_length as f64 * shape.width as f64;
+    }
+    let mut activations = layout.in_flight(stage) * of_layers;
     if layout.recompute == Recompute::Full {
         // the layer that is being computed again: of a stage with both kinds, the larger one
         let whole = Layout {
             recompute: Recompute::None,
             ..*layout
         };
-        let [of_dense, of_mixture] = kept(&whole);
-        let larger = [(dense, of_dense), (mixtures, of_mixture)]
+        let [of_dense, of_other] = by_kind(&whole);
+        let larger = [(dense, of_dense), (others, of_other)]
             .into_iter()
             .filter(|(layers, _)| *layers > 0.0)
             .fold(0.0, |larger: f64, (_, bytes)| larger.max(bytes));
-        activations += rows * larger;
+        activations += larger;
     }
     if is_last {
-        // logits in f32, and the input of the head
-        activations += rows * (4.0 * shape.vocab as f64 / tp + 4.0 * shape.width as f64);
+        activations += head_bytes(shape, layout);
     }
     RankBytes {
         weights: 2.0 * held(3),
         gradients: 4.0 * held(2),
         optimizer: 12.0 * held(1),
         activations,
+    }
+}
+
+/// Parameters of the matrices of the vocabulary on a rank of a stage, and of the layer before a masked encoder's head.
+fn end_parameters(shape: &Shape, layout: &Layout, stage: usize) -> f64 {
+    let has_embedding = stage == 0;
+    let has_head = stage + 1 == layout.pp;
+    // a stage with both has two, unless they are one
+    let ends = match (has_embedding, has_head) {
+        (true, true) if !shape.is_tied => 2.0,
+        (false, false) => 0.0,
+        (true, _) | (_, true) => 1.0,
+    };
+    let transform = match has_head {
+        true => shape.transform_parameters(),
+        false => 0.0,
+    };
+    ends * shape.end_parameters() / layout.tp as f64 + transform
+}
+
+/// Bytes of the logits of a micro-batch in f32, and of the head's input.
+fn head_bytes(shape: &Shape, layout: &Layout) -> f64 {
+    let parts = match shape.predictions {
+        Some(_) => 1.0,
+        None => layout.cp as f64,
+    };
+    let rows = layout.micro_batch as f64 * shape.predicted() / parts;
+    let width = shape.width as f64;
+    let mut bytes = rows * (4.0 * shape.vocab as f64 / layout.tp as f64 + 4.0 * width);
+    if shape.predictions.is_some() {
+        // inputs of the transform, of its activation function and of its norm
+        bytes += 6.0 * rows * width;
+    }
+    bytes
+}
+
+/// Bytes that a layer of a kind keeps for its backward pass. `samples`: sequences of the micro-batch by context-parallel ranks.
+fn kept(shape: &Shape, layout: &Layout, samples: f64, kind: &Kind) -> f64 {
+    let rows = samples * shape.seq_length as f64;
+    match kind {
+        Kind::Dense => rows * kept_per_row(shape, layout, None),
+        Kind::Mixture(mixture) => rows * kept_per_row(shape, layout, Some(mixture)),
+        Kind::Crossed(decoder) => {
+            let own = samples * decoder.length as f64;
+            let without = kept_per_row(&shape.of_decoder(decoder), layout, None);
+            if layout.recompute == Recompute::Full {
+                return own * without;
+            }
+            let tp = layout.tp as f64;
+            let shared = if layout.is_sequence_parallel { tp } else { 1.0 };
+            // inputs of the norm and of the queries' matrix, and a dropout mask; queries and mixed values; keys and values of the encoder
+            let whole = 5.0 * shape.width as f64 / shared;
+            let split = 2.0 * (shape.queries() + shape.mixed()) / tp;
+            let scores = scores(shape, layout, shape.seq_length) / tp;
+            own * (without + whole + split + scores) + 2.0 * rows * shape.keys_values() / tp
+        }
+    }
+}
+
+/// Bytes per row of the scores with `keys` keys and of their dropout, where they are kept.
+fn scores(shape: &Shape, layout: &Layout, keys: usize) -> f64 {
+    match layout.recompute {
+        Recompute::None if !shape.is_fused => 5.0 * shape.heads as f64 * keys as f64,
+        Recompute::None | Recompute::Selective | Recompute::Full => 0.0,
     }
 }
 
@@ -123,17 +183,16 @@ fn kept_per_row(shape: &Shape, layout: &Layout, mixture: Option<&Mixture>) -> f6
     }
     // inputs of two norms and of two groups of matrices, and two dropout masks; then what tensor parallelism splits
     let whole = 10.0 * h;
-    let attention = 2.0 * (shape.packed() + shape.queries());
+    // latents before and after their norms, on every rank
+    let latents = 4.0 * shape.latents();
+    let attention = 2.0 * (shape.packed() + shape.mixed());
     let ffn = 2.0 * (1.0 + shape.ffn_inputs()) * shape.inner(mixture);
     // rows as the experts read and write them, and two times the router's probabilities in f32
     let routed = mixture.map_or(0.0, |of| {
         4.0 * of.top_k as f64 * h + 8.0 * of.experts as f64
     });
-    let scores = match layout.recompute {
-        Recompute::None if !shape.is_fused => 5.0 * shape.heads as f64 * shape.seq_length as f64,
-        Recompute::None | Recompute::Selective | Recompute::Full => 0.0,
-    };
-    whole / shared + routed + (attention + ffn + scores) / tp
+    let scores = scores(shape, layout, shape.seq_length);
+    whole / shared + latents + routed + (attention + ffn + scores) / tp
 }
 
 #[cfg(test)]
@@ -144,18 +203,10 @@ mod tests {
     fn layout(tp: usize, pp: usize, recompute: Recompute, is_sequence_parallel: bool) -> Layout {
         Layout {
             tp,
-            cp: 1,
             pp,
-            chunks: 1,
-            dp: 1,
-            ep: 1,
-            micro_batch: 1,
-            global_batch: 64,
             is_sequence_parallel,
             recompute,
-            zero: 0,
-            overlap: false,
-            counts_ends: false,
+            ..Layout::one(64)
         }
     }
 
@@ -335,7 +386,7 @@ mod tests {
     fn experts_are_divided_by_expert_parallelism_and_then_by_zero() {
         let shape = Shape::mixtral_8x7b();
         let mixture = shape.mixture.unwrap();
-        let experts = 32.0 * shape.expert_parameters(&mixture);
+        let experts = 32.0 * shape.weights(&Kind::Mixture(mixture)).experts;
         let others = shape.parameters() - experts;
         assert!((experts / 45.1e9 - 1.0).abs() < 0.001, "{experts}");
         let of = Layout {
@@ -374,7 +425,7 @@ mod tests {
                 ..layout(1, if counts_ends { 4 } else { 2 }, Recompute::None, false)
             };
             (0..of.pp)
-                .map(|stage| of.stage_mixtures(&shape, stage))
+                .map(|stage| of.stage_others(&shape, stage))
                 .collect::<Vec<_>>()
         };
         // layers 0 to 2 are dense

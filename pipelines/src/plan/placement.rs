@@ -181,7 +181,6 @@ fn axes(parallel: &ParallelConfig, places: &[MeshPlace], per_node: usize) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::layout::Recompute;
 
     fn layout(axes: [usize; 4]) -> Layout {
         let [tp, cp, dp, pp] = axes;
@@ -189,16 +188,9 @@ mod tests {
             tp,
             cp,
             pp,
-            chunks: 1,
             dp,
-            ep: 1,
-            micro_batch: 1,
-            global_batch: 64,
-            is_sequence_parallel: false,
-            recompute: Recompute::None,
-            zero: 0,
             overlap: true,
-            counts_ends: false,
+            ..Layout::one(64)
         }
     }
 

@@ -44,8 +44,12 @@ impl Constants {
 }
 
 /// Rates that a step reaches.
+#[derive(Clone, Copy)]
 pub(super) struct Rates {
+    /// FLOP/s of attention and of the head.
     pub(super) matrix: f64,
+    /// FLOP/s of products with weights.
+    of_weights: f64,
     pub(super) memory: f64,
     pub(super) link: f64,
     pub(super) network: f64,
@@ -73,6 +77,9 @@ impl Rates {
         let link = cluster.link * constants.link;
         Rates {
             matrix: share * cluster.matrix * constants.matrix,
+            of_weights: share
+                * cluster.matrix_of_layers.unwrap_or(cluster.matrix)
+                * constants.matrix,
             memory: share * cluster.memory_rate * constants.memory,
             link,
             network: match layout.devices() <= cluster.devices_per_node {
@@ -97,11 +104,29 @@ impl Rates {
         Rates { weight, ..self }
     }
 
+    /// The same for the head, which has products of 16 bits where layers have some of 8.
+    pub(super) fn of_head(self) -> Rates {
+        Rates {
+            of_weights: self.matrix,
+            ..self
+        }
+    }
+
     /// Seconds of a product of `m` rows with a matrix of `n` rows of `k` weights: its operations or its operands, the longer.
     pub(super) fn product(&self, m: f64, n: f64, k: f64) -> f64 {
-        let flop = 2.0 * m * n * k / self.matrix;
+        let flop = 2.0 * m * n * k / self.of_weights;
         let bytes = self.number * (m * k + m * n) + self.weight * k * n;
         self.op + flop.max(bytes / self.memory)
+    }
+
+    /// Seconds of the two products of its backward pass: with respect to the rows, and to the weights.
+    pub(super) fn product_backward(&self, m: f64, n: f64, k: f64) -> f64 {
+        self.product(m, k, n) + self.product(n, k, m)
+    }
+
+    /// Seconds of attention's backward pass for one of its forward pass: five products for two, of which one is the scores again.
+    pub(super) fn backward_of_attention(&self) -> f64 {
+        if self.shares_cores { 2.5 } else { 2.0 }
     }
 
     /// Seconds of the products of `experts` experts with `m` rows each, by matrices of their own, in one operation.
@@ -127,26 +152,28 @@ impl Rates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::layout::Recompute;
+
+    /// NVIDIA's rates of the H100, 989 and 1,979 TFLOP/s: attention and the head stay at the first.
+    #[test]
+    fn products_of_8_bits_take_half_the_time_outside_of_attention_and_the_head() {
+        let cluster = Cluster::load("dgx-h100").unwrap();
+        let rates = |cluster: &Cluster| Rates::of(&Layout::one(1), cluster, &CONSTANTS);
+        let (wide, narrow) = (rates(&cluster), rates(&cluster.clone().in_fp8()));
+        let product = |rates: &Rates| rates.product(8192.0, 8192.0, 8192.0);
+        let ratio = product(&wide) / product(&narrow);
+        assert!((ratio - 1979.0 / 989.0).abs() < 1e-9, "{ratio}");
+        assert_eq!(product(&narrow.of_head()), product(&wide));
+        assert_eq!(narrow.matrix, wide.matrix);
+    }
 
     /// Six ranks on nodes of eight: of the second group two are on the first node, and send four sixths to the others.
     #[test]
     fn ranks_of_groups_that_no_node_holds_send_more_by_the_network() {
         let cluster = Cluster::load("dgx-h100").unwrap();
         let layout = Layout {
-            tp: 1,
-            cp: 1,
-            pp: 1,
-            chunks: 1,
             dp: 24,
             ep: 6,
-            micro_batch: 1,
-            global_batch: 24,
-            is_sequence_parallel: false,
-            recompute: Recompute::None,
-            zero: 0,
-            overlap: false,
-            counts_ends: false,
+            ..Layout::one(24)
         };
         let rates = Rates::of(&layout, &cluster, &CONSTANTS);
         let found = rates.all_to_all(&layout, 6e9) - rates.collective;

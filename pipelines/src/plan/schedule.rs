@@ -85,18 +85,11 @@ mod tests {
         for (pp, chunks, global_batch) in [(1, 1, 8), (8, 1, 64), (8, 3, 64), (16, 1, 48)] {
             let layout = Layout {
                 tp: 8,
-                cp: 1,
                 pp,
                 chunks,
-                dp: 1,
-                ep: 1,
-                micro_batch: 1,
-                global_batch,
                 is_sequence_parallel: true,
                 recompute: Recompute::Selective,
-                zero: 0,
-                overlap: false,
-                counts_ends: false,
+                ..Layout::one(global_batch)
             };
             let time = step_time(&shape, &layout, &cluster, &CONSTANTS);
             let gantt = Gantt::new(&layout, &time);

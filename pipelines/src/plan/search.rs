@@ -91,22 +91,15 @@ fn layouts_of(asked: &Asked<'_>, devices: usize) -> Vec<Layout> {
     let of_node = divisors(devices, asked.cluster.devices_per_node);
     for &tp in &of_node {
         for cp in divisors(devices / tp, 64) {
-            for pp in divisors(devices / (tp * cp), asked.shape.layers) {
+            for pp in divisors(devices / (tp * cp), asked.shape.blocks()) {
                 let dp = devices / (tp * cp * pp);
                 let base = Layout {
                     tp,
                     cp,
                     pp,
-                    chunks: 1,
                     dp,
-                    ep: 1,
-                    micro_batch: 1,
-                    global_batch: asked.global_batch,
-                    is_sequence_parallel: false,
-                    recompute: Recompute::None,
-                    zero: 0,
                     overlap: true,
-                    counts_ends: false,
+                    ..Layout::one(asked.global_batch)
                 };
                 for ep in expert_ranks(&asked.shape, dp) {
                     with_choices(Layout { ep, ..base }, &asked.shape, &mut found);
@@ -125,16 +118,19 @@ fn expert_ranks(shape: &Shape, dp: usize) -> Vec<usize> {
     found
 }
 
-/// The layouts of one mesh. Embedding and head count as layers where layers alone do not divide evenly.
+/// The layouts of one mesh. Embedding and head count as layers where layers alone do not divide evenly; where that does not help,
+/// stages are uneven.
 fn with_choices(base: Layout, shape: &Shape, found: &mut Vec<Layout>) {
+    let blocks = shape.blocks();
     let counts_ends =
-        !shape.layers.is_multiple_of(base.pp) && (shape.layers + 2).is_multiple_of(base.pp);
+        !blocks.is_multiple_of(base.pp) && blocks.saturating_add(2).is_multiple_of(base.pp);
     let base = Layout {
         counts_ends,
         ..base
     };
-    let layers = (shape.layers + 2 * usize::from(counts_ends)) / base.pp;
+    let layers = blocks.saturating_add(2 * usize::from(counts_ends)) / base.pp;
     let chunks = match base.pp {
+        _ if base.is_uneven(shape) => 1..=1,
         1 => 1..=1,
         _ => 1..=MOST_CHUNKS.min(layers),
     };

@@ -41,6 +41,11 @@ pub(crate) fn by_rate(asked: &Asked<'_>, best: &Planned) -> Vec<RateChange> {
             value: |cluster| &mut cluster.matrix,
         },
         Rate {
+            key: "matrix_fp8_tflops",
+            // nothing depends on it unless products of layers are planned in 8 bits
+            value: |cluster| cluster.matrix_of_layers.get_or_insert(f64::INFINITY),
+        },
+        Rate {
             key: "memory_gb_s",
             value: |cluster| &mut cluster.memory_rate,
         },
@@ -59,7 +64,6 @@ pub(crate) fn by_rate(asked: &Asked<'_>, best: &Planned) -> Vec<RateChange> {
             let mut other = asked.cluster.clone();
             let rate = value(&mut other);
             if !rate.is_finite() {
-                // one node has no network
                 continue;
             }
             *rate *= factor;
@@ -319,19 +323,11 @@ mod tests {
     #[test]
     fn fewer_replicas_have_fewer_ranks_of_experts() {
         let one = Layout {
-            tp: 1,
-            cp: 1,
-            pp: 1,
-            chunks: 1,
             dp: 8,
             ep: 8,
-            micro_batch: 1,
-            global_batch: 64,
-            is_sequence_parallel: false,
-            recompute: Recompute::None,
             zero: 1,
             overlap: true,
-            counts_ends: false,
+            ..Layout::one(64)
         };
         let halved = |ep| Layout {
             tp: 2,

@@ -9,7 +9,7 @@
 
 use crate::plan::cluster::Cluster;
 use crate::plan::layer_time::{INSIDE_ATTENTION, forward};
-use crate::plan::layout::{Layout, Recompute};
+use crate::plan::layout::Layout;
 use crate::plan::rates::{Constants, Rates};
 use crate::plan::shape::Shape;
 
@@ -269,18 +269,7 @@ impl ServingQuestion<'_> {
     fn layout(way: Way) -> Layout {
         Layout {
             tp: way.tp,
-            cp: 1,
-            pp: 1,
-            chunks: 1,
-            dp: 1,
-            ep: 1,
-            micro_batch: 1,
-            global_batch: 1,
-            is_sequence_parallel: false,
-            recompute: Recompute::None,
-            zero: 0,
-            overlap: false,
-            counts_ends: false,
+            ..Layout::one(1)
         }
     }
 
@@ -350,18 +339,14 @@ mod tests {
     /// Llama 2 70B, whose sizes are in its paper (arXiv:2307.09288).
     fn shape() -> Shape {
         Shape {
-            layers: 80,
-            width: 8192,
-            heads: 64,
             kv_heads: 8,
-            head_dim: 128,
             ffn: 28_672,
             is_gated: true,
             vocab: 32_000,
-            mixture: None,
             is_tied: false,
             seq_length: 4096,
             is_fused: true,
+            ..Shape::gpt(80, 8192, 64)
         }
     }
 

@@ -17,6 +17,8 @@ pub(super) struct Published {
     pub devices: usize,
     pub shape: Shape,
     pub layout: Layout,
+    /// Whether products of layers are of 8 bits.
+    pub is_fp8: bool,
     /// Seconds of a step.
     pub seconds: f64,
     /// Whether the constants are fitted on it.
@@ -57,6 +59,10 @@ pub(crate) fn check_tables() -> Result<Vec<Row>> {
 
 fn row(of: &Published, constants: &Constants) -> Result<Row> {
     let cluster = Cluster::load(of.cluster)?;
+    let cluster = match of.is_fp8 {
+        true => cluster.in_fp8(),
+        false => cluster,
+    };
     let refused = of
         .layout
         .contradiction(&of.shape, of.devices, cluster.devices_per_node);
@@ -100,18 +106,12 @@ impl GptRow {
     fn layout(&self) -> Layout {
         Layout {
             tp: self.tp,
-            cp: 1,
             pp: self.pp,
             chunks: self.chunks,
             dp: self.devices / (self.tp * self.pp),
-            ep: 1,
             micro_batch: self.micro,
-            global_batch: self.global,
-            is_sequence_parallel: false,
             recompute: Recompute::Full,
-            zero: 0,
-            overlap: false,
-            counts_ends: false,
+            ..Layout::one(self.global)
         }
     }
 
@@ -125,6 +125,7 @@ impl GptRow {
             layout: self.layout(),
             seconds,
             is_fitted: false,
+            is_fp8: false,
         }
     }
 }
@@ -150,13 +151,18 @@ macro_rules! gpt {
 /// Every row. Sources: Narayanan et al. 2021 (arXiv:2104.04473), table 1, with the layouts of Megatron-LM's
 /// `examples/sc21/run_table_1.sh`, and its README's 175B; Korthikanti et al. 2022 (arXiv:2205.05198), table 5; Smith et al. 2022
 /// (arXiv:2201.11990), section 5.2; Llama 3 (arXiv:2407.21783), table 4; Mixtral 8x7B by Megatron Core's
-/// `megatron/core/transformer/moe/README.md` at commit 022bcb5: its reference mapping of version 0.8, and the TFLOP/s that it states for 0.9.
+/// `megatron/core/transformer/moe/README.md` at commit 022bcb5: its reference mapping of version 0.8, and the TFLOP/s that it states for 0.9;
+/// BERT and T5 by the NeMo Framework User Guide, "BERT Results" and "T5 Results", with the layouts of NeMo's launcher (`conf/training`), and T5 11B
+/// by t5x's `t5x/contrib/gpu/README.md` at commit 0fc080d; DeepSeek-V2 (arXiv:2405.04434, section 3.2.3) and V3 (arXiv:2412.19437, section 1).
 pub(super) fn published() -> Vec<Published> {
     let mut rows = narayanan();
     rows.extend(korthikanti());
     rows.extend(mt_nlg());
     rows.extend(llama());
     rows.push(mixtral());
+    rows.extend(bert());
+    rows.extend(t5());
+    rows.extend(deepseek());
     rows
 }
 
@@ -334,19 +340,17 @@ fn llama() -> Vec<Published> {
                 // one layer each: the first has only the embedding, the last only the head (section 3.3.2)
                 chunks: 8,
                 dp: row.dp,
-                ep: 1,
-                micro_batch: 1,
-                global_batch,
                 is_sequence_parallel: true,
-                recompute: Recompute::None,
                 zero: 1,
                 overlap: true,
                 counts_ends: true,
+                ..Layout::one(global_batch)
             },
             // the paper's FLOP count half of the scores
             seconds: shape.model_flop(global_batch as f64, 0.5)
                 / (row.devices as f64 * row.tflops * 1e12),
             is_fitted: false,
+            is_fp8: false,
         }
     };
     rows.iter().map(of).collect()
@@ -361,25 +365,161 @@ fn mixtral() -> Published {
         cluster: "dgx-h100",
         devices,
         layout: Layout {
-            tp: 1,
-            cp: 1,
             pp: 4,
             chunks: 8,
             dp: 16,
             ep: 8,
-            micro_batch: 1,
-            global_batch,
-            is_sequence_parallel: false,
-            recompute: Recompute::None,
             zero: 1,
             overlap: true,
-            counts_ends: false,
+            ..Layout::one(global_batch)
         },
         // Megatron's count has all scores
         seconds: shape.model_flop(global_batch as f64, 1.0) / (devices as f64 * tflops * 1e12),
         shape,
         is_fitted: false,
+        is_fp8: false,
     }
+}
+
+/// A row of tokens or sequences per second.
+struct Throughput {
+    nodes: usize,
+    tokens_per_s: f64,
+}
+
+impl Throughput {
+    /// Nodes of 8 devices.
+    const fn of(nodes: usize, tokens_per_s: f64) -> Throughput {
+        Throughput {
+            nodes,
+            tokens_per_s,
+        }
+    }
+
+    /// The run with its published tokens, those of the encoder, in place of seconds. Ranks beside the layout's are data-parallel.
+    fn published(
+        &self,
+        source: &'static str,
+        name: &str,
+        shape: Shape,
+        layout: Layout,
+    ) -> Published {
+        let devices = 8 * self.nodes;
+        let of_step = layout.global_batch as f64 * shape.seq_length as f64;
+        Published {
+            source,
+            name: name.into(),
+            cluster: "dgx-a100",
+            devices,
+            shape,
+            layout: Layout {
+                dp: devices / layout.devices(),
+                ..layout
+            },
+            seconds: of_step / self.tokens_per_s,
+            is_fitted: false,
+            is_fp8: false,
+        }
+    }
+}
+
+fn bert() -> Vec<Published> {
+    // attention computed again, a distributed optimizer, nothing hidden
+    let layout = Layout {
+        micro_batch: 8,
+        recompute: Recompute::Selective,
+        zero: 1,
+        ..Layout::one(2048)
+    };
+    let rows = [
+        Throughput::of(1, 57_287.0),
+        Throughput::of(2, 108_695.0),
+        Throughput::of(4, 215_358.0),
+        Throughput::of(8, 393_167.0),
+        Throughput::of(16, 728_178.0),
+    ];
+    let of =
+        |row: &Throughput| row.published("NeMo BERT Results", "BERT 4B", Shape::bert_4b(), layout);
+    rows.iter().map(of).collect()
+}
+
+fn t5() -> Vec<Published> {
+    const SOURCE: &str = "NeMo T5 Results";
+    let layout = |tp, micro_batch, global_batch| Layout {
+        tp,
+        micro_batch,
+        zero: 1,
+        ..Layout::one(global_batch)
+    };
+    let small = Throughput::of(4, 3_273_728.0);
+    let mut found = vec![small.published(SOURCE, "T5 220M", Shape::t5_220m(), layout(1, 64, 2048))];
+    let rows = [
+        Throughput::of(1, 110_769.0),
+        Throughput::of(2, 215_579.0),
+        Throughput::of(4, 417_644.0),
+        Throughput::of(5, 515_100.0),
+        Throughput::of(10, 957_506.0),
+        Throughput::of(20, 1_626_353.0),
+    ];
+    let of = |row: &Throughput| row.published(SOURCE, "T5 3B", Shape::t5_3b(), layout(2, 24, 1920));
+    found.extend(rows.iter().map(of));
+    // sequences of 512 tokens
+    let xxl = Throughput::of(64, 1887.0 * 512.0);
+    let replicated = Layout {
+        zero: 0,
+        ..layout(8, 36, 2304)
+    };
+    found.push(xxl.published("t5x GPU README", "T5 1.1 XXL", Shape::t5_11b(), replicated));
+    found
+}
+
+/// GPU hours per trillion tokens on H800. The devices of V2 are not published: as many as V3's.
+fn deepseek() -> Vec<Published> {
+    let row = |source, name: &str, shape: Shape, ep, global_batch, kilohours: f64| {
+        let devices = 2048;
+        let tokens = global_batch as f64 * shape.seq_length as f64;
+        Published {
+            source,
+            name: name.into(),
+            cluster: "h800",
+            devices,
+            layout: Layout {
+                pp: 16,
+                dp: 128,
+                ep,
+                zero: 1,
+                overlap: true,
+                ..Layout::one(global_batch)
+            },
+            seconds: tokens / 1e12 * kilohours * 1e3 * 3600.0 / devices as f64,
+            shape,
+            is_fitted: false,
+            is_fp8: false,
+        }
+    };
+    let v2 = Shape::deepseek_v2();
+    let v3 = Shape::deepseek_v3();
+    vec![
+        row(
+            "2405.04434 section 3.2.3",
+            "DeepSeek-V2, ep 8",
+            v2,
+            8,
+            9216,
+            172.8,
+        ),
+        Published {
+            is_fp8: true,
+            ..row(
+                "2412.19437 section 1",
+                "DeepSeek-V3 in fp8, ep 64",
+                v3,
+                64,
+                15_360,
+                180.0,
+            )
+        },
+    ]
 }
 
 #[cfg(test)]

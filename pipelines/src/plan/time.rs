@@ -5,7 +5,7 @@ use crate::plan::layer_time::{Pass, layer};
 use crate::plan::layout::Layout;
 use crate::plan::placement::replicas_of_node;
 use crate::plan::rates::{Constants, Rates};
-use crate::plan::shape::{Mixture, Shape};
+use crate::plan::shape::{Kind, Shape};
 
 /// Seconds of a step, and of the parts of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,8 +34,9 @@ pub(crate) fn step_time(
 ) -> StepTime {
     let rates = Rates::of(layout, cluster, constants);
     let (tp, pp) = (layout.tp as f64, layout.pp as f64);
-    let rows = layout.micro_batch as f64 * shape.seq_length as f64 / layout.cp as f64;
-    let layers = Layers::of(shape, layout, &rates, rows);
+    let samples = layout.micro_batch as f64 / layout.cp as f64;
+    let rows = samples * shape.tokens();
+    let layers = Layers::of(shape, layout, &rates, samples);
     // a micro-batch's rows to the next stage, and their gradient back
     let message = match layout.pp {
         1 => 0.0,
@@ -44,11 +45,10 @@ pub(crate) fn step_time(
     let chunk_forward = layers.forward.seconds() + message;
     let chunk_backward =
         layers.backward.seconds() + message + accumulation(&rates, layers.slowest.all());
-    let vocab = shape.vocab as f64 / tp;
-    let head = 3.0 * rates.product(rows, vocab, shape.width as f64)
-        + 16.0 * rows * vocab / rates.memory
-        + accumulation(&rates, vocab * shape.width as f64);
-    let head = match layout.counts_ends {
+    let head = head(shape, layout, &rates.of_head());
+    let is_short = layout.counts_ends || layout.is_uneven(shape);
+    // the last stage has a layer less
+    let head = match is_short {
         true => {
             let layer = (chunk_forward + chunk_backward) / layers.count;
             (head - layer).max(0.0)
@@ -112,11 +112,43 @@ pub(crate) fn step_time(
     }
 }
 
+/// Seconds of the head for a micro-batch, forward and backward. The few tokens of a masked encoder's head are on one of the
+/// context-parallel ranks.
+fn head(shape: &Shape, layout: &Layout, rates: &Rates) -> f64 {
+    let (vocab, width) = (shape.vocab as f64 / layout.tp as f64, shape.width as f64);
+    let parts = match shape.predictions {
+        Some(_) => 1.0,
+        None => layout.cp as f64,
+    };
+    let rows = layout.micro_batch as f64 * shape.predicted() / parts;
+    let transform = match shape.predictions {
+        Some(_) => 3.0 * rates.product(rows, width, width),
+        None => 0.0,
+    };
+    transform
+        + 3.0 * rates.product(rows, vocab, width)
+        + 16.0 * rows * vocab / rates.memory
+        + accumulation(rates, vocab * width)
+}
+
 /// Layers of a model chunk by kind.
 #[derive(Clone, Copy)]
 struct Kinds {
     dense: f64,
-    mixtures: f64,
+    /// Of the model's other kind.
+    others: f64,
+}
+
+impl Kinds {
+    /// Those of a chunk of a stage, on the mean over its chunks; where embedding and head count as layers, they are dense ones.
+    fn of(shape: &Shape, layout: &Layout, stage: usize) -> Kinds {
+        let others = layout.stage_others(shape, stage) as f64;
+        let chunks = layout.chunks as f64;
+        Kinds {
+            dense: (layout.stage_slots(shape, stage) as f64 - others) / chunks,
+            others: others / chunks,
+        }
+    }
 }
 
 /// Parameters of a rank in the layers of a model chunk.
@@ -129,14 +161,12 @@ struct Held {
 impl Held {
     fn of(shape: &Shape, layout: &Layout, layers: Kinds) -> Held {
         let (tp, ep) = (layout.tp as f64, layout.ep as f64);
-        let of_mixture = |parameters: fn(&Shape, &Mixture) -> f64| {
-            let mixture = shape.mixture.as_ref();
-            mixture.map_or(0.0, |of| layers.mixtures * parameters(shape, of))
-        };
-        let common = of_mixture(Shape::common_parameters);
+        let dense = shape.weights(&Kind::Dense);
+        let other = shape.other_kind().map(|kind| shape.weights(&kind));
+        let other = other.unwrap_or_default();
         Held {
-            matrices: (layers.dense * shape.layer_parameters() + common) / tp,
-            experts: of_mixture(Shape::expert_parameters) / (tp * ep),
+            matrices: layers.dense * dense.of_rank(tp) + layers.others * other.of_rank(tp),
+            experts: layers.others * other.experts / (tp * ep),
         }
     }
 
@@ -158,46 +188,44 @@ struct Layers {
 }
 
 impl Layers {
-    fn of(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) -> Layers {
+    fn of(shape: &Shape, layout: &Layout, rates: &Rates, samples: f64) -> Layers {
         let chunks = layout.chunks as f64;
-        let held = |dense: f64, mixtures: f64| Held::of(shape, layout, Kinds { dense, mixtures });
-        let count = layout.rank_layers(shape) / chunks;
-        let dense = layer(shape, layout, rates, rows, None);
-        let Some(mixture) = &shape.mixture else {
-            return Layers {
-                count,
-                forward: dense.forward.times(count),
-                backward: dense.backward.times(count),
-                slowest: held(count, 0.0),
-                fullest: held(count, 0.0),
-            };
+        let dense = layer(shape, layout, rates, samples, &Kind::Dense);
+        let other = shape.other_kind();
+        let other = other.map(|kind| layer(shape, layout, rates, samples, &kind));
+        let seconds = |of: &Kinds| {
+            of.dense * dense.seconds()
+                + other
+                    .as_ref()
+                    .map_or(0.0, |both| of.others * both.seconds())
         };
-        let mixed = layer(shape, layout, rates, rows, Some(mixture));
-        let stages = (0..layout.pp).map(|stage| layout.stage_mixtures(shape, stage));
-        let numbers: Vec<usize> = stages.collect();
-        let most = numbers.iter().max().map_or(0.0, |most| *most as f64) / chunks;
-        let least = numbers.iter().min().map_or(0.0, |least| *least as f64) / chunks;
-        let mixtures = match mixed.seconds() > dense.seconds() {
-            true => most,
-            false => least,
+        let held = |of: &Kinds| Held::of(shape, layout, *of);
+        // stages without a second kind have fewer layers the later they are
+        let stages = match &other {
+            None => 1,
+            Some(_) => layout.pp,
         };
-        let others = count - mixtures;
-        let of_fullest = match held(0.0, 1.0).all() > held(1.0, 0.0).all() {
-            true => most,
-            false => least,
+        let first = Kinds::of(shape, layout, 0);
+        let (mut slowest, mut fullest) = (first, first);
+        for stage in 1..stages {
+            let of = Kinds::of(shape, layout, stage);
+            if seconds(&of) > seconds(&slowest) {
+                slowest = of;
+            }
+            if held(&of).all() > held(&fullest).all() {
+                fullest = of;
+            }
+        }
+        let pass = |of_dense: &Pass, of_other: Option<&Pass>| {
+            let passes = of_dense.times(slowest.dense);
+            of_other.map_or(passes, |of| passes.plus(of.times(slowest.others)))
         };
         Layers {
-            count,
-            forward: dense
-                .forward
-                .times(others)
-                .plus(mixed.forward.times(mixtures)),
-            backward: dense
-                .backward
-                .times(others)
-                .plus(mixed.backward.times(mixtures)),
-            slowest: held(others, mixtures),
-            fullest: held(count - of_fullest, of_fullest),
+            count: layout.stage_slots(shape, 0) as f64 / chunks,
+            forward: pass(&dense.forward, other.as_ref().map(|both| &both.forward)),
+            backward: pass(&dense.backward, other.as_ref().map(|both| &both.backward)),
+            slowest: held(&slowest),
+            fullest: held(&fullest),
         }
     }
 }
@@ -262,22 +290,15 @@ mod tests {
     use crate::plan::layout::Recompute;
     use crate::plan::memory::rank_bytes;
     use crate::plan::rates::CONSTANTS;
+    use crate::plan::shape::Mixture;
 
     fn layout() -> Layout {
         Layout {
             tp: 8,
-            cp: 1,
             pp: 8,
             chunks: 3,
-            dp: 1,
-            ep: 1,
-            micro_batch: 1,
-            global_batch: 64,
-            is_sequence_parallel: false,
             recompute: Recompute::Full,
-            zero: 0,
-            overlap: false,
-            counts_ends: false,
+            ..Layout::one(64)
         }
     }
 
@@ -520,7 +541,7 @@ mod tests {
         let (found, dense) = (time(&shape), time(&dense));
         assert!(found.forward > dense.forward);
         // 30 bytes of each parameter of 16 dense layers and an embedding
-        let parameters = 16.0 * shape.layer_parameters() + 32_000.0 * 4096.0;
+        let parameters = 16.0 * shape.weights(&Kind::Dense).all() + 32_000.0 * 4096.0;
         let wanted = 30.0 * parameters / cluster.memory_rate;
         assert!((found.optimizer / wanted - 1.0).abs() < 1e-12);
         assert_eq!(found.reduction, dense.reduction);
@@ -544,13 +565,14 @@ mod tests {
             heads: huge,
             kv_heads: huge,
             head_dim: huge,
+            value_dim: huge,
             ffn: huge,
             is_gated: true,
             vocab: huge,
             mixture: Some(mixture),
             is_tied: false,
             seq_length: huge,
-            is_fused: false,
+            ..Shape::deepseek_v2()
         };
         let of = Layout {
             micro_batch: 32,

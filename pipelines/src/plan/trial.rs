@@ -121,24 +121,14 @@ pub(crate) fn kendall_tau(trials: &[Trial]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::layout::Recompute;
 
     fn trial(micro_batch: usize, predicted_s: f64, outcome: Result<f64, &str>) -> Trial {
         Trial {
             layout: Layout {
-                tp: 1,
-                cp: 1,
-                pp: 1,
-                chunks: 1,
                 dp: 8,
-                ep: 1,
                 micro_batch,
-                global_batch: 64,
-                is_sequence_parallel: false,
-                recompute: Recompute::None,
-                zero: 0,
                 overlap: true,
-                counts_ends: false,
+                ..Layout::one(64)
             },
             predicted_s,
             predicted_bytes: 1,

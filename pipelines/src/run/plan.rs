@@ -2,7 +2,9 @@
 
 use super::plan_answer::Answer;
 use super::plan_page::Page;
-use super::plan_question::{accepted, is_in_f32, of_model, plan_of, shape};
+use super::plan_question::{
+    accepted, check_run, check_served, is_in_f32, is_in_fp8, of_model, plan_of, shape,
+};
 use super::plan_serving::{Printed, ServingArgs};
 use super::plan_table;
 use super::plan_trials::{self, TrialArgs};
@@ -14,6 +16,7 @@ use crate::plan::{
 use anyhow::{Result, bail};
 use clap::Args;
 use serde_json::json;
+use std::cell::OnceCell;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use train::config::Plan;
@@ -26,7 +29,7 @@ pub(crate) struct PlanArgs {
     /// Override one key of the job.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Cluster file, or dgx-a100, dgx-h100, dgx-h200, dgx-b200.
+    /// Cluster file, or dgx-a100, dgx-h100, dgx-h200, dgx-b200, h800.
     #[arg(long, value_name = "NAME|FILE")]
     cluster: Option<String>,
     /// Devices to use. Default: all of the cluster.
@@ -83,13 +86,7 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
     if args.serving.is_given() {
         let mut problems = Vec::new();
         args.serving.check(&mut problems);
-        if job.model.as_ref().is_some_and(|model| model.moe.is_some()) {
-            problems.push(Problem {
-                key: "model.moe".into(),
-                found: "a mixture".into(),
-                wanted: "a dense model: servers of mixtures are not planned".into(),
-            });
-        }
+        check_served(&job, &mut problems);
         let shape = shape(&job, args.vocab, &mut problems);
         let (Some(shape), true) = (shape, problems.is_empty()) else {
             return Err(LoadError::problems(path.clone(), problems).into());
@@ -104,6 +101,10 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
         };
         return args.serving.run(&job.name, shape, &cluster, assumed, to);
     }
+    let is_fp8 = is_in_fp8(&job, &cluster);
+    if is_fp8 {
+        cluster = cluster.in_fp8();
+    }
     let asked = asked(&job, &cluster, args)
         .map_err(|problems| LoadError::problems(path.clone(), problems))?;
     let (planned, rejected) = accepted(&job, &asked, search(&asked));
@@ -113,7 +114,14 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
         planned: &planned,
         top: args.top,
         rejected: &rejected,
-        assumed: assumed(&cluster, is_f32),
+        assumed: {
+            let mut all = assumed(&cluster, is_f32);
+            if is_fp8 && cluster.matrix_fp8.is_none() {
+                all.push(NO_FP8_RATE);
+            }
+            all
+        },
+        held: OnceCell::new(),
     };
     if !args.json {
         print(&answer.to_text())?;
@@ -126,8 +134,7 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
         })?),
         false => None,
     };
-    let run = (trials.as_ref())
-        .map(|trials| plan_table::to_json(trials, &planned, cluster.devices_per_node));
+    let run = (trials.as_ref()).map(|trials| plan_table::to_json(trials, &planned, &asked));
     if let (Some(page), Some(summary), Some(run)) = (&page, summary, &run) {
         page.with_trials(&answer, summary, run)?;
     }
@@ -138,11 +145,7 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
         }
         print(&format!("{value}\n"))?;
     } else if let Some(trials) = &trials {
-        print(&plan_table::to_text(
-            trials,
-            &planned,
-            cluster.devices_per_node,
-        ))?;
+        print(&plan_table::to_text(trials, &planned, &asked))?;
     }
     if planned.is_empty() {
         bail!("no layout of this model fits on {} devices", asked.devices);
@@ -153,6 +156,8 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
     }
 }
 
+const NO_FP8_RATE: &str =
+    "products of 8 bits at the rate of 16: the cluster has no matrix_fp8_tflops";
 const NO_OP_LATENCY: &str = "operations start in no time: the cluster has no op_latency_us";
 const NO_LINK_LATENCY: &str = "collectives start in no time: the cluster has no link_latency_us";
 
@@ -196,6 +201,7 @@ pub(super) fn ranked(job: &Job, cluster: &str, nodes: Nodes) -> Result<Vec<Plan>
     };
     let cluster = match is_in_f32(job, &cluster) {
         true => cluster.clone().in_f32().unwrap_or(cluster),
+        false if is_in_fp8(job, &cluster) => cluster.in_fp8(),
         false => cluster,
     };
     let Ok(asked) = of_model(job, &cluster, cluster.devices(), None) else {
@@ -237,6 +243,9 @@ fn asked<'a>(job: &Job, cluster: &'a Cluster, args: &PlanArgs) -> Result<Asked<'
         let wanted = format!("--devices of at most {per_node}: layouts are run on one machine");
         problem("--run", &format!("layouts of {devices} devices"), &wanted);
     }
+    if args.trials.is_given() {
+        check_run(job, &mut problems);
+    }
     let found = of_model(job, cluster, devices, args.vocab);
     match (found, problems.is_empty()) {
         (Ok(asked), true) => Ok(Asked {
@@ -259,7 +268,7 @@ fn sized(size: f64, tokens: Option<f64>, is_json: bool) -> Result<()> {
     };
     let tokens = tokens.unwrap_or(chinchilla_tokens(of.parameters));
     let shape = &of.shape;
-    let steps = (tokens / (of.global_batch * shape.seq_length) as f64).ceil();
+    let steps = (tokens / (of.global_batch as f64 * shape.seq_length as f64)).ceil();
     if is_json {
         let value = json!({
             "parameters": of.parameters, "layers": shape.layers, "d_model": shape.width, "heads": shape.heads, "lr": of.lr,

@@ -7,6 +7,7 @@ use crate::plan::{
     Asked, Gantt, Layout, Placement, Planned, RankBytes, Rejected, by_rate, by_setting, stage_bytes,
 };
 use serde_json::{Value, json};
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use train::trainer::memory::{RankMemory, predict_stages};
@@ -22,6 +23,8 @@ pub(super) struct Answer<'a> {
     pub rejected: &'a [Rejected],
     /// In place of rates that the cluster has not.
     pub assumed: Vec<&'static str>,
+    /// Memory of the fastest layout's stages as Millrace holds them, once it was asked for: of hundreds of experts it takes seconds.
+    pub held: OnceCell<Option<Vec<RankMemory>>>,
 }
 
 /// Rejected layouts with one reason.
@@ -108,7 +111,7 @@ impl Answer<'_> {
     }
 
     fn tokens_per_step(&self) -> f64 {
-        self.asked.global_batch as f64 * self.asked.shape.seq_length as f64
+        self.asked.global_batch as f64 * self.asked.shape.tokens()
     }
 
     /// Model FLOP/s per device, counting half of the scores as the kernel computes them.
@@ -122,8 +125,20 @@ impl Answer<'_> {
 
     /// Bytes that Millrace itself holds on the fullest rank, as `train` predicts them.
     fn exact(&self, layout: &Layout) -> Option<usize> {
-        let stages = predict_stages(&plan_of(self.job, self.asked, layout)?).ok()?;
-        stages.iter().map(|rank| rank.total()).max()
+        let fullest = |stages: &[RankMemory]| stages.iter().map(|rank| rank.total()).max();
+        match self.planned.first() {
+            Some(best) if best.layout == *layout => fullest(self.held(best)?),
+            Some(_) | None => fullest(&self.predicted(layout)?),
+        }
+    }
+
+    fn predicted(&self, layout: &Layout) -> Option<Vec<RankMemory>> {
+        predict_stages(&plan_of(self.job, self.asked, layout)?).ok()
+    }
+
+    fn held(&self, best: &Planned) -> Option<&[RankMemory]> {
+        let held = self.held.get_or_init(|| self.predicted(&best.layout));
+        held.as_deref()
     }
 
     fn shown(&self) -> &[Planned] {
@@ -200,7 +215,7 @@ impl Answer<'_> {
             "placement": best.map(|best| Placement::new(&best.layout, cluster.devices_per_node).to_json()),
             "training": best.map(|best| self.training(best).to_json()), "rejected_by_reason": reasons.collect::<Vec<_>>(),
             "nearest": self.nearest().filter(|_| best.is_none()).map(rejected), "assumed": self.assumed,
-            "toml": best.map(|best| best.layout.to_toml(cluster.devices_per_node)),
+            "toml": best.map(|best| best.layout.to_toml(&asked.shape, cluster.devices_per_node)),
         })
     }
 
@@ -225,10 +240,9 @@ impl Answer<'_> {
     /// Memory of a rank of each pipeline stage: by the planner's count, and as Millrace holds it.
     fn stages(&self, best: &Planned) -> Value {
         let shape = &self.asked.shape;
-        let own = plan_of(self.job, self.asked, &best.layout);
-        let own = own.and_then(|plan| predict_stages(&plan).ok());
+        let own = self.held(best);
         let stage = |stage: usize| {
-            let own = own.as_ref().and_then(|stages| stages.get(stage));
+            let own = own.and_then(|stages| stages.get(stage));
             let mut value = bytes(&stage_bytes(shape, &best.layout, stage));
             value["stage"] = stage.into();
             value["layers"] = best.layout.stage_layers(shape, stage).into();
@@ -400,7 +414,8 @@ impl Answer<'_> {
                 gantt.span()
             )?;
         }
-        let toml = best.layout.to_toml(self.asked.cluster.devices_per_node);
+        let per_node = self.asked.cluster.devices_per_node;
+        let toml = best.layout.to_toml(&self.asked.shape, per_node);
         write!(text, "\n{toml}")
     }
 }

@@ -1,8 +1,10 @@
 //! Questions of a job to the planner: the shape of its model, the layouts that `train` accepts, and the training of a layout.
 
-use crate::job::{Job, Problem};
-use crate::plan::{Asked, Cluster, Layout, Mixture, Planned, Recompute, Rejected, Shape};
-use train::config::{Determinism, Family, Plan, Precision};
+use crate::job::{BlendTable, Job, Problem};
+use crate::plan::{
+    Asked, Cluster, Decoder, Latent, Layout, Mixture, Planned, Recompute, Rejected, Shape,
+};
+use train::config::{Determinism, Family, ParallelConfig, Plan, Precision};
 use train::dist::DeviceKind;
 use train::trainer::memory::predict_stages;
 
@@ -17,6 +19,12 @@ pub(super) fn is_in_f32(job: &Job, cluster: &Cluster) -> bool {
         Some(Precision::F32) => true,
         Some(Precision::Fp16 | Precision::Fp8) => cluster.cores.is_some(),
     }
+}
+
+/// Whether products of the job's layers are of 8 bits: with `train.precision = "fp8"` on GPUs.
+pub(super) fn is_in_fp8(job: &Job, cluster: &Cluster) -> bool {
+    let precision = job.train.as_ref().map(|train| train.precision);
+    precision == Some(Precision::Fp8) && cluster.cores.is_none()
 }
 
 /// The question for all layouts of the job's model on `devices` devices, or the reasons why it cannot be planned.
@@ -70,10 +78,6 @@ pub(super) fn shape(job: &Job, vocab: Option<usize>, problems: &mut Vec<Problem>
         problem("model", "nothing", "the model to plan");
         return None;
     };
-    if model.has_latents() {
-        let wanted = "a model without latents: their times are not planned";
-        problem("model.multi_latent_attention", "true", wanted);
-    }
     if model.mtp_num_layers > 0 {
         let wanted = "0: times of further depths are not planned";
         problem(
@@ -82,10 +86,11 @@ pub(super) fn shape(job: &Job, vocab: Option<usize>, problems: &mut Vec<Problem>
             wanted,
         );
     }
-    if matches!(model.family, Family::Bert | Family::T5) {
-        let family = format!("{:?}", model.family).to_lowercase();
-        problem("model.family", &family, "a decoder");
+    if model.moe.is_some() && model.family == Family::T5 {
+        let wanted = "none: mixtures of an encoder and a decoder are not planned";
+        problem("model.moe", "a mixture of family t5", wanted);
     }
+    let blend = job.blend.as_ref();
     let trained = job
         .tokenize
         .as_ref()
@@ -96,6 +101,15 @@ pub(super) fn shape(job: &Job, vocab: Option<usize>, problems: &mut Vec<Problem>
         heads: model.heads,
         kv_heads: model.kv_heads(),
         head_dim: model.d_head(),
+        value_dim: match model.has_latents() {
+            true => model.v_head_dim,
+            false => model.d_head(),
+        },
+        latent: model.has_latents().then_some(Latent {
+            queries: model.q_lora_rank,
+            keys_values: model.kv_lora_rank,
+            shared_key: model.qk_pos_emb_head_dim,
+        }),
         ffn: model.d_ffn(),
         is_gated: model.is_gated(),
         mixture: model.moe.as_ref().map(|of| Mixture {
@@ -109,11 +123,60 @@ pub(super) fn shape(job: &Job, vocab: Option<usize>, problems: &mut Vec<Problem>
             every: of.every,
             dense_first: of.dense_first,
         }),
+        decoder: (model.family == Family::T5).then(|| Decoder {
+            layers: match model.decoder_layers {
+                0 => model.layers,
+                own => own,
+            },
+            length: blend.map_or(0, BlendTable::decoder_tokens),
+        }),
+        predictions: (model.family == Family::Bert)
+            .then(|| blend.map_or(0, BlendTable::predictions)),
         vocab: vocab.or(trained.map(|t| t.vocab)).unwrap_or(50_304),
         is_tied: model.is_tied(),
-        seq_length: job.blend.as_ref().map_or(0, |blend| blend.seq_length),
+        seq_length: blend.map_or(0, |blend| blend.seq_length),
         is_fused: true,
     })
+}
+
+/// Problems of a job whose server is not planned: one of a mixture, of a model with latents, or of one that is no decoder.
+pub(super) fn check_served(job: &Job, problems: &mut Vec<Problem>) {
+    let Some(model) = &job.model else { return };
+    let mut problem = |key: &str, found: &str, wanted: &str| {
+        problems.push(Problem {
+            key: key.into(),
+            found: found.into(),
+            wanted: wanted.into(),
+        });
+    };
+    if model.moe.is_some() {
+        let wanted = "a dense model: servers of mixtures are not planned";
+        problem("model.moe", "a mixture", wanted);
+    }
+    if model.has_latents() {
+        let wanted = "a model without latents: their caches are not planned";
+        problem("model.multi_latent_attention", "true", wanted);
+    }
+    check_decoder(job, &mut problem);
+}
+
+/// A problem for `--run` with a model that is no decoder: the random data of runs is text.
+pub(super) fn check_run(job: &Job, problems: &mut Vec<Problem>) {
+    check_decoder(job, &mut |key: &str, found: &str, wanted: &str| {
+        problems.push(Problem {
+            key: key.into(),
+            found: found.into(),
+            wanted: wanted.into(),
+        });
+    });
+}
+
+fn check_decoder(job: &Job, problem: &mut dyn FnMut(&str, &str, &str)) {
+    let family = job.model.as_ref().map(|model| model.family);
+    if let Some(family @ (Family::Bert | Family::T5)) = family {
+        let family = format!("{family:?}").to_lowercase();
+        problem("model.family", &family, "a decoder");
+    }
 }
 
 /// The reason why a layout trains as another one that is planned.
@@ -179,12 +242,15 @@ pub(super) fn plan_of(job: &Job, asked: &Asked<'_>, layout: &Layout) -> Option<P
     };
     Some(Plan {
         model,
-        parallel: layout.parallel(asked.cluster.devices_per_node),
+        parallel: ParallelConfig {
+            stage_layers: layout.uneven_layers(&asked.shape),
+            ..layout.parallel(asked.cluster.devices_per_node)
+        },
         train,
         vocab: asked.shape.vocab,
         seq_length: asked.shape.seq_length,
-        decoder_length: 0,
-        predictions: 0,
+        decoder_length: asked.shape.decoder.map_or(0, |decoder| decoder.length),
+        predictions: asked.shape.predictions.unwrap_or(0),
         start: None,
         eod: None,
         seed: u64::from(job.seed),
@@ -196,55 +262,117 @@ pub(super) fn plan_of(job: &Job, asked: &Asked<'_>, layout: &Layout) -> Option<P
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Planned, stage_bytes};
+    use crate::plan::stage_bytes;
     use std::path::Path;
 
-    /// The planner counts the matrices, with 2 bytes per weight; Millrace's own memory by formula has every weight, with 4.
+    fn recipe(name: &str, sets: &[&str]) -> Job {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("jobs/recipes");
+        let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
+        crate::job::load(&folder.join(format!("{name}.toml")), &sets).unwrap()
+    }
+
+    /// The planner counts the matrices, with 2 bytes per weight; Millrace's own memory by formula has every weight, with 4. The others are
+    /// at most 14 widths of norms and biases per layer and 8 of the ends, and of BERT the biases of the vocabulary and, on the first stage, the
+    /// rows of positions and of two segments.
+    fn assert_weights(job: &Job, vocab: usize, layout: &Layout) {
+        let cluster = Cluster::load("dgx-h100").unwrap();
+        let asked = of_model(job, &cluster, layout.devices(), Some(vocab)).unwrap();
+        let plan = plan_of(job, &asked, layout).unwrap();
+        let own = predict_stages(&plan).unwrap();
+        assert_eq!(own.len(), layout.pp);
+        let shape = &asked.shape;
+        for (stage, own) in own.iter().enumerate() {
+            let others = own.weights as f64 / 4.0 - stage_bytes(shape, layout, stage).weights / 2.0;
+            let mut most = shape.width * (14 * layout.stage_layers(shape, stage) + 8);
+            if shape.predictions.is_some() {
+                most += shape.vocab;
+                if stage == 0 {
+                    most += (shape.seq_length + 2) * shape.width;
+                }
+            }
+            assert!(
+                others >= 0.0 && others <= most as f64,
+                "{}, {layout:?}, stage {stage}: {others} of {most}",
+                job.name
+            );
+        }
+    }
+
     #[test]
     fn weights_of_each_stage_are_those_that_training_holds() {
-        let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("jobs/recipes/mixtral_8x7b.toml");
-        let sets = |more: &[&str]| {
-            let more = more.iter().map(|set| (*set).to_owned());
-            crate::job::load(&recipe, &more.collect::<Vec<_>>()).unwrap()
-        };
         let shared = [
             "model.moe.shared_d_ffn=2048",
             "model.moe.dense_first=3",
             "model.moe.d_ffn=1024",
         ];
         let every = ["model.moe.every=2", "model.moe.experts=16"];
-        let cluster = Cluster::load("dgx-h100").unwrap();
-        for job in [sets(&[]), sets(&shared), sets(&every)] {
-            let asked = of_model(&job, &cluster, 64, Some(32_000)).unwrap();
-            for layout in [[1, 4, 16, 8, 1], [2, 2, 16, 4, 4], [1, 1, 64, 2, 1]] {
-                let [tp, pp, dp, ep, chunks] = layout;
+        let sets: [&[&str]; 3] = [&[], &shared, &every];
+        for sets in sets {
+            let job = recipe("mixtral_8x7b", sets);
+            for [tp, pp, dp, ep, chunks] in [[1, 4, 16, 8, 1], [2, 2, 16, 4, 4], [1, 1, 64, 2, 1]] {
                 let layout = Layout {
                     tp,
-                    cp: 1,
                     pp,
                     chunks,
                     dp,
                     ep,
-                    micro_batch: 1,
-                    global_batch: 256,
-                    is_sequence_parallel: false,
-                    recompute: Recompute::None,
                     zero: 1,
                     overlap: true,
-                    counts_ends: false,
+                    ..Layout::one(256)
                 };
-                let plan = plan_of(&job, &asked, &layout).unwrap();
-                let own = predict_stages(&plan).unwrap();
-                assert_eq!(own.len(), pp);
-                for (stage, own) in own.iter().enumerate() {
-                    let found = 2.0 * stage_bytes(&asked.shape, &layout, stage).weights;
-                    // norms, and a router that is whole on each tensor-parallel rank
-                    let ratio = own.weights as f64 / found;
-                    assert!(
-                        (1.0..1.002).contains(&ratio),
-                        "{layout:?}, stage {stage}: {ratio}"
-                    );
-                }
+                assert_weights(&job, 32_000, &layout);
+            }
+        }
+    }
+
+    /// Latents are whole on each tensor-parallel rank; 61 layers on 16 stages are 13 times four and three times three.
+    #[test]
+    fn weights_of_latents_and_of_uneven_stages_are_those_that_training_holds() {
+        let few = ["model.moe.experts=32", "parallel.ep=32"];
+        let plain = [
+            "model.q_lora_rank=0",
+            "model.layers=12",
+            "parallel.stage_layers=[]",
+            "parallel.pp=1",
+        ];
+        let plain = [&few[..], &plain].concat();
+        for (job, pp, chunks) in [
+            (recipe("deepseek_v3", &few), 16, 1),
+            (recipe("deepseek_v3", &plain), 5, 1),
+            (recipe("deepseek_v3", &plain), 2, 3),
+        ] {
+            for tp in [1, 4] {
+                let layout = Layout {
+                    tp,
+                    pp,
+                    chunks,
+                    dp: 8,
+                    ep: 8,
+                    zero: 1,
+                    ..Layout::one(15_360)
+                };
+                assert_weights(&job, 129_280, &layout);
+            }
+        }
+    }
+
+    /// The head of a masked encoder has a layer before it; of an encoder with a decoder, both are embedded on the first stage.
+    #[test]
+    fn weights_of_encoders_are_those_that_training_holds() {
+        let tied = ["model.tie_embeddings=tied"];
+        for job in [
+            recipe("bert_large_24h", &[]),
+            recipe("t5_3b", &[]),
+            recipe("t5_3b", &tied),
+        ] {
+            for [tp, pp, chunks] in [[1, 1, 1], [2, 2, 1], [4, 4, 3], [8, 8, 1], [2, 5, 1]] {
+                let layout = Layout {
+                    tp,
+                    pp,
+                    chunks,
+                    ..Layout::one(240)
+                };
+                assert_weights(&job, 30_592, &layout);
             }
         }
     }

@@ -2,7 +2,7 @@
 //! times and corrected predictions.
 
 use super::plan_trials::Trials;
-use crate::plan::{Layout, Planned, Trial, by_time, correction, kendall_tau, winner};
+use crate::plan::{Asked, Layout, Planned, Trial, by_time, correction, kendall_tau, winner};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -43,7 +43,7 @@ fn ranking<'a>(trials: &'a Trials, planned: &'a [Planned]) -> Vec<Ranked<'a>> {
 }
 
 /// The rows, the correction, the winner and the joint ranking.
-pub(super) fn to_json(trials: &Trials, planned: &[Planned], per_node: usize) -> Value {
+pub(super) fn to_json(trials: &Trials, planned: &[Planned], asked: &Asked<'_>) -> Value {
     let row = |trial: &Trial| {
         let found = trial.outcome.as_ref().ok();
         json!({
@@ -61,19 +61,23 @@ pub(super) fn to_json(trials: &Trials, planned: &[Planned], per_node: usize) -> 
         "folder": trials.folder, "rows": trials.rows.iter().map(row).collect::<Vec<_>>(),
         "by_time": by_time(&trials.rows), "correction": correction(&trials.rows), "kendall_tau": kendall_tau(&trials.rows),
         "ranking": ranked, "interrupted": trials.interrupted.is_some(),
-        "winner": best.map(|best| best.layout.to_json()), "toml": best.map(|best| best.layout.to_toml(per_node)),
+        "winner": best.map(|best| best.layout.to_json()), "toml": best.map(|best| toml(&best.layout, asked)),
     })
 }
 
 /// The same for people.
-pub(super) fn to_text(trials: &Trials, planned: &[Planned], per_node: usize) -> String {
+pub(super) fn to_text(trials: &Trials, planned: &[Planned], asked: &Asked<'_>) -> String {
     let mut text = String::new();
     write(&mut text, trials, planned).unwrap_or_else(|_| unreachable!("a string takes all text"));
     if let Some(best) = winner(&trials.rows) {
         text.push('\n');
-        text.push_str(&best.layout.to_toml(per_node));
+        text.push_str(&toml(&best.layout, asked));
     }
     text
+}
+
+fn toml(layout: &Layout, asked: &Asked<'_>) -> String {
+    layout.to_toml(&asked.shape, asked.cluster.devices_per_node)
 }
 
 fn write(text: &mut String, trials: &Trials, planned: &[Planned]) -> std::fmt::Result {

@@ -257,9 +257,10 @@ impl ModelConfig {
     pub fn d_ffn(&self) -> usize {
         match self.d_ffn {
             0 if self.architecture().activation.is_gated() => {
-                (8 * self.d_model).div_ceil(3).next_multiple_of(64)
+                let width = self.d_model.saturating_mul(8).div_ceil(3);
+                width.div_ceil(64).saturating_mul(64)
             }
-            0 => 4 * self.d_model,
+            0 => self.d_model.saturating_mul(4),
             width => width,
         }
     }
@@ -715,7 +716,8 @@ impl ModelConfig {
             let wanted = "above 0, at most 1";
             return problem("rotary_percent", self.rotary_percent.to_string(), wanted);
         }
-        if !self.rotary().is_multiple_of(2) || self.rotary() == 0 {
+        let is_wide = self.rotary() > Frequencies::MOST_ROTARY;
+        if !self.rotary().is_multiple_of(2) || self.rotary() == 0 || is_wide {
             let (key, found) = match (self.head_dim, self.rotary_percent) {
                 _ if self.latents().is_some() => ("qk_pos_emb_head_dim", self.rotary().to_string()),
                 (0, 1.0) => ("heads", format!("d_model / heads = {}", self.d_head())),
@@ -726,8 +728,9 @@ impl ModelConfig {
                     ("rotary_percent", found)
                 }
             };
-            let wanted = "an even width: rotary positions turn pairs";
-            return problem(key, found, wanted);
+            let most = Frequencies::MOST_ROTARY;
+            let wanted = format!("an even width of at most {most}: rotary positions turn pairs");
+            return problem(key, found, &wanted);
         }
         if let Some(scaling) = &self.rope_scaling {
             scaling.check(&mut |found, wanted| problem("rope_scaling", found, wanted));

@@ -87,7 +87,10 @@ impl Plan {
             d_value: model.d_value(),
             heads: model.heads,
             kv_heads: model.kv_heads(),
-            packed: (model.heads + 2 * model.kv_heads()) * d_head,
+            // any numbers: check looks at them
+            packed: (model.kv_heads().saturating_mul(2))
+                .saturating_add(model.heads)
+                .saturating_mul(d_head),
             d_ffn: model.d_ffn(),
             padded_vocab: self.padded_vocab(),
         }
