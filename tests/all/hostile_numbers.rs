@@ -379,6 +379,7 @@ fn checkpoints_whose_plans_lie_are_refused_quickly_by_key_with_little_memory() {
         "model.d_model",
         "model.heads",
         "model.d_ffn",
+        "model.mtp_num_layers",
         "vocab",
         "seq_length",
         "model.moe.experts",

@@ -224,6 +224,7 @@ semantic = {{ model = {embedder:?}, min_similarity = 0.9999, clusters = 1, keep 
     let dropped: Value = serde_json::from_str(dropped.trim()).unwrap();
     assert_eq!(dropped["document"], 2);
     assert_eq!(dropped["rule"], "semantic.min_similarity");
+    succeed(&["report", job.to_str().unwrap()]);
     let page = std::fs::read_to_string(dir.path().join("out/report.html")).unwrap();
     let (_, section) = page.split_once("Alike in meaning").unwrap();
     let cells: Vec<&str> = section.split("<td").skip(1).take(5).collect();

@@ -149,11 +149,11 @@ fn listing(run: &Path) -> BTreeMap<PathBuf, (u64, SystemTime)> {
 }
 
 /// Steps of the training: enough for the page to look before they are done.
-const STEPS: u64 = 160;
+const STEPS: u64 = 640;
 
 fn train(job: &str) -> Child {
     let steps = format!("train.steps={STEPS}");
-    let sets = [&*steps, "train.eval_every=32", "threads=1"];
+    let sets = [&*steps, "train.eval_every=128", "threads=1"];
     let sets = sets.iter().flat_map(|set| ["--set", set]);
     let args: Vec<&str> = ["run", job].into_iter().chain(sets).collect();
     millrace(&args)

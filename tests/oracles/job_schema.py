@@ -46,7 +46,9 @@ wrong = [
     "[parallel]\ntensors = 2",
     "[parallel]\ntp = 0",
     "[curate]\nsample = 1.5",
-    "[curate]\nsample = 0",
+    "[curate]\nsample = -0.5",
+    "[train]\nlr = 0.0",
+    "[train]\nbeta1 = 1.0",
     "[train]\nwarmup_steps = -1",
     "[train]\nglobal_batch = 0",
 ]

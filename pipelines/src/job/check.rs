@@ -3,13 +3,14 @@
 
 use super::blend::BlendTable;
 use super::executors::Kubernetes;
+use super::finetune::FinetuneMethod;
 use super::nodes::Nodes;
 use super::problem::Problem;
 use super::secrets;
 use super::table::{Executor, Job, StoreTable};
 use super::tokenize::TokenDataset;
 use std::path::Path;
-use train::config::{Bf16Sums, Determinism};
+use train::config::{Bf16Sums, Determinism, ModelConfig};
 use train::dist::DeviceKind;
 
 impl Job {
@@ -96,6 +97,21 @@ impl Job {
                 if self.classify.is_some() {
                     // the task's head takes the place of the source's
                     (found.model.classify, found.model.next_sentence) = (None, false);
+                }
+                let has_own_head = match self.finetune.as_ref().map(|finetune| finetune.method) {
+                    Some(FinetuneMethod::Full) | None => self.classify.is_some(),
+                    Some(
+                        FinetuneMethod::Lora
+                        | FinetuneMethod::Dpo
+                        | FinetuneMethod::Prompt
+                        | FinetuneMethod::PTuning,
+                    ) => true,
+                };
+                if has_own_head {
+                    // multi-token prediction does not go with these
+                    let default = ModelConfig::default();
+                    found.model.mtp_num_layers = default.mtp_num_layers;
+                    found.model.mtp_loss_scaling_factor = default.mtp_loss_scaling_factor;
                 }
                 self.model = Some(found.model);
             }

@@ -127,6 +127,7 @@ pub(crate) fn excesses(numbers: Numbers<'_>, size: Size) -> Vec<Excess> {
     let latents = model.latents();
     let of_latents = |width: fn(&Latents) -> usize| latents.as_ref().map_or(0, width);
     let classify = model.classify.as_ref();
+    let blocks = model.layers.saturating_add(model.mtp_num_layers);
     let moe = model.moe.as_ref();
     let of_moe = |count: fn(&crate::config::MoeConfig) -> usize| moe.map_or(0, count);
     let limits = [
@@ -179,7 +180,7 @@ pub(crate) fn excesses(numbers: Numbers<'_>, size: Size) -> Vec<Excess> {
         by_elements(
             "layers x experts",
             "model.layers * model.moe.experts",
-            model.layers.saturating_mul(of_moe(|moe| moe.experts)),
+            blocks.saturating_mul(of_moe(|moe| moe.experts)),
         ),
         by_elements("experts' width", "model.moe.d_ffn", of_moe(|moe| moe.d_ffn)),
         by_elements(
@@ -227,7 +228,7 @@ pub(crate) fn excesses_of_plan(plan: &Plan, size: Size) -> Vec<Excess> {
     let mut excesses = excesses(Numbers::of_plan(plan), size);
     if let (Some(moe), true) = (&plan.model.moe, excesses.is_empty()) {
         let all = plan.model.layers.saturating_add(plan.model.mtp_num_layers);
-        let mixtures = (0..all).filter(|&layer| moe.is_at(layer));
+        let mixtures = (0..all).filter(|&layer| plan.model.moe_at(layer).is_some());
         let found = mixtures.count().saturating_mul(moe.experts);
         if found > size.tensors {
             excesses.push(Excess {

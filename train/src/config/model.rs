@@ -377,7 +377,9 @@ impl ModelConfig {
 
     /// Keys that a query of a block sees; 0: all of them.
     pub(crate) fn window_at(&self, block: usize) -> usize {
-        let sees_all = self.global_every > 0 && (block + 1).is_multiple_of(self.global_every);
+        // blocks after the layers are of the last one's kind
+        let number = (block + 1).min(self.layers);
+        let sees_all = self.global_every > 0 && number.is_multiple_of(self.global_every);
         if sees_all { 0 } else { self.sliding_window }
     }
 

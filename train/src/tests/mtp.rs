@@ -390,10 +390,22 @@ fn other_classes_and_formats_have_no_depths() {
         "{}",
         error.with_causes()
     );
-    let mut config = json!({});
+    let mut config = json!({"num_nextn_predict_layers": 1});
     ask_for_depths(&mut config, 1);
-    assert_eq!(
-        config["mtp_num_layers"], 0,
-        "nothing is asked of other classes"
+    assert_eq!(config.get("mtp_num_layers"), None, "of another class");
+    // weights of another class, whose depths start from the seed
+    plan.model.mtp_num_layers = 0;
+    let checkpoint = trained(&plan, &dir.path().join("plain"));
+    let folder = dir.path().join("folder");
+    std::fs::create_dir(&folder).unwrap();
+    export_hf(&checkpoint, &folder).unwrap();
+    plan.model.mtp_num_layers = 1;
+    plan.train.init_from = folder.to_str().unwrap().into();
+    let with_depths = trained(&plan, &dir.path().join("deep"));
+    let names = Reader::open(&with_depths.join(MODEL)).unwrap();
+    assert!(
+        names
+            .entries()
+            .any(|entry| entry.name == "mtp.0.eh_proj.weight")
     );
 }

@@ -101,8 +101,10 @@ impl Probe<'_> {
         answers
     }
 
+    /// Whether every job refuses a value: an answer that names another key (`at least 1, or eval_every = 0`) is of this job alone.
     fn refuses(&self, value: Value) -> bool {
-        !self.answers(value).is_empty()
+        let is_of_every_job = |text: &String| !text.contains('=') && !text.contains(" with");
+        self.answers(value).iter().any(is_of_every_job)
     }
 
     fn bounds_of_integer(&self) -> Bounds {
@@ -316,11 +318,19 @@ mod tests {
         assert_eq!(of("train.global_batch"), at_least(1));
         assert_eq!(of("train.warmup_steps"), at_least(0));
         let share = Bounds {
-            exclusive_minimum: Some(0),
+            minimum: Some(0),
             maximum: Some(1),
             ..Bounds::default()
         };
         assert_eq!(of("curate.sample"), share);
+        let below_one = Bounds {
+            minimum: Some(0),
+            exclusive_maximum: Some(1),
+            ..Bounds::default()
+        };
+        assert_eq!(of("train.beta1"), below_one);
+        // 0 is accepted where `eval_every` is 0
+        assert_eq!(of("train.eval_samples"), at_least(0));
         assert!(range(key("device")).contains("\"cpu\""));
     }
 

@@ -166,6 +166,10 @@ pub(crate) fn config(plan: &Plan) -> Value {
 /// Has the field with which `read` takes layers that predict further tokens as depths, as many as a job has, if the files have them.
 pub(crate) fn ask_for_depths(config: &mut Value, depths: usize) {
     let further = further_count(config);
+    if further == 0 {
+        // other classes do not know the field
+        return;
+    }
     if let Some(table) = config.as_object_mut() {
         let asked = further.min(depths as u64);
         table.insert(DEPTHS.into(), json!(asked));
@@ -280,6 +284,10 @@ pub(crate) fn read(fields: &Fields<'_>, family: Family) -> (ModelConfig, usize) 
     if depths > further {
         let wanted = format!("at most {FURTHER} = {further}");
         fields.wrong(DEPTHS, &depths.to_string(), &wanted);
+    }
+    if depths > 0 && family != Family::DeepseekV3 {
+        let wanted = "0: this class has no layers for further tokens";
+        fields.wrong(DEPTHS, &depths.to_string(), wanted);
     }
     let model = ModelConfig {
         mtp_num_layers: depths,

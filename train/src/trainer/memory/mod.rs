@@ -250,7 +250,9 @@ impl Rank<'_> {
         };
         let head = if place.is_last_stage() {
             // with statistics of each slice; of the gradient three blocks wait in the tree over slices
-            n * (2 * logits + 3 * s.d_model + 6 * FEATURE_CHUNKS)
+            // and gradients of the rows of each depth
+            let depths = plan.model.mtp_num_layers;
+            n * (2 * logits + (3 + 2 * depths) * s.d_model + 6 * FEATURE_CHUNKS)
         } else {
             0
         };
