@@ -227,7 +227,7 @@ fn clusters_devices_and_models_that_cannot_be_planned_are_refused() {
     assert_eq!(json["layouts_that_fit"], 0);
 }
 
-/// What the planner knows of encoders and latents is their training alone.
+/// The planner knows the training of encoders and latents alone.
 #[test]
 fn servers_and_runs_of_encoders_and_of_latents_are_refused() {
     let recipe = |name: &str| format!("pipelines/jobs/recipes/{name}.toml");

@@ -480,7 +480,7 @@ mod tests {
         near(more, 2.0 * tokens * wanted / 0.2e12);
     }
 
-    /// What mixture layers with a shared expert and latents compute: attention as in dense layers, the router, the chosen and the shared expert.
+    /// Mixture layers with a shared expert and latents compute attention as dense layers do, the router, the chosen and the shared expert.
     #[test]
     fn mixtures_with_latents_take_the_time_of_their_experts_beside_attention() {
         let cluster = cores();

@@ -148,7 +148,7 @@ fn read_tokenizer(args: &Convert, checkpoint: &Path) -> Result<Option<Vec<u8>>> 
     let own = match args.to {
         Form::Hf => {
             let checkpoint = checkpoint.canonicalize();
-            // an absent checkpoint is told by its reader
+            // the reader names an absent checkpoint
             checkpoint
                 .ok()
                 .and_then(|path| crate::generation::tokenizer_file(&path))

@@ -146,6 +146,17 @@ pub(super) fn reproducible(out: &Path) -> Vec<String> {
     text.lines().map(line).collect()
 }
 
+/// Whether a training in a folder ends: its samples fail after the batches of `steps` steps, if the plan has more.
+pub(super) fn ends_within(steps: u64, plan: &Plan, folder: &Path) -> bool {
+    let batch = plan.train.global_batch as u64;
+    let samples = Chain {
+        fails_at: (steps < plan.train.steps).then_some(steps * batch),
+        ..Chain::of(plan)
+    };
+    let valid = Chain::of(plan);
+    run(plan, &samples, Some(&valid), folder, &Log::default()).is_ok()
+}
+
 pub(super) fn train_in(plan: &Plan, folder: &Path, samples: &dyn Samples) -> Result {
     let outcome = run(plan, samples, Some(samples), folder, &Log::default()).unwrap();
     let read = |name| std::fs::read(outcome.checkpoint.join(name)).unwrap();
@@ -428,19 +439,8 @@ fn a_run_goes_on_in_another_layout_with_the_same_bits() {
         let mut plan = with(plan.clone(), layout);
         // a run that ends early: the rate must be that of the whole job
         plan.train.checkpoint.every = 1;
-        let samples = Chain {
-            fails_at: (steps < plan.train.steps).then_some(steps * 12),
-            ..Chain::of(&plan)
-        };
-        let valid = Chain::of(&plan);
-        let done = run(
-            &plan,
-            &samples,
-            Some(&valid),
-            folder.path(),
-            &Log::default(),
-        );
-        assert_eq!(done.is_ok(), steps == plan.train.steps, "{layout}");
+        let is_done = ends_within(steps, &plan, folder.path());
+        assert_eq!(is_done, steps == plan.train.steps, "{layout}");
     }
     let samples = Chain::of(&plan);
     let found = train_in(&with(plan, "mb=12"), folder.path(), &samples);

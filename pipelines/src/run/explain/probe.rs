@@ -41,7 +41,7 @@ pub(crate) struct Bounds {
 }
 
 /// The limits 0 and 1 of a key's numbers, where the program has them. A key whose middle value is refused, because it
-/// depends on other keys, has none; nor has one whose default lies outside.
+/// depends on other keys, has none; nor has one whose default is outside.
 pub(crate) fn bounds(key: &Key) -> Bounds {
     let probe = Probe::of(key);
     let default = key.default.parse::<f64>().ok();

@@ -130,7 +130,7 @@ impl Export<'_> {
             }
             if is_whole {
                 check(open, size)?;
-                // those without a row are told apart at the shard's end only
+                // the reader counts those without a row; at the shard's end the count is whole
                 tally.emptied += open.documents.emptied();
             }
             // `check` has compared the sum of a shard's files
