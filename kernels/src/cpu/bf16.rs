@@ -20,13 +20,13 @@ pub(crate) trait Step<L: Lanes> {
     /// Floats of memory that a vector of the second factor takes.
     const IN_MEMORY: usize = LANES;
 
-    /// Loads a vector of the second factor.
+    /// Loads a step of a panel of the second factor, W vectors.
     /// # Safety
-    /// `IN_MEMORY` floats can be read at `x`.
+    /// W times `IN_MEMORY` floats can be read at `x`.
     #[inline(always)]
-    unsafe fn load(x: *const f32) -> L {
-        // SAFETY: sixteen floats can be read, by this function's contract.
-        unsafe { L::load_at(x) }
+    unsafe fn load<const W: usize>(x: *const f32) -> [L; W] {
+        // SAFETY: the floats can be read, by this function's contract.
+        std::array::from_fn(|v| unsafe { L::load_at(x.add(v * LANES)) })
     }
 
     fn step(a: L, b: L, sum: L) -> L;
@@ -58,7 +58,8 @@ impl<L: Lanes> Step<L> for Single {
     }
 }
 
-/// A word is one f32, stored in the second factor as the bf16 that it equals.
+/// A word is one f32, stored in the second factor as the bf16 that it equals. In panels of two vectors the first one's
+/// lane i is beside the second one's, so that a shift and a mask widen both.
 pub(crate) struct Halves;
 
 impl<L: Lanes> Step<L> for Halves {
@@ -66,9 +67,15 @@ impl<L: Lanes> Step<L> for Halves {
     const IN_MEMORY: usize = LANES / 2;
 
     #[inline(always)]
-    unsafe fn load(x: *const f32) -> L {
-        // SAFETY: sixteen numbers of two bytes can be read, by this function's contract.
-        unsafe { L::widen_at(x.cast()) }
+    unsafe fn load<const W: usize>(x: *const f32) -> [L; W] {
+        // SAFETY: W times sixteen numbers of two bytes can be read, by this function's contract.
+        unsafe {
+            if W == 2 {
+                let both = L::widen_two_at(x.cast());
+                return std::array::from_fn(|v| both[v]);
+            }
+            std::array::from_fn(|v| L::widen_at(x.add(v * LANES / 2).cast()))
+        }
     }
 
     #[inline(always)]

@@ -12,18 +12,22 @@ use super::epilogue::{Epilogue, Whole};
 use super::output::Shared;
 use super::pack::{Matrix, Panels};
 use super::plan::{
-    FEW_PANELS, PACK_A_BYTES, PACK_B_BYTES, PARALLEL_ABOVE, Plan, ViewMut, block, share,
+    PACK_A_BYTES, PACK_B_BYTES, PARALLEL_ABOVE, Plan, ViewMut, block, few_panels, share,
 };
 use super::right::{Columns, Order, Right, Words, packed_words, shape};
 use super::rotary::{Part, Rotary};
 use super::simd::{LANES, Lanes};
-use super::tile::{Cuts, Finish, Stack, Tile, tile};
+use super::tile::{Ahead, Cuts, Finish, Stack, Tile, tile};
 use super::{Isa, Numbers, pieces, tiles};
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
 
 /// Bytes of the A panels one task goes through per B panel: half of a 1 MiB L2.
 const GROUP_BYTES: usize = 512 << 10;
+/// Tasks per thread of an output of few rows: the memory's speed differs from core to core.
+const FEW_TASKS: usize = 8;
+/// Bytes of a panel's block that several tiles read: a third of L1, beside as many of the next block and the rows.
+const BLOCK_BYTES: usize = 16 << 10;
 /// Minimum panels per group, even if threads then finish unevenly: B comes from a farther cache.
 const GROUP_LEAST: usize = 8;
 /// Sums that wait between blocks of k; each task uses only its own tiles'.
@@ -136,7 +140,7 @@ fn blocked(mut c: ViewMut<'_>, a: Matrix<'_>, b: Right<'_>, plan: Plan<'_>) -> R
     let parallel =
         plan.parallel && rayon::current_num_threads() > 1 && m * n * k.max(1) > PARALLEL_ABOVE;
     let out = c.data.shared();
-    if m <= FEW_PANELS * rows && n > cols {
+    if m <= few_panels(matches!(b, Right::Packed(_))) * rows && n > cols {
         let whole = 0..order.steps();
         let packed_a = pack_block((a, order), 0..m, whole, rows, plan.device, parallel)?;
         let few = Few {
@@ -214,13 +218,14 @@ fn blocked(mut c: ViewMut<'_>, a: Matrix<'_>, b: Right<'_>, plan: Plan<'_>) -> R
     Ok(())
 }
 
-/// Whether a product of m rows over k words of k applies rotary embedding itself (`epilogue::Then::Rotary`).
-pub(crate) fn turns(plan: &Plan<'_>, c: DType, m: usize, k: usize) -> bool {
+/// Whether a product of m rows over k words of k, by a matrix or a pack, applies rotary embedding itself
+/// (`epilogue::Then::Rotary`).
+pub(crate) fn turns(plan: &Plan<'_>, c: DType, [m, k]: [usize; 2], is_packed: bool) -> bool {
     if plan.numbers == Numbers::Bf16Tiles {
         return tiles::turns(plan, m, k);
     }
     // Sums of an output in bf16 are rounded tile by tile.
-    c == DType::F32 && m > FEW_PANELS * shape(plan.device.isa(), m).0
+    c == DType::F32 && m > few_panels(is_packed) * shape(plan.device.isa(), m).0
 }
 
 /// Packs `span` of k of some lanes.
@@ -365,35 +370,51 @@ struct Few<'a> {
 
 impl Few<'_> {
     /// Panels that a tile takes at once.
-    fn at_once(&self) -> usize {
+    fn at_once(&self, isa: Isa) -> usize {
+        let has_many_registers = shape(isa, 1).1 == 2 * LANES;
         match (self.b, self.a.width) {
             (Right::Packed(_), 1) => 4,
             (Right::Packed(_), 2) => 2,
-            _ => 1,
+            (Right::Packed(_), 4) if has_many_registers => 2,
+            (Right::Packed(_) | Right::Matrix(_), _) => 1,
+        }
+    }
+
+    /// Blocks of k. Tiles that read the same panel, one after another, take a block of it that stays in L1.
+    fn cuts(&self) -> Cuts {
+        let cuts = self.order.cuts();
+        match self.b {
+            Right::Packed(words) if self.m > self.a.width => {
+                let step = words.bytes_of(self.cols);
+                Cuts::blocked(cuts.k, cuts.leaf, BLOCK_BYTES / step)
+            }
+            Right::Packed(_) | Right::Matrix(_) => cuts,
         }
     }
 
     fn multiply(&self, isa: Isa, parallel: bool) {
         let panels = self.n.div_ceil(self.cols);
+        let at_once = self.at_once(isa);
+        let units = panels.div_ceil(at_once);
         let tasks = if parallel {
-            4 * rayon::current_num_threads()
+            units.min(FEW_TASKS * rayon::current_num_threads())
         } else {
             1
         };
-        let strip = panels.div_ceil(tasks).next_multiple_of(self.at_once());
         let one = |task: usize| {
-            let (first, end) = (task * strip, panels.min((task + 1) * strip));
+            let of = share(units, task, tasks);
             let tiles = FewTiles {
                 isa,
                 few: self,
-                cols: first..end,
+                at_once,
+                cols: of.start * at_once..panels.min(of.end * at_once),
             };
             self.b.perform(isa, self.order.numbers.are_pairs(), tiles);
         };
         if parallel {
-            pieces((0..panels.div_ceil(strip)).into_par_iter()).for_each(one);
+            pieces((0..tasks).into_par_iter()).for_each(one);
         } else {
-            (0..panels.div_ceil(strip)).for_each(one);
+            (0..tasks).for_each(one);
         }
     }
 }
@@ -516,6 +537,7 @@ impl Task for Tiles<'_> {
                     a: a.panel(i - first).as_ptr(),
                     b: rect.b.panel(j),
                     b_apart: 0,
+                    ahead: Ahead::NONE,
                     cuts: rect.cuts,
                     start,
                     end,
@@ -587,17 +609,23 @@ impl Rect<'_> {
 struct FewTiles<'a> {
     isa: Isa,
     few: &'a Few<'a>,
+    /// Panels that a tile takes at once.
+    at_once: usize,
     cols: Range,
 }
 
 impl Task for FewTiles<'_> {
     #[inline(always)]
     fn run<L: Lanes, N: Step<L>>(self) {
-        let FewTiles { isa, few, cols } = self;
-        let cuts = few.order.cuts();
+        let FewTiles {
+            isa,
+            few,
+            at_once: most,
+            cols,
+        } = self;
+        let cuts = few.cuts();
         let (height, width) = (few.a.width, few.cols);
         let rows = few.m.div_ceil(height);
-        let most = few.at_once();
         let (mut room, own) = (
             Room::new(cuts, height * most * width, rows),
             cuts.own() * height * most * width,
@@ -642,6 +670,16 @@ impl Task for FewTiles<'_> {
                         a: few.a.panel(i)[start * height..].as_ptr(),
                         b: panel,
                         b_apart: few.order.steps() * width * N::IN_MEMORY / LANES,
+                        ahead: match few.b {
+                            Right::Packed(words) => {
+                                let step = words.bytes_of(width);
+                                match rows {
+                                    1 => Ahead::of_panels(panel, count, step),
+                                    _ => Ahead::share(panel, [i, rows], (end - start) * step, step),
+                                }
+                            }
+                            Right::Matrix(_) => Ahead::NONE,
+                        },
                         cuts,
                         start,
                         end,
@@ -704,12 +742,13 @@ unsafe fn one_tile<L: Lanes, N: Step<L>>(t: Tile, rows: usize, stack: &mut Stack
 /// As `tile`, for `Few::at_once` panels of the instruction set's columns.
 #[inline(always)]
 unsafe fn wide_tile<L: Lanes, N: Step<L>>(t: Tile, rows: usize, stack: &mut Stack<'_>) {
-    // SAFETY: `tile` needs panels and output floats for one or two rows, by this function's contract.
+    // SAFETY: `tile` needs panels and output floats for so few rows, by this function's contract.
     unsafe {
         match (rows, L::TILE_VECTORS) {
             (1, 2) => tile::<L, N, 1, 8, 2>(t, stack),
             (1, _) => tile::<L, N, 1, 4, 1>(t, stack),
-            (_, 2) => tile::<L, N, 2, 4, 2>(t, stack),
+            (2, 2) => tile::<L, N, 2, 4, 2>(t, stack),
+            (_, 2) => tile::<L, N, 4, 4, 2>(t, stack),
             _ => tile::<L, N, 2, 2, 1>(t, stack),
         }
     }

@@ -2,6 +2,7 @@
 
 use super::bf16::{Task, perform, perform_on_halves};
 use super::pack::{Matrix, Panels, pack};
+use super::simd::LANES;
 use super::tile::Cuts;
 use super::{Isa, Numbers};
 use crate::Bf16;
@@ -94,6 +95,14 @@ impl Words<'_> {
         }
     }
 
+    /// Bytes of so many words.
+    pub(super) fn bytes_of(self, words: usize) -> usize {
+        match self {
+            Words::Whole(_) => words * size_of::<f32>(),
+            Words::Halves(_) => words * size_of::<Bf16>(),
+        }
+    }
+
     /// Where word `at` is.
     pub(super) fn from(self, at: usize) -> *const f32 {
         match self {
@@ -151,7 +160,7 @@ pub(crate) fn packed_words(isa: Isa, numbers: Numbers, [k, n]: [usize; 2], leaf:
     n.div_ceil(cols) * Order::new(numbers, k, leaf).steps() * cols
 }
 
-/// As `fill` in f32, of numbers that equal a bf16.
+/// As `fill` in f32, of numbers that equal a bf16; vectors of a panel are interleaved as `bf16::Halves` reads them.
 pub(crate) fn fill_halves(isa: Isa, words: &mut [Bf16], b: Matrix<'_>, leaf: usize) {
     let (cols, b) = (shape(isa, 1).1, b.transposed());
     let order = Order::new(Numbers::F32, b.cols(), leaf);
@@ -171,9 +180,12 @@ pub(crate) fn fill_halves(isa: Isa, words: &mut [Bf16], b: Matrix<'_>, leaf: usi
                 apart,
             };
             order.pack(isa, one, 0..order.steps(), whole);
-            for (half, word) in out.iter_mut().zip(whole) {
-                let bits = word.to_bits() >> 16;
-                *half = Bf16(u16::try_from(bits).unwrap_or(0));
+            let half = |word: f32| Bf16(u16::try_from(word.to_bits() >> 16).unwrap_or(0));
+            for (out, whole) in out.chunks_exact_mut(cols).zip(whole.chunks_exact(cols)) {
+                let vectors = cols / LANES;
+                for (at, out) in out.iter_mut().enumerate() {
+                    *out = half(whole[at % vectors * LANES + at / vectors]);
+                }
             }
         },
     );

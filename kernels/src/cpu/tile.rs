@@ -98,6 +98,61 @@ impl Cuts {
     }
 }
 
+/// Lines of panels of B to prefetch while a tile is computed.
+#[derive(Clone, Copy)]
+pub(crate) struct Ahead {
+    /// The next of them in the first panel.
+    at: *const f32,
+    /// Lines of each panel in one turn of the chain's loop.
+    lines: usize,
+}
+
+impl Ahead {
+    /// Bytes in flight that hide the memory's latency at its bandwidth.
+    const IN_FLIGHT: usize = 8192;
+
+    pub(crate) const NONE: Ahead = Ahead {
+        at: std::ptr::null(),
+        lines: 0,
+    };
+
+    /// For a tile that reads as many panels side by side, with `step` bytes of each in a step.
+    pub(crate) fn of_panels(first: *const f32, panels: usize, step: usize) -> Ahead {
+        Ahead {
+            at: first.wrapping_byte_add(Ahead::IN_FLIGHT / panels),
+            lines: (UNROLLED * step).div_ceil(LINE),
+        }
+    }
+
+    /// For tile `number` of those that read the same `block` bytes of a panel, of which the first one reads them from
+    /// memory and the others from the cache: its share of the block after them.
+    pub(crate) fn share(
+        first: *const f32,
+        [number, tiles]: [usize; 2],
+        block: usize,
+        step: usize,
+    ) -> Ahead {
+        Ahead {
+            at: first.wrapping_byte_add(block + number * block / tiles),
+            lines: (UNROLLED * step).div_ceil(tiles * LINE),
+        }
+    }
+
+    #[inline(always)]
+    fn ask<L: Lanes>(&mut self, panels: usize, apart: usize) {
+        for panel in 0..panels {
+            for line in 0..self.lines {
+                let at = self.at.wrapping_add(panel * apart);
+                L::prefetch_to_l2(at.wrapping_byte_add(line * LINE));
+            }
+        }
+        self.at = self.at.wrapping_byte_add(self.lines * LINE);
+    }
+}
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 /// Operands of a tile.
 #[derive(Clone, Copy)]
 pub(crate) struct Tile {
@@ -107,6 +162,7 @@ pub(crate) struct Tile {
     pub(crate) b: *const f32,
     /// Floats from that panel to the next, where a tile takes several.
     pub(crate) b_apart: usize,
+    pub(crate) ahead: Ahead,
     pub(crate) cuts: Cuts,
     /// This block of k.
     pub(crate) start: usize,
@@ -167,6 +223,7 @@ pub(crate) unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize, 
         stride: t.c_stride,
         rows: if t.end == cuts.k { t.rows } else { 0 },
     };
+    let mut ahead = t.ahead;
     let mut at = t.start;
     while at < t.end {
         let leaf = at / cuts.leaf;
@@ -179,7 +236,7 @@ pub(crate) unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize, 
                 b: t.b.add((at - t.start) * W * N::IN_MEMORY),
                 apart: t.b_apart,
             };
-            chain::<L, N, R, V, W>(acc, from, stop - at, &mut soon)
+            chain::<L, N, R, V, W>(acc, from, stop - at, (&mut soon, &mut ahead))
         };
         at = stop;
         if at < leaf_end {
@@ -266,23 +323,6 @@ const ASKING: usize = 16;
 /// Steps of the chain that one turn of its loop takes.
 const UNROLLED: usize = 4;
 
-/// Distance in bytes at which panels that a tile reads side by side are prefetched: the memory's latency at its bandwidth,
-/// shared by several panels.
-const AHEAD: usize = 2048;
-
-/// Prefetches the lines of each panel of B that are as far ahead and belong to one turn of the loop.
-#[inline(always)]
-fn ahead<L: Lanes, N: Step<L>, const V: usize, const W: usize>(from: &Factors) {
-    let bytes = UNROLLED * W * N::IN_MEMORY * size_of::<f32>();
-    for panel in 0..V / W {
-        let panel = from.b.wrapping_add(panel * from.apart);
-        for line in (0..bytes).step_by(64) {
-            let at = panel.wrapping_byte_add(AHEAD + line);
-            L::prefetch_to_l2(at);
-        }
-    }
-}
-
 /// Panels from some step on.
 struct Factors {
     a: *const f32,
@@ -298,7 +338,7 @@ unsafe fn chain<L: Lanes, N: Step<L>, const R: usize, const V: usize, const W: u
     mut acc: [[L; V]; R],
     mut from: Factors,
     len: usize,
-    soon: &mut Soon,
+    (soon, ahead): (&mut Soon, &mut Ahead),
 ) -> [[L; V]; R] {
     let mut left = len;
     while left > 0 {
@@ -308,8 +348,8 @@ unsafe fn chain<L: Lanes, N: Step<L>, const R: usize, const V: usize, const W: u
         // SAFETY: both panels have `len` steps, by this function's contract.
         unsafe {
             for _ in 0..some / UNROLLED {
-                if V > W {
-                    ahead::<L, N, V, W>(&from);
+                if ahead.lines > 0 {
+                    ahead.ask::<L>(V / W, from.apart);
                 }
                 for _ in 0..UNROLLED {
                     step::<L, N, R, V, W>(&mut acc, &mut from);
@@ -333,8 +373,8 @@ unsafe fn step<L: Lanes, N: Step<L>, const R: usize, const V: usize, const W: us
     // SAFETY: both panels have one more step, by this function's contract.
     unsafe {
         let mut bs = [L::splat(0.0); V];
-        for (v, x) in bs.iter_mut().enumerate() {
-            *x = N::load(from.b.add(v / W * from.apart + v % W * N::IN_MEMORY));
+        for (panel, xs) in bs.chunks_exact_mut(W).enumerate() {
+            xs.copy_from_slice(&N::load::<W>(from.b.add(panel * from.apart)));
         }
         for (r, row) in acc.iter_mut().enumerate() {
             let x = L::splat_of::<R>(from.a, r);

@@ -56,6 +56,15 @@ impl Lanes for Wide {
         })
     }
     #[inline(always)]
+    unsafe fn widen_two_at(x: *const Bf16) -> [Self; 2] {
+        // SAFETY: the caller vouches for 32 numbers of two bytes; called only inside `run`.
+        unsafe {
+            let words = _mm512_loadu_si512(x.cast());
+            let odd = _mm512_and_si512(words, _mm512_set1_epi32(!0xffff));
+            [_mm512_slli_epi32::<16>(words), odd].map(|words| Wide(_mm512_castsi512_ps(words)))
+        }
+    }
+    #[inline(always)]
     fn load_words(x: &[Bf16]) -> Self {
         let x = &x[..2 * LANES];
         // SAFETY: 64 bytes are there; called only inside `run`.

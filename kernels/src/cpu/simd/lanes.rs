@@ -99,6 +99,22 @@ pub(crate) trait Lanes: Copy {
         Self::load(&lanes)
     }
 
+    /// Numbers 0, 2, 4 and so on of 32, and numbers 1, 3, 5 and so on.
+    /// # Safety
+    /// 32 numbers can be read at `x`.
+    #[inline(always)]
+    unsafe fn widen_two_at(x: *const Bf16) -> [Self; 2] {
+        // SAFETY: the numbers can be read, by this function's contract.
+        let x = unsafe { std::slice::from_raw_parts(x, 2 * LANES) };
+        let mut lanes = [[0.0; LANES]; 2];
+        for (lane, pair) in x.chunks_exact(2).enumerate() {
+            for (vector, x) in lanes.iter_mut().zip(pair) {
+                vector[lane] = (*x).into();
+            }
+        }
+        lanes.map(|lanes| Self::load(&lanes))
+    }
+
     /// The first 32 numbers as words of two, the even one below.
     #[inline(always)]
     fn load_words(x: &[Bf16]) -> Self {

@@ -57,7 +57,8 @@ fn turned(
     };
     let plan = plan(&factors, Finish::Store, epilogue, &device);
     let ((rows, _), k) = (c.rows_cols(), view(factors.a).cols());
-    if turns(&plan, c.dtype(), rows, k) {
+    let is_packed = matches!(factors.b, Factor::Packed(_));
+    if turns(&plan, c.dtype(), [rows, k], is_packed) {
         return run(c, factors, Finish::Store, epilogue);
     }
     let epilogue = Epilogue {

@@ -101,7 +101,10 @@ mod tests {
                 (1, 65, 33),
                 (1, 700, 1600),
                 (2, 330, 1600),
+                (4, 330, 1600),
                 (5, 33, 130),
+                (16, 70, 1600),
+                (27, 70, 700),
                 (70, 96, 300),
                 (200, 900, 64),
             ] {
@@ -130,8 +133,14 @@ mod tests {
                         let mut other = b.try_clone().unwrap();
                         other.f32_mut()[n * k - 1] = 1.0 + f32::EPSILON;
                         let whole = Packed::new(numbers, (&other, op), leaf, &device);
-                        let whole = whole.unwrap().unwrap().bytes();
-                        assert!(whole.abs_diff(2 * packed.bytes()) < 256, "{place:?}");
+                        let whole = whole.unwrap().unwrap();
+                        assert!(
+                            whole.bytes().abs_diff(2 * packed.bytes()) < 256,
+                            "{place:?}"
+                        );
+                        product(numbers, &mut want, left, (&other, op), leaf, false).unwrap();
+                        product(numbers, &mut found, left, &whole, leaf, false).unwrap();
+                        assert!(bits(found.f32()) == bits(want.f32()), "whole {place:?}");
                     }
                 }
             }
@@ -141,7 +150,13 @@ mod tests {
     #[test]
     fn sums_that_are_rounded_to_bf16_are_those_of_stored_factors() {
         for device in devices() {
-            for (m, n, k) in [(1, 300, 600), (2, 300, 1700), (4, 140, 70), (70, 96, 300)] {
+            for (m, n, k) in [
+                (1, 300, 600),
+                (2, 300, 1700),
+                (4, 140, 70),
+                (16, 70, 1700),
+                (70, 96, 300),
+            ] {
                 let a = random(&[m, k], 1, &device).unwrap();
                 let b = random(&[k, n], 2, &device).unwrap();
                 for numbers in [Numbers::Bf16, Numbers::Bf16Tiles] {

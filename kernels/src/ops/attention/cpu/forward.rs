@@ -378,6 +378,7 @@ fn attend(
     for block in rows.blocks(&tile.visited) {
         let keys = tile.within(block, rows.block, numbers);
         let scores = &mut scratch.scores.f32_mut()[..keys.len() * TILE];
+        source.prefetch(isa, keys.clone());
         for run in source.runs(keys.clone()) {
             let (a, a_at) = source.keys(run.start);
             let product = Strip {

@@ -2,6 +2,8 @@
 //! of a cache.
 
 use super::operand::Operand;
+use crate::cpu::Isa;
+use crate::cpu::simd::{Kernel, LANES, Lanes, run};
 use crate::ops::attention::pages::PagedRows;
 use std::ops::Range;
 
@@ -45,6 +47,14 @@ impl<'a> Source<'a> {
         })
     }
 
+    /// Prefetches these keys and their values, if they are in pages: a row of the cache has all kv heads, so that a head's
+    /// lines are too far apart for the processor to see a stream in them.
+    pub(super) fn prefetch(self, isa: Isa, keys: Range<usize>) {
+        if let Source::Pages(pages) = self {
+            run::<PrefetchKeys, _>(isa, (pages, keys));
+        }
+    }
+
     /// End of the run from `key` on, at most `end`.
     fn run_end(self, key: usize, end: usize) -> usize {
         match self {
@@ -74,6 +84,22 @@ impl<'a> Source<'a> {
         match self {
             Source::Copied { v, first, .. } => v.by_columns(key - first),
             Source::Pages(of) => (of.from(key, of.width), (1, of.row)),
+        }
+    }
+}
+
+struct PrefetchKeys;
+
+impl Kernel<(Pages<'_>, Range<usize>)> for PrefetchKeys {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>((pages, keys): (Pages<'_>, Range<usize>)) {
+        for key in keys {
+            let both = pages.from(key, 0);
+            for line in both[..2 * pages.width].chunks(LANES) {
+                L::prefetch_to_l2(line.as_ptr());
+            }
         }
     }
 }
