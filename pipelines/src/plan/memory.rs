@@ -2,7 +2,7 @@
 //! weights and two moments in f32), and activations in 16 bits (Korthikanti et al. 2022, arXiv:2205.05198, section 4, with the
 //! terms of grouped queries and gates).
 
-use crate::plan::layout::{Layout, Recompute};
+use crate::plan::layout::{ChunkLayers, Layout, LayersByKind, Recompute};
 use crate::plan::shape::{Kind, Mixture, Shape};
 
 /// Bytes of a rank by purpose.
@@ -28,10 +28,12 @@ pub(crate) fn rank_bytes(shape: &Shape, layout: &Layout) -> RankBytes {
     let mut numbers = Vec::new();
     let mut stages = Vec::new();
     for stage in 1..last {
-        let number = (
-            layout.stage_layers(shape, stage),
-            layout.stage_others(shape, stage),
-        );
+        let number = match layout.recompute {
+            Recompute::Layers(again) => layout.chunks_with(shape, stage, again),
+            Recompute::None | Recompute::Selective | Recompute::Full => {
+                vec![ChunkLayers::whole(shape, layout, stage)]
+            }
+        };
         if !numbers.contains(&number) {
             numbers.push(number);
             stages.push(stage);
@@ -73,30 +75,27 @@ pub(crate) fn stage_bytes(shape: &Shape, layout: &Layout, stage: usize) -> RankB
         false => parameters + experts,
     };
     let samples = layout.micro_batch as f64 / layout.cp as f64;
-    let by_kind = |layout: &Layout| {
-        let of_other = kind.map(|kind| kept(shape, layout, samples, &kind));
-        let of_dense = kept(shape, layout, samples, &Kind::Dense);
-        [of_dense, of_other.unwrap_or(0.0)]
+    let by_kind = |recompute| KeptByKind::of(shape, layout, samples, recompute);
+    // the encoder's rows, once for all layers that attend to them
+    let shared = match kind.filter(|_| others > 0.0) {
+        Some(Kind::Crossed(_)) => 2.0 * samples * shape.seq_length as f64 * shape.width as f64,
+        Some(Kind::Dense | Kind::Mixture(_)) | None => 0.0,
     };
-    let [of_dense, of_other] = by_kind(layout);
-    let mut of_layers = dense * of_dense + others * of_other;
-    if let Some(Kind::Crossed(_)) = kind.filter(|_| others > 0.0) {
-        // the encoder's rows, once for all layers that attend to them
-        of_layers += 2.0 * samples * shape.seq_length as f64 * shape.width as f64;
-    }
-    let mut activations = layout.in_flight(stage) * of_layers;
+    let mut activations = match layout.recompute {
+        Recompute::None | Recompute::Selective | Recompute::Full => {
+            let each = by_kind(layout.recompute);
+            layout.in_flight(stage) * (dense * each.dense + others * each.others + shared)
+        }
+        Recompute::Layers(number) => {
+            let chunks = layout.chunks_with(shape, stage, number);
+            let of_chunks = partly_kept(&chunks, layout, stage, by_kind);
+            layout.in_flight(stage) * shared + of_chunks
+        }
+    };
     if layout.recompute == Recompute::Full {
         // the layer that is being computed again: of a stage with both kinds, the larger one
-        let whole = Layout {
-            recompute: Recompute::None,
-            ..*layout
-        };
-        let [of_dense, of_other] = by_kind(&whole);
-        let larger = [(dense, of_dense), (others, of_other)]
-            .into_iter()
-            .filter(|(layers, _)| *layers > 0.0)
-            .fold(0.0, |larger: f64, (_, bytes)| larger.max(bytes));
-        activations += larger;
+        let whole = by_kind(Recompute::None);
+        activations += whole.larger(dense > 0.0, others > 0.0);
     }
     if is_last {
         activations += head_bytes(shape, layout);
@@ -107,6 +106,70 @@ pub(crate) fn stage_bytes(shape: &Shape, layout: &Layout, stage: usize) -> RankB
         optimizer: 12.0 * held(1),
         activations,
     }
+}
+
+/// Bytes that one layer of each kind keeps for its backward pass.
+#[derive(Clone, Copy)]
+struct KeptByKind {
+    dense: f64,
+    /// Of the model's other kind.
+    others: f64,
+}
+
+impl KeptByKind {
+    fn of(shape: &Shape, layout: &Layout, samples: f64, recompute: Recompute) -> KeptByKind {
+        let layout = &Layout {
+            recompute,
+            ..*layout
+        };
+        let of_other = shape.other_kind();
+        let of_other = of_other.map(|kind| kept(shape, layout, samples, &kind));
+        KeptByKind {
+            dense: kept(shape, layout, samples, &Kind::Dense),
+            others: of_other.unwrap_or(0.0),
+        }
+    }
+
+    /// Of so many layers.
+    fn all(&self, layers: LayersByKind) -> f64 {
+        layers.dense as f64 * self.dense + layers.others as f64 * self.others
+    }
+
+    /// The larger one of the kinds that are there.
+    fn larger(&self, has_dense: bool, has_others: bool) -> f64 {
+        let of = |is_there: bool, bytes: f64| if is_there { bytes } else { 0.0 };
+        of(has_dense, self.dense).max(of(has_others, self.others))
+    }
+}
+
+/// Bytes of the layers of a stage of which the first ones are computed again: the most that any moment of the schedule has, with
+/// each chunk's micro-batches, and the layer that is being computed again as far as it is larger than those of its micro-batch that
+/// were let go before it.
+fn partly_kept(
+    chunks: &[ChunkLayers],
+    layout: &Layout,
+    stage: usize,
+    by_kind: impl Fn(Recompute) -> KeptByKind,
+) -> f64 {
+    let (inputs, whole) = (by_kind(Recompute::Full), by_kind(Recompute::None));
+    let of_chunk = |chunk: &ChunkLayers| inputs.all(chunk.again) + whole.all(chunk.kept);
+    let bytes: Vec<f64> = chunks.iter().map(of_chunk).collect();
+    let moments = match layout.chunks {
+        1 => vec![layout.in_flight(stage) * bytes[0]],
+        _ => {
+            let held = layout.held_by_chunk(stage);
+            let sum = |held: Vec<usize>| {
+                let each = held.iter().zip(&bytes);
+                each.map(|(count, bytes)| *count as f64 * bytes).sum()
+            };
+            held.into_iter().map(sum).collect()
+        }
+    };
+    let running = chunks.iter().map(|chunk| {
+        let again = whole.larger(chunk.again.dense > 0, chunk.again.others > 0);
+        (again - whole.all(chunk.kept)).max(0.0)
+    });
+    moments.into_iter().fold(0.0, f64::max) + running.fold(0.0, f64::max)
 }
 
 /// Parameters of the matrices of the vocabulary on a rank of a stage, and of the layer before a masked encoder's head.
@@ -169,7 +232,7 @@ fn kept(shape: &Shape, layout: &Layout, samples: f64, kind: &Kind) -> f64 {
 fn scores(shape: &Shape, layout: &Layout, keys: usize) -> f64 {
     match layout.recompute {
         Recompute::None if !shape.is_fused => 5.0 * shape.heads as f64 * keys as f64,
-        Recompute::None | Recompute::Selective | Recompute::Full => 0.0,
+        Recompute::None | Recompute::Selective | Recompute::Layers(_) | Recompute::Full => 0.0,
     }
 }
 

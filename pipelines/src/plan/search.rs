@@ -44,9 +44,8 @@ const MOST_CHUNKS: usize = 16;
 /// Every layout: those that fit, the fastest first (equal ones in the order of the search, smaller axes first), and the others.
 pub(crate) fn search(asked: &Asked<'_>) -> (Vec<Planned>, Vec<Rejected>) {
     let (mut planned, mut rejected) = (Vec::new(), Vec::new());
-    let constants = Constants::of(asked.cluster);
+    let per_node = asked.cluster.devices_per_node;
     for layout in layouts(asked) {
-        let per_node = asked.cluster.devices_per_node;
         if let Some(reason) = layout.contradiction(&asked.shape, layout.devices(), per_node) {
             rejected.push(Rejected {
                 layout,
@@ -57,23 +56,82 @@ pub(crate) fn search(asked: &Asked<'_>) -> (Vec<Planned>, Vec<Rejected>) {
         }
         let memory = rank_bytes(&asked.shape, &layout);
         // of ranks that share cores, the bytes that Millrace holds are compared instead
-        if memory.total() > asked.cluster.memory && asked.cluster.cores.is_none() {
-            rejected.push(Rejected {
-                layout,
-                reason: "does not fit in a device's memory".into(),
-                bytes: Some(memory.total()),
-            });
+        if memory.total() <= asked.cluster.memory || asked.cluster.cores.is_some() {
+            planned.push(asked.planned(layout, memory));
             continue;
         }
-        let time = step_time(&asked.shape, &layout, asked.cluster, &constants);
-        planned.push(Planned {
+        rejected.push(Rejected {
             layout,
-            time,
-            memory,
+            reason: "does not fit in a device's memory".into(),
+            bytes: Some(memory.total()),
         });
+        if layout.recompute == least_recomputation(&asked.shape) {
+            let fits = |of: &Layout| rank_bytes(&asked.shape, of).total() <= asked.cluster.memory;
+            let partly = least_layers(&asked.shape, &layout, fits);
+            planned.extend(
+                partly.map(|layout| asked.planned(layout, rank_bytes(&asked.shape, &layout))),
+            );
+        }
     }
-    planned.sort_by(|a, b| a.time.total.total_cmp(&b.time.total));
+    sort(&mut planned);
     (planned, rejected)
+}
+
+/// The fastest first; equal ones in their order.
+pub(crate) fn sort(planned: &mut [Planned]) {
+    planned.sort_by(|a, b| a.time.total.total_cmp(&b.time.total));
+}
+
+impl Asked<'_> {
+    /// A layout with its time.
+    pub(crate) fn planned(&self, layout: Layout, memory: RankBytes) -> Planned {
+        let constants = Constants::of(self.cluster);
+        Planned {
+            layout,
+            time: step_time(&self.shape, &layout, self.cluster, &constants),
+            memory,
+        }
+    }
+}
+
+/// The last choice before whole layers are computed again: a layout with it that lacks memory may fit with some of its layers
+/// computed again, and needs no number of layers otherwise.
+fn least_recomputation(shape: &Shape) -> Recompute {
+    match shape.is_fused {
+        true => Recompute::None,
+        false => Recompute::Selective,
+    }
+}
+
+/// The layout with the fewest layers of each pipeline rank computed again with which it fits; `None` if it fits with no number of
+/// them that leaves a layer its activations. `layout` itself does not fit. With each layer the bytes become fewer, but not with the
+/// last one of a stage: it is computed again right after its forward pass, and has to have its input kept as well.
+pub(crate) fn least_layers(
+    shape: &Shape,
+    layout: &Layout,
+    fits: impl Fn(&Layout) -> bool,
+) -> Option<Layout> {
+    let with = |number| Layout {
+        recompute: Recompute::Layers(number),
+        ..*layout
+    };
+    let layers = (0..layout.pp).map(|stage| layout.stage_layers(shape, stage));
+    let (fewest, most) = layers.fold((usize::MAX, 0), |(fewest, most), of: usize| {
+        (fewest.min(of), most.max(of))
+    });
+    let largest = [most.saturating_sub(1), fewest.saturating_sub(1)];
+    let mut fit = largest
+        .into_iter()
+        .find(|number| *number > 0 && fits(&with(*number)))?;
+    let mut lacks = 0;
+    while fit - lacks > 1 {
+        let middle = lacks + (fit - lacks) / 2;
+        match fits(&with(middle)) {
+            true => fit = middle,
+            false => lacks = middle,
+        }
+    }
+    Some(with(fit))
 }
 
 /// Layouts whose axes multiply to the devices, or to each number up to them.
@@ -202,6 +260,129 @@ mod tests {
         let too_large = rejected.iter().filter_map(|of| of.bytes);
         assert!(too_large.clone().count() > 0);
         assert!(too_large.into_iter().all(|bytes| bytes > cluster.memory));
+    }
+
+    /// Dense models, fused and not, stages that differ by a layer or have the ends of the model, mixtures and decoders.
+    fn shapes() -> Vec<Shape> {
+        let mixtral = Shape::mixtral_8x7b();
+        vec![
+            Shape::gpt(24, 6144, 48),
+            Shape {
+                is_fused: true,
+                ..Shape::gpt(26, 6144, 48)
+            },
+            Shape {
+                is_fused: true,
+                vocab: 256_000,
+                ..Shape::gpt(14, 8192, 64)
+            },
+            Shape {
+                layers: 12,
+                mixture: mixtral.mixture.map(|of| crate::plan::shape::Mixture {
+                    dense_first: 3,
+                    every: 2,
+                    ..of
+                }),
+                ..mixtral
+            },
+            Shape {
+                is_fused: true,
+                ..Shape::t5_11b()
+            },
+        ]
+    }
+
+    /// Every number of layers one by one gives the number that the search finds by halves.
+    #[test]
+    fn the_fewest_layers_are_those_of_a_search_one_by_one() {
+        let mut found_of_chunks = 0;
+        for shape in shapes() {
+            for gigabytes in [10.0, 24.0, 48.0] {
+                let cluster = Cluster {
+                    memory: 1e9 * gigabytes,
+                    ..Cluster::load("dgx-a100").unwrap()
+                };
+                let asked = Asked {
+                    shape,
+                    cluster: &cluster,
+                    devices: 16,
+                    may_be_fewer: false,
+                    global_batch: 32,
+                };
+                let (planned, rejected) = search(&asked);
+                let fits = |of: &Layout| rank_bytes(&shape, of).total() <= cluster.memory;
+                let mut wanted = Vec::new();
+                for of in &rejected {
+                    let layout = of.layout;
+                    if of.bytes.is_none() || layout.recompute != least_recomputation(&shape) {
+                        continue;
+                    }
+                    let all = shape.blocks().div_ceil(layout.pp) + 1;
+                    let with = |number| Layout {
+                        recompute: Recompute::Layers(number),
+                        ..layout
+                    };
+                    let most = (0..layout.pp).map(|stage| layout.stage_layers(&shape, stage));
+                    let most = most.max().unwrap();
+                    assert!(most <= all);
+                    wanted.extend((1..most).map(with).find(fits));
+                }
+                let is_partly = |of: &&Planned| of.layout.recompute.layers().is_some();
+                let mut found: Vec<Layout> =
+                    planned.iter().filter(is_partly).map(|of| of.layout).collect();
+                found_of_chunks += found.iter().filter(|of| of.chunks > 1).count();
+                let key = |of: &Layout| format!("{of:?}");
+                found.sort_by_key(key);
+                wanted.sort_by_key(key);
+                assert_eq!(found, wanted);
+                assert!(planned.windows(2).all(|pair| {
+                    pair[0].time.total <= pair[1].time.total
+                }));
+            }
+        }
+        assert!(found_of_chunks > 20, "{found_of_chunks}");
+    }
+
+    /// A layout that fits with some layers computed again is faster than with all of them, and slower than it would be with none.
+    #[test]
+    fn each_layer_that_is_computed_again_takes_its_share_of_the_time() {
+        let cluster = Cluster::load("dgx-h100").unwrap();
+        let asked = Asked {
+            shape: Shape::llama3_405b(8192),
+            cluster: &cluster,
+            devices: 144,
+            may_be_fewer: false,
+            global_batch: 72,
+        };
+        let layout = Layout {
+            tp: 8,
+            pp: 18,
+            is_sequence_parallel: true,
+            ..Layout::one(72)
+        };
+        let time = |recompute| {
+            let of = Layout {
+                recompute,
+                ..layout
+            };
+            asked.planned(of, rank_bytes(&asked.shape, &of)).time
+        };
+        let (none, full) = (time(Recompute::None), time(Recompute::Full));
+        for layers in 0..=7 {
+            let found = time(Recompute::Layers(layers));
+            // of 7 layers of a stage
+            let share = layers as f64 / 7.0;
+            for (found, none, full) in [
+                (found.total, none.total, full.total),
+                (found.bubble, none.bubble, full.bubble),
+                (found.collectives, none.collectives, full.collectives),
+                (found.backward, none.backward, full.backward),
+                (found.forward, none.forward, full.forward),
+            ] {
+                let wanted = none + share * (full - none);
+                assert!((found / wanted - 1.0).abs() < 1e-9, "{found} {wanted}");
+            }
+        }
     }
 
     #[test]

@@ -83,8 +83,17 @@ pub(super) fn layout_cells(of: &Value) -> Vec<String> {
         count("micro_batch"),
         count("zero"),
         if is_sequence { "yes" } else { "no" }.into(),
-        text_value(&of["recompute"]),
+        recompute(of),
     ]
+}
+
+/// Recomputation, with the number of layers if it is not all of them.
+fn recompute(of: &Value) -> String {
+    let kind = text_value(&of["recompute"]);
+    match of["recompute_layers"].as_u64() {
+        Some(layers) => format!("{kind}, {layers} layers of a stage"),
+        None => kind,
+    }
 }
 
 /// A layout in one line: the axes, and the settings that are not as without parallelism.
@@ -109,7 +118,7 @@ pub(super) fn layout_line(of: &Value) -> String {
     }
     match of["recompute"].as_str() {
         None | Some("none") => {}
-        Some(kind) => words.push(format!("recompute {kind}")),
+        Some(_) => words.push(format!("recompute {}", recompute(of))),
     }
     words.join(", ")
 }
