@@ -3,7 +3,7 @@
 use crate::plan::shape::Shape;
 use serde_json::{Value, json};
 use std::ops::Range;
-use train::config::ParallelConfig;
+use train::config::{ParallelConfig, Precision};
 use train::trainer::timeline::held_by_chunk;
 
 /// Activations that are computed again in the backward pass.
@@ -117,6 +117,18 @@ pub(crate) struct Layout {
     pub overlap: bool,
     /// Whether embedding and head each count as a layer when layers are divided over model chunks.
     pub counts_ends: bool,
+    /// Number format of products.
+    pub precision: Precision,
+}
+
+/// `train.precision` as the job spells it.
+pub(crate) fn precision_name(precision: Precision) -> &'static str {
+    match precision {
+        Precision::F32 => "f32",
+        Precision::Bf16 => "bf16",
+        Precision::Fp16 => "fp16",
+        Precision::Fp8 => "fp8",
+    }
 }
 
 impl Layout {
@@ -136,6 +148,15 @@ impl Layout {
             zero: 0,
             overlap: false,
             counts_ends: false,
+            precision: Precision::Bf16,
+        }
+    }
+
+    /// Bytes of a number of weights and of activations between products.
+    pub(crate) fn number_bytes(&self) -> f64 {
+        match self.precision {
+            Precision::F32 => 4.0,
+            Precision::Bf16 | Precision::Fp16 | Precision::Fp8 => 2.0,
         }
     }
 
@@ -337,16 +358,17 @@ impl Layout {
             "tp": self.tp, "cp": self.cp, "pp": self.pp, "dp": self.dp, "ep": self.ep, "virtual_stages": self.chunks,
             "micro_batch": self.micro_batch, "zero": self.zero, "sequence": self.is_sequence_parallel,
             "recompute": self.recompute.name(), "recompute_layers": self.recompute.layers(),
+            "precision": precision_name(self.precision),
         })
     }
 
     /// Heads of `columns`.
-    pub(crate) const HEADS: &str = "  tp  cp  pp   v   dp  ep  micro zero seq recompute";
+    pub(crate) const HEADS: &str = "  tp  cp  pp   v   dp  ep  micro zero seq recompute precision";
 
     /// Its settings as columns of a table.
     pub(crate) fn columns(&self) -> String {
         format!(
-            "{:>4}{:>4}{:>4}{:>4}{:>5}{:>4}{:>7}{:>5} {:>3} {:<9}",
+            "{:>4}{:>4}{:>4}{:>4}{:>5}{:>4}{:>7}{:>5} {:>3} {:<9} {:<9}",
             self.tp,
             self.cp,
             self.pp,
@@ -361,6 +383,7 @@ impl Layout {
                 "no"
             },
             self.recompute.column(),
+            precision_name(self.precision),
         )
     }
 
@@ -377,7 +400,7 @@ impl Layout {
             Recompute::Full => "recompute_layers = []\n".into(),
         };
         format!(
-            "[parallel]\ntp = {}\ncp = {}\npp = {}\ndp = {}\nep = {}\nvirtual_stages = {}\n{stages}count_embedding = {}\ncount_head = {}\nsequence = {}\nzero = {}\noverlap = {}\nranks_per_node = {per_node}\n\n[train]\nmicro_batch = {}\nglobal_batch = {}\nrecompute = \"{}\"\n{again}",
+            "[parallel]\ntp = {}\ncp = {}\npp = {}\ndp = {}\nep = {}\nvirtual_stages = {}\n{stages}count_embedding = {}\ncount_head = {}\nsequence = {}\nzero = {}\noverlap = {}\nranks_per_node = {per_node}\n\n[train]\nmicro_batch = {}\nglobal_batch = {}\nrecompute = \"{}\"\n{again}precision = \"{}\"\n",
             self.tp,
             self.cp,
             self.pp,
@@ -392,6 +415,7 @@ impl Layout {
             self.micro_batch,
             self.global_batch,
             self.recompute.name(),
+            precision_name(self.precision),
         )
     }
 }

@@ -1,9 +1,11 @@
 //! Bytes of the fullest rank in mixed precision: weights and gradients of 2 and 4 bytes, Adam's state of 12 (a copy of the
-//! weights and two moments in f32), and activations in 16 bits (Korthikanti et al. 2022, arXiv:2205.05198, section 4, with the
+//! weights and two moments in f32), and activations in 16 bits; in f32 weights of 4, no copy, and activations in 32 (Korthikanti et al. 2022, arXiv:2205.05198, section 4, with the
 //! terms of grouped queries and gates).
 
 use crate::plan::layout::{ChunkLayers, Layout, LayersByKind, Recompute};
 use crate::plan::shape::{Kind, Mixture, Shape};
+#[cfg(test)]
+use train::config::Precision;
 
 /// Bytes of a rank by purpose.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,7 +80,9 @@ pub(crate) fn stage_bytes(shape: &Shape, layout: &Layout, stage: usize) -> RankB
     let by_kind = |recompute| KeptByKind::of(shape, layout, samples, recompute);
     // the encoder's rows, once for all layers that attend to them
     let shared = match kind.filter(|_| others > 0.0) {
-        Some(Kind::Crossed(_)) => 2.0 * samples * shape.seq_length as f64 * shape.width as f64,
+        Some(Kind::Crossed(_)) => {
+            layout.number_bytes() * samples * shape.seq_length as f64 * shape.width as f64
+        }
         Some(Kind::Dense | Kind::Mixture(_)) | None => 0.0,
     };
     let mut activations = match layout.recompute {
@@ -100,10 +104,12 @@ pub(crate) fn stage_bytes(shape: &Shape, layout: &Layout, stage: usize) -> RankB
     if is_last {
         activations += head_bytes(shape, layout);
     }
+    let number = layout.number_bytes();
     RankBytes {
-        weights: 2.0 * held(3),
+        weights: number * held(3),
         gradients: 4.0 * held(2),
-        optimizer: 12.0 * held(1),
+        // two moments, and a copy of weights of fewer bits
+        optimizer: if number < 4.0 { 12.0 } else { 8.0 } * held(1),
         activations,
     }
 }
@@ -196,11 +202,11 @@ fn head_bytes(shape: &Shape, layout: &Layout) -> f64 {
         None => layout.cp as f64,
     };
     let rows = layout.micro_batch as f64 * shape.predicted() / parts;
-    let width = shape.width as f64;
-    let mut bytes = rows * (4.0 * shape.vocab as f64 / layout.tp as f64 + 4.0 * width);
+    let (width, number) = (shape.width as f64, layout.number_bytes());
+    let mut bytes = rows * (4.0 * shape.vocab as f64 / layout.tp as f64 + 2.0 * number * width);
     if shape.predictions.is_some() {
         // inputs of the transform, of its activation function and of its norm
-        bytes += 6.0 * rows * width;
+        bytes += 3.0 * number * rows * width;
     }
     bytes
 }
@@ -220,10 +226,11 @@ fn kept(shape: &Shape, layout: &Layout, samples: f64, kind: &Kind) -> f64 {
             let tp = layout.tp as f64;
             let shared = if layout.is_sequence_parallel { tp } else { 1.0 };
             // inputs of the norm and of the queries' matrix, and a dropout mask; queries and mixed values; keys and values of the encoder
-            let whole = 5.0 * shape.width as f64 / shared;
-            let split = 2.0 * (shape.queries() + shape.mixed()) / tp;
+            let number = layout.number_bytes();
+            let whole = (2.0 * number + 1.0) * shape.width as f64 / shared;
+            let split = number * (shape.queries() + shape.mixed()) / tp;
             let scores = scores(shape, layout, shape.seq_length) / tp;
-            own * (without + whole + split + scores) + 2.0 * rows * shape.keys_values() / tp
+            own * (without + whole + split + scores) + number * rows * shape.keys_values() / tp
         }
     }
 }
@@ -231,7 +238,9 @@ fn kept(shape: &Shape, layout: &Layout, samples: f64, kind: &Kind) -> f64 {
 /// Bytes per row of the scores with `keys` keys and of their dropout, where they are kept.
 fn scores(shape: &Shape, layout: &Layout, keys: usize) -> f64 {
     match layout.recompute {
-        Recompute::None if !shape.is_fused => 5.0 * shape.heads as f64 * keys as f64,
+        Recompute::None if !shape.is_fused => {
+            (2.0 * layout.number_bytes() + 1.0) * shape.heads as f64 * keys as f64
+        }
         Recompute::None | Recompute::Selective | Recompute::Layers(_) | Recompute::Full => 0.0,
     }
 }
@@ -241,18 +250,19 @@ fn scores(shape: &Shape, layout: &Layout, keys: usize) -> f64 {
 fn kept_per_row(shape: &Shape, layout: &Layout, mixture: Option<&Mixture>) -> f64 {
     let (tp, h) = (layout.tp as f64, shape.width as f64);
     let shared = if layout.is_sequence_parallel { tp } else { 1.0 };
+    let number = layout.number_bytes();
     if layout.recompute == Recompute::Full {
-        return 2.0 * h / shared;
+        return number * h / shared;
     }
     // inputs of two norms and of two groups of matrices, and two dropout masks; then what tensor parallelism splits
-    let whole = 10.0 * h;
+    let whole = (4.0 * number + 2.0) * h;
     // latents before and after their norms, on every rank
-    let latents = 4.0 * shape.latents();
-    let attention = 2.0 * (shape.packed() + shape.mixed());
-    let ffn = 2.0 * (1.0 + shape.ffn_inputs()) * shape.inner(mixture);
+    let latents = 2.0 * number * shape.latents();
+    let attention = number * (shape.packed() + shape.mixed());
+    let ffn = number * (1.0 + shape.ffn_inputs()) * shape.inner(mixture);
     // rows as the experts read and write them, and two times the router's probabilities in f32
     let routed = mixture.map_or(0.0, |of| {
-        4.0 * of.top_k as f64 * h + 8.0 * of.experts as f64
+        2.0 * number * of.top_k as f64 * h + 8.0 * of.experts as f64
     });
     let scores = scores(shape, layout, shape.seq_length);
     whole / shared + latents + routed + (attention + ffn + scores) / tp
@@ -322,6 +332,27 @@ mod tests {
             let ratios = pairs.map(|(whole, found)| whole / found);
             assert_eq!(ratios, divided, "ZeRO {zero}");
         }
+    }
+
+    /// In f32 a number has 4 bytes instead of 2, a dropout mask stays one byte: 2205.05198, section 4, has 34 s b h of which 31 s b h
+    /// are numbers in 16 bits; Adam keeps no copy of the weights.
+    #[test]
+    fn f32_has_numbers_of_four_bytes_and_no_copy_of_the_weights() {
+        let shape = Shape::gpt(24, 2304, 24);
+        let of = layout(1, 1, Recompute::Selective, false);
+        let in_f32 = Layout {
+            precision: Precision::F32,
+            ..of
+        };
+        let h = 2304.0;
+        let per_row = |of: &Layout| kept_per_row(&shape, of, None) / h;
+        // 32 bytes of numbers, 2 of masks
+        assert!((per_row(&of) - 34.0).abs() < 1e-9);
+        assert!((per_row(&in_f32) - 66.0).abs() < 1e-9);
+        let (half, whole) = (rank_bytes(&shape, &of), rank_bytes(&shape, &in_f32));
+        assert_eq!(whole.weights, 2.0 * half.weights);
+        assert_eq!(whole.gradients, half.gradients);
+        assert_eq!(whole.optimizer, 8.0 / 12.0 * half.optimizer);
     }
 
     /// The schedule that `train` runs, pass by pass.

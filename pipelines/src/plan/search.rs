@@ -6,17 +6,32 @@ use crate::plan::memory::{RankBytes, rank_bytes};
 use crate::plan::rates::Constants;
 use crate::plan::shape::Shape;
 use crate::plan::time::{StepTime, step_time};
+use train::config::Precision;
 
 /// A question to the planner.
 pub(crate) struct Asked<'a> {
     pub shape: Shape,
+    /// Rates in the job's own precision.
     pub cluster: &'a Cluster,
+    /// The job's own.
+    pub precision: Precision,
+    /// Other precisions of which the cluster has rates.
+    pub others: &'a [InPrecision],
+    /// Whether layouts in the other precisions are planned as well.
+    pub searches_precision: bool,
     /// Devices to use.
     pub devices: usize,
     /// Whether layouts of fewer devices are planned as well: where devices share cores, one rank alone uses all of them.
     pub may_be_fewer: bool,
     /// Sequences of a step.
     pub global_batch: usize,
+}
+
+/// A cluster with its rates in a precision.
+#[derive(Clone, Debug)]
+pub(crate) struct InPrecision {
+    pub precision: Precision,
+    pub cluster: Cluster,
 }
 
 /// A layout that can run.
@@ -60,11 +75,7 @@ pub(crate) fn search(asked: &Asked<'_>) -> (Vec<Planned>, Vec<Rejected>) {
             planned.push(asked.planned(layout, memory));
             continue;
         }
-        rejected.push(Rejected {
-            layout,
-            reason: "does not fit in a device's memory".into(),
-            bytes: Some(memory.total()),
-        });
+        rejected.push(too_large(layout, &memory));
         if layout.recompute == least_recomputation(&asked.shape) {
             let fits = |of: &Layout| rank_bytes(&asked.shape, of).total() <= asked.cluster.memory;
             let partly = least_layers(&asked.shape, &layout, fits);
@@ -82,13 +93,38 @@ pub(crate) fn sort(planned: &mut [Planned]) {
     planned.sort_by(|a, b| a.time.total.total_cmp(&b.time.total));
 }
 
+fn too_large(layout: Layout, memory: &RankBytes) -> Rejected {
+    Rejected {
+        layout,
+        reason: "does not fit in a device's memory".into(),
+        bytes: Some(memory.total()),
+    }
+}
+
+impl Planned {
+    /// The layout as one whose fullest rank has more bytes than a device.
+    pub(crate) fn too_large(&self) -> Rejected {
+        too_large(self.layout, &self.memory)
+    }
+}
+
 impl Asked<'_> {
+    /// The cluster with its rates in this precision.
+    pub(crate) fn cluster_in(&self, precision: Precision) -> &Cluster {
+        let other = self.others.iter().find(|of| of.precision == precision);
+        match other {
+            Some(of) if precision != self.precision => &of.cluster,
+            Some(_) | None => self.cluster,
+        }
+    }
+
     /// A layout with its time.
     pub(crate) fn planned(&self, layout: Layout, memory: RankBytes) -> Planned {
-        let constants = Constants::of(self.cluster);
+        let cluster = self.cluster_in(layout.precision);
+        let constants = Constants::of(cluster);
         Planned {
             layout,
-            time: step_time(&self.shape, &layout, self.cluster, &constants),
+            time: step_time(&self.shape, &layout, cluster, &constants),
             memory,
         }
     }
@@ -138,9 +174,22 @@ pub(crate) fn least_layers(
 fn layouts(asked: &Asked<'_>) -> Vec<Layout> {
     let least = if asked.may_be_fewer { 1 } else { asked.devices };
     let counts = least..=asked.devices;
-    counts
+    let found: Vec<Layout> = counts
         .flat_map(|devices| layouts_of(asked, devices))
-        .collect()
+        .collect();
+    let others = match asked.searches_precision {
+        true => asked.others,
+        false => &[],
+    };
+    let mut all = found.clone();
+    for other in others {
+        let precision = other.precision;
+        all.extend(found.iter().map(|layout| Layout {
+            precision,
+            ..*layout
+        }));
+    }
+    all
 }
 
 /// Layouts whose axes multiply to this number of devices.
@@ -157,6 +206,7 @@ fn layouts_of(asked: &Asked<'_>, devices: usize) -> Vec<Layout> {
                     pp,
                     dp,
                     overlap: true,
+                    precision: asked.precision,
                     ..Layout::one(asked.global_batch)
                 };
                 for ep in expert_ranks(&asked.shape, dp) {
@@ -236,16 +286,23 @@ fn divisors(number: usize, most: usize) -> Vec<usize> {
 mod tests {
     use super::*;
 
+    fn asked(shape: Shape, cluster: &Cluster, devices: usize, global_batch: usize) -> Asked<'_> {
+        Asked {
+            shape,
+            cluster,
+            precision: Precision::Bf16,
+            others: &[],
+            searches_precision: false,
+            devices,
+            may_be_fewer: false,
+            global_batch,
+        }
+    }
+
     #[test]
     fn the_fastest_layout_that_fits_comes_first_and_every_other_has_a_reason() {
         let cluster = Cluster::load("dgx-a100").unwrap();
-        let asked = Asked {
-            shape: Shape::gpt(40, 6144, 48),
-            cluster: &cluster,
-            devices: 256,
-            may_be_fewer: false,
-            global_batch: 1024,
-        };
+        let asked = asked(Shape::gpt(40, 6144, 48), &cluster, 256, 1024);
         let (planned, rejected) = search(&asked);
         assert_eq!(planned.len() + rejected.len(), layouts(&asked).len());
         assert!(planned.len() > 100 && rejected.len() > 100);
@@ -302,13 +359,7 @@ mod tests {
                     memory: 1e9 * gigabytes,
                     ..Cluster::load("dgx-a100").unwrap()
                 };
-                let asked = Asked {
-                    shape,
-                    cluster: &cluster,
-                    devices: 16,
-                    may_be_fewer: false,
-                    global_batch: 32,
-                };
+                let asked = asked(shape, &cluster, 16, 32);
                 let (planned, rejected) = search(&asked);
                 let fits = |of: &Layout| rank_bytes(&shape, of).total() <= cluster.memory;
                 let mut wanted = Vec::new();
@@ -347,13 +398,7 @@ mod tests {
     #[test]
     fn each_layer_that_is_computed_again_takes_its_share_of_the_time() {
         let cluster = Cluster::load("dgx-h100").unwrap();
-        let asked = Asked {
-            shape: Shape::llama3_405b(8192),
-            cluster: &cluster,
-            devices: 144,
-            may_be_fewer: false,
-            global_batch: 72,
-        };
+        let asked = asked(Shape::llama3_405b(8192), &cluster, 144, 72);
         let layout = Layout {
             tp: 8,
             pp: 18,
@@ -391,13 +436,7 @@ mod tests {
             cores: Some(8),
             ..Cluster::load("dgx-a100").unwrap()
         };
-        let mut asked = Asked {
-            shape: Shape::gpt(4, 512, 8),
-            cluster: &cluster,
-            devices: 4,
-            may_be_fewer: false,
-            global_batch: 8,
-        };
+        let mut asked = asked(Shape::gpt(4, 512, 8), &cluster, 4, 8);
         let counts = |asked: &Asked<'_>| {
             let found = layouts(asked).into_iter().map(|of| of.devices());
             found.collect::<std::collections::BTreeSet<_>>()
@@ -407,16 +446,51 @@ mod tests {
         assert_eq!(counts(&asked), [1, 2, 3, 4].into());
     }
 
+    /// Layouts in other precisions are those of the job's own, once more with the other rates, in one ranking.
+    #[test]
+    fn precisions_are_ranked_together() {
+        let file = Cluster::load("dgx-h100").unwrap();
+        let others = [
+            InPrecision {
+                precision: Precision::Fp8,
+                cluster: file.clone().in_fp8(),
+            },
+            InPrecision {
+                precision: Precision::F32,
+                cluster: file.clone().in_f32().unwrap(),
+            },
+        ];
+        let mut asked = Asked {
+            others: &others,
+            ..asked(Shape::gpt(24, 4096, 32), &file, 16, 64)
+        };
+        let (own, own_rejected) = search(&asked);
+        assert!(own.iter().all(|of| of.layout.precision == Precision::Bf16));
+        asked.searches_precision = true;
+        let (all, rejected) = search(&asked);
+        let in_precision = |precision| -> Vec<&Planned> {
+            let found = all.iter();
+            found.filter(|of| of.layout.precision == precision).collect()
+        };
+        let same = in_precision(Precision::Bf16);
+        assert_eq!(same.len(), own.len());
+        for (one, other) in same.into_iter().zip(&own) {
+            assert_eq!((one.layout, one.time), (other.layout, other.time));
+        }
+        assert!(all.windows(2).all(|pair| pair[0].time.total <= pair[1].time.total));
+        assert!(rejected.len() > own_rejected.len());
+        // fp8 has the memory of 16 bits and twice their rate, f32 has more bytes and fewer FLOP/s
+        let (fp8, f32) = (in_precision(Precision::Fp8), in_precision(Precision::F32));
+        assert_eq!(fp8.len(), own.len());
+        assert!(fp8[0].time.total < 0.8 * own[0].time.total);
+        assert!(f32.len() < own.len() && f32[0].time.total > 5.0 * own[0].time.total);
+        assert_eq!(all[0].layout.precision, Precision::Fp8);
+    }
+
     #[test]
     fn a_model_that_fits_nowhere_leaves_the_smallest_bytes() {
         let cluster = Cluster::load("dgx-a100").unwrap();
-        let asked = Asked {
-            shape: Shape::gpt(128, 25_600, 160),
-            cluster: &cluster,
-            devices: 16,
-            may_be_fewer: false,
-            global_batch: 64,
-        };
+        let asked = asked(Shape::gpt(128, 25_600, 160), &cluster, 16, 64);
         let (planned, rejected) = search(&asked);
         assert!(planned.is_empty());
         let least = rejected.iter().filter_map(|of| of.bytes);

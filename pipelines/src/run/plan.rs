@@ -3,7 +3,8 @@
 use super::plan_answer::Answer;
 use super::plan_page::Page;
 use super::plan_question::{
-    accepted, check_run, check_served, is_in_f32, is_in_fp8, of_model, plan_of, shape,
+    accepted, check_run, check_served, is_in_f32, is_in_fp8, of_model, other_precisions, plan_of,
+    shape,
 };
 use super::plan_serving::{Printed, ServingArgs};
 use super::plan_table;
@@ -38,6 +39,9 @@ pub(crate) struct PlanArgs {
     /// Rows of embedding and head. Default: tokenize.tokenizer.train.vocab, or 50304.
     #[arg(long)]
     vocab: Option<usize>,
+    /// Search bf16, f32 and fp8, as far as the cluster has their rates, beside the job's own precision.
+    #[arg(long, conflicts_with_all = ["check_tables", "size", "serve"])]
+    search_precision: bool,
     /// Layouts to show.
     #[arg(long, default_value_t = 10)]
     top: usize,
@@ -78,6 +82,7 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
     let job: Job = job::load(path, &args.set)?;
     let file = cluster;
     let mut cluster = Cluster::load(file)?;
+    let others = other_precisions(&job, &cluster);
     let is_f32 = is_in_f32(&job, &cluster);
     if is_f32 {
         let resolved = cluster.in_f32();
@@ -107,6 +112,11 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
     }
     let asked = asked(&job, &cluster, args)
         .map_err(|problems| LoadError::problems(path.clone(), problems))?;
+    let asked = Asked {
+        others: &others,
+        searches_precision: args.search_precision,
+        ..asked
+    };
     let (planned, rejected) = accepted(&job, &asked, search(&asked));
     let answer = Answer {
         job: &job,

@@ -1,10 +1,11 @@
 //! The answer of `plan` for a training: ranked and rejected layouts, and the fastest one in detail, as text and as JSON.
 
-use super::plan_question::plan_of;
+use super::plan_question::{accepted, plan_of};
 use crate::job::Job;
 use crate::machine::duration;
 use crate::plan::{
-    Asked, Gantt, Layout, Placement, Planned, RankBytes, Rejected, by_rate, by_setting, stage_bytes,
+    Asked, Gantt, Layout, Placement, Planned, RankBytes, Rejected, by_rate, by_setting,
+    in_next_precisions, precision_name, precision_to_json, stage_bytes,
 };
 use serde_json::{Value, json};
 use std::cell::OnceCell;
@@ -147,7 +148,7 @@ impl Answer<'_> {
 
     /// Share of the matrix rate of its devices that the step's model FLOP are.
     fn utilization(&self, of: &Planned) -> f64 {
-        let cluster = self.asked.cluster;
+        let cluster = self.asked.cluster_in(of.layout.precision);
         let ranks = of.layout.devices();
         // devices that share cores share the rate of their node
         let rates = match cluster.cores {
@@ -261,7 +262,23 @@ impl Answer<'_> {
         });
         let settings = by_setting(self.planned, self.rejected);
         let settings = settings.iter().map(|of| of.to_json(whole));
+        let precisions = in_next_precisions(self.asked, best);
+        let precisions = precisions.into_iter().map(|of| {
+            let rejected = self.rejection(&of);
+            precision_to_json(&of, rejected.as_ref(), whole)
+        });
+        let settings = settings.chain(precisions);
         json!({"rates": rates.collect::<Vec<_>>(), "settings": settings.collect::<Vec<_>>()})
+    }
+
+    /// The reason why a layout that was not searched cannot run.
+    fn rejection(&self, of: &Planned) -> Option<Rejected> {
+        let cluster = self.asked.cluster;
+        if cluster.cores.is_none() && of.memory.total() > cluster.memory {
+            return Some(of.too_large());
+        }
+        let found = accepted(self.job, self.asked, (vec![of.clone()], Vec::new()));
+        found.1.into_iter().next()
     }
 
     /// The schedule of the fastest layout, if it has several stages that each have cores of their own.
@@ -339,7 +356,7 @@ impl Answer<'_> {
             let l = &nearest.layout;
             writeln!(
                 text,
-                "nearest: tp {} cp {} pp {} dp {} micro-batch {} ZeRO {} recompute {} needs {:.1} GB of {:.1}; take more devices, or a smaller model",
+                "nearest: tp {} cp {} pp {} dp {} micro-batch {} ZeRO {} recompute {} {} needs {:.1} GB of {:.1}; take more devices, or a smaller model",
                 l.tp,
                 l.cp,
                 l.pp,
@@ -347,6 +364,7 @@ impl Answer<'_> {
                 l.micro_batch,
                 l.zero,
                 l.recompute.name(),
+                precision_name(l.precision),
                 nearest.bytes.unwrap_or(0.0) / 1e9,
                 self.asked.cluster.memory / 1e9,
             )?;

@@ -2,7 +2,7 @@
 
 use crate::job::{BlendTable, Job, Problem};
 use crate::plan::{
-    Asked, Cluster, Decoder, Latent, Layout, Mixture, Planned, Recompute, Rejected, Shape,
+    Asked, Cluster, Decoder, InPrecision, Latent, Layout, Mixture, Planned, Recompute, Rejected, Shape,
     least_layers, rank_bytes, sort,
 };
 use train::config::{Determinism, Family, ParallelConfig, Plan, Precision};
@@ -20,6 +20,23 @@ pub(super) fn is_in_f32(job: &Job, cluster: &Cluster) -> bool {
         Some(Precision::F32) => true,
         Some(Precision::Fp16 | Precision::Fp8) => cluster.cores.is_some(),
     }
+}
+
+/// Precisions other than the job's of which a cluster has rates, with them: bf16, f32, and on GPUs fp8. `cluster` is as its file has
+/// it. A rate that is only assumed is none.
+pub(super) fn other_precisions(job: &Job, cluster: &Cluster) -> Vec<InPrecision> {
+    let own = job.train.as_ref().map(|train| train.precision);
+    let in_precision = |precision, cluster| InPrecision { precision, cluster };
+    let bf16 = Some(in_precision(Precision::Bf16, cluster.clone()));
+    let f32 = match cluster.matrix_f32 {
+        Some(_) => cluster.clone().in_f32().ok(),
+        None => None,
+    };
+    let f32 = f32.map(|cluster| in_precision(Precision::F32, cluster));
+    let has_fp8 = cluster.cores.is_none() && cluster.matrix_fp8.is_some();
+    let fp8 = has_fp8.then(|| in_precision(Precision::Fp8, cluster.clone().in_fp8()));
+    let all = [bf16, f32, fp8].into_iter().flatten();
+    all.filter(|of| Some(of.precision) != own).collect()
 }
 
 /// Whether products of the job's layers are of 8 bits: with `train.precision = "fp8"` on GPUs.
@@ -57,6 +74,9 @@ pub(super) fn of_model<'a>(
     Ok(Asked {
         shape,
         cluster,
+        precision: train.precision,
+        others: &[],
+        searches_precision: false,
         devices,
         may_be_fewer: false,
         global_batch: train.global_batch,
@@ -256,6 +276,7 @@ fn shared_bytes(asked: &Asked<'_>, plan: &Plan) -> Option<f64> {
 pub(super) fn plan_of(job: &Job, asked: &Asked<'_>, layout: &Layout) -> Option<Plan> {
     let (model, mut train) = (job.model.clone()?, job.train.clone()?);
     train.micro_batch = layout.micro_batch;
+    train.precision = layout.precision;
     train.recompute = match layout.recompute {
         Recompute::None => train::config::Recompute::None,
         Recompute::Selective => train::config::Recompute::Selective,

@@ -56,7 +56,7 @@ pub(super) fn share(v: &Value) -> String {
 }
 
 /// Heads of `layout_cells`.
-pub(super) const LAYOUT: [&str; 10] = [
+pub(super) const LAYOUT: [&str; 11] = [
     "tp",
     "cp",
     "pp",
@@ -67,6 +67,7 @@ pub(super) const LAYOUT: [&str; 10] = [
     "ZeRO",
     "sequence",
     "recompute",
+    "precision",
 ];
 
 /// A layout's settings as cells of a row.
@@ -84,6 +85,7 @@ pub(super) fn layout_cells(of: &Value) -> Vec<String> {
         count("zero"),
         if is_sequence { "yes" } else { "no" }.into(),
         recompute(of),
+        text_value(&of["precision"]),
     ]
 }
 
@@ -120,6 +122,7 @@ pub(super) fn layout_line(of: &Value) -> String {
         None | Some("none") => {}
         Some(_) => words.push(format!("recompute {}", recompute(of))),
     }
+    words.extend(of["precision"].as_str().map(str::to_owned));
     words.join(", ")
 }
 
