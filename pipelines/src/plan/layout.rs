@@ -119,6 +119,8 @@ pub(crate) struct Layout {
     pub counts_ends: bool,
     /// Number format of products.
     pub precision: Precision,
+    /// Whether the optimizer's state is in host memory: an estimate, as Millrace does not train so.
+    pub is_offloaded: bool,
 }
 
 /// `train.precision` as the job spells it.
@@ -149,6 +151,7 @@ impl Layout {
             overlap: false,
             counts_ends: false,
             precision: Precision::Bf16,
+            is_offloaded: false,
         }
     }
 

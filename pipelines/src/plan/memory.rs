@@ -2,7 +2,7 @@
 //! weights and two moments in f32), and activations in 16 bits; in f32 weights of 4, no copy, and activations in 32 (Korthikanti et al. 2022, arXiv:2205.05198, section 4, with the
 //! terms of grouped queries and gates).
 
-use crate::plan::layout::{ChunkLayers, Layout, LayersByKind, Recompute};
+use crate::plan::layout::{ChunkLayers, LayersByKind, Layout, Recompute};
 use crate::plan::shape::{Kind, Mixture, Shape};
 #[cfg(test)]
 use train::config::Precision;
@@ -109,7 +109,11 @@ pub(crate) fn stage_bytes(shape: &Shape, layout: &Layout, stage: usize) -> RankB
         weights: number * held(3),
         gradients: 4.0 * held(2),
         // two moments, and a copy of weights of fewer bits
-        optimizer: if number < 4.0 { 12.0 } else { 8.0 } * held(1),
+        optimizer: match (layout.is_offloaded, number < 4.0) {
+            (true, _) => 0.0,
+            (false, true) => 12.0 * held(1),
+            (false, false) => 8.0 * held(1),
+        },
         activations,
     }
 }

@@ -132,7 +132,7 @@ impl Asked<'_> {
 
 /// The last choice before whole layers are computed again: a layout with it that lacks memory may fit with some of its layers
 /// computed again, and needs no number of layers otherwise.
-fn least_recomputation(shape: &Shape) -> Recompute {
+pub(crate) fn least_recomputation(shape: &Shape) -> Recompute {
     match shape.is_fused {
         true => Recompute::None,
         false => Recompute::Selective,
@@ -379,16 +379,21 @@ mod tests {
                     wanted.extend((1..most).map(with).find(fits));
                 }
                 let is_partly = |of: &&Planned| of.layout.recompute.layers().is_some();
-                let mut found: Vec<Layout> =
-                    planned.iter().filter(is_partly).map(|of| of.layout).collect();
+                let mut found: Vec<Layout> = planned
+                    .iter()
+                    .filter(is_partly)
+                    .map(|of| of.layout)
+                    .collect();
                 found_of_chunks += found.iter().filter(|of| of.chunks > 1).count();
                 let key = |of: &Layout| format!("{of:?}");
                 found.sort_by_key(key);
                 wanted.sort_by_key(key);
                 assert_eq!(found, wanted);
-                assert!(planned.windows(2).all(|pair| {
-                    pair[0].time.total <= pair[1].time.total
-                }));
+                assert!(
+                    planned
+                        .windows(2)
+                        .all(|pair| { pair[0].time.total <= pair[1].time.total })
+                );
             }
         }
         assert!(found_of_chunks > 20, "{found_of_chunks}");
@@ -470,14 +475,19 @@ mod tests {
         let (all, rejected) = search(&asked);
         let in_precision = |precision| -> Vec<&Planned> {
             let found = all.iter();
-            found.filter(|of| of.layout.precision == precision).collect()
+            found
+                .filter(|of| of.layout.precision == precision)
+                .collect()
         };
         let same = in_precision(Precision::Bf16);
         assert_eq!(same.len(), own.len());
         for (one, other) in same.into_iter().zip(&own) {
             assert_eq!((one.layout, one.time), (other.layout, other.time));
         }
-        assert!(all.windows(2).all(|pair| pair[0].time.total <= pair[1].time.total));
+        assert!(
+            all.windows(2)
+                .all(|pair| pair[0].time.total <= pair[1].time.total)
+        );
         assert!(rejected.len() > own_rejected.len());
         // fp8 has the memory of 16 bits and twice their rate, f32 has more bytes and fewer FLOP/s
         let (fp8, f32) = (in_precision(Precision::Fp8), in_precision(Precision::F32));

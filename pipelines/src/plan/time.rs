@@ -3,6 +3,7 @@
 use crate::plan::cluster::Cluster;
 use crate::plan::layer_time::{Both, Pass, layer};
 use crate::plan::layout::{Layout, Recompute};
+use crate::plan::offload::OffloadTime;
 use crate::plan::placement::replicas_of_node;
 use crate::plan::rates::{Constants, Rates};
 use crate::plan::shape::{Kind, Shape};
@@ -23,6 +24,8 @@ pub(crate) struct StepTime {
     /// Reduction of gradients (and gathering of weights under ZeRO) that nothing hides.
     pub reduction: f64,
     pub optimizer: f64,
+    /// Its parts, if the optimizer's state is in host memory.
+    pub offload: Option<OffloadTime>,
 }
 
 /// Time of a step by the model of this file.
@@ -84,7 +87,13 @@ pub(crate) fn step_time(
         _ => parameters.each() + experts.each(),
     };
     // two moments, the copy of the weights, weights and gradient: read, and all but the gradient written
-    let optimizer = turns * 30.0 * own / rates.memory;
+    let offload = layout
+        .is_offloaded
+        .then(|| OffloadTime::of(own, layout, cluster));
+    let optimizer = match offload {
+        Some(of) => of.total(),
+        None => turns * 30.0 * own / rates.memory,
+    };
     let reduction = turns
         * (reduction(layout, &rates, &parameters, count)
             + reduction(layout, &rates, &experts, count));
@@ -109,6 +118,7 @@ pub(crate) fn step_time(
         collectives: count * chunks * (layers.forward.collectives + layers.backward.collectives),
         reduction: reduction - hidden,
         optimizer,
+        offload,
     }
 }
 

@@ -2,8 +2,8 @@
 
 use crate::job::{BlendTable, Job, Problem};
 use crate::plan::{
-    Asked, Cluster, Decoder, InPrecision, Latent, Layout, Mixture, Planned, Recompute, Rejected, Shape,
-    least_layers, rank_bytes, sort,
+    Asked, Cluster, Decoder, InPrecision, Latent, Layout, Mixture, Planned, Recompute, Rejected,
+    Shape, least_layers, offloaded, rank_bytes, sort,
 };
 use train::config::{Determinism, Family, ParallelConfig, Plan, Precision};
 use train::dist::DeviceKind;
@@ -249,6 +249,11 @@ pub(super) fn accepted(
     (kept, rejected)
 }
 
+/// Layouts that would fit with the optimizer's state in host memory, without those that break another rule of `train`: an estimate.
+pub(super) fn with_offload(job: &Job, asked: &Asked<'_>, rejected: &[Rejected]) -> Vec<Planned> {
+    accepted(job, asked, (offloaded(asked, rejected), Vec::new())).0
+}
+
 /// The layout with the fewest layers computed again that fits in the memory that its ranks share.
 fn with_layers_again(job: &Job, asked: &Asked<'_>, of: &Planned) -> Option<Planned> {
     let fits = |layout: &Layout| {
@@ -464,9 +469,8 @@ mod tests {
                 let plan = plan_of(&job, &asked, &of(recompute)).unwrap();
                 predict_stages(&plan).unwrap()[stage].activations as f64
             };
-            let counted = |recompute, stage| {
-                stage_bytes(&asked.shape, &of(recompute), stage).activations
-            };
+            let counted =
+                |recompute, stage| stage_bytes(&asked.shape, &of(recompute), stage).activations;
             let layers = 12 / pp;
             for stage in 0..pp {
                 let (none, full) = (Recompute::None, Recompute::Full);
@@ -484,7 +488,8 @@ mod tests {
                     let has_whole_chunk = number >= layers / chunks;
                     let running = if has_whole_chunk { layer } else { 0.0 };
                     let less = counted(none, stage) - (counted(partly, stage) - running);
-                    let wanted = (trained(none, stage) - trained(partly, stage)) / whole_of_training;
+                    let wanted =
+                        (trained(none, stage) - trained(partly, stage)) / whole_of_training;
                     assert!(
                         (less / whole - wanted).abs() < 1e-9,
                         "pp {pp} x {chunks}, stage {stage}, {number} layers: {} {wanted}",
@@ -522,7 +527,8 @@ mod tests {
                 }
             }
             let found = planned.iter().map(|of| of.layout);
-            let mut found: Vec<Layout> = found.filter(|of| of.recompute.layers().is_some()).collect();
+            let mut found: Vec<Layout> =
+                found.filter(|of| of.recompute.layers().is_some()).collect();
             let key = |of: &Layout| format!("{of:?}");
             found.sort_by_key(key);
             wanted.sort_by_key(key);

@@ -149,7 +149,11 @@ mod tests {
         for (pp, chunks) in [(2, 2), (4, 3), (5, 1)] {
             for rank in 0..pp {
                 let three = of(pp, chunks, rank, 3 * pp);
-                assert_eq!(of(pp, chunks, rank, 9 * pp), three, "{pp} x {chunks}, {rank}");
+                assert_eq!(
+                    of(pp, chunks, rank, 9 * pp),
+                    three,
+                    "{pp} x {chunks}, {rank}"
+                );
             }
         }
     }
