@@ -268,8 +268,12 @@ impl Layout {
             virtual_stages: self.chunks,
             ..ParallelConfig::default()
         };
-        // after three rounds of the stages the schedule repeats itself
-        held_by_chunk(&parallel, stage, self.micro_batches().min(3 * self.pp))
+        held_by_chunk(&parallel, stage, self.repeated_micro_batches())
+    }
+
+    /// Micro-batches after which the schedule only repeats itself: three rounds of the stages.
+    pub(crate) fn repeated_micro_batches(&self) -> usize {
+        self.micro_batches().min(3 * self.pp)
     }
 
     /// The axes as a training of Millrace has them.

@@ -4,8 +4,9 @@
 
 use crate::plan::layout::{ChunkLayers, LayersByKind, Layout, Recompute};
 use crate::plan::shape::{Kind, Mixture, Shape};
-#[cfg(test)]
-use train::config::Precision;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
 
 /// Bytes of a rank by purpose.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,9 +24,46 @@ impl RankBytes {
     }
 }
 
-/// Memory of the fullest rank. The first stage has most micro-batches in flight, the last one the logits; of the stages between them
-/// with as many layers of each kind, all else is equal, and the earliest has most micro-batches.
+/// Micro-batches that ranks of schedules hold by model chunk (`Layout::held_by_chunk`), kept for layouts that differ in nothing that
+/// the schedule depends on.
+#[derive(Default)]
+pub(crate) struct Schedules {
+    held: RefCell<HashMap<ScheduleOfRank, Rc<Vec<Vec<usize>>>>>,
+}
+
+/// A rank and all that its schedule depends on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct ScheduleOfRank {
+    pp: usize,
+    chunks: usize,
+    micro_batches: usize,
+    stage: usize,
+}
+
+impl Schedules {
+    fn held_by_chunk(&self, layout: &Layout, stage: usize) -> Rc<Vec<Vec<usize>>> {
+        let key = ScheduleOfRank {
+            pp: layout.pp,
+            chunks: layout.chunks,
+            micro_batches: layout.repeated_micro_batches(),
+            stage,
+        };
+        let mut held = self.held.borrow_mut();
+        let found = held
+            .entry(key)
+            .or_insert_with(|| Rc::new(layout.held_by_chunk(stage)));
+        Rc::clone(found)
+    }
+}
+
+/// Memory of the fullest rank.
 pub(crate) fn rank_bytes(shape: &Shape, layout: &Layout) -> RankBytes {
+    fullest_rank(shape, layout, &Schedules::default())
+}
+
+/// Memory of the fullest rank, for a search over layouts. The first stage has most micro-batches in flight, the last one the logits; of the stages between them
+/// with as many layers of each kind, all else is equal, and the earliest has most micro-batches.
+pub(crate) fn fullest_rank(shape: &Shape, layout: &Layout, schedules: &Schedules) -> RankBytes {
     let last = layout.pp - 1;
     let mut numbers = Vec::new();
     let mut stages = Vec::new();
@@ -45,20 +83,28 @@ pub(crate) fn rank_bytes(shape: &Shape, layout: &Layout) -> RankBytes {
             break;
         }
     }
-    let first = stage_bytes(shape, layout, 0);
+    let bytes = |stage| bytes_of_stage(shape, layout, stage, schedules);
+    let first = bytes(0);
     let others = stages.into_iter().chain([last]);
-    others
-        .map(|stage| stage_bytes(shape, layout, stage))
-        .fold(first, |fullest, other| {
-            match other.total() > fullest.total() {
-                true => other,
-                false => fullest,
-            }
-        })
+    others.map(bytes).fold(first, |fullest, other| {
+        match other.total() > fullest.total() {
+            true => other,
+            false => fullest,
+        }
+    })
 }
 
 /// Memory of a rank of one pipeline stage.
 pub(crate) fn stage_bytes(shape: &Shape, layout: &Layout, stage: usize) -> RankBytes {
+    bytes_of_stage(shape, layout, stage, &Schedules::default())
+}
+
+fn bytes_of_stage(
+    shape: &Shape,
+    layout: &Layout,
+    stage: usize,
+    schedules: &Schedules,
+) -> RankBytes {
     let (tp, dp) = (layout.tp as f64, layout.dp as f64);
     let others = layout.stage_others(shape, stage);
     let dense = (layout.stage_layers(shape, stage) - others) as f64;
@@ -92,7 +138,11 @@ pub(crate) fn stage_bytes(shape: &Shape, layout: &Layout, stage: usize) -> RankB
         }
         Recompute::Layers(number) => {
             let chunks = layout.chunks_with(shape, stage, number);
-            let of_chunks = partly_kept(&chunks, layout, stage, by_kind);
+            let moments = |bytes: &[f64]| match layout.chunks {
+                1 => layout.in_flight(stage) * bytes[0],
+                _ => most_held(&schedules.held_by_chunk(layout, stage), bytes),
+            };
+            let of_chunks = partly_kept(&chunks, by_kind, moments);
             layout.in_flight(stage) * shared + of_chunks
         }
     };
@@ -157,29 +207,26 @@ impl KeptByKind {
 /// were let go before it.
 fn partly_kept(
     chunks: &[ChunkLayers],
-    layout: &Layout,
-    stage: usize,
     by_kind: impl Fn(Recompute) -> KeptByKind,
+    most: impl Fn(&[f64]) -> f64,
 ) -> f64 {
     let (inputs, whole) = (by_kind(Recompute::Full), by_kind(Recompute::None));
     let of_chunk = |chunk: &ChunkLayers| inputs.all(chunk.again) + whole.all(chunk.kept);
     let bytes: Vec<f64> = chunks.iter().map(of_chunk).collect();
-    let moments = match layout.chunks {
-        1 => vec![layout.in_flight(stage) * bytes[0]],
-        _ => {
-            let held = layout.held_by_chunk(stage);
-            let sum = |held: Vec<usize>| {
-                let each = held.iter().zip(&bytes);
-                each.map(|(count, bytes)| *count as f64 * bytes).sum()
-            };
-            held.into_iter().map(sum).collect()
-        }
-    };
     let running = chunks.iter().map(|chunk| {
         let again = whole.larger(chunk.again.dense > 0, chunk.again.others > 0);
         (again - whole.all(chunk.kept)).max(0.0)
     });
-    moments.into_iter().fold(0.0, f64::max) + running.fold(0.0, f64::max)
+    most(&bytes) + running.fold(0.0, f64::max)
+}
+
+/// The most bytes that a rank holds at once, if each micro-batch of a chunk has this many.
+fn most_held(held: &[Vec<usize>], bytes: &[f64]) -> f64 {
+    let sum = |held: &Vec<usize>| -> f64 {
+        let each = held.iter().zip(bytes);
+        each.map(|(count, bytes)| *count as f64 * bytes).sum()
+    };
+    held.iter().map(sum).fold(0.0, f64::max)
 }
 
 /// Parameters of the matrices of the vocabulary on a rank of a stage, and of the layer before a masked encoder's head.
@@ -275,6 +322,7 @@ fn kept_per_row(shape: &Shape, layout: &Layout, mixture: Option<&Mixture>) -> f6
 #[cfg(test)]
 mod tests {
     use super::*;
+    use train::config::Precision;
     use train::trainer::timeline::{PassTimes, timeline};
 
     fn layout(tp: usize, pp: usize, recompute: Recompute, is_sequence_parallel: bool) -> Layout {

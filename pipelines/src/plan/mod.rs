@@ -4,6 +4,7 @@
 mod cluster;
 #[cfg(test)]
 mod fit;
+mod host;
 mod layer_time;
 mod layout;
 mod measured;
@@ -23,10 +24,11 @@ mod time;
 mod trial;
 
 pub(crate) use cluster::Cluster;
+pub(crate) use host::Host;
 pub(crate) use layout::{Layout, Recompute, precision_name};
 pub(crate) use measured::Machine;
 pub(crate) use memory::{RankBytes, rank_bytes, stage_bytes};
-pub(crate) use offload::{Host, host_bytes, offloaded};
+pub(crate) use offload::{host_bytes, offloaded};
 pub(crate) use placement::Placement;
 pub(crate) use schedule::Gantt;
 pub(crate) use search::{Asked, InPrecision, Planned, Rejected, least_layers, search, sort};

@@ -451,7 +451,7 @@ mod tests {
         cluster.in_f32().unwrap()
     }
 
-    /// What the first layers of a stage no longer keep, as a share of what all of them do: that of the bytes that `train` predicts,
+    /// The bytes that the first layers of a stage no longer keep, as a share of those of all its layers: the share of what `train` predicts,
     /// pass by pass of its schedule.
     #[test]
     fn activations_of_some_layers_are_those_that_training_holds() {

@@ -94,8 +94,9 @@ pub fn timeline(
     }
 }
 
-/// Micro-batches whose activations pipeline rank `rank` holds at once, by model chunk: each combination that the schedule has
-/// right before a backward pass, once. Needs `pp`, `virtual_stages` and `schedule` of `parallel`.
+/// Micro-batches whose activations pipeline rank `rank` holds at once, by model chunk: combinations that the schedule has right before
+/// a backward pass, each once. Of several in a row that differ by the same step the first and the last are there: no sum of bytes of the
+/// chunks is larger between them. Needs `pp`, `virtual_stages` and `schedule` of `parallel`.
 pub fn held_by_chunk(
     parallel: &ParallelConfig,
     rank: usize,
@@ -112,9 +113,23 @@ pub fn held_by_chunk(
             }
         }
     }
-    found.sort_unstable();
-    found.dedup();
-    found
+    let is_between = |at: usize| {
+        let neighbours = at.checked_sub(1).and_then(|before| found.get(before));
+        let Some((before, after)) = neighbours.zip(found.get(at + 1)) else {
+            return false;
+        };
+        let steps = before.iter().zip(after).zip(&found[at]);
+        steps
+            .into_iter()
+            .all(|((before, after), here)| before + after == 2 * here)
+    };
+    let mut ends: Vec<Vec<usize>> = (0..found.len())
+        .filter(|at| !is_between(*at))
+        .map(|at| found[at].clone())
+        .collect();
+    ends.sort_unstable();
+    ends.dedup();
+    ends
 }
 
 /// Seconds from the first start to the last end.
