@@ -61,8 +61,9 @@ pub(crate) fn rank_bytes(shape: &Shape, layout: &Layout) -> RankBytes {
     fullest_rank(shape, layout, &Schedules::default())
 }
 
-/// Memory of the fullest rank, for a search over layouts. The first stage has most micro-batches in flight, the last one the logits; of the stages between them
-/// with as many layers of each kind, all else is equal, and the earliest has most micro-batches.
+/// Memory of the fullest rank, with the schedules that a search has simulated. The first stage has most micro-batches in flight, the
+/// last one the logits; of the stages between them with as many layers of each kind, all else is equal, and the earliest has most
+/// micro-batches.
 pub(crate) fn fullest_rank(shape: &Shape, layout: &Layout, schedules: &Schedules) -> RankBytes {
     let last = layout.pp - 1;
     let mut numbers = Vec::new();

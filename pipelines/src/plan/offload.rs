@@ -17,15 +17,14 @@ pub(crate) fn host_bytes(shape: &Shape, layout: &Layout, per_node: usize) -> f64
     };
     let states = (0..layout.pp).map(|stage| stage_bytes(shape, &held, stage).optimizer);
     let state = states.fold(0.0, f64::max);
-    // two moments and the weights, in f32 as well: there they are no copy, but those of the device are
-    let weights = if layout.number_bytes() < 4.0 {
-        0.0
+    // 4 bytes each of two moments, the weights and the gradient; a device in f32 has the weights apart from its state
+    let of_state = if layout.number_bytes() < 4.0 {
+        12.0
     } else {
-        4.0 / 8.0
+        8.0
     };
-    // a gradient of 4 bytes beside 12 of state
-    let all = state * (1.0 + weights) * (16.0 / 12.0);
-    all * layout.devices().min(per_node) as f64
+    let parameters = state / of_state;
+    16.0 * parameters * layout.devices().min(per_node) as f64
 }
 
 /// The layouts among the rejected ones that would fit with the optimizer's state in host memory, the fastest first: as they are, or
