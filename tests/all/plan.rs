@@ -227,6 +227,126 @@ fn clusters_devices_and_models_that_cannot_be_planned_are_refused() {
     assert_eq!(json["layouts_that_fit"], 0);
 }
 
+/// The answer of a plan of a recipe on a cluster, and the exit code.
+fn planned(name: &str, args: &[&str]) -> (Option<i32>, Value, String) {
+    let job = format!("pipelines/jobs/recipes/{name}.toml");
+    let found = output(&[&["plan", &job, "--json", "--top", "5"][..], args].concat());
+    let text = String::from_utf8(found.stderr).unwrap();
+    let json = serde_json::from_slice(&found.stdout).unwrap_or(Value::Null);
+    (found.status.code(), json, text)
+}
+
+#[test]
+fn precisions_are_searched_where_it_is_asked_for_and_shown_as_neighbours_otherwise() {
+    let args = ["--cluster", "dgx-h100", "--devices", "16"];
+    let precision = |of: &Value| of["layout"]["precision"].as_str().unwrap().to_owned();
+    let (code, json, text) = planned("gpt2_1558m", &args);
+    assert_eq!(code, Some(0), "{text}");
+    for of in json["layouts"].as_array().unwrap() {
+        assert_eq!(precision(of), "bf16");
+    }
+    let settings = json["sensitivity"]["settings"].as_array().unwrap();
+    let of_precision = settings.iter().filter(|of| of["setting"] == "precision");
+    let next: Vec<&str> = of_precision
+        .map(|of| {
+            assert_eq!(of["searched"], false, "{of}");
+            let change = of["only_change"]["change"].as_f64().unwrap();
+            let value = of["value"].as_str().unwrap();
+            assert_eq!(change < 0.0, value == "fp8", "{of}");
+            value
+        })
+        .collect();
+    assert_eq!(next, ["fp8", "f32"]);
+    let own = json["layouts"][0]["step_s"].as_f64().unwrap();
+    let (code, json, text) = planned("gpt2_1558m", &[&args[..], &["--search-precision"]].concat());
+    assert_eq!(code, Some(0), "{text}");
+    let best = &json["layouts"][0];
+    assert_eq!(precision(best), "fp8");
+    assert!(best["step_s"].as_f64().unwrap() < own);
+    let toml = json["toml"].as_str().unwrap();
+    assert!(toml.contains("precision = \"fp8\"\n"), "{toml}");
+    // a cluster without a rate of 8 bits
+    let args = [
+        "--cluster",
+        "dgx-a100",
+        "--devices",
+        "16",
+        "--search-precision",
+    ];
+    let (_, json, _) = planned("gpt2_1558m", &args);
+    assert_eq!(precision(&json["layouts"][0]), "bf16");
+    let others = json["rejected"].as_array().unwrap();
+    assert!(others.iter().any(|of| precision(of) == "f32"));
+    assert!(others.iter().all(|of| precision(of) != "fp8"));
+}
+
+/// GPT-3 175B on 16 A100: 18 bytes per parameter are 197 GB of a device, 6 bytes are 66 GB.
+#[test]
+fn a_model_that_fits_nowhere_may_fit_with_the_state_in_host_memory() {
+    let args = ["--cluster", "dgx-a100", "--devices", "16"];
+    let (code, json, text) = planned("gpt3_175b", &args);
+    assert_eq!(code, Some(1));
+    assert!(
+        text.contains("--offload") && text.contains("an estimate"),
+        "{text}"
+    );
+    assert_eq!(json["layouts_that_fit"], 0);
+    assert!(json["toml"].is_null());
+    let offload = &json["offload"];
+    assert!(
+        offload["estimate"]
+            .as_str()
+            .unwrap()
+            .contains("Millrace does not train so")
+    );
+    assert_eq!(offload["host"]["assumed"].as_array().unwrap().len(), 0);
+    let best = &offload["layouts"][0];
+    let host = best["host_gb"].as_f64().unwrap();
+    // 16 bytes of each parameter on two nodes
+    assert!((host / (16.0 * 175e9 / 2e9) - 1.0).abs() < 0.1, "{host}");
+    assert!(best["memory_gb"]["total"].as_f64().unwrap() <= 80.0);
+    assert_eq!(best["memory_gb"]["optimizer"], 0.0);
+    let seconds = &best["seconds"];
+    let part = |key: &str| seconds[key].as_f64().unwrap();
+    let parts = part("gradients_down") + part("update") + part("weights_up");
+    assert!((parts / part("optimizer") - 1.0).abs() < 1e-9, "{seconds}");
+    // 1.2e13 bytes of weights and gradients of 1T parameters fit on no 16 devices
+    let (code, json, text) = planned("gpt_1t", &args);
+    assert_eq!(
+        (code, &json["offload"]["layouts_that_fit"]),
+        (Some(1), &Value::from(0))
+    );
+    assert!(
+        text.contains("nor with the optimizer's state in host memory"),
+        "{text}"
+    );
+}
+
+#[test]
+fn offloading_is_off_unless_it_is_asked_for_and_never_in_the_keys_to_copy() {
+    let args = ["--cluster", "dgx-a100", "--devices", "64"];
+    let (code, without, text) = planned("gpt3_175b", &args);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(without["offload"].is_null());
+    let (code, with, text) = planned("gpt3_175b", &[&args[..], &["--offload"]].concat());
+    assert_eq!(code, Some(0), "{text}");
+    for key in ["layouts", "toml", "training", "layouts_that_fit"] {
+        assert_eq!(with[key], without[key], "{key}");
+    }
+    let rows = with["offload"]["layouts"].as_array().unwrap();
+    assert!(!rows.is_empty());
+    let cpu = "name = 'x'\nnodes = 1\ndevices_per_node = 2\ncores = 2\nmatrix_tflops = 0.2\nmemory_gb = 16\nmemory_gb_s = 20\nlink_gb_s = 5\n";
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = dir.path().join("cpu.toml");
+    std::fs::write(&cluster, cpu).unwrap();
+    let (code, _, text) = planned(
+        "gpt2_124m",
+        &["--cluster", cluster.to_str().unwrap(), "--offload"],
+    );
+    assert_eq!(code, Some(2));
+    assert!(text.contains("--offload"), "{text}");
+}
+
 /// The planner knows the training of encoders and latents alone.
 #[test]
 fn servers_and_runs_of_encoders_and_of_latents_are_refused() {

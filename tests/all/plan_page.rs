@@ -112,7 +112,13 @@ fn the_page_of_a_plan_has_every_section_and_the_figures_of_the_json() {
         {
             assert_shows(&row[cell], &of["layout"][*key]);
         }
-        assert_eq!(row[9], of["layout"]["recompute"].as_str().unwrap());
+        let recompute = of["layout"]["recompute"].as_str().unwrap();
+        assert!(row[9].starts_with(recompute), "{row:?}");
+        match of["layout"]["recompute_layers"].as_u64() {
+            Some(layers) => assert!(row[9].contains(&format!("{layers} layers")), "{row:?}"),
+            None => assert_eq!(row[9], recompute),
+        }
+        assert_eq!(row[10], of["layout"]["precision"].as_str().unwrap());
         for (cell, key) in [
             "step_s",
             "tokens_per_s_per_device",
@@ -122,10 +128,10 @@ fn the_page_of_a_plan_has_every_section_and_the_figures_of_the_json() {
         .iter()
         .enumerate()
         {
-            assert_shows(&row[10 + cell], &of[*key]);
+            assert_shows(&row[11 + cell], &of[*key]);
         }
-        assert_shows(&row[14], &of["memory_gb"]["total"]);
-        assert_shows(&row[15], &of["memory_gb"]["millrace"]);
+        assert_shows(&row[15], &of["memory_gb"]["total"]);
+        assert_shows(&row[16], &of["memory_gb"]["millrace"]);
     }
     let best = &wanted[0];
     let parts = best["seconds"].as_object().unwrap();

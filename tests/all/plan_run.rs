@@ -328,7 +328,9 @@ fn a_missing_rate_is_named_with_its_assumption_or_refused() {
     let text = String::from_utf8(found.stderr).unwrap();
     assert!(text.contains("matrix_f32_tflops"), "{text}");
     // 16 bits are the rate that a cluster of GPUs has
-    let printed = succeed(&plan_args(&job, Path::new("dgx-a100"), &["--devices", "1"])).stdout;
+    let gpus = "name = 'x'\nnodes = 1\ndevices_per_node = 8\nmatrix_tflops = 312\nmemory_gb = 80\nmemory_gb_s = 2039\nlink_gb_s = 300\n";
+    std::fs::write(&cluster, gpus).unwrap();
+    let printed = succeed(&plan_args(&job, &cluster, &["--devices", "1"])).stdout;
     let text = String::from_utf8(printed).unwrap();
     assert!(
         text.contains("assumed: products of f32 at the rate of 16 bits"),

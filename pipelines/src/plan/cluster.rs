@@ -45,6 +45,12 @@ pub(crate) struct Cluster {
     pub price_per_hour: Option<f64>,
     /// Bytes/s at which all devices together write a checkpoint.
     pub checkpoint_rate: Option<f64>,
+    /// Bytes of a node's own memory.
+    pub host_memory: Option<f64>,
+    /// Bytes/s of it.
+    pub host_memory_rate: Option<f64>,
+    /// Bytes/s between a device and its node's memory, in one direction.
+    pub pcie: Option<f64>,
 }
 
 /// The files of `pipelines/clusters`.
@@ -57,8 +63,8 @@ const KNOWN: [(&str, &str); 5] = [
 ];
 
 /// Keys of numbers that may be absent. Without one of the first four, what follows from it is not printed; without the others,
-/// `Cluster::in_f32` and `pipelines/docs/plan.md` have what is assumed or refused.
-const OPTIONAL: [&str; 9] = [
+/// `Cluster::in_f32`, `Host` and `pipelines/docs/plan.md` have what is assumed or refused.
+const OPTIONAL: [&str; 12] = [
     "watts",
     "failures_per_year",
     "price_per_hour",
@@ -68,6 +74,9 @@ const OPTIONAL: [&str; 9] = [
     "link_latency_us",
     "shared_op_latency_us",
     "matrix_fp8_tflops",
+    "host_memory_gb",
+    "host_memory_gb_s",
+    "pcie_gb_s",
 ];
 
 impl Cluster {
@@ -192,6 +201,9 @@ impl Cluster {
                 failures_per_year: keys.optional(OPTIONAL[1]),
                 price_per_hour: keys.optional(OPTIONAL[2]),
                 checkpoint_rate: keys.optional(OPTIONAL[3]).map(|rate| 1e9 * rate),
+                host_memory: keys.optional(OPTIONAL[9]).map(|bytes| 1e9 * bytes),
+                host_memory_rate: keys.optional(OPTIONAL[10]).map(|rate| 1e9 * rate),
+                pcie: keys.optional(OPTIONAL[11]).map(|rate| 1e9 * rate),
             };
             keys.refuse_others();
             if problems.is_empty() {
@@ -333,7 +345,10 @@ mod tests {
         assert_eq!((cluster.matrix, cluster.number_bytes), (0.2e12, 2.0));
         let cluster = cluster.in_f32().unwrap();
         assert_eq!((cluster.matrix, cluster.number_bytes), (0.1e12, 4.0));
-        let gpus = Cluster::load("dgx-h100").unwrap();
+        let gpus = Cluster {
+            matrix_f32: None,
+            ..Cluster::load("dgx-h100").unwrap()
+        };
         assert_eq!(gpus.clone().in_f32().unwrap(), gpus);
     }
 

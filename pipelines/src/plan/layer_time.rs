@@ -86,7 +86,7 @@ impl Both {
     }
 }
 
-/// A layer with what it computes again. `samples`: sequences of the micro-batch by context-parallel ranks, so that a stack has as many
+/// A layer with what it computes again: where a number of layers is, one that is not. `samples`: sequences of the micro-batch by context-parallel ranks, so that a stack has as many
 /// rows as its sequence has tokens times these.
 pub(super) fn layer(
     shape: &Shape,
@@ -117,7 +117,7 @@ pub(super) fn layer(
         mut backward,
     } = both;
     match layout.recompute {
-        Recompute::None => {}
+        Recompute::None | Recompute::Layers(_) => {}
         Recompute::Selective => backward.compute += forward.attention,
         Recompute::Full => {
             backward.compute += forward.compute;

@@ -3,7 +3,8 @@
 use crate::plan::shape::Shape;
 use serde_json::{Value, json};
 use std::ops::Range;
-use train::config::ParallelConfig;
+use train::config::{ParallelConfig, Precision};
+use train::trainer::timeline::held_by_chunk;
 
 /// Activations that are computed again in the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +12,8 @@ pub(crate) enum Recompute {
     None,
     /// Attention between the projections.
     Selective,
+    /// The first so many whole layers of each pipeline rank; the others keep theirs.
+    Layers(usize),
     /// Whole layers.
     Full,
 }
@@ -21,7 +24,72 @@ impl Recompute {
         match self {
             Recompute::None => "none",
             Recompute::Selective => "selective",
-            Recompute::Full => "full",
+            Recompute::Layers(_) | Recompute::Full => "full",
+        }
+    }
+
+    /// `train.recompute_layers`: layers of each pipeline rank that are computed again; `None` if all of them are, or none.
+    pub(crate) fn layers(self) -> Option<usize> {
+        match self {
+            Recompute::Layers(number) => Some(number),
+            Recompute::None | Recompute::Selective | Recompute::Full => None,
+        }
+    }
+
+    /// Its place in the order of what is computed again, whatever the number of layers.
+    pub(crate) fn rank(self) -> usize {
+        match self {
+            Recompute::None => 0,
+            Recompute::Selective => 1,
+            Recompute::Layers(_) => 2,
+            Recompute::Full => 3,
+        }
+    }
+
+    /// The name with the number of layers, if it is not all of them.
+    fn column(self) -> String {
+        match self.layers() {
+            Some(number) => format!("{} {number}", self.name()),
+            None => self.name().into(),
+        }
+    }
+}
+
+/// Layers of a pipeline rank by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LayersByKind {
+    pub dense: usize,
+    /// Of the model's other kind.
+    pub others: usize,
+}
+
+/// A model chunk of a pipeline rank: layers that are computed again and layers that keep their activations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChunkLayers {
+    pub again: LayersByKind,
+    pub kept: LayersByKind,
+}
+
+impl ChunkLayers {
+    /// All chunks of a rank together, if none of their layers is computed again.
+    pub(crate) fn whole(shape: &Shape, layout: &Layout, stage: usize) -> ChunkLayers {
+        let others = layout.stage_others(shape, stage);
+        ChunkLayers {
+            again: LayersByKind::default(),
+            kept: LayersByKind {
+                dense: layout.stage_layers(shape, stage) - others,
+                others,
+            },
+        }
+    }
+}
+
+impl LayersByKind {
+    fn of(shape: &Shape, layers: Range<usize>) -> LayersByKind {
+        let others = shape.others(layers.clone());
+        LayersByKind {
+            dense: layers.len() - others,
+            others,
         }
     }
 }
@@ -49,6 +117,20 @@ pub(crate) struct Layout {
     pub overlap: bool,
     /// Whether embedding and head each count as a layer when layers are divided over model chunks.
     pub counts_ends: bool,
+    /// Number format of products.
+    pub precision: Precision,
+    /// Whether the optimizer's state is in host memory: an estimate, as Millrace does not train so.
+    pub is_offloaded: bool,
+}
+
+/// `train.precision` as the job spells it.
+pub(crate) fn precision_name(precision: Precision) -> &'static str {
+    match precision {
+        Precision::F32 => "f32",
+        Precision::Bf16 => "bf16",
+        Precision::Fp16 => "fp16",
+        Precision::Fp8 => "fp8",
+    }
 }
 
 impl Layout {
@@ -68,6 +150,16 @@ impl Layout {
             zero: 0,
             overlap: false,
             counts_ends: false,
+            precision: Precision::Bf16,
+            is_offloaded: false,
+        }
+    }
+
+    /// Bytes of a number of weights and of activations between products.
+    pub(crate) fn number_bytes(&self) -> f64 {
+        match self.precision {
+            Precision::F32 => 4.0,
+            Precision::Bf16 | Precision::Fp16 | Precision::Fp8 => 2.0,
         }
     }
 
@@ -122,6 +214,26 @@ impl Layout {
         chunks.map(|layers| shape.others(layers)).sum()
     }
 
+    /// Model chunks of a pipeline rank in their order, if its first `again` layers are computed again.
+    pub(crate) fn chunks_with(
+        &self,
+        shape: &Shape,
+        stage: usize,
+        again: usize,
+    ) -> Vec<ChunkLayers> {
+        let mut left = again;
+        let chunk = |chunk: usize| {
+            let layers = self.chunk_layers(shape, stage, chunk);
+            let first_kept = layers.start + left.min(layers.len());
+            left -= first_kept - layers.start;
+            ChunkLayers {
+                again: LayersByKind::of(shape, layers.start..first_kept),
+                kept: LayersByKind::of(shape, first_kept..layers.end),
+            }
+        };
+        (0..self.chunks).map(chunk).collect()
+    }
+
     /// Layers of a model chunk of a pipeline rank.
     fn chunk_layers(&self, shape: &Shape, stage: usize, chunk: usize) -> Range<usize> {
         let ends = usize::from(self.counts_ends);
@@ -147,6 +259,21 @@ impl Layout {
         };
         let chunks = self.chunks as f64;
         (passes as f64).min(self.micro_batches() as f64 * chunks) / chunks
+    }
+
+    /// The combinations of micro-batches that a rank of the stage holds at once, by model chunk.
+    pub(crate) fn held_by_chunk(&self, stage: usize) -> Vec<Vec<usize>> {
+        let parallel = ParallelConfig {
+            pp: self.pp,
+            virtual_stages: self.chunks,
+            ..ParallelConfig::default()
+        };
+        held_by_chunk(&parallel, stage, self.repeated_micro_batches())
+    }
+
+    /// Micro-batches after which the schedule only repeats itself: three rounds of the stages.
+    pub(crate) fn repeated_micro_batches(&self) -> usize {
+        self.micro_batches().min(3 * self.pp)
     }
 
     /// The axes as a training of Millrace has them.
@@ -237,17 +364,18 @@ impl Layout {
         json!({
             "tp": self.tp, "cp": self.cp, "pp": self.pp, "dp": self.dp, "ep": self.ep, "virtual_stages": self.chunks,
             "micro_batch": self.micro_batch, "zero": self.zero, "sequence": self.is_sequence_parallel,
-            "recompute": self.recompute.name(),
+            "recompute": self.recompute.name(), "recompute_layers": self.recompute.layers(),
+            "precision": precision_name(self.precision),
         })
     }
 
     /// Heads of `columns`.
-    pub(crate) const HEADS: &str = "  tp  cp  pp   v   dp  ep  micro zero seq recompute";
+    pub(crate) const HEADS: &str = "  tp  cp  pp   v   dp  ep  micro zero seq recompute precision";
 
     /// Its settings as columns of a table.
     pub(crate) fn columns(&self) -> String {
         format!(
-            "{:>4}{:>4}{:>4}{:>4}{:>5}{:>4}{:>7}{:>5} {:>3} {:<9}",
+            "{:>4}{:>4}{:>4}{:>4}{:>5}{:>4}{:>7}{:>5} {:>3} {:<9} {:<9}",
             self.tp,
             self.cp,
             self.pp,
@@ -261,7 +389,8 @@ impl Layout {
             } else {
                 "no"
             },
-            self.recompute.name(),
+            self.recompute.column(),
+            precision_name(self.precision),
         )
     }
 
@@ -272,8 +401,13 @@ impl Layout {
             none if none.is_empty() => String::new(),
             layers => format!("stage_layers = {layers:?}\n"),
         };
+        let again = match self.recompute {
+            Recompute::None | Recompute::Selective => String::new(),
+            Recompute::Layers(number) => format!("recompute_layers = [{number}]\n"),
+            Recompute::Full => "recompute_layers = []\n".into(),
+        };
         format!(
-            "[parallel]\ntp = {}\ncp = {}\npp = {}\ndp = {}\nep = {}\nvirtual_stages = {}\n{stages}count_embedding = {}\ncount_head = {}\nsequence = {}\nzero = {}\noverlap = {}\nranks_per_node = {per_node}\n\n[train]\nmicro_batch = {}\nglobal_batch = {}\nrecompute = \"{}\"\n",
+            "[parallel]\ntp = {}\ncp = {}\npp = {}\ndp = {}\nep = {}\nvirtual_stages = {}\n{stages}count_embedding = {}\ncount_head = {}\nsequence = {}\nzero = {}\noverlap = {}\nranks_per_node = {per_node}\n\n[train]\nmicro_batch = {}\nglobal_batch = {}\nrecompute = \"{}\"\n{again}precision = \"{}\"\n",
             self.tp,
             self.cp,
             self.pp,
@@ -288,6 +422,7 @@ impl Layout {
             self.micro_batch,
             self.global_batch,
             self.recompute.name(),
+            precision_name(self.precision),
         )
     }
 }

@@ -1,9 +1,12 @@
 //! Bytes of the fullest rank in mixed precision: weights and gradients of 2 and 4 bytes, Adam's state of 12 (a copy of the
-//! weights and two moments in f32), and activations in 16 bits (Korthikanti et al. 2022, arXiv:2205.05198, section 4, with the
+//! weights and two moments in f32), and activations in 16 bits; in f32 weights of 4, no copy, and activations in 32 (Korthikanti et al. 2022, arXiv:2205.05198, section 4, with the
 //! terms of grouped queries and gates).
 
-use crate::plan::layout::{Layout, Recompute};
+use crate::plan::layout::{ChunkLayers, LayersByKind, Layout, Recompute};
 use crate::plan::shape::{Kind, Mixture, Shape};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
 
 /// Bytes of a rank by purpose.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,17 +24,57 @@ impl RankBytes {
     }
 }
 
-/// Memory of the fullest rank. The first stage has most micro-batches in flight, the last one the logits; of the stages between them
-/// with as many layers of each kind, all else is equal, and the earliest has most micro-batches.
+/// Micro-batches that ranks of schedules hold by model chunk (`Layout::held_by_chunk`), kept for layouts that differ in nothing that
+/// the schedule depends on.
+#[derive(Default)]
+pub(crate) struct Schedules {
+    held: RefCell<HashMap<ScheduleOfRank, Rc<Vec<Vec<usize>>>>>,
+}
+
+/// A rank and all that its schedule depends on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct ScheduleOfRank {
+    pp: usize,
+    chunks: usize,
+    micro_batches: usize,
+    stage: usize,
+}
+
+impl Schedules {
+    fn held_by_chunk(&self, layout: &Layout, stage: usize) -> Rc<Vec<Vec<usize>>> {
+        let key = ScheduleOfRank {
+            pp: layout.pp,
+            chunks: layout.chunks,
+            micro_batches: layout.repeated_micro_batches(),
+            stage,
+        };
+        let mut held = self.held.borrow_mut();
+        let found = held
+            .entry(key)
+            .or_insert_with(|| Rc::new(layout.held_by_chunk(stage)));
+        Rc::clone(found)
+    }
+}
+
+/// Memory of the fullest rank.
 pub(crate) fn rank_bytes(shape: &Shape, layout: &Layout) -> RankBytes {
+    fullest_rank(shape, layout, &Schedules::default())
+}
+
+/// Memory of the fullest rank, with the schedules that a search has simulated. The first stage has most micro-batches in flight, the
+/// last one the logits; of the stages between them with as many layers of each kind, all else is equal, and the earliest has most
+/// micro-batches.
+pub(crate) fn fullest_rank(shape: &Shape, layout: &Layout, schedules: &Schedules) -> RankBytes {
     let last = layout.pp - 1;
     let mut numbers = Vec::new();
     let mut stages = Vec::new();
     for stage in 1..last {
-        let number = (
-            layout.stage_layers(shape, stage),
-            layout.stage_others(shape, stage),
-        );
+        let number = match layout.recompute {
+            Recompute::Layers(again) => layout.chunks_with(shape, stage, again),
+            Recompute::None | Recompute::Selective | Recompute::Full => {
+                vec![ChunkLayers::whole(shape, layout, stage)]
+            }
+        };
         if !numbers.contains(&number) {
             numbers.push(number);
             stages.push(stage);
@@ -41,20 +84,28 @@ pub(crate) fn rank_bytes(shape: &Shape, layout: &Layout) -> RankBytes {
             break;
         }
     }
-    let first = stage_bytes(shape, layout, 0);
+    let bytes = |stage| bytes_of_stage(shape, layout, stage, schedules);
+    let first = bytes(0);
     let others = stages.into_iter().chain([last]);
-    others
-        .map(|stage| stage_bytes(shape, layout, stage))
-        .fold(first, |fullest, other| {
-            match other.total() > fullest.total() {
-                true => other,
-                false => fullest,
-            }
-        })
+    others.map(bytes).fold(first, |fullest, other| {
+        match other.total() > fullest.total() {
+            true => other,
+            false => fullest,
+        }
+    })
 }
 
 /// Memory of a rank of one pipeline stage.
 pub(crate) fn stage_bytes(shape: &Shape, layout: &Layout, stage: usize) -> RankBytes {
+    bytes_of_stage(shape, layout, stage, &Schedules::default())
+}
+
+fn bytes_of_stage(
+    shape: &Shape,
+    layout: &Layout,
+    stage: usize,
+    schedules: &Schedules,
+) -> RankBytes {
     let (tp, dp) = (layout.tp as f64, layout.dp as f64);
     let others = layout.stage_others(shape, stage);
     let dense = (layout.stage_layers(shape, stage) - others) as f64;
@@ -73,40 +124,110 @@ pub(crate) fn stage_bytes(shape: &Shape, layout: &Layout, stage: usize) -> RankB
         false => parameters + experts,
     };
     let samples = layout.micro_batch as f64 / layout.cp as f64;
-    let by_kind = |layout: &Layout| {
-        let of_other = kind.map(|kind| kept(shape, layout, samples, &kind));
-        let of_dense = kept(shape, layout, samples, &Kind::Dense);
-        [of_dense, of_other.unwrap_or(0.0)]
+    let by_kind = |recompute| KeptByKind::of(shape, layout, samples, recompute);
+    // the encoder's rows, once for all layers that attend to them
+    let shared = match kind.filter(|_| others > 0.0) {
+        Some(Kind::Crossed(_)) => {
+            layout.number_bytes() * samples * shape.seq_length as f64 * shape.width as f64
+        }
+        Some(Kind::Dense | Kind::Mixture(_)) | None => 0.0,
     };
-    let [of_dense, of_other] = by_kind(layout);
-    let mut of_layers = dense * of_dense + others * of_other;
-    if let Some(Kind::Crossed(_)) = kind.filter(|_| others > 0.0) {
-        // the encoder's rows, once for all layers that attend to them
-        of_layers += 2.0 * samples * shape.seq_length as f64 * shape.width as f64;
-    }
-    let mut activations = layout.in_flight(stage) * of_layers;
+    let mut activations = match layout.recompute {
+        Recompute::None | Recompute::Selective | Recompute::Full => {
+            let each = by_kind(layout.recompute);
+            layout.in_flight(stage) * (dense * each.dense + others * each.others + shared)
+        }
+        Recompute::Layers(number) => {
+            let chunks = layout.chunks_with(shape, stage, number);
+            let moments = |bytes: &[f64]| match layout.chunks {
+                1 => layout.in_flight(stage) * bytes[0],
+                _ => most_held(&schedules.held_by_chunk(layout, stage), bytes),
+            };
+            let of_chunks = partly_kept(&chunks, by_kind, moments);
+            layout.in_flight(stage) * shared + of_chunks
+        }
+    };
     if layout.recompute == Recompute::Full {
         // the layer that is being computed again: of a stage with both kinds, the larger one
-        let whole = Layout {
-            recompute: Recompute::None,
-            ..*layout
-        };
-        let [of_dense, of_other] = by_kind(&whole);
-        let larger = [(dense, of_dense), (others, of_other)]
-            .into_iter()
-            .filter(|(layers, _)| *layers > 0.0)
-            .fold(0.0, |larger: f64, (_, bytes)| larger.max(bytes));
-        activations += larger;
+        let whole = by_kind(Recompute::None);
+        activations += whole.larger(dense > 0.0, others > 0.0);
     }
     if is_last {
         activations += head_bytes(shape, layout);
     }
+    let number = layout.number_bytes();
     RankBytes {
-        weights: 2.0 * held(3),
+        weights: number * held(3),
         gradients: 4.0 * held(2),
-        optimizer: 12.0 * held(1),
+        // two moments, and a copy of weights of fewer bits
+        optimizer: match (layout.is_offloaded, number < 4.0) {
+            (true, _) => 0.0,
+            (false, true) => 12.0 * held(1),
+            (false, false) => 8.0 * held(1),
+        },
         activations,
     }
+}
+
+/// Bytes that one layer of each kind keeps for its backward pass.
+#[derive(Clone, Copy)]
+struct KeptByKind {
+    dense: f64,
+    /// Of the model's other kind.
+    others: f64,
+}
+
+impl KeptByKind {
+    fn of(shape: &Shape, layout: &Layout, samples: f64, recompute: Recompute) -> KeptByKind {
+        let layout = &Layout {
+            recompute,
+            ..*layout
+        };
+        let of_other = shape.other_kind();
+        let of_other = of_other.map(|kind| kept(shape, layout, samples, &kind));
+        KeptByKind {
+            dense: kept(shape, layout, samples, &Kind::Dense),
+            others: of_other.unwrap_or(0.0),
+        }
+    }
+
+    /// Of so many layers.
+    fn all(&self, layers: LayersByKind) -> f64 {
+        layers.dense as f64 * self.dense + layers.others as f64 * self.others
+    }
+
+    /// The larger one of the kinds that are there.
+    fn larger(&self, has_dense: bool, has_others: bool) -> f64 {
+        let of = |is_there: bool, bytes: f64| if is_there { bytes } else { 0.0 };
+        of(has_dense, self.dense).max(of(has_others, self.others))
+    }
+}
+
+/// Bytes of the layers of a stage of which the first ones are computed again: the most that any moment of the schedule has, with
+/// each chunk's micro-batches, and the layer that is being computed again as far as it is larger than those of its micro-batch that
+/// were let go before it.
+fn partly_kept(
+    chunks: &[ChunkLayers],
+    by_kind: impl Fn(Recompute) -> KeptByKind,
+    most: impl Fn(&[f64]) -> f64,
+) -> f64 {
+    let (inputs, whole) = (by_kind(Recompute::Full), by_kind(Recompute::None));
+    let of_chunk = |chunk: &ChunkLayers| inputs.all(chunk.again) + whole.all(chunk.kept);
+    let bytes: Vec<f64> = chunks.iter().map(of_chunk).collect();
+    let running = chunks.iter().map(|chunk| {
+        let again = whole.larger(chunk.again.dense > 0, chunk.again.others > 0);
+        (again - whole.all(chunk.kept)).max(0.0)
+    });
+    most(&bytes) + running.fold(0.0, f64::max)
+}
+
+/// The most bytes that a rank holds at once, if each micro-batch of a chunk has this many.
+fn most_held(held: &[Vec<usize>], bytes: &[f64]) -> f64 {
+    let sum = |held: &Vec<usize>| -> f64 {
+        let each = held.iter().zip(bytes);
+        each.map(|(count, bytes)| *count as f64 * bytes).sum()
+    };
+    held.iter().map(sum).fold(0.0, f64::max)
 }
 
 /// Parameters of the matrices of the vocabulary on a rank of a stage, and of the layer before a masked encoder's head.
@@ -133,11 +254,11 @@ fn head_bytes(shape: &Shape, layout: &Layout) -> f64 {
         None => layout.cp as f64,
     };
     let rows = layout.micro_batch as f64 * shape.predicted() / parts;
-    let width = shape.width as f64;
-    let mut bytes = rows * (4.0 * shape.vocab as f64 / layout.tp as f64 + 4.0 * width);
+    let (width, number) = (shape.width as f64, layout.number_bytes());
+    let mut bytes = rows * (4.0 * shape.vocab as f64 / layout.tp as f64 + 2.0 * number * width);
     if shape.predictions.is_some() {
         // inputs of the transform, of its activation function and of its norm
-        bytes += 6.0 * rows * width;
+        bytes += 3.0 * number * rows * width;
     }
     bytes
 }
@@ -157,10 +278,11 @@ fn kept(shape: &Shape, layout: &Layout, samples: f64, kind: &Kind) -> f64 {
             let tp = layout.tp as f64;
             let shared = if layout.is_sequence_parallel { tp } else { 1.0 };
             // inputs of the norm and of the queries' matrix, and a dropout mask; queries and mixed values; keys and values of the encoder
-            let whole = 5.0 * shape.width as f64 / shared;
-            let split = 2.0 * (shape.queries() + shape.mixed()) / tp;
+            let number = layout.number_bytes();
+            let whole = (2.0 * number + 1.0) * shape.width as f64 / shared;
+            let split = number * (shape.queries() + shape.mixed()) / tp;
             let scores = scores(shape, layout, shape.seq_length) / tp;
-            own * (without + whole + split + scores) + 2.0 * rows * shape.keys_values() / tp
+            own * (without + whole + split + scores) + number * rows * shape.keys_values() / tp
         }
     }
 }
@@ -168,8 +290,10 @@ fn kept(shape: &Shape, layout: &Layout, samples: f64, kind: &Kind) -> f64 {
 /// Bytes per row of the scores with `keys` keys and of their dropout, where they are kept.
 fn scores(shape: &Shape, layout: &Layout, keys: usize) -> f64 {
     match layout.recompute {
-        Recompute::None if !shape.is_fused => 5.0 * shape.heads as f64 * keys as f64,
-        Recompute::None | Recompute::Selective | Recompute::Full => 0.0,
+        Recompute::None if !shape.is_fused => {
+            (2.0 * layout.number_bytes() + 1.0) * shape.heads as f64 * keys as f64
+        }
+        Recompute::None | Recompute::Selective | Recompute::Layers(_) | Recompute::Full => 0.0,
     }
 }
 
@@ -178,18 +302,19 @@ fn scores(shape: &Shape, layout: &Layout, keys: usize) -> f64 {
 fn kept_per_row(shape: &Shape, layout: &Layout, mixture: Option<&Mixture>) -> f64 {
     let (tp, h) = (layout.tp as f64, shape.width as f64);
     let shared = if layout.is_sequence_parallel { tp } else { 1.0 };
+    let number = layout.number_bytes();
     if layout.recompute == Recompute::Full {
-        return 2.0 * h / shared;
+        return number * h / shared;
     }
     // inputs of two norms and of two groups of matrices, and two dropout masks; then what tensor parallelism splits
-    let whole = 10.0 * h;
+    let whole = (4.0 * number + 2.0) * h;
     // latents before and after their norms, on every rank
-    let latents = 4.0 * shape.latents();
-    let attention = 2.0 * (shape.packed() + shape.mixed());
-    let ffn = 2.0 * (1.0 + shape.ffn_inputs()) * shape.inner(mixture);
+    let latents = 2.0 * number * shape.latents();
+    let attention = number * (shape.packed() + shape.mixed());
+    let ffn = number * (1.0 + shape.ffn_inputs()) * shape.inner(mixture);
     // rows as the experts read and write them, and two times the router's probabilities in f32
     let routed = mixture.map_or(0.0, |of| {
-        4.0 * of.top_k as f64 * h + 8.0 * of.experts as f64
+        2.0 * number * of.top_k as f64 * h + 8.0 * of.experts as f64
     });
     let scores = scores(shape, layout, shape.seq_length);
     whole / shared + latents + routed + (attention + ffn + scores) / tp
@@ -198,6 +323,7 @@ fn kept_per_row(shape: &Shape, layout: &Layout, mixture: Option<&Mixture>) -> f6
 #[cfg(test)]
 mod tests {
     use super::*;
+    use train::config::Precision;
     use train::trainer::timeline::{PassTimes, timeline};
 
     fn layout(tp: usize, pp: usize, recompute: Recompute, is_sequence_parallel: bool) -> Layout {
@@ -259,6 +385,27 @@ mod tests {
             let ratios = pairs.map(|(whole, found)| whole / found);
             assert_eq!(ratios, divided, "ZeRO {zero}");
         }
+    }
+
+    /// In f32 a number has 4 bytes instead of 2, a dropout mask stays one byte: 2205.05198, section 4, has 34 s b h of which 31 s b h
+    /// are numbers in 16 bits; Adam keeps no copy of the weights.
+    #[test]
+    fn f32_has_numbers_of_four_bytes_and_no_copy_of_the_weights() {
+        let shape = Shape::gpt(24, 2304, 24);
+        let of = layout(1, 1, Recompute::Selective, false);
+        let in_f32 = Layout {
+            precision: Precision::F32,
+            ..of
+        };
+        let h = 2304.0;
+        let per_row = |of: &Layout| kept_per_row(&shape, of, None) / h;
+        // 32 bytes of numbers, 2 of masks
+        assert!((per_row(&of) - 34.0).abs() < 1e-9);
+        assert!((per_row(&in_f32) - 66.0).abs() < 1e-9);
+        let (half, whole) = (rank_bytes(&shape, &of), rank_bytes(&shape, &in_f32));
+        assert_eq!(whole.weights, 2.0 * half.weights);
+        assert_eq!(whole.gradients, half.gradients);
+        assert_eq!(whole.optimizer, 8.0 / 12.0 * half.optimizer);
     }
 
     /// The schedule that `train` runs, pass by pass.

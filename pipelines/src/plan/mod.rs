@@ -4,11 +4,13 @@
 mod cluster;
 #[cfg(test)]
 mod fit;
+mod host;
 mod layer_time;
 mod layout;
 mod measured;
 mod memory;
 mod models;
+mod offload;
 mod placement;
 mod rates;
 mod schedule;
@@ -22,13 +24,15 @@ mod time;
 mod trial;
 
 pub(crate) use cluster::Cluster;
-pub(crate) use layout::{Layout, Recompute};
+pub(crate) use host::Host;
+pub(crate) use layout::{Layout, Recompute, precision_name};
 pub(crate) use measured::Machine;
-pub(crate) use memory::{RankBytes, stage_bytes};
+pub(crate) use memory::{RankBytes, rank_bytes, stage_bytes};
+pub(crate) use offload::{host_bytes, offloaded};
 pub(crate) use placement::Placement;
 pub(crate) use schedule::Gantt;
-pub(crate) use search::{Asked, Planned, Rejected, search};
-pub(crate) use sensitivity::{by_rate, by_setting};
+pub(crate) use search::{Asked, InPrecision, Planned, Rejected, least_layers, search, sort};
+pub(crate) use sensitivity::{by_rate, by_setting, in_next_precisions, precision_to_json};
 pub(crate) use serving::{Demand, Serving, ServingQuestion, Servings, Unfit};
 pub(crate) use shape::{Decoder, Latent, Mixture, Shape};
 pub(crate) use size::{chinchilla_tokens, model_of, parse_count};

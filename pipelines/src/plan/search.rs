@@ -2,21 +2,36 @@
 
 use crate::plan::cluster::Cluster;
 use crate::plan::layout::{Layout, Recompute};
-use crate::plan::memory::{RankBytes, rank_bytes};
+use crate::plan::memory::{RankBytes, Schedules, fullest_rank};
 use crate::plan::rates::Constants;
 use crate::plan::shape::Shape;
 use crate::plan::time::{StepTime, step_time};
+use train::config::Precision;
 
 /// A question to the planner.
 pub(crate) struct Asked<'a> {
     pub shape: Shape,
+    /// Rates in the job's own precision.
     pub cluster: &'a Cluster,
+    /// The job's own.
+    pub precision: Precision,
+    /// Other precisions of which the cluster has rates.
+    pub others: &'a [InPrecision],
+    /// Whether layouts in the other precisions are planned as well.
+    pub searches_precision: bool,
     /// Devices to use.
     pub devices: usize,
     /// Whether layouts of fewer devices are planned as well: where devices share cores, one rank alone uses all of them.
     pub may_be_fewer: bool,
     /// Sequences of a step.
     pub global_batch: usize,
+}
+
+/// A cluster with its rates in a precision.
+#[derive(Clone, Debug)]
+pub(crate) struct InPrecision {
+    pub precision: Precision,
+    pub cluster: Cluster,
 }
 
 /// A layout that can run.
@@ -44,9 +59,9 @@ const MOST_CHUNKS: usize = 16;
 /// Every layout: those that fit, the fastest first (equal ones in the order of the search, smaller axes first), and the others.
 pub(crate) fn search(asked: &Asked<'_>) -> (Vec<Planned>, Vec<Rejected>) {
     let (mut planned, mut rejected) = (Vec::new(), Vec::new());
-    let constants = Constants::of(asked.cluster);
+    let per_node = asked.cluster.devices_per_node;
+    let schedules = Schedules::default();
     for layout in layouts(asked) {
-        let per_node = asked.cluster.devices_per_node;
         if let Some(reason) = layout.contradiction(&asked.shape, layout.devices(), per_node) {
             rejected.push(Rejected {
                 layout,
@@ -55,34 +70,129 @@ pub(crate) fn search(asked: &Asked<'_>) -> (Vec<Planned>, Vec<Rejected>) {
             });
             continue;
         }
-        let memory = rank_bytes(&asked.shape, &layout);
+        let memory = fullest_rank(&asked.shape, &layout, &schedules);
         // of ranks that share cores, the bytes that Millrace holds are compared instead
-        if memory.total() > asked.cluster.memory && asked.cluster.cores.is_none() {
-            rejected.push(Rejected {
-                layout,
-                reason: "does not fit in a device's memory".into(),
-                bytes: Some(memory.total()),
-            });
+        if memory.total() <= asked.cluster.memory || asked.cluster.cores.is_some() {
+            planned.push(asked.planned(layout, memory));
             continue;
         }
-        let time = step_time(&asked.shape, &layout, asked.cluster, &constants);
-        planned.push(Planned {
-            layout,
-            time,
-            memory,
-        });
+        rejected.push(too_large(layout, &memory));
+        if layout.recompute == least_recomputation(&asked.shape) {
+            let fits = |of: &Layout| {
+                fullest_rank(&asked.shape, of, &schedules).total() <= asked.cluster.memory
+            };
+            let partly = least_layers(&asked.shape, &layout, fits);
+            planned.extend(partly.map(|layout| {
+                asked.planned(layout, fullest_rank(&asked.shape, &layout, &schedules))
+            }));
+        }
     }
-    planned.sort_by(|a, b| a.time.total.total_cmp(&b.time.total));
+    sort(&mut planned);
     (planned, rejected)
+}
+
+/// The fastest first; equal ones in their order.
+pub(crate) fn sort(planned: &mut [Planned]) {
+    planned.sort_by(|a, b| a.time.total.total_cmp(&b.time.total));
+}
+
+fn too_large(layout: Layout, memory: &RankBytes) -> Rejected {
+    Rejected {
+        layout,
+        reason: "does not fit in a device's memory".into(),
+        bytes: Some(memory.total()),
+    }
+}
+
+impl Planned {
+    /// The layout as one whose fullest rank has more bytes than a device.
+    pub(crate) fn too_large(&self) -> Rejected {
+        too_large(self.layout, &self.memory)
+    }
+}
+
+impl Asked<'_> {
+    /// The cluster with its rates in this precision.
+    pub(crate) fn cluster_in(&self, precision: Precision) -> &Cluster {
+        let other = self.others.iter().find(|of| of.precision == precision);
+        match other {
+            Some(of) if precision != self.precision => &of.cluster,
+            Some(_) | None => self.cluster,
+        }
+    }
+
+    /// A layout with its time.
+    pub(crate) fn planned(&self, layout: Layout, memory: RankBytes) -> Planned {
+        let cluster = self.cluster_in(layout.precision);
+        let constants = Constants::of(cluster);
+        Planned {
+            layout,
+            time: step_time(&self.shape, &layout, cluster, &constants),
+            memory,
+        }
+    }
+}
+
+/// The last choice before whole layers are computed again: a layout with it that lacks memory may fit with some of its layers
+/// computed again, and needs no number of layers otherwise.
+pub(crate) fn least_recomputation(shape: &Shape) -> Recompute {
+    match shape.is_fused {
+        true => Recompute::None,
+        false => Recompute::Selective,
+    }
+}
+
+/// The layout with the fewest layers of each pipeline rank computed again with which it fits; `None` if it fits with no number of
+/// them that leaves a layer its activations. `layout` itself does not fit. With each layer the bytes become fewer, but not with the
+/// last one of a stage: it is computed again right after its forward pass, and has to have its input kept as well.
+pub(crate) fn least_layers(
+    shape: &Shape,
+    layout: &Layout,
+    fits: impl Fn(&Layout) -> bool,
+) -> Option<Layout> {
+    let with = |number| Layout {
+        recompute: Recompute::Layers(number),
+        ..*layout
+    };
+    let layers = (0..layout.pp).map(|stage| layout.stage_layers(shape, stage));
+    let (fewest, most) = layers.fold((usize::MAX, 0), |(fewest, most), of: usize| {
+        (fewest.min(of), most.max(of))
+    });
+    let largest = [most.saturating_sub(1), fewest.saturating_sub(1)];
+    let mut fit = largest
+        .into_iter()
+        .find(|number| *number > 0 && fits(&with(*number)))?;
+    let mut lacks = 0;
+    while fit - lacks > 1 {
+        let middle = lacks + (fit - lacks) / 2;
+        match fits(&with(middle)) {
+            true => fit = middle,
+            false => lacks = middle,
+        }
+    }
+    Some(with(fit))
 }
 
 /// Layouts whose axes multiply to the devices, or to each number up to them.
 fn layouts(asked: &Asked<'_>) -> Vec<Layout> {
     let least = if asked.may_be_fewer { 1 } else { asked.devices };
     let counts = least..=asked.devices;
-    counts
+    let found: Vec<Layout> = counts
         .flat_map(|devices| layouts_of(asked, devices))
-        .collect()
+        .collect();
+    let others = match asked.searches_precision {
+        true => asked.others,
+        false => &[],
+    };
+    let mut all = found.clone();
+    for other in others {
+        let precision = other.precision;
+        all.extend(found.iter().map(|layout| Layout {
+            precision,
+            ..*layout
+        }));
+    }
+    all
 }
 
 /// Layouts whose axes multiply to this number of devices.
@@ -99,6 +209,7 @@ fn layouts_of(asked: &Asked<'_>, devices: usize) -> Vec<Layout> {
                     pp,
                     dp,
                     overlap: true,
+                    precision: asked.precision,
                     ..Layout::one(asked.global_batch)
                 };
                 for ep in expert_ranks(&asked.shape, dp) {
@@ -177,19 +288,31 @@ fn divisors(number: usize, most: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::memory::rank_bytes;
+
+    fn asked(shape: Shape, cluster: &Cluster, devices: usize, global_batch: usize) -> Asked<'_> {
+        Asked {
+            shape,
+            cluster,
+            precision: Precision::Bf16,
+            others: &[],
+            searches_precision: false,
+            devices,
+            may_be_fewer: false,
+            global_batch,
+        }
+    }
 
     #[test]
     fn the_fastest_layout_that_fits_comes_first_and_every_other_has_a_reason() {
         let cluster = Cluster::load("dgx-a100").unwrap();
-        let asked = Asked {
-            shape: Shape::gpt(40, 6144, 48),
-            cluster: &cluster,
-            devices: 256,
-            may_be_fewer: false,
-            global_batch: 1024,
-        };
+        let asked = asked(Shape::gpt(40, 6144, 48), &cluster, 256, 1024);
         let (planned, rejected) = search(&asked);
-        assert_eq!(planned.len() + rejected.len(), layouts(&asked).len());
+        // those of which some layers are computed again are there beside the same layout without
+        let is_whole = |of: &&Planned| of.layout.recompute.layers().is_none();
+        let whole = planned.iter().filter(is_whole).count();
+        assert_eq!(whole + rejected.len(), layouts(&asked).len());
+        assert!(planned.len() > whole);
         assert!(planned.len() > 100 && rejected.len() > 100);
         for pair in planned.windows(2) {
             assert!(pair[0].time.total <= pair[1].time.total);
@@ -204,19 +327,129 @@ mod tests {
         assert!(too_large.into_iter().all(|bytes| bytes > cluster.memory));
     }
 
+    /// Dense models, fused and not, stages that differ by a layer or have the ends of the model, mixtures and decoders.
+    fn shapes() -> Vec<Shape> {
+        let mixtral = Shape::mixtral_8x7b();
+        vec![
+            Shape::gpt(24, 6144, 48),
+            Shape {
+                is_fused: true,
+                ..Shape::gpt(26, 6144, 48)
+            },
+            Shape {
+                is_fused: true,
+                vocab: 256_000,
+                ..Shape::gpt(14, 8192, 64)
+            },
+            Shape {
+                layers: 12,
+                mixture: mixtral.mixture.map(|of| crate::plan::shape::Mixture {
+                    dense_first: 3,
+                    every: 2,
+                    ..of
+                }),
+                ..mixtral
+            },
+            Shape {
+                is_fused: true,
+                ..Shape::t5_11b()
+            },
+        ]
+    }
+
+    /// Every number of layers one by one gives the number that the search finds by halves.
+    #[test]
+    fn the_fewest_layers_are_those_of_a_search_one_by_one() {
+        let mut found_of_chunks = 0;
+        for shape in shapes() {
+            for gigabytes in [10.0, 24.0, 48.0] {
+                let cluster = Cluster {
+                    memory: 1e9 * gigabytes,
+                    ..Cluster::load("dgx-a100").unwrap()
+                };
+                let asked = asked(shape, &cluster, 16, 32);
+                let (planned, rejected) = search(&asked);
+                let fits = |of: &Layout| rank_bytes(&shape, of).total() <= cluster.memory;
+                let mut wanted = Vec::new();
+                for of in &rejected {
+                    let layout = of.layout;
+                    if of.bytes.is_none() || layout.recompute != least_recomputation(&shape) {
+                        continue;
+                    }
+                    let all = shape.blocks().div_ceil(layout.pp) + 1;
+                    let with = |number| Layout {
+                        recompute: Recompute::Layers(number),
+                        ..layout
+                    };
+                    let most = (0..layout.pp).map(|stage| layout.stage_layers(&shape, stage));
+                    let most = most.max().unwrap();
+                    assert!(most <= all);
+                    wanted.extend((1..most).map(with).find(fits));
+                }
+                let is_partly = |of: &&Planned| of.layout.recompute.layers().is_some();
+                let mut found: Vec<Layout> = planned
+                    .iter()
+                    .filter(is_partly)
+                    .map(|of| of.layout)
+                    .collect();
+                found_of_chunks += found.iter().filter(|of| of.chunks > 1).count();
+                let key = |of: &Layout| format!("{of:?}");
+                found.sort_by_key(key);
+                wanted.sort_by_key(key);
+                assert_eq!(found, wanted);
+                assert!(
+                    planned
+                        .windows(2)
+                        .all(|pair| { pair[0].time.total <= pair[1].time.total })
+                );
+            }
+        }
+        assert!(found_of_chunks > 20, "{found_of_chunks}");
+    }
+
+    /// A layout that fits with some layers computed again is faster than with all of them, and slower than it would be with none.
+    #[test]
+    fn each_layer_that_is_computed_again_takes_its_share_of_the_time() {
+        let cluster = Cluster::load("dgx-h100").unwrap();
+        let asked = asked(Shape::llama3_405b(8192), &cluster, 144, 72);
+        let layout = Layout {
+            tp: 8,
+            pp: 18,
+            is_sequence_parallel: true,
+            ..Layout::one(72)
+        };
+        let time = |recompute| {
+            let of = Layout {
+                recompute,
+                ..layout
+            };
+            asked.planned(of, rank_bytes(&asked.shape, &of)).time
+        };
+        let (none, full) = (time(Recompute::None), time(Recompute::Full));
+        for layers in 0..=7 {
+            let found = time(Recompute::Layers(layers));
+            // of 7 layers of a stage
+            let share = layers as f64 / 7.0;
+            for (found, none, full) in [
+                (found.total, none.total, full.total),
+                (found.bubble, none.bubble, full.bubble),
+                (found.collectives, none.collectives, full.collectives),
+                (found.backward, none.backward, full.backward),
+                (found.forward, none.forward, full.forward),
+            ] {
+                let wanted = none + share * (full - none);
+                assert!((found / wanted - 1.0).abs() < 1e-9, "{found} {wanted}");
+            }
+        }
+    }
+
     #[test]
     fn fewer_devices_are_planned_where_they_share_cores() {
         let cluster = Cluster {
             cores: Some(8),
             ..Cluster::load("dgx-a100").unwrap()
         };
-        let mut asked = Asked {
-            shape: Shape::gpt(4, 512, 8),
-            cluster: &cluster,
-            devices: 4,
-            may_be_fewer: false,
-            global_batch: 8,
-        };
+        let mut asked = asked(Shape::gpt(4, 512, 8), &cluster, 4, 8);
         let counts = |asked: &Asked<'_>| {
             let found = layouts(asked).into_iter().map(|of| of.devices());
             found.collect::<std::collections::BTreeSet<_>>()
@@ -226,16 +459,56 @@ mod tests {
         assert_eq!(counts(&asked), [1, 2, 3, 4].into());
     }
 
+    /// Layouts in other precisions are those of the job's own, once more with the other rates, in one ranking.
+    #[test]
+    fn precisions_are_ranked_together() {
+        let file = Cluster::load("dgx-h100").unwrap();
+        let others = [
+            InPrecision {
+                precision: Precision::Fp8,
+                cluster: file.clone().in_fp8(),
+            },
+            InPrecision {
+                precision: Precision::F32,
+                cluster: file.clone().in_f32().unwrap(),
+            },
+        ];
+        let mut asked = Asked {
+            others: &others,
+            ..asked(Shape::gpt(24, 4096, 32), &file, 16, 64)
+        };
+        let (own, own_rejected) = search(&asked);
+        assert!(own.iter().all(|of| of.layout.precision == Precision::Bf16));
+        asked.searches_precision = true;
+        let (all, rejected) = search(&asked);
+        let in_precision = |precision| -> Vec<&Planned> {
+            let found = all.iter();
+            found
+                .filter(|of| of.layout.precision == precision)
+                .collect()
+        };
+        let same = in_precision(Precision::Bf16);
+        assert_eq!(same.len(), own.len());
+        for (one, other) in same.into_iter().zip(&own) {
+            assert_eq!((one.layout, one.time), (other.layout, other.time));
+        }
+        assert!(
+            all.windows(2)
+                .all(|pair| pair[0].time.total <= pair[1].time.total)
+        );
+        assert!(rejected.len() > own_rejected.len());
+        // fp8 has the memory of 16 bits and twice their rate, f32 has more bytes and fewer FLOP/s
+        let (fp8, f32) = (in_precision(Precision::Fp8), in_precision(Precision::F32));
+        assert_eq!(fp8.len(), own.len());
+        assert!(fp8[0].time.total < 0.8 * own[0].time.total);
+        assert!(f32.len() < own.len() && f32[0].time.total > 5.0 * own[0].time.total);
+        assert_eq!(all[0].layout.precision, Precision::Fp8);
+    }
+
     #[test]
     fn a_model_that_fits_nowhere_leaves_the_smallest_bytes() {
         let cluster = Cluster::load("dgx-a100").unwrap();
-        let asked = Asked {
-            shape: Shape::gpt(128, 25_600, 160),
-            cluster: &cluster,
-            devices: 16,
-            may_be_fewer: false,
-            global_batch: 64,
-        };
+        let asked = asked(Shape::gpt(128, 25_600, 160), &cluster, 16, 64);
         let (planned, rejected) = search(&asked);
         assert!(planned.is_empty());
         let least = rejected.iter().filter_map(|of| of.bytes);

@@ -2,11 +2,13 @@
 //! from it in one setting.
 
 use crate::plan::cluster::Cluster;
-use crate::plan::layout::Layout;
+use crate::plan::layout::{Layout, Recompute, precision_name};
+use crate::plan::memory::rank_bytes;
 use crate::plan::rates::Constants;
 use crate::plan::search::{Asked, Planned, Rejected};
 use crate::plan::time::step_time;
 use serde_json::{Value, json};
+use train::config::Precision;
 
 /// Factors of a rate.
 const FACTORS: [f64; 2] = [0.8, 1.2];
@@ -29,8 +31,9 @@ struct Rate {
 
 /// Steps of the layout with each rate 20% lower and higher; rates that nothing depends on are left out.
 pub(crate) fn by_rate(asked: &Asked<'_>, best: &Planned) -> Vec<RateChange> {
-    let constants = Constants::of(asked.cluster);
-    let is_f32 = asked.cluster.number_bytes == 4.0;
+    let cluster = asked.cluster_in(best.layout.precision);
+    let constants = Constants::of(cluster);
+    let is_f32 = cluster.number_bytes == 4.0;
     let rates = [
         Rate {
             key: if is_f32 {
@@ -61,7 +64,7 @@ pub(crate) fn by_rate(asked: &Asked<'_>, best: &Planned) -> Vec<RateChange> {
     let mut changes = Vec::new();
     for Rate { key, value } in rates {
         for factor in FACTORS {
-            let mut other = asked.cluster.clone();
+            let mut other = cluster.clone();
             let rate = value(&mut other);
             if !rate.is_finite() {
                 continue;
@@ -86,15 +89,17 @@ pub(crate) enum Setting {
     Pp,
     Ep,
     Recompute,
+    Precision,
 }
 
 impl Setting {
-    const ALL: [Setting; 5] = [
+    const ALL: [Setting; 6] = [
         Setting::MicroBatch,
         Setting::Tp,
         Setting::Pp,
         Setting::Ep,
         Setting::Recompute,
+        Setting::Precision,
     ];
 
     /// Key of the job.
@@ -105,6 +110,7 @@ impl Setting {
             Setting::Pp => "pp",
             Setting::Ep => "ep",
             Setting::Recompute => "recompute",
+            Setting::Precision => "precision",
         }
     }
 
@@ -115,7 +121,8 @@ impl Setting {
             Setting::Tp => layout.tp,
             Setting::Pp => layout.pp,
             Setting::Ep => layout.ep,
-            Setting::Recompute => layout.recompute as usize,
+            Setting::Recompute => layout.recompute.rank(),
+            Setting::Precision => order(layout.precision),
         }
     }
 
@@ -131,6 +138,73 @@ impl Setting {
             && (one.chunks == other.chunks || alone(|of| of.pp))
             && (one.zero == other.zero || alone(|of| of.dp))
             && (one.is_sequence_parallel == other.is_sequence_parallel || alone(|of| of.tp))
+    }
+}
+
+/// The place of a precision among the others, by their digits.
+fn order(precision: Precision) -> usize {
+    match precision {
+        Precision::Fp8 => 0,
+        Precision::Fp16 => 1,
+        Precision::Bf16 => 2,
+        Precision::F32 => 3,
+    }
+}
+
+/// The fastest layout in the next precisions below and above its own of which the cluster has rates, with their bytes; none where
+/// precisions are searched, as their layouts are among the others then.
+pub(crate) fn in_next_precisions(asked: &Asked<'_>, best: &Planned) -> Vec<Planned> {
+    if asked.searches_precision {
+        return Vec::new();
+    }
+    let own = order(best.layout.precision);
+    let others = || asked.others.iter().map(|of| of.precision);
+    let steps = [
+        others()
+            .filter(|of| order(*of) < own)
+            .max_by_key(|of| order(*of)),
+        others()
+            .filter(|of| order(*of) > own)
+            .min_by_key(|of| order(*of)),
+    ];
+    let in_precision = |precision| {
+        let layout = Layout {
+            precision,
+            ..best.layout
+        };
+        asked.planned(layout, rank_bytes(&asked.shape, &layout))
+    };
+    steps.into_iter().flatten().map(in_precision).collect()
+}
+
+/// The same as a change of a setting, `accepted` or the reason why not. The search has no others in that precision.
+pub(crate) fn precision_to_json(of: &Planned, rejected: Option<&Rejected>, whole: f64) -> Value {
+    let alone = match rejected {
+        None => Neighbour::Fits(of),
+        Some(rejected) => Neighbour::DoesNot(rejected),
+    };
+    json!({
+        "setting": Setting::Precision.key(), "value": precision_name(of.layout.precision), "only_change": alone.to_json(whole),
+        "fastest": null, "searched": false,
+    })
+}
+
+/// A layout with its time, and the change against a step of `whole` seconds.
+fn time_to_json(of: &Planned, whole: f64) -> Value {
+    json!({
+        "layout": of.layout.to_json(), "step_s": of.time.total, "change": of.time.total / whole - 1.0,
+    })
+}
+
+impl Neighbour<'_> {
+    fn to_json(&self, whole: f64) -> Value {
+        match self {
+            Neighbour::Fits(of) => time_to_json(of, whole),
+            Neighbour::DoesNot(of) => {
+                json!({"layout": of.layout.to_json(), "refused": of.reason, "memory_gb": of.bytes.map(|bytes| bytes / 1e9)})
+            }
+            Neighbour::NotSearched => json!({"refused": "no such layout is searched"}),
+        }
     }
 }
 
@@ -203,7 +277,13 @@ impl SettingChange<'_> {
     /// The value as the job spells it.
     fn value(&self) -> Value {
         match self.setting {
-            Setting::Recompute => json!(self.shown.recompute.name()),
+            Setting::Recompute => match self.shown.recompute {
+                Recompute::Layers(_) => json!("full of some layers"),
+                whole @ (Recompute::None | Recompute::Selective | Recompute::Full) => {
+                    json!(whole.name())
+                }
+            },
+            Setting::Precision => json!(precision_name(self.shown.precision)),
             Setting::MicroBatch | Setting::Tp | Setting::Pp | Setting::Ep => {
                 json!(self.setting.of(self.shown))
             }
@@ -212,20 +292,9 @@ impl SettingChange<'_> {
 
     /// Times and their changes against a step of `whole` seconds.
     pub(crate) fn to_json(&self, whole: f64) -> Value {
-        let time = |of: &Planned| {
-            json!({
-                "layout": of.layout.to_json(), "step_s": of.time.total, "change": of.time.total / whole - 1.0,
-            })
-        };
-        let alone = match &self.neighbour {
-            Neighbour::Fits(of) => time(of),
-            Neighbour::DoesNot(of) => {
-                json!({"layout": of.layout.to_json(), "refused": of.reason, "memory_gb": of.bytes.map(|bytes| bytes / 1e9)})
-            }
-            Neighbour::NotSearched => json!({"refused": "no such layout is searched"}),
-        };
         json!({
-            "setting": self.setting.key(), "value": self.value(), "only_change": alone, "fastest": self.fastest.map(time),
+            "setting": self.setting.key(), "value": self.value(), "only_change": self.neighbour.to_json(whole),
+            "fastest": self.fastest.map(|of| time_to_json(of, whole)), "searched": true,
         })
     }
 }
@@ -233,7 +302,6 @@ impl SettingChange<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::layout::Recompute;
     use crate::plan::search::search;
     use crate::plan::shape::Shape;
 
@@ -241,6 +309,9 @@ mod tests {
         Asked {
             shape: Shape::gpt(24, 2304, 24),
             cluster,
+            precision: Precision::Bf16,
+            others: &[],
+            searches_precision: false,
             devices,
             may_be_fewer: false,
             global_batch: 64,
@@ -317,7 +388,6 @@ mod tests {
             .collect();
         let around = [best.micro_batch / 2, best.micro_batch * 2];
         assert!(micro.iter().all(|of| around.contains(of)), "{micro:?}");
-        assert_eq!(Recompute::Selective as usize, 1);
     }
 
     #[test]

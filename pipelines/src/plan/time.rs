@@ -1,8 +1,9 @@
 //! Time of a step: the layers of its stages, the pipeline's fill and drain, the reduction of gradients and the optimizer.
 
 use crate::plan::cluster::Cluster;
-use crate::plan::layer_time::{Pass, layer};
-use crate::plan::layout::Layout;
+use crate::plan::host::OffloadTime;
+use crate::plan::layer_time::{Both, Pass, layer};
+use crate::plan::layout::{Layout, Recompute};
 use crate::plan::placement::replicas_of_node;
 use crate::plan::rates::{Constants, Rates};
 use crate::plan::shape::{Kind, Shape};
@@ -23,6 +24,8 @@ pub(crate) struct StepTime {
     /// Reduction of gradients (and gathering of weights under ZeRO) that nothing hides.
     pub reduction: f64,
     pub optimizer: f64,
+    /// Its parts, if the optimizer's state is in host memory.
+    pub offload: Option<OffloadTime>,
 }
 
 /// Time of a step by the model of this file.
@@ -84,7 +87,13 @@ pub(crate) fn step_time(
         _ => parameters.each() + experts.each(),
     };
     // two moments, the copy of the weights, weights and gradient: read, and all but the gradient written
-    let optimizer = turns * 30.0 * own / rates.memory;
+    let offload = layout
+        .is_offloaded
+        .then(|| OffloadTime::of(own, layout, cluster));
+    let optimizer = match offload {
+        Some(of) => of.total(),
+        None => turns * 30.0 * own / rates.memory,
+    };
     let reduction = turns
         * (reduction(layout, &rates, &parameters, count)
             + reduction(layout, &rates, &experts, count));
@@ -109,6 +118,7 @@ pub(crate) fn step_time(
         collectives: count * chunks * (layers.forward.collectives + layers.backward.collectives),
         reduction: reduction - hidden,
         optimizer,
+        offload,
     }
 }
 
@@ -137,6 +147,9 @@ struct Kinds {
     dense: f64,
     /// Of the model's other kind.
     others: f64,
+    /// Those among them that are computed again, where a number of layers is.
+    dense_again: f64,
+    others_again: f64,
 }
 
 impl Kinds {
@@ -144,9 +157,55 @@ impl Kinds {
     fn of(shape: &Shape, layout: &Layout, stage: usize) -> Kinds {
         let others = layout.stage_others(shape, stage) as f64;
         let chunks = layout.chunks as f64;
+        let slots = layout.stage_slots(shape, stage);
+        let (mut dense_again, mut others_again) = (0.0, 0.0);
+        if let Recompute::Layers(number) = layout.recompute {
+            let of_chunks = layout.chunks_with(shape, stage, number);
+            let others: usize = of_chunks.iter().map(|chunk| chunk.again.others).sum();
+            others_again = others as f64 / chunks;
+            dense_again = number.min(slots).saturating_sub(others) as f64 / chunks;
+        }
         Kinds {
-            dense: (layout.stage_slots(shape, stage) as f64 - others) / chunks,
+            dense: (slots as f64 - others) / chunks,
             others: others / chunks,
+            dense_again,
+            others_again,
+        }
+    }
+}
+
+/// Passes of a layer of one kind, and of one that is computed again where a number of layers is.
+struct Times {
+    plain: Both,
+    again: Option<Both>,
+}
+
+impl Times {
+    fn of(shape: &Shape, layout: &Layout, rates: &Rates, samples: f64, kind: &Kind) -> Times {
+        let full = Layout {
+            recompute: Recompute::Full,
+            ..*layout
+        };
+        let is_partly = layout.recompute.layers().is_some();
+        Times {
+            plain: layer(shape, layout, rates, samples, kind),
+            again: is_partly.then(|| layer(shape, &full, rates, samples, kind)),
+        }
+    }
+
+    /// One of the passes of `count` layers of which `again` are computed again.
+    fn pass(&self, count: f64, again: f64, of: fn(&Both) -> &Pass) -> Pass {
+        match &self.again {
+            None => of(&self.plain).times(count),
+            Some(both) => (of(&self.plain).times(count - again)).plus(of(both).times(again)),
+        }
+    }
+
+    /// Seconds of both passes.
+    fn seconds(&self, count: f64, again: f64) -> f64 {
+        match &self.again {
+            None => count * self.plain.seconds(),
+            Some(both) => (count - again) * self.plain.seconds() + again * both.seconds(),
         }
     }
 }
@@ -190,14 +249,14 @@ struct Layers {
 impl Layers {
     fn of(shape: &Shape, layout: &Layout, rates: &Rates, samples: f64) -> Layers {
         let chunks = layout.chunks as f64;
-        let dense = layer(shape, layout, rates, samples, &Kind::Dense);
+        let dense = Times::of(shape, layout, rates, samples, &Kind::Dense);
         let other = shape.other_kind();
-        let other = other.map(|kind| layer(shape, layout, rates, samples, &kind));
+        let other = other.map(|kind| Times::of(shape, layout, rates, samples, &kind));
         let seconds = |of: &Kinds| {
-            of.dense * dense.seconds()
+            dense.seconds(of.dense, of.dense_again)
                 + other
                     .as_ref()
-                    .map_or(0.0, |both| of.others * both.seconds())
+                    .map_or(0.0, |times| times.seconds(of.others, of.others_again))
         };
         let held = |of: &Kinds| Held::of(shape, layout, *of);
         // stages without a second kind have fewer layers the later they are
@@ -216,14 +275,17 @@ impl Layers {
                 fullest = of;
             }
         }
-        let pass = |of_dense: &Pass, of_other: Option<&Pass>| {
-            let passes = of_dense.times(slowest.dense);
-            of_other.map_or(passes, |of| passes.plus(of.times(slowest.others)))
+        let pass = |of: fn(&Both) -> &Pass| {
+            let passes = dense.pass(slowest.dense, slowest.dense_again, of);
+            let others = other
+                .as_ref()
+                .map(|times| times.pass(slowest.others, slowest.others_again, of));
+            others.map_or(passes, |others| passes.plus(others))
         };
         Layers {
             count: layout.stage_slots(shape, 0) as f64 / chunks,
-            forward: pass(&dense.forward, other.as_ref().map(|both| &both.forward)),
-            backward: pass(&dense.backward, other.as_ref().map(|both| &both.backward)),
+            forward: pass(|both| &both.forward),
+            backward: pass(|both| &both.backward),
             slowest: held(&slowest),
             fullest: held(&fullest),
         }
@@ -287,7 +349,6 @@ fn reduction(layout: &Layout, rates: &Rates, of: &Replicated, micro_batches: f64
 mod tests {
     use super::*;
     use crate::plan::layer_time::OTHER_OPS;
-    use crate::plan::layout::Recompute;
     use crate::plan::memory::rank_bytes;
     use crate::plan::rates::CONSTANTS;
     use crate::plan::shape::Mixture;

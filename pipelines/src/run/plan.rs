@@ -3,7 +3,8 @@
 use super::plan_answer::Answer;
 use super::plan_page::Page;
 use super::plan_question::{
-    accepted, check_run, check_served, is_in_f32, is_in_fp8, of_model, plan_of, shape,
+    accepted, check_run, check_served, is_in_f32, is_in_fp8, of_model, other_precisions, plan_of,
+    shape, with_offload,
 };
 use super::plan_serving::{Printed, ServingArgs};
 use super::plan_table;
@@ -38,6 +39,13 @@ pub(crate) struct PlanArgs {
     /// Rows of embedding and head. Default: tokenize.tokenizer.train.vocab, or 50304.
     #[arg(long)]
     vocab: Option<usize>,
+    /// Search bf16, f32 and fp8, as far as the cluster has their rates, beside the job's own precision.
+    #[arg(long, conflicts_with_all = ["check_tables", "size", "serve"])]
+    search_precision: bool,
+    /// Show layouts with the optimizer's state in host memory (ZeRO-Offload) as well, where device memory does not suffice: an estimate,
+    /// as Millrace does not train so.
+    #[arg(long, conflicts_with_all = ["check_tables", "size", "serve"])]
+    offload: bool,
     /// Layouts to show.
     #[arg(long, default_value_t = 10)]
     top: usize,
@@ -78,6 +86,7 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
     let job: Job = job::load(path, &args.set)?;
     let file = cluster;
     let mut cluster = Cluster::load(file)?;
+    let others = other_precisions(&job, &cluster);
     let is_f32 = is_in_f32(&job, &cluster);
     if is_f32 {
         let resolved = cluster.in_f32();
@@ -107,13 +116,22 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
     }
     let asked = asked(&job, &cluster, args)
         .map_err(|problems| LoadError::problems(path.clone(), problems))?;
+    let asked = Asked {
+        others: &others,
+        searches_precision: args.search_precision,
+        ..asked
+    };
     let (planned, rejected) = accepted(&job, &asked, search(&asked));
+    // where nothing fits it is a way out, whether it was asked for or not
+    let may_offload = args.offload || (planned.is_empty() && cluster.cores.is_none());
+    let offloaded = may_offload.then(|| with_offload(&job, &asked, &rejected));
     let answer = Answer {
         job: &job,
         asked: &asked,
         planned: &planned,
         top: args.top,
         rejected: &rejected,
+        offloaded: offloaded.as_deref(),
         assumed: {
             let mut all = assumed(&cluster, is_f32);
             if is_fp8 && cluster.matrix_fp8.is_none() {
@@ -148,7 +166,11 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
         print(&plan_table::to_text(trials, &planned, &asked))?;
     }
     if planned.is_empty() {
-        bail!("no layout of this model fits on {} devices", asked.devices);
+        let way_out = answer.way_out().unwrap_or_default();
+        bail!(
+            "no layout of this model fits on {} devices{way_out}",
+            asked.devices
+        );
     }
     match trials {
         Some(trials) => trials.end(),
@@ -245,6 +267,13 @@ fn asked<'a>(job: &Job, cluster: &'a Cluster, args: &PlanArgs) -> Result<Asked<'
     }
     if args.trials.is_given() {
         check_run(job, &mut problems);
+    }
+    if args.offload && cluster.cores.is_some() {
+        problems.push(Problem {
+            key: "--offload".into(),
+            found: "a cluster with cores".into(),
+            wanted: "devices with memory of their own: that of cores is the host's".into(),
+        });
     }
     let found = of_model(job, cluster, devices, args.vocab);
     match (found, problems.is_empty()) {

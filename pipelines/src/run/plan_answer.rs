@@ -1,10 +1,11 @@
 //! The answer of `plan` for a training: ranked and rejected layouts, and the fastest one in detail, as text and as JSON.
 
-use super::plan_question::plan_of;
+use super::plan_question::{accepted, plan_of};
 use crate::job::Job;
 use crate::machine::duration;
 use crate::plan::{
-    Asked, Gantt, Layout, Placement, Planned, RankBytes, Rejected, by_rate, by_setting, stage_bytes,
+    Asked, Gantt, Host, Layout, Placement, Planned, RankBytes, Rejected, by_rate, by_setting,
+    host_bytes, in_next_precisions, precision_name, precision_to_json, stage_bytes,
 };
 use serde_json::{Value, json};
 use std::cell::OnceCell;
@@ -21,6 +22,8 @@ pub(super) struct Answer<'a> {
     /// Layouts to show.
     pub top: usize,
     pub rejected: &'a [Rejected],
+    /// Layouts that would fit with the optimizer's state in host memory, the fastest first, if they were looked for.
+    pub offloaded: Option<&'a [Planned]>,
     /// In place of rates that the cluster has not.
     pub assumed: Vec<&'static str>,
     /// Memory of the fastest layout's stages as Millrace holds them, once it was asked for: of hundreds of experts it takes seconds.
@@ -56,6 +59,9 @@ impl Training {
         })
     }
 }
+
+/// The head of layouts with the optimizer's state in host memory.
+const ESTIMATE: &str = "optimizer state in host memory (ZeRO-Offload), an estimate: Millrace does not train so, and no keys of this answer are of these layouts";
 
 fn gb(bytes: f64) -> f64 {
     bytes / 1e9
@@ -147,7 +153,7 @@ impl Answer<'_> {
 
     /// Share of the matrix rate of its devices that the step's model FLOP are.
     fn utilization(&self, of: &Planned) -> f64 {
-        let cluster = self.asked.cluster;
+        let cluster = self.asked.cluster_in(of.layout.precision);
         let ranks = of.layout.devices();
         // devices that share cores share the rate of their node
         let rates = match cluster.cores {
@@ -214,7 +220,7 @@ impl Answer<'_> {
             "memory_by_stage": best.map(|best| self.stages(best)), "sensitivity": best.map(|best| self.sensitivity(best)),
             "placement": best.map(|best| Placement::new(&best.layout, cluster.devices_per_node).to_json()),
             "training": best.map(|best| self.training(best).to_json()), "rejected_by_reason": reasons.collect::<Vec<_>>(),
-            "nearest": self.nearest().filter(|_| best.is_none()).map(rejected), "assumed": self.assumed,
+            "nearest": self.nearest().filter(|_| best.is_none()).map(rejected), "assumed": self.assumed, "offload": self.offload(),
             "toml": best.map(|best| best.layout.to_toml(&asked.shape, cluster.devices_per_node)),
         })
     }
@@ -235,6 +241,77 @@ impl Answer<'_> {
                 "reduction": time.reduction, "optimizer": time.optimizer,
             },
         })
+    }
+
+    /// Layouts with the optimizer's state in host memory, if they were looked for.
+    fn offload(&self) -> Option<Value> {
+        let offloaded = self.offloaded?;
+        let row = |of: &Planned| {
+            let mut row = self.layout(of);
+            // no training of Millrace
+            row["memory_gb"]["millrace"] = Value::Null;
+            row["host_gb"] = gb(self.host_bytes(of)).into();
+            if let Some(parts) = of.time.offload {
+                row["seconds"]["gradients_down"] = parts.down.into();
+                row["seconds"]["update"] = parts.update.into();
+                row["seconds"]["weights_up"] = parts.up.into();
+            }
+            row
+        };
+        Some(json!({
+            "estimate": ESTIMATE, "layouts_that_fit": offloaded.len(), "host": Host::of(self.asked.cluster).to_json(),
+            "layouts": offloaded.iter().take(self.top.max(1)).map(row).collect::<Vec<_>>(),
+        }))
+    }
+
+    /// Bytes of a node's own memory.
+    fn host_bytes(&self, of: &Planned) -> f64 {
+        let per_node = self.asked.cluster.devices_per_node;
+        host_bytes(&self.asked.shape, &of.layout, per_node)
+    }
+
+    /// The way out of a search in which nothing fits.
+    pub(super) fn way_out(&self) -> Option<String> {
+        let offloaded = self.offloaded.filter(|_| self.planned.is_empty())?;
+        Some(match offloaded.first() {
+            Some(best) => format!(
+                "; with the optimizer's state in host memory (--offload) {} would, the fastest with {:.3} s a step: an estimate, as Millrace does not train so",
+                offloaded.len(),
+                best.time.total
+            ),
+            None => ", nor with the optimizer's state in host memory (--offload)".into(),
+        })
+    }
+
+    fn write_offloaded(&self, text: &mut String, offloaded: &[Planned]) -> std::fmt::Result {
+        writeln!(text, "\n{ESTIMATE}: {} layouts would fit", offloaded.len())?;
+        if !offloaded.is_empty() {
+            writeln!(
+                text,
+                "{}   step s    GB  host GB  down s  update s   up s",
+                Layout::HEADS
+            )?;
+        }
+        for of in offloaded.iter().take(self.top.max(1)) {
+            let Some(parts) = of.time.offload else {
+                continue;
+            };
+            writeln!(
+                text,
+                "{}{:>9.3}{:>6.1}{:>9.0}{:>8.3}{:>10.3}{:>7.3}",
+                of.layout.columns(),
+                of.time.total,
+                of.memory.total() / 1e9,
+                self.host_bytes(of) / 1e9,
+                parts.down,
+                parts.update,
+                parts.up,
+            )?;
+        }
+        for assumption in Host::of(self.asked.cluster).assumed {
+            writeln!(text, "assumed: {assumption}")?;
+        }
+        Ok(())
     }
 
     /// Memory of a rank of each pipeline stage: by the planner's count, and as Millrace holds it.
@@ -261,7 +338,23 @@ impl Answer<'_> {
         });
         let settings = by_setting(self.planned, self.rejected);
         let settings = settings.iter().map(|of| of.to_json(whole));
+        let precisions = in_next_precisions(self.asked, best);
+        let precisions = precisions.into_iter().map(|of| {
+            let rejected = self.rejection(&of);
+            precision_to_json(&of, rejected.as_ref(), whole)
+        });
+        let settings = settings.chain(precisions);
         json!({"rates": rates.collect::<Vec<_>>(), "settings": settings.collect::<Vec<_>>()})
+    }
+
+    /// The reason why a layout that was not searched cannot run.
+    fn rejection(&self, of: &Planned) -> Option<Rejected> {
+        let cluster = self.asked.cluster;
+        if cluster.cores.is_none() && of.memory.total() > cluster.memory {
+            return Some(of.too_large());
+        }
+        let found = accepted(self.job, self.asked, (vec![of.clone()], Vec::new()));
+        found.1.into_iter().next()
     }
 
     /// The schedule of the fastest layout, if it has several stages that each have cores of their own.
@@ -329,6 +422,9 @@ impl Answer<'_> {
         for assumption in &self.assumed {
             writeln!(text, "assumed: {assumption}")?;
         }
+        if let Some(offloaded) = self.offloaded {
+            self.write_offloaded(text, offloaded)?;
+        }
         text.push_str("\nlayouts that were rejected, by reason:\n");
         for (reason, of) in self.reasons() {
             writeln!(text, "{:>8}  {reason}", of.count)?;
@@ -339,7 +435,7 @@ impl Answer<'_> {
             let l = &nearest.layout;
             writeln!(
                 text,
-                "nearest: tp {} cp {} pp {} dp {} micro-batch {} ZeRO {} recompute {} needs {:.1} GB of {:.1}; take more devices, or a smaller model",
+                "nearest: tp {} cp {} pp {} dp {} micro-batch {} ZeRO {} recompute {} {} needs {:.1} GB of {:.1}; take more devices, or a smaller model",
                 l.tp,
                 l.cp,
                 l.pp,
@@ -347,6 +443,7 @@ impl Answer<'_> {
                 l.micro_batch,
                 l.zero,
                 l.recompute.name(),
+                precision_name(l.precision),
                 nearest.bytes.unwrap_or(0.0) / 1e9,
                 self.asked.cluster.memory / 1e9,
             )?;

@@ -2,7 +2,8 @@
 
 use crate::job::{BlendTable, Job, Problem};
 use crate::plan::{
-    Asked, Cluster, Decoder, Latent, Layout, Mixture, Planned, Recompute, Rejected, Shape,
+    Asked, Cluster, Decoder, InPrecision, Latent, Layout, Mixture, Planned, Recompute, Rejected,
+    Shape, least_layers, offloaded, rank_bytes, sort,
 };
 use train::config::{Determinism, Family, ParallelConfig, Plan, Precision};
 use train::dist::DeviceKind;
@@ -19,6 +20,23 @@ pub(super) fn is_in_f32(job: &Job, cluster: &Cluster) -> bool {
         Some(Precision::F32) => true,
         Some(Precision::Fp16 | Precision::Fp8) => cluster.cores.is_some(),
     }
+}
+
+/// Precisions other than the job's of which a cluster has rates, with them: bf16, f32, and on GPUs fp8. `cluster` is as its file has
+/// it. A rate that is only assumed is none.
+pub(super) fn other_precisions(job: &Job, cluster: &Cluster) -> Vec<InPrecision> {
+    let own = job.train.as_ref().map(|train| train.precision);
+    let in_precision = |precision, cluster| InPrecision { precision, cluster };
+    let bf16 = Some(in_precision(Precision::Bf16, cluster.clone()));
+    let f32 = match cluster.matrix_f32 {
+        Some(_) => cluster.clone().in_f32().ok(),
+        None => None,
+    };
+    let f32 = f32.map(|cluster| in_precision(Precision::F32, cluster));
+    let has_fp8 = cluster.cores.is_none() && cluster.matrix_fp8.is_some();
+    let fp8 = has_fp8.then(|| in_precision(Precision::Fp8, cluster.clone().in_fp8()));
+    let all = [bf16, f32, fp8].into_iter().flatten();
+    all.filter(|of| Some(of.precision) != own).collect()
 }
 
 /// Whether products of the job's layers are of 8 bits: with `train.precision = "fp8"` on GPUs.
@@ -56,6 +74,9 @@ pub(super) fn of_model<'a>(
     Ok(Asked {
         shape,
         cluster,
+        precision: train.precision,
+        others: &[],
+        searches_precision: false,
         devices,
         may_be_fewer: false,
         global_batch: train.global_batch,
@@ -195,6 +216,7 @@ pub(super) fn accepted(
     (planned, mut rejected): (Vec<Planned>, Vec<Rejected>),
 ) -> (Vec<Planned>, Vec<Rejected>) {
     let mut kept = Vec::new();
+    let mut partly = Vec::new();
     for of in planned {
         let plan = plan_of(job, asked, &of.layout);
         let problem = (plan.as_ref()).and_then(|plan| plan.problems().into_iter().next());
@@ -208,14 +230,38 @@ pub(super) fn accepted(
                 reason,
                 bytes: None,
             }),
-            (None, Some(_)) => rejected.push(Rejected {
-                layout: of.layout,
-                reason: "does not fit in the memory that the ranks share".into(),
-                bytes: lacks,
-            }),
+            (None, Some(_)) => {
+                if of.layout.recompute == Recompute::None {
+                    partly.extend(with_layers_again(job, asked, &of));
+                }
+                rejected.push(Rejected {
+                    layout: of.layout,
+                    reason: "does not fit in the memory that the ranks share".into(),
+                    bytes: lacks,
+                });
+            }
         }
     }
+    if !partly.is_empty() {
+        kept.extend(partly);
+        sort(&mut kept);
+    }
     (kept, rejected)
+}
+
+/// Layouts that would fit with the optimizer's state in host memory, without those that break another rule of `train`: an estimate.
+pub(super) fn with_offload(job: &Job, asked: &Asked<'_>, rejected: &[Rejected]) -> Vec<Planned> {
+    accepted(job, asked, (offloaded(asked, rejected), Vec::new())).0
+}
+
+/// The layout with the fewest layers computed again that fits in the memory that its ranks share.
+fn with_layers_again(job: &Job, asked: &Asked<'_>, of: &Planned) -> Option<Planned> {
+    let fits = |layout: &Layout| {
+        let bytes = plan_of(job, asked, layout).and_then(|plan| shared_bytes(asked, &plan));
+        bytes.is_some_and(|bytes| bytes <= asked.cluster.memory)
+    };
+    let layout = least_layers(&asked.shape, &of.layout, fits)?;
+    Some(asked.planned(layout, rank_bytes(&asked.shape, &layout)))
 }
 
 /// Bytes that the ranks of a node hold together, where they share its memory.
@@ -235,11 +281,13 @@ fn shared_bytes(asked: &Asked<'_>, plan: &Plan) -> Option<f64> {
 pub(super) fn plan_of(job: &Job, asked: &Asked<'_>, layout: &Layout) -> Option<Plan> {
     let (model, mut train) = (job.model.clone()?, job.train.clone()?);
     train.micro_batch = layout.micro_batch;
+    train.precision = layout.precision;
     train.recompute = match layout.recompute {
         Recompute::None => train::config::Recompute::None,
         Recompute::Selective => train::config::Recompute::Selective,
-        Recompute::Full => train::config::Recompute::Full,
+        Recompute::Layers(_) | Recompute::Full => train::config::Recompute::Full,
     };
+    train.recompute_layers = layout.recompute.layers().into_iter().collect();
     Some(Plan {
         model,
         parallel: ParallelConfig {
@@ -375,6 +423,128 @@ mod tests {
                 assert_weights(&job, 30_592, &layout);
             }
         }
+    }
+
+    /// A small llama on this kind of cluster.
+    fn small(layers: usize) -> Job {
+        let sets = [
+            format!("model.layers={layers}"),
+            "model.d_model=64".into(),
+            "model.heads=4".into(),
+            "model.kv_heads=4".into(),
+            "model.d_ffn=160".into(),
+            "blend.seq_length=64".into(),
+            "train.global_batch=16".into(),
+            "train.precision=f32".into(),
+            "parallel={}".into(),
+            "device=cpu".into(),
+        ];
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("jobs/recipes");
+        crate::job::load(&folder.join("llama3_8b.toml"), &sets).unwrap()
+    }
+
+    fn cores(memory: f64) -> Cluster {
+        let text = format!(
+            "name = 'x'\nnodes = 1\ndevices_per_node = 4\ncores = 4\nmatrix_tflops = 0.2\nmatrix_f32_tflops = 0.1\nmemory_gb = {memory}\nmemory_gb_s = 20\nlink_gb_s = 5\n"
+        );
+        let cluster = Cluster::parse(&text, Path::new("x.toml")).unwrap();
+        cluster.in_f32().unwrap()
+    }
+
+    /// The bytes that the first layers of a stage no longer keep, as a share of those of all its layers: the share of what `train` predicts,
+    /// pass by pass of its schedule.
+    #[test]
+    fn activations_of_some_layers_are_those_that_training_holds() {
+        let job = small(12);
+        let cluster = cores(1.0);
+        let asked = of_model(&job, &cluster, 4, Some(512)).unwrap();
+        for (pp, chunks) in [(1, 1), (2, 1), (4, 1), (2, 2), (4, 3), (2, 6)] {
+            let of = |recompute| Layout {
+                pp,
+                chunks,
+                recompute,
+                ..Layout::one(16)
+            };
+            let trained = |recompute, stage: usize| {
+                let plan = plan_of(&job, &asked, &of(recompute)).unwrap();
+                predict_stages(&plan).unwrap()[stage].activations as f64
+            };
+            let counted =
+                |recompute, stage| stage_bytes(&asked.shape, &of(recompute), stage).activations;
+            let layers = 12 / pp;
+            for stage in 0..pp {
+                let (none, full) = (Recompute::None, Recompute::Full);
+                let in_flight = of(none).in_flight(stage);
+                let head = match stage + 1 == pp {
+                    true => 4.0 * 64.0 * (512.0 + 64.0),
+                    false => 0.0,
+                };
+                let layer = (counted(none, stage) - head) / in_flight / layers as f64;
+                // all of a stage, without the layer that is being computed again
+                let whole = counted(none, stage) - (counted(full, stage) - layer);
+                let whole_of_training = trained(none, stage) - trained(full, stage);
+                for number in 1..layers {
+                    let partly = Recompute::Layers(number);
+                    let has_whole_chunk = number >= layers / chunks;
+                    let running = if has_whole_chunk { layer } else { 0.0 };
+                    let less = counted(none, stage) - (counted(partly, stage) - running);
+                    let wanted =
+                        (trained(none, stage) - trained(partly, stage)) / whole_of_training;
+                    assert!(
+                        (less / whole - wanted).abs() < 1e-9,
+                        "pp {pp} x {chunks}, stage {stage}, {number} layers: {} {wanted}",
+                        less / whole
+                    );
+                }
+            }
+        }
+    }
+
+    /// Where ranks share their memory, the fewest layers are those with which the bytes that `train` predicts fit.
+    #[test]
+    fn the_fewest_layers_fit_by_the_bytes_that_training_holds() {
+        let job = small(6);
+        let mut count = 0;
+        for memory in [0.006, 0.012, 0.02] {
+            let cluster = cores(memory);
+            let asked = of_model(&job, &cluster, 2, Some(512)).unwrap();
+            let (planned, rejected) = accepted(&job, &asked, crate::plan::search(&asked));
+            let bytes = |layout: &Layout| {
+                let plan = plan_of(&job, &asked, layout).unwrap();
+                let stages = predict_stages(&plan).unwrap();
+                let all: usize = stages.iter().map(|rank| rank.total()).sum();
+                (all * layout.devices() / layout.pp) as f64
+            };
+            let fits = |layout: &Layout| bytes(layout) <= cluster.memory;
+            let mut wanted = Vec::new();
+            for of in &rejected {
+                if of.bytes.is_some() && of.layout.recompute == Recompute::None {
+                    let with = |number| Layout {
+                        recompute: Recompute::Layers(number),
+                        ..of.layout
+                    };
+                    wanted.extend((1..6 / of.layout.pp).map(with).find(fits));
+                }
+            }
+            let found = planned.iter().map(|of| of.layout);
+            let mut found: Vec<Layout> =
+                found.filter(|of| of.recompute.layers().is_some()).collect();
+            let key = |of: &Layout| format!("{of:?}");
+            found.sort_by_key(key);
+            wanted.sort_by_key(key);
+            assert_eq!(found, wanted, "{memory} GB");
+            count += found.len();
+            for layout in found {
+                let plan = plan_of(&job, &asked, &layout).unwrap();
+                let number = layout.recompute.layers().unwrap();
+                assert_eq!(plan.train.recompute_layers, [number]);
+                assert_eq!(plan.train.recompute, train::config::Recompute::Full);
+                let toml = layout.to_toml(&asked.shape, 4);
+                let lines = format!("recompute = \"full\"\nrecompute_layers = [{number}]\n");
+                assert!(toml.contains(&lines), "{toml}");
+            }
+        }
+        assert!(count > 0);
     }
 
     #[test]

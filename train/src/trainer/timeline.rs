@@ -94,6 +94,44 @@ pub fn timeline(
     }
 }
 
+/// Micro-batches whose activations pipeline rank `rank` holds at once, by model chunk: combinations that the schedule has right before
+/// a backward pass, each once. Of several in a row that differ by the same step the first and the last are there: no sum of bytes of the
+/// chunks is larger between them. Needs `pp`, `virtual_stages` and `schedule` of `parallel`.
+pub fn held_by_chunk(
+    parallel: &ParallelConfig,
+    rank: usize,
+    micro_batches: usize,
+) -> Vec<Vec<usize>> {
+    let mut held = vec![0_usize; parallel.virtual_stages];
+    let mut found = Vec::new();
+    for action in actions(parallel, rank, micro_batches) {
+        match action {
+            Action::Forward { chunk, .. } => held[chunk] += 1,
+            Action::Backward { chunk, .. } => {
+                found.push(held.clone());
+                held[chunk] -= 1;
+            }
+        }
+    }
+    let is_between = |at: usize| {
+        let neighbours = at.checked_sub(1).and_then(|before| found.get(before));
+        let Some((before, after)) = neighbours.zip(found.get(at + 1)) else {
+            return false;
+        };
+        let steps = before.iter().zip(after).zip(&found[at]);
+        steps
+            .into_iter()
+            .all(|((before, after), here)| before + after == 2 * here)
+    };
+    let mut ends: Vec<Vec<usize>> = (0..found.len())
+        .filter(|at| !is_between(*at))
+        .map(|at| found[at].clone())
+        .collect();
+    ends.sort_unstable();
+    ends.dedup();
+    ends
+}
+
 /// Seconds from the first start to the last end.
 pub fn span(passes: &[Vec<TimedPass>]) -> f64 {
     let ends = passes.iter().filter_map(|passes| passes.last());
@@ -103,6 +141,37 @@ pub fn span(passes: &[Vec<TimedPass>]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// 1F1B holds as many micro-batches as there are stages from a rank on; interleaved ranks fill the first chunk first.
+    #[test]
+    fn chunks_hold_what_the_schedule_has_started() {
+        let of = |pp, virtual_stages, rank, micro_batches| {
+            let parallel = ParallelConfig {
+                pp,
+                virtual_stages,
+                ..Default::default()
+            };
+            held_by_chunk(&parallel, rank, micro_batches)
+        };
+        let most = |found: Vec<Vec<usize>>| found.into_iter().max();
+        assert_eq!(most(of(4, 1, 0, 8)), Some(vec![4]));
+        assert_eq!(most(of(4, 1, 3, 8)), Some(vec![1]));
+        assert_eq!(most(of(4, 1, 0, 2)), Some(vec![2]));
+        // two stages of two chunks: 2 * 1 + 2 forward passes before the first pair, of micro-batches 0 1, 0 1, 2
+        let found = of(2, 2, 0, 4);
+        assert!(found.contains(&vec![3, 2]), "{found:?}");
+        // a longer step has no other combinations
+        for (pp, chunks) in [(2, 2), (4, 3), (5, 1)] {
+            for rank in 0..pp {
+                let three = of(pp, chunks, rank, 3 * pp);
+                assert_eq!(
+                    of(pp, chunks, rank, 9 * pp),
+                    three,
+                    "{pp} x {chunks}, {rank}"
+                );
+            }
+        }
+    }
 
     /// Narayanan et al. 2021 (arXiv:2104.04473), section 2.2: the pipeline idles for (p - 1) / v micro-batches.
     #[test]

@@ -3,6 +3,7 @@
 mod gantt;
 mod layouts;
 mod memory;
+mod offload;
 mod placement;
 mod rejected;
 mod sensitivity;
@@ -43,6 +44,7 @@ impl PlanPage<'_> {
         let part = |id, name, body| Part { id, name, body };
         let parts = [
             part("layouts", "Layouts", layouts::layouts(of)),
+            part("offload", "Offload", offload::offload(of)),
             part("step", "Step", layouts::step(of)),
             part("pipeline", "Pipeline", gantt::pipeline(of, self.passes)),
             part("memory", "Memory", memory::memory(of)),

@@ -54,9 +54,10 @@ pub(super) fn sensitivity(of: &Value) -> String {
                 None => time(only),
             },
             time(fastest),
-            match fastest.is_object() {
-                true => layout_line(&fastest["layout"]),
-                false => "none fits".into(),
+            match (fastest.is_object(), of["searched"].as_bool()) {
+                (true, _) => layout_line(&fastest["layout"]),
+                (false, Some(false)) => "not searched (--search-precision)".into(),
+                (false, Some(true) | None) => "none fits".into(),
             },
         ]
     };

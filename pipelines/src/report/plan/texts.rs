@@ -56,7 +56,7 @@ pub(super) fn share(v: &Value) -> String {
 }
 
 /// Heads of `layout_cells`.
-pub(super) const LAYOUT: [&str; 10] = [
+pub(super) const LAYOUT: [&str; 11] = [
     "tp",
     "cp",
     "pp",
@@ -67,6 +67,7 @@ pub(super) const LAYOUT: [&str; 10] = [
     "ZeRO",
     "sequence",
     "recompute",
+    "precision",
 ];
 
 /// A layout's settings as cells of a row.
@@ -83,8 +84,18 @@ pub(super) fn layout_cells(of: &Value) -> Vec<String> {
         count("micro_batch"),
         count("zero"),
         if is_sequence { "yes" } else { "no" }.into(),
-        text_value(&of["recompute"]),
+        recompute(of),
+        text_value(&of["precision"]),
     ]
+}
+
+/// Recomputation, with the number of layers if it is not all of them.
+fn recompute(of: &Value) -> String {
+    let kind = text_value(&of["recompute"]);
+    match of["recompute_layers"].as_u64() {
+        Some(layers) => format!("{kind}, {layers} layers of a stage"),
+        None => kind,
+    }
 }
 
 /// A layout in one line: the axes, and the settings that are not as without parallelism.
@@ -109,8 +120,9 @@ pub(super) fn layout_line(of: &Value) -> String {
     }
     match of["recompute"].as_str() {
         None | Some("none") => {}
-        Some(kind) => words.push(format!("recompute {kind}")),
+        Some(_) => words.push(format!("recompute {}", recompute(of))),
     }
+    words.extend(of["precision"].as_str().map(str::to_owned));
     words.join(", ")
 }
 

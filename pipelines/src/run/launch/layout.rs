@@ -16,6 +16,7 @@ pub(super) struct Choice {
     pub parallel: ParallelConfig,
     pub micro_batch: usize,
     pub recompute: Recompute,
+    pub recompute_layers: Vec<usize>,
 }
 
 impl Choice {
@@ -26,6 +27,7 @@ impl Choice {
             parallel: job.parallel.clone(),
             micro_batch: train.micro_batch,
             recompute: train.recompute,
+            recompute_layers: train.recompute_layers.clone(),
         })
     }
 
@@ -34,6 +36,7 @@ impl Choice {
             parallel: plan.parallel,
             micro_batch: plan.train.micro_batch,
             recompute: plan.train.recompute,
+            recompute_layers: plan.train.recompute_layers,
         }
     }
 
@@ -44,6 +47,7 @@ impl Choice {
         if let Some(train) = &mut job.train {
             train.micro_batch = self.micro_batch;
             train.recompute = self.recompute;
+            train.recompute_layers = self.recompute_layers.clone();
         }
         job
     }
@@ -61,6 +65,10 @@ impl Choice {
                 toml::Value::try_from(self.micro_batch)?,
             ),
             set("train.recompute", toml::Value::try_from(self.recompute)?),
+            set(
+                "train.recompute_layers",
+                toml::Value::try_from(&self.recompute_layers)?,
+            ),
         ])
     }
 
@@ -96,7 +104,9 @@ pub(super) fn choose(job: &Job, nodes: &Nodes, count: usize) -> Result<Option<Ch
     // the job's own micro-batch and recomputation were chosen for its memory
     let is_alike = |choice: &&Choice| {
         own.as_ref().is_some_and(|own| {
-            (choice.micro_batch, choice.recompute) == (own.micro_batch, own.recompute)
+            choice.micro_batch == own.micro_batch
+                && choice.recompute == own.recompute
+                && choice.recompute_layers == own.recompute_layers
         })
     };
     let alike = planned.iter().filter(is_alike);
