@@ -1,10 +1,11 @@
 //! Where a model is: a job's newest checkpoint with the job's tokenizer and devices, a checkpoint or a folder of checkpoints,
-//! or a Hugging Face folder.
+//! a Hugging Face folder, or a GGUF file, which has its tokenizer within.
 
 use crate::context::Context;
 use crate::{devices, job};
 use anyhow::{Context as _, Result, bail};
 use index::tokenizer::Tokenizer;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use train::dist::Devices;
 
@@ -27,7 +28,17 @@ pub(crate) struct Located {
     /// Checkpoint, folder of checkpoints, or Hugging Face folder.
     pub(crate) path: PathBuf,
     pub(crate) tokenizer: Tokenizer,
+    /// The rest of the tokenizer of a GGUF file; for others it is beside the tokenizer's file.
+    pub(crate) within: Option<Within>,
     pub(crate) devices: Devices,
+}
+
+/// Facts about a tokenizer that is in a file with its model.
+pub(crate) struct Within {
+    /// Contents of `tokenizer_config.json`.
+    pub(crate) config: Value,
+    /// Token that ends a turn, where it is not the one that ends a text.
+    pub(crate) end_of_turn: Option<u32>,
 }
 
 impl Located {
@@ -51,6 +62,7 @@ impl Located {
             };
             return Ok(Located {
                 name: cx.job.name.clone(),
+                within: None,
                 path: newest_checkpoint(&cx.out, verb)?,
                 tokenizer,
                 devices: devices::of(&cx.job),
@@ -68,12 +80,17 @@ impl Located {
         let whole = path.canonicalize();
         let whole = whole.with_context(|| path.display().to_string())?;
         let name = whole.file_name().map(|name| name.to_string_lossy());
+        let (tokenizer, within) = match given {
+            Some(tokenizer) => (tokenizer, None),
+            None => match tokenizer_within(&whole)? {
+                Some((tokenizer, within)) => (tokenizer, Some(within)),
+                None => (tokenizer_beside(&whole)?, None),
+            },
+        };
         Ok(Located {
             name: name.unwrap_or_else(|| "model".into()).into_owned(),
-            tokenizer: match given {
-                Some(tokenizer) => tokenizer,
-                None => tokenizer_beside(&whole)?,
-            },
+            tokenizer,
+            within,
             path: path.to_path_buf(),
             devices: Devices::Cpu,
         })
@@ -98,6 +115,28 @@ pub(crate) fn tokenizer_file(path: &Path) -> Option<PathBuf> {
         let found = TOKENIZERS.map(|name| folder.join(name));
         found.into_iter().find(|file| file.is_file())
     })
+}
+
+/// The tokenizer of a GGUF file, if `path` is one that has one.
+fn tokenizer_within(path: &Path) -> Result<Option<(Tokenizer, Within)>> {
+    if !train::checkpoint::is_gguf(path) {
+        return Ok(None);
+    }
+    let Some(found) = train::checkpoint::gguf_tokenizer(path)? else {
+        return Ok(None);
+    };
+    let tokenizer = Tokenizer::from_json(path, found.tokenizer);
+    let tokenizer = tokenizer.with_context(|| {
+        format!(
+            "the tokenizer of {}; --tokenizer FILE names another",
+            path.display()
+        )
+    })?;
+    let within = Within {
+        config: found.config,
+        end_of_turn: found.end_of_turn,
+    };
+    Ok(Some((tokenizer, within)))
 }
 
 /// The tokenizer in a model's folder, or above it where a job keeps its own.

@@ -43,6 +43,7 @@ impl ModelFiles {
             name,
             path,
             tokenizer,
+            within,
             devices,
         } = found;
         let beside = tokenizer
@@ -50,7 +51,10 @@ impl ModelFiles {
             .parent()
             .unwrap_or(Path::new(""))
             .to_path_buf();
-        let config = json(&beside.join("tokenizer_config.json"))?;
+        let config = match &within {
+            Some(within) => Some(within.config.clone()),
+            None => json(&beside.join("tokenizer_config.json"))?,
+        };
         let named = |key| {
             config
                 .as_ref()
@@ -64,17 +68,29 @@ impl ModelFiles {
         let end = tokenizer.end_of_document();
         let of_end = || tokenizer.token(end?).map(str::to_owned);
         let eos = named("eos_token").or_else(of_end);
-        let source = template_text(&beside, config.as_ref(), template)?;
+        let own = match &within {
+            // files beside a GGUF file may be another model's
+            Some(_) => None,
+            None => Some(beside.join("chat_template.jinja")).filter(|file| file.is_file()),
+        };
+        let source = template_text(template.or(own.as_deref()), config.as_ref())?;
         let chat_template = source
             .map(|source| ChatTemplate::new(&source, bos.clone(), eos.clone()))
             .transpose()?;
         let mut end_ids = Vec::from_iter(end);
-        // a fine-tuning keeps the ids beside its tokenizer
-        for file in [
+        let mut files = vec![
             path.join("generation_config.json"),
             path.join("config.json"),
-            beside.join("generation_config.json"),
-        ] {
+        ];
+        match &within {
+            Some(within) => {
+                end_ids.extend(within.end_of_turn);
+                end_ids.extend(eos.as_deref().and_then(|eos| tokenizer.id_of(eos)));
+            }
+            // a fine-tuning keeps the ids beside its tokenizer
+            None => files.push(beside.join("generation_config.json")),
+        }
+        for file in files {
             if let Some(config) = json(&file)? {
                 end_ids.extend(ids(config.get("eos_token_id")));
             }
@@ -122,13 +138,8 @@ fn ids(value: Option<&Value>) -> Vec<u32> {
     list.iter().filter_map(id).collect()
 }
 
-fn template_text(
-    beside: &Path,
-    config: Option<&Value>,
-    template: Option<&Path>,
-) -> Result<Option<String>> {
-    let own = beside.join("chat_template.jinja");
-    let file = template.or(own.is_file().then_some(own.as_path()));
+/// The template in a file, or else the one of the configuration.
+fn template_text(file: Option<&Path>, config: Option<&Value>) -> Result<Option<String>> {
     if let Some(file) = file {
         let text = std::fs::read_to_string(file);
         return text.map(Some).with_context(|| file.display().to_string());
@@ -142,4 +153,33 @@ fn template_text(
     let named = found.as_array().map_or(&[][..], Vec::as_slice);
     let default = named.iter().find(|one| one["name"] == "default");
     Ok(default.and_then(|one| Some(one["template"].as_str()?.to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn oracles() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../train/tests/oracles")
+    }
+
+    /// Goldens: train/tests/oracles/gguf_tokenizers.py.
+    #[test]
+    fn a_gguf_file_gives_its_tokenizer_and_chat_template_unless_another_is_named() {
+        let gguf = oracles().join("gguf_tokenizers/qwen2.gguf");
+        let found = Located::find(&gguf, &[], None, "chat").unwrap();
+        let files = ModelFiles::read(found, None).unwrap();
+        let template = files.chat_template.as_ref().unwrap().source();
+        assert!(template.contains("<|end|>"), "{template}");
+        assert_eq!(files.bos.as_deref(), Some("<|begin|>"));
+        let end = files.tokenizer.id_of("<|end|>").unwrap();
+        assert!(files.end_ids.contains(&end), "{:?}", files.end_ids);
+
+        let other = oracles().join("../../../tests/data/lm_eval/model/tokenizer.json");
+        let found = Located::find(&gguf, &[], Some(&other), "chat").unwrap();
+        assert!(found.within.is_none());
+        let files = ModelFiles::read(found, None).unwrap();
+        assert_eq!(files.tokenizer.path(), other);
+        assert!(files.tokenizer.id_of("<|begin|>").is_none());
+    }
 }

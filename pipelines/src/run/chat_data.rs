@@ -37,6 +37,7 @@ pub(super) fn files(cx: &Context, table: &FinetuneTable) -> Result<ModelFiles> {
         Some(tokenizer) => Located {
             name: cx.job.name.clone(),
             path: PathBuf::from(source),
+            within: None,
             tokenizer,
             devices: Devices::Cpu,
         },

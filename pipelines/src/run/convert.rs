@@ -114,10 +114,12 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
             train::checkpoint::export_peft(&checkpoint, out)?;
             out.clone()
         }
-        Form::Hf if is_foreign && train::checkpoint::adapter_base(from)?.is_none() => bail!(
-            "{} is another program's; `--to millrace` makes a checkpoint of it",
-            from.display()
-        ),
+        Form::Hf if is_foreign && !is_gguf && train::checkpoint::adapter_base(from)?.is_none() => {
+            bail!(
+                "{} is another program's; `--to millrace` makes a checkpoint of it",
+                from.display()
+            )
+        }
         Form::Millrace if is_gguf => imported(train::checkpoint::import_gguf(from, out)?),
         Form::Millrace if is_megatron => imported(train::checkpoint::import_megatron(from, out)?),
         Form::Millrace if is_foreign => imported(train::checkpoint::import_hf(from, out)?),
@@ -136,15 +138,26 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
             out.clone()
         }
     };
-    if let Some(json) = tokenizer {
-        write_atomically(&out.join("tokenizer.json"), &json)?;
+    for (name, bytes) in tokenizer {
+        write_atomically(&out.join(name), &bytes)?;
     }
     log!("wrote {}", written.display());
     Ok(())
 }
 
-/// The tokenizer for the output folder: the given one, or for a Hugging Face folder the checkpoint's own.
-fn read_tokenizer(args: &Convert, checkpoint: &Path) -> Result<Option<Vec<u8>>> {
+/// Names and contents of files.
+type Files = Vec<(&'static str, Vec<u8>)>;
+
+/// The tokenizer's files for the output folder: the given one, or for a Hugging Face folder the checkpoint's own; with
+/// the configuration and chat template if it is a GGUF file's.
+fn read_tokenizer(args: &Convert, checkpoint: &Path) -> Result<Files> {
+    let to_hf = args.to == Form::Hf && args.tokenizer.is_none();
+    if to_hf
+        && train::checkpoint::is_gguf(checkpoint)
+        && let Some(files) = tokenizer_files(checkpoint)?
+    {
+        return Ok(files);
+    }
     let own = match args.to {
         Form::Hf => {
             let checkpoint = checkpoint.canonicalize();
@@ -165,11 +178,23 @@ fn read_tokenizer(args: &Convert, checkpoint: &Path) -> Result<Option<Vec<u8>>> 
         }
         (None, None) if args.to == Form::Hf => {
             log!("convert: no tokenizer in or above {}", checkpoint.display());
-            return Ok(None);
+            return Ok(Vec::new());
         }
-        (None, None) => return Ok(None),
+        (None, None) => return Ok(Vec::new()),
     };
-    Ok(Some(json))
+    Ok(vec![("tokenizer.json", json)])
+}
+
+/// The files of a GGUF file's tokenizer, if it has one.
+pub(super) fn tokenizer_files(gguf: &Path) -> Result<Option<Files>> {
+    let found = train::checkpoint::gguf_tokenizer(gguf)?;
+    Ok(found.map(|found| {
+        let config = format!("{:#}\n", found.config);
+        vec![
+            ("tokenizer.json", found.tokenizer.into_bytes()),
+            ("tokenizer_config.json", config.into_bytes()),
+        ]
+    }))
 }
 
 /// The checkpoint that an import wrote, after printing the ignored fields of the other program's configuration.

@@ -103,6 +103,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let found = Located {
         name: cx.job.name.clone(),
         path: checkpoint,
+        within: None,
         tokenizer: tokenizer_of(cx)?,
         devices: crate::devices::of(&cx.job),
     };

@@ -42,6 +42,7 @@ pub(crate) mod write_shards;
 pub use gguf::export::{GgufOptions, export_gguf};
 pub use gguf::import::is_gguf;
 pub use gguf::mix::FileType;
+pub use gguf::vocabulary::{GgufTokenizer, gguf_tokenizer};
 pub use huggingface::adapter_folder::adapter_base;
 pub use huggingface::export::{export_hf, export_hf_shards};
 pub use huggingface::import::{

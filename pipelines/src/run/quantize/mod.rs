@@ -6,6 +6,7 @@ mod evaluation;
 use crate::generation::Located;
 use crate::log::print;
 use crate::machine::write_atomically;
+use crate::run::convert::tokenizer_files;
 use crate::run::task_args::TaskArgs;
 use crate::tasks::{ADJECTIVES, Asked};
 use anyhow::{Context as _, Result, bail};
@@ -120,7 +121,7 @@ pub(crate) struct Quantize {
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Tokenizer (tokenizer.json) to include, with the tokenizer_config.json and chat_template.jinja beside it. Default: that of a
-    /// Hugging Face folder; without one the file has no tokenizer.
+    /// Hugging Face folder or GGUF file; without one the file has no tokenizer.
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
     /// llama.cpp's name of the tokenizer's split expression (`tokenizer.ggml.pre`), if it is not found by itself.
@@ -282,6 +283,16 @@ fn calibrated(args: &Quantize, method: Method, data: &Data) -> Result<Vec<LayerE
 /// Copies the tokenizer's files into a Hugging Face folder.
 fn copy_tokenizer(args: &Quantize) -> Result<()> {
     let out = &args.out;
+    if args.tokenizer.is_none()
+        && train::checkpoint::is_gguf(&args.path)
+        && let Some(files) = tokenizer_files(&args.path)?
+    {
+        for (name, bytes) in files {
+            write_atomically(&out.join(name), &bytes)?;
+        }
+        log!("wrote {}", out.display());
+        return Ok(());
+    }
     let beside = match &args.tokenizer {
         Some(tokenizer) => tokenizer.parent().unwrap_or(Path::new("")).to_path_buf(),
         None => args.path.clone(),
@@ -343,6 +354,10 @@ fn to_file(args: &Quantize, file_type: FileType) -> Result<()> {
 pub(crate) fn quantize(args: &Quantize) -> Result<()> {
     let work = args.work()?;
     let is_file = matches!(work, Work::File(_));
+    if !is_file && args.tokenizer.is_none() && train::checkpoint::is_gguf(&args.path) {
+        // before hours of writing
+        tokenizer_files(&args.path)?;
+    }
     let evaluation = Evaluation::of(args)?;
     let before = match &evaluation {
         Some(evaluation) => Some(evaluation.figures(&args.path)?),

@@ -3,12 +3,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::checkpoint::gguf::file::{Entry, Writer};
+use crate::checkpoint::gguf::file::{Entry, Reader, Writer};
+use crate::checkpoint::gguf::import::is_gguf;
 use crate::checkpoint::gguf::kind::Kind;
 use crate::checkpoint::gguf::mix::{self, FileType};
 use crate::checkpoint::gguf::names::{Order, place};
 use crate::checkpoint::gguf::settings::{self, ROPE_FACTORS};
+use crate::checkpoint::gguf::split_names::NORMALIZER_KEY;
 use crate::checkpoint::gguf::tokenizer::{self, Around};
+use crate::checkpoint::gguf::value::Metadata;
 use crate::checkpoint::huggingface::names::pairs;
 use crate::checkpoint::huggingface::pair::Pair;
 use crate::checkpoint::weight_source::WeightSource;
@@ -22,7 +25,7 @@ pub struct GgufOptions {
     pub file_type: FileType,
     /// `general.name`.
     pub name: Option<String>,
-    /// `tokenizer.json`; without it the file has no tokenizer.
+    /// `tokenizer.json`; without it the file has the tokenizer of a GGUF file that it is made of, or none.
     pub tokenizer: Option<PathBuf>,
     /// llama.cpp's name of the tokenizer's split expression, in place of the one that is found.
     pub pre: Option<String>,
@@ -63,6 +66,7 @@ pub fn export_gguf(path: &Path, out: &Path, options: &GgufOptions) -> Result<()>
             };
             tokenizer::add(&mut metadata, tokenizer, &around)?;
         }
+        None if is_gguf(path) => keep_tokenizer(&mut metadata, path)?,
         None => metadata.set("tokenizer.ggml.model", "none"),
     }
     let parts = parts(&plan, architecture, options.file_type);
@@ -87,6 +91,27 @@ pub fn export_gguf(path: &Path, out: &Path, options: &GgufOptions) -> Result<()>
             Err(error)
         }
     }
+}
+
+/// Copies the metadata of a GGUF file's tokenizer, whether or not it can be read here.
+fn keep_tokenizer(metadata: &mut Metadata, path: &Path) -> Result<()> {
+    let source = Reader::open(path)?.metadata;
+    metadata.set("tokenizer.ggml.model", "none");
+    for (key, value) in source.iter() {
+        if !key.starts_with("tokenizer.") && key != NORMALIZER_KEY {
+            continue;
+        }
+        if source.is_lossy(key) {
+            return Err(Error::Foreign {
+                path: path.to_owned(),
+                problems: vec![format!(
+                    "{key}: found bytes that are not UTF-8, want a text to copy; --tokenizer FILE gives the tokenizer"
+                )],
+            });
+        }
+        metadata.set(key.clone(), value.clone());
+    }
+    Ok(())
 }
 
 /// Writes the data of all tensors.

@@ -153,10 +153,20 @@ fn put_value(out: &mut Vec<u8>, value: &Value) {
             kind(out, 7);
             out.push(u8::from(*on));
         }
-        Value::Whole(number) => {
-            kind(out, 4);
-            out.extend((*number as u32).to_le_bytes());
-        }
+        Value::Whole(number) => match (u32::try_from(*number), i32::try_from(*number)) {
+            (Ok(number), _) => {
+                kind(out, 4);
+                out.extend(number.to_le_bytes());
+            }
+            (_, Ok(number)) => {
+                kind(out, 5);
+                out.extend(number.to_le_bytes());
+            }
+            _ => {
+                kind(out, 10);
+                out.extend((*number as u64).to_le_bytes());
+            }
+        },
         Value::Real(number) => {
             kind(out, 6);
             out.extend((*number as f32).to_le_bytes());
@@ -168,6 +178,10 @@ fn put_value(out: &mut Vec<u8>, value: &Value) {
         Value::List(List::Bools(all)) => {
             list(out, 7, all.len());
             out.extend(all.iter().map(|&on| u8::from(on)));
+        }
+        Value::List(List::Bytes(all)) => {
+            list(out, 0, all.len());
+            out.extend(all);
         }
         Value::List(List::Whole(all)) => {
             list(out, 5, all.len());
@@ -205,6 +219,7 @@ impl Reader {
             from: BufReader::with_capacity(1 << 16, file),
             at: 0,
             bytes,
+            is_lossy: false,
         };
         let (metadata, entries) = head.all()?;
         let file = head.from.into_inner();
@@ -248,6 +263,8 @@ struct Head<'a> {
     from: BufReader<File>,
     at: u64,
     bytes: u64,
+    /// Whether a text was not UTF-8 since this was last cleared.
+    is_lossy: bool,
 }
 
 impl Head<'_> {
@@ -299,7 +316,13 @@ impl Head<'_> {
         self.from.read_exact(&mut bytes).at("read", self.path)?;
         self.at += length as u64;
         // some vocabularies have pieces of characters
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        match String::from_utf8(bytes) {
+            Ok(text) => Ok(text),
+            Err(error) => {
+                self.is_lossy = true;
+                Ok(String::from_utf8_lossy(error.as_bytes()).into_owned())
+            }
+        }
     }
 
     fn whole(&mut self, kind: u32, key: &str) -> Result<Option<i128>> {
@@ -357,6 +380,12 @@ impl Head<'_> {
         };
         let count = self.count(key, count, each)?;
         Ok(match kind {
+            0 => {
+                let mut all = vec![0; count];
+                self.from.read_exact(&mut all).at("read", self.path)?;
+                self.at += count as u64;
+                List::Bytes(all)
+            }
             7 => {
                 let all = (0..count).map(|_| Ok(self.take::<1>(key)? != [0]));
                 List::Bools(all.collect::<Result<_>>()?)
@@ -391,7 +420,11 @@ impl Head<'_> {
         for _ in 0..pairs {
             let key = self.text("metadata key")?;
             let kind = self.u32(&key)?;
+            self.is_lossy = false;
             let value = self.value(kind, &key)?;
+            if self.is_lossy {
+                metadata.set_lossy(&key);
+            }
             metadata.set(key, value);
         }
         let alignment = match metadata.get(ALIGNMENT_KEY) {

@@ -7,7 +7,12 @@ mod kind;
 pub(crate) mod mix;
 mod names;
 mod settings;
+mod split_names;
 #[cfg(test)]
 mod tests;
+mod token_type;
 mod tokenizer;
 mod value;
+pub(crate) mod vocabulary;
+#[cfg(test)]
+mod vocabulary_tests;

@@ -10,31 +10,13 @@ use std::path::Path;
 
 use serde_json::Value as Json;
 
+use crate::checkpoint::gguf::split_names;
+use crate::checkpoint::gguf::token_type::{BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER};
 use crate::checkpoint::gguf::value::{List, Metadata, Value};
 use crate::error::{At, Error, Result};
 
-/// Types of tokens.
-const NORMAL: i128 = 1;
-const UNKNOWN: i128 = 2;
-const CONTROL: i128 = 3;
-const USER: i128 = 4;
-const UNUSED: i128 = 5;
-const BYTE: i128 = 6;
-
 /// Scores of tokens that no merge makes.
 const NO_SCORE: f64 = -1e6;
-
-/// Split expressions of `tokenizer.json` by llama.cpp's names (`llama-vocab.cpp`).
-const EXPRESSIONS: [(&str, &str); 2] = [
-    (
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-        "llama-bpe",
-    ),
-    (
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-        "qwen2",
-    ),
-];
 
 /// Settings beside the tokenizer's file.
 pub(super) struct Around<'a> {
@@ -111,6 +93,14 @@ pub(super) fn add(metadata: &mut Metadata, path: &Path, around: &Around<'_>) -> 
             Some(pre) => pre.to_owned(),
             None => expression(&json["pre_tokenizer"]).map_err(|line| refused(path, line))?,
         };
+        let normalizer = normalizer(&json["normalizer"]).map_err(|line| refused(path, line))?;
+        metadata.set(split_names::NORMALIZER_KEY, normalizer);
+        if json["pre_tokenizer"]
+            .to_string()
+            .contains("\"add_prefix_space\":true")
+        {
+            set(metadata, "add_space_prefix", Value::Bool(true));
+        }
         set(metadata, "model", "gpt2".into());
         set(metadata, "pre", Value::Text(pre));
         let joined = merges.iter().map(|[left, right]| format!("{left} {right}"));
@@ -189,17 +179,31 @@ fn merges(json: &Json) -> Vec<[String; 2]> {
     pairs.collect()
 }
 
+/// The normalizer of a byte-level tokenizer. llama.cpp has none: composed characters (NFC) are passed over, as by its own
+/// converter, and all others would change most texts.
+fn normalizer(json: &Json) -> Result<&'static str, String> {
+    let inner = json["normalizers"].as_array().map(Vec::as_slice);
+    match (json["type"].as_str(), inner) {
+        (None, _) | (Some("Sequence"), Some([])) => Ok("none"),
+        (Some("NFC"), _) => Ok("nfc"),
+        (Some("Sequence"), Some([one])) => normalizer(one),
+        (Some(other), _) => Err(format!(
+            "normalizer: found {other}, want none or NFC: llama.cpp has no others"
+        )),
+    }
+}
+
 /// llama.cpp's name of a split expression.
 fn expression(json: &Json) -> Result<String, String> {
     let mut found = Vec::new();
     collect(json, &mut found);
+    if let Some(name) = split_names::name_of(&found) {
+        return Ok(name.to_owned());
+    }
     match &found[..] {
-        [] => Ok("gpt-2".to_owned()),
-        [one] => {
-            let known = EXPRESSIONS.iter().find(|(pattern, _)| pattern == one);
-            let known = known.map(|(_, name)| (*name).to_owned());
-            known.ok_or_else(|| format!("pre_tokenizer: found the expression {one:?}, want one that llama.cpp has a name for: tell its name"))
-        }
+        [one] => Err(format!(
+            "pre_tokenizer: found the expression {one:?}, want one that llama.cpp has a name for: tell its name"
+        )),
         several => Err(format!(
             "pre_tokenizer: found {} expressions, want one: tell llama.cpp's name for them",
             several.len()

@@ -1,12 +1,12 @@
 //! Metadata of a GGUF file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A value of the metadata.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     Bool(bool),
-    /// Whole numbers of any width, of which u32 is written.
+    /// Whole numbers of any width: the first of u32, i32 and u64 that has the number is written.
     Whole(i128),
     /// f32 or f64, of which f32 is written.
     Real(f64),
@@ -18,6 +18,9 @@ pub(crate) enum Value {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum List {
     Bools(Vec<bool>),
+    /// u8.
+    Bytes(Vec<u8>),
+    /// Whole numbers of any other width, of which i32 is written.
     Whole(Vec<i128>),
     Reals(Vec<f64>),
     Texts(Vec<String>),
@@ -43,15 +46,19 @@ impl From<f32> for Value {
 
 /// All metadata by key.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Metadata(BTreeMap<String, Value>);
+pub(crate) struct Metadata {
+    values: BTreeMap<String, Value>,
+    /// Keys whose texts were not UTF-8, of which the bytes are lost.
+    lossy: BTreeSet<String>,
+}
 
 impl Metadata {
     pub(crate) fn set(&mut self, key: impl Into<String>, value: impl Into<Value>) {
-        self.0.insert(key.into(), value.into());
+        self.values.insert(key.into(), value.into());
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<&Value> {
-        self.0.get(key)
+        self.values.get(key)
     }
 
     pub(crate) fn text(&self, key: &str) -> Option<&str> {
@@ -75,11 +82,20 @@ impl Metadata {
         }
     }
 
+    /// Whether bytes of a text of this key are not UTF-8.
+    pub(crate) fn is_lossy(&self, key: &str) -> bool {
+        self.lossy.contains(key)
+    }
+
+    pub(crate) fn set_lossy(&mut self, key: &str) {
+        self.lossy.insert(key.to_owned());
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&String, &Value)> {
-        self.0.iter()
+        self.values.iter()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.values.len()
     }
 }
