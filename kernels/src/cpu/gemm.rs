@@ -3,7 +3,7 @@
 //! Blocked GEMM: both operands are packed into panels of a block of k; tasks are rectangles of tiles. For a long k
 //! the sums of a block of the output wait in memory (`tile.rs`) while one block of k after the other is packed and
 //! multiplied. With few rows (generation) no pack of B would be used twice, so a task packs one panel of B and
-//! drops it. A pack holds words: f32, or the bf16 of two neighbouring k (`bf16.rs`); a word of k is a step. Leaves
+//! drops it; a pack that is there already is read panel by panel, in blocks of k that stay in L1. A pack holds words: f32, or the bf16 of two neighbouring k (`bf16.rs`); a word of k is a step. Leaves
 //! start at whole steps, so that an odd leaf ends with half a step of zeros. Shapes: m, n, k in elements.
 #![expect(unsafe_code, reason = "tasks write disjoint tiles of one output")]
 
@@ -12,7 +12,7 @@ use super::epilogue::{Epilogue, Whole};
 use super::output::Shared;
 use super::pack::{Matrix, Panels};
 use super::plan::{
-    PACK_A_BYTES, PACK_B_BYTES, PARALLEL_ABOVE, Plan, ViewMut, block, few_panels, share,
+    FEW_PACKED, FEW_PANELS, PACK_A_BYTES, PACK_B_BYTES, PARALLEL_ABOVE, Plan, ViewMut, block, share,
 };
 use super::right::{Columns, Order, Right, Words, packed_words, shape};
 use super::rotary::{Part, Rotary};
@@ -26,7 +26,7 @@ use rayon::prelude::*;
 const GROUP_BYTES: usize = 512 << 10;
 /// Tasks per thread of an output of few rows: the memory's speed differs from core to core.
 const FEW_TASKS: usize = 8;
-/// Bytes of a panel's block that several tiles read: a third of L1, beside as many of the next block and the rows.
+/// Bytes of a panel's block that several tiles read: at most half of L1, beside the rows; the next block waits in L2.
 const BLOCK_BYTES: usize = 16 << 10;
 /// Minimum panels per group, even if threads then finish unevenly: B comes from a farther cache.
 const GROUP_LEAST: usize = 8;
@@ -140,7 +140,7 @@ fn blocked(mut c: ViewMut<'_>, a: Matrix<'_>, b: Right<'_>, plan: Plan<'_>) -> R
     let parallel =
         plan.parallel && rayon::current_num_threads() > 1 && m * n * k.max(1) > PARALLEL_ABOVE;
     let out = c.data.shared();
-    if m <= few_panels(matches!(b, Right::Packed(_))) * rows && n > cols {
+    if takes_few(&plan, [m, n], matches!(b, Right::Packed(_))) {
         let whole = 0..order.steps();
         let packed_a = pack_block((a, order), 0..m, whole, rows, plan.device, parallel)?;
         let few = Few {
@@ -218,14 +218,32 @@ fn blocked(mut c: ViewMut<'_>, a: Matrix<'_>, b: Right<'_>, plan: Plan<'_>) -> R
     Ok(())
 }
 
-/// Whether a product of m rows over k words of k, by a matrix or a pack, applies rotary embedding itself
+/// Whether a product with m rows and n columns goes through B panel by panel, all rows with each (`Few`). Its tasks share
+/// out the panels of columns alone: of a pack with few of them, no more rows than of a matrix.
+fn takes_few(plan: &Plan<'_>, [m, n]: [usize; 2], is_packed: bool) -> bool {
+    let (rows, cols) = shape(plan.device.isa(), m);
+    let threads = if plan.parallel {
+        rayon::current_num_threads()
+    } else {
+        1
+    };
+    let panels = match is_packed && n.div_ceil(cols) >= 2 * threads {
+        true => FEW_PACKED,
+        false => FEW_PANELS,
+    };
+    m <= panels * rows && n > cols
+}
+
+/// Whether a product `[m, n]` over k words of k, by a matrix or a pack, applies rotary embedding itself
 /// (`epilogue::Then::Rotary`).
-pub(crate) fn turns(plan: &Plan<'_>, c: DType, [m, k]: [usize; 2], is_packed: bool) -> bool {
+pub(crate) fn turns(plan: &Plan<'_>, c: DType, [m, n, k]: [usize; 3], is_packed: bool) -> bool {
     if plan.numbers == Numbers::Bf16Tiles {
         return tiles::turns(plan, m, k);
     }
     // Sums of an output in bf16 are rounded tile by tile.
-    c == DType::F32 && m > few_panels(is_packed) * shape(plan.device.isa(), m).0
+    c == DType::F32
+        && m > FEW_PANELS * shape(plan.device.isa(), m).0
+        && !takes_few(plan, [m, n], is_packed)
 }
 
 /// Packs `span` of k of some lanes.

@@ -17,11 +17,8 @@ pub(super) const PACK_B_BYTES: usize = 16 << 20;
 /// Panels of rows up to which B is packed panel by panel inside the tasks.
 pub(super) const FEW_PANELS: usize = 3;
 
-/// Panels of rows up to which each panel of B meets all of them before the next one, so that B is read from memory once;
-/// by vectors.
-pub(super) fn few_panels(is_packed: bool) -> usize {
-    if is_packed { 10 } else { FEW_PANELS }
-}
+/// The same of a pack, by vectors: each panel of B meets all rows before the next one, so that B is read from memory once.
+pub(super) const FEW_PACKED: usize = 10;
 
 /// Below this many multiply-adds one thread is faster than waking others.
 pub(super) const PARALLEL_ABOVE: usize = 1 << 18;

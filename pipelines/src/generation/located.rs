@@ -25,7 +25,7 @@ const WANTED: &str = ", wanted a job file (.toml), a checkpoint, a folder of che
 pub(crate) struct Located {
     /// The job's name, or the last part of the path.
     pub(crate) name: String,
-    /// Checkpoint, folder of checkpoints, or Hugging Face folder.
+    /// Checkpoint, folder of checkpoints, Hugging Face folder, or GGUF file.
     pub(crate) path: PathBuf,
     pub(crate) tokenizer: Tokenizer,
     /// The rest of the tokenizer of a GGUF file; for others it is beside the tokenizer's file.
@@ -43,7 +43,7 @@ pub(crate) struct Within {
 
 impl Located {
     /// The model at `path`. `set`: overrides of keys, if the path is a job's. `tokenizer`: a file to use instead of the
-    /// job's tokenizer or the one in or above the folder. `verb` is named on stderr with checkpoints that are damaged.
+    /// job's tokenizer, the one within a GGUF file, or the one in or above the folder. `verb` is named on stderr with checkpoints that are damaged.
     ///
     /// # Errors
     /// A job that is wrong or has no checkpoint, overrides without a job, no tokenizer.
@@ -122,16 +122,26 @@ fn tokenizer_within(path: &Path) -> Result<Option<(Tokenizer, Within)>> {
     if !train::checkpoint::is_gguf(path) {
         return Ok(None);
     }
-    let Some(found) = train::checkpoint::gguf_tokenizer(path)? else {
-        return Ok(None);
-    };
-    let tokenizer = Tokenizer::from_json(path, found.tokenizer);
-    let tokenizer = tokenizer.with_context(|| {
+    let named = || {
         format!(
             "the tokenizer of {}; --tokenizer FILE names another",
             path.display()
         )
-    })?;
+    };
+    let found = match train::checkpoint::gguf_tokenizer(path) {
+        Ok(Some(found)) => found,
+        Ok(None) => return Ok(None),
+        // of a kind that is not read
+        Err(error) => match tokenizer_file(path) {
+            Some(beside) => {
+                log!("{error}; {} is used", beside.display());
+                return Ok(None);
+            }
+            None => return Err(error).with_context(named),
+        },
+    };
+    let tokenizer = Tokenizer::from_json_with(path, found.tokenizer, &found.config);
+    let tokenizer = tokenizer.with_context(named)?;
     let within = Within {
         config: found.config,
         end_of_turn: found.end_of_turn,

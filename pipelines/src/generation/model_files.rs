@@ -19,9 +19,11 @@ const BEGINNINGS: [&str; 4] = ["<s>", "<|begin_of_text|>", "<bos>", "[BOS]"];
 pub(crate) struct ModelFiles {
     /// The job's name, or that of the folder.
     pub(crate) name: String,
-    /// Checkpoint, folder of checkpoints, or Hugging Face folder.
+    /// Checkpoint, folder of checkpoints, Hugging Face folder, or GGUF file.
     pub(crate) path: PathBuf,
     pub(crate) tokenizer: Arc<Tokenizer>,
+    /// Contents of `tokenizer_config.json`, if the tokenizer is in a file with its model.
+    pub(crate) config_within: Option<Value>,
     pub(crate) devices: Devices,
     pub(crate) chat_template: Option<ChatTemplate>,
     /// Ids after which a text ends.
@@ -102,6 +104,7 @@ impl ModelFiles {
             name,
             path,
             tokenizer: Arc::new(tokenizer),
+            config_within: within.map(|within| within.config),
             devices,
             chat_template,
             end_ids,
@@ -174,6 +177,13 @@ mod tests {
         assert_eq!(files.bos.as_deref(), Some("<|begin|>"));
         let end = files.tokenizer.id_of("<|end|>").unwrap();
         assert!(files.end_ids.contains(&end), "{:?}", files.end_ids);
+        // the file's own end, which is none of the names that are known
+        let eos = files.eos.as_deref().unwrap();
+        assert_eq!(
+            files.tokenizer.end_of_document(),
+            files.tokenizer.id_of(eos)
+        );
+        assert_eq!(files.config_within.as_ref().unwrap()["eos_token"], eos);
 
         let other = oracles().join("../../../tests/data/lm_eval/model/tokenizer.json");
         let found = Located::find(&gguf, &[], Some(&other), "chat").unwrap();

@@ -266,9 +266,14 @@ impl ChatData {
         write_atomically(&path, tokenizer.json().as_bytes())?;
         let source = tokenizer.path().parent().unwrap_or(Path::new(""));
         let config = source.join("tokenizer_config.json");
-        if config.is_file() && config != beside.join("tokenizer_config.json") {
-            let bytes = std::fs::read(&config).with_context(|| config.display().to_string())?;
-            write_atomically(&beside.join("tokenizer_config.json"), &bytes)?;
+        let to = beside.join("tokenizer_config.json");
+        match &self.files.config_within {
+            Some(within) => write_atomically(&to, format!("{within:#}\n").as_bytes())?,
+            None if config.is_file() && config != to => {
+                let bytes = std::fs::read(&config).with_context(|| config.display().to_string())?;
+                write_atomically(&to, &bytes)?;
+            }
+            None => {}
         }
         if let Some(template) = &self.files.chat_template {
             let path = beside.join("chat_template.jinja");

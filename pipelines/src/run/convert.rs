@@ -39,7 +39,7 @@ pub(crate) struct Convert {
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     max_shard_size: Option<u64>,
     /// Tokenizer (tokenizer.json) to copy into the output folder. Default: for a Hugging Face folder, the one in or above the
-    /// checkpoint.
+    /// checkpoint, or the GGUF file's own, with its tokenizer_config.json.
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
     /// Folder to write.
@@ -187,7 +187,12 @@ fn read_tokenizer(args: &Convert, checkpoint: &Path) -> Result<Files> {
 
 /// The files of a GGUF file's tokenizer, if it has one.
 pub(super) fn tokenizer_files(gguf: &Path) -> Result<Option<Files>> {
-    let found = train::checkpoint::gguf_tokenizer(gguf)?;
+    let found = train::checkpoint::gguf_tokenizer(gguf).with_context(|| {
+        format!(
+            "the tokenizer of {}; --tokenizer FILE names another",
+            gguf.display()
+        )
+    })?;
     Ok(found.map(|found| {
         let config = format!("{:#}\n", found.config);
         vec![

@@ -131,6 +131,24 @@ impl Tokenizer {
         };
         assemble(path, source)
     }
+
+    /// From the contents of a `tokenizer.json`, with the roles of tokens of a `tokenizer_config.json`.
+    ///
+    /// # Errors
+    /// `Tokenizer`.
+    pub fn from_json_with(
+        path: &Path,
+        json: String,
+        config: &serde_json::Value,
+    ) -> Result<Tokenizer> {
+        let source = Source {
+            kind: Kind::TokenizerJson,
+            files: vec![json.into_bytes()],
+            options: LoadOptions::default(),
+            roles: roles::of(config).roles,
+        };
+        assemble(path, source)
+    }
 }
 
 fn of_null(path: &Path, null: Null, options: &LoadOptions) -> Result<Tokenizer> {

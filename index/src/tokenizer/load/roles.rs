@@ -39,6 +39,11 @@ pub(super) fn read(file: &Path) -> Result<Config> {
         Err(e) => return Err(e).at(&path),
     };
     let value: Value = serde_json::from_str(&text).map_err(|e| wrong(&path, &e))?;
+    Ok(of(&value))
+}
+
+/// Those that a `tokenizer_config.json` has.
+pub(super) fn of(value: &Value) -> Config {
     let mut config = Config {
         lowercase: value["do_lower_case"].as_bool(),
         ..Config::default()
@@ -50,7 +55,7 @@ pub(super) fn read(file: &Path) -> Result<Config> {
             config.roles.insert(role.into(), token.into());
         }
     }
-    Ok(config)
+    config
 }
 
 /// `said`, completed from the SentencePiece model where `said` has no value.

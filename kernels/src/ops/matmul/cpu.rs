@@ -56,9 +56,9 @@ fn turned(
         then: epilogue::Then::Rotary(&rotary),
     };
     let plan = plan(&factors, Finish::Store, epilogue, &device);
-    let ((rows, _), k) = (c.rows_cols(), view(factors.a).cols());
+    let ((rows, cols), k) = (c.rows_cols(), view(factors.a).cols());
     let is_packed = matches!(factors.b, Factor::Packed(_));
-    if turns(&plan, c.dtype(), [rows, k], is_packed) {
+    if turns(&plan, c.dtype(), [rows, cols, k], is_packed) {
         return run(c, factors, Finish::Store, epilogue);
     }
     let epilogue = Epilogue {

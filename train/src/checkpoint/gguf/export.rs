@@ -66,7 +66,12 @@ pub fn export_gguf(path: &Path, out: &Path, options: &GgufOptions) -> Result<()>
             };
             tokenizer::add(&mut metadata, tokenizer, &around)?;
         }
-        None if is_gguf(path) => keep_tokenizer(&mut metadata, path)?,
+        None if is_gguf(path) => {
+            keep_tokenizer(&mut metadata, path)?;
+            if let Some(pre) = &options.pre {
+                metadata.set("tokenizer.ggml.pre", &**pre);
+            }
+        }
         None => metadata.set("tokenizer.ggml.model", "none"),
     }
     let parts = parts(&plan, architecture, options.file_type);

@@ -162,6 +162,10 @@ fn put_value(out: &mut Vec<u8>, value: &Value) {
                 kind(out, 5);
                 out.extend(number.to_le_bytes());
             }
+            _ if *number < 0 => {
+                kind(out, 11);
+                out.extend((*number as i64).to_le_bytes());
+            }
             _ => {
                 kind(out, 10);
                 out.extend((*number as u64).to_le_bytes());

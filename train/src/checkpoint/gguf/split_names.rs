@@ -37,13 +37,21 @@ const GPT4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\
 const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 /// All ways that are known.
-pub(super) const NAMES: [Split; 6] = [
+pub(super) const NAMES: [Split; 7] = [
     Split {
-        names: &["gpt-2", "phi-2", "olmo", "mpt"],
+        names: &["gpt-2", "phi-2"],
         steps: Steps::Gpt2,
         ignores_merges: false,
         adds_bos: false,
         composes: false,
+    },
+    // GPT-NeoX's
+    Split {
+        names: &["olmo", "mpt"],
+        steps: Steps::Gpt2,
+        ignores_merges: false,
+        adds_bos: false,
+        composes: true,
     },
     Split {
         names: &["llama-bpe", "llama3", "llama-v3"],

@@ -86,7 +86,10 @@ pub(super) fn add(metadata: &mut Metadata, path: &Path, around: &Around<'_>) -> 
         set(metadata, "pre", "default".into());
         let scores = tokens.scores(&merges);
         set(metadata, "scores", Value::List(List::Reals(scores)));
-        let prepends = json["normalizer"].to_string().contains("\"Prepend\"");
+        let pre = &json["pre_tokenizer"];
+        let steps = pre["pretokenizers"].as_array().into_iter().flatten();
+        let prepends = json["normalizer"].to_string().contains("\"Prepend\"")
+            || [pre].into_iter().chain(steps).any(puts_a_blank_first);
         set(metadata, "add_space_prefix", Value::Bool(prepends));
     } else {
         let pre = match around.pre {
@@ -110,6 +113,8 @@ pub(super) fn add(metadata: &mut Metadata, path: &Path, around: &Around<'_>) -> 
             Value::List(List::Texts(joined.collect())),
         );
     }
+    let around_text = framed(&json["post_processor"]);
+    let mut known = [None; 2];
     let ids = tokens.ids();
     let beside = path.with_file_name("tokenizer_config.json");
     let settings = match beside.is_file() {
@@ -125,19 +130,31 @@ pub(super) fn add(metadata: &mut Metadata, path: &Path, around: &Around<'_>) -> 
         let named = &settings[format!("{name}_token")];
         let text = named.as_str().or_else(|| named["content"].as_str());
         let mut id = text.and_then(|text| ids.get(text).copied());
-        if name == "eos" {
-            id = id.or(around.eod.map(|id| id as usize));
+        match name {
+            "bos" => {
+                id = id.or(around_text[0]);
+                known[0] = id;
+            }
+            "eos" => {
+                id = id.or(around_text[1]).or(around.eod.map(|id| id as usize));
+                known[1] = id;
+            }
+            _ => {}
         }
         if let Some(id) = id {
             set(metadata, key, id.into());
         }
     }
-    for name in ["bos", "eos"] {
+    for (side, name) in ["bos", "eos"].into_iter().enumerate() {
         let key = format!("add_{name}_token");
-        let adds = settings[&key].as_bool();
-        // SentencePiece's tokenizers add the beginning unless they are told not to
-        let adds = adds.or((is_sentence_piece && name == "bos").then_some(true));
-        set(metadata, &key, Value::Bool(adds.unwrap_or(false)));
+        // the post-processor does it; without one SentencePiece's tokenizers add the beginning by default
+        let adds = match json["post_processor"].is_object() {
+            true => around_text[side].is_some(),
+            false => settings[&key]
+                .as_bool()
+                .unwrap_or(is_sentence_piece && side == 0),
+        };
+        set(metadata, &key, Value::Bool(adds && known[side].is_some()));
     }
     if let Some(template) = template(path, &settings)? {
         metadata.set("tokenizer.chat_template", &*template);
@@ -161,6 +178,35 @@ fn template(path: &Path, settings: &Json) -> Result<Option<String>> {
         true => Ok(Some(fs::read_to_string(&beside).at("read", &beside)?)),
         false => Ok(None),
     }
+}
+
+/// Whether a step of a pre-tokenizer is SentencePiece's that puts a blank before a text.
+fn puts_a_blank_first(step: &Json) -> bool {
+    step["type"] == "Metaspace"
+        && step["prepend_scheme"] != "never"
+        && step["add_prefix_space"] != false
+}
+
+/// Ids that a post-processor puts before and after a text, the first of each.
+fn framed(processor: &Json) -> [Option<usize>; 2] {
+    let mut found = [None; 2];
+    for step in processor["processors"].as_array().into_iter().flatten() {
+        let [before, after] = framed(step);
+        found = [found[0].or(before), found[1].or(after)];
+    }
+    let single = processor["single"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    let own = single
+        .iter()
+        .position(|piece| piece["Sequence"].is_object());
+    for (at, piece) in single.iter().enumerate() {
+        let name = piece["SpecialToken"]["id"].as_str().unwrap_or_default();
+        let id = processor["special_tokens"][name]["ids"][0].as_u64();
+        let side = usize::from(own.is_some_and(|own| at > own));
+        found[side] = found[side].or(id.and_then(|id| usize::try_from(id).ok()));
+    }
+    found
 }
 
 /// Merges in order, which files have as pairs or as texts with a blank.
@@ -197,15 +243,28 @@ fn normalizer(json: &Json) -> Result<&'static str, String> {
 fn expression(json: &Json) -> Result<String, String> {
     let mut found = Vec::new();
     collect(json, &mut found);
+    let steps = json["pretokenizers"].as_array();
+    let steps = steps.map_or(std::slice::from_ref(json), Vec::as_slice);
+    let kinds = steps.iter().filter_map(|step| step["type"].as_str());
+    let kinds: Vec<&str> = kinds.collect();
+    if found.is_empty() && kinds != ["ByteLevel"] {
+        return match kinds == ["Digits", "ByteLevel"] && steps[0]["individual_digits"] == true {
+            true => Ok("starcoder".to_owned()),
+            false => Err(format!(
+                "pre_tokenizer: found {}, want ByteLevel alone or after Digits; --pre NAME names another",
+                kinds.join(", ")
+            )),
+        };
+    }
     if let Some(name) = split_names::name_of(&found) {
         return Ok(name.to_owned());
     }
     match &found[..] {
         [one] => Err(format!(
-            "pre_tokenizer: found the expression {one:?}, want one that llama.cpp has a name for: tell its name"
+            "pre_tokenizer: found the expression {one:?}, want one that llama.cpp has a name for; --pre NAME names it"
         )),
         several => Err(format!(
-            "pre_tokenizer: found {} expressions, want one: tell llama.cpp's name for them",
+            "pre_tokenizer: found {} expressions, want one; --pre NAME names them",
             several.len()
         )),
     }

@@ -6,7 +6,7 @@
 //! found in them before anything else. Source: the key table of `ggml/docs/gguf.md` and llama.cpp's `llama-vocab.cpp`.
 //!
 //! Lists are compared with each other before anything is built, and the derived merges of `llama` are bounded by the
-//! length of the tokens, so that a damaged file costs no more memory than a small multiple of its size.
+//! length of the tokens, so that a damaged file costs no more memory than a bounded multiple of its size.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ pub fn gguf_tokenizer(path: &Path) -> Result<Option<GgufTokenizer>> {
 /// `gguf_tokenizer` of metadata that was read.
 pub(super) fn of_metadata(path: &Path, metadata: &Metadata) -> Result<Option<GgufTokenizer>> {
     let kind = match metadata.text("tokenizer.ggml.model") {
-        None | Some("none") => return Ok(None),
+        None | Some("none" | "no_vocab") => return Ok(None),
         Some(kind) => kind,
     };
     let vocabulary = Vocabulary {
@@ -86,11 +86,10 @@ impl Tokens<'_> {
     }
 
     fn to_json(&self) -> Json {
-        let pairs = self
-            .ids
-            .iter()
-            .map(|(text, id)| ((*text).to_owned(), json!(id)));
-        Json::Object(pairs.collect())
+        // in the order of ids: the text is the tokenizer's identity
+        let all = self.texts.iter().enumerate();
+        let named = all.filter(|(id, text)| self.ids.get(text.as_str()) == Some(id));
+        Json::Object(named.map(|(id, text)| (text.clone(), json!(id))).collect())
     }
 }
 
@@ -103,7 +102,15 @@ impl<'a> Vocabulary<'a> {
     }
 
     fn read(&self, kind: &str) -> Result<GgufTokenizer> {
-        let tokens = self.tokens()?;
+        let mut tokens = self.tokens()?;
+        // files without types, and some with them, have these as plain tokens
+        for key in [ROLES[0].1, ROLES[1].1, END_OF_TURN] {
+            if let Some(id) = self.id(key, &tokens)?
+                && tokens.kinds[id] == NORMAL
+            {
+                tokens.kinds[id] = CONTROL;
+            }
+        }
         let (mut tokenizer, adds_bos) = match kind {
             "gpt2" => self.byte_level(&tokens)?,
             "llama" => (self.sentence_piece(&tokens)?, true),
@@ -129,11 +136,12 @@ impl<'a> Vocabulary<'a> {
             let key_of_adding = format!("tokenizer.ggml.add_{name}_token");
             let said = self.flag(&key_of_adding)?;
             let id = self.id(key, &tokens)?;
-            if said == Some(true) && id.is_none() {
+            if said == Some(true) && id.is_none() && kind == "gpt2" {
                 return Err(self.refused(format!("{key_of_adding}: found true without {key}")));
             }
-            config.insert(format!("add_{name}_token"), json!(said.unwrap_or(default)));
-            if said.unwrap_or(default) {
+            let adds = said.unwrap_or(default) && id.is_some();
+            config.insert(format!("add_{name}_token"), json!(adds));
+            if adds {
                 around.extend(id);
             }
         }
@@ -141,7 +149,10 @@ impl<'a> Vocabulary<'a> {
         if let Some(template) = self.text("tokenizer.chat_template")? {
             config.insert("chat_template".into(), json!(template));
         }
-        let end_of_turn = self.id("tokenizer.ggml.eot_token_id", &tokens)?;
+        let by_name = || ENDS_OF_TURN.iter().find_map(|name| tokens.ids.get(name));
+        let end_of_turn = self
+            .id(END_OF_TURN, &tokens)?
+            .or_else(|| by_name().copied());
         Ok(GgufTokenizer {
             tokenizer: Json::Object(tokenizer).to_string(),
             config: Json::Object(config),
@@ -184,12 +195,16 @@ impl<'a> Vocabulary<'a> {
             Value::Bool(_) | Value::Real(_) | Value::Text(_) | Value::List(_) => None,
         };
         match id {
-            Some(id) => Ok(Some(id)),
+            // a row without a token has no text to find
+            Some(id) => {
+                let is_token = tokens.ids.get(tokens.texts[id].as_str()) == Some(&id);
+                Ok(is_token.then_some(id))
+            }
             None => {
                 let found = match value {
                     Value::Whole(id) => id.to_string(),
                     Value::Bool(_) | Value::Real(_) | Value::Text(_) | Value::List(_) => {
-                        "no whole number".to_owned()
+                        "another type".to_owned()
                     }
                 };
                 Err(self.refused(format!("{key}: found {found}, want an id below {count}")))
@@ -239,7 +254,8 @@ impl<'a> Vocabulary<'a> {
             }
             if let Some(other) = ids.insert(text.as_str(), id) {
                 return Err(self.refused(format!(
-                    "{TOKENS}[{id}]: found {text:?}, which {TOKENS}[{other}] is"
+                    "{TOKENS}[{id}]: found {:?}, which {TOKENS}[{other}] is",
+                    beginning(text)
                 )));
             }
         }
@@ -278,12 +294,14 @@ impl<'a> Vocabulary<'a> {
                 Some(gap) => (&merge[..gap], &merge[gap + 1..]),
                 None => {
                     return Err(wrong(format!(
-                        "{merge:?}, want two tokens with a blank between"
+                        "{:?}, want two tokens with a blank between",
+                        beginning(merge)
                     )));
                 }
             };
             for text in [left, right, &*format!("{left}{right}")] {
                 if !tokens.ids.contains_key(text) {
+                    let text = beginning(text);
                     return Err(wrong(format!("{text:?}, which is none of {TOKENS}")));
                 }
             }
@@ -424,6 +442,16 @@ impl<'a> Vocabulary<'a> {
         Ok(merges)
     }
 }
+
+/// The first characters of a text that a message quotes.
+fn beginning(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+/// Key of the token that ends a turn.
+const END_OF_TURN: &str = "tokenizer.ggml.eot_token_id";
+/// Its names, in files without the key.
+const ENDS_OF_TURN: [&str; 4] = ["<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>"];
 
 /// Special tokens and the keys of their ids.
 const ROLES: [(&str, &str); 4] = [

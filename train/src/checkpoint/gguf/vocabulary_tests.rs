@@ -66,6 +66,14 @@ fn texts_have_the_ids_of_the_program_that_made_the_tokenizer() {
 }
 
 #[test]
+fn a_file_gives_the_same_text_every_time() {
+    for kind in KINDS {
+        let [one, other] = [0, 1].map(|_| gguf_tokenizer(&golden(kind)).unwrap().unwrap());
+        assert_eq!(one.tokenizer, other.tokenizer, "{kind}");
+    }
+}
+
+#[test]
 fn special_tokens_and_the_chat_template_are_in_the_configuration() {
     let config = gguf_tokenizer(&golden("qwen2")).unwrap().unwrap().config;
     assert_eq!(config["bos_token"], "<|begin|>");
