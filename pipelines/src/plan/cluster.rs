@@ -115,7 +115,10 @@ impl Cluster {
                 number_bytes: 4.0,
                 ..self
             }),
-            (None, None) => Ok(self),
+            (None, None) => Ok(Cluster {
+                number_bytes: 4.0,
+                ..self
+            }),
             (None, Some(_)) => Err(Problem {
                 key: OPTIONAL[4].into(),
                 found: "nothing".into(),
@@ -349,7 +352,11 @@ mod tests {
             matrix_f32: None,
             ..Cluster::load("dgx-h100").unwrap()
         };
-        assert_eq!(gpus.clone().in_f32().unwrap(), gpus);
+        let wanted = Cluster {
+            number_bytes: 4.0,
+            ..gpus.clone()
+        };
+        assert_eq!(gpus.in_f32().unwrap(), wanted);
     }
 
     /// Products of layers alone have the rate of 8 bits.

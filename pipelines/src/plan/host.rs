@@ -56,6 +56,13 @@ impl Host {
     }
 }
 
+/// Bytes that Adam reads and writes per parameter, on a device or on a node's processors, with weights of so many bytes: two moments
+/// and the weights in f32 read and written, the gradient read, and a copy of weights of fewer bits written.
+pub(super) fn adam_bytes(number: f64) -> f64 {
+    let copy = if number < 4.0 { number } else { 0.0 };
+    28.0 + copy
+}
+
 /// Seconds of an update on the processors of the nodes, one part after the other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct OffloadTime {
@@ -73,12 +80,10 @@ impl OffloadTime {
     pub(super) fn of(parameters: f64, layout: &Layout, cluster: &Cluster) -> OffloadTime {
         let host = Host::of(cluster);
         let ranks = layout.devices().min(cluster.devices_per_node) as f64;
-        // gradient and weights read, weights written; two moments read and written; and a copy of weights of fewer bits written
         let number = layout.number_bytes();
-        let touched = if number < 4.0 { 28.0 + number } else { 28.0 };
         OffloadTime {
             down: 4.0 * parameters / host.pcie,
-            update: touched * parameters * ranks / host.memory_rate,
+            update: adam_bytes(number) * parameters * ranks / host.memory_rate,
             up: number * parameters / host.pcie,
         }
     }

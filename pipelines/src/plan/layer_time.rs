@@ -86,8 +86,8 @@ impl Both {
     }
 }
 
-/// A layer with what it computes again: where a number of layers is, one that is not. `samples`: sequences of the micro-batch by context-parallel ranks, so that a stack has as many
-/// rows as its sequence has tokens times these.
+/// A layer with what it computes again: where a number of layers is, one that is not. `samples`: sequences of the micro-batch by
+/// context-parallel ranks, so that a stack has as many rows as its sequence has tokens times these.
 pub(super) fn layer(
     shape: &Shape,
     layout: &Layout,

@@ -47,7 +47,7 @@ impl Recompute {
     }
 
     /// The name with the number of layers, if it is not all of them.
-    fn column(self) -> String {
+    pub(crate) fn column(self) -> String {
         match self.layers() {
             Some(number) => format!("{} {number}", self.name()),
             None => self.name().into(),
@@ -402,9 +402,11 @@ impl Layout {
             layers => format!("stage_layers = {layers:?}\n"),
         };
         let again = match self.recompute {
-            Recompute::None | Recompute::Selective => String::new(),
             Recompute::Layers(number) => format!("recompute_layers = [{number}]\n"),
-            Recompute::Full => "recompute_layers = []\n".into(),
+            // a list of the job does not belong to another method
+            Recompute::None | Recompute::Selective | Recompute::Full => {
+                "recompute_layers = []\n".into()
+            }
         };
         format!(
             "[parallel]\ntp = {}\ncp = {}\npp = {}\ndp = {}\nep = {}\nvirtual_stages = {}\n{stages}count_embedding = {}\ncount_head = {}\nsequence = {}\nzero = {}\noverlap = {}\nranks_per_node = {per_node}\n\n[train]\nmicro_batch = {}\nglobal_batch = {}\nrecompute = \"{}\"\n{again}precision = \"{}\"\n",

@@ -1,6 +1,6 @@
 //! Bytes of the fullest rank in mixed precision: weights and gradients of 2 and 4 bytes, Adam's state of 12 (a copy of the
-//! weights and two moments in f32), and activations in 16 bits; in f32 weights of 4, no copy, and activations in 32 (Korthikanti et al. 2022, arXiv:2205.05198, section 4, with the
-//! terms of grouped queries and gates).
+//! weights and two moments in f32), and activations in 16 bits; in f32 weights of 4, no copy, and activations in 32
+//! (Korthikanti et al. 2022, arXiv:2205.05198, section 4, with the terms of grouped queries and gates).
 
 use crate::plan::layout::{ChunkLayers, LayersByKind, Layout, Recompute};
 use crate::plan::shape::{Kind, Mixture, Shape};

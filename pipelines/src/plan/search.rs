@@ -143,8 +143,9 @@ pub(crate) fn least_recomputation(shape: &Shape) -> Recompute {
 }
 
 /// The layout with the fewest layers of each pipeline rank computed again with which it fits; `None` if it fits with no number of
-/// them that leaves a layer its activations. `layout` itself does not fit. With each layer the bytes become fewer, but not with the
-/// last one of a stage: it is computed again right after its forward pass, and has to have its input kept as well.
+/// them that leaves a layer its activations. `layout` itself does not fit. With each layer the bytes become fewer, but not always with
+/// the last ones of a stage: the layer that is being computed again is there beside its input, and of two kinds it may be the larger.
+/// So the highest four numbers are tried one by one, and those below the first that fits by halves.
 pub(crate) fn least_layers(
     shape: &Shape,
     layout: &Layout,
@@ -155,13 +156,11 @@ pub(crate) fn least_layers(
         ..*layout
     };
     let layers = (0..layout.pp).map(|stage| layout.stage_layers(shape, stage));
-    let (fewest, most) = layers.fold((usize::MAX, 0), |(fewest, most), of: usize| {
-        (fewest.min(of), most.max(of))
-    });
-    let largest = [most.saturating_sub(1), fewest.saturating_sub(1)];
-    let mut fit = largest
-        .into_iter()
-        .find(|number| *number > 0 && fits(&with(*number)))?;
+    let most = layers.max().unwrap_or(0);
+    let mut fit = (1..most)
+        .rev()
+        .take(4)
+        .find(|number| fits(&with(*number)))?;
     let mut lacks = 0;
     while fit - lacks > 1 {
         let middle = lacks + (fit - lacks) / 2;

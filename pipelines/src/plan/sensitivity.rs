@@ -33,7 +33,7 @@ struct Rate {
 pub(crate) fn by_rate(asked: &Asked<'_>, best: &Planned) -> Vec<RateChange> {
     let cluster = asked.cluster_in(best.layout.precision);
     let constants = Constants::of(cluster);
-    let is_f32 = cluster.number_bytes == 4.0;
+    let is_f32 = cluster.number_bytes == 4.0 && cluster.matrix_f32.is_some();
     let rates = [
         Rate {
             key: if is_f32 {
@@ -127,10 +127,21 @@ impl Setting {
     }
 
     /// Whether `other` agrees with `one` in all but this setting and what follows from it: data parallelism takes the devices that
-    /// another axis leaves, expert parallelism has to divide it, and an axis of one rank has no further settings.
+    /// another axis leaves, expert parallelism has to divide it, an axis of one rank has no further settings, and where some layers are
+    /// computed again their number follows, down to none.
     fn is_only_difference(self, one: &Layout, other: &Layout) -> bool {
         let is_free = |of: Setting| of == Setting::Ep && !other.dp.is_multiple_of(one.ep);
-        let same = |of: Setting| of == self || of.of(one) == of.of(other) || is_free(of);
+        let follows = |of: Setting| {
+            of == Setting::Recompute
+                && one.recompute.layers().is_some()
+                && matches!(other.recompute, Recompute::None | Recompute::Layers(_))
+        };
+        let same = |of: Setting| {
+            of == self
+                || of.of(one) == of.of(other)
+                || is_free(of)
+                || (self != Setting::Recompute && follows(of))
+        };
         let alone = |axis: fn(&Layout) -> usize| axis(one) == 1 || axis(other) == 1;
         one.devices() == other.devices()
             && Setting::ALL.into_iter().all(same)
@@ -274,7 +285,7 @@ pub(crate) fn by_setting<'a>(
 }
 
 impl SettingChange<'_> {
-    /// The value as the job spells it.
+    /// The value as the job spells it; `full of some layers` where `recompute_layers` has a number.
     fn value(&self) -> Value {
         match self.setting {
             Setting::Recompute => match self.shown.recompute {
@@ -413,5 +424,24 @@ mod tests {
         assert!(!Setting::Tp.is_only_difference(&small, &halved(4)));
         assert!(Setting::Ep.is_only_difference(&one, &small));
         assert!(!Setting::Tp.is_only_difference(&one, &small));
+    }
+
+    #[test]
+    fn the_number_of_layers_computed_again_follows_from_another_setting() {
+        let one = Layout {
+            micro_batch: 2,
+            recompute: Recompute::Layers(3),
+            ..Layout::one(64)
+        };
+        let smaller = |recompute| Layout {
+            micro_batch: 1,
+            recompute,
+            ..one
+        };
+        let of = Setting::MicroBatch;
+        assert!(of.is_only_difference(&one, &smaller(Recompute::None)));
+        assert!(of.is_only_difference(&one, &smaller(Recompute::Layers(1))));
+        assert!(!of.is_only_difference(&one, &smaller(Recompute::Full)));
+        assert!(!of.is_only_difference(&smaller(Recompute::None), &one));
     }
 }

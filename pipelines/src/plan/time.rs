@@ -1,7 +1,7 @@
 //! Time of a step: the layers of its stages, the pipeline's fill and drain, the reduction of gradients and the optimizer.
 
 use crate::plan::cluster::Cluster;
-use crate::plan::host::OffloadTime;
+use crate::plan::host::{OffloadTime, adam_bytes};
 use crate::plan::layer_time::{Both, Pass, layer};
 use crate::plan::layout::{Layout, Recompute};
 use crate::plan::placement::replicas_of_node;
@@ -86,13 +86,12 @@ pub(crate) fn step_time(
         0 => parameters.parameters + experts.parameters,
         _ => parameters.each() + experts.each(),
     };
-    // two moments, the copy of the weights, weights and gradient: read, and all but the gradient written
     let offload = layout
         .is_offloaded
         .then(|| OffloadTime::of(own, layout, cluster));
     let optimizer = match offload {
         Some(of) => of.total(),
-        None => turns * 30.0 * own / rates.memory,
+        None => turns * adam_bytes(layout.number_bytes()) * own / rates.memory,
     };
     let reduction = turns
         * (reduction(layout, &rates, &parameters, count)

@@ -101,9 +101,6 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
             return Err(LoadError::problems(path.clone(), problems).into());
         };
         let assumed = assumed_of_a_server(&cluster, is_f32);
-        if is_f32 {
-            cluster.number_bytes = 4.0;
-        }
         let to = Printed {
             is_json: args.json,
             page: page.as_ref(),

@@ -151,7 +151,7 @@ impl Answer<'_> {
         &self.planned[..self.planned.len().min(self.top.max(1))]
     }
 
-    /// Share of the matrix rate of its devices that the step's model FLOP are.
+    /// Share of the matrix rate of its devices that the step's model FLOP are; in fp8 of the rate of 8 bits.
     fn utilization(&self, of: &Planned) -> f64 {
         let cluster = self.asked.cluster_in(of.layout.precision);
         let ranks = of.layout.devices();
@@ -160,7 +160,8 @@ impl Answer<'_> {
             Some(_) => ranks.div_ceil(cluster.devices_per_node),
             None => ranks,
         };
-        self.flops(of) * ranks as f64 / (rates as f64 * cluster.matrix)
+        let matrix = cluster.matrix_of_layers.unwrap_or(cluster.matrix);
+        self.flops(of) * ranks as f64 / (rates as f64 * matrix)
     }
 
     /// Rejected layouts by reason: rules of `train` by their key, others without their numbers.
@@ -226,12 +227,18 @@ impl Answer<'_> {
     }
 
     fn layout(&self, of: &Planned) -> Value {
+        let held = self.exact(&of.layout);
+        self.layout_with(of, held.map(|bytes| bytes as f64))
+    }
+
+    /// A layout with the bytes that Millrace holds on its fullest rank, if they are known.
+    fn layout_with(&self, of: &Planned, held: Option<f64>) -> Value {
         let devices = of.layout.devices();
         let rate = self.tokens_per_step() / of.time.total;
         let time = &of.time;
         let others = time.bubble + time.collectives + time.reduction + time.optimizer;
         let mut memory = bytes(&of.memory);
-        memory["millrace"] = self.exact(&of.layout).map(|bytes| gb(bytes as f64)).into();
+        memory["millrace"] = held.map(gb).into();
         json!({
             "layout": of.layout.to_json(), "devices": devices, "step_s": time.total, "tokens_per_s": rate,
             "tokens_per_s_per_device": rate / devices as f64, "model_tflops_per_device": self.flops(of) / 1e12,
@@ -247,9 +254,8 @@ impl Answer<'_> {
     fn offload(&self) -> Option<Value> {
         let offloaded = self.offloaded?;
         let row = |of: &Planned| {
-            let mut row = self.layout(of);
             // no training of Millrace
-            row["memory_gb"]["millrace"] = Value::Null;
+            let mut row = self.layout_with(of, None);
             row["host_gb"] = gb(self.host_bytes(of)).into();
             if let Some(parts) = of.time.offload {
                 row["seconds"]["gradients_down"] = parts.down.into();
@@ -273,14 +279,17 @@ impl Answer<'_> {
     /// The way out of a search in which nothing fits.
     pub(super) fn way_out(&self) -> Option<String> {
         let offloaded = self.offloaded.filter(|_| self.planned.is_empty())?;
-        Some(match offloaded.first() {
-            Some(best) => format!(
+        match offloaded.first() {
+            Some(best) => Some(format!(
                 "; with the optimizer's state in host memory (--offload) {} would, the fastest with {:.3} s a step: an estimate, as Millrace does not train so",
                 offloaded.len(),
                 best.time.total
-            ),
-            None => ", nor with the optimizer's state in host memory (--offload)".into(),
-        })
+            )),
+            // layouts that break rules alone lack no memory
+            None => self
+                .nearest()
+                .map(|_| ", nor with the optimizer's state in host memory (--offload)".into()),
+        }
     }
 
     fn write_offloaded(&self, text: &mut String, offloaded: &[Planned]) -> std::fmt::Result {
@@ -442,7 +451,7 @@ impl Answer<'_> {
                 l.dp,
                 l.micro_batch,
                 l.zero,
-                l.recompute.name(),
+                l.recompute.column(),
                 precision_name(l.precision),
                 nearest.bytes.unwrap_or(0.0) / 1e9,
                 self.asked.cluster.memory / 1e9,

@@ -89,16 +89,16 @@ pub(super) fn layout_cells(of: &Value) -> Vec<String> {
     ]
 }
 
-/// Recomputation, with the number of layers if it is not all of them.
+/// Recomputation, with the number of layers of each stage if it is not all of them.
 fn recompute(of: &Value) -> String {
     let kind = text_value(&of["recompute"]);
     match of["recompute_layers"].as_u64() {
-        Some(layers) => format!("{kind}, {layers} layers of a stage"),
+        Some(layers) => format!("{kind} of {layers} layers"),
         None => kind,
     }
 }
 
-/// A layout in one line: the axes, and the settings that are not as without parallelism.
+/// A layout in one line: the axes, the settings that are not as without parallelism, and the precision.
 pub(super) fn layout_line(of: &Value) -> String {
     let mut words = Vec::new();
     for key in ["tp", "cp", "pp", "dp"] {
@@ -134,6 +134,17 @@ pub(super) fn items(v: &Value) -> &[Value] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_layout_in_one_line_has_one_setting_between_commas() {
+        let of = json!({
+            "tp": 2, "cp": 1, "pp": 4, "dp": 1, "virtual_stages": 1, "ep": 1, "micro_batch": 1, "zero": 0, "sequence": false,
+            "recompute": "full", "recompute_layers": 3, "precision": "bf16",
+        });
+        let wanted = "tp 2, cp 1, pp 4, dp 1, micro-batch 1, recompute full of 3 layers, bf16";
+        assert_eq!(layout_line(&of), wanted);
+    }
 
     #[test]
     fn numbers_have_four_digits_that_count() {

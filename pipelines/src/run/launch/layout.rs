@@ -78,6 +78,7 @@ impl Choice {
         json!({
             "tp": of.tp, "cp": of.cp, "pp": of.pp, "dp": of.dp, "ep": of.ep, "virtual_stages": of.virtual_stages,
             "zero": of.zero, "sequence": of.sequence, "micro_batch": self.micro_batch, "recompute": self.recompute,
+            "recompute_layers": self.recompute_layers,
         })
     }
 }
@@ -101,12 +102,13 @@ pub(super) fn choose(job: &Job, nodes: &Nodes, count: usize) -> Result<Option<Ch
         },
     )?;
     let planned: Vec<Choice> = planned.into_iter().map(Choice::of_plan).collect();
-    // the job's own micro-batch and recomputation were chosen for its memory
+    // the job's own micro-batch and recomputation were chosen for its memory; some layers or all of them are one choice
     let is_alike = |choice: &&Choice| {
         own.as_ref().is_some_and(|own| {
             choice.micro_batch == own.micro_batch
                 && choice.recompute == own.recompute
-                && choice.recompute_layers == own.recompute_layers
+                && (choice.recompute_layers == own.recompute_layers
+                    || choice.recompute_layers.is_empty())
         })
     };
     let alike = planned.iter().filter(is_alike);
