@@ -83,16 +83,7 @@ mod tests {
     }
 
     fn asked<'a>(shape: Shape, cluster: &'a Cluster, devices: usize) -> Asked<'a> {
-        Asked {
-            shape,
-            cluster,
-            precision: Precision::Bf16,
-            others: &[],
-            searches_precision: false,
-            devices,
-            may_be_fewer: false,
-            global_batch: 8,
-        }
+        Asked::of(shape, cluster, devices, 8)
     }
 
     /// A step differs by its optimizer alone: of 24 layers of 12 h^2 numbers and an embedding, divided by ZeRO or not.

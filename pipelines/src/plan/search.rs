@@ -111,6 +111,28 @@ impl Planned {
     }
 }
 
+#[cfg(test)]
+impl<'a> Asked<'a> {
+    /// A job in bf16 on all of these devices.
+    pub(super) fn of(
+        shape: Shape,
+        cluster: &'a Cluster,
+        devices: usize,
+        global_batch: usize,
+    ) -> Asked<'a> {
+        Asked {
+            shape,
+            cluster,
+            precision: Precision::Bf16,
+            others: &[],
+            searches_precision: false,
+            devices,
+            may_be_fewer: false,
+            global_batch,
+        }
+    }
+}
+
 impl Asked<'_> {
     /// The cluster with its rates in this precision.
     pub(crate) fn cluster_in(&self, precision: Precision) -> &Cluster {
@@ -289,23 +311,10 @@ mod tests {
     use super::*;
     use crate::plan::memory::rank_bytes;
 
-    fn asked(shape: Shape, cluster: &Cluster, devices: usize, global_batch: usize) -> Asked<'_> {
-        Asked {
-            shape,
-            cluster,
-            precision: Precision::Bf16,
-            others: &[],
-            searches_precision: false,
-            devices,
-            may_be_fewer: false,
-            global_batch,
-        }
-    }
-
     #[test]
     fn the_fastest_layout_that_fits_comes_first_and_every_other_has_a_reason() {
         let cluster = Cluster::load("dgx-a100").unwrap();
-        let asked = asked(Shape::gpt(40, 6144, 48), &cluster, 256, 1024);
+        let asked = Asked::of(Shape::gpt(40, 6144, 48), &cluster, 256, 1024);
         let (planned, rejected) = search(&asked);
         // those of which some layers are computed again are there beside the same layout without
         let is_whole = |of: &&Planned| of.layout.recompute.layers().is_none();
@@ -366,7 +375,7 @@ mod tests {
                     memory: 1e9 * gigabytes,
                     ..Cluster::load("dgx-a100").unwrap()
                 };
-                let asked = asked(shape, &cluster, 16, 32);
+                let asked = Asked::of(shape, &cluster, 16, 32);
                 let (planned, rejected) = search(&asked);
                 let fits = |of: &Layout| rank_bytes(&shape, of).total() <= cluster.memory;
                 let mut wanted = Vec::new();
@@ -410,7 +419,7 @@ mod tests {
     #[test]
     fn each_layer_that_is_computed_again_takes_its_share_of_the_time() {
         let cluster = Cluster::load("dgx-h100").unwrap();
-        let asked = asked(Shape::llama3_405b(8192), &cluster, 144, 72);
+        let asked = Asked::of(Shape::llama3_405b(8192), &cluster, 144, 72);
         let layout = Layout {
             tp: 8,
             pp: 18,
@@ -448,7 +457,7 @@ mod tests {
             cores: Some(8),
             ..Cluster::load("dgx-a100").unwrap()
         };
-        let mut asked = asked(Shape::gpt(4, 512, 8), &cluster, 4, 8);
+        let mut asked = Asked::of(Shape::gpt(4, 512, 8), &cluster, 4, 8);
         let counts = |asked: &Asked<'_>| {
             let found = layouts(asked).into_iter().map(|of| of.devices());
             found.collect::<std::collections::BTreeSet<_>>()
@@ -474,7 +483,7 @@ mod tests {
         ];
         let mut asked = Asked {
             others: &others,
-            ..asked(Shape::gpt(24, 4096, 32), &file, 16, 64)
+            ..Asked::of(Shape::gpt(24, 4096, 32), &file, 16, 64)
         };
         let (own, own_rejected) = search(&asked);
         assert!(own.iter().all(|of| of.layout.precision == Precision::Bf16));
@@ -507,7 +516,7 @@ mod tests {
     #[test]
     fn a_model_that_fits_nowhere_leaves_the_smallest_bytes() {
         let cluster = Cluster::load("dgx-a100").unwrap();
-        let asked = asked(Shape::gpt(128, 25_600, 160), &cluster, 16, 64);
+        let asked = Asked::of(Shape::gpt(128, 25_600, 160), &cluster, 16, 64);
         let (planned, rejected) = search(&asked);
         assert!(planned.is_empty());
         let least = rejected.iter().filter_map(|of| of.bytes);

@@ -317,16 +317,7 @@ mod tests {
     use crate::plan::shape::Shape;
 
     fn asked(cluster: &Cluster, devices: usize) -> Asked<'_> {
-        Asked {
-            shape: Shape::gpt(24, 2304, 24),
-            cluster,
-            precision: Precision::Bf16,
-            others: &[],
-            searches_precision: false,
-            devices,
-            may_be_fewer: false,
-            global_batch: 64,
-        }
+        Asked::of(Shape::gpt(24, 2304, 24), cluster, devices, 64)
     }
 
     #[test]

@@ -114,36 +114,27 @@ pub(super) fn add(metadata: &mut Metadata, path: &Path, around: &Around<'_>) -> 
         );
     }
     let around_text = framed(&json["post_processor"]);
-    let mut known = [None; 2];
     let ids = tokens.ids();
     let beside = path.with_file_name("tokenizer_config.json");
     let settings = match beside.is_file() {
         true => read(&beside)?,
         false => Json::Null,
     };
-    for (name, key) in [
-        ("bos", "bos_token_id"),
-        ("eos", "eos_token_id"),
-        ("unk", "unknown_token_id"),
-        ("pad", "padding_token_id"),
+    let mut known = Vec::new();
+    let ending = around_text[1].or(around.eod.map(|id| id as usize));
+    for (name, key, unnamed) in [
+        ("bos", "bos_token_id", around_text[0]),
+        ("eos", "eos_token_id", ending),
+        ("unk", "unknown_token_id", None),
+        ("pad", "padding_token_id", None),
     ] {
         let named = &settings[format!("{name}_token")];
         let text = named.as_str().or_else(|| named["content"].as_str());
-        let mut id = text.and_then(|text| ids.get(text).copied());
-        match name {
-            "bos" => {
-                id = id.or(around_text[0]);
-                known[0] = id;
-            }
-            "eos" => {
-                id = id.or(around_text[1]).or(around.eod.map(|id| id as usize));
-                known[1] = id;
-            }
-            _ => {}
-        }
+        let id = text.and_then(|text| ids.get(text).copied()).or(unnamed);
         if let Some(id) = id {
             set(metadata, key, id.into());
         }
+        known.push(id);
     }
     for (side, name) in ["bos", "eos"].into_iter().enumerate() {
         let key = format!("add_{name}_token");
