@@ -301,7 +301,7 @@ impl<'a> Group<'a> {
             rows,
             group,
             call,
-            source: Source::Copied {
+            source: Source {
                 k,
                 v,
                 first: rows.keys.start,
@@ -378,23 +378,19 @@ fn attend(
     for block in rows.blocks(&tile.visited) {
         let keys = tile.within(block, rows.block, numbers);
         let scores = &mut scratch.scores.f32_mut()[..keys.len() * TILE];
-        source.prefetch(isa, keys.clone());
-        for run in source.runs(keys.clone()) {
-            let (a, a_at) = source.keys(run.start);
-            let product = Strip {
-                a,
-                a_at,
-                b: scratch.q.f32(),
-                b_at: TILE,
-                c: &mut scores[(run.start - keys.start) * TILE..],
-                c_at: TILE,
-                rows: run.len(),
-                lanes,
-                steps: steps(numbers, width),
-                goes_on: false,
-            };
-            strips.multiply(product);
-        }
+        let (a, a_at) = source.keys(keys.start);
+        strips.multiply(Strip {
+            a,
+            a_at,
+            b: scratch.q.f32(),
+            b_at: TILE,
+            c: scores,
+            c_at: TILE,
+            rows: keys.len(),
+            lanes,
+            steps: steps(numbers, width),
+            goes_on: false,
+        });
         let seen = tile.seen(&keys);
         let bias = (rows.bias).map(|bias| (bias.of_head(head), bias.at(position, keys.start)));
         let made = Made {
@@ -440,23 +436,19 @@ fn attend(
                 pairs
             }
         };
-        for run in source.runs(keys.clone()) {
-            let (a, a_at) = source.values(run.start);
-            let product = Strip {
-                a,
-                a_at,
-                // products of pairs have one run
-                b: &b[(run.start - keys.start) * TILE..],
-                b_at: TILE,
-                c: state.values,
-                c_at: TILE,
-                rows: width,
-                lanes,
-                steps: steps(numbers, run.len()),
-                goes_on: true,
-            };
-            strips.multiply(product);
-        }
+        let (a, a_at) = source.values(keys.start);
+        strips.multiply(Strip {
+            a,
+            a_at,
+            b,
+            b_at: TILE,
+            c: state.values,
+            c_at: TILE,
+            rows: width,
+            lanes,
+            steps: steps(numbers, keys.len()),
+            goes_on: true,
+        });
     }
 }
 
@@ -519,7 +511,7 @@ pub(crate) fn decode(
                 group: task % heads.kv_heads,
                 first_key: next.first_key,
             },
-            Source::Copied {
+            Source {
                 k: &room.k,
                 v: &room.v,
                 first: 0,

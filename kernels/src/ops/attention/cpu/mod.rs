@@ -13,6 +13,7 @@ mod alibi;
 mod backward;
 mod bias;
 mod forward;
+mod one_row;
 mod operand;
 mod pages;
 mod queries;

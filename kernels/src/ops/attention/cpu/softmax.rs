@@ -25,7 +25,7 @@ pub(super) struct Made<'a> {
 
 /// cap tanh(score / cap), and its derivative.
 #[inline(always)]
-fn capped<L: Lanes>(score: L, cap: f32) -> (L, L) {
+pub(super) fn capped<L: Lanes>(score: L, cap: f32) -> (L, L) {
     let cap = L::splat(cap);
     let (value, slope) = Tanh::both(score.div(cap));
     (value.mul(cap), slope)
