@@ -1,5 +1,5 @@
-//! Test that reading foreign files takes bounded memory: at most 50 times the file plus 256 MB, whatever their
-//! headers claim.
+//! Tests that reading foreign files takes bounded memory, at most 50 times the file plus 256 MB, whatever their
+//! headers claim, and that converting a model takes that of a few of its tensors.
 //!
 //! Counted by the allocator: requested bytes count, touched or not. Memory of C libraries (zstd's windows) does
 //! not.
@@ -523,6 +523,84 @@ fn models_and_our_files(folder: &Path) {
     }
 }
 
+/// A Hugging Face folder of a LLaMA of zeros; returns bytes of the model and of its largest tensor.
+fn llama_of_zeros(folder: &Path) -> [usize; 2] {
+    let (layers, d, f, vocab) = (24, 256, 1024, 2048);
+    let config = format!(
+        r#"{{"model_type": "llama", "vocab_size": {vocab}, "hidden_size": {d}, "intermediate_size": {f}, "num_hidden_layers": {layers}, "num_attention_heads": 8, "num_key_value_heads": 8, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": false}}"#
+    );
+    std::fs::write(folder.join("config.json"), config).unwrap();
+    let mut tensors: Vec<(String, Vec<usize>)> = Vec::new();
+    for layer in 0..layers {
+        let mut add = |name: &str, dims: &[usize]| {
+            let name = format!("model.layers.{layer}.{name}.weight");
+            tensors.push((name, dims.to_vec()));
+        };
+        add("input_layernorm", &[d]);
+        add("post_attention_layernorm", &[d]);
+        for name in ["q_proj", "k_proj", "v_proj", "o_proj"] {
+            add(&format!("self_attn.{name}"), &[d, d]);
+        }
+        add("mlp.gate_proj", &[f, d]);
+        add("mlp.up_proj", &[f, d]);
+        add("mlp.down_proj", &[d, f]);
+    }
+    tensors.push(("model.norm.weight".into(), vec![d]));
+    for name in ["model.embed_tokens.weight", "lm_head.weight"] {
+        tensors.push((name.into(), vec![vocab, d]));
+    }
+    let (mut header, mut end) = (serde_json::Map::new(), 0);
+    for (name, dims) in &tensors {
+        let (start, bytes) = (end, 4 * dims.iter().product::<usize>());
+        end += bytes;
+        let entry =
+            serde_json::json!({"dtype": "F32", "shape": dims, "data_offsets": [start, end]});
+        header.insert(name.clone(), entry);
+    }
+    let header = serde_json::to_vec(&header).unwrap();
+    let mut file = std::fs::File::create(folder.join("model.safetensors")).unwrap();
+    file.write_all(&(header.len() as u64).to_le_bytes())
+        .unwrap();
+    file.write_all(&header).unwrap();
+    file.set_len((8 + header.len() + end) as u64).unwrap();
+    // gate and up are one of ours
+    [end, 4 * 2 * f * d]
+}
+
+/// Tensors pass through one at a time: each is in memory a few times, as it is read, rearranged and encoded.
+fn conversions(folder: &Path) {
+    use train::checkpoint::{
+        FileType, GgufOptions, TorchDtype, export_gguf, export_hf, export_megatron,
+    };
+    let [model, largest] = llama_of_zeros(folder);
+    let out = |name: &str| folder.join(name);
+    let as_gguf = GgufOptions {
+        file_type: FileType::F32,
+        name: None,
+        tokenizer: None,
+        pre: None,
+    };
+    let works: [(&str, &dyn Fn()); 4] = [
+        ("hf", &|| export_hf(folder, &out("hf")).unwrap()),
+        ("gguf", &|| {
+            export_gguf(folder, &out("model.gguf"), &as_gguf).unwrap();
+        }),
+        ("megatron", &|| {
+            export_megatron(folder, &out("f32"), TorchDtype::F32).unwrap();
+        }),
+        ("megatron bf16", &|| {
+            export_megatron(folder, &out("bf16"), TorchDtype::Bf16).unwrap();
+        }),
+    ];
+    for (name, work) in works {
+        let (found, most) = (peak(work), 5 * largest + 4_000_000);
+        assert!(
+            found <= most && most < model / 5,
+            "{name}: {found} bytes of memory for tensors of up to {largest}, at most {most}"
+        );
+    }
+}
+
 /// A folder for thousands of small files that are synced: in memory that is fast.
 fn folder() -> tempfile::TempDir {
     match tempfile::tempdir_in("/dev/shm") {
@@ -532,26 +610,37 @@ fn folder() -> tempfile::TempDir {
 }
 
 #[test]
-#[ignore = "run by hostile_files_take_a_bounded_memory in a process of its own: bytes are counted per process"]
+#[ignore = "run by hostile_files_and_conversions_take_a_bounded_memory in a process of its own: bytes are counted per process"]
 fn part_records() {
     readers_of_records(folder().path());
 }
 
 #[test]
-#[ignore = "run by hostile_files_take_a_bounded_memory in a process of its own: bytes are counted per process"]
+#[ignore = "run by hostile_files_and_conversions_take_a_bounded_memory in a process of its own: bytes are counted per process"]
 fn part_bombs() {
     bombs(folder().path());
 }
 
 #[test]
-#[ignore = "run by hostile_files_take_a_bounded_memory in a process of its own: bytes are counted per process"]
+#[ignore = "run by hostile_files_and_conversions_take_a_bounded_memory in a process of its own: bytes are counted per process"]
 fn part_models() {
     models_and_our_files(folder().path());
 }
 
 #[test]
-fn hostile_files_take_a_bounded_memory() {
-    let parts = ["part_records", "part_bombs", "part_models"];
+#[ignore = "run by hostile_files_and_conversions_take_a_bounded_memory in a process of its own: bytes are counted per process"]
+fn part_conversions() {
+    conversions(folder().path());
+}
+
+#[test]
+fn hostile_files_and_conversions_take_a_bounded_memory() {
+    let parts = [
+        "part_records",
+        "part_bombs",
+        "part_models",
+        "part_conversions",
+    ];
     let started = parts.map(|part| {
         let mut program = Command::new(std::env::current_exe().unwrap());
         program.args(["--ignored", "--exact", part]);

@@ -223,8 +223,8 @@ fn settings(name: &str, folder: &Path) -> Vec<Value> {
         }
         "pii" => [("replace", true), ("tag", false)]
             .map(|(action, standalone)| {
-                json!({"kinds": ["email", "ip", "phone", "iban", "credit_card", "secret", "national_id"],
-                    "action": action, "only_public_ips": false, "standalone_ips": standalone,
+                json!({"kinds": ["email", "ip", "phone", "iban", "credit_card", "secret", "national_id",
+                    "person_name", "street_address"], "action": action, "only_public_ips": false, "standalone_ips": standalone,
                     "phone_regions": ["DE", "US", "BR", "AR"]})
             })
             .into(),

@@ -12,6 +12,7 @@ mod boundary;
 mod email;
 mod ip;
 mod kind;
+mod names;
 mod national;
 mod numbers;
 mod phone;
@@ -28,6 +29,7 @@ use crate::verdict::{Judge, KEEP, Verdict, at_most};
 use kind::KINDS;
 
 pub use kind::{Found, PiiKind};
+pub use names::{NameExamples, NameTraining, NamedSpan};
 
 /// Action on matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -77,20 +79,29 @@ impl Default for PiiConfig {
     }
 }
 
+/// Properties of a whole text that its parts are searched with.
+struct Prepared {
+    regions: phone::Regions,
+    names: names::Names,
+}
+
 impl PiiConfig {
     /// Every match in a text of the language, in order, none overlapping another. The language is a code of ISO 639, or
     /// empty if it is not known.
     pub fn find(&self, text: &str, language: &str) -> Vec<Found> {
         let mut found: Vec<Found> = Vec::new();
-        let regions = self.regions(language);
+        let prepared = Prepared {
+            regions: self.regions(language),
+            names: self.names(text, language),
+        };
         for kind in KINDS.into_iter().filter(|k| self.kinds.contains(k)) {
             let mut new = Vec::new();
             let mut from = 0;
             for taken in &found {
-                self.kind_in(kind, text, from..taken.span.start, &regions, &mut new);
+                self.kind_in(kind, text, from..taken.span.start, &prepared, &mut new);
                 from = taken.span.end;
             }
-            self.kind_in(kind, text, from..text.len(), &regions, &mut new);
+            self.kind_in(kind, text, from..text.len(), &prepared, &mut new);
             if !new.is_empty() {
                 found.append(&mut new);
                 found.sort_by_key(|f| f.span.start);
@@ -108,12 +119,22 @@ impl PiiConfig {
         }
     }
 
+    /// Names and addresses, if they are wanted: one look at the text finds both.
+    fn names(&self, text: &str, language: &str) -> names::Names {
+        let is_wanted = self.kinds.contains(&PiiKind::PersonName)
+            || self.kinds.contains(&PiiKind::StreetAddress);
+        if is_wanted && names::reads(language) {
+            return names::find(text);
+        }
+        names::Names::default()
+    }
+
     fn kind_in(
         &self,
         kind: PiiKind,
         text: &str,
         range: Range<usize>,
-        regions: &phone::Regions,
+        prepared: &Prepared,
         out: &mut Vec<Found>,
     ) {
         let mut spans = Vec::new();
@@ -130,7 +151,9 @@ impl PiiConfig {
             PiiKind::Iban => numbers::ibans(text, range, &mut spans),
             PiiKind::CreditCard => numbers::cards(text, range, &mut spans),
             PiiKind::NationalId => return national::find(text, range, &self.id_countries, out),
-            PiiKind::Phone => phone::find(text, range, regions, &mut spans),
+            PiiKind::Phone => phone::find(text, range, &prepared.regions, &mut spans),
+            PiiKind::PersonName => names::within(&prepared.names.persons, &range, &mut spans),
+            PiiKind::StreetAddress => names::within(&prepared.names.addresses, &range, &mut spans),
         }
         out.extend(spans.into_iter().map(|span| Found {
             kind,

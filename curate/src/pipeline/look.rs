@@ -40,11 +40,6 @@ pub struct FieldLook {
 /// `Io`; `Damaged` or `Format` for a file that cannot be read as what it seems to be.
 pub fn look(path: &Path) -> Result<FileLook> {
     let found = detect(path, &Input::of(Format::Auto)).at(path)?;
-    let name = path.to_string_lossy().to_ascii_lowercase();
-    let named = |ending: &str| {
-        let plain = name.trim_end_matches(".gz").trim_end_matches(".zst");
-        plain.ends_with(ending)
-    };
     let format = match found {
         Err(kind) => {
             return Ok(FileLook {
@@ -52,8 +47,6 @@ pub fn look(path: &Path) -> Result<FileLook> {
                 fields: Vec::new(),
             });
         }
-        Ok(Format::Text) if named(".csv") => Format::Csv,
-        Ok(Format::Text) if named(".tsv") => Format::Tsv,
         Ok(format) => format,
     };
     let fields = match format {
@@ -160,6 +153,10 @@ mod tests {
         assert_eq!(table.format, Ok(Format::Csv));
         let story = table.fields.iter().find(|f| f.name == "story").unwrap();
         assert_eq!(story.bytes, "once upon a time".len());
+        assert_eq!(
+            seen("x.csv.xz", "nr,story\n1,once\n").format,
+            Ok(Format::Csv)
+        );
         assert_eq!(seen("x.txt", "plain\n").format, Ok(Format::Text));
         assert!(seen("x.png", "\u{89}PNG").format.is_ok());
         assert!(seen("x.bin", "GIF8").format.is_err());

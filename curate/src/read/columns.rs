@@ -1,5 +1,7 @@
 //! Values of columns (Parquet, Arrow) as JSON text.
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use serde::Serialize;
 
 use crate::text::json;
@@ -19,6 +21,32 @@ pub(super) fn write_text(out: &mut Vec<u8>, name: &str, text: &str) -> Result<()
         return Ok(());
     }
     write_json(out, text)
+}
+
+/// A column whose own value is written.
+#[derive(Clone, Copy)]
+pub(super) struct Column<'a> {
+    pub(super) name: &'a str,
+    /// It has texts, so that bytes which are no UTF-8 are no value of it.
+    pub(super) is_text: bool,
+}
+
+/// Appends bytes: a text if they are UTF-8, else base64; of a column of texts an error that names it.
+pub(super) fn write_bytes(
+    out: &mut Vec<u8>,
+    column: Option<Column<'_>>,
+    bytes: &[u8],
+) -> Result<(), String> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => write_text(out, column.map_or("", |column| column.name), text),
+        Err(e) => match column.filter(|column| column.is_text) {
+            Some(Column { name, .. }) => {
+                let at = e.valid_up_to();
+                Err(format!("invalid UTF-8 at byte {at} of the column {name:?}"))
+            }
+            None => write_json(out, &BASE64_STANDARD.encode(bytes)),
+        },
+    }
 }
 
 /// A number that JSON does not know, as Python writes it.

@@ -1,4 +1,5 @@
-//! Format of a file by its first bytes, decompressed (`format = "auto"`).
+//! Format of a file by its first bytes, decompressed (`format = "auto"`); of separated values, whose bytes are any text's, by the
+//! name (`.csv`, `.tsv`).
 
 use std::io;
 use std::path::Path;
@@ -37,7 +38,23 @@ pub(crate) fn detect(path: &Path, input: &Input) -> io::Result<Result<Format, &'
             false => Err("a tar archive"),
         });
     }
-    Ok(format_of(&head, input))
+    let found = format_of(&head, input);
+    let has_rows = !head.trim_ascii().is_empty();
+    Ok(match (found, table_named(path)) {
+        (Ok(Format::Text), Some(table)) if has_rows => Ok(table),
+        (found, _) => found,
+    })
+}
+
+/// The format of a table by the file's name, whatever compression it names.
+fn table_named(path: &Path) -> Option<Format> {
+    let name = path.to_string_lossy().to_ascii_lowercase();
+    let packed = [".gz", ".zst", ".bz2", ".xz", ".lz4"];
+    let bare = packed.iter().find_map(|ending| name.strip_suffix(ending));
+    let bare = bare.unwrap_or(&name);
+    let tables = [(".csv", Format::Csv), (".tsv", Format::Tsv)];
+    let named = tables.iter().find(|(ending, _)| bare.ends_with(ending));
+    named.map(|(_, format)| *format)
 }
 
 fn format_of(head: &[u8], input: &Input) -> Result<Format, &'static str> {
@@ -155,6 +172,26 @@ const MAGICS: [(&[u8], &str); 12] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_tell_tables_from_texts() {
+        let dir = tempfile::tempdir().unwrap();
+        let found = |name: &str, bytes: &[u8]| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            detect(&path, &Input::of(Format::Auto)).unwrap()
+        };
+        let rows = b"ID;Words\n1;some\n";
+        for ending in ["", ".gz", ".zst", ".bz2", ".xz", ".lz4"] {
+            assert_eq!(found(&format!("a.csv{ending}"), rows), Ok(Format::Csv));
+            assert_eq!(found(&format!("a.TSV{ending}"), rows), Ok(Format::Tsv));
+        }
+        assert_eq!(found("a.txt", rows), Ok(Format::Text));
+        assert_eq!(found("csv", rows), Ok(Format::Text));
+        assert_eq!(found("empty.csv", b"\n"), Ok(Format::Text));
+        // bytes that tell a format go before the name
+        assert_eq!(found("b.csv", b"{\"text\":\"a\"}\n"), Ok(Format::Jsonl));
+    }
 
     #[test]
     fn first_bytes_tell_the_format() {

@@ -17,7 +17,7 @@ use super::wacz::WaczReader;
 use super::warc::WarcReader;
 use super::zim::ZimReader;
 use super::{Batch, Kind, Reader};
-use crate::read::Format;
+use crate::read::{Format, Input};
 
 /// A file in memory.
 struct Bytes(Cursor<Vec<u8>>);
@@ -96,7 +96,7 @@ pub(crate) fn read_bytes(format: Format, bytes: Vec<u8>) -> crate::Result<()> {
                 Ok(reader) => Kind::Zim(Box::new(reader)),
                 Err(other) => Kind::Unknown(Some(other.found)),
             },
-            Format::Arrow => match ArrowReader::open(blob, None, MAX)? {
+            Format::Arrow => match ArrowReader::open(blob, &Input::default(), None, MAX)? {
                 Ok(reader) => Kind::Arrow(Box::new(reader)),
                 Err(other) => Kind::Unknown(Some(other.found)),
             },

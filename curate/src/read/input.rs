@@ -86,8 +86,8 @@ pub enum Split {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
-    /// Told by each file's first bytes, so that a folder may hold files of several formats. A file of a kind that no
-    /// format reads is one bad record.
+    /// Told by each file's first bytes, of tables also by `.csv` or `.tsv` in its name, so that a folder may hold files of
+    /// several formats. A file of a kind that no format reads is one bad record.
     Auto,
     /// WARC 1.0 or 1.1 with responses and resources; also ARC. Common Crawl's are the path `cc:SNAPSHOT/warc`.
     Warc,
@@ -165,6 +165,17 @@ impl Input {
             [] => name == "text" || name == "content",
             names => names.iter().any(|wanted| wanted == name),
         }
+    }
+
+    /// Those of a table's columns that have the text.
+    pub(crate) fn text_columns<'n>(&self, columns: &[&'n str]) -> Vec<&'n str> {
+        let mut found: Vec<&str> = columns.to_vec();
+        found.retain(|name| self.is_text_column(name));
+        // the parser takes `content` where there is no `text`
+        if self.text_key.names().is_empty() && found.contains(&"text") {
+            found.retain(|name| *name == "text");
+        }
+        found
     }
 
     /// Whether its records have fields.

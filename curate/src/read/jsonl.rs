@@ -1,5 +1,5 @@
-//! Parser from a JSON line to a document: simd-json first, serde_json as fallback, then Python's extensions:
-//! duplicate names (the last one counts), `NaN` and infinities.
+//! Parser from a JSON line to a document: simd-json first, then Python's dialect (text/json.rs), at which simd-json
+//! fails: `NaN`, infinities, integers beyond 64 bits, halves of surrogate pairs. Of duplicate names the last one counts.
 //!
 //! Which fields are used is the input's to say (parse.rs).
 
@@ -12,7 +12,7 @@ pub(crate) fn id_of(value: &Value) -> Option<String> {
     match value {
         Value::String(s) if !s.is_empty() => Some(s.clone()),
         Value::Number(n) => Some(n.to_string()),
-        _ => None,
+        other => json::long_integer(other).map(str::to_string),
     }
 }
 
@@ -32,7 +32,8 @@ pub(crate) fn parse_object(
     scratch.line.extend_from_slice(bytes);
     let fast: Result<Map<String, Value>, _> =
         simd_json::serde::from_slice_with_buffers(&mut scratch.line, &mut scratch.buffers);
-    let object = fast.or_else(|_| json::from_slice(bytes).map_err(|e| reason(bytes, &e)))?;
+    let object =
+        fast.or_else(|_| json::from_slice_with_halves(bytes).map_err(|e| reason(bytes, &e)))?;
     // serde_json takes null for an empty map, and a number of Python's dialect is an object inside
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         return Err("broken JSON: want an object".into());
@@ -72,6 +73,23 @@ mod tests {
                 parse_object(line.as_bytes(), &mut scratch).is_err(),
                 "{line}"
             );
+        }
+    }
+
+    #[test]
+    fn ids_are_integers_of_any_length_as_they_are_written() {
+        let mut scratch = JsonScratch::default();
+        for id in [
+            "18446744073709551616",
+            "123456789012345678901234567890",
+            "123456789012345678901234567891",
+            "-9223372036854775809",
+            "18446744073709551615",
+        ] {
+            let line = format!(r#"{{"text":"a \ud83d","id":{id}}}"#);
+            let object = parse_object(line.as_bytes(), &mut scratch).unwrap();
+            assert_eq!(id_of(&object["id"]).as_deref(), Some(id));
+            assert_eq!(object["text"], "a \u{fffd}");
         }
     }
 

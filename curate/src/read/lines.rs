@@ -39,6 +39,8 @@ pub(crate) struct LineReader {
 
 /// Bytes of a file that are searched for lines that may be JSON objects.
 const LOOKED_AT: usize = 1 << 20;
+/// The byte order mark of UTF-8, which may start a file and is no part of its first line.
+const MARK: &[u8] = b"\xef\xbb\xbf";
 /// If damage comes before this many bytes, the file's kind stays undecided.
 const TELLING: usize = 64 << 10;
 
@@ -68,7 +70,7 @@ impl LineReader {
     /// buffer.
     pub(crate) fn expect_objects(&mut self) -> io::Result<Option<Mismatch>> {
         loop {
-            let text = self.buffer.strip_prefix(b"\xef\xbb\xbf");
+            let text = self.buffer.strip_prefix(MARK);
             let text = text.unwrap_or(&self.buffer);
             let mut lines = text.split(|&b| b == b'\n').map(<[u8]>::trim_ascii_start);
             if lines.any(|line| line.starts_with(b"{")) {
@@ -160,8 +162,11 @@ impl LineReader {
 
     /// Returns `buffer[at..end]` and continues at `next`.
     fn take(&mut self, end: usize, next: usize, batch: &mut Batch) {
-        let line = &self.buffer[self.at..end];
+        let mut line = &self.buffer[self.at..end];
         let offset = self.offset;
+        if offset == 0 && !self.whole {
+            line = line.strip_prefix(MARK).unwrap_or(line);
+        }
         if let Some(start) = self.skipping.take() {
             batch.push_bad(start, self.number, self.too_long());
             self.number += 1;
@@ -201,10 +206,12 @@ impl LineReader {
             Piece::Failed(e) => (self.end, self.failed) = (true, Some(e)),
             Piece::End => {
                 self.end = true;
+                let is_mark_alone = self.offset == 0 && self.buffer[self.at..] == *MARK;
                 if self.skipping.is_some() || self.at < self.buffer.len() {
                     self.take(self.buffer.len(), self.buffer.len(), batch);
                 }
-                if self.wants_lines && self.number == 0 && self.offset == 0 {
+                let is_empty = self.offset == 0 || is_mark_alone;
+                if self.wants_lines && self.number == 0 && is_empty {
                     batch.push_bad(0, 0, "the file is empty".to_string());
                     self.number = 1;
                 }

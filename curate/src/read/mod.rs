@@ -323,11 +323,11 @@ fn open(
             Kind::Pages(Box::new(reader))
         }
         Format::Parquet => {
-            let reader = parquet::ParquetReader::open(path, &input.options, part, max)?;
+            let reader = parquet::ParquetReader::open(path, input, part, max)?;
             return Ok(reader.map(|reader| Kind::Parquet(Box::new(reader))));
         }
         Format::Arrow => {
-            let reader = arrow::ArrowReader::open(blob()?, part, max)?;
+            let reader = arrow::ArrowReader::open(blob()?, input, part, max)?;
             return Ok(reader.map(|reader| Kind::Arrow(Box::new(reader))));
         }
     };

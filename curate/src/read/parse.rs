@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::fields::{Fields, Unread};
-use super::jsonl::{JsonScratch, id_of, parse_object, reason};
+use super::jsonl::{JsonScratch, id_of, parse_object};
 use super::keys::{only, take};
 use super::rule::ReadRule;
 use super::{pages, wat};
@@ -20,9 +20,9 @@ pub(crate) fn read_fields(
         Format::Text => return whole_text(bytes),
         Format::Wikipedia => return pages::read_page(bytes, &input.namespaces),
         Format::Wat => return wat::read_wat(bytes),
-        Format::Dolma => dolma(bytes, input)?,
+        Format::Dolma => dolma(bytes, input, scratch)?,
         Format::Parquet | Format::Arrow | Format::Csv | Format::Tsv => {
-            let object = json::from_slice(bytes).map_err(|e| Unread::Bad(reason(bytes, &e)))?;
+            let object = parse_object(bytes, scratch).map_err(Unread::Bad)?;
             fields_of(object, input, &["text", "content"]).map_err(Unread::Bad)?
         }
         // pages, composed documents and unknown files do not come here
@@ -84,8 +84,10 @@ fn fields_of(
             }
             let texts = found.into_iter().map(|(name, value)| match value {
                 // events of an issue, files of a repository: steps make text of them
-                Some(Value::Array(_) | Value::Object(_)) => {
-                    Ok(value.map_or_else(String::new, |v| v.to_string()))
+                Some(value @ (Value::Array(_) | Value::Object(_)))
+                    if json::special_number(&value).is_none() =>
+                {
+                    Ok(json::to_string(&value))
                 }
                 value => text_of(value, name),
             });
@@ -140,15 +142,15 @@ fn text_of(value: Option<Value>, name: &str) -> Result<String, String> {
 }
 
 /// A document in dolma's layout, followed by its lines of attributes.
-fn dolma(bytes: &[u8], input: &Input) -> Result<Fields, Unread> {
+fn dolma(bytes: &[u8], input: &Input, scratch: &mut JsonScratch) -> Result<Fields, Unread> {
     let mut lines = bytes.split(|&b| b == b'\n');
     let first = lines.next().unwrap_or_default();
-    let object = json::from_slice(first).map_err(|e| Unread::Bad(reason(first, &e)))?;
+    let object = parse_object(first, scratch).map_err(Unread::Bad)?;
     let mut fields = fields_of(object, input, &["text"]).map_err(Unread::Bad)?;
     let mut attributes = Map::new();
     for line in lines {
-        let mut object: Map<String, Value> = json::from_slice(line)
-            .map_err(|e| Unread::Bad(format!("attributes: {}", reason(line, &e))))?;
+        let mut object =
+            parse_object(line, scratch).map_err(|why| Unread::Bad(format!("attributes: {why}")))?;
         let id = object.get("id").and_then(id_of);
         if id != fields.id {
             let (found, wanted) = (id.unwrap_or_default(), fields.id.unwrap_or_default());
@@ -239,6 +241,36 @@ mod tests {
         assert_eq!(read(&input).meta, None);
         input.text_key = Keys::One("title".to_string());
         assert_eq!(read(&input).text, "A");
+    }
+
+    #[test]
+    fn a_number_that_serde_has_not_is_no_text_and_stays_bare_inside_one() {
+        let mut input = Input {
+            text_key: Keys::One("body".to_string()),
+            ..Input::default()
+        };
+        let read = |input: &Input, line: &str| {
+            read_fields(input, line.as_bytes(), &mut JsonScratch::default())
+        };
+        for number in ["NaN", "123456789012345678901234567890"] {
+            let line = format!(r#"{{"body":{number},"list":[{number}]}}"#);
+            let bad = read(&input, &line);
+            assert!(matches!(bad, Err(Unread::Bad(why)) if why == "body is no string"));
+            input.text_key = Keys::One("list".to_string());
+            assert_eq!(read(&input, &line).unwrap().text, format!("[{number}]"));
+            input.text_key = Keys::One("body".to_string());
+        }
+    }
+
+    #[test]
+    fn numbers_of_tables_are_the_doubles_that_were_written() {
+        // the tests of Rust's own parser hold that it gives the nearest double
+        for i in 1..5000u32 {
+            let number = f64::from(i).powi(9) / 7.0e-30 * f64::from(i % 97 + 1).sqrt();
+            let line = format!(r#"{{"text":"a","n":{number:e}}}"#);
+            let fields = read(Format::Parquet, line.as_bytes()).unwrap();
+            assert_eq!(fields.meta.unwrap()["n"].as_f64(), Some(number), "{line}");
+        }
     }
 
     #[test]

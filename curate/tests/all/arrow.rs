@@ -225,13 +225,65 @@ fn a_cut_file_loses_its_end_and_says_so_once_however_it_is_split() {
 }
 
 #[test]
-fn a_damaged_record_batch_is_one_bad_record_and_the_next_one_is_read() {
+fn a_row_that_is_no_utf8_is_one_bad_record_and_its_batch_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.arrow");
     for name in ["sample.arrow", "sample-stream.arrow"] {
         let mut bytes = std::fs::read(data(name)).unwrap();
         // the second batch's first text loses its encoding; the first batch holds a copy of it that no row has
         let at = memchr::memmem::rfind(&bytes, b"Text number 3").unwrap();
+        bytes[at] = 0xff;
+        std::fs::write(&path, &bytes).unwrap();
+        let (good, bad) = records(&path, None);
+        let rows = rows_of(name);
+        assert_eq!(good, [&rows[..3], &rows[4..]].concat(), "{name}");
+        assert_eq!(
+            bad,
+            ["invalid UTF-8 at byte 0 of the column \"content\""],
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn bytes_that_are_no_utf8_are_no_text_and_base64_in_other_columns() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.arrow");
+    let column = |values: [&'static [u8]; 3]| -> arrow_array::ArrayRef {
+        std::sync::Arc::new(arrow_array::BinaryArray::from_iter_values(values))
+    };
+    let batch = arrow_array::RecordBatch::try_from_iter([
+        ("text", column([b"one", b"tw\xff", b"three"])),
+        ("content", column([b"\xff\xfe", b"x", b"y"])),
+    ])
+    .unwrap();
+    let file = std::fs::File::create(&path).unwrap();
+    let mut writer = arrow_ipc::writer::FileWriter::try_new(file, &batch.schema()).unwrap();
+    writer.write(&batch).unwrap();
+    writer.finish().unwrap();
+    let mut config = config(&path, Format::Arrow);
+    let (found, report) = run(&config, &dir.path().join("out"));
+    assert_eq!((report.records, report.quarantined), (3, 1));
+    assert_eq!(found[0].meta, Some(json!({ "content": "//4=" })));
+    assert_eq!(
+        (found[0].text.as_str(), found[1].text.as_str()),
+        ("one", "three")
+    );
+    config.inputs[0].text_key = Keys::One("content".to_string());
+    let (found, report) = run(&config, &dir.path().join("named"));
+    assert_eq!((report.records, report.quarantined), (3, 1));
+    assert_eq!((found[0].text.as_str(), found[1].text.as_str()), ("x", "y"));
+}
+
+#[test]
+fn a_damaged_record_batch_is_one_bad_record_and_the_next_one_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.arrow");
+    for name in ["sample.arrow", "sample-stream.arrow"] {
+        let mut bytes = std::fs::read(data(name)).unwrap();
+        // the second batch's first language, which is inside an object
+        let text = memchr::memmem::rfind(&bytes, b"Text number 3").unwrap();
+        let at = text + memchr::memmem::find(&bytes[text..], b"dede").unwrap();
         bytes[at] = 0xff;
         std::fs::write(&path, &bytes).unwrap();
         let (good, bad) = records(&path, None);

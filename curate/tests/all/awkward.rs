@@ -291,7 +291,7 @@ fn fifty_megabytes_of_anything_are_judged() {
 }
 
 #[test]
-fn surrogates_that_have_no_partner_cost_their_line_alone() {
+fn surrogates_that_have_no_partner_are_replacement_characters() {
     let folder = tempfile::tempdir().unwrap();
     let page = "Travellers between those mountains remembered that nobody answered questions of the villagers.";
     let lines = [
@@ -326,11 +326,20 @@ fn surrogates_that_have_no_partner_cost_their_line_alone() {
     assert!(report.adds_up());
     assert_eq!(
         (report.records, report.kept),
-        (5, 2),
+        (5, 5),
         "{:?}",
         report.dropped
     );
     let kept: Vec<_> = documents(&out, 0).unwrap().map(|d| d.unwrap()).collect();
     let meta = kept[0].meta.as_ref().unwrap();
     assert_eq!(meta["quality_signals"]["rps_doc_word_count"][0][2], 13.0);
+    let texts: Vec<&str> = kept.iter().map(|d| d.text.as_str()).collect();
+    let want = [
+        format!("{page} \u{1f600}."),
+        format!("{page} \u{fffd}"),
+        format!("\u{fffd} {page}"),
+        format!("{page} \u{fffd}\u{fffd}"),
+        page.to_string(),
+    ];
+    assert_eq!(texts, want);
 }

@@ -97,6 +97,32 @@ fn sound_files_lose_nothing() {
 }
 
 #[test]
+fn a_byte_order_mark_is_no_part_of_the_first_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let marked = [&b"\xef\xbb\xbf"[..], &jsonl()].concat();
+    for bytes in [marked.clone(), gzip(&marked)] {
+        for format in [Format::Jsonl, Format::Dolma, Format::Auto] {
+            let report = run(&bytes, format, folder.path());
+            assert_eq!(
+                (report.kept, report.records),
+                (RECORDS as u64, RECORDS as u64)
+            );
+        }
+    }
+    // a second mark is no white space, and a file of the mark alone is empty
+    let report = run(
+        &[b"\xef\xbb\xbf", &marked[..]].concat(),
+        Format::Jsonl,
+        folder.path(),
+    );
+    assert_eq!((report.kept, report.quarantined), (RECORDS as u64 - 1, 1));
+    let report = run(b"\xef\xbb\xbf", Format::Jsonl, folder.path());
+    assert_eq!((report.records, report.quarantined), (1, 1));
+    let errors = std::fs::read_to_string(folder.path().join("out/errors/00000.jsonl")).unwrap();
+    assert!(errors.contains("the file is empty"), "{errors}");
+}
+
+#[test]
 fn a_wrong_content_length_costs_only_the_records_it_touches() {
     let folder = tempfile::tempdir().unwrap();
     for wrong in ["9", "9999", "999999", "-1", "x"] {

@@ -172,6 +172,72 @@ fn a_damaged_row_group_is_named_and_the_others_are_read() {
     assert!(errors.contains("row group 0: "), "{errors}");
 }
 
+/// A Parquet file of one row group with columns of bytes: name, whether the file calls them text, values.
+fn parquet_of(path: &Path, columns: &[(&str, bool, &[&[u8]])]) {
+    use parquet::data_type::{ByteArray, ByteArrayType};
+    let fields = columns.iter().map(|(name, is_text, _)| {
+        let kind = if *is_text { " (UTF8)" } else { "" };
+        format!("required binary {name}{kind};")
+    });
+    let schema = format!("message m {{ {} }}", fields.collect::<String>());
+    let schema = parquet::schema::parser::parse_message_type(&schema).unwrap();
+    let file = std::fs::File::create(path).unwrap();
+    let mut writer =
+        parquet::file::writer::SerializedFileWriter::new(file, schema.into(), Default::default())
+            .unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    for (_, _, values) in columns {
+        let values: Vec<ByteArray> = values.iter().map(|v| v.to_vec().into()).collect();
+        let mut column = group.next_column().unwrap().unwrap();
+        let typed = column.typed::<ByteArrayType>();
+        typed.write_batch(&values, None, None).unwrap();
+        column.close().unwrap();
+    }
+    group.close().unwrap();
+    writer.close().unwrap();
+}
+
+#[test]
+fn a_row_of_parquet_that_is_no_utf8_is_one_bad_record_and_its_group_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.parquet");
+    let words: &[&[u8]] = &[b"one", b"tw\xff", b"three", b"four"];
+    let ids: &[&[u8]] = &[b"a", b"b", b"c\xff", b"d"];
+    let raw: &[&[u8]] = &[b"\xff\xfe", b"x", b"y", b"z"];
+    // whether or not the file calls the text's column one
+    for is_text in [true, false] {
+        parquet_of(
+            &path,
+            &[
+                ("text", is_text, words),
+                ("id", true, ids),
+                ("content", false, raw),
+            ],
+        );
+        let (found, report) = run(
+            &config(input(&path, Format::Parquet)),
+            &dir.path().join("out"),
+        );
+        assert_eq!((report.records, report.quarantined), (4, 2));
+        assert_eq!(texts(&found), ["one", "four"]);
+        // bytes of another column are base64
+        assert_eq!(found[0].meta, Some(json!({ "content": "//4=" })));
+        let errors = std::fs::read_to_string(dir.path().join("out/errors/00000.jsonl")).unwrap();
+        for (number, at, name) in [(1, 2, "text"), (2, 1, "id")] {
+            let want = format!("invalid UTF-8 at byte {at} of the column \\\"{name}\\\"");
+            let line = errors.lines().find(|line| line.contains(&want));
+            let line = line.unwrap_or_else(|| panic!("{want}: {errors}"));
+            assert!(line.contains(&format!("\"record\":{number},")), "{line}");
+        }
+    }
+    // the column that the job names
+    let mut named = input(&path, Format::Parquet);
+    named.text_key = curate::read::Keys::One("content".to_string());
+    let (found, report) = run(&config(named), &dir.path().join("named"));
+    assert_eq!(texts(&found), ["x", "z"]);
+    assert_eq!((report.records, report.quarantined), (4, 2));
+}
+
 #[test]
 fn what_is_written_is_read_back_in_every_output_format() {
     let dir = tempfile::tempdir().unwrap();

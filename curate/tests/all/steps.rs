@@ -122,7 +122,7 @@ fn a_condition_over_what_nothing_measured_is_an_error_before_any_data_is_read() 
 #[test]
 fn personal_data_is_replaced_and_counted_and_documents_of_listed_hosts_go() {
     let records = [
-        json!({"text": "Write to jane@mail.org or call +44 20 7946 0958; my SSN is 536-90-4399.", "url": "http://a.org/"}),
+        json!({"text": "Write to jane@mail.org or call +44 20 7946 0958; my SSN is 536-90-4399. Thanks, Jennifer Williams, 742 Evergreen Terrace, Springfield, IL 62704.", "url": "http://a.org/"}),
         json!({"text": "Nothing here.", "url": "http://x.bad.org/"}),
     ];
     let url = Step::Url(UrlConfig {
@@ -130,23 +130,31 @@ fn personal_data_is_replaced_and_counted_and_documents_of_listed_hosts_go() {
         ..UrlConfig::default()
     });
     let pii = Step::Pii(PiiConfig {
-        kinds: vec![PiiKind::Email, PiiKind::Phone, PiiKind::NationalId],
+        kinds: vec![
+            PiiKind::Email,
+            PiiKind::Phone,
+            PiiKind::NationalId,
+            PiiKind::PersonName,
+            PiiKind::StreetAddress,
+        ],
         action: PiiAction::Tag,
         ..PiiConfig::default()
     });
     let (report, kept) = run(&records, vec![url, pii]).unwrap();
     assert_eq!(
         kept[0].text,
-        "Write to <EMAIL> or call <PHONE>; my SSN is <US_SSN>."
+        "Write to <EMAIL> or call <PHONE>; my SSN is <US_SSN>. Thanks, <PERSON>, <STREET_ADDRESS>."
     );
     assert_eq!(report.dropped["url.domain"], 1);
     assert_eq!(
         [
             report.personal["pii.email"],
             report.personal["pii.phone"],
-            report.personal["pii.national_id.us_ssn"]
+            report.personal["pii.national_id.us_ssn"],
+            report.personal["pii.person_name"],
+            report.personal["pii.street_address"]
         ],
-        [1, 1, 1]
+        [1, 1, 1, 1, 1]
     );
 }
 

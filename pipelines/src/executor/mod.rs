@@ -18,6 +18,7 @@ use crate::job::Executor;
 use crate::log::print;
 use crate::machine::write_atomically;
 use anyhow::{Result, bail};
+pub(crate) use work::quoted;
 use work::{SUBMITTED, Training, Work};
 
 /// Submits the job to its executor; with `dry_run` only prints what would be submitted.

@@ -190,7 +190,7 @@ pub(super) fn shell(args: &[String]) -> String {
 }
 
 /// A word for a POSIX shell.
-pub(super) fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.to_string();

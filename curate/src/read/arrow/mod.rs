@@ -4,6 +4,10 @@
 //! declared length never allocates memory that the file does not explain (messages.rs). One record batch is in memory
 //! at a time. A row is passed on as Parquet's rows are (values.rs).
 //!
+//! Columns of texts are read as bytes, as the crate gives up a batch at a text that is no UTF-8: here its row is a bad
+//! record, and so is one with other bytes in the column of the document's text. A text inside a list, an object or a
+//! dictionary stays the crate's to check.
+//!
 //! A batch that cannot be read is one bad record with the batch's offset; a file's next batch is found by the
 //! footer, a stream's by the length of the one before. A stream whose next message cannot be found ends there. A file
 //! without a footer, which was cut, is read as the stream that it contains, and its end is a bad record.
@@ -23,11 +27,11 @@ use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_ipc::convert::try_fb_to_schema;
 use arrow_ipc::reader::{RecordBatchDecoder, read_dictionary};
 use arrow_ipc::{Block, Endianness, MessageHeader};
-use arrow_schema::{ArrowError, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, SchemaRef};
 
-use super::Batch;
 use super::format::{Mismatch, starts_with};
 use super::storage::Blob;
+use super::{Batch, Input};
 use crate::panics::caught;
 use messages::{CONTINUATION, File, Head, MAGIC, footer, rows_of};
 use values::{Unwritten, write_row};
@@ -60,6 +64,11 @@ struct Rows {
 pub(crate) struct ArrowReader {
     file: File,
     schema: SchemaRef,
+    /// The same with columns of texts as bytes.
+    bytes: SchemaRef,
+    /// Of each column, whether its bytes must be UTF-8.
+    is_text: Vec<bool>,
+    input: Input,
     dictionaries: HashMap<i64, ArrayRef>,
     part: Option<Range<u64>>,
     walk: Walk,
@@ -89,6 +98,16 @@ fn schema_of(schema: arrow_ipc::Schema<'_>) -> Result<SchemaRef, String> {
     guarded(|| try_fb_to_schema(schema)).map(Arc::new)
 }
 
+/// The type of bytes that is laid out as a column's texts are.
+fn as_bytes(field: &Field) -> Option<DataType> {
+    match field.data_type() {
+        DataType::Utf8 => Some(DataType::Binary),
+        DataType::LargeUtf8 => Some(DataType::LargeBinary),
+        DataType::Utf8View => Some(DataType::BinaryView),
+        _ => None,
+    }
+}
+
 /// Offsets of messages that a footer lists.
 fn places<'b>(blocks: impl Iterator<Item = &'b Block>) -> VecDeque<u64> {
     blocks
@@ -104,6 +123,7 @@ pub(super) fn is_arrow(head: &[u8]) -> bool {
 impl ArrowReader {
     pub(super) fn open(
         blob: Box<dyn Blob>,
+        input: &Input,
         part: Option<&Range<u64>>,
         max: usize,
     ) -> io::Result<Result<ArrowReader, Mismatch>> {
@@ -119,6 +139,9 @@ impl ArrowReader {
         let start = file.bytes(0, shown)?.unwrap_or_default();
         let mut made = ArrowReader {
             schema: Arc::new(arrow_schema::Schema::empty()),
+            bytes: Arc::new(arrow_schema::Schema::empty()),
+            is_text: Vec::new(),
+            input: input.clone(),
             dictionaries: HashMap::new(),
             part: part.cloned(),
             walk: Walk::End,
@@ -154,6 +177,22 @@ impl ArrowReader {
         Ok(Ok(made))
     }
 
+    fn take_schema(&mut self, schema: SchemaRef) {
+        let fields = schema.fields().iter();
+        let names: Vec<&str> = fields.clone().map(|field| field.name().as_str()).collect();
+        let texts = self.input.text_columns(&names);
+        let is_text = fields
+            .clone()
+            .map(|field| as_bytes(field).is_some() || texts.contains(&field.name().as_str()));
+        self.is_text = is_text.collect();
+        let bytes = fields.map(|field| match as_bytes(field) {
+            Some(bytes) => Arc::new(field.as_ref().clone().with_data_type(bytes)),
+            None => field.clone(),
+        });
+        self.bytes = Arc::new(arrow_schema::Schema::new(bytes.collect::<Vec<FieldRef>>()));
+        self.schema = schema;
+    }
+
     /// Goes by the footer.
     fn open_file(&mut self) -> io::Result<Result<(), String>> {
         let bytes = match footer(&mut self.file)? {
@@ -166,7 +205,7 @@ impl ArrowReader {
         };
         let schema = footer.schema().ok_or("no schema in the footer".to_string());
         match schema.and_then(schema_of) {
-            Ok(schema) => self.schema = schema,
+            Ok(schema) => self.take_schema(schema),
             Err(why) => return Ok(Err(why)),
         }
         for place in places(footer.dictionaries().into_iter().flatten()) {
@@ -198,7 +237,7 @@ impl ArrowReader {
             schema_of(schema.ok_or("starts with a message without a schema")?)
         });
         match schema {
-            Ok(schema) => self.schema = schema,
+            Ok(schema) => self.take_schema(schema),
             Err(why) => return Ok(Err(why)),
         }
         self.walk = Walk::Stream(head.end());
@@ -267,7 +306,7 @@ impl ArrowReader {
             Ok(body) => body,
             Err(why) => return Ok(Err(why)),
         };
-        let (schema, version) = (self.schema.clone(), message.version());
+        let (schema, version) = (self.bytes.clone(), message.version());
         let dictionaries = &self.dictionaries;
         Ok(guarded(|| {
             RecordBatchDecoder::try_new(&body, batch, schema, dictionaries, &version)?
@@ -408,8 +447,8 @@ impl ArrowReader {
             let (offset, row) = (rows.offset, rows.next);
             rows.next += 1;
             let record = &mut self.record;
-            let max = self.max;
-            let written = caught(|| write_row(record, &rows.batch, row, max));
+            let (max, is_text) = (self.max, &self.is_text);
+            let written = caught(|| write_row(record, &rows.batch, row, is_text, max));
             self.has_records = true;
             match written {
                 Ok(Ok(())) => batch.push(offset, self.number, &self.record, None),

@@ -17,10 +17,8 @@ use arrow_array::types::{
 };
 use arrow_array::{Array, ArrayRef, OffsetSizeTrait, RecordBatch};
 use arrow_schema::{DataType, IntervalUnit, TimeUnit};
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 
-use crate::read::columns::{special, write_json, write_text};
+use crate::read::columns::{Column, special, write_bytes, write_json, write_text};
 
 /// Why a row is not written.
 #[derive(Debug)]
@@ -45,12 +43,19 @@ struct Sink<'a> {
     max: usize,
 }
 
-/// Puts a row in the place of `out`, as an object of its columns of at most `max` bytes.
-pub(super) fn write_row(out: &mut Vec<u8>, batch: &RecordBatch, row: usize, max: usize) -> Written {
+/// Puts a row in the place of `out`, as an object of its columns of at most `max` bytes; `is_text`: of each column,
+/// whether its bytes must be UTF-8.
+pub(super) fn write_row(
+    out: &mut Vec<u8>,
+    batch: &RecordBatch,
+    row: usize,
+    is_text: &[bool],
+    max: usize,
+) -> Written {
     out.clear();
     let schema = batch.schema_ref();
     let names = schema.fields().iter().map(|field| field.name().as_str());
-    Sink { out, max }.object(names.zip(batch.columns()), row, true)
+    Sink { out, max }.object(names.zip(batch.columns()), row, Some(is_text))
 }
 
 impl Sink<'_> {
@@ -68,12 +73,12 @@ impl Sink<'_> {
         Ok(())
     }
 
-    /// Columns of a row, or fields of a struct.
+    /// Columns of a row, or fields of a struct; `is_text`: of the columns of a row.
     fn object<'c>(
         &mut self,
         fields: impl Iterator<Item = (&'c str, &'c ArrayRef)>,
         row: usize,
-        is_row: bool,
+        is_text: Option<&[bool]>,
     ) -> Written {
         self.bare("{")?;
         for (i, (name, values)) in fields.enumerate() {
@@ -82,7 +87,11 @@ impl Sink<'_> {
             }
             write_json(self.out, name)?;
             self.bare(":")?;
-            self.value(values, row, is_row.then_some(name))?;
+            let column = is_text.map(|is_text| Column {
+                name,
+                is_text: is_text.get(i).is_some_and(|is_text| *is_text),
+            });
+            self.value(values, row, column)?;
         }
         self.bare("}")
     }
@@ -120,17 +129,15 @@ impl Sink<'_> {
     }
 
     /// A text; `column`: the name of the column, if it is one's own value.
-    fn text(&mut self, text: &str, column: Option<&str>) -> Written {
+    fn text(&mut self, text: &str, column: Option<Column<'_>>) -> Written {
         self.checked(text.len())?;
-        Ok(write_text(self.out, column.unwrap_or_default(), text)?)
+        let name = column.map_or("", |column| column.name);
+        Ok(write_text(self.out, name, text)?)
     }
 
-    fn bytes(&mut self, bytes: &[u8], column: Option<&str>) -> Written {
+    fn bytes(&mut self, bytes: &[u8], column: Option<Column<'_>>) -> Written {
         self.checked(bytes.len())?;
-        match std::str::from_utf8(bytes) {
-            Ok(text) => self.text(text, column),
-            Err(_) => Ok(write_json(self.out, &BASE64_STANDARD.encode(bytes))?),
-        }
+        Ok(write_bytes(self.out, column, bytes)?)
     }
 
     fn float(&mut self, number: f64) -> Written {
@@ -203,7 +210,7 @@ impl Sink<'_> {
     }
 
     /// A value of an array; `column`: the name of the column, if it is one's own value.
-    fn value(&mut self, values: &dyn Array, row: usize, column: Option<&str>) -> Written {
+    fn value(&mut self, values: &dyn Array, row: usize, column: Option<Column<'_>>) -> Written {
         self.checked(1)?;
         if values.is_null(row) {
             return self.bare("null");
@@ -307,7 +314,7 @@ impl Sink<'_> {
             DataType::Map(..) => self.map(&values.as_map().value(row)),
             DataType::Struct(fields) => {
                 let names = fields.iter().map(|field| field.name().as_str());
-                self.object(names.zip(values.as_struct().columns()), row, false)
+                self.object(names.zip(values.as_struct().columns()), row, None)
             }
             DataType::Dictionary(..) => {
                 let dictionary = values.as_any_dictionary();

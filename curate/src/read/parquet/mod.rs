@@ -3,7 +3,9 @@
 //! The `parquet` crate reads rows without arrow. Rows are assembled from pages as they are decompressed, a few rows
 //! at a time, so that memory is bounded by pages, not row groups. A row is passed on as a JSON object of its
 //! columns (fields.rs converts it to a document); a column `metadata` or `meta` that holds JSON text is that JSON.
-//! A row group that cannot be read further is one bad record with the group's position; reading continues with the
+//! Columns of texts are read as bytes, as the library gives up a row group at a text that is no UTF-8: here its row
+//! is a bad record, and so is one with other bytes in the column of the document's text. A text inside a list or an
+//! object stays the library's to check. A row group that cannot be read further is one bad record with the group's position; reading continues with the
 //! next group. A page that declares more than records can hold is refused before it is read (pages.rs).
 //!
 //! A part of a file owns the row groups that start in it.
@@ -16,18 +18,18 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use parquet::basic::Repetition;
+use parquet::basic::{ConvertedType, Repetition, Type as PhysicalType};
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::FileReader;
 use parquet::file::serialized_reader::{ReadOptionsBuilder, SerializedFileReader};
-use parquet::record::Field;
 use parquet::record::reader::RowIter;
-use parquet::schema::types::Type;
+use parquet::record::{Field, Row as Fields};
+use parquet::schema::types::{SchemaDescPtr, SchemaDescriptor, Type};
 
 use super::Batch;
-use super::columns::{special, write_json, write_text};
+use super::columns::{Column, special, write_bytes, write_json, write_text};
 use super::format::{Mismatch, starts_with};
-use super::storage::{self, Options};
+use super::{Input, storage};
 use crate::panics::caught;
 use chunks::Chunks;
 use pages::{Pages, start_of_column};
@@ -50,7 +52,11 @@ struct Group {
 /// Reads rows.
 pub(crate) struct ParquetReader {
     chunks: Chunks,
+    /// The file's columns, those of texts as bytes.
+    schema: SchemaDescPtr,
     projection: Type,
+    /// Of each column of the projection, whether its bytes must be UTF-8.
+    is_text: Vec<bool>,
     groups: Vec<Group>,
     /// The group being read and the rows taken from it.
     group: usize,
@@ -60,6 +66,15 @@ pub(crate) struct ParquetReader {
     max: usize,
     /// Why there are no rows at all, until it is reported.
     empty: Option<&'static str>,
+}
+
+/// A row that was taken from the columns.
+enum Row {
+    /// In `record`.
+    Sound,
+    TooLong,
+    /// A value of it cannot be written, in words.
+    Bad(String),
 }
 
 /// First bytes of a file, and its last.
@@ -77,11 +92,11 @@ fn guarded<T>(read: impl FnOnce() -> parquet::errors::Result<T>) -> Result<T, St
 impl ParquetReader {
     pub(super) fn open(
         path: &Path,
-        options: &Options,
+        input: &Input,
         part: Option<&Range<u64>>,
         max: usize,
     ) -> io::Result<Result<ParquetReader, Mismatch>> {
-        let chunks = Chunks::open(storage::open(path, options)?)?;
+        let chunks = Chunks::open(storage::open(path, &input.options)?)?;
         let no_file = |found: String| Mismatch {
             wanted: "a Parquet file",
             found,
@@ -89,10 +104,12 @@ impl ParquetReader {
         };
         let head = chunks.read_at(0, 4 * MAGIC.len())?;
         if head.is_empty() && part.is_none() {
+            let nothing = Type::group_type_builder("empty").build();
+            let nothing = nothing.map_err(io::Error::other)?;
             return Ok(Ok(ParquetReader {
-                projection: Type::group_type_builder("empty")
-                    .build()
-                    .map_err(io::Error::other)?,
+                schema: Arc::new(SchemaDescriptor::new(Arc::new(nothing.clone()))),
+                projection: nothing,
+                is_text: Vec::new(),
                 chunks,
                 groups: Vec::new(),
                 group: 0,
@@ -109,16 +126,25 @@ impl ParquetReader {
         let of = chunks.clone();
         let opened = guarded(move || {
             let reader = SerializedFileReader::new(of)?;
-            let projection = wanted(reader.metadata().file_metadata().schema())?;
-            Ok((reader.metadata().clone(), projection))
+            let schema = reader.metadata().file_metadata().schema();
+            let bytes = of_fields(schema, schema.get_fields().iter().map(texts_as_bytes))?;
+            let own = of_fields(schema, wanted(schema).cloned().map(Ok))?;
+            let projection = of_fields(schema, wanted(&bytes).cloned().map(Ok))?;
+            let schema = Arc::new(SchemaDescriptor::new(Arc::new(bytes)));
+            Ok((reader.metadata().clone(), schema, own, projection))
         });
         if let Some(e) = chunks.refused() {
             return Err(e);
         }
-        let (metadata, projection) = match opened {
+        let (metadata, schema, own, projection) = match opened {
             Ok(opened) => opened,
             Err(why) => return Ok(Err(no_file(why))),
         };
+        let names: Vec<&str> = own.get_fields().iter().map(|field| field.name()).collect();
+        let texts = input.text_columns(&names);
+        let fields = own.get_fields().iter();
+        let is_text = fields.map(|field| is_of_texts(field) || texts.contains(&field.name()));
+        let is_text = is_text.collect();
         let chunks = chunks.with_pages(Pages::of(&metadata, max));
         let mut groups = Vec::new();
         let mut first = 0u64;
@@ -139,7 +165,9 @@ impl ParquetReader {
         let is_empty = first == 0 && part.is_none();
         Ok(Ok(ParquetReader {
             chunks,
+            schema,
             projection,
+            is_text,
             groups,
             group: 0,
             row: 0,
@@ -167,13 +195,14 @@ impl ParquetReader {
                 continue;
             }
             match self.next_row() {
-                Ok(()) if self.record.len() <= self.max => {
+                Ok(Row::Sound) if self.record.len() <= self.max => {
                     batch.push(offset, number, &self.record, None);
                 }
-                Ok(()) => {
+                Ok(Row::Sound | Row::TooLong) => {
                     let why = format!("row longer than {} bytes", self.max);
                     batch.push_bad(offset, number, why);
                 }
+                Ok(Row::Bad(why)) => batch.push_bad(offset, number, why),
                 Err(why) => {
                     if let Some(e) = self.chunks.refused() {
                         return Err(e);
@@ -193,7 +222,7 @@ impl ParquetReader {
     }
 
     /// Puts the next row of the current group into `record`.
-    fn next_row(&mut self) -> Result<(), String> {
+    fn next_row(&mut self) -> Result<Row, String> {
         let mut rows = match self.rows.take() {
             Some(rows) => rows,
             None => self.open_group()?,
@@ -211,28 +240,19 @@ impl ParquetReader {
             .sum::<usize>()
             > self.max
         {
-            // as long as it is without being written
-            self.record.resize(self.max + 1, b' ');
-            return Ok(());
+            return Ok(Row::TooLong);
         }
-        self.record.push(b'{');
-        for (name, field) in row.into_columns() {
-            if self.record.len() > 1 {
-                self.record.push(b',');
-            }
-            write_json(&mut self.record, &name)?;
-            self.record.push(b':');
-            write_field(&mut self.record, &name, &field)?;
-        }
-        self.record.push(b'}');
-        Ok(())
+        Ok(match write_row(&mut self.record, row, &self.is_text) {
+            Ok(()) => Row::Sound,
+            Err(why) => Row::Bad(why),
+        })
     }
 
     /// An iterator over the rows of the current group alone.
     fn open_group(&mut self) -> Result<RowIter<'static>, String> {
         let wanted = self.groups[self.group].number;
         let chunks = self.chunks.clone();
-        let projection = self.projection.clone();
+        let (schema, projection) = (self.schema.clone(), self.projection.clone());
         guarded(move || {
             let mut number = 0;
             let options = ReadOptionsBuilder::new()
@@ -240,6 +260,7 @@ impl ParquetReader {
                     number += 1;
                     number - 1 == wanted
                 }))
+                .with_parquet_schema(schema)
                 .build();
             let reader = SerializedFileReader::new_with_options(chunks, options)?;
             let rows = RowIter::from_file_into(Box::new(reader)).project(Some(projection))?;
@@ -255,15 +276,49 @@ fn start_of(group: &RowGroupMetaData) -> u64 {
 }
 
 /// All columns but bare repeated ones, which the library's rows cannot hold (arrow-rs issue 2394).
-fn wanted(schema: &Type) -> parquet::errors::Result<Type> {
-    let fields = schema.get_fields().iter().filter(|field| {
-        let info = field.get_basic_info();
-        !info.has_repetition() || info.repetition() != Repetition::REPEATED
-    });
-    let fields: Vec<Arc<Type>> = fields.cloned().collect();
+fn wanted(schema: &Type) -> impl Iterator<Item = &Arc<Type>> {
+    schema
+        .get_fields()
+        .iter()
+        .filter(|field| !is_repeated(field))
+}
+
+fn is_repeated(field: &Type) -> bool {
+    let info = field.get_basic_info();
+    info.has_repetition() && info.repetition() == Repetition::REPEATED
+}
+
+/// A schema of the same name.
+fn of_fields(
+    schema: &Type,
+    fields: impl Iterator<Item = parquet::errors::Result<Arc<Type>>>,
+) -> parquet::errors::Result<Type> {
+    let fields = fields.collect::<parquet::errors::Result<_>>()?;
     Type::group_type_builder(schema.name())
         .with_fields(fields)
         .build()
+}
+
+/// Whether the library makes texts of a column's bytes.
+fn is_of_texts(field: &Type) -> bool {
+    let of_texts = [
+        ConvertedType::UTF8,
+        ConvertedType::ENUM,
+        ConvertedType::JSON,
+    ];
+    field.is_primitive()
+        && field.get_physical_type() == PhysicalType::BYTE_ARRAY
+        && of_texts.contains(&field.get_basic_info().converted_type())
+}
+
+/// A column of texts as one of bytes; others as they are.
+fn texts_as_bytes(field: &Arc<Type>) -> parquet::errors::Result<Arc<Type>> {
+    if !is_of_texts(field) || is_repeated(field) {
+        return Ok(field.clone());
+    }
+    let bytes = Type::primitive_type_builder(field.name(), PhysicalType::BYTE_ARRAY);
+    let repetition = field.get_basic_info().repetition();
+    bytes.with_repetition(repetition).build().map(Arc::new)
 }
 
 /// Bytes of a text.
@@ -275,21 +330,34 @@ fn length(field: &Field) -> usize {
     }
 }
 
+/// A row as a JSON object; `is_text`: of each column, whether its bytes must be UTF-8.
+fn write_row(out: &mut Vec<u8>, row: Fields, is_text: &[bool]) -> Result<(), String> {
+    out.push(b'{');
+    for (i, (name, field)) in row.into_columns().into_iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        write_json(out, &name)?;
+        out.push(b':');
+        let is_text = is_text.get(i).is_some_and(|is_text| *is_text);
+        let name = name.as_str();
+        write_field(out, Column { name, is_text }, &field)?;
+    }
+    out.push(b'}');
+    Ok(())
+}
+
 /// A column's value as JSON.
-fn write_field(out: &mut Vec<u8>, name: &str, field: &Field) -> Result<(), String> {
+fn write_field(out: &mut Vec<u8>, column: Column<'_>, field: &Field) -> Result<(), String> {
     let special = match field {
         Field::Double(number) => special(*number),
         Field::Float(number) => special(f64::from(*number)),
         _ => None,
     };
     match field {
-        Field::Str(text) => return write_text(out, name, text),
-        // written without saying that it is text, as older writers do
-        Field::Bytes(bytes) => {
-            if let Ok(text) = std::str::from_utf8(bytes.data()) {
-                return write_text(out, name, text);
-            }
-        }
+        Field::Str(text) => return write_text(out, column.name, text),
+        // texts that the file does not call so, as older writers have them, too
+        Field::Bytes(bytes) => return write_bytes(out, Some(column), bytes.data()),
         _ => {}
     }
     match special {
