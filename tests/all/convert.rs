@@ -1,6 +1,10 @@
 //! Tests of checkpoint conversions in both directions, and of the files that a job keeps beside the last weights.
 
-use crate::jobs::{metrics, output, succeed, write_small_job};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::jobs::{metrics, millrace, output, succeed, write_small_job};
 
 #[test]
 fn averages_become_a_checkpoint_a_hugging_face_model_and_the_same_weights_again() {
@@ -198,4 +202,93 @@ fn a_job_without_a_model_takes_that_of_its_first_weights_and_their_larger_vocabu
     let stderr = String::from_utf8(printed.stderr).unwrap();
     assert_eq!(printed.status.code(), Some(2), "{stderr}");
     assert!(stderr.contains("[train] without [model]"), "{stderr}");
+}
+
+/// From a checkpoint and from a Hugging Face folder of it, and back with the same bits; Megatron-LM's files beside each other.
+#[test]
+fn a_model_goes_out_to_megatron_and_comes_back_and_kills_leave_nothing_half() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let golden = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../train/tests/oracles/megatron_dist_gpt_tp2"
+    );
+    let convert = |from: &str, to: &str, more: &[&str], out: &str| {
+        let args = ["convert", "--checkpoint", from, "--to", to];
+        succeed(&[&args, more, &[out]].concat())
+    };
+    convert(golden, "millrace", &[], &path("first"));
+    let first = path("first/step-00000000");
+    convert(&first, "hf", &[], &path("hf"));
+    let said = convert(&first, "megatron", &[], &path("calm"));
+    let said = String::from_utf8(said.stderr).unwrap();
+    assert!(said.contains(&format!("wrote {}", path("calm"))), "{said}");
+    convert(&path("hf"), "megatron", &["--dtype", "f32"], &path("of_hf"));
+    convert(&first, "megatron", &["--dtype", "bf16"], &path("half"));
+    let read = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
+    let files = [
+        "latest_checkpointed_iteration.txt",
+        "release/.metadata",
+        "release/__0_0.distcp",
+        "release/common.pt",
+        "release/metadata.json",
+    ];
+    let of = |folder: &str| files.map(|file| read(&format!("{folder}/{file}")));
+    let calm = of("calm");
+    assert!(calm == of("of_hf"));
+    assert!(calm[2].len() > of("half")[2].len());
+    for folder in ["calm", "of_hf"] {
+        let back = format!("{folder}_back");
+        convert(&path(folder), "millrace", &[], &path(&back));
+        let weights = read(&format!("{back}/step-00000000/model.safetensors"));
+        assert!(weights == read("first/step-00000000/model.safetensors"));
+    }
+
+    let (out, mut cut) = (path("killed"), 0);
+    for delay in 0..24 {
+        let args = ["convert", "--checkpoint", &first, "--to", "megatron", &out];
+        let mut child = millrace(&args).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(2 * delay));
+        let _ = child.kill();
+        child.wait().unwrap();
+        match train::checkpoint::is_megatron(Path::new(&out)) {
+            true => assert!(of("killed") == calm, "{delay}"),
+            false => cut += 1,
+        }
+    }
+    assert!(cut > 0, "it always ended before its kill");
+    convert(&first, "megatron", &[], &out);
+    assert!(of("killed") == calm);
+    let names = std::fs::read_dir(&out).unwrap();
+    assert_eq!(names.count(), 2, "no leftovers");
+
+    for (args, told) in [
+        (
+            &["--to", "hf", "--dtype", "bf16"][..],
+            "--dtype: wants --to megatron",
+        ),
+        (
+            &["--to", "megatron", "--tp", "2"],
+            "--tp and --pp: wants a checkpoint and --to millrace",
+        ),
+        (
+            &["--to", "megatron", "--state"],
+            "--state: wants a checkpoint and --to millrace",
+        ),
+    ] {
+        let said = output(&[&["convert", "--checkpoint", &first], args, &[&path("no")]].concat());
+        let said = String::from_utf8(said.stderr).unwrap();
+        assert!(said.contains(told), "{said}");
+    }
+    let said = output(&[
+        "convert",
+        "--checkpoint",
+        golden,
+        "--to",
+        "megatron",
+        &path("no"),
+    ]);
+    let said = String::from_utf8(said.stderr).unwrap();
+    assert!(said.contains("is Megatron's already"), "{said}");
+    assert!(!dir.path().join("no").exists());
 }

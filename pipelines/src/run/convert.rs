@@ -4,13 +4,31 @@ use crate::machine::write_atomically;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
+use train::checkpoint::TorchDtype;
 
 /// Output form of `convert`.
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 pub(crate) enum Form {
     Hf,
+    Megatron,
     Millrace,
     Peft,
+}
+
+/// Number format of `--to megatron`.
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+pub(crate) enum Dtype {
+    F32,
+    Bf16,
+}
+
+impl From<Dtype> for TorchDtype {
+    fn from(dtype: Dtype) -> TorchDtype {
+        match dtype {
+            Dtype::F32 => TorchDtype::F32,
+            Dtype::Bf16 => TorchDtype::Bf16,
+        }
+    }
 }
 
 #[derive(Args)]
@@ -19,8 +37,8 @@ pub(crate) struct Convert {
     /// checkpoint (torch_dist).
     #[arg(long, value_name = "DIR")]
     checkpoint: PathBuf,
-    /// Output format: `hf` (Hugging Face, adapters merged), `millrace` (weights only unless --state, whole files unless --tp or --pp),
-    /// or `peft` (the adapters alone).
+    /// Output format: `hf` (Hugging Face, adapters merged), `megatron` (torch_dist, for any parallelism, adapters merged), `millrace`
+    /// (weights only unless --state, whole files unless --tp or --pp), or `peft` (the adapters alone).
     #[arg(long, value_enum, default_value = "hf")]
     to: Form,
     /// Convert the running averages instead of the weights.
@@ -38,6 +56,9 @@ pub(crate) struct Convert {
     /// Largest size of a Hugging Face file, such as 5GB or 500MB; larger models become several files.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     max_shard_size: Option<u64>,
+    /// Number format of a Megatron checkpoint. Default: f32.
+    #[arg(long, value_enum)]
+    dtype: Option<Dtype>,
     /// Tokenizer (tokenizer.json) to copy into the output folder. Default: for a Hugging Face folder, the one in or above the
     /// checkpoint, or the GGUF file's own, with its tokenizer_config.json.
     #[arg(long, value_name = "FILE")]
@@ -72,19 +93,25 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
     let is_gguf = train::checkpoint::is_gguf(from);
     let is_foreign = is_megatron || is_gguf || train::checkpoint::is_hugging_face(from);
     let is_split = args.tp.is_some() || args.pp.is_some();
-    let to_hf = args.to == Form::Hf;
+    let (to_hf, to_millrace) = (args.to == Form::Hf, args.to == Form::Millrace);
     for (flag, is_given, is_apt, wanted) in [
         (
             "--tp and --pp",
             is_split,
-            !to_hf && !is_foreign,
+            to_millrace && !is_foreign,
             "a checkpoint and --to millrace",
         ),
         (
             "--state",
             args.state,
-            !to_hf && !is_foreign,
+            to_millrace && !is_foreign,
             "a checkpoint and --to millrace",
+        ),
+        (
+            "--dtype",
+            args.dtype.is_some(),
+            args.to == Form::Megatron,
+            "--to megatron",
         ),
         ("--averages", args.averages, !is_foreign, "a checkpoint"),
         (
@@ -112,6 +139,15 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
         ),
         Form::Peft => {
             train::checkpoint::export_peft(&checkpoint, out)?;
+            out.clone()
+        }
+        Form::Megatron if is_megatron => bail!(
+            "{} is Megatron's already; `--to millrace` makes a checkpoint of it",
+            from.display()
+        ),
+        Form::Megatron => {
+            let dtype = args.dtype.unwrap_or(Dtype::F32);
+            train::checkpoint::export_megatron(&checkpoint, out, dtype.into())?;
             out.clone()
         }
         Form::Hf if is_foreign && !is_gguf && train::checkpoint::adapter_base(from)?.is_none() => {
@@ -166,7 +202,7 @@ fn read_tokenizer(args: &Convert, checkpoint: &Path) -> Result<Files> {
                 .ok()
                 .and_then(|path| crate::generation::tokenizer_file(&path))
         }
-        Form::Millrace | Form::Peft => None,
+        Form::Megatron | Form::Millrace | Form::Peft => None,
     };
     let json = match (&args.tokenizer, own) {
         (Some(given), _) => {

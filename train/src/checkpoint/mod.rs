@@ -51,9 +51,11 @@ pub use huggingface::import::{
 pub use huggingface::peft::export_peft;
 pub use initial_weights::{InitialModel, check_init, initial_model};
 pub use listed::{ListedCheckpoint, list_checkpoints};
+pub use megatron::export::export_megatron;
 pub use newest::{Newest, SkippedCheckpoint, checkpoint_at, newest_checkpoint};
 pub use quantized::write::{Int4Form, WeightFormat, export_quantized};
 pub use reshard::{Reshard, reshard};
+pub use torch::save_writer::TorchDtype;
 pub use train_state::Ended;
 
 use std::path::{Path, PathBuf};

@@ -27,6 +27,7 @@ mod lead;
 mod lora;
 mod lora_mixture;
 mod megatron;
+mod megatron_written;
 mod mixture;
 mod mixture_parity;
 mod mtp;

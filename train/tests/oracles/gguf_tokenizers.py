@@ -3,11 +3,13 @@
 
     python train/tests/oracles/gguf_tokenizers.py          (needs gguf 0.19.0, tokenizers 0.23.3, sentencepiece 0.2.3)
     python train/tests/oracles/gguf_tokenizers.py PRINTER TEXTS KIND ORIGINAL [CONFIG]
+    python train/tests/oracles/gguf_tokenizers.py PRINTER FOLDER
 
 Small tokenizers are trained on the sentences below and written by the package `gguf` as files without tensors:
 
-    gpt2, llama3, qwen2    byte-level BPE of `tokenizers` with the split expressions of these models; qwen2 composes
-                           characters; llama3 begins texts with a token
+    gpt2, llama3, qwen2, falcon, command_r, deepseek_coder, deepseek_v3
+                           byte-level BPE of `tokenizers` with the split expressions of these models; qwen2 and command_r
+                           compose characters; llama3 begins texts with a token
     spm                    BPE of the program `sentencepiece`, with bytes for unknown characters
 
 The ids are those of `tokenizers` and of `sentencepiece`, not of a reader of GGUF files.
@@ -16,6 +18,10 @@ With arguments nothing is written but a GGUF file in a temporary folder: of a to
 `tokenizer.ggml.pre`) or of a SentencePiece model (KIND is `llama`). PRINTER, `cargo run --example gguf_tokenizer`, prints the
 tokenizer.json that Millrace reads from it, and `tokenizers` gives the ids of both for each line of TEXTS (plain text). Prints
 how many lines differ.
+
+FOLDER has the files `ggml-vocab-*.gguf` of real models with their texts (.inp) and the ids of the models' own tokenizers (.out), as in
+the folder `models` of llama.cpp (in the source distribution of llama-cpp-python 0.3.36: vendor/llama.cpp/models). Prints
+how many texts are equal, by file.
 """
 import io
 import json
@@ -50,17 +56,31 @@ TEXTS = SENTENCES + [
 ]
 LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+CHARACTERS = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
+DEEPSEEK_V3 = [
+    r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+""",
+]
 TYPES = dict(normal=1, unknown=2, control=3, user=4, unused=5, byte=6)
 
 
 def byte_level(kind):
     tokenizer = Tokenizer(models.BPE(ignore_merges=kind == "llama3"))
-    bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=kind == "gpt2")
-    regex = dict(llama3=LLAMA3, qwen2=QWEN2).get(kind)
-    if regex:
-        bytes_ = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(regex), "isolated"), bytes_])
+    bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=kind in ("gpt2", "falcon", "command_r"))
+    split = lambda regex: pre_tokenizers.Split(Regex(regex), "isolated")
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    steps = {
+        "llama3": [split(LLAMA3), bytes_],
+        "qwen2": [split(QWEN2), bytes_],
+        "falcon": [pre_tokenizers.Punctuation("contiguous"), bytes_, pre_tokenizers.Digits(), split("[0-9][0-9][0-9]")],
+        "command_r": [digits, bytes_],
+        "deepseek_coder": [split("[\r\n]"), split(r"\s?\p{L}+"), split(r"\s?\p{P}+"), split(CHARACTERS), digits, bytes_],
+        "deepseek_v3": [split(regex) for regex in DEEPSEEK_V3] + [bytes_],
+    }.get(kind)
+    if steps:
+        bytes_ = pre_tokenizers.Sequence(steps)
     tokenizer.pre_tokenizer, tokenizer.decoder = bytes_, decoders.ByteLevel()
-    if kind == "qwen2":
+    if kind in ("qwen2", "command_r"):
         tokenizer.normalizer = normalizers.NFC()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     tokenizer.train_from_iterator(SENTENCES * 2, trainers.BpeTrainer(vocab_size=700, initial_alphabet=alphabet, show_progress=False))
@@ -118,7 +138,9 @@ def small():
     folder = HERE / "gguf_tokenizers"
     folder.mkdir(exist_ok=True)
     record = {"texts": TEXTS, "ids": {}, "versions": {"gguf": "0.19.0", "tokenizers": tokenizers.__version__, "sentencepiece": sentencepiece.__version__}}
-    for kind, pre in [("gpt2", "gpt-2"), ("llama3", "llama-bpe"), ("qwen2", "qwen2")]:
+    kinds = [("gpt2", "gpt-2"), ("llama3", "llama-bpe"), ("qwen2", "qwen2")]
+    kinds += [(kind, kind.replace("_", "-")) for kind in ("falcon", "command_r", "deepseek_coder", "deepseek_v3")]
+    for kind, pre in kinds:
         tokenizer = byte_level(kind)
         ids = [("bos_token_id", tokenizer.token_to_id("<|begin|>")), ("eos_token_id", tokenizer.token_to_id("<|end|>"))]
         template = "{% for m in messages %}{{ m.role }}: {{ m.content }}<|end|>{% endfor %}" if kind == "qwen2" else None
@@ -160,5 +182,22 @@ def large(printer, texts, kind, original, config=None):
     sys.exit(differ > 0)
 
 
+def real(printer, folder):
+    wrong = 0
+    for path in sorted(Path(folder).glob("*.gguf")):
+        printed = subprocess.run([printer, str(path)], capture_output=True, text=True)
+        inputs, outputs = Path(f"{path}.inp"), Path(f"{path}.out")
+        if printed.returncode or not inputs.exists():
+            print(f"{path.name}: {printed.stderr.strip()[-300:] or 'read; there are no ids'}")
+            continue
+        found = Tokenizer.from_str(printed.stdout)
+        texts = inputs.read_bytes().decode().split("\n__ggml_vocab_test__\n")
+        ids = [[int(id) for id in line.split()] for line in outputs.read_text().splitlines()]
+        same = sum(found.encode(text, add_special_tokens=False).ids == want for text, want in zip(texts, ids))
+        wrong += len(ids) - same
+        print(f"{path.name}: {same} of {len(ids)} texts equal")
+    sys.exit(wrong > 0)
+
+
 if __name__ == "__main__":
-    large(*sys.argv[1:]) if len(sys.argv) > 1 else small()
+    {0: small, 2: real}.get(len(sys.argv) - 1, large)(*sys.argv[1:])

@@ -94,7 +94,7 @@ pub(super) fn add(metadata: &mut Metadata, path: &Path, around: &Around<'_>) -> 
     } else {
         let pre = match around.pre {
             Some(pre) => pre.to_owned(),
-            None => expression(&json["pre_tokenizer"]).map_err(|line| refused(path, line))?,
+            None => name_of_steps(&json["pre_tokenizer"]).map_err(|line| refused(path, line))?,
         };
         let normalizer = normalizer(&json["normalizer"]).map_err(|line| refused(path, line))?;
         metadata.set(split_names::NORMALIZER_KEY, normalizer);
@@ -230,45 +230,15 @@ fn normalizer(json: &Json) -> Result<&'static str, String> {
     }
 }
 
-/// llama.cpp's name of a split expression.
-fn expression(json: &Json) -> Result<String, String> {
-    let mut found = Vec::new();
-    collect(json, &mut found);
-    let steps = json["pretokenizers"].as_array();
-    let steps = steps.map_or(std::slice::from_ref(json), Vec::as_slice);
-    let kinds = steps.iter().filter_map(|step| step["type"].as_str());
-    let kinds: Vec<&str> = kinds.collect();
-    if found.is_empty() && kinds != ["ByteLevel"] {
-        return match kinds == ["Digits", "ByteLevel"] && steps[0]["individual_digits"] == true {
-            true => Ok("starcoder".to_owned()),
-            false => Err(format!(
-                "pre_tokenizer: found {}, want ByteLevel alone or after Digits; --pre NAME names another",
-                kinds.join(", ")
-            )),
-        };
-    }
-    if let Some(name) = split_names::name_of(&found) {
-        return Ok(name.to_owned());
-    }
-    match &found[..] {
-        [one] => Err(format!(
-            "pre_tokenizer: found the expression {one:?}, want one that llama.cpp has a name for; --pre NAME names it"
-        )),
-        several => Err(format!(
-            "pre_tokenizer: found {} expressions, want one; --pre NAME names them",
-            several.len()
-        )),
-    }
-}
-
-/// Expressions of `Split` anywhere in a pre-tokenizer.
-fn collect(json: &Json, found: &mut Vec<String>) {
-    if let Some(pattern) = json["pattern"]["Regex"].as_str() {
-        found.push(pattern.to_owned());
-    }
-    for inner in json["pretokenizers"].as_array().into_iter().flatten() {
-        collect(inner, found);
-    }
+/// llama.cpp's name of the steps that cut a text into words.
+fn name_of_steps(json: &Json) -> Result<String, String> {
+    let known = split_names::name_of(json).map(str::to_owned);
+    known.ok_or_else(|| {
+        let found = split_names::steps_of(json);
+        format!(
+            "pre_tokenizer: found {found:?}, want steps that llama.cpp has a name for; --pre NAME names them"
+        )
+    })
 }
 
 /// Tokens by id.

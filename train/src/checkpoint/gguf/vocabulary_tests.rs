@@ -13,7 +13,16 @@ use crate::checkpoint::gguf::value::{List, Metadata, Value};
 use crate::checkpoint::gguf::vocabulary::{gguf_tokenizer, of_metadata};
 use crate::error::Error;
 
-const KINDS: [&str; 4] = ["gpt2", "llama3", "qwen2", "spm"];
+const KINDS: [&str; 8] = [
+    "gpt2",
+    "llama3",
+    "qwen2",
+    "falcon",
+    "command_r",
+    "deepseek_coder",
+    "deepseek_v3",
+    "spm",
+];
 
 fn oracles() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracles")

@@ -1,5 +1,7 @@
 //! Correspondence of one of our tensors with (part of) a Hugging Face tensor.
 
+use std::sync::Arc;
+
 use crate::config::plan::{FEATURE_CHUNKS, Shape};
 
 /// Order of the rows of a Hugging Face tensor relative to ours.
@@ -117,7 +119,8 @@ impl Pair {
 
     /// Element of ours for each element of theirs, in order.
     pub(crate) fn elements_of_ours(&self, shape: &Shape) -> impl Iterator<Item = usize> + '_ {
-        let starts: Vec<usize> = (self.first..self.first + self.count)
+        // shared: a copy per row would make large tables take the square of their rows
+        let starts: Arc<[usize]> = (self.first..self.first + self.count)
             .map(|row| self.cols * self.rows.ours(row, shape))
             .collect();
         let (outer, inner) = if self.is_transposed {
@@ -126,7 +129,7 @@ impl Pair {
             (self.count, self.cols)
         };
         (0..outer).flat_map(move |i| {
-            let starts = starts.clone();
+            let starts = Arc::clone(&starts);
             (0..inner).map(move |j| {
                 if self.is_transposed {
                     starts[j] + i

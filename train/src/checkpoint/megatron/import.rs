@@ -14,19 +14,22 @@ use std::path::{Path, PathBuf};
 
 use crate::checkpoint::huggingface::config;
 use crate::checkpoint::huggingface::pair::{Pair, Rows};
+use crate::checkpoint::megatron::settings::llama3;
 use crate::checkpoint::torch::dist::{METADATA, TorchDist};
 use crate::checkpoint::torch::pickle::{Pickle, Ref, Value};
 use crate::checkpoint::torch::zip::{Archive, Extent};
 use crate::config::architecture::Positions;
 use crate::config::plan::Plan;
-use crate::config::{Activation, Biases, Family, ModelConfig, NormKind, TieEmbeddings};
+use crate::config::{
+    Activation, Biases, Family, ModelConfig, NormKind, RopeScaling, TieEmbeddings,
+};
 use crate::error::{At, Error, Result};
 use crate::model::param;
 
 /// Names the last iteration, in the folder above those of the iterations.
-const TRACKER: &str = "latest_checkpointed_iteration.txt";
+pub(super) const TRACKER: &str = "latest_checkpointed_iteration.txt";
 /// Everything that is not sharded.
-const COMMON: &str = "common.pt";
+pub(super) const COMMON: &str = "common.pt";
 /// Longest pickle in it that is read.
 const MAX_COMMON: u64 = 1 << 28;
 
@@ -218,7 +221,7 @@ impl Megatron {
     }
 }
 
-const LAYERS: &str = "decoder.layers.";
+pub(super) const LAYERS: &str = "decoder.layers.";
 
 /// Names that a norm has where it is not fused with the layer behind it.
 const APART: [(&str, &str); 2] = [
@@ -233,7 +236,7 @@ fn alternatives(name: &str) -> Vec<String> {
 }
 
 /// All tensors of a GPT of this plan.
-fn pairs(plan: &Plan) -> Vec<Pair> {
+pub(super) fn pairs(plan: &Plan) -> Vec<Pair> {
     let (s, d, made) = (plan.shape(), plan.model.d_model, plan.model.architecture());
     let kinds: &[&str] = match made.norm {
         NormKind::Layer => &["weight", "bias"],
@@ -386,7 +389,6 @@ impl<'p> Args<'p> {
         for name in [
             "apply_layernorm_1p",
             "rotary_interleaved",
-            "use_rope_scaling",
             "multi_latent_attention",
         ] {
             if self.flag(name) {
@@ -395,6 +397,9 @@ impl<'p> Args<'p> {
         }
         if self.count("num_experts").is_some_and(|experts| experts > 0) {
             self.wrong("num_experts", "a mixture", "None: mixtures are not read");
+        }
+        if self.get("window_size").is_some() {
+            self.wrong("window_size", "a window", "None: windows are not read");
         }
         let family = match self.text("position_embedding_type", "learned_absolute") {
             "learned_absolute" => Family::Gpt,
@@ -448,6 +453,10 @@ impl<'p> Args<'p> {
                 _ => 1.0,
             },
             rope_theta: self.number("rotary_base", 10_000.0),
+            rope_scaling: match family {
+                Family::Llama => self.scaling(),
+                _ => None,
+            },
             tie_embeddings: match self.flag("untie_embeddings_and_output_weights") {
                 true => TieEmbeddings::Untied,
                 false => TieEmbeddings::Tied,
@@ -459,6 +468,24 @@ impl<'p> Args<'p> {
             problems if problems.is_empty() => Ok((model, self.count("vocab_size"), length)),
             problems => Err(problems),
         }
+    }
+
+    /// Scaling of rotary positions: Llama 3.1's, or all wavelengths alike.
+    fn scaling(&self) -> Option<RopeScaling> {
+        let number = |name: &str| match self.get(name) {
+            Some(Value::Float(x)) => Some(*x),
+            Some(Value::Int(n)) => u32::try_from(*n).ok().map(f64::from),
+            _ => None,
+        };
+        let stretch = number("rotary_seq_len_interpolation_factor");
+        if !self.flag("use_rope_scaling") {
+            return stretch.map(|factor| RopeScaling::Linear { factor });
+        }
+        if stretch.is_some() {
+            let wanted = "None: it goes with no use_rope_scaling";
+            self.wrong("rotary_seq_len_interpolation_factor", "a factor", wanted);
+        }
+        Some(llama3(number("rope_scaling_factor").unwrap_or(8.0)))
     }
 
     /// GELU is computed by tanh where it is fused with the bias.

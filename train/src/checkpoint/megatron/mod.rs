@@ -1,3 +1,5 @@
-//! Megatron-Core checkpoints, read only.
+//! Megatron-Core checkpoints (format torch_dist) of GPT-like models: weights are read and written.
 
+pub(crate) mod export;
 pub(crate) mod import;
+mod settings;

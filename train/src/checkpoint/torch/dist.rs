@@ -146,7 +146,10 @@ fn cube(dims: &[usize], is_stacked: bool, fill: usize) -> Option<[usize; 3]> {
     }
 }
 
-const MODULE: &str = "torch.distributed.checkpoint.metadata";
+pub(super) const MODULE: &str = "torch.distributed.checkpoint.metadata";
+/// Class of a chunk's location.
+pub(super) const FILESYSTEM: [&str; 2] =
+    ["torch.distributed.checkpoint.filesystem", "_StorageInfo"];
 
 /// The tensors that `.metadata` lists, with the locations of their chunks.
 fn parse(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Stored>> {
@@ -263,8 +266,7 @@ fn index_of(pickle: &Pickle, at: Ref) -> Option<(String, Vec<usize>)> {
 
 /// File of a chunk, first byte and length.
 fn info_of(pickle: &Pickle, at: Ref) -> Option<ChunkFile> {
-    let class = ["torch.distributed.checkpoint.filesystem", "_StorageInfo"];
-    let (_, state) = pickle.object(at, class)?;
+    let (_, state) = pickle.object(at, FILESYSTEM)?;
     let get = |key| pickle.get(state?, key);
     let file = pickle.text(get("relative_path")?)?;
     // a plain file name: in the metadata's folder and nowhere else

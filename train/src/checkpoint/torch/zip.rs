@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
+use crate::checkpoint::torch::crc32::crc32;
 use crate::error::{At, Error, Result};
 
 /// Longest central directory read; torch writes a few entries for a tensor.
@@ -18,8 +19,8 @@ const MAX_DIRECTORY: u64 = 1 << 24;
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub name: String,
-    /// First byte of its local header in the file.
-    header: u64,
+    /// First byte of its local header in the archive.
+    pub(super) header: u64,
     pub bytes: u64,
     crc: u32,
 }
@@ -162,16 +163,20 @@ impl<'a> Archive<'a> {
             return wrong(format!("{} bytes", bytes.len()), "all of the entry");
         }
         let mut size = u32_at(bytes, 24);
+        let mut stored = u32_at(bytes, 20);
         let mut header = u32_at(bytes, 42);
         // numbers that did not fit are in the zip64 field, in this order
         let mut wide = wide_numbers(&bytes[46 + name..46 + name + extra]).into_iter();
-        for number in [&mut size, &mut header] {
+        for number in [&mut size, &mut stored, &mut header] {
             if *number == 0xffff_ffff {
                 match wide.next() {
                     Some(found) => *number = found,
                     None => return wrong("no 64-bit size".into(), "one"),
                 }
             }
+        }
+        if stored != size {
+            return wrong(format!("{stored} of {size} bytes"), "stored as it is");
         }
         let crc = u32_at(bytes, 16);
         self.entries.push(Entry {
@@ -260,41 +265,9 @@ fn wide_numbers(mut extra: &[u8]) -> Vec<u64> {
     Vec::new()
 }
 
-/// The remainder by the polynomial of IEEE 802.3, least bit first, a byte at a time.
-fn crc32(bytes: &[u8]) -> u32 {
-    const TABLE: [u32; 256] = {
-        let mut table = [0u32; 256];
-        let (mut i, mut first) = (0, 0u32);
-        while i < 256 {
-            let mut c = first;
-            let mut bit = 0;
-            while bit < 8 {
-                c = if c & 1 == 1 {
-                    c >> 1 ^ 0xedb8_8320
-                } else {
-                    c >> 1
-                };
-                bit += 1;
-            }
-            table[i] = c;
-            i += 1;
-            first += 1;
-        }
-        table
-    };
-    let next = |c: u32, &b: &u8| TABLE[usize::from(c.to_le_bytes()[0] ^ b)] ^ c >> 8;
-    !bytes.iter().fold(!0, next)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The standard's check value.
-    #[test]
-    fn crc_of_the_nine_digits() {
-        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
-    }
 
     #[test]
     fn sizes_that_do_not_fit_stand_in_the_extra_field() {
