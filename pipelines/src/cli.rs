@@ -341,10 +341,9 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
 /// `RULE=NUMBER`.
 fn limit(text: &str) -> Result<(String, f64), String> {
     let (rule, number) = text.split_once('=').ok_or("expected RULE=NUMBER")?;
-    let number = number
-        .trim()
-        .parse()
-        .map_err(|_| format!("{number:?} is no number"))?;
+    let parsed = number.trim().parse().ok();
+    let finite = parsed.filter(|number: &f64| number.is_finite());
+    let number = finite.ok_or_else(|| format!("{number:?} is no number"))?;
     Ok((rule.trim().to_string(), number))
 }
 

@@ -59,7 +59,7 @@ gopher_quality = {{}}
 [[curate.step]]
 dclm = {{}}
 [[curate.step]]
-pii = {{ kinds = ["email", "ip", "phone", "iban", "credit_card", "secret", "national_id"] }}
+pii = {{ kinds = ["email", "ip", "phone", "iban", "credit_card", "secret", "national_id", "person_name", "street_address"] }}
 [[curate.step]]
 expression = {{ name = "long", keep = "gopher_quality.short_doc >= 80 and chars > 500" }}
 [[curate.step]]

@@ -223,3 +223,50 @@ fn a_job_that_is_not_as_it_was_recorded_and_a_folder_in_use_are_refused() {
     fs::write(&shard, bytes).unwrap();
     refused(1, "the files of curate/00000 are not those of its record");
 }
+
+/// The data card of a job that changed after it ran would name steps that never ran, and its keep lists are those of
+/// other documents.
+#[test]
+fn a_job_that_changed_is_exported_only_after_it_ran_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = curated(dir.path());
+    let name = job.to_str().unwrap();
+    let text = fs::read_to_string(&job).unwrap();
+    let step = "{ expression = { name = \"long\", keep = \"chars > 400\" } }";
+    let changed = text.replace(
+        "[{ extract = {} }]",
+        &format!("[{{ extract = {{}} }}, {step}]"),
+    );
+    fs::write(&job, &changed).unwrap();
+    let out = dir.path().join("lines");
+    let refused = |args: &[&str], why: &str| {
+        let found = output(args);
+        let said = String::from_utf8_lossy(&found.stderr);
+        assert!(!found.status.success() && said.contains(why), "{said}");
+    };
+    refused(
+        &export(&job, "jsonl.zst", &out),
+        "curate/00000 ran with other settings",
+    );
+    assert!(!out.exists());
+    succeed(&["curate", name]);
+    let why = "dedup ran over other documents; run `millrace dedup`";
+    refused(&export(&job, "jsonl.zst", &out), why);
+    refused(&["tokenize", name], why);
+    succeed(&["dedup", name]);
+    succeed(&export(&job, "jsonl.zst", &out));
+    fs::write(&job, changed.replace("lines = {}", "url = {}")).unwrap();
+    refused(
+        &export(&job, "parquet", &dir.path().join("table")),
+        "dedup ran with other settings",
+    );
+}
+
+#[test]
+fn a_verb_without_its_table_is_wrong_use_and_no_failed_stage() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = curated(dir.path());
+    let found = output(&["eval", job.to_str().unwrap()]);
+    assert_eq!(found.status.code(), Some(2));
+    assert!(!dir.path().join("out/records/failed/eval.json").exists());
+}

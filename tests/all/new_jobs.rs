@@ -1,6 +1,10 @@
 //! `new`: the job that is written for data as people have it passes its check and runs.
 
 use crate::jobs::{data, output, succeed};
+use parquet::data_type::{ByteArray, ByteArrayType};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -113,9 +117,33 @@ fn a_folder_of_archives_becomes_a_curation_and_an_export() {
 fn data_and_models_that_are_not_there_are_refused_with_the_command_to_type() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path().join("x");
-    let (at, here) = (at.to_str().unwrap(), dir.path().to_str().unwrap());
-    fs::write(dir.path().join("a.jsonl"), "{\"text\":\"some words\"}\n").unwrap();
+    let here = dir.path().join("data");
+    fs::create_dir(&here).unwrap();
+    fs::write(here.join("a.jsonl"), "{\"text\":\"some words\"}\n").unwrap();
+    let below = here.join("not/yet/there");
+    let empty = dir.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    let numbers = dir.path().join("numbers.jsonl");
+    fs::write(&numbers, "{\"nr\":1}\n{\"nr\":2}\n").unwrap();
+    let paths = [&at, &here, &below, &empty, &numbers].map(|path| path.to_str().unwrap());
+    let [at, here, below, empty, numbers] = paths;
     for (args, wanted) in [
+        (
+            vec!["new", "curate", here, "--from", here],
+            "name a folder outside",
+        ),
+        (
+            vec!["new", "curate", below, "--from", here],
+            "name a folder outside",
+        ),
+        (
+            vec!["new", "curate", at, "--from", empty],
+            "a folder without files",
+        ),
+        (
+            vec!["new", "pretrain", at, "--from", numbers],
+            "of 2 records that were read none became a document; the first: no text field",
+        ),
         (vec!["new", "curate", at], "--from PATH"),
         (
             vec!["new", "curate", at, "--from", "/nowhere"],
@@ -128,4 +156,172 @@ fn data_and_models_that_are_not_there_are_refused_with_the_command_to_type() {
         assert_eq!(found.status.code(), Some(2), "{message}");
         assert!(message.contains(wanted), "{message}");
     }
+    assert!(!dir.path().join("x/job.toml").exists());
+    assert!(!dir.path().join("data/job.toml").exists());
+}
+
+/// The texts of [`lines`].
+fn texts() -> Vec<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let lines = fs::read_to_string(lines(dir.path()).join("a.jsonl")).unwrap();
+    let text = |line: &str| {
+        let record: Value = serde_json::from_str(line).unwrap();
+        record["story"].as_str().unwrap().to_string()
+    };
+    lines.lines().map(text).collect()
+}
+
+/// Runs `new` and returns the job.
+fn written(kind: &str, dir: &Path, from: &Path) -> String {
+    let (at, data) = (dir.to_str().unwrap(), from.to_str().unwrap());
+    succeed(&["new", kind, at, "--from", data]);
+    fs::read_to_string(dir.join("job.toml")).unwrap()
+}
+
+#[test]
+fn languages_are_those_of_all_files_and_of_none_if_there_are_few_records() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = dir.path().join("texts");
+    fs::create_dir(&from).unwrap();
+    let german = "Der Hund lief am Morgen durch den Wald, und die Kinder suchten ihn bis zum Abend vergeblich. ";
+    let english = "The dog ran through the wood in the morning, and the children looked for him until the evening. ";
+    fs::write(from.join("000.txt"), german.repeat(3)).unwrap();
+    for n in 1..=10 {
+        fs::write(from.join(format!("{n:03}.txt")), english.repeat(3)).unwrap();
+    }
+    let few = written("curate", &dir.path().join("few"), &from);
+    assert!(few.contains("keep = []"), "{few}");
+    for n in 11..=50 {
+        fs::write(from.join(format!("{n:03}.txt")), english.repeat(3)).unwrap();
+    }
+    let many = written("curate", &dir.path().join("many"), &from);
+    assert!(many.contains("keep = [\"en\"]"), "{many}");
+}
+
+#[test]
+fn files_with_the_text_in_other_fields_are_inputs_of_their_own_and_keep_every_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = dir.path().join("mixed");
+    fs::create_dir(&from).unwrap();
+    let texts = texts();
+    let json = |key: &str, texts: &[String]| -> String {
+        let line = |text| format!("{}\n", json!({ key: text }));
+        texts.iter().map(line).collect()
+    };
+    let row = |text: &String| format!("1;2,\"{}\"\n", text.replace('"', "\"\""));
+    let rows: String = texts[..20].iter().map(row).collect();
+    // the name alone tells a table, also under a compression
+    let table = format!("ID,Review\n{rows}");
+    fs::write(from.join("a.csv"), &table).unwrap();
+    fs::write(from.join("b.jsonl"), json("raw_content", &texts[20..40])).unwrap();
+    fs::write(from.join("c.jsonl"), json("story", &texts[40..60])).unwrap();
+    fs::write(from.join("d.txt"), &texts[60]).unwrap();
+    fs::write(from.join("e.parquet"), "PAR1 and no more").unwrap();
+    let at = dir.path().join("job");
+    let text = made("curate", &at, &from, &[]);
+    for key in ["Review", "raw_content", "story"] {
+        assert!(text.contains(&format!("text_key = \"{key}\"")), "{text}");
+    }
+    let broken = "#        left out: ";
+    assert!(
+        text.contains(broken) && text.contains("e.parquet: "),
+        "{text}"
+    );
+    let errors = fs::read_dir(at.join("run/errors")).unwrap().flatten();
+    let sizes: Vec<u64> = errors.map(|e| e.metadata().unwrap().len()).collect();
+    assert_eq!(sizes, [0; 4], "bad records");
+}
+
+#[test]
+fn tokens_of_a_table_are_those_of_its_content() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = dir.path().join("rows.parquet");
+    table(&from, &texts()[..40]);
+    let at = dir.path().join("job");
+    let text = made("tokenize", &at, &from, &[]);
+    assert!(text.contains("json_keys = [\"content\"]"), "{text}");
+    assert!(!text.contains("[curate]"), "{text}");
+    assert!(at.join("run/tokens/rows.bin").metadata().unwrap().len() > 0);
+}
+
+/// A Parquet file with texts in the column `content`.
+fn table(path: &Path, texts: &[String]) {
+    let schema = "message rows { required binary content (UTF8); }";
+    let schema = std::sync::Arc::new(parse_message_type(schema).unwrap());
+    let file = fs::File::create(path).unwrap();
+    let mut writer = SerializedFileWriter::new(file, schema, Default::default()).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    let values: Vec<ByteArray> = texts.iter().map(|text| text.as_str().into()).collect();
+    let typed = column.typed::<ByteArrayType>();
+    typed.write_batch(&values, None, None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.close().unwrap();
+}
+
+#[test]
+fn few_documents_train_without_validation() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = dir.path().join("few.txt");
+    fs::write(&from, texts()[..10].join("\n")).unwrap();
+    let text = made("pretrain", &dir.path().join("job"), &from, &[]);
+    assert!(text.contains("split = \"100,0,0\""), "{text}");
+    assert!(!text.contains("eval_every"), "{text}");
+}
+
+#[test]
+fn conversations_in_a_folder_are_learned_and_a_job_that_fails_is_not_left_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = dir.path().join("chats");
+    fs::create_dir(&from).unwrap();
+    let chat = json!({"prompt": "What is red?", "completion": "An apple."});
+    for name in ["a.jsonl", "b.jsonl"] {
+        fs::write(from.join(name), format!("{chat}\n").repeat(9)).unwrap();
+    }
+    fs::write(from.join("notes.txt"), "Where these are from.").unwrap();
+    let stories = dir.path().join("stories.txt");
+    fs::write(&stories, texts()[..20].join("\n")).unwrap();
+    let trained = dir.path().join("trained");
+    made("pretrain", &trained, &stories, &[]);
+    let run = trained.join("run");
+    // a tokenizer without a model beside it
+    let model = dir.path().join("model");
+    fs::create_dir(&model).unwrap();
+    fs::copy(
+        run.join("tokens/tokenizer.json"),
+        model.join("tokenizer.json"),
+    )
+    .unwrap();
+    let at = dir.path().join("my job");
+    let new = |model: &Path| {
+        let [at, from, model] = [&at, &from, model].map(|path| path.to_str().unwrap());
+        output(&["new", "finetune", at, "--from", from, "--model", model])
+    };
+    for _ in 0..2 {
+        let failed = new(&model);
+        let message = String::from_utf8(failed.stderr).unwrap();
+        assert!(!failed.status.success());
+        assert!(message.contains("init_from"), "{message}");
+        assert!(!at.join("job.toml").exists());
+    }
+    let found = new(&run);
+    assert!(found.status.success(), "{found:?}");
+    let job = at.join("job.toml");
+    let text = fs::read_to_string(&job).unwrap();
+    let files = ["a.jsonl", "b.jsonl"].map(|name| from.join(name).canonicalize().unwrap());
+    let [a, b] = files.each_ref().map(|file| file.display());
+    assert!(
+        text.contains(&format!("train = [\"{a}\", \"{b}\"]")),
+        "{text}"
+    );
+    assert!(
+        text.contains("no conversations: ") && text.contains("notes.txt"),
+        "{text}"
+    );
+    // the command to type is one for a shell
+    let next = format!("next: millrace run '{}'\n", job.display());
+    let printed = String::from_utf8(found.stdout).unwrap();
+    assert!(printed.ends_with(&next), "{printed}");
+    succeed(&["run", job.to_str().unwrap(), "--check"]);
 }

@@ -210,7 +210,23 @@ fn wrong_options_are_refused_with_what_was_found_and_wanted_and_write_nothing() 
     let warc = root().join("pipelines/jobs/tiny/data/crawl-00000.warc.gz");
     let warc = warc.display().to_string();
     let out = dir.path().join("out").display().to_string();
-    let table: [(&[&str], &str); 9] = [
+    let rows = tempfile::tempdir().unwrap();
+    let rows = |name: &str, head: &str| {
+        let path = rows.path().join(name);
+        std::fs::write(&path, format!("{head}\n1,words\n")).unwrap();
+        path.display().to_string()
+    };
+    let csv = rows("x.csv", "ID,Text");
+    let tsv = rows("x.tsv.gz", "ID;text");
+    let table: [(&[&str], &str); 11] = [
+        (
+            &["--input", &csv, "--tokenizer", &file],
+            "x.csv: found csv, wanted jsonl",
+        ),
+        (
+            &["--input", &tsv, "--tokenizer", &file],
+            "x.tsv.gz: found tsv, wanted jsonl",
+        ),
         (
             &["--input", &input],
             "--tokenizer PATH, or --tokenizer-type TYPE",

@@ -182,7 +182,7 @@ const TABLE: [Wrong; 36] = [
     ),
     wrong(
         "new curate here --from empty",
-        1,
+        2,
         "input DIR/empty: a folder without files",
     ),
     wrong(

@@ -321,11 +321,11 @@ fn reduction(layout: &Layout, rates: &Rates, of: &Replicated, micro_batches: f64
     if ranks < 2.0 {
         return 0.0;
     }
-    // members of a group in a node share its network devices
+    // members of a group in a node share its network devices, and exchange over its links what goes through them
     let in_node = replicas_of_node(layout, rates.per_node, of.apart) as f64;
     let in_node = in_node.min(ranks);
     let rate = if in_node < ranks {
-        rates.network * in_node
+        (rates.network * in_node).min(rates.link)
     } else {
         rates.link
     };

@@ -1,10 +1,12 @@
 //! `curate`: runs every input shard through the curation pass, several at once; finished shards are skipped.
 
 use crate::context::Context;
+use crate::job::WrongUse;
 use crate::machine::{concatenate, grouped, megabytes, write_atomically};
 use crate::manifest::{fingerprint, identity};
 use crate::progress::Progress;
 use crate::run::classifiers::Transformers;
+use crate::run::settings_print;
 use anyhow::{Context as _, Result, anyhow, bail};
 use curate::pipeline::{Curator, ShardReport};
 use curate::read::Shard;
@@ -85,7 +87,7 @@ fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
 
 fn table(cx: &Context) -> Result<&curate::pipeline::CurateConfig> {
     let table = cx.job.curate.as_ref();
-    table.ok_or_else(|| anyhow!("the job has no [curate] table"))
+    table.ok_or_else(|| WrongUse::new("the job has no [curate] table").into())
 }
 
 /// Indices of the shards without a valid record. `is_done` checks one shard.
@@ -323,7 +325,8 @@ fn run_shards(
                     .iter()
                     .map(|o| o.path.clone().into())
                     .collect();
-                let counts = serde_json::to_value(&report)?;
+                let mut counts = serde_json::to_value(&report)?;
+                settings_print::put(&mut counts, &settings_print::of_curate(&cx.job));
                 let seconds = started.elapsed().as_secs_f64();
                 cx.manifest
                     .record(&stage_name(shard), print, &files, counts, seconds)?;

@@ -1,26 +1,28 @@
 //! `dedup`: MinHash signatures to keep-lists. Documents are not rewritten.
 
 use crate::context::Context;
+use crate::job::WrongUse;
 use crate::machine::grouped;
-use crate::manifest::{fingerprint, identity};
+use crate::manifest::{Record, fingerprint, identity};
 use crate::progress::Progress;
 use crate::run::classifiers::Transformers;
+use crate::run::settings_print;
 use anyhow::{Result, bail};
 use curate::dedup::{SemanticConfig, dedup_with_models};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 /// Number of shards and checksums of the curation outputs, which dedup and tokenize read.
-pub(crate) fn upstream(cx: &Context) -> Result<(usize, serde_json::Value)> {
+pub(crate) fn upstream(cx: &Context) -> Result<(usize, Value)> {
     if cx.job.curate.is_none() {
-        bail!("the job has no [curate] table")
+        return Err(WrongUse::new("the job has no [curate] table").into());
     }
     let shards = cx.shards()?.len();
     Ok((shards, sums(cx, shards)?))
 }
 
 /// Checksums of the outputs of this number of shards.
-pub(crate) fn sums(cx: &Context, shards: usize) -> Result<serde_json::Value> {
+pub(crate) fn sums(cx: &Context, shards: usize) -> Result<Value> {
     let mut sums = Vec::new();
     for i in 0..shards {
         let stage = format!("curate/{i:05}");
@@ -33,9 +35,9 @@ pub(crate) fn sums(cx: &Context, shards: usize) -> Result<serde_json::Value> {
 }
 
 /// Names and checksums of the indexes of earlier crawls; null without any.
-fn indexes(config: &curate::dedup::DedupConfig) -> Result<serde_json::Value> {
+fn indexes(config: &curate::dedup::DedupConfig) -> Result<Value> {
     let Some(folder) = &config.index else {
-        return Ok(serde_json::Value::Null);
+        return Ok(Value::Null);
     };
     let files = curate::dedup::index_files(folder)?;
     let sums = files.iter().map(|path| {
@@ -49,15 +51,12 @@ fn indexes(config: &curate::dedup::DedupConfig) -> Result<serde_json::Value> {
     Ok(sums.collect::<Result<Vec<_>>>()?.into())
 }
 
-pub(super) fn run(cx: &Context) -> Result<()> {
-    if !cx.job.has_keep_lists() {
-        bail!("the job has neither a [dedup] table nor a [decontaminate] one that cuts")
-    }
+/// Fingerprint of a deduplication of these documents with the job's settings.
+fn fingerprint_of(cx: &Context, sums: &Value) -> Result<String> {
     let config = &cx.job.dedup.clone().unwrap_or_default();
     let cutting = cx.job.cutting();
     let sets = cutting.iter().flat_map(|d| &d.files);
     let sets: Vec<_> = sets.map(|f| identity(Path::new(f))).collect();
-    let (shards, sums) = upstream(cx)?;
     // memory_mb only decides when the sort spills; it does not change the result
     let mut depends = json!([
         "dedup",
@@ -84,7 +83,32 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         };
         list.push(json!([semantic, files]));
     }
-    let print = fingerprint(&depends);
+    Ok(fingerprint(&depends))
+}
+
+/// Count of a record that has the fingerprint of the documents; records of earlier versions lack it.
+const DOCUMENTS: &str = "documents_fingerprint";
+
+/// Whether a deduplication was one of documents with these checksums.
+pub(super) fn is_of(record: &Record, sums: &Value) -> bool {
+    let print = record.counts[DOCUMENTS].as_str();
+    print.is_none_or(|print| print == fingerprint(sums))
+}
+
+/// The record stands for these documents from now on, as some were removed from both.
+pub(super) fn set_documents(record: &mut Record, sums: &Value) {
+    record.counts[DOCUMENTS] = fingerprint(sums).into();
+}
+
+pub(super) fn run(cx: &Context) -> Result<()> {
+    if !cx.job.has_keep_lists() {
+        let message = "the job has neither a [dedup] table nor a [decontaminate] one that cuts";
+        return Err(WrongUse::new(message).into());
+    }
+    let config = &cx.job.dedup.clone().unwrap_or_default();
+    let cutting = cx.job.cutting();
+    let (shards, sums) = upstream(cx)?;
+    let print = fingerprint_of(cx, &sums)?;
     if cx.manifest.done("dedup", &print)?.is_some() {
         log!("dedup: done before");
         return Ok(());
@@ -102,13 +126,11 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         .map(|o| o.path.clone().into())
         .collect();
     let seconds = progress.seconds();
-    cx.manifest.record(
-        "dedup",
-        &print,
-        &files,
-        serde_json::to_value(&report)?,
-        seconds,
-    )?;
+    let mut counts = serde_json::to_value(&report)?;
+    counts[DOCUMENTS] = fingerprint(&sums).into();
+    settings_print::put(&mut counts, &settings_print::of_dedup(&cx.job));
+    cx.manifest
+        .record("dedup", &print, &files, counts, seconds)?;
     progress.finish(&format!(
         "{} documents, {} exact and {} near duplicates in {} clusters{}, {} kept",
         grouped(report.documents),

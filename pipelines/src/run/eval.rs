@@ -7,9 +7,10 @@ use super::blend::Blended;
 use super::blend_samples::{BlendSamples, plan};
 use crate::context::Context;
 use crate::generation::newest_checkpoint;
+use crate::job::WrongUse;
 use crate::machine::write_atomically;
 use crate::manifest::{fingerprint, identity};
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use index::split::Part;
 use serde_json::json;
 
@@ -18,7 +19,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         .job
         .eval
         .as_ref()
-        .context("the job has no [eval] table")?;
+        .ok_or_else(|| WrongUse::new("the job has no [eval] table"))?;
     let blended = Blended::open(cx)?;
     let plan = plan(cx, &blended)?;
     let checkpoint = newest_checkpoint(&cx.out, "eval")?;

@@ -4,6 +4,7 @@
 //! They decide nothing: a stage without a record in the manifest is run again, whether it failed or was killed.
 
 use crate::context::Context;
+use crate::job::WrongUse;
 use crate::machine::write_atomically;
 use crate::signals::Interrupted;
 use anyhow::Result;
@@ -35,7 +36,7 @@ impl Failure {
     }
 }
 
-/// Runs a stage. If it fails, its failure is written down; a signal is no failure.
+/// Runs a stage. If it fails, its failure is written down; a signal is no failure, nor is a stage that the job does not have.
 pub(super) fn watched(
     cx: &Context,
     stage: &str,
@@ -57,6 +58,7 @@ pub(super) fn watched(
     let done = run(cx);
     if let Err(error) = &done
         && !error.is::<Interrupted>()
+        && !error.is::<WrongUse>()
     {
         let failure = Failure {
             error: crate::log::message(error),

@@ -7,7 +7,7 @@ use crate::generation::{
     Answer, Located, ModelFiles, SamplingArgs, answer, encode, encode_with_sentinels,
     newest_checkpoint, tokenizer_of,
 };
-use crate::job::Generate;
+use crate::job::{Generate, WrongUse};
 use crate::log::print;
 use crate::machine::write_atomically;
 use crate::manifest::{fingerprint, identity};
@@ -82,7 +82,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
             prompts: Vec::new(),
             ..Generate::default()
         },
-        None => bail!("the job has no [generate] table"),
+        None => return Err(WrongUse::new("the job has no [generate] table").into()),
     };
     let kept = match is_tuned {
         true => kept_prompts(&cx.out)?,

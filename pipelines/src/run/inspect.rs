@@ -56,6 +56,11 @@ fn describe(path: &Path) -> Result<Value> {
         let folder = path.parent().unwrap_or(Path::new("."));
         return Ok(train::eval::inspect(folder)?);
     }
+    // lists of errors and clusters often are
+    let is_empty = std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0);
+    if is_empty && name.ends_with(".jsonl") {
+        return Ok(json!({"kind": "jsonl", "records": 0, "bad": 0}));
+    }
     Ok(curate::pipeline::inspect(path)?)
 }
 

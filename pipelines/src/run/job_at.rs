@@ -1,9 +1,11 @@
 //! The job of a path: a job file, or the folder that a job wrote.
 
 use crate::job::{Job, LoadError, load};
+use crate::manifest;
 use std::path::Path;
 
-/// Loads the job. Of a folder it is the resolved job in it, and the folder is its `out`, wherever it has been moved to.
+/// Loads the job. Of a folder it is the resolved job in it, and the folder is its `out`, wherever it has been moved to; in a
+/// folder that `new` made, whose job has written elsewhere, that place stays its `out`.
 ///
 /// # Errors
 /// As loading a job file.
@@ -19,7 +21,9 @@ pub(crate) fn job_at(path: &Path, set: &[String]) -> Result<Job, LoadError> {
         });
     }
     let mut job = load(&file, set)?;
-    if !set.iter().any(|set| set.starts_with("out=")) {
+    let is_written = [manifest::NAME, "records"].map(|name| path.join(name).exists());
+    let is_elsewhere = is_written == [false; 2] && job.out.join("job.toml").exists();
+    if !is_elsewhere && !set.iter().any(|set| set.starts_with("out=")) {
         job.out = path.to_path_buf();
     }
     Ok(job)

@@ -1,6 +1,6 @@
 //! `mixer`: a configuration of dolma's mixer as a job.
 
-use crate::job;
+use crate::job::{self, WrongUse};
 use crate::log::print;
 use anyhow::{Context as _, Result};
 use std::path::Path;
@@ -19,6 +19,13 @@ pub(crate) fn mixer(config: &Path, out: Option<&Path>) -> Result<()> {
     }
     match out {
         None => print(&text),
+        Some(out) if out.exists() => {
+            let message = format!(
+                "{} exists; name another file, or remove it first",
+                out.display()
+            );
+            Err(WrongUse::new(message).into())
+        }
         Some(out) => {
             std::fs::write(out, &text)
                 .with_context(|| format!("cannot write {}", out.display()))?;

@@ -41,6 +41,7 @@ mod quantize;
 mod report;
 mod schema;
 mod set_names;
+mod settings_print;
 mod shell;
 mod status;
 mod takedown;

@@ -7,7 +7,7 @@
 use super::texts::{self, Reader};
 use crate::context::{Context, relative};
 use crate::generation::{named_tokenizer, tokenizer_path};
-use crate::job::{TokenDataset, Tokenize};
+use crate::job::{TokenDataset, Tokenize, WrongUse};
 use crate::machine::{grouped, write_atomically};
 use crate::manifest::{Record, fingerprint, identity};
 use crate::progress::Progress;
@@ -46,7 +46,7 @@ struct Stage<'a> {
 
 pub(super) fn run(cx: &Context) -> Result<()> {
     let Some(table) = &cx.job.tokenize else {
-        bail!("the job has no [tokenize] table")
+        return Err(WrongUse::new("the job has no [tokenize] table").into());
     };
     let upstream = upstream(cx)?;
     // loading a large vocabulary takes a second: do it once
@@ -143,7 +143,12 @@ pub(super) fn curated(cx: &Context, shards: usize) -> Result<Value> {
     let sums = super::dedup::sums(cx, shards)?;
     match (cx.job.has_keep_lists(), cx.manifest.get("dedup")?) {
         (false, _) => Ok(json!([sums, null])),
-        (true, Some(record)) => Ok(json!([sums, record.outputs])),
+        (true, Some(record)) if super::dedup::is_of(&record, &sums) => {
+            Ok(json!([sums, record.outputs]))
+        }
+        (true, Some(_)) => {
+            bail!("dedup ran over other documents; run `millrace dedup` (or `run`) first")
+        }
         (true, None) => bail!("dedup has not run; run `millrace dedup` (or `run`) first"),
     }
 }
@@ -155,7 +160,7 @@ pub(super) fn dataset_print(
     upstream: Value,
 ) -> Result<String> {
     let table = cx.job.tokenize.as_ref();
-    let table = table.context("the job has no [tokenize] table")?;
+    let table = table.ok_or_else(|| WrongUse::new("the job has no [tokenize] table"))?;
     let stage = Stage {
         cx,
         table,

@@ -8,6 +8,7 @@ mod metrics;
 mod tally;
 
 use super::job_at::job_at;
+use super::settings_print;
 use crate::context::{Context, lock_file, sweep_files};
 use crate::job::WrongUse;
 use crate::machine::{grouped, megabytes, write_atomically};
@@ -197,11 +198,12 @@ fn kept(cx: &Context) -> Result<(ShardReport, Vec<ShardSize>)> {
     let mut sum = ShardReport::default();
     let mut sizes = Vec::new();
     let mut problems = Vec::new();
+    // a finished corpus can be exported when its inputs are gone
     let count = match cx.shards() {
         Ok(listed) => listed.len(),
-        // a finished corpus can be exported when its inputs are gone
         Err(_) => recorded_shards(cx)?,
     };
+    let print = settings_print::of_curate(&cx.job);
     for shard in 0..count {
         let stage = format!("curate/{shard:05}");
         let Some(record) = cx.manifest.get(&stage)? else {
@@ -210,6 +212,9 @@ fn kept(cx: &Context) -> Result<(ShardReport, Vec<ShardSize>)> {
         };
         if !cx.manifest.is_untouched(&stage, &record.fingerprint)? {
             problems.push(format!("the files of {stage} are not those of its record"));
+        }
+        if settings_print::is_other(&record, &print) {
+            problems.push(format!("{stage} ran with other settings"));
         }
         let report: ShardReport =
             serde_json::from_value(record.counts).with_context(|| format!("counts of {stage}"))?;
@@ -232,6 +237,9 @@ fn kept(cx: &Context) -> Result<(ShardReport, Vec<ShardSize>)> {
             Some(record) => {
                 if !cx.manifest.is_untouched("dedup", &record.fingerprint)? {
                     problems.push("the files of dedup are not those of its record".to_string());
+                }
+                if settings_print::is_other(&record, &settings_print::of_dedup(&cx.job)) {
+                    problems.push("dedup ran with other settings".to_string());
                 }
                 let report: curate::dedup::DedupReport =
                     serde_json::from_value(record.counts).context("counts of dedup")?;

@@ -1,14 +1,16 @@
 //! `new`: a short commented job for somebody's own data, after a look at the data and the machine.
 
+mod inputs;
 mod sample;
 mod text;
 
+use crate::executor;
 use crate::job::{LoadError, WrongUse, load};
 use crate::log::{print, printable};
 use crate::machine::write_atomically;
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
-use sample::sample;
+use sample::{Sample, sample};
 use std::path::{Path, PathBuf, absolute};
 use text::{MODEL, NewJob, train, tune};
 
@@ -66,7 +68,13 @@ pub(crate) fn new(args: &NewArgs) -> Result<()> {
         );
         return Err(WrongUse::new(message).into());
     }
-    let sample = sample(&from)?;
+    refuse_own_output(&args.dir, &from)?;
+    let mut sample = sample(&from)?;
+    // what is named by patterns and files must have every file
+    if inputs::names_files(&sample) || sample.groups.iter().any(|group| group.is_chat) {
+        sample.look_at_rest()?;
+    }
+    let sample = sample;
     let dir = absolute(&args.dir).with_context(|| args.dir.display().to_string())?;
     let source = match is_crawl {
         true => plain_name(&snapshot(&from)),
@@ -78,6 +86,9 @@ pub(crate) fn new(args: &NewArgs) -> Result<()> {
         source: &source,
         sample: &sample,
     };
+    if !(args.kind == NewKind::Finetune && job.is_chat()) {
+        refuse_no_documents(&sample)?;
+    }
     let head = |purpose: &str| job.head(&file, purpose);
     let text = match args.kind {
         NewKind::Curate => {
@@ -97,7 +108,7 @@ pub(crate) fn new(args: &NewArgs) -> Result<()> {
                 + &job.tokenize(true, None)
                 + &job.blend()
                 + MODEL
-                + &train(None)
+                + &train(None, job.has_valid())
         }
         NewKind::Finetune if job.is_chat() => {
             let (model, tokenizer) = model(args)?;
@@ -109,17 +120,17 @@ pub(crate) fn new(args: &NewArgs) -> Result<()> {
                 + &job.curate()
                 + &job.tokenize(true, Some(&tokenizer))
                 + &job.blend()
-                + &train(Some(&model))
+                + &train(Some(&model), job.has_valid())
         }
     };
     write_atomically(&file, text.as_bytes())?;
-    let loaded = load(&file, &[])?;
-    let mut problems = loaded.missing_inputs();
-    problems.extend(loaded.init_problems());
-    if !problems.is_empty() {
-        return Err(LoadError::problems(file, problems).into());
+    if let Err(e) = check(&file) {
+        // a job that cannot run would refuse the next attempt
+        std::fs::remove_file(&file).with_context(|| file.display().to_string())?;
+        return Err(e);
     }
     let shown = file.display();
+    let word = executor::quoted(&file.to_string_lossy());
     let seen: String = text
         .lines()
         .skip(3)
@@ -127,7 +138,54 @@ pub(crate) fn new(args: &NewArgs) -> Result<()> {
         .map(|line| format!("{}\n", line.trim_start_matches(['#', ' '])))
         .collect();
     print(&printable(&format!(
-        "{seen}\nwrote {shown}\nnext: millrace run {shown}\n"
+        "{seen}\nwrote {shown}\nnext: millrace run {word}\n"
+    )))
+}
+
+/// Loads a job and looks for its inputs and weights.
+fn check(file: &Path) -> Result<()> {
+    let loaded = load(file, &[])?;
+    let mut problems = loaded.missing_inputs();
+    problems.extend(loaded.init_problems());
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(LoadError::problems(file.to_path_buf(), problems).into()),
+    }
+}
+
+/// Refuses a job among its own data: it would read what it writes.
+fn refuse_own_output(dir: &Path, from: &Path) -> Result<()> {
+    let Ok(from) = from.canonicalize() else {
+        return Ok(());
+    };
+    let dir = absolute(dir).with_context(|| dir.display().to_string())?;
+    // the folder need not be there yet, and links may lead to it
+    let there = dir.ancestors().find_map(|folder| {
+        let real = folder.canonicalize().ok()?;
+        Some(real.join(dir.strip_prefix(folder).ok()?))
+    });
+    if !from.is_dir() || !there.is_some_and(|real| real.starts_with(&from)) {
+        return Ok(());
+    }
+    let message = format!(
+        "{}: is in the data {}, and the job would read what it writes; name a folder outside",
+        dir.display(),
+        from.display()
+    );
+    Err(WrongUse::new(message).into())
+}
+
+/// Refuses data of which no record that was read has a text.
+fn refuse_no_documents(sample: &Sample) -> Result<(), WrongUse> {
+    if sample.documents > 0 {
+        return Ok(());
+    }
+    let why = sample.why.as_ref();
+    let why = why.map_or(String::new(), |why| format!("; the first: {why}"));
+    Err(WrongUse::new(format!(
+        "{}: of {} records that were read none became a document{why}",
+        sample.path.display(),
+        sample.records
     )))
 }
 

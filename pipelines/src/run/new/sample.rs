@@ -1,26 +1,51 @@
 //! A look at data before a job is written: its formats, sizes, the field with the text, and the languages of some records.
 
 use crate::job::WrongUse;
-use anyhow::{Result, bail};
-use curate::pipeline::{CurateConfig, Curator, FileLook, look, shards};
-use curate::read::{Format, Input, Keys, input_files};
+use anyhow::Result;
+use curate::pipeline::{CurateConfig, Curator, FileLook, ShardReport, look, shards};
+use curate::read::{Format, Input, Keys, Shard, input_files};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Files that are looked at, from the first.
+/// Files that are looked at, evenly spread over all.
 const FILES: usize = 50;
 /// Records whose language is identified.
 const RECORDS: u64 = 300;
+/// Bytes of a message that are shown.
+const MOST_WHY: usize = 200;
 
-/// The files of one format.
-#[derive(Debug, Default)]
+/// Files that are read in the same way.
+#[derive(Debug)]
 pub(super) struct Group {
-    pub files: usize,
-    pub bytes: u64,
-    /// Field with the text, if it is not called as the format expects.
+    /// The format's name in a job.
+    pub format: String,
+    /// Field with the text, if it is not `text`.
     pub text_key: Option<String>,
-    /// All fields seen.
+    /// Whether the records are conversations, as `[finetune]` reads them.
+    pub is_chat: bool,
+    /// Those that were looked at.
+    pub files: Vec<PathBuf>,
+    pub bytes: u64,
+    /// All fields seen in the first of them.
     pub fields: Vec<String>,
+}
+
+impl Group {
+    /// Whether its records have fields.
+    pub(super) fn has_fields(&self) -> bool {
+        self.format == "jsonl" || self.format == "dolma" || self.is_table()
+    }
+
+    /// Whether its records are rows of a table.
+    pub(super) fn is_table(&self) -> bool {
+        ["parquet", "arrow", "csv", "tsv"].contains(&self.format.as_str())
+    }
+
+    /// Whether its records are pages, of which the main text is extracted.
+    pub(super) fn is_web(&self) -> bool {
+        ["warc", "html", "wacz", "zim"].contains(&self.format.as_str())
+    }
 }
 
 /// Data at first sight.
@@ -30,15 +55,23 @@ pub(super) struct Sample {
     pub path: PathBuf,
     /// Files in folders below.
     pub is_deep: bool,
-    /// By the format's name in a job.
-    pub groups: BTreeMap<String, Group>,
+    /// By format and text.
+    pub groups: Vec<Group>,
     /// Kinds of files that no format reads.
     pub unknown: BTreeMap<String, usize>,
+    /// Files that cannot be read as what they seem to be, with the reason; a job leaves them out.
+    pub unreadable: Vec<(PathBuf, String)>,
+    /// All files of the data.
+    pub all: Vec<PathBuf>,
+    /// Those that were not looked at.
+    pub rest: Vec<Shard>,
     /// Records by language.
     pub languages: BTreeMap<String, u64>,
     /// Records that were read, and of them documents.
     pub records: u64,
     pub documents: u64,
+    /// Why a record did not become a document.
+    pub why: Option<String>,
 }
 
 /// The name of a format in a job file.
@@ -67,6 +100,15 @@ fn text_field(look: &FileLook) -> Option<&str> {
     usual.or_else(longest).map(|f| f.name.as_str())
 }
 
+/// Whether fields are those of conversations, as `[finetune]` reads them.
+fn is_chat(fields: &[String]) -> bool {
+    let has = |name: &str| fields.iter().any(|field| field == name);
+    let lists = ["messages", "conversations", "conversation"];
+    lists.into_iter().any(has)
+        || has("prompt") && has("completion")
+        || has("instruction") && (has("output") || has("response"))
+}
+
 /// Whether data is a part of Common Crawl.
 pub(super) fn is_crawl(path: &Path) -> bool {
     let input = Input {
@@ -79,103 +121,209 @@ pub(super) fn is_crawl(path: &Path) -> bool {
 /// Looks at a file or folder, or at the first file of a crawl.
 ///
 /// # Errors
-/// If it is not there, has no files, or none that can be read.
+/// `WrongUse` if it is not there, has no files, or none that can be read.
 pub(super) fn sample(path: &Path) -> Result<Sample> {
     let is_crawl = is_crawl(path);
     let path = match path.canonicalize() {
         _ if is_crawl => path.to_path_buf(),
         Ok(path) => path,
-        Err(_) => bail!("{}: no such file or folder", path.display()),
+        Err(_) => {
+            let message = format!("{}: no such file or folder", path.display());
+            return Err(WrongUse::new(message).into());
+        }
     };
     let mut found = Sample {
         path,
         ..Sample::default()
     };
-    let mut input = Input {
-        path: found.path.to_string_lossy().into_owned(),
-        format: Format::Auto,
-        ..Input::default()
-    };
-    let files = match input_files(std::slice::from_ref(&input)) {
-        Err(e) if is_crawl => {
-            return Err(WrongUse::new(e.to_string()).into());
-        }
-        Ok(files) if !files.is_empty() => files,
-        _ => {
-            // a folder may hold folders alone
-            input.recursive = true;
-            found.is_deep = true;
-            input_files(std::slice::from_ref(&input))?
-        }
-    };
-    if files.is_empty() {
-        bail!("{}: no files", found.path.display());
-    }
-    let mut first = None;
+    let files = found.list(is_crawl)?;
+    found.all = files.iter().map(|file| file.path.clone()).collect();
     // all files of a crawl are alike
-    let most = if is_crawl { 1 } else { FILES };
-    for file in files.iter().take(most) {
-        let seen = look(&file.path)?;
-        let format = match &seen.format {
-            Ok(format) => *format,
-            Err(kind) => {
-                *found.unknown.entry(kind.clone()).or_default() += 1;
-                continue;
-            }
-        };
-        let group = found.groups.entry(name_of(format)).or_default();
-        group.files += 1;
-        group.bytes += file.bytes;
-        if group.fields.is_empty() {
-            group.fields = seen.fields.iter().map(|f| f.name.clone()).collect();
-            let is_table = format != Format::Jsonl && format != Format::Dolma;
-            group.text_key = text_field(&seen)
-                .filter(|key| *key != "text" && !(is_table && *key == "content"))
-                .map(str::to_string);
-        }
-        first.get_or_insert((format, file.path.clone()));
+    let most = if is_crawl { 1 } else { FILES.min(files.len()) };
+    let chosen: Vec<usize> = (0..most).map(|i| i * files.len() / most).collect();
+    for i in &chosen {
+        found.look_at(&files[*i])?;
     }
-    let Some((format, file)) = first else {
-        let kinds: Vec<&str> = found.unknown.keys().map(String::as_str).collect();
-        bail!(
-            "{}: no file of a format that is read; found {}. `millrace formats` lists the formats",
-            found.path.display(),
-            kinds.join(", ")
-        );
-    };
-    let key = found.groups[&name_of(format)].text_key.clone();
-    languages(&mut found, format, &file, key)?;
+    found.read_some()?;
+    if found.groups.is_empty() {
+        return Err(found.nothing().into());
+    }
+    if !is_crawl {
+        let rest = files.into_iter().enumerate();
+        let rest = rest.filter(|(i, _)| chosen.binary_search(i).is_err());
+        found.rest = rest.map(|(_, file)| file).collect();
+    }
     Ok(found)
 }
 
-/// Curates the first records of a file, for their languages.
-fn languages(found: &mut Sample, format: Format, file: &Path, key: Option<String>) -> Result<()> {
-    let pages = [Format::Warc, Format::Html, Format::Wacz, Format::Zim];
-    let steps = match pages.contains(&format) {
-        true => r#"[{"extract": {}}, {"language": {}}]"#,
-        false => r#"[{"language": {}}]"#,
-    };
-    let config = CurateConfig {
-        inputs: vec![Input {
-            path: file.to_string_lossy().into_owned(),
-            format,
-            text_key: key.map_or_else(Keys::default, Keys::One),
+impl Sample {
+    /// Looks at the files that were not looked at.
+    pub(super) fn look_at_rest(&mut self) -> Result<()> {
+        for file in std::mem::take(&mut self.rest) {
+            self.look_at(&file)?;
+        }
+        Ok(())
+    }
+
+    /// The files of the data, of folders in it if it has none itself.
+    fn list(&mut self, is_crawl: bool) -> Result<Vec<Shard>, WrongUse> {
+        let mut input = Input {
+            path: self.path.to_string_lossy().into_owned(),
+            format: Format::Auto,
             ..Input::default()
-        }],
-        limit: RECORDS,
-        max_bad_records: RECORDS,
-        step: serde_json::from_str(steps)?,
-        ..CurateConfig::default()
-    };
-    let folder = tempfile::tempdir()?;
-    let curator = Curator::new(&config, None, None, 0)?;
-    for shard in shards(&config)? {
-        let report = curator.run_shard(&shard, folder.path(), &curate::Silent)?;
-        found.records += report.records;
-        found.documents += report.kept;
-        for (language, count) in report.languages {
-            *found.languages.entry(language).or_default() += count;
+        };
+        let listed = match input_files(std::slice::from_ref(&input)) {
+            Ok(files) if !files.is_empty() => Ok(files),
+            Err(e) if is_crawl => Err(e),
+            Ok(_) | Err(_) => {
+                // a folder may hold folders alone
+                input.recursive = true;
+                self.is_deep = true;
+                input_files(std::slice::from_ref(&input))
+            }
+        };
+        match listed {
+            Ok(files) if files.is_empty() => {
+                let message = format!("{}: no files", self.path.display());
+                Err(WrongUse::new(message))
+            }
+            Ok(files) => Ok(files),
+            Err(e) => Err(WrongUse::new(e.to_string())),
         }
     }
-    Ok(())
+
+    /// The refusal of data without a file that can be read.
+    fn nothing(&self) -> WrongUse {
+        let kinds = self.unknown.keys().cloned();
+        let broken = self.unreadable.iter().map(|(_, why)| why.clone());
+        let kinds: Vec<String> = kinds.chain(broken.take(1)).collect();
+        WrongUse::new(format!(
+            "{}: no file of a format that is read; found {}. `millrace formats` lists the formats",
+            self.path.display(),
+            kinds.join(", ")
+        ))
+    }
+
+    /// Looks at a file and puts it to those that are read in the same way.
+    fn look_at(&mut self, file: &Shard) -> Result<()> {
+        let seen = match look(&file.path) {
+            Ok(seen) => seen,
+            Err(e) => {
+                self.leave_out(&file.path, &e.to_string());
+                return Ok(());
+            }
+        };
+        let format = match &seen.format {
+            Ok(format) => *format,
+            Err(kind) => {
+                *self.unknown.entry(kind.clone()).or_default() += 1;
+                return Ok(());
+            }
+        };
+        let field = text_field(&seen);
+        if matches!(format, Format::Csv | Format::Tsv) && field.is_none() {
+            self.leave_out(&file.path, "a table without rows of text");
+            return Ok(());
+        }
+        let text_key = field.filter(|key| *key != "text").map(str::to_string);
+        let format = name_of(format);
+        let fields: Vec<String> = seen.fields.iter().map(|f| f.name.clone()).collect();
+        let is_chat = is_chat(&fields);
+        let same = |g: &Group| g.format == format && g.text_key == text_key && g.is_chat == is_chat;
+        match self.groups.iter_mut().find(|group| same(group)) {
+            Some(group) => {
+                group.files.push(file.path.clone());
+                group.bytes += file.bytes;
+            }
+            None => self.groups.push(Group {
+                format,
+                text_key,
+                is_chat,
+                files: vec![file.path.clone()],
+                bytes: file.bytes,
+                fields,
+            }),
+        }
+        Ok(())
+    }
+
+    /// Notes a file that cannot be read.
+    fn leave_out(&mut self, path: &Path, why: &str) {
+        let shown = path.display().to_string();
+        let why = why.strip_prefix(&format!("{shown}: ")).unwrap_or(why);
+        let why: String = why.chars().take(MOST_WHY).collect();
+        self.unreadable
+            .push((path.to_path_buf(), format!("{shown}: {why}")));
+    }
+
+    /// Curates the first records of every file, for their languages.
+    fn read_some(&mut self) -> Result<()> {
+        let input = |group: &Group, file: &Path| -> Result<Input> {
+            Ok(Input {
+                path: file.to_string_lossy().into_owned(),
+                format: serde_json::from_value(Value::from(group.format.as_str()))?,
+                text_key: match &group.text_key {
+                    Some(key) if group.has_fields() => Keys::One(key.clone()),
+                    Some(_) | None => Keys::default(),
+                },
+                ..Input::default()
+            })
+        };
+        let files = |group: &Group| -> Result<Vec<Input>> {
+            group.files.iter().map(|file| input(group, file)).collect()
+        };
+        let inputs: Vec<Vec<Input>> = self.groups.iter().map(files).collect::<Result<_>>()?;
+        let steps = match self.groups.iter().any(Group::is_web) {
+            true => r#"[{"extract": {}}, {"language": {}}]"#,
+            false => r#"[{"language": {}}]"#,
+        };
+        let config = CurateConfig {
+            inputs: inputs.concat(),
+            max_bad_records: RECORDS,
+            step: serde_json::from_str(steps)?,
+            ..CurateConfig::default()
+        };
+        if config.inputs.is_empty() {
+            return Ok(());
+        }
+        let folder = tempfile::tempdir()?;
+        let curator = Curator::new(&config, None, None, 0)?;
+        let mut shards = shards(&config)?;
+        let files = shards.len() as u64;
+        for (done, shard) in (0..).zip(&mut shards) {
+            // records that short files lack are read from those behind them
+            let left = RECORDS.saturating_sub(self.records);
+            shard.limit = Some(left.div_ceil(files - done));
+            match curator.run_shard(shard, folder.path(), &curate::Silent) {
+                Ok(report) => self.count(report, folder.path(), shard.number),
+                Err(e) => {
+                    for group in &mut self.groups {
+                        group.files.retain(|file| *file != shard.path);
+                    }
+                    self.leave_out(&shard.path, &e.to_string());
+                }
+            }
+        }
+        self.groups.retain(|group| !group.files.is_empty());
+        Ok(())
+    }
+
+    /// Adds the outcomes of a file's records, which are in `folder`.
+    fn count(&mut self, report: ShardReport, folder: &Path, number: usize) {
+        self.records += report.records;
+        self.documents += report.kept;
+        for (language, count) in report.languages {
+            *self.languages.entry(language).or_default() += count;
+        }
+        if self.why.is_some() {
+            return;
+        }
+        let errors = std::fs::read_to_string(folder.join(format!("errors/{number:05}.jsonl")));
+        let first = errors.ok().and_then(|text| {
+            let line: Value = serde_json::from_str(text.lines().next()?).ok()?;
+            Some(line.get("why")?.as_str()?.to_string())
+        });
+        let dropped = report.dropped.into_keys().next();
+        self.why = first.or_else(|| dropped.map(|rule| format!("dropped by {rule}")));
+    }
 }

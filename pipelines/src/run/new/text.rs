@@ -1,11 +1,17 @@
 //! The text of a new job: commented TOML, after a look at data and machine.
 
+use super::inputs::{Place, places};
 use super::sample::{Group, Sample};
+use crate::executor;
 use crate::machine::{grouped, megabytes, memory_bytes, processor};
 use std::path::Path;
 
 /// Part of the records that a language needs to be kept.
 const LEAST_SHARE: f64 = 0.05;
+/// Records of known language below which their shares say little.
+const LEAST_RECORDS: u64 = 30;
+/// Documents below which none are held out.
+const LEAST_DOCUMENTS: u64 = 20;
 /// Fields that are listed.
 const MOST_FIELDS: usize = 12;
 
@@ -41,15 +47,19 @@ impl NewJob<'_> {
         let mut text = comment(purpose);
         text += &comment(&format!(
             "Run:   millrace run {0}     Check: millrace run {0} --check",
-            file.display()
+            executor::quoted(&file.to_string_lossy())
         ));
         text +=
             "# `millrace explain KEY` describes any key, `millrace filters` lists the steps.\n#\n";
         text += &comment(&format!("Data:  {}", sample.path.display()));
-        for (format, group) in &sample.groups {
+        for group in &sample.groups {
+            let key = group.text_key.as_ref();
+            let key = key.filter(|_| group.has_fields() && !group.is_chat);
+            let key = key.map_or(String::new(), |key| format!(", text in {key}"));
             text += &comment(&format!(
-                "       {} of format {format}, {}",
-                count(group.files as u64, "file"),
+                "       {} of format {}, {}{key}",
+                count(group.files.len() as u64, "file"),
+                group.format,
                 megabytes(group.bytes)
             ));
             if !group.fields.is_empty() {
@@ -68,6 +78,9 @@ impl NewJob<'_> {
                 "       {} of a kind that is not read: {kind}",
                 count(*files as u64, "file")
             ));
+        }
+        for (_, why) in &sample.unreadable {
+            text += &comment(&format!("       left out: {why}"));
         }
         text += &comment(&format!(
             "       {} of the first {} became documents",
@@ -111,47 +124,40 @@ impl NewJob<'_> {
         found
     }
 
-    /// The formats seen.
-    fn formats(&self) -> Vec<&str> {
-        self.sample.groups.keys().map(String::as_str).collect()
-    }
-
-    /// The only format, or `auto`.
-    fn format(&self) -> &str {
-        match self.formats().as_slice() {
-            [one] => one,
-            _ => "auto",
+    /// Languages to keep; none if too few records were seen to tell.
+    fn kept_languages(&self) -> Vec<String> {
+        let known = self.sample.languages.iter();
+        let known: u64 = known.filter(|(l, _)| !l.is_empty()).map(|(_, n)| n).sum();
+        if known < LEAST_RECORDS {
+            return Vec::new();
         }
-    }
-
-    fn text_key(&self) -> Option<&str> {
-        let mut groups = self.sample.groups.values();
-        groups.find_map(|group| group.text_key.as_deref())
+        let languages = self.languages().into_iter();
+        languages.map(|(language, _)| quoted(language)).collect()
     }
 
     fn is_web(&self) -> bool {
-        let web = ["warc", "html", "wacz", "zim"];
-        self.formats().iter().any(|format| web.contains(format))
+        self.sample.groups.iter().any(Group::is_web)
     }
 
     /// Whether `[tokenize]` reads it without `[curate]`.
     pub(super) fn is_plain(&self) -> bool {
         let plain = ["jsonl", "parquet", "arrow", "text"];
-        matches!(self.formats().as_slice(), [one] if plain.contains(one))
-            && !self.text_key().is_some_and(|key| key.contains('.'))
+        let is_plain = |group: &Group| {
+            let is_nested = group.text_key.as_ref().is_some_and(|key| key.contains('.'));
+            plain.contains(&group.format.as_str()) && !is_nested
+        };
+        let one = matches!(self.sample.groups.as_slice(), [one] if is_plain(one));
+        one && self.sample.unknown.is_empty()
     }
 
-    /// Whether the data is a file of conversations, as `[finetune]` reads them.
+    /// Whether there are files of conversations, as `[finetune]` reads them.
     pub(super) fn is_chat(&self) -> bool {
-        let has = |group: &Group, name: &str| group.fields.iter().any(|field| field == name);
-        let is_chat = |group: &Group| {
-            let lists = ["messages", "conversations", "conversation"];
-            lists.into_iter().any(|name| has(group, name))
-                || has(group, "prompt") && has(group, "completion")
-                || has(group, "instruction") && (has(group, "output") || has(group, "response"))
-        };
-        let mut groups = self.sample.groups.values();
-        self.sample.path.is_file() && groups.any(is_chat)
+        self.sample.groups.iter().any(|group| group.is_chat)
+    }
+
+    /// Whether documents are held out for validation.
+    pub(super) fn has_valid(&self) -> bool {
+        self.sample.documents >= LEAST_DOCUMENTS
     }
 
     /// `[finetune]`, with the template of the tokenizer if it comes with one.
@@ -166,46 +172,66 @@ impl NewJob<'_> {
                 "# the tokenizer has no chat template: `plain` writes `User:` and `Assistant:`; `chatml` or a Jinja file\nchat_template = \"plain\"\n"
             }
         };
+        let groups = self.sample.groups.iter();
+        let (chats, others): (Vec<&Group>, Vec<&Group>) = groups.partition(|group| group.is_chat);
+        let files = |groups: Vec<&Group>| -> Vec<String> {
+            let files = groups.into_iter().flat_map(|group| &group.files);
+            let mut files: Vec<String> = files.map(|f| quoted(&f.to_string_lossy())).collect();
+            files.sort();
+            files
+        };
+        let others: String = files(others)
+            .iter()
+            .map(|file| comment(&format!("left out, as these are no conversations: {file}")))
+            .collect();
         format!(
-            "\n# Conversations; answers alone count in the loss. `millrace explain finetune`.\n[finetune]\ntrain = [{}]\n\
+            "\n# Conversations; answers alone count in the loss. `millrace explain finetune`.\n{others}[finetune]\ntrain = [{}]\n\
              # valid = [\"valid.jsonl\"]   # held-out conversations, measured after each epoch\ntokenizer = {}\n{template}\
              seq_length = 1024\nepochs = 3\n# method = \"lora\"           # adapters beside frozen weights\n",
-            quoted(&self.sample.path.to_string_lossy()),
+            files(chats).join(", "),
             quoted(&tokenizer.to_string_lossy())
         )
     }
 
-    fn input(&self, with_key: bool) -> String {
-        let mut text = format!(
-            "{{ path = {}, format = \"{}\"",
-            quoted(&self.sample.path.to_string_lossy()),
-            self.format()
-        );
-        if self.sample.is_deep {
-            text += ", recursive = true";
+    /// The list of inputs, with their keys for the text or without.
+    fn inputs(&self, with_keys: bool) -> String {
+        let input = |place: &Place| {
+            let (path, format) = (quoted(&place.path), &place.format);
+            let mut text = format!("{{ path = {path}, format = \"{format}\"");
+            if place.is_recursive {
+                text += ", recursive = true";
+            }
+            if let Some(key) = place.text_key.as_ref().filter(|_| with_keys) {
+                text += &format!(", text_key = {}", quoted(key));
+            }
+            text + &format!(", source = \"{}\" }}", self.source)
+        };
+        let inputs: Vec<String> = places(self.sample).iter().map(input).collect();
+        match inputs.as_slice() {
+            [one] => format!("[{one}]"),
+            several => format!("[\n  {},\n]", several.join(",\n  ")),
         }
-        if let Some(key) = self.text_key().filter(|_| with_key) {
-            text += &format!(", text_key = {}", quoted(key));
-        }
-        text + &format!(", source = \"{}\" }}", self.source)
     }
 
     /// `[curate]` and `[dedup]`.
     pub(super) fn curate(&self) -> String {
         let mut text = format!(
-            "\n# Read, extract, filter: to clean/ and dropped/.\n[curate]\ninputs = [{}]\n",
-            self.input(true)
+            "\n# Read, extract, filter: to clean/ and dropped/.\n[curate]\ninputs = {}\n",
+            self.inputs(true)
         );
         text += "# limit = 1000        # only the first records, to try the job\n";
         if self.is_web() {
             text += "\n# The main text of pages.\n[[curate.step]]\nextract = {}\n";
         }
-        let languages: Vec<String> = self
-            .languages()
-            .iter()
-            .map(|(language, _)| quoted(language))
-            .collect();
-        text += "\n# Languages of at least a twentieth of the sample; an empty list keeps all and labels them.\n";
+        let languages = self.kept_languages();
+        text += match languages.is_empty() {
+            true => {
+                "\n# Too few records to choose languages by; an empty list keeps all and labels them.\n"
+            }
+            false => {
+                "\n# Languages of at least a twentieth of the sample; an empty list keeps all and labels them.\n"
+            }
+        };
         text += &format!(
             "[[curate.step]]\nlanguage = {{ keep = [{}] }}\n",
             languages.join(", ")
@@ -224,8 +250,9 @@ impl NewJob<'_> {
         let mut text =
             "\n# Texts to Megatron datasets: tokens/NAME.bin and .idx.\n[tokenize]\n".to_string();
         if !is_curated {
-            text += &format!("inputs = [{}]\n", self.input(false));
-            if let Some(key) = self.text_key() {
+            text += &format!("inputs = {}\n", self.inputs(false));
+            let keys = self.sample.groups.iter().filter(|g| g.has_fields());
+            for key in keys.filter_map(|g| g.text_key.as_ref()) {
                 text += &format!("json_keys = [{}]\n", quoted(key));
             }
         }
@@ -243,7 +270,7 @@ impl NewJob<'_> {
 
     /// Entries of a tokenizer that the data can fill.
     fn vocab(&self) -> usize {
-        match self.sample.groups.values().map(|g| g.bytes).sum() {
+        match self.sample.groups.iter().map(|g| g.bytes).sum() {
             0..2_000_000 => 1024,
             2_000_000..50_000_000 => 4096,
             50_000_000..1_000_000_000 => 16_384,
@@ -252,8 +279,12 @@ impl NewJob<'_> {
     }
 
     pub(super) fn blend(&self) -> String {
+        let (why, split) = match self.has_valid() {
+            true => ("90% of the documents train, 10% validate", "90,10,0"),
+            false => ("all documents train, too few to hold some out", "100,0,0"),
+        };
         format!(
-            "\n# Samples: 90% of the documents train, 10% validate.\n[blend]\nseq_length = 128\nsplit = \"90,10,0\"\n\
+            "\n# Samples: {why}.\n[blend]\nseq_length = 128\nsplit = \"{split}\"\n\
              dataset = [{{ name = \"{}\" }}]\n",
             self.source
         )
@@ -265,7 +296,7 @@ pub(super) const MODEL: &str = "\n# A small model that shows within minutes whet
 [model]\nfamily = \"llama\"\nlayers = 4\nd_model = 128\nheads = 4\n";
 
 /// `[train]` and what follows it.
-pub(super) fn train(init_from: Option<&Path>) -> String {
+pub(super) fn train(init_from: Option<&Path>, has_valid: bool) -> String {
     let (from, lr) = match init_from {
         Some(path) => (
             format!(
@@ -276,9 +307,13 @@ pub(super) fn train(init_from: Option<&Path>) -> String {
         ),
         None => (String::new(), "lr = 1e-3\nmin_lr = 1e-4"),
     };
+    let eval = match has_valid {
+        true => "eval_every = 50\neval_samples = 8\n",
+        false => "",
+    };
     format!(
         "\n# 100 steps to try; a longer run needs another `steps` and `warmup_steps`.\n[train]\n{from}steps = 100\nglobal_batch = 8\n\
-         micro_batch = 4\n{lr}\nwarmup_steps = 10\neval_every = 50\neval_samples = 8\ncheckpoint = {{ every = 50, keep = 2 }}\n\n[report]\n"
+         micro_batch = 4\n{lr}\nwarmup_steps = 10\n{eval}checkpoint = {{ every = 50, keep = 2 }}\n\n[report]\n"
     )
 }
 

@@ -395,10 +395,13 @@ impl Corpus<'_> {
             subtract_lists(&mut report, lists);
             record.counts = self.scrubbed(serde_json::to_value(&report)?);
         }
+        let sums = (0..count).map(|shard| Ok(serde_json::to_value(record_of(shard)?.outputs)?));
+        let sums = serde_json::json!(sums.collect::<Result<Vec<Value>>>()?);
+        if let Some(record) = records.get_mut("dedup") {
+            super::super::dedup::set_documents(record, &sums);
+        }
         let text = Manifest::text_of(&records)?;
         work.write(manifest::NAME, text.as_bytes())?;
-        let sums = (0..count).map(|shard| Ok(serde_json::to_value(record_of(shard)?.outputs)?));
-        let sums = sums.collect::<Result<Vec<Value>>>()?;
         let lists = records.get("dedup").filter(|_| self.searched.has_lists);
         let after = serde_json::json!([sums, lists.map(|record| &record.outputs)]);
         Ok(fingerprint(&after))
