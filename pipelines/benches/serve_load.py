@@ -13,11 +13,12 @@ median of the rounds, both answers' tokens over the time of prompts and answers.
 """
 
 import argparse
-import asyncio
 import bisect
 import json
 import math
 import random
+import select
+import socket
 import statistics
 import subprocess
 import tempfile
@@ -25,26 +26,17 @@ import time
 from pathlib import Path
 
 
-class Request(asyncio.Protocol):
+class Request:
     """One streamed request over a connection of its own. Pieces are kept as they come and read after the end: the clients run on the
-    cores of the server, and a library for HTTP costs as much for each token as the server itself."""
+    cores of the server, and an event loop with a library for HTTP costs as much for each token as the server itself."""
 
-    def __init__(self, host, body):
-        self.pieces, self.ended = [], asyncio.get_running_loop().create_future()
-        head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        self.message = head.encode() + body
-
-    def connection_made(self, transport):
-        transport.write(self.message)
-
-    def data_received(self, data):
-        self.pieces.append((time.perf_counter(), data))
-
-    def connection_lost(self, error):
-        if error:
-            self.ended.set_exception(error)
-        else:
-            self.ended.set_result(None)
+    def __init__(self, address, prompt, tokens):
+        body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
+        body = json.dumps(body).encode()
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        self.pieces, self.start = [], time.perf_counter()
+        self.socket = socket.create_connection(address)
+        self.socket.sendall(head.encode() + body)
 
 
 def events(pieces):
@@ -74,36 +66,40 @@ def events(pieces):
     return found
 
 
-async def request(address, prompt, tokens):
-    """(start, pieces)"""
-    body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
-    body, start = json.dumps(body).encode(), time.perf_counter()
-    host, port = address
-    _, asked = await asyncio.get_running_loop().create_connection(lambda: Request(f"{host}:{port}", body), host, port)
-    await asked.ended
-    return start, asked.pieces
-
-
-async def load(address, clients, each, prompt, tokens, vocabulary):
-    """(seconds to each chunk of each answer, seconds in all)"""
+def load(address, clients, each, prompt, tokens, vocabulary):
+    """(seconds to each chunk of each answer, seconds in all, seconds of the clients' own work)"""
     draw = random.Random(0)
-    prompts = [[[draw.randrange(300, vocabulary) for _ in range(prompt)] for _ in range(each)] for _ in range(clients)]
-    found = []
+    waiting = [[[draw.randrange(300, vocabulary) for _ in range(prompt)] for _ in range(each)] for _ in range(clients)]
+    found, open_requests, poll = [], {}, select.epoll()
 
-    async def client(own):
-        for one in own:
-            found.append(await request(address, one, tokens))
+    def ask(own):
+        if own:
+            request = Request(address, own.pop(), tokens)
+            open_requests[request.socket.fileno()] = request, own
+            poll.register(request.socket, select.EPOLLIN)
 
-    began = time.perf_counter()
-    await asyncio.gather(*(client(own) for own in prompts))
-    seconds = time.perf_counter() - began
+    began, worked = time.perf_counter(), time.process_time()
+    for own in waiting:
+        ask(own)
+    while open_requests:
+        for number, _ in poll.poll():
+            request, own = open_requests[number]
+            data = request.socket.recv(1 << 16)
+            request.pieces.append((time.perf_counter(), data))
+            if not data:
+                poll.unregister(number)
+                del open_requests[number]
+                request.socket.close()
+                found.append(request)
+                ask(own)
+    seconds, worked = time.perf_counter() - began, time.process_time() - worked
     answers = []
-    for start, pieces in found:
-        of_answer = events(pieces)
+    for request in found:
+        of_answer = events(request.pieces)
         usage = [event["usage"] for _, event in of_answer if event.get("usage")]
         assert usage and usage[-1]["completion_tokens"] == tokens, usage
-        answers.append([when - start for when, event in of_answer if event["choices"]])
-    return answers, seconds
+        answers.append([when - request.start for when, event in of_answer if event["choices"]])
+    return answers, seconds, worked
 
 
 def summary(values):
@@ -153,16 +149,17 @@ def main():
             assert server.poll() is None, "the server ended"
             time.sleep(0.1)
         address = ("127.0.0.1", int(port_file.read_text()))
-        asyncio.run(load(address, 2, 1, args.prompt, 4, 30000))
+        load(address, 2, 1, args.prompt, 4, 30000)
         for clients in args.clients:
             def alone():
                 return engine(args.engine, args.model, args.threads, args.prompt, args.tokens, clients) if args.engine else math.nan
 
-            found, rates, engines = [], [], [alone()]
+            found, rates, shares, engines = [], [], [], [alone()]
             for _ in range(args.rounds):
-                answers, seconds = asyncio.run(load(address, clients, args.each, args.prompt, args.tokens, 30000))
+                answers, seconds, worked = load(address, clients, args.each, args.prompt, args.tokens, 30000)
                 found += answers
                 rates.append(len(answers) * args.tokens / seconds)
+                shares.append(worked / seconds)
                 engines.append(alone())
             overheads = [1 - 2 * rate / (before + after) for rate, before, after in zip(rates, engines, engines[1:])]
             print(json.dumps({
@@ -170,6 +167,7 @@ def main():
                 "ttft": summary([times[0] for times in found]),
                 "tpot": summary([(times[-1] - times[0]) / (args.tokens - 1) for times in found]),
                 "itl": summary([b - a for times in found for a, b in zip(times, times[1:])]),
+                "clients_share_of_a_core": round(statistics.median(shares), 4),
                 **({"engine_tokens_s": [round(one, 1) for one in engines], "overhead": round(statistics.median(overheads), 4)} if args.engine else {}),
             }), flush=True)
         server.terminate()
