@@ -311,7 +311,7 @@ fn surrogates_that_have_no_partner_are_replacement_characters() {
         step: vec![
             Step::Nemo(
                 serde_json::from_str(
-                    r#"{"limits": {"min_words": 1, "max_top_2_gram_ratio": false, "max_top_3_gram_ratio": false, "max_top_4_gram_ratio": false}}"#,
+                    r#"{"limits": {"min_words": 1, "max_top_2_gram_ratio": false, "max_top_3_gram_ratio": false, "max_top_4_gram_ratio": false, "max_no_end_mark_ratio": false}}"#,
                 )
                 .unwrap(),
             ),
