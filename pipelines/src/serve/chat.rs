@@ -7,13 +7,14 @@ use super::fields::Fields;
 use super::logprobs::{Names, of_chat};
 use super::openai::{Call, StreamOptions};
 use super::sampling::{Sampling, logprobs};
-use super::sse::{self, Events};
+use super::sse::{self, Event, Events};
 use super::state::Server;
 use super::texts::internal;
 use crate::generation::{Message, encode};
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use serde_json::{Map, Value, json};
+use http_connections::{ChatChoice, Choices, Chunk, Delta};
+use serde_json::{Value, json};
 use std::collections::VecDeque;
 
 /// The prompt of a conversation in a request.
@@ -156,7 +157,7 @@ pub(super) async fn chat(call: Call) -> Result<Response, ApiError> {
         .start(&call.server, &call.figures, place)?;
     let (id, created) = (format!("chatcmpl-{}", call.id()), call.created());
     if let Some(options) = request.stream {
-        let waiting = (0..request.n).map(|number| (number, first()));
+        let waiting = (0..request.n).map(first);
         return Ok(sse::response(Stream {
             waiting: waiting.collect(),
             prompt: request.generation.prompts[0].len(),
@@ -203,7 +204,7 @@ pub(super) async fn chat(call: Call) -> Result<Response, ApiError> {
 /// The events of a streamed answer.
 struct Stream {
     /// First deltas, which carry the role.
-    waiting: VecDeque<(usize, Value)>,
+    waiting: VecDeque<ChatChoice>,
     /// Tokens of the prompt.
     prompt: usize,
     answers: Answers,
@@ -215,30 +216,39 @@ struct Stream {
     is_over: bool,
 }
 
-fn first() -> Value {
-    json!({"delta": {"role": "assistant", "content": ""}, "logprobs": null, "finish_reason": null})
+/// The first delta of a message.
+fn first(index: usize) -> ChatChoice {
+    ChatChoice {
+        index,
+        delta: Delta {
+            role: Some("assistant"),
+            content: Some(String::new()),
+        },
+        logprobs: None,
+        finish_reason: None,
+        stop_reason: None,
+    }
 }
 
 impl Events for Stream {
-    async fn next(&mut self) -> Result<Option<Value>, ApiError> {
-        if let Some((number, choice)) = self.waiting.pop_front() {
-            return Ok(Some(self.event(number, choice)));
+    async fn next(&mut self) -> Result<Option<Event>, ApiError> {
+        if let Some(choice) = self.waiting.pop_front() {
+            return self.event(choice).map(Some);
         }
         while let Some(step) = self.answers.next().await? {
-            let number = step.number;
             if let Some(choice) = self.choice(step) {
-                return Ok(Some(self.event(number, choice)));
+                return self.event(choice).map(Some);
             }
         }
         if self.options.include_usage && !std::mem::replace(&mut self.is_over, true) {
-            return Ok(Some(self.with(json!([]), Some(self.answers.usage))));
+            return self.with(&[], Some(self.answers.usage)).map(Some);
         }
         Ok(None)
     }
 }
 
 impl Stream {
-    fn choice(&self, step: Step) -> Option<Value> {
+    fn choice(&self, step: Step) -> Option<ChatChoice> {
         let names = Names {
             texts: &self.answers.server().texts,
             by_id: self.names_ids,
@@ -251,39 +261,35 @@ impl Stream {
         if step.text.is_empty() && step.end.is_none() && logprobs.is_none() {
             return None;
         }
-        let mut delta = Map::new();
-        if !step.text.is_empty() {
-            delta.insert("content".into(), step.text.into());
-        }
-        let mut choice = json!({
-            "delta": delta,
-            "logprobs": logprobs,
-            "finish_reason": step.end.as_ref().map(End::reason),
-        });
-        if let Some(end) = &step.end {
-            choice["stop_reason"] = end.stop_reason();
-        }
-        Some(choice)
+        Some(ChatChoice {
+            index: step.number,
+            delta: Delta {
+                role: None,
+                content: (!step.text.is_empty()).then_some(step.text),
+            },
+            logprobs,
+            finish_reason: step.end.as_ref().map(End::reason),
+            stop_reason: step.end.as_ref().map(End::stop_reason),
+        })
     }
 
-    fn event(&self, number: usize, mut choice: Value) -> Value {
-        choice["index"] = number.into();
+    fn event(&self, choice: ChatChoice) -> Result<Event, ApiError> {
         let usage = self.options.continuous_usage.then(|| Usage {
             prompt: self.prompt,
             cached: 0,
-            completion: self.answers.tokens(number),
+            completion: self.answers.tokens(choice.index),
         });
-        self.with(json!([choice]), usage)
+        self.with(&[choice], usage)
     }
 
-    fn with(&self, choices: Value, usage: Option<Usage>) -> Value {
-        json!({
-            "id": self.id,
-            "object": "chat.completion.chunk",
-            "created": self.created,
-            "model": self.answers.model,
-            "choices": choices,
-            "usage": usage.map(Usage::to_json),
+    fn with(&self, choices: &[ChatChoice], usage: Option<Usage>) -> Result<Event, ApiError> {
+        Event::of(&Chunk {
+            id: &self.id,
+            object: "chat.completion.chunk",
+            created: self.created,
+            model: &self.answers.model,
+            choices: Choices::Chat(choices),
+            usage: usage.map(Usage::to_json),
         })
     }
 }

@@ -8,13 +8,14 @@ use super::fields::{Fields, wrong};
 use super::logprobs::{Completion, Names, of_prompt};
 use super::openai::{Call, StreamOptions};
 use super::sampling::{Sampling, logprobs};
-use super::sse::{self, Events};
+use super::sse::{self, Event, Events};
 use super::state::Server;
 use super::texts::{decode, internal};
 use crate::generation::encode;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use http_connections::{Choices, Chunk, CompletionChoice};
+use serde_json::Value;
 use std::sync::Arc;
 use train::infer::Scored;
 
@@ -232,15 +233,20 @@ struct Head {
 }
 
 impl Head {
-    fn to_json(&self, answers: &Answers, choices: Vec<Value>, usage: Option<Usage>) -> Value {
-        json!({
-            "id": self.id,
-            "object": "text_completion",
-            "created": self.created,
-            "model": answers.model,
-            "choices": choices,
-            "usage": usage.map(Usage::to_json),
-        })
+    fn around<'a>(
+        &'a self,
+        answers: &'a Answers,
+        choices: &'a [CompletionChoice<'a>],
+        usage: Option<Usage>,
+    ) -> Chunk<'a> {
+        Chunk {
+            id: &self.id,
+            object: "text_completion",
+            created: self.created,
+            model: &answers.model,
+            choices: Choices::Completion(choices),
+            usage: usage.map(Usage::to_json),
+        }
     }
 }
 
@@ -258,12 +264,16 @@ async fn whole(mut answers: Answers, head: &Head, request: &Request) -> Result<R
     for (number, answer) in found.into_iter().enumerate() {
         choices.push(choice(server, request, number, answer));
     }
-    let body = head.to_json(&answers, choices, Some(answers.usage));
-
+    let body = head.around(&answers, &choices, Some(answers.usage));
     Ok(Json(body).into_response())
 }
 
-fn choice(server: &Arc<Server>, request: &Request, number: usize, answer: Whole) -> Value {
+fn choice<'a>(
+    server: &Arc<Server>,
+    request: &'a Request,
+    number: usize,
+    answer: Whole,
+) -> CompletionChoice<'a> {
     let form = request.form;
     let of = number / form.n;
     let (ids, mut text) = (&request.generation.prompts[of], String::new());
@@ -281,22 +291,17 @@ fn choice(server: &Arc<Server>, request: &Request, number: usize, answer: Whole)
         offset = logprobs.add(names, *id, scored.as_ref(), offset);
     }
     let end = answer.end.unwrap_or(End::Length);
-    let mut choice = json!({
-        "index": number,
-        "text": text,
-        "logprobs": form.logprobs.map(|_| logprobs.into_json()),
-        "finish_reason": end.reason(),
-        "stop_reason": end.stop_reason(),
-    });
-    if form.prompt_logprobs.is_some() {
-        choice["prompt_logprobs"] = of_prompt(names, &answer.prompt);
+    let new = answer.tokens.iter().map(|(id, _)| *id);
+    CompletionChoice {
+        index: number,
+        text,
+        logprobs: form.logprobs.map(|_| logprobs.into_json()),
+        finish_reason: Some(end.reason()),
+        stop_reason: end.stop_reason(),
+        prompt_logprobs: (form.prompt_logprobs).map(|_| of_prompt(names, &answer.prompt)),
+        token_ids: form.returns_ids.then(|| new.collect()),
+        prompt_token_ids: form.returns_ids.then_some(Some(ids)),
     }
-    if form.returns_ids {
-        let new: Vec<u32> = answer.tokens.iter().map(|(id, _)| *id).collect();
-        choice["token_ids"] = json!(new);
-        choice["prompt_token_ids"] = json!(ids);
-    }
-    choice
 }
 
 /// The events of a streamed answer.
@@ -313,31 +318,33 @@ struct Stream {
 }
 
 impl Events for Stream {
-    async fn next(&mut self) -> Result<Option<Value>, ApiError> {
+    async fn next(&mut self) -> Result<Option<Event>, ApiError> {
         while let Some(step) = self.answers.next().await? {
-            if let Some(choice) = self.choice(step) {
-                let number = choice["index"].as_u64();
-                let number = number.and_then(|number| usize::try_from(number).ok());
-                let usage = match self.options.continuous_usage {
-                    true => Some(self.usage_of(number.unwrap_or(0))),
-                    false => None,
-                };
-                let event = self.head.to_json(&self.answers, vec![choice], usage);
-                return Ok(Some(event));
+            let number = step.number;
+            let continuous = self.options.continuous_usage;
+            let usage = continuous.then(|| self.usage_of(number));
+            let mut offset = self.offsets[number];
+            let choice = self.choice(step, &mut offset);
+            let event = choice.map(|choice| {
+                let choices = [choice];
+                Event::of(&self.head.around(&self.answers, &choices, usage))
+            });
+            self.offsets[number] = offset;
+            if let Some(event) = event {
+                return event.map(Some);
             }
         }
         if self.options.include_usage && !std::mem::replace(&mut self.is_over, true) {
             let usage = Some(self.answers.usage);
-            let event = self.head.to_json(&self.answers, Vec::new(), usage);
-            return Ok(Some(event));
+            return Event::of(&self.head.around(&self.answers, &[], usage)).map(Some);
         }
         Ok(None)
     }
 }
 
 impl Stream {
-    /// The part of a choice that a step adds; none if it adds nothing.
-    fn choice(&mut self, step: Step) -> Option<Value> {
+    /// The part of a choice that a step adds; none if it adds nothing. `offset`: characters of the text so far.
+    fn choice(&self, step: Step, offset: &mut usize) -> Option<CompletionChoice<'_>> {
         let Step {
             number,
             mut text,
@@ -346,47 +353,43 @@ impl Stream {
             end,
         } = step;
         let (of, form) = (number / self.form.n, self.form);
-        let mut logprobs = Completion::default();
-        let mut offset = self.offsets[number];
-        let (mut new_ids, mut prompt_ids) = (Vec::new(), None);
-        if let Some(scores) = prompt {
-            let echoes = form.echo;
-            if echoes {
-                text = self.texts[of].clone();
+        let mut logprobs = form.logprobs.map(|_| Completion::default());
+        let mut add = |ids: &[u32], scores: &[Option<Scored>]| {
+            if let Some(logprobs) = &mut logprobs {
                 let names = names(self.answers.server(), form);
-                for (&id, scored) in self.prompts[of].iter().zip(&scores) {
-                    offset = logprobs.add(names, id, scored.as_ref(), offset);
+                for (&id, scored) in ids.iter().zip(scores) {
+                    *offset = logprobs.add(names, id, scored.as_ref(), *offset);
                 }
             }
-            if !echoes && !form.returns_ids {
+        };
+        let (mut new_ids, mut prompt_ids) = (Vec::new(), None);
+        if let Some(scores) = prompt {
+            if form.echo {
+                text = self.texts[of].clone();
+                add(&self.prompts[of], &scores);
+            } else if !form.returns_ids {
                 return None;
             }
-            prompt_ids = Some(&self.prompts[of]);
+            prompt_ids = Some(self.prompts[of].as_slice());
         }
-        let has_token = token.is_some();
         if let Some((id, scored)) = token {
-            let scored: Option<&Scored> = scored.as_ref();
-            let names = names(self.answers.server(), form);
-            offset = logprobs.add(names, id, scored, offset);
+            add(&[id], &[scored]);
             new_ids.push(id);
         }
-        self.offsets[number] = offset;
-        let shows_token = has_token && (form.logprobs.is_some() || form.returns_ids);
+        let shows_token = !new_ids.is_empty() && (form.logprobs.is_some() || form.returns_ids);
         if text.is_empty() && end.is_none() && !shows_token && prompt_ids.is_none() {
             return None;
         }
-        let mut choice = json!({
-            "index": number,
-            "text": text,
-            "logprobs": form.logprobs.map(|_| logprobs.into_json()),
-            "finish_reason": end.as_ref().map(End::reason),
-            "stop_reason": end.as_ref().map_or(Value::Null, End::stop_reason),
-        });
-        if form.returns_ids {
-            choice["token_ids"] = json!(new_ids);
-            choice["prompt_token_ids"] = json!(prompt_ids);
-        }
-        Some(choice)
+        Some(CompletionChoice {
+            index: number,
+            text,
+            logprobs: logprobs.map(Completion::into_json),
+            finish_reason: end.as_ref().map(End::reason),
+            stop_reason: end.as_ref().map_or(Value::Null, End::stop_reason),
+            prompt_logprobs: None,
+            token_ids: form.returns_ids.then_some(new_ids),
+            prompt_token_ids: form.returns_ids.then_some(prompt_ids),
+        })
     }
 
     /// Tokens of one choice so far.

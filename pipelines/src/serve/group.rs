@@ -8,11 +8,14 @@ use super::metrics::Clock;
 use super::request_log::Figures;
 use super::state::Server;
 use axum::http::StatusCode;
+use std::future::{Future as _, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Instant;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::timeout_at;
+use tokio::time::{Sleep, sleep_until};
 use train::infer::engine::{Finish, Request};
 
 /// Sequences in progress.
@@ -24,7 +27,8 @@ pub(super) struct Group {
     sequences: Vec<Sequence>,
     /// Sequences that are not finished.
     open: usize,
-    deadline: tokio::time::Instant,
+    /// One timer for the whole answer: a new one for each token costs as much as its text.
+    deadline: Pin<Box<Sleep>>,
     /// Held until the answer is complete.
     _place: Arc<Place>,
 }
@@ -57,7 +61,7 @@ impl Group {
             notes: submitted.notes,
             open: sequences.len(),
             sequences,
-            deadline,
+            deadline: Box::pin(sleep_until(deadline)),
             _place: Arc::clone(place),
         }
     }
@@ -68,7 +72,12 @@ impl Group {
     /// 400 with the engine's refusal, 500 after a failed step or a panic, 504 at the deadline.
     pub(super) async fn next(&mut self) -> Result<Option<(usize, Progress)>, ApiError> {
         while self.open > 0 {
-            let Ok(note) = timeout_at(self.deadline, self.notes.recv()).await else {
+            let (notes, deadline) = (&mut self.notes, &mut self.deadline);
+            let note = poll_fn(|cx| match notes.poll_recv(cx) {
+                Poll::Ready(note) => Poll::Ready(Some(note)),
+                Poll::Pending => deadline.as_mut().poll(cx).map(|()| None),
+            });
+            let Some(note) = note.await else {
                 self.server.engine.cancel(self.group, None);
                 return Err(self.fail(StatusCode::GATEWAY_TIMEOUT, "the answer took too long"));
             };
