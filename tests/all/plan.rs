@@ -382,8 +382,19 @@ fn sizes_have_the_shapes_of_the_launchers_recipes() {
         let found: Value = serde_json::from_slice(&printed).unwrap();
         let shape = ["layers", "d_model", "heads"].map(|key| found[key].as_u64().unwrap());
         assert_eq!(shape, [layers, width, heads], "{size}");
-        assert_eq!(found["tokens"], 3e11, "{size}");
+        assert_eq!(found["tokens"], 300_000_000_000_u64, "{size}");
+        // norms and biases of a layer are 13 widths, the tables are of 51,200 ids and 2,048 positions
+        let parameters = width * (layers * (12 * width + 13) + 51_200 + 2048);
+        assert_eq!(found["parameters"], parameters, "{size}");
+        assert!(
+            found["steps"].is_u64() && found["global_batch"].is_u64(),
+            "{found}"
+        );
     }
+    let printed = succeed(&["plan", "--size", "5B", "--json"]).stdout;
+    let found: Value = serde_json::from_slice(&printed).unwrap();
+    let parameters = found["parameters"].as_u64().unwrap();
+    assert_eq!(found["tokens"], 20 * parameters);
     assert_eq!(output(&["plan", "--size", "9T"]).status.code(), Some(1));
     assert_eq!(output(&["plan", "--size", "-1"]).status.code(), Some(2));
 }

@@ -294,7 +294,7 @@ fn the_page_of_a_server_has_the_figures_of_the_json() {
 }
 
 #[test]
-fn a_file_that_exists_is_kept_and_one_that_cannot_be_written_is_an_error() {
+fn a_file_that_exists_is_kept_and_one_that_cannot_be_written_is_wrong_use() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("kept");
     std::fs::write(&file, "mine").unwrap();
@@ -312,13 +312,13 @@ fn a_file_that_exists_is_kept_and_one_that_cannot_be_written_is_an_error() {
         "{said}"
     );
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
-    let said = refused(&file.join("page.html"), 1);
+    let said = refused(&file.join("page.html"), 2);
     assert!(
         said.contains("cannot write") && said.contains("page.html"),
         "{said}"
     );
     let missing = dir.path().join("missing");
-    let said = refused(&missing.join("page.html"), 1);
+    let said = refused(&missing.join("page.html"), 2);
     assert!(said.contains("cannot write"), "{said}");
     assert!(!missing.exists(), "a mistyped folder is not made");
     // a plan without a layout that fits has a page as well, and the same exit code as without

@@ -292,20 +292,22 @@ fn sized(size: f64, tokens: Option<f64>, is_json: bool) -> Result<()> {
             "no shape for {size:.3e} parameters: the tables end at 1.1e12, and small sizes need at least a layer of 768"
         );
     };
-    let tokens = tokens.unwrap_or(chinchilla_tokens(of.parameters));
+    let tokens = tokens
+        .unwrap_or(chinchilla_tokens(of.parameters as f64))
+        .round();
     let shape = &of.shape;
     let steps = (tokens / (of.global_batch as f64 * shape.seq_length as f64)).ceil();
     if is_json {
         let value = json!({
             "parameters": of.parameters, "layers": shape.layers, "d_model": shape.width, "heads": shape.heads, "lr": of.lr,
             "min_lr": of.lr / 10.0, "init_std": of.init_std, "global_batch": of.global_batch, "seq_length": shape.seq_length,
-            "tokens": tokens, "steps": steps,
+            "tokens": whole(tokens), "steps": whole(steps),
         });
         return print(&format!("{value}\n"));
     }
     print(&format!(
         "# {:.3e} parameters, {tokens:.3e} tokens\n[blend]\nseq_length = {}\n\n[model]\nfamily = \"gpt\"\nlayers = {}\nd_model = {}\nheads = {}\ninit_std = {:.6}\n\n[train]\nsteps = {steps}\nglobal_batch = {}\nlr = {:e}\nmin_lr = {:e}\nwarmup_steps = {}\n",
-        of.parameters,
+        of.parameters as f64,
         shape.seq_length,
         shape.layers,
         shape.width,
@@ -317,6 +319,16 @@ fn sized(size: f64, tokens: Option<f64>, is_json: bool) -> Result<()> {
         // 0.15% of the steps
         (0.0015 * steps).ceil(),
     ))
+}
+
+/// A number without a fraction, as JSON spells integers.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "rounded and positive; above 2^64 the largest integer stands for it"
+)]
+fn whole(number: f64) -> u64 {
+    number as u64
 }
 
 /// Published rows and the planner's.
