@@ -347,32 +347,78 @@ fn offloading_is_off_unless_it_is_asked_for_and_never_in_the_keys_to_copy() {
     assert!(text.contains("--offload"), "{text}");
 }
 
-/// The planner knows the training of encoders and latents alone.
+/// Random data of runs is text, and an encoder's answer has no tokens.
 #[test]
-fn servers_and_runs_of_encoders_and_of_latents_are_refused() {
-    let recipe = |name: &str| format!("pipelines/jobs/recipes/{name}.toml");
-    for (name, flag, keys) in [
-        ("bert_4b", "--serve", &["model.family"][..]),
-        ("t5_3b", "--serve", &["model.family"]),
-        (
-            "deepseek_v3",
-            "--serve",
-            &["model.moe", "model.multi_latent_attention"],
-        ),
-        ("t5_220m", "--run", &["model.family"]),
-    ] {
-        let job = recipe(name);
-        let mut args = vec!["plan", &job, "--cluster", "dgx-a100", flag];
-        if flag == "--run" {
-            args.extend(["1", "--devices", "8"]);
-        }
+fn runs_of_encoders_and_answers_of_theirs_are_refused() {
+    let refused = |name: &str, flags: &[&str], wanted: &[&str]| {
+        let job = format!("pipelines/jobs/recipes/{name}.toml");
+        let args = [&["plan", &job, "--cluster", "dgx-a100"][..], flags].concat();
         let found = output(&args);
         let text = String::from_utf8(found.stderr).unwrap();
-        assert_eq!(found.status.code(), Some(2), "{name} {flag}: {text}");
-        for key in keys {
-            assert!(text.contains(key), "{name} {flag}: {text}");
+        assert_eq!(found.status.code(), Some(2), "{name} {flags:?}: {text}");
+        for key in wanted {
+            assert!(text.contains(key), "{name} {flags:?}: {text}");
         }
-    }
+    };
+    let run = ["--run", "1", "--devices", "8"];
+    refused("t5_220m", &run, &["model.family"]);
+    refused("bert_4b", &run, &["model.family"]);
+    let answers = ["--serve", "--output", "8", "--max-tpot", "50"];
+    refused("bert_4b", &answers, &["--output", "--max-tpot"]);
+}
+
+/// The kinds of servers, with bytes of the cache that the papers and the sizes of the models give.
+#[test]
+fn servers_of_mixtures_latents_and_encoders_are_planned() {
+    let served = |name: &str, cluster: &str, vocab: &str, flags: &[&str]| -> Value {
+        let job = format!("pipelines/jobs/recipes/{name}.toml");
+        let args = [
+            "plan",
+            &job,
+            "--cluster",
+            cluster,
+            "--vocab",
+            vocab,
+            "--serve",
+            "--json",
+        ];
+        let printed = succeed(&[&args[..], &["--input", "1000"], flags].concat()).stdout;
+        serde_json::from_slice(&printed).unwrap()
+    };
+    let cache = |row: &Value| row["memory_gb"]["cache"].as_f64().unwrap();
+    let of = |answer: &Value, tp: u64, ep: u64| -> Value {
+        let rows = answer["all"].as_array().unwrap();
+        let is = |row: &&Value| {
+            row["tp"] == tp && row["ep"] == ep && row["requests"] == ep && row["weights"] == "q8_0"
+        };
+        rows.iter().find(is).cloned().unwrap_or_default()
+    };
+    let answers = ["--output", "24"];
+    // 61 layers of a latent of 512 and 64 features of keys, 70,272 bytes a token (arXiv:2505.09343, table 1)
+    let v3 = served("deepseek_v3", "h800", "129280", &answers);
+    assert_eq!(v3["served"], "decoder");
+    let row = of(&v3, 1, 64);
+    assert!(
+        (cache(&row) / (1024.0 * 70_272.0 / 1e9) - 1.0).abs() < 1e-9,
+        "{row}"
+    );
+    assert!(v3["assumed"].to_string().contains("latents"));
+    // 671B of 8 bits are on no node of 640 GB
+    assert_eq!(of(&v3, 1, 8), Value::Null);
+    let mixtral = served("mixtral_8x7b", "dgx-h100", "32000", &answers);
+    let row = of(&mixtral, 1, 8);
+    let wanted = 1024.0 * 32.0 * 2.0 * 8.0 * 128.0 * 2.0 / 1e9;
+    assert!((cache(&row) / wanted - 1.0).abs() < 1e-9, "{row}");
+    let bert = served("bert_4b", "dgx-a100", "30592", &[]);
+    assert_eq!(bert["served"], "encoder");
+    assert!(bert["output"].is_null());
+    assert_eq!(cache(&bert["best"]), 0.0);
+    assert_eq!(bert["best"]["tpot_s"], 0.0);
+    let t5 = served("t5_3b", "dgx-a100", "29184", &answers);
+    assert_eq!(t5["served"], "encoder_decoder");
+    // 24 layers of the decoder, each with keys and values of its own tokens and of the prompt's
+    let wanted = 24.0 * 1024.0 * 2.0 * 2048.0 * 2.0 / 1e9;
+    assert!((cache(&of(&t5, 1, 1)) / wanted - 1.0).abs() < 1e-9, "{t5}");
 }
 
 #[test]

@@ -275,12 +275,13 @@ fn the_page_of_a_server_has_the_figures_of_the_json() {
     let milliseconds = |of: &Value| Value::from(1e3 * of.as_f64().unwrap());
     for (row, of) in ways.iter().zip(front) {
         assert_shows(&row[0], &of["tp"]);
-        assert_eq!(row[1], of["weights"].as_str().unwrap());
-        assert_shows(&row[2], &of["requests"]);
-        assert_shows(&row[3], &milliseconds(&of["ttft_s"]));
-        assert_shows(&row[4], &milliseconds(&of["tpot_s"]));
-        assert_shows(&row[5], &of["tokens_per_s_per_device"]);
-        assert_shows(&row[6], &of["memory_gb"]["total"]);
+        assert_shows(&row[1], &of["ep"]);
+        assert_eq!(row[2], of["weights"].as_str().unwrap());
+        assert_shows(&row[3], &of["requests"]);
+        assert_shows(&row[4], &milliseconds(&of["ttft_s"]));
+        assert_shows(&row[5], &milliseconds(&of["tpot_s"]));
+        assert_shows(&row[6], &of["tokens_per_s_per_device"]);
+        assert_shows(&row[7], &of["memory_gb"]["total"]);
     }
     assert_eq!(
         section(&page, "front").matches("<circle").count(),

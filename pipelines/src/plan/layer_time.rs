@@ -13,22 +13,25 @@ pub(super) const OTHER_OPS: f64 = 7.0;
 pub(super) const INSIDE_ATTENTION: f64 = 0.5;
 
 /// Rows and matrices of the experts of a rank, chosen evenly.
-struct Experts {
-    /// Experts of the rank.
-    count: f64,
+pub(super) struct Experts {
+    /// Experts of the rank that some token chose: the others' weights are not read.
+    pub(super) count: f64,
     /// Rows of each.
-    rows: f64,
+    pub(super) rows: f64,
     /// Width of an expert's share.
     ffn: f64,
 }
 
 impl Experts {
-    /// Those for `rows` tokens of each rank.
-    fn of(mixture: &Mixture, layout: &Layout, rows: f64) -> Experts {
+    /// Those for `rows` tokens of each rank. Of b tokens that choose k of E experts each, all choices alike, none chooses an expert with
+    /// probability (1 - k/E)^b; E (1 - (1 - k/E)^b) of them are expected to have a token.
+    pub(super) fn of(mixture: &Mixture, layout: &Layout, rows: f64) -> Experts {
         let (experts, ep) = (mixture.experts as f64, layout.ep as f64);
+        let chosen = (mixture.top_k as f64 / experts).min(1.0);
+        let used = 1.0 - (1.0 - chosen).powf(rows * ep);
         Experts {
-            count: experts / ep,
-            rows: rows * mixture.top_k as f64 * ep / experts,
+            count: experts / ep * used,
+            rows: rows * chosen * ep / used,
             ffn: mixture.ffn as f64 / layout.tp as f64,
         }
     }
@@ -330,6 +333,25 @@ fn cross(shape: &Shape, layout: &Layout, rates: &Rates, rows: &Crossed) -> Both 
         }
     }
     Both { forward, backward }
+}
+
+/// The forward pass of `rows` of a decoder's layer through its attention to encoded rows whose keys and values are in a cache, without the
+/// scores and mixed values themselves.
+pub(super) fn cross_of_cached(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) -> Pass {
+    let (tp, h) = (layout.tp as f64, shape.width as f64);
+    let (queries, mixed) = (shape.queries() / tp, shape.mixed() / tp);
+    let products = rates.product(rows, queries, h) + rates.product(rows, h, mixed);
+    let moved = 6.0 * rows * h + rows * queries;
+    let collectives = match layout.tp {
+        1 => 0.0,
+        _ => rates.collective + 2.0 * (tp - 1.0) / tp * rates.added * rows * h / rates.link,
+    };
+    Pass {
+        compute: products + CROSS_OPS * rates.op + rates.number * moved / rates.memory,
+        collectives,
+        ring: 0.0,
+        attention: 0.0,
+    }
 }
 
 /// Seconds in which a backward pass under sequence parallelism gathers rows once more for the gradients of weights, as Millrace does it:

@@ -3,10 +3,10 @@
 use super::plan_answer::Answer;
 use super::plan_page::Page;
 use super::plan_question::{
-    accepted, check_run, check_served, is_in_f32, is_in_fp8, of_model, other_precisions, plan_of,
-    shape, with_offload,
+    accepted, check_run, is_in_f32, is_in_fp8, of_model, other_precisions, plan_of, shape,
+    windowed, with_offload,
 };
-use super::plan_serving::{Printed, ServingArgs};
+use super::plan_serving::{Printed, Server, ServingArgs};
 use super::plan_table;
 use super::plan_trials::{self, TrialArgs};
 use crate::job::{self, Job, LoadError, Problem};
@@ -94,18 +94,23 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
     }
     if args.serving.is_given() {
         let mut problems = Vec::new();
-        args.serving.check(&mut problems);
-        check_served(&job, &mut problems);
         let shape = shape(&job, args.vocab, &mut problems);
+        args.serving.check(shape.as_ref(), &mut problems);
         let (Some(shape), true) = (shape, problems.is_empty()) else {
             return Err(LoadError::problems(path.clone(), problems).into());
         };
-        let assumed = assumed_of_a_server(&cluster, is_f32);
+        let server = Server {
+            name: &job.name,
+            shape,
+            windowed: windowed(&job),
+            cluster: &cluster,
+            assumed: assumed_of_a_server(&cluster, is_f32),
+        };
         let to = Printed {
             is_json: args.json,
             page: page.as_ref(),
         };
-        return args.serving.run(&job.name, shape, &cluster, assumed, to);
+        return args.serving.run(server, &to);
     }
     let is_fp8 = is_in_fp8(&job, &cluster);
     if is_fp8 {
