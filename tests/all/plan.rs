@@ -347,6 +347,53 @@ fn offloading_is_off_unless_it_is_asked_for_and_never_in_the_keys_to_copy() {
     assert!(text.contains("--offload"), "{text}");
 }
 
+#[test]
+fn levels_of_the_network_change_the_plan_and_contradictory_ones_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let flat = "name = 'x'\nnodes = 8\ndevices_per_node = 8\nmatrix_tflops = 312\nmemory_gb = 80\nmemory_gb_s = 2039\nlink_gb_s = 300\nnetwork_gb_s = 25\n";
+    let level = "[[level]]\nname = 'leaf'\nnodes = 2\noversubscription = 32\n";
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let step = |json: &Value| json["layouts"][0]["step_s"].as_f64().unwrap();
+    let (code, before, text) = planned("gpt2_1558m", &["--cluster", &file("flat", flat)]);
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(before["placement"]["levels"], serde_json::json!([]));
+    let page = dir.path().join("plan.html");
+    let args = [
+        "--cluster",
+        &file("levels", &format!("{flat}{level}")),
+        "--html",
+        page.to_str().unwrap(),
+    ];
+    let (code, after, text) = planned("gpt2_1558m", &args);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(step(&after) > step(&before));
+    let leaf = &after["placement"]["levels"][0];
+    assert_eq!(leaf["name"], "leaf");
+    assert_eq!(leaf["groups"], 4);
+    let crossing = leaf["crossed_by"].as_array().unwrap();
+    assert!(!crossing.is_empty(), "64 devices are on four leaves");
+    let order = after["layouts"][0]["layout"]["order"].as_str().unwrap();
+    assert_eq!(after["placement"]["order"], order);
+    let line = format!("\norder = \"{order}\"\n");
+    assert!(after["toml"].as_str().unwrap().contains(&line), "{after}");
+    plan_page::assert_is_whole(&page);
+    let page = std::fs::read_to_string(&page).unwrap();
+    for part in ["Levels of the network", "network above leaf", "32.0:1"] {
+        assert!(page.contains(part), "{part}");
+    }
+    let wrong = "[[level]]\nname = 'leaf'\nnodes = 8\noversubscription = 0.5\n";
+    let args = ["--cluster", &file("wrong", &format!("{flat}{wrong}"))];
+    let (code, _, text) = planned("gpt2_1558m", &args);
+    assert_eq!(code, Some(2), "{text}");
+    for key in ["level[0].nodes", "level[0].oversubscription"] {
+        assert!(text.contains(key), "{key}: {text}");
+    }
+}
+
 /// Random data of runs is text, and an encoder's answer has no tokens.
 #[test]
 fn runs_of_encoders_and_answers_of_theirs_are_refused() {

@@ -243,7 +243,7 @@ fn attention(
 /// Seconds in which keys and values of `rows` go around the context-parallel ranks.
 fn keys_around(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) -> f64 {
     let width = shape.keys_values() / layout.tp as f64;
-    let of_rank = rates.collective + rates.added * rows * width / rates.network;
+    let of_rank = rates.collective + rates.added * rows * width / rates.keys;
     (layout.cp as f64 - 1.0) * of_rank
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn step_time(
     // a micro-batch's rows to the next stage, and their gradient back
     let message = match layout.pp {
         1 => 0.0,
-        _ => rates.collective + rates.added * rows * shape.width as f64 / tp / rates.network,
+        _ => rates.collective + rates.added * rows * shape.width as f64 / tp / rates.to_stage,
     };
     let chunk_forward = layers.forward.seconds() + message;
     let chunk_backward =
@@ -75,12 +75,14 @@ pub(crate) fn step_time(
         parameters: chunks * layers.fullest.matrices + ends * shape.end_parameters() / tp,
         ranks: layout.dp,
         apart: 1,
+        bound: rates.sums,
     };
     // ranks with the same experts are `ep` data-parallel ranks apart
     let experts = Replicated {
         parameters: chunks * layers.fullest.experts,
         ranks: layout.dp / layout.ep,
         apart: layout.ep,
+        bound: rates.sums_of_experts,
     };
     let own = match layout.zero {
         0 => parameters.parameters + experts.parameters,
@@ -305,6 +307,8 @@ struct Replicated {
     parameters: f64,
     ranks: usize,
     apart: usize,
+    /// Most bytes/s of each rank, by the levels of the network.
+    bound: f64,
 }
 
 impl Replicated {
@@ -329,6 +333,7 @@ fn reduction(layout: &Layout, rates: &Rates, of: &Replicated, micro_batches: f64
     } else {
         rates.link
     };
+    let rate = rate.min(of.bound);
     let is_by_micro_batch = rates.shares_cores && (layout.zero >= 2 || layout.cp > 1);
     let sums = if is_by_micro_batch {
         4.0 * micro_batches
@@ -567,6 +572,7 @@ mod tests {
             parameters: 1e9,
             ranks: 2,
             apart: 2,
+            bound: rates.sums_of_experts,
         };
         let found = reduction(&of, &rates, &experts, 1.0);
         // four ranks on two nodes, 4 + 4 bytes of each parameter

@@ -219,7 +219,7 @@ impl Answer<'_> {
             "layouts_that_fit": self.planned.len(), "layouts_that_do_not": self.rejected.len(),
             "layouts": self.shown().iter().map(|of| self.layout(of)).collect::<Vec<_>>(),
             "memory_by_stage": best.map(|best| self.stages(best)), "sensitivity": best.map(|best| self.sensitivity(best)),
-            "placement": best.map(|best| Placement::new(&best.layout, cluster.devices_per_node).to_json()),
+            "placement": best.map(|best| Placement::new(&best.layout, cluster).to_json()),
             "training": best.map(|best| self.training(best).to_json()), "rejected_by_reason": reasons.collect::<Vec<_>>(),
             "nearest": self.nearest().filter(|_| best.is_none()).map(rejected), "assumed": self.assumed, "offload": self.offload(),
             "toml": best.map(|best| best.layout.to_toml(&asked.shape, cluster.devices_per_node)),
@@ -480,6 +480,9 @@ impl Answer<'_> {
             memory.optimizer / 1e9,
             memory.activations / 1e9,
         )?;
+        for level in Placement::new(&best.layout, self.asked.cluster).levels_in_words() {
+            writeln!(text, "network: {level}")?;
+        }
         let training = self.training(best);
         writeln!(
             text,
