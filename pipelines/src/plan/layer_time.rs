@@ -45,6 +45,10 @@ const ROUTING_OPS: f64 = 4.0;
 pub(super) struct Pass {
     pub(super) compute: f64,
     pub(super) collectives: f64,
+    /// The all-to-alls among the collectives.
+    pub(super) exchange: f64,
+    /// Products with respect to weights, a part of a backward pass's `compute`.
+    pub(super) weights: f64,
     /// Context parallelism's share of the collectives, before anything hides it.
     ring: f64,
     /// Attention between the projections, a part of `compute`.
@@ -61,6 +65,8 @@ impl Pass {
         Pass {
             compute: count * self.compute,
             collectives: count * self.collectives,
+            exchange: count * self.exchange,
+            weights: count * self.weights,
             ring: count * self.ring,
             attention: count * self.attention,
         }
@@ -71,6 +77,8 @@ impl Pass {
         Pass {
             compute: self.compute + other.compute,
             collectives: self.collectives + other.collectives,
+            exchange: self.exchange + other.exchange,
+            weights: self.weights + other.weights,
             ring: self.ring + other.ring,
             attention: self.attention + other.attention,
         }
@@ -125,6 +133,7 @@ pub(super) fn layer(
         Recompute::Full => {
             backward.compute += forward.compute;
             backward.collectives += forward.collectives;
+            backward.exchange += forward.exchange;
         }
     }
     Both { forward, backward }
@@ -195,6 +204,7 @@ pub(super) fn forward(
         let hidden = if rates.shares_cores { 0.0 } else { attention };
         collectives += (ring - hidden).max(0.0);
     }
+    let mut exchange = 0.0;
     if let Some(mixture) = mixture {
         // rows to their experts and back; ranks of a sequence-parallel group send their own part, but those of Millrace all of it
         let shared = match layout.is_sequence_parallel && !rates.shares_cores {
@@ -202,11 +212,14 @@ pub(super) fn forward(
             false => 1.0,
         };
         let bytes = rates.added * rows * mixture.top_k as f64 * h / shared;
-        collectives += 2.0 * rates.all_to_all(layout, bytes);
+        exchange = 2.0 * rates.all_to_all(layout, bytes);
+        collectives += exchange;
     }
     Pass {
         compute: products + attention + memory_bound(shape, layout, rates, rows, mixture),
         collectives,
+        exchange,
+        weights: 0.0,
         ring,
         attention,
     }
@@ -265,11 +278,13 @@ fn backward(
             collectives += gathers_again(shape, layout, rates, rows, mixture);
         }
     }
+    let products = backward_products(shape, layout, rates, rows, mixture);
     Pass {
-        compute: backward_products(shape, layout, rates, rows, mixture)
-            + attention
-            + 2.0 * memory_bound(shape, layout, rates, rows, mixture),
+        compute: products + attention + 2.0 * memory_bound(shape, layout, rates, rows, mixture),
         collectives,
+        exchange: forward.exchange,
+        // as many operations as with respect to the input
+        weights: 0.5 * products,
         ring: forward.ring,
         attention,
     }
@@ -303,12 +318,15 @@ fn cross(shape: &Shape, layout: &Layout, rates: &Rates, rows: &Crossed) -> Both 
     let mut forward = Pass {
         compute: products + attention + memory_bound,
         collectives: 0.0,
+        exchange: 0.0,
+        weights: 0.0,
         ring: 0.0,
         attention,
     };
     let attention = rates.backward_of_attention() * attention;
     let mut backward = Pass {
         compute: back + attention + 2.0 * memory_bound,
+        weights: 0.5 * back,
         attention,
         ..forward
     };
@@ -349,6 +367,8 @@ pub(super) fn cross_of_cached(shape: &Shape, layout: &Layout, rates: &Rates, row
     Pass {
         compute: products + CROSS_OPS * rates.op + rates.number * moved / rates.memory,
         collectives,
+        exchange: 0.0,
+        weights: 0.0,
         ring: 0.0,
         attention: 0.0,
     }

@@ -122,6 +122,8 @@ pub(crate) struct Layout {
     /// Whether whole pipelines are next to each other and replicas far apart (`tp-cp-pp-ep-dp`); otherwise, as Megatron numbers ranks, the
     /// replicas of a stage are next to each other (`tp-cp-ep-dp-pp`).
     pub is_data_outermost: bool,
+    /// Whether micro-batches enter the pipeline from both ends and overlap in pairs (DualPipe): an estimate, as Millrace does not train so.
+    pub is_dual: bool,
     /// Whether the optimizer's state is in host memory: an estimate, as Millrace does not train so.
     pub is_offloaded: bool,
 }
@@ -155,6 +157,7 @@ impl Layout {
             counts_ends: false,
             precision: Precision::Bf16,
             is_data_outermost: false,
+            is_dual: false,
             is_offloaded: false,
         }
     }
@@ -276,6 +279,10 @@ impl Layout {
     /// `pp - stage` before the first backward pass; interleaved, passes of single chunks (Narayanan et al. 2021, arXiv:2104.04473,
     /// section 2.2).
     pub(crate) fn in_flight(&self, stage: usize) -> f64 {
+        if self.is_dual {
+            // of each of a rank's two stages half of the stages and one (arXiv:2412.19437, table 2)
+            return (0.5 * (self.pp + 1) as f64).min(0.5 * self.micro_batches() as f64);
+        }
         let ahead = self.pp - 1 - stage;
         let passes = match self.chunks {
             1 => ahead + 1,
@@ -376,6 +383,15 @@ impl Layout {
                 if !of.is_multiple_of(self.ep) {
                     return divides(whole, self.ep, "ep");
                 }
+            }
+        }
+        if self.is_dual {
+            let (pp, micro_batches) = (self.pp, self.micro_batches());
+            let is_even = pp.is_multiple_of(2) && micro_batches.is_multiple_of(2);
+            if !is_even || self.chunks > 1 || micro_batches < 2 * pp {
+                return Some(format!(
+                    "DualPipe has an even pp without virtual stages, and an even number of micro-batches of 2 pp at least, not pp {pp} with {micro_batches}"
+                ));
             }
         }
         if self.chunks > 1 && !self.micro_batches().is_multiple_of(self.pp) {

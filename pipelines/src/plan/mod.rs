@@ -2,6 +2,7 @@
 //! without running anything, and its comparison with layouts that were run. `pipelines/docs/plan.md` has the model and how far it is from published figures.
 
 mod cluster;
+mod dualpipe;
 #[cfg(test)]
 mod fit;
 mod host;
@@ -24,6 +25,7 @@ mod time;
 mod trial;
 
 pub(crate) use cluster::Cluster;
+pub(crate) use dualpipe::dualpipe;
 pub(crate) use host::Host;
 pub(crate) use layout::{Layout, Recompute, precision_name};
 pub(crate) use measured::Machine;

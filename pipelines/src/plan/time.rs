@@ -1,6 +1,7 @@
 //! Time of a step: the layers of its stages, the pipeline's fill and drain, the reduction of gradients and the optimizer.
 
 use crate::plan::cluster::Cluster;
+use crate::plan::dualpipe::Pair;
 use crate::plan::host::{OffloadTime, adam_bytes};
 use crate::plan::layer_time::{Both, Pass, layer};
 use crate::plan::layout::{Layout, Recompute};
@@ -65,6 +66,20 @@ pub(crate) fn step_time(
     let turns = cluster.turns(layout.devices().min(cluster.devices_per_node));
     let work = busy.max(turns * count * (chunks * both + head / pp));
     let bubble = (busy + (pp - 1.0) * both - work).max(0.0);
+    let collectives = count * chunks * (layers.forward.collectives + layers.backward.collectives);
+    // of pipelines in both directions a rank has the head for every second micro-batch
+    let (work, bubble, collectives) = match layout.is_dual {
+        true => {
+            let pair = Pair::of(&layers.forward, &layers.backward, message);
+            let work = count * (pair.seconds + 0.5 * head);
+            let bubble = pair.bubble(layout.pp, &layers.backward);
+            (work, bubble, count * pair.seen)
+        }
+        false => (work, bubble, collectives),
+    };
+    // and the parameters of two stages, in twice as many copies
+    let copies = if layout.is_dual { 2 } else { 1 };
+    let held = copies as f64;
     // a stage that has both ends has two matrices of the vocabulary, unless they are one
     let ends = if rates.shares_cores && layout.pp == 1 && !shape.is_tied {
         2.0
@@ -72,15 +87,15 @@ pub(crate) fn step_time(
         1.0
     };
     let parameters = Replicated {
-        parameters: chunks * layers.fullest.matrices + ends * shape.end_parameters() / tp,
-        ranks: layout.dp,
+        parameters: held * chunks * layers.fullest.matrices + ends * shape.end_parameters() / tp,
+        ranks: copies * layout.dp,
         apart: 1,
         bound: rates.sums,
     };
     // ranks with the same experts are `ep` data-parallel ranks apart
     let experts = Replicated {
-        parameters: chunks * layers.fullest.experts,
-        ranks: layout.dp / layout.ep,
+        parameters: held * chunks * layers.fullest.experts,
+        ranks: copies * layout.dp / layout.ep,
         apart: layout.ep,
         bound: rates.sums_of_experts,
     };
@@ -116,7 +131,7 @@ pub(crate) fn step_time(
         backward: chunk_backward,
         head,
         bubble,
-        collectives: count * chunks * (layers.forward.collectives + layers.backward.collectives),
+        collectives,
         reduction: reduction - hidden,
         optimizer,
         offload,

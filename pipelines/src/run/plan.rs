@@ -4,7 +4,7 @@ use super::plan_answer::Answer;
 use super::plan_page::Page;
 use super::plan_question::{
     accepted, check_run, is_in_f32, is_in_fp8, of_model, other_precisions, plan_of, shape,
-    windowed, with_offload,
+    windowed, with_dualpipe, with_offload,
 };
 use super::plan_serving::{Printed, Server, ServingArgs};
 use super::plan_table;
@@ -46,6 +46,10 @@ pub(crate) struct PlanArgs {
     /// as Millrace does not train so.
     #[arg(long, conflicts_with_all = ["check_tables", "size", "serve"])]
     offload: bool,
+    /// Show layouts of a mixture of experts with DualPipe as well, which hides all-to-alls behind the computation of another micro-batch
+    /// (DeepSeek-V3): an estimate, as Millrace does not train so.
+    #[arg(long, conflicts_with_all = ["check_tables", "size", "serve"])]
+    dualpipe: bool,
     /// Layouts to show.
     #[arg(long, default_value_t = 10)]
     top: usize,
@@ -127,6 +131,9 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
     // where nothing fits it is a way out, whether it was asked for or not
     let may_offload = args.offload || (planned.is_empty() && cluster.cores.is_none());
     let offloaded = may_offload.then(|| with_offload(&job, &asked, &rejected));
+    let dual = args
+        .dualpipe
+        .then(|| with_dualpipe(&job, &asked, &planned, &rejected));
     let answer = Answer {
         job: &job,
         asked: &asked,
@@ -134,6 +141,7 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
         top: args.top,
         rejected: &rejected,
         offloaded: offloaded.as_deref(),
+        dual: dual.as_deref(),
         assumed: {
             let mut all = assumed(&cluster, is_f32);
             if is_fp8 && cluster.matrix_fp8.is_none() {
@@ -275,6 +283,20 @@ fn asked<'a>(job: &Job, cluster: &'a Cluster, args: &PlanArgs) -> Result<Asked<'
             key: "--offload".into(),
             found: "a cluster with cores".into(),
             wanted: "devices with memory of their own: that of cores is the host's".into(),
+        });
+    }
+    let is_mixture = job.model.as_ref().is_some_and(|model| model.moe.is_some());
+    if args.dualpipe && !(is_mixture && cluster.cores.is_none()) {
+        problems.push(Problem {
+            key: "--dualpipe".into(),
+            found: match is_mixture {
+                true => "a cluster with cores",
+                false => "a model without experts",
+            }
+            .into(),
+            wanted:
+                "a mixture of experts on devices of their own: its all-to-alls are what is hidden"
+                    .into(),
         });
     }
     let found = of_model(job, cluster, devices, args.vocab);

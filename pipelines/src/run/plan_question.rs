@@ -3,7 +3,7 @@
 use crate::job::{BlendTable, Job, Problem};
 use crate::plan::{
     Asked, Cluster, Decoder, InPrecision, Latent, Layout, Mixture, Planned, Recompute, Rejected,
-    Shape, Windowed, least_layers, offloaded, rank_bytes, sort,
+    Shape, Windowed, dualpipe, least_layers, offloaded, rank_bytes, sort,
 };
 use train::config::{Determinism, Family, ParallelConfig, Plan, Precision};
 use train::dist::DeviceKind;
@@ -234,6 +234,17 @@ pub(super) fn accepted(
 /// Layouts that would fit with the optimizer's state in host memory, without those that break another rule of `train`: an estimate.
 pub(super) fn with_offload(job: &Job, asked: &Asked<'_>, rejected: &[Rejected]) -> Vec<Planned> {
     accepted(job, asked, (offloaded(asked, rejected), Vec::new())).0
+}
+
+/// Layouts that would fit with DualPipe, without those that break another rule of `train`: an estimate.
+pub(super) fn with_dualpipe(
+    job: &Job,
+    asked: &Asked<'_>,
+    planned: &[Planned],
+    rejected: &[Rejected],
+) -> Vec<Planned> {
+    let dual = dualpipe(asked, planned, rejected);
+    accepted(job, asked, (dual, Vec::new())).0
 }
 
 /// The layout with the fewest layers computed again that fits in the memory that its ranks share.
