@@ -275,12 +275,13 @@ fn the_page_of_a_server_has_the_figures_of_the_json() {
     let milliseconds = |of: &Value| Value::from(1e3 * of.as_f64().unwrap());
     for (row, of) in ways.iter().zip(front) {
         assert_shows(&row[0], &of["tp"]);
-        assert_eq!(row[1], of["weights"].as_str().unwrap());
-        assert_shows(&row[2], &of["requests"]);
-        assert_shows(&row[3], &milliseconds(&of["ttft_s"]));
-        assert_shows(&row[4], &milliseconds(&of["tpot_s"]));
-        assert_shows(&row[5], &of["tokens_per_s_per_device"]);
-        assert_shows(&row[6], &of["memory_gb"]["total"]);
+        assert_shows(&row[1], &of["ep"]);
+        assert_eq!(row[2], of["weights"].as_str().unwrap());
+        assert_shows(&row[3], &of["requests"]);
+        assert_shows(&row[4], &milliseconds(&of["ttft_s"]));
+        assert_shows(&row[5], &milliseconds(&of["tpot_s"]));
+        assert_shows(&row[6], &of["tokens_per_s_per_device"]);
+        assert_shows(&row[7], &of["memory_gb"]["total"]);
     }
     assert_eq!(
         section(&page, "front").matches("<circle").count(),
@@ -294,7 +295,7 @@ fn the_page_of_a_server_has_the_figures_of_the_json() {
 }
 
 #[test]
-fn a_file_that_exists_is_kept_and_one_that_cannot_be_written_is_an_error() {
+fn a_file_that_exists_is_kept_and_one_that_cannot_be_written_is_wrong_use() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("kept");
     std::fs::write(&file, "mine").unwrap();
@@ -312,13 +313,13 @@ fn a_file_that_exists_is_kept_and_one_that_cannot_be_written_is_an_error() {
         "{said}"
     );
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
-    let said = refused(&file.join("page.html"), 1);
+    let said = refused(&file.join("page.html"), 2);
     assert!(
         said.contains("cannot write") && said.contains("page.html"),
         "{said}"
     );
     let missing = dir.path().join("missing");
-    let said = refused(&missing.join("page.html"), 1);
+    let said = refused(&missing.join("page.html"), 2);
     assert!(said.contains("cannot write"), "{said}");
     assert!(!missing.exists(), "a mistyped folder is not made");
     // a plan without a layout that fits has a page as well, and the same exit code as without

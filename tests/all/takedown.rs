@@ -487,11 +487,11 @@ fn nothing_is_touched_that_is_damaged_unfinished_or_only_to_be_shown() {
     let out = dir.path().join("out");
     let place = out.to_str().unwrap();
     let entries = list(dir.path(), "id:doc-1\nhost:\nsha1:nothing\nid:doc-3\n");
-    let refused = |list: &Path, wanted: &[&str]| {
+    let refused = |list: &Path, code: i32, wanted: &[&str]| {
         let bytes = files(&out);
         let printed = output(&["takedown", list.to_str().unwrap(), "--corpus", place]);
         let stderr = String::from_utf8(printed.stderr).unwrap();
-        assert_eq!(printed.status.code(), Some(1), "{stderr}");
+        assert_eq!(printed.status.code(), Some(code), "{stderr}");
         for wanted in wanted {
             assert!(stderr.contains(wanted), "{wanted}: {stderr}");
         }
@@ -499,14 +499,16 @@ fn nothing_is_touched_that_is_damaged_unfinished_or_only_to_be_shown() {
     };
     refused(
         &entries,
+        2,
         &[
             "line 2: found \"host:\"",
             "line 3: found \"sha1:nothing\"",
             "wanted a URL",
         ],
     );
+    refused(&dir.path().join("absent.txt"), 2, &["absent.txt"]);
     let entries = list(dir.path(), "id:doc-1\nid:doc-3\n");
-    refused(&entries, &["dedup has not been finished"]);
+    refused(&entries, 1, &["dedup has not been finished"]);
     run("dedup", &job);
     let sound = fs::read(out.join("clean/00001.jsonl.zst")).unwrap();
     let mut wrong = sound.clone();
@@ -514,23 +516,26 @@ fn nothing_is_touched_that_is_damaged_unfinished_or_only_to_be_shown() {
     fs::write(out.join("clean/00001.jsonl.zst"), &wrong).unwrap();
     refused(
         &entries,
+        1,
         &["the files of curate/00001 are not those of its record"],
     );
     fs::write(out.join("clean/00001.jsonl.zst"), &sound).unwrap();
     // a dry run shows and changes nothing
     let bytes = files(&out);
-    let shown = succeed(&[
+    let dry = [
         "takedown",
         entries.to_str().unwrap(),
         "--dry-run",
         "--corpus",
         place,
-    ]);
-    let shown = String::from_utf8(shown.stdout).unwrap();
+    ];
+    let shown = String::from_utf8(succeed(&dry).stdout).unwrap();
     assert!(
         shown.contains("2 documents and 0 dropped ones by list.txt"),
         "{shown}"
     );
+    let shown = succeed(&[&dry[..], &["--json"]].concat()).stdout;
+    let shown: Value = serde_json::from_slice(&shown).unwrap();
     assert_eq!(files(&out), bytes);
     // a decided takedown is finished before anything else is done with the folder
     fs::create_dir_all(out.join("takedown")).unwrap();
@@ -545,7 +550,27 @@ fn nothing_is_touched_that_is_damaged_unfinished_or_only_to_be_shown() {
         !printed.status.success() && stderr.contains("was interrupted"),
         "{stderr}"
     );
-    take_down(&entries, &out);
+    // what was shown is what is told afterwards, but for what is known then
+    let told = take_down(&entries, &out);
+    let keys = |of: &Value| -> Vec<String> { of[0].as_object().unwrap().keys().cloned().collect() };
+    assert_eq!(keys(&shown), keys(&told));
+    assert_eq!([&shown[0]["dry_run"], &told[0]["dry_run"]], [true, false]);
+    assert_eq!(shown[0]["corpus"], told[0]["corpus"]);
+    for key in [
+        "list",
+        "documents",
+        "shards",
+        "entries_without_documents",
+        "before",
+    ] {
+        assert_eq!(
+            shown[0]["takedowns"][0][key], told[0]["takedowns"][0][key],
+            "{key}"
+        );
+    }
+    for key in ["datasets", "checkpoints"] {
+        assert!(shown[0][key].is_null() && told[0][key].is_array(), "{key}");
+    }
     run("curate", &job);
     let missing = list(dir.path(), "id:doc-1\n");
     let printed = output(&[

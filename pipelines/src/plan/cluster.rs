@@ -4,6 +4,25 @@ use crate::job::place::places;
 use crate::job::{LoadError, Problem};
 use std::path::Path;
 
+/// A level of the network: groups of nodes below one switch, or several that work as one.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Level {
+    pub name: String,
+    /// Nodes of a group.
+    pub nodes: usize,
+    /// The rate that comes to a group's switches from below over that of their links to the rest.
+    pub oversubscription: f64,
+}
+
+/// What the devices of a group share on their way to all others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Uplink {
+    /// Devices of a group.
+    pub devices: usize,
+    /// The network's rate of all of them over that of the group's links to the rest.
+    pub oversubscription: f64,
+}
+
 /// Devices and rates. Bandwidths are those of one device in one direction.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Cluster {
@@ -35,8 +54,10 @@ pub(crate) struct Cluster {
     pub link_latency: f64,
     /// Bytes/s between devices of a node.
     pub link: f64,
-    /// Bytes/s between nodes.
+    /// Bytes/s between nodes, up to the first level.
     pub network: f64,
+    /// Levels above nodes, the smallest groups first; none: all nodes reach each other at `network`.
+    pub levels: Vec<Level>,
     /// Watts per device with its share of the node.
     pub watts: Option<f64>,
     /// Failures of a device in a year that stop a job.
@@ -83,6 +104,20 @@ impl Cluster {
     /// Number of devices.
     pub(crate) fn devices(&self) -> usize {
         self.nodes * self.devices_per_node
+    }
+
+    /// The links out of the groups of each level, of those with several groups. What leaves a group has left those inside it, so that their
+    /// oversubscriptions multiply.
+    pub(crate) fn uplinks(&self) -> Vec<Uplink> {
+        let mut oversubscription = 1.0;
+        let levels = self.levels.iter().map(|level| {
+            oversubscription *= level.oversubscription;
+            Uplink {
+                devices: level.nodes * self.devices_per_node,
+                oversubscription,
+            }
+        });
+        levels.collect()
     }
 
     /// Share of the rates of matrix and memory that each of `ranks` on one node reaches while it runs: that of its threads, one at
@@ -207,8 +242,10 @@ impl Cluster {
                 host_memory: keys.optional(OPTIONAL[9]).map(|bytes| 1e9 * bytes),
                 host_memory_rate: keys.optional(OPTIONAL[10]).map(|rate| 1e9 * rate),
                 pcie: keys.optional(OPTIONAL[11]).map(|rate| 1e9 * rate),
+                levels: keys.levels(),
             };
             keys.refuse_others();
+            check_levels(&cluster, &mut problems);
             if problems.is_empty() {
                 return Ok(cluster);
             }
@@ -219,6 +256,57 @@ impl Cluster {
             problems,
             places,
         })
+    }
+}
+
+/// Levels that contradict each other or the number of nodes.
+fn check_levels(cluster: &Cluster, problems: &mut Vec<Problem>) {
+    let mut below = Level {
+        name: "a node".into(),
+        nodes: 1,
+        oversubscription: 1.0,
+    };
+    let mut names = Vec::new();
+    for (at, level) in cluster.levels.iter().enumerate() {
+        let mut problem = |key: &str, found: String, wanted: String| {
+            problems.push(Problem {
+                key: format!("level[{at}].{key}"),
+                found,
+                wanted,
+            });
+        };
+        let Level {
+            name,
+            nodes,
+            oversubscription,
+        } = level;
+        if names.contains(name) {
+            problem(
+                "name",
+                format!("{name:?} again"),
+                "a name of its own".into(),
+            );
+        }
+        names.push(name.clone());
+        if (at > 0 && *nodes <= below.nodes) || !nodes.is_multiple_of(below.nodes) {
+            let wanted = format!(
+                "more groups of {}, of {} nodes each",
+                below.name, below.nodes
+            );
+            problem("nodes", nodes.to_string(), wanted);
+        }
+        if *nodes >= cluster.nodes {
+            let wanted = format!(
+                "fewer than the {} nodes of the cluster: nothing leaves a group of all",
+                cluster.nodes
+            );
+            problem("nodes", nodes.to_string(), wanted);
+        }
+        if *oversubscription < 1.0 {
+            let wanted = "1 or more: links up are no faster than what comes from below".into();
+            problem("oversubscription", oversubscription.to_string(), wanted);
+        }
+        below = level.clone();
     }
 }
 
@@ -277,6 +365,42 @@ impl Keys<'_> {
         }
         self.problem(key, &value.to_string(), "a number above 0");
         None
+    }
+
+    /// The tables of levels, each with all of its keys.
+    fn levels(&mut self) -> Vec<Level> {
+        const WANTED: &str = "tables [[level]] with name, nodes and oversubscription";
+        let levels = match self.table.remove("level") {
+            None => return Vec::new(),
+            Some(toml::Value::Array(levels)) => levels,
+            Some(other) => {
+                self.problem("level", &other.to_string(), WANTED);
+                return Vec::new();
+            }
+        };
+        let mut found = Vec::new();
+        for (at, level) in levels.into_iter().enumerate() {
+            let toml::Value::Table(table) = level else {
+                self.problem("level", &level.to_string(), WANTED);
+                continue;
+            };
+            let mut problems = Vec::new();
+            let mut keys = Keys {
+                table,
+                problems: &mut problems,
+            };
+            found.push(Level {
+                name: keys.text("name"),
+                nodes: keys.count("nodes"),
+                oversubscription: keys.rate("oversubscription"),
+            });
+            keys.refuse_others();
+            self.problems.extend(problems.into_iter().map(|of| Problem {
+                key: format!("level[{at}].{}", of.key),
+                ..of
+            }));
+        }
+        found
     }
 
     fn refuse_others(&mut self) {
@@ -379,6 +503,53 @@ mod tests {
             panic!("found no problem")
         };
         assert_eq!(problems[0].key, "network_gb_s");
+    }
+
+    /// 64 nodes of 8 devices: leaves of 4 nodes, spines of 16.
+    const LEVELS: &str = "name = 'x'\nnodes = 64\ndevices_per_node = 8\nmatrix_tflops = 100\nmemory_gb = 80\nmemory_gb_s = 2000\nlink_gb_s = 300\nnetwork_gb_s = 25\n[[level]]\nname = 'leaf'\nnodes = 4\noversubscription = 2\n[[level]]\nname = 'spine'\nnodes = 16\noversubscription = 3.5\n";
+
+    #[test]
+    fn what_leaves_a_group_shares_the_links_of_all_groups_around_it() {
+        let cluster = Cluster::parse(LEVELS, Path::new("x.toml")).unwrap();
+        let uplinks = cluster.uplinks().into_iter();
+        let found: Vec<(usize, f64)> = uplinks
+            .map(|of| (of.devices, of.oversubscription))
+            .collect();
+        assert_eq!(found, [(32, 2.0), (128, 7.0)]);
+        assert!(Cluster::load("dgx-h100").unwrap().uplinks().is_empty());
+    }
+
+    #[test]
+    fn levels_that_are_incomplete_or_contradict_each_other_are_refused() {
+        let keys = |text: &str| -> Vec<String> {
+            match Cluster::parse(text, Path::new("x.toml")) {
+                Err(LoadError::Problems { problems, .. }) => {
+                    problems.into_iter().map(|of| of.key).collect()
+                }
+                Err(_) | Ok(_) => Vec::new(),
+            }
+        };
+        assert!(keys(LEVELS).is_empty());
+        for (from, to, wanted) in [
+            ("nodes = 4\n", "", &["level[0].nodes"][..]),
+            ("nodes = 16\n", "nodes = 10\n", &["level[1].nodes"]),
+            ("nodes = 16\n", "nodes = 4\n", &["level[1].nodes"]),
+            ("nodes = 16\n", "nodes = 64\n", &["level[1].nodes"]),
+            ("nodes = 64\n", "nodes = 8\n", &["level[1].nodes"]),
+            ("= 3.5", "= 0.5", &["level[1].oversubscription"]),
+            ("= 3.5", "= nan", &["level[1].oversubscription"]),
+            ("'spine'", "'leaf'", &["level[1].name"]),
+            (
+                "name = 'spine'\n",
+                "ratio = 2\n",
+                &["level[1].name", "level[1].ratio"],
+            ),
+            ("oversubscription = 2\n", "", &["level[0].oversubscription"]),
+        ] {
+            assert_eq!(keys(&LEVELS.replacen(from, to, 1)), wanted, "{from} {to}");
+        }
+        let one = LEVELS.split("[[level]]").next().unwrap();
+        assert_eq!(keys(&one.replace("name", "level = 3\nname")), ["level"]);
     }
 
     #[test]

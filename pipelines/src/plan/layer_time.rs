@@ -13,22 +13,25 @@ pub(super) const OTHER_OPS: f64 = 7.0;
 pub(super) const INSIDE_ATTENTION: f64 = 0.5;
 
 /// Rows and matrices of the experts of a rank, chosen evenly.
-struct Experts {
-    /// Experts of the rank.
-    count: f64,
+pub(super) struct Experts {
+    /// Experts of the rank that some token chose: the others' weights are not read.
+    pub(super) count: f64,
     /// Rows of each.
-    rows: f64,
+    pub(super) rows: f64,
     /// Width of an expert's share.
     ffn: f64,
 }
 
 impl Experts {
-    /// Those for `rows` tokens of each rank.
-    fn of(mixture: &Mixture, layout: &Layout, rows: f64) -> Experts {
+    /// Those for `rows` tokens of each rank. Of b tokens that choose k of E experts each, all choices alike, none chooses an expert with
+    /// probability (1 - k/E)^b; E (1 - (1 - k/E)^b) of them are expected to have a token.
+    pub(super) fn of(mixture: &Mixture, layout: &Layout, rows: f64) -> Experts {
         let (experts, ep) = (mixture.experts as f64, layout.ep as f64);
+        let chosen = (mixture.top_k as f64 / experts).min(1.0);
+        let used = 1.0 - (1.0 - chosen).powf(rows * ep);
         Experts {
-            count: experts / ep,
-            rows: rows * mixture.top_k as f64 * ep / experts,
+            count: experts / ep * used,
+            rows: rows * chosen * ep / used,
             ffn: mixture.ffn as f64 / layout.tp as f64,
         }
     }
@@ -42,6 +45,10 @@ const ROUTING_OPS: f64 = 4.0;
 pub(super) struct Pass {
     pub(super) compute: f64,
     pub(super) collectives: f64,
+    /// The all-to-alls among the collectives.
+    pub(super) exchange: f64,
+    /// Products with respect to weights, a part of a backward pass's `compute`.
+    pub(super) weights: f64,
     /// Context parallelism's share of the collectives, before anything hides it.
     ring: f64,
     /// Attention between the projections, a part of `compute`.
@@ -58,6 +65,8 @@ impl Pass {
         Pass {
             compute: count * self.compute,
             collectives: count * self.collectives,
+            exchange: count * self.exchange,
+            weights: count * self.weights,
             ring: count * self.ring,
             attention: count * self.attention,
         }
@@ -68,6 +77,8 @@ impl Pass {
         Pass {
             compute: self.compute + other.compute,
             collectives: self.collectives + other.collectives,
+            exchange: self.exchange + other.exchange,
+            weights: self.weights + other.weights,
             ring: self.ring + other.ring,
             attention: self.attention + other.attention,
         }
@@ -122,6 +133,7 @@ pub(super) fn layer(
         Recompute::Full => {
             backward.compute += forward.compute;
             backward.collectives += forward.collectives;
+            backward.exchange += forward.exchange;
         }
     }
     Both { forward, backward }
@@ -192,6 +204,7 @@ pub(super) fn forward(
         let hidden = if rates.shares_cores { 0.0 } else { attention };
         collectives += (ring - hidden).max(0.0);
     }
+    let mut exchange = 0.0;
     if let Some(mixture) = mixture {
         // rows to their experts and back; ranks of a sequence-parallel group send their own part, but those of Millrace all of it
         let shared = match layout.is_sequence_parallel && !rates.shares_cores {
@@ -199,11 +212,14 @@ pub(super) fn forward(
             false => 1.0,
         };
         let bytes = rates.added * rows * mixture.top_k as f64 * h / shared;
-        collectives += 2.0 * rates.all_to_all(layout, bytes);
+        exchange = 2.0 * rates.all_to_all(layout, bytes);
+        collectives += exchange;
     }
     Pass {
         compute: products + attention + memory_bound(shape, layout, rates, rows, mixture),
         collectives,
+        exchange,
+        weights: 0.0,
         ring,
         attention,
     }
@@ -240,7 +256,7 @@ fn attention(
 /// Seconds in which keys and values of `rows` go around the context-parallel ranks.
 fn keys_around(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) -> f64 {
     let width = shape.keys_values() / layout.tp as f64;
-    let of_rank = rates.collective + rates.added * rows * width / rates.network;
+    let of_rank = rates.collective + rates.added * rows * width / rates.keys;
     (layout.cp as f64 - 1.0) * of_rank
 }
 
@@ -262,11 +278,13 @@ fn backward(
             collectives += gathers_again(shape, layout, rates, rows, mixture);
         }
     }
+    let products = backward_products(shape, layout, rates, rows, mixture);
     Pass {
-        compute: backward_products(shape, layout, rates, rows, mixture)
-            + attention
-            + 2.0 * memory_bound(shape, layout, rates, rows, mixture),
+        compute: products + attention + 2.0 * memory_bound(shape, layout, rates, rows, mixture),
         collectives,
+        exchange: forward.exchange,
+        // as many operations as with respect to the input
+        weights: 0.5 * products,
         ring: forward.ring,
         attention,
     }
@@ -300,12 +318,15 @@ fn cross(shape: &Shape, layout: &Layout, rates: &Rates, rows: &Crossed) -> Both 
     let mut forward = Pass {
         compute: products + attention + memory_bound,
         collectives: 0.0,
+        exchange: 0.0,
+        weights: 0.0,
         ring: 0.0,
         attention,
     };
     let attention = rates.backward_of_attention() * attention;
     let mut backward = Pass {
         compute: back + attention + 2.0 * memory_bound,
+        weights: 0.5 * back,
         attention,
         ..forward
     };
@@ -330,6 +351,27 @@ fn cross(shape: &Shape, layout: &Layout, rates: &Rates, rows: &Crossed) -> Both 
         }
     }
     Both { forward, backward }
+}
+
+/// The forward pass of `rows` of a decoder's layer through its attention to encoded rows whose keys and values are in a cache, without the
+/// scores and mixed values themselves.
+pub(super) fn cross_of_cached(shape: &Shape, layout: &Layout, rates: &Rates, rows: f64) -> Pass {
+    let (tp, h) = (layout.tp as f64, shape.width as f64);
+    let (queries, mixed) = (shape.queries() / tp, shape.mixed() / tp);
+    let products = rates.product(rows, queries, h) + rates.product(rows, h, mixed);
+    let moved = 6.0 * rows * h + rows * queries;
+    let collectives = match layout.tp {
+        1 => 0.0,
+        _ => rates.collective + 2.0 * (tp - 1.0) / tp * rates.added * rows * h / rates.link,
+    };
+    Pass {
+        compute: products + CROSS_OPS * rates.op + rates.number * moved / rates.memory,
+        collectives,
+        exchange: 0.0,
+        weights: 0.0,
+        ring: 0.0,
+        attention: 0.0,
+    }
 }
 
 /// Seconds in which a backward pass under sequence parallelism gathers rows once more for the gradients of weights, as Millrace does it:

@@ -119,6 +119,11 @@ pub(crate) struct Layout {
     pub counts_ends: bool,
     /// Number format of products.
     pub precision: Precision,
+    /// Whether whole pipelines are next to each other and replicas far apart (`tp-cp-pp-ep-dp`); otherwise, as Megatron numbers ranks, the
+    /// replicas of a stage are next to each other (`tp-cp-ep-dp-pp`).
+    pub is_data_outermost: bool,
+    /// Whether micro-batches enter the pipeline from both ends and overlap in pairs (DualPipe): an estimate, as Millrace does not train so.
+    pub is_dual: bool,
     /// Whether the optimizer's state is in host memory: an estimate, as Millrace does not train so.
     pub is_offloaded: bool,
 }
@@ -151,6 +156,8 @@ impl Layout {
             overlap: false,
             counts_ends: false,
             precision: Precision::Bf16,
+            is_data_outermost: false,
+            is_dual: false,
             is_offloaded: false,
         }
     }
@@ -166,6 +173,26 @@ impl Layout {
     /// Number of devices.
     pub(crate) fn devices(&self) -> usize {
         self.tp * self.cp * self.pp * self.dp
+    }
+
+    /// The axes in the order in which ranks are numbered, the first one fastest, as `parallel.order` spells it.
+    pub(crate) fn order(&self) -> &'static str {
+        match self.is_data_outermost {
+            true => "tp-cp-pp-ep-dp",
+            false => "tp-cp-ep-dp-pp",
+        }
+    }
+
+    /// Ranks from a data-parallel rank to the next.
+    pub(crate) fn data_stride(&self) -> usize {
+        let inside = if self.is_data_outermost { self.pp } else { 1 };
+        self.tp * self.cp * inside
+    }
+
+    /// Ranks from a pipeline rank to the next.
+    pub(crate) fn stage_stride(&self) -> usize {
+        let inside = if self.is_data_outermost { 1 } else { self.dp };
+        self.tp * self.cp * inside
     }
 
     /// Micro-batches that a pipeline runs in a step.
@@ -252,6 +279,10 @@ impl Layout {
     /// `pp - stage` before the first backward pass; interleaved, passes of single chunks (Narayanan et al. 2021, arXiv:2104.04473,
     /// section 2.2).
     pub(crate) fn in_flight(&self, stage: usize) -> f64 {
+        if self.is_dual {
+            // of each of a rank's two stages half of the stages and one (arXiv:2412.19437, table 2)
+            return (0.5 * (self.pp + 1) as f64).min(0.5 * self.micro_batches() as f64);
+        }
         let ahead = self.pp - 1 - stage;
         let passes = match self.chunks {
             1 => ahead + 1,
@@ -290,6 +321,7 @@ impl Layout {
             sequence: self.is_sequence_parallel,
             zero: self.zero,
             ranks_per_node: per_node.min(self.devices()),
+            order: self.order().into(),
             ..ParallelConfig::default()
         }
     }
@@ -353,6 +385,15 @@ impl Layout {
                 }
             }
         }
+        if self.is_dual {
+            let (pp, micro_batches) = (self.pp, self.micro_batches());
+            let is_even = pp.is_multiple_of(2) && micro_batches.is_multiple_of(2);
+            if !is_even || self.chunks > 1 || micro_batches < 2 * pp {
+                return Some(format!(
+                    "DualPipe has an even pp without virtual stages, and an even number of micro-batches of 2 pp at least, not pp {pp} with {micro_batches}"
+                ));
+            }
+        }
         if self.chunks > 1 && !self.micro_batches().is_multiple_of(self.pp) {
             return divides("micro-batches of virtual stages", self.pp, "pp");
         }
@@ -363,7 +404,7 @@ impl Layout {
     pub(crate) fn to_json(self) -> Value {
         json!({
             "tp": self.tp, "cp": self.cp, "pp": self.pp, "dp": self.dp, "ep": self.ep, "virtual_stages": self.chunks,
-            "micro_batch": self.micro_batch, "zero": self.zero, "sequence": self.is_sequence_parallel,
+            "micro_batch": self.micro_batch, "zero": self.zero, "sequence": self.is_sequence_parallel, "order": self.order(),
             "recompute": self.recompute.name(), "recompute_layers": self.recompute.layers(),
             "precision": precision_name(self.precision),
         })
@@ -409,7 +450,7 @@ impl Layout {
             }
         };
         format!(
-            "[parallel]\ntp = {}\ncp = {}\npp = {}\ndp = {}\nep = {}\nvirtual_stages = {}\n{stages}count_embedding = {}\ncount_head = {}\nsequence = {}\nzero = {}\noverlap = {}\nranks_per_node = {per_node}\n\n[train]\nmicro_batch = {}\nglobal_batch = {}\nrecompute = \"{}\"\n{again}precision = \"{}\"\n",
+            "[parallel]\ntp = {}\ncp = {}\npp = {}\ndp = {}\nep = {}\nvirtual_stages = {}\n{stages}count_embedding = {}\ncount_head = {}\nsequence = {}\nzero = {}\noverlap = {}\nranks_per_node = {per_node}\norder = \"{}\"\n\n[train]\nmicro_batch = {}\nglobal_batch = {}\nrecompute = \"{}\"\n{again}precision = \"{}\"\n",
             self.tp,
             self.cp,
             self.pp,
@@ -421,6 +462,7 @@ impl Layout {
             self.is_sequence_parallel,
             self.zero,
             self.overlap,
+            self.order(),
             self.micro_batch,
             self.global_batch,
             self.recompute.name(),

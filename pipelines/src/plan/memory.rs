@@ -106,6 +106,28 @@ fn bytes_of_stage(
     stage: usize,
     schedules: &Schedules,
 ) -> RankBytes {
+    let one = bytes_of_one_stage(shape, layout, stage, schedules);
+    if !layout.is_dual {
+        return one;
+    }
+    // and the stage as far from the other end
+    let other = bytes_of_one_stage(shape, layout, layout.pp - 1 - stage, schedules);
+    // ZeRO divides by the copies, of which there are twice as many
+    let shared = if layout.zero >= 1 { 0.5 } else { 1.0 };
+    RankBytes {
+        weights: one.weights + other.weights,
+        gradients: one.gradients + other.gradients,
+        optimizer: shared * (one.optimizer + other.optimizer),
+        activations: one.activations + other.activations,
+    }
+}
+
+fn bytes_of_one_stage(
+    shape: &Shape,
+    layout: &Layout,
+    stage: usize,
+    schedules: &Schedules,
+) -> RankBytes {
     let (tp, dp) = (layout.tp as f64, layout.dp as f64);
     let others = layout.stage_others(shape, stage);
     let dense = (layout.stage_layers(shape, stage) - others) as f64;

@@ -2,6 +2,7 @@
 //! without running anything, and its comparison with layouts that were run. `pipelines/docs/plan.md` has the model and how far it is from published figures.
 
 mod cluster;
+mod dualpipe;
 #[cfg(test)]
 mod fit;
 mod host;
@@ -24,6 +25,7 @@ mod time;
 mod trial;
 
 pub(crate) use cluster::Cluster;
+pub(crate) use dualpipe::dualpipe;
 pub(crate) use host::Host;
 pub(crate) use layout::{Layout, Recompute, precision_name};
 pub(crate) use measured::Machine;
@@ -33,7 +35,9 @@ pub(crate) use placement::Placement;
 pub(crate) use schedule::Gantt;
 pub(crate) use search::{Asked, InPrecision, Planned, Rejected, least_layers, search, sort};
 pub(crate) use sensitivity::{by_rate, by_setting, in_next_precisions, precision_to_json};
-pub(crate) use serving::{Demand, Serving, ServingQuestion, Servings, Unfit};
+pub(crate) use serving::{
+    Demand, Served, Serving, ServingQuestion, Servings, Unfit, Way, Windowed,
+};
 pub(crate) use shape::{Decoder, Latent, Mixture, Shape};
 pub(crate) use size::{chinchilla_tokens, model_of, parse_count};
 pub(crate) use tables::{Row, check_tables};

@@ -2,7 +2,7 @@
 
 use crate::plan::cluster::Cluster;
 use crate::plan::layout::Layout;
-use crate::plan::placement::expert_ranks_of_node;
+use crate::plan::placement::{expert_ranks_of_node, key_rings_across, rings_across, stages_across};
 
 /// Shares of a cluster's nominal rates that a step reaches.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,6 +53,15 @@ pub(super) struct Rates {
     pub(super) memory: f64,
     pub(super) link: f64,
     pub(super) network: f64,
+    /// Bytes/s of each rank to the next pipeline stage.
+    pub(super) to_stage: f64,
+    /// Bytes/s of each rank to the next one of the context-parallel ranks.
+    pub(super) keys: f64,
+    /// Most bytes/s at which gradients of matrices and of experts go around their rings, by the levels of the network that they cross.
+    pub(super) sums: f64,
+    pub(super) sums_of_experts: f64,
+    /// Seconds per byte that a rank sends to all that share out the experts, evenly, of what goes by the network.
+    exchange: f64,
     /// Bytes of a number of activations.
     pub(super) number: f64,
     /// Bytes of a weight that products read.
@@ -75,6 +84,17 @@ impl Rates {
         let ranks = layout.devices().min(cluster.devices_per_node);
         let share = cluster.share(ranks);
         let link = cluster.link * constants.link;
+        let network = match layout.devices() <= cluster.devices_per_node {
+            true => link,
+            false => cluster.network * constants.network,
+        };
+        let Bounds {
+            to_stage,
+            keys,
+            sums,
+            sums_of_experts,
+            exchange,
+        } = Bounds::of(layout, cluster, network);
         Rates {
             matrix: share * cluster.matrix * constants.matrix,
             of_weights: share
@@ -82,10 +102,12 @@ impl Rates {
                 * constants.matrix,
             memory: share * cluster.memory_rate * constants.memory,
             link,
-            network: match layout.devices() <= cluster.devices_per_node {
-                true => link,
-                false => cluster.network * constants.network,
-            },
+            network,
+            to_stage,
+            keys,
+            sums,
+            sums_of_experts,
+            exchange,
             number: cluster.number_bytes,
             weight: cluster.number_bytes,
             added: match cluster.cores {
@@ -144,8 +166,52 @@ impl Rates {
         // the others wait for the ranks with fewest of the group on their node, which send most by the network
         let near = expert_ranks_of_node(layout, self.per_node) as f64;
         let inside = (near - 1.0) / ep * bytes / self.link;
-        let outside = (ep - near) / ep * bytes / self.network;
-        self.collective + inside.max(outside)
+        self.collective + inside.max(bytes * self.exchange)
+    }
+}
+
+/// Rates of what leaves nodes, by the network and the levels of it that a layout crosses. All devices of a level's group share its links
+/// to the rest: their network's rate over its oversubscription.
+struct Bounds {
+    to_stage: f64,
+    keys: f64,
+    sums: f64,
+    sums_of_experts: f64,
+    exchange: f64,
+}
+
+impl Bounds {
+    fn of(layout: &Layout, cluster: &Cluster, network: f64) -> Bounds {
+        let share_outside = |devices: usize| {
+            let near = expert_ranks_of_node(layout, devices);
+            (layout.ep - near) as f64 / layout.ep as f64
+        };
+        let mut found = Bounds {
+            to_stage: network,
+            keys: network,
+            sums: f64::INFINITY,
+            sums_of_experts: f64::INFINITY,
+            exchange: share_outside(cluster.devices_per_node) / network,
+        };
+        for uplink in cluster.uplinks() {
+            let devices = uplink.devices;
+            if layout.devices() <= devices {
+                break;
+            }
+            let links = devices as f64 * network / uplink.oversubscription;
+            // of so many streams that leave a group at once
+            let each = |streams: usize| links / streams as f64;
+            found.to_stage = found.to_stage.min(each(stages_across(layout, devices)));
+            if layout.cp > 1 {
+                found.keys = found.keys.min(each(key_rings_across(layout, devices)));
+            }
+            found.sums = found.sums.min(each(rings_across(layout, devices, 1)));
+            let experts = rings_across(layout, devices, layout.ep);
+            found.sums_of_experts = found.sums_of_experts.min(each(experts));
+            let exchange = share_outside(devices) * uplink.oversubscription / network;
+            found.exchange = found.exchange.max(exchange);
+        }
+        found
     }
 }
 
@@ -178,5 +244,64 @@ mod tests {
         let rates = Rates::of(&layout, &cluster, &CONSTANTS);
         let found = rates.all_to_all(&layout, 6e9) - rates.collective;
         assert!((found * cluster.network / 4e9 - 1.0).abs() < 1e-9);
+    }
+
+    /// Leaves of 2 nodes of 8, oversubscribed 4:1, and spines of 4, 2:1 more.
+    fn levels() -> Cluster {
+        let text = "name = 'x'\nnodes = 16\ndevices_per_node = 8\nmatrix_tflops = 100\nmemory_gb = 80\nmemory_gb_s = 2000\nlink_gb_s = 300\nnetwork_gb_s = 25\n[[level]]\nname = 'leaf'\nnodes = 2\noversubscription = 4\n[[level]]\nname = 'spine'\nnodes = 4\noversubscription = 2\n";
+        Cluster::parse(text, std::path::Path::new("x.toml")).unwrap()
+    }
+
+    #[test]
+    fn what_crosses_a_level_shares_its_links() {
+        let cluster = levels();
+        let one = Layout {
+            dp: 128,
+            ..Layout::one(128)
+        };
+        let of = |layout: Layout| Rates::of(&layout, &cluster, &CONSTANTS);
+        // one ring of 128: links of 16 devices at a fourth of 25 GB/s, and of 32 at an eighth
+        assert_eq!(of(one).sums, 100e9);
+        // with tp 8 eight rings leave each node, leaf and spine; of a spine each has an eighth of 100 GB/s
+        let tp = Layout {
+            tp: 8,
+            dp: 16,
+            ..one
+        };
+        assert_eq!(of(tp).sums, 12.5e9);
+        // pipelines of four stages of 32: a spine holds a stage, and all of its devices send to the next
+        let pp = Layout { pp: 4, dp: 4, ..tp };
+        let found = of(pp);
+        // replicas of a stage are in one spine, on two leaves
+        assert_eq!((found.to_stage, found.sums), (25e9 / 8.0, 100e9 / 8.0));
+        // the other order: pipelines are inside of spines, and cross leaves with 8 of 16 devices
+        let inside = of(Layout {
+            is_data_outermost: true,
+            ..pp
+        });
+        assert_eq!(inside.to_stage, 100e9 / 8.0);
+        // rings of each stage of 8, of which a spine has four
+        assert_eq!(inside.sums, 100e9 / 32.0);
+        // 16 ranks with experts are on two nodes, one leaf; 64 on two spines, of which half of each rank's bytes leave the spine
+        let exchange = |ep| {
+            let layout = Layout { ep, ..one };
+            let rates = of(layout);
+            rates.all_to_all(&layout, 1e9) - rates.collective
+        };
+        let near = |found: f64, wanted: f64| {
+            assert!((found / wanted - 1.0).abs() < 1e-12, "{found} {wanted}");
+        };
+        near(exchange(16), 0.5 / 25.0);
+        near(exchange(64), 0.5 * 8.0 / 25.0);
+        // a ring of 32 on two leaves: one of its ranks sends over the links of a leaf, which are faster than its own
+        let cp = Layout {
+            cp: 32,
+            dp: 4,
+            ..one
+        };
+        assert_eq!(of(cp).keys, 25e9);
+        // a network without levels, or that no group crosses
+        let small = Layout { dp: 16, ..one };
+        assert_eq!((of(small).sums, of(small).to_stage), (f64::INFINITY, 25e9));
     }
 }

@@ -233,8 +233,22 @@ fn layouts_of(asked: &Asked<'_>, devices: usize) -> Vec<Layout> {
                     precision: asked.precision,
                     ..Layout::one(asked.global_batch)
                 };
+                // where all nodes reach each other alike, Megatron's order is as good as any
+                let is_order_free = asked.cluster.levels.is_empty() || pp == 1 || dp == 1;
+                let orders: &[bool] = if is_order_free {
+                    &[false]
+                } else {
+                    &[false, true]
+                };
                 for ep in expert_ranks(&asked.shape, dp) {
-                    with_choices(Layout { ep, ..base }, &asked.shape, &mut found);
+                    for &is_data_outermost in orders {
+                        let base = Layout {
+                            ep,
+                            is_data_outermost,
+                            ..base
+                        };
+                        with_choices(base, &asked.shape, &mut found);
+                    }
                 }
             }
         }
@@ -309,6 +323,7 @@ fn divisors(number: usize, most: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::cluster::Level;
     use crate::plan::memory::rank_bytes;
 
     #[test]
@@ -511,6 +526,49 @@ mod tests {
         assert!(fp8[0].time.total < 0.8 * own[0].time.total);
         assert!(f32.len() < own.len() && f32[0].time.total > 5.0 * own[0].time.total);
         assert_eq!(all[0].layout.precision, Precision::Fp8);
+    }
+
+    /// Leaves of 4 nodes with a sixteenth of their rate to the others: the layouts are the same, twice where the order of axes is free, and no
+    /// other one is as fast as the best.
+    #[test]
+    fn oversubscription_changes_the_best_layout_and_the_order_of_its_axes() {
+        let flat = Cluster {
+            nodes: 32,
+            ..Cluster::load("dgx-a100").unwrap()
+        };
+        let level = Level {
+            name: "leaf".into(),
+            nodes: 4,
+            oversubscription: 16.0,
+        };
+        let levels = Cluster {
+            levels: vec![level],
+            ..flat.clone()
+        };
+        let shape = Shape::gpt(40, 6144, 48);
+        let on = |cluster| Asked::of(shape, cluster, 256, 1024);
+        let (before, after) = (search(&on(&flat)).0, search(&on(&levels)).0);
+        assert!(before.iter().all(|of| !of.layout.is_data_outermost));
+        let best = &before[0];
+        // the best without levels, at its place among the others
+        let same = after.iter().find(|of| of.layout == best.layout).unwrap();
+        assert!(same.time.total > best.time.total);
+        println!("{best:?}\n{same:?}\n{:?}", after[0]);
+        assert_ne!(after[0].layout, best.layout);
+        assert!(after[0].time.total < same.time.total);
+        let outermost = after.iter().filter(|of| of.layout.is_data_outermost);
+        let other_order = |of: &&Planned| {
+            let other = Layout {
+                is_data_outermost: false,
+                ..of.layout
+            };
+            after.iter().any(|of| of.layout == other)
+        };
+        assert!(outermost.clone().count() > 0);
+        assert_eq!(
+            outermost.clone().filter(other_order).count(),
+            outermost.count()
+        );
     }
 
     #[test]

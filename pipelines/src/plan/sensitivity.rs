@@ -146,6 +146,9 @@ impl Setting {
         one.devices() == other.devices()
             && Setting::ALL.into_iter().all(same)
             && one.cp == other.cp
+            && (one.is_data_outermost == other.is_data_outermost
+                || alone(|of| of.pp)
+                || alone(|of| of.dp))
             && (one.chunks == other.chunks || alone(|of| of.pp))
             && (one.zero == other.zero || alone(|of| of.dp))
             && (one.is_sequence_parallel == other.is_sequence_parallel || alone(|of| of.tp))

@@ -309,7 +309,7 @@ impl Shape {
     }
 
     /// Layers of a kind over all stacks.
-    fn number(&self, kind: &Kind) -> f64 {
+    pub(crate) fn number(&self, kind: &Kind) -> f64 {
         let others = self.others(0..self.blocks());
         match kind {
             Kind::Dense => (self.blocks() - others) as f64,
@@ -318,7 +318,7 @@ impl Shape {
     }
 
     /// The kinds of layers that the model may have.
-    fn kinds(&self) -> impl Iterator<Item = Kind> + use<> {
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = Kind> + use<> {
         [Some(Kind::Dense), self.other_kind()].into_iter().flatten()
     }
 

@@ -13,7 +13,7 @@ pub(crate) struct Sized {
     /// Standard deviation of initial weights.
     pub init_std: f64,
     /// Parameters by NeMo's formula.
-    pub parameters: f64,
+    pub parameters: usize,
     /// Sequences per step.
     pub global_batch: usize,
 }
@@ -37,11 +37,11 @@ const WIDTHS: [(f64, usize, usize, f64); 15] = [
     (1105.0, 25_600, 160, 0.3e-4),
 ];
 
-/// 12 L h^2 (1 + 13 / (12 h) + (V + s) / (12 L h)).
-fn parameters(shape: &Shape) -> f64 {
-    let (layers, width) = (shape.layers as f64, shape.width as f64);
-    let tables = (shape.vocab + shape.seq_length) as f64 / (12.0 * layers * width);
-    12.0 * layers * width * width * (1.0 + 13.0 / (12.0 * width) + tables)
+/// 12 L h^2 (1 + 13 / (12 h) + (V + s) / (12 L h)), multiplied out: every term is a whole number.
+fn parameters(shape: &Shape) -> usize {
+    let (layers, width) = (shape.layers, shape.width);
+    let tables = shape.vocab + shape.seq_length;
+    width * (layers * (12 * width + 13) + tables)
 }
 
 /// The model of a size, or None beyond the tables (1,105 billion) or where no count of layers comes within a tenth.
@@ -61,7 +61,8 @@ pub(crate) fn model_of(size: f64) -> Option<Sized> {
     ];
     let layers = (1..=10).find_map(|percent| {
         let margin = 0.01 * f64::from(percent);
-        let is_near = |layers: &&usize| (parameters(&shape(**layers)) / size - 1.0).abs() < margin;
+        let is_near =
+            |layers: &&usize| (parameters(&shape(**layers)) as f64 / size - 1.0).abs() < margin;
         counts
             .iter()
             .find_map(|counts| counts.iter().find(is_near).copied())
@@ -126,6 +127,21 @@ mod tests {
             );
         }
         assert_eq!(model_of(2e12), None);
+    }
+
+    /// NeMo's formula as its program writes it, in floating point.
+    #[test]
+    fn parameters_are_those_of_the_formula() {
+        for size in [126e6, 5e9, 20e9, 175e9, 1e12] {
+            let of = model_of(size).unwrap();
+            let (l, h) = (of.shape.layers as f64, of.shape.width as f64);
+            let tables = (51_200.0 + 2048.0) / (12.0 * l * h);
+            let wanted = 12.0 * l * h * h * (1.0 + 13.0 / (12.0 * h) + tables);
+            assert!(
+                (of.parameters as f64 / wanted - 1.0).abs() < 1e-12,
+                "{size}"
+            );
+        }
     }
 
     #[test]

@@ -498,7 +498,23 @@ fn deepseek() -> Vec<Published> {
         }
     };
     let v2 = Shape::deepseek_v2();
-    let v3 = Shape::deepseek_v3();
+    let v3 = row(
+        "2412.19437 section 1",
+        "DeepSeek-V3 in fp8, ep 64",
+        Shape::deepseek_v3(),
+        64,
+        15_360,
+        180.0,
+    );
+    let plain = Published { is_fp8: true, ..v3 };
+    let dual = Published {
+        name: format!("{}, DualPipe", plain.name),
+        layout: Layout {
+            is_dual: true,
+            ..plain.layout
+        },
+        ..plain
+    };
     vec![
         row(
             "2405.04434 section 3.2.3",
@@ -508,17 +524,8 @@ fn deepseek() -> Vec<Published> {
             9216,
             172.8,
         ),
-        Published {
-            is_fp8: true,
-            ..row(
-                "2412.19437 section 1",
-                "DeepSeek-V3 in fp8, ep 64",
-                v3,
-                64,
-                15_360,
-                180.0,
-            )
-        },
+        plain,
+        dual,
     ]
 }
 

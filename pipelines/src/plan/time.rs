@@ -1,6 +1,7 @@
 //! Time of a step: the layers of its stages, the pipeline's fill and drain, the reduction of gradients and the optimizer.
 
 use crate::plan::cluster::Cluster;
+use crate::plan::dualpipe::Pair;
 use crate::plan::host::{OffloadTime, adam_bytes};
 use crate::plan::layer_time::{Both, Pass, layer};
 use crate::plan::layout::{Layout, Recompute};
@@ -43,7 +44,7 @@ pub(crate) fn step_time(
     // a micro-batch's rows to the next stage, and their gradient back
     let message = match layout.pp {
         1 => 0.0,
-        _ => rates.collective + rates.added * rows * shape.width as f64 / tp / rates.network,
+        _ => rates.collective + rates.added * rows * shape.width as f64 / tp / rates.to_stage,
     };
     let chunk_forward = layers.forward.seconds() + message;
     let chunk_backward =
@@ -65,6 +66,20 @@ pub(crate) fn step_time(
     let turns = cluster.turns(layout.devices().min(cluster.devices_per_node));
     let work = busy.max(turns * count * (chunks * both + head / pp));
     let bubble = (busy + (pp - 1.0) * both - work).max(0.0);
+    let collectives = count * chunks * (layers.forward.collectives + layers.backward.collectives);
+    // of pipelines in both directions a rank has the head for every second micro-batch
+    let (work, bubble, collectives) = match layout.is_dual {
+        true => {
+            let pair = Pair::of(&layers.forward, &layers.backward, message);
+            let work = count * (pair.seconds + 0.5 * head);
+            let bubble = pair.bubble(layout.pp, &layers.backward);
+            (work, bubble, count * pair.seen)
+        }
+        false => (work, bubble, collectives),
+    };
+    // and the parameters of two stages, in twice as many copies
+    let copies = if layout.is_dual { 2 } else { 1 };
+    let held = copies as f64;
     // a stage that has both ends has two matrices of the vocabulary, unless they are one
     let ends = if rates.shares_cores && layout.pp == 1 && !shape.is_tied {
         2.0
@@ -72,15 +87,17 @@ pub(crate) fn step_time(
         1.0
     };
     let parameters = Replicated {
-        parameters: chunks * layers.fullest.matrices + ends * shape.end_parameters() / tp,
-        ranks: layout.dp,
+        parameters: held * chunks * layers.fullest.matrices + ends * shape.end_parameters() / tp,
+        ranks: copies * layout.dp,
         apart: 1,
+        bound: rates.sums,
     };
     // ranks with the same experts are `ep` data-parallel ranks apart
     let experts = Replicated {
-        parameters: chunks * layers.fullest.experts,
-        ranks: layout.dp / layout.ep,
+        parameters: held * chunks * layers.fullest.experts,
+        ranks: copies * layout.dp / layout.ep,
         apart: layout.ep,
+        bound: rates.sums_of_experts,
     };
     let own = match layout.zero {
         0 => parameters.parameters + experts.parameters,
@@ -114,7 +131,7 @@ pub(crate) fn step_time(
         backward: chunk_backward,
         head,
         bubble,
-        collectives: count * chunks * (layers.forward.collectives + layers.backward.collectives),
+        collectives,
         reduction: reduction - hidden,
         optimizer,
         offload,
@@ -305,6 +322,8 @@ struct Replicated {
     parameters: f64,
     ranks: usize,
     apart: usize,
+    /// Most bytes/s of each rank, by the levels of the network.
+    bound: f64,
 }
 
 impl Replicated {
@@ -329,6 +348,7 @@ fn reduction(layout: &Layout, rates: &Rates, of: &Replicated, micro_batches: f64
     } else {
         rates.link
     };
+    let rate = rate.min(of.bound);
     let is_by_micro_batch = rates.shares_cores && (layout.zero >= 2 || layout.cp > 1);
     let sums = if is_by_micro_batch {
         4.0 * micro_batches
@@ -567,6 +587,7 @@ mod tests {
             parameters: 1e9,
             ranks: 2,
             apart: 2,
+            bound: rates.sums_of_experts,
         };
         let found = reduction(&of, &rates, &experts, 1.0);
         // four ranks on two nodes, 4 + 4 bytes of each parameter

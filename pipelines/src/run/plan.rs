@@ -3,10 +3,10 @@
 use super::plan_answer::Answer;
 use super::plan_page::Page;
 use super::plan_question::{
-    accepted, check_run, check_served, is_in_f32, is_in_fp8, of_model, other_precisions, plan_of,
-    shape, with_offload,
+    accepted, check_run, is_in_f32, is_in_fp8, of_model, other_precisions, plan_of, shape,
+    windowed, with_dualpipe, with_offload,
 };
-use super::plan_serving::{Printed, ServingArgs};
+use super::plan_serving::{Printed, Server, ServingArgs};
 use super::plan_table;
 use super::plan_trials::{self, TrialArgs};
 use crate::job::{self, Job, LoadError, Problem};
@@ -46,6 +46,10 @@ pub(crate) struct PlanArgs {
     /// as Millrace does not train so.
     #[arg(long, conflicts_with_all = ["check_tables", "size", "serve"])]
     offload: bool,
+    /// Show layouts of a mixture of experts with DualPipe as well, which hides all-to-alls behind the computation of another micro-batch
+    /// (DeepSeek-V3): an estimate, as Millrace does not train so.
+    #[arg(long, conflicts_with_all = ["check_tables", "size", "serve"])]
+    dualpipe: bool,
     /// Layouts to show.
     #[arg(long, default_value_t = 10)]
     top: usize,
@@ -94,18 +98,23 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
     }
     if args.serving.is_given() {
         let mut problems = Vec::new();
-        args.serving.check(&mut problems);
-        check_served(&job, &mut problems);
         let shape = shape(&job, args.vocab, &mut problems);
+        args.serving.check(shape.as_ref(), &mut problems);
         let (Some(shape), true) = (shape, problems.is_empty()) else {
             return Err(LoadError::problems(path.clone(), problems).into());
         };
-        let assumed = assumed_of_a_server(&cluster, is_f32);
+        let server = Server {
+            name: &job.name,
+            shape,
+            windowed: windowed(&job),
+            cluster: &cluster,
+            assumed: assumed_of_a_server(&cluster, is_f32),
+        };
         let to = Printed {
             is_json: args.json,
             page: page.as_ref(),
         };
-        return args.serving.run(&job.name, shape, &cluster, assumed, to);
+        return args.serving.run(server, &to);
     }
     let is_fp8 = is_in_fp8(&job, &cluster);
     if is_fp8 {
@@ -122,6 +131,9 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
     // where nothing fits it is a way out, whether it was asked for or not
     let may_offload = args.offload || (planned.is_empty() && cluster.cores.is_none());
     let offloaded = may_offload.then(|| with_offload(&job, &asked, &rejected));
+    let dual = args
+        .dualpipe
+        .then(|| with_dualpipe(&job, &asked, &planned, &rejected));
     let answer = Answer {
         job: &job,
         asked: &asked,
@@ -129,6 +141,7 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
         top: args.top,
         rejected: &rejected,
         offloaded: offloaded.as_deref(),
+        dual: dual.as_deref(),
         assumed: {
             let mut all = assumed(&cluster, is_f32);
             if is_fp8 && cluster.matrix_fp8.is_none() {
@@ -272,6 +285,20 @@ fn asked<'a>(job: &Job, cluster: &'a Cluster, args: &PlanArgs) -> Result<Asked<'
             wanted: "devices with memory of their own: that of cores is the host's".into(),
         });
     }
+    let is_mixture = job.model.as_ref().is_some_and(|model| model.moe.is_some());
+    if args.dualpipe && !(is_mixture && cluster.cores.is_none()) {
+        problems.push(Problem {
+            key: "--dualpipe".into(),
+            found: match is_mixture {
+                true => "a cluster with cores",
+                false => "a model without experts",
+            }
+            .into(),
+            wanted:
+                "a mixture of experts on devices of their own: its all-to-alls are what is hidden"
+                    .into(),
+        });
+    }
     let found = of_model(job, cluster, devices, args.vocab);
     match (found, problems.is_empty()) {
         (Ok(asked), true) => Ok(Asked {
@@ -292,20 +319,22 @@ fn sized(size: f64, tokens: Option<f64>, is_json: bool) -> Result<()> {
             "no shape for {size:.3e} parameters: the tables end at 1.1e12, and small sizes need at least a layer of 768"
         );
     };
-    let tokens = tokens.unwrap_or(chinchilla_tokens(of.parameters));
+    let tokens = tokens
+        .unwrap_or(chinchilla_tokens(of.parameters as f64))
+        .round();
     let shape = &of.shape;
     let steps = (tokens / (of.global_batch as f64 * shape.seq_length as f64)).ceil();
     if is_json {
         let value = json!({
             "parameters": of.parameters, "layers": shape.layers, "d_model": shape.width, "heads": shape.heads, "lr": of.lr,
             "min_lr": of.lr / 10.0, "init_std": of.init_std, "global_batch": of.global_batch, "seq_length": shape.seq_length,
-            "tokens": tokens, "steps": steps,
+            "tokens": whole(tokens), "steps": whole(steps),
         });
         return print(&format!("{value}\n"));
     }
     print(&format!(
         "# {:.3e} parameters, {tokens:.3e} tokens\n[blend]\nseq_length = {}\n\n[model]\nfamily = \"gpt\"\nlayers = {}\nd_model = {}\nheads = {}\ninit_std = {:.6}\n\n[train]\nsteps = {steps}\nglobal_batch = {}\nlr = {:e}\nmin_lr = {:e}\nwarmup_steps = {}\n",
-        of.parameters,
+        of.parameters as f64,
         shape.seq_length,
         shape.layers,
         shape.width,
@@ -317,6 +346,16 @@ fn sized(size: f64, tokens: Option<f64>, is_json: bool) -> Result<()> {
         // 0.15% of the steps
         (0.0015 * steps).ceil(),
     ))
+}
+
+/// A number without a fraction, as JSON spells integers.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "rounded and positive; above 2^64 the largest integer stands for it"
+)]
+fn whole(number: f64) -> u64 {
+    number as u64
 }
 
 /// Published rows and the planner's.

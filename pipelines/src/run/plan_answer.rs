@@ -24,6 +24,8 @@ pub(super) struct Answer<'a> {
     pub rejected: &'a [Rejected],
     /// Layouts that would fit with the optimizer's state in host memory, the fastest first, if they were looked for.
     pub offloaded: Option<&'a [Planned]>,
+    /// Layouts that would fit with DualPipe, the fastest first, if they were asked for.
+    pub dual: Option<&'a [Planned]>,
     /// In place of rates that the cluster has not.
     pub assumed: Vec<&'static str>,
     /// Memory of the fastest layout's stages as Millrace holds them, once it was asked for: of hundreds of experts it takes seconds.
@@ -62,6 +64,9 @@ impl Training {
 
 /// The head of layouts with the optimizer's state in host memory.
 const ESTIMATE: &str = "optimizer state in host memory (ZeRO-Offload), an estimate: Millrace does not train so, and no keys of this answer are of these layouts";
+
+/// The head of layouts with DualPipe.
+const DUAL_ESTIMATE: &str = "DualPipe (all-to-alls behind the computation of another micro-batch), an estimate: Millrace does not train so, and no keys of this answer are of these layouts";
 
 fn gb(bytes: f64) -> f64 {
     bytes / 1e9
@@ -219,9 +224,10 @@ impl Answer<'_> {
             "layouts_that_fit": self.planned.len(), "layouts_that_do_not": self.rejected.len(),
             "layouts": self.shown().iter().map(|of| self.layout(of)).collect::<Vec<_>>(),
             "memory_by_stage": best.map(|best| self.stages(best)), "sensitivity": best.map(|best| self.sensitivity(best)),
-            "placement": best.map(|best| Placement::new(&best.layout, cluster.devices_per_node).to_json()),
+            "placement": best.map(|best| Placement::new(&best.layout, cluster).to_json()),
             "training": best.map(|best| self.training(best).to_json()), "rejected_by_reason": reasons.collect::<Vec<_>>(),
             "nearest": self.nearest().filter(|_| best.is_none()).map(rejected), "assumed": self.assumed, "offload": self.offload(),
+            "dualpipe": self.dualpipe(),
             "toml": best.map(|best| best.layout.to_toml(&asked.shape, cluster.devices_per_node)),
         })
     }
@@ -268,6 +274,35 @@ impl Answer<'_> {
             "estimate": ESTIMATE, "layouts_that_fit": offloaded.len(), "host": Host::of(self.asked.cluster).to_json(),
             "layouts": offloaded.iter().take(self.top.max(1)).map(row).collect::<Vec<_>>(),
         }))
+    }
+
+    /// Layouts with DualPipe, if they were asked for.
+    fn dualpipe(&self) -> Option<Value> {
+        let dual = self.dual?;
+        // no training of Millrace
+        let rows = dual.iter().take(self.top.max(1));
+        let rows = rows.map(|of| self.layout_with(of, None));
+        Some(json!({
+            "estimate": DUAL_ESTIMATE, "layouts_that_fit": dual.len(), "layouts": rows.collect::<Vec<_>>(),
+        }))
+    }
+
+    fn write_dual(&self, text: &mut String, dual: &[Planned]) -> std::fmt::Result {
+        writeln!(text, "\n{DUAL_ESTIMATE}: {} layouts would fit", dual.len())?;
+        if !dual.is_empty() {
+            writeln!(text, "{}   step s  TFLOP/s    GB", Layout::HEADS)?;
+        }
+        for of in dual.iter().take(self.top.max(1)) {
+            writeln!(
+                text,
+                "{}{:>9.3}{:>9.0}{:>6.1}",
+                of.layout.columns(),
+                of.time.total,
+                self.flops(of) / 1e12,
+                of.memory.total() / 1e9,
+            )?;
+        }
+        Ok(())
     }
 
     /// Bytes of a node's own memory.
@@ -434,6 +469,9 @@ impl Answer<'_> {
         if let Some(offloaded) = self.offloaded {
             self.write_offloaded(text, offloaded)?;
         }
+        if let Some(dual) = self.dual {
+            self.write_dual(text, dual)?;
+        }
         text.push_str("\nlayouts that were rejected, by reason:\n");
         for (reason, of) in self.reasons() {
             writeln!(text, "{:>8}  {reason}", of.count)?;
@@ -480,6 +518,9 @@ impl Answer<'_> {
             memory.optimizer / 1e9,
             memory.activations / 1e9,
         )?;
+        for level in Placement::new(&best.layout, self.asked.cluster).levels_in_words() {
+            writeln!(text, "network: {level}")?;
+        }
         let training = self.training(best);
         writeln!(
             text,

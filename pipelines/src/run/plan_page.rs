@@ -24,7 +24,7 @@ impl Page {
     /// A page in `file`. Whether it can be written is known here, before a search or runs that take long.
     ///
     /// # Errors
-    /// `WrongUse` for a file that exists; a folder that does not, or in which no file can be made.
+    /// `WrongUse` for a file that exists, and for a folder that does not, or in which no file can be made.
     pub(super) fn new(file: &Path) -> Result<Page> {
         if file.symlink_metadata().is_ok() {
             let message = format!("--html: {} exists; name another file", file.display());
@@ -34,11 +34,15 @@ impl Page {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
-        let reserved = temporary_in(folder);
-        let reserved = reserved.with_context(|| format!("--html: cannot write {}", file.display()));
+        let reserved = temporary_in(folder).map_err(|error| {
+            WrongUse::new(format!(
+                "--html: cannot write {}: {error:#}",
+                file.display()
+            ))
+        })?;
         Ok(Page {
             file: file.into(),
-            reserved: RefCell::new(Some(reserved?)),
+            reserved: RefCell::new(Some(reserved)),
             date: chrono::Utc::now().format("%Y-%m-%d").to_string(),
         })
     }

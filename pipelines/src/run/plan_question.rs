@@ -3,7 +3,7 @@
 use crate::job::{BlendTable, Job, Problem};
 use crate::plan::{
     Asked, Cluster, Decoder, InPrecision, Latent, Layout, Mixture, Planned, Recompute, Rejected,
-    Shape, least_layers, offloaded, rank_bytes, sort,
+    Shape, Windowed, dualpipe, least_layers, offloaded, rank_bytes, sort,
 };
 use train::config::{Determinism, Family, ParallelConfig, Plan, Precision};
 use train::dist::DeviceKind;
@@ -160,43 +160,25 @@ pub(super) fn shape(job: &Job, vocab: Option<usize>, problems: &mut Vec<Problem>
     })
 }
 
-/// Problems of a job whose server is not planned: one of a mixture, of a model with latents, or of one that is no decoder.
-pub(super) fn check_served(job: &Job, problems: &mut Vec<Problem>) {
-    let Some(model) = &job.model else { return };
-    let mut problem = |key: &str, found: &str, wanted: &str| {
-        problems.push(Problem {
-            key: key.into(),
-            found: found.into(),
-            wanted: wanted.into(),
-        });
-    };
-    if model.moe.is_some() {
-        let wanted = "a dense model: servers of mixtures are not planned";
-        problem("model.moe", "a mixture", wanted);
-    }
-    if model.has_latents() {
-        let wanted = "a model without latents: their caches are not planned";
-        problem("model.multi_latent_attention", "true", wanted);
-    }
-    check_decoder(job, &mut problem);
+/// Layers of the job's model that see the last tokens alone.
+pub(super) fn windowed(job: &Job) -> Option<Windowed> {
+    let model = job.model.as_ref()?;
+    let seeing_all = model.layers.checked_div(model.global_every).unwrap_or(0);
+    (model.sliding_window > 0).then_some(Windowed {
+        layers: model.layers - seeing_all,
+        tokens: model.sliding_window,
+    })
 }
 
 /// A problem for `--run` with a model that is no decoder: the random data of runs is text.
 pub(super) fn check_run(job: &Job, problems: &mut Vec<Problem>) {
-    check_decoder(job, &mut |key: &str, found: &str, wanted: &str| {
-        problems.push(Problem {
-            key: key.into(),
-            found: found.into(),
-            wanted: wanted.into(),
-        });
-    });
-}
-
-fn check_decoder(job: &Job, problem: &mut dyn FnMut(&str, &str, &str)) {
     let family = job.model.as_ref().map(|model| model.family);
     if let Some(family @ (Family::Bert | Family::T5)) = family {
-        let family = format!("{family:?}").to_lowercase();
-        problem("model.family", &family, "a decoder");
+        problems.push(Problem {
+            key: "model.family".into(),
+            found: format!("{family:?}").to_lowercase(),
+            wanted: "a decoder".into(),
+        });
     }
 }
 
@@ -252,6 +234,17 @@ pub(super) fn accepted(
 /// Layouts that would fit with the optimizer's state in host memory, without those that break another rule of `train`: an estimate.
 pub(super) fn with_offload(job: &Job, asked: &Asked<'_>, rejected: &[Rejected]) -> Vec<Planned> {
     accepted(job, asked, (offloaded(asked, rejected), Vec::new())).0
+}
+
+/// Layouts that would fit with DualPipe, without those that break another rule of `train`: an estimate.
+pub(super) fn with_dualpipe(
+    job: &Job,
+    asked: &Asked<'_>,
+    planned: &[Planned],
+    rejected: &[Rejected],
+) -> Vec<Planned> {
+    let dual = dualpipe(asked, planned, rejected);
+    accepted(job, asked, (dual, Vec::new())).0
 }
 
 /// The layout with the fewest layers computed again that fits in the memory that its ranks share.
@@ -545,6 +538,22 @@ mod tests {
             }
         }
         assert!(count > 0);
+    }
+
+    /// Gemma 3: five of six layers have windows.
+    #[test]
+    fn layers_with_windows_are_counted() {
+        let of = |sets: &[&str]| windowed(&recipe("llama3_8b", sets));
+        let windowed = |layers| {
+            Some(Windowed {
+                layers,
+                tokens: 1024,
+            })
+        };
+        assert_eq!(of(&[]), None);
+        let window = "model.sliding_window=1024";
+        assert_eq!(of(&[window]), windowed(32));
+        assert_eq!(of(&[window, "model.global_every=6"]), windowed(27));
     }
 
     #[test]

@@ -4,7 +4,9 @@
 use super::plan_page::Page;
 use crate::job::Problem;
 use crate::log::print;
-use crate::plan::{Cluster, Demand, Serving, ServingQuestion, Servings, Shape, Unfit};
+use crate::plan::{
+    Cluster, Demand, Served, Serving, ServingQuestion, Servings, Shape, Unfit, Way, Windowed,
+};
 use anyhow::{Result, bail};
 use clap::Args;
 use serde_json::{Value, json};
@@ -13,7 +15,7 @@ use std::fmt::Write as _;
 /// Flags of `plan` that plan a server.
 #[derive(Args)]
 pub(super) struct ServingArgs {
-    /// Plan a server of the job's model instead of its training: tensor parallelism, format of weights and requests in flight.
+    /// Plan a server of the job's model instead of its training: tensor and expert parallelism, format of weights and requests in flight.
     #[arg(long, conflicts_with_all = ["check_tables", "size", "run", "devices", "top"])]
     serve: bool,
     /// Tokens of a prompt.
@@ -24,15 +26,26 @@ pub(super) struct ServingArgs {
         requires = "serve"
     )]
     input: usize,
-    /// Tokens of an answer.
-    #[arg(long, value_name = "TOKENS", default_value_t = 256, requires = "serve")]
-    output: usize,
+    /// Tokens of an answer; an encoder has none. Default: 256.
+    #[arg(long, value_name = "TOKENS", requires = "serve")]
+    output: Option<usize>,
     /// Most milliseconds to the first token.
     #[arg(long, value_name = "MS", requires = "serve")]
     max_ttft: Option<f64>,
-    /// Most milliseconds between tokens, on average.
+    /// Most milliseconds between tokens, on average; an encoder makes none.
     #[arg(long, value_name = "MS", requires = "serve")]
     max_tpot: Option<f64>,
+}
+
+/// A model, and the cluster that it is served on.
+pub(super) struct Server<'a> {
+    /// Of the job.
+    pub name: &'a str,
+    pub shape: Shape,
+    pub windowed: Option<Windowed>,
+    pub cluster: &'a Cluster,
+    /// In place of rates that the cluster has not.
+    pub assumed: Vec<&'static str>,
 }
 
 /// Forms of an answer.
@@ -40,6 +53,10 @@ pub(super) struct Printed<'a> {
     pub is_json: bool,
     pub page: Option<&'a Page>,
 }
+
+const LATENT_CACHE: &str = "the cache holds latents, as DeepSeek's servers do; millrace serve holds the keys and values that it makes of them";
+const WINDOWED_CACHE: &str =
+    "layers with a window keep its tokens alone; millrace serve keeps all of them";
 
 /// Most tokens of prompt and answer.
 const MOST_TOKENS: usize = 1 << 24;
@@ -50,8 +67,8 @@ impl ServingArgs {
         self.serve
     }
 
-    /// Reports flags that cannot be.
-    pub(super) fn check(&self, problems: &mut Vec<Problem>) {
+    /// Reports flags that cannot be, of a model if its shape is known.
+    pub(super) fn check(&self, shape: Option<&Shape>, problems: &mut Vec<Problem>) {
         let mut problem = |key: &str, found: String, wanted: String| {
             problems.push(Problem {
                 key: key.into(),
@@ -59,8 +76,8 @@ impl ServingArgs {
                 wanted,
             });
         };
-        for (key, tokens) in [("--input", self.input), ("--output", self.output)] {
-            if !(1..=MOST_TOKENS).contains(&tokens) {
+        for (key, tokens) in [("--input", Some(self.input)), ("--output", self.output)] {
+            if let Some(tokens) = tokens.filter(|tokens| !(1..=MOST_TOKENS).contains(tokens)) {
                 problem(key, tokens.to_string(), format!("1 to {MOST_TOKENS}"));
             }
         }
@@ -69,31 +86,48 @@ impl ServingArgs {
                 problem(key, most.to_string(), "a number above 0".into());
             }
         }
+        let is_encoder = shape.is_some_and(|shape| Served::of(shape) == Served::Encoder);
+        let of_answers = [
+            ("--output", self.output.map(|tokens| tokens.to_string())),
+            ("--max-tpot", self.max_tpot.map(|most| most.to_string())),
+        ];
+        for (key, found) in of_answers {
+            if let Some(found) = found.filter(|_| is_encoder) {
+                problem(key, found, "none: an encoder makes no tokens".into());
+            }
+        }
     }
 
     fn demand(&self) -> Demand {
         Demand {
             input: self.input,
-            output: self.output,
+            output: self.output.unwrap_or(256),
             most_to_first: self.max_ttft.map(|ms| ms / 1e3),
             most_between: self.max_tpot.map(|ms| ms / 1e3),
         }
     }
 
-    /// Prints the ways to serve `shape`.
+    /// Prints the ways to serve a model.
     ///
     /// # Errors
     /// None of them fits, or none meets the demand.
-    pub(super) fn run(
-        &self,
-        name: &str,
-        shape: Shape,
-        cluster: &Cluster,
-        assumed: Vec<&'static str>,
-        to: Printed<'_>,
-    ) -> Result<()> {
+    pub(super) fn run(&self, server: Server<'_>, to: &Printed<'_>) -> Result<()> {
+        let Server {
+            name,
+            shape,
+            windowed,
+            cluster,
+            mut assumed,
+        } = server;
+        if shape.latent.is_some() {
+            assumed.push(LATENT_CACHE);
+        }
+        if windowed.is_some() {
+            assumed.push(WINDOWED_CACHE);
+        }
         let question = ServingQuestion {
             shape,
+            windowed,
             cluster,
             demand: self.demand(),
         };
@@ -111,8 +145,12 @@ impl ServingArgs {
             page.serving(&answer.to_json())?;
         }
         if answer.servings.all.is_empty() {
+            let of = match question.shape.mixture {
+                Some(_) => "",
+                None => "a node of ",
+            };
             bail!(
-                "this model fits on no number of devices of a node of {}",
+                "this model fits on no number of devices of {of}{}",
                 cluster.name
             );
         }
@@ -131,6 +169,9 @@ struct Answer<'a> {
     assumed: Vec<&'static str>,
 }
 
+/// Ways that do not fit, of those that are printed as text.
+const UNFIT_LINES: usize = 12;
+
 /// Size of the chart in characters.
 const CHART: (usize, usize) = (64, 16);
 
@@ -143,14 +184,18 @@ impl Answer<'_> {
     fn devices(&self, of: &Serving) -> f64 {
         match self.question.cluster.cores {
             Some(_) => 1.0,
-            None => of.way.tp as f64,
+            None => of.way.devices() as f64,
         }
+    }
+
+    fn served(&self) -> Served {
+        self.question.served()
     }
 
     fn row(&self, of: &Serving) -> Value {
         let gb = |bytes: f64| bytes / 1e9;
         json!({
-            "tp": of.way.tp, "weights": of.way.format.name(self.question.cluster.number_bytes),
+            "tp": of.way.tp, "ep": of.way.ep, "weights": of.way.format.name(self.question.cluster.number_bytes),
             "requests": of.way.requests, "ttft_s": of.to_first, "tpot_s": of.between,
             "tokens_per_s": of.per_device * self.devices(of), "tokens_per_s_per_device": of.per_device,
             "memory_gb": {
@@ -173,7 +218,8 @@ impl Answer<'_> {
         json!({
             "job": self.name, "cluster": self.question.cluster.name,
             "device_memory_gb": self.question.cluster.memory / 1e9, "parameters": self.question.shape.parameters(),
-            "input": demand.input, "output": demand.output,
+            "served": self.served().name(), "input": demand.input,
+            "output": (self.served() != Served::Encoder).then_some(demand.output),
             "max_ttft_s": demand.most_to_first, "max_tpot_s": demand.most_between,
             "best": self.best().map(|best| self.row(best)), "front": rows(&self.servings.front()),
             "all": rows(&self.servings.all), "do_not_fit": unfit, "assumed": self.assumed,
@@ -182,7 +228,7 @@ impl Answer<'_> {
 
     fn unfit(&self, of: &Unfit) -> Value {
         let weights = of.way.format.name(self.question.cluster.number_bytes);
-        json!({"tp": of.way.tp, "weights": weights, "memory_gb": of.bytes / 1e9})
+        json!({"tp": of.way.tp, "ep": of.way.ep, "weights": weights, "memory_gb": of.bytes / 1e9})
     }
 
     fn to_text(&self) -> String {
@@ -194,29 +240,37 @@ impl Answer<'_> {
 
     fn write(&self, text: &mut String) -> std::fmt::Result {
         let (cluster, demand) = (self.question.cluster, &self.question.demand);
+        let is_encoder = self.served() == Served::Encoder;
+        let answers = match is_encoder {
+            true => String::new(),
+            false => format!(", answers of {}", demand.output),
+        };
         writeln!(
             text,
-            "{} served on {}: {:.2}B parameters, prompts of {} tokens, answers of {}; {} ways fit",
+            "{} served on {}: {:.2}B parameters, prompts of {} tokens{answers}; {} ways fit",
             self.name,
             cluster.name,
             self.question.shape.parameters() / 1e9,
             demand.input,
-            demand.output,
             self.servings.all.len(),
         )?;
         let front = self.servings.front();
         if !front.is_empty() {
-            text.push_str("\nnothing else is faster in all three (TTFT: first token; TPOT: between tokens):\n");
+            text.push_str(match is_encoder {
+                true => "\nnothing else is faster in both (TTFT: the whole answer; tokens are those of prompts):\n",
+                false => "\nnothing else is faster in all three (TTFT: first token; TPOT: between tokens):\n",
+            });
             writeln!(
                 text,
-                "  tp weights requests  TTFT ms  TPOT ms  tokens/s a device      GB"
+                "  tp  ep weights requests  TTFT ms  TPOT ms  tokens/s a device      GB"
             )?;
         }
         for of in &front {
             writeln!(
                 text,
-                "{:>4} {:<7} {:>8} {:>8.1} {:>8.2} {:>18.1} {:>7.1}{}",
+                "{:>4}{:>4} {:<7} {:>8} {:>8.1} {:>8.2} {:>18.1} {:>7.1}{}",
                 of.way.tp,
+                of.way.ep,
                 of.way.format.name(cluster.number_bytes),
                 of.way.requests,
                 of.to_first * 1e3,
@@ -229,14 +283,14 @@ impl Answer<'_> {
                 },
             )?;
         }
-        if front.len() > 1 {
+        if front.len() > 1 && !is_encoder {
             text.push_str(&chart(&front));
         }
         match self.best() {
             Some(best) => writeln!(
                 text,
-                "\nbest: tp {}, {}, {} requests in flight: {:.1} tokens/s of {} devices, TTFT {:.1} ms, TPOT {:.2} ms",
-                best.way.tp,
+                "\nbest: {}, {}, {} requests in flight: {:.1} tokens/s of {} devices, TTFT {:.1} ms, TPOT {:.2} ms",
+                axes(&best.way),
                 best.way.format.name(cluster.number_bytes),
                 best.way.requests,
                 best.per_device * self.devices(best),
@@ -247,20 +301,32 @@ impl Answer<'_> {
             None if front.is_empty() => {}
             None => text.push_str("\nnone meets the demand\n"),
         }
-        for of in &self.servings.unfit {
+        for of in self.servings.unfit.iter().take(UNFIT_LINES) {
             writeln!(
                 text,
-                "does not fit: tp {} with {}: {:.1} GB a device for one request, of {:.1}",
-                of.way.tp,
+                "does not fit: {} with {}: {:.1} GB a device for one request, of {:.1}",
+                axes(&of.way),
                 of.way.format.name(cluster.number_bytes),
                 of.bytes / 1e9,
                 cluster.memory / 1e9,
             )?;
         }
+        let more = self.servings.unfit.len().saturating_sub(UNFIT_LINES);
+        if more > 0 {
+            writeln!(text, "{more} more do not fit; --json has them all")?;
+        }
         for assumption in &self.assumed {
             writeln!(text, "assumed: {assumption}")?;
         }
         Ok(())
+    }
+}
+
+/// The parallel axes of a way; without experts there is one.
+fn axes(way: &Way) -> String {
+    match way.ep {
+        1 => format!("tp {}", way.tp),
+        ep => format!("tp {} ep {ep}", way.tp),
     }
 }
 
@@ -321,6 +387,7 @@ mod tests {
         let cluster = Cluster::load("dgx-h100").unwrap();
         let question = ServingQuestion {
             shape: Shape::gpt(32, 4096, 32),
+            windowed: None,
             cluster: &cluster,
             demand: Demand {
                 input: 512,

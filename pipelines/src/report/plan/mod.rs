@@ -45,6 +45,7 @@ impl PlanPage<'_> {
         let parts = [
             part("layouts", "Layouts", layouts::layouts(of)),
             part("offload", "Offload", offload::offload(of)),
+            part("dualpipe", "DualPipe", offload::dualpipe(of)),
             part("step", "Step", layouts::step(of)),
             part("pipeline", "Pipeline", gantt::pipeline(of, self.passes)),
             part("memory", "Memory", memory::memory(of)),

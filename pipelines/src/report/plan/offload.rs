@@ -1,4 +1,4 @@
-//! Layouts with the optimizer's state in host memory.
+//! Layouts that Millrace does not train: with the optimizer's state in host memory, and with DualPipe.
 
 use super::texts::{LAYOUT, items, layout_cells, short};
 use crate::machine::grouped;
@@ -48,4 +48,33 @@ pub(super) fn offload(of: &Value) -> String {
         grouped(number(&of["layouts_that_fit"])),
     );
     section("offload", "Optimizer state in host memory", &lead, &body)
+}
+
+/// The ranked layouts with DualPipe, if they were asked for.
+pub(super) fn dualpipe(of: &Value) -> String {
+    let of = &of["dualpipe"];
+    if !of.is_object() {
+        return String::new();
+    }
+    let mut head = LAYOUT.to_vec();
+    head.extend(["step s", "tokens/s per device", "GB"]);
+    let row = |row: &Value| {
+        let mut cells = layout_cells(&row["layout"]);
+        cells.extend([
+            short(&row["step_s"]),
+            short(&row["tokens_per_s_per_device"]),
+            short(&row["memory_gb"]["total"]),
+        ]);
+        cells
+    };
+    let rows: Vec<_> = items(&of["layouts"]).iter().map(row).collect();
+    let body = match rows.is_empty() {
+        true => String::new(),
+        false => table(&head, &rows),
+    };
+    let lead = format!(
+        "An estimate: Millrace does not train so, and no keys of this page are of these layouts. Layouts that would fit with micro-batches from both ends of the pipeline, whose all-to-alls travel behind the computation of another (DualPipe, arXiv:2412.19437): {}.",
+        grouped(number(&of["layouts_that_fit"])),
+    );
+    section("dualpipe", "DualPipe", &lead, &body)
 }

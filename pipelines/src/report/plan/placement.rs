@@ -24,12 +24,10 @@ pub(super) fn placement(of: &Value) -> String {
             text_value(&of["axis"]),
             grouped(number(&of["size"])),
             grouped(nodes),
-            match (number(&of["size"]), nodes) {
-                (0 | 1, _) => "-",
-                (_, 0 | 1) => "links of a node",
-                (_, 2..) => "network",
-            }
-            .into(),
+            match of["connected_by"].as_str() {
+                Some(connection) => escape(connection),
+                None => "-".into(),
+            },
         ]
     };
     let mut body = table(
@@ -39,6 +37,33 @@ pub(super) fn placement(of: &Value) -> String {
             .map(axis)
             .collect::<Vec<_>>(),
     );
+    let level = |of: &Value| {
+        let crossing = items(&of["crossed_by"]).iter().map(text_value);
+        vec![
+            text_value(&of["name"]),
+            grouped(number(&of["nodes"])),
+            grouped(number(&of["groups"])),
+            format!("{}:1", text_value(&of["oversubscription"])),
+            match crossing.len() {
+                0 => "none".into(),
+                _ => crossing.collect::<Vec<_>>().join(", "),
+            },
+        ]
+    };
+    let levels = items(&placement["levels"]);
+    if !levels.is_empty() {
+        body += "<h3>Levels of the network</h3>";
+        body += &table(
+            &[
+                "level",
+                "nodes of a group",
+                "groups",
+                "oversubscription",
+                "axes whose groups leave it",
+            ],
+            &levels.iter().map(level).collect::<Vec<_>>(),
+        );
+    }
     let (nodes, all) = (items(&placement["map"]), number(&placement["nodes"]));
     let drawn = &nodes[..nodes.len().min(MOST_NODES)];
     if !drawn.is_empty() {

@@ -24,7 +24,7 @@ const PURPOSES: [Key; 3] = [
         colour: "--d",
     },
 ];
-/// Colours of degrees of tensor parallelism, in turn.
+/// Colours of degrees of tensor and expert parallelism, in turn.
 const COLOURS: [&str; 5] = ["--a", "--b", "--c", "--d", "--e"];
 
 /// The page of the figures that `plan --serve --json` prints.
@@ -37,7 +37,7 @@ pub(crate) fn serving_page(figures: &Value, date: &str) -> String {
         part("rejected", "Rejected", rejected(figures)),
     ];
     let subtitle = format!(
-        "Plan of a server on a node of {}, {date}",
+        "Plan of a server on {}, {date}",
         text_value(&figures["cluster"])
     );
     page(figures, &subtitle, &tiles(figures), &parts)
@@ -51,8 +51,12 @@ fn milliseconds(v: &Value) -> String {
 /// A way in few words.
 fn name(of: &Value) -> String {
     let requests = number(&of["requests"]);
+    let ep = match number(&of["ep"]) {
+        0 | 1 => String::new(),
+        ep => format!(", ep {ep}"),
+    };
     format!(
-        "tp {}, {}, {} request{}",
+        "tp {}{ep}, {}, {} request{}",
         number(&of["tp"]),
         text_value(&of["weights"]),
         grouped(requests),
@@ -60,20 +64,31 @@ fn name(of: &Value) -> String {
     )
 }
 
+/// Whether prompts are encoded and nothing is answered token by token.
+fn is_encoder(of: &Value) -> bool {
+    of["served"] == "encoder"
+}
+
 fn tiles(of: &Value) -> String {
     let mut out = String::from("<div class=tiles>");
     let parameters = of["parameters"].as_f64().unwrap_or(0.0) / 1e9;
     out += &tile(&format!("{parameters:.2}B"), "parameters");
     out += &tile(&grouped(number(&of["input"])), "tokens of a prompt");
-    out += &tile(&grouped(number(&of["output"])), "tokens of an answer");
+    if !is_encoder(of) {
+        out += &tile(&grouped(number(&of["output"])), "tokens of an answer");
+    }
     let best = &of["best"];
     if best.is_object() {
         let rate = short(&best["tokens_per_s_per_device"]);
         out += &tile(&rate, "tokens/s per device");
         let first = format!("{} ms", milliseconds(&best["ttft_s"]));
-        out += &tile(&first, "to the first token");
-        let between = format!("{} ms", milliseconds(&best["tpot_s"]));
-        out += &tile(&between, "between tokens");
+        if is_encoder(of) {
+            out += &tile(&first, "to the answer");
+        } else {
+            out += &tile(&first, "to the first token");
+            let between = format!("{} ms", milliseconds(&best["tpot_s"]));
+            out += &tile(&between, "between tokens");
+        }
     }
     out + "</div>"
 }
@@ -84,6 +99,7 @@ fn ways(of: &Value) -> String {
     let row = |of: &Value| {
         vec![
             number(&of["tp"]).to_string(),
+            number(&of["ep"]).to_string(),
             text_value(&of["weights"]),
             grouped(number(&of["requests"])),
             milliseconds(&of["ttft_s"]),
@@ -99,6 +115,7 @@ fn ways(of: &Value) -> String {
     };
     let head = [
         "tp",
+        "ep",
         "weights",
         "requests in flight",
         "TTFT ms",
@@ -109,7 +126,7 @@ fn ways(of: &Value) -> String {
     ];
     let mut body = match of["best"].is_object() {
         true => format!("<p>Best: {}.</p>", escape(&name(&of["best"]))),
-        false if front.is_empty() => "<p>This model does not fit on a node.</p>".into(),
+        false if front.is_empty() => "<p>This model does not fit.</p>".into(),
         false => "<p>Nothing is as fast as asked.</p>".into(),
     };
     if !front.is_empty() {
@@ -129,17 +146,21 @@ fn ways(of: &Value) -> String {
 /// Tokens per second of a device over those of a request.
 fn front(of: &Value) -> String {
     let front = items(&of["front"]);
-    if front.len() < 2 {
+    if front.len() < 2 || is_encoder(of) {
         return String::new();
     }
-    let mut degrees: Vec<u64> = front.iter().map(|of| number(&of["tp"])).collect();
+    let axes = |of: &Value| [number(&of["tp"]), number(&of["ep"])];
+    let mut degrees: Vec<[u64; 2]> = front.iter().map(axes).collect();
     degrees.sort_unstable();
     degrees.dedup();
-    let curve = |(at, tp): (usize, &u64)| Curve {
-        name: format!("tp {tp}"),
+    let curve = |(at, degree): (usize, &[u64; 2])| Curve {
+        name: match degree {
+            [tp, 0 | 1] => format!("tp {tp}"),
+            [tp, ep] => format!("tp {tp}, ep {ep}"),
+        },
         colour: COLOURS[at % COLOURS.len()],
         points: (front.iter())
-            .filter(|of| number(&of["tp"]) == *tp)
+            .filter(|of| axes(of) == *degree)
             .filter_map(|of| {
                 let own = 1.0 / of["tpot_s"].as_f64()?;
                 Some((own, of["tokens_per_s_per_device"].as_f64()?))
@@ -197,6 +218,7 @@ fn rejected(of: &Value) -> String {
     let row = |of: &Value| {
         vec![
             number(&of["tp"]).to_string(),
+            number(&of["ep"]).to_string(),
             text_value(&of["weights"]),
             short(&of["memory_gb"]),
         ]
@@ -206,7 +228,7 @@ fn rejected(of: &Value) -> String {
         "Rejected",
         "Ways that do not fit with a single request.",
         &table(
-            &["tp", "weights", "GB"],
+            &["tp", "ep", "weights", "GB"],
             &unfit.iter().map(row).collect::<Vec<_>>(),
         ),
     )

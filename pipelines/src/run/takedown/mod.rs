@@ -12,7 +12,7 @@ mod remove;
 mod transaction;
 
 use crate::context::{Context, PENDING};
-use crate::job;
+use crate::job::{self, WrongUse};
 use crate::log::print;
 use crate::machine::{checksum, grouped, write_atomically};
 use crate::manifest::Manifest;
@@ -45,10 +45,13 @@ pub(crate) struct TakedownArgs {
 #[derive(Debug, Serialize)]
 struct Told {
     corpus: PathBuf,
+    /// Whether the last takedown is only shown.
+    dry_run: bool,
     /// All takedowns of this folder, with the one of this command.
     takedowns: Vec<Record>,
-    datasets: Vec<ToldDataset>,
-    checkpoints: Vec<Trained>,
+    /// Absent of a dry run, which does not look at them.
+    datasets: Option<Vec<ToldDataset>>,
+    checkpoints: Option<Vec<Trained>>,
 }
 
 /// A dataset that has, or may have, removed documents.
@@ -68,7 +71,8 @@ struct ToldDataset {
 
 /// The verb.
 pub(crate) fn takedown(args: &TakedownArgs) -> Result<()> {
-    let list = TakedownList::read(&args.list)?;
+    let list = TakedownList::read(&args.list);
+    let list = list.map_err(|error| WrongUse::new(crate::log::message(&error.into())))?;
     let name = args.list.file_name().unwrap_or_default().to_string_lossy();
     let of_list = record::List {
         name: name.into_owned(),
@@ -78,13 +82,14 @@ pub(crate) fn takedown(args: &TakedownArgs) -> Result<()> {
     let mut corpora = open(&args.corpus)?;
     let has_corpus = corpora.iter().any(|cx| remove::shards(&cx.out) > 0);
     if !has_corpus {
-        bail!(
+        let message = format!(
             "{}: found no clean shard, wanted a job's folder with clean/00000.*",
             corpora
                 .first()
                 .map_or(Path::new(""), |cx| &cx.out)
                 .display()
         );
+        return Err(WrongUse::new(message).into());
     }
     for cx in &mut corpora {
         if args.dry_run && cx.out.join(PENDING).exists() {
@@ -108,12 +113,19 @@ pub(crate) fn takedown(args: &TakedownArgs) -> Result<()> {
         planned.push((cx.out.clone(), searched, numberings, record));
     }
     if args.dry_run {
-        let records: Vec<&Record> = planned.iter().map(|(.., record)| record).collect();
+        let shown: Result<Vec<Told>> = planned
+            .into_iter()
+            .map(|(out, .., record)| shown_only(out, record))
+            .collect();
+        let shown = shown?;
         return print(&match args.json {
-            true => serde_json::to_string_pretty(&records)? + "\n",
-            false => planned
-                .iter()
-                .map(|(out, .., record)| shown(out, record))
+            true => serde_json::to_string_pretty(&shown)? + "\n",
+            false => (shown.iter())
+                .filter_map(|of| {
+                    of.takedowns
+                        .last()
+                        .map(|record| in_words(&of.corpus, record))
+                })
                 .collect(),
         });
     }
@@ -132,6 +144,19 @@ pub(crate) fn takedown(args: &TakedownArgs) -> Result<()> {
     })
 }
 
+/// The report on a takedown that changes nothing, after those of the folder.
+fn shown_only(corpus: PathBuf, record: Record) -> Result<Told> {
+    let earlier = record::records(&corpus)?;
+    let takedowns = earlier.into_iter().map(|(_, record)| record);
+    Ok(Told {
+        takedowns: takedowns.chain([record]).collect(),
+        corpus,
+        dry_run: true,
+        datasets: None,
+        checkpoints: None,
+    })
+}
+
 /// Opens and locks the jobs' folders.
 fn open(paths: &[PathBuf]) -> Result<Vec<Context>> {
     let mut corpora: Vec<Context> = Vec::new();
@@ -142,23 +167,18 @@ fn open(paths: &[PathBuf]) -> Result<Vec<Context>> {
         } else {
             job::load(path, &[])?
         };
+        let wrong = |message: String| WrongUse::new(format!("{}: {message}", path.display()));
         if job.store.is_some() {
-            bail!(
-                "{}: found [store], wanted a job whose files are in its folder alone",
-                path.display()
-            );
+            let message = "found [store], wanted a job whose files are in its folder alone";
+            return Err(wrong(message.into()).into());
         }
         let whole = |out: &Path| out.canonicalize().unwrap_or_else(|_| out.to_path_buf());
         let out = whole(&job.out);
         if corpora.iter().any(|cx| whole(&cx.out) == out) {
-            bail!(
-                "{}: the folder {} is named twice",
-                path.display(),
-                out.display()
-            );
+            return Err(wrong(format!("the folder {} is named twice", out.display())).into());
         }
         if !job.out.is_dir() {
-            bail!("{}: found no folder {}", path.display(), job.out.display());
+            return Err(wrong(format!("found no folder {}", job.out.display())).into());
         }
         corpora.push(Context::open_to_edit(job)?);
     }
@@ -217,13 +237,14 @@ fn tell(corpora: &[Context]) -> Result<Vec<Told>> {
         }
         told.push(Told {
             corpus: cx.out.clone(),
+            dry_run: false,
             takedowns: records.into_iter().map(|(_, record)| record).collect(),
-            datasets,
-            checkpoints: Vec::new(),
+            datasets: Some(datasets),
+            checkpoints: None,
         });
     }
     for (cx, told) in corpora.iter().zip(&mut told) {
-        told.checkpoints = checkpoints::trained(cx, &affected)?;
+        told.checkpoints = Some(checkpoints::trained(cx, &affected)?);
         let text = serde_json::to_string_pretty(told)? + "\n";
         let path = cx.out.join(record::FOLDER).join("report.json");
         write_atomically(&path, text.as_bytes())?;
@@ -232,7 +253,7 @@ fn tell(corpora: &[Context]) -> Result<Vec<Told>> {
 }
 
 /// A takedown in words.
-fn shown(out: &Path, record: &Record) -> String {
+fn in_words(out: &Path, record: &Record) -> String {
     let mut text = format!(
         "{}: {} documents and {} dropped ones by {} ({} entries, {} without a document)\n",
         out.display(),
@@ -264,12 +285,12 @@ fn shown(out: &Path, record: &Record) -> String {
 fn text(told: &Told) -> String {
     let mut text = String::new();
     for record in &told.takedowns {
-        text += &shown(&told.corpus, record);
+        text += &in_words(&told.corpus, record);
     }
     if told.takedowns.is_empty() {
         text += &format!("{}: nothing was removed\n", told.corpus.display());
     }
-    for dataset in &told.datasets {
+    for dataset in told.datasets.iter().flatten() {
         text += &format!(
             "  dataset {}: {} {} removed documents, {} tokens{}\n",
             dataset.prefix.display(),
@@ -279,7 +300,7 @@ fn text(told: &Told) -> String {
             because(dataset.why.as_deref())
         );
     }
-    for one in &told.checkpoints {
+    for one in told.checkpoints.iter().flatten() {
         let first = match (one.first_step, one.samples) {
             (Some(step), Some(samples)) => {
                 format!(", {} samples, the first at step {step}", grouped(samples))

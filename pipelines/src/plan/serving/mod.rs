@@ -1,23 +1,20 @@
-//! Time and memory of serving a decoder: prefill of prompts and decoding in batches, by tensor parallelism, format of weights
-//! and requests in flight.
+//! Time and memory of serving a model: prefill of prompts and decoding in batches, by tensor parallelism, expert parallelism, format
+//! of weights and requests in flight.
 //!
-//! A server with continuous batching and a constant number of requests B. A prompt is computed in one pass between two steps
-//! of the others, which makes the first token of its answer; then each step makes one for each request. With a pass of P
-//! seconds, a step of D and answers of n tokens: the first token comes after P, and D more of a running step if there are
-//! others; between two tokens lie D and the prompts of the others, D + (B - 1) P / (n - 1); and all together make B n tokens
-//! in (n - 1) D + B P seconds.
+//! A server with continuous batching and a constant number of requests. Each of its `ep` replicas of attention has B of them; they
+//! share out the experts, so that they run in step. A prompt is computed in one pass between two steps of the others, which makes the
+//! first token of its answer; then each step makes one for each request. With a pass of P seconds, a step of D and answers of n
+//! tokens: the first token comes after P, and D more of a running step if there are others; between two tokens lie D and the prompts
+//! of the others, D + (B - 1) P / (n - 1); and all together make B n tokens of a replica in (n - 1) D + B P seconds. An encoder makes
+//! no tokens: B prompts are one pass, and its tokens are those of the prompts.
+
+mod memory;
+mod time;
 
 use crate::plan::cluster::Cluster;
-use crate::plan::layer_time::{INSIDE_ATTENTION, forward};
-use crate::plan::layout::Layout;
-use crate::plan::rates::{Constants, Rates};
 use crate::plan::shape::Shape;
 
-/// Share of a device's memory that weights, cache and scratch may take; vLLM's `gpu_memory_utilization`.
-const USABLE: f64 = 0.9;
-/// Rows of a prompt that are computed at once.
-const CHUNK: usize = 8192;
-/// Most requests in flight that are looked at.
+/// Most requests in flight of a replica that are looked at.
 const MOST_REQUESTS: usize = 1024;
 
 /// Format of the weights.
@@ -82,24 +79,37 @@ impl ServingMemory {
     }
 }
 
-/// A choice of layout, weights and batch, on as many devices as `tp`.
+/// A choice of layout, weights and batch, on `tp * ep` devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Way {
     pub tp: usize,
+    /// Replicas of attention, each of `tp` devices, that share out the experts; 1 without experts.
+    pub ep: usize,
     pub format: WeightFormat,
-    /// In flight.
+    /// In flight, over all replicas.
     pub requests: usize,
+}
+
+impl Way {
+    pub(crate) fn devices(self) -> usize {
+        self.tp * self.ep
+    }
+
+    /// Requests of a replica.
+    fn of_replica(self) -> f64 {
+        self.requests as f64 / self.ep as f64
+    }
 }
 
 /// Time and memory of a way.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Serving {
     pub way: Way,
-    /// Seconds to the first token.
+    /// Seconds to the first token; of an encoder to its answer.
     pub to_first: f64,
-    /// Mean seconds between tokens.
+    /// Mean seconds between tokens; 0 of an encoder.
     pub between: f64,
-    /// Answer tokens per second of a device.
+    /// Answer tokens per second of a device; of an encoder those of prompts.
     pub per_device: f64,
     pub memory: ServingMemory,
 }
@@ -124,7 +134,7 @@ impl Serving {
     }
 }
 
-/// A way that does not fit with one request.
+/// A way that does not fit with one request of a replica.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Unfit {
     pub way: Way,
@@ -142,7 +152,7 @@ pub(crate) struct Servings {
 
 impl Servings {
     /// Those that no other one is better than: by first token, gap between tokens, and tokens per second of a device. Sorted by the
-    /// gap.
+    /// gap, and by the first token where there is none.
     pub(crate) fn front(&self) -> Vec<Serving> {
         let is_beaten = |of: &Serving| self.all.iter().any(|other| other.is_better(of));
         let mut front: Vec<Serving> = self
@@ -151,7 +161,10 @@ impl Servings {
             .filter(|of| !is_beaten(of))
             .copied()
             .collect();
-        front.sort_by(|a, b| a.between.total_cmp(&b.between));
+        front.sort_by(|a, b| {
+            let by_gap = a.between.total_cmp(&b.between);
+            by_gap.then(a.to_first.total_cmp(&b.to_first))
+        });
         front
     }
 
@@ -162,172 +175,151 @@ impl Servings {
     }
 }
 
+/// Layers whose rows see no more than the last so many tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Windowed {
+    pub layers: usize,
+    pub tokens: usize,
+}
+
+/// What a server does with a prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Served {
+    /// Answers token by token.
+    Decoder,
+    /// Makes rows of it, all at once.
+    Encoder,
+    /// Encodes it, and answers token by token.
+    EncoderDecoder,
+}
+
+impl Served {
+    pub(crate) fn of(shape: &Shape) -> Served {
+        match (shape.decoder, shape.predictions) {
+            (Some(_), _) => Served::EncoderDecoder,
+            (None, Some(_)) => Served::Encoder,
+            (None, None) => Served::Decoder,
+        }
+    }
+
+    /// As `--json` spells it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Served::Decoder => "decoder",
+            Served::Encoder => "encoder",
+            Served::EncoderDecoder => "encoder_decoder",
+        }
+    }
+}
+
 /// A model on a cluster, and what is asked of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServingQuestion<'a> {
     pub shape: Shape,
+    pub windowed: Option<Windowed>,
     pub cluster: &'a Cluster,
     pub demand: Demand,
 }
 
 impl ServingQuestion<'_> {
-    /// Every way to serve, each on devices of one node.
+    pub(crate) fn served(&self) -> Served {
+        Served::of(&self.shape)
+    }
+
+    /// Every way to serve: of a dense model each on devices of one node, of a mixture on those of whole nodes as well.
     pub(crate) fn answer(&self) -> Servings {
         let mut found = Servings::default();
         for tp in self.degrees() {
-            for format in WeightFormat::ALL {
-                let counts = (0..).map(|power| 1 << power);
-                for requests in counts.take_while(|count| *count <= MOST_REQUESTS) {
-                    let way = Way {
-                        tp,
-                        format,
-                        requests,
-                    };
-                    let memory = self.memory(way);
-                    if self.fits(way, &memory) {
-                        found.all.push(self.serving(way, memory));
-                        continue;
-                    }
-                    if requests == 1 {
-                        let bytes = memory.total();
-                        found.unfit.push(Unfit { way, bytes });
-                    }
-                    break;
+            for ep in self.replicas(tp) {
+                for format in WeightFormat::ALL {
+                    self.with_requests(tp, ep, format, &mut found);
                 }
             }
         }
         found
     }
 
+    fn with_requests(&self, tp: usize, ep: usize, format: WeightFormat, found: &mut Servings) {
+        let counts = (0..).map(|power| 1 << power);
+        for count in counts.take_while(|count| *count <= MOST_REQUESTS) {
+            let way = Way {
+                tp,
+                ep,
+                format,
+                requests: ep * count,
+            };
+            let memory = self.memory(way);
+            if self.fits(way, &memory) {
+                found.all.push(self.serving(way, memory));
+                continue;
+            }
+            if count == 1 {
+                let bytes = memory.total();
+                found.unfit.push(Unfit { way, bytes });
+            }
+            break;
+        }
+    }
+
     /// Degrees of tensor parallelism that divide the model inside a node. Groups of keys are divided, or each is on several ranks.
     fn degrees(&self) -> impl Iterator<Item = usize> + '_ {
         let shape = self.shape;
+        let experts = shape.mixture.map_or([0; 2], |of| [of.ffn, of.shared]);
         let divides = move |tp: &usize| {
             let whole = [shape.heads, shape.width, shape.ffn];
             let keys = shape.kv_heads;
-            whole.iter().all(|n| n.is_multiple_of(*tp))
+            whole.iter().chain(&experts).all(|n| n.is_multiple_of(*tp))
                 && (keys.is_multiple_of(*tp) || tp.is_multiple_of(keys))
         };
         (1..=self.cluster.devices_per_node).filter(divides)
     }
 
-    fn fits(&self, way: Way, memory: &ServingMemory) -> bool {
-        // ranks that share cores share the memory
-        let held = match self.cluster.cores {
-            Some(_) => way.tp as f64 * memory.total(),
-            None => memory.total(),
+    /// Degrees of expert parallelism: those that divide the experts and fill a part of a node or whole ones.
+    fn replicas(&self, tp: usize) -> Vec<usize> {
+        let experts = self.shape.mixture.map_or(1, |of| of.experts);
+        let per_node = self.cluster.devices_per_node;
+        let fits = |ep: &usize| {
+            let devices = tp * ep;
+            let is_whole = devices <= per_node || devices.is_multiple_of(per_node);
+            experts.is_multiple_of(*ep) && is_whole
         };
-        held <= USABLE * self.cluster.memory
-    }
-
-    /// Bytes of a position's keys and values on a device: of one group of heads at least.
-    fn position_bytes(&self, tp: usize) -> f64 {
-        let shape = &self.shape;
-        let groups = (shape.kv_heads as f64 / tp as f64).max(1.0);
-        2.0 * shape.layers as f64 * groups * shape.head_dim as f64 * self.cluster.number_bytes
-    }
-
-    fn memory(&self, way: Way) -> ServingMemory {
-        let (shape, tp) = (&self.shape, way.tp as f64);
-        let number = self.cluster.number_bytes;
-        let positions =
-            way.requests as f64 * (self.demand.input as f64 + self.demand.output as f64);
-        let rows = self.demand.input.min(CHUNK).max(way.requests) as f64;
-        let inner = (shape.packed() + shape.ffn_inputs() * shape.ffn as f64) / tp;
-        ServingMemory {
-            weights: shape.parameters() * way.format.bytes(number) / tp,
-            cache: positions * self.position_bytes(way.tp),
-            scratch: number * rows * (2.0 * shape.width as f64 + inner)
-                + 4.0 * way.requests as f64 * shape.vocab as f64,
-        }
+        let most = experts.min(self.cluster.devices() / tp);
+        (1..=most).filter(fits).collect()
     }
 
     fn serving(&self, way: Way, memory: ServingMemory) -> Serving {
-        let (requests, steps) = (way.requests as f64, self.demand.output as f64 - 1.0);
         let rates = self.rates(way);
+        let prompts = way.of_replica();
+        let per_device = |tokens: f64| match self.cluster.cores {
+            // ranks that share cores are one device
+            Some(_) => tokens,
+            None => tokens / way.devices() as f64,
+        };
+        if self.served() == Served::Encoder {
+            let pass = self.encode(way, &rates, prompts);
+            return Serving {
+                way,
+                to_first: pass,
+                between: 0.0,
+                per_device: per_device(way.requests as f64 * self.demand.input as f64 / pass),
+                memory,
+            };
+        }
+        let steps = self.demand.output as f64 - 1.0;
         let prompt = self.prefill(way, &rates);
         let step = self.decode(way, &rates);
-        let round = steps * step + requests * prompt;
-        let tokens = requests * self.demand.output as f64 / round;
-        let running = if way.requests > 1 { step } else { 0.0 };
+        let round = steps * step + prompts * prompt;
+        let running = if prompts > 1.0 { step } else { 0.0 };
         Serving {
             way,
             to_first: prompt + running,
             between: match steps > 0.0 {
-                true => step + (requests - 1.0) * prompt / steps,
+                true => step + (prompts - 1.0) * prompt / steps,
                 false => 0.0,
             },
-            // ranks that share cores are one device
-            per_device: match self.cluster.cores {
-                Some(_) => tokens,
-                None => tokens / way.tp as f64,
-            },
+            per_device: per_device(way.requests as f64 * self.demand.output as f64 / round),
             memory,
         }
-    }
-
-    fn layout(way: Way) -> Layout {
-        Layout {
-            tp: way.tp,
-            ..Layout::one(1)
-        }
-    }
-
-    fn rates(&self, way: Way) -> Rates {
-        let constants = Constants::of(self.cluster);
-        Rates::of(&Self::layout(way), self.cluster, &constants)
-            .with_weights(way.format.bytes(self.cluster.number_bytes))
-    }
-
-    /// Seconds of a prompt's pass; logits of its last token alone.
-    fn prefill(&self, way: Way, rates: &Rates) -> f64 {
-        let shape = Shape {
-            seq_length: self.demand.input,
-            is_fused: true,
-            ..self.shape
-        };
-        let pass = forward(
-            &shape,
-            &Self::layout(way),
-            rates,
-            self.demand.input as f64,
-            None,
-        );
-        shape.layers as f64 * (pass.compute + pass.collectives) + self.head(way, rates, 1.0)
-    }
-
-    /// Seconds of a step that makes a token for each request, whose answers are half done on average.
-    fn decode(&self, way: Way, rates: &Rates) -> f64 {
-        let (shape, rows) = (&self.shape, way.requests as f64);
-        let context = self.demand.input as f64 + 0.5 * self.demand.output as f64;
-        // a row sees one key in this pass; those of the cache are below
-        let pass = forward(
-            &Shape {
-                seq_length: 1,
-                is_fused: true,
-                ..*shape
-            },
-            &Self::layout(way),
-            rates,
-            rows,
-            None,
-        );
-        let read = rows * context * self.position_bytes(way.tp) / rates.memory;
-        let flop = 4.0 * rows * context * shape.queries() * shape.layers as f64 / way.tp as f64;
-        let cached = read.max(flop / (rates.matrix * INSIDE_ATTENTION));
-        shape.layers as f64 * (pass.compute + pass.collectives)
-            + cached
-            + self.head(way, rates, rows)
-    }
-
-    fn head(&self, way: Way, rates: &Rates, rows: f64) -> f64 {
-        let vocab = self.shape.vocab as f64 / way.tp as f64;
-        let gather = match way.tp {
-            1 => 0.0,
-            // each rank gets the logits of all others
-            tp => rates.collective + 4.0 * (tp - 1) as f64 * rows * vocab / rates.link,
-        };
-        rates.product(rows, vocab, self.shape.width as f64) + gather
     }
 }
 
@@ -362,6 +354,7 @@ mod tests {
     fn question(cluster: &Cluster) -> ServingQuestion<'_> {
         ServingQuestion {
             shape: shape(),
+            windowed: None,
             cluster,
             demand: demand(),
         }
@@ -374,6 +367,7 @@ mod tests {
         for format in WeightFormat::ALL {
             let way = Way {
                 tp: 8,
+                ep: 1,
                 format,
                 requests: 1,
             };
@@ -396,6 +390,7 @@ mod tests {
         };
         let way = Way {
             tp: 2,
+            ep: 1,
             format: WeightFormat::Whole,
             requests: 4,
         };
@@ -413,6 +408,7 @@ mod tests {
         let question = question(&cluster);
         let way = Way {
             tp: 8,
+            ep: 1,
             format: WeightFormat::Whole,
             requests: 1,
         };
@@ -433,6 +429,7 @@ mod tests {
         let question = question(&cluster);
         let way = Way {
             tp: 8,
+            ep: 1,
             format: WeightFormat::Whole,
             requests: 16,
         };
@@ -476,6 +473,7 @@ mod tests {
                 s.way
                     == Way {
                         tp: 8,
+                        ep: 1,
                         format: WeightFormat::Whole,
                         requests,
                     }
