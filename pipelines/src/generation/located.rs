@@ -55,7 +55,18 @@ impl Located {
     ) -> Result<Located> {
         let given = tokenizer.map(Tokenizer::load).transpose()?;
         if path.is_file() && path.extension().is_some_and(|ending| ending == "toml") {
-            let cx = Context::open_to_read(job::load(path, set)?)?;
+            let job = job::load(path, set)?;
+            if job.has_adapters() {
+                let parts = job.of_adapters();
+                let parts = parts.iter().map(|part| part.out.join("job.toml"));
+                let parts: Vec<String> = parts.map(|part| part.display().to_string()).collect();
+                bail!(
+                    "{}: found several adapters, want the job of one: {}",
+                    path.display(),
+                    parts.join(", ")
+                );
+            }
+            let cx = Context::open_to_read(job)?;
             let tokenizer = match given {
                 Some(tokenizer) => tokenizer,
                 None => tokenizer_of(&cx)?,

@@ -35,7 +35,7 @@ impl From<Dtype> for TorchDtype {
 
 #[derive(Args)]
 pub(crate) struct Convert {
-    /// Checkpoint, folder of checkpoints (the newest is taken), Hugging Face folder (with config.json), PEFT adapter, GGUF file, or Megatron
+    /// Checkpoint, folder of checkpoints (the newest is taken), with --to peft the folder `adapters` of a job, Hugging Face folder (with config.json), PEFT adapter, GGUF file, or Megatron
     /// checkpoint (torch_dist).
     #[arg(long, value_name = "DIR")]
     checkpoint: PathBuf,
@@ -141,7 +141,14 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
             from.display()
         ),
         Form::Peft => {
-            train::checkpoint::export_peft(&checkpoint, out)?;
+            let adapters = adapters_in(from);
+            for name in &adapters {
+                let own = from.join(name).join(CHECKPOINTS);
+                train::checkpoint::export_peft(&own, &out.join(name))?;
+            }
+            if adapters.is_empty() {
+                train::checkpoint::export_peft(&checkpoint, out)?;
+            }
             out.clone()
         }
         Form::Megatron if is_megatron => bail!(
@@ -184,6 +191,19 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
     beside.write(out)?;
     log!("wrote {}", written.display());
     Ok(())
+}
+
+/// Folder of a job's checkpoints.
+const CHECKPOINTS: &str = "checkpoints";
+
+/// Names of the adapters in a folder of several, as `[[finetune.adapters]]` makes it.
+fn adapters_in(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let has_checkpoints = |name: &String| folder.join(name).join(CHECKPOINTS).is_dir();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.filter(has_checkpoints).collect();
+    names.sort();
+    names
 }
 
 /// Files for the output folder beside the weights.
