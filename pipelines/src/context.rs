@@ -32,6 +32,15 @@ impl Context {
         Context::begin(job, lock)
     }
 
+    /// For a job in a folder of this one: takes its lock and writes the resolved job.
+    pub(crate) fn open_part(job: Job) -> Result<Context> {
+        let lock = lock_in(&job.out, ".lock")?.with_context(|| {
+            format!("another process is running a job in {}", job.out.display())
+        })?;
+        sweep(&job.out);
+        Context::with_lock(job, lock)
+    }
+
     /// For submitting a job to its executor: takes `.submit.lock`, not `.lock`, because the submitted processes
     /// need the folder unlocked and some of them may be running already.
     pub(crate) fn open_to_submit(job: Job) -> Result<Context> {
@@ -65,9 +74,13 @@ impl Context {
     }
 
     fn begin(job: Job, lock: File) -> Result<Context> {
-        let out = job.out.clone();
-        expect_whole(&out)?;
+        expect_whole(&job.out)?;
         start_threads(&job)?;
+        Context::with_lock(job, lock)
+    }
+
+    fn with_lock(job: Job, lock: File) -> Result<Context> {
+        let out = job.out.clone();
         write_atomically(&out.join("job.toml"), job.to_toml().as_bytes())?;
         let manifest = Manifest::open(&out, job.store()?)?;
         manifest.share("job.toml")?;

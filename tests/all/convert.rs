@@ -5,6 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use crate::jobs::{metrics, millrace, output, succeed, write_small_job};
+use serde_json::Value;
 
 #[test]
 fn averages_become_a_checkpoint_a_hugging_face_model_and_the_same_weights_again() {
@@ -291,4 +292,107 @@ fn a_model_goes_out_to_megatron_and_comes_back_and_kills_leave_nothing_half() {
     let said = String::from_utf8(said.stderr).unwrap();
     assert!(said.contains("is Megatron's already"), "{said}");
     assert!(!dir.path().join("no").exists());
+}
+
+fn read_json(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// Ids by token of a `tokenizer.json`.
+fn vocabulary(folder: &Path) -> Value {
+    let tokenizer = read_json(&folder.join("tokenizer.json"));
+    let mut all = tokenizer["model"]["vocab"].clone();
+    for token in tokenizer["added_tokens"].as_array().unwrap() {
+        all[token["content"].as_str().unwrap()] = token["id"].clone();
+    }
+    all
+}
+
+/// Files beside the weights of a Hugging Face folder. tests/oracles/hugging_face_files.py opens such folders with transformers.
+#[test]
+fn folders_have_tokenizer_template_and_the_ids_that_end_texts_from_every_source() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = write_small_job(dir.path()).display().to_string();
+    succeed(&["run", &job, "--set", "train.steps=3"]);
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let checkpoints = path("out/checkpoints");
+    succeed(&["convert", "--checkpoint", &checkpoints, &path("hf")]);
+    let args = ["quantize", &checkpoints, "--type", "fp8", "--to", "hf"];
+    succeed(&[&args[..], &[&path("fp8")]].concat());
+    let ids = vocabulary(&dir.path().join("out/tokens"));
+    let end = "<|endoftext|>";
+    for folder in ["hf", "fp8"] {
+        let folder = dir.path().join(folder);
+        assert_eq!(vocabulary(&folder), ids);
+        let config = read_json(&folder.join("tokenizer_config.json"));
+        assert_eq!(config["eos_token"], end);
+        assert_eq!(config["tokenizer_class"], "PreTrainedTokenizerFast");
+        let generation = read_json(&folder.join("generation_config.json"));
+        assert_eq!(generation["eos_token_id"], ids[end]);
+        assert_eq!(
+            generation["bos_token_id"], ids[end],
+            "a text begins after another"
+        );
+        assert!(!folder.join("chat_template.jinja").exists());
+    }
+    // files that the source has are kept, and completed where transformers needs more
+    let template = "{% for message in messages %}{{ message.content }}{% endfor %}";
+    let tokens = dir.path().join("out/tokens");
+    std::fs::write(tokens.join("chat_template.jinja"), template).unwrap();
+    let config = r#"{"eos_token": {"content": "<|endoftext|>"}, "pad_token": "!", "model_max_length": 1000000000000000019884624838656}"#;
+    std::fs::write(tokens.join("tokenizer_config.json"), config).unwrap();
+    let generation = r#"{"eos_token_id": [7, 9], "temperature": 0.25}"#;
+    std::fs::write(tokens.join("generation_config.json"), generation).unwrap();
+    succeed(&["convert", "--checkpoint", &checkpoints, &path("tuned")]);
+    let args = [
+        "quantize",
+        &checkpoints,
+        "--type",
+        "int4",
+        "--group-size",
+        "8",
+        "--to",
+        "hf",
+    ];
+    succeed(&[&args[..], &[&path("int4")]].concat());
+    // and from one folder to the next
+    let args = ["quantize", &path("tuned"), "--type", "w8a8", "--to", "hf"];
+    succeed(&[&args[..], &[&path("next")]].concat());
+    for folder in ["tuned", "int4", "next"] {
+        let folder = dir.path().join(folder);
+        let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+        assert_eq!(vocabulary(&folder), ids);
+        assert_eq!(read("chat_template.jinja"), template);
+        assert_eq!(read("tokenizer_config.json"), config);
+        let found: Value = serde_json::from_str(&read("generation_config.json")).unwrap();
+        assert_eq!(found["eos_token_id"], serde_json::json!([7, 9]));
+        assert_eq!(found["temperature"], 0.25);
+        assert_eq!(found["pad_token_id"], ids["!"]);
+        assert_eq!(found["bos_token_id"], ids[end]);
+    }
+    // a GGUF file has its own
+    let tokenizer = path("out/tokens/tokenizer.json");
+    let args = [
+        "quantize",
+        &checkpoints,
+        "--type",
+        "f32",
+        "--tokenizer",
+        &tokenizer,
+    ];
+    succeed(&[&args[..], &["--pre", "gpt-2", &path("model.gguf")]].concat());
+    for (verb, out) in [("convert", "of_gguf"), ("quantize", "fp8_of_gguf")] {
+        let (file, out) = (path("model.gguf"), path(out));
+        let args = match verb {
+            "convert" => vec![verb, "--checkpoint", &file, &out],
+            _ => vec![verb, &file, "--type", "fp8", "--to", "hf", &out],
+        };
+        succeed(&args);
+        let folder = Path::new(&out);
+        assert_eq!(vocabulary(folder), ids);
+        let found = read_json(&folder.join("generation_config.json"));
+        assert_eq!(found["eos_token_id"], ids[end], "{verb}");
+        let config = read_json(&folder.join("tokenizer_config.json"));
+        assert_eq!(config["chat_template"], template, "{verb}");
+    }
 }

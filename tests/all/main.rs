@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod adapter_jobs;
 mod architecture;
 mod arguments;
 mod bad_input;

@@ -55,7 +55,18 @@ impl Located {
     ) -> Result<Located> {
         let given = tokenizer.map(Tokenizer::load).transpose()?;
         if path.is_file() && path.extension().is_some_and(|ending| ending == "toml") {
-            let cx = Context::open_to_read(job::load(path, set)?)?;
+            let job = job::load(path, set)?;
+            if job.has_adapters() {
+                let parts = job.of_adapters();
+                let parts = parts.iter().map(|part| part.out.join("job.toml"));
+                let parts: Vec<String> = parts.map(|part| part.display().to_string()).collect();
+                bail!(
+                    "{}: found several adapters, want the job of one: {}",
+                    path.display(),
+                    parts.join(", ")
+                );
+            }
+            let cx = Context::open_to_read(job)?;
             let tokenizer = match given {
                 Some(tokenizer) => tokenizer,
                 None => tokenizer_of(&cx)?,
@@ -77,23 +88,32 @@ impl Located {
                 path.display()
             );
         }
+        let found = Located::of_model(path, given)?;
+        found.map_or_else(|| no_tokenizer(path), Ok)
+    }
+
+    /// The model at `path`, which is no job's, with the `given` tokenizer or its own; None if it has none.
+    ///
+    /// # Errors
+    /// A path or tokenizer that cannot be read.
+    pub(crate) fn of_model(path: &Path, given: Option<Tokenizer>) -> Result<Option<Located>> {
         let whole = path.canonicalize();
         let whole = whole.with_context(|| path.display().to_string())?;
         let name = whole.file_name().map(|name| name.to_string_lossy());
-        let (tokenizer, within) = match given {
-            Some(tokenizer) => (tokenizer, None),
+        let found = match given {
+            Some(tokenizer) => Some((tokenizer, None)),
             None => match tokenizer_within(&whole)? {
-                Some((tokenizer, within)) => (tokenizer, Some(within)),
-                None => (tokenizer_beside(&whole)?, None),
+                Some((tokenizer, within)) => Some((tokenizer, Some(within))),
+                None => tokenizer_beside(&whole)?.map(|tokenizer| (tokenizer, None)),
             },
         };
-        Ok(Located {
+        Ok(found.map(|(tokenizer, within)| Located {
             name: name.unwrap_or_else(|| "model".into()).into_owned(),
             tokenizer,
             within,
             path: path.to_path_buf(),
             devices: Devices::Cpu,
-        })
+        }))
     }
 }
 
@@ -109,7 +129,7 @@ fn is_model(path: &Path) -> bool {
 }
 
 /// The file of the tokenizer in or above a folder, if there is one.
-pub(crate) fn tokenizer_file(path: &Path) -> Option<PathBuf> {
+fn tokenizer_file(path: &Path) -> Option<PathBuf> {
     let mut all = path.ancestors().take(4);
     all.find_map(|folder| {
         let found = TOKENIZERS.map(|name| folder.join(name));
@@ -149,15 +169,20 @@ fn tokenizer_within(path: &Path) -> Result<Option<(Tokenizer, Within)>> {
     Ok(Some((tokenizer, within)))
 }
 
-/// The tokenizer in a model's folder, or above it where a job keeps its own.
-fn tokenizer_beside(path: &Path) -> Result<Tokenizer> {
+/// The tokenizer in a model's folder, or above it where a job keeps its own; that of an adapter's base model where the adapter has none.
+fn tokenizer_beside(path: &Path) -> Result<Option<Tokenizer>> {
     if let Some(found) = tokenizer_file(path) {
         let tokenizer = Tokenizer::load(&found);
-        return tokenizer.with_context(|| format!("the tokenizer of {}", path.display()));
+        let tokenizer = tokenizer.with_context(|| format!("the tokenizer of {}", path.display()));
+        return tokenizer.map(Some);
     }
-    if let Some(base) = train::checkpoint::adapter_base(path)? {
-        return tokenizer_beside(&base);
+    match train::checkpoint::adapter_base(path)? {
+        Some(base) => tokenizer_beside(&base),
+        None => Ok(None),
     }
+}
+
+fn no_tokenizer(path: &Path) -> Result<Located> {
     if !is_model(path) {
         bail!("{}: found no model{WANTED}", path.display());
     }

@@ -3,6 +3,7 @@
 
 mod answers;
 mod chat_template;
+mod hugging_face;
 mod located;
 mod model_files;
 mod prompt;
@@ -12,8 +13,9 @@ mod text_stream;
 
 pub(crate) use answers::{Answer, answer};
 pub(crate) use chat_template::{ChatTemplate, Message};
+pub(crate) use hugging_face::HuggingFaceFiles;
 pub(crate) use located::{
-    Located, named_tokenizer, newest_checkpoint, tokenizer_file, tokenizer_of, tokenizer_path,
+    Located, named_tokenizer, newest_checkpoint, tokenizer_of, tokenizer_path,
 };
 pub(crate) use model_files::ModelFiles;
 pub(crate) use prompt::{encode, encode_with_sentinels};

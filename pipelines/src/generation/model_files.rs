@@ -41,6 +41,14 @@ impl ModelFiles {
     /// # Errors
     /// A configuration that is no JSON, a template that is not valid.
     pub(crate) fn read(found: Located, template: Option<&Path>) -> Result<ModelFiles> {
+        let Roles {
+            config,
+            beside,
+            bos,
+            eos,
+            end_ids,
+            start,
+        } = Roles::read(&found)?;
         let Located {
             name,
             path,
@@ -48,12 +56,61 @@ impl ModelFiles {
             within,
             devices,
         } = found;
+        let own = match &within {
+            // files beside a GGUF file may be another model's
+            Some(_) => None,
+            None => Some(beside.join("chat_template.jinja")).filter(|file| file.is_file()),
+        };
+        let source = template_text(template.or(own.as_deref()), config.as_ref())?;
+        let chat_template = source
+            .map(|source| ChatTemplate::new(&source, bos.clone(), eos.clone()))
+            .transpose()?;
+        Ok(ModelFiles {
+            name,
+            path,
+            tokenizer: Arc::new(tokenizer),
+            config_within: within.map(|within| within.config),
+            devices,
+            chat_template,
+            end_ids,
+            start,
+            bos,
+            eos,
+        })
+    }
+}
+
+/// Roles of tokens in a model's texts, from the files around its weights.
+pub(super) struct Roles {
+    /// Contents of `tokenizer_config.json`.
+    pub(super) config: Option<Value>,
+    /// Folder of the tokenizer.
+    pub(super) beside: PathBuf,
+    /// Text of the token that begins a text, and of the one that ends it.
+    pub(super) bos: Option<String>,
+    pub(super) eos: Option<String>,
+    /// Ids after which a text ends.
+    pub(super) end_ids: Vec<u32>,
+    /// Token that a text without a beginning starts from.
+    pub(super) start: Option<u32>,
+}
+
+impl Roles {
+    /// # Errors
+    /// A configuration that is no JSON.
+    pub(super) fn read(found: &Located) -> Result<Roles> {
+        let Located {
+            path,
+            tokenizer,
+            within,
+            ..
+        } = found;
         let beside = tokenizer
             .path()
             .parent()
             .unwrap_or(Path::new(""))
             .to_path_buf();
-        let config = match &within {
+        let config = match within {
             Some(within) => Some(within.config.clone()),
             None => json(&beside.join("tokenizer_config.json"))?,
         };
@@ -70,21 +127,12 @@ impl ModelFiles {
         let end = tokenizer.end_of_document();
         let of_end = || tokenizer.token(end?).map(str::to_owned);
         let eos = named("eos_token").or_else(of_end);
-        let own = match &within {
-            // files beside a GGUF file may be another model's
-            Some(_) => None,
-            None => Some(beside.join("chat_template.jinja")).filter(|file| file.is_file()),
-        };
-        let source = template_text(template.or(own.as_deref()), config.as_ref())?;
-        let chat_template = source
-            .map(|source| ChatTemplate::new(&source, bos.clone(), eos.clone()))
-            .transpose()?;
         let mut end_ids = Vec::from_iter(end);
         let mut files = vec![
             path.join("generation_config.json"),
             path.join("config.json"),
         ];
-        match &within {
+        match within {
             Some(within) => {
                 end_ids.extend(within.end_of_turn);
                 end_ids.extend(eos.as_deref().and_then(|eos| tokenizer.id_of(eos)));
@@ -100,22 +148,18 @@ impl ModelFiles {
         end_ids.sort_unstable();
         end_ids.dedup();
         let start = bos.as_deref().and_then(|bos| tokenizer.id_of(bos)).or(end);
-        Ok(ModelFiles {
-            name,
-            path,
-            tokenizer: Arc::new(tokenizer),
-            config_within: within.map(|within| within.config),
-            devices,
-            chat_template,
-            end_ids,
-            start,
+        Ok(Roles {
+            config,
+            beside,
             bos,
             eos,
+            end_ids,
+            start,
         })
     }
 }
 
-fn json(path: &Path) -> Result<Option<Value>> {
+pub(super) fn json(path: &Path) -> Result<Option<Value>> {
     if !path.is_file() {
         return Ok(None);
     }

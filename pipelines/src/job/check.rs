@@ -405,6 +405,7 @@ impl Job {
             return;
         };
         finetune.check(add);
+        self.check_adapters(add);
         for (table, has) in [
             ("blend", self.blend.is_some()),
             ("classify", self.classify.is_some()),
@@ -560,7 +561,7 @@ impl Job {
     }
 
     /// Vocabulary size as far as the job file gives it; the tokenizer overrides it when there is one.
-    fn vocab_hint(&self) -> usize {
+    pub(super) fn vocab_hint(&self) -> usize {
         let train = self
             .tokenize
             .as_ref()

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
+use super::adapter_table::AdapterTable;
 use super::prompt_tuning::{PTuningTable, PromptTable};
 use train::config::{ModelConfig, TrainConfig};
 
@@ -19,6 +20,8 @@ pub struct FinetuneTable {
     /// defaults.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lora: Option<train::config::LoraConfig>,
+    /// Several adapters, trained together over one base. Empty: one, whose files are beside those of the training.
+    pub adapters: Vec<AdapterTable>,
     /// Loss of `method = "dpo"`. Absent: DPO's own with beta 0.1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dpo: Option<train::config::PreferenceConfig>,
@@ -66,6 +69,7 @@ impl Default for FinetuneTable {
         FinetuneTable {
             method: FinetuneMethod::Full,
             lora: None,
+            adapters: Vec::new(),
             dpo: None,
             prompt: None,
             p_tuning: None,
@@ -206,7 +210,7 @@ impl FinetuneTable {
             );
         }
         self.check_pairs(add);
-        if self.train.is_empty() {
+        if self.train.is_empty() && self.adapters.is_empty() {
             add("finetune.train", "[]".into(), "at least one file");
         }
         if self.seq_length < 2 {

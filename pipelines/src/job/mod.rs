@@ -3,6 +3,8 @@
 //! Parse, resolve, print, then run; reading is in `load.rs`. A table that belongs to a crate is that crate's config
 //! struct.
 
+mod adapter_table;
+mod adapters;
 mod blend;
 mod check;
 mod classify;
@@ -22,6 +24,7 @@ mod table;
 mod tokenize;
 mod usage;
 
+pub(crate) use adapters::ADAPTERS;
 pub(crate) use blend::{
     BlendDataset, BlendSampler, BlendSamples, BlendTable, BlendWeights, FimTable,
 };

@@ -1,7 +1,7 @@
 //! Input of the report: the manifest and the small files of a job.
 
 use super::trace::{self, Profile};
-use crate::job::Job;
+use crate::job::{ADAPTERS, Job};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -24,6 +24,8 @@ pub(crate) struct Material {
     pub generated: Value,
     /// Lines of `metrics.jsonl`.
     pub metrics: Vec<Value>,
+    /// Those of each adapter by name, if the job trains several.
+    pub adapters: Vec<(String, Vec<Value>)>,
     /// Traces of the training's ranks.
     pub profiles: Vec<Profile>,
     /// Lines of `keep/clusters.jsonl`.
@@ -65,6 +67,14 @@ impl Material {
             tasks: results_of_tasks(&out.join("tasks")),
             generated: value("generated.json"),
             metrics: lines("metrics.jsonl"),
+            adapters: (job.of_adapters().iter())
+                .map(|part| {
+                    let name = part.out.file_name().unwrap_or_default();
+                    let name = name.to_string_lossy().into_owned();
+                    let own = lines(&format!("{ADAPTERS}/{name}/metrics.jsonl"));
+                    (name, own)
+                })
+                .collect(),
             profiles: trace::read(out, job.parallel.world()),
             clusters: lines("keep/clusters.jsonl"),
             decontamination: match job.decontaminate {

@@ -1,6 +1,7 @@
 //! Pages of one self-contained HTML file: `report.html`, rendered from the manifest and the small JSON files of a job, and that of a
 //! plan.
 
+mod adapters;
 mod comparison;
 mod duplicates;
 mod evaluation;
@@ -38,6 +39,7 @@ pub(crate) fn render(m: &Material, other: Option<&Material>) -> String {
         ("evaluation", "Evaluation sets", evaluation::evaluation(m)),
         ("data", "Data", tokens::data(m)),
         ("training", "Training", sections::training(m)),
+        ("adapters", "Adapters", adapters::adapters(m)),
         ("tasks", "Evaluation tasks", tasks::tasks(m)),
         ("profile", "Step time", profile::profile(m)),
         ("generated", "Generated text", sections::generated(m)),

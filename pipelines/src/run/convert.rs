@@ -1,8 +1,10 @@
 //! `convert`: exports checkpoints to other forms, and imports other programs' models as checkpoints.
 
+use crate::generation::HuggingFaceFiles;
 use crate::machine::write_atomically;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
+use index::tokenizer::Tokenizer;
 use std::path::{Path, PathBuf};
 use train::checkpoint::TorchDtype;
 
@@ -33,7 +35,7 @@ impl From<Dtype> for TorchDtype {
 
 #[derive(Args)]
 pub(crate) struct Convert {
-    /// Checkpoint, folder of checkpoints (the newest is taken), Hugging Face folder (with config.json), PEFT adapter, GGUF file, or Megatron
+    /// Checkpoint, folder of checkpoints (the newest is taken), with --to peft the folder `adapters` of a job, Hugging Face folder (with config.json), PEFT adapter, GGUF file, or Megatron
     /// checkpoint (torch_dist).
     #[arg(long, value_name = "DIR")]
     checkpoint: PathBuf,
@@ -59,8 +61,9 @@ pub(crate) struct Convert {
     /// Number format of a Megatron checkpoint. Default: f32.
     #[arg(long, value_enum)]
     dtype: Option<Dtype>,
-    /// Tokenizer (tokenizer.json) to copy into the output folder. Default: for a Hugging Face folder, the one in or above the
-    /// checkpoint, or the GGUF file's own, with its tokenizer_config.json.
+    /// Tokenizer to copy into the output folder. Default: for a Hugging Face folder, the one in or above the checkpoint, that of an
+    /// adapter's base model, or the GGUF file's own. A Hugging Face folder has tokenizer.json, tokenizer_config.json,
+    /// chat_template.jinja and generation_config.json, copied from beside the tokenizer or made.
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
     /// Folder to write.
@@ -130,7 +133,7 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
         false => from.clone(),
     };
     // before hours of writing
-    let tokenizer = read_tokenizer(args, &checkpoint)?;
+    let beside = Beside::read(args, &checkpoint)?;
     // the checkpoint itself: the path that `train.init_from` and `--checkpoint` take
     let written = match args.to {
         Form::Peft if is_foreign => bail!(
@@ -138,7 +141,14 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
             from.display()
         ),
         Form::Peft => {
-            train::checkpoint::export_peft(&checkpoint, out)?;
+            let adapters = adapters_in(from);
+            for name in &adapters {
+                let own = from.join(name).join(CHECKPOINTS);
+                train::checkpoint::export_peft(&own, &out.join(name))?;
+            }
+            if adapters.is_empty() {
+                train::checkpoint::export_peft(&checkpoint, out)?;
+            }
             out.clone()
         }
         Form::Megatron if is_megatron => bail!(
@@ -151,8 +161,12 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
             out.clone()
         }
         Form::Hf if is_foreign && !is_gguf && train::checkpoint::adapter_base(from)?.is_none() => {
+            let then = match is_megatron {
+                true => ", which `--to hf` takes",
+                false => "",
+            };
             bail!(
-                "{} is another program's; `--to millrace` makes a checkpoint of it",
+                "{} is another program's; `--to millrace` makes a checkpoint of it{then}",
                 from.display()
             )
         }
@@ -174,68 +188,63 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
             out.clone()
         }
     };
-    for (name, bytes) in tokenizer {
-        write_atomically(&out.join(name), &bytes)?;
-    }
+    beside.write(out)?;
     log!("wrote {}", written.display());
     Ok(())
 }
 
-/// Names and contents of files.
-type Files = Vec<(&'static str, Vec<u8>)>;
+/// Folder of a job's checkpoints.
+const CHECKPOINTS: &str = "checkpoints";
 
-/// The tokenizer's files for the output folder: the given one, or for a Hugging Face folder the checkpoint's own; with
-/// the configuration and chat template if it is a GGUF file's.
-fn read_tokenizer(args: &Convert, checkpoint: &Path) -> Result<Files> {
-    let to_hf = args.to == Form::Hf && args.tokenizer.is_none();
-    if to_hf
-        && train::checkpoint::is_gguf(checkpoint)
-        && let Some(files) = tokenizer_files(checkpoint)?
-    {
-        return Ok(files);
-    }
-    let own = match args.to {
-        Form::Hf => {
-            let checkpoint = checkpoint.canonicalize();
-            // the reader names an absent checkpoint
-            checkpoint
-                .ok()
-                .and_then(|path| crate::generation::tokenizer_file(&path))
-        }
-        Form::Megatron | Form::Millrace | Form::Peft => None,
-    };
-    let json = match (&args.tokenizer, own) {
-        (Some(given), _) => {
-            std::fs::read(given).with_context(|| format!("cannot read {}", given.display()))?
-        }
-        (None, Some(own)) => {
-            let tokenizer = index::tokenizer::Tokenizer::load(&own)?;
-            tokenizer.json().to_owned().into_bytes()
-        }
-        (None, None) if args.to == Form::Hf => {
-            log!("convert: no tokenizer in or above {}", checkpoint.display());
-            return Ok(Vec::new());
-        }
-        (None, None) => return Ok(Vec::new()),
-    };
-    Ok(vec![("tokenizer.json", json)])
+/// Names of the adapters in a folder of several, as `[[finetune.adapters]]` makes it.
+fn adapters_in(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let has_checkpoints = |name: &String| folder.join(name).join(CHECKPOINTS).is_dir();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.filter(has_checkpoints).collect();
+    names.sort();
+    names
 }
 
-/// The files of a GGUF file's tokenizer, if it has one.
-pub(super) fn tokenizer_files(gguf: &Path) -> Result<Option<Files>> {
-    let found = train::checkpoint::gguf_tokenizer(gguf).with_context(|| {
-        format!(
-            "the tokenizer of {}; --tokenizer FILE names another",
-            gguf.display()
-        )
-    })?;
-    Ok(found.map(|found| {
-        let config = format!("{:#}\n", found.config);
-        vec![
-            ("tokenizer.json", found.tokenizer.into_bytes()),
-            ("tokenizer_config.json", config.into_bytes()),
-        ]
-    }))
+/// Files for the output folder beside the weights.
+enum Beside {
+    HuggingFace(HuggingFaceFiles),
+    /// The tokenizer that is named for another form.
+    Tokenizer(String),
+    None,
+}
+
+impl Beside {
+    fn read(args: &Convert, checkpoint: &Path) -> Result<Beside> {
+        let given = args.tokenizer.as_deref();
+        match (args.to, given) {
+            // the reader names an absent checkpoint
+            (Form::Hf, _) if checkpoint.exists() => {
+                match HuggingFaceFiles::find(checkpoint, given)? {
+                    Some(files) => Ok(Beside::HuggingFace(files)),
+                    None => {
+                        log!("convert: no tokenizer in or above {}", checkpoint.display());
+                        Ok(Beside::None)
+                    }
+                }
+            }
+            (Form::Megatron | Form::Millrace | Form::Peft, Some(given)) => {
+                let tokenizer = Tokenizer::load(given)?;
+                Ok(Beside::Tokenizer(tokenizer.json().to_owned()))
+            }
+            _ => Ok(Beside::None),
+        }
+    }
+
+    fn write(self, out: &Path) -> Result<()> {
+        match self {
+            Beside::HuggingFace(files) => files.write(out),
+            Beside::Tokenizer(json) => {
+                write_atomically(&out.join("tokenizer.json"), json.as_bytes())
+            }
+            Beside::None => Ok(()),
+        }
+    }
 }
 
 /// The checkpoint that an import wrote, after printing the ignored fields of the other program's configuration.

@@ -1,6 +1,7 @@
 //! `generate`: continues prompts with a model.
 
 use super::chat_data::kept_prompts;
+use super::train_adapters::parts;
 use crate::context::Context;
 use crate::conversations::Encoding;
 use crate::generation::{
@@ -73,8 +74,11 @@ fn options(table: &Generate, seed: u32, files: &ModelFiles) -> GenerateOptions {
     }
 }
 
-/// The stage of `run`: the job's prompts, written to `generated.json` and shown.
+/// The stage of `run`: the job's prompts, written to `generated.json` and shown; of each adapter if it has several.
 pub(super) fn run(cx: &Context) -> Result<()> {
+    if cx.job.has_adapters() {
+        return parts(cx)?.iter().try_for_each(run);
+    }
     let is_tuned = cx.job.finetune.is_some();
     let table = match &cx.job.generate {
         Some(table) => table.clone(),

@@ -53,6 +53,7 @@ mod texts;
 mod tokenize;
 mod tokenize_files;
 mod train;
+mod train_adapters;
 mod train_data;
 mod training;
 mod words;
@@ -153,7 +154,10 @@ fn mixed(cx: &Context) -> Result<()> {
     watched(cx, "blend", blend::run)
 }
 pub(crate) fn train(cx: &Context) -> Result<()> {
-    watched(cx, "train", train::run)
+    watched(cx, "train", |cx| match cx.job.has_adapters() {
+        true => train_adapters::run(cx),
+        false => train::run(cx),
+    })
 }
 pub(crate) fn eval(cx: &Context) -> Result<()> {
     watched(cx, "eval", eval::run)

@@ -2,6 +2,7 @@
 //! what the filters would keep.
 
 use super::job_at::job_at;
+use super::train_adapters::parts;
 use crate::context::Context;
 use crate::log::print;
 use crate::machine::{grouped, megabytes, write_atomically};
@@ -19,6 +20,9 @@ pub(super) fn run(cx: &Context, other: Option<&Material>) -> Result<()> {
             "nothing has run in {} yet; run `millrace run` first",
             cx.out.display()
         );
+    }
+    for part in parts(cx)? {
+        run(&part, None)?;
     }
     let page = render(&Material::read(&cx.job, &cx.out), other);
     let path = cx.out.join("report.html");

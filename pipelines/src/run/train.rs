@@ -18,7 +18,8 @@ use train::config::{EvalTasks, Plan, TrainConfig};
 use train::data::Samples;
 use train::dist::World;
 use train::metrics::StepRecord;
-use train::trainer::ValidationSet;
+use train::trainer::memory::RankMemory;
+use train::trainer::{Outcome, ValidationSet};
 
 pub(super) fn run(cx: &Context) -> Result<()> {
     let world = cx
@@ -55,7 +56,7 @@ fn with_samples(
     (plan, data): (&Plan, &TrainData),
     world: &World,
     events: &dyn train::metrics::Events,
-) -> Result<train::trainer::Outcome> {
+) -> Result<Outcome> {
     data.with_samples(cx, |samples, sets| {
         train_on((plan, world), (samples, sets), &cx.out, events)
     })
@@ -66,7 +67,7 @@ fn train_on(
     (samples, sets): (&dyn Samples, &[ValidationSet<'_>]),
     out: &Path,
     events: &dyn train::metrics::Events,
-) -> Result<train::trainer::Outcome> {
+) -> Result<Outcome> {
     if world.processes() > 1 {
         let lengths: Vec<u64> = sets.iter().map(|set| set.samples.len()).collect();
         let data = json!({"fingerprint": plan.fingerprint, "vocabulary": plan.vocab,
@@ -95,33 +96,13 @@ fn train_on(
 fn lead(cx: &Context, world: &World) -> Result<()> {
     let data = TrainData::open(cx)?;
     let plan = data.plan(cx)?;
-    // the parallel layout is part of the plan but not of the result
-    let trained = TrainConfig {
-        // tasks are evaluated beside the training and change nothing of it
-        eval_tasks: EvalTasks::default(),
-        ..plan.train.clone()
-    };
-    let mut parts = vec![
-        json!(plan.model),
-        json!(trained),
-        json!(plan.vocab),
-        json!(plan.seq_length),
-        json!(plan.seed),
-        json!(plan.determinism),
-        json!(plan.fingerprint),
-    ];
-    for source in [&plan.train.init_from, &plan.train.resume.from] {
-        if !source.is_empty() {
-            parts.push(source_identity(Path::new(source)));
-        }
-    }
-    let print = fingerprint(&json!(parts));
+    let print = print_of(&plan);
     if cx.manifest.done("train", &print)?.is_some() {
         log!("train: done before ({} steps)", plan.train.steps);
         world.exchange(DONE)?;
         return Ok(());
     }
-    record_data(cx, &data)?;
+    record_data(cx, data.order())?;
     data.prepare(cx)?;
     if !has_begun(cx) {
         cx.manifest.forget("train");
@@ -144,7 +125,10 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
         parallel.cp,
         parallel.zero
     );
-    print_memory(&plan, world.processes());
+    print_memory(&train::trainer::memory::predict_in(
+        &plan,
+        world.processes(),
+    ));
     if let Some(epochs) = data.repeated(cx)? {
         log!("train: more than one epoch of the data: {epochs}");
     }
@@ -154,6 +138,7 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
     Training::begin(&cx.out, plan.train.steps, has_begun(cx))?;
     let watcher = Watcher {
         cx,
+        label: "train".into(),
         steps: plan.train.steps,
         tasks: tasks.as_ref(),
         progress: &progress,
@@ -169,25 +154,13 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
         ));
         return Err(signals.interrupted().into());
     }
-    let mut files: Vec<PathBuf> = vec!["metrics.jsonl".into()];
-    if let Some(tasks) = &tasks {
-        files.extend(tasks.finish(outcome.steps, &outcome.checkpoint)?);
-    }
-    let mut inside: Vec<PathBuf> = std::fs::read_dir(&outcome.checkpoint)
-        .with_context(|| outcome.checkpoint.display().to_string())?
-        .flatten()
-        .map(|e| relative(&cx.out, &e.path()))
-        .collect();
-    inside.sort();
-    files.extend(inside);
-    let counts = json!({"steps": outcome.steps, "loss": outcome.loss, "valid_loss": outcome.valid_loss,
-        "best_valid_loss": outcome.best_valid_loss, "tokens": outcome.tokens,
-        "checkpoint": relative(&cx.out, &outcome.checkpoint), "parameters": plan.parameters(),
-        "init_from": (!plan.train.init_from.is_empty()).then_some(&plan.train.init_from), "init_xxh3": outcome.init,
-        "changes": (!outcome.changes.is_empty()).then_some(&outcome.changes)});
-    let seconds = progress.seconds();
-    cx.manifest
-        .record("train", &print, &files, counts, seconds)?;
+    let done = Finished {
+        plan: &plan,
+        outcome: &outcome,
+        print: &print,
+        seconds: progress.seconds(),
+    };
+    done.record(cx, tasks.as_ref())?;
     let why = match outcome.ended {
         Ended::TimeBudget => ", the time budget is used up",
         Ended::EarlyStop => ", the validation loss no longer fell",
@@ -200,10 +173,74 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
     Ok(())
 }
 
+/// A training that is done.
+pub(super) struct Finished<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) outcome: &'a Outcome,
+    pub(super) print: &'a str,
+    pub(super) seconds: f64,
+}
+
+impl Finished<'_> {
+    /// Records it in the manifest, after the evaluations beside it.
+    pub(super) fn record(&self, cx: &Context, tasks: Option<&TaskRuns>) -> Result<()> {
+        let Finished {
+            plan,
+            outcome,
+            print,
+            seconds,
+        } = self;
+        let mut files: Vec<PathBuf> = vec!["metrics.jsonl".into()];
+        if let Some(tasks) = tasks {
+            files.extend(tasks.finish(outcome.steps, &outcome.checkpoint)?);
+        }
+        let mut inside: Vec<PathBuf> = std::fs::read_dir(&outcome.checkpoint)
+            .with_context(|| outcome.checkpoint.display().to_string())?
+            .flatten()
+            .map(|e| relative(&cx.out, &e.path()))
+            .collect();
+        inside.sort();
+        files.extend(inside);
+        let counts = json!({"steps": outcome.steps, "loss": outcome.loss, "valid_loss": outcome.valid_loss,
+            "best_valid_loss": outcome.best_valid_loss, "tokens": outcome.tokens,
+            "checkpoint": relative(&cx.out, &outcome.checkpoint), "parameters": plan.parameters(),
+            "init_from": (!plan.train.init_from.is_empty()).then_some(&plan.train.init_from), "init_xxh3": outcome.init,
+            "changes": (!outcome.changes.is_empty()).then_some(&outcome.changes)});
+        cx.manifest
+            .record("train", print, &files, counts, *seconds)
+            .map(drop)
+    }
+}
+
+/// Fingerprint of a training.
+pub(super) fn print_of(plan: &Plan) -> String {
+    // the parallel layout is part of the plan but not of the result
+    let trained = TrainConfig {
+        // tasks are evaluated beside the training and change nothing of it
+        eval_tasks: EvalTasks::default(),
+        ..plan.train.clone()
+    };
+    let mut parts = vec![
+        json!(plan.model),
+        json!(trained),
+        json!(plan.vocab),
+        json!(plan.seq_length),
+        json!(plan.seed),
+        json!(plan.determinism),
+        json!(plan.fingerprint),
+    ];
+    for source in [&plan.train.init_from, &plan.train.resume.from] {
+        if !source.is_empty() {
+            parts.push(source_identity(Path::new(source)));
+        }
+    }
+    fingerprint(&json!(parts))
+}
+
 /// Prints the peak memory of the rank that needs most, by kind. A plan that contradicts itself is reported by the run.
-fn print_memory(plan: &Plan, processes: usize) {
-    let ranks = train::trainer::memory::predict_in(plan, processes).unwrap_or_default();
-    let Some(rank) = ranks.iter().max_by_key(|rank| rank.total()) else {
+pub(super) fn print_memory(ranks: &train::Result<Vec<RankMemory>>) {
+    let ranks = ranks.iter().flatten();
+    let Some(rank) = ranks.max_by_key(|rank| rank.total()) else {
         return;
     };
     let transfer = match rank.transfer {
@@ -247,17 +284,17 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
 const SETTINGS: &str = "train/settings";
 
 /// Whether the folder of checkpoints has any entries.
-fn has_begun(cx: &Context) -> bool {
+pub(super) fn has_begun(cx: &Context) -> bool {
     let folder = cx.out.join("checkpoints");
     std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
 }
 
 /// Records the settings that fix the order of the data, once per training.
-fn record_data(cx: &Context, data: &TrainData) -> Result<()> {
+pub(super) fn record_data(cx: &Context, order: &serde_json::Value) -> Result<()> {
     if has_begun(cx) && cx.manifest.get(SETTINGS)?.is_some() {
         return Ok(());
     }
-    let settings = json!({"data": data.order()});
+    let settings = json!({"data": order});
     let print = fingerprint(&settings);
     cx.manifest
         .record(SETTINGS, &print, &[], settings, 0.0)
@@ -311,13 +348,15 @@ fn data_differences(
 }
 
 /// Shows training events on the progress bar.
-struct Watcher<'a> {
-    cx: &'a Context,
+pub(super) struct Watcher<'a> {
+    pub(super) cx: &'a Context,
+    /// `train`, with the adapter's name if there are several.
+    pub(super) label: String,
     /// Steps in all.
-    steps: u64,
-    tasks: Option<&'a TaskRuns>,
-    progress: &'a Progress,
-    signals: &'a Signals,
+    pub(super) steps: u64,
+    pub(super) tasks: Option<&'a TaskRuns>,
+    pub(super) progress: &'a Progress,
+    pub(super) signals: &'a Signals,
 }
 
 impl train::metrics::Events for Watcher<'_> {
@@ -330,41 +369,45 @@ impl train::metrics::Events for Watcher<'_> {
     }
     fn validation(&self, set: &str, step: u64, loss: f64) {
         let which = if set == "valid" { "validation" } else { set };
-        self.progress
-            .say(&format!("train: step {step}: {which} loss {loss:.4}"));
+        self.progress.say(&format!(
+            "{}: step {step}: {which} loss {loss:.4}",
+            self.label
+        ));
     }
     fn accuracy(&self, set: &str, step: u64, accuracy: f64) {
         let which = if set == "valid" { "validation" } else { set };
         self.progress.say(&format!(
-            "train: step {step}: {which} accuracy {accuracy:.4}"
+            "{}: step {step}: {which} accuracy {accuracy:.4}",
+            self.label
         ));
     }
     fn checkpoint(&self, step: u64, path: &Path) {
         self.progress
-            .say(&format!("train: step {step}: checkpoint written"));
+            .say(&format!("{}: step {step}: checkpoint written", self.label));
         if let Some(tasks) = self.tasks {
             tasks.checkpoint(step, path);
         }
     }
     fn kernels(&self, path: &train::CpuPath) {
-        self.progress.say(&format!("train: kernels: {path}"));
+        self.progress
+            .say(&format!("{}: kernels: {path}", self.label));
     }
     fn resumed(&self, step: u64) {
         // the checkpoint fits this job: the folder changes from here on
         self.cx.manifest.forget("train");
         // only `status` reads the note; training goes on without it
         if let Err(error) = Training::note(&self.cx.out, self.steps, step) {
-            log!("train: {error:#}");
+            log!("{}: {error:#}", self.label);
         }
         self.progress.begin_at(step);
         self.progress
-            .say(&format!("train: resuming after step {step}"));
+            .say(&format!("{}: resuming after step {step}", self.label));
         if let Some(tasks) = self.tasks {
             tasks.resumed(step, &self.cx.out.join("checkpoints"));
         }
     }
     fn note(&self, text: &str) {
-        self.progress.say(&format!("train: {text}"));
+        self.progress.say(&format!("{}: {text}", self.label));
     }
     fn is_stop_asked(&self) -> bool {
         self.signals.is_asked()

@@ -282,13 +282,16 @@ pub(crate) fn parts_of(checkpoint: &Path) -> (&Path, &'static str) {
     }
 }
 
-/// Fills the weights that a rank holds; `read(spec, first, out)` reads elements of a whole tensor from element
-/// `first` on.
+/// Fills the weights that a rank holds, without those that it borrows; `read(spec, first, out)` reads elements of a whole
+/// tensor from element `first` on.
 pub(crate) fn load_weights(
     state: &mut RankState<'_>,
     read: &mut impl FnMut(&Spec, usize, &mut [f32]) -> Result<()>,
 ) -> Result<()> {
     for index in 0..state.local_shards.local.len() {
+        if state.borrows(index) {
+            continue;
+        }
         let (local_shards, specs) = (&state.local_shards, state.specs);
         let unit = &local_shards.shards.units[local_shards.local[index].unit];
         let held = local_shards.weights(index);

@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::sync::mpsc::sync_channel;
 
-use kernels::View;
+use kernels::{Tensor, View};
 
 use crate::checkpoint::{EMA, MODEL, OPTIMIZER};
 use crate::config::plan::Plan;
@@ -174,22 +174,37 @@ pub(crate) fn shares(
     shares
 }
 
+/// The state of a rank, and the weights that it borrows.
+#[derive(Clone, Copy)]
+pub(crate) struct Whole<'a> {
+    pub state: &'a RankState<'a>,
+    /// In slot order; empty if it borrows none.
+    pub lent: &'a [Tensor],
+}
+
+impl<'a> Whole<'a> {
+    /// Of a state that borrows no weights.
+    pub(crate) fn own(state: &'a RankState<'_>) -> Whole<'a> {
+        Whole { state, lent: &[] }
+    }
+}
+
 /// Copies of this rank's shares.
-pub(crate) fn take(state: &RankState<'_>) -> kernels::Result<Pieces> {
-    let copies = of_trainer(state)
+pub(crate) fn take(of: Whole<'_>) -> kernels::Result<Pieces> {
+    let copies = of_trainer(of.state)
         .into_iter()
-        .map(|share| copy(state, &share));
+        .map(|share| copy(of, &share));
     let copies = copies.collect::<kernels::Result<Vec<Vec<f32>>>>()?;
     Ok(Pieces::of(copies.into_iter()))
 }
 
 /// Passes an iterator over this rank's shares to `give` and copies each share as it is consumed. Returns after the
 /// last one, or when the consumer gives up.
-pub(crate) fn lend(state: &RankState<'_>, give: impl FnOnce(Pieces)) -> kernels::Result<()> {
+pub(crate) fn lend(of: Whole<'_>, give: impl FnOnce(Pieces)) -> kernels::Result<()> {
     let (next, pieces) = sync_channel(0);
     give(Pieces::of(pieces.into_iter()));
-    for share in of_trainer(state) {
-        if next.send(copy(state, &share)?).is_err() {
+    for share in of_trainer(of.state) {
+        if next.send(copy(of, &share)?).is_err() {
             break;
         }
     }
@@ -201,8 +216,8 @@ fn of_trainer(state: &RankState<'_>) -> Vec<Share> {
     shares(files(&state.plan), (state.specs, shards), place)
 }
 
-fn copy(state: &RankState<'_>, share: &Share) -> kernels::Result<Vec<f32>> {
-    values(state, share.kind, share.spec, &share.local)?.download()
+fn copy(of: Whole<'_>, share: &Share) -> kernels::Result<Vec<f32>> {
+    values(of, share.kind, share.spec, &share.local)?.download()
 }
 
 /// Elements of each copy that a rank makes, in order.
@@ -222,7 +237,7 @@ pub(crate) fn bytes(plan: &Plan, lengths: &[usize]) -> usize {
 
 /// The elements of this rank's share.
 fn values<'a>(
-    state: &'a RankState<'_>,
+    Whole { state, lent }: Whole<'a>,
     kind: Kind,
     spec: usize,
     local: &Range<usize>,
@@ -237,7 +252,11 @@ fn values<'a>(
     let start = local_shards.shards.units[unit].start_of(spec) + local.start;
     let (flat, at) = match kind {
         Kind::Weights if !local_shards.has_weight_shards() => {
-            return state.weights[local_shards.slot(index, spec)].flat(local.clone());
+            let held = match state.borrows(index) {
+                true => lent,
+                false => &state.weights[..],
+            };
+            return held[local_shards.slot(index, spec)].flat(local.clone());
         }
         Kind::Weights => (
             &state.weight_shards[index],

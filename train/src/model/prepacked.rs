@@ -12,7 +12,6 @@ use kernels::{Device, Tensor, Use};
 
 use crate::config::numbers;
 use crate::config::plan::{FEATURE_CHUNKS, Plan};
-use crate::data::micro_batches::micro_batches;
 use crate::dist::mesh::RankCoord;
 use crate::model::param::{self, Spec};
 use crate::model::slots::Slot;
@@ -60,13 +59,10 @@ impl PrepackedWeights {
     }
 }
 
-/// Whether a rank keeps packed weights over a step: a single micro-batch uses each of them once.
-pub(crate) fn are_kept(plan: &Plan, place: &RankCoord) -> bool {
+/// Whether a rank keeps packed weights over a step of this many micro-batches: a single one uses each of them once.
+pub(crate) fn are_kept(plan: &Plan, micro_batches: usize) -> bool {
     let is_whole = plan.parallel.zero < 3;
-    plan.train.keep_packed
-        && numbers::is_in_tiles(plan)
-        && is_whole
-        && micro_batches(plan, place).len() > 1
+    plan.train.keep_packed && numbers::is_in_tiles(plan) && is_whole && micro_batches > 1
 }
 
 /// Linear layers whose output features are rows of their weights, and whose input features are.
@@ -84,9 +80,14 @@ const FULL: [&str; 6] = [
     "kv_down",
 ];
 
-/// Bytes of a rank's packed weights once every product has run.
-pub(crate) fn bytes_of(plan: &Plan, place: &RankCoord, specs: &[Spec]) -> usize {
-    if !are_kept(plan, place) {
+/// Bytes of a rank's packed weights once every product of a step of this many micro-batches has run.
+pub(crate) fn bytes_of(
+    plan: &Plan,
+    place: &RankCoord,
+    specs: &[Spec],
+    micro_batches: usize,
+) -> usize {
+    if !are_kept(plan, micro_batches) {
         return 0;
     }
     let here = specs.iter().filter(|spec| spec.is_on(place));

@@ -1,6 +1,7 @@
 //! Weights and optimizer state of one rank.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use kernels::{DType, Device, Tensor, Use};
 
@@ -14,17 +15,40 @@ use crate::optim::average;
 use crate::parallel::shards::Shards;
 use crate::parallel::zero::LocalShards;
 
+/// Whose the frozen weights of a training are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FrozenWeights {
+    /// Its own alone.
+    Own,
+    /// Its own, which other trainings on this rank read as well.
+    Lent,
+    /// Those of another training on this rank.
+    Borrowed,
+}
+
+impl FrozenWeights {
+    /// Those of the training with this number, of `count` on one base.
+    pub(crate) fn of(number: usize, count: usize) -> FrozenWeights {
+        match (count, number) {
+            (1, _) => FrozenWeights::Own,
+            (_, 0) => FrozenWeights::Lent,
+            _ => FrozenWeights::Borrowed,
+        }
+    }
+}
+
 /// Everything of a rank that a checkpoint stores, and the rank's place in the run.
 pub(crate) struct RankState<'a> {
     /// With the global batch of the last step.
     pub plan: Cow<'a, Plan>,
     /// Tensors of the whole model.
     pub specs: &'a [Spec],
-    pub groups: Groups,
+    pub groups: Arc<Groups>,
     pub device: Device,
     /// The elements that this rank holds.
     pub local_shards: LocalShards,
-    /// In slot order; empty where weights are shared out.
+    pub frozen: FrozenWeights,
+    /// In slot order; empty where weights are shared out. One number stands for each borrowed tensor.
     pub weights: Vec<Tensor>,
     /// Flat shards by local unit; empty where they are not.
     pub weight_shards: Vec<Tensor>,
@@ -36,12 +60,12 @@ pub(crate) struct RankState<'a> {
 }
 
 impl<'a> RankState<'a> {
-    /// With initial weights.
+    /// With initial weights; without those that it borrows.
     pub(crate) fn new(
         plan: &'a Plan,
         specs: &'a [Spec],
-        groups: Groups,
-        device: Device,
+        (groups, device): (Arc<Groups>, Device),
+        frozen: FrozenWeights,
     ) -> Result<RankState<'a>> {
         let (place, rank) = (groups.place, groups.place.rank());
         let local_shards = LocalShards::of(Shards::of(plan, specs), specs, &place);
@@ -53,6 +77,7 @@ impl<'a> RankState<'a> {
             groups,
             device,
             local_shards,
+            frozen,
             weights: Vec::new(),
             weight_shards: Vec::new(),
             moments,
@@ -72,6 +97,12 @@ impl<'a> RankState<'a> {
         for (index, local) in self.local_shards.local.iter().enumerate() {
             let unit = &self.local_shards.shards.units[local.unit];
             let specs = &self.specs[unit.specs.clone()];
+            if self.borrows(index) {
+                for _ in specs {
+                    self.weights.push(Tensor::zeros(&[1], DType::F32, &device)?);
+                }
+                continue;
+            }
             let whole = specs.iter().map(|spec| spec.initial(seed, &place, &device));
             let whole: Vec<Tensor> = whole.collect::<kernels::Result<_>>()?;
             if self.local_shards.has_weight_shards() {
@@ -102,6 +133,23 @@ impl<'a> RankState<'a> {
             average::follow(&mut self.averages, &mut store, &self.local_shards, 0.0)?;
         }
         Ok(())
+    }
+
+    /// Whether the weights of local unit `index` are those of another training.
+    pub(crate) fn borrows(&self, index: usize) -> bool {
+        let unit = self.local_shards.local[index].unit;
+        self.frozen == FrozenWeights::Borrowed && self.local_shards.shards.units[unit].is_frozen
+    }
+
+    /// All weights in slot order, of which `lent` has the borrowed ones.
+    pub(crate) fn with_borrowed<'b>(&'b self, lent: &'b [Tensor]) -> Vec<&'b Tensor> {
+        let mut all: Vec<&Tensor> = self.weights.iter().collect();
+        for (index, local) in self.local_shards.local.iter().enumerate() {
+            for slot in local.slots.clone().filter(|_| self.borrows(index)) {
+                all[slot] = &lent[slot];
+            }
+        }
+        all
     }
 
     /// World rank.

@@ -95,6 +95,38 @@ struct BackwardOf {
     slope: FlowGrad,
 }
 
+/// A training's part of a step.
+pub(crate) struct Turn<'a> {
+    pub worker: Worker<'a>,
+    pub samples: &'a dyn data::Samples,
+    pub start: StepStart,
+    /// The sums of its gradients so far.
+    pub sums: &'a mut GradientReducer,
+}
+
+/// A turn's micro-batches, and what its passes leave.
+struct Passes {
+    blocks: Vec<Block>,
+    batches: Vec<Batch>,
+    /// Weight of a prediction, and of one of a further depth.
+    weight: f32,
+    further_weight: Option<f32>,
+    losses: Losses,
+    reports: Reports,
+}
+
+impl Passes {
+    /// Pass of a micro-batch.
+    fn pass(&self, micro: usize, noise: Option<Noise>) -> Pass<'_> {
+        Pass {
+            batch: &self.batches[micro],
+            weight: self.weight,
+            further_weight: self.further_weight,
+            noise,
+        }
+    }
+}
+
 /// Results of a rank's passes in a step.
 pub(crate) struct Trained {
     /// Losses of this rank's part of the batch.
@@ -160,80 +192,19 @@ impl Worker<'_> {
             .sum()
     }
 
-    /// Forward and backward of this rank's part of a step's global batch. Adds to `sums`.
-    pub(crate) fn train(
-        &self,
-        samples: &dyn data::Samples,
-        start: StepStart,
-        sums: &mut GradientReducer,
-    ) -> Result<Trained> {
-        let place = self.groups.place;
-        let blocks = micro_batches(self.plan, &place);
+    /// Reads this rank's part of a step's global batch.
+    fn begin(&self, samples: &dyn data::Samples, start: StepStart) -> Result<Passes> {
+        let blocks = micro_batches(self.plan, &self.groups.place);
         let batches = self.read_all(samples, start.first, &blocks)?;
         let counted = self.counted(&counts_of(self.plan, &batches))?;
         let of_model = counted.first().copied().unwrap_or(0);
-        let weight = narrow(self.loss_scale) / of_model.max(1) as f32;
-        let further_weight = self.further_weight(of_model);
-        let mut in_flight: Vec<VecDeque<Vec<Kept>>> =
-            self.stages.iter().map(|_| VecDeque::new()).collect();
-        let mut losses = Losses::of(&counted, self.plan.train.global_batch);
-        let mut reports = Reports::default();
-        let mut held = Held::default();
-        let actions = actions(&self.plan.parallel, place.pp_rank, blocks.len());
-        let message = |at: usize| actions.get(at).and_then(|&of| self.incoming(of, &blocks));
-        let mut started = self.start(message(0))?;
-        for (at, &action) in actions.iter().enumerate() {
-            let _span = match action {
-                Action::Forward { micro, .. } => profile::numbered("forward", micro as u64),
-                Action::Backward { micro, .. } => profile::numbered("backward", micro as u64),
-            };
-            let incoming = self.receive(message(at), started.take())?;
-            started = self.start(message(at + 1))?;
-            match action {
-                Action::Forward { micro, chunk } => {
-                    let (block, batch) = (blocks[micro], &batches[micro]);
-                    let input = incoming.map_or(Flow::Start, Flow::Hidden);
-                    let noise = self.noise(start, block);
-                    let pass = Pass {
-                        batch,
-                        weight,
-                        further_weight,
-                        noise,
-                    };
-                    let (output, saved) = self.forward(chunk, input, pass, true)?;
-                    let told = saved.iter().filter_map(|kept| kept.saved.report());
-                    told.for_each(|report| reports.push(report, block));
-                    in_flight[chunk].push_back(saved);
-                    self.pass_on(output, block, chunk, &mut losses)?;
-                    held.activations = held.activations.max(self.device.used_bytes());
-                }
-                Action::Backward { micro, chunk } => {
-                    let saved = in_flight[chunk].pop_front();
-                    let saved = saved.expect("a forward precedes each backward");
-                    let (block, batch) = (blocks[micro], &batches[micro]);
-                    let is_last = micro + 1 == blocks.len();
-                    let noise = self.noise(start, block);
-                    let pass = Pass {
-                        batch,
-                        weight,
-                        further_weight,
-                        noise,
-                    };
-                    let at = BackwardOf {
-                        chunk,
-                        block,
-                        is_last,
-                        slope: incoming.map_or(FlowGrad::None, FlowGrad::Hidden),
-                    };
-                    self.backward(at, saved, pass, sums)?;
-                    held.gradients = held.gradients.max(sums.used_bytes());
-                }
-            }
-        }
-        Ok(Trained {
-            losses,
-            held,
-            reports,
+        Ok(Passes {
+            weight: narrow(self.loss_scale) / of_model.max(1) as f32,
+            further_weight: self.further_weight(of_model),
+            losses: Losses::of(&counted, self.plan.train.global_batch),
+            reports: Reports::default(),
+            blocks,
+            batches,
         })
     }
 
@@ -458,7 +429,7 @@ impl Worker<'_> {
         let batch = &self.read(samples, 0, block)?;
         for chunk in 0..self.stages.len() {
             let forward = Action::Forward { micro: 0, chunk };
-            let input = self.receive(self.incoming(forward, &[block]), None)?;
+            let input = self.receive(self.incoming(forward, block), None)?;
             let input = input.map_or(Flow::Start, Flow::Hidden);
             if let Some(before) = self.model_chunk(chunk).checked_sub(1) {
                 let to = self.groups.place.on_stage(self.pipeline_rank(before));
@@ -531,23 +502,20 @@ impl Worker<'_> {
         }
     }
 
-    /// The message that an action reads: activations of the previous chunk, or gradients of the next.
-    fn incoming(&self, action: Action, blocks: &[Block]) -> Option<Incoming> {
-        let (direction, micro, other) = match action {
-            Action::Forward { micro, chunk } => {
-                let before = self.model_chunk(chunk).checked_sub(1)?;
-                (Direction::Ahead, micro, before)
+    /// The message that an action over a micro-batch reads: activations of the previous chunk, or gradients of the next.
+    fn incoming(&self, action: Action, block: Block) -> Option<Incoming> {
+        let (direction, other) = match action {
+            Action::Forward { chunk, .. } => {
+                (Direction::Ahead, self.model_chunk(chunk).checked_sub(1)?)
             }
-            Action::Backward { micro, chunk } => {
-                (Direction::Back, micro, self.model_chunk(chunk) + 1)
-            }
+            Action::Backward { chunk, .. } => (Direction::Back, self.model_chunk(chunk) + 1),
         };
         let is_there = other < self.plan.parallel.model_chunks();
         is_there.then(|| Incoming {
             direction,
             from: self.groups.place.on_stage(self.pipeline_rank(other)),
             dims: [
-                blocks[micro].size * self.context().row_time(),
+                block.size * self.context().row_time(),
                 self.plan.model.d_model,
             ],
         })
@@ -588,6 +556,84 @@ impl Worker<'_> {
             }
         }
     }
+}
+
+/// Forward and backward of this rank's part of the global batches of several trainings in one pass through the schedule,
+/// those of the first, then those of the next: no stage waits between two of them. Each adds to its own `sums`, and its
+/// bits are those of a pass of its own. All have the same layout.
+pub(crate) fn train(turns: &mut [Turn<'_>]) -> Result<Vec<Trained>> {
+    let begun = turns
+        .iter()
+        .map(|turn| turn.worker.begin(turn.samples, turn.start));
+    let mut passes: Vec<Passes> = begun.collect::<Result<_>>()?;
+    let order: Vec<(usize, usize)> = passes
+        .iter()
+        .enumerate()
+        .flat_map(|(turn, passes)| (0..passes.blocks.len()).map(move |micro| (turn, micro)))
+        .collect();
+    let Some(Turn { worker: first, .. }) = turns.first() else {
+        return Ok(Vec::new());
+    };
+    let mut in_flight: Vec<VecDeque<Vec<Kept>>> =
+        first.stages.iter().map(|_| VecDeque::new()).collect();
+    let (place, mut held) = (first.groups.place, Held::default());
+    let actions = actions(&first.plan.parallel, place.pp_rank, order.len());
+    let message = |action: &Action| {
+        let (Action::Forward { micro, .. } | Action::Backward { micro, .. }) = *action;
+        let (turn, micro) = order[micro];
+        let worker = &turns[turn].worker;
+        worker.incoming(*action, passes[turn].blocks[micro])
+    };
+    let messages: Vec<Option<Incoming>> = actions.iter().map(message).collect();
+    let mut started = first.start(messages.first().copied().flatten())?;
+    for (at, &action) in actions.iter().enumerate() {
+        let (Action::Forward { micro, .. } | Action::Backward { micro, .. }) = action;
+        let _span = match action {
+            Action::Forward { .. } => profile::numbered("forward", micro as u64),
+            Action::Backward { .. } => profile::numbered("backward", micro as u64),
+        };
+        let (turn, micro) = order[micro];
+        let Turn {
+            worker,
+            start,
+            sums,
+            ..
+        } = &mut turns[turn];
+        let passes = &mut passes[turn];
+        let incoming = worker.receive(messages[at], started.take())?;
+        started = worker.start(messages.get(at + 1).copied().flatten())?;
+        let block = passes.blocks[micro];
+        let pass = passes.pass(micro, worker.noise(*start, block));
+        match action {
+            Action::Forward { chunk, .. } => {
+                let input = incoming.map_or(Flow::Start, Flow::Hidden);
+                let (output, saved) = worker.forward(chunk, input, pass, true)?;
+                let told = saved.iter().filter_map(|kept| kept.saved.report());
+                told.for_each(|report| passes.reports.push(report, block));
+                in_flight[chunk].push_back(saved);
+                worker.pass_on(output, block, chunk, &mut passes.losses)?;
+                held.activations = held.activations.max(worker.device.used_bytes());
+            }
+            Action::Backward { chunk, .. } => {
+                let saved = in_flight[chunk].pop_front();
+                let saved = saved.expect("a forward precedes each backward");
+                let at = BackwardOf {
+                    chunk,
+                    block,
+                    is_last: micro + 1 == passes.blocks.len(),
+                    slope: incoming.map_or(FlowGrad::None, FlowGrad::Hidden),
+                };
+                worker.backward(at, saved, pass, sums)?;
+                held.gradients = held.gradients.max(sums.used_bytes());
+            }
+        }
+    }
+    let trained = passes.into_iter().map(|passes| Trained {
+        losses: passes.losses,
+        held,
+        reports: passes.reports,
+    });
+    Ok(trained.collect())
 }
 
 /// Predictions of batches that count: the model's own, then those of each depth of multi-token prediction.

@@ -139,6 +139,8 @@ impl LocalShards {
 pub(crate) enum Parameters<'a> {
     /// All weights are on this rank, perhaps with prepacked copies.
     Whole(&'a [Tensor], Option<&'a PrepackedWeights>),
+    /// The same, of several owners.
+    Shared(&'a [&'a Tensor], Option<&'a PrepackedWeights>),
     /// Each data-parallel rank has shards, by local unit.
     Shards {
         shards: &'a [Tensor],
@@ -151,6 +153,7 @@ pub(crate) enum Parameters<'a> {
 /// Weights available while a layer runs.
 pub(crate) enum GatheredParameters<'a> {
     All(&'a [Tensor], Option<&'a PrepackedWeights>),
+    Shared(&'a [&'a Tensor], Option<&'a PrepackedWeights>),
     Gathered(Vec<Option<Tensor>>),
 }
 
@@ -158,6 +161,7 @@ impl GatheredParameters<'_> {
     pub(crate) fn weights(&self) -> Weights<'_> {
         match self {
             GatheredParameters::All(tensors, packs) => Weights::All(tensors, *packs),
+            GatheredParameters::Shared(tensors, packs) => Weights::Shared(tensors, *packs),
             GatheredParameters::Gathered(tensors) => Weights::Gathered(tensors),
         }
     }
@@ -207,6 +211,7 @@ impl<'a> Parameters<'a> {
     pub(crate) fn gather(&self, slots: &[Slot]) -> kernels::Result<GatheredParameters<'a>> {
         match *self {
             Parameters::Whole(tensors, packs) => Ok(GatheredParameters::All(tensors, packs)),
+            Parameters::Shared(tensors, packs) => Ok(GatheredParameters::Shared(tensors, packs)),
             Parameters::Shards {
                 shards,
                 local_shards,

@@ -6,7 +6,7 @@ use std::path::Path;
 use kernels::testing::simulator;
 use kernels::{Device, Tensor, rng};
 
-use crate::checkpoint::snapshot;
+use crate::checkpoint::snapshot::{self, Whole};
 use crate::config::{Bf16Sums, Fp8Recipe, OptimizerKind, Plan, Precision, TieEmbeddings};
 use crate::data::{self, Samples};
 use crate::dist::mesh::Groups;
@@ -408,7 +408,7 @@ fn updated(plan: &Plan, groups: Groups, device: &Device) -> Vec<u32> {
         let next = nth_step(plan, step);
         trainer.update(&gradients, norm, &next).unwrap();
     }
-    let pieces = snapshot::take(&trainer.state).unwrap();
+    let pieces = snapshot::take(Whole::own(&trainer.state)).unwrap();
     pieces
         .flat_map(|piece| kernels::testing::bits(&piece))
         .collect()

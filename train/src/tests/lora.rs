@@ -301,7 +301,7 @@ fn dropout_of_adapters_has_the_gradient_of_its_own_loss_and_is_not_in_evaluation
         dry.model.lora.as_mut().unwrap().dropout = 0.0;
         let evaluated = [&plan, &dry].map(|plan| {
             let trainer = Trainer::new(plan, &specs, Groups::single(), Device::cpu()).unwrap();
-            trainer.evaluate(&Chain::of(plan), 4).unwrap().loss
+            trainer.evaluate(&Chain::of(plan), 4, &[]).unwrap().loss
         });
         assert_eq!(evaluated[0], evaluated[1]);
     }

@@ -57,3 +57,4 @@ mod step_costs;
 mod t5;
 mod t5_parity;
 mod texts;
+mod together;

@@ -15,7 +15,7 @@ use crate::trainer::step::Trainer;
 /// A simulated GPU with the planned arena.
 fn device(plan: &Plan) -> Option<Device> {
     let device = simulator::device()?;
-    let arena = memory::arenas(plan).unwrap()[0];
+    let arena = memory::arenas(&[plan]).unwrap()[0];
     arena.reserve(0, plan, &device).unwrap();
     Some(device)
 }
@@ -74,7 +74,7 @@ fn a_steps_tensors_are_at_the_same_addresses_as_those_of_the_step_before() {
             found.push(device.take_placements());
             if step == 2 {
                 // another sequence of tensors in between changes nothing
-                trainer.evaluate(samples.as_ref(), 2).unwrap();
+                trainer.evaluate(samples.as_ref(), 2, &[]).unwrap();
             }
         }
         assert!(found[1].count > 100, "{found:?}");
@@ -107,7 +107,7 @@ fn a_steps_memory_is_within_the_plan_and_steps_of_changing_sizes_do_not_fail() {
             let allocations = device.counters().allocations - before;
             assert!(allocations == 0 || step == 1, "step {step}: {allocations}");
         }
-        let planned = memory::arenas(&plan).unwrap()[0].bytes();
+        let planned = memory::arenas(&[&plan]).unwrap()[0].bytes();
         let used = device.peak_bytes();
         let share = used as f64 / planned as f64;
         assert_eq!(device.overflow_bytes(), 0);

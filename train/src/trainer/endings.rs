@@ -16,7 +16,7 @@ const AFTERMATH: Duration = Duration::from_millis(500);
 const STUCK: Duration = Duration::from_secs(10);
 
 /// A rank and its result.
-pub(crate) type Ending = (usize, Result<TrainState>);
+pub(crate) type Ending = (usize, Result<Vec<TrainState>>);
 
 /// Waits for all ranks of this process. The first error that is not about a lost peer counts, and is reported to
 /// the other processes as soon as it is known.
@@ -24,7 +24,7 @@ pub(crate) fn first_cause(
     (endings, mut left): (&Receiver<Ending>, usize),
     world: &World,
     events: &dyn Events,
-) -> Result<TrainState> {
+) -> Result<Vec<TrainState>> {
     let (mut train_state, mut failure, mut is_told) = (None, None, false);
     let mut patience: Option<Duration> = None;
     while left > 0 {

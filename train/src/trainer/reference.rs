@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::sync::OnceLock;
 
+use kernels::Tensor;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use xxhash_rust::xxh3::Xxh3Default;
@@ -110,18 +111,18 @@ impl<'a> Reference<'a> {
         Some(found.iter().map(Vec::len).sum())
     }
 
-    /// Computes the reference with the trainer's weights, as all ranks do together; rank 0 writes the file.
+    /// Computes the reference with the trainer's weights and those that it borrows, as all ranks do together; rank 0 writes the file.
     ///
     /// # Errors
     /// Failures of the pass or of the disk; pairs whose numbers have gaps.
     pub(crate) fn compute(
         &self,
-        trainer: &Trainer<'_>,
+        (trainer, lent): (&Trainer<'_>, &[Tensor]),
         (out, events): (&Path, &dyn Events),
     ) -> Result<()> {
         let mut sets = Sets::new();
         for source in &self.sources {
-            let found = trainer.log_probabilities(*source)?;
+            let found = trainer.log_probabilities(*source, lent)?;
             if let Some(number) = found.iter().position(|both| both[0].is_nan()) {
                 return Err(Error::Sample {
                     sample: number as u64,

@@ -1,53 +1,35 @@
-//! The training loop: resume, one thread per rank, steps, validations, checkpoints, metrics.
+//! A training from its beginning, from weights, a seed or a checkpoint, to its end. Several trainings of adapters over one base run
+//! together (`together.rs`); each has its own folder, checkpoints and metrics. The loop of a rank: `rank_loop.rs`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::channel;
-use std::sync::{Mutex, PoisonError};
-use std::thread;
+use std::sync::Mutex;
 use std::time::Instant;
 
-use kernels::{CpuPath, Device};
+use kernels::CpuPath;
 
-use crate::checkpoint::background::{self, CheckpointWriter};
 use crate::checkpoint::initial_weights::{self, InitialWeights};
 use crate::checkpoint::newest::{self, Found, Newest};
 use crate::checkpoint::path_of;
 use crate::checkpoint::read::Opened;
-use crate::checkpoint::shard_sender::ShardSender;
-use crate::checkpoint::snapshot;
 use crate::checkpoint::state::Record;
-use crate::checkpoint::state::State;
 use crate::checkpoint::train_state::{Ended, TrainState};
 use crate::checkpoint::write;
-use crate::checkpoint::write_shards::Form;
-use crate::config::BadStepAction;
-use crate::config::exact::Exact;
 use crate::config::numbers::with_sums_on;
 use crate::config::plan::Plan;
 use crate::config::precision::{Bf16Sums, Units};
 use crate::config::resume::SettingChange;
 use crate::config::sums::SumsRecord;
 use crate::data::Samples;
-use crate::dist::gpu_groups::GpuLinks;
 use crate::dist::launch::cpu_path;
-use crate::dist::mesh::{Groups, RankCoord, StageEdges};
-use crate::dist::threads;
 use crate::dist::world::World;
-use crate::error::{At, Error, OnRank, Result};
+use crate::error::{At, Error, Result};
 use crate::metrics::{ChangeRecord, Events, Journal};
-use crate::model::fp8_delayed::Delayed;
 use crate::model::param::{self, Spec};
-use crate::optim::next_step::{GoodStep, Next};
-use crate::panics;
-use crate::parallel::shards::Shards;
-use crate::profile::{self, Tracer};
-use crate::trainer::bad_steps;
-use crate::trainer::endings::{Ending, first_cause};
-use crate::trainer::memory;
+use crate::trainer::rank_loop::{Run, all_ranks};
 use crate::trainer::reference::Reference;
-use crate::trainer::reporter::{Measured, Reporter};
-use crate::trainer::step::{self, Trainer};
+use crate::trainer::together;
+use crate::trainer::training::{Training, ValidationSet};
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,15 +54,6 @@ pub struct Outcome {
     pub init: Option<String>,
     /// Settings that changed on resume, over all runs of the job.
     pub changes: Vec<SettingChange>,
-}
-
-/// Samples that loss is measured on, never trained on.
-#[derive(Clone, Copy)]
-pub struct ValidationSet<'a> {
-    /// Name in `metrics.jsonl`, events and `train.early_stop.set`; `valid` for the blend's own.
-    pub name: &'a str,
-    /// The first `train.eval_samples` are used.
-    pub samples: &'a dyn Samples,
 }
 
 /// Like `run_with_sets` with no validation set, or one that is called `valid`.
@@ -135,48 +108,126 @@ pub fn run_in_world(
     (out, world): (&Path, &World),
     events: &dyn Events,
 ) -> Result<Outcome> {
-    let done = train(plan, train_set, sets, (out, world), events);
+    let training = Training {
+        plan,
+        train_set,
+        sets,
+        out,
+        events,
+    };
+    let outcomes = run_together(&[training], world)?;
+    Ok(outcomes.into_iter().next().expect("one of each training"))
+}
+
+/// Like `run_in_world` for several trainings of low-rank adapters over one base: its weights are in memory once, and each
+/// step is one pass of the pipeline over the micro-batches of all of them. Each training ends by its own plan, resumes from its own
+/// checkpoints, and has the bits that it has alone.
+///
+/// # Errors
+/// As `run_in_world`; several trainings that differ in more than their data, seeds, schedules and the numbers of their
+/// adapters.
+pub fn run_together(trainings: &[Training<'_>], world: &World) -> Result<Vec<Outcome>> {
+    let done = train(trainings, world);
     done.map_err(|error| world.end(error))
 }
 
-fn train(
-    plan: &Plan,
-    train_set: &dyn Samples,
-    sets: &[ValidationSet<'_>],
-    (out, world): (&Path, &World),
-    events: &dyn Events,
-) -> Result<Outcome> {
+fn train(trainings: &[Training<'_>], world: &World) -> Result<Vec<Outcome>> {
     let started = Instant::now();
-    check(plan, train_set, sets)?;
-    world.check_devices(plan.parallel.world())?;
+    for training in trainings {
+        check(training.plan, training.train_set, training.sets)?;
+    }
+    let Some(first) = trainings.first() else {
+        return Ok(Vec::new());
+    };
+    together::expect_one_base(trainings, world)?;
+    world.check_devices(first.plan.parallel.world())?;
     let path = cpu_path()?;
     if world.devices().is_cpu() {
-        events.kernels(&path);
+        first.events.kernels(&path);
     }
-    let plan = &with_sums(plan, &path, (world, events))?;
-    let folder = out.join("checkpoints");
-    let Beginning {
-        opened,
-        origin,
-        init,
-        changes,
-    } = begin(plan, &folder, (world, events))?;
-    let begun = opened
-        .as_ref()
-        .map(|opened| opened.state.train_state.clone());
-    let mut train_state = begun.unwrap_or_else(TrainState::start);
-    let journal = match world.is_first() {
-        true => Some(Journal::resume(
-            &out.join("metrics.jsonl"),
-            train_state.step,
-        )?),
-        false => None,
-    };
-    let mut ended = train_state.ended(plan);
-    let earlier = (opened.as_ref()).map_or(&[][..], |opened| &opened.state.changes);
-    let changes = [earlier, &changes].concat();
-    if ended.is_none() {
-        if let (Some(journal), Some(opened)) = (&journal, &opened) {
+    let plans = trainings
+        .iter()
+        .map(|training| with_sums(training.plan, &path, (world, training.events)));
+    let plans: Vec<Plan> = plans.collect::<Result<_>>()?;
+    let begun = trainings.iter().zip(&plans).map(|(training, plan)| {
+        let training = Training { plan, ..*training };
+        Begun::of(training, world)
+    });
+    let mut begun: Vec<Begun<'_>> = begun.collect::<Result<_>>()?;
+    let runs: Vec<Run<'_>> = (begun.iter())
+        .filter(|begun| begun.ended().is_none())
+        .map(|begun| begun.run(world, started))
+        .collect();
+    let mut states = Vec::new();
+    if !runs.is_empty() {
+        states = all_ranks(&runs)?;
+        for run in &runs {
+            if let Some(journal) = run.journal {
+                journal.sync()?;
+            }
+        }
+        // the last checkpoints are written, or else process 0 does not come here
+        world.exchange("done")?;
+    }
+    drop(runs);
+    let mut states = states.into_iter();
+    for begun in begun.iter_mut().filter(|begun| begun.ended().is_none()) {
+        begun.train_state = states.next().expect("a state of each run");
+    }
+    Ok(begun
+        .into_iter()
+        .map(|begun| begun.outcome(started))
+        .collect())
+}
+
+/// A training before its first step.
+struct Begun<'a> {
+    training: Training<'a>,
+    specs: Vec<Spec>,
+    folder: PathBuf,
+    opened: Option<Opened>,
+    origin: Option<Mutex<InitialWeights>>,
+    init: Option<Record>,
+    /// Settings that changed on earlier resumes and on this one.
+    changes: Vec<SettingChange>,
+    /// Process 0 has it.
+    journal: Option<Journal>,
+    reference: Option<Reference<'a>>,
+    needs_reference: bool,
+    train_state: TrainState,
+}
+
+impl<'a> Begun<'a> {
+    fn of(training: Training<'a>, world: &World) -> Result<Begun<'a>> {
+        let Training {
+            plan,
+            train_set,
+            sets,
+            out,
+            events,
+        } = training;
+        let folder = out.join("checkpoints");
+        let Beginning {
+            opened,
+            origin,
+            init,
+            changes,
+        } = begin(plan, &folder, (world, events))?;
+        let begun = opened
+            .as_ref()
+            .map(|opened| opened.state.train_state.clone());
+        let train_state = begun.unwrap_or_else(TrainState::start);
+        let journal = match world.is_first() {
+            true => Some(Journal::resume(
+                &out.join("metrics.jsonl"),
+                train_state.step,
+            )?),
+            false => None,
+        };
+        let earlier = (opened.as_ref()).map_or(&[][..], |opened| &opened.state.changes);
+        let changes = [earlier, &changes].concat();
+        let is_over = train_state.ended(plan).is_some();
+        if let (Some(journal), Some(opened), false) = (&journal, &opened, is_over) {
             let step = opened.state.train_state.step;
             let changed = changes.get(earlier.len()..).unwrap_or_default();
             let record = ChangeRecord {
@@ -189,7 +240,7 @@ fn train(
             }
         }
         let mut reference = None;
-        if plan.train.preference.is_some() {
+        if plan.train.preference.is_some() && !is_over {
             let all = std::iter::once(("train", train_set));
             let all = all.chain(sets.iter().map(|set| (set.name, set.samples)));
             let all: Vec<(&str, &dyn Samples)> = all.collect();
@@ -199,55 +250,76 @@ fn train(
         if let Some(Some(pairs)) = known {
             events.note(&format!("the reference of {pairs} pairs is known"));
         }
-        let is_wanted = known == Some(None);
+        let needs_reference = known == Some(None);
         let mut origin = origin;
-        if is_wanted && opened.is_some() {
+        if needs_reference && opened.is_some() {
             events.note("the reference is computed again, with the initial weights");
             (origin, _) = initial_weights::of_plan(plan, None, events)?;
         }
-        let specs = param::specs(plan);
-        let run = Run {
-            plan,
-            specs: &specs,
-            train_set,
-            sets,
-            out,
-            folder: &folder,
-            opened: &opened,
-            world,
-            events,
-            origin: origin.map(Mutex::new),
-            init: init.as_ref(),
-            reference: reference.as_ref(),
-            needs_reference: is_wanted,
-            changes: &changes,
-            epoch: started,
-        };
-        if plan.train.budget_secs().is_some() && world.is_first() {
+        if plan.train.budget_secs().is_some() && world.is_first() && !is_over {
             events.note(
                 "with a time budget the schedule follows the clock: bits depend on the machine",
             );
         }
-        train_state = run.all_ranks(journal.as_ref())?;
-        ended = train_state.ended(plan);
-        if let Some(journal) = &journal {
-            journal.sync()?;
-        }
-        // the last checkpoint is written, or else process 0 does not come here
-        world.exchange("done")?;
+        Ok(Begun {
+            training,
+            specs: param::specs(plan),
+            folder,
+            opened,
+            origin: origin.map(Mutex::new),
+            init,
+            changes,
+            journal,
+            reference,
+            needs_reference,
+            train_state,
+        })
     }
-    Ok(Outcome {
-        steps: train_state.step,
-        ended: ended.unwrap_or(Ended::Asked),
-        loss: train_state.loss.0,
-        valid_loss: train_state.valid_loss(),
-        best_valid_loss: train_state.best_valid_loss(),
-        checkpoint: path_of(&folder, train_state.step),
-        tokens: train_state.consumed_samples * plan.sample_tokens() as u64,
-        seconds: started.elapsed().as_secs_f64(),
-        init: init.map(|init| init.xxh3),
-        changes,
-    })
+
+    fn ended(&self) -> Option<Ended> {
+        self.train_state.ended(self.training.plan)
+    }
+
+    fn run<'b>(&'b self, world: &'b World, epoch: Instant) -> Run<'b>
+    where
+        'a: 'b,
+    {
+        Run {
+            plan: self.training.plan,
+            train_set: self.training.train_set,
+            sets: self.training.sets,
+            out: self.training.out,
+            events: self.training.events,
+            specs: &self.specs,
+            folder: &self.folder,
+            opened: &self.opened,
+            world,
+            journal: self.journal.as_ref(),
+            origin: self.origin.as_ref(),
+            init: self.init.as_ref(),
+            reference: self.reference.as_ref(),
+            needs_reference: self.needs_reference,
+            changes: &self.changes,
+            epoch,
+        }
+    }
+
+    fn outcome(self, started: Instant) -> Outcome {
+        let (ended, plan) = (self.ended(), self.training.plan);
+        let train_state = self.train_state;
+        Outcome {
+            steps: train_state.step,
+            ended: ended.unwrap_or(Ended::Asked),
+            loss: train_state.loss.0,
+            valid_loss: train_state.valid_loss(),
+            best_valid_loss: train_state.best_valid_loss(),
+            checkpoint: path_of(&self.folder, train_state.step),
+            tokens: train_state.consumed_samples * plan.sample_tokens() as u64,
+            seconds: started.elapsed().as_secs_f64(),
+            init: self.init.map(|init| init.xxh3),
+            changes: self.changes,
+        }
+    }
 }
 
 /// The plan with `bf16_sums` resolved for this machine; all processes must agree on it.
@@ -401,371 +473,4 @@ fn check(plan: &Plan, train_set: &dyn Samples, sets: &[ValidationSet<'_>]) -> Re
         });
     }
     Ok(())
-}
-
-/// State shared by all ranks.
-struct Run<'a> {
-    plan: &'a Plan,
-    specs: &'a [Spec],
-    train_set: &'a dyn Samples,
-    sets: &'a [ValidationSet<'a>],
-    out: &'a Path,
-    folder: &'a Path,
-    opened: &'a Option<Opened>,
-    world: &'a World,
-    events: &'a dyn Events,
-    /// Initial weights, if not drawn from the seed; ranks read them in turns.
-    origin: Option<Mutex<InitialWeights>>,
-    init: Option<&'a Record>,
-    /// Of preference pairs.
-    reference: Option<&'a Reference<'a>>,
-    /// It has to be computed first.
-    needs_reference: bool,
-    /// Settings that changed on earlier resumes and on this one.
-    changes: &'a [SettingChange],
-    /// Time origin of traces.
-    epoch: Instant,
-}
-
-impl Run<'_> {
-    /// Runs every rank of this process on its thread and returns the final state, or the first cause of failure.
-    /// Process 0 has the journal.
-    fn all_ranks(&self, journal: Option<&Journal>) -> Result<TrainState> {
-        let here = self.world.ranks(self.plan.parallel.world());
-        let arenas = memory::arenas(self.plan)?.into_iter().enumerate();
-        let arenas: Vec<_> = arenas.filter(|(rank, _)| here.contains(rank)).collect();
-        let first = self.world.first_local_rank(self.plan.parallel.world())?;
-        let links = &GpuLinks {
-            nccl: self.world.devices().nccl(self.plan.sum_order())?,
-            sums: self.plan.sum_order(),
-            watch: self.world.shared_watch(),
-            edges: StageEdges::of(
-                &self.plan.parallel,
-                &param::stages_that_share(self.specs, self.plan.parallel.pp),
-            ),
-        };
-        let devices = arenas
-            .iter()
-            .zip(first..)
-            .map(|((rank, arena), local_rank)| {
-                let device = self.world.devices().open(local_rank)?;
-                arena.reserve(*rank, self.plan, &device)?;
-                Ok(device)
-            });
-        let devices: Vec<Device> = devices.collect::<Result<_>>()?;
-        for (rank, device) in here.clone().zip(&devices) {
-            if !device.is_host() {
-                self.events.note(&format!("rank {rank}: {}", device.name()));
-            }
-        }
-        let devices = devices.as_slice();
-        let mut reporter =
-            journal.map(|journal| Reporter::new((self.events, journal), self.peak()));
-        let (givers, background) = background::ends(devices.len());
-        let (ends, endings) = channel::<Ending>();
-        let train_state = thread::scope(|scope| {
-            let groups = Groups::here(&self.plan.parallel, self.world);
-            let connect = |name| self.world.of_processes(name);
-            let sender = ShardSender::new(connect, devices.len());
-            scope.spawn(move || {
-                let form = Form {
-                    specs: self.specs,
-                    shards: Shards::of(self.plan, self.specs),
-                    place: RankCoord::of(0, &self.plan.parallel),
-                    folder: self.folder,
-                    plan: self.plan,
-                };
-                match (journal, sender) {
-                    (Some(journal), sender) => background.serve(&form, sender.as_ref(), journal),
-                    (None, Some(sender)) => background.forward(&form, &sender),
-                    (None, None) => {}
-                }
-            });
-            let ranks = devices.iter().zip(&arenas).zip(groups).zip(givers);
-            for (number, (((device, (_, arena)), groups), checkpoint_writer)) in ranks.enumerate() {
-                let (reporter, ends) = (reporter.take(), ends.clone());
-                scope.spawn(move || {
-                    let rank = groups.place.rank();
-                    let run = || {
-                        let threads = threads::of_rank(number, devices.len());
-                        let threads = threads.map_err(|source| Error::Threads { rank, source })?;
-                        threads::work(&threads, || {
-                            let connected = links.connect(groups, device);
-                            let (groups, ways) = connected.on_rank(rank, "connect the GPUs")?;
-                            if let (0, Some(ways)) = (number, ways) {
-                                self.events.note(&ways);
-                            }
-                            self.one_rank(groups, (device, devices), reporter, checkpoint_writer)
-                        })
-                        .map_err(|error| arena.explain(error, self.plan, device))
-                    };
-                    // state left by a panic is not used again
-                    let end = panics::caught(run)
-                        .unwrap_or_else(|message| Err(Error::Panicked { rank, message }));
-                    // the receiver stays until all have ended
-                    let _ = ends.send((rank, end));
-                });
-            }
-            first_cause((&endings, devices.len()), self.world, self.events)
-        });
-        for (rank, device) in here.zip(devices) {
-            let bytes = device.overflow_bytes();
-            if bytes > 0 {
-                self.events
-                    .note(&format!("rank {rank}: {bytes} bytes did not fit its arena"));
-            }
-        }
-        train_state
-    }
-
-    fn one_rank(
-        &self,
-        groups: Groups,
-        (device, devices): (&Device, &[Device]),
-        mut reporter: Option<Reporter<'_>>,
-        mut checkpoint_writer: CheckpointWriter,
-    ) -> Result<TrainState> {
-        profile::prepare(self.plan.train.profile, self.epoch);
-        let mut trainer = Trainer::new(self.plan, self.specs, groups, device.clone())?;
-        let mut train_state = TrainState::start();
-        if let Some(origin) = &self.origin {
-            // a rank that panicked has left nothing half done in it
-            let mut origin = origin.lock().unwrap_or_else(PoisonError::into_inner);
-            origin.load(&mut trainer.state)?;
-        }
-        if let Some(reference) = self.reference.filter(|_| self.needs_reference) {
-            reference.compute(&trainer, (self.out, self.events))?;
-        }
-        if let Some(opened) = self.opened {
-            opened.load(&mut trainer.state)?;
-            train_state = opened.state.train_state.clone();
-        }
-        let done = self.steps(
-            &mut trainer,
-            &mut train_state,
-            (&mut reporter, &mut checkpoint_writer),
-            devices,
-        );
-        if let Some(reporter) = &mut reporter {
-            // a checkpoint in flight is reported even if a step failed in the meantime
-            let last = done.is_ok().then_some(train_state.step);
-            reporter.tell(checkpoint_writer.finish(), train_state.step, last)?;
-        }
-        done.map(|()| train_state)
-    }
-
-    /// Trains until the plan is fulfilled or a stop is requested.
-    fn steps(
-        &self,
-        trainer: &mut Trainer<'_>,
-        train_state: &mut TrainState,
-        (reporter, checkpoint_writer): (&mut Option<Reporter<'_>>, &mut CheckpointWriter),
-        devices: &[Device],
-    ) -> Result<()> {
-        let plan = self.plan;
-        let asker = self.world.ranks(plan.parallel.world()).start;
-        let asker = (trainer.state.groups.place.rank() == asker).then_some(self.events);
-        let clock = Clock::start(plan, train_state, asker);
-        let (rank, next) = (trainer.state.groups.place.rank(), train_state.step + 1);
-        let tracer = Tracer::of(plan.train.profile, next, rank, self.out);
-        let referenced = (self.reference).map(|known| known.samples(0, self.train_set));
-        let train_set = (referenced.as_ref()).map_or(self.train_set, |known| known as &dyn Samples);
-        let mut stall_s = None;
-        loop {
-            let (started, next) = (Instant::now(), train_state.next(plan));
-            self.world.watch().set_step(next.step);
-            if let Some(tracer) = &tracer {
-                tracer.begin(next.step);
-            }
-            let outcome = trainer.step(train_set, &next, &train_state.recent)?;
-            let seconds = started.elapsed().as_secs_f64();
-            self.judge(&next, &outcome, train_state, reporter)?;
-            let done = GoodStep::new(outcome.loss, outcome.grad_norm);
-            train_state.stepped(plan, next.batch, done, outcome.status());
-            let peak_bytes = self.peak_bytes(trainer, devices)?;
-            if let Some(reporter) = reporter {
-                let measured = Measured {
-                    seconds,
-                    peak_bytes,
-                    stall_s: stall_s.take(),
-                };
-                reporter.record(plan, train_state, (&next, &outcome), measured)?;
-                // one that was finished during this step
-                reporter.tell(checkpoint_writer.tried(), train_state.step, None)?;
-            }
-            let is_asked = clock.agree(trainer, train_state)?;
-            let is_out = train_state.ended(plan).is_some();
-            self.validate(trainer, train_state, is_out, reporter)?;
-            let is_end = is_asked || train_state.ended(plan).is_some();
-            let every = plan.train.checkpoint.every;
-            let is_due = every > 0 && train_state.step.is_multiple_of(every);
-            if is_end || is_due {
-                let _span = profile::phase("checkpoint copy");
-                let started = Instant::now();
-                checkpoint_writer.wait();
-                if let Some(reporter) = reporter {
-                    reporter.tell(checkpoint_writer.tried(), train_state.step, None)?;
-                }
-                let state = reporter.as_ref().map(|_| State {
-                    fp8: trainer.state.delayed.as_ref().map(Delayed::records),
-                    sums: Some(SumsRecord::of(plan, self.world.devices().backend())),
-                    changes: self.changes.to_vec(),
-                    is_interrupted: train_state.ended(plan).is_none() && !is_due,
-                    ..State::new(plan, train_state, self.init)
-                });
-                if is_end {
-                    let lent = snapshot::lend(&trainer.state, |pieces| {
-                        checkpoint_writer.give(rank, pieces, state)
-                    });
-                    lent.on_rank(rank, "copy the state for a checkpoint")?;
-                } else {
-                    let pieces = snapshot::take(&trainer.state);
-                    let pieces = pieces.on_rank(rank, "copy the state for a checkpoint")?;
-                    checkpoint_writer.give(rank, pieces, state);
-                }
-                stall_s = Some(started.elapsed().as_secs_f64());
-            }
-            if let Some(tracer) = &tracer {
-                // a trace that cannot be written must not end the run
-                if let Err(error) = tracer.end(next.step, is_end) {
-                    self.events.note(&error.with_causes());
-                }
-            }
-            if is_end {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Peak floating-point operations per second of all processes: the job's number, or the measured one.
-    fn peak(&self) -> Option<f64> {
-        let told = self.plan.train.peak_tflops * 1e12;
-        if told > 0.0 {
-            Some(told)
-        } else {
-            self.world.peak()
-        }
-    }
-
-    /// Peak bytes of all ranks, as far as process 0 reports them.
-    fn peak_bytes(&self, trainer: &Trainer<'_>, devices: &[Device]) -> Result<usize> {
-        let here: usize = devices.iter().map(Device::peak_bytes).sum();
-        if !self.world.is_shared() {
-            return Ok(here);
-        }
-        let (place, world) = (&trainer.state.groups.place, &trainer.state.groups.world);
-        let is_first = self.world.ranks(0).start == place.rank();
-        let mine: &[f64] = if is_first { &[here as f64] } else { &[] };
-        let all = world
-            .all_gather_f64(mine)
-            .on_rank(place.rank(), "count memory")?;
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "counts of bytes"
-        )]
-        Ok(all.concat().iter().sum::<f64>() as usize)
-    }
-
-    /// Dumps the batch of a bad step; an error if the step is not to be skipped.
-    fn judge(
-        &self,
-        next: &Next,
-        outcome: &step::Outcome,
-        train_state: &TrainState,
-        reporter: &mut Option<Reporter<'_>>,
-    ) -> Result<()> {
-        let Some(reason) = &outcome.bad else {
-            return Ok(());
-        };
-        let (plan, step) = (self.plan, next.step);
-        if let Some(reporter) = reporter {
-            let about = (outcome, reason.as_str());
-            let dumped = bad_steps::write(self.out, self.train_set, plan, next, about);
-            let end = match dumped {
-                Ok(()) => String::new(),
-                Err(error) => format!("; its batch is not kept: {}", error.with_causes()),
-            };
-            reporter
-                .events
-                .note(&format!("step {step} changes no weights: {reason}{end}"));
-        }
-        let config = &plan.train.on_bad_step;
-        let skipped = train_state.skipped_in_row;
-        if config.action == BadStepAction::Skip && skipped < config.limit {
-            return Ok(());
-        }
-        Err(Error::BadStep {
-            step,
-            reason: reason.clone(),
-            skipped,
-            dump: bad_steps::path_of(self.out, step),
-        })
-    }
-
-    /// Evaluates every validation set if one is due, or at the end.
-    fn validate(
-        &self,
-        trainer: &Trainer<'_>,
-        train_state: &mut TrainState,
-        is_last: bool,
-        reporter: &mut Option<Reporter<'_>>,
-    ) -> Result<()> {
-        let config = &self.plan.train;
-        let is_due = config.eval_every > 0
-            && (is_last || train_state.step.is_multiple_of(config.eval_every));
-        if !is_due {
-            return Ok(());
-        }
-        for (number, set) in self.sets.iter().enumerate() {
-            let referenced = (self.reference).map(|known| known.samples(number + 1, set.samples));
-            let samples = (referenced.as_ref()).map_or(set.samples, |known| known as &dyn Samples);
-            let count = config.eval_samples.min(set.samples.len());
-            let _span = profile::phase("validation");
-            let sequences = usize::try_from(count).unwrap_or(usize::MAX);
-            let evaluated = trainer.evaluate(samples, sequences)?;
-            train_state.validated(self.plan, set.name, evaluated.loss);
-            if let Some(reporter) = reporter {
-                reporter.validation(set.name, train_state.step, (evaluated, count))?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Wall-clock time of all runs of the job, where it matters.
-struct Clock<'a> {
-    started: Instant,
-    before: f64,
-    is_measured: bool,
-    /// The first rank of each process polls that process's events.
-    asker: Option<&'a dyn Events>,
-}
-
-impl<'a> Clock<'a> {
-    fn start(plan: &Plan, train_state: &TrainState, asker: Option<&'a dyn Events>) -> Clock<'a> {
-        Clock {
-            started: Instant::now(),
-            before: train_state.seconds.map_or(0.0, |seconds| seconds.0),
-            is_measured: plan.train.budget_secs().is_some(),
-            asker,
-        }
-    }
-
-    /// Whether a stop was requested in any process. All-gathers the answers, so that every rank decides alike, and
-    /// takes rank 0's time for its own.
-    fn agree(&self, trainer: &Trainer<'_>, train_state: &mut TrainState) -> Result<bool> {
-        let used = self.before + self.started.elapsed().as_secs_f64();
-        let mine = self.asker.map_or(Vec::new(), |events| {
-            vec![f64::from(u8::from(events.is_stop_asked())), used]
-        });
-        let all = trainer.state.groups.world.all_gather_f64(&mine);
-        let all = all.on_rank(trainer.state.groups.place.rank(), "agree on going on")?;
-        if let (true, [_, used]) = (self.is_measured, &all[0][..]) {
-            train_state.seconds = Some(Exact(*used));
-        }
-        Ok(all
-            .iter()
-            .any(|one| one.first().is_some_and(|&asked| asked > 0.0)))
-    }
 }

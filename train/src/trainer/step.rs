@@ -1,5 +1,11 @@
 //! One optimizer step of one rank, in order: forward and backward of its micro-batches, sum over
 //! data-parallel ranks, then over uses of a tensor, norm, whether the step is good, clipping, AdamW.
+//!
+//! Several trainings that differ in their adapters alone share one pass of forward and backward over the frozen weights,
+//! which the first of them has; all after it is done for each by itself.
+
+use std::borrow::Cow;
+use std::sync::Arc;
 
 use index::sampler::Sampler;
 use kernels::comm::tensors;
@@ -12,6 +18,7 @@ use crate::config::exact::narrow;
 use crate::config::plan::Plan;
 use crate::config::precision::Precision;
 use crate::data::Samples;
+use crate::data::micro_batches::micro_batches;
 use crate::dist::mesh::Groups;
 use crate::error::{OnRank, Result};
 use crate::model::fp8_delayed::Delayed;
@@ -23,12 +30,12 @@ use crate::optim::adamw::Store;
 use crate::optim::loss_scale::LossScale;
 use crate::optim::muon::Here;
 use crate::optim::next_step::{GoodStep, Next, Update};
-use crate::optim::rank_state::RankState;
+use crate::optim::rank_state::{FrozenWeights, RankState};
 use crate::optim::{average, clip, guard, router_bias};
 use crate::parallel::gradient_reducer::GradientReducer;
 use crate::parallel::losses::{Losses, Means, PreferenceRecord};
 use crate::parallel::offload::Scratch;
-use crate::parallel::pipeline::{Evaluated, Held, StepStart, Trained, Worker};
+use crate::parallel::pipeline::{Evaluated, Held, StepStart, Trained, Turn, Worker, train};
 use crate::parallel::routing::{Reports, RoutingRecord, StepRouting};
 use crate::parallel::zero::Parameters;
 use crate::profile;
@@ -97,16 +104,115 @@ impl Outcome {
     }
 }
 
+/// A step that a training has to do.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub samples: &'a dyn Samples,
+    pub next: &'a Next,
+    /// The good steps before.
+    pub recent: &'a [GoodStep],
+}
+
+/// One step of those trainings of a rank that have one to do, in one pass. The first of them lends the frozen weights to the
+/// others.
+pub(crate) fn step_together(
+    trainers: &mut [Trainer<'_>],
+    asked: &[Option<Asked<'_>>],
+) -> Result<Vec<Option<Outcome>>> {
+    let number = asked.iter().flatten().map(|asked| asked.next.step);
+    let _span = profile::numbered("step", number.max().unwrap_or(0));
+    for (trainer, asked) in trainers.iter_mut().zip(asked) {
+        if let Some(asked) = asked {
+            trainer.begin(asked.next)?;
+        }
+    }
+    let mut trained = pass(trainers, asked)?.into_iter();
+    let mut outcomes = Vec::new();
+    for (trainer, asked) in trainers.iter_mut().zip(asked) {
+        let outcome = match asked {
+            Some(asked) => {
+                let trained = trained.next().expect("a pass for each that is asked");
+                Some(trainer.finish(trained, asked)?)
+            }
+            None => None,
+        };
+        outcomes.push(outcome);
+    }
+    Ok(outcomes)
+}
+
+/// The forward and backward passes of a step.
+fn pass(trainers: &mut [Trainer<'_>], asked: &[Option<Asked<'_>>]) -> Result<Vec<Trained>> {
+    let Some(Trainer { state: first, .. }) = trainers.first() else {
+        return Ok(Vec::new());
+    };
+    let place = &first.groups.place;
+    let all = trainers.iter().zip(asked);
+    let passes = all.filter(|(_, asked)| asked.is_some());
+    let passes = passes.map(|(trainer, _)| micro_batches(&trainer.state.plan, place).len());
+    let packs = packs(first, passes.sum());
+    let mut parts: Vec<Parts<'_>> = trainers.iter_mut().map(Trainer::parts).collect();
+    let lender = parts[0].state;
+    let weights: Vec<Vec<&Tensor>> = (parts.iter())
+        .map(|part| match part.state.frozen {
+            FrozenWeights::Borrowed => part.state.with_borrowed(&lender.weights),
+            FrozenWeights::Own | FrozenWeights::Lent => Vec::new(),
+        })
+        .collect();
+    let mut turns = Vec::new();
+    for ((part, asked), weights) in parts.iter_mut().zip(asked).zip(&weights) {
+        let Some(asked) = asked else { continue };
+        let next = asked.next;
+        let range = Sampler::new(asked.samples.len(), next.batch as u64, next.first).next();
+        let range = range.expect("the plan's steps fit the samples, checked before the first");
+        turns.push(Turn {
+            worker: Worker {
+                plan: &part.state.plan,
+                stages: part.stages,
+                groups: &part.state.groups,
+                device: &part.state.device,
+                loss_scale: next.loss_scale,
+                scratch: part.scratch,
+                delayed: part.state.delayed.as_ref(),
+                parameters: match part.state.frozen {
+                    FrozenWeights::Borrowed => Parameters::Shared(weights, packs.as_ref()),
+                    FrozenWeights::Own | FrozenWeights::Lent => {
+                        parameters(part.state, packs.as_ref())
+                    }
+                },
+            },
+            samples: asked.samples,
+            start: StepStart {
+                step: next.step,
+                first: range.start,
+            },
+            sums: &mut *part.sums,
+        });
+    }
+    let mut trained = train(&mut turns)?;
+    let packed = packs.as_ref().map_or(0, PrepackedWeights::bytes);
+    (trained.iter_mut()).for_each(|trained| trained.held.packs = packed);
+    Ok(trained)
+}
+
+/// A trainer during a pass.
+struct Parts<'t> {
+    state: &'t RankState<'t>,
+    stages: &'t [Stage],
+    sums: &'t mut GradientReducer,
+    scratch: Option<&'t Scratch>,
+}
+
 impl<'a> Trainer<'a> {
-    /// With initial weights.
-    pub(crate) fn new(
+    /// With initial weights, without those that it borrows.
+    pub(crate) fn with(
         plan: &'a Plan,
         specs: &'a [Spec],
-        groups: Groups,
-        device: Device,
+        (groups, device): (Arc<Groups>, Device),
+        frozen: FrozenWeights,
     ) -> Result<Trainer<'a>> {
         let (place, rank) = (groups.place, groups.place.rank());
-        let state = RankState::new(plan, specs, groups, device)?;
+        let state = RankState::new(plan, specs, (groups, device), frozen)?;
         let chunks = 0..plan.parallel.virtual_stages;
         let stages: Vec<Stage> = chunks
             .map(|chunk| Stage::of(plan, &place, chunk, specs))
@@ -126,15 +232,26 @@ impl<'a> Trainer<'a> {
         })
     }
 
-    /// One step, after the good ones in `recent`.
-    pub(crate) fn step(
-        &mut self,
-        samples: &dyn Samples,
-        next: &Next,
-        recent: &[GoodStep],
-    ) -> Result<Outcome> {
-        let _span = profile::numbered("step", next.step);
-        let (losses, gradients) = self.run_batch(samples, next)?;
+    fn parts(&mut self) -> Parts<'_> {
+        let Trainer {
+            state,
+            stages,
+            sums,
+            scratch,
+            ..
+        } = self;
+        Parts {
+            state,
+            stages,
+            sums,
+            scratch: scratch.as_ref(),
+        }
+    }
+
+    /// The rest of a step after its passes.
+    fn finish(&mut self, trained: Trained, asked: &Asked<'_>) -> Result<Outcome> {
+        let Asked { next, recent, .. } = *asked;
+        let (losses, gradients) = self.summed(trained, next)?;
         let Measured { loss, grad_norm } = self.measure(&losses, &gradients)?;
         drop(losses);
         let z = self.state.plan.train.z_loss;
@@ -169,9 +286,8 @@ impl<'a> Trainer<'a> {
         })
     }
 
-    /// Losses of this rank's part of the step's batch and the batch's gradient, summed over all ranks that share a
-    /// weight: flat, by local unit, of the elements that this rank updates. Both stay on the device.
-    fn run_batch(&mut self, samples: &dyn Samples, next: &Next) -> Result<(Losses, Vec<Tensor>)> {
+    /// Prepares a step's passes.
+    fn begin(&mut self, next: &Next) -> Result<()> {
         if self.state.plan.train.global_batch != next.batch {
             // a growing batch: everything that depends on its size is rebuilt
             self.state.plan.to_mut().train.global_batch = next.batch;
@@ -182,32 +298,18 @@ impl<'a> Trainer<'a> {
             let begun = delayed.begin(&self.state.device);
             begun.on_rank(rank, "begin the amax of fp8")?;
         }
-        let range = Sampler::new(samples.len(), next.batch as u64, next.first).next();
-        let range = range.expect("the plan's steps fit the samples, checked before the first");
-        let start = StepStart {
-            step: next.step,
-            first: range.start,
-        };
-        let packs = self.packs();
-        let worker = Worker {
-            plan: &self.state.plan,
-            stages: &self.stages,
-            groups: &self.state.groups,
-            device: &self.state.device,
-            loss_scale: next.loss_scale,
-            scratch: self.scratch.as_ref(),
-            delayed: self.state.delayed.as_ref(),
-            parameters: parameters(&self.state, packs.as_ref()),
-        };
+        Ok(())
+    }
+
+    /// Losses of this rank's part of the step's batch and the batch's gradient, summed over all ranks that share a
+    /// weight: flat, by local unit, of the elements that this rank updates. Both stay on the device.
+    fn summed(&mut self, trained: Trained, next: &Next) -> Result<(Losses, Vec<Tensor>)> {
         let Trained {
             losses,
             held,
             reports,
-        } = worker.train(samples, start, &mut self.sums)?;
-        self.held = Held {
-            packs: packs.map_or(0, |packs| packs.bytes()),
-            ..held
-        };
+        } = trained;
+        self.held = held;
         self.reports = reports;
         let _span = profile::phase("last sums of gradients");
         let gradients = self.sums.finish();
@@ -322,19 +424,41 @@ impl<'a> Trainer<'a> {
     }
 
     /// Mean loss over the first `count` samples, and accuracy if the model classifies, the same bits on every rank and
-    /// layout.
-    pub(crate) fn evaluate(&self, samples: &dyn Samples, count: usize) -> Result<Evaluated> {
-        self.forward_only(|worker| worker.evaluate(samples, count))
+    /// layout. `lent`: weights that are borrowed.
+    pub(crate) fn evaluate(
+        &self,
+        samples: &dyn Samples,
+        count: usize,
+        lent: &[Tensor],
+    ) -> Result<Evaluated> {
+        self.forward_only(lent, |worker| worker.evaluate(samples, count))
     }
 
     /// Log-probabilities of the answers of the pairs of all samples, which hold each pair once; the same bits on every rank
     /// and layout.
-    pub(crate) fn log_probabilities(&self, samples: &dyn Samples) -> Result<Vec<[f64; 2]>> {
-        self.forward_only(|worker| worker.log_probabilities(samples))
+    pub(crate) fn log_probabilities(
+        &self,
+        samples: &dyn Samples,
+        lent: &[Tensor],
+    ) -> Result<Vec<[f64; 2]>> {
+        self.forward_only(lent, |worker| worker.log_probabilities(samples))
     }
 
-    fn forward_only<T>(&self, run: impl FnOnce(&Worker<'_>) -> Result<T>) -> Result<T> {
-        let packs = self.packs();
+    fn forward_only<T>(
+        &self,
+        lent: &[Tensor],
+        run: impl FnOnce(&Worker<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let (state, place) = (&self.state, &self.state.groups.place);
+        let packs = packs(state, micro_batches(&state.plan, place).len());
+        let weights;
+        let parameters = match state.frozen {
+            FrozenWeights::Borrowed => {
+                weights = state.with_borrowed(lent);
+                Parameters::Shared(&weights, packs.as_ref())
+            }
+            FrozenWeights::Own | FrozenWeights::Lent => parameters(state, packs.as_ref()),
+        };
         let worker = Worker {
             plan: &self.state.plan,
             stages: &self.stages,
@@ -343,18 +467,9 @@ impl<'a> Trainer<'a> {
             loss_scale: 1.0,
             scratch: None,
             delayed: self.state.delayed.as_ref(),
-            parameters: parameters(&self.state, packs.as_ref()),
+            parameters,
         };
         run(&worker)
-    }
-
-    /// For the micro-batches of a step, or of an evaluation.
-    fn packs(&self) -> Option<PrepackedWeights> {
-        let are_kept = prepacked::are_kept(&self.state.plan, &self.state.groups.place);
-        are_kept.then(|| {
-            let (slots, device) = (self.state.weights.len(), &self.state.device);
-            PrepackedWeights::new(slots, Numbers::Bf16Tiles, device)
-        })
     }
 
     /// Adds up the gradients of tensors that are used more than once, as a tied embedding is, over the stages that
@@ -447,14 +562,50 @@ impl<'a> Trainer<'a> {
 }
 
 #[cfg(test)]
-impl Trainer<'_> {
+impl<'a> Trainer<'a> {
+    /// With initial weights.
+    pub(crate) fn new(
+        plan: &'a Plan,
+        specs: &'a [Spec],
+        groups: Groups,
+        device: Device,
+    ) -> Result<Trainer<'a>> {
+        let on = (Arc::new(groups), device);
+        Trainer::with(plan, specs, on, FrozenWeights::Own)
+    }
+
+    /// One step, after the good ones in `recent`.
+    pub(crate) fn step(
+        &mut self,
+        samples: &dyn Samples,
+        next: &Next,
+        recent: &[GoodStep],
+    ) -> Result<Outcome> {
+        let asked = Some(Asked {
+            samples,
+            next,
+            recent,
+        });
+        let outcomes = step_together(std::slice::from_mut(self), &[asked])?;
+        let outcome = outcomes.into_iter().flatten().next();
+        Ok(outcome.expect("an outcome of the step that is asked"))
+    }
+
     /// Mean loss of a batch and its gradient.
     pub(crate) fn gradients(
         &mut self,
         samples: &dyn Samples,
         next: &Next,
     ) -> Result<(f64, Vec<Tensor>)> {
-        let (losses, gradients) = self.run_batch(samples, next)?;
+        let asked = Some(Asked {
+            samples,
+            next,
+            recent: &[],
+        });
+        self.begin(next)?;
+        let mut trained = pass(std::slice::from_mut(self), &[asked])?;
+        let trained = trained.pop().expect("a pass for the step that is asked");
+        let (losses, gradients) = self.summed(trained, next)?;
         Ok((self.measure(&losses, &gradients)?.loss, gradients))
     }
 
@@ -467,14 +618,28 @@ impl Trainer<'_> {
 
 /// For the global batch of the plan.
 fn reducer(state: &RankState<'_>, stages: &[Stage]) -> GradientReducer {
+    let mut plan = Cow::Borrowed(&*state.plan);
+    if state.frozen != FrozenWeights::Own {
+        // ranks call the reductions of several trainings in one order only where one thread calls all
+        plan.to_mut().parallel.overlap = false;
+    }
     GradientReducer::new(
-        &state.plan,
+        &plan,
         state.specs,
         &state.groups,
         &state.local_shards,
         stages,
         &state.device,
     )
+}
+
+/// For the micro-batches of a step, or of an evaluation.
+fn packs(state: &RankState<'_>, micro_batches: usize) -> Option<PrepackedWeights> {
+    let are_kept = prepacked::are_kept(&state.plan, micro_batches);
+    are_kept.then(|| {
+        let (slots, device) = (state.weights.len(), &state.device);
+        PrepackedWeights::new(slots, Numbers::Bf16Tiles, device)
+    })
 }
 
 fn parameters<'a>(state: &'a RankState<'_>, packs: Option<&'a PrepackedWeights>) -> Parameters<'a> {

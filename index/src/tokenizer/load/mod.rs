@@ -132,6 +132,22 @@ impl Tokenizer {
         assemble(path, source)
     }
 
+    /// The tokenizer as the `tokenizer.json` that Hugging Face's programs read, which has no roles of tokens; None where that
+    /// format cannot express it.
+    ///
+    /// # Errors
+    /// `Tokenizer`.
+    pub fn hugging_face_json(&self) -> Result<Option<String>> {
+        let Some(source) = packed::unpack(&self.path, self.json.as_bytes())? else {
+            return Ok(Some(self.json.clone()));
+        };
+        let file = source.files.into_iter().next();
+        let is_theirs = source.kind == Kind::TokenizerJson;
+        Ok(file
+            .filter(|_| is_theirs)
+            .and_then(|file| String::from_utf8(file).ok()))
+    }
+
     /// From the contents of a `tokenizer.json`, with the roles of tokens of a `tokenizer_config.json`.
     ///
     /// # Errors

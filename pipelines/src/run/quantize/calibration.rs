@@ -59,6 +59,9 @@ impl Data {
 
 /// Training samples at even distances.
 fn of_job(cx: &Context, amount: Amount) -> Result<Vec<Vec<u32>>> {
+    if cx.job.has_adapters() {
+        bail!("--calibrate: found a job of several adapters, want the job.toml of one");
+    }
     let data = TrainData::open(cx)?;
     let plan = data.plan(cx)?;
     data.with_samples(cx, |samples, _| {

@@ -3,10 +3,9 @@
 mod calibration;
 mod evaluation;
 
-use crate::generation::Located;
+use crate::generation::{HuggingFaceFiles, Located};
 use crate::log::print;
 use crate::machine::write_atomically;
-use crate::run::convert::tokenizer_files;
 use crate::run::task_args::TaskArgs;
 use crate::tasks::{ADJECTIVES, Asked};
 use anyhow::{Context as _, Result, bail};
@@ -121,7 +120,7 @@ pub(crate) struct Quantize {
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Tokenizer (tokenizer.json) to include, with the tokenizer_config.json and chat_template.jinja beside it. Default: that of a
-    /// Hugging Face folder or GGUF file; without one the file has no tokenizer.
+    /// Hugging Face folder or GGUF file, with --to hf the one in or above a checkpoint too; without one the file has no tokenizer.
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
     /// llama.cpp's name of the tokenizer's split expression (`tokenizer.ggml.pre`), if it is not found by itself.
@@ -280,42 +279,6 @@ fn calibrated(args: &Quantize, method: Method, data: &Data) -> Result<Vec<LayerE
     Ok(export(&args.path, &args.out, calibration, on_block)?)
 }
 
-/// Copies the tokenizer's files into a Hugging Face folder.
-fn copy_tokenizer(args: &Quantize) -> Result<()> {
-    let out = &args.out;
-    if args.tokenizer.is_none()
-        && train::checkpoint::is_gguf(&args.path)
-        && let Some(files) = tokenizer_files(&args.path)?
-    {
-        for (name, bytes) in files {
-            write_atomically(&out.join(name), &bytes)?;
-        }
-        log!("wrote {}", out.display());
-        return Ok(());
-    }
-    let beside = match &args.tokenizer {
-        Some(tokenizer) => tokenizer.parent().unwrap_or(Path::new("")).to_path_buf(),
-        None => args.path.clone(),
-    };
-    for name in [
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "chat_template.jinja",
-        "generation_config.json",
-    ] {
-        let from = match (&args.tokenizer, name) {
-            (Some(tokenizer), "tokenizer.json") => tokenizer.clone(),
-            _ => beside.join(name),
-        };
-        if from.is_file() {
-            let bytes = std::fs::read(&from).with_context(|| from.display().to_string())?;
-            write_atomically(&out.join(name), &bytes)?;
-        }
-    }
-    log!("wrote {}", out.display());
-    Ok(())
-}
-
 /// Writes a GGUF file.
 fn to_file(args: &Quantize, file_type: FileType) -> Result<()> {
     if args.out.is_dir() {
@@ -354,10 +317,11 @@ fn to_file(args: &Quantize, file_type: FileType) -> Result<()> {
 pub(crate) fn quantize(args: &Quantize) -> Result<()> {
     let work = args.work()?;
     let is_file = matches!(work, Work::File(_));
-    if !is_file && args.tokenizer.is_none() && train::checkpoint::is_gguf(&args.path) {
-        // before hours of writing
-        tokenizer_files(&args.path)?;
-    }
+    // before hours of writing
+    let beside = match is_file {
+        true => None,
+        false => HuggingFaceFiles::find(&args.path, args.tokenizer.as_deref())?,
+    };
     let evaluation = Evaluation::of(args)?;
     let before = match &evaluation {
         Some(evaluation) => Some(evaluation.figures(&args.path)?),
@@ -375,7 +339,11 @@ pub(crate) fn quantize(args: &Quantize) -> Result<()> {
         Work::Calibrated(method, data) => calibrated(args, method, &data)?,
     };
     if !is_file {
-        copy_tokenizer(args)?;
+        match beside {
+            Some(files) => files.write(&args.out)?,
+            None => log!("quantize: no tokenizer in or above {}", args.path.display()),
+        }
+        log!("wrote {}", args.out.display());
     }
     let mut report = json!({"layers": errors.iter().map(layer).collect::<Vec<Value>>()});
     if let (Some(evaluation), Some(before)) = (&evaluation, before) {

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use kernels::Device;
 use serde_json::Value;
@@ -22,6 +23,7 @@ use crate::checkpoint::huggingface::soft_prompt::{SoftPrompt, is_soft_prompt};
 use crate::checkpoint::megatron::import as megatron;
 use crate::checkpoint::megatron::import::Megatron;
 use crate::checkpoint::quantized::scheme;
+use crate::checkpoint::snapshot::Whole;
 use crate::checkpoint::state::State;
 use crate::checkpoint::train_state::TrainState;
 use crate::checkpoint::write::write;
@@ -33,7 +35,7 @@ use crate::dist::launch::cpu_path;
 use crate::dist::mesh::Groups;
 use crate::error::{At, OnRank, Result};
 use crate::model::param::{self, Spec};
-use crate::optim::rank_state::RankState;
+use crate::optim::rank_state::{FrozenWeights, RankState};
 use crate::parallel::shards::Shards;
 
 /// Result of an import.
@@ -85,7 +87,8 @@ fn import(mut folder: Folder, out: &Path) -> Result<Imported> {
     let plan = folder.plan.clone();
     let specs = param::specs(&plan);
     let device = Device::cpu_with(cpu_path()?.isa());
-    let mut rank_state = RankState::new(&plan, &specs, Groups::single(), device)?;
+    let on = (Arc::new(Groups::single()), device);
+    let mut rank_state = RankState::new(&plan, &specs, on, FrozenWeights::Own)?;
     for (spec, weight) in specs.iter().zip(&mut rank_state.weights) {
         let filled = weight.view_mut().renew(|out| folder.fill(spec, out));
         filled.on_rank(0, "import weights")??;
@@ -99,7 +102,7 @@ fn import(mut folder: Folder, out: &Path) -> Result<Imported> {
         plan: &plan,
     };
     let state = State::new(&plan, &TrainState::start(), None);
-    let pieces = snapshot::take(&rank_state).on_rank(0, "copy weights")?;
+    let pieces = snapshot::take(Whole::own(&rank_state)).on_rank(0, "copy weights")?;
     let checkpoint = write(&form, &state, &mut [pieces], None)?;
     Ok(Imported {
         checkpoint,

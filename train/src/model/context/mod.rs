@@ -29,6 +29,8 @@ pub(crate) mod tensor_parallel;
 pub(crate) enum Weights<'a> {
     /// All of them, and prepacked copies if those are kept.
     All(&'a [Tensor], Option<&'a PrepackedWeights>),
+    /// The same, of several owners.
+    Shared(&'a [&'a Tensor], Option<&'a PrepackedWeights>),
     /// Those gathered for the layer that runs.
     Gathered(&'a [Option<Tensor>]),
 }
@@ -289,6 +291,7 @@ impl<'a> Context<'a> {
     pub(crate) fn weight(&self, slot: Slot) -> &'a Tensor {
         match self.weights {
             Weights::All(tensors, _) => &tensors[slot],
+            Weights::Shared(tensors, _) => tensors[slot],
             Weights::Gathered(tensors) => tensors[slot]
                 .as_ref()
                 .expect("a layer's weights are gathered before it runs"),
@@ -303,8 +306,11 @@ impl<'a> Context<'a> {
         leaf: usize,
     ) -> kernels::Result<Option<&'a Packed>> {
         match self.weights {
-            Weights::All(tensors, Some(packs)) => packs.of(slot, (&tensors[slot], op), leaf),
-            _ => Ok(None),
+            Weights::All(_, packs) | Weights::Shared(_, packs) => match packs {
+                Some(packs) => packs.of(slot, (self.weight(slot), op), leaf),
+                None => Ok(None),
+            },
+            Weights::Gathered(_) => Ok(None),
         }
     }
 

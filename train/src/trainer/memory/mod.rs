@@ -13,15 +13,17 @@
 
 pub(crate) mod arena;
 mod kept;
+mod peaks;
 mod rank_memory;
 mod routing;
 
+use std::sync::Arc;
 use std::thread;
 
 use kernels::Device;
 
 use crate::checkpoint::shard_sender::TRANSFER_BYTES;
-use crate::checkpoint::snapshot;
+use crate::checkpoint::snapshot::{self, Whole};
 use crate::checkpoint::train_state::TrainState;
 use crate::config::OptimizerKind;
 use crate::config::architecture::Positions;
@@ -36,12 +38,14 @@ use crate::error::{Error, OnRank, Result};
 use crate::model::context::key_block;
 use crate::model::param;
 use crate::model::prepacked;
+use crate::optim::next_step::Next;
+use crate::optim::rank_state::FrozenWeights;
 use crate::panics;
-use crate::parallel::gradient_reducer::context_cuts;
 use crate::parallel::schedule::{Action, actions};
 use crate::parallel::shards::{Local, Shards};
 use crate::trainer::memory::arena::Arena;
-use crate::trainer::step::Trainer;
+use crate::trainer::step::{Asked, Trainer, step_together};
+use crate::trainer::together;
 
 pub use crate::trainer::memory::rank_memory::RankMemory;
 
@@ -75,19 +79,65 @@ pub fn predict_stages(plan: &Plan) -> Result<Vec<RankMemory>> {
 }
 
 fn of_places(plan: &Plan, places: impl Iterator<Item = RankCoord>) -> Vec<RankMemory> {
-    let specs = param::specs(plan);
-    let shards = Shards::of(plan, &specs);
-    let of_place = |place: RankCoord| {
-        let local = shards.on(&place, &specs);
-        let rank = Rank {
-            plan,
-            place,
-            shards: &shards,
-            local,
-        };
-        rank.memory()
+    let all = Sharded::all(&[plan]);
+    places
+        .map(|place| memory_of(&ranks_at(&all, place)))
+        .collect()
+}
+
+/// Memory of every rank by formula for trainings of one base that run together (`run_together`).
+///
+/// # Errors
+/// Plans that contradict themselves or have no one base.
+pub fn predict_together(plans: &[&Plan]) -> Result<Vec<RankMemory>> {
+    let mut problems: Vec<String> = plans.iter().flat_map(|plan| plan.problems()).collect();
+    if plans.len() > 1 {
+        problems.extend(together::problems(plans.iter().copied()));
+    }
+    if !problems.is_empty() {
+        return Err(Error::Plan(problems));
+    }
+    let Some(first) = plans.first() else {
+        return Ok(Vec::new());
     };
-    places.map(of_place).collect()
+    let all = Sharded::all(plans);
+    let places = (0..first.parallel.world()).map(|rank| RankCoord::of(rank, &first.parallel));
+    Ok(places
+        .map(|place| memory_of(&ranks_at(&all, place)))
+        .collect())
+}
+
+/// A plan with its tensors and their shards.
+struct Sharded<'a> {
+    plan: &'a Plan,
+    specs: Vec<param::Spec>,
+    shards: Shards,
+}
+
+impl<'a> Sharded<'a> {
+    fn all(plans: &[&'a Plan]) -> Vec<Sharded<'a>> {
+        let of = |plan: &&'a Plan| {
+            let specs = param::specs(plan);
+            let shards = Shards::of(plan, &specs);
+            Sharded {
+                plan,
+                specs,
+                shards,
+            }
+        };
+        plans.iter().map(of).collect()
+    }
+}
+
+/// A rank of each training.
+fn ranks_at<'a>(all: &'a [Sharded<'a>], place: RankCoord) -> Vec<Rank<'a>> {
+    let of = |of: &'a Sharded<'a>| Rank {
+        plan: of.plan,
+        place,
+        shards: &of.shards,
+        local: of.shards.on(&place, &of.specs),
+    };
+    all.iter().map(of).collect()
 }
 
 /// Like `predict`, for ranks divided over this many processes.
@@ -105,26 +155,26 @@ pub fn predict_in(plan: &Plan, processes: usize) -> Result<Vec<RankMemory>> {
     Ok(ranks)
 }
 
-/// Every rank's arena: the formulas, and a bound for temporaries within a pass.
-pub(crate) fn arenas(plan: &Plan) -> Result<Vec<Arena>> {
-    let specs = param::specs(plan);
-    let shards = Shards::of(plan, &specs);
-    let predicted = predict(plan)?.into_iter().enumerate();
+/// Every rank's arena for trainings that run together: the formulas, and a bound for temporaries within a pass.
+pub(crate) fn arenas(plans: &[&Plan]) -> Result<Vec<Arena>> {
+    let predicted = predict_together(plans)?.into_iter().enumerate();
+    let all = Sharded::all(plans);
+    let Some(first) = plans.first() else {
+        return Ok(Vec::new());
+    };
     Ok(predicted
         .map(|(rank, memory)| {
-            let place = RankCoord::of(rank, &plan.parallel);
-            let local = shards.on(&place, &specs);
-            let rank = Rank {
-                plan,
-                place,
-                shards: &shards,
-                local,
+            let ranks = ranks_at(&all, RankCoord::of(rank, &first.parallel));
+            let micro_batches = ranks.iter().map(|rank| rank.blocks().len()).sum();
+            let scratch = |rank: &Rank<'_>| {
+                let layers = rank.scratch(micro_batches);
+                layers.saturating_add(rank.routing())
             };
             Arena {
                 memory,
                 // all tokens may choose one rank's experts
-                uneven: memory.activations * (plan.parallel.ep - 1),
-                scratch: rank.scratch().saturating_add(rank.routing()),
+                uneven: memory.activations * (first.parallel.ep - 1),
+                scratch: ranks.iter().map(scratch).max().unwrap_or(0),
             }
         })
         .collect())
@@ -135,42 +185,75 @@ pub(crate) fn arenas(plan: &Plan) -> Result<Vec<Arena>> {
 /// # Errors
 /// As `run`.
 pub fn measure(plan: &Plan, samples: &dyn Samples) -> Result<Vec<RankMemory>> {
-    let problems = plan.problems();
-    if !problems.is_empty() {
-        return Err(Error::Plan(problems));
-    }
-    let mut plan = plan.clone();
-    // a second thread's sums would be counted at any stage of completion
-    plan.parallel.overlap = false;
-    let specs = param::specs(&plan);
+    measure_together(&[(plan, samples)])
+}
+
+/// Memory of every rank as counted in one step of trainings that run together.
+///
+/// # Errors
+/// As `run_together`.
+pub fn measure_together(trainings: &[(&Plan, &dyn Samples)]) -> Result<Vec<RankMemory>> {
+    let plans: Vec<&Plan> = trainings.iter().map(|(plan, _)| *plan).collect();
+    let predicted = predict_together(&plans)?;
+    let Some(parallel) = plans.first().map(|plan| &plan.parallel) else {
+        return Ok(predicted);
+    };
+    let plans = plans.iter().map(|plan| {
+        let mut plan = Plan::clone(plan);
+        // a second thread's sums would be counted at any stage of completion
+        plan.parallel.overlap = false;
+        plan
+    });
+    let plans: Vec<Plan> = plans.collect();
+    let specs: Vec<Vec<param::Spec>> = plans.iter().map(param::specs).collect();
     let one_rank = |groups: Groups| -> Result<RankMemory> {
-        let rank = groups.place.rank();
+        let (rank, groups) = (groups.place.rank(), Arc::new(groups));
         let device = Devices::Cpu.open(0)?;
-        let mut trainer = Trainer::new(&plan, &specs, groups, device)?;
-        let used = |purpose| trainer.state.device.for_use(purpose).used_bytes();
+        let mut trainers = Vec::new();
+        for (number, (plan, specs)) in plans.iter().zip(&specs).enumerate() {
+            let frozen = FrozenWeights::of(number, plans.len());
+            let on = (Arc::clone(&groups), device.clone());
+            trainers.push(Trainer::with(plan, specs, on, frozen)?);
+        }
+        let used = |purpose| device.for_use(purpose).used_bytes();
         let (weights, optimizer) = (used(kernels::Use::Weights), used(kernels::Use::Optimizer));
-        trainer.step(samples, &TrainState::start().next(&plan), &[])?;
+        let nexts = plans.iter().map(|plan| TrainState::start().next(plan));
+        let nexts: Vec<Next> = nexts.collect();
+        let asked = trainings.iter().zip(&nexts).map(|((_, samples), next)| {
+            Some(Asked {
+                samples: *samples,
+                next,
+                recent: &[],
+            })
+        });
+        step_together(&mut trainers, &asked.collect::<Vec<_>>())?;
         // peers must not see this rank end before their own step does
-        let together = trainer.state.groups.world.barrier();
+        let together = groups.world.barrier();
         together.on_rank(rank, "end a measured step")?;
+        let mut copies = Vec::new();
+        for (trainer, plan) in trainers.iter().zip(&plans) {
+            let pieces = snapshot::take(Whole {
+                state: &trainer.state,
+                lent: &trainers[0].state.weights,
+            });
+            let pieces = pieces.on_rank(rank, "copy the state")?;
+            let lengths: Vec<usize> = pieces.map(|piece| piece.len()).collect();
+            copies.push(snapshot::bytes(plan, &lengths));
+        }
+        let held = trainers[0].held;
         Ok(RankMemory {
             weights,
             optimizer,
-            gradients: trainer.held.gradients,
-            activations: trainer.held.activations,
-            packs: trainer.held.packs,
-            snapshot: {
-                let copies = snapshot::take(&trainer.state);
-                let copies = copies.on_rank(rank, "copy the state")?;
-                let copies = copies.map(|piece| piece.len());
-                snapshot::bytes(&plan, &copies.collect::<Vec<_>>())
-            },
+            gradients: held.gradients,
+            activations: held.activations,
+            packs: held.packs,
+            snapshot: copies.into_iter().max().unwrap_or(0),
             transfer: 0,
         })
     };
     thread::scope(|scope| {
         let run = &one_rank;
-        let threads: Vec<_> = Groups::all(&plan.parallel)
+        let threads: Vec<_> = Groups::all(parallel)
             .into_iter()
             .map(|groups| scope.spawn(move || panics::caught(|| run(groups))))
             .collect();
@@ -190,47 +273,74 @@ struct Rank<'a> {
     local: Vec<Local>,
 }
 
+/// Memory of a rank of trainings that run together; the first lends its frozen weights to the others.
+fn memory_of(ranks: &[Rank<'_>]) -> RankMemory {
+    let Some(first) = ranks.first() else {
+        return RankMemory::default();
+    };
+    let (gradients, activations) = Rank::peaks(ranks);
+    let micro_batches = ranks.iter().map(|rank| rank.blocks().len()).sum();
+    let snapshot = |rank: &Rank<'_>| {
+        let specs = param::specs(rank.plan);
+        let of = (&specs[..], rank.shards);
+        let lengths = snapshot::lengths(rank.plan, of, &rank.place);
+        snapshot::bytes(rank.plan, &lengths)
+    };
+    let specs = param::specs(first.plan);
+    RankMemory {
+        weights: (ranks.iter().enumerate())
+            .map(|(number, rank)| rank.weights(number > 0))
+            .sum(),
+        optimizer: ranks.iter().map(Rank::optimizer).sum(),
+        gradients,
+        activations,
+        packs: prepacked::bytes_of(first.plan, &first.place, &specs, micro_batches),
+        // of one training at a time
+        snapshot: ranks.iter().map(snapshot).max().unwrap_or(0),
+        transfer: 0,
+    }
+}
+
 impl Rank<'_> {
-    fn memory(&self) -> RankMemory {
-        let weights = self.local.iter().map(|local| {
-            if self.shards.zero >= 3 {
+    fn blocks(&self) -> Vec<Block> {
+        micro_batches(self.plan, &self.place)
+    }
+
+    /// Bytes of weights; one number stands for each that is borrowed.
+    fn weights(&self, borrows: bool) -> usize {
+        let of = |local: &Local| {
+            let unit = &self.shards.units[local.unit];
+            if borrows && unit.is_frozen {
+                unit.specs.len() * Device::bytes_of(1)
+            } else if self.shards.zero >= 3 {
                 self.flat(local.unit, true)
             } else {
                 self.tensors(local.unit)
             }
-        });
+        };
+        self.local.iter().map(of).sum()
+    }
+
+    fn optimizer(&self) -> usize {
         let specs = param::specs(self.plan);
         let has_averages = self.plan.train.ema_decay > 0.0;
-        let optimizer = self.local.iter().map(|local| {
+        let of = |local: &Local| {
             let flat = match self.shards.units[local.unit].is_frozen {
                 true => Device::bytes_of(1),
                 false => self.flat(local.unit, self.shards.zero >= 1),
             };
             let averages = if has_averages { flat } else { 0 };
             flat + self.second(local.unit, &specs) + averages
-        });
-        let (gradients, activations) = self.peaks();
-        RankMemory {
-            weights: weights.sum(),
-            optimizer: optimizer.sum(),
-            gradients,
-            activations,
-            packs: prepacked::bytes_of(self.plan, &self.place, &specs),
-            snapshot: {
-                let of = (&specs[..], self.shards);
-                let lengths = snapshot::lengths(self.plan, of, &self.place);
-                snapshot::bytes(self.plan, &lengths)
-            },
-            transfer: 0,
-        }
+        };
+        self.local.iter().map(of).sum()
     }
 
     /// Upper bound on what the running layer, its matrix products and pending reductions take at once, with a
-    /// quarter more for fragmentation.
-    fn scratch(&self) -> usize {
+    /// quarter more for fragmentation; in a step of this many micro-batches, of all trainings.
+    fn scratch(&self, micro_batches: usize) -> usize {
         let (plan, place, s) = (self.plan, &self.place, self.plan.shape());
-        let blocks = micro_batches(plan, place);
-        let b = blocks.iter().map(|block| block.size).max().unwrap_or(1);
+        let b = self.blocks();
+        let b = b.iter().map(|block| block.size).max().unwrap_or(1);
         let n = b * plan.sample_tokens() / place.cp;
         // in a mixture every choice is a row, and any rank may get all of them
         let (choices, d_ffn) = match &plan.model.moe {
@@ -281,7 +391,7 @@ impl Rank<'_> {
             Precision::F32 => 0,
             _ => 2 * n * choices * widest + largest.max(widest * s.d_model),
         };
-        let other = self.messages(n) + self.virtual_rows(n);
+        let other = self.messages(n, micro_batches) + self.virtual_rows(n);
         let elements = layer + head + packs + attention + sums + operands + other;
         elements.saturating_mul(5) + (1 << 20)
     }
@@ -304,14 +414,13 @@ impl Rank<'_> {
 
     /// Floats of rows between pipeline stages: those of each micro-batch in flight here and one more may wait for the other
     /// stage, in both directions, and two are received.
-    fn messages(&self, rows: usize) -> usize {
+    fn messages(&self, rows: usize, micro_batches: usize) -> usize {
         let (plan, place) = (self.plan, &self.place);
         if place.pp == 1 {
             return 0;
         }
-        let blocks = micro_batches(plan, place).len();
         let (mut in_flight, mut most) = (0, 0_usize);
-        for action in actions(&plan.parallel, place.pp_rank, blocks) {
+        for action in actions(&plan.parallel, place.pp_rank, micro_batches) {
             match action {
                 Action::Forward { .. } => in_flight += 1,
                 Action::Backward { .. } => in_flight -= 1,
@@ -422,43 +531,6 @@ impl Rank<'_> {
         (0..plan.parallel.virtual_stages).map(of_chunk).collect()
     }
 
-    /// Peak bytes of gradients and of activations over the step, simulated through the schedule.
-    fn peaks(&self) -> (usize, usize) {
-        let (plan, place) = (self.plan, &self.place);
-        let blocks = micro_batches(plan, place);
-        let units = self.gradient_units();
-        // with expert parallelism, experts have a separate tree
-        let is_experts = |unit: &usize| self.shards.units[*unit].is_experts();
-        let split = units
-            .into_iter()
-            .map(|units| units.into_iter().partition(is_experts));
-        let units: Vec<[Vec<usize>; 2]> = split.map(|(experts, rest)| [rest, experts]).collect();
-        let new = |_: &[Vec<usize>; 2]| [Waiting::default(), Waiting::default()];
-        let mut sums: Vec<[Waiting; 2]> = units.iter().map(new).collect();
-        let mut held = vec![0; units.len()];
-        let (mut kept, mut most) = (self.batches(&blocks), (0, 0));
-        for action in actions(&plan.parallel, place.pp_rank, blocks.len()) {
-            match action {
-                Action::Forward { micro, chunk } => {
-                    kept += self.kept(chunk, blocks[micro].size);
-                    // they stay until the step's end
-                    kept += self.losses(chunk, blocks[micro].size);
-                    most.1 = most.1.max(kept);
-                }
-                Action::Backward { micro, chunk } => {
-                    kept -= self.kept(chunk, blocks[micro].size);
-                    let is_last = micro + 1 == blocks.len();
-                    let kinds = units[chunk].iter().zip(&mut sums[chunk]);
-                    let kinds =
-                        kinds.map(|(units, sums)| self.summed(units, sums, blocks[micro], is_last));
-                    held[chunk] = kinds.sum();
-                    most.0 = most.0.max(held.iter().sum());
-                }
-            }
-        }
-        most
-    }
-
     /// Bytes of the step's inputs, targets and their loss masks: all are read before the first pass.
     fn batches(&self, blocks: &[Block]) -> usize {
         let time = self.plan.sample_tokens() / self.place.cp;
@@ -493,78 +565,6 @@ impl Rank<'_> {
             first * Device::bytes_of(b * time) + last * (targets + rows + swapped + ahead)
         };
         blocks.iter().map(of).sum()
-    }
-
-    /// Bytes of a model chunk's gradients after a micro-batch.
-    fn summed(&self, units: &[usize], sums: &mut Waiting, block: Block, is_last: bool) -> usize {
-        let (is_tree, zero) = (self.plan.sum_order().is_tree(), self.shards.zero);
-        let is_by_round = self.plan.parallel.is_summed_by_round();
-        let Some(&unit) = units.first() else { return 0 };
-        let unit = &self.shards.units[unit];
-        let flat = |is_shard| {
-            units
-                .iter()
-                .map(|&unit| self.flat(unit, is_shard))
-                .sum::<usize>()
-        };
-        if !is_by_round && (!is_tree || self.place.cp == 1) {
-            sums.push(block, is_tree);
-            if is_last {
-                return flat(zero >= 1);
-            }
-            // buffers of merged blocks are kept for the next ones
-            let set = units.iter().map(|&unit| self.tensors(unit)).sum::<usize>();
-            return sums.most * set;
-        }
-        let dp = unit.members();
-        if !is_by_round {
-            sums.push(block, is_tree);
-        } else {
-            let each = self.place.dp / dp * block.size;
-            let first = block.start - self.place.dp_rank * block.size;
-            let is_whole = !is_tree || dp.is_power_of_two();
-            let (count, size) = if is_whole { (1, dp * each) } else { (dp, each) };
-            for i in 0..count {
-                let start = first + i * size;
-                sums.push(Block { start, size }, is_tree);
-            }
-        }
-        if !is_by_round {
-            let parts = units.iter().map(|&unit| {
-                let cuts = context_cuts(self.shards.units[unit].len(), self.place.cp);
-                Device::bytes_of(cuts[self.place.cp_rank + 1] - cuts[self.place.cp_rank])
-            });
-            return sums.blocks.len() * parts.sum::<usize>();
-        }
-        sums.blocks.len() * flat(true)
-    }
-}
-
-/// Blocks that wait in a tree, as parallel/gradient_tree.rs merges them.
-#[derive(Default)]
-struct Waiting {
-    blocks: Vec<Block>,
-    /// Peak number of waiting blocks.
-    most: usize,
-}
-
-impl Waiting {
-    fn push(&mut self, block: Block, is_tree: bool) {
-        // a block that completes its neighbour is added to it and never waits
-        match self.blocks.last_mut() {
-            Some(top) if !is_tree || top.merges_with(&block) => top.size += block.size,
-            _ => self.blocks.push(block),
-        }
-        self.most = self.most.max(self.blocks.len());
-        while let [.., left, right] = self.blocks.as_slice()
-            && left.merges_with(right)
-        {
-            let right = right.size;
-            self.blocks.pop();
-            if let Some(left) = self.blocks.last_mut() {
-                left.size += right;
-            }
-        }
     }
 }
 
