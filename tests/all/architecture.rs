@@ -86,7 +86,6 @@ fn crates_depend_on_each_other_only_as_the_picture_shows() {
 fn every_crate_opts_in_to_the_workspace_lints() {
     let names = [
         "curate",
-        "curate/suffixes",
         "curate/tests",
         "index",
         "kernels",

@@ -6,6 +6,8 @@
 
 use url::Url;
 
+use super::suffixes;
+
 /// The part of an address that is compared; with `sort_query` the parts of its query are put in order.
 pub(crate) fn compared(address: &str, sort_query: bool) -> String {
     let address = address.trim();
@@ -48,7 +50,7 @@ pub(crate) fn suffix(host: &str) -> &str {
     if host.parse::<std::net::Ipv4Addr>().is_ok() || host.starts_with('[') {
         return host;
     }
-    suffixes::suffix(host).unwrap_or(host)
+    suffixes::suffix(host)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ pub(crate) mod plain;
 pub mod repair;
 mod scratch;
 pub(crate) mod simplify;
+mod suffixes;
 pub(crate) mod unicode;
 pub(crate) mod words;
 

@@ -1,7 +1,8 @@
 //! Chinese words by jieba's dictionary and model of unknown words (crate `jieba-rs`, MIT), as datatrove 0.10.1 has them from
 //! spaCy over jieba. White space is no word.
 //!
-//! The dictionary is unpacked when the first Chinese text is split, once in a process.
+//! The dictionary is `jieba.txt.zst` (tests/oracles/jieba_words.py), unpacked when the first Chinese text is split, once in a
+//! process.
 
 use std::sync::LazyLock;
 
@@ -11,7 +12,12 @@ use super::Word;
 use crate::text::narrow;
 use crate::text::unicode::{self, SPACE};
 
-static JIEBA: LazyLock<Jieba> = LazyLock::new(Jieba::new);
+// Not the copy in the crate: to pack that one, a build would compile zstd a second time.
+static JIEBA: LazyLock<Jieba> = LazyLock::new(|| {
+    let packed = include_bytes!("jieba.txt.zst");
+    let words = zstd::decode_all(&packed[..]).expect("the dictionary is part of the program");
+    Jieba::with_dict(&mut &words[..]).expect("the dictionary is lines of words")
+});
 
 /// Replaces `words` by the words of `text`.
 pub(super) fn split(text: &str, words: &mut Vec<Word>) {
