@@ -61,9 +61,9 @@ const TABLE: [Wrong; 36] = [
     wrong(
         "generate empty --prompt x",
         1,
-        "DIR/empty: found no model, FORMS",
+        "empty: found no model, FORMS",
     ),
-    wrong("serve empty", 1, "DIR/empty: found no model, FORMS"),
+    wrong("serve empty", 1, "empty: found no model, FORMS"),
     wrong(
         "generate MODEL --prompt x --temperature=-1",
         1,

@@ -12,6 +12,7 @@ mod measured;
 mod memory;
 mod models;
 mod offload;
+mod pair;
 mod placement;
 mod rates;
 mod schedule;

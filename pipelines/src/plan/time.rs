@@ -1,10 +1,10 @@
 //! Time of a step: the layers of its stages, the pipeline's fill and drain, the reduction of gradients and the optimizer.
 
 use crate::plan::cluster::Cluster;
-use crate::plan::dualpipe::Pair;
 use crate::plan::host::{OffloadTime, adam_bytes};
 use crate::plan::layer_time::{Both, Pass, layer};
 use crate::plan::layout::{Layout, Recompute};
+use crate::plan::pair::Pair;
 use crate::plan::placement::replicas_of_node;
 use crate::plan::rates::{Constants, Rates};
 use crate::plan::shape::{Kind, Shape};
