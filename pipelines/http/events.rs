@@ -54,7 +54,7 @@ pub struct CompletionChoice<'a> {
     pub prompt_token_ids: Option<Option<&'a [u32]>>,
 }
 
-/// What an event of `/v1/chat/completions` adds to a message.
+/// The part of a message that an event of `/v1/chat/completions` adds.
 #[derive(Serialize)]
 pub struct ChatChoice {
     /// Number of the message.

@@ -15,7 +15,7 @@ static TEXT: LazyLock<String> = LazyLock::new(|| {
     String::from_utf8(text).expect("the list is text")
 });
 
-/// What the list says of a name.
+/// The rules of the list for a name.
 #[derive(Clone, Copy, Default)]
 struct Rules {
     /// It is a suffix.

@@ -14,7 +14,7 @@ pub(crate) struct Level {
     pub oversubscription: f64,
 }
 
-/// What the devices of a group share on their way to all others.
+/// Links that the devices of a group share on their way to all others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Uplink {
     /// Devices of a group.

@@ -176,13 +176,17 @@ fn train(adapters: &[&Adapter<'_>], world: &World) -> Result<f64> {
         ));
         return Err(signals.interrupted().into());
     }
-    let told: Vec<String> = adapters.iter().zip(&outcomes).map(told).collect();
+    let pairs = adapters.iter().zip(&outcomes);
+    let summaries: Vec<String> = pairs
+        .map(|(adapter, outcome)| summary(adapter, outcome))
+        .collect();
     let seconds = progress.seconds();
-    progress.finish(&told.join(", "));
+    progress.finish(&summaries.join(", "));
     Ok(seconds)
 }
 
-fn told((adapter, outcome): (&&Adapter<'_>, &Outcome)) -> String {
+/// The end of an adapter's training, for the terminal.
+fn summary(adapter: &Adapter<'_>, outcome: &Outcome) -> String {
     format!(
         "{} {} steps, loss {:.4}",
         adapter.name, outcome.steps, outcome.loss

@@ -223,7 +223,7 @@ impl<'a> Front<'a> {
         Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
     }
 
-    /// What `write_ascending` has written.
+    /// The numbers that `write_ascending` has written.
     fn ascending(&mut self) -> Option<Vec<u32>> {
         let n = self.number()? as usize;
         let bytes = self.take(n.checked_mul(4)?)?;

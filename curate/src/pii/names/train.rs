@@ -102,7 +102,7 @@ impl Weights {
     }
 }
 
-/// What a round has learnt.
+/// The weights after a round.
 struct Learnt {
     features: Weights,
     steps: Weights,

@@ -24,7 +24,7 @@ struct Batch<'a> {
     out: &'a mut [f32],
 }
 
-/// What all sequences read.
+/// The numbers that all sequences read.
 #[derive(Clone, Copy)]
 struct Shared<'a> {
     /// Keys and values, `[pages * page, kv_width]`.
