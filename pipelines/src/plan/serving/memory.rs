@@ -122,30 +122,11 @@ impl ServingQuestion<'_> {
 mod tests {
     use super::*;
     use crate::plan::cluster::Cluster;
-    use crate::plan::serving::{Demand, WeightFormat, Windowed};
+    use crate::plan::serving::Windowed;
     use crate::plan::shape::Shape;
 
     fn question(shape: Shape, cluster: &Cluster) -> ServingQuestion<'_> {
-        ServingQuestion {
-            shape,
-            windowed: None,
-            cluster,
-            demand: Demand {
-                input: 1000,
-                output: 24,
-                most_to_first: None,
-                most_between: None,
-            },
-        }
-    }
-
-    fn way(tp: usize, ep: usize, requests: usize) -> Way {
-        Way {
-            tp,
-            ep,
-            format: WeightFormat::Whole,
-            requests,
-        }
+        ServingQuestion::of(shape, cluster, [1000, 24])
     }
 
     fn near(found: f64, wanted: f64) {
@@ -211,7 +192,7 @@ mod tests {
         let router = 32.0 * 8.0 * 4096.0;
         let rest = shape.parameters() - experts - router;
         for (tp, ep) in [(1, 1), (2, 1), (1, 8), (2, 4)] {
-            let found = question.memory(way(tp, ep, 4 * ep));
+            let found = question.memory(Way::whole(tp, ep, 4 * ep));
             let (t, e) = (tp as f64, ep as f64);
             near(found.weights, 2.0 * (rest / t + router + experts / (t * e)));
             // four requests of a replica, 32 layers of 8 groups of 2 x 128 numbers
@@ -221,7 +202,7 @@ mod tests {
         }
         // 93 GB of bf16 on 80 of a card
         let fits = |tp, ep| {
-            let way = way(tp, ep, ep);
+            let way = Way::whole(tp, ep, ep);
             question.fits(way, &question.memory(way))
         };
         assert!(!fits(1, 1) && fits(1, 8) && fits(2, 1));
@@ -231,7 +212,7 @@ mod tests {
     #[test]
     fn an_encoder_holds_its_rows_alone() {
         let cluster = Cluster::load("dgx-a100").unwrap();
-        let found = question(Shape::bert_4b(), &cluster).memory(way(1, 1, 8));
+        let found = question(Shape::bert_4b(), &cluster).memory(Way::whole(1, 1, 8));
         let layers = 48.0 * 12.0 * 2560.0 * 2560.0;
         near(found.weights, 2.0 * (layers + 30_592.0 * 2560.0));
         near(found.scratch, 2.0 * 8000.0 * (2.0 + 3.0 + 4.0) * 2560.0);

@@ -323,6 +323,36 @@ impl ServingQuestion<'_> {
     }
 }
 
+/// Questions of tests.
+#[cfg(test)]
+impl<'a> ServingQuestion<'a> {
+    fn of(shape: Shape, cluster: &'a Cluster, [input, output]: [usize; 2]) -> Self {
+        ServingQuestion {
+            shape,
+            windowed: None,
+            cluster,
+            demand: Demand {
+                input,
+                output,
+                most_to_first: None,
+                most_between: None,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+impl Way {
+    fn whole(tp: usize, ep: usize, requests: usize) -> Way {
+        Way {
+            tp,
+            ep,
+            format: WeightFormat::Whole,
+            requests,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -352,12 +382,7 @@ mod tests {
     }
 
     fn question(cluster: &Cluster) -> ServingQuestion<'_> {
-        ServingQuestion {
-            shape: shape(),
-            windowed: None,
-            cluster,
-            demand: demand(),
-        }
+        ServingQuestion::of(shape(), cluster, [1024, 256])
     }
 
     #[test]
@@ -406,12 +431,7 @@ mod tests {
     fn a_request_alone_waits_for_nobody() {
         let cluster = Cluster::load("dgx-h100").unwrap();
         let question = question(&cluster);
-        let way = Way {
-            tp: 8,
-            ep: 1,
-            format: WeightFormat::Whole,
-            requests: 1,
-        };
+        let way = Way::whole(8, 1, 1);
         let rates = question.rates(way);
         let (prompt, step) = (question.prefill(way, &rates), question.decode(way, &rates));
         let alone = question.serving(way, question.memory(way));
@@ -427,12 +447,7 @@ mod tests {
     fn memory_has_the_weights_the_cache_of_all_requests_and_the_scratch() {
         let cluster = Cluster::load("dgx-h100").unwrap();
         let question = question(&cluster);
-        let way = Way {
-            tp: 8,
-            ep: 1,
-            format: WeightFormat::Whole,
-            requests: 16,
-        };
+        let way = Way::whole(8, 1, 16);
         let memory = question.memory(way);
         assert_eq!(memory.weights, shape().parameters() * 2.0 / 8.0);
         // one group of keys and values on each device: 80 layers of 2 x 128 numbers of 2 bytes

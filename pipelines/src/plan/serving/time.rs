@@ -131,30 +131,11 @@ mod tests {
     use super::*;
     use crate::plan::cluster::Cluster;
     use crate::plan::layer_time::Experts;
-    use crate::plan::serving::{Demand, WeightFormat};
+    use crate::plan::serving::WeightFormat;
     use std::path::Path;
 
     fn question(shape: Shape, cluster: &Cluster) -> ServingQuestion<'_> {
-        ServingQuestion {
-            shape,
-            windowed: None,
-            cluster,
-            demand: Demand {
-                input: 1024,
-                output: 256,
-                most_to_first: None,
-                most_between: None,
-            },
-        }
-    }
-
-    fn way(tp: usize, ep: usize, requests: usize) -> Way {
-        Way {
-            tp,
-            ep,
-            format: WeightFormat::Whole,
-            requests,
-        }
+        ServingQuestion::of(shape, cluster, [1024, 256])
     }
 
     fn near(found: f64, wanted: f64) {
@@ -199,7 +180,7 @@ mod tests {
             ..Shape::mixtral_8x7b().mixture.unwrap()
         };
         for ep in [1, 2] {
-            let layout = ServingQuestion::layout(way(1, ep, 2));
+            let layout = ServingQuestion::layout(Way::whole(1, ep, 2));
             let found = Experts::of(&mixture, &layout, 2.0 / ep as f64);
             near(found.count, wanted / ep as f64);
             // four rows, over all ranks
@@ -219,7 +200,7 @@ mod tests {
             let chosen = 8.0 * (1.0 - 0.75_f64.powi(requests));
             let (t, e) = (tp as f64, ep as f64);
             let layer = attention / t + router + chosen * expert / (t * e);
-            let found = weights_read(&question, way(tp, ep, requests as usize));
+            let found = weights_read(&question, Way::whole(tp, ep, requests as usize));
             near(found, 32.0 * layer + head / t);
         }
     }
@@ -230,7 +211,7 @@ mod tests {
         let (h, heads, context) = (7168.0, 128.0, 1024.0 + 128.0);
         let bytes = devices(1e9, 1000.0);
         let of_bytes = question(shape, &bytes);
-        let one = way(1, 1, 1);
+        let one = Way::whole(1, 1, 1);
         let attention = h * 1536.0
             + 1536.0 * heads * 192.0
             + h * 576.0
@@ -249,7 +230,7 @@ mod tests {
         let products = devices(1.0, 1e12);
         let question = question(shape, &products);
         for tp in [1, 8] {
-            let way = way(tp, 1, 1);
+            let way = Way::whole(tp, 1, 1);
             let rates = question.rates(way);
             let flop = 2.0 * 61.0 * context * heads * (576.0 + 512.0) / tp as f64;
             let found = question.cached(way, &rates, half);
@@ -278,25 +259,25 @@ mod tests {
         // four rows of a replica, each to two experts, of which 7 of 8 are elsewhere, and back
         let rows = 4.0 * 2.0 * 4096.0 * 2.0;
         let both = 32.0 * 2.0 * rows * 7.0 / 8.0 / 100e9;
-        near(travelling(shape, way(1, 8, 32)), both);
+        near(travelling(shape, Way::whole(1, 8, 32)), both);
         // the eight replicas of one node each have one expert: by the network
         let logits = 4.0 * 7.0 * 4.0 * 4000.0 / 100e9;
         let sums =
             |tp: f64| 32.0 * 2.0 * (tp - 1.0) / tp * 4.0 * 4096.0 * 2.0 * (1.0 + 2.0) / 100e9;
         let network = 32.0 * 2.0 * rows * 7.0 / 8.0 / 10e9;
         near(
-            travelling(shape, way(8, 8, 32)),
+            travelling(shape, Way::whole(8, 8, 32)),
             network + sums(8.0) + logits,
         );
         // an all-reduce of attention's rows and one of those of two experts
-        near(travelling(shape, way(8, 1, 4)), sums(8.0) + logits);
+        near(travelling(shape, Way::whole(8, 1, 4)), sums(8.0) + logits);
     }
 
     #[test]
     fn a_prompt_of_a_mixture_takes_the_products_of_two_experts() {
         let cluster = devices(100.0, 1e12);
         let question = question(Shape::mixtral_8x7b(), &cluster);
-        let one = way(1, 1, 1);
+        let one = Way::whole(1, 1, 1);
         let rates = question.rates(one);
         let layer = 4096.0 * (6144.0 + 4096.0) + 8.0 * 4096.0 + 2.0 * 3.0 * 4096.0 * 14_336.0;
         // scores and mixed values, half of them
@@ -305,7 +286,7 @@ mod tests {
         let found = question.prefill(one, &rates);
         assert!((found * rates.matrix / flop - 1.0).abs() < 1e-6, "{found}");
         // a replica that shares out the experts computes as much
-        let two = way(1, 2, 2);
+        let two = Way::whole(1, 2, 2);
         let shared = question.prefill(two, &question.rates(two));
         let travel = 32.0 * 2.0 * 0.5 * 1024.0 * 2.0 * 4096.0 * 2.0 / 100e9;
         assert!((shared / (found + travel) - 1.0).abs() < 1e-6, "{shared}");
@@ -315,7 +296,7 @@ mod tests {
     fn an_encoder_takes_the_products_of_all_prompts_at_once() {
         let cluster = devices(100.0, 1e12);
         let question = question(Shape::bert_4b(), &cluster);
-        let way = way(1, 1, 8);
+        let way = Way::whole(1, 1, 8);
         let rates = question.rates(way);
         // every token of a prompt sees all of them
         let layer = 12.0 * 2560.0 * 2560.0 + 2.0 * 1024.0 * 2560.0 / INSIDE_ATTENTION;
@@ -335,7 +316,7 @@ mod tests {
         let head = 29_184.0 * h;
         let bytes = devices(1e9, 1000.0);
         let of_bytes = question(Shape::t5_3b(), &bytes);
-        let one = way(1, 1, 1);
+        let one = Way::whole(1, 1, 1);
         near(
             weights_read(&of_bytes, one),
             24.0 * (own + 2.0 * h * q) + head,
@@ -359,7 +340,7 @@ mod tests {
             "{found}"
         );
         // three all-reduces of a layer's row, and the gathering of logits
-        let found = travelling(Shape::t5_3b(), way(4, 1, 1));
+        let found = travelling(Shape::t5_3b(), Way::whole(4, 1, 1));
         let sums = 24.0 * 3.0 * 2.0 * 0.75 * h * 2.0 / 100e9;
         near(found, sums + 4.0 * 3.0 * 29_184.0 / 4.0 / 100e9);
     }
@@ -375,7 +356,7 @@ mod tests {
         // 14,800 tokens/s of eight devices, each request with 21 of them
         let way = Way {
             format: WeightFormat::Q8_0,
-            ..way(1, 128, 128 * 88)
+            ..Way::whole(1, 128, 128 * 88)
         };
         assert!(question.fits(way, &question.memory(way)));
         let step = question.decode(way, &question.rates(way));
