@@ -5,6 +5,7 @@
 //! Prints one JSON line per case: `read` (bandwidth of reading as many bytes as the weights have, the best of several
 //! passes, of one and of four streams a thread), `prefill` (a prompt of --prompt tokens), `decode` with 1, 4 and 16 streams of --tokens tokens each, whose
 //! `share` is bytes of weights per token over that bandwidth. FOLDER is a checkpoint or a Hugging Face folder.
+//! With `--dtype bf16` products are in bf16, whatever the model says.
 //! With `--adapters A,B,..` the model is opened for adapters, and prompts choose these folders in turn.
 //! With `--streams N --length L` only as many streams as clients of `pipelines/benches/serve_load.py`, in its place.
 
@@ -15,6 +16,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use rayon::prelude::*;
+use train::config::Precision;
 use train::dist::Devices;
 use train::infer::GenerateOptions;
 use train::infer::engine::{AdapterId, Engine, Event, Limits, Request};
@@ -134,7 +136,12 @@ fn main() -> Result<(), Box<dyn StdError>> {
         max_sequences: if streams > 0 { streams } else { 64 },
         ..Limits::default()
     };
-    let on = Devices::Cpu.whole();
+    let precision = match option("--dtype", "auto").as_str() {
+        "bf16" => Some(Precision::Bf16),
+        "f32" => Some(Precision::F32),
+        _ => None,
+    };
+    let on = Devices::Cpu.whole().in_precision(precision);
     let named = option("--adapters", "");
     let mut engine = match named.as_str() {
         "" => Engine::open(Path::new(&model), on, limits)?,

@@ -3,6 +3,7 @@
 
 mod answers;
 mod chat_template;
+mod dtype;
 mod hugging_face;
 mod located;
 mod model_files;
@@ -13,6 +14,7 @@ mod text_stream;
 
 pub(crate) use answers::{Answer, answer};
 pub(crate) use chat_template::{ChatTemplate, Message};
+pub(crate) use dtype::Dtype;
 pub(crate) use hugging_face::HuggingFaceFiles;
 pub(crate) use located::{
     Located, named_tokenizer, newest_checkpoint, tokenizer_of, tokenizer_path,

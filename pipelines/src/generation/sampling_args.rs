@@ -1,5 +1,6 @@
 //! Flags of the verbs that generate text.
 
+use super::dtype::Dtype;
 use super::model_files::ModelFiles;
 use anyhow::{Result, bail};
 use clap::Args;
@@ -75,9 +76,20 @@ pub(crate) struct SamplingArgs {
     /// Ranks that share the model, each with its own device or share of the threads (tensor parallelism).
     #[arg(long, value_name = "N")]
     tensor_parallel_size: Option<NonZeroUsize>,
+    /// Number format of the model's products; bfloat16 takes half the memory of float32 and is faster on some processors.
+    #[arg(long, value_enum, value_name = "DTYPE", default_value_t = Dtype::Auto)]
+    dtype: Dtype,
 }
 
 impl SamplingArgs {
+    /// No flag but this one.
+    pub(crate) fn of_dtype(dtype: Dtype) -> SamplingArgs {
+        SamplingArgs {
+            dtype,
+            ..SamplingArgs::default()
+        }
+    }
+
     /// The options of a prompt: those flags that are given, else `defaults`.
     pub(crate) fn options(
         &self,
@@ -118,7 +130,8 @@ impl SamplingArgs {
             ..Limits::default()
         };
         let ranks = self.tensor_parallel_size.map_or(1, NonZeroUsize::get);
-        let on = files.devices.split(ranks);
+        let precision = self.dtype.precision();
+        let on = files.devices.split(ranks).in_precision(precision);
         let engine = Engine::open(&files.path, on, limits)?;
         if files.tokenizer.vocab() > engine.vocab() {
             bail!(

@@ -1,6 +1,6 @@
 //! `eval PATH --task adjectives`: sampled continuations of prompts on people, whose adjectives are counted by group.
 
-use crate::generation::{Located, ModelFiles, SamplingArgs, answer, encode};
+use crate::generation::{Dtype, Located, ModelFiles, SamplingArgs, answer, encode};
 use crate::tasks::{Prompt, Results, adjective_results};
 use anyhow::{Result, bail};
 use train::infer::GenerateOptions;
@@ -13,21 +13,29 @@ const TOP_P: f64 = 0.9;
 /// Seed of the first text; text i of all has this plus i.
 const SEED: u64 = 1234;
 
+/// How texts are sampled.
+pub(super) struct Sampling {
+    /// Texts of each prompt.
+    pub(super) texts: usize,
+    pub(super) dtype: Dtype,
+}
+
 /// Samples the texts and adds the results, and a line for each text to `records`.
 ///
 /// # Errors
 /// A model that does not continue texts.
 pub(super) fn evaluate(
     subject: Located,
-    samples: usize,
+    sampling: Sampling,
     results: &mut Results,
     records: &mut Vec<u8>,
 ) -> Result<()> {
+    let samples = sampling.texts;
     if samples == 0 {
         bail!("--samples: found 0, want at least 1");
     }
     let files = ModelFiles::read(subject, None)?;
-    let args = SamplingArgs::default();
+    let args = SamplingArgs::of_dtype(sampling.dtype);
     let mut engine = args.engine(&files)?;
     let mut found = Vec::new();
     let mut seed = SEED;

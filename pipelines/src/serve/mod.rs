@@ -167,8 +167,9 @@ fn opening(
     let (path, devices) = (files.path.clone(), files.devices.clone());
     let (limits, ranks) = (settings.engine.clone(), settings.ranks);
     let (draft, has_adapters) = (args.draft_model.clone(), args.has_adapters());
+    let precision = args.dtype.precision();
     move || {
-        let on = devices.split(ranks);
+        let on = devices.split(ranks).in_precision(precision);
         let guesses = Limits {
             draft_tokens: 0,
             ..limits.clone()

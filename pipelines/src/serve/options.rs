@@ -2,6 +2,7 @@
 
 use super::adapters::NamedAdapter;
 use super::state;
+use crate::generation::Dtype;
 use anyhow::Context as _;
 use clap::Args;
 use std::collections::BTreeSet;
@@ -42,6 +43,9 @@ pub(crate) struct Serve {
     /// Ranks that share the model, each with its own device or share of the threads (tensor parallelism).
     #[arg(long, value_name = "N", default_value = "1")]
     tensor_parallel_size: String,
+    /// Number format of the model's products; bfloat16 takes half the memory of float32 and is faster on some processors.
+    #[arg(long, value_enum, value_name = "DTYPE", default_value_t = Dtype::Auto)]
+    pub(super) dtype: Dtype,
     /// Sequences that run at once.
     #[arg(long, value_name = "N", default_value = "64")]
     max_sequences: String,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use kernels::{Tensor, ViewMut};
+use kernels::ViewMut;
 
 use crate::checkpoint::bounds;
 use crate::checkpoint::changes::{self, Compared};
@@ -18,7 +18,6 @@ use crate::config::ParallelConfig;
 use crate::config::plan::Plan;
 use crate::config::resume::{Difference, SettingChange};
 use crate::config::sums::SumsRecord;
-use crate::dist::mesh::RankCoord;
 use crate::error::{Error, OnRank, Result};
 use crate::model::fp8_delayed::Delayed;
 use crate::model::param::{self, Spec};
@@ -166,23 +165,6 @@ impl Opened {
             path: self.path.clone(),
             differences: refused,
         })
-    }
-
-    /// Reads a kind's tensors, or the parts of them that a tensor-parallel rank of one stage holds.
-    pub(crate) fn load_part(
-        &self,
-        file: &str,
-        (specs, place): (&[Spec], &RankCoord),
-        weights: &mut [Tensor],
-    ) -> Result<()> {
-        let mut reader = self.tensors(file)?;
-        for (spec, tensor) in specs.iter().zip(weights) {
-            let first = first_element(spec, place);
-            let mut out = tensor.view_mut();
-            let read = out.renew(|out| reader.read_part(&spec.name, &spec.dims, first, out));
-            read.on_rank(place.rank(), "load weights")??;
-        }
-        Ok(())
     }
 
     /// Reads this rank's elements of every tensor on its stage and of its moments.

@@ -7,24 +7,27 @@ use std::sync::{Mutex, PoisonError};
 use kernels::{DType, Device, Isa, Tensor};
 
 use crate::checkpoint::MODEL;
+use crate::checkpoint::files::Tensors;
 use crate::checkpoint::huggingface::import::{Converter, Folder};
 use crate::checkpoint::newest::checkpoint_at;
 use crate::checkpoint::read::{Opened, parts_of};
 use crate::checkpoint::write_shards::first_element;
+use crate::config::mtp::is_of_depth;
 use crate::config::plan::Plan;
-use crate::config::{LoraConfig, numbers};
+use crate::config::{Bf16Sums, LoraConfig, numbers};
 use crate::data::documents::Documents;
 use crate::data::virtual_tokens;
-use crate::dist::devices::{Devices, TensorParallel};
+use crate::dist::devices::{Devices, InferenceOptions};
 use crate::dist::gpu_groups::GpuLinks;
-use crate::dist::mesh::{Groups, StageEdges};
+use crate::dist::launch::cpu_path;
+use crate::dist::mesh::{Groups, RankCoord, StageEdges};
 use crate::dist::team::Team;
 use crate::dist::world::World;
 use crate::error::{Error, OnRank, Result};
 use crate::model::context::{Context, SequenceShard, Weights};
 use crate::model::fp8_delayed::Delayed;
 use crate::model::param::{self, Spec, is_of_lora};
-use crate::model::prepacked::PrepackedWeights;
+use crate::model::prepacked::{PrepackedWeights, ReadAs};
 use crate::model::slots::Slots;
 use crate::model::stage::Stage;
 use crate::model::virtual_rows::VirtualRows;
@@ -33,6 +36,8 @@ use crate::model::virtual_rows::VirtualRows;
 pub(crate) struct Model {
     pub plan: Plan,
     pub stage: Stage,
+    /// One element of a weight that is held as a packed copy alone, of adapters chosen by row, and of depths of multi-token
+    /// prediction.
     pub weights: Vec<Tensor>,
     /// Prepacked copies of these weights, if products read them.
     pub packs: Option<PrepackedWeights>,
@@ -50,7 +55,7 @@ impl Model {
     ///
     /// # Errors
     /// A damaged checkpoint or folder; a model that cannot be split so; `Device`; memory.
-    pub(crate) fn open(path: &Path, on: TensorParallel) -> Result<Team<Model>> {
+    pub(crate) fn open(path: &Path, on: InferenceOptions) -> Result<Team<Model>> {
         Source::find(path, on)?.split(on)
     }
 
@@ -58,14 +63,18 @@ impl Model {
     ///
     /// # Errors
     /// Those of `open`; a model that can have none, or has adapters or virtual tokens of its own.
-    pub(crate) fn open_for_adapters(path: &Path, on: TensorParallel) -> Result<Team<Model>> {
+    pub(crate) fn open_for_adapters(path: &Path, on: InferenceOptions) -> Result<Team<Model>> {
         Source::find(path, on)?.with_adapters()?.split(on)
     }
 
     /// Verifies and loads the weights of a checkpoint's folder, or the running averages of its file
-    /// `ema.safetensors`.
+    /// `ema.safetensors`. All weights are there as they are stored, beside their packed copies.
     pub(crate) fn load(checkpoint: &Path, devices: &Devices) -> Result<Model> {
-        Source::open(checkpoint, devices.whole())?.load(Groups::single(), &devices.open(0)?)
+        let source = Source {
+            is_whole: true,
+            ..Source::open(checkpoint, devices.whole())?
+        };
+        source.load(Groups::single(), &devices.open(0)?)
     }
 
     /// Replaces the encoder of virtual tokens, if there is one, by the rows that it makes: these never change here.
@@ -197,6 +206,9 @@ struct Source {
     /// That of all ranks.
     plan: Plan,
     takes_adapters: bool,
+    /// Whether all weights are there as they are stored, those beside that have packed copies and those that only training
+    /// reads.
+    is_whole: bool,
 }
 
 /// Files of a model.
@@ -209,7 +221,7 @@ enum Held {
 
 impl Source {
     /// Finds out what is there, and verifies a checkpoint.
-    fn find(path: &Path, on: TensorParallel) -> Result<Source> {
+    fn find(path: &Path, on: InferenceOptions) -> Result<Source> {
         if let Some(folder) = Folder::open_other(path)? {
             Source::foreign(folder, on)
         } else if path.is_file() {
@@ -243,7 +255,7 @@ impl Source {
     }
 
     /// Verifies a checkpoint.
-    fn open(checkpoint: &Path, on: TensorParallel) -> Result<Source> {
+    fn open(checkpoint: &Path, on: InferenceOptions) -> Result<Source> {
         let (folder, file) = parts_of(checkpoint);
         let opened = Opened::open(folder)?;
         if file != MODEL {
@@ -253,16 +265,26 @@ impl Source {
         Source::new(plan, Held::Checkpoint(Box::new(opened), file), on)
     }
 
-    fn foreign(folder: Folder, on: TensorParallel) -> Result<Source> {
+    fn foreign(folder: Folder, on: InferenceOptions) -> Result<Source> {
         let plan = folder.plan.clone();
         let weights = Held::Foreign(Box::new(Mutex::new(Converter::new(folder))));
         Source::new(plan, weights, on)
     }
 
-    fn new(plan: Plan, weights: Held, on: TensorParallel) -> Result<Source> {
-        let TensorParallel { devices, ranks } = on;
-        let units = devices.units(Isa::Portable);
-        let mut plan = numbers::with_sums_known_to(&plan, units);
+    fn new(plan: Plan, weights: Held, on: InferenceOptions) -> Result<Source> {
+        let InferenceOptions {
+            devices,
+            ranks,
+            precision,
+        } = on;
+        let mut plan = match precision {
+            None => numbers::with_sums_known_to(&plan, devices.units(Isa::Portable)),
+            Some(precision) => {
+                let units = devices.units(cpu_path()?.isa());
+                let asked = numbers::in_precision(&plan, precision, units);
+                with_sums_of_packs(asked, ranks)
+            }
+        };
         plan.parallel.tp = ranks;
         let problems = plan.problems();
         if ranks != 1 && !problems.is_empty() {
@@ -276,12 +298,13 @@ impl Source {
             weights,
             plan,
             takes_adapters: false,
+            is_whole: false,
         })
     }
 
     /// Reads the parts of all ranks.
-    fn split(&self, on: TensorParallel) -> Result<Team<Model>> {
-        let TensorParallel { devices, ranks } = on;
+    fn split(&self, on: InferenceOptions) -> Result<Team<Model>> {
+        let InferenceOptions { devices, ranks, .. } = on;
         if ranks == 1 {
             return Team::new(vec![self.load(Groups::single(), &devices.open(0)?)?]);
         }
@@ -310,38 +333,21 @@ impl Source {
     fn load(&self, groups: Groups, device: &Device) -> Result<Model> {
         let (plan, place) = (self.plan.clone(), groups.place);
         let all = param::specs(&plan);
-        let is_read = |spec: &Spec| !(self.takes_adapters && is_of_lora(&spec.name));
-        let specs: Vec<Spec> = all.iter().filter(|spec| is_read(spec)).cloned().collect();
-        let mut weights = specs
-            .iter()
-            .map(|spec| Tensor::empty(&spec.local_dims(place.tp), DType::F32, device))
-            .collect::<kernels::Result<Vec<_>>>()
-            .on_rank(place.rank(), "allocate weights")?;
-        let stage = Stage::of(&plan, &place, 0, &all);
         let mut delayed = Delayed::of(&plan, &all, &place);
-        match &self.weights {
-            Held::Checkpoint(opened, file) => {
-                opened.load_part(file, (&specs, &place), &mut weights)?;
-                opened.restore_scales(&mut delayed);
-            }
-            Held::Foreign(converter) => {
-                for (spec, weight) in specs.iter().zip(&mut weights) {
-                    let first = first_element(spec, &place);
-                    // a panic elsewhere leaves no tensor half converted that has a name
-                    let mut converter = converter.lock().unwrap_or_else(PoisonError::into_inner);
-                    let mut out = weight.view_mut();
-                    let read = out.renew(|out| converter.read(spec, first, out));
-                    read.on_rank(place.rank(), "load weights")??;
-                }
-            }
+        if let Held::Checkpoint(opened, _) = &self.weights {
+            opened.restore_scales(&mut delayed);
         }
-        let mut read = weights.into_iter();
-        let own = all.iter().map(|spec| match is_read(spec) {
-            true => Ok(read.next().expect("a tensor for each that is read")),
-            false => Tensor::empty(&[1], DType::F32, device),
-        });
-        let weights = own.collect::<kernels::Result<Vec<_>>>();
-        let weights = weights.on_rank(place.rank(), "allocate weights")?;
+        let numbers = {
+            let cx = Context::of(&plan, Weights::All(&[], None), &groups);
+            cx.with_scales(delayed.as_ref(), false).numbers_of_packs()
+        };
+        let packs_of = |slots| numbers.map(|numbers| PrepackedWeights::new(slots, numbers, device));
+        let mut packs = packs_of(all.len());
+        let prompt = plan.model.prompt.as_ref();
+        let has_encoder = prompt.is_some_and(|prompt| prompt.encoder.is_some());
+        let replaced_by = packs.as_mut().filter(|_| !self.is_whole && !has_encoder);
+        let weights = self.read(&all, &place, replaced_by, device)?;
+        let stage = Stage::of(&plan, &place, 0, &all);
         let mut model = Model {
             packs: None,
             takes_adapters: self.takes_adapters,
@@ -353,9 +359,94 @@ impl Source {
             plan,
         };
         model.encode_prompt()?;
-        let numbers = model.context(0..1, None).numbers_of_packs();
-        model.packs = numbers
-            .map(|numbers| PrepackedWeights::new(model.weights.len(), numbers, &model.device));
+        // the encoder is gone now, and with it its slots
+        model.packs = match has_encoder {
+            true => packs_of(model.weights.len()),
+            false => packs,
+        };
         Ok(model)
     }
+
+    /// Reads a rank's tensors one by one. `packs`: holds copies of weights in place of these where nothing else is read.
+    fn read(
+        &self,
+        specs: &[Spec],
+        place: &RankCoord,
+        mut packs: Option<&mut PrepackedWeights>,
+        device: &Device,
+    ) -> Result<Vec<Tensor>> {
+        let is_read = |spec: &Spec| {
+            let is_chosen_by_row = self.takes_adapters && is_of_lora(&spec.name);
+            // depths of multi-token prediction predict in training alone
+            let is_for_training = !self.is_whole && is_of_depth(&spec.name);
+            !is_chosen_by_row && !is_for_training
+        };
+        let empty = |dims: &[usize]| {
+            let made = Tensor::empty(dims, DType::F32, device);
+            made.on_rank(place.rank(), "allocate weights")
+        };
+        let mut reader = self.reader()?;
+        let mut weights = Vec::with_capacity(specs.len());
+        for (slot, spec) in specs.iter().enumerate() {
+            if !is_read(spec) {
+                weights.push(empty(&[1])?);
+                continue;
+            }
+            let mut weight = empty(&spec.local_dims(place.tp))?;
+            let first = first_element(spec, place);
+            let read = weight.view_mut().renew(|out| reader.read(spec, first, out));
+            read.on_rank(place.rank(), "load weights")??;
+            let read_as = ReadAs::alone(&self.plan, spec);
+            weights.push(match (packs.as_deref_mut(), read_as) {
+                (Some(packs), Some(read_as)) => {
+                    let left = packs.replace(slot, weight, read_as);
+                    left.on_rank(place.rank(), "pack weights")?
+                }
+                (Some(_), None) | (None, _) => weight,
+            });
+        }
+        Ok(weights)
+    }
+
+    /// Opens the file of weights.
+    fn reader(&self) -> Result<Reader<'_>> {
+        Ok(match &self.weights {
+            Held::Checkpoint(opened, file) => Reader::Checkpoint(opened.tensors(file)?),
+            Held::Foreign(converter) => Reader::Foreign(converter),
+        })
+    }
+}
+
+/// Weights of a model, read one by one.
+enum Reader<'a> {
+    Checkpoint(Tensors),
+    Foreign(&'a Mutex<Converter>),
+}
+
+impl Reader<'_> {
+    /// Elements of a tensor from `first` on, as many as `out` has.
+    fn read(&mut self, spec: &Spec, first: usize, out: &mut [f32]) -> Result<()> {
+        match self {
+            Reader::Checkpoint(tensors) => tensors.read_part(&spec.name, &spec.dims, first, out),
+            Reader::Foreign(converter) => {
+                // a panic elsewhere leaves no tensor half converted that has a name
+                let mut converter = converter.lock().unwrap_or_else(PoisonError::into_inner);
+                converter.read(spec, first, out)
+            }
+        }
+    }
+}
+
+/// The plan with sums whose products have packed copies of all weights: tiles have none of very long sums.
+fn with_sums_of_packs(mut plan: Plan, ranks: usize) -> Plan {
+    plan.parallel.tp = ranks;
+    let place = RankCoord::of(0, &plan.parallel);
+    let has_packs = |spec: &Spec| {
+        let read_as = ReadAs::alone(&plan, spec);
+        read_as.is_none_or(|read_as| read_as.packs_in_tiles(spec, &place))
+    };
+    if numbers::is_in_tiles(&plan) && !param::specs(&plan).iter().all(has_packs) {
+        plan.train.bf16_sums = Bf16Sums::Pairs;
+    }
+    plan
 }

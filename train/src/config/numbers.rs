@@ -36,6 +36,14 @@ pub(crate) fn with_sums_known_to(plan: &Plan, units: Units) -> Plan {
     plan
 }
 
+/// The plan with products in another number format on these units, in the order of sums that `auto` selects there.
+pub(crate) fn in_precision(plan: &Plan, precision: Precision, units: Units) -> Plan {
+    let mut plan = plan.clone();
+    plan.train.precision = precision;
+    plan.train.bf16_sums = Bf16Sums::Auto;
+    with_sums_on(&plan, units)
+}
+
 /// Whether the linear layers of a block compute in bf16.
 pub(crate) fn has_bf16_layers(plan: &Plan, block: usize) -> bool {
     let is_fp8 = fp8_blocks(plan).contains(&block);

@@ -9,7 +9,7 @@ use kernels::cuda::nccl::Nccl;
 use kernels::{Device, Isa, SumOrder, cuda};
 use serde::{Deserialize, Serialize};
 
-use crate::config::precision::Units;
+use crate::config::precision::{Precision, Units};
 use crate::dist::launch::{Collectives, cpu_path};
 use crate::error::{Error, Result};
 
@@ -90,25 +90,37 @@ impl CudaPaths {
     }
 }
 
-/// Where a model is for inference: split over tensor-parallel ranks, each on the next device.
+/// How a model is opened for inference: split over tensor-parallel ranks, each on the next device.
 #[derive(Clone, Copy)]
-pub struct TensorParallel<'a> {
+pub struct InferenceOptions<'a> {
     /// Devices of the ranks, used again from the first if there are fewer.
     pub devices: &'a Devices,
     /// Number of ranks; 1: the whole model on the first device.
     pub ranks: usize,
+    /// Number format of products; `None`: the one of the checkpoint.
+    pub precision: Option<Precision>,
+}
+
+impl InferenceOptions<'_> {
+    /// The same with this number format of products.
+    pub fn in_precision(self, precision: Option<Precision>) -> Self {
+        InferenceOptions { precision, ..self }
+    }
 }
 
 impl Devices {
     /// A whole model on the first of these devices.
-    pub fn whole(&self) -> TensorParallel<'_> {
+    pub fn whole(&self) -> InferenceOptions<'_> {
         self.split(1)
     }
 
     /// A model split over this number of ranks on these devices.
-    pub fn split(&self, ranks: usize) -> TensorParallel<'_> {
-        let devices = self;
-        TensorParallel { devices, ranks }
+    pub fn split(&self, ranks: usize) -> InferenceOptions<'_> {
+        InferenceOptions {
+            devices: self,
+            ranks,
+            precision: None,
+        }
     }
 
     /// True if tensors are in host memory.

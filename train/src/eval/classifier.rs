@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::checkpoint::whole_model::Model;
 use crate::config::plan::Plan;
 use crate::data::Samples;
-use crate::dist::devices::Devices;
+use crate::dist::devices::InferenceOptions;
 use crate::error::{Error, Result};
 
 /// A model that classifies texts or chooses among them.
@@ -19,8 +19,8 @@ impl Classifier {
     ///
     /// # Errors
     /// A damaged checkpoint or folder; a model without a classification head; `Device`.
-    pub fn open(path: &Path, devices: &Devices) -> Result<Classifier> {
-        let team = Model::open(path, devices.whole())?;
+    pub fn open(path: &Path, on: InferenceOptions) -> Result<Classifier> {
+        let team = Model::open(path, on)?;
         let model = team.into_first().expect("a team has a rank");
         match model.plan.model.classify {
             Some(_) => Ok(Classifier { model }),

@@ -14,7 +14,7 @@ use rayon::prelude::*;
 
 use crate::checkpoint::whole_model::Model;
 use crate::data::documents::Documents;
-use crate::dist::devices::TensorParallel;
+use crate::dist::devices::InferenceOptions;
 use crate::error::{Error, OnRank, Result};
 use crate::eval::forward;
 use crate::eval::language_model::{LanguageModel, Likelihood, Query};
@@ -42,7 +42,7 @@ impl Scorer {
     ///
     /// # Errors
     /// A damaged checkpoint or folder; a model that does not continue texts; `Device`.
-    pub fn open(path: &Path, on: TensorParallel) -> Result<Scorer> {
+    pub fn open(path: &Path, on: InferenceOptions) -> Result<Scorer> {
         let models = Model::open(path, on)?;
         let first = models.first().expect("a team has a rank");
         first.expect_vocabulary()?;

@@ -42,7 +42,7 @@ fn outputs_then(
     cx: &Context<'_>,
 ) -> kernels::Result<Tensor> {
     let cx = &cx.of_layer(weight);
-    let out = cx.weight(weight).dims()[0];
+    let out = cx.dims_of(weight)[0];
     let mut y = Tensor::empty(&[x.dims()[0], out], stored, x.device())?;
     let x = &mut Input::of(x, Role::Input(Whole));
     by_weight(&mut y, x, (weight, Op::Transposed), (0, then), cx)?;
@@ -246,7 +246,7 @@ impl ColumnLinear {
         let mut room = None;
         let x = cx.gather(x, &mut room)?;
         let stored = cx.between_products();
-        let dims = [x.dims()[0], cx.weight(self.weight).dims()[0]];
+        let dims = [x.dims()[0], cx.dims_of(self.weight)[0]];
         let mut values = Tensor::empty(&dims, stored, x.device())?;
         let then = Then::Activation {
             kind,
@@ -387,7 +387,7 @@ impl RowLinear {
     pub(crate) fn forward(&self, whole: &Tensor, cx: &Context<'_>) -> kernels::Result<Tensor> {
         let cx = &cx.of_layer(self.weight);
         let mut x = Input::of(whole, Role::Input(Split));
-        let out = cx.weight(self.weight).dims()[1];
+        let out = cx.dims_of(self.weight)[1];
         let mut y = Tensor::empty(&[x.x.dims()[0], out], DType::F32, x.x.device())?;
         let leaf = cx.feature_leaf(self.input);
         let bias = self.bias.map(|bias| cx.weight(bias));

@@ -3,12 +3,13 @@
 //! once. They are packed anew for each step, so that no copy outlives the weights it was made from.
 //!
 //! In training only tile products have copies: bf16, of op(W) in each direction, 4 bytes more per weight. In inference
-//! all formats have them in one direction: 2 bytes more per weight in bf16, 4 in f32.
+//! all formats have them in one direction, and a weight that nothing but such products reads is its copy alone: 2 bytes
+//! per weight in bf16 or where all numbers equal a bf16, 4 in f32.
 
 use std::sync::OnceLock;
 
 use kernels::matmul::{Numbers, Op, Packed};
-use kernels::{Device, Tensor, Use};
+use kernels::{DType, Device, Tensor, Use};
 
 use crate::config::numbers;
 use crate::config::plan::{FEATURE_CHUNKS, Plan};
@@ -20,6 +21,8 @@ use crate::model::slots::Slot;
 pub(crate) struct PrepackedWeights {
     /// Transposed and plain.
     by_slot: Vec<[OnceLock<Packed>; 2]>,
+    /// Dims of the weights that are held as copies alone.
+    alone: Vec<Option<Vec<usize>>>,
     /// Format of the products that read them.
     numbers: Numbers,
     device: Device,
@@ -30,6 +33,7 @@ impl PrepackedWeights {
         let none = |_| [OnceLock::new(), OnceLock::new()];
         PrepackedWeights {
             by_slot: (0..slots).map(none).collect(),
+            alone: vec![None; slots],
             numbers,
             device: device.for_use(Use::Weights),
         }
@@ -53,10 +57,79 @@ impl PrepackedWeights {
         Ok(packed.get())
     }
 
+    /// Packs a weight in its place, and returns what is left of it: one element, or the weight itself where products
+    /// read no packed copy of it.
+    pub(crate) fn replace(
+        &mut self,
+        slot: Slot,
+        weight: Tensor,
+        read_as: ReadAs,
+    ) -> kernels::Result<Tensor> {
+        let ReadAs { op, leaf } = read_as;
+        if self.of(slot, (&weight, op), leaf)?.is_none() {
+            return Ok(weight);
+        }
+        self.alone[slot] = Some(weight.dims().to_vec());
+        Tensor::empty(&[1], DType::F32, weight.device())
+    }
+
+    /// Dims of a weight that is held as its copy alone.
+    pub(crate) fn dims_alone(&self, slot: Slot) -> Option<&[usize]> {
+        self.alone[slot].as_deref()
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         let all = self.by_slot.iter().flatten().filter_map(OnceLock::get);
         all.map(Packed::bytes).sum()
     }
+}
+
+/// How forward products read a weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReadAs {
+    pub op: Op,
+    /// Leaf size of their sums.
+    pub leaf: usize,
+}
+
+impl ReadAs {
+    /// Of a weight that nothing but a linear layer's forward product reads in inference; `None`: it is an embedding too, or
+    /// no linear layer's, or an expert's.
+    pub(crate) fn alone(plan: &Plan, spec: &Spec) -> Option<ReadAs> {
+        let name = layer_of(spec);
+        // slices of the head's matrix are factors of their own
+        let is_head = spec.name == "head.weight" && !plan.train.chunked_cross_entropy;
+        let is_linear = is_head || COLUMN.contains(&name) || FULL.contains(&name);
+        if spec.expert.is_some() {
+            None
+        } else if ROW.contains(&name) {
+            let leaf = match plan.sum_order().is_tree() {
+                true => spec.rows() / FEATURE_CHUNKS,
+                false => 0,
+            };
+            let op = Op::Plain;
+            Some(ReadAs { op, leaf })
+        } else {
+            let op = Op::Transposed;
+            is_linear.then_some(ReadAs { op, leaf: 0 })
+        }
+    }
+
+    /// Whether tile products of this weight have packed copies.
+    pub(crate) fn packs_in_tiles(self, spec: &Spec, place: &RankCoord) -> bool {
+        let (rows, cols) = (spec.share(0, place.tp).1, spec.row_elements());
+        let (k, n) = match self.op {
+            Op::Plain => (rows, cols),
+            Op::Transposed => (cols, rows),
+        };
+        Packed::bytes_in_tiles(k, n, self.leaf) > 0
+    }
+}
+
+/// Name of the layer whose weight this is.
+fn layer_of(spec: &Spec) -> &str {
+    let name = spec.name.strip_suffix(".weight").unwrap_or_default();
+    name.rsplit('.').next().unwrap_or_default()
 }
 
 /// Whether a rank keeps packed weights over a step of this many micro-batches: a single one uses each of them once.
@@ -96,8 +169,7 @@ pub(crate) fn bytes_of(
 
 /// Bytes of both packed copies of a weight; 0 if no product of a linear layer reads it.
 fn of_weight(plan: &Plan, place: &RankCoord, spec: &Spec) -> usize {
-    let name = spec.name.strip_suffix(".weight").unwrap_or_default();
-    let name = name.rsplit('.').next().unwrap_or_default();
+    let name = layer_of(spec);
     // in slices the head's matrix is packed slice by slice
     let is_head = plan.model.classify.is_none()
         && spec.name == param::head_name(plan)

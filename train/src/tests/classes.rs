@@ -403,7 +403,7 @@ fn accuracy_rises_and_an_export_scores_as_the_checkpoint_does() {
         }
         let mut scored = Labels::of(&plan);
         scored.chain.count = 64;
-        let ours = Classifier::open(&done.checkpoint, &Devices::Cpu).unwrap();
+        let ours = Classifier::open(&done.checkpoint, Devices::Cpu.whole()).unwrap();
         let ours = ours.scores(&scored).unwrap();
         let mut sample = Sample::of(&plan);
         let right = ours.iter().enumerate().filter(|(at, scores)| {
@@ -422,7 +422,7 @@ fn accuracy_rises_and_an_export_scores_as_the_checkpoint_does() {
         let back = tempfile::tempdir().unwrap();
         let imported = import_hf(hf.path(), back.path()).unwrap();
         assert!(tensors_of(&imported.checkpoint) == tensors_of(&done.checkpoint));
-        let theirs = Classifier::open(hf.path(), &Devices::Cpu).unwrap();
+        let theirs = Classifier::open(hf.path(), Devices::Cpu.whole()).unwrap();
         // the imported plan adds up attention in other blocks
         let theirs = theirs.scores(&scored).unwrap();
         for (a, b) in theirs.iter().flatten().zip(ours.iter().flatten()) {

@@ -10,7 +10,7 @@ use crate::checkpoint::snapshot::{self, Whole};
 use crate::config::{Bf16Sums, Fp8Recipe, OptimizerKind, Plan, Precision, TieEmbeddings};
 use crate::data::{self, Samples};
 use crate::dist::mesh::Groups;
-use crate::dist::{Collectives, CudaPaths, Devices, TensorParallel, World};
+use crate::dist::{Collectives, CudaPaths, Devices, InferenceOptions, World};
 use crate::eval::evaluate_on;
 use crate::fixtures::{Chain, Log, nth_step, options, samples_of};
 use crate::fixtures::{
@@ -341,7 +341,7 @@ fn tensor_parallel_ranks_on_cards_answer_with_the_bits_of_the_cpu() {
             &Log::default(),
         );
         let checkpoint = done.unwrap().checkpoint;
-        let answers = |on: TensorParallel| {
+        let answers = |on: InferenceOptions| {
             let limits = Limits {
                 draft_tokens: 2,
                 ..Limits::default()

@@ -20,6 +20,7 @@ mod gpt_neox;
 mod gpt_oss;
 mod hugging_face;
 mod inference;
+mod inference_memory;
 mod init;
 mod kill;
 mod layouts;

@@ -32,7 +32,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::checkpoint::whole_model::Model;
 use crate::config::plan::Plan;
-use crate::dist::devices::TensorParallel;
+use crate::dist::devices::InferenceOptions;
 use crate::dist::team::Team;
 use crate::error::{Error, Result};
 use crate::infer::engine::rank::RankEngine;
@@ -54,7 +54,7 @@ impl Engine {
     ///
     /// # Errors
     /// A damaged checkpoint or folder; a model that does not continue texts or cannot be split so; `Device`; memory.
-    pub fn open(path: &Path, on: TensorParallel, limits: Limits) -> Result<Engine> {
+    pub fn open(path: &Path, on: InferenceOptions, limits: Limits) -> Result<Engine> {
         Engine::of(Model::open(path, on)?, limits)
     }
 
@@ -63,7 +63,7 @@ impl Engine {
     ///
     /// # Errors
     /// As `open`; a model with adapters or virtual tokens of its own.
-    pub fn open_for_adapters(path: &Path, on: TensorParallel, limits: Limits) -> Result<Engine> {
+    pub fn open_for_adapters(path: &Path, on: InferenceOptions, limits: Limits) -> Result<Engine> {
         Engine::of(Model::open_for_adapters(path, on)?, limits)
     }
 

@@ -298,6 +298,17 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// Dims of a weight, of which there may be a packed copy alone.
+    pub(crate) fn dims_of(&self, slot: Slot) -> &'a [usize] {
+        let alone = match self.weights {
+            Weights::All(_, packs) | Weights::Shared(_, packs) => {
+                packs.and_then(|packs| packs.dims_alone(slot))
+            }
+            Weights::Gathered(_) => None,
+        };
+        alone.unwrap_or_else(|| self.weight(slot).dims())
+    }
+
     /// op(weight) packed for the products of its layer, if packed weights are kept.
     pub(crate) fn packed(
         &self,

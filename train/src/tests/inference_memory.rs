@@ -1,0 +1,145 @@
+//! Weights of a model that is opened for inference: in which number format they are multiplied, and how many bytes they
+//! take.
+
+use std::path::{Path, PathBuf};
+
+use crate::checkpoint::whole_model::Model;
+use crate::config::mtp::is_of_depth;
+use crate::config::{ParallelConfig, Plan, Precision};
+use crate::dist::Devices;
+use crate::fixtures::{
+    Log, options, samples_of, tiny_deepseek, tiny_gpt, tiny_llama, tiny_moe, tiny_t5,
+};
+use crate::infer::GenerateOptions;
+use crate::infer::engine::{Engine, Event, Limits, Request};
+use crate::infer::sample::Scored;
+use crate::model::param;
+use crate::model::prepacked::ReadAs;
+use crate::trainer::run;
+
+/// A checkpoint of the model's initial values, which do not depend on the number format.
+fn initial(mut plan: Plan, folder: &tempfile::TempDir) -> PathBuf {
+    plan.train.steps = 1;
+    plan.train.warmup_steps = 0;
+    // rounded away by all values but zeros, which stay far below the last bit of what they are added to
+    (plan.train.lr, plan.train.min_lr) = (1e-30, 0.0);
+    plan.parallel = ParallelConfig::default();
+    let samples = samples_of(&plan);
+    let outcome = run(
+        &plan,
+        samples.as_ref(),
+        None,
+        folder.path(),
+        &Log::default(),
+    );
+    outcome.unwrap().checkpoint
+}
+
+/// Greedy tokens of several prompts with their log-probabilities.
+fn answers(checkpoint: &Path, ranks: usize, precision: Option<Precision>) -> Vec<Option<Scored>> {
+    let on = Devices::Cpu.split(ranks).in_precision(precision);
+    let mut engine = Engine::open(checkpoint, on, Limits::default()).unwrap();
+    for prompt in [&[3, 24, 171][..], &[5; 9], &[190]] {
+        let request = Request {
+            prompt: prompt.to_vec(),
+            options: GenerateOptions {
+                logprobs: Some(5),
+                ..GenerateOptions::greedy(6)
+            },
+            slides: false,
+            adapter: None,
+        };
+        engine.submit(request).unwrap();
+    }
+    let mut found = Vec::new();
+    while !engine.is_idle() {
+        for event in engine.step().unwrap() {
+            if let Event::Token { scored, .. } = event {
+                found.push(scored);
+            }
+        }
+    }
+    assert_eq!(found.len(), 18);
+    found
+}
+
+#[test]
+fn a_model_asked_for_in_another_precision_has_the_bits_of_one_trained_in_it() {
+    for plan in [
+        tiny_gpt(),
+        tiny_llama(),
+        tiny_moe(),
+        tiny_deepseek(),
+        tiny_t5(),
+    ] {
+        let in_precision = |precision| {
+            let mut plan = plan.clone();
+            plan.train.precision = precision;
+            plan
+        };
+        let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let single = initial(in_precision(Precision::F32), &folders[0]);
+        let half = initial(in_precision(Precision::Bf16), &folders[1]);
+        let of_single = answers(&single, 1, None);
+        let of_half = answers(&half, 1, None);
+        assert_ne!(of_single, of_half, "bf16 rounds");
+        for ranks in [1, 2] {
+            assert_eq!(answers(&single, ranks, Some(Precision::Bf16)), of_half);
+            assert_eq!(answers(&half, ranks, Some(Precision::F32)), of_single);
+            assert_eq!(answers(&single, ranks, Some(Precision::F32)), of_single);
+        }
+    }
+}
+
+/// Compares what a rank holds with the model's tensors.
+fn check(model: &Model) {
+    let tp = model.groups.place.tp;
+    let packs = model.packs.as_ref().unwrap();
+    let (mut packed, mut least) = (0, 0);
+    let specs = param::specs(&model.plan);
+    for ((slot, spec), weight) in specs.iter().enumerate().zip(&model.weights) {
+        if is_of_depth(&spec.name) {
+            assert_eq!(weight.elements(), 1, "{}", spec.name);
+            continue;
+        }
+        let dims = spec.local_dims(tp);
+        if ReadAs::alone(&model.plan, spec).is_none() {
+            assert_eq!(weight.dims(), dims, "{}", spec.name);
+            assert_eq!(packs.dims_alone(slot), None, "{}", spec.name);
+            continue;
+        }
+        assert_eq!(weight.elements(), 1, "{}", spec.name);
+        assert_eq!(packs.dims_alone(slot), Some(&dims[..]), "{}", spec.name);
+        packed += 1;
+        // bf16 at least
+        least += 2 * dims.iter().product::<usize>();
+    }
+    // two products of attention in each block at the least
+    assert!(packed >= 2 * model.plan.model.blocks(), "{packed}");
+    assert!(packs.bytes() >= least, "{} {least}", packs.bytes());
+}
+
+#[test]
+fn weights_of_linear_layers_are_held_as_packed_copies_alone() {
+    let own = vec![
+        tiny_gpt(),
+        tiny_llama(),
+        tiny_moe(),
+        tiny_deepseek(),
+        tiny_t5(),
+    ];
+    let mut with_depths = tiny_deepseek();
+    with_depths.model.mtp_num_layers = 1;
+    for plan in [own, options(), vec![with_depths]].concat() {
+        let folder = tempfile::tempdir().unwrap();
+        let checkpoint = initial(plan, &folder);
+        for ranks in [1, 2] {
+            let opened = Model::open(&checkpoint, Devices::Cpu.split(ranks)).unwrap();
+            let checked = opened.map(|model| {
+                check(&model);
+                Ok(())
+            });
+            checked.unwrap();
+        }
+    }
+}
