@@ -107,7 +107,7 @@ impl Server {
     }
 
     /// Sends bytes as they are and reads to the end.
-    fn raw(&self, bytes: &[u8]) -> Answer {
+    pub(crate) fn raw(&self, bytes: &[u8]) -> Answer {
         let mut stream = self.connect();
         stream.write_all(bytes).unwrap();
         answer(&mut stream)
@@ -185,7 +185,7 @@ impl Drop for Server {
 
 pub(crate) fn request(method: &str, path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n",
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n",
         body.len()
     );
     [head.as_bytes(), body].concat()
@@ -552,7 +552,8 @@ fn bad_input_has_its_status_and_others_go_on() {
     );
     assert_eq!(server.raw(b"NONSENSE\r\n\r\n").status, 400);
     // a body without end, headers without end
-    let endless = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{";
+    let endless =
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{";
     assert_eq!(server.raw(endless).status, 408);
     assert_eq!(
         server.raw(b"POST /v1/completions HTTP/1.1\r\nHost:").status,
@@ -560,8 +561,9 @@ fn bad_input_has_its_status_and_others_go_on() {
     );
     // chunks beyond the limit, without a length
     let chunk = format!("2710\r\n{}\r\n", " ".repeat(10_000)).repeat(3);
-    let chunked =
-        format!("POST {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}");
+    let chunked = format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}"
+    );
     assert_eq!(server.raw(chunked.as_bytes()).status, 413);
     // a client that closes its sending side has left
     let mut half = server.connect();

@@ -12,19 +12,24 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 /// A page that is served until the test ends.
-struct Page {
+pub(crate) struct Page {
     child: Child,
     port: u16,
     folder: tempfile::TempDir,
 }
 
 impl Page {
-    fn of(paths: &[&Path]) -> Page {
+    pub(crate) fn of(paths: &[&Path]) -> Page {
+        Page::with(&[], paths)
+    }
+
+    pub(crate) fn with(args: &[&str], paths: &[&Path]) -> Page {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("port");
         let log = std::fs::File::create(folder.path().join("log")).unwrap();
         let child = millrace(&["watch", "--port", "0", "--port-file"])
             .arg(&file)
+            .args(args)
             .args(paths)
             .stderr(Stdio::from(log))
             .spawn()
@@ -54,10 +59,15 @@ impl Page {
         stream
     }
 
-    fn send(&self, method: &str, path: &str) -> Answer {
+    /// Sends bytes as they are and reads to the end.
+    pub(crate) fn raw(&self, bytes: &[u8]) -> Answer {
         let mut stream = self.connect();
-        stream.write_all(&request(method, path, "", b"")).unwrap();
+        stream.write_all(bytes).unwrap();
         answer(&mut stream)
+    }
+
+    fn send(&self, method: &str, path: &str) -> Answer {
+        self.raw(&request(method, path, "", b""))
     }
 
     fn get(&self, path: &str) -> Answer {

@@ -8,6 +8,7 @@
 mod adapter_routes;
 mod adapters;
 mod admission;
+mod allowed_hosts;
 mod answer;
 mod answers;
 mod chat;
@@ -31,6 +32,7 @@ mod texts;
 mod tokens;
 
 pub(crate) use admission::Admission;
+pub(crate) use allowed_hosts::{AllowedHosts, host_is_allowed};
 pub(crate) use connection::{Times, serve as serve_connections};
 pub(crate) use error::ApiError;
 pub(crate) use options::{Problems, Serve, WrongFlags};
@@ -81,7 +83,7 @@ pub(crate) fn serve(args: &Serve) -> Result<()> {
             write_atomically(file, format!("{}\n", address.port()).as_bytes())?;
         }
         log!("serve: {:?} on http://{address}", server.name);
-        let router = routes::router(&server);
+        let router = routes::router(&server, settings.hosts.clone());
         let admission = Arc::clone(&server.admission);
         connection::serve(
             listener,

@@ -1,6 +1,7 @@
 //! Flags of `serve`. Numbers are checked together, so that all that are wrong are reported at once.
 
 use super::adapters::NamedAdapter;
+use super::allowed_hosts::{AllowedHosts, Host};
 use super::state;
 use crate::generation::Dtype;
 use anyhow::Context as _;
@@ -25,6 +26,10 @@ pub(crate) struct Serve {
     /// Port to listen on; 0: any that is free.
     #[arg(long, value_name = "PORT", default_value = "8000")]
     port: String,
+    /// Host that requests may name beside localhost and the address, such as a proxy's. Repeat for more. Without it a server on
+    /// another address than a loopback one answers for every host.
+    #[arg(long = "allowed-host", value_name = "NAME")]
+    allowed_hosts: Vec<String>,
     /// Write the port here once the server listens.
     #[arg(long, value_name = "FILE")]
     pub(super) port_file: Option<PathBuf>,
@@ -98,6 +103,8 @@ pub(crate) struct Serve {
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) address: SocketAddr,
+    /// Hosts that requests may name.
+    pub(super) hosts: AllowedHosts,
     pub(super) engine: Limits,
     /// Tensor-parallel ranks.
     pub(super) ranks: usize,
@@ -128,6 +135,20 @@ impl Problems {
             ));
         }
         address
+    }
+
+    /// The hosts that `--allowed-host` gives, without those that are wrong.
+    pub(crate) fn hosts(&mut self, given: &[String]) -> Vec<Host> {
+        let hosts = given.iter().filter_map(|text| {
+            let host = Host::of_flag(text);
+            if host.is_none() {
+                self.0.push(format!(
+                    "  --allowed-host: found {text:?}, want a name or an address without a port"
+                ));
+            }
+            host
+        });
+        hosts.collect()
     }
 
     /// Whether a value was wrong.
@@ -209,6 +230,7 @@ impl Serve {
     pub(super) fn settings(&self) -> Result<Settings, WrongFlags> {
         let mut problems = Problems::default();
         let address = problems.address(&self.host, &self.port);
+        let hosts = problems.hosts(&self.allowed_hosts);
         let flag = "--tensor-parallel-size";
         let ranks = problems.count(flag, &self.tensor_parallel_size, 1);
         let engine = Limits {
@@ -242,6 +264,7 @@ impl Serve {
         match address {
             Some(address) if problems.0.is_empty() => Ok(Settings {
                 address,
+                hosts: AllowedHosts::new(address.ip(), hosts),
                 most: engine.max_sequences.saturating_add(queue),
                 engine,
                 ranks,
@@ -307,6 +330,8 @@ mod tests {
             "70000",
             "--host",
             "no such host",
+            "--allowed-host",
+            "models.example:443",
             "--tensor-parallel-size",
             "0",
             "--max-sequences",
@@ -338,7 +363,7 @@ mod tests {
         let joined: Vec<String> = args.chunks(2).map(|pair| pair.join("=")).collect();
         let joined: Vec<&str> = joined.iter().map(String::as_str).collect();
         let message = parse(&joined).settings().unwrap_err().to_string();
-        assert!(message.starts_with("15 wrong values"), "{message}");
+        assert!(message.starts_with("16 wrong values"), "{message}");
         for flag in args.chunks(2).map(|pair| pair[0]) {
             assert!(
                 message.contains(&format!("{flag}: found")),

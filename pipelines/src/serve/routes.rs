@@ -1,6 +1,7 @@
 //! Routes, and who may ask.
 
 use super::adapter_routes;
+use super::allowed_hosts::{AllowedHosts, host_is_allowed};
 use super::chat::chat;
 use super::completions::completions;
 use super::error::ApiError;
@@ -28,8 +29,9 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 /// The page for people. It has no outside resources.
 const PAGE: &str = include_str!("page.html");
 
-/// All routes. Those with a key: everything but the page, `/health`, `/version` and `/metrics`.
-pub(super) fn router(server: &Arc<Server>) -> Router {
+/// All routes, for the hosts that requests may name. Those with a key: everything but the page, `/health`, `/version` and
+/// `/metrics`.
+pub(super) fn router(server: &Arc<Server>, hosts: AllowedHosts) -> Router {
     let with_key = Router::new()
         .route("/v1/models", get(models))
         .route("/v1/models/{*name}", get(model))
@@ -51,6 +53,7 @@ pub(super) fn router(server: &Arc<Server>) -> Router {
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn(caught))
+        .layer(from_fn_with_state(Arc::new(hosts), host_is_allowed))
         .layer(from_fn(logged))
         .with_state(Arc::clone(server))
 }

@@ -16,7 +16,7 @@ mod state;
 
 use crate::log::print;
 use crate::machine::write_atomically;
-use crate::serve::{Admission, Problems, Times, serve_connections};
+use crate::serve::{Admission, AllowedHosts, Problems, Times, serve_connections};
 use anyhow::{Result, anyhow};
 use clap::Args;
 use collect::Reading;
@@ -42,6 +42,10 @@ pub(crate) struct Watch {
     /// Port to listen on; 0: any that is free.
     #[arg(long, value_name = "PORT", default_value = "8090")]
     port: String,
+    /// Host that requests may name beside localhost and the address, such as a proxy's. Repeat for more. Without it a server on
+    /// another address than a loopback one answers for every host.
+    #[arg(long = "allowed-host", value_name = "NAME")]
+    allowed_hosts: Vec<String>,
     /// Write the port here once the page is served.
     #[arg(long, value_name = "FILE")]
     port_file: Option<PathBuf>,
@@ -56,6 +60,7 @@ pub(crate) struct Watch {
 /// Wrong flags, paths that can never be runs, an address in use.
 pub(crate) fn watch(args: &Watch) -> Result<()> {
     let mut problems = Problems::default();
+    let hosts = problems.hosts(&args.allowed_hosts);
     let Some(address) = problems.address(&args.host, &args.port) else {
         return Err(problems.into_error().into());
     };
@@ -99,7 +104,9 @@ pub(crate) fn watch(args: &Watch) -> Result<()> {
             read: READ,
             drain: Duration::ZERO,
         };
-        serve_connections(listener, routes::router(&server), admission, times).await
+        let hosts = AllowedHosts::new(address.ip(), hosts);
+        let router = routes::router(&server, hosts);
+        serve_connections(listener, router, admission, times).await
     })?;
     Ok(())
 }

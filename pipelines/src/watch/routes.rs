@@ -6,11 +6,14 @@ use super::curve::{Curve, Xy};
 use super::query::Query;
 use super::state::Row;
 use crate::machine::grouped;
-use crate::serve::{Admission, ApiError, html, unknown, wrong_method};
+use crate::serve::{
+    Admission, AllowedHosts, ApiError, host_is_allowed, html, unknown, wrong_method,
+};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::get;
 use serde::Serialize;
@@ -36,8 +39,8 @@ pub(super) struct Server {
     pub admission: Arc<Admission>,
 }
 
-/// All routes.
-pub(super) fn router(server: &Arc<Server>) -> Router {
+/// All routes, for the hosts that requests may name.
+pub(super) fn router(server: &Arc<Server>, hosts: AllowedHosts) -> Router {
     Router::new()
         .route("/", get(async || html(PAGE)))
         .route("/api/runs", get(runs))
@@ -45,6 +48,7 @@ pub(super) fn router(server: &Arc<Server>) -> Router {
         .route("/events", get(events))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(Arc::new(hosts), host_is_allowed))
         .with_state(Arc::clone(server))
 }
 
