@@ -5,7 +5,8 @@
 
 Needs numpy, torch, transformers, gguf and llama-cpp-python (from its source distribution, so that llama.cpp is compiled for this
 machine). The weights are random (seed 0) and the same for all: speed does not depend on their values. For each number type
-of weights (f32, bf16; llama.cpp also with f16) every program takes its turn `--rounds` times; the result is the median.
+of weights (f32, bf16; llama.cpp also with f16) every program takes its turn `--rounds` times; the result is the median. Millrace
+multiplies bf16 weights in f32, as `--dtype auto` does, and in bf16 (`--dtype bfloat16`), as both others do.
 Prints a JSON line a case: tokens/s of a prompt of 512 tokens, and of answers of one and of 16 streams.
 """
 
@@ -176,9 +177,9 @@ class Transformers:
         return length * streams / (filled - start), streams * (ANSWER - 1) / (done - filled)
 
 
-def millrace(program, folder, threads):
-    """{case: tokens/s} of one run of the bench, and the read bandwidth"""
-    args = [program, "--model", folder, "--threads", str(threads), "--prompt", str(PROMPT), "--tokens", str(ANSWER)]
+def millrace(program, folder, threads, dtype):
+    """{case: tokens/s} of one run of the bench, and the read bandwidth; dtype: number format of products"""
+    args = [program, "--model", folder, "--threads", str(threads), "--prompt", str(PROMPT), "--tokens", str(ANSWER), "--dtype", dtype]
     out = subprocess.run([str(a) for a in args], check=True, capture_output=True, text=True).stdout
     found = {}
     for line in map(json.loads, out.splitlines()):
@@ -212,8 +213,10 @@ def main():
         found = {}
         note = lambda name, case, value: found.setdefault((name, case), []).append(value)
         for _ in range(args.rounds):
-            for case, value in millrace(args.program, args.out / kind, args.threads).items():
-                note("millrace", case, value)
+            for dtype in ["f32"] if kind == "f32" else ["f32", "bf16"]:
+                name = f"millrace, {dtype} products"
+                for case, value in millrace(args.program, args.out / kind, args.threads, dtype).items():
+                    note(name, case, value)
             for name, peer in peers.items():
                 prefill, decode = peer.measure(PROMPT, 1)
                 note(name, "prefill", prefill)
