@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use train::trainer::memory::{RankMemory, predict_stages};
+use train::trainer::memory::{RankMemory, StageMemory, predict_stages};
 
 /// The answer of `plan` to a question.
 pub(super) struct Answer<'a> {
@@ -28,8 +28,8 @@ pub(super) struct Answer<'a> {
     pub dual: Option<&'a [Planned]>,
     /// In place of rates that the cluster has not.
     pub assumed: Vec<&'static str>,
-    /// Memory of the fastest layout's stages as Millrace holds them, once it was asked for: of hundreds of experts it takes seconds.
-    pub held: OnceCell<Option<Vec<RankMemory>>>,
+    /// Memory of the fastest layout's stages as Millrace holds them, once it was asked for.
+    pub held: OnceCell<Option<Vec<StageMemory>>>,
 }
 
 /// Rejected layouts with one reason.
@@ -136,18 +136,21 @@ impl Answer<'_> {
 
     /// Bytes that Millrace itself holds on the fullest rank, as `train` predicts them.
     fn exact(&self, layout: &Layout) -> Option<usize> {
-        let fullest = |stages: &[RankMemory]| stages.iter().map(|rank| rank.total()).max();
+        let fullest = |stages: &[StageMemory]| {
+            let totals = stages.iter().map(|stage| stage.fullest.total());
+            totals.max()
+        };
         match self.planned.first() {
             Some(best) if best.layout == *layout => fullest(self.held(best)?),
             Some(_) | None => fullest(&self.predicted(layout)?),
         }
     }
 
-    fn predicted(&self, layout: &Layout) -> Option<Vec<RankMemory>> {
+    fn predicted(&self, layout: &Layout) -> Option<Vec<StageMemory>> {
         predict_stages(&plan_of(self.job, self.asked, layout)?).ok()
     }
 
-    fn held(&self, best: &Planned) -> Option<&[RankMemory]> {
+    fn held(&self, best: &Planned) -> Option<&[StageMemory]> {
         let held = self.held.get_or_init(|| self.predicted(&best.layout));
         held.as_deref()
     }
@@ -358,7 +361,7 @@ impl Answer<'_> {
         Ok(())
     }
 
-    /// Memory of a rank of each pipeline stage: by the planner's count, and as Millrace holds it.
+    /// Memory of a rank of each pipeline stage: by the planner's count, and as Millrace holds it on the fullest one.
     fn stages(&self, best: &Planned) -> Value {
         let shape = &self.asked.shape;
         let own = self.held(best);
@@ -368,7 +371,7 @@ impl Answer<'_> {
             value["stage"] = stage.into();
             value["layers"] = best.layout.stage_layers(shape, stage).into();
             value["micro_batches_in_flight"] = best.layout.in_flight(stage).into();
-            value["millrace"] = own.map(exact).into();
+            value["millrace"] = own.map(|of| exact(&of.fullest)).into();
             value
         };
         (0..best.layout.pp).map(stage).collect()
@@ -564,5 +567,124 @@ impl Answer<'_> {
         let per_node = self.asked.cluster.devices_per_node;
         let toml = best.layout.to_toml(&self.asked.shape, per_node);
         write!(text, "\n{toml}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Cluster, Recompute};
+    use crate::run::plan_question::of_model;
+    use std::path::Path;
+    use train::trainer::memory::predict;
+
+    /// A small model of a recipe, of four layers and 24 sequences a step.
+    fn small(recipe: &str, more: &[&str]) -> Job {
+        let sets = [
+            "model.layers=4",
+            "model.d_model=96",
+            "model.heads=4",
+            "model.d_ffn=160",
+            "blend.seq_length=64",
+            "train.global_batch=24",
+            "parallel={}",
+        ];
+        let sets: Vec<String> = sets.iter().chain(more).map(|set| (*set).into()).collect();
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("jobs/recipes");
+        crate::job::load(&folder.join(format!("{recipe}.toml")), &sets).unwrap()
+    }
+
+    /// Axes of a layout: tp, cp, pp, chunks, dp, ep.
+    fn layouts(axes: &[[usize; 6]]) -> Vec<Layout> {
+        let mut found = Vec::new();
+        for &[tp, cp, pp, chunks, dp, ep] in axes {
+            for zero in 0..=3 {
+                for micro_batch in [1, 2] {
+                    found.push(Layout {
+                        tp,
+                        cp,
+                        pp,
+                        chunks,
+                        dp,
+                        ep,
+                        zero,
+                        micro_batch,
+                        recompute: Recompute::Selective,
+                        ..Layout::one(24)
+                    });
+                }
+            }
+        }
+        found
+    }
+
+    /// The bytes of a layout are those of the fullest of all its ranks, each predicted by itself.
+    #[test]
+    fn bytes_of_a_layout_are_those_of_its_fullest_rank() {
+        let cluster = Cluster::load("dgx-h100").unwrap();
+        let dense = layouts(&[
+            [1, 1, 1, 1, 1, 1],
+            [1, 1, 1, 1, 2, 1],
+            [1, 1, 1, 1, 3, 1],
+            [1, 1, 1, 1, 4, 1],
+            [2, 1, 2, 1, 3, 1],
+            [1, 2, 1, 1, 4, 1],
+            [2, 2, 2, 2, 2, 1],
+            [4, 1, 4, 1, 2, 1],
+        ]);
+        let mixtures = layouts(&[
+            [1, 1, 1, 1, 4, 1],
+            [1, 1, 1, 1, 4, 2],
+            [2, 1, 2, 1, 4, 4],
+            [1, 2, 2, 2, 6, 2],
+        ]);
+        let plain = ["model.kv_heads=4"];
+        let mixture = [
+            "model.kv_heads=4",
+            "model.moe.experts=4",
+            "model.moe.top_k=2",
+        ];
+        let saved = ["model.kv_heads=4", "train.checkpoint.every=5"];
+        let cases = [
+            (small("llama3_8b", &plain), &dense),
+            (small("llama3_8b", &saved), &dense),
+            (small("gpt3_175b", &[]), &dense),
+            (small("mixtral_8x7b", &mixture), &mixtures),
+        ];
+        for (job, layouts) in &cases {
+            let asked = of_model(job, &cluster, 8, Some(1000)).unwrap();
+            let answer = Answer {
+                job,
+                asked: &asked,
+                planned: &[],
+                top: 1,
+                rejected: &[],
+                offloaded: None,
+                dual: None,
+                assumed: Vec::new(),
+                held: OnceCell::new(),
+            };
+            let (mut count, mut uneven) = (0, 0);
+            for layout in *layouts {
+                let plan = plan_of(job, &asked, layout).unwrap();
+                let Ok(ranks) = predict(&plan) else {
+                    assert_eq!(answer.exact(layout), None, "{layout:?}");
+                    continue;
+                };
+                let of_stage = ranks.len() / layout.pp;
+                let totals: Vec<usize> = ranks.iter().map(RankMemory::total).collect();
+                let wanted = totals.iter().copied().max();
+                assert_eq!(answer.exact(layout), wanted, "{}, {layout:?}", job.name);
+                let of_firsts = totals.iter().step_by(of_stage).copied().max();
+                uneven += usize::from(of_firsts < wanted);
+                count += 1;
+            }
+            assert!(
+                count > layouts.len() / 2,
+                "{}: {count} layouts train",
+                job.name
+            );
+            assert!(uneven > 0, "{}: first ranks hold most everywhere", job.name);
+        }
     }
 }

@@ -261,13 +261,12 @@ fn with_layers_again(job: &Job, asked: &Asked<'_>, of: &Planned) -> Option<Plann
 fn shared_bytes(asked: &Asked<'_>, plan: &Plan) -> Option<f64> {
     asked.cluster.cores?;
     let stages = predict_stages(plan).ok()?;
-    let of_stage = plan.parallel.world() / plan.parallel.pp;
-    let bytes: usize = stages.iter().map(|rank| rank.total()).sum();
+    let bytes: usize = stages.iter().map(|stage| stage.together).sum();
     let nodes = plan
         .parallel
         .world()
         .div_ceil(asked.cluster.devices_per_node);
-    Some((of_stage * bytes) as f64 / nodes as f64)
+    Some(bytes as f64 / nodes as f64)
 }
 
 /// The job's training with a layout.
@@ -323,7 +322,8 @@ mod tests {
         assert_eq!(own.len(), layout.pp);
         let shape = &asked.shape;
         for (stage, own) in own.iter().enumerate() {
-            let others = own.weights as f64 / 4.0 - stage_bytes(shape, layout, stage).weights / 2.0;
+            let others =
+                own.fullest.weights as f64 / 4.0 - stage_bytes(shape, layout, stage).weights / 2.0;
             let mut most = shape.width * (14 * layout.stage_layers(shape, stage) + 8);
             if shape.predictions.is_some() {
                 most += shape.vocab;
@@ -460,7 +460,7 @@ mod tests {
             };
             let trained = |recompute, stage: usize| {
                 let plan = plan_of(&job, &asked, &of(recompute)).unwrap();
-                predict_stages(&plan).unwrap()[stage].activations as f64
+                predict_stages(&plan).unwrap()[stage].fullest.activations as f64
             };
             let counted =
                 |recompute, stage| stage_bytes(&asked.shape, &of(recompute), stage).activations;
@@ -504,9 +504,8 @@ mod tests {
             let (planned, rejected) = accepted(&job, &asked, crate::plan::search(&asked));
             let bytes = |layout: &Layout| {
                 let plan = plan_of(&job, &asked, layout).unwrap();
-                let stages = predict_stages(&plan).unwrap();
-                let all: usize = stages.iter().map(|rank| rank.total()).sum();
-                (all * layout.devices() / layout.pp) as f64
+                let ranks = train::trainer::memory::predict(&plan).unwrap();
+                ranks.iter().map(|rank| rank.total() as f64).sum::<f64>()
             };
             let fits = |layout: &Layout| bytes(layout) <= cluster.memory;
             let mut wanted = Vec::new();

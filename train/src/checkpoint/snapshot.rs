@@ -15,7 +15,7 @@ use crate::config::plan::Plan;
 use crate::dist::mesh::RankCoord;
 use crate::model::param::Spec;
 use crate::optim::rank_state::RankState;
-use crate::parallel::shards::Shards;
+use crate::parallel::shards::{Local, Shards};
 
 /// One value per element that a checkpoint stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,22 @@ impl Kind {
             Kind::Weights => true,
             Kind::First | Kind::Average => !spec.is_frozen,
             Kind::Second => !spec.is_frozen && !spec.is_muon,
+        }
+    }
+
+    /// Flat elements of a unit that a data-parallel rank holds.
+    fn held(self, shards: &Shards, unit: usize, dp_rank: usize) -> Range<usize> {
+        match self {
+            Kind::Weights => shards.weights(unit, dp_rank),
+            Kind::First | Kind::Second | Kind::Average => shards.moments(unit, dp_rank),
+        }
+    }
+
+    /// Whether data-parallel ranks hold shards (ZeRO), not replicas.
+    fn is_cut(self, shards: &Shards) -> bool {
+        match self {
+            Kind::Weights => shards.zero >= 3,
+            Kind::First | Kind::Second | Kind::Average => shards.zero >= 1,
         }
     }
 }
@@ -121,10 +137,7 @@ pub(crate) fn owners(
                 pp_rank: tensor.owner(place.pp),
                 ..*place
             };
-            let held = match kind {
-                Kind::Weights => shards.weights(at, dp_rank),
-                Kind::First | Kind::Second | Kind::Average => shards.moments(at, dp_rank),
-            };
+            let held = kind.held(shards, at, dp_rank);
             let is_all = held.len() == shards.units[at].len();
             let pieces = shards.units[at].pieces(held);
             let piece = pieces.into_iter().find(|piece| piece.spec == spec);
@@ -149,24 +162,59 @@ pub(crate) struct Share {
     pub local: Range<usize>,
 }
 
+/// A rank with the units that it has.
+#[derive(Clone, Copy)]
+pub(crate) struct UnitsOnRank<'a> {
+    pub place: &'a RankCoord,
+    pub specs: &'a [Spec],
+    pub shards: &'a Shards,
+    /// In slot order.
+    pub local: &'a [Local],
+}
+
 /// Every share that a rank contributes to these files, in order.
 pub(crate) fn shares(
     files: &'static [FileOf],
     (specs, shards): (&[Spec], &Shards),
     place: &RankCoord,
 ) -> Vec<Share> {
+    let local = shards.on(place, specs);
+    let on = UnitsOnRank {
+        place,
+        specs,
+        shards,
+        local: &local,
+    };
+    shares_on(files, on)
+}
+
+/// The same without a look at other ranks: the shares of which `owners` names this one.
+pub(crate) fn shares_on(files: &'static [FileOf], on: UnitsOnRank<'_>) -> Vec<Share> {
+    let (place, shards) = (on.place, on.shards);
     let mut shares = Vec::new();
+    if place.cp_rank > 0 {
+        return shares;
+    }
     for file in files {
         for &(suffix, kind) in file.lists {
-            for spec in 0..specs.len() {
-                let owners = owners((specs, shards), place, kind, spec).into_iter();
-                let mine = owners.filter(|(owner, _)| *owner == place.rank());
-                shares.extend(mine.map(|(_, local)| Share {
+            for &Local { unit, .. } in on.local {
+                let held = kind.held(shards, unit, place.dp_rank);
+                // of replicas the first one contributes
+                let is_first = shards.units[unit].member(place.dp_rank) == 0;
+                if !is_first && !kind.is_cut(shards) {
+                    continue;
+                }
+                let mine = shards.units[unit].pieces(held).filter(|piece| {
+                    let spec = &on.specs[piece.spec];
+                    let is_first = spec.is_split || place.tp_rank == 0;
+                    kind.is_of(spec) && is_first && spec.owner(place.pp) == place.pp_rank
+                });
+                shares.extend(mine.map(|piece| Share {
                     file: file.name,
                     suffix,
                     kind,
-                    spec,
-                    local,
+                    spec: piece.spec,
+                    local: piece.local,
                 }));
             }
         }

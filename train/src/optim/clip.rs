@@ -28,7 +28,7 @@ pub(crate) fn squares(
         let unit = &local_shards.shards.units[local.unit];
         let first = local_shards.moments(index).start;
         for (spec, _, block) in unit.blocks(place.dp_rank) {
-            if counts(&specs[*spec], place) {
+            if counts(&specs[spec], place) {
                 blocks.push(gradients[index].flat(block.start - first..block.end - first)?);
             }
         }
@@ -61,9 +61,9 @@ pub(crate) fn global_norm(
                         let sum = next[owner].next();
                         let sum =
                             sum.expect("the owner's list has a number for each of its blocks");
-                        if chunk.0 != *number {
+                        if chunk.0 != number {
                             total += chunk.1;
-                            chunk = (*number, 0.0);
+                            chunk = (number, 0.0);
                         }
                         chunk.1 += sum;
                     }

@@ -30,14 +30,47 @@ pub(crate) struct Piece {
     pub at: usize,
 }
 
+/// Elements of a tensor that are divided into blocks of squares of their own.
+#[derive(Debug)]
+struct NormChunk {
+    spec: usize,
+    /// Number of the chunk in the tensor's share.
+    number: usize,
+    /// In the flat unit.
+    elements: Range<usize>,
+}
+
+impl NormChunk {
+    /// Blocks within these flat elements, whose ends are borders between blocks.
+    fn blocks(&self, within: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+        let from = self.elements.start.max(within.start);
+        let to = self.elements.end.min(within.end);
+        (from..to)
+            .step_by(NORM_BLOCK)
+            .map(move |at| at..to.min(at + NORM_BLOCK))
+    }
+
+    /// The border between blocks that is nearest to `wanted`, which is within the chunk.
+    fn nearest_border(&self, wanted: usize) -> usize {
+        let Range { start, end } = self.elements;
+        let before = wanted.saturating_sub(start).div_ceil(NORM_BLOCK).max(1) - 1;
+        let first = start + before * NORM_BLOCK;
+        let last = end.min(first + NORM_BLOCK);
+        match wanted.abs_diff(first) <= wanted.abs_diff(last) {
+            true => first,
+            false => last,
+        }
+    }
+}
+
 /// One unit as each tensor-parallel rank of its stage holds it.
 #[derive(Debug)]
 pub(crate) struct Unit {
     pub specs: Range<usize>,
     /// Start of each tensor in the flat unit, and the end.
     starts: Vec<usize>,
-    /// Blocks of squares: tensor, chunk of it, elements in the flat unit.
-    blocks: Vec<(usize, usize, Range<usize>)>,
+    /// Chunks of its tensors, in which blocks of squares start; none if it is frozen.
+    chunks: Vec<NormChunk>,
     /// Borders of the shards of the data-parallel ranks that have the unit.
     pub cuts: Vec<usize>,
     /// Its tensors have no gradients and no moments.
@@ -53,7 +86,7 @@ impl Unit {
         let experts = specs[range.start].ep_rank.map(|rank| (rank, ep));
         let dp = plan.parallel.dp / experts.map_or(1, |_| ep);
         let mut starts = vec![0];
-        let mut blocks = Vec::new();
+        let mut norm_chunks = Vec::new();
         for index in range.clone() {
             let spec = &specs[index];
             let start = starts[starts.len() - 1];
@@ -63,8 +96,13 @@ impl Unit {
             for chunk in 0..chunks {
                 let from = start + chunk * chunk_elements;
                 let to = from + chunk_elements;
-                let cut = (from..to).step_by(NORM_BLOCK);
-                blocks.extend(cut.map(|at| (index, chunk, at..to.min(at + NORM_BLOCK))));
+                if from < to {
+                    norm_chunks.push(NormChunk {
+                        spec: index,
+                        number: chunk,
+                        elements: from..to,
+                    });
+                }
             }
             starts.push(start + elements);
         }
@@ -73,26 +111,21 @@ impl Unit {
         let mut cuts = vec![0];
         for rank in 1..dp {
             let wanted = len * rank / dp;
-            let after = blocks.partition_point(|(_, _, block)| block.end < wanted);
-            let border = blocks.get(after).map_or(len, |(_, _, block)| {
-                if wanted.abs_diff(block.start) <= wanted.abs_diff(block.end) {
-                    block.start
-                } else {
-                    block.end
-                }
-            });
+            let after = norm_chunks.partition_point(|chunk| chunk.elements.end < wanted);
+            let border = norm_chunks.get(after);
+            let border = border.map_or(len, |chunk| chunk.nearest_border(wanted));
             cuts.push(border.max(cuts[cuts.len() - 1]));
         }
         cuts.push(len);
         let is_frozen = specs[range.start].is_frozen;
         if is_frozen {
-            blocks.clear();
+            norm_chunks.clear();
         }
         Unit {
             is_frozen,
             specs: range,
             starts,
-            blocks,
+            chunks: norm_chunks,
             cuts,
             experts,
         }
@@ -170,13 +203,12 @@ impl Unit {
     pub(crate) fn blocks(
         &self,
         dp_rank: usize,
-    ) -> impl Iterator<Item = &(usize, usize, Range<usize>)> {
+    ) -> impl Iterator<Item = (usize, usize, Range<usize>)> + '_ {
         let shard = self.shard(dp_rank);
-        let inside =
-            move |block: &Range<usize>| block.start >= shard.start && block.end <= shard.end;
-        self.blocks
-            .iter()
-            .filter(move |(_, _, block)| inside(block))
+        self.chunks.iter().flat_map(move |chunk| {
+            let blocks = chunk.blocks(&shard);
+            blocks.map(|block| (chunk.spec, chunk.number, block))
+        })
     }
 }
 
@@ -294,6 +326,30 @@ mod tests {
                     }
                     assert_eq!(covered, unit.len());
                 }
+            }
+        }
+    }
+
+    /// Borders and blocks against a list of all blocks.
+    #[test]
+    fn borders_are_the_nearest_ones_between_blocks() {
+        let (odd, even) = (3 * NORM_BLOCK + 17, 2 * NORM_BLOCK);
+        for elements in [5..5 + odd, 0..even, 7..8, 9..9 + NORM_BLOCK] {
+            let chunk = NormChunk {
+                spec: 0,
+                number: 0,
+                elements: elements.clone(),
+            };
+            let blocks: Vec<_> = chunk.blocks(&(0..usize::MAX)).collect();
+            assert_eq!(blocks[0].start, elements.start);
+            assert_eq!(blocks[blocks.len() - 1].end, elements.end);
+            for wanted in elements.start..=elements.end {
+                let of = blocks.iter().find(|block| block.end >= wanted).unwrap();
+                let border = match wanted.abs_diff(of.start) <= wanted.abs_diff(of.end) {
+                    true => of.start,
+                    false => of.end,
+                };
+                assert_eq!(chunk.nearest_border(wanted), border, "{wanted}");
             }
         }
     }

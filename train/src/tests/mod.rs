@@ -13,6 +13,7 @@ mod deepseek;
 mod devices;
 mod devices_run;
 mod differences;
+mod every_rank;
 mod falcon;
 mod gemma;
 mod gguf;

@@ -13,9 +13,11 @@
 
 pub(crate) mod arena;
 mod kept;
+mod passes;
 mod peaks;
 mod rank_memory;
 mod routing;
+mod stages;
 
 use std::sync::Arc;
 use std::thread;
@@ -23,9 +25,10 @@ use std::thread;
 use kernels::Device;
 
 use crate::checkpoint::shard_sender::TRANSFER_BYTES;
-use crate::checkpoint::snapshot::{self, Whole};
+use crate::checkpoint::snapshot::{self, UnitsOnRank, Whole};
 use crate::checkpoint::train_state::TrainState;
 use crate::config::OptimizerKind;
+use crate::config::ParallelConfig;
 use crate::config::architecture::Positions;
 use crate::config::plan::{FEATURE_CHUNKS, Plan, TOKEN_CHUNKS};
 use crate::config::precision::Bf16Sums;
@@ -44,10 +47,12 @@ use crate::panics;
 use crate::parallel::schedule::{Action, actions};
 use crate::parallel::shards::{Local, Shards};
 use crate::trainer::memory::arena::Arena;
+use crate::trainer::memory::peaks::{Peaks, Step};
 use crate::trainer::step::{Asked, Trainer, step_together};
 use crate::trainer::together;
 
 pub use crate::trainer::memory::rank_memory::RankMemory;
+pub use crate::trainer::memory::stages::{StageMemory, predict_stages};
 
 /// Memory of every rank by formula.
 ///
@@ -58,31 +63,7 @@ pub fn predict(plan: &Plan) -> Result<Vec<RankMemory>> {
     if !problems.is_empty() {
         return Err(Error::Plan(problems));
     }
-    let ranks = 0..plan.parallel.world();
-    let places = ranks.map(|rank| RankCoord::of(rank, &plan.parallel));
-    Ok(of_places(plan, places))
-}
-
-/// Memory of the first rank of each pipeline stage by formula, without looking at the others: the ranks of a stage differ by
-/// rounding alone.
-///
-/// # Errors
-/// As `predict`.
-pub fn predict_stages(plan: &Plan) -> Result<Vec<RankMemory>> {
-    let problems = plan.problems();
-    if !problems.is_empty() {
-        return Err(Error::Plan(problems));
-    }
-    let first = RankCoord::of(0, &plan.parallel);
-    let places = (0..plan.parallel.pp).map(|pp_rank| RankCoord { pp_rank, ..first });
-    Ok(of_places(plan, places))
-}
-
-fn of_places(plan: &Plan, places: impl Iterator<Item = RankCoord>) -> Vec<RankMemory> {
-    let all = Sharded::all(&[plan]);
-    places
-        .map(|place| memory_of(&ranks_at(&all, place)))
-        .collect()
+    Ok(of_all_ranks(&[plan], &plan.parallel))
 }
 
 /// Memory of every rank by formula for trainings of one base that run together (`run_together`).
@@ -100,11 +81,16 @@ pub fn predict_together(plans: &[&Plan]) -> Result<Vec<RankMemory>> {
     let Some(first) = plans.first() else {
         return Ok(Vec::new());
     };
+    Ok(of_all_ranks(plans, &first.parallel))
+}
+
+/// Memory of every rank, one by one.
+fn of_all_ranks(plans: &[&Plan], parallel: &ParallelConfig) -> Vec<RankMemory> {
     let all = Sharded::all(plans);
-    let places = (0..first.parallel.world()).map(|rank| RankCoord::of(rank, &first.parallel));
-    Ok(places
+    let places = (0..parallel.world()).map(|rank| RankCoord::of(rank, parallel));
+    places
         .map(|place| memory_of(&ranks_at(&all, place)))
-        .collect())
+        .collect()
 }
 
 /// A plan with its tensors and their shards.
@@ -127,17 +113,21 @@ impl<'a> Sharded<'a> {
         };
         plans.iter().map(of).collect()
     }
+
+    fn rank(&self, place: RankCoord) -> Rank<'_> {
+        Rank {
+            plan: self.plan,
+            place,
+            specs: &self.specs,
+            shards: &self.shards,
+            local: self.shards.on(&place, &self.specs),
+        }
+    }
 }
 
 /// A rank of each training.
 fn ranks_at<'a>(all: &'a [Sharded<'a>], place: RankCoord) -> Vec<Rank<'a>> {
-    let of = |of: &'a Sharded<'a>| Rank {
-        plan: of.plan,
-        place,
-        shards: &of.shards,
-        local: of.shards.on(&place, &of.specs),
-    };
-    all.iter().map(of).collect()
+    all.iter().map(|of| of.rank(place)).collect()
 }
 
 /// Like `predict`, for ranks divided over this many processes.
@@ -269,6 +259,7 @@ pub fn measure_together(trainings: &[(&Plan, &dyn Samples)]) -> Result<Vec<RankM
 struct Rank<'a> {
     plan: &'a Plan,
     place: RankCoord,
+    specs: &'a [param::Spec],
     shards: &'a Shards,
     local: Vec<Local>,
 }
@@ -278,25 +269,27 @@ fn memory_of(ranks: &[Rank<'_>]) -> RankMemory {
     let Some(first) = ranks.first() else {
         return RankMemory::default();
     };
-    let (gradients, activations) = Rank::peaks(ranks);
-    let micro_batches = ranks.iter().map(|rank| rank.blocks().len()).sum();
-    let snapshot = |rank: &Rank<'_>| {
-        let specs = param::specs(rank.plan);
-        let of = (&specs[..], rank.shards);
-        let lengths = snapshot::lengths(rank.plan, of, &rank.place);
-        snapshot::bytes(rank.plan, &lengths)
+    let steps: Vec<Step> = ranks.iter().map(Rank::step).collect();
+    let micro_batches = steps.iter().map(Step::micro_batches).sum();
+    let actions = actions(&first.plan.parallel, first.place.pp_rank, micro_batches);
+    memory_with(ranks, micro_batches, peaks::peaks(&steps, &actions))
+}
+
+/// The same, of steps of `micro_batches` micro-batches in all trainings with these peaks.
+fn memory_with(ranks: &[Rank<'_>], micro_batches: usize, peaks: Peaks) -> RankMemory {
+    let Some(first) = ranks.first() else {
+        return RankMemory::default();
     };
-    let specs = param::specs(first.plan);
     RankMemory {
         weights: (ranks.iter().enumerate())
             .map(|(number, rank)| rank.weights(number > 0))
             .sum(),
         optimizer: ranks.iter().map(Rank::optimizer).sum(),
-        gradients,
-        activations,
-        packs: prepacked::bytes_of(first.plan, &first.place, &specs, micro_batches),
+        gradients: peaks.gradients,
+        activations: peaks.activations,
+        packs: prepacked::bytes_of(first.plan, &first.place, first.specs, micro_batches),
         // of one training at a time
-        snapshot: ranks.iter().map(snapshot).max().unwrap_or(0),
+        snapshot: ranks.iter().map(Rank::snapshot).max().unwrap_or(0),
         transfer: 0,
     }
 }
@@ -321,8 +314,20 @@ impl Rank<'_> {
         self.local.iter().map(of).sum()
     }
 
+    /// Bytes of copies for a checkpoint.
+    fn snapshot(&self) -> usize {
+        let on = UnitsOnRank {
+            place: &self.place,
+            specs: self.specs,
+            shards: self.shards,
+            local: &self.local,
+        };
+        let shares = snapshot::shares_on(snapshot::files(self.plan), on);
+        let lengths: Vec<usize> = shares.iter().map(|share| share.local.len()).collect();
+        snapshot::bytes(self.plan, &lengths)
+    }
+
     fn optimizer(&self) -> usize {
-        let specs = param::specs(self.plan);
         let has_averages = self.plan.train.ema_decay > 0.0;
         let of = |local: &Local| {
             let flat = match self.shards.units[local.unit].is_frozen {
@@ -330,7 +335,7 @@ impl Rank<'_> {
                 false => self.flat(local.unit, self.shards.zero >= 1),
             };
             let averages = if has_averages { flat } else { 0 };
-            flat + self.second(local.unit, &specs) + averages
+            flat + self.second(local.unit) + averages
         };
         self.local.iter().map(of).sum()
     }
@@ -502,33 +507,31 @@ impl Rank<'_> {
     }
 
     /// Bytes of this rank's second moments of a unit: Muon's matrices have none.
-    fn second(&self, unit: usize, specs: &[param::Spec]) -> usize {
+    fn second(&self, unit: usize) -> usize {
         let held = self.shards.moments(unit, self.place.dp_rank);
         let pieces = self.shards.units[unit].pieces(held);
-        let counts = pieces.filter(|piece| !specs[piece.spec].is_muon);
+        let counts = pieces.filter(|piece| !self.specs[piece.spec].is_muon);
         let count: usize = counts.map(|piece| piece.local.len()).sum();
         Device::bytes_of(count.max(1))
     }
 
     /// Units whose gradients each model chunk on this rank has, once for each use.
     fn gradient_units(&self) -> Vec<Vec<usize>> {
-        let (pp, plan) = (self.place.pp, self.plan);
-        let specs = param::specs(plan);
+        let pp = self.place.pp;
         let of_chunk = |chunk: usize| {
             let model_chunk = chunk * pp + self.place.pp_rank;
-            let units = 0..self.shards.units.len();
-            let here = units.filter(|&unit| {
-                let unit = &self.shards.units[unit];
-                unit.is_of(self.place.dp_rank) && !unit.is_frozen
-            });
-            let by_use = here.flat_map(|unit| {
-                let spec = &specs[self.shards.units[unit].specs.start];
+            let here = self.local.iter().map(|local| local.unit);
+            let trained = here.filter(|&unit| !self.shards.units[unit].is_frozen);
+            let by_use = trained.flat_map(|unit| {
+                let spec = &self.specs[self.shards.units[unit].specs.start];
                 let uses = spec.uses.iter().filter(|&&use_| use_ == model_chunk);
                 uses.map(move |_| unit)
             });
             by_use.collect()
         };
-        (0..plan.parallel.virtual_stages).map(of_chunk).collect()
+        (0..self.plan.parallel.virtual_stages)
+            .map(of_chunk)
+            .collect()
     }
 
     /// Bytes of the step's inputs, targets and their loss masks: all are read before the first pass.
