@@ -137,9 +137,10 @@ fn main() -> Result<(), Box<dyn StdError>> {
         ..Limits::default()
     };
     let precision = match option("--dtype", "auto").as_str() {
+        "auto" => None,
         "bf16" => Some(Precision::Bf16),
         "f32" => Some(Precision::F32),
-        _ => None,
+        other => return Err(format!("--dtype: found {other}, want auto, bf16 or f32").into()),
     };
     let on = Devices::Cpu.whole().in_precision(precision);
     let named = option("--adapters", "");

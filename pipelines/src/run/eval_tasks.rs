@@ -39,7 +39,8 @@ pub(crate) struct EvalTasks {
     /// Ranks that share the model, each with its own device or share of the threads (tensor parallelism).
     #[arg(long, value_name = "N", requires = "tasks")]
     tensor_parallel_size: Option<NonZeroUsize>,
-    /// Number format of the model's products; bfloat16 takes half the memory of float32 and is faster on some processors.
+    /// Number format of the model's products; bfloat16 takes half the memory of f32 weights, and is faster for prompts on processors with
+    /// AMX.
     #[arg(long, value_enum, value_name = "DTYPE", default_value_t = Dtype::Auto, requires = "tasks")]
     dtype: Dtype,
     /// Print the results as lm-evaluation-harness's JSON instead of a table.

@@ -48,7 +48,8 @@ pub(crate) struct Serve {
     /// Ranks that share the model, each with its own device or share of the threads (tensor parallelism).
     #[arg(long, value_name = "N", default_value = "1")]
     tensor_parallel_size: String,
-    /// Number format of the model's products; bfloat16 takes half the memory of float32 and is faster on some processors.
+    /// Number format of the model's products; bfloat16 takes half the memory of f32 weights, and is faster for prompts on processors with
+    /// AMX.
     #[arg(long, value_enum, value_name = "DTYPE", default_value_t = Dtype::Auto)]
     pub(super) dtype: Dtype,
     /// Sequences that run at once.
