@@ -125,6 +125,31 @@ fn stops_samples_beams_and_log_probabilities() {
     assert!(beams.is_sorted_by(|a, b| score(a) >= score(b)));
 }
 
+/// The model's own format is float32. Greedy answers have the same tokens in bfloat16, with log-probabilities that its rounding changes.
+#[test]
+fn products_have_the_number_format_that_is_asked_for() {
+    let model = model();
+    let answers = |verb: &[&str], dtype: &str| {
+        let wanted = ["--max-tokens", "4", "--temperature", "0", "--json"];
+        let args = [verb, &wanted, &["--logprobs", "1", "--dtype", dtype]].concat();
+        lines(&args, "").remove(0)
+    };
+    let generate = ["generate", &model, "--prompt", "The city"];
+    let auto = answers(&generate, "auto");
+    assert_eq!(answers(&generate, "float32"), auto);
+    assert_eq!(answers(&generate, "f32"), auto);
+    let rounded = answers(&generate, "bfloat16");
+    assert_eq!(answers(&generate, "bf16"), rounded);
+    assert_eq!(rounded["tokens"], auto["tokens"]);
+    let first = |answer: &Value| answer["logprobs"][0]["logprob"].as_f64().unwrap();
+    let difference = (first(&rounded) - first(&auto)).abs();
+    assert!(difference > 0.0 && difference < 1e-2, "{difference}");
+    let wrong = run(&[&generate[..], &["--dtype", "int8"]].concat(), "");
+    assert_eq!(wrong.status.code(), Some(2));
+    let message = String::from_utf8_lossy(&wrong.stderr);
+    assert!(message.contains("auto, float32, bfloat16"), "{message}");
+}
+
 #[test]
 fn a_conversation_is_kept_and_wrong_flags_are_named() {
     let model = model();

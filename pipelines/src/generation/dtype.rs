@@ -27,7 +27,7 @@ impl Dtype {
         }
     }
 
-    /// What the engine is opened with.
+    /// The engine's number format; `None`: the one of the checkpoint.
     pub(crate) fn precision(self) -> Option<Precision> {
         match self {
             Dtype::Auto => None,
