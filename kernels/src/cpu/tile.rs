@@ -109,7 +109,7 @@ pub(crate) struct Ahead {
 
 impl Ahead {
     /// Bytes in flight that hide the memory's latency at its bandwidth.
-    const IN_FLIGHT: usize = 8192;
+    pub(super) const IN_FLIGHT: usize = 8192;
 
     pub(crate) const NONE: Ahead = Ahead {
         at: std::ptr::null(),

@@ -132,11 +132,12 @@ impl Unit for Tiles {
         // sums, and `start` configured this thread's tiles.
         unsafe {
             match (self.rows > SIDE, stretch.is_wide, stretch.soon.each) {
-                (true, true, 1) => tall_wide!(asking(stretch, once)),
-                (true, true, 2) => tall_wide!(asking(stretch, twice)),
-                (true, true, Soon::MOST) => tall_wide!(asking(stretch, thrice)),
+                (true, true, 1) => tall_wide!(asking(stretch, 2048, once)),
+                (true, true, 2) => tall_wide!(asking(stretch, 2048, twice)),
+                (true, true, Soon::MOST) => tall_wide!(asking(stretch, 2048, thrice)),
                 (true, true, _) => tall_wide!(assembled(stretch)),
                 (true, false, _) => tall_slim!(assembled(stretch)),
+                (false, true, Soon::COLUMNS) => flat_wide!(asking(stretch, 1024, sixteen)),
                 (false, true, _) => flat_wide!(assembled(stretch)),
                 (false, false, _) => flat_slim!(assembled(stretch)),
             }
@@ -217,10 +218,11 @@ macro_rules! assembled {
 }
 use assembled;
 
-/// Like `assembled`, for packs of 32 rows and columns, whose distances are known, with lines to prefetch in each step.
+/// Like `assembled`, for packs of 32 columns, whose distances are known, with lines to prefetch in each step; `a_step`: bytes
+/// of A in a step.
 macro_rules! asking {
     (
-        ($stretch:ident, $each:ident)
+        ($stretch:ident, $a_step:literal, $each:ident)
         sums: $([$tile:literal $rows:ident $at:literal])*;
         steps: $([$($op:tt)*])*;
     ) => {
@@ -234,7 +236,7 @@ macro_rules! asking {
             "2:",
             lines!($each),
             $(instruction!(packed $($op)*),)*
-            "add {a}, 2048",
+            concat!("add {a}, ", $a_step),
             "add {b}, 2048",
             "dec {steps}",
             "jnz 2b",
@@ -267,6 +269,15 @@ macro_rules! lines {
     };
     (thrice) => {
         concat!(lines!(twice), "\n", lines!(once))
+    };
+    (sixteen) => {
+        concat!(lines!(eight), "\n", lines!(eight))
+    };
+    (eight) => {
+        concat!(lines!(four), "\n", lines!(four))
+    };
+    (four) => {
+        concat!(lines!(twice), "\n", lines!(twice))
     };
 }
 use lines;

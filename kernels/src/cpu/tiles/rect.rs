@@ -388,10 +388,14 @@ impl<U> Rect<'_, U> {
         }
     }
 
-    /// Lines of the output, and of a second matrix in bf16, that a block of k prefetches, from (row, col) of the
-    /// block on, in the first steps of k.
+    /// Lines that a block of k prefetches. Tall tiles: those of the output, and of a second matrix in bf16, from (row, col) of
+    /// the block on, in the first steps of k. Flat ones read a pack of B from memory at its bandwidth: the words of B that
+    /// follow.
     #[inline(always)]
     pub(super) fn soon(&self, block: &Block<'_>, row: usize, col: usize) -> Soon {
+        if self.height <= SIDE && matches!(self.b, Columns::Packed(_)) {
+            return Soon::of_columns(block.b.as_ptr());
+        }
         if self.height != BOTH || block.cuts.k == 0 {
             return Soon::NOTHING;
         }

@@ -12,6 +12,7 @@
 use super::super::Isa;
 use super::super::bf16::{Task, even, flushed_fma, odd, perform};
 use super::super::simd::{LANES, Lanes};
+use super::super::tile::Ahead;
 use std::marker::PhantomData;
 
 /// Rows of a tile, and words per row.
@@ -34,24 +35,39 @@ pub(super) struct Distances {
     pub(super) step: usize,
 }
 
-/// Lines to prefetch while a stretch is multiplied, of memory that is written or read when sums are complete:
-/// prefetched all at once they would delay each other, and the rows and words of the stretch.
+/// Lines to prefetch while a stretch is multiplied: of memory that is written or read when sums are complete, as lines
+/// prefetched all at once would delay each other, and the rows and words of the stretch; or of the words of B that
+/// follow, as the loads of a tile are too few to fill the memory's queue.
 #[derive(Clone, Copy)]
 pub(super) struct Soon {
     /// The next of two rows of evenly spaced lines.
     pub(super) at: [*const u8; 2],
     pub(super) apart: usize,
-    /// Lines of each that a step prefetches: at most `MOST`.
+    /// Lines of each that a step prefetches: at most `MOST`, or `COLUMNS`.
     pub(super) each: usize,
 }
 
 impl Soon {
     pub(super) const MOST: usize = 3;
+    /// A step's words of 32 columns, in two rows of lines.
+    pub(super) const COLUMNS: usize = SIDE;
     pub(super) const NOTHING: Soon = Soon {
         at: [std::ptr::null(); 2],
         apart: 0,
         each: 0,
     };
+
+    /// In each step as many words of a pack of 32 columns, `Ahead::IN_FLIGHT` bytes after those at `b`, which it multiplies.
+    #[inline(always)]
+    pub(super) fn of_columns(b: *const f32) -> Soon {
+        const LINE: usize = 4 * SIDE;
+        let at = b.wrapping_byte_add(Ahead::IN_FLIGHT).cast::<u8>();
+        Soon {
+            at: [at, at.wrapping_add(LINE)],
+            apart: 2 * LINE,
+            each: Soon::COLUMNS,
+        }
+    }
 
     /// The prefetches of the next `steps` steps.
     #[inline(always)]
