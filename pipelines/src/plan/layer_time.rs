@@ -269,7 +269,7 @@ fn backward(
     forward: &Pass,
     mixture: Option<&Mixture>,
 ) -> Pass {
-    let attention = rates.backward_of_attention() * forward.attention;
+    let attention = rates.backward_of_attention(shape.is_fused) * forward.attention;
     let mut collectives = forward.collectives;
     if rates.shares_cores {
         // gradients of keys and values travel beside them
@@ -323,7 +323,7 @@ fn cross(shape: &Shape, layout: &Layout, rates: &Rates, rows: &Crossed) -> Both 
         ring: 0.0,
         attention,
     };
-    let attention = rates.backward_of_attention() * attention;
+    let attention = rates.backward_of_attention(shape.is_fused) * attention;
     let mut backward = Pass {
         compute: back + attention + 2.0 * memory_bound,
         weights: 0.5 * back,
@@ -460,6 +460,7 @@ mod tests {
     use crate::plan::cluster::Cluster;
     use crate::plan::rates::Constants;
     use crate::plan::shape::Latent;
+    use crate::plan::tables::published;
 
     /// A machine of cores, of rates at which neither bytes nor starts count.
     fn cores() -> Cluster {
@@ -474,6 +475,30 @@ mod tests {
 
     fn near(found: f64, wanted: f64) {
         assert!((found / wanted - 1.0).abs() < 1e-9, "{found} {wanted}");
+    }
+
+    /// The backward pass has four products of the size of one of the forward pass's two, and the scores again where none are kept
+    /// (arXiv:2307.08691, algorithm 2).
+    #[test]
+    fn fused_attention_has_five_products_in_its_backward_pass_and_kept_scores_have_four() {
+        let cluster = Cluster::load("dgx-a100").unwrap();
+        let layout = Layout::one(1);
+        let rates = Rates::of(&layout, &cluster, &Constants::of(&cluster));
+        let of = |is_fused| Shape {
+            is_fused,
+            ..published()[0].shape
+        };
+        let shape = of(true);
+        let (rows, heads) = (shape.seq_length as f64, shape.heads as f64);
+        let product = 2.0 * rows * rows * shape.mixed() / (rates.matrix * INSIDE_ATTENTION);
+        let fused = both(&shape, &layout, &cluster, &Kind::Dense);
+        // each row sees half of the keys
+        near(fused.forward.attention, 2.0 * product / 2.0);
+        near(fused.backward.attention, 5.0 * product / 2.0);
+        let kept = both(&of(false), &layout, &cluster, &Kind::Dense);
+        let moved = 9.0 * rows * rows * heads / rates.memory;
+        near(kept.forward.attention, 2.0 * product + moved);
+        near(kept.backward.attention, 4.0 * product + 2.0 * moved);
     }
 
     /// DeepSeek-V3's dense layers by their products alone (arXiv:2412.19437, section 4.2): heads of 128 + 64 features of queries and keys and

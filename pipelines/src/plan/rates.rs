@@ -146,9 +146,13 @@ impl Rates {
         self.product(m, k, n) + self.product(n, k, m)
     }
 
-    /// Seconds of attention's backward pass for one of its forward pass: five products for two, of which one is the scores again.
-    pub(super) fn backward_of_attention(&self) -> f64 {
-        if self.shares_cores { 2.5 } else { 2.0 }
+    /// Seconds of attention's backward pass for one of its forward pass: four products for two, and where scores are not kept
+    /// (fused attention, and Millrace's), a fifth for the scores again (Dao 2023, arXiv:2307.08691, algorithm 2).
+    pub(super) fn backward_of_attention(&self, is_fused: bool) -> f64 {
+        match is_fused || self.shares_cores {
+            true => 2.5,
+            false => 2.0,
+        }
     }
 
     /// Seconds of the products of `experts` experts with `m` rows each, by matrices of their own, in one operation.
