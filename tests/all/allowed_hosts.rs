@@ -64,6 +64,18 @@ fn assert_loopback_names_only(path: &str, raw: Raw<'_>) {
         raw(&request(&absolute("localhost"), "1.1", &["localhost"])).status,
         200
     );
+    let of_page = |origin: &str| {
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nOrigin: {origin}\r\nConnection: close\r\n\r\n"
+        );
+        raw(head.as_bytes())
+    };
+    assert_eq!(of_page("http://localhost:8000").status, 200);
+    for origin in ["https://evil.example", "null"] {
+        let answer = of_page(origin);
+        assert_eq!(answer.status, 403, "{origin}: {}", answer.body);
+        assert!(answer.body.contains("Origin: found"), "{}", answer.body);
+    }
     // clients of HTTP/1.0 need no host, those of HTTP/1.1 do
     assert_eq!(raw(&request(path, "1.0", &[])).status, 200);
     assert_eq!(raw(&request(path, "1.1", &[])).status, 400);

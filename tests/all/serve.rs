@@ -740,10 +740,32 @@ fn requests_that_do_not_finish_are_cut_and_the_exit_code_says_so() {
     while server.metric("vllm:num_requests_running") == 0.0 {
         std::thread::sleep(Duration::from_millis(5));
     }
+    let asked = json!({"prompt": "The", "max_tokens": 310, "ignore_eos": true, "stream": true});
+    let mut streaming = server.connect();
+    let bytes = request("POST", "/v1/completions", "", asked.to_string().as_bytes());
+    streaming.write_all(&bytes).unwrap();
+    while server.metric("vllm:num_requests_running") + server.metric("vllm:num_requests_waiting")
+        < 129.0
+    {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     server.signal("-INT");
+    let (mut whole, mut stream) = (String::new(), String::new());
+    running.read_to_string(&mut whole).unwrap();
+    streaming.read_to_string(&mut stream).unwrap();
     let (status, log) = server.ended();
     assert_eq!(status.code(), Some(130), "{log}");
-    assert!(log.contains("1 requests were cut off"), "{log}");
+    assert!(log.contains("2 requests were cut off"), "{log}");
+    assert!(!log.contains("the client left"), "{log}");
+    let lower = whole.to_lowercase();
+    assert!(
+        lower.contains(" 503 ") && lower.contains("retry-after"),
+        "{whole}"
+    );
+    for answer in [&whole, &stream] {
+        assert!(answer.contains("the server is shutting down"), "{answer}");
+    }
+    assert!(stream.contains("data: [DONE]"), "{stream}");
 }
 
 #[test]

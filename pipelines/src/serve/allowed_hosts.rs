@@ -1,8 +1,10 @@
-//! The check of a request's `Host` in `serve` and `watch`, which is the defence against DNS rebinding.
+//! The check of a request's `Host` and `Origin` in `serve` and `watch`, which is the defence against DNS rebinding and against pages of
+//! other sites.
 //!
 //! A server on 127.0.0.1 is reached by this machine's programs alone, but a browser is one of them: a web page whose name is bound
 //! anew to 127.0.0.1 has the server as its own origin and may read every answer. Such a request still carries the page's name
 //! in `Host`, so a server on a loopback address answers loopback names only. Names of a proxy are allowed by `--allowed-host`.
+//! A page under its own name may send requests whose answers it cannot read; a browser names the page in `Origin`.
 
 use super::error::ApiError;
 use axum::extract::{Request, State};
@@ -39,36 +41,51 @@ impl AllowedHosts {
         host.is_loopback() || *host == Host::Address(self.bound) || self.given.contains(host)
     }
 
-    /// Refuses the authority of a request whose host is not allowed.
+    /// Refuses the authority of a request, or of the page in `header` that sends it, whose host is not allowed.
     ///
     /// # Errors
     /// 403 for an authority of another host, or one that is malformed.
-    fn check(&self, authority: &str) -> Result<(), ApiError> {
+    fn check(&self, header: &str, authority: &str) -> Result<(), ApiError> {
         let host = Host::of_authority(authority);
         if host.as_ref().is_some_and(|host| self.has(host)) {
             return Ok(());
         }
         let message = match host {
             Some(host) => format!(
-                "Host: found {:?}, want localhost or another name that this server answers for; \
+                "{header}: found {:?}, want localhost or another name that this server answers for; \
                  start it with --allowed-host {} to allow this one",
                 host.text(),
                 host.text()
             ),
             None => {
                 let beginning: String = authority.chars().take(LONGEST_NAME).collect();
-                format!("Host: found {beginning:?}, want HOST or HOST:PORT")
+                format!("{header}: found {beginning:?}, want HOST or HOST:PORT")
             }
         };
         Err(ApiError::new(StatusCode::FORBIDDEN, message))
     }
+
+    /// Refuses the origin of a page of another host, and one that a browser hides (`null`). Programs with schemes of their own, such as
+    /// extensions of editors and browsers, are none.
+    ///
+    /// # Errors
+    /// As `check`.
+    fn check_origin(&self, origin: &str) -> Result<(), ApiError> {
+        match origin.split_once("://") {
+            Some((scheme, authority)) if ["http", "https"].contains(&scheme) => {
+                self.check("Origin", authority)
+            }
+            Some(_) => Ok(()),
+            None => self.check("Origin", origin),
+        }
+    }
 }
 
 /// Middleware that answers requests for the allowed hosts only. The host is that of the request's target and that of `Host`: both
-/// must be allowed where both are there.
+/// must be allowed where both are there, and that of `Origin`, which browsers send with requests of other pages.
 ///
 /// # Errors
-/// 403 for another host; 400 without a host in HTTP/1.1 (RFC 9112, section 3.2).
+/// 403 for another host or a page of one; 400 without a host in HTTP/1.1 (RFC 9112, section 3.2).
 pub(crate) async fn host_is_allowed(
     State(allowed): State<Arc<AllowedHosts>>,
     request: Request,
@@ -80,11 +97,14 @@ pub(crate) async fn host_is_allowed(
     let target = request.uri().authority();
     let mut has_host = target.is_some();
     if let Some(authority) = target {
-        allowed.check(authority.as_str())?;
+        allowed.check("Host", authority.as_str())?;
     }
     for value in request.headers().get_all(header::HOST) {
         has_host = true;
-        allowed.check(&String::from_utf8_lossy(value.as_bytes()))?;
+        allowed.check("Host", &String::from_utf8_lossy(value.as_bytes()))?;
+    }
+    for value in request.headers().get_all(header::ORIGIN) {
+        allowed.check_origin(&String::from_utf8_lossy(value.as_bytes()))?;
     }
     if !has_host && request.version() > Version::HTTP_10 {
         let message = "Host: found none, want the header in a request of HTTP/1.1";
@@ -248,7 +268,7 @@ mod tests {
                 "MODELS.example:443",
                 "10.0.0.7",
             ] {
-                assert!(allowed.check(host).is_ok(), "{bound}: {host}");
+                assert!(allowed.check("Host", host).is_ok(), "{bound}: {host}");
             }
             for host in [
                 "evil.example",
@@ -262,17 +282,41 @@ mod tests {
                 "[::]",
                 "",
             ] {
-                assert!(allowed.check(host).is_err(), "{bound}: {host}");
+                assert!(allowed.check("Host", host).is_err(), "{bound}: {host}");
             }
         }
         let refused = allowed("127.0.0.1", &[])
-            .check("Evil.Example:80")
+            .check("Host", "Evil.Example:80")
             .unwrap_err();
         assert_eq!(refused.status, StatusCode::FORBIDDEN);
         let message = refused.message;
         assert!(message.contains("found \"evil.example\""), "{message}");
         let flag = "--allowed-host evil.example";
         assert!(message.contains(flag), "{message}");
+    }
+
+    #[test]
+    fn pages_of_other_hosts_are_refused_and_programs_are_no_pages() {
+        let allowed = allowed("127.0.0.1", &["models.example"]);
+        for (origin, is_allowed) in [
+            ("http://localhost:8000", true),
+            ("http://127.0.0.1", true),
+            ("https://models.example", true),
+            ("https://evil.example", false),
+            ("http://localhost.evil.example:8000", false),
+            ("null", false),
+            ("", false),
+            ("http://", false),
+            ("chrome-extension://abcdef", true),
+            ("vscode-webview://1f2e", true),
+        ] {
+            let found = allowed.check_origin(origin);
+            assert_eq!(found.is_ok(), is_allowed, "{origin}");
+            if let Err(refused) = found {
+                assert_eq!(refused.status, StatusCode::FORBIDDEN, "{origin}");
+                assert!(refused.message.starts_with("Origin: found"), "{origin}");
+            }
+        }
     }
 
     #[test]
@@ -288,7 +332,11 @@ mod tests {
                 ("192.0.2.6", false),
                 ("192.0.2.5:8000", bound == "192.0.2.5"),
             ] {
-                assert_eq!(some.check(host).is_ok(), is_allowed, "{bound}: {host}");
+                assert_eq!(
+                    some.check("Host", host).is_ok(),
+                    is_allowed,
+                    "{bound}: {host}"
+                );
             }
         }
         assert!(!allowed("127.0.0.1", &[]).is_open());

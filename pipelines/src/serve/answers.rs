@@ -205,7 +205,7 @@ impl Answers {
                 step.end = answer.end().cloned();
             }
             // the group's own affairs
-            Progress::Started | Progress::Refused(_) | Progress::Failed(_) => {}
+            Progress::Started | Progress::Refused(_) | Progress::Failed(_) | Progress::Ended => {}
         }
         Ok(Some(step))
     }

@@ -34,7 +34,8 @@ pub(crate) struct Ended {
     pub(crate) cut: usize,
 }
 
-/// Serves until SIGTERM or SIGINT, then until the last request is answered, `drain` has passed, or a second signal comes.
+/// Serves until SIGTERM or SIGINT, then until the last request is answered, `drain` has passed, or a second signal comes. Requests
+/// that still run are cut off by `cut_off`, which gives them an answer.
 ///
 /// # Errors
 /// Signals that cannot be listened to.
@@ -43,6 +44,7 @@ pub(crate) async fn serve(
     router: Router,
     admission: Arc<Admission>,
     times: Times,
+    cut_off: impl FnOnce(),
 ) -> anyhow::Result<Ended> {
     let Times { verb, read, drain } = times;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -87,13 +89,14 @@ pub(crate) async fn serve(
     }
     drop(listener);
     let cut = admission.in_progress();
+    if cut > 0 {
+        cut_off();
+    }
     // the receivers may all be gone
     let _ = stop.send(true);
-    if cut == 0 {
-        let all = async { while connections.join_next().await.is_some() {} };
-        // what is left then has nothing to say
-        let _ = timeout(CLOSING, all).await;
-    }
+    let all = async { while connections.join_next().await.is_some() {} };
+    // what is left then has nothing to say
+    let _ = timeout(CLOSING, all).await;
     connections.shutdown().await;
     let signal = number.unwrap_or(15);
     Ok(Ended { signal, cut })

@@ -40,6 +40,8 @@ pub(super) enum Progress {
     Refused(String),
     /// A step failed; nothing follows.
     Failed(String),
+    /// The server ends; nothing follows.
+    Ended,
 }
 
 /// Sequences of one HTTP request, submitted together.
@@ -56,6 +58,8 @@ enum Command {
         group: u64,
         number: Option<usize>,
     },
+    /// Ends all sequences, as the server ends.
+    End,
     /// Answered between two steps.
     Ask(oneshot::Sender<()>),
     /// Puts an adapter beside the model.
@@ -203,6 +207,12 @@ impl EngineHandle {
         let _ = self.commands.send(Command::Cancel { group, number });
     }
 
+    /// Ends all sequences, as the server ends.
+    pub(super) fn end(&self) {
+        // a thread that is gone has ended them
+        let _ = self.commands.send(Command::End);
+    }
+
     /// Completes when the thread has answered; false if it is gone.
     pub(super) async fn answers(&self) -> bool {
         let (sender, answer) = oneshot::channel();
@@ -321,6 +331,12 @@ impl<E: Steps> Worker<E> {
                     }
                     !ends
                 });
+            }
+            Command::End => {
+                self.engine.cancel_all();
+                for route in std::mem::take(&mut self.routes).into_values() {
+                    route.send(Progress::Ended);
+                }
             }
             Command::Ask(answer) => {
                 // the one who asked may have left
@@ -541,6 +557,16 @@ mod tests {
         ));
         let done = last(engine.submit(vec![asking(3)]));
         assert!(matches!(done, Some(Progress::Finished(Finish::Length))));
+        assert!(health(&engine));
+    }
+
+    #[test]
+    fn requests_in_progress_are_told_that_the_server_ends() {
+        let engine = start();
+        // 3 would be over at once
+        let submitted = engine.submit(vec![asking(3); 400]);
+        engine.end();
+        assert!(matches!(last(submitted), Some(Progress::Ended)));
         assert!(health(&engine));
     }
 

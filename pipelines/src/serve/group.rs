@@ -69,7 +69,7 @@ impl Group {
     /// The next news of a sequence; none when all are finished.
     ///
     /// # Errors
-    /// 400 with the engine's refusal, 500 after a failed step or a panic, 504 at the deadline.
+    /// 400 with the engine's refusal, 500 after a failed step or a panic, 503 when the server ends, 504 at the deadline.
     pub(super) async fn next(&mut self) -> Result<Option<(usize, Progress)>, ApiError> {
         while self.open > 0 {
             let (notes, deadline) = (&mut self.notes, &mut self.deadline);
@@ -123,6 +123,10 @@ impl Group {
             }
             Progress::Failed(why) => {
                 return Err(self.fail(StatusCode::INTERNAL_SERVER_ERROR, why));
+            }
+            Progress::Ended => {
+                self.end_all("abort");
+                return Err(ApiError::draining());
             }
         }
         Ok(true)

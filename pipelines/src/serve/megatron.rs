@@ -442,7 +442,8 @@ async fn texts(
             Progress::Started
             | Progress::Finished(_)
             | Progress::Refused(_)
-            | Progress::Failed(_) => {}
+            | Progress::Failed(_)
+            | Progress::Ended => {}
         }
     }
     let (texts, segments) = shown(&ids, server)?;

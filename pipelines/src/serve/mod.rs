@@ -94,6 +94,7 @@ pub(crate) fn serve(args: &Serve) -> Result<()> {
                 read: settings.requests.read,
                 drain: settings.drain,
             },
+            || server.engine.end(),
         )
         .await
     })?;

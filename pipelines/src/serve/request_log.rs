@@ -46,7 +46,8 @@ pub(super) async fn logged(mut request: Request, next: Next) -> Response {
         started: Instant::now(),
         figures: Arc::clone(&figures),
         status: None,
-        is_complete: false,
+        // nobody reads the body of an answer to HEAD
+        is_complete: request.method() == Method::HEAD,
     };
     request.extensions_mut().insert(figures);
     let response = next.run(request).await;

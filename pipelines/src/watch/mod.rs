@@ -106,7 +106,7 @@ pub(crate) fn watch(args: &Watch) -> Result<()> {
         };
         let hosts = AllowedHosts::new(address.ip(), hosts);
         let router = routes::router(&server, hosts);
-        serve_connections(listener, router, admission, times).await
+        serve_connections(listener, router, admission, times, || {}).await
     })?;
     Ok(())
 }
