@@ -176,3 +176,140 @@ fn samples_that_do_not_fit_in_memory_are_refused_before_they_are_made_and_epochs
         "{said}"
     );
 }
+
+#[test]
+fn the_tokenizer_of_checkpoints_is_never_replaced_and_another_one_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (job, out) = trained(dir.path());
+    let checkpoints = out.join("checkpoints");
+    let checkpoints = checkpoints.to_str().unwrap();
+    let text = |args: &[&str]| String::from_utf8(succeed(args).stdout).unwrap();
+    let asked = [
+        "generate",
+        checkpoints,
+        "--prompt",
+        "The",
+        "--temperature",
+        "0",
+        "--max-tokens",
+        "8",
+    ];
+    let before = text(&asked);
+    let kept = std::fs::read(out.join("tokens/tokenizer.json")).unwrap();
+    let failed = output(&["run", &job, "--set", "tokenize.tokenizer.train.vocab=300"]);
+    let said = String::from_utf8(failed.stderr).unwrap();
+    assert_eq!(failed.status.code(), Some(1), "{said}");
+    for part in [
+        "found checkpoints of a training with the tokenizer",
+        "name the copy in tokenize.tokenizer.file",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+    assert!(kept == std::fs::read(out.join("tokens/tokenizer.json")).unwrap());
+    assert_eq!(text(&asked), before);
+    // with the copy that the message asks for, the same job goes on
+    let copy = dir.path().join("kept.json");
+    std::fs::write(&copy, &kept).unwrap();
+    let job_text = std::fs::read_to_string(&job).unwrap();
+    let trained = "tokenizer = { train = { kind = \"bpe\", vocab = 512 } }";
+    assert!(job_text.contains(trained));
+    let named = job_text.replace(trained, &format!("tokenizer = {{ file = {copy:?} }}"));
+    std::fs::write(&job, named).unwrap();
+    succeed(&["run", &job]);
+    assert_eq!(text(&asked), before);
+    // a folder whose tokenizer was made after its training
+    let manifest = out.join("manifest.json");
+    let records = std::fs::read_to_string(&manifest).unwrap();
+    let mut records: serde_json::Value = serde_json::from_str(&records).unwrap();
+    records["tokenize/tokenizer"]["counts"]["xxh3"] = "0123".into();
+    std::fs::write(&manifest, records.to_string()).unwrap();
+    for path in [
+        checkpoints,
+        &format!("{checkpoints}/step-00000012"),
+        out.to_str().unwrap(),
+        &job,
+    ] {
+        let refused = output(&["generate", path, "--prompt", "The"]);
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(1), "{path}: {said}");
+        assert!(
+            said.contains("found the tokenizer 0123") && said.contains("--tokenizer FILE"),
+            "{path}: {said}"
+        );
+    }
+    let copy = copy.to_str().unwrap();
+    let given = [&asked[..], &["--tokenizer", copy]].concat();
+    assert_eq!(text(&given), before);
+}
+
+#[test]
+fn a_folder_is_a_model_for_every_verb_and_what_is_missing_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, out) = trained(dir.path());
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (folder, checkpoints) = (path("out"), path("out/checkpoints"));
+    let generated = |path: &str| {
+        let asked = ["generate", path, "--prompt", "The", "--temperature", "0"];
+        String::from_utf8(succeed(&asked).stdout).unwrap()
+    };
+    assert_eq!(generated(&folder), generated(&checkpoints));
+    for (from, to) in [(&folder, "a"), (&checkpoints, "b")] {
+        let args = ["convert", "--checkpoint", from, "--to", "millrace"];
+        succeed(&[&args[..], &[&path(to)]].concat());
+    }
+    let weights = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
+    let last = weights("out/checkpoints/step-00000012/model.safetensors");
+    assert!(weights("a/model.safetensors") == last && weights("b/model.safetensors") == last);
+    let refused = |from: &str, more: &[&str], wanted: &str| {
+        let args = ["convert", "--checkpoint", from];
+        let failed = output(&[&args, more, &[&path("c")]].concat());
+        let said = String::from_utf8(failed.stderr).unwrap();
+        assert!(!failed.status.success() && said.contains(wanted), "{said}");
+    };
+    refused(&checkpoints, &["--averages"], "found no running averages");
+    refused(&path("nope"), &[], "nope: there is no such file or folder");
+    // described by `inspect` in every form
+    let hf = path("hf");
+    succeed(&["convert", "--checkpoint", &folder, &hf]);
+    let gguf = path("model.gguf");
+    succeed(&["quantize", &hf, "--type", "q8_0", &gguf]);
+    let about = |path: &str| -> serde_json::Value {
+        serde_json::from_slice(&succeed(&["inspect", "--json", path]).stdout).unwrap()
+    };
+    assert_eq!(about(&checkpoints)["step"], 12);
+    for (path, kind) in [(&hf, "Hugging Face model"), (&gguf, "GGUF model")] {
+        let found = about(path);
+        assert_eq!(found["kind"], kind);
+        assert_eq!(
+            found["model"]["d_model"],
+            about(&checkpoints)["plan"]["model"]["d_model"]
+        );
+    }
+    let tensors = about(&format!("{hf}/model.safetensors"));
+    let shapes = tensors["tensors"].as_array().unwrap();
+    assert!(
+        shapes
+            .iter()
+            .any(|of| of["name"] == "model.norm.weight" && of["dtype"] == "F32")
+    );
+    let binary = dir.path().join("binary.dat");
+    std::fs::write(&binary, [b"abc\0def".as_slice(), &[0; 60]].concat()).unwrap();
+    let failed = output(&["inspect", binary.to_str().unwrap()]);
+    let said = String::from_utf8(failed.stderr).unwrap();
+    assert!(
+        !failed.status.success() && said.contains("found binary data"),
+        "{said}"
+    );
+    // a job's folder tells its state wherever its inputs are
+    std::fs::rename(
+        dir.path().join("pile.jsonl"),
+        dir.path().join("moved.jsonl"),
+    )
+    .unwrap();
+    let shown = succeed(&["status", out.to_str().unwrap()]);
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(
+        shown.contains("newest verified checkpoint: step 12"),
+        "{shown}"
+    );
+}

@@ -251,6 +251,15 @@ fn rows_that_are_no_conversations_or_too_long_are_refused_or_left_out_and_named(
     ] {
         assert!(text.contains(part), "{text} wants {part}");
     }
+    // a template that is missing is one error, not one for each row
+    let without = ["finetune", path, "--set", "finetune.chat_template=\"\""];
+    let failed = output(&without);
+    let text = String::from_utf8(failed.stderr).unwrap();
+    assert!(
+        text.contains("finetune.chat_template: found none") && text.contains("train.jsonl, row 1"),
+        "{text}"
+    );
+    assert!(!text.contains("bad_rows"), "{text}");
     let drop = [
         "--set",
         "finetune.bad_rows=\"drop\"",

@@ -182,6 +182,15 @@ fn a_conversation_is_kept_and_wrong_flags_are_named() {
         assert!(!stderr.contains("panicked"), "{stderr}");
     };
     refused(&["chat", &model], "chat template");
+    let long = "word ".repeat(4000) + "\n";
+    let out = run(&args, &long);
+    let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(1), "{stderr}");
+    assert!(
+        out.stdout.is_empty()
+            && stderr.contains("tokens in the message and the instructions, want fewer than"),
+        "{stderr}"
+    );
     refused(
         &["generate", &model, "--prompt", "a", "--temperature", "NaN"],
         "temperature",

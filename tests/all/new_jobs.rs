@@ -323,5 +323,10 @@ fn conversations_in_a_folder_are_learned_and_a_job_that_fails_is_not_left_behind
     let next = format!("next: millrace run '{}'\n", job.display());
     let printed = String::from_utf8(found.stdout).unwrap();
     assert!(printed.ends_with(&next), "{printed}");
-    succeed(&["run", job.to_str().unwrap(), "--check"]);
+    assert!(!text.contains("became documents"), "{text}");
+    // eighteen short conversations are one sample, and a step is one
+    let log = succeed(&["run", job.to_str().unwrap()]).stderr;
+    let log = String::from_utf8(log).unwrap();
+    assert!(log.contains("in 1 samples"), "{log}");
+    assert!(log.contains("train: 3 steps"), "{log}");
 }

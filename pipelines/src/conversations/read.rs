@@ -6,7 +6,7 @@ use super::forms::{Example, example};
 use super::tokens::Tokens;
 use crate::job::{ChatFormat, TooLong};
 use crate::tasks::each_row;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use rayon::prelude::*;
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -52,6 +52,8 @@ pub(crate) struct Read {
     pub(crate) tokens: Tokens,
     pub(crate) prompts: Vec<Prompt>,
     pub(crate) left_out: Vec<LeftOut>,
+    /// The first row with messages, if there is no chat template for them.
+    without_template: Option<usize>,
 }
 
 type Row = std::result::Result<Map<String, Value>, String>;
@@ -59,7 +61,7 @@ type Row = std::result::Result<Map<String, Value>, String>;
 /// Reads a file.
 ///
 /// # Errors
-/// A file that cannot be read, or of an unknown kind.
+/// A file that cannot be read, or of an unknown kind; messages without a chat template.
 pub(crate) fn read(path: &Path, reading: &Reading<'_>, to: &mut Read) -> Result<()> {
     let (mut batch, mut first) = (Vec::new(), 1);
     each_row(path, &mut |row| {
@@ -70,25 +72,49 @@ pub(crate) fn read(path: &Path, reading: &Reading<'_>, to: &mut Read) -> Result<
         }
     })?;
     add(batch, first, reading, to);
-    Ok(())
+    match to.without_template {
+        // a setting that is missing, whatever is done with bad rows
+        Some(row) => bail!(
+            "finetune.chat_template: found none, nor one beside the tokenizer, want a file, \"chatml\" or \"plain\" for the messages of {}, row {row}",
+            path.display()
+        ),
+        None => Ok(()),
+    }
+}
+
+/// The conversation of a row, or the two of a comparison with the number of messages that both begin with.
+fn examples(
+    row: &Map<String, Value>,
+    reading: &Reading<'_>,
+) -> std::result::Result<(Vec<Example>, usize), String> {
+    if !reading.is_pairs {
+        return Ok((vec![example(row, reading.format)?], 0));
+    }
+    let found = comparison(row)?;
+    Ok((vec![found.chosen, found.rejected], found.shared))
 }
 
 /// Adds the rows of a batch; returns their number.
 fn add(rows: Vec<Row>, first: usize, reading: &Reading<'_>, to: &mut Read) -> usize {
     let count = rows.len();
+    if reading.encoding.template.is_none() && to.without_template.is_none() {
+        let has_messages = |row: &Row| {
+            let found = row
+                .as_ref()
+                .ok()
+                .and_then(|row| examples(row, reading).ok());
+            found.is_some_and(|(all, _)| all.iter().any(|one| matches!(one, Example::Chat(_))))
+        };
+        let at = rows.iter().position(has_messages);
+        to.without_template = at.map(|at| first + at);
+    }
     let wants = reading.prompts.saturating_sub(to.prompts.len());
     let encoded: Vec<_> = rows
         .into_par_iter()
         .enumerate()
         .map(|(at, row)| {
             let row = row?;
-            let (examples, shared) = match reading.is_pairs {
-                false => (vec![example(&row, reading.format)?], 0),
-                true => {
-                    let found = comparison(&row)?;
-                    (vec![found.chosen, found.rejected], found.shared)
-                }
-            };
+            let (examples, shared) = examples(&row, reading)?;
             let mut texts = Vec::with_capacity(examples.len());
             for example in &examples {
                 let mut encoded = reading.encoding.encode(example)?;

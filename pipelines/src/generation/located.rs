@@ -1,6 +1,7 @@
-//! Where a model is: a job's newest checkpoint with the job's tokenizer and devices, a checkpoint or a folder of checkpoints,
+//! Where a model is: a job's newest checkpoint with the job's tokenizer and devices, a job's folder, a checkpoint or a folder of checkpoints,
 //! a Hugging Face folder, or a GGUF file, which has its tokenizer within.
 
+use super::trained_tokenizer::{check_beside, check_kept};
 use crate::context::Context;
 use crate::{devices, job};
 use anyhow::{Context as _, Result, bail};
@@ -19,7 +20,7 @@ const TOKENIZERS: [&str; 5] = [
 ];
 
 /// Paths that have a model.
-const WANTED: &str = ", wanted a job file (.toml), a checkpoint, a folder of checkpoints, a Hugging Face folder or a GGUF file";
+const WANTED: &str = ", wanted a job file (.toml), a job's folder, a checkpoint, a folder of checkpoints, a Hugging Face folder or a GGUF file";
 
 /// A model that a verb works with.
 pub(crate) struct Located {
@@ -69,7 +70,10 @@ impl Located {
             let cx = Context::open_to_read(job)?;
             let tokenizer = match given {
                 Some(tokenizer) => tokenizer,
-                None => tokenizer_of(&cx)?,
+                None => {
+                    check_kept(&cx.manifest, &cx.out)?;
+                    tokenizer_of(&cx)?
+                }
             };
             return Ok(Located {
                 name: cx.job.name.clone(),
@@ -88,8 +92,9 @@ impl Located {
                 path.display()
             );
         }
-        let found = Located::of_model(path, given)?;
-        found.map_or_else(|| no_tokenizer(path), Ok)
+        let path = checkpoints_in(path);
+        let found = Located::of_model(&path, given)?;
+        found.map_or_else(|| no_tokenizer(&path), Ok)
     }
 
     /// The model at `path`, which is no job's, with the `given` tokenizer or its own; None if it has none.
@@ -114,6 +119,15 @@ impl Located {
             path: path.to_path_buf(),
             devices: Devices::Cpu,
         }))
+    }
+}
+
+/// The folder of checkpoints of a job's folder; any other path as it is.
+pub(crate) fn checkpoints_in(path: &Path) -> PathBuf {
+    let checkpoints = path.join("checkpoints");
+    match path.join("job.toml").is_file() && checkpoints.is_dir() {
+        true => checkpoints,
+        false => path.to_path_buf(),
     }
 }
 
@@ -172,6 +186,7 @@ fn tokenizer_within(path: &Path) -> Result<Option<(Tokenizer, Within)>> {
 /// The tokenizer in a model's folder, or above it where a job keeps its own; that of an adapter's base model where the adapter has none.
 fn tokenizer_beside(path: &Path) -> Result<Option<Tokenizer>> {
     if let Some(found) = tokenizer_file(path) {
+        check_beside(path)?;
         let tokenizer = Tokenizer::load(&found);
         let tokenizer = tokenizer.with_context(|| format!("the tokenizer of {}", path.display()));
         return tokenizer.map(Some);

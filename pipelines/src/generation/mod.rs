@@ -11,13 +11,14 @@ mod prompt;
 mod sampling_args;
 mod stops;
 mod text_stream;
+pub(crate) mod trained_tokenizer;
 
 pub(crate) use answers::{Answer, answer};
 pub(crate) use chat_template::{ChatTemplate, Message};
 pub(crate) use dtype::Dtype;
 pub(crate) use hugging_face::HuggingFaceFiles;
 pub(crate) use located::{
-    Located, named_tokenizer, newest_checkpoint, tokenizer_of, tokenizer_path,
+    Located, checkpoints_in, named_tokenizer, newest_checkpoint, tokenizer_of, tokenizer_path,
 };
 pub(crate) use model_files::ModelFiles;
 pub(crate) use prompt::{encode, encode_with_sentinels};

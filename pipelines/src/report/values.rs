@@ -1,5 +1,6 @@
 //! Readers for JSON values: numbers and text with defaults.
 
+use crate::generation::trained_tokenizer::TOKENIZER;
 use serde_json::Value;
 
 pub(super) fn number(v: &Value) -> u64 {
@@ -20,5 +21,5 @@ pub(super) fn text_value(v: &Value) -> String {
 
 /// Whether a name is a whole stage, not a part of one (`curate/00003`).
 pub(super) fn is_stage(name: &str) -> bool {
-    !name.contains('/') || name == "tokenize/tokenizer"
+    !name.contains('/') || name == TOKENIZER
 }

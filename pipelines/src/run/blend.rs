@@ -2,6 +2,7 @@
 
 use super::text_samples::{Reading, TextSamples};
 use crate::context::Context;
+use crate::generation::trained_tokenizer::SETTINGS;
 use crate::job::{
     BlendDataset, BlendSampler, BlendSamples, BlendTable, BlendWeights, Job, WrongUse,
 };
@@ -278,7 +279,7 @@ fn open(cx: &Context, list: &[BlendDataset]) -> Result<Opened> {
 /// Identity of a dataset. A training that began when identities covered every byte of large datasets keeps that one.
 fn print_of(cx: &Context, dataset: &Dataset, name: &str) -> Result<String> {
     let print = index::dataset::fingerprint(dataset)?;
-    let record = cx.manifest.get("train/settings")?;
+    let record = cx.manifest.get(SETTINGS)?;
     let before = record
         .as_ref()
         .map(|r| &r.counts["data"]["datasets"][name]["data"]);

@@ -2,7 +2,7 @@
 
 use crate::generation::{Located, Message, ModelFiles, SamplingArgs, answer, encode};
 use crate::log::print;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use std::io::{BufRead as _, IsTerminal as _};
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use train::infer::GenerateOptions;
 /// Flags of the verb.
 #[derive(Args)]
 pub(crate) struct ChatArgs {
-    /// Job file, checkpoint, folder of checkpoints, or Hugging Face folder.
+    /// Job file, job's folder, checkpoint, folder of checkpoints, Hugging Face folder, or GGUF file.
     model: PathBuf,
     /// Override one key of the job.
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -83,9 +83,19 @@ pub(crate) fn chat(args: &ChatArgs) -> Result<()> {
             messages.drain(kept..(kept + 2).min(messages.len() - 1));
             log!("chat: the oldest messages are forgotten: the model sees {limit} tokens");
         };
-        options.max_tokens = options
-            .max_tokens
-            .min(limit.saturating_sub(ids.len()).max(1));
+        if ids.len() >= limit {
+            let problem = format!(
+                "found {} tokens in the message and the instructions, want fewer than the {limit} that the model sees",
+                ids.len()
+            );
+            if !is_terminal {
+                bail!("standard input: {problem}");
+            }
+            log!("chat: {problem}; the message is left out");
+            messages.pop();
+            continue;
+        }
+        options.max_tokens = options.max_tokens.min(limit - ids.len());
         let prompts = vec![(ids, options)];
         let answers = answer(
             &mut engine,

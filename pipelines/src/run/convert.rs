@@ -1,6 +1,6 @@
 //! `convert`: exports checkpoints to other forms, and imports other programs' models as checkpoints.
 
-use crate::generation::HuggingFaceFiles;
+use crate::generation::{HuggingFaceFiles, checkpoints_in};
 use crate::machine::write_atomically;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
@@ -128,8 +128,12 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
             bail!("{flag}: wants {wanted}");
         }
     }
+    let from = &match is_foreign {
+        true => from.clone(),
+        false => checkpoint_of(from)?,
+    };
     let checkpoint = match args.averages {
-        true => from.join("ema.safetensors"),
+        true => averages_of(from)?,
         false => from.clone(),
     };
     // before hours of writing
@@ -145,9 +149,11 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
             for name in &adapters {
                 let own = from.join(name).join(CHECKPOINTS);
                 train::checkpoint::export_peft(&own, &out.join(name))?;
+                name_base(&out.join(name));
             }
             if adapters.is_empty() {
                 train::checkpoint::export_peft(&checkpoint, out)?;
+                name_base(out);
             }
             out.clone()
         }
@@ -191,6 +197,51 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
     beside.write(out)?;
     log!("wrote {}", written.display());
     Ok(())
+}
+
+/// Tells what is missing before other programs, and Millrace, open an adapter by its folder: its base as a Hugging Face folder.
+fn name_base(adapter: &Path) {
+    let base = train::checkpoint::adapter_base(adapter);
+    if !base.is_ok_and(|base| base.is_some_and(|base| train::checkpoint::is_hugging_face(&base))) {
+        log!(
+            "convert: base_model_name_or_path of {} names no Hugging Face folder; `millrace convert --checkpoint BASE --to hf FOLDER` \
+             makes one of a checkpoint, to be named there",
+            adapter.join("adapter_config.json").display()
+        );
+    }
+}
+
+/// The checkpoint that `path` names: itself, the newest of a job or of a folder of checkpoints, or a folder of several adapters.
+fn checkpoint_of(path: &Path) -> Result<PathBuf> {
+    if !path.exists() {
+        bail!("{}: there is no such file or folder", path.display());
+    }
+    let path = checkpoints_in(path);
+    if !adapters_in(&path).is_empty() {
+        return Ok(path);
+    }
+    let found = train::checkpoint::checkpoint_at(&path)?;
+    for skipped in &found.skipped {
+        log!("convert: {skipped}");
+    }
+    Ok(found.path)
+}
+
+/// The running averages in a checkpoint, whole or in shards.
+fn averages_of(checkpoint: &Path) -> Result<PathBuf> {
+    let file = checkpoint.join("ema.safetensors");
+    let entries = std::fs::read_dir(checkpoint)
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut names = entries.map(|entry| entry.file_name());
+    if !names.any(|name| name.to_string_lossy().starts_with("ema.")) {
+        bail!(
+            "{}: found no running averages (ema.safetensors), want a checkpoint of a training with train.ema_decay",
+            checkpoint.display()
+        );
+    }
+    Ok(file)
 }
 
 /// Folder of a job's checkpoints.

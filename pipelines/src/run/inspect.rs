@@ -22,6 +22,9 @@ fn describe(path: &Path) -> Result<Value> {
             return job_folder(path);
         }
     }
+    if let Some(value) = model(path)? {
+        return Ok(value);
+    }
     for suffix in [".idx", ".bin"] {
         if let Some(prefix) = name.strip_suffix(suffix) {
             let index = path.with_file_name(format!("{prefix}.idx"));
@@ -54,14 +57,105 @@ fn describe(path: &Path) -> Result<Value> {
     }
     if name.ends_with(".safetensors") {
         let folder = path.parent().unwrap_or(Path::new("."));
-        return Ok(train::eval::inspect(folder)?);
+        return match folder.join("state.json").exists() {
+            true => Ok(train::eval::inspect(folder)?),
+            false => tensors(path),
+        };
     }
     // lists of errors and clusters often are
     let is_empty = std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0);
     if is_empty && name.ends_with(".jsonl") {
         return Ok(json!({"kind": "jsonl", "records": 0, "bad": 0}));
     }
-    Ok(curate::pipeline::inspect(path)?)
+    let value = curate::pipeline::inspect(path)?;
+    if value["kind"] == "text" && is_binary(path)? {
+        bail!(
+            "{}: found binary data of a kind that Millrace neither reads nor writes",
+            path.display()
+        );
+    }
+    Ok(value)
+}
+
+/// A model of another program, an adapter, or the newest of a folder of checkpoints; None if `path` is none of them.
+fn model(path: &Path) -> Result<Option<Value>> {
+    let is_of_steps = |entry: std::fs::DirEntry| {
+        let name = entry.file_name();
+        name.to_string_lossy().starts_with("step-")
+    };
+    let mut entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let kind = if train::checkpoint::is_gguf(path) {
+        "GGUF model"
+    } else if train::checkpoint::is_megatron(path) {
+        "Megatron checkpoint"
+    } else if path.join("adapter_config.json").is_file() {
+        let file = path.join("adapter_config.json");
+        let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+        let config: Value =
+            serde_json::from_str(&text).with_context(|| file.display().to_string())?;
+        return Ok(Some(json!({"kind": "PEFT adapter", "config": config})));
+    } else if path.is_dir() && path.join("config.json").is_file() {
+        "Hugging Face model"
+    } else if entries.any(is_of_steps) {
+        let newest = train::checkpoint::checkpoint_at(path)?;
+        let mut value = train::eval::inspect(&newest.path)?;
+        let skipped = newest.skipped.iter().map(ToString::to_string);
+        value["checkpoint"] = json!(newest.path);
+        value["skipped"] = json!(skipped.collect::<Vec<_>>());
+        return Ok(Some(value));
+    } else {
+        return Ok(None);
+    };
+    let found = train::checkpoint::initial_model(path)?;
+    Ok(Some(
+        json!({"kind": kind, "vocab": found.vocab, "model": found.model}),
+    ))
+}
+
+/// Bytes of a safetensors header at most, as in the format's own library.
+const MOST_HEADER: u64 = 100_000_000;
+
+/// Names, types and shapes in a safetensors file.
+fn tensors(path: &Path) -> Result<Value> {
+    let named = || path.display().to_string();
+    let mut file = std::fs::File::open(path).with_context(named)?;
+    let size = file.metadata().with_context(named)?.len();
+    let mut length = [0; 8];
+    file.read_exact(&mut length).with_context(named)?;
+    let length = u64::from_le_bytes(length);
+    if length > MOST_HEADER.min(size.saturating_sub(8)) {
+        bail!(
+            "{}: byte 0: found a header of {length} bytes, want at most the {} of the file after it",
+            path.display(),
+            size.saturating_sub(8)
+        );
+    }
+    let mut header = Vec::new();
+    file.take(length)
+        .read_to_end(&mut header)
+        .with_context(named)?;
+    let header: serde_json::Map<String, Value> =
+        serde_json::from_slice(&header).with_context(|| format!("{}: byte 8", path.display()))?;
+    let tensors = header.iter().filter(|(name, _)| *name != "__metadata__");
+    let tensors =
+        tensors.map(|(name, of)| json!({"name": name, "dtype": of["dtype"], "shape": of["shape"]}));
+    Ok(json!({
+        "kind": "safetensors", "bytes": size, "metadata": header.get("__metadata__"),
+        "tensors": tensors.collect::<Vec<_>>(),
+    }))
+}
+
+/// Whether a file begins with bytes that no text has.
+fn is_binary(path: &Path) -> Result<bool> {
+    if curate::store::is_url(path) {
+        return Ok(false);
+    }
+    let mut first = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(4096).read_to_end(&mut first))
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    let is_utf16 = first.starts_with(b"\xff\xfe") || first.starts_with(b"\xfe\xff");
+    Ok(first.contains(&0) && !is_utf16)
 }
 
 fn job_folder(path: &Path) -> Result<Value> {

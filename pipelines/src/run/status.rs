@@ -199,7 +199,14 @@ fn shards(job: &Job, out: &Path) -> Result<Vec<Shard>> {
         return Ok(listed);
     }
     match &job.curate {
-        Some(config) => Ok(curate::pipeline::shards_kept(config, &out.join(CRAWLS))?),
+        // inputs may be gone, or named from another working directory: then the stages are shown without shards
+        Some(config) => match curate::pipeline::shards_kept(config, &out.join(CRAWLS)) {
+            Ok(shards) => Ok(shards),
+            Err(error) => {
+                log!("status: the shards of the curation are not shown: {error}");
+                Ok(Vec::new())
+            }
+        },
         None => Ok(Vec::new()),
     }
 }

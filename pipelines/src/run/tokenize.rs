@@ -6,6 +6,7 @@
 
 use super::texts::{self, Reader};
 use crate::context::{Context, relative};
+use crate::generation::trained_tokenizer::{self, TOKENIZER};
 use crate::generation::{named_tokenizer, tokenizer_path};
 use crate::job::{TokenDataset, Tokenize, WrongUse};
 use crate::machine::{grouped, write_atomically};
@@ -58,10 +59,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         (Some(named), _) => json!(["file", named.identity()]),
         (None, settings) => json!(["train", settings, table.json_keys, upstream]),
     });
-    let trained = cx
-        .manifest
-        .done("tokenize/tokenizer", &of_tokenizer)?
-        .is_none();
+    let trained = cx.manifest.done(TOKENIZER, &of_tokenizer)?.is_none();
     if trained {
         make_tokenizer(cx, table, named.as_ref(), &of_tokenizer)?;
     }
@@ -183,7 +181,6 @@ fn make_tokenizer(
     named: Option<&Tokenizer>,
     print: &str,
 ) -> Result<()> {
-    cx.manifest.forget("tokenize/tokenizer");
     let progress = Progress::start("tokenizer", "MB", 0);
     let trained;
     let (tokenizer, what) = match named {
@@ -193,16 +190,13 @@ fn make_tokenizer(
             (&trained, "trained on the texts".to_string())
         }
     };
+    trained_tokenizer::check_new(cx, tokenizer)?;
+    cx.manifest.forget(TOKENIZER);
     write_atomically(&tokenizer_path(cx), tokenizer.json().as_bytes())?;
     let counts = json!({"vocab": tokenizer.vocab(), "xxh3": tokenizer.identity(), "from": what});
     let files = ["tokens/tokenizer.json".into()];
-    cx.manifest.record(
-        "tokenize/tokenizer",
-        print,
-        &files,
-        counts,
-        progress.seconds(),
-    )?;
+    cx.manifest
+        .record(TOKENIZER, print, &files, counts, progress.seconds())?;
     progress.finish(&format!(
         "{} entries, {what}",
         grouped(tokenizer.vocab() as u64)

@@ -5,6 +5,7 @@ use super::train_data::TrainData;
 use super::training::Training;
 use super::words::{DONE, TRAIN, shared_failure};
 use crate::context::{Context, relative};
+use crate::generation::trained_tokenizer::{SETTINGS, has_checkpoints};
 use crate::machine::grouped;
 use crate::manifest::{fingerprint, identity};
 use crate::progress::Progress;
@@ -104,7 +105,7 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
     }
     record_data(cx, data.order())?;
     data.prepare(cx)?;
-    if !has_begun(cx) {
+    if !has_checkpoints(&cx.out) {
         cx.manifest.forget("train");
     }
     let parallel = &plan.parallel;
@@ -135,7 +136,7 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
     let tasks = TaskRuns::of(cx, &plan)?;
     let progress = Progress::start("train", "steps", plan.train.steps);
     let signals = Signals::listen()?;
-    Training::begin(&cx.out, plan.train.steps, has_begun(cx))?;
+    Training::begin(&cx.out, plan.train.steps, has_checkpoints(&cx.out))?;
     let watcher = Watcher {
         cx,
         label: "train".into(),
@@ -280,18 +281,9 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).collect()
 }
 
-/// Manifest entry for the settings that fixed the order of the data when the training began.
-const SETTINGS: &str = "train/settings";
-
-/// Whether the folder of checkpoints has any entries.
-pub(super) fn has_begun(cx: &Context) -> bool {
-    let folder = cx.out.join("checkpoints");
-    std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
-}
-
 /// Records the settings that fix the order of the data, once per training.
 pub(super) fn record_data(cx: &Context, order: &serde_json::Value) -> Result<()> {
-    if has_begun(cx) && cx.manifest.get(SETTINGS)?.is_some() {
+    if has_checkpoints(&cx.out) && cx.manifest.get(SETTINGS)?.is_some() {
         return Ok(());
     }
     let settings = json!({"data": order});

@@ -3,9 +3,10 @@
 
 use super::chat_data::ChatData;
 use super::task_runs::TaskRuns;
-use super::train::{Finished, Watcher, has_begun, print_memory, print_of, record_data};
+use super::train::{Finished, Watcher, print_memory, print_of, record_data};
 use super::training::Training as Noted;
 use crate::context::{Context, relative};
+use crate::generation::trained_tokenizer::has_checkpoints;
 use crate::machine::grouped;
 use crate::manifest::fingerprint;
 use crate::progress::Progress;
@@ -55,11 +56,15 @@ impl<'a> Adapter<'a> {
     fn prepare(&mut self) -> Result<()> {
         record_data(self.cx, &self.data.order)?;
         self.data.keep_files(self.cx)?;
-        if !has_begun(self.cx) {
+        if !has_checkpoints(&self.cx.out) {
             self.cx.manifest.forget("train");
         }
         self.tasks = TaskRuns::of(self.cx, &self.plan)?;
-        Noted::begin(&self.cx.out, self.plan.train.steps, has_begun(self.cx))
+        Noted::begin(
+            &self.cx.out,
+            self.plan.train.steps,
+            has_checkpoints(&self.cx.out),
+        )
     }
 }
 

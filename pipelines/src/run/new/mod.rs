@@ -112,7 +112,9 @@ pub(crate) fn new(args: &NewArgs) -> Result<()> {
         }
         NewKind::Finetune if job.is_chat() => {
             let (model, tokenizer) = model(args)?;
-            head("A model fine-tuned on conversations.") + &job.finetune(&tokenizer) + &tune(&model)
+            head("A model fine-tuned on conversations.")
+                + &job.finetune(&tokenizer)
+                + &tune(&model, job.chat_bytes())
         }
         NewKind::Finetune => {
             let (model, tokenizer) = model(args)?;

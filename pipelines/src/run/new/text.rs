@@ -82,11 +82,13 @@ impl NewJob<'_> {
         for (_, why) in &sample.unreadable {
             text += &comment(&format!("       left out: {why}"));
         }
-        text += &comment(&format!(
-            "       {} of the first {} became documents",
-            grouped(sample.documents),
-            count(sample.records, "record")
-        ));
+        if !self.is_chat() {
+            text += &comment(&format!(
+                "       {} of the first {} became documents",
+                grouped(sample.documents),
+                count(sample.records, "record")
+            ));
+        }
         let shares: Vec<String> = self
             .languages()
             .into_iter()
@@ -155,6 +157,12 @@ impl NewJob<'_> {
         self.sample.groups.iter().any(|group| group.is_chat)
     }
 
+    /// Bytes of the files of conversations.
+    pub(super) fn chat_bytes(&self) -> u64 {
+        let groups = self.sample.groups.iter().filter(|group| group.is_chat);
+        groups.map(|group| group.bytes).sum()
+    }
+
     /// Whether documents are held out for validation.
     pub(super) fn has_valid(&self) -> bool {
         self.sample.documents >= LEAST_DOCUMENTS
@@ -187,7 +195,7 @@ impl NewJob<'_> {
         format!(
             "\n# Conversations; answers alone count in the loss. `millrace explain finetune`.\n{others}[finetune]\ntrain = [{}]\n\
              # valid = [\"valid.jsonl\"]   # held-out conversations, measured after each epoch\ntokenizer = {}\n{template}\
-             seq_length = 1024\nepochs = 3\n# method = \"lora\"           # adapters beside frozen weights\n",
+             seq_length = {TUNED_LENGTH}\nepochs = 3\n# method = \"lora\"           # adapters beside frozen weights\n",
             files(chats).join(", "),
             quoted(&tokenizer.to_string_lossy())
         )
@@ -317,10 +325,18 @@ pub(super) fn train(init_from: Option<&Path>, has_valid: bool) -> String {
     )
 }
 
-/// `[train]` of a fine-tuning on conversations, and what follows it.
-pub(super) fn tune(init_from: &Path) -> String {
+/// Tokens of a sample of packed conversations.
+const TUNED_LENGTH: u64 = 1024;
+
+/// Bytes of a token, about, in files of conversations.
+const TOKEN_BYTES: u64 = 4;
+
+/// `[train]` of a fine-tuning on `bytes` of conversations, and what follows it.
+pub(super) fn tune(init_from: &Path, bytes: u64) -> String {
+    // a step takes whole samples, and few conversations are one sample
+    let batch = (bytes / (TUNED_LENGTH * TOKEN_BYTES)).clamp(1, 4);
     format!(
-        "\n# Weights to start from; steps follow from the epochs.\n[train]\ninit_from = {}\nglobal_batch = 4\nmicro_batch = 1\n\
+        "\n# Weights to start from; steps follow from the epochs.\n[train]\ninit_from = {}\nglobal_batch = {batch}\nmicro_batch = 1\n\
          lr = 2e-5\nmin_lr = 0.0\ncheckpoint = {{ every = 50, keep = 2 }}\n\n[report]\n",
         quoted(&init_from.to_string_lossy())
     )
