@@ -13,17 +13,19 @@ use crate::eval::logits;
 use crate::fixtures::{Chain, Log, tiny_llama};
 use crate::trainer::run;
 
-fn oracles() -> PathBuf {
+const RECORD: &str = "megatron_dist.json";
+
+pub(super) fn oracles() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracles")
 }
 
-fn golden(name: &str) -> PathBuf {
+pub(super) fn golden(name: &str) -> PathBuf {
     oracles().join(format!("megatron_dist_{name}"))
 }
 
-/// Differences to megatron-core's logits stay below those of two orders of additions.
-fn has_the_logits(checkpoint: &Path, name: &str, vocab: usize) {
-    let text = fs::read_to_string(oracles().join("megatron_dist.json")).unwrap();
+/// Differences to megatron-core's logits, which a record has by name, stay below those of two orders of additions.
+pub(super) fn has_the_logits(checkpoint: &Path, record: &str, name: &str, vocab: usize) {
+    let text = fs::read_to_string(oracles().join(record)).unwrap();
     let record: Value = serde_json::from_str(&text).unwrap();
     let tokens = record["tokens"].as_array().unwrap().iter();
     let tokens: Vec<u32> = tokens
@@ -60,7 +62,7 @@ fn a_gpt_by_its_args_gives_megatrons_logits_whatever_wrote_it() {
         assert!(is_megatron(&golden(name)));
         let out = dir.path().join(name);
         let checkpoint = import_megatron(&golden(name), &out).unwrap().checkpoint;
-        has_the_logits(&checkpoint, name, 61);
+        has_the_logits(&checkpoint, RECORD, name, 61);
         fs::read(checkpoint.join("model.safetensors")).unwrap()
     });
     assert!(one == two, "the same weights from both");
@@ -93,7 +95,7 @@ fn a_model_without_args_is_told_by_a_configuration_beside_it() {
         "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu"});
     fs::write(inside.join("config.json"), config.to_string()).unwrap();
     let checkpoint = import_megatron(dir.path(), &out).unwrap().checkpoint;
-    has_the_logits(&checkpoint, "llama_tp2", 64);
+    has_the_logits(&checkpoint, RECORD, "llama_tp2", 64);
     let mut wrong = config;
     (wrong["num_hidden_layers"], wrong["head_dim"]) = (json!(3), json!(8));
     fs::write(inside.join("config.json"), wrong.to_string()).unwrap();
@@ -121,7 +123,7 @@ fn a_run_starts_from_megatrons_weights_by_the_jobs_own_model() {
     let samples = Chain::of(&plan);
     let done = run(&plan, &samples, None, dir.path(), &Log::default()).unwrap();
     // a step at this rate leaves them
-    has_the_logits(&done.checkpoint, "llama_tp2", 64);
+    has_the_logits(&done.checkpoint, RECORD, "llama_tp2", 64);
     assert!(done.init.is_some());
 
     let mut other = llama();

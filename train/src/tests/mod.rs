@@ -29,6 +29,7 @@ mod lead;
 mod lora;
 mod lora_mixture;
 mod megatron;
+mod megatron_mixture;
 mod megatron_written;
 mod mixture;
 mod mixture_parity;

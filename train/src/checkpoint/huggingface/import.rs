@@ -234,7 +234,15 @@ impl Folder {
         let fits = of_job.filter(|vocab| rows.is_some_and(|rows| *vocab <= rows));
         let vocab = |told: Option<usize>| told.or(fits).or(rows).unwrap_or(1);
         let plan = match (tensors.model()?, job) {
-            (Some((model, told, length)), _) => plan_of(decoder(model, vocab(told), length), None),
+            (Some(told), _) => {
+                let read = decoder(told.model, vocab(told.vocab), told.seq_length);
+                let excesses = bounds::excesses(bounds::Numbers::of_import(&read), tensors.size()?);
+                if !excesses.is_empty() {
+                    let problems = excesses.iter().map(ToString::to_string);
+                    return Err(foreign(&found, problems.collect()));
+                }
+                plan_of(read, None)
+            }
             (None, Some((plan, _))) => {
                 let model = ModelConfig {
                     mtp_num_layers: 0,

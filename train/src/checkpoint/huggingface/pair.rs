@@ -38,8 +38,9 @@ pub(crate) struct Pair {
     /// Elements per row.
     cols: usize,
     is_transposed: bool,
-    /// Number of the part of theirs that this is, of equal ones along its first dim; their other pairs have the others.
-    part: usize,
+    /// Number of the part of theirs that this is, of equal ones along its first dim; their other pairs have the others. None:
+    /// theirs is no stack.
+    part: Option<usize>,
     /// Ours is another tensor of theirs as well, which this one repeats.
     is_copy: bool,
 }
@@ -56,7 +57,7 @@ impl Pair {
             count: dims[0],
             cols: dims[1..].iter().product(),
             is_transposed: false,
-            part: 0,
+            part: None,
             is_copy: false,
         }
     }
@@ -84,17 +85,22 @@ impl Pair {
     /// It is part `number` of `count` equal parts of theirs, which are stacked.
     pub(crate) fn part_of(mut self, number: usize, count: usize) -> Pair {
         self.dims.insert(0, count);
-        self.part = number;
+        self.part = Some(number);
         self
     }
 
     /// Its first element in theirs.
     pub(crate) fn first_element(&self) -> usize {
-        self.part * self.elements()
+        self.part() * self.elements()
     }
 
     /// Number of the part of theirs that it is, 0 if it is all of it.
     pub(crate) fn part(&self) -> usize {
+        self.part.unwrap_or(0)
+    }
+
+    /// Number of the part of theirs that it is, if theirs is a stack of parts.
+    pub(crate) fn stacked(&self) -> Option<usize> {
         self.part
     }
 

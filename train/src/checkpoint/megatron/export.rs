@@ -1,12 +1,13 @@
 //! Writes a model as a checkpoint of Megatron-Core (format torch_dist), which Megatron-LM loads for any tensor and pipeline
-//! parallelism: `OUT/release/` and the tracker that names it. Names and order of elements are those that `import.rs` reads.
+//! parallelism: `OUT/release/` and the tracker that names it. Names and order of elements: `names.rs`.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use crate::checkpoint::huggingface::pair::Pair;
-use crate::checkpoint::megatron::import::{COMMON, LAYERS, TRACKER, pairs};
+use crate::checkpoint::megatron::import::{COMMON, TRACKER};
+use crate::checkpoint::megatron::names::{EXPERT_BIAS, LAYERS, is_stacked, pairs, stateful};
 use crate::checkpoint::megatron::settings;
 use crate::checkpoint::torch::dist_writer::{Chunk, DistWriter};
 use crate::checkpoint::torch::pickle_writer::Object;
@@ -24,16 +25,6 @@ const DROPPED: &str = ".release.dropped";
 
 /// By what Megatron-Core knows a checkpoint of its own.
 const BACKENDS: &str = r#"{"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch", "common_backend_version": 1}"#;
-
-/// Modules of a layer, and of the whole model, that have an entry beside their weights: the local and TransformerEngine's.
-const STATEFUL: [&str; 5] = [
-    "self_attention.linear_qkv",
-    "self_attention.linear_proj",
-    "self_attention.core_attention",
-    "mlp.linear_fc1",
-    "mlp.linear_fc2",
-];
-const STATEFUL_QK: [&str; 2] = ["self_attention.q_layernorm", "self_attention.k_layernorm"];
 
 /// Writes the model of a checkpoint, a Hugging Face or PEFT folder (adapters merged) or a GGUF file as the folder `out`, one tensor
 /// at a time. Embedding and head have the rows of the vocabulary, without padding. A checkpoint that this wrote before is
@@ -89,11 +80,11 @@ fn fill(source: &mut WeightSource, partial: &Path, dtype: TorchDtype) -> Result<
     write_text(&partial.join("metadata.json"), BACKENDS)?;
 
     let shape = plan.shape();
-    let mut writer = DistWriter::create(partial, dtype)?;
+    let mut writer = DistWriter::create(partial)?;
     for pair in pairs(&plan) {
         let ours = source.read(&pair.ours)?;
         let values = pair.elements_of_ours(&shape).map(|at| ours[at]);
-        writer.chunk(chunk(&plan, &pair), values)?;
+        writer.chunk(chunk(&plan, &pair, dtype), values)?;
     }
     // torch's list of one None: these modules have no state of their own
     let nothing = Object::List(vec![Object::None]);
@@ -104,41 +95,34 @@ fn fill(source: &mut WeightSource, partial: &Path, dtype: TorchDtype) -> Result<
     sync(partial)
 }
 
-/// The box of Megatron's tensor that a tensor is: a layer of a stack, or all of it.
-fn chunk(plan: &Plan, pair: &Pair) -> Chunk {
+/// The box of Megatron's tensor that a tensor is: a layer of a stack, an expert of a layer, or all of it.
+fn chunk(plan: &Plan, pair: &Pair, dtype: TorchDtype) -> Chunk {
+    let (mut dims, mut sizes) = (pair.dims.clone(), pair.dims.clone());
+    let mut offsets = vec![0; dims.len()];
+    if let Some(expert) = pair.stacked() {
+        (offsets[0], sizes[0]) = (expert, 1);
+    }
     let of_layer = pair.theirs.strip_prefix(LAYERS);
+    let of_layer = of_layer.filter(|_| is_stacked(plan));
     let of_layer = of_layer.and_then(|rest| rest.split_once('.'));
     let layer = of_layer.and_then(|(layer, rest)| Some((layer.parse().ok()?, rest)));
-    let mut offsets = vec![0; pair.dims.len()];
-    let Some((layer, rest)) = layer else {
-        return Chunk {
-            tensor: pair.theirs.clone(),
-            dims: pair.dims.clone(),
-            offsets,
-            sizes: pair.dims.clone(),
-        };
+    let tensor = match layer {
+        None => pair.theirs.clone(),
+        Some((layer, rest)) => {
+            dims.insert(0, plan.model.layers);
+            offsets.insert(0, layer);
+            sizes.insert(0, 1);
+            format!("{LAYERS}{rest}")
+        }
     };
-    offsets.insert(0, layer);
-    let below = |first: usize| [&[first], &pair.dims[..]].concat();
+    let is_state = pair.theirs.ends_with(EXPERT_BIAS);
     Chunk {
-        tensor: format!("{LAYERS}{rest}"),
-        dims: below(plan.model.layers),
+        tensor,
+        dims,
         offsets,
-        sizes: below(1),
+        sizes,
+        dtype: if is_state { TorchDtype::F32 } else { dtype },
     }
-}
-
-/// Names of the entries beside weights.
-fn stateful(plan: &Plan) -> Vec<String> {
-    let qk = plan.model.architecture().qk_norm;
-    let qk = STATEFUL_QK.iter().filter(|_| qk);
-    let (modules, layers) = (STATEFUL.iter().chain(qk), plan.model.layers);
-    let of_layers = modules.flat_map(|module| {
-        (0..layers)
-            .map(move |layer| format!("{LAYERS}{module}._extra_state/shard_{layer}_{layers}"))
-    });
-    let last = "decoder.final_layernorm._extra_state/shard_0_1".into();
-    of_layers.chain([last]).collect()
 }
 
 /// Gives the whole folder its name, and then the tracker, without which nobody finds it.

@@ -60,14 +60,28 @@ impl TorchDist {
         self.tensors.get(name).map(|stored| stored.dims.as_slice())
     }
 
-    /// Elements of a tensor of rank 1 or 2, the first rows of it if `dims` has fewer; `layer` is its place in one
-    /// that has those of all layers stacked.
-    pub(crate) fn read(
-        &self,
-        name: &str,
-        layer: Option<usize>,
-        dims: &[usize],
-    ) -> Result<Vec<f32>> {
+    /// Bytes of the files that have the chunks.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn bytes(&self) -> Result<u64> {
+        let mut bytes = 0;
+        for entry in fs::read_dir(&self.folder).at("read", &self.folder)? {
+            let entry = entry.at("read", &self.folder)?;
+            let path = entry.path();
+            if path.extension().is_some_and(|end| end == "distcp") {
+                bytes += fs::metadata(&path).at("read", &path)?.len();
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Elements of a tensor of rank 1 or 2, the first rows of it if `dims` has fewer; `stacks` is its place in those that
+    /// it is in, outermost first: of all layers, of a layer's experts.
+    ///
+    /// # Errors
+    /// `Damaged` if the tensor is not there, or its chunks do not cover what is wanted once; `Io`.
+    pub(crate) fn read(&self, name: &str, stacks: &[usize], dims: &[usize]) -> Result<Vec<f32>> {
         let path = self.folder.join(METADATA);
         let wrong = |found: String| Error::Damaged {
             path: path.clone(),
@@ -78,46 +92,48 @@ impl TorchDist {
         };
         let stored = self.tensors.get(name);
         let stored = stored.ok_or_else(|| wrong("nothing".into()))?;
-        let is_stacked = layer.is_some();
-        let (Some(whole), Some([_, rows, cols])) =
-            (cube(&stored.dims, is_stacked, 1), cube(dims, false, 1))
+        let (Some(whole), Some([rows, cols])) =
+            (Grid::of(&stored.dims, stacks.len(), 1), matrix(dims, 1))
         else {
             return Err(wrong(format!("{:?}", stored.dims)));
         };
-        let slab = layer.unwrap_or(0);
-        if slab >= whole[0] || rows > whole[1] || cols != whole[2] {
+        let is_in = stacks.iter().zip(whole.stacks).all(|(at, of)| at < of);
+        if !is_in || rows > whole.rows || cols != whole.cols {
             return Err(wrong(format!("{:?}", stored.dims)));
         }
         let mut out = vec![0.0; rows * cols];
         let mut is_filled = vec![false; rows * cols];
         for chunk in &stored.chunks {
-            let (from, size) = (
-                cube(&chunk.offsets, is_stacked, 0),
-                cube(&chunk.sizes, is_stacked, 1),
-            );
-            let (Some(from), Some(size)) = (from, size) else {
+            let (Some(from), Some(size)) = (
+                Grid::of(&chunk.offsets, stacks.len(), 0),
+                Grid::of(&chunk.sizes, stacks.len(), 1),
+            ) else {
                 return Err(wrong(format!("a chunk of {:?}", chunk.sizes)));
             };
-            let end = |axis: usize| from[axis].checked_add(size[axis]);
-            if (0..3).any(|axis| end(axis).is_none_or(|end| end > whole[axis])) {
+            let mut ends = chunk.offsets.iter().zip(&chunk.sizes).zip(&stored.dims);
+            let is_within = |((from, size), whole): ((&usize, &usize), &usize)| {
+                from.checked_add(*size).is_some_and(|end| end <= *whole)
+            };
+            let is_box = chunk.offsets.len() == stored.dims.len() && ends.all(is_within);
+            if !is_box || chunk.sizes.len() != stored.dims.len() {
                 return Err(wrong(format!(
                     "a chunk from {:?} of {:?}",
                     chunk.offsets, chunk.sizes
                 )));
             }
-            if !(from[0]..from[0] + size[0]).contains(&slab) || from[1] >= rows {
+            let Some(slab) = from.slab(&size, stacks).filter(|_| from.rows < rows) else {
                 continue;
-            }
+            };
             let values = self.chunk(chunk)?;
-            let values = &values[(slab - from[0]) * size[1] * size[2]..];
-            for row in 0..size[1].min(rows - from[1]) {
-                let at = (from[1] + row) * cols + from[2];
-                let to = at..at + size[2];
+            let values = &values[slab * size.rows * size.cols..];
+            for row in 0..size.rows.min(rows - from.rows) {
+                let at = (from.rows + row) * cols + from.cols;
+                let to = at..at + size.cols;
                 if is_filled[to.clone()].contains(&true) {
                     return Err(wrong("two chunks with the same elements".into()));
                 }
                 is_filled[to.clone()].fill(true);
-                out[to].copy_from_slice(&values[row * size[2]..][..size[2]]);
+                out[to].copy_from_slice(&values[row * size.cols..][..size.cols]);
             }
         }
         if is_filled.contains(&false) {
@@ -135,13 +151,36 @@ impl TorchDist {
     }
 }
 
-/// Dims (or offsets, or strides) of rank 1 to 3 as layer, row and column; absent ones are `fill`.
-fn cube(dims: &[usize], is_stacked: bool, fill: usize) -> Option<[usize; 3]> {
-    match (dims, is_stacked) {
-        (&[rows], false) => Some([fill, rows, fill]),
-        (&[rows, cols], false) => Some([fill, rows, cols]),
-        (&[layers, rows], true) => Some([layers, rows, fill]),
-        (&[layers, rows, cols], _) => Some([layers, rows, cols]),
+/// Dims (or offsets) of matrices in stacks; an absent column is the filling.
+struct Grid<'d> {
+    stacks: &'d [usize],
+    rows: usize,
+    cols: usize,
+}
+
+impl<'d> Grid<'d> {
+    fn of(dims: &'d [usize], stacks: usize, fill: usize) -> Option<Grid<'d>> {
+        let (stacks, rest) = dims.split_at_checked(stacks)?;
+        let [rows, cols] = matrix(rest, fill)?;
+        Some(Grid { stacks, rows, cols })
+    }
+
+    /// Number of the matrix at this place among those of a chunk that begins here, if it has it.
+    fn slab(&self, size: &Grid<'_>, at: &[usize]) -> Option<usize> {
+        let mut slab = 0;
+        for ((first, count), at) in self.stacks.iter().zip(size.stacks).zip(at) {
+            let within = at.checked_sub(*first).filter(|within| within < count)?;
+            slab = slab * count + within;
+        }
+        Some(slab)
+    }
+}
+
+/// Rows and columns.
+fn matrix(dims: &[usize], fill: usize) -> Option<[usize; 2]> {
+    match *dims {
+        [rows] => Some([rows, fill]),
+        [rows, cols] => Some([rows, cols]),
         _ => None,
     }
 }
@@ -315,8 +354,8 @@ mod tests {
                 for name in opened.names() {
                     let dims = opened.dims(name).unwrap();
                     let (layer, rest) = match dims.len() {
-                        1 => (None, dims),
-                        _ => (Some(0), &dims[1..]),
+                        1 => (&[][..], dims),
+                        _ => (&[0][..], &dims[1..]),
                     };
                     if dims.iter().product::<usize>() < 10_000 {
                         let _ = opened.read(name, layer, rest);
@@ -331,7 +370,7 @@ mod tests {
         let opened = TorchDist::open(&golden()).unwrap();
         let name = "decoder.layers.mlp.linear_fc2.weight";
         let dims = [16, 64];
-        let want = opened.read(name, Some(1), &dims).unwrap();
+        let want = opened.read(name, &[1], &dims).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let mut broken = opened.tensors[name].clone();
         let chunk = broken.chunks[1].clone();
@@ -354,18 +393,16 @@ mod tests {
             let mut bytes = whole.clone();
             bytes[at] ^= 1 << (at % 8);
             fs::write(&path, &bytes).unwrap();
-            if let Ok(found) = opened.read(name, Some(1), &dims) {
+            if let Ok(found) = opened.read(name, &[1], &dims) {
                 assert!(found == want, "byte {at}");
             }
         }
         for at in (0..whole.len()).step_by(997) {
             fs::write(&path, &whole[..at]).unwrap();
-            let _ = opened.read(name, Some(1), &dims);
+            let _ = opened.read(name, &[1], &dims);
         }
         fs::write(&path, &whole[..start]).unwrap();
-        let error = opened
-            .read(name, Some(chunk.offsets[0]), &dims)
-            .unwrap_err();
+        let error = opened.read(name, &[chunk.offsets[0]], &dims).unwrap_err();
         assert!(error.to_string().contains(&chunk.file), "{error}");
     }
 
@@ -376,7 +413,7 @@ mod tests {
         let all = opened.tensors[name].chunks.clone();
         let mut told = |chunks: Vec<Chunk>| {
             opened.tensors.get_mut(name).unwrap().chunks = chunks;
-            let error = opened.read(name, Some(0), &[16, 64]).unwrap_err();
+            let error = opened.read(name, &[0], &[16, 64]).unwrap_err();
             error.to_string()
         };
         let gap = told(all[1..].to_vec());
@@ -389,5 +426,48 @@ mod tests {
             twice.contains("two chunks with the same elements"),
             "{twice}"
         );
+    }
+
+    #[test]
+    fn matrices_of_two_stacks_come_from_the_chunks_that_have_them() {
+        let folder = golden().with_file_name("megatron_dist_mixture_ep2");
+        let mut opened = TorchDist::open(&folder).unwrap();
+        let name = "decoder.layers.mlp.experts.experts.linear_fc2.weight";
+        let dims = [16, 24];
+        let read = |of: &TorchDist, at: &[usize]| of.read(name, at, &dims);
+        let mut all = Vec::new();
+        for at in [[0, 0], [0, 1], [0, 3], [1, 0], [1, 3]] {
+            all.push(read(&opened, &at).unwrap());
+        }
+        all.sort_by(|a, b| a[0].total_cmp(&b[0]));
+        all.dedup();
+        assert_eq!(all.len(), 5, "no two experts are alike");
+        for at in [&[2, 0][..], &[0, 4], &[0], &[0, 0, 0], &[]] {
+            let error = read(&opened, at).unwrap_err().to_string();
+            assert!(
+                error.contains(name) && error.contains("[2, 4, 16, 24]"),
+                "{error}"
+            );
+        }
+        // without its chunk an expert has no numbers, and the others have theirs
+        let chunks = opened.tensors[name].chunks.clone();
+        let others = chunks.iter().filter(|chunk| chunk.offsets != [1, 2, 0, 0]);
+        opened.tensors.get_mut(name).unwrap().chunks = others.cloned().collect();
+        read(&opened, &[1, 1]).unwrap();
+        let gap = read(&opened, &[1, 2]).unwrap_err().to_string();
+        assert!(gap.contains("elements that no chunk has"), "{gap}");
+        // a box that is larger than its tensor, or of another rank
+        for (offsets, sizes) in [
+            (vec![1, 3, 0, 0], vec![1, 2, 16, 24]),
+            (vec![1, 3, 0], vec![1, 1, 16]),
+            (vec![0, 0, 0, 0, 0], vec![1, 1, 16, 24, 1]),
+            (vec![usize::MAX, 0, 0, 0], vec![2, 1, 16, 24]),
+        ] {
+            let mut chunks = chunks.clone();
+            (chunks[0].offsets, chunks[0].sizes) = (offsets, sizes);
+            opened.tensors.get_mut(name).unwrap().chunks = chunks;
+            let error = read(&opened, &[1, 3]).unwrap_err().to_string();
+            assert!(error.contains("a chunk"), "{error}");
+        }
     }
 }

@@ -26,6 +26,8 @@ pub(crate) struct Chunk {
     /// Its first element in the tensor.
     pub offsets: Vec<usize>,
     pub sizes: Vec<usize>,
+    /// Number type, the same of all boxes of the tensor.
+    pub dtype: TorchDtype,
 }
 
 /// Something that was written.
@@ -41,7 +43,6 @@ pub(crate) struct DistWriter {
     path: PathBuf,
     out: BufWriter<File>,
     at: u64,
-    dtype: TorchDtype,
     /// Names in the order of their first chunks.
     names: Vec<String>,
     written: HashMap<String, Vec<Written>>,
@@ -49,7 +50,7 @@ pub(crate) struct DistWriter {
 
 impl DistWriter {
     /// Begins the file in an existing folder.
-    pub(crate) fn create(folder: &Path, dtype: TorchDtype) -> Result<DistWriter> {
+    pub(crate) fn create(folder: &Path) -> Result<DistWriter> {
         let path = folder.join(FILE);
         let file = File::create(&path).at("create", &path)?;
         Ok(DistWriter {
@@ -57,7 +58,6 @@ impl DistWriter {
             path,
             out: BufWriter::with_capacity(1 << 20, file),
             at: 0,
-            dtype,
             names: Vec::new(),
             written: HashMap::new(),
         })
@@ -69,7 +69,7 @@ impl DistWriter {
         chunk: Chunk,
         values: impl IntoIterator<Item = f32>,
     ) -> Result<()> {
-        let length = write_tensor(&mut self.out, &chunk.sizes, self.dtype, values);
+        let length = write_tensor(&mut self.out, &chunk.sizes, chunk.dtype, values);
         let name = chunk.tensor.clone();
         self.add(name, length, Some(chunk))
     }
@@ -114,7 +114,7 @@ impl DistWriter {
                 .iter()
                 .filter_map(|one| one.chunk.as_ref())
                 .collect();
-            about.push((name.as_str(), self.storage(&chunks)));
+            about.push((name.as_str(), storage(&chunks)));
             places.extend(written.iter().map(|one| place(name, one)));
         }
         Object::with(
@@ -128,40 +128,40 @@ impl DistWriter {
             ],
         )
     }
+}
 
-    /// What is stored under a name: a tensor in these chunks, or an object if there are none.
-    fn storage(&self, chunks: &[&Chunk]) -> Object {
-        let Some(first) = chunks.first() else {
-            return Object::New([MODULE, "BytesStorageMetadata"], None);
-        };
-        let boxes = chunks.iter().map(|chunk| {
-            let attributes = [("offsets", &chunk.offsets), ("sizes", &chunk.sizes)];
-            let attributes = attributes.map(|(key, dims)| (key, size(dims)));
-            Object::with([MODULE, "ChunkStorageMetadata"], attributes)
-        });
-        Object::with(
-            [MODULE, "TensorStorageMetadata"],
-            [
-                ("properties", self.properties()),
-                ("size", size(&first.dims)),
-                ("chunks", Object::List(boxes.collect())),
-            ],
-        )
-    }
+/// What is stored under a name: a tensor in these chunks, or an object if there are none.
+fn storage(chunks: &[&Chunk]) -> Object {
+    let Some(first) = chunks.first() else {
+        return Object::New([MODULE, "BytesStorageMetadata"], None);
+    };
+    let boxes = chunks.iter().map(|chunk| {
+        let attributes = [("offsets", &chunk.offsets), ("sizes", &chunk.sizes)];
+        let attributes = attributes.map(|(key, dims)| (key, size(dims)));
+        Object::with([MODULE, "ChunkStorageMetadata"], attributes)
+    });
+    Object::with(
+        [MODULE, "TensorStorageMetadata"],
+        [
+            ("properties", properties(first.dtype)),
+            ("size", size(&first.dims)),
+            ("chunks", Object::List(boxes.collect())),
+        ],
+    )
+}
 
-    /// Number type; layout, whether gradients are wanted, memory format and whether memory is pinned are the defaults. Strides
-    /// behind them, which this torch writes and older ones refuse, may be absent.
-    fn properties(&self) -> Object {
-        let layout = vec![Object::text("torch.strided")];
-        let state = Object::Tuple(vec![
-            self.dtype.object(),
-            Object::Call(["torch.serialization", "_get_layout"], layout),
-            Object::Bool(false),
-            Object::Call([MODULE, "_MEM_FORMAT_ENCODING"], vec![Object::Int(0)]),
-            Object::Bool(false),
-        ]);
-        Object::New([MODULE, "TensorProperties"], Some(Box::new(state)))
-    }
+/// Number type; layout, whether gradients are wanted, memory format and whether memory is pinned are the defaults. Strides
+/// behind them, which this torch writes and older ones refuse, may be absent.
+fn properties(dtype: TorchDtype) -> Object {
+    let layout = vec![Object::text("torch.strided")];
+    let state = Object::Tuple(vec![
+        dtype.object(),
+        Object::Call(["torch.serialization", "_get_layout"], layout),
+        Object::Bool(false),
+        Object::Call([MODULE, "_MEM_FORMAT_ENCODING"], vec![Object::Int(0)]),
+        Object::Bool(false),
+    ]);
+    Object::New([MODULE, "TensorProperties"], Some(Box::new(state)))
 }
 
 /// Key and value of a location: which box of which tensor is where.
@@ -293,21 +293,22 @@ mod tests {
     /// Writes a checkpoint of Megatron's anew, a layer per chunk.
     fn rewritten(from: &Path, to: &Path, dtype: TorchDtype) {
         let opened = TorchDist::open(from).unwrap();
-        let mut writer = DistWriter::create(to, dtype).unwrap();
+        let mut writer = DistWriter::create(to).unwrap();
         for name in opened.names() {
             let dims = opened.dims(name).unwrap().to_vec();
             let is_stacked = name.starts_with("decoder.layers.");
             for layer in 0..if is_stacked { dims[0] } else { 1 } {
-                let layer = is_stacked.then_some(layer);
+                let layer: Vec<usize> = is_stacked.then_some(layer).into_iter().collect();
                 let rest = if is_stacked { &dims[1..] } else { &dims };
-                let values = opened.read(name, layer, rest).unwrap();
+                let values = opened.read(name, &layer, rest).unwrap();
                 let mut chunk = Chunk {
                     tensor: name.to_owned(),
                     dims: dims.clone(),
                     offsets: vec![0; dims.len()],
                     sizes: dims.clone(),
+                    dtype,
                 };
-                if let Some(layer) = layer {
+                if let [layer] = layer[..] {
                     (chunk.offsets[0], chunk.sizes[0]) = (layer, 1);
                 }
                 writer.chunk(chunk, values).unwrap();
@@ -359,8 +360,8 @@ mod tests {
         for name in theirs.names() {
             let dims = theirs.dims(name).unwrap();
             let (layer, rest) = match name.starts_with("decoder.layers.") {
-                true => (Some(1), &dims[1..]),
-                false => (None, dims),
+                true => (&[1][..], &dims[1..]),
+                false => (&[][..], dims),
             };
             let read = |of: &TorchDist| of.read(name, layer, rest).unwrap();
             assert!(read(&theirs) == read(&ours), "{name}");
