@@ -1,13 +1,15 @@
 """GGUF files of `millrace quantize` beside the package `gguf` and llama.cpp.
 
     cargo build --release
-    python tests/oracles/gguf_files.py MILLRACE FOLDER
+    python tests/oracles/gguf_files.py MILLRACE FOLDER [MODEL ...]
 
 For random Hugging Face folders of each architecture (transformers' classes, seed 0, widths of multiples of 256, one that is none) and
 each type: `gguf` reads the file; tensors of Q8_0, Q4_0, Q5_0, Q5_1, F16, BF16 and F32 have the bytes that it makes of the folder's
 numbers, and K types dequantize to a squared error no larger than that of llama.cpp's reference quantizer, called in its library.
 llama.cpp loads the file; the log-probabilities of a text and eight greedy tokens of an f32 file are those of transformers within
-1e-3, unless two logits are that close. Prints a line for each file. gguf 0.19.0, llama-cpp-python 0.3.36, torch, transformers 4.57.6.
+1e-3, unless two logits are that close. The models of DeepSeek are V2-Lite's and V3's kinds (groups of experts, stretched positions), and one with as
+many layers as V2-Lite. MODEL: some of them alone. Prints a line for each file. gguf 0.19.0, llama-cpp-python 0.3.36, torch, transformers 4.57.6
+(DeepSeek: 5.24).
 """
 
 import ctypes
@@ -26,6 +28,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 TYPES = ["f32", "f16", "bf16", "q8_0", "q6_k", "q4_k_m", "q4_0"]
 OF_GGUF = {Type.F32, Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, Type.Q5_0, Type.Q5_1}
 BASE = dict(vocab_size=384, hidden_size=256, intermediate_size=512, num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=4, max_position_embeddings=128, rms_norm_eps=1e-5)
+DEEPSEEK = dict(BASE, num_hidden_layers=4, num_key_value_heads=8, rms_norm_eps=1e-6, kv_lora_rank=256, qk_nope_head_dim=64, qk_rope_head_dim=32, v_head_dim=64, moe_intermediate_size=256, n_routed_experts=8, num_experts_per_tok=3, first_k_dense_replace=1)
+YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, mscale=0.9, mscale_all_dim=0.9, beta_fast=32.0, beta_slow=1.0, original_max_position_embeddings=32)
 MODELS = {
     "llama": dict(BASE, rope_theta=5e5),
     "llama_narrow": dict(BASE, model_type="llama", hidden_size=192, intermediate_size=320, num_attention_heads=6, num_key_value_heads=3, tie_word_embeddings=True),
@@ -35,10 +39,24 @@ MODELS = {
     "qwen3": dict(BASE, head_dim=64),
     "mixtral": dict(BASE, num_local_experts=4, num_experts_per_tok=2, sliding_window=None),
     "qwen2_moe": dict(BASE, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=256, shared_expert_intermediate_size=512, norm_topk_prob=False),
+    "deepseek_v2": dict(DEEPSEEK, q_lora_rank=None, n_shared_experts=2, n_group=1, topk_group=1, topk_method="greedy", routed_scaling_factor=1.5, rope_scaling=dict(YARN, mscale=0.707, mscale_all_dim=0.707)),
+    "deepseek_v2_lite": dict(DEEPSEEK, model_type="deepseek_v2", num_hidden_layers=27, q_lora_rank=None, n_shared_experts=2, n_group=1, topk_group=1, topk_method="greedy", routed_scaling_factor=1.0),
+    "deepseek_v3": dict(DEEPSEEK, q_lora_rank=256, n_shared_experts=1, n_group=4, topk_group=2, routed_scaling_factor=2.5, rope_scaling=YARN),
     "gpt2": dict(vocab_size=384, n_embd=256, n_layer=8, n_head=8, n_positions=128),
 }
 LIBRARY = ctypes.CDLL(next(str(p) for p in Path(llama_cpp.__file__).parent.rglob("libggml-base.so*")))
 WRONG = []
+DEFAULTS = llama_cpp.llama_cpp.llama_model_default_params
+
+
+def plain_buffers():
+    """On processors with AMX, llama.cpp packs matrices for it, and then has no kernel for F16 products of latents, in files of its own converter, too."""
+    params = DEFAULTS()
+    params.use_extra_bufts = False
+    return params
+
+
+llama_cpp.llama_cpp.llama_model_default_params = plain_buffers
 
 
 def expect(is_right, line):
@@ -51,7 +69,9 @@ def make(name, fields, folder):
     kind = fields.pop("model_type", name)
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **fields)).float().eval()
-    for parameter in model.parameters():
+    # by these, DeepSeek-V3 chooses experts
+    biases = [buffer for name, buffer in model.named_buffers() if name.endswith("e_score_correction_bias")]
+    for parameter in [*model.parameters(), *biases]:
         with torch.no_grad():
             # vectors too, so that a forgotten bias is seen; logits far enough apart for greedy tokens
             parameter.add_(torch.randn_like(parameter) * (0.1 if parameter.ndim < 2 else 0.03))
@@ -96,8 +116,8 @@ def log_probabilities(logits):
 
 
 def of_llama_cpp(file, tokens, more=8):
-    """Log-probabilities of a text, greedy tokens after it, and the least gap between the best two."""
-    model = llama_cpp.Llama(str(file), n_ctx=128, n_batch=128, n_threads=2, logits_all=True, verbose=False)
+    """Log-probabilities of a text, greedy tokens after it, and the least gap between the best two; with a cache in f32 (0)."""
+    model = llama_cpp.Llama(str(file), n_ctx=128, n_batch=128, n_threads=2, logits_all=True, verbose=False, type_k=0, type_v=0)
     model.eval(tokens)
     scores = np.array(model.scores[: len(tokens)])
     greedy, gap, last = [], np.inf, scores[-1]
@@ -123,6 +143,8 @@ def main():
     program, folder = sys.argv[1], Path(sys.argv[2])
     tokens = np.random.default_rng(1).integers(3, 384, 40).tolist()
     for name, fields in MODELS.items():
+        if sys.argv[3:] and name not in sys.argv[3:]:
+            continue
         hf = folder / name
         model = make(name, dict(fields), hf)
         theirs, greedy = of_transformers(model, tokens)

@@ -1,12 +1,12 @@
 """Folders of `millrace quantize --to hf` beside transformers with compressed-tensors.
 
     cargo build --release
-    python tests/oracles/quantized_folders.py MILLRACE FOLDER
+    python tests/oracles/quantized_folders.py MILLRACE FOLDER [KIND ...]
 
-For random Hugging Face folders of LLaMA, Qwen 2 and Qwen 3 (transformers' classes, seed 0) and each type: transformers loads the folder and
+For random Hugging Face folders of LLaMA, Qwen 2, Qwen 3, DeepSeek-V2 and V3 (transformers' classes, seed 0) and each type: transformers loads the folder and
 decompresses it (FP8 in blocks, which it runs on GPUs alone, is multiplied out with torch), and its weights are exactly those that
 `millrace convert` reads out of it. GPTQ and AWQ are calibrated with random texts of a tokenizer of bytes.
-Prints a line for each folder, with how far log-probabilities of a text moved. transformers 4.57.6, compressed-tensors 0.20, torch 2.15, tokenizers 0.22.2, safetensors 0.8.
+KIND: some of them alone. Prints a line for each folder, with how far log-probabilities of a text moved. transformers 4.57.6, compressed-tensors 0.20, torch 2.15, tokenizers 0.22.2, safetensors 0.8.
 """
 
 import json
@@ -22,6 +22,15 @@ from transformers import AutoConfig, AutoModelForCausalLM, CompressedTensorsConf
 
 BASE = dict(vocab_size=320, hidden_size=192, intermediate_size=320, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2,
             max_position_embeddings=128, rms_norm_eps=1e-5, tie_word_embeddings=False)
+LATENTS = dict(num_key_value_heads=6, kv_lora_rank=64, qk_nope_head_dim=32, qk_rope_head_dim=16, v_head_dim=32, moe_intermediate_size=64, n_routed_experts=8,
+               num_experts_per_tok=3, first_k_dense_replace=1, rms_norm_eps=1e-6)
+KINDS = {
+    "llama": {},
+    "qwen2": {},
+    "qwen3": dict(head_dim=32),
+    "deepseek_v2": dict(LATENTS, q_lora_rank=None, n_shared_experts=2, topk_method="greedy"),
+    "deepseek_v3": dict(LATENTS, q_lora_rank=64, n_shared_experts=1, n_group=4, topk_group=2),
+}
 TYPES = {"fp8": [], "fp8-block": [], "w8a8": [], "int4": [], "gptq": ["--calibrate"], "awq": ["--calibrate"], "smooth": ["--calibrate"]}
 
 
@@ -59,7 +68,7 @@ def logits(folder, ids, config=None):
         return model, torch.log_softmax(model(ids).logits, -1)
 
 
-def main(program, out):
+def main(program, out, only):
     torch.manual_seed(0)
     random.seed(0)
     out.mkdir(parents=True, exist_ok=True)
@@ -67,10 +76,16 @@ def main(program, out):
     rows = [json.dumps({"text": "".join(random.choices("etaoin shrdlu", k=400))}) for _ in range(12)]
     texts.write_text("\n".join(rows))
     ids = torch.randint(0, 256, (1, 64))
-    for kind in ["llama", "qwen2", "qwen3"]:
-        config = AutoConfig.for_model(kind, **BASE, **({"head_dim": 32} if kind == "qwen3" else {}))
+    for kind, fields in KINDS.items():
+        if only and kind not in only:
+            continue
+        config = AutoConfig.for_model(kind, **{**BASE, **fields})
         source = out / kind
-        AutoModelForCausalLM.from_config(config).float().save_pretrained(source)
+        made = AutoModelForCausalLM.from_config(config).float()
+        for name, buffer in made.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.normal_(std=0.1)
+        made.save_pretrained(source)
         tokenizer(source / "tokenizer.json")
         for name, more in TYPES.items():
             folder, back = out / f"{kind}-{name}", out / f"{kind}-{name}-back"
@@ -94,4 +109,4 @@ def main(program, out):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])

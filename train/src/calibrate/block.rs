@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::calibrate::block_weights::{BlockWeights, OurTensors, Site, by_columns};
+use crate::calibrate::block_weights::{BlockWeights, OurTensors, Site, Source, by_columns};
 use crate::calibrate::inputs::{Inputs, OutputError};
 use crate::calibrate::method::{GptqOptions, LayerError, Method};
 use crate::calibrate::pass::Pass;
@@ -18,6 +18,7 @@ use crate::error::{OnRank, Result};
 /// A block to quantize.
 pub(super) struct Block<'a> {
     pub number: usize,
+    pub sites: &'a [Site],
     pub pairs: &'a [Pair],
     pub shape: &'a Shape,
 }
@@ -31,8 +32,8 @@ pub(super) struct Quantized {
     pub errors: Vec<LayerError>,
 }
 
-/// Factors of the columns of each site, after they were folded.
-type Factors = BTreeMap<&'static str, Vec<f64>>;
+/// Factors of the columns of each layer, after they were folded.
+type Factors = BTreeMap<String, Vec<f64>>;
 
 impl Block<'_> {
     /// Quantizes the block and moves the texts' rows through the quantized block.
@@ -56,24 +57,25 @@ impl Block<'_> {
         let before = BlockWeights::of(self.number, self.pairs, self.shape, &ours);
         let mut weights = before.clone();
         let mut columns = Factors::new();
-        for (at, site) in Site::ALL.into_iter().enumerate() {
+        for (at, site) in self.sites.iter().enumerate() {
             let found = factors(method, site, &before, &inputs[at], measures[at].as_ref())?;
             if let Some(found) = found {
                 let folded = weights.fold(site, &found);
-                columns.extend(site.layers().iter().map(|layer| (*layer, folded.clone())));
+                let of_layers = site.layers.iter();
+                columns.extend(of_layers.map(|layer| (layer.clone(), folded.clone())));
             }
         }
         let mut rounded = weights.clone();
         let mut codes = BTreeMap::new();
         let mut errors = Vec::new();
-        for (at, site) in Site::ALL.into_iter().enumerate() {
+        for (at, site) in self.sites.iter().enumerate() {
             let n = inputs[at].count();
             let products = inputs[at].products.as_ref();
             let solver = match method {
                 Method::Gptq(options) => products.map(|products| Solver::new(products, n, options)),
                 Method::Awq { .. } | Method::SmoothQuant { .. } => None,
             };
-            for layer in site.layers() {
+            for layer in &site.layers {
                 let own = weights.weight(layer);
                 let coded = match (method, &solver) {
                     (Method::Gptq(_), Some(solver)) => solver.round(own),
@@ -89,7 +91,7 @@ impl Block<'_> {
                 if let Some(measure) = &measures[at] {
                     let change = Change {
                         before: before.weight(layer),
-                        after: &unfolded(rounded.weight(layer), layer, &columns),
+                        after: &self.unfolded(rounded.weight(layer), layer, &columns),
                         group: coded.group,
                     };
                     let name = weights.name(layer, "weight");
@@ -99,6 +101,11 @@ impl Block<'_> {
                 codes.insert(weights.name(layer, "weight"), coded);
             }
         }
+        let place = |error: &LayerError| {
+            let mut pairs = self.pairs.iter();
+            pairs.position(|pair| pair.theirs == error.name)
+        };
+        errors.sort_by_key(place);
         rounded.put(self.pairs, self.shape, &mut ours);
         pass.load(&ours)?;
         pass.step(self.number)?;
@@ -107,6 +114,27 @@ impl Block<'_> {
             codes,
             errors,
         })
+    }
+
+    /// A folded weight as it acts on the inputs and outputs of the model before.
+    fn unfolded(&self, weight: &[f32], layer: &str, columns: &Factors) -> Vec<f32> {
+        let mut weight = weight.to_vec();
+        if let Some(factors) = columns.get(layer) {
+            let back: Vec<f64> = factors.iter().map(|factor| 1.0 / factor).collect();
+            weight = by_columns(&weight, &back);
+        }
+        let reads = |site: &&Site| matches!(&site.source, Source::Linear(own) if own == layer);
+        let after = self.sites.iter().find(reads);
+        let rows = after.and_then(|site| columns.get(&site.layers[0]));
+        if let Some(factors) = rows {
+            let width = (weight.len() / factors.len()).max(1);
+            for (row, factor) in weight.chunks_mut(width).zip(factors) {
+                #[expect(clippy::cast_possible_truncation, reason = "a weight is f32")]
+                row.iter_mut()
+                    .for_each(|x| *x = (f64::from(*x) * factor) as f32);
+            }
+        }
+        weight
     }
 }
 
@@ -120,13 +148,13 @@ fn measures(inputs: &[Inputs], pass: &Pass) -> Result<Vec<Option<OutputError>>> 
 /// Factors of a site's inputs; `None` if the method has none there.
 fn factors(
     method: Method,
-    site: Site,
+    site: &Site,
     weights: &BlockWeights,
     inputs: &Inputs,
     measure: Option<&OutputError>,
 ) -> Result<Option<Vec<f64>>> {
     let own: Vec<&[f32]> = site
-        .layers()
+        .layers
         .iter()
         .map(|layer| weights.weight(layer))
         .collect();
@@ -143,26 +171,6 @@ fn factors(
         },
         Method::Gptq(_) => None,
     })
-}
-
-/// A folded weight as it acts on the inputs and outputs of the model before.
-fn unfolded(weight: &[f32], layer: &str, columns: &Factors) -> Vec<f32> {
-    let mut weight = weight.to_vec();
-    if let Some(factors) = columns.get(layer) {
-        let back: Vec<f64> = factors.iter().map(|factor| 1.0 / factor).collect();
-        weight = by_columns(&weight, &back);
-    }
-    let after = Site::ALL.into_iter().find(|site| site.before() == layer);
-    let rows = after.and_then(|site| columns.get(site.layers()[0]));
-    if let Some(factors) = rows {
-        let width = (weight.len() / factors.len()).max(1);
-        for (row, factor) in weight.chunks_mut(width).zip(factors) {
-            #[expect(clippy::cast_possible_truncation, reason = "a weight is f32")]
-            row.iter_mut()
-                .for_each(|x| *x = (f64::from(*x) * factor) as f32);
-        }
-    }
-    weight
 }
 
 /// A layer before and after.

@@ -7,48 +7,99 @@
 use std::collections::BTreeMap;
 
 use crate::checkpoint::huggingface::pair::Pair;
-use crate::config::plan::Shape;
+use crate::config::plan::{Plan, Shape};
 
 /// Linear layers of a block with the same inputs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Site {
-    /// Queries, keys and values.
-    Attention,
-    /// Attention's output projection.
-    Out,
-    /// Gate and up projections.
-    FeedForward,
-    /// The down projection.
-    Down,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Site {
+    /// Their names within the block.
+    pub layers: Vec<String>,
+    pub source: Source,
+}
+
+/// The layer, within the block, whose outputs are a site's inputs times factors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// A norm that no other layer reads.
+    Norm(&'static str),
+    /// The linear layer of this name, with a row for each input.
+    Linear(String),
+    /// None: a row is read by several inputs (values of grouped heads), or a layer that is not quantized reads the inputs as well (a
+    /// router). Values of latents are rows among those of keys, and are left alone.
+    Fixed,
+}
+
+/// The sites of block `number`, in the order in which `Block::linear_inputs` has their inputs.
+pub(super) fn sites(plan: &Plan, number: usize) -> Vec<Site> {
+    let (model, shape) = (&plan.model, plan.shape());
+    let before = Source::Norm("input_layernorm");
+    let mut sites = match model.latents() {
+        None => {
+            let values = "self_attn.v_proj";
+            let layers = ["self_attn.q_proj", "self_attn.k_proj", values];
+            let source = match shape.kv_heads == shape.heads {
+                true => Source::Linear(values.into()),
+                false => Source::Fixed,
+            };
+            vec![
+                Site::of(&layers, before),
+                Site::of(&["self_attn.o_proj"], source),
+            ]
+        }
+        Some(latents) => {
+            let down = "self_attn.kv_a_proj_with_mqa";
+            let queries = match latents.queries {
+                None => vec![Site::of(&["self_attn.q_proj", down], before)],
+                Some(_) => vec![
+                    Site::of(&["self_attn.q_a_proj", down], before),
+                    Site::of(
+                        &["self_attn.q_b_proj"],
+                        Source::Norm("self_attn.q_a_layernorm"),
+                    ),
+                ],
+            };
+            let up = [
+                Site::of(
+                    &["self_attn.kv_b_proj"],
+                    Source::Norm("self_attn.kv_a_layernorm"),
+                ),
+                Site::of(&["self_attn.o_proj"], Source::Fixed),
+            ];
+            queries.into_iter().chain(up).collect()
+        }
+    };
+    match model.moe_at(number) {
+        None => sites.extend(gated("mlp", Source::Norm("post_attention_layernorm"))),
+        Some(moe) => {
+            let experts = (0..moe.experts).map(|expert| format!("mlp.experts.{expert}"));
+            let shared = (moe.shared_d_ffn > 0).then(|| "mlp.shared_experts".to_owned());
+            let all = experts.chain(shared);
+            sites.extend(all.flat_map(|at| gated(&at, Source::Fixed)));
+        }
+    }
+    sites
+}
+
+/// Sites of the gated layer of this name.
+fn gated(at: &str, source: Source) -> [Site; 2] {
+    let [gate, up, down] = ["gate", "up", "down"].map(|name| format!("{at}.{name}_proj"));
+    [
+        Site::of(&[&gate, &up], source),
+        Site::of(&[&down], Source::Linear(up.clone())),
+    ]
 }
 
 impl Site {
-    /// In the order in which a block computes them.
-    pub(super) const ALL: [Site; 4] = [Site::Attention, Site::Out, Site::FeedForward, Site::Down];
-
-    /// Its linear layers, within a block.
-    pub(super) fn layers(self) -> &'static [&'static str] {
-        match self {
-            Site::Attention => &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
-            Site::Out => &["self_attn.o_proj"],
-            Site::FeedForward => &["mlp.gate_proj", "mlp.up_proj"],
-            Site::Down => &["mlp.down_proj"],
-        }
-    }
-
-    /// The layer whose outputs are its inputs times factors.
-    pub(super) fn before(self) -> &'static str {
-        match self {
-            Site::Attention => "input_layernorm",
-            Site::Out => "self_attn.v_proj",
-            Site::FeedForward => "post_attention_layernorm",
-            Site::Down => "mlp.up_proj",
+    fn of(layers: &[&str], source: Source) -> Site {
+        Site {
+            layers: layers.iter().map(|&layer| layer.to_owned()).collect(),
+            source,
         }
     }
 
     /// Whether its inputs come from a norm.
-    pub(super) fn is_after_norm(self) -> bool {
-        matches!(self, Site::Attention | Site::FeedForward)
+    pub(super) fn is_after_norm(&self) -> bool {
+        matches!(self.source, Source::Norm(_))
     }
 }
 
@@ -113,23 +164,24 @@ impl BlockWeights {
         self.tensor(&self.name(layer, "weight"))
     }
 
-    /// Whether the inputs of a site can be divided by factors where they come from: values of grouped heads are inputs of several.
-    pub(super) fn can_fold(&self, site: Site, inputs: usize) -> bool {
-        let before = self.weight(site.before());
-        match site {
-            Site::Attention | Site::FeedForward => before.len() == inputs,
-            Site::Out => before.len() == self.weight("self_attn.q_proj").len(),
-            Site::Down => true,
+    /// Whether the inputs of a site can be divided by factors where they come from.
+    pub(super) fn can_fold(&self, site: &Site, inputs: usize) -> bool {
+        match &site.source {
+            Source::Norm(norm) => self.weight(norm).len() == inputs,
+            Source::Linear(_) => true,
+            Source::Fixed => false,
         }
     }
 
     /// Divides the inputs of a site by factors, one for each, and multiplies the columns of its layers by them. A norm's weight is
     /// stored in bf16, so a factor there is the quotient of what is stored; returns the factors.
-    pub(super) fn fold(&mut self, site: Site, factors: &[f64]) -> Vec<f64> {
-        let before = self.name(site.before(), "weight");
+    pub(super) fn fold(&mut self, site: &Site, factors: &[f64]) -> Vec<f64> {
         let mut factors = factors.to_vec();
-        if let Some(weight) = self.tensors.get_mut(&before) {
-            if site.is_after_norm() {
+        match &site.source {
+            Source::Norm(norm) => {
+                let name = self.name(norm, "weight");
+                let weight = self.tensors.get_mut(&name);
+                let weight = weight.map_or(&mut [][..], Vec::as_mut_slice);
                 for (x, factor) in weight.iter_mut().zip(&mut factors) {
                     #[expect(clippy::cast_possible_truncation, reason = "a weight is f32")]
                     let divided = half::bf16::from_f32((f64::from(*x) / *factor) as f32).to_f32();
@@ -140,21 +192,22 @@ impl BlockWeights {
                     *factor = f64::from(*x) / f64::from(divided);
                     *x = divided;
                 }
-            } else {
-                let width = weight.len() / factors.len().max(1);
-                for (row, factor) in weight.chunks_mut(width.max(1)).zip(&factors) {
-                    row.iter_mut().for_each(|x| *x = scaled(*x, 1.0 / factor));
+            }
+            Source::Linear(layer) => {
+                // of a bias, a row has one element
+                for kind in ["weight", "bias"] {
+                    let Some(weight) = self.tensors.get_mut(&self.name(layer, kind)) else {
+                        continue;
+                    };
+                    let width = weight.len() / factors.len().max(1);
+                    for (row, factor) in weight.chunks_mut(width.max(1)).zip(&factors) {
+                        row.iter_mut().for_each(|x| *x = scaled(*x, 1.0 / factor));
+                    }
                 }
             }
+            Source::Fixed => factors.fill(1.0),
         }
-        if !site.is_after_norm()
-            && let Some(bias) = self.tensors.get_mut(&self.name(site.before(), "bias"))
-        {
-            for (x, factor) in bias.iter_mut().zip(&factors) {
-                *x = scaled(*x, 1.0 / factor);
-            }
-        }
-        for layer in site.layers() {
+        for layer in &site.layers {
             let name = self.name(layer, "weight");
             if let Some(weight) = self.tensors.get_mut(&name) {
                 *weight = by_columns(weight, &factors);

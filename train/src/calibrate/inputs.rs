@@ -30,9 +30,12 @@ impl Inputs {
         self.sizes.len()
     }
 
-    /// Adds the rows of one text, x: `[t, n]`. Products are summed in f32 within a text and in f64 over texts, in their order.
+    /// Adds the rows of one text, x: `[t, n]`; of an expert that no token chose there are none. Products are summed in f32 within a text and in f64 over texts, in their order.
     pub(super) fn add(&mut self, x: &Tensor) -> kernels::Result<()> {
         let n = self.count();
+        if x.dims()[0] == 0 {
+            return Ok(());
+        }
         let values: Vec<f32> = x.download()?;
         for row in values.chunks(n) {
             let own = self.sizes.iter_mut().zip(&mut self.largest).zip(row);

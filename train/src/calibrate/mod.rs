@@ -3,6 +3,8 @@
 //! The texts run through a block as it is to measure its linear layers' inputs, with the blocks before it quantized already; the
 //! block is quantized, and they run through it again to be the next block's inputs. In memory are one block's weights, the
 //! products of its inputs, and the rows of all texts. Results do not depend on the number of threads.
+//!
+//! An expert's inputs are the rows that chose it. One that no text chooses is rounded to the nearest.
 
 mod block;
 mod block_weights;
@@ -17,6 +19,7 @@ pub use method::{Calibration, GptqOptions, LayerError, Method};
 use std::path::Path;
 
 use crate::calibrate::block::Block;
+use crate::calibrate::block_weights::sites;
 use crate::calibrate::pass::Pass;
 use crate::checkpoint::huggingface::names::pairs;
 use crate::checkpoint::quantized::write::{FolderWriter, expect_fitting};
@@ -69,6 +72,7 @@ pub fn export_calibrated(
         }
         let own = Block {
             number: block,
+            sites: &sites(&source.plan, block),
             pairs: &pairs[at..at + own],
             shape: &shape,
         };

@@ -15,6 +15,9 @@ use crate::model::context::{Context, SequenceShard, Weights};
 use crate::model::param::{self, Spec};
 use crate::model::stage::Stage;
 
+/// Gets the inputs of the linear layers of a block for a text.
+type See<'a> = &'a mut dyn FnMut(&[Tensor]) -> kernels::Result<()>;
+
 /// The rows of all texts before a block.
 pub(super) struct Pass {
     plan: Plan,
@@ -95,22 +98,24 @@ impl Pass {
         Ok(embedding.forward((&ids, Some(&segments)), &cx)?.0)
     }
 
-    /// Runs a block on the rows of each text; `see` gets the inputs of its linear layers; with `moves` its outputs become the rows.
-    fn run(
-        &mut self,
-        block: usize,
-        moves: bool,
-        see: &mut dyn FnMut([&Tensor; 4]) -> kernels::Result<()>,
-    ) -> kernels::Result<()> {
+    /// Runs a block on the rows of each text: `see` gets the inputs of its linear layers, as the block computes them; without it the
+    /// outputs become the rows.
+    fn run(&mut self, block: usize, mut see: Option<See<'_>>) -> kernels::Result<()> {
         for text in 0..self.rows.len() {
             let x = self.rows[text].try_clone()?;
             let layer = self.stage.blocks().nth(block);
             let layer = layer.expect("the only stage has all blocks");
-            let (y, saved) = layer.forward(x, &self.context(self.rows[text].dims()[0]))?;
-            if let Some(inputs) = saved.linear_inputs() {
-                see(inputs)?;
-            }
-            if moves {
+            let y = {
+                let cx = self.context(self.rows[text].dims()[0]);
+                let (y, saved) = layer.forward(x, &cx)?;
+                if let Some(see) = &mut see
+                    && let Some(inputs) = layer.linear_inputs(&saved, &cx)?
+                {
+                    see(&inputs)?;
+                }
+                y
+            };
+            if see.is_none() {
                 self.rows[text] = y;
             }
         }
@@ -123,7 +128,7 @@ impl Pass {
     /// Inputs that are not finite; memory.
     pub(super) fn inputs(&mut self, block: usize, has_products: bool) -> Result<Vec<Inputs>> {
         let mut found: Vec<Inputs> = Vec::new();
-        let run = self.run(block, false, &mut |inputs| {
+        let mut see = |inputs: &[Tensor]| {
             if found.is_empty() {
                 let new = inputs
                     .iter()
@@ -132,7 +137,8 @@ impl Pass {
             }
             let mut both = found.iter_mut().zip(inputs);
             both.try_for_each(|(own, x)| own.add(x))
-        });
+        };
+        let run = self.run(block, Some(&mut see));
         run.on_rank(0, "run calibration texts")?;
         match found.iter().all(Inputs::are_finite) {
             true => Ok(found),
@@ -146,7 +152,7 @@ impl Pass {
 
     /// Moves the rows through a block, whose weights are in memory.
     pub(super) fn step(&mut self, block: usize) -> Result<()> {
-        let run = self.run(block, true, &mut |_| Ok(()));
+        let run = self.run(block, None);
         run.on_rank(0, "run calibration texts")
     }
 

@@ -89,11 +89,6 @@ impl Saved {
         &self.x
     }
 
-    /// `[n, h*e]`, unless it was dropped
-    pub(crate) fn mixed(&self) -> Option<&Tensor> {
-        self.core.as_ref().map(|(mixed, _)| mixed)
-    }
-
     /// `[m, d]`
     pub(crate) fn into_input(self) -> Tensor {
         self.x
@@ -117,6 +112,24 @@ impl Saved {
 }
 
 impl Attention {
+    /// Inputs of the linear layers in the order in which they run: `[m, d]` of those that read rows, latents of those up from them,
+    /// mixed values `[n, h*e]` of the last. `None` if a pass did not keep them.
+    pub(crate) fn linear_inputs(
+        &self,
+        saved: &Saved,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Option<Vec<Tensor>>> {
+        let Some((mixed, _)) = &saved.core else {
+            return Ok(None);
+        };
+        let mut inputs = vec![saved.x.try_clone()?];
+        if let (Projection::Latent(latent), Some(latents)) = (&self.projection, &saved.latents) {
+            inputs.extend(latent.up_inputs(latents, cx)?);
+        }
+        inputs.push(mixed.try_clone()?);
+        Ok(Some(inputs))
+    }
+
     /// The layer of block `block`; `tensor` identifies the dropout of probabilities.
     pub(crate) fn named(
         block: usize,

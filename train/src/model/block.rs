@@ -87,17 +87,6 @@ enum Second {
 }
 
 impl Saved {
-    /// Inputs of the linear layers in the order in which they run: of attention's projection, its output, the first and the second
-    /// feed-forward matrix. `None` of a mixture, or if a pass did not keep them.
-    pub(crate) fn linear_inputs(&self) -> Option<[&Tensor; 4]> {
-        let Kept::Inner(inner) = &self.kept else {
-            return None;
-        };
-        let [feed_forward, hidden] = inner.feed_forward.linear_inputs()?;
-        let mixed = inner.attention.mixed()?;
-        Some([inner.attention.input(), mixed, feed_forward, hidden])
-    }
-
     /// The large tensors; statistics of norms and a router's numbers are small.
     pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
         match &mut self.kept {
@@ -154,6 +143,24 @@ impl Block {
             dropout: plan.model.dropout,
             tensors: [first + 1, first + 2],
         }
+    }
+
+    /// Inputs of the linear layers in the order in which they run: those of attention (`Attention::linear_inputs`), then those of the
+    /// feed-forward layer or mixture. `None` if a pass did not keep them.
+    pub(crate) fn linear_inputs(
+        &self,
+        saved: &Saved,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Option<Vec<Tensor>>> {
+        let Kept::Inner(inner) = &saved.kept else {
+            return Ok(None);
+        };
+        let cx = &cx.in_block(self.number);
+        let Some(mut inputs) = self.attention.linear_inputs(&inner.attention, cx)? else {
+            return Ok(None);
+        };
+        inputs.extend(inner.feed_forward.linear_inputs()?);
+        Ok(Some(inputs))
     }
 
     /// x: `[m, d]` -> y: `[m, d]`

@@ -32,11 +32,11 @@ impl Saved {
         }
     }
 
-    /// Inputs of both matrices, `[m, d]` and `[n, f]`; `None` of a mixture.
-    pub(crate) fn linear_inputs(&self) -> Option<[&Tensor; 2]> {
+    /// Inputs of both matrices, `[m, d]` and `[n, f]`; of a mixture those of each expert in turn, then of the shared one.
+    pub(crate) fn linear_inputs(&self) -> kernels::Result<Vec<Tensor>> {
         match self {
-            Saved::Dense(saved) => Some([saved.input(), saved.hidden()]),
-            Saved::Moe(_) => None,
+            Saved::Dense(saved) => saved.linear_inputs().map(Vec::from),
+            Saved::Moe(saved) => saved.linear_inputs(),
         }
     }
 

@@ -119,6 +119,22 @@ impl Latent {
         Ok((latent, normed, statistics))
     }
 
+    /// Inputs of the projections up to heads: the latents after their norms, `[n, rank]` each, of queries if they have one and of keys
+    /// and values.
+    pub(crate) fn up_inputs(
+        &self,
+        saved: &Saved,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Vec<Tensor>> {
+        let whole = &cx.of_whole_rows();
+        let mut inputs = Vec::new();
+        if let (Queries::Latent { norm, .. }, Some(raw)) = (&self.queries, &saved.queries) {
+            inputs.push(norm.forward(raw, whole)?.0);
+        }
+        inputs.push(self.normed(&saved.keys_values, whole)?.1);
+        Ok(inputs)
+    }
+
     /// Queries `[n, heads * key]`, rows of keys and values `[n, turned + rank]`, expanded keys and values `[n, heads * (still +
     /// values)]` -> `[n, packed]`
     fn pack(&self, queries: &Tensor, row: &Tensor, expanded: &Tensor) -> kernels::Result<Tensor> {

@@ -40,9 +40,9 @@ impl Saved {
         &self.x
     }
 
-    /// `[n, f]`
-    pub(crate) fn hidden(&self) -> &Tensor {
-        &self.hidden
+    /// Inputs of both matrices: `[m, d]`, `[n, f]`
+    pub(crate) fn linear_inputs(&self) -> kernels::Result<[Tensor; 2]> {
+        Ok([self.x.try_clone()?, self.hidden.try_clone()?])
     }
 
     /// The large tensors.

@@ -7,7 +7,7 @@ use crate::calibrate::{Calibration, GptqOptions, LayerError, Method, export_cali
 use crate::checkpoint::{Int4Form, MODEL, WeightFormat, export_quantized, import_hf};
 use crate::config::plan::Plan;
 use crate::eval::logits;
-use crate::fixtures::{Chain, Log, tiny_gpt, tiny_llama};
+use crate::fixtures::{Chain, Log, tiny_deepseek, tiny_deepseek_v2, tiny_gpt, tiny_llama};
 use crate::trainer::run;
 
 /// Texts of the chain that models are trained on, and of which some inputs are much larger than others.
@@ -142,6 +142,65 @@ fn smooth_scales_change_the_model_only_by_rounding() {
         "{out:?}"
     );
     assert!(moved < 1.0, "{moved}");
+}
+
+/// Projections to latents and up from them, each expert by the rows that chose it, and shared experts; with and without a latent of
+/// queries.
+#[test]
+fn latents_and_experts_are_calibrated() {
+    const GROUP: usize = 4;
+    let dir = tempfile::tempdir().unwrap();
+    for (mut plan, layers) in [(tiny_deepseek(), 40), (tiny_deepseek_v2(), 38)] {
+        let family = plan.model.family;
+        let path = |name: &str| dir.path().join(format!("{family:?}-{name}"));
+        plan.train.steps = 30;
+        let checkpoint = trained(&plan, &path("run"));
+        let form = Int4Form::CompressedTensors;
+        let format = WeightFormat::Int4 { group: GROUP, form };
+        export_quantized(&checkpoint, &path("nearest"), format).unwrap();
+        let nearest = moved(&checkpoint, &plan, &path("nearest"));
+        let method = Method::Gptq(GptqOptions {
+            group: GROUP,
+            damping: 0.01,
+            act_order: false,
+        });
+        let (errors, _, by_gptq) = quantized(&checkpoint, &plan, method, &path("gptq"));
+        assert_eq!(errors.len(), layers);
+        let sum = |of: fn(&LayerError) -> f64| errors.iter().map(of).sum::<f64>();
+        let [ours, theirs] = [sum(|layer| layer.error), sum(|layer| layer.nearest)];
+        assert!(ours < 0.9 * theirs, "{family:?}: {ours} and {theirs}");
+        for name in ["kv_a_proj", "kv_b_proj", ".experts.", "shared_experts"] {
+            let sum = |of: fn(&LayerError) -> f64| {
+                let own = errors.iter().filter(|layer| layer.name.contains(name));
+                own.map(of).sum::<f64>()
+            };
+            let [ours, theirs] = [sum(|layer| layer.error), sum(|layer| layer.nearest)];
+            assert!(ours < theirs, "{family:?} {name}: {ours} and {theirs}");
+        }
+        assert!(by_gptq < 1.1 * nearest, "{family:?}: {by_gptq} {nearest}");
+
+        let method = Method::Awq { group: GROUP };
+        let (errors, _, by_awq) = quantized(&checkpoint, &plan, method, &path("awq"));
+        assert_eq!(errors.len(), layers);
+        let moves = |at: &str, name: &str| {
+            let is_it = |layer: &&LayerError| layer.name.contains(at) && layer.name.contains(name);
+            let mut own = errors.iter().filter(is_it);
+            own.any(|layer| (layer.error - layer.nearest).abs() > 1e-6 * layer.nearest)
+        };
+        // nothing is folded where the router reads the same rows, and values of latents are not folded
+        for name in ["o_proj", "experts.1.gate", "shared_experts.gate"] {
+            assert!(!moves("model.", name), "{family:?}: {name}");
+        }
+        assert!(moves("self_attn.kv", "b_proj"), "{family:?}");
+        assert!(moves(".experts.", "down"), "{family:?}");
+        assert!(by_awq < 2.0 * nearest, "{family:?}: {by_awq} {nearest}");
+
+        let method = Method::SmoothQuant { alpha: 0.5 };
+        let (errors, _, smooth) = quantized(&checkpoint, &plan, method, &path("smooth"));
+        assert_eq!(errors, []);
+        // of eight bits, beside four
+        assert!(smooth < nearest, "{family:?}: {smooth} {nearest}");
+    }
 }
 
 #[test]

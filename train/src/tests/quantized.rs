@@ -10,8 +10,8 @@ use crate::checkpoint::safetensors::Reader;
 use crate::checkpoint::{Int4Form, MODEL, WeightFormat, export_hf, export_quantized, import_hf};
 use crate::eval::logits;
 use crate::fixtures::{
-    Chain, Log, tiny_bloom, tiny_gemma, tiny_gemma2, tiny_gpt, tiny_gpt_oss, tiny_llama, tiny_moe,
-    tiny_neox, tiny_olmo,
+    Chain, Log, tiny_bloom, tiny_deepseek, tiny_gemma, tiny_gemma2, tiny_gpt, tiny_gpt_oss,
+    tiny_llama, tiny_moe, tiny_neox, tiny_olmo,
 };
 use crate::trainer::run;
 
@@ -73,6 +73,85 @@ fn a_model_in_eight_bits_comes_back_within_half_a_step() {
         let size = |folder: &str| fs::metadata(path(folder).join(MODEL)).unwrap().len();
         assert!(3 * size(name) < 2 * size("whole"));
     }
+}
+
+/// Projections to latents and up from them, experts and shared experts are linear layers as others are. The router is none, and the
+/// biases by which experts are chosen keep their bits.
+#[test]
+fn linear_layers_of_latents_and_experts_come_back_and_routers_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let plan = tiny_deepseek();
+    let samples = Chain::of(&plan);
+    let done = run(&plan, &samples, None, &path("run"), &Log::default()).unwrap();
+    export_hf(&done.checkpoint, &path("whole")).unwrap();
+    let form = Int4Form::CompressedTensors;
+    // half of the largest step, in parts of the largest size of the numbers with one scale
+    for (kind, name, ignored, step) in [
+        (WeightFormat::Fp8, "fp8", "ignore", 1.0 / 16.0),
+        (
+            WeightFormat::Fp8Blocks,
+            "blocks",
+            "modules_to_not_convert",
+            1.0 / 16.0,
+        ),
+        (WeightFormat::Int8, "int8", "ignore", 1.0 / 255.0),
+        (WeightFormat::Int4 { group: 4, form }, "int4", "ignore", 0.1),
+    ] {
+        export_quantized(&done.checkpoint, &path(name), kind).unwrap();
+        let config = fs::read(path(name).join("config.json")).unwrap();
+        let config: Value = serde_json::from_slice(&config).unwrap();
+        assert_eq!(
+            config["quantization_config"][ignored],
+            json!(["lm_head", "model.layers.1.mlp.gate"]),
+            "{name}"
+        );
+        let read = import_hf(&path(name), &path(&format!("{name}-read"))).unwrap();
+        export_hf(&read.checkpoint, &path(&format!("{name}-back"))).unwrap();
+        let mut whole = Reader::open(&path("whole").join(MODEL)).unwrap();
+        let mut back = Reader::open(&path(&format!("{name}-back")).join(MODEL)).unwrap();
+        let entries: Vec<_> = whole.entries().cloned().collect();
+        let mut linear = 0;
+        for entry in entries {
+            let [mut a, mut b] = [vec![0.0; entry.elements()], vec![0.0; entry.elements()]];
+            whole
+                .read_part(&entry.name, &entry.dims, 0, &mut a)
+                .unwrap();
+            back.read_part(&entry.name, &entry.dims, 0, &mut b).unwrap();
+            if entry.name.ends_with("e_score_correction_bias") {
+                assert!(a == b && a.iter().any(|bias| *bias != 0.0), "{name}");
+                continue;
+            }
+            let is_linear = entry.name.contains("_proj");
+            let most = if is_linear { step } else { 1.0 / 256.0 };
+            let scaled = match kind {
+                WeightFormat::Fp8Blocks => a.len(),
+                WeightFormat::Int4 { group, .. } => group,
+                WeightFormat::Fp8 | WeightFormat::Int8 => *entry.dims.last().unwrap(),
+            };
+            for (a, b) in a.chunks(scaled).zip(b.chunks(scaled)) {
+                let largest = a.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+                let both = a.iter().zip(b);
+                let off = both.fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
+                let name = format!("{name} {}", entry.name);
+                assert!(off <= 1.001 * most * largest, "{name}: {off} of {largest}");
+            }
+            assert!(!is_linear || a != b, "{name} {}", entry.name);
+            linear += usize::from(is_linear);
+        }
+        // of each layer five around attention, three of the dense layer, and three of each of nine experts
+        assert_eq!(linear, 2 * 5 + 3 + 3 * 9, "{name}");
+    }
+    let form = Int4Form::Gptq;
+    let as_gptq = WeightFormat::Int4 { group: 4, form };
+    let error = export_quantized(&done.checkpoint, &path("no"), as_gptq).unwrap_err();
+    assert!(error.to_string().contains("such as routers"), "{error}");
+    let mut plan = tiny_deepseek();
+    plan.model.mtp_num_layers = 1;
+    let samples = Chain::of(&plan);
+    let done = run(&plan, &samples, None, &path("depths"), &Log::default()).unwrap();
+    let error = export_quantized(&done.checkpoint, &path("no"), WeightFormat::Fp8).unwrap_err();
+    assert!(error.to_string().contains("mtp_num_layers = 1"), "{error}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::checkpoint::gguf::file::{Entry, Reader, Writer};
 use crate::checkpoint::gguf::import::is_gguf;
 use crate::checkpoint::gguf::kind::Kind;
 use crate::checkpoint::gguf::mix::{self, FileType};
-use crate::checkpoint::gguf::names::{Order, place};
+use crate::checkpoint::gguf::names::{Expanded, Order, places};
 use crate::checkpoint::gguf::settings::{self, ROPE_FACTORS};
 use crate::checkpoint::gguf::split_names::NORMALIZER_KEY;
 use crate::checkpoint::gguf::tokenizer::{self, Around};
@@ -151,7 +151,11 @@ fn write(
 /// Tensors of the file, in the order of Hugging Face's.
 fn parts(plan: &Plan, architecture: settings::Architecture, file_type: FileType) -> Vec<Part> {
     let shape = plan.shape();
-    let heads = architecture.heads(shape.heads, shape.kv_heads);
+    let mut heads = architecture.heads(shape.heads, shape.kv_heads);
+    heads.expanded = plan.model.latents().map(|latents| Expanded {
+        still: latents.still,
+        values: latents.values,
+    });
     let model = mix::Model {
         layers: plan.model.layers,
         experts: plan.model.moe.as_ref().map_or(0, |moe| moe.experts),
@@ -159,30 +163,34 @@ fn parts(plan: &Plan, architecture: settings::Architecture, file_type: FileType)
     };
     let mut parts: Vec<Part> = Vec::new();
     for pair in pairs(plan) {
-        let Some(place) = place(&pair.theirs, heads) else {
+        let places = places(&pair.theirs, heads);
+        if places.is_empty() {
             unreachable!(
                 "the architecture has every tensor of the family: {}",
                 pair.theirs
             );
-        };
-        let mut dims = place.order.dims(&pair.dims);
-        if place.name.contains("gate_inp_shexp") {
-            // a row of one output
-            dims.retain(|&dim| dim != 1);
         }
-        if place.expert.is_some() {
-            dims.insert(0, model.experts);
-        }
-        match parts.iter_mut().find(|part| part.entry.name == place.name) {
-            Some(part) => part.pairs.push((pair, place.order)),
-            None => parts.push(Part {
-                entry: Entry {
-                    kind: mix::kind(file_type, &place.name, &dims, model),
-                    name: place.name,
-                    dims,
-                },
-                pairs: vec![(pair, place.order)],
-            }),
+        for place in places {
+            let mut dims = place.order.dims(&pair.dims);
+            if place.name.contains("gate_inp_shexp") {
+                // a row of one output
+                dims.retain(|&dim| dim != 1);
+            }
+            if place.expert.is_some() {
+                dims.insert(0, model.experts);
+            }
+            let own = (pair.clone(), place.order);
+            match parts.iter_mut().find(|part| part.entry.name == place.name) {
+                Some(part) => part.pairs.push(own),
+                None => parts.push(Part {
+                    entry: Entry {
+                        kind: mix::kind(file_type, &place.name, &dims, model),
+                        name: place.name,
+                        dims,
+                    },
+                    pairs: vec![own],
+                }),
+            }
         }
     }
     parts

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value as Json;
 
 use crate::checkpoint::gguf::file::Reader;
-use crate::checkpoint::gguf::names::{Heads, Place, place};
+use crate::checkpoint::gguf::names::{Expanded, Heads, Order, Place, places};
 use crate::checkpoint::gguf::settings::{self, ROPE_FACTORS, Tensors};
 use crate::checkpoint::huggingface::pair::Pair;
 use crate::config::plan::Plan;
@@ -68,7 +68,15 @@ impl Gguf {
                 .and_then(|count| usize::try_from(count).ok())
         };
         let queries = count("head_count").unwrap_or(1).max(1);
-        let heads = architecture.heads(queries, count("head_count_kv").unwrap_or(queries).max(1));
+        let mut heads =
+            architecture.heads(queries, count("head_count_kv").unwrap_or(queries).max(1));
+        let width = |name: &str| {
+            config[name]
+                .as_u64()
+                .and_then(|of| usize::try_from(of).ok())
+        };
+        let widths = width("qk_nope_head_dim").zip(width("v_head_dim"));
+        heads.expanded = widths.map(|(still, values)| Expanded { still, values });
         let gguf = Gguf {
             reader,
             heads,
@@ -100,25 +108,27 @@ impl Gguf {
         unused.remove(ROPE_FACTORS);
         let experts = plan.model.moe.as_ref().map_or(0, |moe| moe.experts);
         for pair in pairs {
-            let Some(place) = place(&pair.theirs, self.heads) else {
+            let places = places(&pair.theirs, self.heads);
+            if places.is_empty() {
                 problems.push(format!("{}: no tensor of GGUF's", pair.theirs));
-                continue;
-            };
-            let name = &*place.name;
-            let mut dims = place.order.dims(&pair.dims);
-            if place.expert.is_some() {
-                dims.insert(0, experts);
             }
-            unused.remove(name);
-            let plain = |dims: &[usize]| -> Vec<usize> {
-                dims.iter().copied().filter(|&dim| dim != 1).collect()
-            };
-            match self.reader.entries().find(|entry| entry.name == name) {
-                None => problems.push(format!("{name}: found nothing, want {dims:?}")),
-                Some(entry) if plain(&entry.dims) != plain(&dims) => {
-                    problems.push(format!("{name}: found {:?}, want {dims:?}", entry.dims));
+            for place in places {
+                let name = &*place.name;
+                let mut dims = place.order.dims(&pair.dims);
+                if place.expert.is_some() {
+                    dims.insert(0, experts);
                 }
-                Some(_) => {}
+                unused.remove(name);
+                let plain = |dims: &[usize]| -> Vec<usize> {
+                    dims.iter().copied().filter(|&dim| dim != 1).collect()
+                };
+                match self.reader.entries().find(|entry| entry.name == name) {
+                    None => problems.push(format!("{name}: found nothing, want {dims:?}")),
+                    Some(entry) if plain(&entry.dims) != plain(&dims) => {
+                        problems.push(format!("{name}: found {:?}, want {dims:?}", entry.dims));
+                    }
+                    Some(_) => {}
+                }
             }
         }
         problems.extend(
@@ -137,26 +147,46 @@ impl Gguf {
 
     /// Numbers of a tensor that `expect` has seen.
     pub(crate) fn values(&mut self, pair: &Pair) -> Result<Vec<f32>> {
-        let found = place(&pair.theirs, self.heads);
-        let Place {
-            name,
-            order,
-            expert,
-        } = found.ok_or_else(|| Error::Foreign {
-            path: self.path(),
-            problems: vec![format!("{}: no tensor of GGUF's", pair.theirs)],
-        })?;
-        let Some(expert) = expert else {
-            return Ok(order.of_gguf(self.reader.read(&name)?, &pair.dims));
-        };
-        let is_last = self.last.as_ref().is_some_and(|(last, _)| *last == name);
+        let places = places(&pair.theirs, self.heads);
+        match &places[..] {
+            [] => Err(Error::Foreign {
+                path: self.path(),
+                problems: vec![format!("{}: no tensor of GGUF's", pair.theirs)],
+            }),
+            [
+                Place {
+                    name,
+                    expert: Some(expert),
+                    ..
+                },
+            ] => self.of_expert(name, *expert, pair.elements()),
+            [
+                Place {
+                    name,
+                    order: Order::Same,
+                    expert: None,
+                },
+            ] => self.reader.read(name),
+            parts => {
+                let mut values = vec![0.0; pair.elements()];
+                for part in parts {
+                    let own = self.reader.read(&part.name)?;
+                    part.order.put_back(&own, &pair.dims, &mut values);
+                }
+                Ok(values)
+            }
+        }
+    }
+
+    /// Numbers of an expert's matrix, in a tensor of those of all experts.
+    fn of_expert(&mut self, name: &str, expert: usize, size: usize) -> Result<Vec<f32>> {
+        let is_last = self.last.as_ref().is_some_and(|(last, _)| last == name);
         if !is_last {
             self.last = None;
-            let all = self.reader.read(&name)?;
-            self.last = Some((name, all));
+            let all = self.reader.read(name)?;
+            self.last = Some((name.to_owned(), all));
         }
         let all = self.last.as_ref().map_or(&[][..], |(_, all)| all);
-        let size = pair.elements();
         let own = all.get(expert * size..(expert + 1) * size);
         Ok(own.unwrap_or_default().to_vec())
     }

@@ -108,6 +108,7 @@ fn in_q4_k_m(name: &str, model: Model) -> BlockType {
         {
             BlockType::Q6_K
         }
+        "attn_output.weight" if model.experts == 8 => BlockType::Q5_K,
         "attn_qkv.weight" => BlockType::Q5_K,
         _ => BlockType::Q4_K,
     }

@@ -1,5 +1,6 @@
 //! GGUF files, as llama.cpp reads and writes them (`ggml/include/gguf.h`, `gguf-py/gguf/constants.py`).
 
+mod deepseek;
 pub(crate) mod export;
 mod file;
 pub(crate) mod import;

@@ -4,8 +4,9 @@
 use kernels::rope::{Frequencies, Scaling};
 use serde_json::{Map, Value as Json, json};
 
+use crate::checkpoint::gguf::deepseek;
 use crate::checkpoint::gguf::names::Heads;
-use crate::checkpoint::gguf::value::Metadata;
+use crate::checkpoint::gguf::value::{Metadata, narrow};
 use crate::checkpoint::huggingface::config;
 use crate::checkpoint::huggingface::described::decimal;
 use crate::checkpoint::huggingface::moe::{Class, class_of};
@@ -21,14 +22,17 @@ pub(super) enum Architecture {
     Qwen2,
     Qwen2Moe,
     Qwen3,
+    /// DeepSeek-V2 and V3.
+    Deepseek2,
 }
 
-const ALL: [Architecture; 5] = [
+const ALL: [Architecture; 6] = [
     Architecture::Gpt2,
     Architecture::Llama,
     Architecture::Qwen2,
     Architecture::Qwen2Moe,
     Architecture::Qwen3,
+    Architecture::Deepseek2,
 ];
 
 impl Architecture {
@@ -40,15 +44,17 @@ impl Architecture {
             Architecture::Qwen2 => "qwen2",
             Architecture::Qwen2Moe => "qwen2moe",
             Architecture::Qwen3 => "qwen3",
+            Architecture::Deepseek2 => deepseek::NAME,
         }
     }
 
-    /// Heads as `names::place` takes them.
+    /// Heads as `names::places` takes them, of a model without latents.
     pub(super) fn heads(self, queries: usize, keys: usize) -> Heads {
         Heads {
             queries,
             keys,
             are_interleaved: self == Architecture::Llama,
+            expanded: None,
         }
     }
 }
@@ -73,7 +79,14 @@ pub(super) fn architecture(plan: &Plan) -> Result<Architecture, Vec<String>> {
         (Family::Qwen2, None) => Some(Architecture::Qwen2),
         (Family::Qwen2, Some(Class::Qwen2Moe)) => Some(Architecture::Qwen2Moe),
         (Family::Qwen3, None) => Some(Architecture::Qwen3),
+        (Family::DeepseekV2 | Family::DeepseekV3, Some(Class::Deepseek)) => {
+            Some(Architecture::Deepseek2)
+        }
         (
+            Family::DeepseekV2 | Family::DeepseekV3,
+            None | Some(Class::Mixtral | Class::Qwen2Moe | Class::GptOss),
+        )
+        | (
             Family::Bert
             | Family::T5
             | Family::Phi3
@@ -84,9 +97,7 @@ pub(super) fn architecture(plan: &Plan) -> Result<Architecture, Vec<String>> {
             | Family::Olmo2
             | Family::Gemma2
             | Family::Gemma3
-            | Family::GptOss
-            | Family::DeepseekV2
-            | Family::DeepseekV3,
+            | Family::GptOss,
             _,
         )
         | (Family::Llama | Family::Mistral | Family::Qwen3, Some(Class::Qwen2Moe))
@@ -120,28 +131,10 @@ pub(super) fn architecture(plan: &Plan) -> Result<Architecture, Vec<String>> {
     if model.classify.is_some() {
         lacking.push("a classification head".into());
     }
-    match &model.rope_scaling {
-        Some(RopeScaling::Dynamic { .. }) => lacking.push("dynamic rope_scaling".into()),
-        Some(RopeScaling::Yarn {
-            beta_fast,
-            beta_slow,
-            attention_factor,
-            mscale,
-            truncate,
-            ..
-        }) if *beta_fast != 32.0
-            || *beta_slow != 1.0
-            || attention_factor.is_some()
-            || mscale.is_some()
-            || !truncate =>
-        {
-            lacking
-                .push("yarn with other betas, another attention factor or truncate = false".into());
-        }
-        Some(
-            RopeScaling::Yarn { .. } | RopeScaling::Linear { .. } | RopeScaling::Llama3 { .. },
-        )
-        | None => {}
+    if found == Some(Architecture::Deepseek2) {
+        lacking.extend(deepseek::lacking(plan));
+    } else {
+        lacking.extend(unscalable(model.rope_scaling.as_ref()));
     }
     let normalizes = model.moe.as_ref().is_some_and(|moe| {
         found == Some(Architecture::Qwen2Moe)
@@ -156,10 +149,30 @@ pub(super) fn architecture(plan: &Plan) -> Result<Architecture, Vec<String>> {
     }
 }
 
-/// The nearest f32, which files have.
-#[expect(clippy::cast_possible_truncation, reason = "files have f32")]
-fn narrow(x: f64) -> f32 {
-    x as f32
+/// A scaling of rotary positions that llama.cpp lacks without latents.
+fn unscalable(scaling: Option<&RopeScaling>) -> Option<String> {
+    match scaling {
+        Some(RopeScaling::Dynamic { .. }) => Some("dynamic rope_scaling".into()),
+        Some(RopeScaling::Yarn {
+            beta_fast,
+            beta_slow,
+            attention_factor,
+            mscale,
+            truncate,
+            ..
+        }) if *beta_fast != 32.0
+            || *beta_slow != 1.0
+            || attention_factor.is_some()
+            || mscale.is_some()
+            || !truncate =>
+        {
+            Some("yarn with other betas, another attention factor or truncate = false".into())
+        }
+        Some(
+            RopeScaling::Yarn { .. } | RopeScaling::Linear { .. } | RopeScaling::Llama3 { .. },
+        )
+        | None => None,
+    }
 }
 
 /// Metadata about the model; the tokenizer's and the file's are added by the caller.
@@ -184,17 +197,27 @@ pub(super) fn to_metadata(plan: &Plan, architecture: Architecture) -> Metadata {
                 set("expert_feed_forward_length", model.d_expert());
                 set("expert_shared_feed_forward_length", moe.shared_d_ffn);
             }
-            _ => set("feed_forward_length", model.d_expert()),
+            Architecture::Gpt2
+            | Architecture::Llama
+            | Architecture::Qwen2
+            | Architecture::Qwen3 => set("feed_forward_length", model.d_expert()),
+            Architecture::Deepseek2 => deepseek::add_mixture(&mut metadata, plan, moe),
         }
     }
     if architecture == Architecture::Gpt2 {
         metadata.set("gpt2.attention.layer_norm_epsilon", model.norm_eps);
         return metadata;
     }
-    set("attention.head_count_kv", shape.kv_heads);
-    set("attention.key_length", shape.d_head);
-    set("attention.value_length", shape.d_head);
-    set("rope.dimension_count", shape.d_head);
+    match model.latents() {
+        Some(latents) => deepseek::add_latents(&mut metadata, &latents),
+        None => {
+            let mut set = |key: &str, value: usize| metadata.set(format!("{kind}.{key}"), value);
+            set("attention.head_count_kv", shape.kv_heads);
+            set("attention.key_length", shape.d_head);
+            set("attention.value_length", shape.d_head);
+            set("rope.dimension_count", shape.d_head);
+        }
+    }
     let epsilon = format!("{kind}.attention.layer_norm_rms_epsilon");
     metadata.set(epsilon, model.norm_eps);
     metadata.set(format!("{kind}.rope.freq_base"), model.rope_theta);
@@ -211,8 +234,14 @@ pub(super) fn to_metadata(plan: &Plan, architecture: Architecture) -> Metadata {
         Some(RopeScaling::Yarn {
             factor,
             original_length,
+            mscale_all_dim,
             ..
-        }) => scaled("yarn", *factor, Some(*original_length)),
+        }) => {
+            scaled("yarn", *factor, Some(*original_length));
+            if let Some(mscale) = mscale_all_dim {
+                deepseek::add_magnitude(&mut metadata, *mscale);
+            }
+        }
         // the factors of Llama 3 are a tensor of their own
         Some(RopeScaling::Llama3 { .. } | RopeScaling::Dynamic { .. }) | None => {}
     }
@@ -292,12 +321,7 @@ pub(super) fn to_config(
         fields.insert(key.to_owned(), value);
     };
     let whole = |key: &str| metadata.whole(&format!("{name}.{key}"));
-    let mut wanted = |key: &str| {
-        whole(key).unwrap_or_else(|| {
-            problems.push(format!("{name}.{key}: found nothing, want a whole number"));
-            0
-        })
-    };
+    let mut wanted = |key: &str| metadata.wanted(&format!("{name}.{key}"), &mut problems);
     let [length, width, layers, heads, ffn] = [
         "context_length",
         "embedding_length",
@@ -332,6 +356,7 @@ pub(super) fn to_config(
     let class = match (architecture, experts) {
         (Architecture::Llama, Some(_)) => "mixtral",
         (Architecture::Qwen2Moe, _) => "qwen2_moe",
+        (Architecture::Deepseek2, _) => deepseek::class(metadata),
         (
             Architecture::Gpt2 | Architecture::Llama | Architecture::Qwen2 | Architecture::Qwen3,
             _,
@@ -343,51 +368,59 @@ pub(super) fn to_config(
     set("num_hidden_layers", json!(layers));
     set("num_attention_heads", json!(heads));
     set("intermediate_size", json!(ffn));
-    let keys = whole("attention.head_count_kv").unwrap_or(heads);
-    set("num_key_value_heads", json!(keys));
-    let of_width = width.checked_div(heads).unwrap_or(0);
-    let d_head = whole("attention.key_length").unwrap_or(of_width);
-    set("head_dim", json!(d_head));
     set("rms_norm_eps", epsilon("attention.layer_norm_rms_epsilon"));
     let theta = metadata
         .real(&format!("{name}.rope.freq_base"))
         .unwrap_or(10_000.0);
     set("rope_theta", json!(decimal(narrow(theta))));
-    match class {
-        "llama" => {
-            set("attention_bias", json!(tensors.has_attention_biases));
-            set("mlp_bias", json!(tensors.has_mlp_biases));
+    if architecture == Architecture::Deepseek2 {
+        set("num_key_value_heads", json!(heads));
+        match deepseek::fields(metadata) {
+            Ok(own) => own.into_iter().for_each(|(key, value)| set(&key, value)),
+            Err(lines) => problems.extend(lines),
         }
-        "mixtral" => {
-            set("num_local_experts", json!(experts));
-            set("num_experts_per_tok", json!(wanted("expert_used_count")));
+    } else {
+        let keys = whole("attention.head_count_kv").unwrap_or(heads);
+        set("num_key_value_heads", json!(keys));
+        let of_width = width.checked_div(heads).unwrap_or(0);
+        let d_head = whole("attention.key_length").unwrap_or(of_width);
+        set("head_dim", json!(d_head));
+        match class {
+            "llama" => {
+                set("attention_bias", json!(tensors.has_attention_biases));
+                set("mlp_bias", json!(tensors.has_mlp_biases));
+            }
+            "mixtral" => {
+                set("num_local_experts", json!(experts));
+                set("num_experts_per_tok", json!(wanted("expert_used_count")));
+            }
+            "qwen2_moe" => {
+                set("num_experts", json!(experts));
+                set("num_experts_per_tok", json!(wanted("expert_used_count")));
+                set(
+                    "moe_intermediate_size",
+                    json!(wanted("expert_feed_forward_length")),
+                );
+                let shared = wanted("expert_shared_feed_forward_length");
+                set("shared_expert_intermediate_size", json!(shared));
+            }
+            _ => {}
         }
-        "qwen2_moe" => {
-            set("num_experts", json!(experts));
-            set("num_experts_per_tok", json!(wanted("expert_used_count")));
-            set(
-                "moe_intermediate_size",
-                json!(wanted("expert_feed_forward_length")),
-            );
-            let shared = wanted("expert_shared_feed_forward_length");
-            set("shared_expert_intermediate_size", json!(shared));
-        }
-        _ => {}
-    }
-    for (key, found, want) in [
-        (
-            "attention.value_length",
-            whole("attention.value_length"),
-            d_head,
-        ),
-        (
-            "rope.dimension_count",
-            whole("rope.dimension_count"),
-            d_head,
-        ),
-    ] {
-        if let Some(found) = found.filter(|&found| found != want) {
-            problems.push(format!("{name}.{key}: found {found}, want {want}"));
+        for (key, found, want) in [
+            (
+                "attention.value_length",
+                whole("attention.value_length"),
+                d_head,
+            ),
+            (
+                "rope.dimension_count",
+                whole("rope.dimension_count"),
+                d_head,
+            ),
+        ] {
+            if let Some(found) = found.filter(|&found| found != want) {
+                problems.push(format!("{name}.{key}: found {found}, want {want}"));
+            }
         }
     }
     match scaling(metadata, name, tensors, theta) {
@@ -429,6 +462,16 @@ fn scaling(
             let mut found = json!({"rope_type": "yarn", "factor": factor});
             if let Some(original) = metadata.whole(&key("original_context_length")) {
                 found["original_max_position_embeddings"] = json!(original);
+            }
+            for beta in ["beta_fast", "beta_slow"] {
+                if let Some(turns) = metadata.real(&key(&format!("yarn_{beta}"))) {
+                    found[beta] = json!(decimal(narrow(turns)));
+                }
+            }
+            if let Some(mscale) = deepseek::magnitude(metadata) {
+                // llama.cpp takes both to be equal
+                found["mscale"] = json!(mscale);
+                found["mscale_all_dim"] = json!(mscale);
             }
             Ok(Some(found))
         }

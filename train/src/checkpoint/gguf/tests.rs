@@ -123,4 +123,17 @@ fn values_and_down_projections_of_some_layers_have_more_bits() {
     );
     assert_eq!(kind("blk.2.ffn_up.weight", 100), Kind::F16);
     assert_eq!(kind("blk.2.ffn_norm.weight", 512), Kind::F32);
+    let of_eight = |name: &str, dims: &[usize]| {
+        let model = mix::Model {
+            experts: 8,
+            ..model
+        };
+        mix::kind(FileType::Q4_K_M, name, dims, model)
+    };
+    let [more, four, short] = [BlockType::Q5_K, BlockType::Q4_K, BlockType::Q5_0].map(Kind::Block);
+    assert_eq!(of_eight("blk.2.attn_output.weight", &[512, 512]), more);
+    // the rules for keys and values do not know those of latents
+    assert_eq!(of_eight("blk.2.attn_v_b.weight", &[4, 64, 512]), four);
+    assert_eq!(of_eight("blk.2.attn_k_b.weight", &[4, 512, 64]), short);
+    assert_eq!(of_eight("blk.2.exp_probs_b.bias", &[8]), Kind::F32);
 }

@@ -38,10 +38,22 @@ impl From<usize> for Value {
     }
 }
 
+impl From<bool> for Value {
+    fn from(flag: bool) -> Value {
+        Value::Bool(flag)
+    }
+}
+
 impl From<f32> for Value {
     fn from(number: f32) -> Value {
         Value::Real(f64::from(number))
     }
+}
+
+/// The nearest f32, which files have.
+#[expect(clippy::cast_possible_truncation, reason = "files have f32")]
+pub(super) fn narrow(x: f64) -> f32 {
+    x as f32
 }
 
 /// All metadata by key.
@@ -72,6 +84,21 @@ impl Metadata {
         match self.get(key)? {
             Value::Whole(number) => u64::try_from(*number).ok(),
             Value::Bool(_) | Value::Real(_) | Value::Text(_) | Value::List(_) => None,
+        }
+    }
+
+    /// A whole number that has to be there; without it adds a line to `problems` and returns 0.
+    pub(super) fn wanted(&self, key: &str, problems: &mut Vec<String>) -> u64 {
+        self.whole(key).unwrap_or_else(|| {
+            problems.push(format!("{key}: found nothing, want a whole number"));
+            0
+        })
+    }
+
+    pub(crate) fn flag(&self, key: &str) -> Option<bool> {
+        match self.get(key)? {
+            Value::Bool(flag) => Some(*flag),
+            Value::Whole(_) | Value::Real(_) | Value::Text(_) | Value::List(_) => None,
         }
     }
 

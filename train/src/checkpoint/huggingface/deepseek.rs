@@ -27,6 +27,9 @@ const LATENT_EPS: f32 = 1e-6;
 pub(crate) const FURTHER: &str = "num_nextn_predict_layers";
 const DEPTHS: &str = "mtp_num_layers";
 
+/// Name within a layer of the biases by which experts are chosen.
+pub(crate) const SCORE_BIAS: &str = "mlp.gate.e_score_correction_bias";
+
 /// Names of a feed-forward layer's matrices.
 const PROJECTIONS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 
@@ -437,8 +440,7 @@ pub(crate) fn add_mixture(pairs: &mut Vec<Pair>, plan: &Plan, moe: &MoeConfig, o
     let (d, experts) = (plan.model.d_model, moe.experts);
     pairs.push(own("mlp.gate.weight", "router.weight", &[experts, d]));
     if moe.expert_bias {
-        let theirs = "mlp.gate.e_score_correction_bias";
-        pairs.push(own(theirs, "router.bias", &[experts]));
+        pairs.push(own(SCORE_BIAS, "router.bias", &[experts]));
     }
     let mut add = |to: &str, from: &str, f: usize| {
         let prefixes = Prefixes { to, from };

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::checkpoint::MODEL;
 use crate::checkpoint::huggingface::config;
+use crate::checkpoint::huggingface::deepseek::{SCORE_BIAS, is_deepseek};
 use crate::checkpoint::huggingface::names::pairs;
 use crate::checkpoint::huggingface::pair::Pair;
 use crate::checkpoint::quantized::eight_bits::EightBits;
@@ -98,7 +99,8 @@ impl WeightFormat {
         }
     }
 
-    fn to_config(self, is_ordered: bool) -> Value {
+    /// `quantization_config`. `kept`: layers that stay as they are.
+    fn to_config(self, is_ordered: bool, kept: &[String]) -> Value {
         let of = |bits: u32, kind: &str, strategy: &str| {
             json!({"num_bits": bits, "type": kind, "symmetric": true, "strategy": strategy, "dynamic": false,
                 "group_size": null, "block_structure": null, "actorder": null})
@@ -111,7 +113,7 @@ impl WeightFormat {
         let (format, weights, inputs) = match self {
             WeightFormat::Fp8Blocks => {
                 return json!({"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
-                    "weight_block_size": [BLOCK, BLOCK], "modules_to_not_convert": ["lm_head"]});
+                    "weight_block_size": [BLOCK, BLOCK], "modules_to_not_convert": kept});
             }
             WeightFormat::Fp8 => (
                 "float-quantized",
@@ -137,34 +139,72 @@ impl WeightFormat {
         };
         json!({
             "quant_method": "compressed-tensors", "format": format, "quantization_status": "compressed",
-            "ignore": ["lm_head"], "kv_cache_scheme": null,
+            "ignore": kept, "kv_cache_scheme": null,
             "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights,
                 "input_activations": inputs, "output_activations": null}},
         })
     }
 }
 
-/// Whether a tensor is the matrix of a linear layer within a block.
+/// Whether a tensor is the matrix of a linear layer within a block. A router is none: it stays as it is.
 pub(crate) fn is_linear(pair: &Pair) -> bool {
     let is_of_block = pair.theirs.starts_with("model.layers.");
-    is_of_block && pair.dims.len() == 2 && pair.theirs.ends_with("_proj.weight")
+    let ends = ["_proj.weight", "_proj_with_mqa.weight"];
+    let is_projection = ends.iter().any(|end| pair.theirs.ends_with(end));
+    is_of_block && pair.dims.len() == 2 && is_projection
+}
+
+/// Number format of a tensor that is no linear layer's matrix. The biases by which DeepSeek-V3 chooses experts move in steps that are
+/// smaller than bf16's, and its published files have them in f32.
+fn kept_format(pair: &Pair) -> Format {
+    match pair.theirs.ends_with(SCORE_BIAS) {
+        true => Format::F32,
+        false => Format::Bf16,
+    }
+}
+
+/// Layers that stay as they are: the head and routers.
+fn kept_layers(plan: &Plan) -> Vec<String> {
+    let layers = 0..plan.model.layers;
+    let routers = layers.filter(|layer| plan.model.moe_at(*layer).is_some());
+    let routers = routers.map(|layer| format!("model.layers.{layer}.mlp.gate"));
+    ["lm_head".to_owned()].into_iter().chain(routers).collect()
 }
 
 /// Refuses a model that a folder of this format cannot hold.
 pub(crate) fn expect_fitting(plan: &Plan, format: WeightFormat) -> Result<()> {
+    let model = &plan.model;
     let mut lacking = config::inexpressible(plan);
     let is_llama = matches!(
-        plan.model.family,
+        model.family,
         Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3
-    );
-    if !is_llama || plan.model.moe.is_some() || plan.model.classify.is_some() {
-        lacking.push(format!("family = {:?}", plan.model.family));
+    ) && model.moe.is_none();
+    if !(is_llama || is_deepseek(model.family)) || model.classify.is_some() {
+        lacking.push(format!("family = {:?}", model.family));
+    }
+    if model.mtp_num_layers > 0 {
+        lacking.push(format!("mtp_num_layers = {}", model.mtp_num_layers));
     }
     if !lacking.is_empty() {
         return Err(Error::Request {
             what: "model to write in few bits",
             found: lacking.join("; "),
-            wanted: "a LLaMA, Mistral, Qwen 2 or Qwen 3 without experts".into(),
+            wanted: "a LLaMA, Mistral, Qwen 2 or Qwen 3 without experts, or a DeepSeek-V2 or V3 without depths of multi-token prediction"
+                .into(),
+        });
+    }
+    if let (
+        WeightFormat::Int4 {
+            form: Int4Form::Gptq,
+            ..
+        },
+        true,
+    ) = (format, model.moe.is_some())
+    {
+        return Err(Error::Request {
+            what: "form of 4 bits",
+            found: format!("GPTQ's with family = {:?}", model.family),
+            wanted: "compressed-tensors': GPTQ's has no list of layers that stay as they are, such as routers".into(),
         });
     }
     if let WeightFormat::Int4 { group, form } = format {
@@ -211,7 +251,7 @@ impl FolderWriter {
         is_ordered: bool,
     ) -> Result<FolderWriter> {
         let mut config = config::to_json(plan)?;
-        config["quantization_config"] = format.to_config(is_ordered);
+        config["quantization_config"] = format.to_config(is_ordered, &kept_layers(plan));
         for key in ["torch_dtype", "dtype"] {
             if config.get(key).is_some() {
                 config[key] = json!("bfloat16");
@@ -222,8 +262,9 @@ impl FolderWriter {
             .flat_map(|pair| match is_linear(&pair) {
                 true => format.entries(&pair),
                 false => {
+                    let format = kept_format(&pair);
                     let (name, dims) = (pair.theirs, pair.dims);
-                    vec![(Entry { name, dims }, Format::Bf16)]
+                    vec![(Entry { name, dims }, format)]
                 }
             });
         fs::create_dir_all(out).at("create", out)?;
@@ -240,6 +281,9 @@ impl FolderWriter {
     /// Writes the next tensor; values: those of theirs, in their order. Weights of linear layers are rounded to the nearest.
     pub(crate) fn write(&mut self, pair: &Pair, values: &[f32]) -> Result<()> {
         if !is_linear(pair) {
+            if kept_format(pair) == Format::F32 {
+                return self.writer.write(values);
+            }
             let halves = values.iter().map(|x| half::bf16::from_f32(*x));
             let bytes: Vec<u8> = halves.flat_map(|x| x.to_le_bytes()).collect();
             return self.writer.write_bytes(&bytes);
@@ -298,7 +342,8 @@ impl FolderWriter {
 }
 
 /// Writes the model of a checkpoint, a Hugging Face or PEFT folder or a GGUF file to the folder `out`, with the linear layers of
-/// its blocks in this format, each number rounded to the nearest, and all else in bf16, one tensor at a time.
+/// its blocks in this format, each number rounded to the nearest, and all else in bf16 (biases of scores of experts in f32), one tensor
+/// at a time.
 ///
 /// # Errors
 /// A damaged model; one whose class in transformers cannot express it, or has other linear layers; a group that does not divide

@@ -3,9 +3,11 @@
 //! every rank has the same rows and the all-reduces are over them.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use kernels::grouped_matmul::{self, Counts};
 use kernels::matmul::Op;
+use kernels::rows::{Runs, copy_runs};
 use kernels::{DType, Tensor};
 
 use crate::config::moe::MoeConfig;
@@ -42,6 +44,22 @@ pub(crate) struct Saved {
 }
 
 impl Saved {
+    /// Inputs of both matrices of each expert in turn, of as many rows as chose it: `[rows, d]`, `[rows, f]`
+    pub(crate) fn linear_inputs(&self, counts: &[usize]) -> kernels::Result<Vec<Tensor>> {
+        let Some((_, hidden)) = &self.inner else {
+            return Ok(Vec::new());
+        };
+        let mut inputs = Vec::new();
+        let mut first = 0;
+        for count in counts {
+            let rows = first..first + count;
+            inputs.push(rows_of(&self.x, rows.clone())?);
+            inputs.push(rows_of(hidden, rows)?);
+            first += count;
+        }
+        Ok(inputs)
+    }
+
     /// The large tensors: all of them.
     pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
         let inner = self
@@ -50,6 +68,24 @@ impl Saved {
             .flat_map(|(before, hidden)| [before, hidden]);
         std::iter::once(&mut self.x).chain(inner).collect()
     }
+}
+
+/// A copy of some rows of a matrix.
+fn rows_of(x: &Tensor, rows: Range<usize>) -> kernels::Result<Tensor> {
+    let width = x.dims()[1];
+    let mut y = Tensor::empty(&[rows.len(), width], x.dtype(), x.device())?;
+    if !rows.is_empty() {
+        let run = rows.len() * width;
+        let runs = Runs {
+            count: 1,
+            run,
+            from_stride: run,
+            to_stride: run,
+        };
+        let from = x.flat(rows.start * width..rows.end * width)?;
+        copy_runs(y.flat_mut(0..run)?, from, runs)?;
+    }
+    Ok(y)
 }
 
 impl Experts {

@@ -26,6 +26,7 @@ mod weight_sums;
 
 use std::sync::Arc;
 
+use kernels::grouped_matmul::Counts;
 use kernels::permute;
 use kernels::{Tensor, add};
 
@@ -63,6 +64,19 @@ impl Saved {
     /// `[m, d]`
     pub(crate) fn input(&self) -> &Tensor {
         &self.x
+    }
+
+    /// Inputs of both matrices of each expert here in turn, then of the shared one: `[rows, d]`, `[rows, f]`. The host has to know
+    /// the counts of rows: on a GPU that has all experts it does not.
+    pub(crate) fn linear_inputs(&self) -> kernels::Result<Vec<Tensor>> {
+        let Counts::Known(counts) = self.dispatcher.counts() else {
+            return Ok(Vec::new());
+        };
+        let mut inputs = self.experts.linear_inputs(counts)?;
+        if let Some(shared) = &self.shared {
+            inputs.extend(shared.linear_inputs()?);
+        }
+        Ok(inputs)
     }
 
     /// The large tensors; the router's are small.

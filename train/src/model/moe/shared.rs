@@ -26,6 +26,11 @@ pub(crate) struct Saved {
 }
 
 impl Saved {
+    /// Inputs of both matrices: `[m, d]`, `[n, f]`
+    pub(crate) fn linear_inputs(&self) -> kernels::Result<[Tensor; 2]> {
+        self.mlp.linear_inputs()
+    }
+
     /// The large tensors: all but the gate's numbers.
     pub(crate) fn large(&mut self) -> Vec<&mut Tensor> {
         let gated = self.gated.iter_mut().map(|(_, y)| y);
