@@ -82,7 +82,7 @@ enum Verb {
     /// Join token datasets, or deduplication indexes, in the order given. A folder stands for the datasets or indexes in it, in
     /// name order.
     Merge {
-        /// Prefix of the dataset to write, or the *.index file to write.
+        /// Prefix of the dataset to write, or the *.index file to write; it must be new.
         out: PathBuf,
         /// Prefixes (without .bin and .idx), *.index files, or folders.
         #[arg(required = true)]

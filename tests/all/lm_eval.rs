@@ -323,6 +323,8 @@ fn a_job_its_checkpoints_and_its_export_are_the_same_model() {
     let scores = |model: &str, more: &[&str]| -> Vec<f64> {
         let args = ["eval", model, "--task", "choices", "--data", &rows];
         let tail = ["--records", &records];
+        // one that exists is refused
+        let _ = std::fs::remove_file(&records);
         succeed(&[&args[..], &tail, more].concat());
         let record = std::fs::read_to_string(&records).unwrap();
         let record: Value = serde_json::from_str(&record).unwrap();

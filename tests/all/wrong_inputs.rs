@@ -122,7 +122,7 @@ const TABLE: [Wrong; 36] = [
     ),
     wrong(
         "quantize MODEL --type q4_0 empty",
-        1,
+        2,
         "empty: found a folder, want the name of a file",
     ),
     wrong(

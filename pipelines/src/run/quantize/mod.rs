@@ -6,6 +6,7 @@ mod evaluation;
 use crate::generation::{HuggingFaceFiles, Located};
 use crate::log::print;
 use crate::machine::write_atomically;
+use crate::run::new_outputs::{NewFolder, expect_new_file, in_new_folders};
 use crate::run::task_args::TaskArgs;
 use crate::tasks::{ADJECTIVES, Asked};
 use anyhow::{Context as _, Result, bail};
@@ -116,7 +117,7 @@ pub(crate) struct Quantize {
     evaluate: Option<PathBuf>,
     #[command(flatten)]
     tasks: TaskArgs,
-    /// Write figures before and after and the errors of layers as JSON.
+    /// Write figures before and after and the errors of layers as JSON, to a new file.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Tokenizer (tokenizer.json) to include, with the tokenizer_config.json and chat_template.jinja beside it. Default: that of a
@@ -129,7 +130,7 @@ pub(crate) struct Quantize {
     /// Name of the model in the file. Default: the name of the file.
     #[arg(long)]
     name: Option<String>,
-    /// File to write; with --to hf the folder.
+    /// File to write, or with --to hf the folder; it must be new.
     out: PathBuf,
 }
 
@@ -231,9 +232,6 @@ impl Quantize {
         if self.to == Form::Gguf {
             bail!("--type fp8, fp8-block, w8a8, int4, gptq and awq: want --to hf");
         }
-        if self.out.is_file() {
-            bail!("{}: found a file, want a folder", self.out.display());
-        }
         Ok(())
     }
 
@@ -281,12 +279,6 @@ fn calibrated(args: &Quantize, method: Method, data: &Data) -> Result<Vec<LayerE
 
 /// Writes a GGUF file.
 fn to_file(args: &Quantize, file_type: FileType) -> Result<()> {
-    if args.out.is_dir() {
-        bail!(
-            "{}: found a folder, want the name of a file",
-            args.out.display()
-        );
-    }
     if let Some(folder) = args.out.parent() {
         let made = std::fs::create_dir_all(folder);
         made.with_context(|| format!("cannot make {}", folder.display()))?;
@@ -315,36 +307,47 @@ fn to_file(args: &Quantize, file_type: FileType) -> Result<()> {
 
 /// The verb.
 pub(crate) fn quantize(args: &Quantize) -> Result<()> {
+    // before hours of work
+    if let Some(report) = &args.report {
+        expect_new_file("--report", report)?;
+    }
+    let folder = match args.to {
+        Form::Gguf => {
+            expect_new_file("", &args.out)?;
+            None
+        }
+        Form::Hf => Some(NewFolder::expect(&args.out, |_| false)?),
+    };
     let work = args.work()?;
-    let is_file = matches!(work, Work::File(_));
-    // before hours of writing
-    let beside = match is_file {
-        true => None,
-        false => HuggingFaceFiles::find(&args.path, args.tokenizer.as_deref())?,
+    let beside = match args.to {
+        Form::Gguf => None,
+        Form::Hf => HuggingFaceFiles::find(&args.path, args.tokenizer.as_deref())?,
     };
     let evaluation = Evaluation::of(args)?;
     let before = match &evaluation {
         Some(evaluation) => Some(evaluation.figures(&args.path)?),
         None => None,
     };
-    let errors = match work {
-        Work::File(file_type) => {
-            to_file(args, file_type)?;
-            Vec::new()
-        }
+    let write = || match work {
+        Work::File(file_type) => to_file(args, file_type).map(|()| Vec::new()),
         Work::Folder(format) => {
             train::checkpoint::export_quantized(&args.path, &args.out, format)?;
-            Vec::new()
+            Ok(Vec::new())
         }
-        Work::Calibrated(method, data) => calibrated(args, method, &data)?,
+        Work::Calibrated(method, data) => calibrated(args, method, &data),
     };
-    if !is_file {
-        match beside {
-            Some(files) => files.write(&args.out)?,
-            None => log!("quantize: no tokenizer in or above {}", args.path.display()),
-        }
-        log!("wrote {}", args.out.display());
-    }
+    let errors = match folder {
+        None => in_new_folders(&args.out, write)?,
+        Some(folder) => folder.fill(|| {
+            let errors = write()?;
+            match beside {
+                Some(files) => files.write(&args.out)?,
+                None => log!("quantize: no tokenizer in or above {}", args.path.display()),
+            }
+            log!("wrote {}", args.out.display());
+            Ok(errors)
+        })?,
+    };
     let mut report = json!({"layers": errors.iter().map(layer).collect::<Vec<Value>>()});
     if let (Some(evaluation), Some(before)) = (&evaluation, before) {
         let after = evaluation.figures(&args.out)?;
