@@ -1,7 +1,9 @@
 //! `convert`: exports checkpoints to other forms, and imports other programs' models as checkpoints.
 
 use super::new_outputs::NewFolder;
+use crate::flag_numbers::positive;
 use crate::generation::HuggingFaceFiles;
+use crate::job::WrongUse;
 use crate::machine::write_atomically;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
@@ -51,10 +53,10 @@ pub(crate) struct Convert {
     #[arg(long, conflicts_with = "averages")]
     state: bool,
     /// Split into shards for N tensor-parallel ranks.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive)]
     tp: Option<usize>,
     /// Split into shards for N pipeline ranks.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive)]
     pp: Option<usize>,
     /// Largest size of a Hugging Face file, such as 5GB or 500MB; larger models become several files.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
@@ -127,7 +129,7 @@ impl Convert {
 /// The verb.
 ///
 /// # Errors
-/// `WrongUse` for an output that is there; flags that do not go together; models that are damaged or have no such form.
+/// `WrongUse` for flags that do not go together, and for an output that is there; models that are damaged or have no such form.
 pub(crate) fn convert(args: &Convert) -> Result<()> {
     let (from, out) = (&args.checkpoint, &args.out);
     let is_foreign = Origin::of(from).is_foreign();
@@ -160,7 +162,7 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
         ),
     ] {
         if is_given && !is_apt {
-            bail!("{flag}: wants {wanted}");
+            return Err(WrongUse::new(format!("{flag}: wants {wanted}")).into());
         }
     }
     let checkpoint = match args.averages {

@@ -3,13 +3,15 @@
 mod calibration;
 mod evaluation;
 
+use crate::flag_numbers::{above_zero, positive, share};
 use crate::generation::{HuggingFaceFiles, Located};
+use crate::job::WrongUse;
 use crate::log::print;
 use crate::machine::write_atomically;
 use crate::run::new_outputs::{NewFolder, expect_new_file, in_new_folders};
 use crate::run::task_args::TaskArgs;
 use crate::tasks::{ADJECTIVES, Asked};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use calibration::{Amount, Data};
 use clap::{Args, ValueEnum};
 use evaluation::{Figures, table};
@@ -88,7 +90,7 @@ pub(crate) struct Quantize {
     #[arg(long, value_enum, default_value = "gguf")]
     to: Form,
     /// Inputs of an output that share a scale in 4 bits.
-    #[arg(long, value_name = "N", default_value_t = 128)]
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = positive)]
     group_size: usize,
     /// Form of weights in 4 bits (int4, gptq, awq), with the same numbers.
     #[arg(long, value_enum, default_value = "compressed-tensors")]
@@ -98,19 +100,19 @@ pub(crate) struct Quantize {
     #[arg(long, value_name = "DATA")]
     calibrate: Option<PathBuf>,
     /// Texts to measure on.
-    #[arg(long, value_name = "N", default_value_t = 128, requires = "calibrate")]
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = positive, requires = "calibrate")]
     calibrate_samples: usize,
     /// Tokens of each text to measure on. Default: 512, or as many as the model reads.
-    #[arg(long, value_name = "N", requires = "calibrate")]
+    #[arg(long, value_name = "N", value_parser = positive, requires = "calibrate")]
     calibrate_length: Option<usize>,
     /// gptq: round inputs in the order of falling activations.
     #[arg(long)]
     act_order: bool,
     /// gptq: part of the mean of the activations' squares that is added to each.
-    #[arg(long, value_name = "X", default_value_t = 0.01)]
+    #[arg(long, value_name = "X", default_value_t = 0.01, value_parser = above_zero)]
     damping: f64,
     /// w8a8 with --calibrate: part of the activations' outliers that moves into weights.
-    #[arg(long, value_name = "X", default_value_t = 0.5)]
+    #[arg(long, value_name = "X", default_value_t = 0.5, value_parser = share)]
     alpha: f64,
     /// Held-out texts (.txt, .jsonl, .parquet and others, column `text`): print bits per byte and perplexity beside the size, before and after. With --task also the scores of tasks.
     #[arg(long, value_name = "FILE")]
@@ -155,7 +157,9 @@ impl<'a> Evaluation<'a> {
         if let Some(asked) = &tasks
             && asked.requests().any(|one| one.task == ADJECTIVES)
         {
-            bail!("--task {ADJECTIVES}: it samples texts, which `millrace eval` does");
+            let message =
+                format!("--task {ADJECTIVES}: it samples texts, which `millrace eval` does");
+            return Err(WrongUse::new(message).into());
         }
         Ok(Some(Evaluation {
             texts,
@@ -178,6 +182,9 @@ enum Work {
 
 impl Quantize {
     /// The work that the flags ask for, with its data opened.
+    ///
+    /// # Errors
+    /// `WrongUse` for flags that do not go together; data that cannot be read.
     fn work(&self) -> Result<Work> {
         let group = self.group_size;
         let file_type = match self.kind {
@@ -208,7 +215,8 @@ impl Quantize {
             Type::Awq => return self.calibrated(Method::Awq { group }),
         };
         if self.to == Form::Hf {
-            bail!("--to hf: wants --type fp8, fp8-block, w8a8, int4, gptq or awq");
+            let message = "--to hf: wants --type fp8, fp8-block, w8a8, int4, gptq or awq";
+            return Err(WrongUse::new(message).into());
         }
         self.expect_no_data()?;
         Ok(Work::File(file_type))
@@ -224,20 +232,22 @@ impl Quantize {
         self.expect_folder()?;
         match &self.calibrate {
             Some(data) => Ok(Work::Calibrated(method, Data::open(data)?)),
-            None => bail!("--type gptq and awq: want --calibrate DATA"),
+            None => Err(WrongUse::new("--type gptq and awq: want --calibrate DATA").into()),
         }
     }
 
-    fn expect_folder(&self) -> Result<()> {
-        if self.to == Form::Gguf {
-            bail!("--type fp8, fp8-block, w8a8, int4, gptq and awq: want --to hf");
+    fn expect_folder(&self) -> Result<(), WrongUse> {
+        let message = "--type fp8, fp8-block, w8a8, int4, gptq and awq: want --to hf";
+        match self.to {
+            Form::Gguf => Err(WrongUse::new(message)),
+            Form::Hf => Ok(()),
         }
-        Ok(())
     }
 
-    fn expect_no_data(&self) -> Result<()> {
+    fn expect_no_data(&self) -> Result<(), WrongUse> {
+        let message = "--calibrate: wants --type gptq, awq or w8a8";
         match self.calibrate {
-            Some(_) => bail!("--calibrate: wants --type gptq, awq or w8a8"),
+            Some(_) => Err(WrongUse::new(message)),
             None => Ok(()),
         }
     }
@@ -255,11 +265,10 @@ fn calibrated(args: &Quantize, method: Method, data: &Data) -> Result<Vec<LayerE
         texts: args.calibrate_samples,
         tokens: args.calibrate_length.unwrap_or(512.min(positions)),
     };
-    if amount.tokens == 0 || amount.tokens > positions {
-        bail!(
-            "--calibrate-length: found {}, want 1 to {positions}",
-            amount.tokens
-        );
+    if amount.tokens > positions {
+        let found = amount.tokens;
+        let message = format!("--calibrate-length: found {found}, want 1 to {positions}");
+        return Err(WrongUse::new(message).into());
     }
     let texts = data.texts(|| tokenizer(args), amount)?;
     log!(
