@@ -94,6 +94,10 @@ fn models_and_records_that_exist_are_refused_and_stay() {
             "quantize hf --type q4_0 --report full/note new.gguf",
             format!("--report: full/note {FILE}"),
         ),
+        (
+            "quantize hf --type q4_0 --report new.gguf new.gguf",
+            "--report: new.gguf is the model's own name, want another file".into(),
+        ),
         ("convert --checkpoint own full", format!("full {FOLDER}")),
         ("convert --checkpoint own hf", format!("hf {FOLDER}")),
         (

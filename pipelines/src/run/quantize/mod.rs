@@ -319,6 +319,11 @@ pub(crate) fn quantize(args: &Quantize) -> Result<()> {
     // before hours of work
     if let Some(report) = &args.report {
         expect_new_file("--report", report)?;
+        if *report == args.out {
+            let shown = report.display();
+            let message = format!("--report: {shown} is the model's own name, want another file");
+            return Err(WrongUse::new(message).into());
+        }
     }
     let folder = match args.to {
         Form::Gguf => {
