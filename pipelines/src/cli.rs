@@ -5,7 +5,7 @@ use crate::job::{self, Executor, Job, Problem};
 use crate::tasks::Asked;
 use crate::{executor, exit_code, panics, run, serve, watch};
 use anyhow::bail;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Arg, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -82,7 +82,7 @@ enum Verb {
     /// Join token datasets, or deduplication indexes, in the order given. A folder stands for the datasets or indexes in it, in
     /// name order.
     Merge {
-        /// Prefix of the dataset to write, or the *.index file to write.
+        /// Prefix of the dataset to write, or the *.index file to write; it must be new.
         out: PathBuf,
         /// Prefixes (without .bin and .idx), *.index files, or folders.
         #[arg(required = true)]
@@ -215,7 +215,7 @@ enum Verb {
         #[arg(long, value_name = "DIR")]
         compile_kernels: Option<PathBuf>,
         /// Architecture of compiled kernels, by NVIDIA's name.
-        #[arg(long, default_value = "sm_90")]
+        #[arg(long, default_value = "sm_90", requires = "compile_kernels", conflicts_with_all = ["measure", "node"])]
         architecture: String,
         /// Measure this machine's processor with Millrace's own kernels instead, and write a cluster file for `plan`; without FILE,
         /// print it. A file that exists is not replaced.
@@ -232,7 +232,7 @@ enum Verb {
 /// Parses `args`, runs the verb, reports. Returns the exit code of `exit_code.rs`.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     panics::hide_expected();
-    let cli = match Cli::try_parse_from(args) {
+    let cli = match parse(args) {
         Ok(cli) => cli,
         Err(e) => {
             let code = if e.use_stderr() { exit_code::USAGE } else { 0 };
@@ -242,6 +242,23 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     exit_code::of(dispatch(cli.verb))
+}
+
+/// Parses a command line. Flags take numbers below 0 as values, so that a wrong one is answered with what the flag wants.
+fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let mut command = with_negative_numbers(Cli::command());
+    let matches = command.try_get_matches_from_mut(args)?;
+    Cli::from_arg_matches(&matches).map_err(|e| e.format(&mut command))
+}
+
+fn with_negative_numbers(command: Command) -> Command {
+    let taking = |arg: Arg| match arg.get_action().takes_values() {
+        true => arg.allow_negative_numbers(true),
+        false => arg,
+    };
+    command
+        .mut_args(taking)
+        .mut_subcommands(with_negative_numbers)
 }
 
 fn dispatch(verb: Verb) -> anyhow::Result<()> {

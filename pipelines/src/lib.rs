@@ -10,6 +10,7 @@ mod conversations;
 mod devices;
 mod executor;
 mod exit_code;
+mod flag_numbers;
 mod generation;
 mod job;
 mod journal;

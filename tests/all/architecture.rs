@@ -248,6 +248,7 @@ const LAYERS: [(&str, Layers); 5] = [
         "pipelines",
         &[
             &[
+                "flag_numbers.rs",
                 "log.rs",
                 "machine.rs",
                 "signals.rs",

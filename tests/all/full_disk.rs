@@ -6,7 +6,7 @@
 //! users and batch systems that set such a limit have chosen it.
 
 use crate::cut_jobs::cut_job;
-use crate::jobs::{assert_same, metrics, millrace, output, write_small_job};
+use crate::jobs::{assert_same, metrics, millrace, output, root, write_small_job};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -125,4 +125,31 @@ fn without_room(form: &str) {
     );
     assert!(output(&args("run", 1)).status.success());
     assert_same(&outs[0], &outs[1], 16, "a calm run and one without room");
+}
+
+#[test]
+fn results_are_shown_when_there_is_no_room_for_the_records_of_an_evaluation() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = dir.path().join("records.jsonl").display().to_string();
+    let data = root().join("tests/data/lm_eval");
+    let [model, rows] = ["model", "rows/piqa.validation.jsonl"].map(|name| data.join(name));
+    let [model, rows] = [model, rows].map(|path| path.display().to_string());
+    let args = [
+        "eval", &model, "--task", "piqa", "--data", &rows, "--limit", "20",
+    ];
+    let printed = limited(
+        1,
+        "trap '' XFSZ;",
+        &[&args[..], &["--records", &records]].concat(),
+    );
+    let stderr = String::from_utf8(printed.stderr).unwrap();
+    assert_eq!(printed.status.code(), Some(1), "{stderr}");
+    let reason = format!("error: --records: cannot write {records}: File too large");
+    assert!(stderr.contains(&reason), "{stderr}");
+    let results = String::from_utf8(printed.stdout).unwrap();
+    assert!(
+        results.contains("piqa") && results.contains("acc"),
+        "{results}"
+    );
+    assert_eq!(files(dir.path()), 0);
 }

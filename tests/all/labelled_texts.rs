@@ -53,7 +53,9 @@ fn evaluated(folder: &Path, job: &str) -> (Value, Vec<Value>) {
     let flags = ["--data", data, "--json", "--records", &to];
     let found = succeed(&[&["eval", job, "--task", "labels"], &flags[..]].concat());
     let found: Value = serde_json::from_slice(&found.stdout).unwrap();
-    let lines = std::fs::read(records).unwrap();
+    let lines = std::fs::read(&records).unwrap();
+    // a file that exists is refused
+    std::fs::remove_file(records).unwrap();
     let lines = lines
         .lines()
         .map(|line| serde_json::from_str(&line.unwrap()).unwrap());

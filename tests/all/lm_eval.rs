@@ -197,6 +197,27 @@ fn wrong_tasks_and_data_are_named() {
     let own = "name = \"own\"\nshape = \"continuation\"\ndata = \"rows\"\ncolumns = { text = \"string\" }\nprompt = \"{{ text }}\"\nanswer = \" lamp\"\nmetrics = [\"acc\"]\n";
     let bad = write("bad.toml", &own.replace("\"acc\"", "\"f1\""));
     let unclosed = write("unclosed.toml", &own.replace("text }}", "text"));
+    let named = |name: &str| {
+        let file = format!("named_{name}.toml");
+        write(&file, &own.replace("\"own\"", &format!("{name:?}")))
+    };
+    let misspelt = write("misspelt.toml", &own.replace("{{ text", "{{ texte"));
+    let chosen = |choices: &str| {
+        let text = format!(
+            "name = \"own\"\nshape = \"multiple_choice\"\ndata = \"rows\"\nprompt = \"{{{{ text }}}}\"\n\
+             choices = \"{choices}\"\ntarget = \"0\"\nmetrics = [\"acc\"]\n"
+        );
+        write(&format!("{choices}.toml"), &text)
+    };
+    let long = " lamp".repeat(2000);
+    let choices = write(
+        "choices.jsonl",
+        &format!(
+            "{}\n{}\n",
+            json!({"text": "a", "choices": ["b", "c"]}),
+            json!({"text": "a", "choices": ["b", long]})
+        ),
+    );
     let own = write("own.toml", own);
     let eval = |task: &str, data: &str| {
         let out = output(&["eval", &model, "--task", task, "--data", data]);
@@ -209,7 +230,55 @@ fn wrong_tasks_and_data_are_named() {
             2,
             &["no task \"hellaswagg\"", "did you mean \"hellaswag\"?"][..],
         ),
-        (&bad, &good, 2, &["metric f1 does not go with"]),
+        (
+            &bad,
+            &good,
+            2,
+            &["metric \"f1\" does not go with shape \"continuation\""],
+        ),
+        (
+            &named(""),
+            &good,
+            2,
+            &["name: found \"\", want a name, under which results are listed"],
+        ),
+        (
+            &named("hellaswag"),
+            &good,
+            2,
+            &["name: found \"hellaswag\", want another name than a built-in task's"],
+        ),
+        (
+            &named("labels"),
+            &good,
+            2,
+            &["name: found \"labels\", want another name than a built-in task's"],
+        ),
+        (
+            &misspelt,
+            &good,
+            1,
+            &[
+                "good.jsonl: row 1: prompt: undefined value (in prompt:1): found no texte among text",
+            ],
+        ),
+        (
+            &chosen("choises"),
+            &choices,
+            1,
+            &[
+                "choices.jsonl: row 1: choices: undefined value: found no choises among choices, text",
+            ],
+        ),
+        (
+            &chosen("choices"),
+            &choices,
+            1,
+            &[
+                "choices.jsonl: row 2: found an answer of ",
+                " tokens, want 1 to ",
+            ],
+        ),
         (&unclosed, &good, 2, &["prompt"]),
         (
             &own,
@@ -323,6 +392,8 @@ fn a_job_its_checkpoints_and_its_export_are_the_same_model() {
     let scores = |model: &str, more: &[&str]| -> Vec<f64> {
         let args = ["eval", model, "--task", "choices", "--data", &rows];
         let tail = ["--records", &records];
+        // one that exists is refused
+        let _ = std::fs::remove_file(&records);
         succeed(&[&args[..], &tail, more].concat());
         let record = std::fs::read_to_string(&records).unwrap();
         let record: Value = serde_json::from_str(&record).unwrap();
@@ -420,4 +491,45 @@ fn a_training_killed_in_an_evaluation_makes_it_when_it_goes_on() {
     assert!(said.contains("no task results of steps 6: "), "{said}");
     assert!(!out.join("tasks/step-00000006.json").exists());
     assert!(out.join("tasks/step-00000012.json").exists());
+}
+
+#[test]
+fn tasks_of_one_name_and_examples_that_no_task_takes_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let model = data().join("model").display().to_string();
+    let text = "name = \"own\"\nshape = \"continuation\"\ndata = \"rows\"\nprompt = \"{{ text }}\"\nanswer = \" lamp\"\nmetrics = [\"acc\"]\n";
+    let [a, b] = ["a.toml", "b.toml"].map(|name| write(name, text));
+    let row = "{\"text\": \"The boat\"}\n";
+    let rows = write("rows.jsonl", &row.repeat(3));
+    let eval = |args: &[&str]| {
+        let out = output(&[&["eval", &model], args].concat());
+        (out.status.code(), String::from_utf8(out.stderr).unwrap())
+    };
+    let twice = |first: &str, second: &str, name: &str| {
+        let args = [
+            "--task", first, "--data", &rows, "--task", second, "--data", &rows,
+        ];
+        let (code, stderr) = eval(&args);
+        let wanted = format!(
+            "error: tasks {first} and {second}: found the name {name:?} twice, want a name for each, under which its results are\n"
+        );
+        assert_eq!((code, stderr), (Some(2), wanted));
+    };
+    twice(&a, &a, "own");
+    twice(&a, &b, "own");
+    twice("piqa", "piqa", "piqa");
+    let of_a = ["--task", &a, "--data", &rows];
+    let (code, stderr) = eval(&[&of_a[..], &["--shots-data", &rows]].concat());
+    assert_eq!(code, Some(2), "{stderr}");
+    let wanted = format!("want --shots K beside --shots-data: {a} takes no examples by itself");
+    assert!(stderr.contains(&wanted), "{stderr}");
+    let (code, stderr) = eval(&[&of_a[..], &["--shots", "3"]].concat());
+    assert_eq!(code, Some(1), "{stderr}");
+    let wanted = "rows.jsonl: row 1, column `examples`: found 3 rows for 3 examples, want at least 4: one more is drawn, as the question may be among them";
+    assert!(stderr.contains(wanted), "{stderr}");
 }

@@ -20,6 +20,7 @@ mod determinism;
 mod documents;
 mod duplicates;
 mod executors;
+mod existing_outputs;
 mod export;
 mod fields;
 mod finetune_jobs;

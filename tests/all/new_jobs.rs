@@ -330,3 +330,33 @@ fn conversations_in_a_folder_are_learned_and_a_job_that_fails_is_not_left_behind
     assert!(log.contains("in 1 samples"), "{log}");
     assert!(log.contains("train: 3 steps"), "{log}");
 }
+
+#[test]
+fn data_with_a_pipe_is_refused_by_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    for name in ["files", "folders/one"] {
+        fs::create_dir_all(path(name)).unwrap();
+    }
+    for name in ["files/a.jsonl", "folders/one/a.jsonl"] {
+        fs::write(path(name), "{\"text\": \"a\"}\n").unwrap();
+    }
+    for name in ["files/pipe", "folders/one/pipe", "alone"] {
+        let made = std::process::Command::new("mkfifo")
+            .arg(path(name))
+            .status();
+        assert!(made.unwrap().success());
+    }
+    let end = "found a pipe, socket or device, want files alone";
+    for (from, pipe) in [
+        ("files", "files/pipe"),
+        ("folders", "folders/one/pipe"),
+        ("alone", "alone"),
+    ] {
+        let printed = output(&["new", "curate", &path("job"), "--from", &path(from)]);
+        let stderr = String::from_utf8(printed.stderr).unwrap();
+        assert_eq!(printed.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(pipe) && stderr.contains(end), "{stderr}");
+    }
+    assert!(!dir.path().join("job").exists());
+}

@@ -216,16 +216,16 @@ fn an_encoder_learns_beside_frozen_weights_and_leaves_peft_its_rows() {
         assert!(weights(&killed) == weights(&out), "after a kill");
 
         let peft = dir.path().join("peft");
-        let (last, peft) = (folder(&out), peft.to_str().unwrap());
-        let last = last.to_str().unwrap();
-        succeed(&["convert", "--checkpoint", last, "--to", "peft", peft]);
-        let config = std::fs::read(Path::new(peft).join("adapter_config.json")).unwrap();
+        let last = folder(&out);
+        let (last, to) = (last.to_str().unwrap(), peft.to_str().unwrap());
+        succeed(&["convert", "--checkpoint", last, "--to", "peft", to]);
+        let config = std::fs::read(peft.join("adapter_config.json")).unwrap();
         let config: Value = serde_json::from_slice(&config).unwrap();
         assert_eq!(config["peft_type"], "P_TUNING");
-        let rows = tensors(&Path::new(peft).join("adapter_model.safetensors"));
+        let rows = tensors(&peft.join("adapter_model.safetensors"));
         assert_eq!(rows.len(), 1);
         assert_eq!(rows[0].1.len(), 5 * 32 * 4);
-        for folder in [&out, &other, &killed] {
+        for folder in [&out, &other, &killed, &peft] {
             std::fs::remove_dir_all(folder).unwrap();
         }
     }

@@ -353,6 +353,20 @@ fn echoed_log_probabilities_are_what_lm_eval_reads() {
 fn conversations_follow_the_template() {
     let server = Server::start(&[]);
     let talk = json!([{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]);
+    // an answer without a text comes back as null
+    let past = json!([
+        {"role": "user", "content": "Hi"}, {"role": "assistant", "content": null}, {"role": "user", "content": "Hi"}
+    ]);
+    let again = json!({"model": "tiny", "messages": past, "max_completion_tokens": 2, "best_of": 1, "n": 1});
+    let found = server.post("/v1/chat/completions", &again);
+    assert_eq!(found.status, 200, "{}", found.body);
+    let nothing = json!({"model": "tiny", "messages": [{"role": "user", "content": null}]});
+    assert_eq!(server.post("/v1/chat/completions", &nothing).status, 400);
+    let few =
+        json!({"model": "tiny", "messages": talk, "max_completion_tokens": 2, "min_tokens": 3});
+    let refused = server.post("/v1/chat/completions", &few);
+    let message = "min_tokens: found 3, want at most the 2 of max_completion_tokens";
+    assert_eq!(refused.json()["error"]["message"], message);
     let ask = json!({"model": "tiny", "messages": talk, "max_completion_tokens": 6, "temperature": 0, "logprobs": true, "top_logprobs": 2});
     let found = server.post("/v1/chat/completions", &ask).json();
     assert_eq!(found["object"], "chat.completion");
@@ -522,7 +536,17 @@ fn bad_input_has_its_status_and_others_go_on() {
         (
             b"{\"prompt\": \"a\", \"best_of\": 3}",
             400,
-            "best_of is not supported",
+            "best_of: found 3, want the 1 of n",
+        ),
+        (
+            b"{\"prompt\": \"a\", \"max_tokens\": 3, \"min_tokens\": 4}",
+            400,
+            "min_tokens: found 4, want at most the 3 of max_tokens",
+        ),
+        (
+            b"{\"prompt\": \"a\", \"max_tokens\": 99999999999999999999}",
+            400,
+            "max_tokens: found an integer out of range",
         ),
         (
             format!("{{\"prompt\": {long:?}}}").as_bytes(),

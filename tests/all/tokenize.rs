@@ -409,11 +409,12 @@ fn merging_datasets_of_different_tokenizers_is_refused_and_a_folder_is_its_datas
     let part = tokens.join("out_title.json");
     let text = std::fs::read_to_string(&part).unwrap();
     std::fs::write(&part, text.replace("\"vocab\": 600", "\"vocab\": 601")).unwrap();
-    let printed = output(&["merge", &name(&merged), &name(&tokens)]);
+    let other = dir.path().join("other");
+    let printed = output(&["merge", &name(&other), &name(&tokens)]);
     let stderr = String::from_utf8_lossy(&printed.stderr);
     assert_eq!(printed.status.code(), Some(1), "{stderr}");
     assert!(
-        stderr.contains("out_title.json: tokenizer: found"),
+        stderr.contains("out_title.json: tokenizer.vocab: found 601, wanted 600"),
         "{stderr}"
     );
 }

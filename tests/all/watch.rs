@@ -563,4 +563,9 @@ fn exported_json_lines_leave_out_what_a_later_line_stands_for() {
         let (refused, text) = export("wandb-jsonl", "mine");
         assert_eq!((refused.status.code(), text.as_str()), (Some(2), mine));
     }
+    for (form, name) in [("otlp-jsonl", "w.jsonl"), ("wandb-jsonl", "o.jsonl")] {
+        let before = std::fs::read_to_string(dir.path().join(name)).unwrap();
+        let (refused, text) = export(form, name);
+        assert_eq!((refused.status.code(), text), (Some(2), before), "{form}");
+    }
 }

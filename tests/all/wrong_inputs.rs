@@ -25,7 +25,7 @@ const HELP: &str = "\n\nFor more information, try '--help'.";
 const FORMS: &str = "wanted a job file (.toml), a checkpoint, a folder of checkpoints, a Hugging Face folder or a GGUF file";
 
 /// `FORMS` and `HELP` stand for the constants.
-const TABLE: [Wrong; 36] = [
+const TABLE: [Wrong; 56] = [
     wrong(
         "run empty",
         2,
@@ -66,13 +66,113 @@ const TABLE: [Wrong; 36] = [
     wrong("serve empty", 1, "empty: found no model, FORMS"),
     wrong(
         "generate MODEL --prompt x --temperature=-1",
-        1,
-        "temperature: found -1, want a finite number, 0 or more",
+        2,
+        "--temperature: found -1, want a finite number, 0 or more",
     ),
     wrong(
         "generate MODEL --prompt x --temperature -1",
-        1,
-        "temperature: found -1, want a finite number, 0 or more",
+        2,
+        "--temperature: found -1, want a finite number, 0 or more",
+    ),
+    wrong(
+        "generate MODEL --prompt x --top-p 2",
+        2,
+        "--top-p: found 2, want above 0, at most 1",
+    ),
+    wrong(
+        "generate MODEL --prompt x --samples 0",
+        2,
+        "invalid value '0' for '--samples <N>': want a whole number, 1 or moreHELP",
+    ),
+    wrong(
+        "generate MODEL --prompt x --beam-width 0",
+        2,
+        "invalid value '0' for '--beam-width <N>': want a whole number, 1 or moreHELP",
+    ),
+    wrong(
+        "generate MODEL --prompt x --beam-width 2 --length-penalty nan",
+        2,
+        "invalid value 'nan' for '--length-penalty <X>': want a finite numberHELP",
+    ),
+    wrong(
+        "generate MODEL --prompt x --stop=",
+        2,
+        "--stop: found an empty string, which every text contains",
+    ),
+    wrong(
+        "generate MODEL --prompt x --min-tokens 9 --max-tokens 4",
+        2,
+        "--min-tokens: found 9, want at most the 4 of --max-tokens",
+    ),
+    wrong(
+        "generate MODEL --prompt x --stop-token 99999",
+        2,
+        "--stop-token: found 99999, want 0 to 511",
+    ),
+    wrong(
+        "generate MODEL --prompt x --max-tokens -1",
+        2,
+        "invalid value '-1' for '--max-tokens <N>': invalid digit found in stringHELP",
+    ),
+    wrong(
+        "eval MODEL --task piqa --data bad.jsonl --limit 0",
+        2,
+        "invalid value '0' for '--limit <N>': want a whole number, 1 or moreHELP",
+    ),
+    wrong(
+        "eval MODEL --task piqa --data bad.jsonl --limit -1",
+        2,
+        "invalid value '-1' for '--limit <N>': want a whole number, 1 or moreHELP",
+    ),
+    wrong(
+        "plan curate.toml --cluster dgx-h100 --devices -5",
+        2,
+        "invalid value '-5' for '--devices <DEVICES>': want a whole number, 1 or moreHELP",
+    ),
+    wrong(
+        "plan curate.toml --cluster dgx-h100 --top 0",
+        2,
+        "invalid value '0' for '--top <TOP>': want a whole number, 1 or moreHELP",
+    ),
+    wrong(
+        "serve MODEL --port -1",
+        2,
+        "1 wrong value\n  --port: found \"-1\", want an integer, 0 to 65535",
+    ),
+    wrong(
+        "quantize MODEL --type q8_0 --to hf out",
+        2,
+        "--to hf: wants --type fp8, fp8-block, w8a8, int4, gptq or awq",
+    ),
+    wrong(
+        "quantize MODEL --type int4 out.gguf",
+        2,
+        "--type fp8, fp8-block, w8a8, int4, gptq and awq: want --to hf",
+    ),
+    wrong(
+        "quantize MODEL --type int4 --to hf --group-size 0 out",
+        2,
+        "invalid value '0' for '--group-size <N>': want a whole number, 1 or moreHELP",
+    ),
+    wrong(
+        "quantize MODEL --type w8a8 --to hf --calibrate bad.jsonl --alpha 3 out",
+        2,
+        "invalid value '3' for '--alpha <X>': want a number, 0 to 1HELP",
+    ),
+    wrong(
+        "quantize MODEL --type gptq --to hf --calibrate bad.jsonl --damping 0 out",
+        2,
+        "invalid value '0' for '--damping <X>': want a number above 0HELP",
+    ),
+    wrong(
+        "convert --checkpoint MODEL --to millrace --tp 0 out",
+        2,
+        "invalid value '0' for '--tp <N>': want a whole number, 1 or moreHELP",
+    ),
+    wrong(
+        "convert --checkpoint MODEL --to megatron --tp 2 out",
+        2,
+        "--tp and --pp: wants a checkpoint and --to millrace",
     ),
     wrong(
         "tokenize --input nowhere.jsonl --tokenizer x --output-prefix y",
@@ -122,7 +222,7 @@ const TABLE: [Wrong; 36] = [
     ),
     wrong(
         "quantize MODEL --type q4_0 empty",
-        1,
+        2,
         "empty: found a folder, want the name of a file",
     ),
     wrong(
@@ -259,4 +359,50 @@ fn wrong_inputs_are_answered_with_what_was_found_and_wanted() {
         .collect();
     left.sort();
     assert_eq!(left, ["bad.jsonl", "curate.toml", "empty", "lone.bin"]);
+}
+
+/// Flags that only mean something beside another, or that mean nothing beside it.
+#[test]
+fn flags_that_would_be_ignored_are_refused() {
+    let beams = "generate nowhere --prompt x --beam-width 2";
+    let plan = "plan curate.toml --cluster dgx-h100";
+    let table = [
+        (format!("{beams} --top-k 3"), "--top-k <K>"),
+        (format!("{beams} --stop x"), "--stop <TEXT>"),
+        (format!("{beams} --min-tokens 2"), "--min-tokens <N>"),
+        (format!("{beams} --draft-tokens 2"), "--draft-tokens <N>"),
+        (format!("{beams} --json --logprobs 2"), "--logprobs <N>"),
+        (format!("{beams} --samples 2"), "--samples <N>"),
+        (format!("{beams} --ignore-eos"), "--ignore-eos"),
+        (format!("{plan} --input 5"), "--serve"),
+        (format!("{plan} --input 5 --top 3"), "--top <TOP>"),
+        (
+            format!("{plan} --output 5 --devices 8"),
+            "--devices <DEVICES>",
+        ),
+        (format!("{plan} --max-ttft 5 --run 1"), "--run <N>"),
+        (
+            "doctor --architecture sm_80".into(),
+            "--compile-kernels <DIR>",
+        ),
+        (
+            "doctor --architecture sm_80 --measure x".into(),
+            "--measure",
+        ),
+        ("doctor --memory 5".into(), "--node <DIR>"),
+        ("doctor --memory 5 --measure x".into(), "--measure"),
+        (
+            "doctor --gpus 1 --compile-kernels x".into(),
+            "--compile-kernels <DIR>",
+        ),
+    ];
+    for (line, flag) in table {
+        let args: Vec<&str> = line.split(' ').collect();
+        let printed = millrace(&args).stdin(Stdio::null()).output().unwrap();
+        let stderr = String::from_utf8_lossy(&printed.stderr);
+        assert_eq!(printed.status.code(), Some(2), "{line}: {stderr}");
+        let is_told = ["cannot be used with", "were not provided"];
+        let is_told = is_told.iter().any(|part| stderr.contains(part));
+        assert!(is_told && stderr.contains(flag), "{line}: {stderr}");
+    }
 }

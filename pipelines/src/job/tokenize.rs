@@ -408,6 +408,12 @@ impl Tokenize {
             }
         }
         let mut names: Vec<String> = self.datasets(inputs).into_iter().map(|d| d.name).collect();
+        let is_part_of_name = self.json_keys.len() > 1 || self.naming == Naming::Megatron;
+        let mut keys = self.json_keys.iter();
+        if let Some(key) = keys.find(|key| is_part_of_name && key.contains(['/', '\\'])) {
+            let wanted = "names without slashes: they are part of the datasets' names";
+            add("tokenize.json_keys", format!("{key:?}"), wanted);
+        }
         names.sort();
         if let Some(twice) = names.windows(2).find(|w| w[0] == w[1]) {
             add(

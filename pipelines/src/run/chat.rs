@@ -33,6 +33,12 @@ const COMMANDS: &str = "/reset forgets the conversation, /exit ends it";
 
 /// The verb: a line of standard input is a message; the answer streams. The end of the input ends the conversation.
 pub(crate) fn chat(args: &ChatArgs) -> Result<()> {
+    let defaults = GenerateOptions {
+        max_tokens: 512,
+        ..GenerateOptions::default()
+    };
+    // before a model is read
+    args.sampling.check(&defaults)?;
     let found = Located::find(&args.model, &args.set, args.tokenizer.as_deref(), "chat")?;
     let files = ModelFiles::read(found, args.chat_template.as_deref())?;
     let template = files.chat_template.as_ref().with_context(|| {
@@ -40,10 +46,6 @@ pub(crate) fn chat(args: &ChatArgs) -> Result<()> {
         format!("found no chat template beside {tokenizer}; --chat-template FILE names one")
     })?;
     let mut engine = args.sampling.engine(&files)?;
-    let defaults = GenerateOptions {
-        max_tokens: 512,
-        ..GenerateOptions::default()
-    };
     let is_terminal = std::io::stdin().is_terminal();
     if is_terminal {
         log!("chat: {} ({COMMANDS})", files.name);

@@ -1,8 +1,11 @@
 //! `convert`: exports checkpoints to other forms, and imports other programs' models as checkpoints.
 
+use super::new_outputs::NewFolder;
+use crate::flag_numbers::positive;
 use crate::generation::{HuggingFaceFiles, checkpoints_in};
+use crate::job::WrongUse;
 use crate::machine::write_atomically;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use index::tokenizer::Tokenizer;
 use std::path::{Path, PathBuf};
@@ -50,10 +53,10 @@ pub(crate) struct Convert {
     #[arg(long, conflicts_with = "averages")]
     state: bool,
     /// Split into shards for N tensor-parallel ranks.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive)]
     tp: Option<usize>,
     /// Split into shards for N pipeline ranks.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive)]
     pp: Option<usize>,
     /// Largest size of a Hugging Face file, such as 5GB or 500MB; larger models become several files.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
@@ -66,7 +69,7 @@ pub(crate) struct Convert {
     /// chat_template.jinja and generation_config.json, copied from beside the tokenizer or made.
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
-    /// Folder to write.
+    /// Folder to write; it must be new or empty.
     out: PathBuf,
 }
 
@@ -89,18 +92,52 @@ fn bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("{text:?} is no size above 0 such as 5GB, 500MB or 2GiB"))
 }
 
+/// Program whose form a model has.
+#[derive(Clone, Copy, PartialEq)]
+enum Origin {
+    Own,
+    Megatron,
+    Gguf,
+    HuggingFace,
+}
+
+impl Origin {
+    fn of(model: &Path) -> Origin {
+        // a checkpoint of Megatron's may have Hugging Face's configuration beside it
+        if train::checkpoint::is_megatron(model) {
+            Origin::Megatron
+        } else if train::checkpoint::is_gguf(model) {
+            Origin::Gguf
+        } else if train::checkpoint::is_hugging_face(model) {
+            Origin::HuggingFace
+        } else {
+            Origin::Own
+        }
+    }
+
+    fn is_foreign(self) -> bool {
+        self != Origin::Own
+    }
+}
+
+impl Convert {
+    fn is_split(&self) -> bool {
+        self.tp.is_some() || self.pp.is_some()
+    }
+}
+
 /// The verb.
+///
+/// # Errors
+/// `WrongUse` for flags that do not go together, and for an output that is there; models that are damaged or have no such form.
 pub(crate) fn convert(args: &Convert) -> Result<()> {
     let (from, out) = (&args.checkpoint, &args.out);
-    let is_megatron = train::checkpoint::is_megatron(from);
-    let is_gguf = train::checkpoint::is_gguf(from);
-    let is_foreign = is_megatron || is_gguf || train::checkpoint::is_hugging_face(from);
-    let is_split = args.tp.is_some() || args.pp.is_some();
+    let is_foreign = Origin::of(from).is_foreign();
     let (to_hf, to_millrace) = (args.to == Form::Hf, args.to == Form::Millrace);
     for (flag, is_given, is_apt, wanted) in [
         (
             "--tp and --pp",
-            is_split,
+            args.is_split(),
             to_millrace && !is_foreign,
             "a checkpoint and --to millrace",
         ),
@@ -125,22 +162,39 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
         ),
     ] {
         if is_given && !is_apt {
-            bail!("{flag}: wants {wanted}");
+            return Err(WrongUse::new(format!("{flag}: wants {wanted}")).into());
         }
     }
-    let from = &match is_foreign {
+    // before hours of writing
+    let folder = NewFolder::expect(out, |name| {
+        // a killed conversion may have given Megatron's folder its name, but no tracker that makes it a checkpoint
+        args.to == Form::Megatron && name == "release" && !train::checkpoint::is_megatron(out)
+    })?;
+    let from = match is_foreign {
         true => from.clone(),
         false => checkpoint_of(from)?,
     };
     let checkpoint = match args.averages {
-        true => averages_of(from)?,
+        true => averages_of(&from)?,
         false => from.clone(),
     };
-    // before hours of writing
     let beside = Beside::read(args, &checkpoint)?;
-    // the checkpoint itself: the path that `train.init_from` and `--checkpoint` take
-    let written = match args.to {
-        Form::Peft if is_foreign => bail!(
+    let written = folder.fill(|| {
+        let written = write(args, &from, &checkpoint)?;
+        beside.write(out)?;
+        Ok(written)
+    })?;
+    log!("wrote {}", written.display());
+    Ok(())
+}
+
+/// Writes the weights at `checkpoint`, which are the model at `from` or its averages. Returns the checkpoint itself: the path that
+/// `train.init_from` and `--checkpoint` take.
+fn write(args: &Convert, from: &Path, checkpoint: &Path) -> Result<PathBuf> {
+    let out = &args.out;
+    let origin = Origin::of(from);
+    Ok(match args.to {
+        Form::Peft if origin.is_foreign() => bail!(
             "{} is another program's; --to peft wants a checkpoint that was trained with adapters",
             from.display()
         ),
@@ -152,51 +206,57 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
                 name_base(&out.join(name));
             }
             if adapters.is_empty() {
-                train::checkpoint::export_peft(&checkpoint, out)?;
+                train::checkpoint::export_peft(checkpoint, out)?;
                 name_base(out);
             }
             out.clone()
         }
-        Form::Megatron if is_megatron => bail!(
+        Form::Megatron if origin == Origin::Megatron => bail!(
             "{} is Megatron's already; `--to millrace` makes a checkpoint of it",
             from.display()
         ),
         Form::Megatron => {
             let dtype = args.dtype.unwrap_or(Dtype::F32);
-            train::checkpoint::export_megatron(&checkpoint, out, dtype.into())?;
+            train::checkpoint::export_megatron(checkpoint, out, dtype.into())?;
             out.clone()
         }
-        Form::Hf if is_foreign && !is_gguf && train::checkpoint::adapter_base(from)?.is_none() => {
-            let then = match is_megatron {
-                true => ", which `--to hf` takes",
-                false => "",
+        Form::Hf
+            if matches!(origin, Origin::Megatron | Origin::HuggingFace)
+                && train::checkpoint::adapter_base(from)?.is_none() =>
+        {
+            let then = match origin {
+                Origin::Megatron => ", which `--to hf` takes",
+                Origin::Own | Origin::Gguf | Origin::HuggingFace => "",
             };
             bail!(
                 "{} is another program's; `--to millrace` makes a checkpoint of it{then}",
                 from.display()
             )
         }
-        Form::Millrace if is_gguf => imported(train::checkpoint::import_gguf(from, out)?),
-        Form::Millrace if is_megatron => imported(train::checkpoint::import_megatron(from, out)?),
-        Form::Millrace if is_foreign => imported(train::checkpoint::import_hf(from, out)?),
+        Form::Millrace if origin == Origin::Gguf => {
+            imported(train::checkpoint::import_gguf(from, out)?)
+        }
+        Form::Millrace if origin == Origin::Megatron => {
+            imported(train::checkpoint::import_megatron(from, out)?)
+        }
+        Form::Millrace if origin == Origin::HuggingFace => {
+            imported(train::checkpoint::import_hf(from, out)?)
+        }
         Form::Hf => {
-            let made = std::fs::create_dir_all(out);
-            made.with_context(|| format!("cannot make {}", out.display()))?;
-            train::checkpoint::export_hf_shards(&checkpoint, out, args.max_shard_size)?;
+            train::checkpoint::export_hf_shards(checkpoint, out, args.max_shard_size)?;
             out.clone()
         }
         Form::Millrace => {
             let to = train::checkpoint::Reshard {
-                split: is_split.then(|| (args.tp.unwrap_or(1), args.pp.unwrap_or(1))),
+                split: args
+                    .is_split()
+                    .then(|| (args.tp.unwrap_or(1), args.pp.unwrap_or(1))),
                 keeps_state: args.state,
             };
-            train::checkpoint::reshard(&checkpoint, out, &to)?;
+            train::checkpoint::reshard(checkpoint, out, &to)?;
             out.clone()
         }
-    };
-    beside.write(out)?;
-    log!("wrote {}", written.display());
-    Ok(())
+    })
 }
 
 /// Tells what is missing before other programs, and Millrace, open an adapter by its folder: its base as a Hugging Face folder.

@@ -1,5 +1,6 @@
 //! `doctor --measure`: measures this machine by the program's own kernels and writes a cluster file for `plan`.
 
+use super::new_outputs::expect_new_file;
 use crate::job::WrongUse;
 use crate::log::print;
 use crate::machine::{memory_bytes, processor, write_atomically};
@@ -21,9 +22,8 @@ pub(crate) fn measure(file: Option<&Path>, seconds: f64) -> Result<()> {
         let message = format!("--seconds: found {seconds}, want {least} to {most}");
         return Err(WrongUse::new(message).into());
     }
-    if let Some(file) = file.filter(|file| file.exists()) {
-        let message = format!("{} exists; name another file", file.display());
-        return Err(WrongUse::new(message).into());
+    if let Some(file) = file {
+        expect_new_file("--measure", file)?;
     }
     let started = Instant::now();
     let rates = train::dist::measure_rates(Duration::from_secs_f64(seconds))?;

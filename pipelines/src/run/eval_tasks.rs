@@ -3,10 +3,10 @@
 
 use super::eval_adjectives;
 use super::eval_classifier::{self, ClassifiedTask};
+use super::new_outputs::NewFile;
 use crate::generation::{Dtype, Located};
 use crate::job::ClassifyTable;
 use crate::log::print;
-use crate::machine::write_atomically;
 use crate::run::task_args::TaskArgs;
 use crate::tasks::{self, Results, TextModel};
 use anyhow::{Result, bail};
@@ -24,7 +24,7 @@ pub(crate) struct EvalTasks {
     /// Texts of each prompt of the task adjectives.
     #[arg(long, value_name = "N", default_value_t = eval_adjectives::SAMPLES, requires = "tasks")]
     samples: usize,
-    /// Write a JSON line for each row: prompts, answers, log-likelihoods, metrics.
+    /// Write a JSON line for each row: prompts, answers, log-likelihoods, metrics. A file that exists is not replaced.
     #[arg(long, value_name = "FILE", requires = "tasks")]
     records: Option<PathBuf>,
     /// Tokenizer. Default: the job's, or the one in or above the folder.
@@ -65,6 +65,11 @@ pub(crate) fn eval_tasks(path: &Path, set: &[String], args: &EvalTasks) -> Resul
         return print(&lines.concat());
     }
     let asked = args.of.asked()?;
+    // before an evaluation whose records could not be written
+    let records_file = match &args.records {
+        Some(file) => Some(NewFile::reserve("--records", file)?),
+        None => None,
+    };
     let subject = Located::find(path, set, args.tokenizer.as_deref(), "eval")?;
     let found = train::checkpoint::initial_model(&subject.path)?.model;
     let precision = args.dtype.precision();
@@ -75,7 +80,8 @@ pub(crate) fn eval_tasks(path: &Path, set: &[String], args: &EvalTasks) -> Resul
             true => crate::job::load(path, set)?.classify,
             false => None,
         };
-        return classified((&classifier, &subject), of_job, args);
+        let answered = classified((&classifier, &subject), of_job, args)?;
+        return show(answered, records_file, args);
     }
     let ranks = args.tensor_parallel_size.map_or(1, NonZeroUsize::get);
     let on = subject.devices.split(ranks).in_precision(precision);
@@ -105,15 +111,21 @@ pub(crate) fn eval_tasks(path: &Path, set: &[String], args: &EvalTasks) -> Resul
         }
         tasks::evaluate(&request, &model, &mut results, &mut records)?;
     }
-    show((results, &records), &subject, scorer.max_length(), args)
+    let answered = Answered {
+        results,
+        records,
+        subject: &subject,
+        max_length: scorer.max_length(),
+    };
+    show(answered, records_file, args)
 }
 
 /// The tasks of a model with a classification head. `of_job`: `[classify]` of its job, if there is one.
-fn classified(
-    (classifier, subject): (&Classifier, &Located),
+fn classified<'a>(
+    (classifier, subject): (&Classifier, &'a Located),
     of_job: Option<ClassifyTable>,
     args: &EvalTasks,
-) -> Result<()> {
+) -> Result<Answered<'a>> {
     let mut table = of_job.unwrap_or_default();
     for (key, given) in [
         (&mut table.text_key, &args.text_key),
@@ -145,22 +157,40 @@ fn classified(
         let with = (classifier, subject);
         eval_classifier::evaluate(with, &task, &mut results, &mut records)?;
     }
-    let length = classifier.plan().seq_length;
-    show((results, &records), subject, length, args)
+    Ok(Answered {
+        results,
+        records,
+        subject,
+        max_length: classifier.plan().seq_length,
+    })
 }
 
-/// Writes the records and prints the results.
-fn show(
-    (results, records): (Results, &[u8]),
-    subject: &Located,
+/// Finished tasks.
+struct Answered<'a> {
+    results: Results,
+    /// A JSON line for each row.
+    records: Vec<u8>,
+    subject: &'a Located,
     max_length: usize,
-    args: &EvalTasks,
-) -> Result<()> {
-    if let Some(path) = &args.records {
-        write_atomically(path, records)?;
-    }
+}
+
+/// Writes the records and prints the results, which are shown even if the records cannot be written.
+fn show(answered: Answered<'_>, file: Option<NewFile>, args: &EvalTasks) -> Result<()> {
+    let written = file.map_or(Ok(()), |file| file.write(&answered.records));
+    print(&shown(&answered, args))?;
+    written
+}
+
+/// The results as a table, or as lm-evaluation-harness's JSON.
+fn shown(answered: &Answered<'_>, args: &EvalTasks) -> String {
+    let Answered {
+        results,
+        subject,
+        max_length,
+        ..
+    } = answered;
     if !args.json {
-        return print(&results.to_table());
+        return results.to_table();
     }
     let config = json!({
         "model": "millrace", "model_args": subject.path.display().to_string(),
@@ -168,5 +198,5 @@ fn show(
         "dtype": args.dtype.name(), "max_length": max_length, "limit": args.of.limit, "bootstrap_iters": args.of.bootstrap,
         "fewshot_seed": 1234,
     });
-    print(&format!("{:#}\n", results.to_json(config)))
+    format!("{:#}\n", results.to_json(config))
 }

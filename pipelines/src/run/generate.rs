@@ -4,6 +4,7 @@ use super::chat_data::kept_prompts;
 use super::train_adapters::parts;
 use crate::context::Context;
 use crate::conversations::Encoding;
+use crate::flag_numbers::{finite, positive};
 use crate::generation::{
     Answer, Located, ModelFiles, SamplingArgs, answer, encode, encode_with_sentinels,
     newest_checkpoint, tokenizer_of,
@@ -20,6 +21,28 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use train::infer::engine::Engine;
 use train::infer::{BeamOptions, GenerateOptions, beam_search};
+
+/// Flags without a meaning for beam search, which samples nothing and reads no text.
+const NOT_OF_BEAMS: [&str; 18] = [
+    "samples",
+    "logprobs",
+    "temperature",
+    "top_k",
+    "top_p",
+    "top_p_decay",
+    "top_p_bound",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "seed",
+    "stop",
+    "stop_token",
+    "min_tokens",
+    "ignore_eos",
+    "draft_tokens",
+    "draft_model",
+];
 
 /// Flags of the verb.
 #[derive(Args)]
@@ -45,13 +68,13 @@ pub(crate) struct GenerateArgs {
     #[command(flatten)]
     sampling: SamplingArgs,
     /// Answers to each prompt.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
     samples: usize,
-    /// Look for the likeliest answers by beam search, this many at a time.
-    #[arg(long, value_name = "N")]
+    /// Look for the likeliest answers by beam search, this many at a time, until the token that ends a text.
+    #[arg(long, value_name = "N", value_parser = positive, conflicts_with_all = NOT_OF_BEAMS)]
     beam_width: Option<usize>,
     /// Power of the length that the score of a beam is divided by.
-    #[arg(long, value_name = "X", default_value_t = 1.0, requires = "beam_width")]
+    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = finite, requires = "beam_width")]
     length_penalty: f64,
     /// Report the log-probability of each token and those of this many likeliest ones (with --json).
     #[arg(long, value_name = "N", requires = "json")]
@@ -61,16 +84,23 @@ pub(crate) struct GenerateArgs {
     json: bool,
 }
 
-/// Options of a job's table; prompt `number` has a random stream of its own.
-fn options(table: &Generate, seed: u32, files: &ModelFiles) -> GenerateOptions {
+/// Options of a job's table without the tokens that end a text.
+fn numbers(table: &Generate, seed: u32) -> GenerateOptions {
     GenerateOptions {
         max_tokens: table.max_tokens,
         temperature: table.temperature,
         top_k: table.top_k,
         top_p: table.top_p,
         seed: u64::from(seed),
-        stop: files.end_ids.iter().map(|&id| vec![id]).collect(),
         ..GenerateOptions::default()
+    }
+}
+
+/// Options of a job's table; prompt `number` has a random stream of its own.
+fn options(table: &Generate, seed: u32, files: &ModelFiles) -> GenerateOptions {
+    GenerateOptions {
+        stop: files.end_ids.iter().map(|&id| vec![id]).collect(),
+        ..numbers(table, seed)
     }
 }
 
@@ -188,6 +218,9 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<()> {
         }
         false => (Generate::default(), 1234),
     };
+    let of_table = numbers(&table, seed);
+    // before a model is read
+    args.sampling.check(&of_table)?;
     let found = Located::find(path, &args.set, args.tokenizer.as_deref(), "generate")?;
     let files = ModelFiles::read(found, None)?;
     let texts = match &args.prompts {
@@ -200,8 +233,7 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<()> {
     for (number, text) in (0u32..).zip(&texts) {
         let ids = ids_of(&files, text, is_job);
         let ids = ids.with_context(|| format!("prompt {}", number + 1))?;
-        let defaults = options(&table, seed, &files);
-        prompts.push((ids, args.sampling.options(&defaults, &files)));
+        prompts.push((ids, args.sampling.options(&of_table, &files)));
     }
     if let Some(width) = args.beam_width {
         return beams(

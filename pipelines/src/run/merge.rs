@@ -1,14 +1,18 @@
 //! `merge`: concatenates token datasets into one, with a sidecar if all parts have sidecars that agree; or merges
 //! indexes of earlier crawls (`*.index`).
 
+use super::new_outputs::{expect_new_dataset, expect_new_file};
 use crate::log::print;
 use crate::machine::grouped;
 use anyhow::{Context as _, Result, bail};
-use index::dataset::{Dataset, Group, Sidecar};
+use index::dataset::{Dataset, Group, Sidecar, TokenizerNote};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// The verb.
+///
+/// # Errors
+/// `WrongUse` for a result that is there; parts that are missing, damaged or of different tokenizers.
 pub(crate) fn merge(out: &Path, parts: &[PathBuf]) -> Result<()> {
     if out.extension().is_some_and(|e| e == "index") {
         return merge_indexes(out, parts);
@@ -25,6 +29,7 @@ pub(crate) fn merge(out: &Path, parts: &[PathBuf]) -> Result<()> {
     if let Some(same) = prefixes.iter().find(|p| p.as_path() == out) {
         bail!("{} is both a part and the result", same.display());
     }
+    expect_new_dataset("", out)?;
     let sidecar = joined(&prefixes, out)?;
     let written = index::dataset::merge(&prefixes, out)?;
     if let Some(mut sidecar) = sidecar {
@@ -55,6 +60,7 @@ fn merge_indexes(out: &Path, parts: &[PathBuf]) -> Result<()> {
     if let Some(same) = files.iter().find(|f| f.as_path() == out) {
         bail!("{} is both a part and the result", same.display());
     }
+    expect_new_file("", out)?;
     let (_, documents) = curate::dedup::merge_indexes(out, &files, &curate::Silent)?;
     print(&format!(
         "{}: {} indexes, {} documents\n",
@@ -88,6 +94,30 @@ fn without_suffix(path: &Path) -> PathBuf {
     prefix.map_or_else(|| path.to_path_buf(), PathBuf::from)
 }
 
+/// The first field in which tokenizers differ, with both values; `None` for equal ones.
+fn difference(found: &TokenizerNote, wanted: &TokenizerNote) -> Option<String> {
+    let values = |note: &TokenizerNote| {
+        let TokenizerNote {
+            xxh3,
+            vocab,
+            encoder,
+            end_of_document,
+            special_tokens,
+        } = note;
+        [
+            ("tokenizer.xxh3", json!(xxh3)),
+            ("tokenizer.vocab", json!(vocab)),
+            ("tokenizer.encoder", json!(encoder)),
+            ("tokenizer.end_of_document", json!(end_of_document)),
+            ("tokenizer.special_tokens", json!(special_tokens)),
+        ]
+    };
+    let fields = values(found).into_iter().zip(values(wanted));
+    let mut differing = fields.filter(|(found, wanted)| found != wanted);
+    let ((key, found), (_, wanted)) = differing.next()?;
+    Some(format!("{key}: found {found}, wanted {wanted}"))
+}
+
 /// The merged sidecar, without statistics; `None` if a part has none. Parts of different tokenizers are refused:
 /// the same id means different tokens.
 fn joined(parts: &[PathBuf], out: &Path) -> Result<Option<Sidecar>> {
@@ -100,15 +130,9 @@ fn joined(parts: &[PathBuf], out: &Path) -> Result<Option<Sidecar>> {
             sum = Some(one);
             continue;
         };
-        if all.tokenizer != one.tokenizer {
-            bail!(
-                "{}: tokenizer: found {} ({} entries), wanted {} ({} entries) as the parts before",
-                Sidecar::path(part).display(),
-                one.tokenizer.xxh3,
-                one.tokenizer.vocab,
-                all.tokenizer.xxh3,
-                all.tokenizer.vocab
-            );
+        if let Some(difference) = difference(&one.tokenizer, &all.tokenizer) {
+            let sidecar = Sidecar::path(part);
+            bail!("{}: {difference}, as the parts before", sidecar.display());
         }
         all.documents += one.documents;
         all.empty_documents += one.empty_documents;

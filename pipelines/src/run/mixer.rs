@@ -1,12 +1,16 @@
 //! `mixer`: a configuration of dolma's mixer as a job.
 
-use crate::job::{self, WrongUse};
+use super::new_outputs::expect_new_file;
+use crate::job;
 use crate::log::print;
 use anyhow::{Context as _, Result};
 use std::path::Path;
 
 /// The verb: the job goes to stdout, or to `out`; what has no counterpart in a job is told.
 pub(crate) fn mixer(config: &Path, out: Option<&Path>) -> Result<()> {
+    if let Some(out) = out {
+        expect_new_file("--out", out)?;
+    }
     let translation = curate::mixer::translate(config)?;
     let table = toml::Table::try_from(&translation.job).context("the job as TOML")?;
     let text = format!(
@@ -19,13 +23,6 @@ pub(crate) fn mixer(config: &Path, out: Option<&Path>) -> Result<()> {
     }
     match out {
         None => print(&text),
-        Some(out) if out.exists() => {
-            let message = format!(
-                "{} exists; name another file, or remove it first",
-                out.display()
-            );
-            Err(WrongUse::new(message).into())
-        }
         Some(out) => {
             std::fs::write(out, &text)
                 .with_context(|| format!("cannot write {}", out.display()))?;

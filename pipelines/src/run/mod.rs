@@ -29,6 +29,7 @@ mod merge;
 mod mixer;
 mod models;
 mod new;
+mod new_outputs;
 mod plan;
 mod plan_answer;
 mod plan_page;

@@ -9,6 +9,7 @@ use super::plan_question::{
 use super::plan_serving::{Printed, Server, ServingArgs};
 use super::plan_table;
 use super::plan_trials::{self, TrialArgs};
+use crate::flag_numbers::positive;
 use crate::job::{self, Job, LoadError, Problem};
 use crate::log::print;
 use crate::plan::{
@@ -34,7 +35,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "NAME|FILE")]
     cluster: Option<String>,
     /// Devices to use. Default: all of the cluster.
-    #[arg(long)]
+    #[arg(long, value_parser = positive)]
     devices: Option<usize>,
     /// Rows of embedding and head. Default: tokenize.tokenizer.train.vocab, or 50304.
     #[arg(long)]
@@ -51,7 +52,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, conflicts_with_all = ["check_tables", "size", "serve"])]
     dualpipe: bool,
     /// Layouts to show.
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = positive)]
     top: usize,
     /// Print the times of published runs beside the planner's, and stop.
     #[arg(long, conflicts_with = "job")]

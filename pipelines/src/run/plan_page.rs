@@ -1,21 +1,19 @@
 //! `plan --html`: the answer as a page of its own.
 
+use super::new_outputs::NewFile;
 use super::plan_answer::Answer;
-use crate::job::WrongUse;
-use crate::machine::{temporary_in, write_atomically};
+use crate::machine::write_atomically;
 use crate::report::{PlanPage, serving_page};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::Value;
 use std::cell::RefCell;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use tempfile::NamedTempFile;
 
 /// A file that becomes the page.
 pub(super) struct Page {
     file: PathBuf,
-    /// Until the page is written first: its place in the folder.
-    reserved: RefCell<Option<NamedTempFile>>,
+    /// Until the page is written first.
+    reserved: RefCell<Option<NewFile>>,
     /// Day of the answer, `2026-01-31`.
     date: String,
 }
@@ -26,20 +24,7 @@ impl Page {
     /// # Errors
     /// `WrongUse` for a file that exists, and for a folder that does not, or in which no file can be made.
     pub(super) fn new(file: &Path) -> Result<Page> {
-        if file.symlink_metadata().is_ok() {
-            let message = format!("--html: {} exists; name another file", file.display());
-            return Err(WrongUse::new(message).into());
-        }
-        let folder = match file.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
-        let reserved = temporary_in(folder).map_err(|error| {
-            WrongUse::new(format!(
-                "--html: cannot write {}: {error:#}",
-                file.display()
-            ))
-        })?;
+        let reserved = NewFile::reserve("--html", file)?;
         Ok(Page {
             file: file.into(),
             reserved: RefCell::new(Some(reserved)),
@@ -83,16 +68,10 @@ impl Page {
 
     /// The first time no other file is replaced, later only the page itself.
     fn put(&self, page: &str) -> Result<()> {
-        let Some(mut reserved) = self.reserved.take() else {
-            return write_atomically(&self.file, page.as_bytes());
-        };
-        let write = || -> std::io::Result<()> {
-            reserved.write_all(page.as_bytes())?;
-            reserved.as_file().sync_all()?;
-            reserved.persist_noclobber(&self.file)?;
-            Ok(())
-        };
-        write().with_context(|| format!("--html: cannot write {}", self.file.display()))
+        match self.reserved.take() {
+            Some(reserved) => reserved.write(page.as_bytes()),
+            None => write_atomically(&self.file, page.as_bytes()),
+        }
     }
 
     /// Writes the page of a server's plan.

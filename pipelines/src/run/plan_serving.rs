@@ -23,17 +23,18 @@ pub(super) struct ServingArgs {
         long,
         value_name = "TOKENS",
         default_value_t = 1024,
-        requires = "serve"
+        requires = "serve",
+        conflicts_with_all = ["check_tables", "size", "run", "devices", "top"]
     )]
     input: usize,
     /// Tokens of an answer; an encoder has none. Default: 256.
-    #[arg(long, value_name = "TOKENS", requires = "serve")]
+    #[arg(long, value_name = "TOKENS", requires = "serve", conflicts_with_all = ["check_tables", "size", "run", "devices", "top"])]
     output: Option<usize>,
     /// Most milliseconds to the first token.
-    #[arg(long, value_name = "MS", requires = "serve")]
+    #[arg(long, value_name = "MS", requires = "serve", conflicts_with_all = ["check_tables", "size", "run", "devices", "top"])]
     max_ttft: Option<f64>,
     /// Most milliseconds between tokens, on average; an encoder makes none.
-    #[arg(long, value_name = "MS", requires = "serve")]
+    #[arg(long, value_name = "MS", requires = "serve", conflicts_with_all = ["check_tables", "size", "run", "devices", "top"])]
     max_tpot: Option<f64>,
 }
 

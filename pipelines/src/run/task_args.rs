@@ -1,5 +1,6 @@
 //! Flags that name evaluation tasks and their data, the same for `eval` and `quantize`.
 
+use crate::flag_numbers::positive;
 use crate::tasks::{Asked, Given, TaskError};
 use clap::Args;
 use std::path::PathBuf;
@@ -13,14 +14,14 @@ pub(crate) struct TaskArgs {
     /// Rows of the task: .jsonl, .json, .csv, .tsv, .parquet or .txt, compressed or not (repeatable, one for each task).
     #[arg(long, value_name = "FILE", requires = "tasks")]
     pub(super) data: Vec<PathBuf>,
-    /// Rows for examples (repeatable, one for each task). Default: those of --data.
+    /// Rows for examples (repeatable, one for each task), for tasks that have some or with --shots. Default: those of --data.
     #[arg(long, value_name = "FILE", requires = "tasks")]
     pub(super) shots_data: Vec<PathBuf>,
     /// Examples in front of each question. Default: the task's own number.
     #[arg(long, value_name = "K", requires = "tasks")]
     pub(super) shots: Option<usize>,
     /// Evaluate only the first N rows.
-    #[arg(long, value_name = "N", requires = "tasks")]
+    #[arg(long, value_name = "N", value_parser = positive, requires = "tasks")]
     pub(super) limit: Option<usize>,
     /// Resamples for standard errors by bootstrap; 0: no standard errors.
     #[arg(long, value_name = "N", default_value_t = 100_000, requires = "tasks")]

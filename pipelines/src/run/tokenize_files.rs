@@ -3,6 +3,7 @@
 //! The options become a job that runs in the folder `PREFIX.unfinished`; its files are then renamed to their places and the folder
 //! is removed. A killed run resumes in that folder.
 
+use super::new_outputs::expect_new_dataset;
 use crate::context::Context;
 use crate::job::{
     DatasetTable, Job, Naming, Sentences, Tokenize, TokenizerTable, WrongUse, or_nearest,
@@ -38,7 +39,7 @@ struct FileArgs {
     /// Files, folders or patterns to tokenize: JSON lines, dolma, Parquet, Arrow or plain text, compressed or not.
     #[arg(long, num_args = 1.., value_name = "FILE", requires = "output_prefix")]
     input: Vec<String>,
-    /// Prefix of the files to write: `PREFIX_KEY_document.bin` and `.idx` for every key.
+    /// Prefix of the files to write: `PREFIX_KEY_document.bin` and `.idx` for every key. Files that exist are not replaced.
     #[arg(long, value_name = "PREFIX", requires = "input")]
     output_prefix: Option<PathBuf>,
     /// Fields with text; each makes a dataset.
@@ -110,7 +111,8 @@ const TYPES: [&str; 8] = [
 /// Makes the datasets that the options ask for.
 ///
 /// # Errors
-/// `WrongUse` for options that contradict each other or name nothing that can be read; errors of the files.
+/// `WrongUse` for options that contradict each other or name nothing that can be read, and for a dataset that is there; errors of
+/// the files.
 pub(crate) fn tokenize_files(args: &TokenizeArgs) -> Result<()> {
     if args.files.input.is_empty() {
         let message = "tokenize: found neither a job file nor --input, wanted `millrace tokenize JOB` or \
@@ -134,6 +136,7 @@ pub(crate) fn tokenize_files(args: &TokenizeArgs) -> Result<()> {
             Tokenizer::load_with(file, options).map_err(|e| WrongUse::new(e.to_string()))?;
         }
     }
+    place.expect_new(&job)?;
     if let Some(pair) = args.files.pair(&place) {
         pair.copy()?;
     }
@@ -165,6 +168,17 @@ impl Place {
                 prefix.join("corpus").display()
             ))),
         }
+    }
+
+    /// Checks that the datasets are new, unless a run of the same job was killed while it gave them their names.
+    fn expect_new(&self, job: &Job) -> Result<(), WrongUse> {
+        let of_killed = fs::read_to_string(self.work.join("job.toml"));
+        if of_killed.is_ok_and(|killed| killed == job.to_toml()) {
+            return Ok(());
+        }
+        job.datasets().iter().try_for_each(|dataset| {
+            expect_new_dataset("--output-prefix", &self.folder.join(&dataset.name))
+        })
     }
 
     /// Renames the finished files to their places and removes the folder.
@@ -256,6 +270,7 @@ impl FileArgs {
             let message = format!("--workers {}: wanted 0 to 4096", self.workers);
             return Err(WrongUse::new(message).into());
         }
+        self.expect_distinct_keys()?;
         let sentences = match (self.split_sentences, &self.punkt, self.lang.as_str()) {
             (false, _, _) => None,
             (true, Some(folder), _) => Some(folder.to_string_lossy().into_owned()),
@@ -294,6 +309,26 @@ impl FileArgs {
             tokenize: Some(table),
             ..Job::default()
         })
+    }
+
+    /// Each key is part of the name of a dataset.
+    fn expect_distinct_keys(&self) -> Result<(), WrongUse> {
+        let keys = &self.json_keys;
+        for (at, key) in keys.iter().enumerate() {
+            let wanted = match key.as_str() {
+                "" => "the name of a field",
+                key if key.contains(['/', '\\']) => {
+                    "a name without slashes: it is part of a file's name"
+                }
+                key if keys[..at].iter().any(|before| before == key) => {
+                    "each key once: it names a dataset"
+                }
+                _ => continue,
+            };
+            let message = format!("--json-keys: found {key:?}, wanted {wanted}");
+            return Err(WrongUse::new(message));
+        }
+        Ok(())
     }
 
     /// Every file with its format by its first bytes.

@@ -70,7 +70,12 @@ fn messages(fields: &Fields) -> Result<Vec<Message>, ApiError> {
         {
             return refuse(format!("messages.{number}.{name} is not supported"));
         }
-        let Some(content) = content(message.get("content")) else {
+        let text = match message.get("content") {
+            // OpenAI's clients send an answer without a text back like this
+            Some(Value::Null) if role == "assistant" => Some(String::new()),
+            other => content(other),
+        };
+        let Some(content) = text else {
             return refuse(format!(
                 "messages.{number}.content: want a string or a list of parts of type text"
             ));
@@ -114,12 +119,16 @@ struct Request {
 impl Request {
     fn read(fields: &Fields, server: &Server) -> Result<Request, ApiError> {
         let model = server.asked(fields)?;
-        let mut sampling = Sampling::read(fields, server.vocabulary())?;
+        let sampling = Sampling::read(fields, server.vocabulary())?;
         let (asked, older) = (
             fields.get("max_completion_tokens")?,
             fields.get("max_tokens")?,
         );
-        sampling.max_tokens = asked.or(older);
+        let name = match asked {
+            Some(_) => "max_completion_tokens",
+            None => "max_tokens",
+        };
+        let sampling = sampling.limited(asked.or(older), name)?;
         if sampling.max_tokens == Some(0) {
             let message = "max_completion_tokens: found 0, want at least 1";
             return Err(ApiError::field("max_completion_tokens", message));

@@ -54,14 +54,14 @@ impl Request {
     fn read(fields: &Fields, server: &Server) -> Result<Request, ApiError> {
         let model = server.asked(fields)?;
         let vocabulary = server.vocabulary();
-        let mut sampling = Sampling::read(fields, vocabulary)?;
+        let sampling = Sampling::read(fields, vocabulary)?;
         let echo = fields.or("echo", false)?;
         let max_tokens = fields.or("max_tokens", MAX_TOKENS)?;
         if max_tokens == 0 && !echo {
             let message = "max_tokens: found 0, want at least 1, or echo";
             return Err(ApiError::field("max_tokens", message));
         }
-        sampling.max_tokens = Some(max_tokens);
+        let sampling = sampling.limited(Some(max_tokens), "max_tokens")?;
         let form = Form {
             n: sampling.n,
             echo,

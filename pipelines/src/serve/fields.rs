@@ -183,7 +183,10 @@ fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "true or false",
-        Value::Number(number) if number.is_f64() => "a fraction",
+        Value::Number(number) if number.is_f64() => match number.as_f64().map(f64::fract) {
+            Some(0.0) => "an integer out of range",
+            Some(_) | None => "a fraction",
+        },
         Value::Number(number) if number.is_i64() && !number.is_u64() => "a negative number",
         Value::Number(_) => "a number",
         Value::String(_) => "a string",
@@ -241,6 +244,16 @@ mod tests {
         );
         let mixed = fields.get::<Vec<String>>("f").map(|_| ());
         assert_eq!(message(mixed), "f: found a list, want a list of strings");
+        let huge = br#"{"seed": 99999999999999999999, "max_tokens": -99999999999999999999}"#;
+        let huge = Fields::parse(huge).unwrap();
+        assert_eq!(
+            message(huge.get::<i64>("seed").map(|_| ())),
+            "seed: found an integer out of range, want an integer"
+        );
+        assert_eq!(
+            message(huge.get::<u64>("max_tokens").map(|_| ())),
+            "max_tokens: found an integer out of range, want an integer, 0 or more"
+        );
         let range = fields.within("c", 0.0, |x| x < 1.0, "below 1").map(|_| ());
         assert_eq!(message(range), "c: found 1.5, want below 1");
         assert!(fields.object("g").is_err());

@@ -16,10 +16,9 @@ const MOST_STOPS: usize = 64;
 const MOST_LOGPROBS: u64 = 20;
 
 /// Fields of vLLM or OpenAI that would change the answer and that this server does not know.
-const UNSUPPORTED: [&str; 17] = [
+const UNSUPPORTED: [&str; 16] = [
     "allowed_token_ids",
     "bad_words",
-    "best_of",
     "functions",
     "guided_choice",
     "guided_grammar",
@@ -84,6 +83,14 @@ impl Sampling {
                 format!("n: found {n}, want 1 to {MOST_ANSWERS}"),
             ));
         }
+        // OpenAI's best n of more answers; of as many as are asked for, all are returned
+        let best_of = fields.or("best_of", n)?;
+        if best_of != n {
+            return Err(ApiError::field(
+                "best_of",
+                format!("best_of: found {best_of}, want the {n} of n: no answer is left out"),
+            ));
+        }
         let top_k = fields.or("top_k", 0_i64)?;
         if top_k < -1 {
             return Err(ApiError::field(
@@ -125,6 +132,21 @@ impl Sampling {
             skips_special: fields.or("skip_special_tokens", true)?,
             options,
         })
+    }
+
+    /// The same with the most tokens of an answer; `name`: the field that has them.
+    ///
+    /// # Errors
+    /// 400 if no answer can have the fewest tokens.
+    pub(super) fn limited(self, max_tokens: Option<u64>, name: &str) -> Result<Sampling, ApiError> {
+        let least = self.options.min_tokens as u64;
+        match max_tokens.filter(|most| least > *most) {
+            None => Ok(Sampling { max_tokens, ..self }),
+            Some(most) => Err(ApiError::field(
+                "min_tokens",
+                format!("min_tokens: found {least}, want at most the {most} of {name}"),
+            )),
+        }
     }
 
     /// Tokens of an answer before which no stop counts.
@@ -311,6 +333,8 @@ mod tests {
             (r#"{"logit_bias": {"1": "a"}}"#, "logit_bias"),
             (r#"{"logit_bias": []}"#, "logit_bias"),
             (r#"{"best_of": 2}"#, "best_of"),
+            (r#"{"best_of": 1, "n": 2}"#, "best_of"),
+            (r#"{"best_of": 0}"#, "best_of"),
             (r#"{"suffix": "x"}"#, "suffix"),
             (r#"{"tools": [{}]}"#, "tools"),
             (
@@ -330,7 +354,8 @@ mod tests {
     #[test]
     fn fields_become_options() {
         let body = r#"{"temperature": 0.5, "top_k": -1, "seed": -3, "logit_bias": {"1": 200, "2": -5.5},
-            "stop": "x", "stop_token_ids": [3], "tools": [], "suffix": "", "unknown": {"a": 1}, "min_tokens": 2}"#;
+            "stop": "x", "stop_token_ids": [3], "tools": [], "suffix": "", "unknown": {"a": 1}, "min_tokens": 2,
+            "best_of": 1}"#;
         let sampling = read(body).unwrap();
         let options = sampling.options(0, 9, vocabulary());
         assert_eq!(options.logit_bias[..2], [(1, 100.0), (2, -5.5)]);
@@ -344,6 +369,16 @@ mod tests {
         assert_eq!(options.seed, (-3_i64).cast_unsigned());
         assert_ne!(sampling.options(1, 9, vocabulary()).seed, options.seed);
         assert_eq!(sampling.stop, ["x"]);
+        assert_eq!(read(r#"{"n": 3, "best_of": 3}"#).unwrap().n, 3);
+        let limited = |most| read(body).unwrap().limited(most, "max_tokens");
+        assert_eq!(limited(Some(2)).unwrap().max_tokens, Some(2));
+        assert_eq!(limited(None).unwrap().max_tokens, None);
+        let error = limited(Some(1)).unwrap_err();
+        assert_eq!(error.param.as_deref(), Some("min_tokens"));
+        assert_eq!(
+            error.message,
+            "min_tokens: found 2, want at most the 1 of max_tokens"
+        );
         let ignores = read(r#"{"ignore_eos": true, "temperature": 0}"#).unwrap();
         let options = ignores.options(0, 1, vocabulary());
         assert!(options.stop.is_empty() && options.logit_bias.is_empty());

@@ -2,7 +2,7 @@
 
 use super::adjectives::NAME as ADJECTIVES;
 use super::labels;
-use super::{Needs, Request, TaskError, check};
+use super::{Checked, Needs, Request, TaskError, check};
 use std::path::PathBuf;
 use train::config::EvalTasks;
 
@@ -36,14 +36,33 @@ pub(crate) struct Given<'a> {
     pub(crate) resamples: usize,
 }
 
+/// Checks that no two tasks have one name. `tasks`: as they were asked for.
+fn expect_distinct(tasks: &[String], checked: &[Checked]) -> Result<(), TaskError> {
+    for (at, task) in checked.iter().enumerate() {
+        let before = &checked[..at];
+        if let Some(first) = before.iter().position(|other| other.name == task.name) {
+            return Err(TaskError::Twice {
+                first: tasks[first].clone(),
+                second: tasks[at].clone(),
+                name: task.name.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
 impl Asked {
     /// Gives each task its files.
     ///
     /// # Errors
-    /// `TaskError` for a task that is not there or not sound; `Files` for another number of files.
+    /// `TaskError` for a task that is not there or not sound; `Twice` for two of one name; `Files` for another number of files, or
+    /// for examples that no task takes.
     pub(crate) fn of(given: &Given<'_>) -> Result<Asked, TaskError> {
-        let needs = given.tasks.iter().map(|task| check(task));
-        let needs: Vec<Needs> = needs.collect::<Result<_, _>>()?;
+        let checked = given.tasks.iter().map(|task| check(task));
+        let checked: Vec<Checked> = checked.collect::<Result<_, _>>()?;
+        expect_distinct(given.tasks, &checked)?;
+        let has_shots = checked.iter().any(|task| task.has_shots);
+        let needs: Vec<Needs> = checked.into_iter().map(|task| task.needs).collect();
         let count = |least: fn(&Needs) -> bool| needs.iter().filter(|needs| least(needs)).count();
         let wanted = count(|needs| matches!(needs, Needs::File(_)));
         // files for tasks that have rows of their own are given to all of them or to none
@@ -66,6 +85,16 @@ impl Asked {
                 data: files,
                 shots_data: given.shots_data.len(),
                 wanted,
+            });
+        }
+        if !given.shots_data.is_empty() && given.shots.is_none() && !has_shots {
+            return Err(TaskError::Files {
+                data: files,
+                shots_data: given.shots_data.len(),
+                wanted: format!(
+                    "--shots K beside --shots-data: {} takes no examples by itself",
+                    given.tasks.join(", ")
+                ),
             });
         }
         let (mut data, mut shots_data) = (given.data.iter(), given.shots_data.iter());

@@ -232,7 +232,7 @@ impl Definition {
     fn check(&self) -> Result<(), String> {
         let needs = |key: &str, value: bool| match value {
             true => Ok(()),
-            false => Err(format!("shape {:?} needs `{key}`", self.shape)),
+            false => Err(format!("shape {:?} needs `{key}`", self.shape.name())),
         };
         match self.shape {
             Shape::MultipleChoice if self.contexts.is_some() => {
@@ -249,9 +249,9 @@ impl Definition {
         let wrong = self.metrics.iter().find(|m| !m.fits(self.shape));
         if let Some(metric) = wrong {
             return Err(format!(
-                "metric {} does not go with shape {:?}",
+                "metric {:?} does not go with shape {:?}",
                 metric.name(),
-                self.shape
+                self.shape.name()
             ));
         }
         if let Some(empty) = self.until.iter().find(|stop| stop.is_empty()) {

@@ -241,7 +241,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The value of an expression over a row.
+    /// The value of an expression over a row. Those of `forms` may be undefined, as rows differ.
     pub(super) fn value(
         &self,
         number: usize,
@@ -249,13 +249,18 @@ impl<'a> Table<'a> {
         text: &str,
         row: &Value,
     ) -> Result<Value> {
-        let value = self.templates.value(text, row);
-        value.map_err(|e| self.failed(number, key, message(&e)))
+        match self.templates.value(text, row) {
+            Ok(value) if value.is_undefined() && key != "forms" => {
+                Err(self.failed(number, key, self.templates.without_value(text, row)))
+            }
+            Ok(value) => Ok(value),
+            Err(why) => Err(self.failed(number, key, why)),
+        }
     }
 
     fn text(&self, number: usize, key: &'static str, row: &Value) -> Result<String> {
         let text = self.templates.text(key, row);
-        text.map_err(|e| self.failed(number, key, message(&e)))
+        text.map_err(|why| self.failed(number, key, why))
     }
 
     /// The strings of an expression whose value is a list.

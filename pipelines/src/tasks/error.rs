@@ -17,6 +17,15 @@ pub(crate) enum TaskError {
     /// A definition that contradicts itself.
     #[error("task {name}: {why}")]
     Definition { name: String, why: String },
+    /// Two tasks whose results would have one name.
+    #[error(
+        "tasks {first} and {second}: found the name {name:?} twice, want a name for each, under which its results are"
+    )]
+    Twice {
+        first: String,
+        second: String,
+        name: String,
+    },
     /// Another number of files than the tasks need.
     #[error("found {data} --data and {shots_data} --shots-data, want {wanted}")]
     Files {
@@ -52,10 +61,13 @@ pub(crate) enum TaskError {
 impl TaskError {
     /// True for a wrong name or definition rather than wrong data.
     pub(crate) fn is_usage(&self) -> bool {
-        matches!(
-            self,
-            TaskError::Unknown { .. } | TaskError::Definition { .. } | TaskError::Files { .. }
-        )
+        match self {
+            TaskError::Unknown { .. }
+            | TaskError::Definition { .. }
+            | TaskError::Twice { .. }
+            | TaskError::Files { .. } => true,
+            TaskError::File { .. } | TaskError::Column { .. } | TaskError::Template { .. } => false,
+        }
     }
 }
 

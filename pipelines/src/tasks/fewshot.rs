@@ -12,6 +12,13 @@ use index::numpy_random::PythonRandom;
 /// The harness's seed.
 pub(super) const SEED: u64 = 1234;
 
+/// Fewer rows than a question needs examples.
+#[derive(Debug)]
+pub(super) struct TooFew {
+    pub found: String,
+    pub wanted: String,
+}
+
 /// Draws examples for one question after another.
 pub(super) struct Shots {
     random: PythonRandom,
@@ -38,31 +45,43 @@ impl Shots {
         &mut self,
         question: &Row,
         rows: &[(usize, &Row)],
-    ) -> Result<Vec<usize>, String> {
+    ) -> Result<Vec<usize>, TooFew> {
         let count = self.count;
-        let too_few = || format!("{count} examples of {} rows", rows.len());
+        let others = |found: usize| TooFew {
+            found: format!("{found} rows other than the question for {count} examples"),
+            wanted: format!("at least {count}"),
+        };
         if count == 0 {
             return Ok(Vec::new());
         }
         let is_other =
             |number: &usize| !self.leaves_out_the_question || rows[*number].1 != question;
         if self.sampler == Sampler::FirstN {
-            let others: Vec<usize> = (0..rows.len()).filter(is_other).take(count).collect();
-            return match others.len() == count {
-                true => Ok(others.iter().map(|&number| rows[number].0).collect()),
-                false => Err(too_few()),
+            let first: Vec<usize> = (0..rows.len()).filter(is_other).take(count).collect();
+            return match first.len() == count {
+                true => Ok(first.iter().map(|&number| rows[number].0).collect()),
+                false => Err(others(first.len())),
             };
         }
         let more = usize::from(self.leaves_out_the_question);
         let drawn = self.random.sample(rows.len(), count + more);
-        let mut drawn = drawn.ok_or_else(too_few)?;
+        let mut drawn = drawn.ok_or_else(|| TooFew {
+            found: format!("{} rows for {count} examples", rows.len()),
+            wanted: match more {
+                0 => format!("at least {count}"),
+                more => format!(
+                    "at least {}: one more is drawn, as the question may be among them",
+                    count + more
+                ),
+            },
+        })?;
         drawn.retain(is_other);
         drawn.truncate(count);
         if drawn.len() < count {
             let pool: Vec<usize> = (0..rows.len()).filter(is_other).collect();
             let again = self.random.sample(pool.len(), count);
             drawn = again
-                .ok_or_else(too_few)?
+                .ok_or_else(|| others(pool.len()))?
                 .into_iter()
                 .map(|at| pool[at])
                 .collect();
@@ -101,7 +120,12 @@ mod tests {
         let mut first = Shots::new(Sampler::FirstN, 2, true);
         assert_eq!(first.draw(&rows[0], &pool).unwrap(), [1, 2]);
         let mut many = Shots::new(Sampler::Random, 10, true);
-        assert!(many.draw(&rows[0], &pool).is_err());
+        let TooFew { found, wanted } = many.draw(&rows[0], &pool).unwrap_err();
+        assert_eq!(found, "10 rows for 10 examples");
+        assert!(wanted.starts_with("at least 11: "), "{wanted}");
+        let mut first = Shots::new(Sampler::FirstN, 10, true);
+        let found = first.draw(&rows[0], &pool).unwrap_err().found;
+        assert_eq!(found, "9 rows other than the question for 10 examples");
     }
 
     #[test]

@@ -43,7 +43,7 @@ use anyhow::Result;
 use built_in::BUILT_IN;
 use definition::{Definition, Generated, Study};
 use documents::{Document, Table};
-use fewshot::Shots;
+use fewshot::{Shots, TooFew};
 use results::Settings;
 use rows::Row;
 use serde_json::Value;
@@ -91,23 +91,56 @@ pub(crate) enum Needs {
     File(String),
 }
 
+/// A task that exists and is sound.
+pub(crate) struct Checked {
+    /// Its results are under this name.
+    pub(crate) name: String,
+    pub(crate) needs: Needs,
+    /// Whether it has examples if no number of them is asked for.
+    pub(crate) has_shots: bool,
+}
+
 /// Checks that a task exists and is sound, before a model is opened.
-pub(crate) fn check(task: &str) -> Result<Needs, TaskError> {
+pub(crate) fn check(task: &str) -> Result<Checked, TaskError> {
+    let without_shots = |name: &str, needs| Checked {
+        name: name.to_owned(),
+        needs,
+        has_shots: false,
+    };
     if task == adjectives::NAME {
-        return Ok(Needs::Nothing);
+        return Ok(without_shots(task, Needs::Nothing));
     }
     if task == labels::NAME {
-        return Ok(Needs::File(labels::DATA.into()));
+        return Ok(without_shots(task, Needs::File(labels::DATA.into())));
     }
     let definition = Definition::find(task)?;
+    check_name(task, &definition.name)?;
     Templates::new(&definition)?;
-    Ok(
-        match (definition.product.is_empty(), definition.generated) {
-            (false, _) => Needs::Nothing,
-            (true, Some(_)) => Needs::MayTake,
-            (true, None) => Needs::File(definition.data),
-        },
-    )
+    let needs = match (definition.product.is_empty(), definition.generated) {
+        (false, _) => Needs::Nothing,
+        (true, Some(_)) => Needs::MayTake,
+        (true, None) => Needs::File(definition.data),
+    };
+    Ok(Checked {
+        name: definition.name,
+        needs,
+        has_shots: definition.shots > 0 || definition.study.is_some(),
+    })
+}
+
+/// Checks the `name` of an own task, of which `task` is the file.
+fn check_name(task: &str, name: &str) -> Result<(), TaskError> {
+    let is_built_in = BUILT_IN.iter().any(|(known, _)| *known == name)
+        || [adjectives::NAME, labels::NAME].contains(&name);
+    let wanted = match name.trim() {
+        "" => "a name, under which results are listed",
+        _ if is_built_in && name != task => "another name than a built-in task's",
+        _ => return Ok(()),
+    };
+    Err(TaskError::Definition {
+        name: task.into(),
+        why: format!("name: found {name:?}, want {wanted}"),
+    })
 }
 
 /// Pairs of each subcase of generated questions, and of generated examples.
@@ -291,12 +324,12 @@ fn documents(
         }
         progress.done += 1;
         let drawn = progress.shots.draw(row, &progress.pool);
-        let drawn = drawn.map_err(|found| TaskError::Column {
+        let drawn = drawn.map_err(|TooFew { found, wanted }| TaskError::Column {
             path: examples.path.to_path_buf(),
             row: number + 1,
             column: "examples".into(),
             found,
-            wanted: "more rows".into(),
+            wanted,
         })?;
         let mut text = table.description(at)?;
         for example in drawn {

@@ -69,15 +69,28 @@ impl TextModel<'_> {
         })
     }
 
-    /// Scores of continuations after their contexts; `on_done` gets the number of requests that are finished.
+    /// Scores of continuations after their contexts; `on_done` gets the number of requests that are finished. `place`: where a
+    /// request comes from, for messages.
+    ///
+    /// # Errors
+    /// A continuation that is empty or longer than the model, with its place; those of the model.
     pub(super) fn log_likelihoods(
         &self,
         requests: &[&Request],
-        tokens: Tokens,
+        (tokens, place): (Tokens, &dyn Fn(usize) -> String),
         on_done: &mut dyn FnMut(usize),
     ) -> Result<Vec<Likelihood>> {
-        let query = |(context, continuation): &&Request| self.query(context, continuation, tokens);
-        let queries = requests.iter().map(query).collect::<Result<Vec<_>>>()?;
+        let (mut queries, most) = (Vec::with_capacity(requests.len()), self.model.max_length());
+        for (number, (context, continuation)) in requests.iter().enumerate() {
+            let query = self.query(context, continuation, tokens);
+            let query = query.with_context(|| place(number))?;
+            let length = query.continuation.len();
+            if !(1..=most).contains(&length) {
+                let place = place(number);
+                bail!("{place}: found an answer of {length} tokens, want 1 to {most}");
+            }
+            queries.push(query);
+        }
         Ok(self.model.log_likelihoods(&queries, on_done)?)
     }
 

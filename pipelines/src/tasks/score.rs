@@ -122,9 +122,16 @@ pub(super) fn answer(
         answered.extend(both.map(|(document, response)| scorer.response(document, response)));
     } else {
         let requests: Vec<&Request> = documents.iter().flat_map(|d| &d.requests).collect();
-        let likelihoods = model.log_likelihoods(&requests, definition.tokens, &mut |n| {
-            progress.add(n as u64)
-        })?;
+        let place = |request: usize| {
+            let mut before = 0;
+            let of = documents.iter().find(|document| {
+                before += document.requests.len();
+                request < before
+            });
+            of.map_or_else(String::new, at)
+        };
+        let how = (definition.tokens, &place as &dyn Fn(usize) -> String);
+        let likelihoods = model.log_likelihoods(&requests, how, &mut |n| progress.add(n as u64))?;
         let mut rest = likelihoods.as_slice();
         for document in documents {
             let (own, after) = rest.split_at(document.requests.len());

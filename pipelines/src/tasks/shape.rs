@@ -15,3 +15,15 @@ pub(super) enum Shape {
     /// Greedy text until a stop string.
     Generation,
 }
+
+impl Shape {
+    /// The name in a definition.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Shape::MultipleChoice => "multiple_choice",
+            Shape::Continuation => "continuation",
+            Shape::Rolling => "rolling",
+            Shape::Generation => "generation",
+        }
+    }
+}

@@ -12,8 +12,9 @@ use super::detokenize;
 use super::error::{Result, TaskError};
 use super::python_text as python;
 use super::rows::Row;
+use minijinja::value::ValueKind;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// The templates and expressions of one task.
 pub(super) struct Templates {
@@ -131,13 +132,78 @@ impl Templates {
     }
 
     /// The text of a template; `row` as a value.
-    pub(super) fn text(&self, key: &'static str, row: &Value) -> Result<String, Error> {
-        self.environment.get_template(key)?.render(row)
+    ///
+    /// # Errors
+    /// What is wrong, with the names that the row lacks.
+    pub(super) fn text(&self, key: &'static str, row: &Value) -> Result<String, String> {
+        let template = self.environment.get_template(key);
+        let template = template.map_err(|e| message(&e))?;
+        template.render(row).map_err(|e| match e.kind() {
+            ErrorKind::UndefinedError => {
+                message(&e) + &self.absent(template.undeclared_variables(true), row)
+            }
+            _ => message(&e),
+        })
     }
 
-    /// The value of an expression.
-    pub(super) fn value(&self, expression: &str, row: &Value) -> Result<Value, Error> {
-        self.environment.compile_expression(expression)?.eval(row)
+    /// The value of an expression, which may be undefined.
+    ///
+    /// # Errors
+    /// As `text`.
+    pub(super) fn value(&self, expression: &str, row: &Value) -> Result<Value, String> {
+        let compiled = self.environment.compile_expression(expression);
+        let compiled = compiled.map_err(|e| message(&e))?;
+        compiled.eval(row).map_err(|e| match e.kind() {
+            ErrorKind::UndefinedError => {
+                message(&e) + &self.absent(compiled.undeclared_variables(true), row)
+            }
+            _ => message(&e),
+        })
+    }
+
+    /// Why an expression without a value has none.
+    pub(super) fn without_value(&self, expression: &str, row: &Value) -> String {
+        let compiled = self.environment.compile_expression(expression);
+        let names = compiled.map(|compiled| compiled.undeclared_variables(true));
+        format!(
+            "undefined value{}",
+            self.absent(names.unwrap_or_default(), row)
+        )
+    }
+
+    /// `: found no NAME among COLUMNS` of names that a row lacks; empty if it has all. A dot leads into an object.
+    fn absent(&self, names: HashSet<String>, row: &Value) -> String {
+        let is_absent = |name: &String| {
+            let mut value = row.clone();
+            for part in name.split('.') {
+                // an attribute of anything else is a method
+                if value.kind() != ValueKind::Map {
+                    return false;
+                }
+                match value.get_attr(part) {
+                    Ok(found) if !found.is_undefined() => value = found,
+                    Ok(_) | Err(_) => return true,
+                }
+            }
+            false
+        };
+        let is_function = |name: &String| {
+            let mut globals = self.environment.globals();
+            globals.any(|(global, _)| global == name)
+        };
+        let absent = names.into_iter().filter(|name| !is_function(name));
+        let mut absent: Vec<String> = absent.filter(is_absent).collect();
+        absent.sort();
+        let columns = row.try_iter().into_iter().flatten();
+        let columns: Vec<String> = columns.map(|column| column.to_string()).collect();
+        match absent.is_empty() {
+            true => String::new(),
+            false => format!(
+                ": found no {} among {}",
+                absent.join(", "),
+                columns.join(", ")
+            ),
+        }
     }
 }
 

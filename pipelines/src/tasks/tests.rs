@@ -346,9 +346,18 @@ fn blanks_between_a_context_and_its_continuation_move() {
         request("The boat", " follows"),
     );
     let empty = request("", " lamp");
-    let found = text_model
-        .log_likelihoods(&[&a, &b, &empty], Tokens::Joined, &mut |_| {})
-        .unwrap();
+    let place = |number| format!("rows.jsonl: row {number}");
+    let how = (Tokens::Joined, &place as &dyn Fn(usize) -> String);
+    let scores =
+        |requests: &[&(String, String)]| text_model.log_likelihoods(requests, how, &mut |_| {});
+    let found = scores(&[&a, &b, &empty]).unwrap();
+    let long = request("The boat", &" lamp".repeat(200));
+    let error = scores(&[&a, &long]).unwrap_err().to_string();
+    assert!(
+        error.starts_with("rows.jsonl: row 1: found an answer of "),
+        "{error}"
+    );
+    assert!(error.ends_with(" tokens, want 1 to 64"), "{error}");
     let asked = model.asked.borrow();
     assert_eq!(asked[0], asked[1]);
     assert_eq!(found[0], found[1]);

@@ -19,10 +19,10 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["compile_kernels", "measure"])]
     node: Option<PathBuf>,
     /// Bytes of memory that have to be available.
-    #[arg(long, value_name = "BYTES", default_value_t = 0, requires = "node")]
+    #[arg(long, value_name = "BYTES", default_value_t = 0, requires = "node", conflicts_with_all = ["compile_kernels", "measure"])]
     memory: u64,
     /// GPUs that have to be usable.
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "node")]
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "node", conflicts_with_all = ["compile_kernels", "measure"])]
     gpus: usize,
 }
 

@@ -156,6 +156,39 @@ pub(super) fn sample(path: &Path) -> Result<Sample> {
     Ok(found)
 }
 
+/// Refuses pipes, sockets and devices among the data: reading one may wait forever.
+///
+/// # Errors
+/// `WrongUse` with the path.
+fn expect_regular(path: &Path) -> Result<(), WrongUse> {
+    let Ok(found) = path.metadata() else {
+        // a link without an end, or no rights: it is reported where it is read
+        return Ok(());
+    };
+    if found.is_dir() {
+        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+        let is_read = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default();
+            !name.to_string_lossy().starts_with('.')
+        };
+        let inner = entries.map(|entry| entry.path()).filter(is_read);
+        let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) = inner.partition(|path| path.is_dir());
+        // folders in a folder are read if it has no file itself; a linked one may lead back
+        let folders = folders
+            .iter()
+            .filter(|folder| files.is_empty() && !folder.is_symlink());
+        let mut all = files.iter().chain(folders);
+        return all.try_for_each(|path| expect_regular(path));
+    }
+    match found.is_file() {
+        true => Ok(()),
+        false => Err(WrongUse::new(format!(
+            "{}: found a pipe, socket or device, want files alone",
+            path.display()
+        ))),
+    }
+}
+
 impl Sample {
     /// Looks at the files that were not looked at.
     pub(super) fn look_at_rest(&mut self) -> Result<()> {
@@ -167,6 +200,9 @@ impl Sample {
 
     /// The files of the data, of folders in it if it has none itself.
     fn list(&mut self, is_crawl: bool) -> Result<Vec<Shard>, WrongUse> {
+        if !is_crawl {
+            expect_regular(&self.path)?;
+        }
         let mut input = Input {
             path: self.path.to_string_lossy().into_owned(),
             format: Format::Auto,

@@ -3,12 +3,15 @@
 mod calibration;
 mod evaluation;
 
-use crate::generation::{HuggingFaceFiles, Located};
+use crate::flag_numbers::{above_zero, positive, share};
+use crate::generation::{HuggingFaceFiles, Located, checkpoints_in};
+use crate::job::WrongUse;
 use crate::log::print;
 use crate::machine::write_atomically;
+use crate::run::new_outputs::{NewFolder, expect_new_file, in_new_folders};
 use crate::run::task_args::TaskArgs;
 use crate::tasks::{ADJECTIVES, Asked};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use calibration::{Amount, Data};
 use clap::{Args, ValueEnum};
 use evaluation::{Figures, table};
@@ -75,7 +78,7 @@ impl Packing {
 
 #[derive(Args)]
 pub(crate) struct Quantize {
-    /// Checkpoint, folder of checkpoints, Hugging Face folder, PEFT adapter or GGUF file.
+    /// Checkpoint, folder of checkpoints, job's folder, Hugging Face folder, PEFT adapter or GGUF file.
     path: PathBuf,
     /// Number format of the weights: q8_0 (8.5 bits each), q6_k (6.6), q4_k_m (about 4.9), q4_0 (4.5), or f32, f16, bf16. Vectors
     /// and norms stay f32. With --to hf: fp8 or w8a8, linear layers in FP8 E4M3 or int8 with a scale for each output; fp8-block, in
@@ -87,7 +90,7 @@ pub(crate) struct Quantize {
     #[arg(long, value_enum, default_value = "gguf")]
     to: Form,
     /// Inputs of an output that share a scale in 4 bits.
-    #[arg(long, value_name = "N", default_value_t = 128)]
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = positive)]
     group_size: usize,
     /// Form of weights in 4 bits (int4, gptq, awq), with the same numbers.
     #[arg(long, value_enum, default_value = "compressed-tensors")]
@@ -97,26 +100,26 @@ pub(crate) struct Quantize {
     #[arg(long, value_name = "DATA")]
     calibrate: Option<PathBuf>,
     /// Texts to measure on.
-    #[arg(long, value_name = "N", default_value_t = 128, requires = "calibrate")]
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = positive, requires = "calibrate")]
     calibrate_samples: usize,
     /// Tokens of each text to measure on. Default: 512, or as many as the model reads.
-    #[arg(long, value_name = "N", requires = "calibrate")]
+    #[arg(long, value_name = "N", value_parser = positive, requires = "calibrate")]
     calibrate_length: Option<usize>,
     /// gptq: round inputs in the order of falling activations.
     #[arg(long)]
     act_order: bool,
     /// gptq: part of the mean of the activations' squares that is added to each.
-    #[arg(long, value_name = "X", default_value_t = 0.01)]
+    #[arg(long, value_name = "X", default_value_t = 0.01, value_parser = above_zero)]
     damping: f64,
     /// w8a8 with --calibrate: part of the activations' outliers that moves into weights.
-    #[arg(long, value_name = "X", default_value_t = 0.5)]
+    #[arg(long, value_name = "X", default_value_t = 0.5, value_parser = share)]
     alpha: f64,
     /// Held-out texts (.txt, .jsonl, .parquet and others, column `text`): print bits per byte and perplexity beside the size, before and after. With --task also the scores of tasks.
     #[arg(long, value_name = "FILE")]
     evaluate: Option<PathBuf>,
     #[command(flatten)]
     tasks: TaskArgs,
-    /// Write figures before and after and the errors of layers as JSON.
+    /// Write figures before and after and the errors of layers as JSON, to a new file.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Tokenizer (tokenizer.json) to include, with the tokenizer_config.json and chat_template.jinja beside it. Default: that of a
@@ -129,7 +132,7 @@ pub(crate) struct Quantize {
     /// Name of the model in the file. Default: the name of the file.
     #[arg(long)]
     name: Option<String>,
-    /// File to write; with --to hf the folder.
+    /// File to write, or with --to hf the folder; it must be new.
     out: PathBuf,
 }
 
@@ -154,7 +157,9 @@ impl<'a> Evaluation<'a> {
         if let Some(asked) = &tasks
             && asked.requests().any(|one| one.task == ADJECTIVES)
         {
-            bail!("--task {ADJECTIVES}: it samples texts, which `millrace eval` does");
+            let message =
+                format!("--task {ADJECTIVES}: it samples texts, which `millrace eval` does");
+            return Err(WrongUse::new(message).into());
         }
         Ok(Some(Evaluation {
             texts,
@@ -177,6 +182,9 @@ enum Work {
 
 impl Quantize {
     /// The work that the flags ask for, with its data opened.
+    ///
+    /// # Errors
+    /// `WrongUse` for flags that do not go together; data that cannot be read.
     fn work(&self) -> Result<Work> {
         let group = self.group_size;
         let file_type = match self.kind {
@@ -207,7 +215,8 @@ impl Quantize {
             Type::Awq => return self.calibrated(Method::Awq { group }),
         };
         if self.to == Form::Hf {
-            bail!("--to hf: wants --type fp8, fp8-block, w8a8, int4, gptq or awq");
+            let message = "--to hf: wants --type fp8, fp8-block, w8a8, int4, gptq or awq";
+            return Err(WrongUse::new(message).into());
         }
         self.expect_no_data()?;
         Ok(Work::File(file_type))
@@ -223,23 +232,27 @@ impl Quantize {
         self.expect_folder()?;
         match &self.calibrate {
             Some(data) => Ok(Work::Calibrated(method, Data::open(data)?)),
-            None => bail!("--type gptq and awq: want --calibrate DATA"),
+            None => Err(WrongUse::new("--type gptq and awq: want --calibrate DATA").into()),
         }
     }
 
-    fn expect_folder(&self) -> Result<()> {
-        if self.to == Form::Gguf {
-            bail!("--type fp8, fp8-block, w8a8, int4, gptq and awq: want --to hf");
+    fn expect_folder(&self) -> Result<(), WrongUse> {
+        let message = "--type fp8, fp8-block, w8a8, int4, gptq and awq: want --to hf";
+        match self.to {
+            Form::Gguf => Err(WrongUse::new(message)),
+            Form::Hf => Ok(()),
         }
-        if self.out.is_file() {
-            bail!("{}: found a file, want a folder", self.out.display());
-        }
-        Ok(())
     }
 
-    fn expect_no_data(&self) -> Result<()> {
+    /// The model: of a job's folder its checkpoints.
+    fn model(&self) -> PathBuf {
+        checkpoints_in(&self.path)
+    }
+
+    fn expect_no_data(&self) -> Result<(), WrongUse> {
+        let message = "--calibrate: wants --type gptq, awq or w8a8";
         match self.calibrate {
-            Some(_) => bail!("--calibrate: wants --type gptq, awq or w8a8"),
+            Some(_) => Err(WrongUse::new(message)),
             None => Ok(()),
         }
     }
@@ -247,21 +260,20 @@ impl Quantize {
 
 /// The tokenizer that `--tokenizer` names, or the one of the model.
 fn tokenizer(args: &Quantize) -> Result<Tokenizer> {
-    Ok(Located::find(&args.path, &[], args.tokenizer.as_deref(), "quantize")?.tokenizer)
+    Ok(Located::find(&args.model(), &[], args.tokenizer.as_deref(), "quantize")?.tokenizer)
 }
 
 /// Writes a Hugging Face folder by activations.
 fn calibrated(args: &Quantize, method: Method, data: &Data) -> Result<Vec<LayerError>> {
-    let positions = train::calibrate::longest_text(&args.path)?;
+    let positions = train::calibrate::longest_text(&args.model())?;
     let amount = Amount {
         texts: args.calibrate_samples,
         tokens: args.calibrate_length.unwrap_or(512.min(positions)),
     };
-    if amount.tokens == 0 || amount.tokens > positions {
-        bail!(
-            "--calibrate-length: found {}, want 1 to {positions}",
-            amount.tokens
-        );
+    if amount.tokens > positions {
+        let found = amount.tokens;
+        let message = format!("--calibrate-length: found {found}, want 1 to {positions}");
+        return Err(WrongUse::new(message).into());
     }
     let texts = data.texts(|| tokenizer(args), amount)?;
     log!(
@@ -276,22 +288,16 @@ fn calibrated(args: &Quantize, method: Method, data: &Data) -> Result<Vec<LayerE
     };
     let on_block = &mut |block| log!("block {block}");
     let export = train::calibrate::export_calibrated;
-    Ok(export(&args.path, &args.out, calibration, on_block)?)
+    Ok(export(&args.model(), &args.out, calibration, on_block)?)
 }
 
 /// Writes a GGUF file.
 fn to_file(args: &Quantize, file_type: FileType) -> Result<()> {
-    if args.out.is_dir() {
-        bail!(
-            "{}: found a folder, want the name of a file",
-            args.out.display()
-        );
-    }
     if let Some(folder) = args.out.parent() {
         let made = std::fs::create_dir_all(folder);
         made.with_context(|| format!("cannot make {}", folder.display()))?;
     }
-    let beside = args.path.join("tokenizer.json");
+    let beside = args.model().join("tokenizer.json");
     let tokenizer = args
         .tokenizer
         .clone()
@@ -303,7 +309,7 @@ fn to_file(args: &Quantize, file_type: FileType) -> Result<()> {
         tokenizer,
         pre: args.pre.clone(),
     };
-    train::checkpoint::export_gguf(&args.path, &args.out, &options)?;
+    train::checkpoint::export_gguf(&args.model(), &args.out, &options)?;
     let bytes = std::fs::metadata(&args.out).map_or(0, |found| found.len());
     log!(
         "wrote {} ({:.1} MB)",
@@ -315,36 +321,52 @@ fn to_file(args: &Quantize, file_type: FileType) -> Result<()> {
 
 /// The verb.
 pub(crate) fn quantize(args: &Quantize) -> Result<()> {
+    // before hours of work
+    if let Some(report) = &args.report {
+        expect_new_file("--report", report)?;
+        if *report == args.out {
+            let shown = report.display();
+            let message = format!("--report: {shown} is the model's own name, want another file");
+            return Err(WrongUse::new(message).into());
+        }
+    }
+    let folder = match args.to {
+        Form::Gguf => {
+            expect_new_file("", &args.out)?;
+            None
+        }
+        Form::Hf => Some(NewFolder::expect(&args.out, |_| false)?),
+    };
     let work = args.work()?;
-    let is_file = matches!(work, Work::File(_));
-    // before hours of writing
-    let beside = match is_file {
-        true => None,
-        false => HuggingFaceFiles::find(&args.path, args.tokenizer.as_deref())?,
+    let beside = match args.to {
+        Form::Gguf => None,
+        Form::Hf => HuggingFaceFiles::find(&args.model(), args.tokenizer.as_deref())?,
     };
     let evaluation = Evaluation::of(args)?;
     let before = match &evaluation {
-        Some(evaluation) => Some(evaluation.figures(&args.path)?),
+        Some(evaluation) => Some(evaluation.figures(&args.model())?),
         None => None,
     };
-    let errors = match work {
-        Work::File(file_type) => {
-            to_file(args, file_type)?;
-            Vec::new()
-        }
+    let write = || match work {
+        Work::File(file_type) => to_file(args, file_type).map(|()| Vec::new()),
         Work::Folder(format) => {
-            train::checkpoint::export_quantized(&args.path, &args.out, format)?;
-            Vec::new()
+            train::checkpoint::export_quantized(&args.model(), &args.out, format)?;
+            Ok(Vec::new())
         }
-        Work::Calibrated(method, data) => calibrated(args, method, &data)?,
+        Work::Calibrated(method, data) => calibrated(args, method, &data),
     };
-    if !is_file {
-        match beside {
-            Some(files) => files.write(&args.out)?,
-            None => log!("quantize: no tokenizer in or above {}", args.path.display()),
-        }
-        log!("wrote {}", args.out.display());
-    }
+    let errors = match folder {
+        None => in_new_folders(&args.out, write)?,
+        Some(folder) => folder.fill(|| {
+            let errors = write()?;
+            match beside {
+                Some(files) => files.write(&args.out)?,
+                None => log!("quantize: no tokenizer in or above {}", args.path.display()),
+            }
+            log!("wrote {}", args.out.display());
+            Ok(errors)
+        })?,
+    };
     let mut report = json!({"layers": errors.iter().map(layer).collect::<Vec<Value>>()});
     if let (Some(evaluation), Some(before)) = (&evaluation, before) {
         let after = evaluation.figures(&args.out)?;

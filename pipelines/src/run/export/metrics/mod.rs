@@ -96,7 +96,7 @@ fn target(form: MetricsForm, out: &Path) -> Result<PathBuf> {
             if out.is_dir() {
                 return refuse("a folder", "a file, such as run.jsonl");
             }
-            match out.exists() && !is_export(out) {
+            match out.exists() && !is_export(form, out) {
                 true => refuse("another file", "a new one, or one of this export"),
                 false => Ok(out.to_owned()),
             }
@@ -107,11 +107,17 @@ fn target(form: MetricsForm, out: &Path) -> Result<PathBuf> {
 /// Bytes of a file that show whether it is an export.
 const START: u64 = 256;
 
-/// Whether a file is an earlier export of metrics, which is replaced.
-fn is_export(path: &Path) -> bool {
+/// Whether a file is an earlier export of metrics in this form, which is replaced.
+fn is_export(form: MetricsForm, path: &Path) -> bool {
     let mut start = Vec::new();
     let read = File::open(path).and_then(|file| file.take(START).read_to_end(&mut start));
-    read.is_ok() && (wandb::is_start(&start) || open_telemetry::is_start(&start))
+    let is_start = match form {
+        // a folder's event file is known by its name
+        MetricsForm::Tensorboard => return false,
+        MetricsForm::WandbJsonl => wandb::is_start,
+        MetricsForm::OtlpJsonl => open_telemetry::is_start,
+    };
+    read.is_ok() && is_start(&start)
 }
 
 /// A line of the file, without its numbers.
