@@ -51,6 +51,7 @@ mod samplers;
 mod schema;
 mod serve;
 mod serve_adapters;
+mod serve_end;
 mod shell;
 mod small_jobs;
 mod status;

@@ -22,7 +22,7 @@ const fn wrong(args: &'static str, code: i32, message: &'static str) -> Wrong {
 }
 
 const HELP: &str = "\n\nFor more information, try '--help'.";
-const FORMS: &str = "wanted a job file (.toml), a checkpoint, a folder of checkpoints, a Hugging Face folder or a GGUF file";
+const FORMS: &str = "wanted a job file (.toml), a job's folder, a checkpoint, a folder of checkpoints, a Hugging Face folder or a GGUF file";
 
 /// `FORMS` and `HELP` stand for the constants.
 const TABLE: [Wrong; 56] = [
