@@ -182,14 +182,17 @@ fn tasks_give_the_harnesss_requests_scores_metrics_and_errors() {
     assert!(greedy > 10 && greedy < documents, "{greedy} of {documents}");
 }
 
+/// Writes a file in `folder`; returns its path.
+fn written(folder: &Path, name: &str, text: &str) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
 #[test]
 fn wrong_tasks_and_data_are_named() {
     let folder = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| {
-        let path = folder.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path.display().to_string()
-    };
+    let write = |name: &str, text: &str| written(folder.path(), name, text);
     let model = data().join("model").display().to_string();
     let good = write("good.jsonl", "{\"text\": \"The boat follows the lamp\"}\n");
     let wrong = write("wrong.jsonl", "{\"text\": \"a b\"}\n{\"text\": 3}\n");
@@ -496,11 +499,7 @@ fn a_training_killed_in_an_evaluation_makes_it_when_it_goes_on() {
 #[test]
 fn tasks_of_one_name_and_examples_that_no_task_takes_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| {
-        let path = folder.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path.display().to_string()
-    };
+    let write = |name: &str, text: &str| written(folder.path(), name, text);
     let model = data().join("model").display().to_string();
     let text = "name = \"own\"\nshape = \"continuation\"\ndata = \"rows\"\nprompt = \"{{ text }}\"\nanswer = \" lamp\"\nmetrics = [\"acc\"]\n";
     let [a, b] = ["a.toml", "b.toml"].map(|name| write(name, text));

@@ -134,16 +134,13 @@ impl Templates {
     /// The text of a template; `row` as a value.
     ///
     /// # Errors
-    /// What is wrong, with the names that the row lacks.
+    /// The engine's message, with the names that the row lacks.
     pub(super) fn text(&self, key: &'static str, row: &Value) -> Result<String, String> {
         let template = self.environment.get_template(key);
         let template = template.map_err(|e| message(&e))?;
-        template.render(row).map_err(|e| match e.kind() {
-            ErrorKind::UndefinedError => {
-                message(&e) + &self.absent(template.undeclared_variables(true), row)
-            }
-            _ => message(&e),
-        })
+        let names = || template.undeclared_variables(true);
+        let found = template.render(row);
+        found.map_err(|e| self.explained(&e, names, row))
     }
 
     /// The value of an expression, which may be undefined.
@@ -153,12 +150,22 @@ impl Templates {
     pub(super) fn value(&self, expression: &str, row: &Value) -> Result<Value, String> {
         let compiled = self.environment.compile_expression(expression);
         let compiled = compiled.map_err(|e| message(&e))?;
-        compiled.eval(row).map_err(|e| match e.kind() {
-            ErrorKind::UndefinedError => {
-                message(&e) + &self.absent(compiled.undeclared_variables(true), row)
-            }
-            _ => message(&e),
-        })
+        let names = || compiled.undeclared_variables(true);
+        let found = compiled.eval(row);
+        found.map_err(|e| self.explained(&e, names, row))
+    }
+
+    /// The message of an error; of an undefined value with those among the `names` in use that the row lacks.
+    fn explained(
+        &self,
+        error: &Error,
+        names: impl FnOnce() -> HashSet<String>,
+        row: &Value,
+    ) -> String {
+        match error.kind() == ErrorKind::UndefinedError {
+            true => message(error) + &self.absent(names(), row),
+            false => message(error),
+        }
     }
 
     /// Why an expression without a value has none.

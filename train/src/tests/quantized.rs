@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -14,6 +14,54 @@ use crate::fixtures::{
     tiny_llama, tiny_moe, tiny_neox, tiny_olmo,
 };
 use crate::trainer::run;
+
+/// A tensor of the model as it was exported whole, and as it came back from fewer bits.
+struct Pair {
+    name: String,
+    dims: Vec<usize>,
+    whole: Vec<f32>,
+    back: Vec<f32>,
+}
+
+impl Pair {
+    /// Asserts that numbers are off by at most `most` parts of the largest of the `scaled` ones with their scale.
+    fn assert_near(&self, scaled: usize, most: f32, model: &str) {
+        for (a, b) in self.whole.chunks(scaled).zip(self.back.chunks(scaled)) {
+            let largest = a.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+            let both = a.iter().zip(b);
+            let off = both.fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
+            assert!(
+                off <= 1.001 * most * largest,
+                "{model} {}: {off} of {largest}",
+                self.name
+            );
+        }
+    }
+}
+
+/// Imports the quantized folder `name`, beside which `whole` is the same model; returns the checkpoint and all tensors of both.
+fn read_back(folder: &Path, name: &str) -> (PathBuf, Vec<Pair>) {
+    let path = |name: &str| folder.join(name);
+    let read = import_hf(&path(name), &path(&format!("{name}-read"))).unwrap();
+    export_hf(&read.checkpoint, &path(&format!("{name}-back"))).unwrap();
+    let mut whole = Reader::open(&path("whole").join(MODEL)).unwrap();
+    let mut back = Reader::open(&path(&format!("{name}-back")).join(MODEL)).unwrap();
+    let entries: Vec<_> = whole.entries().cloned().collect();
+    let pair = |entry: crate::checkpoint::safetensors::Entry| {
+        let [mut a, mut b] = [vec![0.0; entry.elements()], vec![0.0; entry.elements()]];
+        whole
+            .read_part(&entry.name, &entry.dims, 0, &mut a)
+            .unwrap();
+        back.read_part(&entry.name, &entry.dims, 0, &mut b).unwrap();
+        Pair {
+            name: entry.name,
+            dims: entry.dims,
+            whole: a,
+            back: b,
+        }
+    };
+    (read.checkpoint, entries.into_iter().map(pair).collect())
+}
 
 #[test]
 fn a_model_in_eight_bits_comes_back_within_half_a_step() {
@@ -33,38 +81,21 @@ fn a_model_in_eight_bits_comes_back_within_half_a_step() {
         (WeightFormat::Int8, "int8", 1.0 / 255.0),
     ] {
         export_quantized(&done.checkpoint, &path(name), kind).unwrap();
-        let read = import_hf(&path(name), &path(&format!("{name}-read"))).unwrap();
-        export_hf(&read.checkpoint, &path(&format!("{name}-back"))).unwrap();
-        let mut whole = Reader::open(&path("whole").join(MODEL)).unwrap();
-        let mut back = Reader::open(&path(&format!("{name}-back")).join(MODEL)).unwrap();
-        let entries: Vec<_> = whole.entries().cloned().collect();
+        let (checkpoint, pairs) = read_back(dir.path(), name);
         let (mut linear, mut others) = (0, 0);
-        for entry in entries {
-            let [mut a, mut b] = [vec![0.0; entry.elements()], vec![0.0; entry.elements()]];
-            whole
-                .read_part(&entry.name, &entry.dims, 0, &mut a)
-                .unwrap();
-            back.read_part(&entry.name, &entry.dims, 0, &mut b).unwrap();
-            let columns = *entry.dims.last().unwrap();
-            let is_linear = entry.name.ends_with("_proj.weight");
-            for (a, b) in a.chunks(columns).zip(b.chunks(columns)) {
-                let largest = a.iter().fold(0.0f32, |most, x| most.max(x.abs()));
-                let off = a
-                    .iter()
-                    .zip(b)
-                    .fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
-                let most = if is_linear { step } else { 1.0 / 256.0 };
-                assert!(
-                    off <= 1.001 * most * largest,
-                    "{name} {}: {off} of {largest}",
-                    entry.name
-                );
-            }
+        for pair in pairs {
+            let is_linear = pair.name.ends_with("_proj.weight");
+            let most = if is_linear { step } else { 1.0 / 256.0 };
+            pair.assert_near(*pair.dims.last().unwrap(), most, name);
             *if is_linear { &mut linear } else { &mut others } += 1;
-            assert!(!is_linear || a != b, "{name} {}", entry.name);
+            assert!(
+                !is_linear || pair.whole != pair.back,
+                "{name} {}",
+                pair.name
+            );
         }
         assert_eq!((linear, others), (14, 7));
-        let found = logits(&read.checkpoint, &tokens).unwrap().concat();
+        let found = logits(&checkpoint, &tokens).unwrap().concat();
         let off = found
             .iter()
             .zip(&wanted)
@@ -106,37 +137,30 @@ fn linear_layers_of_latents_and_experts_come_back_and_routers_stay() {
             json!(["lm_head", "model.layers.1.mlp.gate"]),
             "{name}"
         );
-        let read = import_hf(&path(name), &path(&format!("{name}-read"))).unwrap();
-        export_hf(&read.checkpoint, &path(&format!("{name}-back"))).unwrap();
-        let mut whole = Reader::open(&path("whole").join(MODEL)).unwrap();
-        let mut back = Reader::open(&path(&format!("{name}-back")).join(MODEL)).unwrap();
-        let entries: Vec<_> = whole.entries().cloned().collect();
+        let (_, pairs) = read_back(dir.path(), name);
         let mut linear = 0;
-        for entry in entries {
-            let [mut a, mut b] = [vec![0.0; entry.elements()], vec![0.0; entry.elements()]];
-            whole
-                .read_part(&entry.name, &entry.dims, 0, &mut a)
-                .unwrap();
-            back.read_part(&entry.name, &entry.dims, 0, &mut b).unwrap();
-            if entry.name.ends_with("e_score_correction_bias") {
-                assert!(a == b && a.iter().any(|bias| *bias != 0.0), "{name}");
+        for pair in pairs {
+            if pair.name.ends_with("e_score_correction_bias") {
+                let is_same = pair.whole == pair.back;
+                assert!(
+                    is_same && pair.whole.iter().any(|bias| *bias != 0.0),
+                    "{name}"
+                );
                 continue;
             }
-            let is_linear = entry.name.contains("_proj");
+            let is_linear = pair.name.contains("_proj");
             let most = if is_linear { step } else { 1.0 / 256.0 };
             let scaled = match kind {
-                WeightFormat::Fp8Blocks => a.len(),
+                WeightFormat::Fp8Blocks => pair.whole.len(),
                 WeightFormat::Int4 { group, .. } => group,
-                WeightFormat::Fp8 | WeightFormat::Int8 => *entry.dims.last().unwrap(),
+                WeightFormat::Fp8 | WeightFormat::Int8 => *pair.dims.last().unwrap(),
             };
-            for (a, b) in a.chunks(scaled).zip(b.chunks(scaled)) {
-                let largest = a.iter().fold(0.0f32, |most, x| most.max(x.abs()));
-                let both = a.iter().zip(b);
-                let off = both.fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
-                let name = format!("{name} {}", entry.name);
-                assert!(off <= 1.001 * most * largest, "{name}: {off} of {largest}");
-            }
-            assert!(!is_linear || a != b, "{name} {}", entry.name);
+            pair.assert_near(scaled, most, name);
+            assert!(
+                !is_linear || pair.whole != pair.back,
+                "{name} {}",
+                pair.name
+            );
             linear += usize::from(is_linear);
         }
         // of each layer five around attention, three of the dense layer, and three of each of nine experts

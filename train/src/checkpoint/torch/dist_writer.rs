@@ -130,7 +130,7 @@ impl DistWriter {
     }
 }
 
-/// What is stored under a name: a tensor in these chunks, or an object if there are none.
+/// The metadata of a name: of a tensor in these chunks, or of an object if there are none.
 fn storage(chunks: &[&Chunk]) -> Object {
     let Some(first) = chunks.first() else {
         return Object::New([MODULE, "BytesStorageMetadata"], None);
