@@ -13,7 +13,7 @@ fn model() -> String {
 }
 
 /// Runs a verb with text on standard input.
-fn run(args: &[&str], input: &str) -> Output {
+fn run(args: &[&str], input: impl AsRef<[u8]>) -> Output {
     let mut child = millrace(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -21,7 +21,7 @@ fn run(args: &[&str], input: &str) -> Output {
         .spawn()
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    stdin.write_all(input.as_bytes()).unwrap();
+    stdin.write_all(input.as_ref()).unwrap();
     drop(stdin);
     child.wait_with_output().unwrap()
 }
@@ -120,6 +120,19 @@ fn stops_samples_beams_and_log_probabilities() {
     assert_eq!(sampled.len(), 3);
     assert!(sampled[0]["text"] != sampled[1]["text"] || sampled[1]["text"] != sampled[2]["text"]);
     // what samples has no meaning for beams, and is refused
+    let too_long = run(
+        &[
+            &greedy[..3],
+            &["b", "--max-tokens", "400", "--beam-width", "3"],
+        ]
+        .concat(),
+        "",
+    );
+    let message = String::from_utf8_lossy(&too_long.stderr);
+    assert!(
+        message.contains("prompt 1: prompt: found ") && message.contains("at most 320 together"),
+        "{message}"
+    );
     let beams = lines(&[&greedy[..7], &["--beam-width", "3"]].concat(), "");
     assert_eq!(beams.len(), 3);
     let score = |beam: &Value| beam["score"].as_f64().unwrap();
@@ -183,13 +196,30 @@ fn a_conversation_is_kept_and_wrong_flags_are_named() {
         assert!(!stderr.contains("panicked"), "{stderr}");
     };
     refused(&["chat", &model], "chat template");
-    let long = "word ".repeat(4000) + "\n";
-    let out = run(&args, &long);
+    // what cannot be read is left out, and the conversation goes on as without it
+    let long = "word ".repeat(4000);
+    let out = run(
+        &args,
+        [b"Hi\n", long.as_bytes(), b"\n\xff\xfe\nAnd then?\n"].concat(),
+    );
     let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
     assert_eq!(out.status.code(), Some(1), "{stderr}");
+    for wanted in [
+        "tokens in the message and the instructions, want fewer than",
+        "a message that is not UTF-8",
+        "2 messages were left out",
+    ] {
+        assert!(stderr.contains(wanted), "{stderr}");
+    }
+    let found = String::from_utf8(out.stdout).unwrap();
+    assert_eq!(found, stdout(&args, "Hi\nAnd then?\n"));
+    let cut = run(
+        &["generate", &model, "--prompt", &long, "--max-tokens", "1"],
+        "",
+    );
+    let stderr = String::from_utf8_lossy(&cut.stderr).into_owned();
     assert!(
-        out.stdout.is_empty()
-            && stderr.contains("tokens in the message and the instructions, want fewer than"),
+        cut.status.success() && stderr.contains("the model sees the newest 320 of them"),
         "{stderr}"
     );
     refused(

@@ -11,8 +11,8 @@ fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("data/lm_eval")
 }
 
-fn golden() -> Value {
-    let text = std::fs::read_to_string(data().join("golden.json")).unwrap();
+fn golden(file: &str) -> Value {
+    let text = std::fs::read_to_string(data().join(file)).unwrap();
     serde_json::from_str(&text).unwrap()
 }
 
@@ -28,7 +28,8 @@ struct Run {
     records: Vec<Value>,
 }
 
-fn run(case: &Value, bootstrap: u64) -> Run {
+/// Evaluates the rows of a case with the `more` flags.
+fn run(case: &Value, bootstrap: u64, more: &[&str]) -> Run {
     let name = case["rows"].as_str().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let records = folder.path().join("records.jsonl").display().to_string();
@@ -50,6 +51,7 @@ fn run(case: &Value, bootstrap: u64) -> Run {
     if let Some(examples) = &examples {
         args.extend(["--shots-data", examples]);
     }
+    args.extend(more);
     let out = succeed(&args);
     let lines = std::fs::read_to_string(&records).unwrap();
     Run {
@@ -142,20 +144,26 @@ fn compare_results(found: &Value, case: &Value, at: &str) {
     );
 }
 
-#[test]
-fn tasks_give_the_harnesss_requests_scores_metrics_and_errors() {
-    let golden = golden();
+/// Documents that were compared, and those with a greedy continuation.
+struct Compared {
+    documents: usize,
+    greedy: usize,
+}
+
+/// Compares what the program makes of every case of a golden file, with the `more` flags.
+fn compare(golden: &Value, more: &[&str]) -> Compared {
     let bootstrap = golden["bootstrap"].as_u64().unwrap();
-    let cases = golden["cases"].as_array().unwrap();
-    assert!(cases.len() > 30, "{}", cases.len());
-    let (mut greedy, mut documents) = (0, 0);
-    for case in cases {
+    let mut compared = Compared {
+        documents: 0,
+        greedy: 0,
+    };
+    for case in golden["cases"].as_array().unwrap() {
         let (task, name) = (
             case["task"].as_str().unwrap(),
             case["rows"].as_str().unwrap(),
         );
         let at = format!("{task} with {} shots", case["shots"]);
-        let run = run(case, bootstrap);
+        let run = run(case, bootstrap, more);
         compare_results(&run.results, case, &at);
         let wanted = case["documents"].as_array().unwrap();
         // the harness evaluates a part of the rows as a task of its own
@@ -174,12 +182,39 @@ fn tasks_give_the_harnesss_requests_scores_metrics_and_errors() {
         assert_eq!(own.len(), wanted.len(), "{at}");
         for (number, (record, wanted)) in own.into_iter().zip(wanted).enumerate() {
             compare_document(record, wanted, &format!("{at}, document {number}"));
-            greedy += usize::from(record["is_greedy"].to_string().contains("true"));
-            documents += 1;
+            compared.greedy += usize::from(record["is_greedy"].to_string().contains("true"));
+            compared.documents += 1;
         }
     }
+    compared
+}
+
+#[test]
+fn tasks_give_the_harnesss_requests_scores_metrics_and_errors() {
+    let golden = golden("golden.json");
+    assert!(golden["cases"].as_array().unwrap().len() > 30);
+    let Compared { documents, greedy } = compare(&golden, &[]);
     // the comparison of flags is worth something
     assert!(greedy > 10 && greedy < documents, "{greedy} of {documents}");
+}
+
+/// As LLaMA's tokenizers do; the harness takes the tokenizer's word for it.
+#[test]
+fn a_tokenizer_that_begins_texts_with_a_token_gives_the_harnesss_scores_too() {
+    let tokenizer = data().join("bos/tokenizer.json").display().to_string();
+    let with = ["--tokenizer", &*tokenizer];
+    let golden = golden("golden_bos.json");
+    assert!(compare(&golden, &with).documents > 50);
+    // without that token scores are others
+    let case = (golden["cases"].as_array().unwrap().iter()).find(|case| case["task"] == "boolq");
+    let case = case.unwrap();
+    let bare = run(
+        case,
+        0,
+        &[&with[..], &["--add-bos-token", "false"]].concat(),
+    );
+    let log = |value: &Value| value["log_likelihoods"][0].as_f64().unwrap();
+    assert!((log(&bare.records[0]) - log(&case["documents"][0])).abs() > 1e-3);
 }
 
 /// Writes a file in `folder`; returns its path.

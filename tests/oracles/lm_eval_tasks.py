@@ -6,7 +6,8 @@ Needs lm_eval 0.4.13 (with its `hf` extra: torch, transformers, datasets), sciki
 
 writes rows in the form of each data set (invented here), a tokenizer and a model of 2 layers that has learnt these
 rows by heart (so that some answers are greedy), and `golden.json`: what the harness's `hf` backend makes of them on the
-CPU in f32. With `--model DIR --rows DIR` it evaluates the rows (`TASK.SPLIT.jsonl`) of one folder with the Hugging Face
+CPU in f32. `bos/` is the same tokenizer with a post-processor that puts a token in front of every text, as LLaMA's, and
+`golden_bos.json` what the harness makes of some tasks with it. With `--model DIR --rows DIR` it evaluates the rows (`TASK.SPLIT.jsonl`) of one folder with the Hugging Face
 model of another and writes `golden.json` alone.
 """
 
@@ -59,6 +60,9 @@ CASES = {
     "bbq": ("bbq/bbq_multiple_choice.yaml", [0]),
     "simple_cooccurrence_bias": ("simple_cooccurrence_bias/simple_cooccurrence_bias.yaml", [0]),
 }
+# tasks of the tokenizer that begins texts with a token: every shape of a request
+BOS_CASES = [("wikitext", 0), ("lambada_openai", 2), ("arc_easy", 3), ("winogrande", 0), ("boolq", 0), ("triviaqa", 1), ("crows_pairs_english", 0)]
+
 # tasks whose rows are those of another
 ROWS_OF = {
     "mmlu_anatomy": "mmlu", "mmlu_us_foreign_policy": "mmlu", "crows_pairs_english_age": "crows_pairs_english",
@@ -317,12 +321,25 @@ def harness_task(folder, task, rows):
     (folder / f"{task}.yaml").write_text(yaml.dump(config))
 
 
-def hf_backend(model):
+def begin_with_token(model, out):
+    """The model's tokenizer with a token in front of every text."""
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    token = {"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}
+    one, two = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+    tokenizer["post_processor"] = {
+        "type": "TemplateProcessing", "single": [token, one], "pair": [token, one, token, two],
+        "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [0], "tokens": ["<|endoftext|>"]}}}
+    out.mkdir(exist_ok=True)
+    (out / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False))
+    (out / "tokenizer_config.json").write_text((model / "tokenizer_config.json").read_text())
+
+
+def hf_backend(model, tokenizer=None):
     from lm_eval.models.huggingface import HFLM
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     return HFLM(pretrained=AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32),
-                tokenizer=AutoTokenizer.from_pretrained(model), device="cpu", batch_size=1, dtype="float32")
+                tokenizer=AutoTokenizer.from_pretrained(tokenizer or model), device="cpu", batch_size=1, dtype="float32")
 
 
 def evaluate(lm, rows, cases):
@@ -366,8 +383,15 @@ def main():
     parser.add_argument("--rows", type=Path)
     parser.add_argument("--tasks")
     parser.add_argument("--keep", action="store_true", help="keep rows and model")
+    parser.add_argument("--bos", action="store_true", help="write only bos/ and golden_bos.json, from the rows and the model that are there")
     args = parser.parse_args()
     rows, model = args.rows or args.out / "rows", args.model or args.out / "model"
+    if args.bos:
+        begin_with_token(model, args.out / "bos")
+        backend = hf_backend(str(model), str(args.out / "bos"))
+        golden = {"lm_eval": lm_eval.__version__, "bootstrap": BOOTSTRAP, "cases": evaluate(backend, rows.resolve(), BOS_CASES)}
+        (args.out / "golden_bos.json").write_text(json.dumps(golden, ensure_ascii=False, indent=0) + "\n")
+        return
     if not args.rows and not args.keep:
         rows.mkdir(parents=True, exist_ok=True)
         write_rows(rows)

@@ -88,6 +88,7 @@ fn run(
         engine.submit(Request {
             prompt,
             options: GenerateOptions::greedy(tokens),
+            beginning: Vec::new(),
             slides: false,
             adapter: adapters.get(number % adapters.len().max(1)).copied(),
         })?;

@@ -61,7 +61,12 @@ pub(crate) fn answer(
     let mut running = BTreeMap::new();
     let mut answers: Vec<Answer> = prompts.iter().map(|_| Answer::default()).collect();
     for (number, (prompt, options)) in prompts.into_iter().enumerate() {
-        let stream = TextStream::new(&files.tokenizer, &prompt, true);
+        // a text of its own, or the prompt's continuation
+        let before = match engine.is_encoder_decoder() {
+            true => &[][..],
+            false => &prompt,
+        };
+        let stream = TextStream::new(&files.tokenizer, before, true);
         let progress = Progress {
             number,
             stream,
@@ -72,6 +77,7 @@ pub(crate) fn answer(
         let id = engine.submit(Request {
             prompt,
             options,
+            beginning: Vec::new(),
             slides: true,
             adapter: None,
         })?;

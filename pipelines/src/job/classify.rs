@@ -91,6 +91,15 @@ impl ClassifyTask {
         }
     }
 
+    /// GLUE's names of the classes in the order of a head that was trained here; none where they are the job's own.
+    pub(crate) fn class_names(self) -> &'static [&'static str] {
+        match self {
+            ClassifyTask::Mnli => &["contradiction", "entailment", "neutral"],
+            ClassifyTask::Qqp => &["not_duplicate", "duplicate"],
+            ClassifyTask::Race | ClassifyTask::Labels => &[],
+        }
+    }
+
     /// Whether a model with this head can answer the task.
     pub(crate) fn fits(self, head: &ClassifyConfig) -> bool {
         let is = |classes, choices| (head.classes, head.choices) == (classes, choices);

@@ -37,7 +37,7 @@ pub(crate) use near::or_nearest;
 pub(crate) use nodes::Nodes;
 pub use problem::Problem;
 pub use table::Job;
-pub(crate) use table::{Executor, Generate};
+pub(crate) use table::{EvalPart, Executor, Generate};
 pub(crate) use tokenize::{
     DatasetTable, Naming, Sentences, TokenDataset, Tokenize, TokenizerTable,
 };

@@ -53,15 +53,22 @@ pub(crate) fn chat(args: &ChatArgs) -> Result<()> {
     let system = args.system.iter().map(|text| message("system", text));
     let mut messages: Vec<Message> = system.collect();
     let kept = messages.len();
-    let mut lines = std::io::stdin().lock().lines();
+    let mut input = std::io::stdin().lock();
+    let mut left_out = 0;
     for number in 0.. {
         if is_terminal {
             print("> ")?;
         }
-        let Some(line) = lines.next() else {
+        let mut line = Vec::new();
+        let read = input.read_until(b'\n', &mut line);
+        if read.context("standard input")? == 0 {
             break;
+        }
+        let Ok(line) = std::str::from_utf8(&line) else {
+            log!("chat: found a message that is not UTF-8; it is left out");
+            left_out += 1;
+            continue;
         };
-        let line = line.context("standard input")?;
         match line.trim() {
             "" => continue,
             "/exit" => break,
@@ -71,6 +78,7 @@ pub(crate) fn chat(args: &ChatArgs) -> Result<()> {
             }
             text => messages.push(message("user", text)),
         }
+        let before = messages.clone();
         let mut options = args.sampling.options(&defaults, &files);
         options.seed = options.seed.wrapping_add(number);
         let limit = engine.max_length();
@@ -86,14 +94,13 @@ pub(crate) fn chat(args: &ChatArgs) -> Result<()> {
             log!("chat: the oldest messages are forgotten: the model sees {limit} tokens");
         };
         if ids.len() >= limit {
-            let problem = format!(
-                "found {} tokens in the message and the instructions, want fewer than the {limit} that the model sees",
+            log!(
+                "chat: found {} tokens in the message and the instructions, want fewer than the {limit} that the model sees; \
+                 the message is left out",
                 ids.len()
             );
-            if !is_terminal {
-                bail!("standard input: {problem}");
-            }
-            log!("chat: {problem}; the message is left out");
+            left_out += 1;
+            messages = before;
             messages.pop();
             continue;
         }
@@ -108,6 +115,10 @@ pub(crate) fn chat(args: &ChatArgs) -> Result<()> {
         );
         let text = answers?.pop().map(|answer| answer.text).unwrap_or_default();
         messages.push(message("assistant", &text));
+    }
+    // nobody sees the messages above in a pipe
+    if left_out > 0 && !is_terminal {
+        bail!("standard input: {left_out} messages were left out");
     }
     Ok(())
 }

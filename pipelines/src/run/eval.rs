@@ -2,17 +2,18 @@
 //!
 //! The unigram entropy H = - sum p log p, with p the frequencies of the predicted validation tokens themselves, is the
 //! least loss that any model without context can reach on them: a model that learnt nothing from context stays above.
+//! Bits per byte compare models of different tokenizers: the loss of all tokens over the bytes of their text.
 
 use super::blend::Blended;
 use super::blend_samples::{BlendSamples, plan};
 use crate::context::Context;
-use crate::generation::newest_checkpoint;
-use crate::job::WrongUse;
+use crate::generation::{newest_checkpoint, tokenizer_of};
+use crate::job::{EvalPart, WrongUse};
 use crate::machine::write_atomically;
 use crate::manifest::{fingerprint, identity};
 use anyhow::Result;
 use index::split::Part;
-use serde_json::json;
+use serde_json::{Value, json};
 
 pub(super) fn run(cx: &Context) -> Result<()> {
     let table = cx
@@ -32,8 +33,11 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         table,
         state
     ]));
-    if cx.manifest.done("eval", &print)?.is_some() {
-        log!("eval: done before");
+    if let Some(before) = cx.manifest.done("eval", &print)? {
+        log!(
+            "eval: done before: {}",
+            in_words(table.part, &before.counts)
+        );
         return Ok(());
     }
     let started = std::time::Instant::now();
@@ -48,41 +52,80 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         false => checkpoint,
     };
     let loss = train::eval::evaluate_on(&crate::devices::of(&cx.job), &weights, &samples, count)?;
-    let entropy = unigram_entropy(&samples, count, &plan)?;
-    let result = json!({
+    let predicted = Predicted::read(cx, &samples, count, &plan)?;
+    let mut result = json!({
         "samples": count, "tokens": count * plan.seq_length as u64,
         (table.part.loss_key()): loss, "perplexity": loss.exp(),
-        "unigram_entropy": entropy, "uniform_entropy": (plan.vocab as f64).ln(),
+        "unigram_entropy": entropy(&predicted.counts), "uniform_entropy": (plan.vocab as f64).ln(),
     });
+    if let Some(bits) = predicted.bits_per_byte(loss) {
+        result["bits_per_byte"] = json!(bits);
+    }
     let text = format!("{result:#}\n");
     write_atomically(&cx.out.join("eval.json"), text.as_bytes())?;
     let seconds = started.elapsed().as_secs_f64();
+    log!("eval: {}", in_words(table.part, &result));
     cx.manifest
         .record("eval", &print, &["eval.json".into()], result, seconds)?;
-    log!(
-        "eval: {} loss {loss:.4} nats, unigram entropy of the same tokens {entropy:.4} nats ({:+.4})",
-        table.part.in_words(),
-        loss - entropy
-    );
     Ok(())
 }
 
-/// Entropy in nats of the predicted tokens of the first `count` samples.
-fn unigram_entropy(
-    samples: &dyn train::data::Samples,
-    count: u64,
-    plan: &train::config::Plan,
-) -> Result<f64> {
-    let mut counts = vec![0u64; plan.vocab];
-    let mut sample = train::data::Sample::of(plan);
-    for k in 0..count {
-        let read = samples.read(k, &mut sample);
-        read.map_err(|error| anyhow::anyhow!("sample {k}: {error}"))?;
-        for id in sample.predicted() {
-            counts[id as usize] += 1;
+/// The figures of `eval.json` in a line.
+fn in_words(part: EvalPart, result: &Value) -> String {
+    let number = |key: &str| result[key].as_f64().unwrap_or(f64::NAN);
+    let (loss, entropy) = (number(part.loss_key()), number("unigram_entropy"));
+    let bits = result["bits_per_byte"].as_f64();
+    let bits = bits.map_or_else(String::new, |bits| format!(", {bits:.4} bits per byte"));
+    format!(
+        "{} loss {loss:.4} nats, unigram entropy of the same tokens {entropy:.4} nats ({:+.4}){bits}",
+        part.in_words(),
+        loss - entropy
+    )
+}
+
+/// The predicted tokens of the first samples.
+struct Predicted {
+    /// By id.
+    counts: Vec<u64>,
+    /// Bytes of their text without special tokens; None if it is no running text. A character that a sample's end cuts
+    /// counts as the three bytes of U+FFFD.
+    bytes: Option<u64>,
+}
+
+impl Predicted {
+    fn read(
+        cx: &Context,
+        samples: &dyn train::data::Samples,
+        count: u64,
+        plan: &train::config::Plan,
+    ) -> Result<Predicted> {
+        let mut sample = train::data::Sample::of(plan);
+        let is_text = matches!(sample, train::data::Sample::Text(_));
+        let tokenizer = is_text.then(|| tokenizer_of(cx)).transpose()?;
+        let mut found = Predicted {
+            counts: vec![0; plan.vocab],
+            bytes: is_text.then_some(0),
+        };
+        for k in 0..count {
+            let read = samples.read(k, &mut sample);
+            read.map_err(|error| anyhow::anyhow!("sample {k}: {error}"))?;
+            let ids: Vec<u32> = sample.predicted().collect();
+            for id in &ids {
+                found.counts[*id as usize] += 1;
+            }
+            if let (Some(tokenizer), Some(bytes)) = (&tokenizer, &mut found.bytes) {
+                *bytes += tokenizer.decode_text(&ids)?.len() as u64;
+            }
         }
+        Ok(found)
     }
-    Ok(entropy(&counts))
+
+    /// Of tokens with this mean loss in nats.
+    fn bits_per_byte(&self, loss: f64) -> Option<f64> {
+        let tokens: u64 = self.counts.iter().sum();
+        let bytes = self.bytes.filter(|bytes| *bytes > 0)?;
+        Some(loss * tokens as f64 / std::f64::consts::LN_2 / bytes as f64)
+    }
 }
 
 fn entropy(counts: &[u64]) -> f64 {
@@ -98,6 +141,22 @@ fn entropy(counts: &[u64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bits_per_byte_are_the_loss_of_all_tokens_over_the_bytes_of_their_text() {
+        let predicted = Predicted {
+            counts: vec![3, 0, 5],
+            bytes: Some(32),
+        };
+        // eight tokens of two bits each
+        let bits = predicted.bits_per_byte(4f64.ln()).unwrap();
+        assert!((bits - 0.5).abs() < 1e-12, "{bits}");
+        let none = Predicted {
+            bytes: None,
+            ..predicted
+        };
+        assert_eq!(none.bits_per_byte(1.0), None);
+    }
 
     #[test]
     fn entropy_of_four_equal_tokens_is_ln_4_and_of_one_is_0() {

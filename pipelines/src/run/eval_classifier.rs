@@ -43,6 +43,7 @@ pub(super) fn evaluate(
             head.choices
         );
     };
+    let order = order_of_classes(named, &head.names)?;
     let mut table = task.table.clone();
     table.task = named;
     table.classes = match (head.is_regression(), head.names.is_empty()) {
@@ -58,10 +59,15 @@ pub(super) fn evaluate(
     questions.all.truncate(task.limit.unwrap_or(original));
     let all: Vec<&Question> = questions.all.iter().collect();
     let set = LabelledSet::encode(&all, &subject.tokenizer, form)?;
-    let scores = classifier.scores(&set)?;
+    let mut scores = classifier.scores(&set)?;
     if task.name == LABELS {
         add_labels(&table.classes, (&questions, &scores), results, records);
         return Ok(());
+    }
+    if let Some(order) = order {
+        for row in &mut scores {
+            *row = order.iter().map(|&class| row[class]).collect();
+        }
     }
     add_classified(
         task.name,
@@ -71,4 +77,58 @@ pub(super) fn evaluate(
         records,
     )?;
     Ok(())
+}
+
+/// The model's class of each of the task's, where the model names its classes: other programs train with other orders.
+///
+/// # Errors
+/// Names that are not the task's.
+fn order_of_classes(task: ClassifyTask, names: &[String]) -> Result<Option<Vec<usize>>> {
+    let wanted = task.class_names();
+    if wanted.is_empty() || names.is_empty() {
+        return Ok(None);
+    }
+    let plain = |name: &str| name.to_lowercase().replace([' ', '-'], "_");
+    let place = |class: &&str| names.iter().position(|name| plain(name) == **class);
+    let order: Option<Vec<usize>> = wanted.iter().map(place).collect();
+    let Some(order) = order else {
+        bail!(
+            "--task {}: found the classes {} in the model, want {} in any order (`id2label` of config.json), or classes without names",
+            task.name(),
+            names.join(", "),
+            wanted.join(", ")
+        );
+    };
+    Ok(Some(order))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(task: ClassifyTask, names: &[&str]) -> Result<Option<Vec<usize>>> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        order_of_classes(task, &names)
+    }
+
+    #[test]
+    fn classes_are_found_by_their_names_in_any_order_and_spelling() {
+        let glue = ["entailment", "neutral", "contradiction"];
+        assert_eq!(
+            order(ClassifyTask::Mnli, &glue).unwrap(),
+            Some(vec![2, 0, 1])
+        );
+        let upper = ["CONTRADICTION", "ENTAILMENT", "NEUTRAL"];
+        assert_eq!(
+            order(ClassifyTask::Mnli, &upper).unwrap(),
+            Some(vec![0, 1, 2])
+        );
+        let spaced = ["Duplicate", "Not duplicate"];
+        assert_eq!(order(ClassifyTask::Qqp, &spaced).unwrap(), Some(vec![1, 0]));
+        assert_eq!(order(ClassifyTask::Mnli, &[]).unwrap(), None);
+        let error = order(ClassifyTask::Qqp, &["no", "yes"])
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("found the classes no, yes"), "{error}");
+    }
 }

@@ -30,6 +30,9 @@ pub(crate) struct EvalTasks {
     /// Tokenizer. Default: the job's, or the one in or above the folder.
     #[arg(long, value_name = "FILE", requires = "tasks")]
     tokenizer: Option<PathBuf>,
+    /// Whether the tokenizer's special tokens, such as `<s>`, stand in front of prompts. Default: as its tokenizer.json says.
+    #[arg(long, value_name = "BOOL", requires = "tasks")]
+    add_bos_token: Option<bool>,
     /// Column of the texts of the task labels. Default: the job's, or text.
     #[arg(long, value_name = "KEY", requires = "tasks")]
     text_key: Option<String>,
@@ -97,6 +100,7 @@ pub(crate) fn eval_tasks(path: &Path, set: &[String], args: &EvalTasks) -> Resul
     let model = TextModel {
         model: &scorer,
         tokenizer: &subject.tokenizer,
+        adds_special_tokens: args.add_bos_token.unwrap_or(true),
     };
     let (mut results, mut records) = (Results::default(), Vec::new());
     for request in asked.requests() {
@@ -195,7 +199,7 @@ fn shown(answered: &Answered<'_>, args: &EvalTasks) -> String {
     let config = json!({
         "model": "millrace", "model_args": subject.path.display().to_string(),
         "millrace_version": env!("CARGO_PKG_VERSION"), "tokenizer": subject.tokenizer.identity(),
-        "dtype": args.dtype.name(), "max_length": max_length, "limit": args.of.limit, "bootstrap_iters": args.of.bootstrap,
+        "dtype": args.dtype.name(), "add_bos_token": args.add_bos_token, "max_length": max_length, "limit": args.of.limit, "bootstrap_iters": args.of.bootstrap,
         "fewshot_seed": 1234,
     });
     format!("{:#}\n", results.to_json(config))

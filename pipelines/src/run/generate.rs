@@ -193,7 +193,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
 /// Ids of a prompt; an empty one starts a document. A job's tokenizer adds nothing to a text, as in training.
 fn ids_of(files: &ModelFiles, prompt: &str, is_job: bool) -> Result<Vec<u32>> {
     let tokenizer = &files.tokenizer;
-    let mut ids = match is_job || !tokenizer.special().sentinels.is_empty() {
+    let mut ids = match is_job {
         true => encode_with_sentinels(tokenizer, prompt)?,
         false => encode(tokenizer, prompt, true)?,
     };
@@ -233,6 +233,13 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<()> {
     for (number, text) in (0u32..).zip(&texts) {
         let ids = ids_of(&files, text, is_job);
         let ids = ids.with_context(|| format!("prompt {}", number + 1))?;
+        let (found, limit) = (ids.len(), engine.max_length());
+        if found > limit && !engine.is_encoder_decoder() {
+            log!(
+                "generate: prompt {} has {found} tokens; the model sees the newest {limit} of them",
+                number + 1
+            );
+        }
         prompts.push((ids, args.sampling.options(&of_table, &files)));
     }
     if let Some(width) = args.beam_width {
@@ -330,13 +337,22 @@ fn beams(
     (args, width): (&GenerateArgs, usize),
     prompts: impl Iterator<Item = (String, (Vec<u32>, GenerateOptions))>,
 ) -> Result<()> {
-    for (text, (ids, options)) in prompts {
+    let prompts = prompts.map(|(text, (ids, options))| {
         let options = BeamOptions {
             width,
             max_tokens: options.max_tokens,
             stop: files.end_ids.first().copied(),
             length_penalty: args.length_penalty,
         };
+        (text, ids, options)
+    });
+    let prompts: Vec<(String, Vec<u32>, BeamOptions)> = prompts.collect();
+    // all of them before the first answer
+    for (number, (_, ids, options)) in prompts.iter().enumerate() {
+        let checked = engine.check(&options.whole(ids));
+        checked.with_context(|| format!("prompt {}", number + 1))?;
+    }
+    for (text, ids, options) in prompts {
         for beam in beam_search(engine, &ids, &options)? {
             let answer = files.tokenizer.decode_text(&beam.tokens)?;
             print(&match args.json {

@@ -107,6 +107,7 @@ impl TaskRuns {
             let model = TextModel {
                 model: &scorer,
                 tokenizer: &tokenizer,
+                adds_special_tokens: true,
             };
             let mut results = Results::default();
             for request in asked.requests() {

@@ -107,11 +107,17 @@ impl Generation {
                         prompt_logprobs: self.prompt_logprobs,
                         ..options
                     },
+                    beginning: Vec::new(),
                     slides: false,
                     adapter: self.model.adapter,
                 });
                 let (tokenizer, stops) = (&server.files.tokenizer, stop_ids.clone());
-                answers.push(Answer::new(tokenizer, prompt, &self.sampling, stops));
+                // a text of its own, or the prompt's continuation
+                let before = match server.engine.facts.is_encoder_decoder {
+                    true => &[][..],
+                    false => prompt,
+                };
+                answers.push(Answer::new(tokenizer, before, &self.sampling, stops));
             }
         }
         let prompt = self.prompts.iter().map(Vec::len).sum();

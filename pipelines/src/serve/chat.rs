@@ -124,14 +124,14 @@ impl Request {
             fields.get("max_completion_tokens")?,
             fields.get("max_tokens")?,
         );
-        let name = match asked {
-            Some(_) => "max_completion_tokens",
-            None => "max_tokens",
+        let name = match (asked, older) {
+            (None, Some(_)) => "max_tokens",
+            (Some(_), _) | (None, None) => "max_completion_tokens",
         };
         let sampling = sampling.limited(asked.or(older), name)?;
         if sampling.max_tokens == Some(0) {
-            let message = "max_completion_tokens: found 0, want at least 1";
-            return Err(ApiError::field("max_completion_tokens", message));
+            let message = format!("{name}: found 0, want at least 1");
+            return Err(ApiError::field(name, message));
         }
         let shows_logprobs = fields.or("logprobs", false)?;
         let top = logprobs(fields, "top_logprobs")?;
@@ -146,7 +146,7 @@ impl Request {
                 sampling,
                 logprobs: shows_logprobs.then(|| top.unwrap_or(0)),
                 prompt_logprobs: None,
-                limit: "max_completion_tokens",
+                limit: name,
                 model,
             },
             shows_logprobs,

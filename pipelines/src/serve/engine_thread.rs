@@ -528,6 +528,7 @@ mod tests {
         Request {
             prompt: vec![kind],
             options: GenerateOptions::greedy(2),
+            beginning: Vec::new(),
             slides: false,
             adapter: None,
         }

@@ -410,6 +410,7 @@ async fn texts(
         Request {
             prompt: prompt.clone(),
             options: asked.options(index, max_tokens, server),
+            beginning: Vec::new(),
             slides: false,
             adapter: None,
         }

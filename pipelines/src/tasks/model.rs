@@ -1,13 +1,15 @@
 //! A model with its tokenizer: texts in, log-likelihoods and texts out.
 //!
-//! Source: lm-evaluation-harness 0.4.13 `api/model.py` (`_encode_pair`), `models/huggingface.py`: white space at the end of a
-//! context belongs to the continuation; the continuation's tokens are those of both texts beyond the number of the
-//! context's; an empty context is the token that begins a document, else the one that ends it.
+//! Source: lm-evaluation-harness 0.4.13 `api/model.py` (`_encode_pair`, `loglikelihood`), `models/huggingface.py` (`tok_encode`):
+//! white space at the end of a context belongs to the continuation; the continuation's tokens are those of both texts beyond the
+//! number of the context's; an empty context is the token that begins a document, else the one that ends it; the
+//! tokenizer's own special tokens stand around a text that does not begin with that token.
 
 use super::definition::Tokens;
 use super::python_text::is_space;
+use crate::generation::encode;
 use anyhow::{Context as _, Result, bail};
-use index::tokenizer::{SpecialTokens, Tokenizer};
+use index::tokenizer::Tokenizer;
 use train::eval::{LanguageModel, Likelihood, Query};
 
 /// Names of tokens that begin a text, in vocabularies that have one.
@@ -17,40 +19,53 @@ const BEGINNINGS: [&str; 4] = ["<s>", "<|begin_of_text|>", "<bos>", "[BOS]"];
 pub(crate) struct TextModel<'a> {
     pub(crate) model: &'a dyn LanguageModel,
     pub(crate) tokenizer: &'a Tokenizer,
+    /// Put the tokens of the tokenizer's post-processor around texts, as transformers does.
+    pub(crate) adds_special_tokens: bool,
 }
 
 /// A context and its continuation.
 pub(super) type Request = (String, String);
 
 impl TextModel<'_> {
-    /// Ids of a text; names of special tokens in it become their ids.
+    /// Ids of a part of a text; names of special tokens in it become their ids.
     fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        let special = SpecialTokens {
-            add: false,
-            parse: true,
-        };
-        let mut ids = Vec::new();
-        self.tokenizer
-            .encoder_with(special)?
-            .encode_into(text, &mut ids)?;
-        Ok(ids)
+        encode(self.tokenizer, text, false)
+    }
+
+    /// Ids of a text from its beginning.
+    fn encode_whole(&self, text: &str) -> Result<Vec<u32>> {
+        let prefix = self.known_prefix();
+        let prefix = prefix.and_then(|id| self.tokenizer.token(id));
+        let has_prefix = prefix.is_some_and(|prefix| text.starts_with(prefix));
+        encode(
+            self.tokenizer,
+            text,
+            self.adds_special_tokens && !has_prefix,
+        )
+    }
+
+    fn known_prefix(&self) -> Option<u32> {
+        let mut names = BEGINNINGS.iter();
+        let special = self.tokenizer.special();
+        let beginning = (special.bos).or_else(|| names.find_map(|name| self.tokenizer.id_of(name)));
+        beginning.or(self.tokenizer.end_of_document())
     }
 
     /// The token in front of a text without context.
     fn prefix(&self) -> Result<u32> {
-        let beginning = BEGINNINGS
-            .iter()
-            .find_map(|name| self.tokenizer.id_of(name));
-        beginning
-            .or(self.tokenizer.end_of_document())
+        self.known_prefix()
             .context("the tokenizer has no token that begins or ends a document")
     }
 
     fn query(&self, context: &str, continuation: &str, tokens: Tokens) -> Result<Query> {
         if context.is_empty() {
+            let (prefix, mut continuation) = (self.prefix()?, self.encode(continuation)?);
+            if continuation.first() == Some(&prefix) {
+                continuation.remove(0);
+            }
             return Ok(Query {
-                context: vec![self.prefix()?],
-                continuation: self.encode(continuation)?,
+                context: vec![prefix],
+                continuation,
             });
         }
         if tokens == Tokens::Separate {
@@ -60,8 +75,8 @@ impl TextModel<'_> {
             });
         }
         let kept = context.trim_end_matches(is_space);
-        let mut ids = self.encode(&format!("{context}{continuation}"))?;
-        let context = self.encode(kept)?;
+        let mut ids = self.encode_whole(&format!("{context}{continuation}"))?;
+        let context = self.encode_whole(kept)?;
         let continuation = ids.split_off(context.len().min(ids.len()));
         Ok(Query {
             context,
@@ -101,7 +116,7 @@ impl TextModel<'_> {
 
     /// Like `rolling`, with the number of tokens.
     pub(crate) fn rolling_with_count(&self, text: &str) -> Result<(f64, usize)> {
-        let ids = self.encode(text)?;
+        let ids = self.encode_whole(text)?;
         let queries = self.model.windows(&ids, self.prefix()?);
         let found = self.model.log_likelihoods(&queries, &mut |_| {})?;
         Ok((found.iter().map(|score| score.log).sum(), ids.len()))
@@ -138,7 +153,7 @@ impl TextModel<'_> {
         if max_tokens >= length {
             bail!("max_tokens: found {max_tokens}, want below the model's {length} tokens");
         }
-        let mut ids = self.encode(prompt)?;
+        let mut ids = self.encode_whole(prompt)?;
         if ids.is_empty() {
             ids.push(self.prefix()?);
         }

@@ -112,6 +112,7 @@ fn run(
     let text_model = TextModel {
         model,
         tokenizer: &tokenizer,
+        adds_special_tokens: true,
     };
     evaluate(&request, &text_model, &mut results, &mut records).unwrap();
     let records = String::from_utf8(records).unwrap();
@@ -339,6 +340,7 @@ fn blanks_between_a_context_and_its_continuation_move() {
     let text_model = TextModel {
         model: &model,
         tokenizer: &tokenizer,
+        adds_special_tokens: true,
     };
     let request = |context: &str, continuation: &str| (context.to_owned(), continuation.to_owned());
     let (a, b) = (

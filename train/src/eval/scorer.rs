@@ -232,6 +232,7 @@ impl LanguageModel for Scorer {
             let id = engine.submit(Request {
                 prompt: prompt.clone(),
                 options: GenerateOptions::greedy(max_tokens),
+                beginning: Vec::new(),
                 slides: false,
                 adapter: None,
             })?;

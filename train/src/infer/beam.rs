@@ -20,6 +20,20 @@ pub struct BeamOptions {
     pub length_penalty: f64,
 }
 
+impl BeamOptions {
+    /// A request as long as a beam can become.
+    #[must_use]
+    pub fn whole(&self, prompt: &[u32]) -> Request {
+        Request {
+            prompt: prompt.to_vec(),
+            beginning: Vec::new(),
+            options: GenerateOptions::greedy(self.max_tokens),
+            slides: false,
+            adapter: None,
+        }
+    }
+}
+
 /// An answer found by beam search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Beam {
@@ -80,7 +94,8 @@ impl BeamSearch {
             return Vec::new();
         }
         let request = |(tokens, _): &(Vec<u32>, f64)| Request {
-            prompt: [&self.prompt[..], tokens].concat(),
+            prompt: self.prompt.clone(),
+            beginning: tokens.clone(),
             options: GenerateOptions {
                 logprobs: Some(2 * self.options.width),
                 ..GenerateOptions::greedy(1)
@@ -165,13 +180,14 @@ impl BeamSearch {
 /// The likeliest answers, best first. The engine has no other request.
 ///
 /// # Errors
-/// As `Engine::submit` and `Engine::step`; a width of 0.
+/// As `Engine::step`; before any step a width of 0, and a prompt that `Engine::check` does not take with `max_tokens`.
 pub fn beam_search(
     engine: &mut Engine,
     prompt: &[u32],
     options: &BeamOptions,
 ) -> Result<Vec<Beam>> {
     let mut search = BeamSearch::new(prompt, options.clone())?;
+    engine.check(&options.whole(prompt))?;
     loop {
         let requests = search.requests();
         if requests.is_empty() {

@@ -60,6 +60,7 @@ pub fn generate_on(
     engine.submit(Request {
         prompt: prompt.to_vec(),
         options: options.clone(),
+        beginning: Vec::new(),
         slides: true,
         adapter: None,
     })?;

@@ -58,10 +58,34 @@ pub(crate) fn logits(model: &Model, tokens: &[u32], decoder_tokens: &[u32]) -> R
     run().on_rank(model.rank(), "run the decoder")
 }
 
+/// A prompt that the encoder has read.
+pub(crate) struct Encoded {
+    prompt: Vec<u32>,
+    /// Keys and values of the encoder's rows, one tensor a block of the decoder.
+    keys: Vec<Tensor>,
+}
+
+impl Encoded {
+    pub(crate) fn new(model: &Model, prompt: &[u32]) -> Result<Encoded> {
+        let rows = encode(model, prompt)?;
+        let cx = model.context_of_pair(prompt.len(), 1).encoder();
+        let blocks = model.stage.decoder_blocks();
+        let keys = blocks.map(|block| block.cross.keys(&rows, &cx.in_block(block.number)));
+        let keys: kernels::Result<Vec<Tensor>> = keys.collect();
+        Ok(Encoded {
+            prompt: prompt.to_vec(),
+            keys: keys.on_rank(model.rank(), "allocate keys of the prompt")?,
+        })
+    }
+
+    pub(crate) fn is_of(&self, prompt: &[u32]) -> bool {
+        self.prompt == prompt
+    }
+}
+
 /// An answer in progress.
 pub(crate) struct Writer {
-    /// Keys and values of the encoder's rows, one tensor a block of the decoder.
-    encoded: Vec<Tensor>,
+    encoded: Arc<Encoded>,
     keys: Vec<Tensor>,
     values: Vec<Tensor>,
     position: usize,
@@ -69,36 +93,35 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// For an answer of at most `room` tokens.
-    pub(crate) fn new(model: &Model, prompt: &[u32], room: usize) -> Result<Writer> {
-        let rows = encode(model, prompt)?;
-        let cx = model.context_of_pair(prompt.len(), 1).encoder();
-        let blocks = || model.stage.decoder_blocks();
-        let encoded = blocks().map(|block| block.cross.keys(&rows, &cx.in_block(block.number)));
+    pub(crate) fn new(model: &Model, encoded: Arc<Encoded>, room: usize) -> Result<Writer> {
         let shape = model.plan.shape();
         let kv_heads = shape.kv_heads / model.groups.place.tp;
         let dims = [1, kv_heads, room.max(1), shape.d_head];
         let caches = || {
-            let caches = blocks().map(|_| Tensor::zeros(&dims, DType::F32, &model.device));
-            caches.collect::<kernels::Result<Vec<Tensor>>>()
+            let blocks = model.stage.decoder_blocks();
+            let caches = blocks.map(|_| Tensor::zeros(&dims, DType::F32, &model.device));
+            let caches: kernels::Result<Vec<Tensor>> = caches.collect();
+            caches.on_rank(model.rank(), "allocate caches")
         };
-        let made = || {
-            Ok((
-                encoded.collect::<kernels::Result<_>>()?,
-                caches()?,
-                caches()?,
-            ))
-        };
-        let (encoded, keys, values) = made().on_rank(model.rank(), "allocate caches")?;
         Ok(Writer {
             encoded,
-            keys,
-            values,
+            keys: caches()?,
+            values: caches()?,
             position: 0,
         })
     }
 
+    /// Reads those tokens of an answer that it has not read yet, at least one; returns the logits after the last.
+    pub(crate) fn read(&mut self, model: &Model, answer: &[u32]) -> Result<Vec<f32>> {
+        let mut logits = Vec::new();
+        for &token in &answer[self.position..] {
+            logits = self.step(model, token)?;
+        }
+        Ok(logits)
+    }
+
     /// Adds one token; returns the logits after it.
-    pub(crate) fn step(&mut self, model: &Model, token: u32) -> Result<Vec<f32>> {
+    fn step(&mut self, model: &Model, token: u32) -> Result<Vec<f32>> {
         let ids = model.tokens(&[token])?;
         let logits = self
             .forward(model, &ids)
@@ -123,7 +146,7 @@ impl Writer {
             let own = block.attention.join(mixed, &cx)?;
             add::add_into(&mut x, &own)?;
             let (normed, _) = block.norms[1].forward(&x, &cx)?;
-            let seen = block.cross.look(&normed, &self.encoded[i], &cx)?;
+            let seen = block.cross.look(&normed, &self.encoded.keys[i], &cx)?;
             add::add_into(&mut x, &seen)?;
             let (normed, _) = block.norms[2].forward(&x, &cx)?;
             let (more, _) = block.feed_forward.forward(normed, &cx)?;

@@ -2,7 +2,6 @@
 //! reach `top_p` (nucleus sampling, Holtzman et al. 2020, arXiv:1904.09751). Random numbers are Philox(seed,
 //! "generate", index of the token), so there is no state to carry.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernels::rng;
@@ -26,51 +25,130 @@ pub(crate) fn choose(logits: &[f32], options: &GenerateOptions, before: Before<'
         return likeliest(logits);
     }
     let index = before.answer.len() as u64;
-    let mut order: Vec<u32> = (0..).take(logits.len()).collect();
-    let logit = |token: u32| logits[token as usize];
-    let by_rank = |&a: &u32, &b: &u32| by_rank(logits, a, b);
-    let count = options.top_k;
-    if count > 0 && count < order.len() {
-        order.select_nth_unstable_by(count - 1, by_rank);
-        order.truncate(count);
-    }
-    order.sort_unstable_by(by_rank);
-    let best = f64::from(logit(order[0]));
-    let weights: Vec<f64> = order
-        .iter()
-        .map(|&token| ((f64::from(logit(token)) - best) / options.temperature).exp())
-        .collect();
-    let total: f64 = weights.iter().sum();
+    let mut order = Ranking::of(logits);
+    let best = order.token(0);
+    let weight = |token: u32| {
+        let above = f64::from(logits[token as usize]) - f64::from(logits[best as usize]);
+        let weight = (above / options.temperature).exp();
+        // a logit that is no number has no weight
+        if weight.is_nan() { 0.0 } else { weight }
+    };
+    let mut count = match options.top_k {
+        0 => logits.len(),
+        top_k => top_k.min(logits.len()),
+    };
+    let total: f64 = if count < logits.len() {
+        (0..count).map(|rank| weight(order.token(rank))).sum()
+    } else {
+        (0u32..).take(count).map(weight).sum()
+    };
     let top_p = options.top_p_after(index);
-    let (mut count, mut mass) = (0, 0.0);
-    while count < weights.len()
-        && (count == 0 || mass < top_p * total && weights[count] >= options.min_p * weights[0])
-    {
-        mass += weights[count];
-        count += 1;
+    let mut mass = total;
+    if top_p < 1.0 || options.min_p > 0.0 {
+        (mass, count) = nucleus(count, top_p * total, options.min_p, |rank| {
+            weight(order.token(rank))
+        });
     }
     let mut left = rng::uniform(options.seed, xxh3_64(b"generate"), index) * mass;
-    for (&token, weight) in order.iter().zip(&weights[..count]) {
-        left -= weight;
+    for rank in 0..count {
+        let token = order.token(rank);
+        left -= weight(token);
         if left < 0.0 {
             return token;
         }
     }
-    order[count - 1]
+    // no weights at all, or the rounding of their sum
+    match total > 0.0 {
+        true => order.token(count - 1),
+        false => best,
+    }
 }
 
-/// Likeliest first, the lower id among equals; NaN is last.
-fn by_rank(logits: &[f32], a: u32, b: u32) -> Ordering {
-    let key = |token: u32| {
-        let logit = logits[token as usize];
+/// Sum and number of the first weights that together reach `mass`, or that are followed by one below `min_p` times the first;
+/// at least one, `count` at most.
+fn nucleus(
+    count: usize,
+    mass: f64,
+    min_p: f64,
+    mut weight: impl FnMut(usize) -> f64,
+) -> (f64, usize) {
+    let first = weight(0);
+    let mut sum = first;
+    for rank in 1..count {
+        let next = weight(rank);
+        if sum >= mass || next < min_p * first {
+            return (sum, rank);
+        }
+        sum += next;
+    }
+    (sum, count)
+}
+
+/// Tokens of a row of logits, likeliest first, the lower id among equals; NaN is last. Sorted as far as it was asked for: what is
+/// wanted of a large vocabulary are nearly always its first tokens.
+struct Ranking {
+    /// Keys of all tokens. Those before `sorted` are in order, and not above any other.
+    keys: Vec<u64>,
+    sorted: usize,
+}
+
+/// Tokens that are sorted first, and the factor of each further part.
+const SORTED: usize = 64;
+const GROWTH: usize = 8;
+
+impl Ranking {
+    fn of(logits: &[f32]) -> Ranking {
+        let tokens = (0u32..).zip(logits);
+        Ranking {
+            keys: tokens
+                .map(|(token, logit)| Ranking::key(*logit, token))
+                .collect(),
+            sorted: 0,
+        }
+    }
+
+    /// A number that is smaller for a likelier token.
+    fn key(logit: f32, token: u32) -> u64 {
         // both zeros are one number
-        if logit.is_nan() {
+        let logit = if logit.is_nan() {
             f32::NEG_INFINITY
         } else {
             logit + 0.0
+        };
+        // bits of negative numbers fall as the numbers rise
+        let bits = logit.to_bits();
+        let falling = if logit.is_sign_negative() {
+            bits
+        } else {
+            !bits & !(1 << 31)
+        };
+        u64::from(falling) << 32 | u64::from(token)
+    }
+
+    /// The token of a rank below the number of tokens.
+    fn token(&mut self, rank: usize) -> u32 {
+        while self.sorted <= rank {
+            let rest = &mut self.keys[self.sorted..];
+            let part = (self.sorted * GROWTH).max(SORTED).min(rest.len());
+            if part < rest.len() {
+                rest.select_nth_unstable(part);
+            }
+            rest[..part].sort_unstable();
+            self.sorted += part;
         }
-    };
-    key(b).total_cmp(&key(a)).then(a.cmp(&b))
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the lower half is the token"
+        )]
+        let token = self.keys[rank] as u32;
+        token
+    }
+
+    /// Number of likelier tokens.
+    fn rank(&self, logit: f32, token: u32) -> usize {
+        let key = Ranking::key(logit, token);
+        self.keys.iter().filter(|&&other| other < key).count()
+    }
 }
 
 /// The token with the largest logit, the lowest id among equals.
@@ -170,22 +248,14 @@ pub struct Scored {
 pub(crate) fn scored(logits: &[f32], token: u32, top: usize) -> Scored {
     let log_sum = log_sum(logits);
     let log = |token: u32| narrowed(f64::from(logits[token as usize]) - log_sum);
-    let mut order: Vec<u32> = (0..).take(logits.len()).collect();
-    let rank = (0u32..).take(logits.len());
-    let rank = rank
-        .filter(|&other| by_rank(logits, other, token) == Ordering::Less)
-        .count();
-    let top = top.min(order.len());
-    if top > 0 && top < order.len() {
-        order.select_nth_unstable_by(top - 1, |&a, &b| by_rank(logits, a, b));
-    }
-    order.truncate(top);
-    order.sort_unstable_by(|&a, &b| by_rank(logits, a, b));
+    let mut order = Ranking::of(logits);
+    let top = (0..top.min(logits.len())).map(|rank| order.token(rank));
+    let top = top.map(|token| (token, log(token))).collect();
     Scored {
         token,
         logprob: log(token),
-        rank,
-        top: order.into_iter().map(|token| (token, log(token))).collect(),
+        rank: order.rank(logits[token as usize], token),
+        top,
     }
 }
 
@@ -277,5 +347,110 @@ mod tests {
             }),
             [0, 20_000, 0, 0]
         );
+    }
+
+    /// Ten thousand logits in small steps, so that many are equal, with numbers that are none.
+    fn many() -> Vec<f32> {
+        let mut state = 1u32;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            state >> 16
+        };
+        let mut logits: Vec<f32> = (0..10_000)
+            .map(|_| (next() % 400) as f32 / 20.0 - 15.0)
+            .collect();
+        (logits[7], logits[8], logits[9]) = (f32::NAN, f32::NEG_INFINITY, -0.0);
+        logits
+    }
+
+    /// All tokens by the definition of the order.
+    fn sorted(logits: &[f32]) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..).take(logits.len()).collect();
+        let logit = |token: u32| match logits[token as usize] {
+            logit if logit.is_nan() => f32::NEG_INFINITY,
+            logit => logit,
+        };
+        order.sort_by(|&a, &b| logit(b).partial_cmp(&logit(a)).unwrap().then(a.cmp(&b)));
+        order
+    }
+
+    #[test]
+    fn a_ranking_is_the_sorted_vocabulary_however_far_it_is_asked_for() {
+        let logits = many();
+        let wanted = sorted(&logits);
+        let mut whole = Ranking::of(&logits);
+        let found: Vec<u32> = (0..logits.len()).map(|rank| whole.token(rank)).collect();
+        assert_eq!(found, wanted);
+        for rank in [0, 63, 64, 575, 576, 9_999] {
+            let mut one = Ranking::of(&logits);
+            assert_eq!(one.token(rank), wanted[rank]);
+            let token = wanted[rank];
+            assert_eq!(one.rank(logits[token as usize], token), rank);
+        }
+    }
+
+    #[test]
+    fn draws_are_those_of_the_whole_vocabulary_in_order() {
+        let logits = many();
+        let numbers: Vec<f32> = logits
+            .iter()
+            .map(|x| if x.is_nan() { f32::NEG_INFINITY } else { *x })
+            .collect();
+        let order = sorted(&numbers);
+        let settings = [
+            (1.0, 0, 1.0, 0.0),
+            (3.0, 0, 1.0, 0.0),
+            (1.0, 0, 0.9, 0.0),
+            (5.0, 0, 0.999, 0.0),
+            (2.0, 0, 1.0, 0.3),
+            (2.0, 700, 0.8, 0.01),
+            (1.5, 40, 1.0, 0.0),
+        ];
+        for (temperature, top_k, top_p, min_p) in settings {
+            let options = GenerateOptions {
+                temperature,
+                top_k,
+                top_p,
+                min_p,
+                ..all()
+            };
+            let first = f64::from(numbers[order[0] as usize]);
+            let kept = &order[..if top_k == 0 { order.len() } else { top_k }];
+            let weight =
+                |token: &u32| ((f64::from(numbers[*token as usize]) - first) / temperature).exp();
+            let weights: Vec<f64> = kept.iter().map(weight).collect();
+            let total: f64 = weights.iter().sum();
+            let mut count = 0;
+            let mut mass = 0.0;
+            while count < weights.len()
+                && (count == 0 || mass < top_p * total && weights[count] >= min_p)
+            {
+                mass += weights[count];
+                count += 1;
+            }
+            let answer = vec![0; 500];
+            for index in 0..500 {
+                let u = rng::uniform(options.seed, xxh3_64(b"generate"), index as u64) * mass;
+                let mut sum = 0.0;
+                let wanted = weights[..count].iter().position(|weight| {
+                    sum += weight;
+                    u < sum
+                });
+                let found = choose(&logits, &options, after(&answer[..index]));
+                assert_eq!(found, kept[wanted.unwrap()], "{options:?} {index}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_any_weight_the_lowest_id_is_taken() {
+        for logit in [f32::NAN, f32::NEG_INFINITY, f32::INFINITY] {
+            let options = GenerateOptions {
+                top_p: 0.9,
+                ..all()
+            };
+            assert_eq!(choose(&[logit; 3], &options, after(&[])), 0);
+            assert_eq!(choose(&[logit; 3], &all(), after(&[])), 0);
+        }
     }
 }

@@ -39,6 +39,7 @@ fn request(prompt: &[u32], adapter: Option<AdapterId>) -> Request {
             logprobs: Some(2),
             ..GenerateOptions::greedy(12)
         },
+        beginning: Vec::new(),
         slides: false,
         adapter,
     }

@@ -357,6 +357,7 @@ fn tensor_parallel_ranks_on_cards_answer_with_the_bits_of_the_cpu() {
                 let request = Request {
                     prompt: prompt.to_vec(),
                     options,
+                    beginning: Vec::new(),
                     slides: false,
                     adapter: None,
                 };

@@ -60,6 +60,10 @@ fn fields_of_gpt_oss_that_nothing_follows_are_refused() {
             "swiglu_limit: found 5, want 7",
         ),
         (
+            json!({"swiglu_alpha": 1.5}),
+            "swiglu_alpha: found 1.5, want 1.702",
+        ),
+        (
             json!({"experts_per_token": 4}),
             "experts_per_token: found 4, want 2, as num_experts_per_tok",
         ),

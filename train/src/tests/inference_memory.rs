@@ -46,6 +46,7 @@ fn answers(checkpoint: &Path, ranks: usize, precision: Option<Precision>) -> Vec
                 logprobs: Some(5),
                 ..GenerateOptions::greedy(6)
             },
+            beginning: Vec::new(),
             slides: false,
             adapter: None,
         };

@@ -1,6 +1,7 @@
 //! End-to-end tests of this crate's guarantees, each over the whole of `run`.
 
 mod adapters_by_request;
+mod beams;
 mod bert;
 mod bf16_sums;
 mod bloom;

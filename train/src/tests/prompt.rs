@@ -293,6 +293,7 @@ fn an_encoder_resumes_and_its_rows_are_what_others_see() {
         let request = Request {
             prompt: vec![3, 4, 5],
             options,
+            beginning: Vec::new(),
             slides: false,
             adapter: None,
         };
@@ -425,6 +426,7 @@ fn answers_follow_the_virtual_tokens(checkpoint: &Path, base: &Path) {
         let request = |prompt: &[u32]| Request {
             prompt: prompt.to_vec(),
             options: options.clone(),
+            beginning: Vec::new(),
             slides: true,
             adapter: None,
         };

@@ -48,6 +48,7 @@ impl Figures {
         let model = TextModel {
             model: &scorer,
             tokenizer,
+            adds_special_tokens: true,
         };
         let texts = match texts {
             Some(texts) => Some(TextFigures::of(&model, texts)?),

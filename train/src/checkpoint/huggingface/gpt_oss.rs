@@ -22,8 +22,10 @@ const GLOBAL_EVERY: usize = 2;
 const THETA: f32 = 150_000.0;
 const EXPERTS: usize = 128;
 const TOP_K: usize = 4;
-/// Bound of gates and ups, which the class does not read.
+/// Bound of gates and ups. Versions of the class before transformers 5.24 have it and `ALPHA` as constants.
 const LIMIT: f64 = 7.0;
+/// Factor of a gate in its logistic function.
+const ALPHA: f64 = 1.702;
 
 /// Rotary positions of a file that says nothing of them.
 fn absent_scaling() -> RopeScaling {
@@ -66,6 +68,7 @@ pub(crate) fn config(plan: &Plan) -> Value {
         "head_dim": shape.d_head,
         "hidden_act": "silu",
         "swiglu_limit": LIMIT,
+        "swiglu_alpha": ALPHA,
         "rms_norm_eps": decimal(model.norm_eps),
         "rope_theta": decimal(model.rope_theta),
         "rope_parameters": rope::to_json(model),
@@ -94,9 +97,11 @@ pub(crate) fn read(fields: &Fields<'_>) -> (ModelConfig, usize) {
     if activation != "silu" {
         fields.wrong("hidden_act", &activation, "silu");
     }
-    let limit = fields.wide("swiglu_limit", Some(LIMIT));
-    if limit != LIMIT {
-        fields.wrong("swiglu_limit", &limit.to_string(), "7");
+    for (name, wanted) in [("swiglu_limit", LIMIT), ("swiglu_alpha", ALPHA)] {
+        let found = fields.wide(name, Some(wanted));
+        if found != wanted {
+            fields.wrong(name, &found.to_string(), &wanted.to_string());
+        }
     }
     let has_rope = ["rope_scaling", "rope_parameters"]
         .iter()

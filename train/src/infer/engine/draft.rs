@@ -44,6 +44,7 @@ impl RankEngine {
             let request = Request {
                 prompt,
                 options,
+                beginning: Vec::new(),
                 slides: false,
                 adapter: None,
             };

@@ -224,15 +224,24 @@ impl Engine {
         self.ranks.size() * self.ranks.first().map_or(0, RankEngine::weight_bytes)
     }
 
+    /// Whether `submit` would take a request.
+    ///
+    /// # Errors
+    /// An empty prompt, a token outside the vocabulary, options out of range, a text longer than the model's sequences or
+    /// than the cache.
+    pub fn check(&self, request: &Request) -> Result<()> {
+        self.ranks
+            .first()
+            .map_or(Ok(()), |rank| rank.check(request))
+    }
+
     /// Takes a request; its events come from `step`.
     ///
     /// # Errors
     /// An empty prompt, a token outside the vocabulary, options out of range, a text longer than the model's sequences or
     /// than the cache; after a failed step of several ranks, that.
     pub fn submit(&mut self, request: Request) -> Result<u64> {
-        if let Some(first) = self.ranks.first() {
-            first.check(&request)?;
-        }
+        self.check(&request)?;
         let id = self.ranks.all(|rank| rank.submit(request.clone()))?;
         self.live.insert(id);
         Ok(id)

@@ -2,6 +2,7 @@
 //! engine do the same: each has the whole schedule, its own part of the weights and its own heads' keys and values.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use kernels::{DType, Tensor};
 
@@ -14,7 +15,7 @@ use crate::infer::engine::forward::{self, Batch, Outcome, Slice};
 use crate::infer::engine::limits::Limits;
 use crate::infer::engine::request::{Counts, Event, Finish, Request};
 use crate::infer::engine::sequence::Sequence;
-use crate::infer::pair::Writer;
+use crate::infer::pair::{Encoded, Writer};
 
 /// A rank's part of a model that answers many requests at once.
 pub(super) struct RankEngine {
@@ -32,6 +33,8 @@ pub(super) struct RankEngine {
     adapters: BTreeMap<AdapterId, Loaded>,
     /// The same rank of the model that guesses.
     pub(super) draft: Option<Box<RankEngine>>,
+    /// The newest prompt of an encoder-decoder: samples and beams of one prompt share it.
+    encoded: Option<Arc<Encoded>>,
 }
 
 impl RankEngine {
@@ -72,6 +75,7 @@ impl RankEngine {
             next_id: 0,
             counts: Counts::default(),
             draft: None,
+            encoded: None,
             adapters: BTreeMap::new(),
             limits,
             model,
@@ -120,6 +124,9 @@ impl RankEngine {
         let id = self.next_id;
         self.next_id += 1;
         let of = [self.virtual_tokens(), self.model.plan.seq_length];
+        if !self.is_encoder_decoder() {
+            request.prompt.append(&mut request.beginning);
+        }
         request.prompt = self.model.prompted(&request.prompt);
         let own = request.adapter.and_then(|id| self.adapters.get(&id));
         let root = own.map_or(ROOT, |own| own.root);
@@ -135,6 +142,7 @@ impl RankEngine {
         request.options.check()?;
         let Request {
             prompt,
+            beginning,
             options,
             slides,
             adapter,
@@ -151,8 +159,9 @@ impl RankEngine {
         }
         let known = |id: u32| (id as usize) < self.model.plan.vocab;
         let biased = options.logit_bias.iter().map(|(id, _)| id);
-        let ids = prompt.iter().chain(options.stop.iter().flatten());
+        let ids = prompt.iter().chain(beginning);
         let ids = ids
+            .chain(options.stop.iter().flatten())
             .chain(options.never_after.iter().flatten())
             .chain(biased);
         if let Some(id) = ids.copied().find(|&id| !known(id)) {
@@ -180,8 +189,9 @@ impl RankEngine {
             }
             return Ok(());
         }
-        let whole = prompt.len().saturating_add(options.max_tokens);
-        let found = || format!("{} tokens and {} to add", prompt.len(), options.max_tokens);
+        let given = prompt.len() + beginning.len();
+        let whole = given.saturating_add(options.max_tokens);
+        let found = || format!("{given} tokens and {} to add", options.max_tokens);
         if whole > limit && (!slides || options.prompt_logprobs.is_some()) {
             return refuse("prompt", found(), format!("at most {limit} together"));
         }
@@ -336,8 +346,14 @@ impl RankEngine {
                 break;
             }
             if self.is_encoder_decoder() && sequence.writer.is_none() {
-                let (prompt, room) = (&sequence.tokens, sequence.options.max_tokens);
-                sequence.writer = Some(Writer::new(&self.model, prompt, room)?);
+                let encoded = match self.encoded.take() {
+                    Some(last) if last.is_of(&sequence.tokens) => last,
+                    Some(_) | None => Arc::new(Encoded::new(&self.model, &sequence.tokens)?),
+                };
+                self.encoded = Some(Arc::clone(&encoded));
+                let room = sequence.beginning.len();
+                let room = room.saturating_add(sequence.options.max_tokens);
+                sequence.writer = Some(Writer::new(&self.model, encoded, room)?);
             }
             if !sequence.is_past_prompt {
                 self.counts.prompt_tokens += (sequence.prompt - sequence.virtual_tokens) as u64;
@@ -382,11 +398,12 @@ impl RankEngine {
         let mut outcomes = Vec::new();
         for slice in slices {
             let sequence = &mut self.running[slice.number];
-            let last = sequence.answer().last().copied().unwrap_or(start);
-            let logits = match &mut sequence.writer {
-                Some(writer) => writer.step(&self.model, last)?,
-                None => unreachable!("a running answer has its writer"),
+            let Some(mut writer) = sequence.writer.take() else {
+                unreachable!("a running answer has its writer");
             };
+            let written = [&[start], &sequence.beginning[..], sequence.answer()].concat();
+            let logits = writer.read(&self.model, &written)?;
+            sequence.writer = Some(writer);
             outcomes.push(vec![forward::next(&logits, sequence, &[])]);
         }
         Ok(outcomes)

@@ -9,6 +9,9 @@ use crate::infer::sample::Scored;
 pub struct Request {
     /// At least one token.
     pub prompt: Vec<u32>,
+    /// Tokens with which the answer begins: a decoder reads them behind the prompt, an encoder-decoder in its decoder.
+    /// They count as the prompt's, but for the encoder.
+    pub beginning: Vec<u32>,
     /// Sampling, stops, log-probabilities.
     pub options: GenerateOptions,
     /// Whether a text longer than the model's sequences goes on with its newest half; otherwise prompt and

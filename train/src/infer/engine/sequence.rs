@@ -20,6 +20,8 @@ pub(super) struct Sequence {
     pub virtual_tokens: usize,
     /// Tokens of the prompt, the virtual ones included.
     pub prompt: usize,
+    /// Tokens that the decoder of an encoder-decoder reads before its first choice; a decoder has them in `tokens`.
+    pub beginning: Vec<u32>,
     /// First token that the model still sees.
     pub start: usize,
     /// The tokens that the model sees if virtual tokens stand in front of a later `start`.
@@ -54,9 +56,10 @@ impl Sequence {
     ) -> Sequence {
         let Request {
             prompt,
+            beginning,
             options,
             adapter,
-            ..
+            slides: _,
         } = request;
         let longest = limit - virtual_tokens;
         let text = prompt.len() - virtual_tokens;
@@ -67,6 +70,7 @@ impl Sequence {
             virtual_tokens,
             prompt: prompt.len(),
             tokens: prompt,
+            beginning,
             computed: 0,
             blocks: Vec::new(),
             known: (0, root),

@@ -36,6 +36,7 @@ fn request(prompt: &[u32], options: GenerateOptions) -> Request {
     Request {
         prompt: prompt.to_vec(),
         options,
+        beginning: Vec::new(),
         slides: false,
         adapter: None,
     }
