@@ -230,6 +230,12 @@ pub(crate) fn tokenizer_path(cx: &Context) -> PathBuf {
 
 /// The job's tokenizer: its own copy, or the file it names while `tokenize` has not run.
 pub(crate) fn tokenizer_of(cx: &Context) -> Result<Tokenizer> {
+    known_tokenizer_of(cx)?
+        .context("no tokenizer: run `millrace tokenize` or give tokenize.tokenizer.file")
+}
+
+/// The same; `None` for a job that trains on datasets of tokens alone.
+pub(crate) fn known_tokenizer_of(cx: &Context) -> Result<Option<Tokenizer>> {
     let own = tokenizer_path(cx);
     let named = cx
         .job
@@ -237,9 +243,9 @@ pub(crate) fn tokenizer_of(cx: &Context) -> Result<Tokenizer> {
         .as_ref()
         .and_then(|t| t.tokenizer.file.as_ref());
     match named {
-        _ if own.exists() => Ok(Tokenizer::load(&own)?),
-        Some(_) => named_tokenizer(cx),
-        None => bail!("no tokenizer: run `millrace tokenize` or give tokenize.tokenizer.file"),
+        _ if own.exists() => Ok(Some(Tokenizer::load(&own)?)),
+        Some(_) => named_tokenizer(cx).map(Some),
+        None => Ok(None),
     }
 }
 

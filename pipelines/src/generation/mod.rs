@@ -18,7 +18,8 @@ pub(crate) use chat_template::{ChatTemplate, Message};
 pub(crate) use dtype::Dtype;
 pub(crate) use hugging_face::HuggingFaceFiles;
 pub(crate) use located::{
-    Located, checkpoints_in, named_tokenizer, newest_checkpoint, tokenizer_of, tokenizer_path,
+    Located, checkpoints_in, known_tokenizer_of, named_tokenizer, newest_checkpoint, tokenizer_of,
+    tokenizer_path,
 };
 pub(crate) use model_files::ModelFiles;
 pub(crate) use prompt::{encode, encode_with_sentinels};

@@ -7,7 +7,7 @@
 use super::blend::Blended;
 use super::blend_samples::{BlendSamples, plan};
 use crate::context::Context;
-use crate::generation::{newest_checkpoint, tokenizer_of};
+use crate::generation::{known_tokenizer_of, newest_checkpoint};
 use crate::job::{EvalPart, WrongUse};
 use crate::machine::write_atomically;
 use crate::manifest::{fingerprint, identity};
@@ -87,7 +87,7 @@ fn in_words(part: EvalPart, result: &Value) -> String {
 struct Predicted {
     /// By id.
     counts: Vec<u64>,
-    /// Bytes of their text without special tokens; None if it is no running text. A character that a sample's end cuts
+    /// Bytes of their text without special tokens; None if it is no running text or has no tokenizer. A character that a sample's end cuts
     /// counts as the three bytes of U+FFFD.
     bytes: Option<u64>,
 }
@@ -101,10 +101,13 @@ impl Predicted {
     ) -> Result<Predicted> {
         let mut sample = train::data::Sample::of(plan);
         let is_text = matches!(sample, train::data::Sample::Text(_));
-        let tokenizer = is_text.then(|| tokenizer_of(cx)).transpose()?;
+        let tokenizer = match is_text {
+            true => known_tokenizer_of(cx)?,
+            false => None,
+        };
         let mut found = Predicted {
             counts: vec![0; plan.vocab],
-            bytes: is_text.then_some(0),
+            bytes: tokenizer.as_ref().map(|_| 0),
         };
         for k in 0..count {
             let read = samples.read(k, &mut sample);

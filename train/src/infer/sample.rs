@@ -153,13 +153,18 @@ impl Ranking {
 
 /// The token with the largest logit, the lowest id among equals.
 pub(crate) fn likeliest(logits: &[f32]) -> u32 {
-    let (mut best, mut token) = (f32::NEG_INFINITY, 0);
-    for (id, &logit) in (0u32..).zip(logits) {
-        if logit > best {
-            (best, token) = (logit, id);
+    // as many maxima as fit in vector registers: one alone waits for each comparison
+    let mut lanes = [f32::NEG_INFINITY; 32];
+    let (chunks, rest) = logits.as_chunks::<32>();
+    for chunk in chunks {
+        for (most, logit) in lanes.iter_mut().zip(chunk) {
+            *most = if *logit > *most { *logit } else { *most };
         }
     }
-    token
+    let best = lanes.iter().chain(rest).copied();
+    let best = best.fold(f32::NEG_INFINITY, |best, x| if x > best { x } else { best });
+    let first = (0u32..).zip(logits).find(|(_, logit)| **logit == best);
+    first.map_or(0, |(token, _)| token)
 }
 
 /// Logits after biases, forbidden tokens and penalties; `None` if nothing changes them.
@@ -440,6 +445,16 @@ mod tests {
                 assert_eq!(found, kept[wanted.unwrap()], "{options:?} {index}");
             }
         }
+    }
+
+    #[test]
+    fn the_likeliest_is_the_first_of_the_order() {
+        let logits = many();
+        for (first, last) in [(0, 10_000), (1, 9_998), (31, 64), (32, 33), (7, 8), (7, 10)] {
+            let part = &logits[first..last];
+            assert_eq!(likeliest(part), sorted(part)[0], "{first} {last}");
+        }
+        assert_eq!(likeliest(&[]), 0);
     }
 
     #[test]

@@ -76,6 +76,14 @@ fn plans() -> Vec<(&'static str, Plan)> {
         high_freq_factor: 4.0,
         original_length: 8192,
     });
+    // another length than that of Llama 3's models
+    let mut short = of(Family::Llama);
+    short.model.rope_scaling = Some(RopeScaling::Llama3 {
+        factor: 4.0,
+        low_freq_factor: 1.0,
+        high_freq_factor: 4.0,
+        original_length: 128,
+    });
     let mut tied = of(Family::Qwen2);
     tied.model.tie_embeddings = TieEmbeddings::Tied;
     tied.model.rope_scaling = Some(RopeScaling::Linear { factor: 2.0 });
@@ -101,6 +109,7 @@ fn plans() -> Vec<(&'static str, Plan)> {
         ("gpt2", tiny_gpt()),
         ("llama", tiny_llama()),
         ("biased", biased),
+        ("short", short),
         ("mistral", of(Family::Mistral)),
         ("qwen2", tied),
         ("qwen3", wide),

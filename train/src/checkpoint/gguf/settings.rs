@@ -242,7 +242,13 @@ pub(super) fn to_metadata(plan: &Plan, architecture: Architecture) -> Metadata {
                 deepseek::add_magnitude(&mut metadata, *mscale);
             }
         }
-        // the factors of Llama 3 are a tensor of their own
+        // the factors of Llama 3 are a tensor of their own, for which the length of its models need not be told
+        Some(RopeScaling::Llama3 {
+            original_length, ..
+        }) if *original_length != ORIGINAL => {
+            let key = format!("{kind}.rope.scaling.original_context_length");
+            metadata.set(key, *original_length);
+        }
         Some(RopeScaling::Llama3 { .. } | RopeScaling::Dynamic { .. }) | None => {}
     }
     metadata
@@ -449,10 +455,11 @@ fn scaling(
     tensors: &Tensors,
     theta: f64,
 ) -> Result<Option<Json>, String> {
-    if let Some(factors) = &tensors.rope_factors {
-        return llama3(factors, theta).map(Some);
-    }
     let key = |key: &str| format!("{name}.rope.scaling.{key}");
+    if let Some(factors) = &tensors.rope_factors {
+        let original = metadata.whole(&key("original_context_length"));
+        return llama3(factors, theta, original.unwrap_or(ORIGINAL)).map(Some);
+    }
     let kind = metadata.text(&key("type")).unwrap_or("none");
     let factor = metadata.real(&key("factor")).unwrap_or(1.0);
     match kind {
@@ -482,14 +489,14 @@ fn scaling(
     }
 }
 
-/// The scaling whose divisors these are.
-fn llama3(factors: &[f32], theta: f64) -> Result<Json, String> {
+/// The scaling of models of `original` tokens whose divisors these are.
+fn llama3(factors: &[f32], theta: f64, original: usize) -> Result<Json, String> {
     let factor = f64::from(factors.iter().copied().fold(1.0, f32::max));
     let scaling = Scaling::Llama3 {
         factor,
         low: LOW,
         high: HIGH,
-        original: ORIGINAL,
+        original,
     };
     let width = 2 * factors.len();
     let both = [Scaling::Plain, scaling].map(|scaling| Frequencies::new(theta, width, &scaling));
@@ -502,10 +509,10 @@ fn llama3(factors: &[f32], theta: f64) -> Result<Json, String> {
     match ours.zip(factors).all(is_near) {
         true => Ok(json!({
             "rope_type": "llama3", "factor": factor, "low_freq_factor": LOW,
-            "high_freq_factor": HIGH, "original_max_position_embeddings": ORIGINAL,
+            "high_freq_factor": HIGH, "original_max_position_embeddings": original,
         })),
         false => Err(format!(
-            "{ROPE_FACTORS}: found other divisors than Llama 3's with bands {LOW} and {HIGH} of {ORIGINAL} tokens"
+            "{ROPE_FACTORS}: found other divisors than Llama 3's with bands {LOW} and {HIGH} of {original} tokens"
         )),
     }
 }
