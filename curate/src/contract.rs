@@ -7,9 +7,10 @@
 use std::any::Any;
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::classifier::{Logits, Models};
+use crate::classifier::{Logits, Models, NoModels};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::text::Scratch;
@@ -38,9 +39,53 @@ pub trait StepConfig {
         Vec::new()
     }
 
+    /// Reports models and lists that are not there or, as their first bytes show, of another kind. None of them is
+    /// loaded. Default: the step reads none.
+    fn check_files(&self, _problem: Problem<'_>) {}
+
+    /// Names of the metrics that conditions in later steps may use, as [`Filter::metrics`] has them once the step is
+    /// opened; None if it cannot be. Default: it is opened alone. Steps that read files or whose settings need
+    /// other steps must override it.
+    fn metric_names(&self) -> Option<Vec<String>> {
+        let alone = Opening {
+            number: 0,
+            before: &[],
+            models: &NoModels,
+        };
+        self.open(&alone).ok().map(|filter| filter.metrics())
+    }
+
+    /// The expressions over a document in the settings. Default: none.
+    fn expressions(&self) -> Vec<StepExpression<'_>> {
+        Vec::new()
+    }
+
+    /// The key that asks for each document's own language, which an earlier step `language` must find. Default: none.
+    fn language_key(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Whether the step must come before all others.
     fn is_first(&self) -> bool {
         false
+    }
+}
+
+/// An expression in a step's settings.
+pub struct StepExpression<'a> {
+    /// Its key, relative to the settings.
+    pub key: String,
+    /// The expression.
+    pub source: &'a str,
+}
+
+impl<'a> StepExpression<'a> {
+    /// An expression at a key.
+    pub fn at(key: impl Into<String>, source: &'a str) -> StepExpression<'a> {
+        StepExpression {
+            key: key.into(),
+            source,
+        }
     }
 }
 
@@ -144,6 +189,32 @@ pub struct Draft {
     pub running_lines: u32,
     /// Result of the model of the step that runs, if it looked at a batch.
     pub logits: Option<Vec<f32>>,
+    /// Fields that the input's settings name, in their order.
+    pub of_input: Sought,
+    /// Values of the metadata that the steps' expressions name, in their order.
+    pub of_steps: Sought,
+}
+
+/// Names that were looked for in a document, and those of them that had a value there: a bit for each of the first 64
+/// names of a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Sought {
+    /// Looked for.
+    pub asked: u64,
+    /// With a value.
+    pub found: u64,
+}
+
+impl Sought {
+    /// Notes the name with this number in its list.
+    pub fn note(&mut self, number: usize, has_value: bool) {
+        let bit = u32::try_from(number).ok().and_then(|n| 1u64.checked_shl(n));
+        let bit = bit.unwrap_or(0);
+        self.asked |= bit;
+        if has_value {
+            self.found |= bit;
+        }
+    }
 }
 
 impl Draft {
@@ -155,6 +226,70 @@ impl Draft {
         if let Some(Value::Object(meta)) = self.meta.as_mut() {
             meta.insert(key.to_string(), value);
         }
+    }
+}
+
+/// Documents in which a named field was looked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct FieldCounts {
+    /// All of them: for a step those that came to it.
+    pub documents: u64,
+    /// Those in which the field has a value; null is none.
+    pub with_value: u64,
+}
+
+impl FieldCounts {
+    /// Adds the counts of other documents.
+    pub fn add(&mut self, other: &FieldCounts) {
+        self.documents += other.documents;
+        self.with_value += other.with_value;
+    }
+
+    /// A note on a field of this name that no document has, which is often a misspelt one; None if some document has it, or
+    /// if there was none.
+    pub fn absence(&self, name: &str) -> Option<String> {
+        let documents = match (self.documents, self.with_value) {
+            (1, 0) => "the only document".to_string(),
+            (documents, 0) if documents > 0 => format!("any of {documents} documents"),
+            _ => return None,
+        };
+        Some(format!("{name} has no value in {documents}"))
+    }
+}
+
+/// Named fields and the documents that have them.
+#[derive(Clone, Debug, Default)]
+pub struct NamedFields {
+    /// Key in the job and name of each.
+    names: Vec<(String, String)>,
+    counts: Vec<FieldCounts>,
+}
+
+impl NamedFields {
+    /// For fields of these keys and names, none counted.
+    pub fn new(names: Vec<(String, String)>) -> NamedFields {
+        NamedFields {
+            counts: vec![FieldCounts::default(); names.len()],
+            names,
+        }
+    }
+
+    /// Counts a document.
+    pub fn count(&mut self, sought: Sought) {
+        let mut asked = sought.asked;
+        while asked != 0 {
+            let number = asked.trailing_zeros();
+            if let Some(counts) = self.counts.get_mut(number as usize) {
+                counts.documents += 1;
+                counts.with_value += sought.found >> number & 1;
+            }
+            asked &= asked - 1;
+        }
+    }
+
+    /// Each with its counts.
+    pub fn each(&self) -> impl Iterator<Item = (&(String, String), &FieldCounts)> {
+        self.names.iter().zip(&self.counts)
     }
 }
 
@@ -192,6 +327,37 @@ impl OwnScratch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_64_names_are_noted() {
+        let mut sought = Sought::default();
+        for (number, has_value) in [(0, true), (1, false), (63, true), (64, true), (1000, true)] {
+            sought.note(number, has_value);
+        }
+        assert_eq!(sought.asked, 1 | 2 | 1 << 63);
+        assert_eq!(sought.found, 1 | 1 << 63);
+        let names = ["a", "b"].map(|name| ("key".to_string(), name.to_string()));
+        let mut fields = NamedFields::new(names.into());
+        fields.count(sought);
+        let notes: Vec<Option<String>> = fields
+            .each()
+            .map(|((_, name), counts)| counts.absence(name))
+            .collect();
+        assert_eq!(
+            notes,
+            [
+                None,
+                Some("b has no value in the only document".to_string())
+            ]
+        );
+        fields.count(sought);
+        let many = fields.each().nth(1).unwrap().1.absence("b");
+        assert_eq!(
+            many.as_deref(),
+            Some("b has no value in any of 2 documents")
+        );
+        assert_eq!(FieldCounts::default().absence("b"), None);
+    }
 
     #[test]
     fn buffers_of_a_type_are_made_once() {

@@ -11,6 +11,7 @@
 //! | `sha1:6D7K...` or `digest:sha1:6D7K...` | with this `WARC-Payload-Digest`, in base32 or hexadecimal digits; also `md5`, `sha256` and `sha512` |
 
 use std::io::BufRead;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use rustc_hash::FxHashMap;
@@ -32,6 +33,9 @@ pub struct TakedownList {
     digests: FxHashMap<Digest, u32>,
     lines: u32,
 }
+
+/// Takes entries that name a document, one after the other, until it breaks.
+type Take<'a> = dyn FnMut(Hit) -> ControlFlow<()> + 'a;
 
 /// Algorithm and bytes of a digest.
 type Digest = (Algorithm, Vec<u8>);
@@ -182,37 +186,61 @@ impl TakedownList {
 
     /// The entry that names a document; of several the one by id, then by URL, host, domain and digest.
     pub fn find(&self, document: &Wanted<'_>) -> Option<Hit> {
-        let hit = |line: &u32, by| Hit { line: *line, by };
-        if let Some(line) = self.ids.get(document.id) {
-            return Some(hit(line, FoundBy::Id));
-        }
-        if let Some(url) = document.url {
-            if !self.urls.is_empty()
-                && let Some(line) = self.urls.get(&address::compared(url, false))
-            {
-                return Some(hit(line, FoundBy::Url));
-            }
-            if let Some(found) = self.find_host(url) {
-                return Some(found);
-            }
-        }
-        if self.digests.is_empty() {
-            return None;
-        }
-        let digest = parse_digest(document.digest?)?;
-        let line = self.digests.get(&digest)?;
-        Some(hit(line, FoundBy::Digest))
+        let mut first = None;
+        self.each(document, &mut |hit| {
+            first = Some(hit);
+            ControlFlow::Break(())
+        });
+        first
     }
 
-    fn find_host(&self, url: &str) -> Option<Hit> {
+    /// Every entry that names a document, in the same order; of its domains the longest first.
+    pub fn find_all(&self, document: &Wanted<'_>) -> Vec<Hit> {
+        let mut all = Vec::new();
+        self.each(document, &mut |hit| {
+            all.push(hit);
+            ControlFlow::Continue(())
+        });
+        all
+    }
+
+    /// Passes entries that name a document to `take` until it breaks.
+    fn each(&self, document: &Wanted<'_>, take: &mut Take<'_>) {
+        // `?` leaves at the first break
+        let _is_broken = self.each_by_kind(document, take);
+    }
+
+    fn each_by_kind(&self, document: &Wanted<'_>, take: &mut Take<'_>) -> ControlFlow<()> {
+        let mut found = |line: Option<&u32>, by| match line {
+            Some(line) => take(Hit { line: *line, by }),
+            None => ControlFlow::Continue(()),
+        };
+        found(self.ids.get(document.id), FoundBy::Id)?;
+        if let Some(url) = document.url {
+            if !self.urls.is_empty() {
+                found(self.urls.get(&address::compared(url, false)), FoundBy::Url)?;
+            }
+            self.each_host(url, &mut found)?;
+        }
+        let digest = document.digest.filter(|_| !self.digests.is_empty());
+        match digest.and_then(parse_digest) {
+            Some(digest) => found(self.digests.get(&digest), FoundBy::Digest),
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    fn each_host(
+        &self,
+        url: &str,
+        found: &mut dyn FnMut(Option<&u32>, FoundBy) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
         if self.hosts.is_empty() && self.domains.is_empty() {
-            return None;
+            return ControlFlow::Continue(());
         }
-        let host = address::host(url)?;
-        if let Some(line) = self.hosts.get(&host) {
-            let (line, by) = (*line, FoundBy::Host);
-            return Some(Hit { line, by });
-        }
+        let Some(host) = address::host(url) else {
+            return ControlFlow::Continue(());
+        };
+        found(self.hosts.get(&host), FoundBy::Host)?;
         let mut rest = Some(host.as_str()).filter(|_| !self.domains.is_empty());
         while let Some(domain) = rest {
             // a host of very many labels has as many ends, whose hashes would take quadratic time
@@ -220,13 +248,10 @@ impl TakedownList {
                 true => self.domains.get(domain),
                 false => None,
             };
-            if let Some(line) = known {
-                let (line, by) = (*line, FoundBy::Domain);
-                return Some(Hit { line, by });
-            }
+            found(known, FoundBy::Domain)?;
             rest = domain.split_once('.').map(|(_, above)| above);
         }
-        None
+        ControlFlow::Continue(())
     }
 }
 
@@ -319,6 +344,11 @@ mod tests {
             ("https://example.net/", Some((5, FoundBy::Domain))),
             ("https://a.b.example.net:8080/", Some((5, FoundBy::Domain))),
             ("https://notexample.net/", None),
+            ("https://example.org./a", Some((3, FoundBy::Url))),
+            ("https://example.com./dot", Some((4, FoundBy::Host))),
+            ("example.com/noscheme", Some((4, FoundBy::Host))),
+            ("//www.example.com/rel", Some((4, FoundBy::Host))),
+            ("a.example.net:8080/noscheme", Some((5, FoundBy::Domain))),
             ("http://xn--bcher-kva.example/", Some((8, FoundBy::Host))),
             ("no address", None),
         ] {
@@ -333,6 +363,30 @@ mod tests {
         assert_eq!((found.line, found.by), (6, FoundBy::Id));
         document.id = "pile/77";
         assert_eq!(list.find(&document), None);
+    }
+
+    #[test]
+    fn every_entry_that_names_a_document_is_found() {
+        let list = list(
+            "domain:org\nhost:a.example.org\nid:x\nsha1:5d5cae0f530a19558dc023bb866c326e5cf5d8e1\n\
+             https://a.example.org/1\ndomain:example.org\nid:y\n",
+        )
+        .unwrap();
+        let document = Wanted {
+            id: "x",
+            url: Some("http://www.a.example.org/1"),
+            digest: Some("sha1:LVOK4D2TBIMVLDOAEO5YM3BSNZOPLWHB"),
+        };
+        let found: Vec<u32> = list
+            .find_all(&document)
+            .iter()
+            .map(|hit| hit.line)
+            .collect();
+        assert_eq!(found, [3, 5, 2, 6, 1, 4]);
+        assert_eq!(
+            list.find(&document),
+            list.find_all(&document).first().copied()
+        );
     }
 
     #[test]

@@ -277,7 +277,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         Verb::Launch(args) => run::launch(&args),
         Verb::Status { job, set, json } => run::status(&run::job_at(&job, &set)?, json),
         Verb::Watch(args) => watch::watch(&args),
-        Verb::Curate(j) => with_job(&j, run::curate),
+        Verb::Curate(args) => curate(&args),
         Verb::Dedup(j) => with_job(&j, run::dedup),
         Verb::Tokenize(args) => match args.job.clone() {
             Some(job) => {
@@ -366,7 +366,7 @@ fn limit(text: &str) -> Result<(String, f64), String> {
 
 /// `run`: here, or by handing the job to its executor.
 fn run_or_submit(args: &JobArgs, dry_run: bool) -> anyhow::Result<()> {
-    let job = checked(args)?;
+    let job = checked_with(args, &missing_here)?;
     match job {
         None => Ok(()),
         Some(job) if job.executor != Executor::Local => {
@@ -382,6 +382,23 @@ fn run_or_submit(args: &JobArgs, dry_run: bool) -> anyhow::Result<()> {
             )
         }
         Some(job) => with_ranks(job, run::all),
+    }
+}
+
+/// `curate`, on this machine.
+fn curate(args: &JobArgs) -> anyhow::Result<()> {
+    match checked_with(args, &Job::missing_files)? {
+        Some(job) => run::curate(&Context::open(job)?),
+        None => Ok(()),
+    }
+}
+
+/// Models and lists that the curation of a job on this machine lacks.
+fn missing_here(job: &Job) -> Vec<Problem> {
+    match job.executor {
+        Executor::Local => job.missing_files(),
+        // the tasks may run on machines with other files
+        Executor::Slurm | Executor::Ray | Executor::Kubernetes => Vec::new(),
     }
 }
 
@@ -410,7 +427,19 @@ fn with_job(
 
 /// The checked job; None if it was only to be printed (`--check`).
 fn checked(args: &JobArgs) -> anyhow::Result<Option<Job>> {
-    let job: Job = job::load(&args.job, &args.set)?;
+    checked_with(args, &|_| Vec::new())
+}
+
+/// Like [`checked`], for a verb that needs the files which `missing` looks for.
+fn checked_with(
+    args: &JobArgs,
+    missing: &dyn Fn(&Job) -> Vec<Problem>,
+) -> anyhow::Result<Option<Job>> {
+    let files = |job: &Job| match args.check {
+        true => [job.missing_inputs(), job.missing_files()].concat(),
+        false => missing(job),
+    };
+    let job: Job = job::load_with(&args.job, &args.set, &files)?;
     let tasks = job.train.as_ref().map(|train| &train.eval_tasks);
     let tasks = tasks.filter(|tasks| tasks.every > 0);
     let tasks = tasks.and_then(|tasks| Asked::of_training(tasks).err());
@@ -424,17 +453,12 @@ fn checked(args: &JobArgs) -> anyhow::Result<Option<Job>> {
     if !args.check {
         return match problems.is_empty() {
             true => Ok(Some(job)),
-            false => {
-                let path = args.job.clone();
-                Err(job::LoadError::problems(path, problems).into())
-            }
+            false => Err(job::LoadError::of_job(&args.job, &args.set, problems).into()),
         };
     }
-    problems.extend(job.missing_inputs());
     problems.extend(job.init_problems());
     if !problems.is_empty() {
-        let path = args.job.clone();
-        return Err(job::LoadError::problems(path, problems).into());
+        return Err(job::LoadError::of_job(&args.job, &args.set, problems).into());
     }
     crate::log::print(&job.to_toml())?;
     Ok(None)

@@ -31,6 +31,7 @@ mod gpu;
 mod hostile_numbers;
 mod hosts;
 mod imports;
+mod job_names;
 mod jobs;
 mod key_reference;
 mod labelled_texts;

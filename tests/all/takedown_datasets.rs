@@ -35,7 +35,7 @@ fn marked_job(folder: &Path) -> PathBuf {
             .collect();
         lines += &format!(
             "{}\n",
-            json!({"id": format!("d{i}"), "text": text.join(" ")})
+            json!({"id": format!("d{i}"), "text": text.join(" "), "url": format!("https://h{i}.example.org/")})
         );
     }
     let input = folder.join("texts.jsonl");
@@ -109,12 +109,17 @@ fn datasets_and_checkpoints_with_removed_documents_are_named_exactly() {
     assert_eq!(samples.len(), 32);
     // first the documents of letters, so that numbers in the dataset are no longer those of the corpus
     let before: Vec<(String, String)> = kept(&out, 1);
-    let letters = list(dir.path(), "id:d0\nid:d76\nid:d76\nid:nowhere\n");
+    let letters = list(
+        dir.path(),
+        "id:d0\nid:d76\nid:d76\nid:nowhere\nhttps://www.h0.example.org\nhost:h76.example.org\n\
+         domain:h0.example.org\nhost:absent.example\n",
+    );
     let told = take_down(&letters, &out);
     assert_eq!(told[0]["datasets"][0]["documents"], 2, "{told:#}");
     assert_eq!(
         told[0]["takedowns"][0]["entries_without_documents"],
-        json!([4])
+        json!([4, 8]),
+        "every entry that names a document counts, not only the first"
     );
     // a new list; the letters that are gone are told as well, so the oracle looks for digits or those texts
     let digits = list(dir.path(), "id:d3\nid:d77\nid:d78\nid:d205\n");

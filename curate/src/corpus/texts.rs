@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use simd_json::Node;
 
 use super::documents::edits;
+use crate::contract::{FieldCounts, NamedFields};
 use crate::corpus::{CleanCondition, EditList, KeepList, KeepStatus, Span, pieces};
 use crate::error::{At, Error, Result, damaged};
 use crate::read::{Batch, Format, Input, Reader, can_be_split, reason};
@@ -65,6 +66,7 @@ pub struct TextReader {
     ours: bool,
     /// Documents of a clean shard that do not meet it are passed over.
     condition: Option<CleanCondition>,
+    fields: NamedFields,
 }
 
 #[derive(Default)]
@@ -153,12 +155,22 @@ impl TextReader {
             number: 0,
             ours: false,
             condition: None,
+            fields: NamedFields::default(),
         }
     }
 
     /// Passes over the documents of a clean shard that do not meet a condition.
     pub fn only(&mut self, condition: CleanCondition) {
+        let names = condition.names();
+        let names = names.map(|name| ("where".to_string(), name.to_string()));
+        self.fields = NamedFields::new(names.collect());
         self.condition = Some(condition);
+    }
+
+    /// Values of the metadata that the condition names, and the documents that have them.
+    pub fn fields(&self) -> impl Iterator<Item = (&str, &FieldCounts)> {
+        let each = self.fields.each();
+        each.map(|((_, name), counts)| (name.as_str(), counts))
     }
 
     /// The file.
@@ -191,9 +203,11 @@ impl TextReader {
                     _ => (spans, splits) = (self.edits.of(at), self.edits.splits_of(at)),
                 }
                 if let Some(condition) = &self.condition {
-                    let holds = condition.holds(self.batch.bytes(raw));
+                    let answer = condition.answer(self.batch.bytes(raw));
                     let wanted = "the line of a clean document";
-                    if !holds.map_err(|why| damaged(&self.path, offset, why, wanted))? {
+                    let answer = answer.map_err(|why| damaged(&self.path, offset, why, wanted))?;
+                    self.fields.count(answer.sought);
+                    if !answer.holds {
                         continue;
                     }
                 }

@@ -91,7 +91,11 @@ pub(super) fn value<'a>(
 }
 
 /// The value at the end of a path.
-fn found<'a>(path: &Path, metrics: &'a dyn Metrics, element: Option<&'a Json>) -> Option<&'a Json> {
+pub(super) fn found<'a>(
+    path: &Path,
+    metrics: &'a dyn Metrics,
+    element: Option<&'a Json>,
+) -> Option<&'a Json> {
     let root = match path.root.as_str() {
         ELEMENT => element,
         root => metrics.field(root),
@@ -268,32 +272,4 @@ fn compared<'a>(order: Option<Ordering>, join: Join) -> Value<'a> {
         Join::Equal => order == Equal,
         _ => order != Equal,
     })
-}
-
-/// Every path outside of bodies with its value.
-pub(super) fn paths<'a>(
-    node: &'a Node,
-    metrics: &'a dyn Metrics,
-    into: &mut Vec<(&'a str, Option<&'a Json>)>,
-) {
-    match node {
-        Node::Path(path) | Node::Over(_, path, _) | Node::Same(path, _) => {
-            if path.root != ELEMENT && !into.iter().any(|(known, _)| *known == path.source) {
-                into.push((&path.source, found(path, metrics, None)));
-            }
-        }
-        Node::Not(inner) | Node::Negative(inner) | Node::Matches(inner, _) => {
-            paths(inner, metrics, into);
-        }
-        Node::Both(left, _, right) => {
-            paths(left, metrics, into);
-            paths(right, metrics, into);
-        }
-        Node::Call(_, arguments) | Node::List(arguments) => {
-            for argument in arguments {
-                paths(argument, metrics, into);
-            }
-        }
-        Node::Number(_) | Node::Text(_) | Node::Truth(_) | Node::Name(_) => {}
-    }
 }

@@ -1,5 +1,7 @@
 //! Kinds of expressions, the names they may use, and where their values come from.
 
+use std::fmt;
+
 use serde_json::Value as Json;
 
 /// Source of an expression's values.
@@ -19,8 +21,39 @@ pub trait Metrics {
 pub struct Scope<'a> {
     /// Names of texts.
     pub texts: &'a [&'a str],
+    /// Names of numbers without a dot; empty: every name is one. Others are of any kind, so that a misspelt name is told by
+    /// its name, not by its kind.
+    pub numbers: &'a [&'a str],
     /// Names of objects into which paths lead.
     pub fields: &'a [&'a str],
+}
+
+/// Why an expression cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    /// The part that is wrong, with its byte in front where that is known.
+    pub found: String,
+    /// What may be there.
+    pub wanted: String,
+}
+
+impl Wrong {
+    /// Of a parser's message, which names both: `byte 6: found the end, wanted a name`.
+    pub(crate) fn of_message(message: &str) -> Wrong {
+        let (place, rest) = message.split_once("found ").unwrap_or(("", message));
+        // a part that was found may have any words
+        let (found, wanted) = rest.rsplit_once(", wanted ").unwrap_or((rest, ""));
+        Wrong {
+            found: format!("{place}{found}"),
+            wanted: wanted.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "found {}, wanted {}", self.found, self.wanted)
+    }
 }
 
 /// Type of an expression, or of a part of it.

@@ -23,7 +23,7 @@ mod parsed;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use document::{DocumentMetrics, check, open, own_names};
+pub(crate) use document::{DocumentMetrics, MetaPath, check, open, own_names, report, unknown};
 pub use eval::Value;
-pub use kinds::{Kind, Metrics, Scope};
+pub use kinds::{Kind, Metrics, Scope, Wrong};
 pub use parsed::Expression;

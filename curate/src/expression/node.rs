@@ -27,6 +27,30 @@ pub(super) enum Node {
     Same(Path, Json),
 }
 
+impl Node {
+    /// Appends every path outside of bodies, each once.
+    pub(super) fn paths<'a>(&'a self, into: &mut Vec<&'a Path>) {
+        match self {
+            Node::Path(path) | Node::Over(_, path, _) | Node::Same(path, _) => {
+                if path.root != ELEMENT && !into.iter().any(|known| known.source == path.source) {
+                    into.push(path);
+                }
+            }
+            Node::Not(inner) | Node::Negative(inner) | Node::Matches(inner, _) => inner.paths(into),
+            Node::Both(left, _, right) => {
+                left.paths(into);
+                right.paths(into);
+            }
+            Node::Call(_, arguments) | Node::List(arguments) => {
+                for argument in arguments {
+                    argument.paths(into);
+                }
+            }
+            Node::Number(_) | Node::Text(_) | Node::Truth(_) | Node::Name(_) => {}
+        }
+    }
+}
+
 /// A way into metadata.
 #[derive(Clone, Debug)]
 pub(super) struct Path {

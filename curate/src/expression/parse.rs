@@ -8,6 +8,7 @@ use serde_json::Value as Json;
 
 use super::kinds::{Kind, Scope};
 use super::node::{ELEMENT, FUNCTIONS, Function, Join, Node, Path, Step};
+use crate::text::near::nearest;
 use crate::text::nesting::Nesting;
 
 /// Longest text of an expression.
@@ -327,12 +328,25 @@ impl Parser<'_> {
             ));
         }
         self.names.insert(name.to_string());
-        let kind = if self.scope.texts.contains(&name) {
-            Kind::Text
-        } else {
-            Kind::Number
+        Ok((Node::Name(name.to_string()), self.kind_of(name)))
+    }
+
+    /// The kind of a name that leads into no object.
+    fn kind_of(&self, name: &str) -> Kind {
+        let Scope {
+            texts,
+            numbers,
+            fields,
+        } = self.scope;
+        if texts.contains(&name) {
+            return Kind::Text;
+        }
+        // a metric has a dot, and so has a path whose object is misspelt
+        let is_number = match name.split_once('.') {
+            Some((root, _)) => nearest(root, fields.iter().copied()).is_empty(),
+            None => numbers.is_empty() || numbers.contains(&name),
         };
-        Ok((Node::Name(name.to_string()), kind))
+        if is_number { Kind::Number } else { Kind::Any }
     }
 
     /// A path whose first names, from byte `from` on, are read.

@@ -2,6 +2,7 @@
 
 use super::eval::{self, Value};
 use super::kinds::{Kind, Metrics, Scope};
+use super::node::Path;
 use super::parse::{self, Parsed};
 
 /// A parsed expression.
@@ -20,6 +21,13 @@ impl Expression {
     /// Names of metrics and texts in the expression, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.names.iter().map(String::as_str)
+    }
+
+    /// Ways into the metadata that it names, each once.
+    pub(super) fn paths(&self) -> Vec<&Path> {
+        let mut found = Vec::new();
+        self.0.root.paths(&mut found);
+        found
     }
 
     /// Its kind.
@@ -57,14 +65,15 @@ impl Expression {
                 None => format!("{name}=?"),
             },
         });
-        let mut found = Vec::new();
-        eval::paths(&self.0.root, metrics, &mut found);
-        let paths = found.into_iter().map(|(path, value)| match value {
-            Some(json) => {
-                let json = crate::text::json::to_string(json);
-                format!("{path}={}", crate::text::excerpt(&json, SHOWN_CHARS))
+        let paths = self.paths().into_iter().map(|path| {
+            let name = &path.source;
+            match eval::found(path, metrics, None) {
+                Some(json) => {
+                    let json = crate::text::json::to_string(json);
+                    format!("{name}={}", crate::text::excerpt(&json, SHOWN_CHARS))
+                }
+                None => format!("{name}=?"),
             }
-            None => format!("{path}=?"),
         });
         names.chain(paths).collect::<Vec<_>>().join(" ")
     }

@@ -38,6 +38,7 @@ static META: LazyLock<Json> = LazyLock::new(|| {
 
 fn parse(source: &str) -> Result<Expression, String> {
     let scope = Scope {
+        numbers: &[],
         texts: &["language"],
         fields: &["meta"],
     };

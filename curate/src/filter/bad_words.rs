@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::check::{Problem, range};
+use crate::check::{self, Problem, range};
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::{At, Error, Result};
 use crate::text::plain::{self, share};
@@ -98,6 +98,9 @@ const COMMON: [&str; 4] = [
     "\u{6027}",
 ];
 
+/// The metric.
+const RATIO: &str = "bad_words.ratio";
+
 /// Lists grow no larger than this.
 const MOST_BYTES: u64 = 16 << 20;
 
@@ -175,7 +178,7 @@ impl BadWordsFilter {
             0 => 0.0,
             _ => share(found, plain::words(text).count().max(1)),
         };
-        judge.at_most("bad_words.ratio", ratio, self.config.max_ratio)
+        judge.at_most(RATIO, ratio, self.config.max_ratio)
     }
 }
 
@@ -257,6 +260,25 @@ impl StepConfig for BadWords {
     fn files(&self) -> Vec<PathBuf> {
         self.list_files()
     }
+
+    fn check_files(&self, problem: Problem<'_>) {
+        let wanted = "a list of words, or a folder of them";
+        check::file_or_folder(problem, "lists", &self.lists, wanted, check::is_text);
+        let folder = Path::new(&self.lists);
+        let has_list = self.language.is_empty() || list_of(folder, &self.language).is_file();
+        if folder.is_dir() && !has_list {
+            let wanted = format!("a language with a list in {}", self.lists);
+            problem("language", format!("{:?}", self.language), &wanted);
+        }
+    }
+
+    fn metric_names(&self) -> Option<Vec<String>> {
+        Some(vec![RATIO.to_string()])
+    }
+
+    fn language_key(&self) -> Option<&'static str> {
+        self.language.is_empty().then_some("language")
+    }
 }
 
 impl Filter for BadWordsFilter {
@@ -265,7 +287,7 @@ impl Filter for BadWordsFilter {
     }
 
     fn metrics(&self) -> Vec<String> {
-        vec!["bad_words.ratio".to_string()]
+        vec![RATIO.to_string()]
     }
 }
 

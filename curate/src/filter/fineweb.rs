@@ -13,6 +13,7 @@ use super::profile::Profile;
 use crate::check::{Problem, range};
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::Result;
+use crate::text::languages::OF_DOCUMENT;
 use crate::text::unicode::{self, TERMINAL};
 use crate::text::{Scratch, chars};
 use crate::verdict::{Judge, KEEP, Verdict, empty};
@@ -116,6 +117,10 @@ impl StepConfig for FinewebQuality {
 
     fn open(&self, at: &Opening<'_>) -> Result<Box<dyn Filter>> {
         in_language(&self.language, "fineweb", at, Box::new(self.clone()))
+    }
+
+    fn language_key(&self) -> Option<&'static str> {
+        (self.language == OF_DOCUMENT).then_some("language")
     }
 }
 

@@ -209,6 +209,10 @@ impl StepConfig for Fineweb2 {
         }
         Ok(Box::new(Fineweb2Filter::open(self)?))
     }
+
+    fn language_key(&self) -> Option<&'static str> {
+        (self.language == OF_DOCUMENT).then_some("language")
+    }
 }
 
 /// The filters of each document's own language, made when the language first occurs.

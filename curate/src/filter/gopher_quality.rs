@@ -4,20 +4,23 @@
 //! `GopherQualityFilter`: words are spaCy tokens, a symbol word has only punctuation, mean length
 //! counts non-symbol words, ratios are over all words, lines are `str.splitlines`. Rules run in
 //! datatrove's order; limits are strict (`<`, `>`). A limit of 0 switches a rule off, as there.
-//! `language` and `stop_words` are the parameters of these names there.
+//! `language` and `stop_words` are the parameters of these names there; `language = "document"` is our own: words and
+//! stop words of each document's language, the stop words those of FineWeb-2 (`fineweb2.rs`).
 //! We differ: a text without a single word drops as too short even with `min_doc_words = 0`, where
 //! datatrove divides by zero.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-use super::languages::{MOST_STOP_WORDS, bits, check_language, in_language};
+use super::languages::{MOST_STOP_WORDS, bits, check_language, in_language, language};
 use super::profile::Profile;
 use crate::check::{Problem, range};
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::Result;
+use crate::text::languages::{self, OF_DOCUMENT};
 use crate::text::unicode::{self, LETTER, SPACE, TERMINAL, TRANSLATED};
 use crate::text::{Scratch, chars};
 use crate::verdict::{Judge, KEEP, Verdict, broken};
@@ -61,7 +64,8 @@ pub struct GopherQuality {
     pub min_alpha_words_ratio: f64,
     /// Minimum number of distinct stop words. Paper: 2.
     pub min_stop_words: usize,
-    /// Stop words; empty: the paper's eight English ones, for any language.
+    /// Stop words; empty: the paper's eight English ones, with `language = "document"` those of each document's own language
+    /// (FineWeb-2's lists). A document of a language without a list is dropped as `gopher_quality.known_language`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stop_words: Vec<String>,
     /// Language by which words are split, as datatrove names it, for example `swh_Latn` or `de`; `document`: the one that
@@ -94,6 +98,88 @@ struct WithStopWords {
     rules: GopherQuality,
     /// Word to its bit.
     stop_words: FxHashMap<Box<[u8]>, u8>,
+}
+
+/// The rules with the stop words of each document's own language, found when the language first occurs.
+struct OfDocument {
+    rules: GopherQuality,
+    /// The rules without the one on stop words.
+    other_rules: GopherQuality,
+    /// By the document's name of the language; None for one without a list.
+    stop_words: RwLock<FxHashMap<String, Option<Arc<StopWords>>>>,
+}
+
+/// The stop words of a language.
+enum StopWords {
+    /// The paper's.
+    English,
+    /// FineWeb-2's: word to its bit.
+    Listed(FxHashMap<Box<[u8]>, u8>),
+}
+
+/// The code of English in the list of languages.
+const ENGLISH: &str = "eng_Latn";
+/// The rule that drops documents of a language without a list.
+const KNOWN_LANGUAGE: &str = "gopher_quality.known_language";
+
+impl OfDocument {
+    fn new(rules: &GopherQuality) -> OfDocument {
+        OfDocument {
+            rules: rules.clone(),
+            other_rules: GopherQuality {
+                min_stop_words: 0,
+                ..rules.clone()
+            },
+            stop_words: RwLock::default(),
+        }
+    }
+
+    fn stop_words(&self, name: &str) -> Option<Arc<StopWords>> {
+        let known = self
+            .stop_words
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known.get(name) {
+            return found.clone();
+        }
+        drop(known);
+        let is_english = languages::language(name).is_ok_and(|found| found.code == ENGLISH);
+        let made = match is_english {
+            true => Some(StopWords::English),
+            false => language(name).ok().map(|found| {
+                StopWords::Listed(bits(found.stop_words.iter().map(|word| word.as_bytes())))
+            }),
+        };
+        let mut known = self
+            .stop_words
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let made = made.map(Arc::new);
+        known.entry(name.to_string()).or_insert(made).clone()
+    }
+}
+
+impl Filter for OfDocument {
+    fn apply(&self, draft: &mut Draft, scratch: &mut StepScratch, judge: &mut Judge) -> Verdict {
+        let (text, scratch) = (&draft.text, &mut scratch.text);
+        match self.stop_words(&draft.language).as_deref() {
+            Some(StopWords::English) => self.rules.measure(text, scratch, judge),
+            Some(StopWords::Listed(words)) => {
+                let bit = |word: &[u8]| words.get(word).map_or(0, |&bit| 1u128 << bit);
+                self.rules.measure_with(&bit, text, scratch, judge)
+            }
+            None => {
+                self.other_rules.measure(text, scratch, judge)?;
+                judge.at_least(KNOWN_LANGUAGE, 0.0, 1.0)
+            }
+        }
+    }
+
+    fn metrics(&self) -> Vec<String> {
+        let mut names = self.rules.metrics();
+        names.push(KNOWN_LANGUAGE.to_string());
+        names
+    }
 }
 
 /// Number of the paper's English stop words.
@@ -328,7 +414,9 @@ impl StepConfig for GopherQuality {
     }
 
     fn open(&self, at: &Opening<'_>) -> Result<Box<dyn Filter>> {
+        let is_of_document = self.language == OF_DOCUMENT && self.min_stop_words > 0;
         let filter: Box<dyn Filter> = match self.stop_words.is_empty() {
+            true if is_of_document => Box::new(OfDocument::new(self)),
             true => Box::new(self.clone()),
             false => Box::new(WithStopWords {
                 rules: self.clone(),
@@ -336,6 +424,10 @@ impl StepConfig for GopherQuality {
             }),
         };
         in_language(&self.language, "gopher_quality", at, filter)
+    }
+
+    fn language_key(&self) -> Option<&'static str> {
+        (self.language == OF_DOCUMENT).then_some("language")
     }
 }
 
@@ -350,5 +442,59 @@ impl Filter for WithStopWords {
 impl Filter for GopherQuality {
     fn apply(&self, draft: &mut Draft, scratch: &mut StepScratch, judge: &mut Judge) -> Verdict {
         self.measure(&draft.text, &mut scratch.text, judge)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::classifier::NoModels;
+
+    /// The rule that drops a text in a language, of a step with these settings beside `language = "document"`.
+    fn dropped(settings: &str, text: &str, language: &str) -> Option<String> {
+        let json = format!(r#"{{"language": "document", "min_doc_words": 5{settings}}}"#);
+        let config: GopherQuality = serde_json::from_str(&json).unwrap();
+        config.check(&mut |k, f, w| panic!("{k}: {f}: {w}"));
+        let at = Opening {
+            number: 0,
+            before: &[],
+            models: &NoModels,
+        };
+        let filter = config.open(&at).unwrap();
+        let mut draft = Draft {
+            text: text.to_string(),
+            language: language.to_string(),
+            ..Draft::default()
+        };
+        let mut scratch = StepScratch::default();
+        let verdict = filter.apply(&mut draft, &mut scratch, &mut Judge::strict());
+        verdict.break_value().map(|reason| reason.rule)
+    }
+
+    #[test]
+    fn stop_words_are_those_of_each_documents_language() {
+        let german = "Der Hund und die Katze gehen in den Garten, wo das Haus steht.";
+        let english = "The dog and the cat go to the garden with the house of stone.";
+        let stop_words = Some("gopher_quality.enough_stop_words".to_string());
+        let unknown = Some("gopher_quality.known_language".to_string());
+        for language in ["de", "deu_Latn"] {
+            assert_eq!(dropped("", german, language), None, "{language}");
+            assert_eq!(dropped("", english, language), stop_words, "{language}");
+        }
+        for language in ["en", "eng_Latn"] {
+            assert_eq!(dropped("", english, language), None, "{language}");
+            assert_eq!(dropped("", german, language), stop_words, "{language}");
+        }
+        // told apart from texts that lack the words of their language, and from those that other rules drop
+        assert_eq!(dropped("", german, "und"), unknown);
+        assert_eq!(dropped("", german, "xxx_Latn"), unknown);
+        let short = Some("gopher_quality.short_doc".to_string());
+        assert_eq!(dropped("", "Der Hund", "und"), short);
+        // the job's own words, or none, are asked of every language
+        assert_eq!(
+            dropped(r#", "stop_words": ["Hund", "Katze"]"#, german, "und"),
+            None
+        );
+        assert_eq!(dropped(r#", "min_stop_words": 0"#, german, "und"), None);
     }
 }

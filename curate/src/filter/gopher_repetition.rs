@@ -15,6 +15,7 @@ use super::profile::Profile;
 use crate::check::{Problem, range};
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::Result;
+use crate::text::languages::OF_DOCUMENT;
 use crate::text::{HashCounts, Scratch, chars, unicode};
 use crate::verdict::{Judge, KEEP, Verdict, empty};
 
@@ -253,6 +254,10 @@ impl StepConfig for GopherRepetition {
             at,
             Box::new(self.clone()),
         )
+    }
+
+    fn language_key(&self) -> Option<&'static str> {
+        (self.language == OF_DOCUMENT).then_some("language")
     }
 }
 

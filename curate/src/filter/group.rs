@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::check::Problem;
-use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
+use crate::contract::{Draft, Filter, Opening, StepConfig, StepExpression, StepScratch};
 use crate::error::Result;
 use crate::expression::{self, DocumentMetrics, Expression, Kind, Value};
 use crate::quality::check_name;
@@ -31,9 +31,7 @@ impl StepConfig for GroupConfig {
 
     fn check(&self, problem: Problem<'_>) {
         check_name(&self.name, problem);
-        if let Err(why) = expression::check(&self.by, Kind::Any) {
-            problem("by", why, "an expression");
-        }
+        expression::report(problem, "by", &self.by, Kind::Any);
     }
 
     fn open(&self, at: &Opening<'_>) -> Result<Box<dyn Filter>> {
@@ -42,6 +40,14 @@ impl StepConfig for GroupConfig {
             name: self.name.clone(),
             by,
         }))
+    }
+
+    fn metric_names(&self) -> Option<Vec<String>> {
+        Some(Vec::new())
+    }
+
+    fn expressions(&self) -> Vec<StepExpression<'_>> {
+        vec![StepExpression::at("by", &self.by)]
     }
 }
 

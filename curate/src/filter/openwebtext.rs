@@ -134,6 +134,10 @@ impl StepConfig for Openwebtext {
     fn open(&self, _: &Opening<'_>) -> Result<Box<dyn Filter>> {
         Ok(Box::new(self.clone()))
     }
+
+    fn language_key(&self) -> Option<&'static str> {
+        (self.min_foreign_chars > 0).then_some("min_foreign_chars")
+    }
 }
 
 impl Filter for Openwebtext {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::check::Problem;
+use crate::check::{self, Problem};
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::Result;
 use crate::takedown_list::{FoundBy, TakedownList, Wanted};
@@ -39,6 +39,15 @@ impl StepConfig for OptOut {
 
     fn files(&self) -> Vec<PathBuf> {
         vec![PathBuf::from(&self.list)]
+    }
+
+    fn check_files(&self, problem: Problem<'_>) {
+        let wanted = "a file with an entry per line";
+        check::file(problem, "list", &self.list, wanted, check::is_text);
+    }
+
+    fn metric_names(&self) -> Option<Vec<String>> {
+        Some(Vec::new())
     }
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::check::Problem;
-use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
+use crate::contract::{Draft, Filter, Opening, StepConfig, StepExpression, StepScratch};
 use crate::error::Result;
 use crate::expression::{self, DocumentMetrics, Expression, Kind, Value};
 use crate::quality::check_name;
@@ -38,7 +38,7 @@ impl StepConfig for SampleConfig {
     fn check(&self, problem: Problem<'_>) {
         check_name(&self.name, problem);
         match expression::check(&self.weight, Kind::Number) {
-            Err(why) => problem("weight", why, WANTED),
+            Err(wrong) => problem("weight", wrong.found, &wrong.wanted),
             Ok(weight) => {
                 let constant = weight.constant().filter(|w| !(0.0..=1.0).contains(w));
                 if let Some(constant) = constant {
@@ -54,6 +54,14 @@ impl StepConfig for SampleConfig {
             config: self.clone(),
             weight,
         }))
+    }
+
+    fn metric_names(&self) -> Option<Vec<String>> {
+        Some(Vec::new())
+    }
+
+    fn expressions(&self) -> Vec<StepExpression<'_>> {
+        vec![StepExpression::at("weight", &self.weight)]
     }
 }
 

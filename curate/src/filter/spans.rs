@@ -11,9 +11,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use super::tag::condition;
+use super::tag::{condition, condition_at};
 use crate::check::Problem;
-use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
+use crate::contract::{Draft, Filter, Opening, StepConfig, StepExpression, StepScratch};
 use crate::error::Result;
 use crate::expression::{self, DocumentMetrics, Expression, Kind, Value};
 use crate::text::{chars, excerpt, json};
@@ -53,24 +53,19 @@ impl StepConfig for Spans {
 
     fn check(&self, problem: Problem<'_>) {
         for (i, replace) in self.replace.iter().enumerate() {
-            if let Err(why) = expression::check(&replace.spans, Kind::Any) {
-                let wanted = "an expression for a list of spans, such as attributes.NAME";
-                problem(&format!("replace[{i}].spans"), why, wanted);
-            }
+            let key = format!("replace[{i}].spans");
+            expression::report(problem, &key, &replace.spans, Kind::Any);
             if !replace.with_value.is_empty() {
                 if !replace.with.is_empty() {
                     let found = format!("{:?} beside with_value", replace.with);
                     problem(&format!("replace[{i}].with"), found, "one of them");
                 }
-                if let Err(why) = expression::check(&replace.with_value, Kind::Text) {
-                    problem(&format!("replace[{i}].with_value"), why, "a text");
-                }
+                let key = format!("replace[{i}].with_value");
+                expression::report(problem, &key, &replace.with_value, Kind::Text);
             }
         }
-        if !self.condition.is_empty()
-            && let Err(why) = expression::check(&self.condition, Kind::Truth)
-        {
-            problem("where", why, "a condition");
+        if !self.condition.is_empty() {
+            expression::report(problem, "where", &self.condition, Kind::Truth);
         }
     }
 
@@ -98,6 +93,20 @@ impl StepConfig for Spans {
             lists: lists.collect::<Result<_>>()?,
             condition: condition(at, "spans.where", &self.condition)?,
         }))
+    }
+
+    fn metric_names(&self) -> Option<Vec<String>> {
+        Some(Vec::new())
+    }
+
+    fn expressions(&self) -> Vec<StepExpression<'_>> {
+        let lists = self.replace.iter().enumerate().flat_map(|(i, replace)| {
+            let spans = StepExpression::at(format!("replace[{i}].spans"), &replace.spans);
+            let key = format!("replace[{i}].with_value");
+            [Some(spans), condition_at(&key, &replace.with_value)]
+        });
+        let condition = condition_at("where", &self.condition);
+        lists.flatten().chain(condition).collect()
     }
 }
 

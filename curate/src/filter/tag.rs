@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
 use crate::check::Problem;
-use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
+use crate::contract::{Draft, Filter, Opening, StepConfig, StepExpression, StepScratch};
 use crate::error::Result;
 use crate::expression::{self, DocumentMetrics, Expression, Kind, Value};
 use crate::read::{keep_only, take_field};
@@ -38,14 +38,10 @@ impl StepConfig for TagConfig {
             if name.is_empty() {
                 problem("set", "\"\"".to_string(), "names of fields");
             }
-            if let Err(why) = expression::check(source, Kind::Any) {
-                problem(&format!("set.{name}"), why, "an expression");
-            }
+            expression::report(problem, &format!("set.{name}"), source, Kind::Any);
         }
-        if !self.condition.is_empty()
-            && let Err(why) = expression::check(&self.condition, Kind::Truth)
-        {
-            problem("where", why, "a condition");
+        if !self.condition.is_empty() {
+            expression::report(problem, "where", &self.condition, Kind::Truth);
         }
     }
 
@@ -60,6 +56,21 @@ impl StepConfig for TagConfig {
             config: self.clone(),
         }))
     }
+
+    fn metric_names(&self) -> Option<Vec<String>> {
+        Some(Vec::new())
+    }
+
+    fn expressions(&self) -> Vec<StepExpression<'_>> {
+        let set = self.set.iter();
+        let set = set.map(|(name, source)| StepExpression::at(format!("set.{name}"), source));
+        set.chain(condition_at("where", &self.condition)).collect()
+    }
+}
+
+/// A condition of a step for its list of expressions, if there is one.
+pub(super) fn condition_at<'a>(key: &str, source: &'a str) -> Option<StepExpression<'a>> {
+    (!source.is_empty()).then(|| StepExpression::at(key, source))
 }
 
 /// A condition of a step, if there is one.

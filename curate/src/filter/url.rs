@@ -13,7 +13,7 @@ use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::check::Problem;
+use crate::check::{self, Problem};
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::{At, Error, Result};
 use crate::verdict::{Judge, KEEP, Verdict, broken};
@@ -274,6 +274,18 @@ impl StepConfig for UrlConfig {
     fn files(&self) -> Vec<PathBuf> {
         let files = |list: &String| files_of(Path::new(list)).unwrap_or_else(|_| vec![list.into()]);
         self.lists.iter().flat_map(files).collect()
+    }
+
+    fn check_files(&self, problem: Problem<'_>) {
+        let wanted = "a file of domains and addresses, or a folder of such files in UT1's layout";
+        for (i, list) in self.lists.iter().enumerate() {
+            let key = format!("lists[{i}]");
+            check::file_or_folder(problem, &key, list, wanted, check::is_text);
+        }
+    }
+
+    fn metric_names(&self) -> Option<Vec<String>> {
+        Some(Vec::new())
     }
 }
 

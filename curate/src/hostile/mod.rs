@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
 use crate::classifier::{Answer, ClassifierModel, Logits, Models, TextClassifier};
-use crate::contract::{Draft, StepScratch};
+use crate::contract::{Draft, Opening, StepScratch};
 use crate::decontaminate::{DecontaminateConfig, DecontaminateProfile};
 use crate::quality::fasttext::FastText;
 use crate::steps::{Step, Steps};
@@ -276,7 +276,7 @@ fn steps(name: &str, settings: &Value) -> Vec<Step> {
             step("length", json!({})),
             step(
                 name,
-                json!({"keep": "length.min_chars >= 0 and language != \"x\" and not any(attributes.spans, any(it, it > 1e9)) \
+                json!({"keep": "length.min_chars >= 0 and source != \"x\" and not any(attributes.spans, any(it, it > 1e9)) \
                     and not (meta.word in attributes.spans) and sum(attributes.spans, it[2]) >= 0"}),
             ),
         ],
@@ -289,6 +289,36 @@ fn metadata(text: &str) -> Value {
     let starts = (0..text.chars().count()).step_by(4);
     let spans: Vec<Value> = starts.map(|start| json!([start, start + 3, 0.7])).collect();
     json!({"word": text, "attributes": {"spans": spans}})
+}
+
+#[test]
+fn the_job_check_knows_the_metrics_of_every_step_and_its_files() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in names_of_steps() {
+        for settings in settings(&name, folder.path()) {
+            let step = steps(&name, &settings).pop().unwrap();
+            let step = step.settings();
+            let names = step.metric_names();
+            let at = Opening {
+                number: 0,
+                before: &[],
+                models: &Lengths,
+            };
+            match step.open(&at) {
+                Ok(filter) => assert_eq!(names, Some(filter.metrics()), "{name} {settings}"),
+                // a metric of the step before
+                Err(why) => assert_eq!(names, Some(Vec::new()), "{name} {settings}: {why}"),
+            }
+            let mut problems = Vec::new();
+            step.check_files(&mut |key, found, _| problems.push(format!("{key}: {found}")));
+            // this one's model is no file
+            assert_eq!(
+                problems.is_empty(),
+                name != "classifier",
+                "{name}: {problems:?}"
+            );
+        }
+    }
 }
 
 #[test]

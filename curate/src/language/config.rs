@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 use super::identifier::{BUILT_IN, Identifier, LanguageScratch};
 use super::paragraphs::{MixtureScratch, mixture, without};
 use super::script::script_shares;
-use crate::check::{Problem, range};
+use crate::check::{self, Problem, range};
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::Result;
+use crate::quality::fasttext::is_fasttext;
 use crate::verdict::{Judge, Verdict, broken};
 
 /// Treatment of paragraphs in other languages than the document's.
@@ -74,6 +75,8 @@ struct LanguageFilter {
 
 /// Where a document's metadata has the confidence of its language.
 const CONFIDENCE: &str = "language_confidence";
+/// The metric.
+const MIN_CONFIDENCE: &str = "language.min_confidence";
 
 /// Four digits are more than a share of letters means.
 fn round(share: f64) -> f64 {
@@ -135,6 +138,17 @@ impl StepConfig for LanguageConfig {
             return Vec::new();
         }
         vec![PathBuf::from(&self.model)]
+    }
+
+    fn check_files(&self, problem: Problem<'_>) {
+        if self.model != BUILT_IN {
+            let wanted = "\"builtin\" or a fastText model (.bin or .ftz)";
+            check::file(problem, "model", &self.model, wanted, is_fasttext);
+        }
+    }
+
+    fn metric_names(&self) -> Option<Vec<String>> {
+        Some(vec![MIN_CONFIDENCE.to_string()])
     }
 }
 
@@ -203,7 +217,7 @@ impl Filter for LanguageFilter {
             let wanted = config.keep.join(" ");
             return Verdict::Break(broken("language.keep", draft.language.as_str(), wanted));
         }
-        judge.at_least("language.min_confidence", confidence, config.min_confidence)?;
+        judge.at_least(MIN_CONFIDENCE, confidence, config.min_confidence)?;
         if !config.other_paragraphs.is_keep() {
             self.others(draft, scratch.own.get::<MixtureScratch>());
         }
@@ -211,6 +225,6 @@ impl Filter for LanguageFilter {
     }
 
     fn metrics(&self) -> Vec<String> {
-        vec!["language.min_confidence".to_string()]
+        vec![MIN_CONFIDENCE.to_string()]
     }
 }

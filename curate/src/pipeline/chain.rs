@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::classifier::{Logits, Models};
 use crate::clock::{Clock, Spent};
-use crate::contract::{Draft, StepScratch};
+use crate::contract::{Draft, Sought, StepScratch};
 use crate::decontaminate::{Decontaminator, TaskHits};
 use crate::dedup::{MinhashScratch, Minhasher, Signature, source, words_digest};
 use crate::document::CleanDocument;
@@ -80,6 +80,10 @@ pub(crate) struct Kept {
     /// Headers, footers and page numbers that the reader left out.
     #[serde(default)]
     pub(crate) running_lines: u32,
+    #[serde(default)]
+    pub(crate) of_input: Sought,
+    #[serde(default)]
+    pub(crate) of_steps: Sought,
     pub(crate) metrics: Vec<Metric>,
     pub(crate) url: Option<String>,
     #[serde(with = "crate::statistics::boxed")]
@@ -107,6 +111,10 @@ pub(crate) struct Dropped {
     /// Headers, footers and page numbers that the reader left out.
     #[serde(default)]
     pub(crate) running_lines: u32,
+    #[serde(default)]
+    pub(crate) of_input: Sought,
+    #[serde(default)]
+    pub(crate) of_steps: Sought,
     pub(crate) metrics: Vec<Metric>,
     #[serde(with = "crate::statistics::boxed")]
     pub(crate) text_metrics: Option<Box<TextMetrics>>,
@@ -413,6 +421,11 @@ impl Chain {
         Verdict::Continue(())
     }
 
+    /// Values of the metadata that the steps' expressions name, each with its key.
+    pub(crate) fn named_values(&self) -> Vec<(&str, &str)> {
+        self.steps.named_values()
+    }
+
     /// The evaluation sets that are looked for.
     pub(crate) fn evaluation_sets(&self) -> BTreeMap<String, TaskHits> {
         let sets = self.decontaminator.as_ref();
@@ -456,6 +469,8 @@ impl Chain {
             personal: draft.personal,
             copies: draft.copies,
             running_lines: draft.running_lines,
+            of_input: draft.of_input,
+            of_steps: draft.of_steps,
             metrics: draft.metrics,
             is_lost: draft.is_lost,
             reason,
@@ -525,6 +540,8 @@ impl Chain {
             personal: draft.personal,
             copies: draft.copies,
             running_lines: draft.running_lines,
+            of_input: draft.of_input,
+            of_steps: draft.of_steps,
             metrics: draft.metrics,
             url: document.url,
             text_metrics,
@@ -594,6 +611,7 @@ fn with_fields(mut draft: Draft, fields: Fields) -> Draft {
     draft.subset = fields.subset;
     draft.meta = fields.meta;
     draft.text = fields.text;
+    draft.of_input = fields.named;
     draft
 }
 

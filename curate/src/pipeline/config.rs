@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::check::{Problem, range};
+use crate::expression::{self, Kind};
 use crate::read::Input;
 use crate::steps::Step;
-use crate::text::languages::WordLanguage;
+use crate::text::languages::{OF_DOCUMENT, WordLanguage};
 use crate::text::words::WordRules;
 use crate::write::OutputFormat;
 
@@ -142,6 +143,7 @@ impl CurateConfig {
                 "at most a quarter of memory_mb",
             );
         }
+        let mut sound = Vec::new();
         for (i, step) in self.step.iter().enumerate() {
             if let Step::Group(group) = step
                 && group.statistics
@@ -161,7 +163,85 @@ impl CurateConfig {
                     "the first position",
                 );
             }
-            step.check(&mut |k, f, w| problem(&format!("step[{i}].{k}"), f, w));
+            let mut is_sound = true;
+            step.check(&mut |k, f, w| {
+                is_sound = false;
+                problem(&format!("step[{i}].{k}"), f, w);
+            });
+            sound.push(is_sound);
+        }
+        self.check_names(&sound, problem);
+        self.check_languages(problem);
+    }
+
+    /// Reports every name in the steps' expressions that is neither one of the document's nor a metric of an earlier step.
+    /// Steps that are not `sound` are not opened for the names of their metrics.
+    fn check_names(&self, sound: &[bool], problem: Problem<'_>) {
+        // of the steps so far: opening a step only for its names is put off until an expression needs them
+        let mut metrics: Vec<String> = Vec::new();
+        let mut are_all_known = true;
+        let mut behind = 0;
+        for (i, step) in self.step.iter().enumerate() {
+            for expression in step.settings().expressions() {
+                // one that cannot be parsed was reported with its step
+                let Ok(parsed) = expression::check(expression.source, Kind::Any) else {
+                    continue;
+                };
+                for (before, is_sound) in self.step.iter().zip(sound).take(i).skip(behind) {
+                    // the names of this step's are the same whatever its settings
+                    let is_sound = *is_sound || matches!(before, Step::Language(_));
+                    let found = is_sound.then(|| before.settings().metric_names());
+                    let found = found.flatten();
+                    are_all_known &= found.is_some();
+                    metrics.extend(found.unwrap_or_default());
+                }
+                behind = i;
+                for wrong in expression::unknown(&parsed, &metrics) {
+                    // it may be a metric of a step whose settings are wrong, which is reported already
+                    let name = wrong.found.split('"').nth(1).unwrap_or_default();
+                    if are_all_known || !name.contains('.') {
+                        let key = format!("step[{i}].{}.{}", step.name(), expression.key);
+                        problem(&key, wrong.found, &wrong.wanted);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reports every step, and the statistics, that ask for the language of documents before it is found.
+    fn check_languages(&self, problem: Problem<'_>) {
+        let is_language = |step: &Step| matches!(step, Step::Language(_));
+        let found = self.step.iter().position(is_language);
+        let wanted = "a step `language` before this one, which finds the language of each document";
+        for (i, step) in self.step.iter().enumerate() {
+            let Some(key) = step.settings().language_key() else {
+                continue;
+            };
+            if found.is_none_or(|language| i < language) {
+                let key = format!("step[{i}].{}.{key}", step.name());
+                let why = match found {
+                    None => "languages of documents in a job without a step `language`".to_string(),
+                    Some(language) => {
+                        format!("languages of documents before step[{language}].language")
+                    }
+                };
+                problem(&key, why, wanted);
+            }
+        }
+        if self.statistics_language == OF_DOCUMENT && found.is_none() {
+            let why = format!("{OF_DOCUMENT:?} in a job without a step `language`");
+            let wanted = "a step `language`, which finds the language of each document";
+            problem("statistics_language", why, wanted);
+        }
+    }
+
+    /// Reports every model and list of the steps that is not there or, as its first bytes show, of another kind. Nothing is
+    /// loaded.
+    pub fn check_files(&self, problem: Problem<'_>) {
+        for (i, step) in self.step.iter().enumerate() {
+            let name = step.name();
+            step.settings()
+                .check_files(&mut |k, f, w| problem(&format!("step[{i}].{name}.{k}"), f, w));
         }
     }
 }

@@ -5,12 +5,16 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::corpus::{EditList, KeepList};
 use crate::dedup::{EmbeddingCounts, SignatureColumn, SignatureFile};
-use crate::error::{At, Result};
-use crate::read::{Batch, Format, Input, Reader, is_binary, magic_of, parse_record};
+use crate::error::{At, Error, Result};
+use crate::extract::{Extracted, extract_html};
+use crate::read::{
+    Batch, Composed, Format, Input, Keys, Raw, Reader, column_names, detect, is_binary, magic_of,
+    parse_record,
+};
 
 /// Describes a file's format and contents.
 ///
@@ -142,111 +146,191 @@ const MAX_RECORD: usize = 1 << 30;
 /// Problems that are listed; all are counted.
 const MAX_PROBLEMS: usize = 10;
 
-/// Format of a file by its bytes: WARC (also ARC), a wiki's dump, Parquet, Arrow, or lines.
-fn format_of(path: &Path) -> Result<Format> {
-    let mut magic = Vec::new();
-    let read = File::open(path).and_then(|f| f.take(6).read_to_end(&mut magic));
-    read.at(path)?;
-    if magic.starts_with(b"PAR1") {
-        return Ok(Format::Parquet);
-    }
-    if magic.starts_with(b"ARROW1") || magic.starts_with(b"\xff\xff\xff\xff") {
-        return Ok(Format::Arrow);
-    }
-    let mut batch = Batch::default();
-    let mut first = Reader::open_lines(path, &BTreeMap::new(), MAX_RECORD)?;
-    first.fill(&mut batch)?;
-    let sound = batch.records.iter().find(|raw| raw.bad.is_none());
-    let bytes = sound.map_or(&[][..], |raw| batch.bytes(raw));
-    Ok(if is_archive(bytes) {
-        Format::Warc
-    } else if bytes.starts_with(b"<mediawiki") {
-        Format::Wikipedia
-    } else {
-        Format::Jsonl
-    })
-}
-
 /// The first line is that of a WARC record or of an ARC file.
 fn is_archive(line: &[u8]) -> bool {
     line.starts_with(b"WARC/") || line.starts_with(b"filedesc://")
 }
 
-/// Counts the records of a file and lists the problems.
-fn records(path: &Path) -> Result<Value> {
-    let format = format_of(path)?;
-    let mut reader = match format {
-        // of any kind: a text is described by its lines
-        Format::Jsonl => Reader::open_lines(path, &BTreeMap::new(), MAX_RECORD)?,
-        _ => Reader::open(path, &Input::of(format), None, MAX_RECORD)?,
-    };
-    let mut batch = Batch::default();
-    let (mut count, mut bad, mut objects, mut text) = (0u64, 0u64, 0u64, 0u64);
-    let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
-    let mut repaired: BTreeMap<String, u64> = BTreeMap::new();
-    let (mut problems, mut faults) = (Vec::new(), Vec::new());
-    while reader.fill(&mut batch)? {
-        for raw in &batch.records {
-            count += 1;
-            if let Some(why) = &raw.bad {
-                bad += 1;
-                if problems.len() < MAX_PROBLEMS {
-                    problems.push(json!({"offset": raw.offset, "record": raw.number, "why": why}));
-                }
-                continue;
+/// Contents of a file of records, so far.
+#[derive(Default)]
+struct Contents {
+    records: u64,
+    bad: u64,
+    /// Records that are JSON objects.
+    objects: u64,
+    text_bytes: u64,
+    /// Types of an archive's records, or fields of objects.
+    kinds: BTreeMap<String, u64>,
+    repaired: BTreeMap<String, u64>,
+    problems: Vec<Value>,
+    faults: Vec<Value>,
+    /// Metadata of the first document of a composed file.
+    meta: Option<Map<String, Value>>,
+    /// Main text of a page.
+    page: Option<Extracted>,
+}
+
+impl Contents {
+    /// Counts a record.
+    fn add(&mut self, format: Format, raw: &Raw, bytes: &[u8]) {
+        self.records += 1;
+        if let Some(why) = &raw.bad {
+            self.bad += 1;
+            if self.problems.len() < MAX_PROBLEMS {
+                self.problems
+                    .push(json!({"offset": raw.offset, "record": raw.number, "why": why}));
             }
-            if let Some(fault) = raw.repaired {
-                *repaired.entry(fault.name.to_string()).or_default() += 1;
-                if faults.len() < MAX_PROBLEMS {
-                    faults.push(json!({"offset": raw.offset, "record": raw.number,
-                        "repaired": fault.name, "why": fault.why}));
-                }
+            return;
+        }
+        if let Some(fault) = raw.repaired {
+            *self.repaired.entry(fault.name.to_string()).or_default() += 1;
+            if self.faults.len() < MAX_PROBLEMS {
+                self.faults
+                    .push(json!({"offset": raw.offset, "record": raw.number,
+                    "repaired": fault.name, "why": fault.why}));
             }
-            let bytes = batch.bytes(raw);
-            match format {
-                Format::Warc => {
-                    let kind = parse_record(bytes).map(|r| r.kind).unwrap_or_default();
-                    *kinds.entry(kind).or_default() += 1;
-                }
-                Format::Wikipedia => {}
-                _ => {
-                    let Ok(Value::Object(map)) = crate::text::json::from_slice::<Value>(bytes)
-                    else {
-                        continue;
-                    };
-                    objects += 1;
+        }
+        match format {
+            Format::Warc | Format::Wet | Format::Wat | Format::Wacz => {
+                let kind = parse_record(bytes).map(|r| r.kind).unwrap_or_default();
+                *self.kinds.entry(kind).or_default() += 1;
+            }
+            Format::Wikipedia => {}
+            Format::Epub
+            | Format::Docx
+            | Format::Odt
+            | Format::Pdf
+            | Format::Latex
+            | Format::Zim => {
+                // readers compose sound objects
+                let composed = serde_json::from_slice::<Composed<'_>>(bytes);
+                self.meta
+                    .get_or_insert_with(|| composed.map(|c| c.meta).unwrap_or_default());
+            }
+            Format::Html => self.page = Some(extract_html(bytes, None)),
+            Format::Auto
+            | Format::Jsonl
+            | Format::Dolma
+            | Format::Parquet
+            | Format::Arrow
+            | Format::Csv
+            | Format::Tsv
+            | Format::Text => {
+                if let Ok(Value::Object(map)) = crate::text::json::from_slice::<Value>(bytes) {
+                    self.objects += 1;
                     let words = map.get("text").or_else(|| map.get("content"));
-                    text += words.and_then(Value::as_str).map_or(0, |t| t.len() as u64);
+                    self.text_bytes += words.and_then(Value::as_str).map_or(0, |t| t.len() as u64);
                     for key in map.keys() {
-                        *kinds.entry(key.clone()).or_default() += 1;
+                        *self.kinds.entry(key.clone()).or_default() += 1;
                     }
                 }
             }
         }
     }
-    let mut value = match format {
-        Format::Warc => json!({"kind": "warc", "records": count, "bad": bad, "types": kinds}),
-        Format::Wikipedia => json!({"kind": "wiki dump", "pages": count, "bad": bad}),
-        Format::Parquet | Format::Arrow => {
-            let kind = if format == Format::Arrow {
-                "arrow"
-            } else {
-                "parquet"
-            };
-            json!({"kind": kind, "records": count, "bad": bad, "text_bytes": text, "fields": kinds})
+
+    /// The description.
+    fn into_value(mut self, format: Format) -> Value {
+        let (count, bad, kinds) = (self.records, self.bad, &self.kinds);
+        let table = |kind: &str| {
+            json!({"kind": kind, "records": count, "bad": bad, "text_bytes": self.text_bytes,
+                "fields": kinds})
+        };
+        let file = |kind: &str| {
+            let meta = self.meta.clone().unwrap_or_default();
+            json!({"kind": kind, "documents": count - bad, "bad": bad, "meta": meta})
+        };
+        let mut value = match format {
+            Format::Warc | Format::Wet | Format::Wat => {
+                json!({"kind": "warc", "records": count, "bad": bad, "types": kinds})
+            }
+            Format::Wacz => json!({"kind": "wacz", "records": count, "bad": bad, "types": kinds}),
+            Format::Wikipedia => json!({"kind": "wiki dump", "pages": count, "bad": bad}),
+            Format::Zim => json!({"kind": "zim", "pages": count - bad, "bad": bad}),
+            Format::Parquet => table("parquet"),
+            Format::Arrow => table("arrow"),
+            Format::Csv => table("csv"),
+            Format::Tsv => table("tsv"),
+            Format::Epub => file("epub"),
+            Format::Docx => file("docx"),
+            Format::Odt => file("odt"),
+            Format::Pdf => file("pdf"),
+            Format::Latex => file("latex"),
+            Format::Html => {
+                let title = self
+                    .page
+                    .as_ref()
+                    .and_then(|page| page.meta.title.as_deref());
+                let text = self.page.as_ref().map_or(0, |page| page.text.len());
+                json!({"kind": "html", "bad": bad, "title": title, "main_text_bytes": text})
+            }
+            Format::Jsonl | Format::Dolma | Format::Auto | Format::Text if self.objects > 0 => {
+                json!({"kind": "json lines", "records": count, "bad": count - self.objects,
+                    "text_bytes": self.text_bytes, "fields": kinds})
+            }
+            Format::Jsonl | Format::Dolma | Format::Auto | Format::Text => {
+                json!({"kind": "text", "lines": count, "bad": bad})
+            }
+        };
+        // as a job file names it
+        value["format"] = json!(match format {
+            Format::Jsonl if self.objects == 0 => Format::Text,
+            found => found,
+        });
+        if !self.repaired.is_empty() {
+            value["repaired"] = json!(self.repaired);
         }
-        _ if objects > 0 => json!({"kind": "json lines", "records": count,
-            "bad": count - objects, "text_bytes": text, "fields": kinds}),
-        _ => json!({"kind": "text", "lines": count, "bad": bad}),
-    };
-    if !repaired.is_empty() {
-        value["repaired"] = json!(repaired);
+        // lost records come first
+        self.problems.extend(self.faults);
+        self.problems.truncate(MAX_PROBLEMS);
+        value["problems"] = self.problems.into();
+        value
     }
-    // lost records come first
-    problems.extend(faults);
-    problems.truncate(MAX_PROBLEMS);
-    value["problems"] = problems.into();
-    Ok(value)
+}
+
+/// Counts the records of a file, of the format that `format = "auto"` finds, and lists the problems.
+fn records(path: &Path) -> Result<Value> {
+    let format = detect(path, &Input::of(Format::Auto)).at(path)?;
+    let format = format.map_err(|kind| Error::Input {
+        path: path.to_path_buf(),
+        why: format!("found {kind}, which no format reads"),
+    })?;
+    let mut reader = match format {
+        // of any kind: a text is described by its lines
+        Format::Jsonl | Format::Text => Reader::open_lines(path, &BTreeMap::new(), MAX_RECORD)?,
+        Format::Csv | Format::Tsv => {
+            // any column may have the text
+            let names = column_names(path, format)?;
+            let input = Input {
+                text_key: Keys::Several(names),
+                ..Input::of(format)
+            };
+            Reader::open(path, &input, None, MAX_RECORD)?
+        }
+        Format::Auto
+        | Format::Warc
+        | Format::Wet
+        | Format::Wat
+        | Format::Dolma
+        | Format::Parquet
+        | Format::Arrow
+        | Format::Html
+        | Format::Wikipedia
+        | Format::Epub
+        | Format::Docx
+        | Format::Odt
+        | Format::Pdf
+        | Format::Latex
+        | Format::Wacz
+        | Format::Zim => Reader::open(path, &Input::of(format), None, MAX_RECORD)?,
+    };
+    let mut batch = Batch::default();
+    let mut contents = Contents::default();
+    while reader.fill(&mut batch)? {
+        for raw in &batch.records {
+            contents.add(format, raw, batch.bytes(raw));
+        }
+    }
+    Ok(contents.into_value(format))
 }
 
 #[cfg(test)]

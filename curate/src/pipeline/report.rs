@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
+use crate::contract::{FieldCounts, NamedFields};
 use crate::decontaminate::{Contaminated, DecontaminateConfig, Decontamination, TaskHits};
 use crate::text::repair::Repairs;
 use crate::verdict::MetricValue;
@@ -55,6 +56,10 @@ pub struct ShardReport {
     /// Documents by the groups of `group` steps: the step's name, then the value; at most a thousand values per shard.
     #[serde(default)]
     pub groups: BTreeMap<String, BTreeMap<String, GroupCounts>>,
+    /// Fields that the job names, by the key that names them: `inputs[0].keep_fields`, `step[1].expression.keep`. The first
+    /// 64 of an input, and of the steps.
+    #[serde(default)]
+    pub fields: BTreeMap<String, BTreeMap<String, FieldCounts>>,
     /// Kept documents with the smallest [`Sample::hash`]: a random choice that no order of reading changes.
     pub kept_samples: Vec<Sample>,
     /// Dropped documents, chosen in the same way for each rule, so that every rule that dropped something has one.
@@ -151,6 +156,12 @@ impl ShardReport {
                 }
             }
         }
+        for (key, names) in &other.fields {
+            let into = self.fields.entry(key.clone()).or_default();
+            for (name, counts) in names {
+                into.entry(name.clone()).or_default().add(counts);
+            }
+        }
         for (key, count) in &other.lengths {
             *self.lengths.entry(*key).or_default() += count;
         }
@@ -161,6 +172,17 @@ impl ShardReport {
             self.show_dropped(sample);
         }
         self.outputs.extend(other.outputs.iter().cloned());
+    }
+
+    /// Fields that the job names and that no document has, a line each: they are often misspelt.
+    pub fn absent_fields(&self) -> Vec<String> {
+        let all = self.fields.iter().flat_map(|(key, names)| {
+            names.iter().filter_map(move |(name, counts)| {
+                let why = counts.absence(name)?;
+                Some(format!("curate.{key}: {why}"))
+            })
+        });
+        all.collect()
     }
 
     /// Matches with evaluation sets, for profiles that drop documents; `tasks` as
@@ -230,6 +252,14 @@ impl ShardReport {
     pub(crate) fn count_dropped_groups(&mut self, groups: &[(String, String)], rule: &str) {
         for (name, value) in groups {
             add(&mut self.group(name, value).dropped, rule, 1);
+        }
+    }
+
+    /// Counts fields that were looked for.
+    pub(crate) fn count_fields(&mut self, fields: &NamedFields) {
+        for ((key, name), counts) in fields.each() {
+            let into = self.fields.entry(key.clone()).or_default();
+            into.entry(name.clone()).or_default().add(counts);
         }
     }
 

@@ -18,6 +18,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::classifier::{Models, NoModels};
 use crate::clock::{Clock, Spent};
+use crate::contract::NamedFields;
 use crate::decontaminate::{DecontaminateConfig, Decontaminator, TaskHits};
 use crate::dedup::{DedupConfig, Minhasher, Origin, SignatureShape, SignatureWriter};
 use crate::error::{At, Error, Result};
@@ -28,7 +29,7 @@ use crate::pipeline::quarantine::{Place, Quarantine};
 use crate::pipeline::report::{Sample, ShardReport, add, sample_hash};
 use crate::progress::Progress;
 use crate::quality::metrics::MetricsWriter;
-use crate::read::{Batch, Raw, Reader, Shard, can_be_split, input_files, input_files_kept};
+use crate::read::{Batch, Input, Raw, Reader, Shard, can_be_split, input_files, input_files_kept};
 use crate::secrets::shown;
 use crate::statistics::{Seen, State, Statistics};
 use crate::text::excerpt;
@@ -122,6 +123,8 @@ pub struct Curator {
     statistics: bool,
     /// Names of the groups that statistics are kept by.
     statistics_by: Vec<String>,
+    /// Inputs of the job: reports name a shard's by its number.
+    inputs: Vec<Input>,
     quarantine: Quarantine,
     scratch: Mutex<Vec<WorkScratch>>,
     spent: Mutex<Spent>,
@@ -173,6 +176,7 @@ impl Curator {
             keeps_metrics: config.figures,
             statistics: config.statistics,
             statistics_by: config.statistics_by(),
+            inputs: config.inputs.clone(),
             quarantine: Quarantine::new(config.max_bad_records),
             scratch: Mutex::new(Vec::new()),
             spent: Mutex::new(Spent::default()),
@@ -275,10 +279,39 @@ impl Curator {
             statistics: self.statistics.then(Statistics::default),
             statistics_by: &self.statistics_by,
             report: ShardReport::default(),
+            of_input: NamedFields::new(self.fields_of(&shard.input)),
+            of_steps: NamedFields::new(self.values_of_steps()),
             source: shard.path.clone(),
             shard: n,
             quarantine: &self.quarantine,
         })
+    }
+
+    /// Fields that the settings of an input name, with their keys in the job.
+    fn fields_of(&self, input: &Input) -> Vec<(String, String)> {
+        let is_same = |other: &&Input| {
+            // the format may have been found in the file
+            other.path == input.path
+                && other.source == input.source
+                && other.named_fields() == input.named_fields()
+        };
+        let number = self
+            .inputs
+            .iter()
+            .position(|other| is_same(&other))
+            .unwrap_or(0);
+        let named = input.named_fields().into_iter();
+        named
+            .map(|(key, name)| (format!("inputs[{number}].{key}"), name.to_string()))
+            .collect()
+    }
+
+    /// Values of the metadata that the steps' expressions name, with their keys in the job.
+    fn values_of_steps(&self) -> Vec<(String, String)> {
+        let named = self.chain.named_values().into_iter();
+        named
+            .map(|(key, name)| (key.to_string(), name.to_string()))
+            .collect()
     }
 
     /// Reads the next batch while the current one is worked on.
@@ -457,6 +490,8 @@ struct Writers<'a> {
     statistics: Option<Statistics>,
     statistics_by: &'a [String],
     report: ShardReport,
+    of_input: NamedFields,
+    of_steps: NamedFields,
     source: PathBuf,
     shard: usize,
     /// Counter of bad records over all shards.
@@ -509,6 +544,8 @@ impl Writers<'_> {
                 Ok(())
             }
             Outcome::Dropped(drop) => {
+                self.of_input.count(drop.of_input);
+                self.of_steps.count(drop.of_steps);
                 let report = &mut self.report;
                 report.records += 1;
                 report.count_repairs(&drop.repairs);
@@ -561,6 +598,8 @@ impl Writers<'_> {
                 })
             }
             Outcome::Kept(kept) => {
+                self.of_input.count(kept.of_input);
+                self.of_steps.count(kept.of_steps);
                 let report = &mut self.report;
                 report.records += 1;
                 report.count_repairs(&kept.repairs);
@@ -639,6 +678,9 @@ impl Writers<'_> {
     fn finish(self, out: &Path, number: usize) -> Result<ShardReport> {
         let mut report = self.report;
         report.trim_hosts();
+        for fields in [&self.of_input, &self.of_steps] {
+            report.count_fields(fields);
+        }
         assert!(report.adds_up(), "a record was counted twice or not at all");
         // Signatures last: a shard with a .sig has everything else.
         report.outputs = vec![

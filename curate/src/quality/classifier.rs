@@ -16,8 +16,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::buckets::{add_bucket, bucket, check_buckets};
 use super::condition::check_name;
-use super::fasttext::{FastText, FastTextScratch};
-use crate::check::{Problem, range};
+use super::fasttext::{FastText, FastTextScratch, is_fasttext};
+use crate::check::{self, Problem, range};
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::Result;
 use crate::verdict::{Judge, KEEP, Verdict, broken};
@@ -66,6 +66,14 @@ impl QualityConfig {
     /// The bucket of a score: as documents keep it, to six places.
     pub fn bucket(&self, score: f64) -> u64 {
         bucket(&self.buckets, score)
+    }
+
+    /// The name of a metric or a drop.
+    fn rule(&self, part: &str) -> String {
+        match self.name.as_str() {
+            "" => format!("quality.{part}"),
+            name => format!("quality.{name}.{part}"),
+        }
     }
 
     /// Minimum score of a document in Pareto sampling: 1 - a Lomax variate.
@@ -126,10 +134,6 @@ impl StepConfig for QualityConfig {
                 format!("a label of the model {}", self.model),
             ));
         };
-        let rule = |part: &str| match self.name.as_str() {
-            "" => format!("quality.{part}"),
-            name => format!("quality.{name}.{part}"),
-        };
         Ok(Box::new(Classifier {
             config: self.clone(),
             model,
@@ -138,14 +142,23 @@ impl StepConfig for QualityConfig {
                 "" => "quality".to_string(),
                 name => format!("quality_{name}"),
             },
-            score_rule: rule("score"),
-            bucket_rule: rule("bucket"),
-            pareto_rule: rule("pareto"),
+            score_rule: self.rule("score"),
+            bucket_rule: self.rule("bucket"),
+            pareto_rule: self.rule("pareto"),
         }))
     }
 
     fn files(&self) -> Vec<PathBuf> {
         vec![PathBuf::from(&self.model)]
+    }
+
+    fn check_files(&self, problem: Problem<'_>) {
+        let wanted = "a fastText model (.bin or .ftz)";
+        check::file(problem, "model", &self.model, wanted, is_fasttext);
+    }
+
+    fn metric_names(&self) -> Option<Vec<String>> {
+        Some(["score", "bucket"].map(|part| self.rule(part)).into())
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::check::Problem;
-use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
+use crate::contract::{Draft, Filter, Opening, StepConfig, StepExpression, StepScratch};
 use crate::error::Result;
 use crate::expression::{self, DocumentMetrics, Expression, Kind};
 use crate::verdict::{Judge, KEEP, Verdict, broken};
@@ -33,9 +33,7 @@ impl StepConfig for ExpressionConfig {
 
     fn check(&self, problem: Problem<'_>) {
         check_name(&self.name, problem);
-        if let Err(why) = expression::check(&self.keep, Kind::Truth) {
-            problem("keep", why, "a condition over the document and its metrics");
-        }
+        expression::report(problem, "keep", &self.keep, Kind::Truth);
     }
 
     fn open(&self, at: &Opening<'_>) -> Result<Box<dyn Filter>> {
@@ -44,6 +42,14 @@ impl StepConfig for ExpressionConfig {
             config: self.clone(),
             condition,
         }))
+    }
+
+    fn metric_names(&self) -> Option<Vec<String>> {
+        Some(Vec::new())
+    }
+
+    fn expressions(&self) -> Vec<StepExpression<'_>> {
+        vec![StepExpression::at("keep", &self.keep)]
     }
 }
 

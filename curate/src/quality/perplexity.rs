@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::condition::check_name;
-use super::ngram::NgramModel;
-use crate::check::{Problem, range};
+use super::ngram::{NgramModel, may_be_model};
+use crate::check::{self, Problem, range};
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::Result;
 use crate::verdict::{Judge, Verdict};
@@ -48,6 +48,14 @@ impl Default for PerplexityConfig {
 }
 
 impl PerplexityConfig {
+    /// The name of a metric.
+    fn rule(&self, part: &str) -> String {
+        match self.name.as_str() {
+            "" => format!("perplexity.{part}"),
+            name => format!("perplexity.{name}.{part}"),
+        }
+    }
+
     /// The bucket of a perplexity.
     pub fn bucket(&self, perplexity: f64) -> Option<&'static str> {
         let [head, middle] = self.buckets[..] else {
@@ -109,10 +117,6 @@ impl StepConfig for PerplexityConfig {
 
     fn open(&self, _: &Opening<'_>) -> Result<Box<dyn Filter>> {
         let model = NgramModel::open(Path::new(&self.model))?;
-        let rule = |part: &str| match self.name.as_str() {
-            "" => format!("perplexity.{part}"),
-            name => format!("perplexity.{name}.{part}"),
-        };
         let key = match self.name.as_str() {
             "" => "perplexity".to_string(),
             name => format!("perplexity_{name}"),
@@ -122,13 +126,22 @@ impl StepConfig for PerplexityConfig {
             model,
             bucket_key: format!("{key}_bucket"),
             key,
-            value_rule: rule("value"),
-            max_rule: rule("max"),
+            value_rule: self.rule("value"),
+            max_rule: self.rule("max"),
         }))
     }
 
     fn files(&self) -> Vec<PathBuf> {
         vec![PathBuf::from(&self.model)]
+    }
+
+    fn check_files(&self, problem: Problem<'_>) {
+        let wanted = "an ARPA file or a binary of KenLM's";
+        check::file(problem, "model", &self.model, wanted, may_be_model);
+    }
+
+    fn metric_names(&self) -> Option<Vec<String>> {
+        Some(["value", "max"].map(|part| self.rule(part)).into())
     }
 }
 

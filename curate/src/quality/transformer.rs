@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::buckets::{add_bucket, check_buckets};
 use super::condition::check_name;
-use crate::check::Problem;
+use crate::check::{self, Problem};
 use crate::classifier::{
     Answer, ClassifierDtype, ClassifierModel, Logits, TextClassifier, files_of,
 };
@@ -128,6 +128,13 @@ impl ScoreFunction {
     }
 }
 
+impl ClassifierConfig {
+    /// The name of a metric or a drop.
+    fn rule(&self, part: &str) -> String {
+        format!("classifier.{}.{part}", self.name)
+    }
+}
+
 impl StepConfig for ClassifierConfig {
     fn name(&self) -> &'static str {
         "classifier"
@@ -207,24 +214,44 @@ impl StepConfig for ClassifierConfig {
             false => numbers("labels", &self.labels)?,
         };
         let keep = numbers("keep", &self.keep)?;
-        let rule = |part: &str| format!("classifier.{}.{part}", self.name);
         Ok(Box::new(Classifier {
             config: self.clone(),
             label,
             shown,
             keep,
             key: format!("classifier_{}", self.name),
-            min_rule: rule("score"),
-            max_rule: rule("max_score"),
-            label_rule: rule("label"),
-            bucket_rule: rule("bucket"),
-            unread_rule: rule("unread"),
+            min_rule: self.rule("score"),
+            max_rule: self.rule("max_score"),
+            label_rule: self.rule("label"),
+            bucket_rule: self.rule("bucket"),
+            unread_rule: self.rule("unread"),
             model,
         }))
     }
 
     fn files(&self) -> Vec<PathBuf> {
         files_of(Path::new(&self.model))
+    }
+
+    fn check_files(&self, problem: Problem<'_>) {
+        let wanted = "a Hugging Face folder: config.json, tokenizer and weights";
+        if Path::new(&self.model).is_dir() {
+            let config = Path::new(&self.model).join("config.json");
+            if !config.is_file() {
+                let found = format!("{:?}: a folder without config.json", self.model);
+                problem("model", found, wanted);
+            }
+            return;
+        }
+        check::file(problem, "model", &self.model, wanted, |_| false);
+    }
+
+    fn metric_names(&self) -> Option<Vec<String>> {
+        Some(
+            ["score", "max_score", "bucket"]
+                .map(|part| self.rule(part))
+                .into(),
+        )
     }
 }
 

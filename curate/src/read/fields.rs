@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::contract::Sought;
 use crate::verdict::Reason;
 
 /// Fields of a record.
@@ -14,6 +15,8 @@ pub(crate) struct Fields {
     /// `meta.pile_set_name` of The Pile.
     pub(crate) subset: Option<String>,
     pub(crate) meta: Option<Value>,
+    /// Fields that the input's settings name, in the order of [`crate::read::Input::named_fields`].
+    pub(crate) named: Sought,
 }
 
 /// Why a record is no document.

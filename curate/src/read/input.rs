@@ -204,6 +204,19 @@ impl Input {
         }
     }
 
+    /// Fields that the settings name, each with its key: those of `text_key`, `id_key` and `keep_fields`.
+    pub(crate) fn named_fields(&self) -> Vec<(&'static str, &str)> {
+        let keys = [
+            ("text_key", self.text_key.names()),
+            ("id_key", self.id_key.names()),
+        ];
+        let kept = self.keep_fields.as_deref().unwrap_or_default();
+        let keys = keys.into_iter().chain([("keep_fields", kept)]);
+        let named =
+            keys.flat_map(|(key, names)| names.iter().map(move |name| (key, name.as_str())));
+        named.collect()
+    }
+
     /// Whether it is a part of Common Crawl (`cc:...`), whose servers are asked for little at once.
     pub fn is_crawl(&self) -> bool {
         is_crawl(&self.path)

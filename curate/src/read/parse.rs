@@ -4,9 +4,10 @@ use serde_json::{Map, Value};
 
 use super::fields::{Fields, Unread};
 use super::jsonl::{JsonScratch, id_of, parse_object};
-use super::keys::{only, take};
+use super::keys::{find, only, take};
 use super::rule::ReadRule;
 use super::{pages, wat};
+use crate::contract::Sought;
 use crate::read::{Format, Input};
 use crate::text::json;
 
@@ -70,6 +71,12 @@ fn fields_of(
     input: &Input,
     text_keys: &[&str],
 ) -> Result<Fields, String> {
+    let mut named = Sought::default();
+    let mut next = 0;
+    let mut note = |value: Option<&Value>| {
+        named.note(next, value.is_some_and(|value| !value.is_null()));
+        next += 1;
+    };
     let text = match input.text_key.names() {
         [] => {
             let key = text_keys.iter().find(|k| object.contains_key(**k));
@@ -79,6 +86,7 @@ fn fields_of(
         names => {
             let values = names.iter().map(|name| (name, take(&mut object, name)));
             let found: Vec<(&String, Option<Value>)> = values.collect();
+            found.iter().for_each(|(_, value)| note(value.as_ref()));
             if found.iter().all(|(_, value)| value.is_none()) {
                 return Err(format!("no {} field", names.join(" or ")));
             }
@@ -97,13 +105,30 @@ fn fields_of(
         }
     };
     let id = match input.id_key.names() {
-        [] => object.remove("id").as_ref().and_then(id_of),
+        [] => {
+            let id = object.get("id").and_then(id_of);
+            // an id of another kind stays among the metadata
+            let is_empty = object.get("id").and_then(Value::as_str) == Some("");
+            if id.is_some() || is_empty {
+                object.remove("id");
+            }
+            id
+        }
         names => {
-            let parts = names.iter().map(|name| id_of(&take(&mut object, name)?));
-            parts.collect::<Option<Vec<String>>>().map(|p| p.join("/"))
+            names.iter().for_each(|name| note(find(&object, name)));
+            let parts = names.iter().map(|name| id_of(find(&object, name)?));
+            let id = parts.collect::<Option<Vec<String>>>().map(|p| p.join("/"));
+            if id.is_some() {
+                names.iter().for_each(|name| drop(take(&mut object, name)));
+            }
+            id
         }
     };
-    let mut url = object.remove("url").filter(|u| !u.is_null());
+    // an address of another kind stays among the metadata
+    let mut url = match object.get("url") {
+        Some(Value::String(_)) => object.remove("url"),
+        _ => None,
+    };
     let mut meta = Map::new();
     for key in ["metadata", "meta"] {
         match object.remove(key) {
@@ -121,6 +146,7 @@ fn fields_of(
     let subset = meta.get("pile_set_name").and_then(Value::as_str);
     let subset = subset.map(str::to_string);
     if let Some(names) = &input.keep_fields {
+        names.iter().for_each(|name| note(find(&meta, name)));
         meta = only(&meta, names);
     }
     Ok(Fields {
@@ -129,6 +155,7 @@ fn fields_of(
         url: url.and_then(|u| u.as_str().map(str::to_string)),
         subset,
         meta: (!meta.is_empty()).then_some(Value::Object(meta)),
+        named,
     })
 }
 
@@ -241,6 +268,70 @@ mod tests {
         assert_eq!(read(&input).meta, None);
         input.text_key = Keys::One("title".to_string());
         assert_eq!(read(&input).text, "A");
+    }
+
+    #[test]
+    fn ids_and_addresses_of_another_kind_stay_among_the_metadata() {
+        for (line, id, url, meta) in [
+            (
+                r#"{"text":"a","id":7,"url":"u"}"#,
+                Some("7"),
+                Some("u"),
+                None,
+            ),
+            (
+                r#"{"text":"a","id":{"n":1},"url":5}"#,
+                None,
+                None,
+                Some(json!({"id": {"n": 1}, "url": 5})),
+            ),
+            (r#"{"text":"a","id":"","url":null}"#, None, None, None),
+            (
+                r#"{"text":"a","url":[1],"metadata":{"url":"v","z":null}}"#,
+                None,
+                Some("v"),
+                Some(json!({"url": [1], "z": null})),
+            ),
+        ] {
+            let fields = read(Format::Jsonl, line.as_bytes()).unwrap();
+            assert_eq!(
+                (fields.id.as_deref(), fields.url.as_deref()),
+                (id, url),
+                "{line}"
+            );
+            assert_eq!(fields.meta, meta, "{line}");
+        }
+        let input = Input {
+            id_key: Keys::Several(vec!["ids.a".to_string(), "ids.b".to_string()]),
+            ..Input::default()
+        };
+        let line = br#"{"text":"a","ids":{"a":1}}"#;
+        let fields = read_fields(&input, line, &mut JsonScratch::default()).unwrap();
+        assert_eq!(
+            (fields.id, fields.meta),
+            (None, Some(json!({"ids": {"a": 1}})))
+        );
+    }
+
+    #[test]
+    fn named_fields_are_noted_with_and_without_values() {
+        let input = Input {
+            text_key: Keys::Several(vec!["doc.body".to_string(), "nope".to_string()]),
+            id_key: Keys::One("ids.b".to_string()),
+            keep_fields: Some(vec![
+                "scoer".to_string(),
+                "none".to_string(),
+                "k".to_string(),
+            ]),
+            ..Input::default()
+        };
+        let names: Vec<&str> = input.named_fields().iter().map(|(_, name)| *name).collect();
+        assert_eq!(names, ["doc.body", "nope", "ids.b", "scoer", "none", "k"]);
+        let line = br#"{"doc":{"body":"a"},"ids":{"b":1},"score":2,"none":null,"k":false}"#;
+        let named = read_fields(&input, line, &mut JsonScratch::default())
+            .unwrap()
+            .named;
+        assert_eq!((named.asked, named.found), (0b11_1111, 0b10_0101));
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub use registry::Step;
 use crate::classifier::{Logits, Models, NoModels};
 use crate::contract::{Draft, Filter, Opening, PROBE, StepScratch};
 use crate::error::Result;
+use crate::expression::MetaPath;
 use crate::verdict::{Judge, KEEP, Metric, Verdict};
 
 /// A metric of a step.
@@ -49,6 +50,34 @@ pub fn metrics_of(step: &Step) -> Result<Vec<StepMetric>> {
 struct Opened {
     name: &'static str,
     filter: Box<dyn Filter>,
+    /// Values of the metadata that its expressions name.
+    named: Vec<NamedValue>,
+}
+
+/// A value of the metadata that an expression names.
+struct NamedValue {
+    /// Key of the expression: `step[1].expression.keep`.
+    key: String,
+    path: MetaPath,
+    /// Its number among those of all steps.
+    number: usize,
+}
+
+/// The values that the expressions of a step name; `number` counts on.
+fn named_values(at: usize, step: &Step, number: &mut usize) -> Vec<NamedValue> {
+    let mut all = Vec::new();
+    for expression in step.settings().expressions() {
+        let key = format!("step[{at}].{}.{}", step.name(), expression.key);
+        for path in MetaPath::all(expression.source) {
+            all.push(NamedValue {
+                key: key.clone(),
+                path,
+                number: *number,
+            });
+            *number += 1;
+        }
+    }
+    all
 }
 
 /// The steps of a chain, ready.
@@ -97,18 +126,30 @@ impl Steps {
             })?;
             filters.push(filter);
         }
+        let mut number = 0;
         Ok(Steps {
             keeps_metrics: filters.iter().any(|f| f.reads_metrics()),
             steps: steps
                 .iter()
                 .zip(filters)
-                .map(|(step, filter)| Opened {
+                .enumerate()
+                .map(|(at, (step, filter))| Opened {
                     name: step.name(),
                     filter,
+                    named: named_values(at, step, &mut number),
                 })
                 .collect(),
             measures_all,
         })
+    }
+
+    /// Values of the metadata that expressions name, each with the expression's key, in the order of
+    /// [`Draft::of_steps`].
+    pub(crate) fn named_values(&self) -> Vec<(&str, &str)> {
+        let named = self.steps.iter().flat_map(|step| &step.named);
+        named
+            .map(|value| (value.key.as_str(), value.path.name()))
+            .collect()
     }
 
     /// Starts a document on its way.
@@ -138,6 +179,11 @@ impl Steps {
                 return Some(passage.next);
             }
             passage.next += 1;
+            let on = passage.on.as_mut().unwrap_or(&mut passage.draft);
+            for value in &step.named {
+                let is_there = value.path.is_in(on);
+                on.of_steps.note(value.number, is_there);
+            }
             let stopped = match &mut passage.on {
                 None => step
                     .filter

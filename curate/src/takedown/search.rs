@@ -1,5 +1,6 @@
 //! The documents of a shard that a list names.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use xxhash_rust::xxh3::xxh3_64;
@@ -28,6 +29,8 @@ pub struct Found {
     pub texts_meeting: Vec<u64>,
     /// The documents that the list names, in order.
     pub removed: Vec<Removed>,
+    /// Lines of the list that name these: of a document that several entries name all of them.
+    pub lines: BTreeSet<u32>,
     /// Lines of `dropped/` that the list names.
     pub dropped: u64,
 }
@@ -37,7 +40,7 @@ pub struct Found {
 pub struct Removed {
     /// Number in its shard.
     pub document: u32,
-    /// Line of the list.
+    /// Line of the list; of several entries that name the document the first by kind ([`TakedownList::find`]).
     pub line: u32,
     /// The property that was found.
     pub by: FoundBy,
@@ -51,16 +54,21 @@ pub struct Removed {
     pub(super) id_hash: u64,
 }
 
-/// The entry that names a document.
-pub(super) fn hit(list: &TakedownList, document: &CleanDocument) -> Option<Hit> {
-    list.find(&Wanted {
+/// The properties of a document that lists name.
+fn wanted(document: &CleanDocument) -> Wanted<'_> {
+    Wanted {
         id: &document.id,
         url: document.url.as_deref(),
         digest: document
             .meta
             .as_ref()
             .and_then(|meta| meta.get("warc")?.get("payload_digest")?.as_str()),
-    })
+    }
+}
+
+/// The entry that names a document.
+pub(super) fn hit(list: &TakedownList, document: &CleanDocument) -> Option<Hit> {
+    list.find(&wanted(document))
 }
 
 /// Searches a shard under `out`. With `obey_keep` its keep list and cuts decide how many texts it gives. Texts are also
@@ -122,7 +130,9 @@ pub fn search(
             first_text_meeting.push(meets.then_some(*count));
             *count += if meets { u64::from(texts) } else { 0 };
         }
-        if let Some(hit) = hit(list, &document) {
+        let hits = list.find_all(&wanted(&document));
+        found.lines.extend(hits.iter().map(|hit| hit.line));
+        if let Some(hit) = hits.first() {
             found.removed.push(Removed {
                 document: narrow(at),
                 line: hit.line,

@@ -7,6 +7,7 @@ pub(crate) mod entity;
 pub(crate) mod json;
 pub(crate) mod languages;
 mod n_grams;
+pub mod near;
 pub(crate) mod nesting;
 pub(crate) mod plain;
 pub mod repair;

@@ -690,3 +690,67 @@ fn splits_of_other_formats_are_refused() {
         );
     }
 }
+
+#[test]
+fn inspect_names_the_format_of_every_file_and_what_is_in_it() {
+    let about = |path: &Path| curate::pipeline::inspect(path).unwrap();
+    for (name, kind) in [
+        ("book.epub", "epub"),
+        ("report.docx", "docx"),
+        ("report.odt", "odt"),
+        ("story.pdf", "pdf"),
+        ("paper.tar.xz", "latex"),
+    ] {
+        let found = about(&data(name));
+        assert_eq!(found["kind"], kind, "{name}");
+        assert_eq!(found["format"], kind, "{name}");
+        assert_eq!(
+            (&found["documents"], &found["bad"]),
+            (&json!(1), &json!(0)),
+            "{name}"
+        );
+        // as a job has it
+        let format: Format = serde_json::from_value(json!(kind)).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let (documents, ..) = run(&config(&data(name), format), &dir.path().join("out"));
+        let mut meta = documents[0].meta.clone().unwrap();
+        for of_job in ["file", "is_cut"] {
+            meta.as_object_mut().unwrap().remove(of_job);
+        }
+        assert_eq!(found["meta"], meta, "{name}");
+    }
+    assert_eq!(about(&data("sample.zim"))["kind"], "zim");
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, bytes: &[u8]| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    };
+    let page = b"<!DOCTYPE html><title>A title</title><body><p>Words of a page that has some more of them, so that it is a page.</p>";
+    let found = about(&file("page", page));
+    assert_eq!(
+        (&found["kind"], &found["title"]),
+        (&json!("html"), &json!("A title"))
+    );
+    let found = about(&file("table.csv", b"a,b\n1,2\n3,4\n"));
+    assert_eq!(found["kind"], "csv");
+    assert_eq!(
+        (&found["records"], &found["fields"]),
+        (&json!(2), &json!({"a": 2, "b": 2}))
+    );
+    let mut archive = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(2);
+    header.set_cksum();
+    archive
+        .append_data(&mut header, "notes.txt", &b"ab"[..])
+        .unwrap();
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(&archive.into_inner().unwrap()).unwrap();
+    let path = file("notes.tar.gz", &encoder.finish().unwrap());
+    let why = curate::pipeline::inspect(&path).unwrap_err().to_string();
+    assert!(
+        why.contains("found a tar archive, which no format reads"),
+        "{why}"
+    );
+}

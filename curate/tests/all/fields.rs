@@ -28,8 +28,12 @@ fn run(records: &[Value], step: Value) -> Result<(ShardReport, Vec<CleanDocument
         step: steps(step),
         ..CurateConfig::default()
     };
-    config.check(&mut |k, f, w| panic!("{k}: {f}: {w}"));
-    run_config(&config, &folder.path().join("out"))
+    let mut problems = Vec::new();
+    config.check(&mut |k, f, w| problems.push(format!("{k}: found {f}, wanted {w}")));
+    let found = run_config(&config, &folder.path().join("out"));
+    // steps refuse no job that was found sound, and the other way round
+    assert_eq!(problems.is_empty(), found.is_ok(), "{problems:?}");
+    found
 }
 
 /// The report of a config, its documents, and what its first shard dropped.
@@ -119,12 +123,12 @@ fn unknown_names_and_wrong_kinds_are_errors_of_the_job() {
     };
     config.check(&mut |key, found, _| problems.push(format!("{key}: {found}")));
     for wanted in [
-        "step[0].expression.keep: byte 5: found a number, \"3\", wanted a text",
+        "step[0].expression.keep: byte 5: a number, \"3\"",
         "step[1].group.name: \"\"",
         "step[1].group.by: byte 3",
         "step[2].spans.replace[0].spans: byte 0",
         "step[2].spans.replace[0].with: \"a\" beside with_value",
-        "step[2].spans.replace[0].with_value: byte 0: found a number",
+        "step[2].spans.replace[0].with_value: byte 0: a number",
         "step[2].spans.where: byte 1",
     ] {
         assert!(
@@ -316,4 +320,57 @@ fn a_sample_by_weight_is_the_same_in_every_cut_and_order() {
     assert!((1900..2100).contains(&ids.len()), "{}", ids.len());
     assert_eq!(ids.len() as u64 + dropped, 4000);
     assert_eq!(sampled(&back, 3), (ids, dropped));
+}
+
+#[test]
+fn fields_that_a_job_names_are_counted_in_the_documents_that_come_to_them() {
+    let text = "Some words that are here.";
+    let records: Vec<Value> = (0..40)
+        .map(|i| json!({"id": format!("d{i}"), "text": text, "score": i, "none": null}))
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("in.jsonl");
+    let lines: Vec<String> = records.iter().map(Value::to_string).collect();
+    std::fs::write(&path, lines.join("\n")).unwrap();
+    let config = CurateConfig {
+        inputs: vec![Input {
+            path: path.to_string_lossy().into_owned(),
+            keep_fields: Some(vec!["score".to_string(), "none".to_string()]),
+            ..Input::default()
+        }],
+        step: steps(json!([
+            {"expression": {"name": "a", "keep": "meta.score < 30 or meta.scoer > 1"}},
+            {"tag": {"set": {"b": "has(meta.score)"}, "where": "meta.score >= 10"}},
+            {"group": {"name": "g", "by": "meta.b"}},
+        ])),
+        ..CurateConfig::default()
+    };
+    let (report, ..) = run_config(&config, &folder.path().join("out")).unwrap();
+    let counts =
+        |documents: u64, with_value: u64| json!({"documents": documents, "with_value": with_value});
+    assert_eq!(
+        json!(report.fields),
+        json!({
+            "inputs[0].keep_fields": {"score": counts(40, 40), "none": counts(40, 0)},
+            "step[0].expression.keep": {"meta.score": counts(40, 40), "meta.scoer": counts(40, 0)},
+            "step[1].tag.set.b": {"meta.score": counts(30, 30)},
+            "step[1].tag.where": {"meta.score": counts(30, 30)},
+            "step[2].group.by": {"meta.b": counts(30, 20)},
+        })
+    );
+    assert_eq!(
+        report.absent_fields(),
+        [
+            "curate.inputs[0].keep_fields: none has no value in any of 40 documents",
+            "curate.step[0].expression.keep: meta.scoer has no value in any of 40 documents",
+        ]
+    );
+    // a run that is resumed from a journal counts what the journal knows
+    let out = folder.path().join("resumed");
+    let curator = Curator::new(&config, None, None, 1).unwrap();
+    let shard = &shards(&config).unwrap()[0];
+    for _ in 0..2 {
+        let resumed = curator.resume_shard(shard, &out, "print", &Silent).unwrap();
+        assert_eq!(resumed.fields, report.fields);
+    }
 }

@@ -198,6 +198,30 @@ fn parquet_of(path: &Path, columns: &[(&str, bool, &[&[u8]])]) {
 }
 
 #[test]
+fn columns_of_a_codec_that_is_not_read_are_named_with_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.parquet");
+    parquet_of(&path, &[("text", true, &[b"one", b"two"])]);
+    let mut bytes = std::fs::read(&path).unwrap();
+    // Thrift's compact protocol: the path of the column, a list of one text, then its codec, field 4, an i32; 4 is brotli
+    let path_and_codec = b"\x19\x18\x04text\x15\x00";
+    let at = memchr::memmem::rfind(&bytes, path_and_codec).unwrap();
+    bytes[at + path_and_codec.len() - 1] = 4 << 1;
+    std::fs::write(&path, &bytes).unwrap();
+    let out = dir.path().join("out");
+    let (found, report) = run(&config(input(&path, Format::Parquet)), &out);
+    assert_eq!((found.len(), report.quarantined), (0, 1));
+    let errors = std::fs::read_to_string(out.join("errors/00000.jsonl")).unwrap();
+    for wanted in [
+        "row group 0: columns compressed with brotli, which is not read",
+        "zstd, snappy, gzip, lz4 or none",
+        "2 rows are lost",
+    ] {
+        assert!(errors.contains(wanted), "{errors}");
+    }
+}
+
+#[test]
 fn a_row_of_parquet_that_is_no_utf8_is_one_bad_record_and_its_group_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.parquet");

@@ -72,6 +72,21 @@ impl Job {
         found.collect()
     }
 
+    /// Models and lists of the curation's steps that are not there or of another kind, each a problem of its key.
+    pub(crate) fn missing_files(&self) -> Vec<Problem> {
+        let mut found = Vec::new();
+        if let Some(curate) = &self.curate {
+            curate.check_files(&mut |key, what, wanted| {
+                found.push(Problem {
+                    key: format!("curate.{key}"),
+                    found: what,
+                    wanted: wanted.into(),
+                });
+            });
+        }
+        found
+    }
+
     /// The model that training starts from, if there is one. Once training has begun, its own checkpoints are used
     /// as a fallback in case the source is gone.
     pub(crate) fn initial_model(&self) -> Option<train::Result<train::checkpoint::InitialModel>> {

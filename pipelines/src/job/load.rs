@@ -6,11 +6,11 @@
 //! of the resolved job, which finds keys that nothing has read.
 
 use super::deserializer::{self, WrongValue};
-use super::near::or_nearest;
 use super::place::{self, Place};
 use super::problem::Problem;
 use super::reference;
 use super::table::Job;
+use curate::text::near::or_nearest;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::ErrorKind;
@@ -76,6 +76,31 @@ impl fmt::Display for LoadError {
 impl std::error::Error for LoadError {}
 
 impl LoadError {
+    /// Problems of a job file that was read, with their places in it.
+    pub(crate) fn of_job(path: &Path, overrides: &[String], problems: Vec<Problem>) -> LoadError {
+        // an object of a store is not asked for again
+        let text = match curate::store::is_url(path) {
+            true => String::new(),
+            false => std::fs::read_to_string(path).unwrap_or_default(),
+        };
+        LoadError::of_text(path, &text, overrides, problems)
+    }
+
+    fn of_text(path: &Path, text: &str, set: &[String], problems: Vec<Problem>) -> LoadError {
+        let mut places = place::places(text, &problems);
+        for (problem, place) in problems.iter().zip(&mut places) {
+            // the value of a key that is set elsewhere is not the one in the file
+            if set.iter().any(|set| is_of(&problem.key, set)) {
+                *place = None;
+            }
+        }
+        LoadError::Problems {
+            path: path.to_path_buf(),
+            problems,
+            places,
+        }
+    }
+
     /// Problems whose places in the file are not known.
     pub(crate) fn problems(path: PathBuf, problems: Vec<Problem>) -> LoadError {
         LoadError::Problems {
@@ -106,6 +131,18 @@ fn is_key(path: &str) -> bool {
 /// # Errors
 /// `File`, or `Problems` with every problem.
 pub fn load(path: &Path, overrides: &[String]) -> Result<Job, LoadError> {
+    load_with(path, overrides, &|_| Vec::new())
+}
+
+/// Like [`load`], with the problems that `more` finds in a job whose keys and types are right: of files, for one.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn load_with(
+    path: &Path,
+    overrides: &[String],
+    more: &dyn Fn(&Job) -> Vec<Problem>,
+) -> Result<Job, LoadError> {
     let file = |why: String| LoadError::File {
         path: path.to_path_buf(),
         why,
@@ -121,23 +158,19 @@ pub fn load(path: &Path, overrides: &[String]) -> Result<Job, LoadError> {
         }
     }
     let mut job = parse(&table, &mut problems);
+    // of a job with wrong keys some are left out
+    let is_whole = problems.is_empty();
     job.take_initial_model(&mut problems);
     job.check(&mut problems);
+    if is_whole {
+        let mut more = more(&job);
+        more.retain(|one| problems.iter().all(|problem| problem.key != one.key));
+        problems.extend(more);
+    }
     if problems.is_empty() {
         Ok(job)
     } else {
-        let mut places = place::places(&text, &problems);
-        for (problem, place) in problems.iter().zip(&mut places) {
-            // the value of a key that is set elsewhere is not the one in the file
-            if overrides.iter().any(|set| is_of(&problem.key, set)) {
-                *place = None;
-            }
-        }
-        Err(LoadError::Problems {
-            path: path.to_path_buf(),
-            problems,
-            places,
-        })
+        Err(LoadError::of_text(path, &text, overrides, problems))
     }
 }
 

@@ -12,7 +12,6 @@ mod deserializer;
 mod executors;
 mod finetune;
 mod load;
-mod near;
 mod nodes;
 pub(crate) mod place;
 mod problem;
@@ -29,11 +28,11 @@ pub(crate) use blend::{
     BlendDataset, BlendSampler, BlendSamples, BlendTable, BlendWeights, FimTable,
 };
 pub(crate) use classify::{ClassifyTable, ClassifyTask};
+pub(crate) use curate::text::near::or_nearest;
 pub(crate) use executors::{Kubernetes, Ray, Slurm};
 pub(crate) use finetune::{BadRows, ChatFormat, FinetuneTable, TooLong};
 pub use load::load;
-pub(crate) use load::{LoadError, problems};
-pub(crate) use near::or_nearest;
+pub(crate) use load::{LoadError, load_with, problems};
 pub(crate) use nodes::Nodes;
 pub use problem::Problem;
 pub use table::Job;

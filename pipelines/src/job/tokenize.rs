@@ -386,8 +386,8 @@ impl Tokenize {
             }
             if !d.condition.is_empty() {
                 let key = format!("tokenize.dataset[{i}].where");
-                if let Err(why) = curate::corpus::CleanCondition::parse(&d.condition) {
-                    add(&key, why, "a condition on clean documents");
+                if let Err(wrong) = curate::corpus::CleanCondition::parse(&d.condition) {
+                    add(&key, wrong.found, &wrong.wanted);
                 }
                 if !curated {
                     let found = "a condition in a job without [curate]";

@@ -1,6 +1,6 @@
 //! A wrong use of a verb: exit code 2, as for a wrong job.
 
-use super::near::or_nearest;
+use curate::text::near::or_nearest;
 use std::fmt;
 
 /// The message says what is wrong and what to type instead.

@@ -1,11 +1,12 @@
 //! Report sections. Each returns an empty string if its stage has not run.
 
-use super::html::{escape, excerpt, section, tile};
+use super::html::{escape, excerpt, section, table, tile};
 use super::material::Material;
 use super::svg::{Bar, Curve, bars, columns, lines};
 use super::tokens::dataset_counts;
 use super::values::{is_stage, number, percent, text_value};
 use crate::machine::{grouped, megabytes};
+use curate::contract::FieldCounts;
 use serde_json::Value;
 
 /// Rows shown of a ranking; the others are added up in one row.
@@ -152,10 +153,11 @@ pub(super) fn text(m: &Material) -> String {
     .map(|(title, key)| half(title, &c[*key], "--b"))
     .collect();
     let body = format!(
-        "<div class=two>{}{}{}{found}</div><h3>Length of kept documents, characters</h3>{}",
+        "<div class=two>{}{}{}{found}</div>{}<h3>Length of kept documents, characters</h3>{}",
         half("Languages", &c["languages"], "--c"),
         half("Hosts of kept pages", &c["hosts"], "--d"),
         half("Sources", &c["sources"], "--e"),
+        absent(&c["fields"]),
         columns("Length of kept documents", &lengths)
     );
     section(
@@ -163,6 +165,33 @@ pub(super) fn text(m: &Material) -> String {
         "Languages and hosts",
         "Languages count every document that the language step saw, kept or not; hosts, sources and lengths the documents that the filters kept.",
         &body,
+    )
+}
+
+/// Fields that the job names and no document has.
+fn absent(fields: &Value) -> String {
+    let keys = fields.as_object().into_iter().flatten();
+    let rows: Vec<Vec<String>> = keys
+        .flat_map(|(key, names)| {
+            let names = names.as_object().into_iter().flatten();
+            names.filter_map(move |(name, counts)| {
+                let counts: FieldCounts = serde_json::from_value(counts.clone()).ok()?;
+                counts.absence(name)?;
+                Some(vec![
+                    format!("curate.{key}"),
+                    name.clone(),
+                    grouped(counts.documents),
+                ])
+            })
+        })
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let head = ["key", "field", "documents, all without it"];
+    format!(
+        "<h3>Fields that no document has</h3>{}",
+        table(&head, &rows)
     )
 }
 

@@ -1,7 +1,7 @@
 //! `curate`: runs every input shard through the curation pass, several at once; finished shards are skipped.
 
 use crate::context::Context;
-use crate::job::WrongUse;
+use crate::job::{LoadError, WrongUse};
 use crate::machine::{concatenate, grouped, megabytes, write_atomically};
 use crate::manifest::{fingerprint, identity};
 use crate::progress::Progress;
@@ -144,6 +144,11 @@ pub(super) fn run_task(cx: &Context, index: usize, of: usize) -> Result<()> {
 }
 
 fn curator(cx: &Context, config: &curate::pipeline::CurateConfig) -> Result<Curator> {
+    // of the tasks of an executor, which look on their own machine
+    let missing = cx.job.missing_files();
+    if !missing.is_empty() {
+        return Err(LoadError::of_job(&cx.out.join("job.toml"), &[], missing).into());
+    }
     let (decontaminate, dedup) = (cx.job.dropping(), cx.job.dedup.as_ref());
     // a model that cannot be used is refused before any text is read, not when they are all curated
     if let Some(semantic) = dedup.and_then(|dedup| dedup.semantic.as_ref()) {
@@ -271,6 +276,9 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         grouped(sum.quarantined),
         megabytes(sum.bytes_in)
     ));
+    for absence in sum.absent_fields() {
+        log!("curate: note: {absence}");
+    }
     Ok(())
 }
 

@@ -67,14 +67,7 @@ fn describe(path: &Path) -> Result<Value> {
     if is_empty && name.ends_with(".jsonl") {
         return Ok(json!({"kind": "jsonl", "records": 0, "bad": 0}));
     }
-    let value = curate::pipeline::inspect(path)?;
-    if value["kind"] == "text" && is_binary(path)? {
-        bail!(
-            "{}: found binary data of a kind that Millrace neither reads nor writes",
-            path.display()
-        );
-    }
-    Ok(value)
+    Ok(curate::pipeline::inspect(path)?)
 }
 
 /// A model of another program, an adapter, or the newest of a folder of checkpoints; None if `path` is none of them.
@@ -143,19 +136,6 @@ fn tensors(path: &Path) -> Result<Value> {
         "kind": "safetensors", "bytes": size, "metadata": header.get("__metadata__"),
         "tensors": tensors.collect::<Vec<_>>(),
     }))
-}
-
-/// Whether a file begins with bytes that no text has.
-fn is_binary(path: &Path) -> Result<bool> {
-    if curate::store::is_url(path) {
-        return Ok(false);
-    }
-    let mut first = Vec::new();
-    std::fs::File::open(path)
-        .and_then(|file| file.take(4096).read_to_end(&mut first))
-        .with_context(|| format!("cannot read {}", path.display()))?;
-    let is_utf16 = first.starts_with(b"\xff\xfe") || first.starts_with(b"\xfe\xff");
-    Ok(first.contains(&0) && !is_utf16)
 }
 
 fn job_folder(path: &Path) -> Result<Value> {

@@ -3,9 +3,11 @@
 use crate::context::Context;
 use crate::job::TokenDataset;
 use anyhow::{Result, anyhow, bail};
+use curate::contract::FieldCounts;
 use curate::corpus::{CleanCondition, Found, TextReader};
 use curate::read::Format;
 use index::dataset::{Group, GroupCounts, TextBatch, TextSource};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -121,6 +123,8 @@ pub(super) struct Reader<'a> {
     open: Option<(TextReader, String)>,
     groups: Vec<(String, String)>,
     last: usize,
+    /// Values of the metadata that the dataset's condition names.
+    pub(super) fields: BTreeMap<String, FieldCounts>,
     /// Lines for `errors.jsonl`.
     pub(super) errors: Vec<u8>,
     /// Records without a text.
@@ -139,6 +143,7 @@ impl<'a> Reader<'a> {
             open: None,
             groups: Vec::new(),
             last: 0,
+            fields: BTreeMap::new(),
             errors: Vec::new(),
             bad: 0,
             bad_before,
@@ -210,7 +215,12 @@ impl<'a> Reader<'a> {
         })?;
         match found {
             Found::Document => {}
-            Found::End => return Ok(true),
+            Found::End => {
+                for (name, counts) in reader.fields() {
+                    self.fields.entry(name.to_string()).or_default().add(counts);
+                }
+                return Ok(true);
+            }
             Found::Bad { offset, why, .. } => self.quarantine(&reader, offset, &why)?,
         }
         self.open = Some((reader, source));

@@ -13,10 +13,12 @@ use crate::machine::{grouped, write_atomically};
 use crate::manifest::{Record, fingerprint, identity};
 use crate::progress::Progress;
 use anyhow::{Context as _, Result, bail};
+use curate::contract::FieldCounts;
 use index::dataset::{BuildOptions, Built, Dataset, Group, Sidecar};
 use index::tokenizer::{Tokenizer, Trainer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Path prefix of a dataset that this job writes.
@@ -32,6 +34,9 @@ struct Counts {
     /// Groups by name.
     by: Vec<Group>,
     quarantined: u64,
+    /// Values of the metadata that the dataset's condition names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    fields: BTreeMap<String, FieldCounts>,
 }
 
 /// The stage at work.
@@ -367,6 +372,11 @@ impl Stage<'_> {
             grouped(written.tokens),
             counts.built.text_bytes as f64 / written.tokens.max(1) as f64
         ));
+        for (name, counts) in &counts.fields {
+            if let Some(absence) = counts.absence(name) {
+                log!("{stage}: note: where: {absence}");
+            }
+        }
         Ok(record)
     }
 
@@ -397,6 +407,7 @@ impl Stage<'_> {
         let counts = Counts {
             by: reader.named(&built.groups),
             quarantined: reader.bad,
+            fields: std::mem::take(&mut reader.fields),
             built,
         };
         let file = |suffix: &str| Path::new("tokens").join(format!("{name}{suffix}"));
@@ -444,6 +455,7 @@ fn sum<'a>(parts: impl Iterator<Item = &'a Counts>) -> Counts {
         built: Built::default(),
         by: Vec::new(),
         quarantined: 0,
+        fields: BTreeMap::new(),
     };
     for part in parts {
         let (all, one) = (&mut sum.built, &part.built);
@@ -453,6 +465,9 @@ fn sum<'a>(parts: impl Iterator<Item = &'a Counts>) -> Counts {
         all.text_bytes += one.text_bytes;
         all.empty_documents += one.empty_documents;
         sum.quarantined += part.quarantined;
+        for (name, counts) in &part.fields {
+            sum.fields.entry(name.clone()).or_default().add(counts);
+        }
         for group in &part.by {
             let same = |g: &&mut Group| g.source == group.source && g.language == group.language;
             match sum.by.iter_mut().find(same) {

@@ -21,7 +21,8 @@ use serde::{Deserialize, Serialize};
 use crate::check::{Problem, range};
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::{Error, Result};
-use crate::expression::{Expression, Kind, Scope};
+use crate::expression::{Expression, Kind, Scope, Wrong};
+use crate::text::near::or_nearest;
 use crate::text::plain::{self, share};
 use crate::text::unicode;
 use crate::verdict::{Judge, KEEP, Verdict, broken};
@@ -90,17 +91,22 @@ fn compile(pattern: &str) -> Result<Regex, String> {
         })
 }
 
-fn condition(source: &str) -> Result<Expression, String> {
+fn condition(source: &str) -> Result<Expression, Wrong> {
     let scope = Scope {
         texts: &TEXTS,
+        numbers: &NAMES,
         fields: &[],
     };
-    let condition = Expression::parse(source, Kind::Truth, scope)?;
-    let mut names = condition.names();
-    let unknown = names.find(|n| !NAMES.contains(n) && !TEXTS.contains(n));
-    match unknown.map(|name| format!("{name:?}")) {
-        Some(unknown) => Err(unknown),
-        None => Ok(condition.clone()),
+    let condition = Expression::parse(source, Kind::Truth, scope);
+    let condition = condition.map_err(|why| Wrong::of_message(&why))?;
+    let known = || NAMES.into_iter().chain(TEXTS);
+    let unknown = condition.names().find(|name| !known().any(|n| n == *name));
+    match unknown {
+        Some(name) => Err(Wrong {
+            found: format!("{name:?}{}", or_nearest(name, known())),
+            wanted: format!("a condition over {} {}", NAMES.join(" "), TEXTS.join(" ")),
+        }),
+        None => Ok(condition),
     }
 }
 
@@ -135,7 +141,7 @@ impl LineEditor {
             Ok(Edit {
                 action: edit.action,
                 pattern: pattern.transpose().map_err(|e| wrong("pattern", e))?,
-                condition: condition.transpose().map_err(|e| wrong("where", e))?,
+                condition: condition.transpose().map_err(|e| wrong("where", e.found))?,
                 with: edit.with.clone(),
             })
         });
@@ -238,10 +244,10 @@ impl StepConfig for Lines {
             if let Err(why) = compile(&edit.pattern) {
                 problem(&key("pattern"), why, "a regular expression");
             }
-            if let Some(Err(why)) = (!edit.condition.is_empty()).then(|| condition(&edit.condition))
+            if let Some(Err(wrong)) =
+                (!edit.condition.is_empty()).then(|| condition(&edit.condition))
             {
-                let wanted = format!("a condition over {} {}", NAMES.join(" "), TEXTS.join(" "));
-                problem(&key("where"), why, &wanted);
+                problem(&key("where"), wrong.found, &wrong.wanted);
             }
             if edit.pattern.is_empty() && edit.action == LineAction::Rewrite {
                 problem(
@@ -354,7 +360,7 @@ mod tests {
             found,
             [
                 "edits[0].pattern: error: unclosed group",
-                "edits[1].where: \"word\"",
+                "edits[1].where: \"word\"; did you mean \"words\" or \"alphabetic_words\"?",
                 "edits[2].pattern: \"\"",
                 "edits[2].where: \"\"",
                 "edits[3].with: \"x\""

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::limits::{Limits, Rule, Rules};
-use crate::check::Problem;
+use crate::check::{self, Problem};
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::error::{At, Error, Result};
 use crate::text::plain::Grams;
@@ -323,6 +323,24 @@ impl StepConfig for Redpajama {
     fn files(&self) -> Vec<PathBuf> {
         self.file().into_iter().collect()
     }
+
+    fn check_files(&self, problem: Problem<'_>) {
+        if let Some(file) = self.file() {
+            let wanted = "a list of words, or a folder with one of the language";
+            let file = file.to_string_lossy();
+            check::file(problem, "bad_words", &file, wanted, check::is_text);
+        }
+    }
+
+    fn metric_names(&self) -> Option<Vec<String>> {
+        Some(metrics(!self.bad_words.is_empty()))
+    }
+}
+
+/// Names of the metrics; the first is of the list of bad words.
+fn metrics(has_bad_words: bool) -> Vec<String> {
+    let rules = RULES[usize::from(!has_bad_words)..].iter();
+    rules.map(|rule| rule.name.to_string()).collect()
 }
 
 impl Filter for RedpajamaSignals {
@@ -340,11 +358,7 @@ impl Filter for RedpajamaSignals {
     }
 
     fn metrics(&self) -> Vec<String> {
-        let skipped = usize::from(self.bad_words.is_none());
-        RULES[skipped..]
-            .iter()
-            .map(|r| r.name.to_string())
-            .collect()
+        metrics(self.bad_words.is_some())
     }
 }
 

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use crate::check::{Problem, range};
+use crate::check::{self, Problem, range};
 use crate::contract::{Draft, Filter, Opening, StepConfig, StepScratch};
 use crate::corpus::{Corpus, CorpusCounts, kept_documents};
 use crate::error::{At, Error, Result};
@@ -429,6 +429,9 @@ pub fn dsir_cut(folders: &[&Path], count: usize, progress: &dyn Progress) -> Res
     }
 }
 
+/// Names of the metrics.
+const METRICS: [&str; 3] = ["dsir.words", "dsir.weight", "dsir.key"];
+
 /// The step, with its model.
 struct Resampling {
     config: DsirConfig,
@@ -468,6 +471,16 @@ impl StepConfig for DsirConfig {
     fn files(&self) -> Vec<PathBuf> {
         vec![PathBuf::from(&self.model)]
     }
+
+    fn check_files(&self, problem: Problem<'_>) {
+        let is_object = |head: &[u8]| head.trim_ascii_start().starts_with(b"{");
+        let wanted = "a model of `millrace dsir fit`";
+        check::file(problem, "model", &self.model, wanted, is_object);
+    }
+
+    fn metric_names(&self) -> Option<Vec<String>> {
+        Some(METRICS.map(String::from).into())
+    }
 }
 
 impl Filter for Resampling {
@@ -483,9 +496,7 @@ impl Filter for Resampling {
     }
 
     fn metrics(&self) -> Vec<String> {
-        ["dsir.words", "dsir.weight", "dsir.key"]
-            .map(String::from)
-            .to_vec()
+        METRICS.map(String::from).into()
     }
 }
 

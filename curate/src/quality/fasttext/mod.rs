@@ -75,6 +75,11 @@ struct Recent {
 }
 
 const MAGIC: i32 = 793_712_314;
+
+/// Whether a file's first bytes are those of a fastText model.
+pub(crate) fn is_fasttext(head: &[u8]) -> bool {
+    head.starts_with(&MAGIC.to_le_bytes())
+}
 /// Bytes of cached sums per thread.
 const RECENT: usize = 1 << 20;
 /// Longer words are not cached.

@@ -46,6 +46,14 @@ pub struct NgramState {
     length: usize,
 }
 
+/// Whether a file's first bytes may be those of a model: KenLM's mark, an ARPA file's first line, or compression.
+pub(crate) fn may_be_model(head: &[u8]) -> bool {
+    let compressed: [&[u8]; 2] = [b"\x1f\x8b", b"\x28\xb5\x2f\xfd"];
+    binary::is_binary(head)
+        || head.trim_ascii_start().starts_with(b"\\data\\")
+        || compressed.iter().any(|magic| head.starts_with(magic))
+}
+
 impl NgramModel {
     /// Reads an ARPA file (plain, gzip or zstd) or a binary file of KenLM's, recognized by content.
     ///

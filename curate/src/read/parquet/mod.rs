@@ -84,8 +84,22 @@ const MAGIC: &[u8] = b"PAR1";
 fn guarded<T>(read: impl FnOnce() -> parquet::errors::Result<T>) -> Result<T, String> {
     match caught(read) {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(e)) => Err(e.to_string()),
+        Ok(Err(e)) => Err(in_words(e.to_string())),
         Err(panic) => Err(format!("the file contradicts itself: {panic}")),
+    }
+}
+
+/// Before the name of a codec in the library's message about one that it was built without: brotli, whose library would
+/// bring an encoder along.
+const WITHOUT: &str = "Disabled feature at compile time: ";
+
+/// An error of the library, that of a codec it was built without in words that help.
+fn in_words(why: String) -> String {
+    match why.split_once(WITHOUT) {
+        Some((_, codec)) => format!(
+            "columns compressed with {codec}, which is not read (write the file anew with zstd, snappy, gzip, lz4 or none)"
+        ),
+        None => why,
     }
 }
 

@@ -148,6 +148,7 @@ pub(crate) fn new(args: &NewArgs) -> Result<()> {
 fn check(file: &Path) -> Result<()> {
     let loaded = load(file, &[])?;
     let mut problems = loaded.missing_inputs();
+    problems.extend(loaded.missing_files());
     problems.extend(loaded.init_problems());
     match problems.is_empty() {
         true => Ok(()),

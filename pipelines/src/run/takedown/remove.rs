@@ -15,7 +15,7 @@ use curate::takedown::{
 };
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
@@ -126,12 +126,9 @@ pub(super) fn describe(
     numberings: &[Numbering],
     lines: &[u32],
 ) -> Record {
-    let mut found: Vec<u32> = searched
-        .found
-        .iter()
-        .flat_map(|shard| shard.removed.iter().map(|one| one.line))
+    let found: BTreeSet<u32> = (searched.found.iter())
+        .flat_map(|shard| shard.lines.iter().copied())
         .collect();
-    found.sort_unstable();
     let shards = searched.found.iter();
     let shards = shards.filter(|f| !f.removed.is_empty() || f.dropped > 0);
     let datasets = numberings.iter().map(|numbering| {
@@ -165,7 +162,7 @@ pub(super) fn describe(
             .collect(),
         entries_without_documents: lines
             .iter()
-            .filter(|line| found.binary_search(line).is_err())
+            .filter(|line| !found.contains(line))
             .copied()
             .collect(),
         datasets: datasets.collect(),

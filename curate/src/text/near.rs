@@ -6,7 +6,7 @@ const NEAREST: usize = 3;
 /// The names that `wrong` may have been meant as, the nearest first.
 ///
 /// A name is near if at most a third of its letters differ, or if one contains the other. Dashes count as underscores.
-pub(crate) fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let plain = |name: &str| name.to_lowercase().replace('-', "_");
     let wanted = plain(wrong);
     let mut found: Vec<(usize, &str)> = known
@@ -29,7 +29,7 @@ pub(crate) fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>)
 }
 
 /// `; did you mean "a" or "b"?`, or nothing.
-pub(crate) fn or_nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+pub fn or_nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let quoted: Vec<String> = nearest(wrong, known)
         .into_iter()
         .map(|name| format!("{name:?}"))
