@@ -458,6 +458,7 @@ fn scaling(
     let key = |key: &str| format!("{name}.rope.scaling.{key}");
     if let Some(factors) = &tensors.rope_factors {
         let original = metadata.whole(&key("original_context_length"));
+        let original = original.and_then(|length| usize::try_from(length).ok());
         return llama3(factors, theta, original.unwrap_or(ORIGINAL)).map(Some);
     }
     let kind = metadata.text(&key("type")).unwrap_or("none");
