@@ -108,9 +108,11 @@ impl<'p> Inline<'p, '_> {
         let after = inner[lead + core.len()..].chars().next();
         let after = after.or(outside[1].chars().next());
         let is_seen = flanks(before, first) && flanks(after, last);
+        // asterisks of the text would join the marks
+        let meets_asterisks = outside[0].ends_with('*') || outside[1].starts_with('*');
         let has_own = raw.starts_with('*') || raw.ends_with('*') || raw.contains('\t');
         let is_heading = block.shape == Shape::Heading && is_whole;
-        if !is_seen || has_own || is_heading {
+        if !is_seen || has_own || meets_asterisks || is_heading {
             return out.push_str(&inner);
         }
         for part in [

@@ -318,6 +318,9 @@ fn links_bold_and_italic_type_are_marked_in_markdown() {
             "<b>Note:</b> turn <b>*left*</b> here",
             "**Note:** turn *left* here",
         ),
+        // asterisks of the text would join the marks
+        ("Turn *<i>left</i> <b>here</b>* now", "Turn *left here* now"),
+        ("Turn <b>left</b><i>here</i>", "Turn **left***here*"),
         ("Turn <b></b><i> </i>left", "Turn left"),
         (
             "Turn <b>to <code>left</code></b> here",
