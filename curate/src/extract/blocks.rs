@@ -5,16 +5,18 @@
 //! fields, players) are discarded here; boilerplate is detected later. Data tables give one block per row, layout
 //! tables one per cell; two line breaks end a paragraph.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::buckets::class_words;
 use super::code;
 use super::counts::{Counts, count};
 use super::forum::{self, Place};
-use super::html::{BLOCK, HEADING, Id, Node, SKIPPED, Tag, Tree};
+use super::html::{BLOCK, HEADING, Id, Key, Node, SKIPPED, Tag, Tree};
 use super::marks::{MARKS, Marked, Marker, mark, phrases};
 use super::math;
 use super::notes::Notes;
+use super::pieces::{Piece, Pieces};
+use super::rows::{Cells, Row};
 use crate::text::entity::push_decoded;
 use crate::text::narrow;
 
@@ -60,25 +62,8 @@ pub(super) struct Block {
     pub(super) place: Place,
     /// Number of the footnote whose text this is, else 0.
     pub(super) note: u32,
-}
-
-/// A piece of the text that Markdown marks.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
-    /// Place in the text of the page.
-    pub(super) start: u32,
-    pub(super) end: u32,
-    pub(super) kind: PieceKind,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum PieceKind {
-    /// Code inside running text.
-    Code,
-    /// Reference to the footnote with this number.
-    Note(u32),
-    /// Link back from a footnote.
-    Back,
+    /// Its marked pieces among those of the page: the first, and the one behind the last.
+    pieces: (u32, u32),
 }
 
 impl Block {
@@ -118,8 +103,14 @@ pub(super) struct Page {
     class_words: Vec<u16>,
     /// Languages of blocks of code, by their group.
     pub(super) languages: FxHashMap<Id, String>,
-    /// Marked pieces of the text, in order, none inside another.
-    pub(super) pieces: Vec<Piece>,
+    /// Code of line numbers beside code, by its group.
+    pub(super) numbers: FxHashSet<Id>,
+    /// Marked pieces of the text, block by block.
+    pieces: Vec<Piece>,
+    /// Targets of links.
+    pub(super) targets: Vec<String>,
+    /// Cells of rows that the text does not show, by the number of the block.
+    pub(super) cells: FxHashMap<usize, Cells>,
 }
 
 impl Page {
@@ -129,14 +120,9 @@ impl Page {
         &self.class_words[start as usize..end as usize]
     }
 
-    /// Marked pieces of a block's text, in order.
-    pub(super) fn pieces_of(&self, block: &Block) -> impl Iterator<Item = &Piece> {
-        // one without text belongs to what is in front of it
-        let first = self.pieces.partition_point(|p| p.end <= block.start);
-        let (start, end) = (block.start, block.end);
-        let pieces = self.pieces[first..].iter();
-        pieces
-            .take_while(move |p| p.start < end || (p.start == p.end && p.end == end && end > start))
+    /// Marked pieces of a block's text, in order, outer ones first.
+    pub(super) fn pieces_of(&self, block: &Block) -> &[Piece] {
+        &self.pieces[block.pieces.0 as usize..block.pieces.1 as usize]
     }
 
     /// Text of a block.
@@ -154,9 +140,11 @@ const MAX_PHRASE_BYTES: usize = 1000;
 /// A cell with more text than this is layout, not data.
 const MAX_CELL_BYTES: usize = 600;
 
-/// Cuts a page.
-pub(super) fn cut(tree: &Tree<'_>, notes: &Notes) -> Page {
-    let mut walk = Walk::new(tree, notes);
+/// Cuts a page; with its footnotes if the pieces of the text that Markdown marks are wanted.
+pub(super) fn cut(tree: &Tree<'_>, notes: Option<&Notes>) -> Page {
+    let none = Notes::default();
+    let pieces = notes.map(|notes| Pieces::new(tree, notes));
+    let mut walk = Walk::new(tree, notes.unwrap_or(&none), pieces);
     walk.run();
     walk.page
 }
@@ -185,8 +173,10 @@ struct Walk<'t, 'a> {
     tree: &'t Tree<'a>,
     notes: &'t Notes,
     page: Page,
-    /// The marked piece that is open: where its element ends, where its text began, and what it is.
-    piece: Option<Open>,
+    /// The marked pieces of the current block, if they are wanted.
+    pieces: Option<Pieces<'t, 'a>>,
+    /// The current row of a table.
+    row: Row,
     marker: Marker,
     frames: Vec<Frame>,
     /// Items so far in each open ordered list.
@@ -204,16 +194,8 @@ struct Walk<'t, 'a> {
     scratch: String,
 }
 
-/// An open piece.
-#[derive(Clone, Copy)]
-struct Open {
-    end: Id,
-    start: usize,
-    kind: PieceKind,
-}
-
 impl<'t, 'a> Walk<'t, 'a> {
-    fn new(tree: &'t Tree<'a>, notes: &'t Notes) -> Walk<'t, 'a> {
+    fn new(tree: &'t Tree<'a>, notes: &'t Notes, pieces: Option<Pieces<'t, 'a>>) -> Walk<'t, 'a> {
         let root = Frame {
             end: tree.len(),
             tag: Tag::Other,
@@ -240,7 +222,8 @@ impl<'t, 'a> Walk<'t, 'a> {
         Walk {
             tree,
             notes,
-            piece: None,
+            pieces,
+            row: Row::new(),
             page: Page {
                 areas: vec![area],
                 ..Page::default()
@@ -262,8 +245,8 @@ impl<'t, 'a> Walk<'t, 'a> {
         let tree = self.tree;
         let mut id = 1;
         while id < tree.len() && self.page.blocks.len() < MAX_BLOCKS {
-            if self.piece.is_some_and(|piece| piece.end <= id) {
-                self.end_piece();
+            if let Some(pieces) = &mut self.pieces {
+                pieces.advance(id, self.page.text.len());
             }
             while self.frames.len() > 1 && self.frames.last().is_some_and(|f| f.end <= id) {
                 self.leave();
@@ -288,56 +271,22 @@ impl<'t, 'a> Walk<'t, 'a> {
                 _ => self.enter(id, node),
             };
         }
-        self.end_piece();
+        if let Some(pieces) = &mut self.pieces {
+            pieces.finish(self.page.text.len());
+        }
         self.flush();
-    }
-
-    /// Begins a marked piece, if the element is one and is not inside another.
-    fn begin_piece(&mut self, id: Id, node: &Node) {
-        let kind = match node.tag {
-            Tag::Code => PieceKind::Code,
-            Tag::A | Tag::Sup if !self.notes.is_empty() => match self.notes.reference(id) {
-                Some(number) => PieceKind::Note(number),
-                None if self.notes.is_backlink(id) => PieceKind::Back,
-                None => return,
-            },
-            _ => return,
-        };
-        let in_code = self.frames.last().is_some_and(|f| f.shape == Shape::Code);
-        if self.piece.is_none() && !in_code {
-            self.piece = Some(Open {
-                end: node.end,
-                start: self.page.text.len(),
-                kind,
-            });
+        if let Some(pieces) = &mut self.pieces {
+            self.page.targets = std::mem::take(&mut pieces.targets);
         }
     }
 
-    fn end_piece(&mut self) {
-        let Some(Open { start, kind, .. }) = self.piece.take() else {
+    /// Begins a marked piece, if the element is one.
+    fn begin_piece(&mut self, id: Id, node: &Node) {
+        let Some(pieces) = &mut self.pieces else {
             return;
         };
-        let end = self.page.text.len();
-        // what a block lost at its end is no text
-        let start = start.min(end);
-        if start < end || matches!(kind, PieceKind::Note(_)) {
-            self.page.pieces.push(Piece {
-                start: narrow(start),
-                end: narrow(end),
-                kind,
-            });
-        }
-    }
-
-    /// Shortens the pieces to a text that became shorter.
-    fn clip_pieces(&mut self) {
-        let end = narrow(self.page.text.len());
-        for piece in self.page.pieces.iter_mut().rev() {
-            if piece.end <= end {
-                break;
-            }
-            piece.end = end;
-            piece.start = piece.start.min(end);
+        if self.frames.last().is_none_or(|f| f.shape != Shape::Code) {
+            pieces.begin(id, node, self.page.text.len());
         }
     }
 
@@ -397,7 +346,7 @@ impl<'t, 'a> Walk<'t, 'a> {
                     self.flush();
                     frame.is_block = true;
                 }
-                Tag::Td | Tag::Th => self.push_cell(),
+                Tag::Td | Tag::Th => self.push_cell(id),
                 _ => self.gap = true,
             }
         }
@@ -471,9 +420,16 @@ impl<'t, 'a> Walk<'t, 'a> {
                 if let Some(language) = code::language(self.tree, id) {
                     self.page.languages.insert(id, language);
                 }
+                if code::is_line_numbers(self.tree, id) {
+                    self.page.numbers.insert(id);
+                }
             }
             // Hacker News lays a submission out as a table of short cells
-            Tag::Table if frame.place & forum::NEWS == 0 && self.is_data(id) => {
+            Tag::Table
+                if frame.place & forum::NEWS == 0
+                    && let Some(cells) = self.cells_of_data(id) =>
+            {
+                self.row.most = cells;
                 frame.shape = Shape::Row;
                 frame.in_row = true;
                 frame.group = id;
@@ -483,31 +439,34 @@ impl<'t, 'a> Walk<'t, 'a> {
         }
     }
 
-    /// A table whose cells hold short text: several rows, no tables, headings or lists inside.
-    fn is_data(&self, table: Id) -> bool {
+    /// Cells of the longest row of a table whose cells hold short text: several rows, no tables, headings or lists inside.
+    fn cells_of_data(&self, table: Id) -> Option<usize> {
         let (mut rows, mut cells, mut bytes) = (0, 0, 0);
+        let (mut in_row, mut most) = (0, 0);
         for id in table + 1..self.tree.node(table).end {
             let node = self.tree.node(id);
             match node.tag {
                 Tag::Table | Tag::Ul | Tag::Ol | Tag::Form | Tag::Pre | Tag::Article => {
-                    return false;
+                    return None;
                 }
-                tag if tag.is(HEADING) => return false,
-                Tag::Tr => rows += 1,
+                tag if tag.is(HEADING) => return None,
+                Tag::Tr => (rows, in_row) = (rows + 1, 0),
                 Tag::Td | Tag::Th => {
                     cells += 1;
+                    in_row += 1;
+                    most = most.max(in_row);
                     bytes = 0;
                 }
                 Tag::Text => {
                     bytes += self.tree.raw(node).trim().len();
                     if bytes > MAX_CELL_BYTES {
-                        return false;
+                        return None;
                     }
                 }
                 _ => {}
             }
         }
-        rows >= 2 && cells > rows
+        (rows >= 2 && cells > rows).then_some(most)
     }
 
     fn leave(&mut self) {
@@ -618,8 +577,13 @@ impl<'t, 'a> Walk<'t, 'a> {
         }
     }
 
-    fn push_cell(&mut self) {
-        if self.page.text.len() > self.start {
+    fn push_cell(&mut self, id: Id) {
+        let is_blank = self.page.text.len() <= self.start;
+        if self.pieces.is_some() {
+            self.row
+                .cell(self.tree.attribute(id, Key::Colspan), is_blank);
+        }
+        if !is_blank {
             self.page.text.push('\t');
         }
         self.gap = false;
@@ -635,7 +599,7 @@ impl<'t, 'a> Walk<'t, 'a> {
         let start = self.start;
         let written = &self.page.text[start..];
         if written.is_empty() {
-            return;
+            return self.drop_block();
         }
         let context = self.context.take();
         let is_code = context.as_ref().is_some_and(|f| f.shape == Shape::Code);
@@ -650,11 +614,20 @@ impl<'t, 'a> Walk<'t, 'a> {
         let (from, to) = (start + lead, start + lead + text.len());
         let Some(frame) = context.filter(|_| !text.trim().is_empty()) else {
             self.page.text.truncate(start);
-            self.clip_pieces();
-            return;
+            return self.drop_block();
         };
         let head = &text[..text.floor_char_boundary(MAX_PHRASE_BYTES)];
         let (counts, phrases) = (count(text), phrases(head));
+        let first = narrow(self.page.pieces.len());
+        if let Some(pieces) = &mut self.pieces {
+            pieces.end_block(from, to, &mut self.page.pieces);
+            // a cell of white space that is no HTML's was trimmed off
+            let trimmed = written[..lead].matches('\t').count();
+            let cells = text.matches('\t').count() + 1;
+            if let Some(cells) = self.row.end(trimmed, cells) {
+                self.page.cells.insert(self.page.blocks.len(), cells);
+            }
+        }
         self.page.blocks.push(Block {
             start: narrow(from),
             end: narrow(to),
@@ -671,10 +644,22 @@ impl<'t, 'a> Walk<'t, 'a> {
             near: frame.near,
             place: frame.place,
             note: frame.note,
+            pieces: (first, narrow(self.page.pieces.len())),
         });
         self.page.text.truncate(to);
-        self.clip_pieces();
         self.start = to;
+    }
+
+    /// Ends a block without text.
+    fn drop_block(&mut self) {
+        let Some(pieces) = &mut self.pieces else {
+            return;
+        };
+        self.row.end(0, 0);
+        pieces.drop_block(self.start, &mut self.page.pieces);
+        if let Some(last) = self.page.blocks.last_mut() {
+            last.pieces.1 = narrow(self.page.pieces.len());
+        }
     }
 }
 

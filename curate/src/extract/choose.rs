@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn the_bar_is_half_the_f1_that_can_be_had() {
         let tree = html::parse("<p>a b c d e f g h</p><p>a b c d e f g h</p>");
-        let page = blocks::cut(&tree, &Default::default());
+        let page = blocks::cut(&tree, None);
         // Sure text and sure furniture: F1 is near 1, the bar near a half.
         let sure = bar(&page, &[12_000, -12_000]);
         assert!((500..=512).contains(&sure), "{sure}");
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn what_is_favoured_moves_the_choice() {
         let tree = html::parse("<p>a b c d e f g h</p><p>a b c d e f g h</p>");
-        let page = blocks::cut(&tree, &Default::default());
+        let page = blocks::cut(&tree, None);
         let count = |favour| {
             let config = ExtractConfig {
                 favour,

@@ -18,6 +18,36 @@ pub(super) fn language(tree: &Tree<'_>, pre: Id) -> Option<String> {
         .find_map(|id| of_classes(tree.attribute(id, Key::Class)?))
 }
 
+/// Classes of the cell or box around the numbers of the lines of some code: Pygments, highlight.js, CodeRay.
+const NUMBERS: [&str; 5] = [
+    "linenos",
+    "linenodiv",
+    "lineno",
+    "line-numbers",
+    "hljs-ln-numbers",
+];
+
+/// Whether a `pre` holds the numbers of the lines of the code beside it: what is around it is named so, and it has nothing but
+/// numbers.
+pub(super) fn is_line_numbers(tree: &Tree<'_>, pre: Id) -> bool {
+    let parent = tree.node(pre).parent;
+    let is_named = |id: Id| {
+        let classes = (id < tree.len())
+            .then(|| tree.attribute(id, Key::Class))
+            .flatten();
+        let mut names = classes.unwrap_or_default().split_ascii_whitespace();
+        names.any(|name| NUMBERS.contains(&name))
+    };
+    if parent >= tree.len() || !(is_named(parent) || is_named(tree.node(parent).parent)) {
+        return false;
+    }
+    let mut texts = tree.texts_below(pre);
+    texts.all(|text| {
+        text.bytes()
+            .all(|b| b.is_ascii_digit() || b.is_ascii_whitespace())
+    })
+}
+
 /// Highlighters that have the bare name behind their own: highlight.js, Pandoc, SyntaxHighlighter.
 const BEFORE: [&str; 3] = ["hljs", "sourceCode", "brush:"];
 /// Highlighters that have it behind a prefix: HTML's advice, prettify, GitHub, Sphinx.
@@ -61,6 +91,26 @@ fn of_classes(classes: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::extract::html;
+
+    #[test]
+    fn line_numbers_are_told_by_their_cell() {
+        for (page, want) in [
+            (
+                "<table class=highlighttable><td class=linenos><div class=linenodiv><pre><span class=normal>1</span>\n2</pre></div></td>",
+                true,
+            ),
+            ("<table><td class='linenos'><pre>1\n2</pre></td>", true),
+            ("<table><td class='linenos'><pre>1 a</pre></td>", false),
+            ("<table><td class='code'><pre>1\n2</pre></td>", false),
+            ("<pre>1\n2</pre>", false),
+        ] {
+            let tree = html::parse(page);
+            let pre = (0..tree.len())
+                .find(|&id| tree.node(id).tag == Tag::Pre)
+                .unwrap();
+            assert_eq!(is_line_numbers(&tree, pre), want, "{page}");
+        }
+    }
 
     #[test]
     fn classes_of_highlighters_tell_the_language() {

@@ -2,7 +2,7 @@
 //!
 //! Decode (charset.rs), parse (html/), read the page's metadata (meta/), cut into blocks
 //! (blocks.rs, counts.rs, areas.rs, marks.rs), judge each block (features.rs, linear.rs, model.rs,
-//! choose.rs), write (render.rs).
+//! choose.rs), write (render.rs; Markdown's marks inside of blocks: pieces.rs, inline.rs, rows.rs).
 //! All of it is one pass per page with work bounded by the page's length.
 
 mod areas;
@@ -17,13 +17,16 @@ mod counts;
 mod features;
 mod forum;
 mod html;
+mod inline;
 mod linear;
 mod marks;
 mod math;
 mod meta;
 mod model;
 mod notes;
+mod pieces;
 mod render;
+mod rows;
 mod structure;
 mod thread;
 mod visible;
@@ -146,8 +149,8 @@ pub(crate) fn render_whole(html: &str, config: &ExtractConfig) -> Rendered {
 /// The tree and the blocks of a page.
 fn read(html: &str, form: TextForm) -> (html::Tree<'_>, Page) {
     let cut = |tree: &html::Tree<'_>| match form {
-        TextForm::Text => blocks::cut(tree, &Notes::default()),
-        TextForm::Markdown => blocks::cut(tree, &Notes::find(tree)),
+        TextForm::Text => blocks::cut(tree, None),
+        TextForm::Markdown => blocks::cut(tree, Some(&Notes::find(tree))),
     };
     let tree = html::parse(html);
     let page = cut(&tree);

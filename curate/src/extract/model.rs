@@ -222,7 +222,7 @@ mod tests {
         let model = &*MODEL;
         let tree = html::parse("<h1>a</h1><p>b c d.</p><p>e</p>");
         let (says, hints) = meta::read(&tree, None, None);
-        let page = blocks::cut(&tree, &Default::default());
+        let page = blocks::cut(&tree, None);
         let areas = Areas::new(&page);
         let mut columns = features::first(&page, &areas, &says, &hints);
         assert_eq!(columns.len(), model.ensembles[0].columns);

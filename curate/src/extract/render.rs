@@ -2,16 +2,19 @@
 //!
 //! Plain text: a blank line between paragraphs, headings as lines, list items behind "- ", cells of a row between "
 //! | ", code as it is. Markdown (CommonMark with GitHub's tables) adds the marks of headings, ordered items,
-//! quotes, code fences, table heads, code inside of text and footnotes (`[^1]`, GitHub's and Pandoc's); text is not escaped, because its
-//! reader is a model and not a browser. Footnotes that the text refers to come last, whether or not their blocks were chosen.
+//! quotes, code fences, table heads, what is marked inside of text (inline.rs) and footnotes (`[^1]`, GitHub's and Pandoc's); text is
+//! not escaped, because its reader is a model and not a browser, but for bars in cells, which would shift the columns. Footnotes that
+//! the text refers to come last, whether or not their blocks were chosen. Numbers of the lines of some code are left out.
 
 use std::borrow::Cow;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::blocks::{Block, Page, PieceKind, Shape};
+use super::blocks::{Block, Page, Shape};
 use super::config::{ExtractConfig, TextForm};
+use super::inline::Inline;
 use super::marks::mark;
+use super::pieces::PieceKind;
 
 /// Joins the blocks with these numbers.
 pub(super) fn render(page: &Page, chosen: &[usize], config: &ExtractConfig) -> String {
@@ -32,8 +35,10 @@ pub(super) fn render(page: &Page, chosen: &[usize], config: &ExtractConfig) -> S
     }
     for &i in chosen {
         let block = &page.blocks[i];
-        if block.note == 0 || !out.notes.contains(&block.note) {
-            out.push(block);
+        let is_note = block.note != 0 && out.notes.contains(&block.note);
+        let is_numbers = block.shape == Shape::Code && page.numbers.contains(&block.group);
+        if !is_note && !is_numbers {
+            out.push(i);
         }
     }
     out.end_code();
@@ -77,30 +82,6 @@ fn notes_of(page: &Page, chosen: &[usize]) -> Vec<u32> {
     notes
 }
 
-/// Appends code between backticks, as many as it takes.
-fn push_code(out: &mut String, code: &str) {
-    // a break of the line ends the code
-    for line in code.split_inclusive(['\n', '\t']) {
-        let core = line.trim();
-        if core.is_empty() {
-            out.push_str(line);
-            continue;
-        }
-        let start = line.len() - line.trim_start().len();
-        out.push_str(&line[..start]);
-        let longest = core.split(|c| c != '`').map(str::len).max();
-        let ticks = "`".repeat(longest.unwrap_or(0) + 1);
-        let pad = match core.starts_with('`') || core.ends_with('`') {
-            true => " ",
-            false => "",
-        };
-        for part in [&ticks, pad, core, pad, &ticks] {
-            out.push_str(part);
-        }
-        out.push_str(&line[start + core.len()..]);
-    }
-}
-
 /// A fence around some code.
 fn fence(code: &str) -> String {
     let runs = code.split(|c| c != '`').map(str::len);
@@ -119,7 +100,8 @@ struct Renderer<'p> {
 }
 
 impl<'p> Renderer<'p> {
-    fn push(&mut self, block: &'p Block) {
+    fn push(&mut self, number: usize) {
+        let block = &self.page.blocks[number];
         let same = |p: &&Block| p.shape == block.shape && p.group == block.group;
         let continues = self.previous.is_some_and(|p| same(&p));
         let in_list = |p: &&Block| p.shape == Shape::Item && block.shape == Shape::Item;
@@ -139,7 +121,7 @@ impl<'p> Renderer<'p> {
             Some(_) => self.text.push_str("\n\n"),
         }
         if self.is_markdown {
-            self.markdown(block, continues);
+            self.markdown(number, block, continues);
         } else {
             self.plain(block, continues);
         }
@@ -153,7 +135,7 @@ impl<'p> Renderer<'p> {
         self.write(block, "", "\n");
     }
 
-    fn markdown(&mut self, block: &Block, continues: bool) {
+    fn markdown(&mut self, number: usize, block: &Block, continues: bool) {
         let is_quote = block.near[mark::QUOTE] != 0;
         let quote = if is_quote { "> " } else { "" };
         match block.shape {
@@ -175,13 +157,10 @@ impl<'p> Renderer<'p> {
                 self.write(block, "", &format!("\n{indent}  "));
             }
             Shape::Row => {
-                self.text.push_str("| ");
-                self.write(block, "", " ");
-                self.text.push_str(" |");
+                let width = self.row(number, block);
                 if !continues {
-                    let cells = self.page.text_of(block).matches('\t').count() + 1;
                     self.text.push('\n');
-                    self.text.push_str(&"| --- ".repeat(cells));
+                    self.text.push_str(&"| --- ".repeat(width));
                     self.text.push('|');
                 }
             }
@@ -220,36 +199,42 @@ impl<'p> Renderer<'p> {
         }
     }
 
+    /// Writes a row with every cell in its column; returns the number of columns.
+    fn row(&mut self, number: usize, block: &Block) -> usize {
+        let text = self.marked(block);
+        let page = self.page;
+        let known = page.cells.get(&number);
+        let mut column = 0;
+        self.text.push('|');
+        for (i, cell) in text.split('\t').enumerate() {
+            let own = known.and_then(|cells| cells.columns.get(i).copied());
+            while own.is_some_and(|own| column < own) {
+                self.text.push_str("  |");
+                column += 1;
+            }
+            let cell = cell.trim().replace('\n', " ").replace('|', "\\|");
+            for part in [" ", &cell, " |"] {
+                self.text.push_str(part);
+            }
+            column += 1;
+        }
+        while known.is_some_and(|cells| column < cells.width) {
+            self.text.push_str("  |");
+            column += 1;
+        }
+        column
+    }
+
     /// Text of a block, in Markdown with its marked pieces.
     fn marked(&self, block: &Block) -> Cow<'p, str> {
-        let text = self.page.text_of(block);
-        let mut pieces = self.page.pieces_of(block).peekable();
-        if !self.is_markdown || pieces.peek().is_none() {
-            return Cow::Borrowed(text);
+        if !self.is_markdown {
+            return Cow::Borrowed(self.page.text_of(block));
         }
-        let mut out = String::with_capacity(text.len() + 32);
-        let mut at = 0;
-        for piece in pieces {
-            let start = (piece.start.max(block.start) - block.start) as usize;
-            let end = (piece.end.min(block.end) - block.start) as usize;
-            let inside = &text[start..end];
-            out.push_str(&text[at..start]);
-            at = end;
-            match piece.kind {
-                PieceKind::Code => push_code(&mut out, inside),
-                PieceKind::Back if self.notes.contains(&block.note) => {}
-                PieceKind::Back => out.push_str(inside),
-                PieceKind::Note(number) => match self.notes.iter().position(|n| *n == number) {
-                    Some(place) => {
-                        let mark = format!("[^{}]", place + 1);
-                        out.push_str(&mark);
-                    }
-                    None => out.push_str(inside),
-                },
-            }
-        }
-        out.push_str(&text[at..]);
-        Cow::Owned(out)
+        let inline = Inline {
+            page: self.page,
+            notes: &self.notes,
+        };
+        inline.text(block)
     }
 
     /// The notes, behind everything else.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::error::{At, Result};
+use crate::error::{At, Error, Result};
 use crate::read::{Batch, Format, Input, Keys, Reader, column_names, detect};
 use crate::text::json;
 
@@ -89,6 +89,15 @@ fn fields(path: &Path, format: Format) -> Result<Vec<FieldLook>> {
     let mut found: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     let mut left = RECORDS;
     while left > 0 && reader.fill(&mut batch)? {
+        let why = batch.records.first().and_then(|raw| raw.bad.clone());
+        if let Some(found) = why.filter(|_| reader.is_cut()) {
+            return Err(Error::Format {
+                path: path.to_path_buf(),
+                wanted: "a whole Parquet file",
+                found,
+                start: "a footer at its end",
+            });
+        }
         for raw in batch.records.iter().filter(|raw| raw.bad.is_none()) {
             if left == 0 {
                 break;

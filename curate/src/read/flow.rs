@@ -20,12 +20,18 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Code, as it is; in tables a paragraph.
-    pub(super) fn code(&mut self, html: &str) {
+    /// Code in a language, as it is; in tables a paragraph. A language whose name has other characters than such names
+    /// have is not written.
+    pub(super) fn code(&mut self, language: Option<&str>, html: &str) {
         if !self.tables.is_empty() {
             return self.paragraph(html);
         }
-        self.block("<pre>", html, "</pre>");
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"+#-._".contains(&b);
+        let named = language.filter(|name| !name.is_empty() && name.bytes().all(is_plain));
+        let open = named.map_or("<pre>".to_string(), |name| {
+            format!("<pre class=\"language-{name}\">")
+        });
+        self.block(&open, html, "</pre>");
     }
 
     /// A heading of level 1 to 6; in tables a paragraph.
@@ -134,6 +140,14 @@ impl Flow {
     pub(super) fn open_cell(&mut self) {
         if !self.tables.is_empty() {
             self.now.push_str("<td>");
+        }
+    }
+
+    /// The cell that was just opened spans so many columns.
+    pub(super) fn span(&mut self, columns: usize) {
+        if columns > 1 && self.now.ends_with("<td>") {
+            self.now.truncate(self.now.len() - "<td>".len());
+            self.now.push_str(&format!("<td colspan=\"{columns}\">"));
         }
     }
 

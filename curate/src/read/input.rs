@@ -8,6 +8,9 @@ use super::crawl::{Kind, Wrong, is_crawl, kind_of_crawl};
 use super::keys::Keys;
 use crate::check::Problem;
 
+/// The character between the fields of CSV, unless another is named.
+const COMMA: &str = ",";
+
 /// One input: a file, a folder, a pattern, a list of paths, or a URL of any of these.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -28,6 +31,8 @@ pub struct Input {
     pub id_key: Keys,
     /// Fields to keep in `meta`, with dots as above; all others are left out. Default: every field is kept.
     pub keep_fields: Option<Vec<String>>,
+    /// The ASCII character between the fields of CSV, for example `;`.
+    pub delimiter: String,
     /// Name that documents carry as their `source`, for example `crawl`.
     pub source: String,
     /// Put before every line of a list, for example `https://data.commoncrawl.org/`.
@@ -57,6 +62,7 @@ impl Default for Input {
             text_key: Keys::default(),
             id_key: Keys::default(),
             keep_fields: None,
+            delimiter: COMMA.to_string(),
             source: "input".to_string(),
             prefix: String::new(),
             attributes: Vec::new(),
@@ -86,8 +92,8 @@ pub enum Split {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
-    /// Told by each file's first bytes, of tables also by `.csv` or `.tsv` in its name, so that a folder may hold files of
-    /// several formats. A file of a kind that no format reads is one bad record.
+    /// Told by each file's first bytes, of tables and pages also by `.csv`, `.tsv` or `.html` in its name, so that a folder
+    /// may hold files of several formats. A file of a kind that no format reads is one bad record.
     Auto,
     /// WARC 1.0 or 1.1 with responses and resources; also ARC. Common Crawl's are the path `cc:SNAPSHOT/warc`.
     Warc,
@@ -157,6 +163,15 @@ impl Input {
         );
         // a part names itself
         is_plain && self.split == Split::File
+    }
+
+    /// The byte between the fields of a table.
+    pub(crate) fn table_delimiter(&self) -> u8 {
+        match (self.format, self.delimiter.as_bytes()) {
+            (Format::Tsv, _) => b'\t',
+            (_, [delimiter]) => *delimiter,
+            _ => b',',
+        }
     }
 
     /// Whether a table's column of this name has the text.
@@ -296,6 +311,15 @@ impl Input {
         if self.bibliography && !matches!(self.format, Format::Latex | Format::Auto) {
             let wanted = "false, or format = \"latex\" or \"auto\"";
             problem("bibliography", "true".to_string(), wanted);
+        }
+        let is_one =
+            matches!(self.delimiter.as_bytes(), [b] if b.is_ascii() && !b"\"\r\n\0".contains(b));
+        if !is_one {
+            let wanted = "one ASCII character, no quote and no line feed";
+            problem("delimiter", format!("{:?}", self.delimiter), wanted);
+        } else if self.delimiter != COMMA && !matches!(self.format, Format::Csv | Format::Auto) {
+            let wanted = "\",\", or format = \"csv\" or \"auto\"";
+            problem("delimiter", format!("{:?}", self.delimiter), wanted);
         }
         let dolma = self.format == Format::Dolma;
         if !dolma && !self.attributes.is_empty() {

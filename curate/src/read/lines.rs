@@ -6,13 +6,14 @@ use std::io;
 use std::ops::Range;
 
 use super::Batch;
-use super::compression::{Piece, Source};
+use super::compression::Piece;
 use super::format::{Mismatch, starts_with};
 use super::storage::Blob;
+use super::transcode::TextSource;
 
 /// Reads lines (or one whole text).
 pub(crate) struct LineReader {
-    source: Source,
+    source: TextSource,
     buffer: Vec<u8>,
     /// Start of the bytes not yet returned.
     at: usize,
@@ -48,7 +49,7 @@ impl LineReader {
     /// `whole`: the file is one record.
     pub(crate) fn open(blob: Box<dyn Blob>, max: usize, whole: bool) -> io::Result<LineReader> {
         Ok(LineReader {
-            source: Source::open(blob, false)?,
+            source: TextSource::open(blob)?,
             buffer: Vec::new(),
             at: 0,
             searched: 0,
@@ -94,6 +95,11 @@ impl LineReader {
                 other => self.pending = Some(other),
             }
         }
+    }
+
+    /// As it is, but bytes are not converted from UTF-16.
+    pub(super) fn keep_bytes(&mut self) {
+        self.source.keep_bytes();
     }
 
     /// As it is, but a file without lines is no error.

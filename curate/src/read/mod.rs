@@ -32,6 +32,7 @@ mod rule;
 mod shards;
 mod storage;
 mod table;
+mod transcode;
 mod wacz;
 mod warc;
 mod wat;
@@ -155,6 +156,14 @@ impl Reader {
         }
     }
 
+    /// Whether a Parquet file has no footer that can be read: it is one bad record.
+    pub(crate) fn is_cut(&self) -> bool {
+        if let Kind::Parquet(reader) = &self.kind {
+            return reader.is_cut();
+        }
+        false
+    }
+
     /// Reads no more than this many records, bad ones included.
     pub(crate) fn limit_to(&mut self, records: u64) {
         self.left = records;
@@ -254,7 +263,13 @@ fn open(
             }
             Kind::Lines(Box::new(reader))
         }
-        Format::Text | Format::Html => Kind::Lines(Box::new(LineReader::open(blob()?, max, true)?)),
+        Format::Text => Kind::Lines(Box::new(LineReader::open(blob()?, max, true)?)),
+        Format::Html => {
+            let mut reader = LineReader::open(blob()?, max, true)?;
+            // a page names its charset itself
+            reader.keep_bytes();
+            Kind::Lines(Box::new(reader))
+        }
         format @ (Format::Epub | Format::Docx | Format::Odt) => {
             let by_chapter = input.split == Split::Chapter;
             let reader = package::PackageReader::open(blob, format, by_chapter, max)?;
@@ -283,12 +298,7 @@ fn open(
             return Ok(reader.map(|reader| Kind::Zim(Box::new(reader))));
         }
         Format::Csv | Format::Tsv => {
-            let delimiter = if input.format == Format::Csv {
-                b','
-            } else {
-                b'\t'
-            };
-            let mut reader = table::TableReader::open(blob()?, delimiter, max)?;
+            let mut reader = table::TableReader::open(blob()?, input.table_delimiter(), max)?;
             other = reader.expect_column(|name| input.is_text_column(name))?;
             Kind::Table(Box::new(reader))
         }
@@ -400,7 +410,11 @@ pub(crate) fn can_be_split(path: &Path, input: &Input) -> io::Result<bool> {
         Format::Warc | Format::Wet | Format::Wat | Format::Parquet | Format::Arrow => Ok(true),
         // attributes are in other files, whose lines are matched by counting
         Format::Dolma if !input.attributes.is_empty() => Ok(false),
-        Format::Jsonl | Format::Dolma => Ok(!open()?.is_compressed()),
+        // a byte of UTF-16 does not tell where a line starts
+        Format::Jsonl | Format::Dolma => {
+            let source = open()?;
+            Ok(!source.is_compressed() && !source.is_utf_16())
+        }
         Format::Wikipedia => {
             let mut source = open()?;
             Ok(!source.is_compressed() || source.has_streams(FIRST_STREAMS)?)

@@ -10,16 +10,21 @@ use csv_core::ReadRecordResult;
 use serde_json::{Map, Value};
 
 use super::Batch;
-use super::compression::{Piece, Source};
+use super::compression::Piece;
 use super::format::{Mismatch, starts_with};
 use super::storage::Blob;
+use super::transcode::TextSource;
 
 /// A row may have this many fields.
 const MAX_FIELDS: usize = 1 << 16;
 
+/// Characters that separate fields where a comma or a tab does not.
+const DELIMITERS: [char; 4] = [';', '|', '\t', ','];
+
 /// Reads rows.
 pub(crate) struct TableReader {
-    source: Source,
+    source: TextSource,
+    delimiter: u8,
     parser: csv_core::Reader,
     buffer: Vec<u8>,
     /// Start of the bytes not yet parsed.
@@ -52,7 +57,8 @@ pub(crate) struct TableReader {
 impl TableReader {
     pub(super) fn open(blob: Box<dyn Blob>, delimiter: u8, max: usize) -> io::Result<TableReader> {
         Ok(TableReader {
-            source: Source::open(blob, false)?,
+            source: TextSource::open(blob)?,
+            delimiter,
             parser: csv_core::ReaderBuilder::new().delimiter(delimiter).build(),
             buffer: Vec::new(),
             at: 0,
@@ -100,11 +106,34 @@ impl TableReader {
         if self.names.iter().any(|name| is_wanted(name)) || self.names.is_empty() {
             return Ok(None);
         }
+        let found = starts_with(self.names.join(" ").as_bytes());
+        let other = self.other_delimiter(is_wanted);
+        let found = other.map_or(found.clone(), |other| {
+            let own = char::from(self.delimiter).escape_default();
+            let other = other.escape_default();
+            format!(
+                "{found}: its names are separated by \"{other}\", not by \"{own}\"; delimiter = \"{other}\" reads it"
+            )
+        });
         Ok(Some(Mismatch {
             wanted: "a table with a column of texts",
-            found: starts_with(self.names.join(" ").as_bytes()),
+            found,
             start: "a row of names, among them that of the text (text_key)",
         }))
+    }
+
+    /// The character that separates the names of the first row, if it is not the one that was wanted.
+    fn other_delimiter(&self, is_wanted: impl Fn(&str) -> bool) -> Option<char> {
+        let [row] = &self.names[..] else {
+            return None;
+        };
+        let is_named = |delimiter: &char| {
+            let names = row
+                .split(*delimiter)
+                .map(|name| name.trim().trim_matches('"'));
+            row.contains(*delimiter) && names.into_iter().any(&is_wanted)
+        };
+        DELIMITERS.into_iter().find(is_named)
     }
 
     /// # Errors
@@ -291,4 +320,50 @@ fn distinct(names: Vec<String>) -> Vec<String> {
         made.push(unique);
     }
     made
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::{Format, Input, Reader};
+
+    /// The rows of a table as JSON, or why it is none.
+    fn rows(table: &[u8], delimiter: &str) -> Result<Vec<String>, String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), table).unwrap();
+        let input = Input {
+            delimiter: delimiter.to_string(),
+            ..Input::of(Format::Csv)
+        };
+        let opened = Reader::open(file.path(), &input, None, 1 << 20);
+        let mut reader = opened.map_err(|e| e.to_string())?;
+        let mut batch = Batch::default();
+        let mut rows = Vec::new();
+        while reader.fill(&mut batch).unwrap() {
+            let texts = batch.records.iter().map(|raw| batch.bytes(raw));
+            rows.extend(texts.map(|text| String::from_utf8(text.to_vec()).unwrap()));
+        }
+        Ok(rows)
+    }
+
+    #[test]
+    fn another_delimiter_is_named_and_read() {
+        let row = [r#"{"id":"1","text":"a, b"}"#];
+        for (delimiter, written) in [(";", ";"), ("|", "|"), ("\t", "\\t")] {
+            let table = ["id,\"text\"\n1,\"a", " b\"\n"]
+                .join("\u{1}")
+                .replace(',', delimiter);
+            let table = table.replace('\u{1}', ",");
+            let why = rows(table.as_bytes(), ",").unwrap_err();
+            let want = format!(
+                "its names are separated by \"{written}\", not by \",\"; delimiter = \"{written}\" reads it"
+            );
+            assert!(why.contains(&want), "{why}");
+            assert_eq!(rows(table.as_bytes(), delimiter).unwrap(), row);
+        }
+        for table in ["id;body\n1;a\n", "id,body\n1,a\n"] {
+            let why = rows(table.as_bytes(), ",").unwrap_err();
+            assert!(!why.contains("delimiter"), "{why}");
+        }
+    }
 }

@@ -122,6 +122,77 @@ fn a_byte_order_mark_is_no_part_of_the_first_line() {
     assert!(errors.contains("the file is empty"), "{errors}");
 }
 
+/// A text in UTF-16 with its byte order mark.
+fn utf_16(text: &[u8], is_big: bool) -> Vec<u8> {
+    let text = format!("\u{feff}{}", std::str::from_utf8(text).unwrap());
+    let bytes = |unit: u16| match is_big {
+        true => unit.to_be_bytes(),
+        false => unit.to_le_bytes(),
+    };
+    text.encode_utf16().flat_map(bytes).collect()
+}
+
+#[test]
+fn utf_16_with_its_mark_is_read_like_utf_8() {
+    let folder = tempfile::tempdir().unwrap();
+    let row = |i| format!("{i},caf\u{e9} \u{1f600} number {i}\n");
+    let csv = format!("id,text\n{}", (0..RECORDS).map(row).collect::<String>());
+    let tsv = csv.replace(',', "\t");
+    for is_big in [false, true] {
+        for (text, format) in [
+            (jsonl(), Format::Jsonl),
+            (jsonl(), Format::Dolma),
+            (jsonl(), Format::Auto),
+            (csv.clone().into_bytes(), Format::Csv),
+            (csv.clone().into_bytes(), Format::Auto),
+            (tsv.clone().into_bytes(), Format::Tsv),
+        ] {
+            let bytes = utf_16(&text, is_big);
+            for bytes in [gzip(&bytes), bytes] {
+                let report = run(&bytes, format, folder.path());
+                assert_eq!(
+                    (report.kept, report.records),
+                    (RECORDS as u64, RECORDS as u64),
+                    "{format:?}"
+                );
+            }
+        }
+        let page = "<html><body><p>Page number 1 says that the weather in the town will be fine, with some wind from the west.</p>";
+        for (text, format) in [
+            (&b"A text of caf\xc3\xa9s."[..], Format::Text),
+            (b"A text of caf\xc3\xa9s.", Format::Auto),
+            (page.as_bytes(), Format::Html),
+            (page.as_bytes(), Format::Auto),
+        ] {
+            let report = run(&utf_16(text, is_big), format, folder.path());
+            assert_eq!((report.kept, report.records), (1, 1), "{format:?}");
+        }
+    }
+    // half of a surrogate pair costs its line
+    let mut half = utf_16(b"{\"text\":\"", false);
+    half.extend([0x00, 0xd8]);
+    half.extend(
+        "\"}\n{\"text\":\"sound\"}\n"
+            .encode_utf16()
+            .flat_map(u16::to_le_bytes),
+    );
+    let report = run(&half, Format::Jsonl, folder.path());
+    assert_eq!((report.kept, report.quarantined), (1, 1));
+}
+
+#[test]
+fn a_parquet_file_that_was_cut_is_one_bad_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/archives/sample.parquet");
+    let whole = std::fs::read(data).unwrap();
+    for format in [Format::Parquet, Format::Auto] {
+        for length in [16, whole.len() / 2, whole.len() - 1] {
+            let report = run(&whole[..length], format, folder.path());
+            assert_eq!((report.kept, report.quarantined), (0, 1), "{length}");
+        }
+    }
+}
+
 #[test]
 fn a_wrong_content_length_costs_only_the_records_it_touches() {
     let folder = tempfile::tempdir().unwrap();

@@ -15,4 +15,4 @@ pub(super) use names::HEADING;
 pub(super) use names::SKIPPED;
 pub(super) use names::{Key, Tag};
 pub(super) use token::{Token, Tokenizer};
-pub(super) use tree::{Id, Node, Tree, parse, parse_without_scripts};
+pub(super) use tree::{Format, Id, Node, Tree, parse, parse_without_scripts};

@@ -42,6 +42,18 @@ struct Attribute {
     value: Span,
 }
 
+/// A tag of formatting, such as bold type, which is no node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Format {
+    /// The node that follows.
+    pub(crate) at: Id,
+    /// The element that it is in.
+    pub(crate) parent: Id,
+    pub(crate) tag: Tag,
+    /// A start tag, not an end tag.
+    pub(crate) is_start: bool,
+}
+
 /// A parsed page.
 pub(crate) struct Tree<'a> {
     html: &'a str,
@@ -53,6 +65,8 @@ pub(crate) struct Tree<'a> {
     pub(crate) has_no_scripts: bool,
     /// The texts of `noscript` elements.
     noscripts: Vec<Span>,
+    /// Tags of bold and italic type, in order; of a page with very many only the first.
+    pub(crate) formats: Vec<Format>,
 }
 
 impl<'a> Tree<'a> {
@@ -128,6 +142,8 @@ const MAX_DEPTH: usize = 512;
 const STEPS_PER_BYTE: usize = 8;
 /// A page may have this many nodes (20 bytes each), and as many attributes: memory stays bounded.
 const MAX_NODES: usize = 4 << 20;
+/// Tags of bold and italic type that are recorded (16 bytes each).
+const MAX_FORMATS: usize = 1 << 20;
 /// Blocks repeated after a link that ends inside them.
 const MAX_REPEATED: usize = 8;
 /// An attribute longer than this is left out; a page's data hides in them.
@@ -152,6 +168,7 @@ fn build(html: &str, has_no_scripts: bool) -> Tree<'_> {
             is_cut: false,
             has_no_scripts,
             noscripts: Vec::new(),
+            formats: Vec::new(),
         },
         tokens: Tokenizer::new(html),
         open: Vec::with_capacity(64),
@@ -356,6 +373,7 @@ impl Builder<'_> {
         if tag.is(FORMATTING) {
             self.leave_head();
             self.tree.attributes.truncate(attributes.start as usize);
+            self.format(tag, true);
             return;
         }
         if !self.place(tag) {
@@ -377,6 +395,20 @@ impl Builder<'_> {
             Tag::Body => self.body = self.current().id,
             Tag::Html => self.root = self.current().id,
             _ => {}
+        }
+    }
+
+    /// Records a tag of bold or italic type.
+    fn format(&mut self, tag: Tag, is_start: bool) {
+        let is_type = matches!(tag, Tag::B | Tag::Strong | Tag::I | Tag::Em);
+        if is_type && self.tree.formats.len() < MAX_FORMATS {
+            let parent = self.current().id;
+            self.tree.formats.push(Format {
+                at: narrow(self.tree.nodes.len()),
+                parent,
+                tag,
+                is_start,
+            });
         }
     }
 
@@ -485,6 +517,7 @@ impl Builder<'_> {
         let written = &self.tree.html.as_bytes()[name.start as usize..name.end as usize];
         let tag = Tag::of(written);
         if tag.is(FORMATTING) && !self.tokens.foreign {
+            self.format(tag, false);
             return;
         }
         if self.excess > 0 && tag != Tag::Br && !self.is_raw(tag) {

@@ -57,6 +57,7 @@ pub(crate) struct Source {
     records: bool,
     compressed: bool,
     gzip: bool,
+    utf_16: bool,
     consumed: u64,
     failure: Failure,
 }
@@ -110,6 +111,7 @@ impl Source {
         Ok(Source {
             compressed: !matches!(state, State::Plain(_)),
             gzip: matches!(state, State::Gzip(_)),
+            utf_16: matches!(head, [0xff, 0xfe, ..] | [0xfe, 0xff, ..]),
             state,
             inflater,
             records,
@@ -164,6 +166,11 @@ impl Source {
     /// True for anything but plain files.
     pub(crate) fn is_compressed(&self) -> bool {
         self.compressed
+    }
+
+    /// True if a plain file starts with UTF-16's byte order mark.
+    pub(super) fn is_utf_16(&self) -> bool {
+        self.utf_16
     }
 
     /// True for gzip.

@@ -164,6 +164,18 @@ impl Input {
         out
     }
 
+    /// Text between two of a character, the first of which is next; None if the line has no second one.
+    pub(super) fn between(&mut self, mark: char) -> Option<String> {
+        let (text, at) = self.open.last_mut()?;
+        let inner = text[*at..].strip_prefix(mark)?;
+        let end = inner.find([mark, '\n'])?;
+        let found = inner[end..]
+            .starts_with(mark)
+            .then(|| inner[..end].to_string())?;
+        *at += end + 2 * mark.len_utf8();
+        Some(found)
+    }
+
     /// Text up to this one, which is taken too.
     pub(super) fn through(&mut self, end: &str) -> String {
         let mut out = String::new();

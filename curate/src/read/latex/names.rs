@@ -160,14 +160,12 @@ pub(super) const DROPPED: [(&str, usize); 59] = [
 ];
 
 /// Commands whose first arguments go, with their number; the next one is text.
-pub(super) const STYLED: [(&str, usize); 10] = [
+pub(super) const STYLED: [(&str, usize); 8] = [
     ("textcolor", 1),
     ("colorbox", 1),
-    ("href", 1),
     ("hyperref", 0),
     ("parbox", 1),
     ("raisebox", 1),
-    ("multicolumn", 2),
     ("multirow", 2),
     ("resizebox", 2),
     ("scalebox", 1),

@@ -1,10 +1,12 @@
 //! Sources of a paper: the files of an archive, the main one among them, and what it includes.
 //!
 //! A source is one `.tex` file or a tar archive, compressed or not. Files are included from the archive alone. Comments
-//! go as TeX drops them: with the end of their line.
+//! go as TeX drops them: with the end of their line. A percent sign inside the argument of `\url`, `\href`, `\path`,
+//! `\verb` and their kin starts none.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
+use std::ops::Range;
 
 use tar::Archive;
 
@@ -334,7 +336,8 @@ pub(super) fn without_comments(text: &str) -> String {
             }
             continue;
         }
-        let length = comment(line);
+        let literals = literals(line);
+        let length = comment(line, &literals);
         match length {
             Some(at) if line[..at].trim().is_empty() && !line[..at].contains('\\') => continue,
             Some(at) => out.push_str(&line[..at]),
@@ -342,7 +345,9 @@ pub(super) fn without_comments(text: &str) -> String {
         }
         let code = &line[..length.unwrap_or(line.len())];
         inside = VERBATIM.iter().find_map(|name| {
-            let start = code.find(&format!("\\begin{{{name}}}"))?;
+            let begin = format!("\\begin{{{name}}}");
+            let mut starts = code.match_indices(&begin).map(|(at, _)| at);
+            let start = starts.find(|at| !literals.iter().any(|span| span.contains(at)))?;
             let end = format!("\\end{{{name}}}");
             (!code[start..].contains(&end)).then_some(end)
         });
@@ -351,10 +356,14 @@ pub(super) fn without_comments(text: &str) -> String {
 }
 
 /// Where a line's comment starts.
-fn comment(line: &str) -> Option<usize> {
+fn comment(line: &str, literals: &[Range<usize>]) -> Option<usize> {
     let bytes = line.as_bytes();
     let mut from = 0;
     while let Some(at) = memchr::memchr(b'%', &bytes[from..]).map(|i| from + i) {
+        if let Some(span) = literals.iter().find(|span| span.contains(&at)) {
+            from = span.end;
+            continue;
+        }
         let slashes = bytes[..at]
             .iter()
             .rev()
@@ -364,6 +373,83 @@ fn comment(line: &str) -> Option<usize> {
             return Some(at);
         }
         from = at + 1;
+    }
+    None
+}
+
+/// Commands whose argument is read as it is written, in braces or between two equal characters; of `\href` the first one.
+const LITERAL: [&str; 6] = ["url", "href", "nolinkurl", "path", "lstinline", "verb"];
+
+/// The parts of a line that are arguments of such commands, in front of its comment. One that does not end on the line is
+/// none, as a percent sign at the end of a line is a comment wherever authors write it.
+fn literals(line: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let bytes = line.as_bytes();
+    // most lines have neither a percent sign nor an environment
+    let matters = memchr::memchr(b'%', bytes).is_some() || line.contains("\\begin{");
+    let mut from = 0;
+    while matters && let Some(at) = memchr::memchr2(b'\\', b'%', &bytes[from..]) {
+        let at = from + at;
+        if bytes[at] == b'%' {
+            break;
+        }
+        let rest = &line[at + 1..];
+        let letters = rest.bytes().take_while(u8::is_ascii_alphabetic).count();
+        // a command of one character, as the escaped percent sign
+        from = at + 1 + letters.max(rest.chars().next().map_or(0, char::len_utf8));
+        if LITERAL.contains(&&rest[..letters])
+            && let Some(span) = literal(line, from, &rest[..letters])
+        {
+            from = span.end;
+            found.push(span);
+        }
+    }
+    found
+}
+
+/// The argument of a command whose name ends at `from`, with its delimiters.
+fn literal(line: &str, from: usize, name: &str) -> Option<Range<usize>> {
+    let is_code = matches!(name, "verb" | "lstinline");
+    let mut rest = &line[from..];
+    if is_code {
+        rest = rest.strip_prefix('*').unwrap_or(rest);
+    }
+    if name == "lstinline" && rest.starts_with('[') {
+        rest = &rest[rest.find(']')? + 1..];
+    }
+    if name != "verb" {
+        rest = rest.trim_start_matches([' ', '\t']);
+    }
+    let start = line.len() - rest.len();
+    let mark = rest.chars().next()?;
+    let inner = &rest[mark.len_utf8()..];
+    let length = match mark {
+        '{' if name != "verb" => closing(inner)?,
+        mark if name != "href" && is_delimiter(mark) => inner.find(mark)?,
+        _ => return None,
+    };
+    // the closing mark is as long as the opening one
+    Some(start..start + length + 2 * mark.len_utf8())
+}
+
+/// Whether a character may stand on both sides of an argument.
+pub(super) fn is_delimiter(mark: char) -> bool {
+    !mark.is_alphanumeric() && !mark.is_whitespace() && !"\\#{}%".contains(mark)
+}
+
+/// Where the group that is open at the start of a text ends.
+fn closing(text: &str) -> Option<usize> {
+    let mut depth = 0;
+    let mut is_escaped = false;
+    for (at, b) in text.bytes().enumerate() {
+        match b {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'{' => depth += 1,
+            b'}' if depth == 0 => return Some(at),
+            b'}' => depth -= 1,
+            _ => {}
+        }
     }
     None
 }
@@ -391,6 +477,33 @@ mod tests {
             ),
         ] {
             assert_eq!(without_comments(text), want);
+        }
+    }
+
+    #[test]
+    fn percent_signs_in_addresses_and_in_code_start_no_comment() {
+        for text in [
+            "a \\url{http://a.b/x%20y} b\n",
+            "a \\href{http://a.b/x%20y}{c} b\n",
+            "a \\href {a%20{b}\\}%c} {c} b\n",
+            "a \\path{/a%b} and \\path|/a%b| c\n",
+            "a \\verb|a%b| \\verb*+%+ b\n",
+            "a \\lstinline{a%b} \\lstinline[language=C]!a%b! b\n",
+            "\\verb|\\begin{verbatim}| a\n",
+        ] {
+            let whole = format!("{text}more % text\nend\n");
+            assert_eq!(without_comments(&whole), format!("{text}more end\n"));
+        }
+        for (text, want) in [
+            ("a % \\url{b%c}\nd", "a d"),
+            ("\\url{a%20b} % c\nd", "\\url{a%20b} d"),
+            ("\\href{%\n http://a.b}{c}", "\\href{ http://a.b}{c}"),
+            ("\\url{http://a.b/% c\nd}", "\\url{http://a.b/d}"),
+            ("\\\\verb|a%b|\nc", "\\\\verb|ac"),
+            ("\\urlstyle{a % b}\nc", "\\urlstyle{a c"),
+            ("\\verb|\u{e9}%\u{e9}| % \u{e9}\n", "\\verb|\u{e9}%\u{e9}| "),
+        ] {
+            assert_eq!(without_comments(text), want, "{text}");
         }
     }
 

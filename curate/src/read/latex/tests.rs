@@ -21,7 +21,7 @@ fn text_is_as_it_is_printed() {
         ("a\nb\n\nc\\par d", "<p>a b</p><p>c</p><p>d</p>"),
         (
             "\\emph{a} \\textbf{b \\textit{c}} {\\bf d} \\foo[x]{e}",
-            "<p>a b c d e</p>",
+            "<p><i>a</i> <b>b <i>c</i></b> d e</p>",
         ),
         ("x\\footnote{A note.} y\\label{z}", "<p>x (A note.) y</p>"),
         (
@@ -61,10 +61,76 @@ fn lists_tables_and_floats_keep_their_form() {
         \\multicolumn{2}{c}{d} & e \\& f \\\\ \\end{tabular}\\end{table}\
         \\begin{figure}\\includegraphics[width=1cm]{x.pdf}\\caption{Shown.}\\end{figure}\
         \\begin{verbatim}\nx <- 1 % y\n\\end{verbatim}";
-    let want = "<ul><li>a</li><li>b</li><ol><li>c</li></ol></ul><p>A caption.</p>\
-        <table><tr><td><p>a</p></td><td><p>b</p></td></tr><tr><td><p>d</p></td><td><p>e &amp; f</p></td></tr></table>\
+    let want = "<ul><li>a</li><li>b</li><ol><li>c</li></ol></ul><p>A <i>caption</i>.</p>\
+        <table><tr><td><p>a</p></td><td><p>b</p></td></tr><tr><td colspan=\"2\"><p>d</p></td><td><p>e &amp; f</p></td></tr></table>\
         <p>Shown.</p><pre>x &lt;- 1 % y</pre>";
     assert_eq!(html(tex), want);
+}
+
+#[test]
+fn percent_signs_of_addresses_and_code_lose_no_text() {
+    for (tex, want) in [
+        ("\\url{http://a.b/x%20y} c", "<p>http://a.b/x%20y c</p>"),
+        ("\\path|/a%b| and \\url|x%y| c", "<p>/a%b and x%y c</p>"),
+        ("\\verb|a%b| \\verb*+%+ c", "<p>a%b % c</p>"),
+        (
+            "\\lstinline[language=C]!a%b! \\lstinline{a{%}b} c",
+            "<p>a%b a{%}b c</p>",
+        ),
+        ("\\verb|a\n\nb", "<p>a</p><p>b</p>"),
+    ] {
+        assert_eq!(html(tex), want, "{tex}");
+    }
+}
+
+#[test]
+fn links_and_type_inside_of_paragraphs_are_marked() {
+    for (tex, want) in [
+        (
+            "a \\href{http://x/\\%20\\_\"<}{the \\emph{page} }of",
+            "<p>a <a href=\"http://x/%20_%22&lt;\">the <i>page</i> </a>of</p>",
+        ),
+        ("\\href{http://x}{} a \\textbf{} b", "<p>a  b</p>"),
+        ("\\textbf{a\n\nb} c", "<p>a</p><p>b c</p>"),
+        ("\\emph ab", "<p>ab</p>"),
+        ("\\title{\\textbf{A}}\\maketitle", "<h1>A</h1>"),
+        ("\\'{\\emph{e}}", "<p>\u{e9}</p>"),
+        (
+            "\\begin{tabular}{ll}\\textbf{a} & b\\\\c & d\\end{tabular}",
+            "<table><tr><td><p><b>a</b></p></td><td><p>b</p></td></tr>\
+             <tr><td><p>c</p></td><td><p>d</p></td></tr></table>",
+        ),
+    ] {
+        assert_eq!(html(tex), want, "{tex}");
+    }
+    // deeper than texts are converted on their own
+    let deep = format!("{}a{}", "\\emph{".repeat(60), "}".repeat(60));
+    assert!(html(&deep).contains('a'));
+}
+
+#[test]
+fn listings_name_their_language() {
+    for (begin, end, want) in [
+        (
+            "lstlisting}[language=Python, caption=A]",
+            "lstlisting",
+            "language-python",
+        ),
+        (
+            "lstlisting}[numbers=left,language={[ANSI]C++}]",
+            "lstlisting",
+            "language-c++",
+        ),
+        ("minted}[linenos]{rust}", "minted", "language-rust"),
+    ] {
+        let tex = format!("\\begin{{{begin}\nx\n\\end{{{end}}}");
+        assert_eq!(html(&tex), format!("<pre class=\"{want}\">x</pre>"));
+    }
+    for begin in ["lstlisting}", "lstlisting}[language=]", "minted}{a\"b}"] {
+        let end = begin.split('}').next().unwrap();
+        let tex = format!("\\begin{{{begin}\nx\n\\end{{{end}}}");
+        assert_eq!(html(&tex), "<pre>x</pre>", "{begin}");
+    }
 }
 
 #[test]

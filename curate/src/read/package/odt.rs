@@ -226,7 +226,12 @@ impl<'s> Pass<'s> {
             }
             "table" => self.flow.open_table(),
             "table-row" => self.flow.open_row(),
-            "table-cell" => self.flow.open_cell(),
+            "table-cell" => {
+                self.flow.open_cell();
+                let columns = element.value("number-columns-spanned");
+                let columns = columns.and_then(|columns| columns.parse().ok());
+                self.flow.span(columns.unwrap_or(1));
+            }
             "note" => {
                 self.notes.push(String::new());
                 self.inside.push(self.notes.len() - 1);
@@ -308,10 +313,10 @@ mod tests {
         let body = "<text:p text:style-name='P1'>t</text:p><text:h text:outline-level='2'>a</text:h>\
             <text:list text:style-name='L1'><text:list-item><text:p>b</text:p><text:p>more</text:p>\
             <text:list><text:list-item><text:p>c</text:p></text:list-item></text:list></text:list-item></text:list>\
-            <table:table><table:table-row><table:table-cell><text:p>d<text:s text:c='9'/>&amp;<text:tab/>e<text:line-break/></text:p>\
+            <table:table><table:table-row><table:table-cell table:number-columns-spanned='2'><text:p>d<text:s text:c='9'/>&amp;<text:tab/>e<text:line-break/></text:p>\
             </table:table-cell><table:covered-table-cell/></table:table-row></table:table>";
         let want = "<h1>t</h1><h2>a</h2><ul><li>b</li></ul><p>more</p><ol><ol><li>c</li></ol></ol>\
-            <table><tr><td><p>d &amp; e<br></p></td></tr></table>";
+            <table><tr><td colspan=\"2\"><p>d &amp; e<br></p></td></tr></table>";
         assert_eq!(html(body), want);
     }
 

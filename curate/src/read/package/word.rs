@@ -404,6 +404,12 @@ impl<'l> Pass<'l> {
             }
             "trPr" => self.in_row_properties = true,
             "tc" => self.flow.open_cell(),
+            "gridSpan" => {
+                let columns = element
+                    .value("val")
+                    .and_then(|columns| columns.parse().ok());
+                self.flow.span(columns.unwrap_or(1));
+            }
             _ if self.note == Some(name) => {
                 // separators are notes of a type
                 let kind = element.value("type").unwrap_or_default();
@@ -558,7 +564,7 @@ mod tests {
              <w:p><w:pPr><w:rPr><w:del/></w:rPr></w:pPr>{}</w:p><w:p>{}</w:p>\
              <w:p><w:moveFrom>{}</w:moveFrom></w:p><w:p><w:moveTo>{}</w:moveTo></w:p>\
              <w:tbl><w:tr><w:trPr><w:del/></w:trPr><w:tc><w:p>{}</w:p></w:tc></w:tr>\
-             <w:tr><w:tc><w:p>{}</w:p></w:tc></w:tr></w:tbl>",
+             <w:tr><w:tc><w:tcPr><w:gridSpan w:val='2'/></w:tcPr><w:p>{}</w:p></w:tc></w:tr></w:tbl>",
             run("a"),
             run("x"),
             run("b"),
@@ -569,7 +575,8 @@ mod tests {
             run("x"),
             run("f"),
         );
-        let want = "<p>ab</p><p>cd</p><p>e</p><table><tr><td><p>f</p></td></tr></table>";
+        let want =
+            "<p>ab</p><p>cd</p><p>e</p><table><tr><td colspan=\"2\"><p>f</p></td></tr></table>";
         assert_eq!(html(&body), want);
     }
 

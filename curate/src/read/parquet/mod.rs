@@ -65,7 +65,9 @@ pub(crate) struct ParquetReader {
     record: Vec<u8>,
     max: usize,
     /// Why there are no rows at all, until it is reported.
-    empty: Option<&'static str>,
+    empty: Option<String>,
+    /// The file has no footer that can be read.
+    is_cut: bool,
 }
 
 /// A row that was taken from the columns.
@@ -103,6 +105,26 @@ fn in_words(why: String) -> String {
     }
 }
 
+/// A reader of no rows, with the reason if it is to be reported.
+fn without_rows(chunks: Chunks, max: usize, empty: Option<String>) -> io::Result<ParquetReader> {
+    let nothing = Type::group_type_builder("empty").build();
+    let nothing = nothing.map_err(io::Error::other)?;
+    Ok(ParquetReader {
+        schema: Arc::new(SchemaDescriptor::new(Arc::new(nothing.clone()))),
+        projection: nothing,
+        is_text: Vec::new(),
+        chunks,
+        groups: Vec::new(),
+        group: 0,
+        row: 0,
+        rows: None,
+        record: Vec::new(),
+        max,
+        empty,
+        is_cut: false,
+    })
+}
+
 impl ParquetReader {
     pub(super) fn open(
         path: &Path,
@@ -114,25 +136,11 @@ impl ParquetReader {
         let no_file = |found: String| Mismatch {
             wanted: "a Parquet file",
             found,
-            start: "\"PAR1\", and a footer at its end",
+            start: "\"PAR1\"",
         };
         let head = chunks.read_at(0, 4 * MAGIC.len())?;
         if head.is_empty() && part.is_none() {
-            let nothing = Type::group_type_builder("empty").build();
-            let nothing = nothing.map_err(io::Error::other)?;
-            return Ok(Ok(ParquetReader {
-                schema: Arc::new(SchemaDescriptor::new(Arc::new(nothing.clone()))),
-                projection: nothing,
-                is_text: Vec::new(),
-                chunks,
-                groups: Vec::new(),
-                group: 0,
-                row: 0,
-                rows: None,
-                record: Vec::new(),
-                max,
-                empty: Some("the file is empty"),
-            }));
+            return without_rows(chunks, max, Some("the file is empty".to_string())).map(Ok);
         }
         if !head.starts_with(MAGIC) {
             return Ok(Err(no_file(starts_with(&head))));
@@ -152,7 +160,13 @@ impl ParquetReader {
         }
         let (metadata, schema, own, projection) = match opened {
             Ok(opened) => opened,
-            Err(why) => return Ok(Err(no_file(why))),
+            // a file that was cut, or that was written over: its beginning says what it is
+            Err(why) => {
+                let has_start = part.is_none_or(|part| part.start == 0);
+                let mut reader = without_rows(chunks, max, has_start.then_some(why))?;
+                reader.is_cut = true;
+                return Ok(Ok(reader));
+            }
         };
         let names: Vec<&str> = own.get_fields().iter().map(|field| field.name()).collect();
         let texts = input.text_columns(&names);
@@ -188,15 +202,21 @@ impl ParquetReader {
             rows: None,
             record: Vec::new(),
             max,
-            empty: is_empty.then_some("the file holds no rows"),
+            is_cut: false,
+            empty: is_empty.then(|| "the file holds no rows".to_string()),
         }))
+    }
+
+    /// Whether the file has no footer that can be read.
+    pub(super) fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// # Errors
     /// A read that was refused; `batch` is worth nothing then.
     pub(super) fn fill(&mut self, batch: &mut Batch) -> io::Result<()> {
         if let Some(why) = self.empty.take() {
-            batch.push_bad(0, 0, why.to_string());
+            batch.push_bad(0, 0, why);
         }
         while !batch.is_full() {
             let Some(group) = self.groups.get(self.group) else {

@@ -89,7 +89,8 @@ pub(super) fn disarm(data: &mut [u8]) -> Result<(), String> {
 /// Bytes of a stream that show that it was overwritten.
 const SHOWN: usize = 16;
 
-/// Content of a stream: deflated data is checked against its checksum, which the library does not do.
+/// Content of a stream: deflated data, also inside of letters or in front of a predictor, is checked against its checksum,
+/// which the library does not do.
 ///
 /// # Errors
 /// Why it cannot be decoded.
@@ -103,16 +104,36 @@ pub(super) fn content<'a>(stream: &Stream<'a>) -> Result<Cow<'a, [u8]>, String> 
         return Err("its content expands too far".to_string());
     }
     let filters = stream.filters();
+    let damaged = || "its content is damaged".to_string();
+    let is_deflated = filters.last() == Some(&Filter::FlateDecode);
+    let texts = filters.len().saturating_sub(1);
+    let is_checked = is_deflated && filters[..texts].iter().copied().all(is_written_in_text);
+    let mut inflated = None;
+    if is_checked {
+        let deflated = filters[..texts]
+            .iter()
+            .fold(Cow::Borrowed(&*raw), |data, filter| match filter {
+                Filter::AsciiHexDecode => ascii_hex(&data).into(),
+                _ => ascii_85(&data).into(),
+            });
+        inflated = Some(inflate_sound(&deflated).ok_or_else(damaged)?);
+    }
     let has_parameters = ["DecodeParms", "DP"]
         .iter()
         .any(|key| stream.dict().contains_key(key));
-    if filters.as_slice() == [Filter::FlateDecode] && !has_parameters {
-        return inflate_sound(&raw)
-            .map(Cow::Owned)
-            .ok_or_else(|| "its content is damaged".to_string());
+    // the library undoes the predictors that parameters name
+    match inflated.filter(|_| !has_parameters) {
+        Some(inflated) => Ok(Cow::Owned(inflated)),
+        None => {
+            let decoded = stream.decoded_data();
+            decoded.map_err(|_| "its content cannot be decoded".to_string())
+        }
     }
-    let decoded = stream.decoded_data();
-    decoded.map_err(|_| "its content cannot be decoded".to_string())
+}
+
+/// Whether a filter writes bytes as letters or digits.
+fn is_written_in_text(filter: Filter) -> bool {
+    matches!(filter, Filter::Ascii85Decode | Filter::AsciiHexDecode)
 }
 
 /// Data of a zlib stream whose checksum is right, or missing.
@@ -297,6 +318,9 @@ fn run_length(data: &[u8]) -> Option<u64> {
 
 fn ascii_85(data: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
+    // some writers begin it as PostScript does
+    let data = data.trim_ascii_start();
+    let data = data.strip_prefix(b"<~").unwrap_or(data);
     let (mut group, mut count) = (0u32, 0);
     for &byte in data {
         match byte {
@@ -356,6 +380,21 @@ mod tests {
         [head.as_bytes(), content, b"\nendstream\nendobj\n"].concat()
     }
 
+    /// Bytes in base 85 (PDF specification, 7.4.3), without the shortening of zeros.
+    fn written_in_85(bytes: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for group in bytes.chunks(4) {
+            let mut four = [0; 4];
+            four[..group.len()].copy_from_slice(group);
+            let number = u32::from_be_bytes(four);
+            let digit = |power: u32| b'!' + u8::try_from(number / 85u32.pow(power) % 85).unwrap();
+            let digits = [4, 3, 2, 1, 0].map(digit);
+            out.extend(&digits[..group.len() + 1]);
+        }
+        out.extend(b"~>");
+        out
+    }
+
     fn is_blank(mut file: Vec<u8>) -> bool {
         let before = file.clone();
         disarm(&mut file).unwrap();
@@ -405,6 +444,49 @@ mod tests {
         flipped[last] ^= 1;
         let flipped = object("/Filter/FlateDecode", &flipped);
         assert_eq!(read(&flipped).unwrap_err(), "its content is damaged");
+        // as reportlab writes content, with a predictor, and with both
+        let rows = b"\0BT (a) Tj ET\0BT (b) Tj ET";
+        for (dictionary, encode, parts, want) in [
+            (
+                "/Filter[/ASCII85Decode/FlateDecode]",
+                true,
+                1,
+                &b"BT (some text) Tj ET"[..],
+            ),
+            (
+                "/Filter[/A85/Fl]/DecodeParms[null<</Predictor 1>>]",
+                true,
+                1,
+                b"BT (some text) Tj ET",
+            ),
+            (
+                "/Filter/FlateDecode/DecodeParms<</Predictor 12/Columns 12>>",
+                false,
+                2,
+                b"BT (a) Tj ETBT (b) Tj ET",
+            ),
+        ] {
+            let content = if parts == 1 {
+                zlib(b"BT (some text) Tj ET")
+            } else {
+                zlib(rows)
+            };
+            let written = |content: &[u8]| match encode {
+                true => written_in_85(content),
+                false => content.to_vec(),
+            };
+            assert_eq!(
+                read(&object(dictionary, &written(&content))).as_deref(),
+                Ok(want)
+            );
+            let mut flipped = content.clone();
+            flipped[content.len() / 2] ^= 4;
+            let cut = &content[..content.len() / 2];
+            for damaged in [&flipped[..], cut] {
+                let found = read(&object(dictionary, &written(damaged)));
+                assert_eq!(found.unwrap_err(), "its content is damaged", "{dictionary}");
+            }
+        }
         let mut bomb = object("/Filter/FlateDecode", &zlib(&vec![0; 65 << 20]));
         disarm(&mut bomb).unwrap();
         assert_eq!(read(&bomb).unwrap_err(), "its content expands too far");

@@ -2,7 +2,8 @@
 //!
 //! The two outermost lines at the top and at the bottom of a page are looked at. With its digits replaced, such a line
 //! is a running one if lines like it are at the same height of at least three pages, each no more than two pages from
-//! the one before, so that heads which change by chapter or by side are found too.
+//! the one before, so that heads which change by chapter or by side are found too. The numbers of a long line must be the
+//! same on the pages or count them: the first lines of columns may differ in a number alone.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,8 @@ const OUTER: usize = 2;
 const PAGES: usize = 3;
 /// Pages between two with the same line.
 const STRIDE: usize = 2;
+/// Characters of a line whose numbers may change as they like: dates, sections, numbers that begin anew.
+const SHORT: usize = 30;
 /// Characters of a line that are compared.
 const MAX_CHARS: usize = 200;
 /// Lines are at the same height within this share of the page.
@@ -47,7 +50,13 @@ pub(super) fn running(sheets: &[Sheet<'_>]) -> Vec<Vec<usize>> {
         for place in places.into_iter().chain([(usize::MAX, 0)]) {
             let number = |i: usize| sheets.get(i).map_or(usize::MAX, |sheet| sheet.number);
             let is_next = run.last().is_none_or(|last| {
-                number(place.0) != usize::MAX && number(place.0) - number(last.0) <= STRIDE
+                number(place.0) != usize::MAX
+                    && number(place.0) - number(last.0) <= STRIDE
+                    && counts_pages(
+                        text_at(sheets, last.0, last.1),
+                        text_at(sheets, place.0, place.1),
+                        number(place.0) - number(last.0),
+                    )
             });
             if !is_next {
                 let mut pages: Vec<usize> = run.iter().map(|place| place.0).collect();
@@ -67,6 +76,30 @@ pub(super) fn running(sheets: &[Sheet<'_>]) -> Vec<Vec<usize>> {
         lines.dedup();
     }
     found
+}
+
+/// Text of a line of a page.
+fn text_at<'a>(sheets: &[Sheet<'a>], page: usize, line: usize) -> &'a str {
+    let line = sheets.get(page).and_then(|sheet| sheet.lines.get(line));
+    line.map_or("", |line| &line.text)
+}
+
+/// Whether a line may be the running line `pages` after another, which is like it but for its numbers: it is short, or
+/// each number is the same or grows with the pages.
+fn counts_pages(before: &str, after: &str, pages: usize) -> bool {
+    if key(after).chars().count() <= SHORT {
+        return true;
+    }
+    let grown = |(a, b): (u64, u64)| a == b || a.checked_add(pages as u64) == Some(b);
+    numbers(before).zip(numbers(after)).all(grown)
+}
+
+/// The numbers in a text; one in other digits than ASCII's, or too long for this, counts as 0.
+fn numbers(text: &str) -> impl Iterator<Item = u64> + '_ {
+    let runs = text.split(|c: char| !c.is_numeric() && !c.is_whitespace());
+    let runs = runs.map(|run| run.split_whitespace().collect::<String>());
+    runs.filter(|run| !run.is_empty())
+        .map(|run| run.parse().unwrap_or(0))
 }
 
 fn band(y: f32, height: f32) -> i32 {
@@ -164,6 +197,40 @@ mod tests {
             pages[page].push(line(780.0, "Part"));
         }
         assert_eq!(found(&pages), vec![Vec::<usize>::new(); 10]);
+    }
+
+    #[test]
+    fn long_lines_must_be_the_same_or_count_the_pages() {
+        let at_top = |text: &dyn Fn(usize) -> String| {
+            let pages: Vec<Vec<Line>> = (0..6).map(|i| vec![line(780.0, &text(i))]).collect();
+            found(&pages)
+        };
+        let runs = vec![vec![0]; 6];
+        let stays = vec![Vec::<usize>::new(); 6];
+        let body = |i: usize| format!("Para {} starts. The quick brown fox jumps over it.", 4 * i);
+        assert_eq!(at_top(&body), stays);
+        let table = |i: usize| {
+            format!(
+                "{} {} {} {} of all the measurements in the field",
+                i,
+                7 * i,
+                i * i,
+                3 * i
+            )
+        };
+        assert_eq!(at_top(&table), stays);
+        let journal = |i: usize| {
+            format!(
+                "A. Author et al. / Journal of Rivers 12 (2020) 123-145 {}",
+                123 + i
+            )
+        };
+        assert_eq!(at_top(&journal), runs);
+        let same =
+            |_: usize| "Proceedings of the 12th Conference on Rivers, 2020, Lyon".to_string();
+        assert_eq!(at_top(&same), runs);
+        let short = |i: usize| format!("Chapter {} p. {}", i / 2, 10 * i);
+        assert_eq!(at_top(&short), runs);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use super::blob::Options;
 use super::found::Found;
 use super::glob::{fixed_part, is_pattern, matches};
-use super::open::{is_remote, open};
+use super::open::{is_remote, not_a_file, open};
 use super::parts::{length, parts_of};
 use super::remote;
 use crate::read::Input;
@@ -52,9 +52,19 @@ pub(crate) fn find(input: &Input) -> Result<Vec<Found>, String> {
         return remote_files(&input.path, options);
     }
     if is_pattern(&input.path) && !path.exists() {
-        return some(matching(&input.path)?, "a pattern that no file matches");
+        let found = matching(&input.path)?;
+        if let (true, Some(other)) = (found.files.is_empty(), &found.other) {
+            return Err(format!("a pattern that matches {other} and no file"));
+        }
+        return some(found.files, "a pattern that no file matches");
     }
-    let info = std::fs::metadata(path).map_err(|e| e.to_string())?;
+    let info = std::fs::metadata(path).map_err(|e| match std::fs::read_link(path) {
+        Ok(target) => format!("a link to {}, which is not there", target.display()),
+        Err(_) => e.to_string(),
+    })?;
+    if let Some(kind) = not_a_file(&info) {
+        return Err(format!("{kind}: only files are read"));
+    }
     if !info.is_dir() {
         return Ok(vec![file(path.to_path_buf())]);
     }
@@ -65,9 +75,8 @@ pub(crate) fn find(input: &Input) -> Result<Vec<Found>, String> {
     for entry in std::fs::read_dir(path).map_err(|e| e.to_string())? {
         let entry = entry.map_err(|e| e.to_string())?;
         let hidden = entry.file_name().to_string_lossy().starts_with('.');
-        // an entry without metadata counts as an unreadable input, not as an absent one
-        let is_file = std::fs::metadata(entry.path()).map_or(true, |m| m.is_file());
-        if !hidden && is_file {
+        let kind = kind_of(&entry.path()).map_err(|e| e.to_string())?;
+        if !hidden && kind == Kind::File {
             files.push(entry.path());
         }
     }
@@ -84,7 +93,7 @@ fn below(folder: &str) -> Result<Vec<Found>, String> {
         c => c.to_string(),
     };
     let literal: String = root.chars().map(literal).collect();
-    let mut files = matching(&format!("{literal}/**/*"))?;
+    let mut files = matching(&format!("{literal}/**/*"))?.files;
     let folder = format!("{root}/");
     for file in &mut files {
         let path = file.path.to_string_lossy();
@@ -170,15 +179,43 @@ impl Folder {
 /// Maximum number of folders entered through links; links among n folders can be followed in n! ways.
 const MAX_LINKS: usize = 10_000;
 
+/// What a path leads to.
+#[derive(PartialEq)]
+enum Kind {
+    /// A file, or what cannot be looked at: it counts as an unreadable input, not as an absent one.
+    File,
+    Folder,
+    /// A FIFO, a socket or a device, in words: it may have no end, or no beginning.
+    Other(&'static str),
+}
+
+/// # Errors
+/// A path that is too long for the system: what is there cannot be known.
+fn kind_of(path: &Path) -> io::Result<Kind> {
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => Ok(Kind::Folder),
+        Ok(found) => Ok(not_a_file(&found).map_or(Kind::File, Kind::Other)),
+        Err(e) if e.kind() == io::ErrorKind::InvalidFilename => Err(e),
+        Err(_) => Ok(Kind::File),
+    }
+}
+
+/// Files that match a pattern.
+struct Matching {
+    files: Vec<Found>,
+    /// One that matches and is no file, in words.
+    other: Option<String>,
+}
+
 /// Local files that match, in name order. Links to folders are followed, but not in circles.
 ///
 /// # Errors
 /// In words; also for an unreadable folder on the path.
-fn matching(pattern: &str) -> Result<Vec<Found>, String> {
+fn matching(pattern: &str) -> Result<Matching, String> {
     matching_within(pattern, MAX_LINKS)
 }
 
-fn matching_within(pattern: &str, most_links: usize) -> Result<Vec<Found>, String> {
+fn matching_within(pattern: &str, most_links: usize) -> Result<Matching, String> {
     let fixed = fixed_part(pattern);
     let root = Path::new(if fixed.is_empty() { "." } else { fixed });
     let described = |path: &Path, e: &io::Error| format!("{}: {e}", path.display());
@@ -190,7 +227,7 @@ fn matching_within(pattern: &str, most_links: usize) -> Result<Vec<Found>, Strin
     // a pattern without ** reaches as deep as it has slashes
     let depth = pattern[fixed.len()..].matches('/').count();
     let has_any_depth = pattern.contains("**");
-    let (mut files, mut links) = (Vec::new(), 0);
+    let (mut files, mut links, mut others) = (Vec::new(), 0, Vec::new());
     while let Some(folder) = folders.pop() {
         let refused = |e: io::Error| described(&folder.path, &e);
         for entry in std::fs::read_dir(&folder.path).map_err(refused)? {
@@ -198,11 +235,20 @@ fn matching_within(pattern: &str, most_links: usize) -> Result<Vec<Found>, Strin
             let path = entry.path();
             let below = path.strip_prefix(root).unwrap_or(&path);
             let name = format!("{fixed}{}", below.to_string_lossy());
-            if !is_folder(&path).map_err(|e| described(&path, &e))? {
-                if matches(pattern, &name) {
-                    files.push(PathBuf::from(name));
+            match kind_of(&path).map_err(|e| described(&path, &e))? {
+                Kind::Folder => {}
+                Kind::File => {
+                    if matches(pattern, &name) {
+                        files.push(PathBuf::from(name));
+                    }
+                    continue;
                 }
-                continue;
+                Kind::Other(kind) => {
+                    if matches(pattern, &name) {
+                        others.push(format!("{kind} ({name})"));
+                    }
+                    continue;
+                }
             }
             // ** reaches as deep as paths can be; links in circles end by themselves
             if !has_any_depth && below.components().count() > depth {
@@ -232,19 +278,10 @@ fn matching_within(pattern: &str, most_links: usize) -> Result<Vec<Found>, Strin
     }
     files.sort();
     let files = files.into_iter().map(|path| file(path).below(fixed));
-    Ok(files.collect())
-}
-
-/// Whether a path leads to a folder; an inaccessible path is not one and fails when it is read.
-///
-/// # Errors
-/// A path that is too long for the system: its contents cannot be known.
-fn is_folder(path: &Path) -> io::Result<bool> {
-    match std::fs::metadata(path) {
-        Ok(found) => Ok(found.is_dir()),
-        Err(e) if e.kind() == io::ErrorKind::InvalidFilename => Err(e),
-        Err(_) => Ok(false),
-    }
+    Ok(Matching {
+        files: files.collect(),
+        other: others.into_iter().min(),
+    })
 }
 
 /// One object, the objects below a URL that ends in a slash, or those that match a pattern.
@@ -383,6 +420,58 @@ mod tests {
         for path in [dir.path().to_path_buf(), dir.path().join("*.gz")] {
             assert_eq!(find(&input(&path, "")).unwrap().len(), 1);
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn sockets_and_fifos_are_no_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        std::fs::create_dir(root.join("a")).unwrap();
+        let made = std::process::Command::new("mkfifo")
+            .arg(root.join("a/1.gz"))
+            .status();
+        assert!(made.unwrap().success());
+        let _socket = std::os::unix::net::UnixListener::bind(root.join("a/2.gz")).unwrap();
+        std::os::unix::fs::symlink("1.gz", root.join("a/3.gz")).unwrap();
+        let why = |path: &Path, recursive: bool| {
+            let input = Input {
+                recursive,
+                ..input(path, "")
+            };
+            find(&input).err().unwrap()
+        };
+        for (name, want) in [
+            ("a/1.gz", "a FIFO: only files are read"),
+            ("a/2.gz", "a socket: only files are read"),
+            ("a/3.gz", "a FIFO: only files are read"),
+            ("a", "a folder without files"),
+        ] {
+            assert_eq!(why(&root.join(name), false), want);
+        }
+        assert_eq!(why(root, true), "a folder without files");
+        let found = why(&root.join("a/*.gz"), false);
+        assert!(
+            found.starts_with("a pattern that matches a FIFO (")
+                && found.ends_with("1.gz) and no file"),
+            "{found}"
+        );
+        assert!(open(&root.join("a/1.gz"), &Options::default()).is_err());
+        std::fs::write(root.join("a/4.gz"), "x").unwrap();
+        let only = root.join("a/4.gz").to_string_lossy().into_owned();
+        for path in [root.join("a"), root.join("**/*.gz")] {
+            assert_eq!(names(&input(&path, "")), [only.as_str()]);
+        }
+        let all = Input {
+            recursive: true,
+            ..input(root, "")
+        };
+        assert_eq!(names(&all), [only]);
+        std::os::unix::fs::symlink("nowhere", root.join("5.gz")).unwrap();
+        assert_eq!(
+            why(&root.join("5.gz"), false),
+            "a link to nowhere, which is not there"
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Opens files and objects by path or URL.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::path::Path;
 
@@ -38,10 +38,33 @@ pub(crate) fn open(path: &Path, options: &Options) -> io::Result<Box<dyn Blob>> 
     if is_remote(path) {
         return Ok(Box::new(remote::Remote::open(path, options)?));
     }
+    // opening a FIFO waits for a writer, so it is looked at first
+    if let Some(kind) = not_a_file(&std::fs::metadata(path)?) {
+        return Err(io::Error::other(format!("{kind}: only files are read")));
+    }
     let file = File::open(path)?;
     if file.metadata()?.is_dir() {
         // opening succeeds on Linux, reading would not
         return Err(io::Error::from(io::ErrorKind::IsADirectory));
     }
     Ok(Box::new(file))
+}
+
+/// What is neither a file nor a folder, in words.
+pub(super) fn not_a_file(found: &Metadata) -> Option<&'static str> {
+    if found.is_file() || found.is_dir() {
+        return None;
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        let kind = found.file_type();
+        if kind.is_fifo() {
+            return Some("a FIFO");
+        }
+        if kind.is_socket() {
+            return Some("a socket");
+        }
+    }
+    Some("a device")
 }

@@ -5,6 +5,9 @@
 //! citations; cross references become `[ref]`; footnotes come in parentheses. Unknown commands go, their arguments
 //! stay.
 
+mod definitions;
+mod marks;
+
 use std::collections::HashMap;
 
 use unicode_normalization::UnicodeNormalization;
@@ -15,6 +18,7 @@ use super::names::{
     ACCENTS, BOXES, CHARACTERS, CODES, DROPPED, FORMULAS, HEADINGS, LISTS, PICTURES, REFERENCES,
     STYLED, TABLES, find,
 };
+use super::source::is_delimiter;
 use crate::read::flow::{Flow, escape};
 
 /// Texts inside each other that are converted on their own: titles, notes, captions.
@@ -41,6 +45,8 @@ pub(super) struct Converter {
     /// Open tables, with whether a row is open.
     tables: Vec<bool>,
     inline: usize,
+    /// Texts inside each other that are names or headings.
+    unmarked: usize,
     theorems: HashMap<String, String>,
     /// Numbers of citations.
     cited: HashMap<String, usize>,
@@ -80,6 +86,7 @@ pub(super) fn convert(
         lists: Vec::new(),
         tables: Vec::new(),
         inline: 0,
+        unmarked: 0,
         theorems: HashMap::new(),
         cited: HashMap::new(),
         title: None,
@@ -364,12 +371,12 @@ impl Converter {
             }
             "title" => {
                 self.input.optional();
-                let title = self.inline_argument();
+                let title = self.unmarked_argument();
                 self.title = Some(title).filter(|title| !title.is_empty());
             }
             "author" => {
                 self.input.optional();
-                let author = self.inline_argument();
+                let author = self.unmarked_argument();
                 self.authors.push(author);
             }
             "texorpdfstring" => {
@@ -404,10 +411,25 @@ impl Converter {
                     self.now.push_str(&format!(" ({text})"));
                 }
             }
-            "verb" | "lstinline" => self.verb(),
+            "verb" | "lstinline" => self.verb(&name),
             "url" | "path" | "nolinkurl" => {
-                let text = self.input.argument();
+                let mark = self.input.peek().filter(|mark| is_delimiter(*mark));
+                let text = mark.and_then(|mark| self.input.between(mark));
+                let text = text.unwrap_or_else(|| self.input.argument());
                 escape(&mut self.now, &text);
+            }
+            "textbf" | "textit" | "emph" => {
+                let tag = if name == "textbf" { "b" } else { "i" };
+                self.marked(&format!("<{tag}>"), &format!("</{tag}>"));
+            }
+            "href" => self.link(),
+            "multicolumn" => {
+                let columns = self.input.argument();
+                self.input.argument();
+                if self.inline == 0 && !self.tables.is_empty() && self.now.trim().is_empty() {
+                    self.row();
+                    self.flow.span(columns.trim().parse().unwrap_or(1));
+                }
             }
             "ensuremath" => {
                 let text = self.input.argument();
@@ -440,7 +462,7 @@ impl Converter {
             self.input.take('*');
             self.skip_blanks();
             self.input.optional();
-            let title = self.inline_argument();
+            let title = self.unmarked_argument();
             return self.flow_heading(level, &title);
         }
         if let Some(accent) = find(&ACCENTS, name) {
@@ -525,7 +547,7 @@ impl Converter {
     }
 
     fn accent(&mut self, accent: char) {
-        let text = self.inline_argument();
+        let text = self.unmarked_argument();
         let mut chars = text.chars();
         let Some(letter) = chars.next() else { return };
         let both: String = [letter, accent].iter().collect();
@@ -547,14 +569,25 @@ impl Converter {
         }
     }
 
-    fn verb(&mut self) {
-        self.input.optional();
+    fn verb(&mut self, name: &str) {
+        if name == "lstinline" {
+            self.input.optional();
+            self.skip_blanks();
+        }
         self.input.take('*');
+        if self.input.peek() == Some('{') {
+            let code = self.input.argument();
+            return escape(&mut self.now, &code);
+        }
         let Some(mark) = self.input.next() else {
             return;
         };
-        let mark = if mark == '{' { '}' } else { mark };
-        while let Some(c) = self.input.next().filter(|c| *c != mark) {
+        // code ends with its line at the latest, as in TeX
+        while let Some(c) = self.input.peek().filter(|c| *c != '\n') {
+            self.input.next();
+            if c == mark {
+                break;
+            }
             escape(&mut self.now, c.encode_utf8(&mut [0; 4]));
         }
     }
@@ -577,59 +610,6 @@ impl Converter {
         }
     }
 
-    fn define(&mut self, keeps: bool) {
-        self.input.take('*');
-        let name = self.input.argument();
-        self.skip_blanks();
-        let count = self.input.optional().and_then(|n| n.trim().parse().ok());
-        let default = count.and_then(|_| self.input.optional());
-        let body = self.input.argument();
-        let new = Macro::new(count.unwrap_or(0), default, &body);
-        self.macros
-            .define(name.trim().trim_start_matches('\\'), new, keeps);
-    }
-
-    fn define_plain(&mut self) {
-        self.skip_blanks();
-        if !self.input.take('\\') {
-            return;
-        }
-        let name = self.input.name();
-        let mut pattern = String::new();
-        while let Some(c) = self.input.peek().filter(|c| *c != '{' && *c != '\n') {
-            pattern.push(c);
-            self.input.next();
-        }
-        let body = self.input.argument();
-        let count = pattern.matches('#').count();
-        let plain: String = (1..=count).map(|i| format!("#{i}")).collect();
-        // arguments that end at other text are not understood
-        if pattern.trim() == plain {
-            let new = Macro::new(count, None, &body);
-            self.macros.define(&name, new, false);
-        }
-    }
-
-    fn alias(&mut self) {
-        let name = self.input.argument();
-        self.skip_blanks();
-        self.input.take('=');
-        let of = self.input.argument();
-        if let Some(known) = self.macros.get(of.trim_start_matches('\\')) {
-            let name = name.trim_start_matches('\\');
-            self.macros.define(name, Macro::clone(&known), false);
-        }
-    }
-
-    fn theorem(&mut self) {
-        self.input.take('*');
-        let name = self.input.argument();
-        self.input.optional();
-        let title = self.inline_argument();
-        self.input.optional();
-        self.theorems.insert(name, title);
-    }
-
     fn begin(&mut self) {
         let name = self.input.argument();
         let bare = name.trim_end_matches('*');
@@ -643,11 +623,12 @@ impl Converter {
             return;
         }
         if CODES.contains(&name.as_str()) {
+            let mut language = None;
             if name == "minted" {
                 self.input.optional();
-                self.input.argument();
+                language = Some(self.input.argument());
             } else if name == "lstlisting" || name == "Verbatim" {
-                self.input.optional();
+                language = self.input.optional().as_deref().and_then(language_of);
             }
             let code = self.input.through(&end);
             let mut html = String::new();
@@ -656,7 +637,8 @@ impl Converter {
             if self.inline > 0 || !self.tables.is_empty() {
                 self.now.push_str(&html);
             } else {
-                self.flow.code(&html);
+                let language = language.map(|name| name.trim().to_ascii_lowercase());
+                self.flow.code(language.as_deref(), &html);
             }
             return;
         }
@@ -789,6 +771,17 @@ impl Converter {
         self.tables.pop();
         self.flow.close_table();
     }
+}
+
+/// The language among the options of a listing: `language=Python`, `language={[ANSI]C}` without its dialect.
+fn language_of(options: &str) -> Option<String> {
+    let mut options = options
+        .split(',')
+        .filter_map(|option| option.split_once('='));
+    let (_, value) = options.find(|(key, _)| key.trim() == "language")?;
+    let value = value.trim().trim_start_matches('{').trim_end_matches('}');
+    let name = value.rsplit(']').next().unwrap_or(value);
+    Some(name.trim().to_string())
 }
 
 /// Where a formula ends.
