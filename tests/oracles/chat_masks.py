@@ -1,6 +1,7 @@
 """Conversations as tokens by transformers' `apply_chat_template(return_assistant_tokens_mask=True)`: byte-level BPE with ChatML's special
-tokens, and a vocabulary of words with a mark in front of each as SentencePiece's, each under three templates. No answer ends with a
-character of several tokens, of which transformers would mark the first alone. Writes tests/data/chat_masks.json. transformers 4.57.6, tokenizers 0.22.2, jinja2.
+tokens, and a vocabulary of words with a mark in front of each as SentencePiece's, each under three templates; and byte-level BPE in which
+the white space before an answer is cut otherwise than at the end of a text, under a template with such headers as Llama 3's. No answer ends with a
+character of several tokens, of which transformers would mark the first alone. Writes tests/data/chat_masks.json. transformers 4.57.6 or 5.24, jinja2.
 
     python tests/oracles/chat_masks.py
 """
@@ -41,6 +42,13 @@ GLUED = (
     "{{ message['content'] }}{% endgeneration %}{% else %}{{ message['content'] }}{% endif %}{{ 's;' }}{% endfor %}"
 )
 
+# two line feeds are one token at the end of a text, and two before a letter
+HEADERS = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n\n' }}{% if message['role'] == 'assistant' %}"
+    "{% generation %}{{ message['content'] + '\n\n' }}{% endgeneration %}{% else %}{{ message['content'] + '\n\n' }}"
+    "{% endif %}{{ 'End' }}{% endfor %}"
+)
+
 CONVERSATIONS = [
     [("user", "Hello there"), ("assistant", "I am fine, thank you.")],
     [
@@ -55,7 +63,7 @@ CONVERSATIONS = [
 ]
 
 
-def byte_level():
+def byte_level(texts=TEXTS):
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -63,7 +71,7 @@ def byte_level():
     trainer = trainers.BpeTrainer(
         vocab_size=340, special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
     )
-    tokenizer.train_from_iterator(TEXTS, trainer)
+    tokenizer.train_from_iterator(texts, trainer)
     return tokenizer, "<|endoftext|>", "<|endoftext|>"
 
 
@@ -84,10 +92,12 @@ def marked_words():
 
 def main():
     out = []
-    for tokenizer, bos, eos in [byte_level(), marked_words()]:
+    three = [("chatml", CHATML), ("indented", INDENTED), ("glued", GLUED)]
+    lines = byte_level([text + "\n\n" for text in TEXTS])
+    for (tokenizer, bos, eos), templates in [(byte_level(), three), (marked_words(), three), (lines, [("headers", HEADERS)])]:
         fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=bos, eos_token=eos)
         cases = []
-        for name, template in [("chatml", CHATML), ("indented", INDENTED), ("glued", GLUED)]:
+        for name, template in templates:
             for talk in CONVERSATIONS:
                 messages = [{"role": role, "content": content} for role, content in talk]
                 settings = dict(chat_template=template, return_dict=True, return_assistant_tokens_mask=True)
@@ -103,7 +113,7 @@ def main():
                     }
                 )
         out.append({"tokenizer": json.loads(tokenizer.to_str()), "bos": bos, "eos": eos, "cases": cases})
-    whole = {"templates": {"chatml": CHATML, "indented": INDENTED, "glued": GLUED}, "sets": out}
+    whole = {"templates": {"chatml": CHATML, "indented": INDENTED, "glued": GLUED, "headers": HEADERS}, "sets": out}
     path = pathlib.Path(__file__).parents[1] / "data/chat_masks.json"
     path.write_text(json.dumps(whole, ensure_ascii=False) + "\n")
 

@@ -6,8 +6,8 @@
 //! answer, as with transformers' `return_assistant_tokens_mask` (which leaves out the later tokens of an answer's last character
 //! if it has several).
 
-use super::forms::Example;
-use crate::generation::{ChatTemplate, encode};
+use super::forms::{Example, weights};
+use crate::generation::{ChatTemplate, encode, text_of};
 use index::tokenizer::Tokenizer;
 use serde_json::Value;
 use std::ops::Range;
@@ -35,9 +35,10 @@ impl Encoding<'_> {
         let (mut text, mut spans, is_plain) = match example {
             Example::Chat(messages) => {
                 let template = self.template()?;
-                let (text, spans) = template
+                let (text, mut spans) = template
                     .with_answers(messages)
                     .map_err(|e| format!("{e:#}"))?;
+                self.keep_weighed(messages, &mut spans)?;
                 (text, spans, false)
             }
             Example::Plain { prompt, completion } => {
@@ -50,12 +51,11 @@ impl Encoding<'_> {
         let mut all = ids(&text)?;
         let mut answers = Vec::with_capacity(spans.len());
         for span in &spans {
-            let first = common(&all, &ids(&text[..span.start])?);
-            let whole = ids(&text[..span.end])?;
-            let last = common(&all, &whole);
-            // the end is within a token
-            let last = if last < whole.len() { last + 1 } else { last };
-            answers.push(first.min(last)..last.min(all.len()));
+            let before = self.within(&all, &ids(&text[..span.start])?);
+            let upto = self.within(&all, &ids(&text[..span.end])?);
+            // a token that only begins in the answer counts
+            let last = upto.tokens + usize::from(upto.is_short);
+            answers.push(before.tokens.min(last)..last.min(all.len()));
         }
         spans.clear();
         text.clear();
@@ -131,11 +131,91 @@ impl Encoding<'_> {
         Ok((prompt, ids))
     }
 
+    /// Leaves out the spans of answers whose `weight` is 0.
+    fn keep_weighed(
+        &self,
+        messages: &[Value],
+        spans: &mut Vec<Range<usize>>,
+    ) -> Result<(), String> {
+        let weights = weights(messages)?;
+        if weights.iter().all(|is_kept| *is_kept) {
+            return Ok(());
+        }
+        if !self.answer_only {
+            return Err(
+                "weight: found 0 where every token counts (finetune.answer_only_loss = false)"
+                    .into(),
+            );
+        }
+        if weights.len() != spans.len() {
+            return Err(format!(
+                "weight: found 0, but the chat template marks {} answers in {} messages of the assistant",
+                spans.len(),
+                weights.len()
+            ));
+        }
+        let mut kept = weights.iter();
+        spans.retain(|_| kept.next().is_some_and(|is_kept| *is_kept));
+        match spans.is_empty() {
+            true => Err("weight: 0 for every answer".into()),
+            false => Ok(()),
+        }
+    }
+
+    /// The tokens of `all` that lie within the beginning of its text whose own ids are `part`. The end of a text may be cut into
+    /// other tokens than the same characters before more text: GPT-2's words end with white space only where nothing follows.
+    fn within(&self, all: &[u32], part: &[u32]) -> Within {
+        let same = common(all, part);
+        let mut found = Within {
+            tokens: same,
+            is_short: same < part.len(),
+        };
+        let from = same.saturating_sub(BEFORE);
+        let text = |ids: &[u32]| text_of(self.tokenizer, ids, false).ok();
+        let rest = || Some((text(&part[from..same])?, text(&part[from..])?));
+        let Some((before, whole)) = rest().filter(|_| found.is_short) else {
+            return found;
+        };
+        let Some(rest) = whole.strip_prefix(&before) else {
+            return found;
+        };
+        for end in same + 1..=all.len() {
+            let longer = text(&all[from..end]);
+            let piece = longer
+                .as_deref()
+                .and_then(|text| text.strip_prefix(&before));
+            // a part of a character is three bytes of U+FFFD, which may be longer than the part
+            let Some(piece) = piece.filter(|piece| piece.len() <= rest.len() + PART) else {
+                break;
+            };
+            if rest.starts_with(piece) {
+                found = Within {
+                    tokens: end,
+                    is_short: piece.len() < rest.len(),
+                };
+            }
+        }
+        found
+    }
+
     fn template(&self) -> Result<&ChatTemplate, String> {
         self.template.ok_or_else(|| {
             "messages need a chat template: the tokenizer comes with none, and finetune.chat_template names none".into()
         })
     }
+}
+
+/// Tokens in front of a piece of text that is decoded: a decoder may treat the first of a text in its own way.
+const BEFORE: usize = 6;
+
+/// Bytes by which a text that ends within a character may be too long.
+const PART: usize = 3;
+
+/// Tokens within the beginning of a text.
+struct Within {
+    tokens: usize,
+    /// The beginning has more characters than they.
+    is_short: bool,
 }
 
 /// Length of the common beginning.
@@ -221,7 +301,39 @@ mod tests {
                 }
             }
         });
-        assert_eq!(compared, 2 * 4 * (2 + 1 + 1));
+        assert_eq!(compared, 4 * (2 * (2 + 1 + 1) + 1));
+    }
+
+    #[test]
+    fn answers_of_weight_0_do_not_count() {
+        let golden = golden();
+        let source = ChatTemplate::built_in("chatml").unwrap();
+        let talk = |first: Value, second: Value| {
+            let one = serde_json::json!({"role": "user", "content": "Hi"});
+            let answer = |text: &str, weight: Value| serde_json::json!({"role": "assistant", "content": text, "weight": weight});
+            let both = [answer("Hello", first), answer("there", second)];
+            let [first, second] = both;
+            Example::Chat(vec![one.clone(), first, one, second])
+        };
+        each_set(&golden, |tokenizer, ends, _| {
+            let template = template(source, ends);
+            let mut encoding = Encoding {
+                tokenizer,
+                template: Some(&template),
+                answer_only: true,
+            };
+            let all = encoding.encode(&talk(Value::Null, 1.into())).unwrap();
+            let last = encoding.encode(&talk(0.into(), 1.0.into())).unwrap();
+            assert_eq!(last.ids, all.ids);
+            assert_eq!(last.answers, all.answers[1..]);
+            let why = encoding.encode(&talk(0.into(), 0.into())).unwrap_err();
+            assert_eq!(why, "weight: 0 for every answer");
+            let why = encoding.encode(&talk(Value::Null, 0.5.into())).unwrap_err();
+            assert_eq!(why, "message 3: weight: found 0.5, want 0 or 1");
+            encoding.answer_only = false;
+            let why = encoding.encode(&talk(0.into(), 1.into())).unwrap_err();
+            assert!(why.contains("finetune.answer_only_loss"), "{why}");
+        });
     }
 
     #[test]
@@ -248,6 +360,7 @@ mod tests {
                 .decode(&found.ids[answer.start..answer.end - 1])
                 .unwrap();
             let (_, ids, _) = encoding.prompt(&example).unwrap();
+            // the byte-level vocabularies
             if tokenizer.id_of("<|im_end|>").is_some() {
                 assert_eq!(text, " France");
                 assert_eq!(ids, found.ids[..answer.start]);

@@ -1,6 +1,6 @@
 //! Forms of rows: OpenAI's messages, ShareGPT, Alpaca (and Dolly), prompt and completion (TRL).
 //!
-//! Sources: OpenAI's chat format; FastChat's `conversations` of `from` and `value`; `alpaca_data.json` of Stanford Alpaca and
+//! Sources: OpenAI's chat format and its `weight` of an answer (fine-tuning guide, "multi-turn chat examples"); FastChat's `conversations` of `from` and `value`; `alpaca_data.json` of Stanford Alpaca and
 //! `databricks-dolly-15k.jsonl` (names of columns); TRL 0.2x `docs/source/dataset_formats.md`.
 
 use crate::job::ChatFormat;
@@ -212,6 +212,22 @@ pub(super) fn check(messages: &[Value]) -> Result<(), String> {
         Some((at, _)) => Err(format!("message {at}: an empty answer")),
         None => Ok(()),
     }
+}
+
+/// Whether each message of the assistant is to be learnt: `weight` of OpenAI's form, 0 or 1.
+///
+/// # Errors
+/// Another weight.
+pub(super) fn weights(messages: &[Value]) -> Result<Vec<bool>, String> {
+    let answers = messages.iter().enumerate();
+    let answers = answers.filter(|(_, message)| message["role"] == "assistant");
+    let weights = answers.map(|(at, message)| match &message["weight"] {
+        Value::Null => Ok(true),
+        Value::Number(weight) if weight.as_f64() == Some(1.0) => Ok(true),
+        Value::Number(weight) if weight.as_f64() == Some(0.0) => Ok(false),
+        other => Err(format!("message {at}: weight: found {other}, want 0 or 1")),
+    });
+    weights.collect()
 }
 
 pub(super) fn kind(value: &Value) -> &'static str {

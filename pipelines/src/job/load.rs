@@ -499,7 +499,9 @@ fn unread_keys(input: &Value, job: &Job, problems: &mut Vec<Problem>) {
     let mut paths = Vec::new();
     leaves(input, &mut Vec::new(), &mut paths);
     for keys in paths {
-        if get(&resolved, &keys).is_none() {
+        // an empty text is how some keys say that they are absent, and is not written
+        let is_empty = get(input, &keys).is_some_and(|value| value.as_str() == Some(""));
+        if get(&resolved, &keys).is_none() && !is_empty {
             problems.push(Problem {
                 key: dotted(&keys),
                 found: get(input, &keys).map_or_else(String::new, short),

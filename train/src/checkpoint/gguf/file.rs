@@ -444,15 +444,20 @@ impl Head<'_> {
         }
         let start = self.at.next_multiple_of(alignment);
         let mut entries: Vec<Stored> = Vec::new();
+        // llama.cpp's `gguf.cpp`: tensors follow each other in the order of the table, each padded
+        let mut expected = 0u64;
         for (entry, offset) in table {
             let bytes = entry.bytes();
             let first = start.checked_add(offset);
             let end = bytes.and_then(|bytes| first?.checked_add(bytes as u64));
             let fits = end.is_some_and(|end| end <= self.bytes);
-            let is_aligned = offset.is_multiple_of(alignment);
+            let is_next = offset == expected;
             match (bytes, first) {
-                (Some(bytes), Some(first)) if fits && is_aligned => {
+                (Some(bytes), Some(first)) if fits && is_next => {
                     entries.push((entry, first, bytes));
+                    let next = offset.checked_add(bytes as u64);
+                    let next = next.and_then(|end| end.checked_next_multiple_of(alignment));
+                    expected = next.unwrap_or(u64::MAX);
                 }
                 _ => {
                     let found = format!(
@@ -461,7 +466,7 @@ impl Head<'_> {
                         entry.kind.name()
                     );
                     let wanted = format!(
-                        "whole blocks within {} bytes, at a multiple of {alignment}",
+                        "whole blocks within {} bytes, at offset {expected}, behind the tensor before",
                         self.bytes
                     );
                     return Err(self.damaged(&entry.name, found, wanted));

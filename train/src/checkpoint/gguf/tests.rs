@@ -99,6 +99,28 @@ fn damaged_files_are_refused() {
     assert!(refused > 100, "{refused}");
 }
 
+#[test]
+fn tensors_that_overlap_or_leave_a_gap_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.gguf");
+    sample(&path);
+    let mut bytes = fs::read(&path).unwrap();
+    let name = bytes.windows(6).position(|window| window == b"second");
+    // behind the name: a count of two dims, these, and the type
+    let at = name.unwrap() + 6 + 4 + 2 * 8 + 4;
+    assert_eq!(bytes[at..at + 8], 32u64.to_le_bytes());
+    for offset in [0u64, 64] {
+        bytes[at..at + 8].copy_from_slice(&offset.to_le_bytes());
+        fs::write(&path, &bytes).unwrap();
+        let error = Reader::open(&path).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains(&format!("at offset {offset}")), "{error}");
+        assert!(
+            error.contains("at offset 32, behind the tensor before"),
+            "{error}"
+        );
+    }
+}
+
 /// `Q4_K_M` of llama.cpp for a model of 16 layers: which layers get more bits.
 #[test]
 fn values_and_down_projections_of_some_layers_have_more_bits() {
