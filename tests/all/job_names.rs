@@ -30,7 +30,7 @@ fn job(folder: &Path, steps: &[&str], rest: &str) -> PathBuf {
     path
 }
 
-/// What is told of each problem: line of the file, key, found.
+/// Line of the file, key and found value of each problem that is printed.
 fn problems(args: &[&str]) -> Vec<(usize, String, String)> {
     let printed = output(args);
     let text = String::from_utf8(printed.stderr).unwrap();

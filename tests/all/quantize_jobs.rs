@@ -47,6 +47,31 @@ fn a_job_is_quantized_by_its_own_data_and_measured_before_and_after() {
     let (by_job, _) = quantize("gptq", &[&in_folder[..], &["--calibrate", &job]].concat());
     let from_texts = ["--calibrate", &texts, "--calibrate-length", "16"];
     let (by_texts, _) = quantize("awq", &[&in_folder[..], &from_texts].concat());
+    // ends of documents are no texts
+    let (empty, nothing) = (path("empty.jsonl"), path("nothing"));
+    std::fs::write(&empty, "{\"text\": \"\"}\n{\"text\": \"\"}\n").unwrap();
+    let of_nothing = [
+        "quantize",
+        &checkpoints,
+        "--type",
+        "gptq",
+        "--tokenizer",
+        &tokenizer,
+    ];
+    let refused = output(
+        &[
+            &of_nothing,
+            &in_folder[..],
+            &["--calibrate", &empty, &nothing],
+        ]
+        .concat(),
+    );
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        !refused.status.success() && said.contains("found no text"),
+        "{said}"
+    );
+    assert!(!Path::new(&nothing).exists(), "{said}");
     let (blocks, _) = quantize("fp8-block", &with(&[]));
     let (file, _) = quantize("q8_0", &[]);
     for (name, report) in [

@@ -33,7 +33,7 @@ pub struct Scope<'a> {
 pub struct Wrong {
     /// The part that is wrong, with its byte in front where that is known.
     pub found: String,
-    /// What may be there.
+    /// The forms that are accepted at its place, in words.
     pub wanted: String,
 }
 

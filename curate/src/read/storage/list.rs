@@ -179,7 +179,7 @@ impl Folder {
 /// Maximum number of folders entered through links; links among n folders can be followed in n! ways.
 const MAX_LINKS: usize = 10_000;
 
-/// What a path leads to.
+/// Kind of the entry that a path leads to.
 #[derive(PartialEq)]
 enum Kind {
     /// A file, or what cannot be looked at: it counts as an unreadable input, not as an absent one.

@@ -50,7 +50,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> io::Result<Box<dyn Blob>> 
     Ok(Box::new(file))
 }
 
-/// What is neither a file nor a folder, in words.
+/// The kind of an entry that is neither a file nor a folder, in words.
 pub(super) fn not_a_file(found: &Metadata) -> Option<&'static str> {
     if found.is_file() || found.is_dir() {
         return None;

@@ -86,14 +86,19 @@ fn of_job(cx: &Context, amount: Amount) -> Result<Vec<Vec<u32>>> {
 /// Rows one after the other, each followed by the token that ends documents, cut into texts of equal length.
 fn of_rows(path: &Path, tokenizer: &Tokenizer, amount: Amount) -> Result<Vec<Vec<u32>>> {
     let wanted = amount.texts.saturating_mul(amount.tokens);
-    let mut ids = Vec::new();
+    let (mut ids, mut of_texts) = (Vec::new(), 0);
     each_text(path, &mut |text| {
         if ids.len() < wanted {
-            ids.extend(tokenizer.encode(text)?);
+            let text = tokenizer.encode(text)?;
+            of_texts += text.len();
+            ids.extend(text);
             ids.extend(tokenizer.end_of_document());
         }
         Ok(())
     })?;
+    if of_texts == 0 {
+        bail!("--calibrate: found no text in {}", path.display());
+    }
     let all = ids.chunks(amount.tokens.max(1)).take(amount.texts);
     let whole = all.filter(|text| text.len() == amount.tokens || ids.len() < amount.tokens);
     Ok(whole.map(<[u32]>::to_vec).collect())

@@ -276,10 +276,15 @@ fn calibrated(args: &Quantize, method: Method, data: &Data) -> Result<Vec<LayerE
         return Err(WrongUse::new(message).into());
     }
     let texts = data.texts(|| tokenizer(args), amount)?;
+    let found: usize = texts.iter().map(Vec::len).sum();
+    let wanted = amount.texts.saturating_mul(amount.tokens);
+    let few = match found < wanted {
+        true => format!(", fewer than the {wanted} of --calibrate-samples and --calibrate-length"),
+        false => String::new(),
+    };
     log!(
-        "calibrates with {} texts of {} tokens",
-        texts.len(),
-        amount.tokens
+        "calibrates with {} texts of {found} tokens{few}",
+        texts.len()
     );
     let calibration = Calibration {
         method,
