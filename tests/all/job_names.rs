@@ -1,5 +1,5 @@
 //! Names that a job's steps and inputs use: wrong ones and missing files are problems of the job, all of them at once,
-//! and fields that no document has are told after the run.
+//! and fields that no document has are noted after the run.
 
 use crate::jobs::{output, succeed};
 use serde_json::{Value, json};

@@ -21,8 +21,8 @@ pub trait Metrics {
 pub struct Scope<'a> {
     /// Names of texts.
     pub texts: &'a [&'a str],
-    /// Names of numbers without a dot; empty: every name is one. Others are of any kind, so that a misspelt name is told by
-    /// its name, not by its kind.
+    /// Names of numbers without a dot; empty: every name is one. Others are of any kind, so that the problem of a
+    /// misspelt name is the name, not its kind.
     pub numbers: &'a [&'a str],
     /// Names of objects into which paths lead.
     pub fields: &'a [&'a str],

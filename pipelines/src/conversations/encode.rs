@@ -162,7 +162,7 @@ impl Encoding<'_> {
         }
     }
 
-    /// The tokens of `all` that lie within the beginning of its text whose own ids are `part`. The end of a text may be cut into
+    /// The tokens of `all` within the beginning of its text whose own ids are `part`. The end of a text may be cut into
     /// other tokens than the same characters before more text: GPT-2's words end with white space only where nothing follows.
     fn within(&self, all: &[u32], part: &[u32]) -> Within {
         let same = common(all, part);

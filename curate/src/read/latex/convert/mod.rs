@@ -479,16 +479,7 @@ impl Converter {
             self.input.argument();
             return self.now.push_str("[ref]");
         }
-        if let Some(count) = find(&DROPPED, name) {
-            self.input.take('*');
-            self.input.optional();
-            for _ in 0..count {
-                self.input.argument();
-                self.input.optional();
-            }
-            return;
-        }
-        if let Some(count) = find(&STYLED, name) {
+        if let Some(count) = find(&DROPPED, name).or_else(|| find(&STYLED, name)) {
             self.input.take('*');
             self.input.optional();
             for _ in 0..count {
