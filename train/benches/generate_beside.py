@@ -6,7 +6,8 @@
 Needs numpy, torch, transformers, gguf and llama-cpp-python (from its source distribution, so that llama.cpp is compiled for this
 machine). The weights are random (seed 0) and the same for all: speed does not depend on their values. For each number type
 of weights (f32, bf16; llama.cpp also with f16) every program takes its turn `--rounds` times; the result is the median. Millrace
-multiplies bf16 weights in f32, as `--dtype auto` does, and in bf16 (`--dtype bfloat16`), as both others do.
+multiplies bf16 weights in f32, as `--dtype auto` does, and in bf16 (`--dtype bfloat16`), as both others do. Of Q8_0 and Q4_0
+it and llama.cpp read the same GGUF file, all matrices in this type; llama.cpp rounds activations to 8 bits, Millrace multiplies in f32.
 Prints a JSON line a case: tokens/s of a prompt of 512 tokens, and of answers of one and of 16 streams.
 """
 
@@ -79,7 +80,8 @@ def write_gguf(path, tensors, kind):
     writer.add_token_list(names)
     writer.add_token_scores([0.0] * len(names))
     writer.add_token_types(types)
-    kinds = {"f32": gguf.GGMLQuantizationType.F32, "f16": gguf.GGMLQuantizationType.F16, "bf16": gguf.GGMLQuantizationType.BF16}
+    kinds = {"f32": gguf.GGMLQuantizationType.F32, "f16": gguf.GGMLQuantizationType.F16, "bf16": gguf.GGMLQuantizationType.BF16,
+             "q8_0": gguf.GGMLQuantizationType.Q8_0, "q4_0": gguf.GGMLQuantizationType.Q4_0}
     plain = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
     inner = {
         "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
@@ -178,7 +180,7 @@ class Transformers:
 
 
 def millrace(program, folder, threads, dtype):
-    """{case: tokens/s} of one run of the bench, and the read bandwidth; dtype: number format of products"""
+    """{case: tokens/s} of one run of the bench, and the read bandwidth; folder: or a GGUF file; dtype: number format of products"""
     args = [program, "--model", folder, "--threads", str(threads), "--prompt", str(PROMPT), "--tokens", str(ANSWER), "--dtype", dtype]
     out = subprocess.run([str(a) for a in args], check=True, capture_output=True, text=True).stdout
     found = {}
@@ -199,23 +201,27 @@ def main():
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--kinds", nargs="+", default=["f32", "bf16", "q8_0", "q4_0"])
     args = parser.parse_args()
     tensors = weights()
     for kind in ["f32", "bf16"]:
         write_hugging_face(args.out / kind, tensors, kind)
-    for kind in ["f32", "bf16", "f16"]:
+    for kind in ["f32", "bf16", "f16", "q8_0", "q4_0"]:
         write_gguf(args.out / f"{kind}.gguf", tensors, kind)
-    for kind in ["f32", "bf16"]:
+    for kind in args.kinds:
+        is_in_blocks = kind.startswith("q")
+        own = args.out / (f"{kind}.gguf" if is_in_blocks else kind)
         peers = {f"llama.cpp {kind}": LlamaCpp(args.out / f"{kind}.gguf", args.threads)}
         if kind == "bf16":
             peers["llama.cpp f16"] = LlamaCpp(args.out / "f16.gguf", args.threads)
-        peers["transformers"] = Transformers(args.out / kind, args.threads)
+        if not is_in_blocks:
+            peers["transformers"] = Transformers(own, args.threads)
         found = {}
         note = lambda name, case, value: found.setdefault((name, case), []).append(value)
         for _ in range(args.rounds):
-            for dtype in ["f32"] if kind == "f32" else ["f32", "bf16"]:
+            for dtype in ["f32", "bf16"] if kind == "bf16" else ["f32"]:
                 name = f"millrace, {dtype} products"
-                for case, value in millrace(args.program, args.out / kind, args.threads, dtype).items():
+                for case, value in millrace(args.program, own, args.threads, dtype).items():
                     note(name, case, value)
             for name, peer in peers.items():
                 prefill, decode = peer.measure(PROMPT, 1)

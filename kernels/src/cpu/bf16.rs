@@ -9,6 +9,7 @@
 #![expect(unsafe_code, reason = "vectors of packs are loaded through pointers")]
 
 use super::Isa;
+use super::codes::{Bytes, Code, Nibbles, NibblesWithOffsets, WideBytes};
 #[cfg(target_arch = "x86_64")]
 use super::simd::Wide;
 use super::simd::{Kernel, LANES, Lanes, run};
@@ -17,17 +18,25 @@ use super::simd::{Kernel, LANES, Lanes, run};
 pub(crate) trait Step<L: Lanes> {
     /// Neighbouring k in a word.
     const PER_WORD: usize;
-    /// Floats of memory that a vector of the second factor takes.
-    const IN_MEMORY: usize = LANES;
+    /// What words of the second factor are multiplied by, a vector of a panel.
+    type Scale: Copy;
 
+    /// How many steps from one on, of at most so many, have the same scales.
+    fn together(step: usize, most: usize) -> usize;
+    /// Scales of the steps at `panel`.
+    /// # Safety
+    /// A panel of W vectors is at `panel`, at a step of these.
+    unsafe fn scales<const W: usize>(panel: *const f32) -> [Self::Scale; W];
+    /// Where the words of a step are, in a panel of W vectors whose memory for this step begins at `panel`.
+    fn words<const W: usize>(panel: *const f32, step: usize) -> *const f32;
+    /// The step after that at `word`, one with the same scales.
+    fn next_word<const W: usize>(word: *const f32) -> *const f32;
+    /// Where the memory for step `to` begins, if that for `from` begins at `panel`.
+    fn on<const W: usize>(panel: *const f32, from: usize, to: usize) -> *const f32;
     /// Loads a step of a panel of the second factor, W vectors.
     /// # Safety
-    /// W times `IN_MEMORY` floats can be read at `x`.
-    #[inline(always)]
-    unsafe fn load<const W: usize>(x: *const f32) -> [L; W] {
-        // SAFETY: the floats can be read, by this function's contract.
-        std::array::from_fn(|v| unsafe { L::load_at(x.add(v * LANES)) })
-    }
+    /// `x` is where `words` or `next_word` said.
+    unsafe fn load<const W: usize>(x: *const f32, scales: [Self::Scale; W]) -> [L; W];
 
     fn step(a: L, b: L, sum: L) -> L;
     /// Lane i: `even[i]` and, where a word has two, `odd[i]`.
@@ -36,11 +45,51 @@ pub(crate) trait Step<L: Lanes> {
     fn join(low: L, high: L) -> L;
 }
 
+/// The steps of words that have no scales, and of which a vector takes so many floats of memory.
+macro_rules! without_scales {
+    ($floats:expr) => {
+        type Scale = ();
+
+        #[inline(always)]
+        fn together(_: usize, most: usize) -> usize {
+            most
+        }
+
+        #[inline(always)]
+        unsafe fn scales<const W: usize>(_: *const f32) -> [(); W] {
+            [(); W]
+        }
+
+        #[inline(always)]
+        fn words<const W: usize>(panel: *const f32, _: usize) -> *const f32 {
+            panel
+        }
+
+        #[inline(always)]
+        fn next_word<const W: usize>(word: *const f32) -> *const f32 {
+            word.wrapping_add(W * $floats)
+        }
+
+        #[inline(always)]
+        fn on<const W: usize>(panel: *const f32, from: usize, to: usize) -> *const f32 {
+            panel.wrapping_add((to - from) * W * $floats)
+        }
+    };
+}
+
 /// A word is one f32.
 pub(crate) struct Single;
 
 impl<L: Lanes> Step<L> for Single {
     const PER_WORD: usize = 1;
+
+    without_scales!(LANES);
+
+    #[inline(always)]
+    unsafe fn load<const W: usize>(x: *const f32, _: [(); W]) -> [L; W] {
+        // SAFETY: the floats can be read, by this function's contract.
+        std::array::from_fn(|v| unsafe { L::load_at(x.add(v * LANES)) })
+    }
 
     #[inline(always)]
     fn step(a: L, b: L, sum: L) -> L {
@@ -64,10 +113,11 @@ pub(crate) struct Halves;
 
 impl<L: Lanes> Step<L> for Halves {
     const PER_WORD: usize = 1;
-    const IN_MEMORY: usize = LANES / 2;
+
+    without_scales!(LANES / 2);
 
     #[inline(always)]
-    unsafe fn load<const W: usize>(x: *const f32) -> [L; W] {
+    unsafe fn load<const W: usize>(x: *const f32, _: [(); W]) -> [L; W] {
         // SAFETY: W times sixteen numbers of two bytes can be read, by this function's contract.
         unsafe {
             if W == 2 {
@@ -99,6 +149,14 @@ pub(crate) struct Emulated;
 
 impl<L: Lanes> Step<L> for Emulated {
     const PER_WORD: usize = 2;
+
+    without_scales!(LANES);
+
+    #[inline(always)]
+    unsafe fn load<const W: usize>(x: *const f32, _: [(); W]) -> [L; W] {
+        // SAFETY: the floats can be read, by this function's contract.
+        std::array::from_fn(|v| unsafe { L::load_at(x.add(v * LANES)) })
+    }
 
     #[inline(always)]
     fn step(a: L, b: L, sum: L) -> L {
@@ -200,6 +258,56 @@ impl<T: Task> Kernel<T> for InPairs {
     }
 }
 
+struct OnBytes;
+
+impl<T: Task> Kernel<T> for OnBytes {
+    type Out = ();
+    #[inline(always)]
+    fn run<L: Lanes>(task: T) {
+        task.run::<L, Bytes>();
+    }
+}
+
+struct OnNibbles;
+
+impl<T: Task> Kernel<T> for OnNibbles {
+    type Out = ();
+    #[inline(always)]
+    fn run<L: Lanes>(task: T) {
+        task.run::<L, Nibbles>();
+    }
+}
+
+struct OnNibblesWithOffsets;
+
+impl<T: Task> Kernel<T> for OnNibblesWithOffsets {
+    type Out = ();
+    #[inline(always)]
+    fn run<L: Lanes>(task: T) {
+        task.run::<L, NibblesWithOffsets>();
+    }
+}
+
+struct OnWideBytes;
+
+impl<T: Task> Kernel<T> for OnWideBytes {
+    type Out = ();
+    #[inline(always)]
+    fn run<L: Lanes>(task: T) {
+        task.run::<L, WideBytes>();
+    }
+}
+
+/// Runs a task whose words are f32 and whose second factor is stored as codes.
+pub(crate) fn perform_on_codes<T: Task>(isa: Isa, code: Code, task: T) {
+    match code {
+        Code::Four => run::<OnNibbles, _>(isa, task),
+        Code::FourWithOffsets => run::<OnNibblesWithOffsets, _>(isa, task),
+        Code::Eight => run::<OnBytes, _>(isa, task),
+        Code::EightWithWideScales => run::<OnWideBytes, _>(isa, task),
+    }
+}
+
 /// Runs a task whose words are f32 and whose second factor is stored in halves.
 pub(crate) fn perform_on_halves<T: Task>(isa: Isa, task: T) {
     run::<InHalves, _>(isa, task);
@@ -225,7 +333,7 @@ pub(super) mod native {
         reason = "vector intrinsics and calls into functions with target features"
     )]
 
-    use super::{Isa, Step, Task, Wide};
+    use super::{Isa, LANES, Lanes, Step, Task, Wide};
     use std::arch::x86_64::*;
 
     /// Two bf16 a word. Used only inside the functions below, hence only where the features are.
@@ -233,6 +341,14 @@ pub(super) mod native {
 
     impl Step<Wide> for Native {
         const PER_WORD: usize = 2;
+
+        without_scales!(LANES);
+
+        #[inline(always)]
+        unsafe fn load<const W: usize>(x: *const f32, _: [(); W]) -> [Wide; W] {
+            // SAFETY: the floats can be read, by this function's contract.
+            std::array::from_fn(|v| unsafe { Wide::load_at(x.add(v * LANES)) })
+        }
 
         #[inline(always)]
         fn step(a: Wide, b: Wide, sum: Wide) -> Wide {

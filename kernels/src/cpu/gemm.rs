@@ -14,7 +14,7 @@ use super::pack::{Matrix, Panels};
 use super::plan::{
     FEW_PACKED, FEW_PANELS, PACK_A_BYTES, PACK_B_BYTES, PARALLEL_ABOVE, Plan, ViewMut, block, share,
 };
-use super::right::{Columns, Order, Right, Words, packed_words, shape};
+use super::right::{Columns, Order, Right, Words, shape};
 use super::rotary::{Part, Rotary};
 use super::simd::{LANES, Lanes};
 use super::tile::{Ahead, Cuts, Finish, Stack, Tile, tile};
@@ -56,7 +56,7 @@ impl Packed {
         Columns {
             words: Words::Whole(self.data.f32()),
             first: 0,
-            apart: self.k * self.width,
+            steps: [0, self.k],
             width: self.width,
         }
     }
@@ -99,10 +99,14 @@ pub(crate) fn gemm_packed(
             return tiles::gemm(c, a, tiles::Right::Packed(words), plan);
         }
         Words::Whole(_) => {}
-        Words::Halves(_) => assert!(plan.numbers == Numbers::F32, "halves are of f32"),
+        Words::Halves(_) | Words::Codes(..) => {
+            assert!(plan.numbers == Numbers::F32, "other forms are of f32");
+        }
     }
-    let wanted = packed_words(plan.device.isa(), plan.numbers, [a.cols(), n], plan.leaf);
-    assert!(words.len() == wanted, "packed for this product");
+    let cols = shape(plan.device.isa(), 1).1;
+    let steps = Order::new(plan.numbers, a.cols(), plan.leaf).steps();
+    let is_whole = steps == 0 || words.panels(steps, cols) == n.div_ceil(cols);
+    assert!(is_whole, "packed for this product");
     blocked(c, a, Right::Packed(words), plan)
 }
 
@@ -179,8 +183,8 @@ fn blocked(mut c: ViewMut<'_>, a: Matrix<'_>, b: Right<'_>, plan: Plan<'_>) -> R
                 let columns = match (b, &mut packed_b) {
                     (Right::Packed(words), _) => Columns {
                         words,
-                        first: (n0 / cols * order.steps() + span.0) * cols,
-                        apart: order.steps() * cols,
+                        first: n0 / cols,
+                        steps: [span.0, order.steps()],
                         width: cols,
                     },
                     (Right::Matrix(_), Some(packed)) => Packed::columns(packed),
@@ -403,7 +407,7 @@ impl Few<'_> {
         let cuts = self.order.cuts();
         match self.b {
             Right::Packed(words) if self.m > self.a.width => {
-                let step = words.bytes_of(self.cols);
+                let step = words.bytes_of_step(self.cols);
                 Cuts::blocked(cuts.k, cuts.leaf, BLOCK_BYTES / step)
             }
             Right::Packed(_) | Right::Matrix(_) => cuts,
@@ -661,7 +665,7 @@ impl Task for FewTiles<'_> {
             next += count;
             for (start, end) in cuts.blocks() {
                 let panel = match few.b {
-                    Right::Packed(words) => words.from((j * few.order.steps() + start) * width),
+                    Right::Packed(words) => words.at(j, [start, few.order.steps()], width),
                     Right::Matrix(b) => {
                         let one = Panels {
                             a: b,
@@ -687,10 +691,13 @@ impl Task for FewTiles<'_> {
                     let t = Tile {
                         a: few.a.panel(i)[start * height..].as_ptr(),
                         b: panel,
-                        b_apart: few.order.steps() * width * N::IN_MEMORY / LANES,
+                        b_apart: match few.b {
+                            Right::Packed(words) => words.floats(few.order.steps(), width),
+                            Right::Matrix(_) => 0,
+                        },
                         ahead: match few.b {
                             Right::Packed(words) => {
-                                let step = words.bytes_of(width);
+                                let step = words.bytes_of_step(width);
                                 match rows {
                                     1 => Ahead::of_panels(panel, count, step),
                                     _ => Ahead::share(panel, [i, rows], (end - start) * step, step),

@@ -4,6 +4,7 @@
 pub(crate) mod activation;
 pub(crate) mod bf16;
 pub(crate) mod bf16_pack;
+pub(crate) mod codes;
 mod detect;
 pub(crate) mod element;
 pub(crate) mod epilogue;

@@ -1,6 +1,7 @@
 //! The second factor of a product: the order of its words in panels, and packs of all of it that several products read.
 
-use super::bf16::{Task, perform, perform_on_halves};
+use super::bf16::{Task, perform, perform_on_codes, perform_on_halves};
+use super::codes::Code;
 use super::pack::{Matrix, Panels, pack};
 use super::simd::LANES;
 use super::tile::Cuts;
@@ -85,29 +86,45 @@ pub(crate) enum Words<'a> {
     Whole(&'a [f32]),
     /// f32 that equal a bf16, as such: half the memory, the same products.
     Halves(&'a [Bf16]),
+    /// f32 that are multiples of scales, as such (`codes.rs`).
+    Codes(&'a [f32], Code),
 }
 
 impl Words<'_> {
-    pub(super) fn len(self) -> usize {
+    /// Panels of so many steps and columns.
+    pub(super) fn panels(self, steps: usize, width: usize) -> usize {
+        let floats = match self {
+            Words::Whole(words) | Words::Codes(words, _) => words.len(),
+            Words::Halves(words) => words.len() / 2,
+        };
+        floats / self.floats(steps, width).max(1)
+    }
+
+    /// Floats of memory of a panel of so many steps and columns.
+    pub(super) fn floats(self, steps: usize, width: usize) -> usize {
         match self {
-            Words::Whole(words) => words.len(),
-            Words::Halves(words) => words.len(),
+            Words::Whole(_) => steps * width,
+            Words::Halves(_) => steps * width / 2,
+            Words::Codes(_, code) => code.panel(steps, width),
         }
     }
 
-    /// Bytes of so many words.
-    pub(super) fn bytes_of(self, words: usize) -> usize {
+    /// Bytes of a step of a panel, but for scales.
+    pub(super) fn bytes_of_step(self, width: usize) -> usize {
         match self {
-            Words::Whole(_) => words * size_of::<f32>(),
-            Words::Halves(_) => words * size_of::<Bf16>(),
+            Words::Whole(_) => width * size_of::<f32>(),
+            Words::Halves(_) => width * size_of::<Bf16>(),
+            Words::Codes(_, code) => code.bytes_of_step(width),
         }
     }
 
-    /// Where word `at` is.
-    pub(super) fn from(self, at: usize) -> *const f32 {
+    /// Where the memory for a step of panel `number` of those of `steps` steps begins.
+    pub(super) fn at(self, number: usize, [step, steps]: [usize; 2], width: usize) -> *const f32 {
+        let panel = number * self.floats(steps, width);
         match self {
-            Words::Whole(words) => words[at..].as_ptr(),
-            Words::Halves(words) => words[at..].as_ptr().cast(),
+            Words::Whole(words) => words[panel + step * width..].as_ptr(),
+            Words::Halves(words) => words[2 * panel + step * width..].as_ptr().cast(),
+            Words::Codes(words, code) => words[panel + code.before(step, width)..].as_ptr(),
         }
     }
 
@@ -116,6 +133,7 @@ impl Words<'_> {
         match self {
             Words::Whole(_) => perform(isa, pairs, task),
             Words::Halves(_) => perform_on_halves(isa, task),
+            Words::Codes(_, code) => perform_on_codes(isa, code, task),
         }
     }
 }
@@ -124,16 +142,16 @@ impl Words<'_> {
 #[derive(Clone, Copy)]
 pub(super) struct Columns<'a> {
     pub(super) words: Words<'a>,
-    /// The block's first panel and step.
+    /// The block's first panel.
     pub(super) first: usize,
-    /// Words from panel to panel.
-    pub(super) apart: usize,
+    /// Its first step, and the steps of panels.
+    pub(super) steps: [usize; 2],
     pub(super) width: usize,
 }
 
 impl Columns<'_> {
     pub(super) fn panel(&self, p: usize) -> *const f32 {
-        self.words.from(self.first + p * self.apart)
+        self.words.at(self.first + p, self.steps, self.width)
     }
 }
 

@@ -233,8 +233,9 @@ pub(crate) unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize, 
         acc = unsafe {
             let from = Factors {
                 a: t.a.add((at - t.start) * R),
-                b: t.b.add((at - t.start) * W * N::IN_MEMORY),
+                b: N::on::<W>(t.b, t.start, at),
                 apart: t.b_apart,
+                step: at,
             };
             chain::<L, N, R, V, W>(acc, from, stop - at, (&mut soon, &mut ahead))
         };
@@ -326,9 +327,11 @@ const UNROLLED: usize = 4;
 /// Panels from some step on.
 struct Factors {
     a: *const f32,
+    /// Where the panel's memory for that step begins.
     b: *const f32,
     /// Floats from a panel of B to the next.
     apart: usize,
+    step: usize,
 }
 
 /// # Safety
@@ -343,47 +346,80 @@ unsafe fn chain<L: Lanes, N: Step<L>, const R: usize, const V: usize, const W: u
     let mut left = len;
     while left > 0 {
         soon.ask::<L, V>();
-        let some = left.min(ASKING);
+        let some = N::together(from.step, left.min(ASKING));
         left -= some;
         // SAFETY: both panels have `len` steps, by this function's contract.
         unsafe {
+            let mut now = Now::<L, N, V>::of::<W>(&from);
             for _ in 0..some / UNROLLED {
                 if ahead.lines > 0 {
                     ahead.ask::<L>(V / W, from.apart);
                 }
                 for _ in 0..UNROLLED {
-                    step::<L, N, R, V, W>(&mut acc, &mut from);
+                    now.step::<R, W>(&mut acc);
                 }
             }
             for _ in 0..some % UNROLLED {
-                step::<L, N, R, V, W>(&mut acc, &mut from);
+                now.step::<R, W>(&mut acc);
             }
+            from.a = now.a;
         }
+        from.b = N::on::<W>(from.b, from.step, from.step + some);
+        from.step += some;
     }
     acc
 }
 
-/// # Safety
-/// `from.a` has R floats, each panel of B W vectors.
-#[inline(always)]
-unsafe fn step<L: Lanes, N: Step<L>, const R: usize, const V: usize, const W: usize>(
-    acc: &mut [[L; V]; R],
-    from: &mut Factors,
-) {
-    // SAFETY: both panels have one more step, by this function's contract.
-    unsafe {
-        let mut bs = [L::splat(0.0); V];
-        for (panel, xs) in bs.chunks_exact_mut(W).enumerate() {
-            xs.copy_from_slice(&N::load::<W>(from.b.add(panel * from.apart)));
+/// Steps that have the same scales.
+struct Now<L: Lanes, N: Step<L>, const V: usize> {
+    a: *const f32,
+    /// Words of the first panel of B.
+    words: *const f32,
+    apart: usize,
+    scales: [N::Scale; V],
+}
+
+impl<L: Lanes, N: Step<L>, const V: usize> Now<L, N, V> {
+    /// # Safety
+    /// Panels of W vectors are at `from.b` and from there on.
+    #[inline(always)]
+    unsafe fn of<const W: usize>(from: &Factors) -> Self {
+        // SAFETY: there is a panel for each W of V vectors, by this function's contract.
+        let of_panel = |panel: usize| unsafe { N::scales::<W>(from.b.add(panel * from.apart)) };
+        let first = of_panel(0);
+        let mut scales = [first[0]; V];
+        for (panel, own) in scales.chunks_exact_mut(W).enumerate() {
+            own.copy_from_slice(&of_panel(panel));
         }
-        for (r, row) in acc.iter_mut().enumerate() {
-            let x = L::splat_of::<R>(from.a, r);
-            for (v, sum) in row.iter_mut().enumerate() {
-                *sum = N::step(x, bs[v], *sum);
+        Now {
+            a: from.a,
+            words: N::words::<W>(from.b, from.step),
+            apart: from.apart,
+            scales,
+        }
+    }
+
+    /// # Safety
+    /// `a` has R floats, each panel of B W vectors.
+    #[inline(always)]
+    unsafe fn step<const R: usize, const W: usize>(&mut self, acc: &mut [[L; V]; R]) {
+        // SAFETY: both panels have one more step, by this function's contract.
+        unsafe {
+            let mut bs = [L::splat(0.0); V];
+            for (panel, xs) in bs.chunks_exact_mut(W).enumerate() {
+                let scales = std::array::from_fn(|v| self.scales[panel * W + v]);
+                let words = self.words.add(panel * self.apart);
+                xs.copy_from_slice(&N::load::<W>(words, scales));
             }
+            for (r, row) in acc.iter_mut().enumerate() {
+                let x = L::splat_of::<R>(self.a, r);
+                for (v, sum) in row.iter_mut().enumerate() {
+                    *sum = N::step(x, bs[v], *sum);
+                }
+            }
+            self.a = self.a.add(R);
         }
-        from.a = from.a.add(R);
-        from.b = from.b.add(W * N::IN_MEMORY);
+        self.words = N::next_word::<W>(self.words);
     }
 }
 

@@ -3,8 +3,8 @@
 //! once. They are packed anew for each step, so that no copy outlives the weights it was made from.
 //!
 //! In training only tile products have copies: bf16, of op(W) in each direction, 4 bytes more per weight. In inference
-//! all formats have them in one direction, and a weight that nothing but such products reads is its copy alone: 2 bytes
-//! per weight in bf16 or where all numbers equal a bf16, 4 in f32.
+//! all formats have them in one direction, and a weight that nothing but such products reads, experts' included, is its copy alone: 2 bytes
+//! per weight in bf16 or where all numbers equal a bf16, 4 in f32, 0.56 to 1.25 where they are codes times scales.
 
 use std::sync::OnceLock;
 
@@ -79,8 +79,15 @@ impl PrepackedWeights {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        let all = self.by_slot.iter().flatten().filter_map(OnceLock::get);
-        all.map(Packed::bytes).sum()
+        (0..self.by_slot.len())
+            .map(|slot| self.bytes_of(slot))
+            .sum()
+    }
+
+    /// Bytes of a weight's copies.
+    pub(crate) fn bytes_of(&self, slot: Slot) -> usize {
+        let own = self.by_slot[slot].iter().filter_map(OnceLock::get);
+        own.map(Packed::bytes).sum()
     }
 }
 
@@ -93,16 +100,14 @@ pub(crate) struct ReadAs {
 }
 
 impl ReadAs {
-    /// Of a weight that nothing but a linear layer's forward product reads in inference; `None`: it is an embedding too, or
-    /// no linear layer's, or an expert's.
+    /// Of a weight that nothing but a linear layer's or an expert's forward product reads in inference; `None`: it is an
+    /// embedding too, or no linear layer's.
     pub(crate) fn alone(plan: &Plan, spec: &Spec) -> Option<ReadAs> {
         let name = layer_of(spec);
         // slices of the head's matrix are factors of their own
         let is_head = spec.name == "head.weight" && !plan.train.chunked_cross_entropy;
         let is_linear = is_head || COLUMN.contains(&name) || FULL.contains(&name);
-        if spec.expert.is_some() {
-            None
-        } else if ROW.contains(&name) {
+        if ROW.contains(&name) {
             let leaf = match plan.sum_order().is_tree() {
                 true => spec.rows() / FEATURE_CHUNKS,
                 false => 0,

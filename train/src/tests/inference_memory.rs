@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::checkpoint::whole_model::Model;
+use crate::checkpoint::{FileType, GgufOptions, export_gguf, import_gguf};
 use crate::config::mtp::is_of_depth;
 use crate::config::{ParallelConfig, Plan, Precision};
 use crate::dist::Devices;
@@ -143,4 +144,57 @@ fn weights_of_linear_layers_are_held_as_packed_copies_alone() {
             checked.unwrap();
         }
     }
+}
+
+/// Numbers of block formats take the bytes of their codes and scales, whatever file they come from, and a rank's part of
+/// them too.
+#[test]
+fn weights_of_block_formats_are_held_as_codes() {
+    let mut plan = tiny_llama();
+    // whole groups of 32 on each of two ranks
+    (plan.model.d_model, plan.model.d_ffn) = (64, 192);
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = initial(plan, &folder);
+    let path = |name: &str| folder.path().join(name);
+    for (file_type, bytes) in [(FileType::Q8_0, 34), (FileType::Q4_0, 18)] {
+        let file = path(&format!("{file_type:?}.gguf"));
+        let options = GgufOptions {
+            file_type,
+            name: None,
+            tokenizer: None,
+            pre: None,
+        };
+        export_gguf(&checkpoint, &file, &options).unwrap();
+        let read = import_gguf(&file, &path(&format!("{file_type:?}"))).unwrap();
+        let want = answers(&file, 1, None);
+        for source in [&file, &read.checkpoint] {
+            for ranks in [1, 2] {
+                assert_eq!(answers(source, ranks, None), want, "{file_type:?} {ranks}");
+                let opened = Model::open(source, Devices::Cpu.split(ranks)).unwrap();
+                let checked = opened.map(|model| {
+                    check_codes(&model, bytes);
+                    Ok(())
+                });
+                checked.unwrap();
+            }
+        }
+    }
+}
+
+/// Linear layers but for the head, which has another format in some files, take so many bytes for 32 numbers.
+fn check_codes(model: &Model, bytes: usize) {
+    let packs = model.packs.as_ref().unwrap();
+    let specs = param::specs(&model.plan);
+    let mut layers = 0;
+    for (slot, spec) in specs.iter().enumerate() {
+        if spec.name != "head.weight" && packs.dims_alone(slot).is_some() {
+            let numbers: usize = spec.local_dims(model.groups.place.tp).iter().product();
+            // panels are padded to 32 columns
+            let most = numbers.next_multiple_of(32 * 32) / 32 * bytes;
+            let found = packs.bytes_of(slot);
+            assert!(found <= most, "{} {found} {most}", spec.name);
+            layers += 1;
+        }
+    }
+    assert!(layers >= 4 * model.plan.model.blocks(), "{layers}");
 }

@@ -4,9 +4,9 @@
     reason = "vector intrinsics and calls into functions with target features"
 )]
 
-use crate::Bf16;
+use crate::{Bf16, F16};
 
-use super::lanes::{Kernel, LANES, Lanes, ONE, prefetches};
+use super::lanes::{F16_BIAS, Kernel, LANES, Lanes, ONE, prefetches};
 use std::arch::x86_64::*;
 
 #[target_feature(enable = "avx2,fma")]
@@ -59,6 +59,50 @@ impl Lanes for Pair {
             let half = |at: usize| {
                 let words = _mm256_cvtepu16_epi32(_mm_loadu_si128(x.add(at).cast()));
                 _mm256_castsi256_ps(_mm256_slli_epi32::<16>(words))
+            };
+            Pair(half(0), half(8))
+        }
+    }
+    #[inline(always)]
+    unsafe fn bytes_at(x: *const i8) -> Self {
+        // SAFETY: the caller vouches for sixteen bytes; called only inside `run`.
+        unsafe {
+            let half = |at: usize| {
+                let bytes = _mm_loadl_epi64(x.add(at).cast());
+                _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes))
+            };
+            Pair(half(0), half(8))
+        }
+    }
+    #[inline(always)]
+    unsafe fn nibbles_at<const SIGNED: bool>(x: *const u8) -> Self {
+        // SAFETY: the caller vouches for eight bytes; called only inside `run`.
+        unsafe {
+            // brings the number of lane i to the highest bits
+            let places = _mm256_set_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+            let half = |at: usize| {
+                let words = _mm256_set1_epi32(x.add(at).cast::<i32>().read_unaligned());
+                let words = _mm256_sllv_epi32(words, places);
+                _mm256_cvtepi32_ps(match SIGNED {
+                    true => _mm256_srai_epi32::<28>(words),
+                    false => _mm256_srli_epi32::<28>(words),
+                })
+            };
+            Pair(half(0), half(4))
+        }
+    }
+    #[inline(always)]
+    unsafe fn finite_f16_at(x: *const F16) -> Self {
+        // SAFETY: the caller vouches for sixteen numbers of two bytes; called only inside `run`.
+        unsafe {
+            let half = |at: usize| {
+                let words = _mm256_cvtepu16_epi32(_mm_loadu_si128(x.add(at).cast()));
+                let sign =
+                    _mm256_slli_epi32::<16>(_mm256_and_si256(words, _mm256_set1_epi32(0x8000)));
+                let size =
+                    _mm256_slli_epi32::<13>(_mm256_and_si256(words, _mm256_set1_epi32(0x7fff)));
+                let size = _mm256_mul_ps(_mm256_castsi256_ps(size), _mm256_set1_ps(F16_BIAS));
+                _mm256_or_ps(size, _mm256_castsi256_ps(sign))
             };
             Pair(half(0), half(8))
         }

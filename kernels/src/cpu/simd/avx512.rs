@@ -5,7 +5,7 @@
 )]
 
 use super::lanes::{Kernel, LANES, Lanes, ONE, prefetches};
-use crate::Bf16;
+use crate::{Bf16, F16};
 use std::arch::x86_64::*;
 
 #[target_feature(enable = "avx512f,avx2,fma")]
@@ -63,6 +63,37 @@ impl Lanes for Wide {
             let odd = _mm512_and_si512(words, _mm512_set1_epi32(!0xffff));
             [_mm512_slli_epi32::<16>(words), odd].map(|words| Wide(_mm512_castsi512_ps(words)))
         }
+    }
+    #[inline(always)]
+    unsafe fn bytes_at(x: *const i8) -> Self {
+        // SAFETY: the caller vouches for sixteen bytes; called only inside `run`.
+        Wide(unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(x.cast()))) })
+    }
+    #[inline(always)]
+    unsafe fn nibbles_at<const SIGNED: bool>(x: *const u8) -> Self {
+        // SAFETY: the caller vouches for eight bytes; called only inside `run`.
+        Wide(unsafe {
+            let half = |at: usize| _mm256_set1_epi32(x.add(at).cast::<i32>().read_unaligned());
+            let words = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(half(0)), half(4));
+            // the number of lane i from bit 4 i on
+            let places = _mm512_set_epi32(28, 24, 20, 16, 12, 8, 4, 0, 28, 24, 20, 16, 12, 8, 4, 0);
+            // a permutation reads four bits of an index
+            _mm512_permutexvar_ps(_mm512_srlv_epi32(words, places), numbers(SIGNED))
+        })
+    }
+    #[inline(always)]
+    unsafe fn nibbles_of_two_at<const SIGNED: bool>(x: *const u8) -> [Self; 2] {
+        // SAFETY: the caller vouches for sixteen bytes; called only inside `run`.
+        unsafe {
+            let bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(x.cast()));
+            [bytes, _mm512_srli_epi32::<4>(bytes)]
+                .map(|places| Wide(_mm512_permutexvar_ps(places, numbers(SIGNED))))
+        }
+    }
+    #[inline(always)]
+    unsafe fn finite_f16_at(x: *const F16) -> Self {
+        // SAFETY: the caller vouches for sixteen numbers of two bytes; called only inside `run`.
+        Wide(unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(x.cast())) })
     }
     #[inline(always)]
     fn load_words(x: &[Bf16]) -> Self {
@@ -127,6 +158,19 @@ impl Lanes for Wide {
         // SAFETY: a `Wide` exists only where AVX-512 does.
         unsafe { transpose(rows) }
     }
+}
+
+/// The numbers of four bits.
+#[inline]
+#[target_feature(enable = "avx512f,avx2,fma")]
+fn numbers(are_signed: bool) -> __m512 {
+    let all = std::array::from_fn(|bits: usize| match bits {
+        8.. if are_signed => bits as f32 - 16.0,
+        _ => bits as f32,
+    });
+    let all: [f32; LANES] = all;
+    // SAFETY: sixteen floats.
+    unsafe { _mm512_loadu_ps(all.as_ptr()) }
 }
 
 /// Pairs, then quads within 128-bit parts, then the parts themselves.

@@ -3,7 +3,7 @@
 //! Element i of a row is in lane i % 16; a row's sum is 16 lane sums and one fixed tree over lanes.
 #![expect(unsafe_code, reason = "loads and stores through pointers")]
 
-use crate::Bf16;
+use crate::{Bf16, F16};
 
 /// Lanes of a vector, on every instruction set.
 pub(crate) const LANES: usize = 16;
@@ -11,6 +11,9 @@ pub(crate) const LANES: usize = 16;
 /// 3 * 2^22: adding it to a number below 2^22 and subtracting it again rounds to the nearest integer, ties to even;
 /// in between, the lowest bits hold the integer.
 pub(crate) const NEAREST: f32 = 12_582_912.0;
+
+/// 2^112: the quotient of binary32's and binary16's numbers with the same bits of exponent and mantissa.
+pub(super) const F16_BIAS: f32 = 5_192_296_858_534_827_628_530_496_329_220_096.0;
 
 /// Bits of 1.0.
 pub(super) const ONE: u32 = 0x3f80_0000;
@@ -113,6 +116,65 @@ pub(crate) trait Lanes: Copy {
             }
         }
         lanes.map(|lanes| Self::load(&lanes))
+    }
+
+    /// Sixteen signed bytes.
+    /// # Safety
+    /// Sixteen bytes can be read at `x`.
+    #[inline(always)]
+    unsafe fn bytes_at(x: *const i8) -> Self {
+        // SAFETY: sixteen bytes can be read, by this function's contract.
+        let x = unsafe { std::slice::from_raw_parts(x, LANES) };
+        let mut lanes = [0.0; LANES];
+        (lanes.iter_mut().zip(x)).for_each(|(lane, x)| *lane = f32::from(*x));
+        Self::load(&lanes)
+    }
+
+    /// Sixteen numbers of 4 bits, signed or not, two a byte, the even one below.
+    /// # Safety
+    /// Eight bytes can be read at `x`.
+    #[inline(always)]
+    unsafe fn nibbles_at<const SIGNED: bool>(x: *const u8) -> Self {
+        // SAFETY: eight bytes can be read, by this function's contract.
+        let x = unsafe { std::slice::from_raw_parts(x, LANES / 2) };
+        let mut lanes = [0.0; LANES];
+        for (pair, x) in lanes.chunks_exact_mut(2).zip(x) {
+            pair.copy_from_slice(&nibbles(*x, SIGNED));
+        }
+        Self::load(&lanes)
+    }
+
+    /// Numbers 0, 2, 4 and so on of 32 of 4 bits, signed or not, two a byte, and numbers 1, 3, 5 and so on.
+    /// # Safety
+    /// Sixteen bytes can be read at `x`.
+    #[inline(always)]
+    unsafe fn nibbles_of_two_at<const SIGNED: bool>(x: *const u8) -> [Self; 2] {
+        // SAFETY: sixteen bytes can be read, by this function's contract.
+        let x = unsafe { std::slice::from_raw_parts(x, LANES) };
+        let mut lanes = [[0.0; LANES]; 2];
+        for (lane, x) in x.iter().enumerate() {
+            for (vector, x) in lanes.iter_mut().zip(nibbles(*x, SIGNED)) {
+                vector[lane] = x;
+            }
+        }
+        lanes.map(|lanes| Self::load(&lanes))
+    }
+
+    /// Sixteen finite numbers of IEEE binary16.
+    /// # Safety
+    /// Sixteen numbers can be read at `x`.
+    #[inline(always)]
+    unsafe fn finite_f16_at(x: *const F16) -> Self {
+        // SAFETY: sixteen numbers can be read, by this function's contract.
+        let x = unsafe { std::slice::from_raw_parts(x, LANES) };
+        let mut lanes = [0.0; LANES];
+        for (lane, x) in lanes.iter_mut().zip(x) {
+            let bits = u32::from(x.0);
+            // the exponent is moved, and then brought from binary16's bias to binary32's, exactly for subnormals too
+            let size = f32::from_bits((bits & 0x7fff) << 13) * F16_BIAS;
+            *lane = f32::from_bits(size.to_bits() | (bits & 0x8000) << 16);
+        }
+        Self::load(&lanes)
     }
 
     /// The first 32 numbers as words of two, the even one below.
@@ -257,3 +319,11 @@ pub(crate) trait Kernel<Args> {
 
 /// Prefetch distance in floats, for memory that is read once.
 pub(crate) const AHEAD: usize = 32 * LANES;
+
+/// Both numbers of a byte, the low one first.
+fn nibbles(byte: u8, are_signed: bool) -> [f32; 2] {
+    [byte & 15, byte >> 4].map(|bits| match bits {
+        8.. if are_signed => f32::from(bits) - 16.0,
+        _ => f32::from(bits),
+    })
+}

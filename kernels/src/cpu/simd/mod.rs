@@ -67,7 +67,7 @@ pub(crate) use vector_fn;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Bf16;
+    use crate::{Bf16, F16};
 
     vector_fn! {
         fn every_operation<L>(x: &[f32], y: &[f32]) -> Vec<f32> {
@@ -142,6 +142,55 @@ mod tests {
             let (found, again) = moves(isa, &x, &halves);
             assert_eq!(bits(&found), bits(&wanted), "{isa:?}");
             assert!(again == halves, "{isa:?}");
+        }
+    }
+
+    vector_fn! {
+        fn widened<L>(bytes: &[u8], halves: &[F16]) -> Vec<f32> {
+            let halves = halves.chunks_exact(LANES).map(|x| {
+                // SAFETY: sixteen numbers.
+                unsafe { L::finite_f16_at(x.as_ptr()) }
+            });
+            let codes = bytes.chunks_exact(LANES).flat_map(|x| {
+                let x = x.as_ptr();
+                // SAFETY: sixteen bytes.
+                let [even, odd] = unsafe { L::nibbles_of_two_at::<true>(x) };
+                // SAFETY: the same.
+                let plain = unsafe { L::nibbles_of_two_at::<false>(x) };
+                // SAFETY: the same.
+                let (signed, unsigned) = unsafe { (L::nibbles_at::<true>(x), L::nibbles_at::<false>(x)) };
+                // SAFETY: the same.
+                [unsafe { L::bytes_at(x.cast()) }, signed, unsigned, even, odd, plain[0], plain[1]]
+            });
+            halves.chain(codes).flat_map(L::to_array).collect()
+        }
+    }
+
+    #[test]
+    fn every_instruction_set_widens_all_codes_and_all_finite_halves() {
+        let bytes: Vec<u8> = (0..=u8::MAX).collect();
+        let finite = |bits: &u16| bits & 0x7c00 != 0x7c00;
+        let halves: Vec<u16> = (0..=u16::MAX).filter(finite).collect();
+        let mut wanted: Vec<f32> = (halves.iter())
+            .map(|&x| half::f16::from_bits(x).to_f32())
+            .collect();
+        let plain = |x: u8| [f32::from(x % 16), f32::from(x / 16)];
+        let signed = |x: u8| plain(x).map(|x| if x < 8.0 { x } else { x - 16.0 });
+        for x in bytes.chunks_exact(LANES) {
+            let low = &x[..LANES / 2];
+            wanted.extend(x.iter().map(|&x| f32::from(x.cast_signed())));
+            wanted.extend(low.iter().flat_map(|&x| signed(x)));
+            wanted.extend(low.iter().flat_map(|&x| plain(x)));
+            for of in [&signed as &dyn Fn(u8) -> [f32; 2], &plain] {
+                for half in 0..2 {
+                    wanted.extend(x.iter().map(|&x| of(x)[half]));
+                }
+            }
+        }
+        let halves: Vec<F16> = halves.into_iter().map(F16).collect();
+        for isa in available() {
+            let found = widened(isa, &bytes, &halves);
+            assert!(bits(&found) == bits(&wanted), "{isa:?}");
         }
     }
 

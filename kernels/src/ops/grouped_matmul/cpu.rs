@@ -1,12 +1,12 @@
 //! Grouped product on the CPU: `cpu/gemm.rs` per expert; with many experts one task each.
 
 use crate::cpu::epilogue::Epilogue;
-use crate::cpu::gemm::gemm;
+use crate::cpu::gemm::{gemm, gemm_packed};
 use crate::cpu::output::{Data, DataMut};
 use crate::cpu::pack::Matrix;
 use crate::cpu::plan::{Plan, ViewMut};
 use crate::cpu::tile::Finish;
-use crate::matmul::{Numbers, Op};
+use crate::matmul::{Numbers, Op, Packed};
 use crate::{DType, Device, Result, Tensor};
 
 use super::groups::{Counts, Leaves};
@@ -20,26 +20,55 @@ pub(super) fn product(
     counts: Counts<'_>,
     leaf: usize,
 ) -> Result<()> {
-    let counts = counts.on_host();
+    let (_, k) = x.rows_cols();
+    let (_, n) = y.rows_cols();
     let device = x.device().clone();
+    by_expert(y, x, w, counts, |out, x, w, parallel| {
+        let w = Data::of(w);
+        let w = match op {
+            Op::Plain => Matrix::of(w, 0, [k, n], n),
+            Op::Transposed => Matrix::of(w, 0, [n, k], k).transposed(),
+        };
+        gemm(out, x, w, plan((&device, numbers), leaf, parallel))
+    })
+}
+
+pub(super) fn product_packed(
+    y: &mut Tensor,
+    x: &Tensor,
+    w: &[&Packed],
+    counts: Counts<'_>,
+) -> Result<()> {
+    let (_, n) = y.rows_cols();
+    let device = x.device().clone();
+    by_expert(y, x, w, counts, |out, x, w, parallel| {
+        let plan = plan((&device, w.numbers()), w.leaf(), parallel);
+        gemm_packed(out, x, (w.words(), n), plan)
+    })
+}
+
+/// Calls `multiply` for each expert that has rows, with its output, its rows, its matrix, and whether to use all threads.
+fn by_expert<W: Copy + Send + Sync>(
+    y: &mut Tensor,
+    x: &Tensor,
+    w: &[W],
+    counts: Counts<'_>,
+    multiply: impl Fn(ViewMut<'_>, Matrix<'_>, W, bool) -> Result<()> + Sync,
+) -> Result<()> {
+    let counts = counts.on_host();
     let (_, k) = x.rows_cols();
     let (_, n) = y.rows_cols();
     let (x, mut y) = (Data::of(x), DataMut::of(y));
     let (mut tasks, mut row) = (Vec::new(), 0);
     for (w, &rows) in w.iter().zip(&*counts).filter(|(_, rows)| **rows > 0) {
         let (out, later) = y.split_at(rows * n);
-        tasks.push((out, Matrix::of(x, row * k, [rows, k], k), Data::of(w)));
+        tasks.push((out, Matrix::of(x, row * k, [rows, k], k), *w));
         (y, row) = (later, row + rows);
     }
     y.clear();
     let parallel = tasks.len() < rayon::current_num_threads();
-    let run = |(out, x, w): (DataMut<'_>, Matrix<'_>, Data<'_>)| {
-        let w = match op {
-            Op::Plain => Matrix::of(w, 0, [k, n], n),
-            Op::Transposed => Matrix::of(w, 0, [n, k], k).transposed(),
-        };
-        let plan = plan((&device, numbers), leaf, parallel);
-        gemm(view_mut(out, x.rows(), n), x, w, plan)
+    let run = |(out, x, w): (DataMut<'_>, Matrix<'_>, W)| {
+        multiply(view_mut(out, x.rows(), n), x, w, parallel)
     };
     if parallel {
         tasks.into_iter().try_for_each(run)

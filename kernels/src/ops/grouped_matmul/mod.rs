@@ -14,7 +14,7 @@ mod cpu;
 pub(super) mod cuda;
 mod groups;
 
-use crate::matmul::{Numbers, Op};
+use crate::matmul::{Numbers, Op, Packed};
 use crate::{DType, Error, Result, Tensor};
 pub use groups::{Counts, Leaves};
 
@@ -34,6 +34,50 @@ pub fn forward<'a>(
 ) -> Result<Tensor> {
     const NAMES: Names = ("grouped_matmul::forward", ["x", "y"]);
     product(NAMES, (numbers, stored), x, w, counts.into(), leaf)
+}
+
+/// The same with matrices that were packed before, for their numbers and leaves: on the CPU.
+/// # Shapes
+/// w: per expert op(w) `[k, n]`; the rest as `forward`.
+/// # Errors
+/// As `forward`; `Argument` if the packs are not alike or the rows are on another device.
+pub fn forward_packed<'a>(
+    stored: DType,
+    x: &Tensor,
+    w: &[&Packed],
+    counts: impl Into<Counts<'a>>,
+) -> Result<Tensor> {
+    const OP: &str = "grouped_matmul::forward_packed";
+    let counts = counts.into();
+    as_many(OP, "w", w.len(), counts.experts())?;
+    let first = w[0];
+    let (rows, k) = matrix(first.numbers(), OP, "x", x)?;
+    let [_, n] = first.dims();
+    let is_alike = |one: &&Packed| {
+        one.dims() == [k, n] && one.numbers() == first.numbers() && one.leaf() == first.leaf()
+    };
+    if let Some(other) = w.iter().find(|one| !is_alike(one)) {
+        return Err(Error::Argument {
+            op: OP,
+            name: "w",
+            found: format!("{:?} in {:?}", other.dims(), other.numbers()),
+            wanted: format!("{:?} in {:?}", [k, n], first.numbers()),
+        });
+    }
+    if !x.device().is_host() {
+        return Err(Error::Argument {
+            op: OP,
+            name: "x",
+            found: format!("{:?}", x.device()),
+            wanted: "rows on the CPU".to_owned(),
+        });
+    }
+    counts.check(OP, "counts", x)?;
+    let mut y = Tensor::empty(&[rows, n], stored, x.device())?;
+    number(first.numbers(), OP, "y", &y)?;
+    let _span = crate::trace::op(concat!(module_path!(), "::product"));
+    cpu::product_packed(&mut y, x, w, counts)?;
+    Ok(y)
 }
 
 /// Returns dx: `[rows, k]`, stored as `stored`; leaf in elements of n.
@@ -387,6 +431,18 @@ mod tests {
                     let given = (&all(&halves)[..], op);
                     let y = forward(kind, &operand(&x), given, &COUNTS, leaf).unwrap();
                     assert!(y.bytes() == alone(kind, &x, (w, op), n, leaf), "{place:?}");
+                    let pack = |w| {
+                        Packed::new(kind.0, (w, op), leaf, &device)
+                            .unwrap()
+                            .unwrap()
+                    };
+                    let packed: Vec<Packed> = halves.iter().map(pack).collect();
+                    let packed: Vec<&Packed> = packed.iter().collect();
+                    let y = forward_packed(kind.1, &operand(&x), &packed, &COUNTS).unwrap();
+                    assert!(
+                        y.bytes() == alone(kind, &x, (w, op), n, leaf),
+                        "packed {place:?}"
+                    );
                     let dx = backward_input(kind, &operand(&dy), given, &COUNTS, leaf).unwrap();
                     let want = alone(kind, &dy, (w, other), k, leaf);
                     assert!(dx.bytes() == want, "{place:?}");
@@ -397,6 +453,27 @@ mod tests {
                 assert!(y.bytes() != alone(kind, &x, (&plain, Plain), n, leaf));
             }
         }
+    }
+
+    #[test]
+    fn packs_that_are_not_alike_are_refused() {
+        let device = Device::cpu();
+        let x = random(&[30, 20], 1, &device).unwrap();
+        let pack = |dims: &[usize], leaf| {
+            let w = random(dims, 2, &device).unwrap();
+            let packed = Packed::new(Numbers::F32, &w, leaf, &device);
+            packed.unwrap().unwrap()
+        };
+        let own = pack(&[20, 7], 0);
+        for other in [pack(&[20, 8], 0), pack(&[19, 7], 0), pack(&[20, 7], 4)] {
+            for w in [[&own, &other], [&other, &own]] {
+                let found = forward_packed(DType::F32, &x, &w, &[10, 20]);
+                assert!(matches!(found, Err(Error::Argument { name: "w", .. })));
+            }
+        }
+        assert!(forward_packed(DType::F32, &x, &[&own, &own], &[10, 20]).is_ok());
+        let found = forward_packed(DType::F32, &x, &[&own, &own], &[10, 19]);
+        assert!(matches!(found, Err(Error::Argument { name: "counts", .. })));
     }
 
     /// Leaves of five experts: their sums are `COUNTS`.

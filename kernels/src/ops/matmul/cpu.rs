@@ -1,6 +1,7 @@
 //! Matrix product on the CPU: views for `cpu/gemm.rs`.
 
-use super::operand::{Factor, Factors, Op, Operand, Then};
+use super::operand::{Factor, Factors, Op, Operand, Packed, Then};
+use crate::cpu::codes::{self, Code};
 use crate::cpu::epilogue::{self, Epilogue, Second};
 use crate::cpu::gemm::{gemm, gemm_packed, turns};
 use crate::cpu::output::{Data, DataMut};
@@ -100,48 +101,103 @@ fn run(c: &mut Tensor, factors: Factors<'_>, finish: Finish, epilogue: Epilogue<
     let a = view(factors.a);
     match factors.b {
         Factor::Stored(b) => gemm(c, a, view(b), plan),
-        Factor::Packed(b) => {
-            let words = match b.words.dtype() {
-                DType::Bf16 => Words::Halves(b.words.bf16()),
-                _ => Words::Whole(b.words.f32()),
-            };
-            gemm_packed(c, a, (words, b.n), plan)
+        Factor::Packed(b) => gemm_packed(c, a, (b.words(), b.n), plan),
+    }
+}
+
+impl Packed {
+    /// Its words, for products on the CPU.
+    pub(in crate::ops) fn words(&self) -> Words<'_> {
+        match self.form {
+            Form::Whole => Words::Whole(self.words.f32()),
+            Form::Halves => Words::Halves(self.words.bf16()),
+            Form::Codes(code) => Words::Codes(self.words.f32(), code),
         }
     }
 }
 
-/// Words of a pack of op(b) `[k, n]`; `None` if products of such numbers on the CPU read none.
-pub(super) fn packed_words(
-    numbers: Numbers,
-    [k, n]: [usize; 2],
+/// Form of the words of a pack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Whole,
+    /// f32 that equal a bf16, as such.
+    Halves,
+    /// f32 that are multiples of scales, as such.
+    Codes(Code),
+}
+
+impl Form {
+    /// The smallest that may hold op(b) for products of these numbers.
+    pub(super) fn likely(numbers: Numbers, b: Operand<'_>, isa: Isa) -> Form {
+        if numbers != Numbers::F32 || b.tensor.dtype() != DType::F32 {
+            return Form::Whole;
+        }
+        let codes = codes::likely(isa, view(b)).map(Form::Codes);
+        codes.unwrap_or_else(|| Form::without_codes(b))
+    }
+
+    fn without_codes(b: Operand<'_>) -> Form {
+        match fits_halves(b.tensor) {
+            true => Form::Halves,
+            false => Form::Whole,
+        }
+    }
+
+    /// The next larger one.
+    pub(super) fn wider(self, b: Operand<'_>) -> Form {
+        match self {
+            Form::Codes(code) => {
+                let wider = code.wider().map(Form::Codes);
+                wider.unwrap_or_else(|| Form::without_codes(b))
+            }
+            Form::Halves | Form::Whole => Form::Whole,
+        }
+    }
+
+    /// Type of the elements of a pack, and their number for op(b) `[k, n]`; `None` if products of such numbers on the CPU
+    /// read none.
+    pub(super) fn elements(
+        self,
+        numbers: Numbers,
+        [k, n]: [usize; 2],
+        leaf: usize,
+        isa: Isa,
+    ) -> Option<(DType, usize)> {
+        let words = match numbers {
+            Numbers::Bf16Tiles => tiles::packed_floats([k, n], leaf),
+            Numbers::F32 | Numbers::Bf16 => Some(right::packed_words(isa, numbers, [k, n], leaf)),
+            Numbers::Bf16Mma | Numbers::F16Mma => None,
+        };
+        Some(match self {
+            Form::Whole => (DType::F32, words?),
+            Form::Halves => (DType::Bf16, words?),
+            Form::Codes(code) => (DType::F32, codes::floats(isa, code, [k, n])),
+        })
+    }
+}
+
+/// Packs op(b); false if its numbers do not fit the form.
+pub(super) fn fill(
+    (numbers, form): (Numbers, Form),
+    words: &mut Tensor,
+    b: Operand<'_>,
     leaf: usize,
-    isa: Isa,
-) -> Option<usize> {
-    match numbers {
-        Numbers::Bf16Tiles => tiles::packed_floats([k, n], leaf),
-        Numbers::F32 | Numbers::Bf16 => Some(right::packed_words(isa, numbers, [k, n], leaf)),
-        Numbers::Bf16Mma | Numbers::F16Mma => None,
-    }
-}
-
-pub(super) fn fill(numbers: Numbers, words: &mut Tensor, b: Operand<'_>, leaf: usize) {
+) -> bool {
     let isa = words.device().isa();
-    match numbers {
-        Numbers::Bf16Tiles => tiles::fill(isa, words.f32_mut(), view(b), leaf),
-        Numbers::F32 if words.dtype() == DType::Bf16 => {
-            right::fill_halves(isa, words.bf16_mut(), view(b), leaf);
-        }
-        _ => right::fill(isa, numbers, words.f32_mut(), view(b), leaf),
+    match (form, numbers) {
+        (Form::Codes(code), _) => return codes::fill(isa, code, words.f32_mut(), view(b)),
+        (Form::Halves, _) => right::fill_halves(isa, words.bf16_mut(), view(b), leaf),
+        (Form::Whole, Numbers::Bf16Tiles) => tiles::fill(isa, words.f32_mut(), view(b), leaf),
+        (Form::Whole, _) => right::fill(isa, numbers, words.f32_mut(), view(b), leaf),
     }
+    true
 }
 
 /// Whether every number of an f32 tensor equals a bf16.
-pub(super) fn fits_halves(x: &Tensor) -> bool {
+fn fits_halves(x: &Tensor) -> bool {
     let is_half = |x: &f32| x.to_bits() & 0xffff == 0;
-    x.dtype() == DType::F32
-        && x.f32()
-            .par_chunks(1 << 16)
-            .all(|some| some.iter().all(is_half))
+    let parts = x.f32().par_chunks(1 << 16);
+    parts.all(|some| some.iter().all(is_half))
 }
 
 fn view(operand: Operand<'_>) -> Matrix<'_> {

@@ -1,5 +1,6 @@
 //! Operands of products and their fused epilogues.
 
+use super::cpu::Form;
 use crate::descriptor::activation::Kind;
 use crate::descriptor::numbers::Numbers;
 use crate::descriptor::rope::Turn;
@@ -119,9 +120,10 @@ pub(super) fn flattened(x: Operand<'_>) -> (usize, usize) {
 }
 
 /// op(b) in the layout that products of one number format read: panels of columns with k in steps. bf16 takes half the
-/// bytes of f32, and so do f32 that equal a bf16.
+/// bytes of f32, and so do f32 that equal a bf16; f32 that are codes times scales take 0.56 to 1.25 bytes each.
 pub struct Packed {
     pub(super) words: Tensor,
+    pub(super) form: Form,
     pub(super) numbers: Numbers,
     /// Rows and columns of op(b).
     pub(super) k: usize,

@@ -1,12 +1,13 @@
 //! Prepacked second factor of products, packed once for many of them.
 
-use super::cpu;
+use super::cpu::{self, Form};
 use super::operand::{Operand, Packed, flattened};
 use crate::descriptor::numbers::Numbers;
 use crate::{DType, Device, Isa, Result, Tensor};
 
 impl Packed {
-    /// Packs op(b) for products of leaves of `leaf`; f32 that all equal a bf16 take 2 bytes each; None for devices other than the CPU and their number formats, and
+    /// Packs op(b) for products of leaves of `leaf`; f32 that all equal a bf16 take 2 bytes each,
+    /// and codes times scales 0.56 to 1.25 (`cpu::codes`); None for devices other than the CPU and their number formats, and
     /// in tiles for a k above 5,120, whose products are blocked differently.
     /// # Shapes
     /// op(b): `[k, n]`, f32 or bf16, leading dims flattened.
@@ -21,27 +22,46 @@ impl Packed {
         let b = b.into();
         b.tensor.expect_number("matmul::Packed", "b")?;
         let (k, n) = flattened(b);
-        let words = match device.is_host() {
-            true => cpu::packed_words(numbers, [k, n], leaf, device.isa()),
-            false => None,
-        };
-        let Some(words) = words else {
+        if !device.is_host() {
             return Ok(None);
-        };
-        // the same f32 in half the memory, which products of few rows wait for
-        let is_halved = numbers == Numbers::F32 && cpu::fits_halves(b.tensor);
-        let dtype = if is_halved { DType::Bf16 } else { DType::F32 };
-        let mut words = Tensor::empty(&[words], dtype, device)?;
+        }
         let _span = crate::trace::op(concat!(module_path!(), "::fill"));
-        cpu::fill(numbers, &mut words, b, leaf);
+        // the same f32 in less memory, which products of few rows wait for
+        let mut form = Form::likely(numbers, b, device.isa());
+        let words = loop {
+            let elements = form.elements(numbers, [k, n], leaf, device.isa());
+            let Some((dtype, elements)) = elements else {
+                return Ok(None);
+            };
+            let mut words = Tensor::empty(&[elements], dtype, device)?;
+            if cpu::fill((numbers, form), &mut words, b, leaf) {
+                break words;
+            }
+            form = form.wider(b);
+        };
         let packed = Packed {
             words,
+            form,
             numbers,
             k,
             n,
             leaf,
         };
         Ok(Some(packed))
+    }
+
+    /// Rows and columns of op(b).
+    pub fn dims(&self) -> [usize; 2] {
+        [self.k, self.n]
+    }
+
+    pub(in crate::ops) fn numbers(&self) -> Numbers {
+        self.numbers
+    }
+
+    /// Elements of k per leaf; 0: one leaf.
+    pub(in crate::ops) fn leaf(&self) -> usize {
+        self.leaf
     }
 
     /// Bytes of the pack.
@@ -54,8 +74,8 @@ impl Packed {
 
     /// Bytes that `new` takes in tiles for op(b) `[k, n]`, 0 where it returns None.
     pub fn bytes_in_tiles(k: usize, n: usize, leaf: usize) -> usize {
-        let isa = Isa::Portable;
-        cpu::packed_words(Numbers::Bf16Tiles, [k, n], leaf, isa).map_or(0, Device::bytes_of)
+        let elements = Form::Whole.elements(Numbers::Bf16Tiles, [k, n], leaf, Isa::Portable);
+        elements.map_or(0, |(_, floats)| Device::bytes_of(floats))
     }
 }
 
@@ -144,6 +164,130 @@ mod tests {
                         assert!(bits(found.f32()) == bits(want.f32()), "whole {place:?}");
                     }
                 }
+            }
+        }
+    }
+
+    /// Op(b) `[k, n]` as it is stored, of codes times scales that are the same for every 32 of k.
+    fn multiples(op: Op, [k, n]: [usize; 2], codes: i32, seed: u32, device: &Device) -> Tensor {
+        let mut random = seed;
+        let mut next = || {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            random >> 8
+        };
+        let dims = if op == Op::Plain { [k, n] } else { [n, k] };
+        let mut b = Tensor::zeros(&dims, DType::F32, device).unwrap();
+        for column in 0..n {
+            let mut scale = 0.0;
+            for row in 0..k {
+                if row % 32 == 0 {
+                    // of either sign, some subnormal, some zero
+                    let bits = u16::try_from(next() & 0xffff).unwrap();
+                    let bits = if bits & 0x7c00 == 0x7c00 {
+                        bits & 0x83ff
+                    } else {
+                        bits
+                    };
+                    scale = half::f16::from_bits(bits).to_f32();
+                }
+                let code = i32::try_from(next()).unwrap() % (2 * codes) - codes;
+                let at = if op == Op::Plain {
+                    row * n + column
+                } else {
+                    column * k + row
+                };
+                b.f32_mut()[at] = code as f32 * scale;
+            }
+        }
+        b
+    }
+
+    #[test]
+    fn multiples_of_scales_are_packed_as_codes_with_the_same_bits() {
+        for device in devices() {
+            for (number, (m, n, k)) in [
+                (1, 65, 33),
+                (1, 700, 1600),
+                (2, 330, 1600),
+                (4, 330, 1600),
+                (5, 33, 130),
+                (16, 70, 1600),
+                (27, 70, 700),
+                (45, 330, 700),
+                (70, 96, 300),
+                (200, 900, 64),
+                (3, 40, 0),
+            ]
+            .into_iter()
+            .enumerate()
+            {
+                for (op, codes) in [(Op::Plain, 8), (Op::Transposed, 128), (Op::Transposed, 8)] {
+                    let seed = u32::try_from(number).unwrap();
+                    let a = random(&[m, k], 1, &device).unwrap();
+                    let mut b = multiples(op, [k, n], codes, seed, &device);
+                    for leaf in [0, 12, 50] {
+                        let empty = || Tensor::zeros(&[m, n], DType::F32, &device).unwrap();
+                        let (mut want, mut found) = (empty(), empty());
+                        let (numbers, left) = (Numbers::F32, (&a, Op::Plain));
+                        product(numbers, &mut want, left, (&b, op), leaf, false).unwrap();
+                        let packed = Packed::new(numbers, (&b, op), leaf, &device);
+                        let packed = packed.unwrap().unwrap();
+                        product(numbers, &mut found, left, &packed, leaf, false).unwrap();
+                        let place = (&device, m, n, k, op, codes, leaf);
+                        assert!(bits(found.f32()) == bits(want.f32()), "{place:?}");
+                        // 16 or 32 columns a panel, 32 numbers a group, with a scale of 2 bytes
+                        let numbers_held = n.next_multiple_of(32) * k.next_multiple_of(32);
+                        let most = numbers_held / 32 * if codes == 8 { 18 } else { 34 };
+                        let most = most.max(64);
+                        assert!(packed.bytes() <= most, "{place:?}: {}", packed.bytes());
+                    }
+                    if k > 0 {
+                        // a number that is no multiple of the others' scale, and none is a code
+                        b.f32_mut()[0] = 1.0 + f32::EPSILON;
+                        let packed = Packed::new(Numbers::F32, (&b, op), 0, &device);
+                        assert!(packed.unwrap().unwrap().bytes() >= 4 * n * k);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_not_finite_are_no_codes() {
+        let device = Device::cpu();
+        for other in [f32::NEG_INFINITY, f32::NAN, f32::INFINITY] {
+            let mut b = multiples(Op::Transposed, [64, 20], 8, 1, &device);
+            b.f32_mut()[33] = other;
+            let packed = Packed::new(Numbers::F32, b.transposed(), 0, &device);
+            assert!(packed.unwrap().unwrap().bytes() >= 2 * 64 * 20, "{other}");
+        }
+    }
+
+    #[test]
+    fn weights_of_block_formats_are_packed_as_codes() {
+        use crate::quant::BlockType::{Q4_0, Q4_1, Q4_K, Q5_0, Q6_K, Q8_0};
+        let (n, k) = (160, 512);
+        for device in devices() {
+            let numbers = random(&[n, k], 3, &device).unwrap();
+            let mut b = numbers.try_clone().unwrap();
+            let formats = [
+                (Q8_0, 34),
+                (Q4_0, 18),
+                (Q4_1, 24),
+                (Q5_0, 34),
+                (Q4_K, 24),
+                (Q6_K, 40),
+            ];
+            for (format, bytes) in formats {
+                let mut blocks = vec![0; n * k / format.numbers() * format.bytes()];
+                format.quantize(numbers.f32(), &mut blocks);
+                format.dequantize(&blocks, b.f32_mut());
+                let packed = Packed::new(Numbers::F32, b.transposed(), 0, &device);
+                assert_eq!(
+                    packed.unwrap().unwrap().bytes(),
+                    n * k / 32 * bytes,
+                    "{format:?}"
+                );
             }
         }
     }

@@ -325,6 +325,23 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// op(weight) of each of these weights, if they are held as their packed copies alone.
+    pub(crate) fn packed_alone(
+        &self,
+        slots: &[Slot],
+        op: Op,
+        leaf: usize,
+    ) -> kernels::Result<Option<Vec<&'a Packed>>> {
+        let (Weights::All(_, Some(packs)) | Weights::Shared(_, Some(packs))) = self.weights else {
+            return Ok(None);
+        };
+        if !slots.iter().all(|slot| packs.dims_alone(*slot).is_some()) {
+            return Ok(None);
+        }
+        let packed = slots.iter().map(|slot| self.packed(*slot, op, leaf));
+        packed.collect()
+    }
+
     /// True if an expert's rank has parts of several ranks' sequences, whose order of sums is fixed.
     pub(crate) fn has_parts_of_experts(&self) -> bool {
         self.sums.token_leaf > 0 && self.groups.cp.size() > 1 && self.groups.ep.size() > 1

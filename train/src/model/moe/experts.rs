@@ -70,6 +70,24 @@ impl Saved {
     }
 }
 
+/// Rows of each expert times its matrix, stored as `stored`.
+fn outputs(
+    rows: &Tensor,
+    (weights, op): (&[Slot], Op),
+    stored: DType,
+    counts: Counts<'_>,
+    leaf: usize,
+    cx: &Context<'_>,
+) -> kernels::Result<Tensor> {
+    if let Some(packed) = cx.packed_alone(weights, op, leaf)? {
+        return grouped_matmul::forward_packed(stored, rows, &packed, counts);
+    }
+    let kind = (cx.numbers(), stored);
+    cx.product_with(weights, |weights| {
+        grouped_matmul::forward(kind, rows, (weights, op), counts, leaf)
+    })
+}
+
 /// A copy of some rows of a matrix.
 fn rows_of(x: &Tensor, rows: Range<usize>) -> kernels::Result<Tensor> {
     let width = x.dims()[1];
@@ -154,10 +172,8 @@ impl Experts {
             .of_layer(self.fc1[0])
             .factor(&x, Role::Input(Features::Whole))?;
         let [bias1, bias2] = &self.biases;
-        let between = (cx.numbers(), self.stored(cx));
-        let before = cx.product_with(&self.fc1, |fc1| {
-            grouped_matmul::forward(between, &rows, (fc1, Op::Transposed), counts, 0)
-        })?;
+        let fc1 = (&self.fc1[..], Op::Transposed);
+        let before = outputs(&rows, fc1, self.stored(cx), counts, 0, cx)?;
         drop(rows);
         let mut before = biases::add(before, bias1, counts, cx)?;
         let [adapters1, adapters2] = &self.adapters;
@@ -169,10 +185,8 @@ impl Experts {
         let rows = cx
             .of_layer(self.fc2[0])
             .factor(&hidden, Role::Input(Features::Split))?;
-        let kind = (cx.numbers(), DType::F32);
-        let y = cx.product_with(&self.fc2, |fc2| {
-            grouped_matmul::forward(kind, &rows, (fc2, Op::Plain), counts, leaf)
-        })?;
+        let fc2 = (&self.fc2[..], Op::Plain);
+        let y = outputs(&rows, fc2, DType::F32, counts, leaf, cx)?;
         drop(rows);
         let mut y = biases::add(cx.sum_over_tp(y)?, bias2, counts, cx)?;
         if let Some(adapters) = adapters2 {
