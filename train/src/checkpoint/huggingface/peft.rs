@@ -10,6 +10,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use crate::checkpoint::MODEL;
+use crate::checkpoint::adapter_base::base_of;
 use crate::checkpoint::adapters::{self, Factors, LayerAdapter, LoraAdapter};
 use crate::checkpoint::huggingface::adapter_folder::{
     CONFIG, Named, WEIGHTS, config, foreign, set_among, shown, tensors, write,
@@ -443,7 +444,7 @@ pub fn export_peft(checkpoint: &Path, out: &Path) -> Result<()> {
         });
     }
     let config = json!({
-        "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": plan.train.init_from,
+        "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base_of(&plan),
         "r": rank, "lora_alpha": lora.alpha, "use_rslora": lora.rs_lora, "lora_dropout": lora.dropout, "bias": "none",
         "target_modules": modules, "fan_in_fan_out": plan.model.family == Family::Gpt, "inference_mode": true,
         "init_lora_weights": true, "modules_to_save": null,

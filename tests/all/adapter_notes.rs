@@ -1,0 +1,83 @@
+//! Adapters that go on from earlier ones or stand beside a model with merged ones.
+
+use crate::finetune_jobs::job;
+use crate::jobs::succeed;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// Fine-tunes with adapters from the weights at `init` into the folder `out`, for one epoch.
+fn tune(job: &Path, init: &Path, out: &Path) {
+    let (init, out) = (format!("train.init_from={init:?}"), format!("out={out:?}"));
+    let mut args = vec!["train", job.to_str().unwrap()];
+    for set in [
+        &*init,
+        &*out,
+        "finetune.method=\"lora\"",
+        "finetune.epochs=1",
+    ] {
+        args.extend(["--set", set]);
+    }
+    succeed(&args);
+}
+
+/// Converts, and returns the messages.
+fn convert(from: &Path, to: &str, out: &Path) -> String {
+    let [from, out] = [from, out].map(|path| path.to_str().unwrap());
+    let done = succeed(&["convert", "--checkpoint", from, "--to", to, out]);
+    String::from_utf8(done.stderr).unwrap()
+}
+
+fn named_base(adapter: &Path) -> PathBuf {
+    let text = std::fs::read(adapter.join("adapter_config.json")).unwrap();
+    let config: Value = serde_json::from_slice(&text).unwrap();
+    PathBuf::from(config["base_model_name_or_path"].as_str().unwrap())
+}
+
+fn weights(folder: &Path) -> Vec<u8> {
+    std::fs::read(folder.join("model.safetensors")).unwrap()
+}
+
+#[test]
+fn adapters_name_the_model_that_they_stand_beside_and_convert_tells_how_others_open_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let job = job(dir.path());
+    let base = path("out/checkpoints");
+    tune(&job, &base, &path("first"));
+    tune(&job, &path("first/checkpoints"), &path("second"));
+    let told = convert(&path("second"), "peft", &path("peft"));
+    assert_eq!(named_base(&path("peft")), base);
+    let wanted = format!(
+        "names no Hugging Face folder; `millrace convert --checkpoint {} --to hf FOLDER`",
+        base.display()
+    );
+    assert!(told.contains(&wanted), "{told}");
+    // as the message says
+    convert(&base, "hf", &path("hf"));
+    let config = path("peft/adapter_config.json");
+    let mut of_peft: Value = serde_json::from_slice(&std::fs::read(&config).unwrap()).unwrap();
+    of_peft["base_model_name_or_path"] = json!(path("hf"));
+    std::fs::write(&config, of_peft.to_string()).unwrap();
+    convert(&path("peft"), "hf", &path("again"));
+    convert(&path("second"), "hf", &path("merged"));
+    assert!(weights(&path("again")) == weights(&path("merged")));
+    assert!(weights(&path("again")) != weights(&path("hf")));
+
+    // beside the merged model, which the adapter's folder is
+    tune(&job, &path("peft"), &path("third"));
+    let told = convert(&path("third"), "peft", &path("over"));
+    assert_eq!(named_base(&path("over")), path("peft"));
+    let wanted = format!(
+        "names an adapter, which other programs take for no base; `millrace convert --checkpoint {} --to hf FOLDER`",
+        path("peft").display()
+    );
+    assert!(told.contains(&wanted), "{told}");
+    convert(&path("over"), "hf", &path("over_merged"));
+    convert(&path("third"), "hf", &path("third_merged"));
+    assert!(weights(&path("over_merged")) == weights(&path("third_merged")));
+    assert!(weights(&path("over_merged")) != weights(&path("merged")));
+    // the tokenizer is that of the whole model
+    let over = path("over");
+    let args = ["generate", over.to_str().unwrap(), "--prompt", "red"];
+    succeed(&[&args[..], &["--max-tokens", "2"]].concat());
+}
