@@ -1,4 +1,5 @@
-//! The base models of adapters: of trainings that went on with earlier ones, of adapters over adapters, and of others.
+//! The base models of adapters: of trainings that went on with earlier ones, of adapters over adapters, and of others; names of
+//! DeepSeek's layers in PEFT's configuration.
 
 use std::path::{Path, PathBuf};
 
@@ -7,9 +8,9 @@ use serde_json::{Value, json};
 use crate::checkpoint::{
     adapter_bases, export_hf, export_peft, import_hf, initial_model, other_base,
 };
-use crate::config::{LoraConfig, Plan};
+use crate::config::{LoraConfig, LoraTarget, Plan};
 use crate::eval::logits;
-use crate::fixtures::{Chain, Log, tiny_llama};
+use crate::fixtures::{Chain, Log, tiny_deepseek, tiny_llama};
 use crate::tests::prompt::{Prompted, prompted};
 use crate::trainer::run;
 
@@ -178,4 +179,35 @@ fn a_model_that_an_adapter_was_not_made_for_is_told_from_its_own() {
         let other = other_base(adapter, &runs.path("other")).unwrap();
         assert_eq!(other.as_ref(), Some(&hf), "{adapter:?}");
     }
+}
+
+#[test]
+fn dense_layers_and_shared_experts_of_deepseek_are_parameters_to_peft() {
+    let runs = Runs::new();
+    let base = runs.train_of(tiny_deepseek(), "base", None, |_| {});
+    let tuned = runs.train_of(tiny_deepseek(), "tuned", Some(&base), |plan| {
+        plan.model.lora = Some(LoraConfig {
+            targets: [&LoraTarget::DENSE[..], &[LoraTarget::Experts]].concat(),
+            ..LoraConfig::default()
+        });
+    });
+    export_peft(&tuned, &runs.path("peft")).unwrap();
+    let config = config(&runs.path("peft"));
+    let mut parameters = Vec::new();
+    for layer in ["mlp", "shared_experts"] {
+        for module in ["down", "gate", "up"] {
+            parameters.push(format!("{layer}.{module}_proj.weight"));
+        }
+    }
+    assert_eq!(config["target_parameters"], json!(parameters));
+    let modules = config["target_modules"].as_array().unwrap().iter();
+    let modules: Vec<&str> = modules.map(|name| name.as_str().unwrap()).collect();
+    // PEFT takes these for experts, which all of them are
+    let renamed = modules
+        .iter()
+        .filter(|name| name.contains("_proj") && !name.starts_with("self_attn."));
+    let mut renamed: Vec<&str> = renamed.copied().collect();
+    renamed.retain(|name| !name.starts_with(|first: char| first.is_ascii_digit()));
+    assert!(renamed.is_empty(), "{renamed:?}");
+    assert!(modules.contains(&"0.gate_proj") && modules.contains(&"self_attn.o_proj"));
 }

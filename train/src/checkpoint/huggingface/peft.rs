@@ -476,7 +476,7 @@ pub fn export_peft(checkpoint: &Path, out: &Path) -> Result<()> {
         tensors.read_part(name, dims, 0, &mut values)?;
         Ok(values)
     };
-    let (mut all, mut modules) = (Vec::new(), BTreeSet::new());
+    let (mut all, mut targets) = (Vec::new(), Targets::default());
     let layers = specs.iter();
     let layers = layers.filter_map(|spec| spec.name.strip_suffix(".lora_a"));
     let mut left: BTreeSet<&str> = layers.collect();
@@ -513,10 +513,7 @@ pub fn export_peft(checkpoint: &Path, out: &Path) -> Result<()> {
                 values: values.clone(),
             });
         }
-        // the last two parts: GPT-2 has a c_proj in both halves of a block, and experts have numbers
-        let mut dots = module.rmatch_indices('.').map(|(at, _)| at + 1);
-        let suffix = dots.nth(1).map_or(module, |at| &module[at..]);
-        modules.insert(suffix.to_owned());
+        targets.add(module, plan.model.family);
     }
     if !left.is_empty() {
         let left: Vec<&str> = left.into_iter().collect();
@@ -529,11 +526,48 @@ pub fn export_peft(checkpoint: &Path, out: &Path) -> Result<()> {
             ),
         });
     }
-    let config = json!({
+    // PEFT has no dropout beside parameters
+    let dropout = if targets.parameters.is_empty() {
+        lora.dropout
+    } else {
+        0.0
+    };
+    let mut config = json!({
         "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base_of(&plan),
-        "r": rank, "lora_alpha": lora.alpha, "use_rslora": lora.rs_lora, "lora_dropout": lora.dropout, "bias": "none",
-        "target_modules": modules, "fan_in_fan_out": plan.model.family == Family::Gpt, "inference_mode": true,
+        "r": rank, "lora_alpha": lora.alpha, "use_rslora": lora.rs_lora, "lora_dropout": dropout, "bias": "none",
+        "target_modules": targets.modules, "fan_in_fan_out": plan.model.family == Family::Gpt, "inference_mode": true,
         "init_lora_weights": true, "modules_to_save": null,
     });
+    if !targets.parameters.is_empty() {
+        config["target_parameters"] = json!(targets.parameters);
+    }
     write(out, &config, &all)
 }
+
+/// Names of the adapted layers in PEFT's configuration.
+#[derive(Default)]
+struct Targets {
+    modules: BTreeSet<String>,
+    parameters: BTreeSet<String>,
+}
+
+impl Targets {
+    /// Adds a module by the last two parts of its name: GPT-2 has a `c_proj` in both halves of a block, and experts have numbers.
+    ///
+    /// PEFT 0.21 with transformers 5 takes every target of DeepSeek that ends with `gate_proj`, `up_proj` or `down_proj` for the
+    /// experts, which are stacked there (`utils/transformers_weight_conversion.py`), and would pass over the adapters of shared
+    /// experts and of the first layers. It leaves targets that are parameters as they are, and their tensors have the same names.
+    fn add(&mut self, module: &str, family: Family) {
+        let mut dots = module.rmatch_indices('.').map(|(at, _)| at + 1);
+        let suffix = dots.nth(1).map_or(module, |at| &module[at..]);
+        let is_expert = module.contains(".experts.");
+        let is_renamed = STACKED.iter().any(|end| module.ends_with(end));
+        match deepseek::is_deepseek(family) && is_renamed && !is_expert {
+            true => self.parameters.insert(format!("{suffix}.weight")),
+            false => self.modules.insert(suffix.to_owned()),
+        };
+    }
+}
+
+/// Ends of the modules that PEFT takes for experts.
+const STACKED: [&str; 3] = [".gate_proj", ".up_proj", ".down_proj"];
