@@ -1,7 +1,7 @@
-//! Adapters that go on from earlier ones or stand beside a model with merged ones.
+//! Adapters that go on from earlier ones or stand beside a model with merged ones, and damaged GGUF files.
 
 use crate::finetune_jobs::job;
-use crate::jobs::succeed;
+use crate::jobs::{output, succeed, write_small_job};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -80,4 +80,38 @@ fn adapters_name_the_model_that_they_stand_beside_and_convert_tells_how_others_o
     let over = path("over");
     let args = ["generate", over.to_str().unwrap(), "--prompt", "red"];
     succeed(&[&args[..], &["--max-tokens", "2"]].concat());
+}
+
+#[test]
+fn a_gguf_file_that_is_cut_short_is_named_as_such() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let base = write_small_job(dir.path());
+    succeed(&["run", base.to_str().unwrap()]);
+    let (checkpoints, tokenizer, whole) = (
+        path("out/checkpoints"),
+        path("out/tokens/tokenizer.json"),
+        path("whole.gguf"),
+    );
+    let args = ["quantize", &checkpoints, "--type", "q4_k_m", &whole];
+    let more = ["--tokenizer", &tokenizer, "--pre", "gpt-2"];
+    let log = succeed(&[&args[..], &more].concat()).stderr;
+    let log = String::from_utf8(log).unwrap();
+    assert!(
+        log.contains("quantize: note: ") && log.contains("not in Q4_K"),
+        "{log}"
+    );
+    let bytes = std::fs::read(&whole).unwrap();
+    for length in [bytes.len() / 2, bytes.len() - 1] {
+        let cut = path("cut.gguf");
+        std::fs::write(&cut, &bytes[..length]).unwrap();
+        let failed = output(&["generate", &cut, "--prompt", "red"]);
+        assert_eq!(failed.status.code(), Some(1));
+        let text = String::from_utf8(failed.stderr).unwrap();
+        let wanted = format!("error: {cut} at byte ");
+        assert!(
+            text.contains(&wanted) && !text.contains("tokenizer"),
+            "{text}"
+        );
+    }
 }

@@ -165,6 +165,10 @@ fn tokenizer_within(path: &Path) -> Result<Option<(Tokenizer, Within)>> {
     let found = match train::checkpoint::gguf_tokenizer(path) {
         Ok(Some(found)) => found,
         Ok(None) => return Ok(None),
+        // the file itself, whatever tokenizer it has
+        Err(error @ (train::Error::Damaged { .. } | train::Error::Io { .. })) => {
+            return Err(error.into());
+        }
         // of a kind that is not read
         Err(error) => match tokenizer_file(path) {
             Some(beside) => {
