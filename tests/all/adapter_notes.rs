@@ -1,4 +1,5 @@
-//! Adapters that go on from earlier ones or stand beside a model with merged ones, and damaged GGUF files.
+//! Adapters that go on from earlier ones or stand beside a model with merged ones, and what fine-tuning, `convert` and `generate`
+//! tell about models that do not do what was meant.
 
 use crate::finetune_jobs::job;
 use crate::jobs::{output, succeed, write_small_job};
@@ -80,6 +81,53 @@ fn adapters_name_the_model_that_they_stand_beside_and_convert_tells_how_others_o
     let over = path("over");
     let args = ["generate", over.to_str().unwrap(), "--prompt", "red"];
     succeed(&[&args[..], &["--max-tokens", "2"]].concat());
+}
+
+#[test]
+fn trainings_that_cannot_learn_to_stop_or_to_change_anything_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = job(dir.path());
+    let path = path.to_str().unwrap();
+    let told = |more: &[&str]| {
+        let out = format!("out={:?}", dir.path().join(format!("out{}", more.len())));
+        let mut args = vec!["train", path, "--set", &out, "--set", "finetune.epochs=1"];
+        more.iter().for_each(|set| args.extend(["--set", set]));
+        String::from_utf8(succeed(&args).stderr).unwrap()
+    };
+    let (no_end, no_rate) = (
+        "end with no token that ends a text",
+        "learning rate of every step is 0",
+    );
+    let log = told(&[]);
+    assert!(!log.contains(no_end) && !log.contains(no_rate), "{log}");
+    let template = dir.path().join("endless.jinja");
+    let text = "{% for m in messages %}{% if m.role == 'assistant' %}{{ 'Assistant:' }}{% generation %}{{ ' ' + m.content }}{% endgeneration %}{{ '\n' }}{% else %}{{ 'User: ' + m.content + '\n' }}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}";
+    std::fs::write(&template, text).unwrap();
+    let log = told(&[&format!("finetune.chat_template={template:?}")]);
+    assert!(
+        log.contains(&format!("240 of 240 last answers {no_end}")),
+        "{log}"
+    );
+    let valid = format!("finetune.train=[{:?}]", dir.path().join("valid.jsonl"));
+    let one_step = [&*valid, "finetune.packing=false", "train.global_batch=12"];
+    let log = told(&one_step);
+    assert!(
+        log.contains(no_rate) && log.contains("found 1 steps"),
+        "{log}"
+    );
+    let log = told(&[&one_step[..], &["train.min_lr=1e-3"]].concat());
+    assert!(!log.contains(no_rate), "{log}");
+    // before it runs, where the steps are known
+    let base = write_small_job(dir.path());
+    let base = base.to_str().unwrap();
+    let sets = ["train.steps=1", "train.warmup_steps=0", "train.min_lr=0.0"];
+    let mut args = vec!["train", base, "--check"];
+    sets.iter().for_each(|set| args.extend(["--set", set]));
+    let log = String::from_utf8(succeed(&args).stderr).unwrap();
+    assert!(log.contains(no_rate), "{log}");
+    args.extend(["--set", "train.steps=2"]);
+    let log = String::from_utf8(succeed(&args).stderr).unwrap();
+    assert!(!log.contains(no_rate), "{log}");
 }
 
 #[test]
