@@ -536,7 +536,7 @@ fn adapters_that_do_not_fit_are_refused_by_name() {
         (
             "peft_type",
             json!("PREFIX_TUNING"),
-            "peft_type: found \"PREFIX_TUNING\", want \"LORA\", or \"PROMPT_TUNING\" or \"P_TUNING\"",
+            "peft_type: found \"PREFIX_TUNING\", want \"LORA\", \"PROMPT_TUNING\" or \"P_TUNING\"",
         ),
         ("use_dora", json!(true), "use_dora: found true, want none"),
         (

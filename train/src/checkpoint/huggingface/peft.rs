@@ -71,6 +71,10 @@ impl Adapter {
     /// `Foreign` with every setting and tensor that does not fit.
     pub(crate) fn open(folder: &Path, pairs: &[Pair]) -> Result<Adapter> {
         let config = config(folder)?;
+        // another kind has other settings altogether
+        if let Some(problem) = kind_problem(&config) {
+            return Err(foreign(&folder.join(CONFIG), vec![problem]));
+        }
         let mut problems = unsupported(&config);
         let sizes = Sizes::read(&config, &mut problems);
         let saved = saved_modules(&config, &mut problems);
@@ -373,19 +377,24 @@ fn copy_problem(name: &str, copy: &Entry, pairs: &BTreeMap<&str, &Pair>) -> Opti
     None
 }
 
+/// Why the configuration is not that of a low-rank adapter.
+fn kind_problem(config: &Map<String, Value>) -> Option<String> {
+    let kind = config.get("peft_type");
+    if kind == Some(&json!("LORA")) {
+        return None;
+    }
+    let is_prompt = kind.and_then(Value::as_str).is_some_and(is_of_prompt);
+    let others = match is_prompt {
+        true => ": virtual tokens are no low-rank adapter",
+        false => ", \"PROMPT_TUNING\" or \"P_TUNING\"",
+    };
+    let found = shown(kind);
+    Some(format!("peft_type: found {found}, want \"LORA\"{others}"))
+}
+
 /// Settings that are not read, a line each.
 fn unsupported(config: &Map<String, Value>) -> Vec<String> {
     let mut problems = Vec::new();
-    let kind = config.get("peft_type");
-    if kind != Some(&json!("LORA")) {
-        let is_prompt = kind.and_then(Value::as_str).is_some_and(is_of_prompt);
-        let others = match is_prompt {
-            true => ": virtual tokens are no low-rank adapter",
-            false => ", or \"PROMPT_TUNING\" or \"P_TUNING\" of a model of its own",
-        };
-        let found = shown(kind);
-        problems.push(format!("peft_type: found {found}, want \"LORA\"{others}"));
-    }
     let start = config.get("init_lora_weights");
     let keeps_base = match start {
         None | Some(Value::Null | Value::Bool(_)) => true,
