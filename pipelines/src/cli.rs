@@ -460,6 +460,10 @@ fn checked_with(
     if !problems.is_empty() {
         return Err(job::LoadError::of_job(&args.job, &args.set, problems).into());
     }
+    // of a fine-tuning the steps follow from its data
+    if let Some(train) = job.train.as_ref().filter(|_| job.finetune.is_none()) {
+        run::note_of_rate("train", train);
+    }
     crate::log::print(&job.to_toml())?;
     Ok(None)
 }

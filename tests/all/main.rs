@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod adapter_jobs;
+mod adapter_notes;
 mod allowed_hosts;
 mod architecture;
 mod arguments;

@@ -119,7 +119,17 @@ fn requests_choose_adapters_that_come_and_go() {
         server.post("/v1/load_lora_adapter", &body)
     };
     assert_eq!(ask("chat").status, 404);
+    assert!(!server.log().contains("was made for"), "{}", server.log());
+    let config = chat.join("adapter_config.json");
+    let mut of_peft: Value = serde_json::from_slice(&std::fs::read(&config).unwrap()).unwrap();
+    of_peft["base_model_name_or_path"] = json!("someone/another");
+    std::fs::write(&config, of_peft.to_string()).unwrap();
     let loaded = load("chat", &chat);
+    let wanted = format!(
+        "was made for someone/another, and {} is served",
+        model().display()
+    );
+    assert!(server.log().contains(&wanted), "{}", server.log());
     assert_eq!(
         (loaded.status, loaded.body.as_str()),
         (200, "Success: LoRA adapter 'chat' added successfully.")

@@ -1,13 +1,15 @@
-//! Types with one scale for each 32 numbers. The roundings are those of the package `gguf` (`quants.py`): the 4- and
-//! 5-bit ones with a scale alone in f64, the others in f32.
+//! Types with one scale for each 32 numbers. The roundings are those of the package `gguf` 0.19 (`quants.py`), all in f32.
+//!
+//! The inverse of a scale below 2^-128 is infinite. Products with it have no whole number, in whose place the package, like the
+//! instruction of x86 that converts them, has 0; the scale is 0 in binary16, so that no number that comes back depends on it.
 
 use super::block::{PLAIN, half_at, put_half};
 
 const HALF: usize = PLAIN / 2;
 
-/// The number of largest magnitude, the first of several.
+/// The number of largest magnitude, the first of several: of a block of zeros its sign is that of the first.
 fn largest(x: &[f32]) -> f32 {
-    let mut largest = 0.0_f32;
+    let mut largest = x.first().copied().unwrap_or(0.0);
     for &number in x {
         if number.abs() > largest.abs() {
             largest = number;
@@ -26,24 +28,17 @@ fn extent(x: &[f32]) -> [f32; 2] {
     [low, high]
 }
 
-/// x / scale + offset, cut to a whole number of at most `highest`.
+/// The whole part of a number that is not below 0, at most `highest`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "the cast to u8 saturates, as clipping does"
 )]
-fn cut_wide(x: f32, inverse: f32, offset: f64, highest: u8) -> u8 {
-    let moved = f64::from(x) * f64::from(inverse) + offset;
-    (moved as f32 as u8).min(highest)
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "the cast to u8 saturates, as clipping does"
-)]
-fn cut(x: f32, low: f32, inverse: f32, highest: u8) -> u8 {
-    (((x - low) * inverse + 0.5) as u8).min(highest)
+fn whole(moved: f32, highest: u8) -> u8 {
+    match moved.is_finite() {
+        true => (moved as u8).min(highest),
+        false => 0,
+    }
 }
 
 /// Two numbers of 4 bits a byte: the first half of the block in the low bits.
@@ -89,7 +84,7 @@ pub(super) fn to_q4_0(x: &[f32], block: &mut [u8]) {
     let scale = largest(x) / -8.0;
     let inverse = inverse(scale);
     put_half(scale, block, 0);
-    let q = each(x, |x| cut_wide(x, inverse, 8.5, 15));
+    let q = each(x, |x| whole(x * inverse + 8.5, 15));
     pack_nibbles(&q, &mut block[2..]);
 }
 
@@ -106,7 +101,7 @@ pub(super) fn to_q4_1(x: &[f32], block: &mut [u8]) {
     let inverse = inverse(scale);
     put_half(scale, block, 0);
     put_half(low, block, 2);
-    let q = each(x, |x| cut(x, low, inverse, 15));
+    let q = each(x, |x| whole((x - low) * inverse + 0.5, 15));
     pack_nibbles(&q, &mut block[4..]);
 }
 
@@ -121,7 +116,7 @@ pub(super) fn to_q5_0(x: &[f32], block: &mut [u8]) {
     let scale = largest(x) / -16.0;
     let inverse = inverse(scale);
     put_half(scale, block, 0);
-    let q = each(x, |x| cut_wide(x, inverse, 16.5, 31));
+    let q = each(x, |x| whole(x * inverse + 16.5, 31));
     pack_fifth_bits(&q, &mut block[2..6]);
     pack_nibbles(&q, &mut block[6..]);
 }
@@ -140,7 +135,7 @@ pub(super) fn to_q5_1(x: &[f32], block: &mut [u8]) {
     let inverse = inverse(scale);
     put_half(scale, block, 0);
     put_half(low, block, 2);
-    let q = each(x, |x| cut(x, low, inverse, 31));
+    let q = each(x, |x| whole((x - low) * inverse + 0.5, 31));
     pack_fifth_bits(&q, &mut block[4..8]);
     pack_nibbles(&q, &mut block[8..]);
 }
@@ -162,7 +157,13 @@ pub(super) fn to_q8_0(x: &[f32], block: &mut [u8]) {
     let inverse = inverse(scale);
     put_half(scale, block, 0);
     for (q, &x) in block[2..].iter_mut().zip(x) {
-        *q = ((x * inverse).round() as i8).cast_unsigned();
+        let scaled = x * inverse;
+        let whole = if scaled.is_finite() {
+            scaled.round() as i8
+        } else {
+            0
+        };
+        *q = whole.cast_unsigned();
     }
 }
 

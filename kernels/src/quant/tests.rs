@@ -21,8 +21,10 @@ fn numbers(hex: &str) -> Vec<f32> {
     words.iter().map(|word| f32::from_le_bytes(*word)).collect()
 }
 
+/// Bits of numbers, and one pattern for every NaN: the sign of 0 times an infinite scale is the processor's.
 fn bits(x: &[f32]) -> Vec<u32> {
-    x.iter().map(|x| x.to_bits()).collect()
+    let of = |x: &f32| if x.is_nan() { f32::NAN } else { *x }.to_bits();
+    x.iter().map(of).collect()
 }
 
 #[test]
@@ -34,12 +36,17 @@ fn blocks_and_their_numbers_are_those_of_gguf() {
         };
         let kind = BlockType::ALL.into_iter().find(|kind| kind.name() == name);
         let kind = kind.unwrap();
-        seen.push(kind);
+        if !seen.contains(&kind) {
+            seen.push(kind);
+        }
         let (x, blocks, back) = (numbers(x), bytes(blocks), numbers(back));
         if !x.is_empty() {
             let mut found = vec![0; blocks.len()];
             kind.quantize(&x, &mut found);
-            assert!(found == blocks, "{name}");
+            let both = found.chunks(kind.bytes()).zip(blocks.chunks(kind.bytes()));
+            for (number, (found, wanted)) in both.enumerate() {
+                assert_eq!(found, wanted, "{name}, block {number}");
+            }
         }
         let mut found = vec![0.0; back.len()];
         kind.dequantize(&blocks, &mut found);

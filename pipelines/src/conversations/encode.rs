@@ -10,6 +10,7 @@ use super::forms::{Example, weights};
 use crate::generation::{ChatTemplate, encode, text_of};
 use index::tokenizer::Tokenizer;
 use serde_json::Value;
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// The settings of encoding.
@@ -47,12 +48,22 @@ impl Encoding<'_> {
                 (text, vec![span], true)
             }
         };
-        let ids = |text: &str| encode(self.tokenizer, text, false).map_err(|e| format!("{e:#}"));
+        let ids = |text: &str| self.ids(text);
         let mut all = ids(&text)?;
         let mut answers = Vec::with_capacity(spans.len());
+        // beginnings of a few answers cost less than the marks
+        let marks = match spans.len() < FEW {
+            true => Marks::default(),
+            false => self.marks(&text, &all)?,
+        };
+        let beginning = |end: usize| -> Result<Beginning, String> {
+            let Mark { at, token } = marks.before(end);
+            let rest = ids(&text[at..end])?;
+            Ok(Beginning { token, rest })
+        };
         for span in &spans {
-            let before = self.within(&all, &ids(&text[..span.start])?);
-            let upto = self.within(&all, &ids(&text[..span.end])?);
+            let before = self.within(&all, &beginning(span.start)?);
+            let upto = self.within(&all, &beginning(span.end)?);
             // a token that only begins in the answer counts
             let last = upto.tokens + usize::from(upto.is_short);
             answers.push(before.tokens.min(last)..last.min(all.len()));
@@ -162,17 +173,67 @@ impl Encoding<'_> {
         }
     }
 
-    /// The tokens of `all` within the beginning of its text whose own ids are `part`. The end of a text may be cut into
-    /// other tokens than the same characters before more text: GPT-2's words end with white space only where nothing follows.
-    fn within(&self, all: &[u32], part: &[u32]) -> Within {
-        let same = common(all, part);
+    fn ids(&self, text: &str) -> Result<Vec<u32>, String> {
+        encode(self.tokenizer, text, false).map_err(|e| format!("{e:#}"))
+    }
+
+    /// The special tokens of a text, where its ids can be cut: those of everything from one special token to the next are the same
+    /// alone as in the text. None if any of them is not.
+    fn marks(&self, text: &str, all: &[u32]) -> Result<Marks, String> {
+        let mut is_special: HashMap<u32, bool> = HashMap::new();
+        let (mut marks, mut at) = (vec![Mark::default()], 0);
+        for (token, id) in all.iter().enumerate() {
+            let special = is_special.entry(*id).or_insert_with(|| {
+                let text = self.tokenizer.decode_text(&[*id]);
+                text.is_ok_and(|text| text.is_empty())
+            });
+            if !*special {
+                continue;
+            }
+            let name = self.tokenizer.token(*id).unwrap_or_default();
+            match text[at..].find(name).filter(|_| !name.is_empty()) {
+                Some(found) => {
+                    marks.push(Mark {
+                        at: at + found,
+                        token,
+                    });
+                    at += found + name.len();
+                }
+                None => return Ok(Marks::default()),
+            }
+        }
+        let whole = Mark {
+            at: text.len(),
+            token: all.len(),
+        };
+        let ends = marks.iter().skip(1).chain([&whole]);
+        for (mark, end) in marks.iter().zip(ends) {
+            if self.ids(&text[mark.at..end.at])? != all[mark.token..end.token] {
+                return Ok(Marks::default());
+            }
+        }
+        Ok(Marks(marks))
+    }
+
+    /// The tokens of `all` within the beginning of its text. The end of a text may be cut into other tokens than the same characters
+    /// before more text: GPT-2's words end with white space only where nothing follows.
+    fn within(&self, all: &[u32], part: &Beginning) -> Within {
+        let Beginning { token, rest } = part;
+        let same = token + common(&all[*token..], rest);
+        let end = token + rest.len();
         let mut found = Within {
             tokens: same,
-            is_short: same < part.len(),
+            is_short: same < end,
         };
         let from = same.saturating_sub(BEFORE);
+        // the ids of the beginning from there to `to`
+        let own = |to: usize| -> Vec<u32> {
+            let before = all[from.min(*token)..*token].iter();
+            let after = rest[from.saturating_sub(*token)..to - token].iter();
+            before.chain(after).copied().collect()
+        };
         let text = |ids: &[u32]| text_of(self.tokenizer, ids, false).ok();
-        let rest = || Some((text(&part[from..same])?, text(&part[from..])?));
+        let rest = || Some((text(&own(same))?, text(&own(end))?));
         let Some((before, whole)) = rest().filter(|_| found.is_short) else {
             return found;
         };
@@ -205,11 +266,43 @@ impl Encoding<'_> {
     }
 }
 
+/// Answers from which on the beginnings of a text are cut at its special tokens: each whole one would be encoded from its start, which
+/// takes the square of the length.
+const FEW: usize = 8;
+
 /// Tokens in front of a piece of text that is decoded: a decoder may treat the first of a text in its own way.
 const BEFORE: usize = 6;
 
 /// Bytes by which a text that ends within a character may be too long.
 const PART: usize = 3;
+
+/// A place where the ids of a text can be cut: in front of a special token, or of the whole text.
+#[derive(Clone, Copy, Default)]
+struct Mark {
+    /// Byte of the text.
+    at: usize,
+    /// Number of the token.
+    token: usize,
+}
+
+/// The marks of a text in order; none: only the whole text can be encoded.
+#[derive(Default)]
+struct Marks(Vec<Mark>);
+
+impl Marks {
+    /// The last but one in front of byte `end`, within the name of whose successor `end` may be; or the beginning of the text.
+    fn before(&self, end: usize) -> Mark {
+        let count = self.0.partition_point(|mark| mark.at < end);
+        let number = count.saturating_sub(2);
+        self.0.get(number).copied().unwrap_or_default()
+    }
+}
+
+/// The ids of the beginning of a text: the first `token` of the text's, then `rest`.
+struct Beginning {
+    token: usize,
+    rest: Vec<u32>,
+}
 
 /// Tokens within the beginning of a text.
 struct Within {
@@ -302,6 +395,61 @@ mod tests {
             }
         });
         assert_eq!(compared, 4 * (2 * (2 + 1 + 1) + 1));
+    }
+
+    #[test]
+    fn beginnings_that_are_cut_at_special_tokens_have_the_ids_of_whole_ones() {
+        let golden = golden();
+        let mut cut = 0;
+        each_set(&golden, |tokenizer, ends, cases| {
+            for case in cases {
+                let name = case["template"].as_str().unwrap();
+                let template = template(golden["templates"][name].as_str().unwrap(), ends);
+                let encoding = Encoding {
+                    tokenizer,
+                    template: Some(&template),
+                    answer_only: true,
+                };
+                // the conversation, its turns once more, and so on: long enough for marks
+                let messages = case["messages"].as_array().unwrap();
+                let turns = messages.iter().filter(|one| one["role"] != "system");
+                let turns: Vec<Value> = turns.cloned().collect();
+                let mut long = messages.clone();
+                (0..FEW).for_each(|_| long.extend(turns.clone()));
+                let Ok((text, spans)) = template.with_answers(&long) else {
+                    continue;
+                };
+                let all = encoding.ids(&text).unwrap();
+                let marks = encoding.marks(&text, &all).unwrap();
+                cut += usize::from(marks.0.len() > 2 * FEW);
+                for (end, _) in text.char_indices() {
+                    let Mark { at, token } = marks.before(end);
+                    let mut found = all[..token].to_vec();
+                    found.extend(encoding.ids(&text[at..end]).unwrap());
+                    assert_eq!(
+                        found,
+                        encoding.ids(&text[..end]).unwrap(),
+                        "{:?}",
+                        &text[..end]
+                    );
+                }
+                // each answer has the tokens that it has from whole beginnings
+                let whole = |end: usize| Beginning {
+                    token: 0,
+                    rest: encoding.ids(&text[..end]).unwrap(),
+                };
+                let wanted = spans.iter().map(|span| {
+                    let before = encoding.within(&all, &whole(span.start));
+                    let upto = encoding.within(&all, &whole(span.end));
+                    let last = upto.tokens + usize::from(upto.is_short);
+                    before.tokens.min(last)..last.min(all.len())
+                });
+                let wanted: Vec<Range<usize>> = wanted.collect();
+                let found = encoding.encode(&Example::Chat(long)).unwrap();
+                assert_eq!(found.answers, wanted);
+            }
+        });
+        assert!(cut > 0);
     }
 
     #[test]

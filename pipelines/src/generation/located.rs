@@ -165,6 +165,10 @@ fn tokenizer_within(path: &Path) -> Result<Option<(Tokenizer, Within)>> {
     let found = match train::checkpoint::gguf_tokenizer(path) {
         Ok(Some(found)) => found,
         Ok(None) => return Ok(None),
+        // the file itself, whatever tokenizer it has
+        Err(error @ (train::Error::Damaged { .. } | train::Error::Io { .. })) => {
+            return Err(error.into());
+        }
         // of a kind that is not read
         Err(error) => match tokenizer_file(path) {
             Some(beside) => {
@@ -185,16 +189,26 @@ fn tokenizer_within(path: &Path) -> Result<Option<(Tokenizer, Within)>> {
 
 /// The tokenizer in a model's folder, or above it where a job keeps its own; that of an adapter's base model where the adapter has none.
 fn tokenizer_beside(path: &Path) -> Result<Option<Tokenizer>> {
-    if let Some(found) = tokenizer_file(path) {
-        check_beside(path)?;
-        let tokenizer = Tokenizer::load(&found);
-        let tokenizer = tokenizer.with_context(|| format!("the tokenizer of {}", path.display()));
-        return tokenizer.map(Some);
+    if let Some(own) = own_tokenizer(path)? {
+        return Ok(Some(own));
     }
-    match train::checkpoint::adapter_base(path)? {
-        Some(base) => tokenizer_beside(&base),
-        None => Ok(None),
+    for base in train::checkpoint::adapter_bases(path)? {
+        if let Some(found) = own_tokenizer(&base)? {
+            return Ok(Some(found));
+        }
     }
+    Ok(None)
+}
+
+/// The tokenizer in a folder, or above it where a job keeps its own.
+fn own_tokenizer(path: &Path) -> Result<Option<Tokenizer>> {
+    let Some(found) = tokenizer_file(path) else {
+        return Ok(None);
+    };
+    check_beside(path)?;
+    let tokenizer = Tokenizer::load(&found);
+    let tokenizer = tokenizer.with_context(|| format!("the tokenizer of {}", path.display()));
+    tokenizer.map(Some)
 }
 
 fn no_tokenizer(path: &Path) -> Result<Located> {

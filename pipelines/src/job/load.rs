@@ -6,6 +6,7 @@
 //! of the resolved job, which finds keys that nothing has read.
 
 use super::deserializer::{self, WrongValue};
+use super::module_names::target_of;
 use super::place::{self, Place};
 use super::problem::Problem;
 use super::reference;
@@ -161,7 +162,7 @@ pub(crate) fn load_with(
     // of a job with wrong keys some are left out
     let is_whole = problems.is_empty();
     job.take_initial_model(&mut problems);
-    job.check(&mut problems);
+    check(&job, &mut problems);
     if is_whole {
         let mut more = more(&job);
         more.retain(|one| problems.iter().all(|problem| problem.key != one.key));
@@ -172,6 +173,18 @@ pub(crate) fn load_with(
     } else {
         Err(LoadError::of_text(path, &text, overrides, problems))
     }
+}
+
+/// Names of the lists that have wrong entries.
+fn lists_of(problems: &[Problem]) -> Vec<String> {
+    let of_entries = problems.iter().filter(|problem| problem.key.ends_with(']'));
+    of_entries.map(|problem| last_name(&problem.key)).collect()
+}
+
+/// `targets` of `finetune.lora.targets[0]`.
+fn last_name(key: &str) -> String {
+    let plain = without_numbers(key);
+    plain.rsplit('.').next().unwrap_or_default().to_owned()
 }
 
 /// Whether a key is one that `set`, `table.key=value`, writes, or is in or around it.
@@ -195,8 +208,18 @@ fn is_of(key: &str, set: &str) -> bool {
 pub(crate) fn problems(table: &Table) -> Vec<Problem> {
     let mut problems = Vec::new();
     let job = parse(table, &mut problems);
-    job.check(&mut problems);
+    check(&job, &mut problems);
     problems
+}
+
+/// Adds the contradictions of a job to the problems of its keys.
+fn check(job: &Job, problems: &mut Vec<Problem>) {
+    let emptied = lists_of(problems);
+    let mut further = Vec::new();
+    job.check(&mut further);
+    // a list whose entries are wrong is not empty in the file
+    further.retain(|one| one.found != "[]" || !emptied.contains(&last_name(&one.key)));
+    problems.extend(further);
 }
 
 /// Reads a job file, which may be an object of a store that is configured by the environment.
@@ -378,7 +401,11 @@ fn explain(root: &Value, e: &WrongValue) -> Explained {
         }
         (true, Some(Value::String(word))) => {
             let known = message.split('`').skip(3).step_by(2);
-            format!("{word:?}{}", or_nearest(word, known))
+            let hint = match target_of(&keys, word) {
+                Some(target) => format!("; did you mean {target:?}?"),
+                None => or_nearest(word, known),
+            };
+            format!("{word:?}{hint}")
         }
         (_, Some(v)) => short(v),
         (_, None) => "nothing".into(),

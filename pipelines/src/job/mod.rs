@@ -12,6 +12,7 @@ mod deserializer;
 mod executors;
 mod finetune;
 mod load;
+mod module_names;
 mod nodes;
 pub(crate) mod place;
 mod problem;

@@ -14,6 +14,7 @@ use crate::manifest;
 use anyhow::{Context as _, Result, bail};
 use index::tokenizer::Tokenizer;
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -213,6 +214,21 @@ impl ChatData {
             grouped(samples),
             valid.len()
         );
+        let without = answers_without_end(&train.tokens, &files);
+        if without * 2 > train.tokens.len() {
+            log!(
+                "finetune: note: {} of {} {} end with no token that ends a text, and a model that learns from them does not stop by itself; \
+                 finetune.chat_template should write one behind each answer, such as {:?}",
+                grouped(without as u64),
+                grouped(train.tokens.len() as u64),
+                if table.answer_only_loss {
+                    "last answers"
+                } else {
+                    "conversations"
+                },
+                files.eos.as_deref().unwrap_or("<|im_end|>")
+            );
+        }
         let order = json!({
             "data": train.tokens.digest(), "conversations": train.tokens.len(), "epoch": whole,
             "seq_length": table.seq_length, "packing": table.packing, "seed": seed,
@@ -312,6 +328,29 @@ impl ChatData {
             .is_ok_and(|text| text.is_empty());
         (is_special && ends.all(|(end, _)| end == first)).then_some(first)
     }
+}
+
+/// Last tokens that count of a conversation, among which the one that ends it is looked for: white space may follow.
+const LAST: usize = 3;
+
+/// Conversations whose last tokens that count have no special token and none after which a text ends.
+fn answers_without_end(tokens: &Tokens, files: &ModelFiles) -> usize {
+    let mut known: HashMap<u32, bool> = HashMap::new();
+    let mut ends = |id: u32| {
+        *known.entry(id).or_insert_with(|| {
+            let text = || files.tokenizer.decode_text(&[id]);
+            files.end_ids.contains(&id)
+                || files.tokenizer.end_of_document() == Some(id)
+                || text().is_ok_and(|text| text.is_empty())
+        })
+    };
+    let has_none = |number: &usize| {
+        let own = tokens.of(*number).iter().rev();
+        let own = own.map(|token| is_answer(*token));
+        let counted = own.filter(|(_, counts)| *counts).take(LAST);
+        !counted.into_iter().any(|(id, _)| ends(id))
+    };
+    (0..tokens.len()).filter(has_none).count()
 }
 
 /// Folder of the files that a fine-tuning writes about its data.

@@ -259,16 +259,27 @@ fn write(args: &Convert, from: &Path, checkpoint: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Tells what is missing before other programs, and Millrace, open an adapter by its folder: its base as a Hugging Face folder.
+/// Logs what is missing before other programs open an adapter by its folder: its base as a whole model in Hugging Face's form.
 fn name_base(adapter: &Path) {
-    let base = train::checkpoint::adapter_base(adapter);
-    if !base.is_ok_and(|base| base.is_some_and(|base| train::checkpoint::is_hugging_face(&base))) {
-        log!(
-            "convert: base_model_name_or_path of {} names no Hugging Face folder; `millrace convert --checkpoint BASE --to hf FOLDER` \
-             makes one of a checkpoint, to be named there",
-            adapter.join("adapter_config.json").display()
-        );
-    }
+    let base = train::checkpoint::adapter_base(adapter).ok().flatten();
+    let (found, base) = match base {
+        Some(base) => {
+            let is_adapter =
+                train::checkpoint::adapter_base(&base).is_ok_and(|under| under.is_some());
+            let found = match (is_adapter, train::checkpoint::is_hugging_face(&base)) {
+                (true, _) => "an adapter, which other programs take for no base",
+                (false, true) => return,
+                (false, false) => "no Hugging Face folder",
+            };
+            (found, base.display().to_string())
+        }
+        None => ("no folder that is there", "BASE".into()),
+    };
+    log!(
+        "convert: base_model_name_or_path of {} names {found}; `millrace convert --checkpoint {base} --to hf FOLDER` makes one of the \
+         model that the adapter stands beside, to be named there",
+        adapter.join("adapter_config.json").display()
+    );
 }
 
 /// The checkpoint that `path` names: itself, the newest of a job or of a folder of checkpoints, or a folder of several adapters.

@@ -87,6 +87,7 @@ pub(crate) use status::status;
 pub(crate) use takedown::{TakedownArgs, takedown};
 pub(crate) use task::task;
 pub(crate) use tokenize_files::{TokenizeArgs, tokenize_files};
+pub(crate) use train::note_of_rate;
 pub(crate) use train_data::expect_training;
 pub(crate) use training::{TrainingState, holder};
 

@@ -130,6 +130,7 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
         &plan,
         world.processes(),
     ));
+    note_of_rate("train", &plan.train);
     if let Some(epochs) = data.repeated(cx)? {
         log!("train: more than one epoch of the data: {epochs}");
     }
@@ -172,6 +173,19 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
         outcome.steps, outcome.loss
     ));
     Ok(())
+}
+
+/// Logs that a training would change nothing.
+pub(crate) fn note_of_rate(label: &str, train: &TrainConfig) {
+    if train.never_learns() {
+        log!(
+            "{label}: note: the learning rate of every step is 0, so that the weights stay as they are: found {} steps, train.lr = {}, \
+             train.min_lr = {}; the last step has min_lr",
+            train.steps,
+            train.lr,
+            train.min_lr
+        );
+    }
 }
 
 /// A training that is done.

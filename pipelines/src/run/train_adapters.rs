@@ -3,7 +3,7 @@
 
 use super::chat_data::ChatData;
 use super::task_runs::TaskRuns;
-use super::train::{Finished, Watcher, print_memory, print_of, record_data};
+use super::train::{Finished, Watcher, note_of_rate, print_memory, print_of, record_data};
 use super::training::Training as Noted;
 use crate::context::{Context, relative};
 use crate::generation::trained_tokenizer::has_checkpoints;
@@ -54,6 +54,7 @@ impl<'a> Adapter<'a> {
     }
 
     fn prepare(&mut self) -> Result<()> {
+        note_of_rate(&format!("train {}", self.name), &self.plan.train);
         record_data(self.cx, &self.data.order)?;
         self.data.keep_files(self.cx)?;
         if !has_checkpoints(&self.cx.out) {

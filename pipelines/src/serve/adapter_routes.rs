@@ -24,6 +24,14 @@ impl Server {
         }
         let loaded = self.engine.load_adapter(path.clone()).await;
         let id = loaded.map_err(|why| ApiError::field("lora_path", why))?;
+        let model = &self.files.path;
+        if let Ok(Some(base)) = train::checkpoint::other_base(&path, model) {
+            log!(
+                "serve: the adapter {name} of {} was made for {base}, and {} is served: it fits that model's weights alone, however they are stored",
+                path.display(),
+                model.display()
+            );
+        }
         self.adapters.lock().insert(name, Adapter { id, path });
         Ok(())
     }

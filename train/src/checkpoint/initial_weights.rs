@@ -49,6 +49,9 @@ pub(super) const FREE: [&str; 12] = [
     "mtp_loss_scaling_factor",
 ];
 
+/// Key of the number of learned positions.
+const LENGTH: &str = "seq_length";
+
 /// Keys of `[model]` that only a head has to do with.
 const OF_HEADS: [&str; 4] = ["classify", "logit_cap", "next_sentence", "tie_embeddings"];
 
@@ -139,6 +142,10 @@ impl InitialWeights {
                 model.shift_remove(key);
             }
         }
+        if self.is_longer(plan) {
+            // the first rows of its table of positions are the model's
+            there[LENGTH] = here[LENGTH].clone();
+        }
         let mut problems = Vec::new();
         differences(&there, &here, "", &mut problems);
         problems.retain(|problem| is_vocab_known || !problem.starts_with("vocab:"));
@@ -149,6 +156,12 @@ impl InitialWeights {
             path: self.path.clone(),
             problems,
         })
+    }
+
+    /// Whether it has learned more positions than the plan.
+    fn is_longer(&self, plan: &Plan) -> bool {
+        let learns = |plan: &Plan| plan.model.architecture().positions == Positions::Learned;
+        learns(plan) && learns(&self.plan) && self.plan.seq_length > plan.seq_length
     }
 
     /// The record of this source that checkpoints keep; reads all weights.
@@ -234,8 +247,13 @@ impl InitialWeights {
         Ok(())
     }
 
-    /// Elements of a whole tensor, from `first` on.
+    /// Elements of a whole tensor, from `first` on. Of a longer table of positions they are in its first rows.
     fn read(&mut self, spec: &Spec, first: usize, out: &mut [f32]) -> Result<()> {
+        let mut there = spec.clone();
+        if spec.name == param::POSITIONS {
+            there.dims[0] = self.plan.position_rows();
+        }
+        let spec = &there;
         match &mut self.source {
             Source::Ours(tensors) => tensors.read_part(&spec.name, &spec.dims, first, out),
             Source::Foreign(foreign) => foreign.read(spec, first, out),
@@ -281,6 +299,12 @@ pub(crate) fn of_plan(
         let at = origin.path.display();
         let notes = foreign.folder.notes.iter();
         notes.for_each(|note| events.note(&format!("{at}: {note}")));
+    }
+    if origin.is_longer(plan) {
+        events.note(&format!(
+            "{}: the first {} of its {} learned positions are taken, as many as a sample has",
+            record.path, plan.seq_length, origin.plan.seq_length
+        ));
     }
     events.note(&format!(
         "starts from the weights of {} (xxh3 {})",
@@ -348,7 +372,7 @@ fn traits(plan: &Plan) -> Value {
     }
     let mut all = json!({"model": all, "vocab": plan.vocab});
     if made.positions == Positions::Learned {
-        all["seq_length"] = json!(plan.seq_length);
+        all[LENGTH] = json!(plan.seq_length);
         all["first_position"] = json!(made.first_position);
     }
     all

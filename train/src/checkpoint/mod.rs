@@ -12,6 +12,7 @@
 //! The tensors do not depend on the layout that wrote them, so any layout can resume. A folder gets its name only
 //! once all of it is on disk, and every byte is verified before use.
 
+pub(crate) mod adapter_base;
 pub(crate) mod adapters;
 pub(crate) mod background;
 mod bounds;
@@ -39,11 +40,12 @@ pub(crate) mod whole_model;
 pub(crate) mod write;
 pub(crate) mod write_shards;
 
+pub use adapter_base::other_base;
 pub use gguf::export::{GgufOptions, export_gguf};
 pub use gguf::import::is_gguf;
 pub use gguf::mix::FileType;
 pub use gguf::vocabulary::{GgufTokenizer, gguf_tokenizer};
-pub use huggingface::adapter_folder::adapter_base;
+pub use huggingface::adapter_folder::{adapter_base, adapter_bases};
 pub use huggingface::export::{export_hf, export_hf_shards};
 pub use huggingface::import::{
     Imported, import_gguf, import_hf, import_megatron, is_hugging_face, is_megatron,

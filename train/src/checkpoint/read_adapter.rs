@@ -110,6 +110,8 @@ fn settings(plan: &Plan) -> [(&'static str, String); 16] {
 fn expect_base(opened: &Opened, plan: &Plan, base: &Plan) -> Result<()> {
     let mut bare = plan.clone();
     bare.model.lora = None;
+    // of a table of positions the training may have had the first rows
+    bare.seq_length = bare.seq_length.max(base.seq_length);
     let dims = |plan: &Plan| -> Vec<(String, Vec<usize>)> {
         let specs = param::specs(plan).into_iter();
         specs.map(|spec| (spec.name, spec.dims)).collect()

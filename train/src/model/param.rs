@@ -220,6 +220,9 @@ const OF_VOCABULARY: [&str; 4] = [
     "head.lora_b",
 ];
 
+/// Name of the table of learned positions.
+pub(crate) const POSITIONS: &str = "position.weight";
+
 /// Name of the rows of virtual tokens.
 pub(crate) const PROMPT: &str = "prompt.weight";
 
@@ -275,7 +278,7 @@ pub(crate) fn specs(plan: &Plan) -> Vec<Spec> {
     list.unit += 1;
     if plan.model.architecture().positions == Positions::Learned {
         list.add(
-            "position.weight".into(),
+            POSITIONS.into(),
             &[plan.position_rows(), shape.d_model],
             false,
             normal,

@@ -42,6 +42,14 @@ pub(crate) fn rate(config: &TrainConfig, at: f64) -> f64 {
     min_lr + left * (lr - min_lr)
 }
 
+impl TrainConfig {
+    /// Whether the learning rate of every step is 0, as with one step and `min_lr = 0`: after the warm-up, in which it is above 0,
+    /// no rate is above that of the first step.
+    pub fn never_learns(&self) -> bool {
+        self.steps > 0 && rate(self, 1.0) == 0.0
+    }
+}
+
 fn half_cosine(x: f64) -> f64 {
     0.5 * ((PI * x).cos() + 1.0)
 }
@@ -144,5 +152,40 @@ mod tests {
             ..config(Schedule::Cosine)
         };
         assert!((1..=5).all(|step| rate(&config, f64::from(step)).is_finite()));
+    }
+
+    #[test]
+    fn a_training_never_learns_where_the_largest_rate_of_its_steps_is_0() {
+        let schedules = [
+            Schedule::Cosine,
+            Schedule::Linear,
+            Schedule::Constant,
+            Schedule::Wsd,
+            Schedule::InverseSquareRoot,
+        ];
+        let mut never = 0;
+        for schedule in schedules {
+            for steps in 1..5 {
+                for (warmup_steps, decay_steps) in [(0, 0), (0, 1), (0, 3), (1, 0), (2, 3), (9, 0)]
+                {
+                    for (lr, min_lr) in [(1.0, 0.0), (1.0, 0.1), (0.0, 0.0)] {
+                        let config = TrainConfig {
+                            schedule,
+                            steps,
+                            warmup_steps,
+                            decay_steps,
+                            lr,
+                            min_lr,
+                            ..TrainConfig::default()
+                        };
+                        let most = (1..=steps).map(|step| rate(&config, step as f64));
+                        let most = most.fold(0.0, f64::max);
+                        assert_eq!(config.never_learns(), most == 0.0, "{config:?}");
+                        never += usize::from(most == 0.0 && lr > 0.0);
+                    }
+                }
+            }
+        }
+        assert!(never > 0);
     }
 }

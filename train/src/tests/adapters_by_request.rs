@@ -251,7 +251,7 @@ fn beginnings_are_shared_among_requests_with_the_same_adapter_alone() {
 
 #[test]
 fn adapters_of_peft_answer_as_in_peft() {
-    for name in ["lora_gpt2", "lora_llama"] {
+    for name in ["lora_gpt2", "lora_llama", "lora_patterns"] {
         let mut golden = Golden::open(name);
         let folder = tempfile::tempdir().unwrap();
         let [base, adapter] = saved(&mut golden, folder.path());

@@ -330,6 +330,46 @@ fn quantized_files_are_near_the_model() {
 }
 
 #[test]
+fn formats_that_take_the_place_of_others_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = tiny_llama();
+    // rows of 256 numbers in the second feed-forward matrix alone
+    plan.model.d_ffn = 256;
+    let checkpoint = trained(&plan, folder.path());
+    let notes = |file_type| {
+        let file = folder.path().join("model.gguf");
+        export_gguf(&checkpoint, &file, &as_type(file_type)).unwrap()
+    };
+    // llama.cpp: a matrix whose rows are no multiple of 256 is Q5_0 instead of Q4_K and Q8_0 instead of Q6_K
+    let [of_embedding, of_values] = &notes(FileType::Q4_K_M)[..] else {
+        panic!("two lines");
+    };
+    let line = "are in Q5_0, not in Q4_K: their rows (32 numbers there) are no multiples of 256";
+    assert!(of_embedding.contains(line), "{of_embedding}");
+    assert!(
+        of_values.contains("are in Q8_0, not in Q6_K"),
+        "{of_values}"
+    );
+    let [only] = &notes(FileType::Q6_K)[..] else {
+        panic!("one line");
+    };
+    // 2 layers of 6 matrices, embedding and head
+    assert!(
+        only.starts_with("14 matrices, such as token_embd.weight, are in Q8_0"),
+        "{only}"
+    );
+    for file_type in [F32, FileType::Q8_0, FileType::Q4_0] {
+        let found = notes(file_type);
+        // the head of Q4_0 is Q6_K
+        assert_eq!(
+            found.len(),
+            usize::from(file_type == FileType::Q4_0),
+            "{found:?}"
+        );
+    }
+}
+
+#[test]
 fn models_that_llama_cpp_lacks_are_refused_by_setting() {
     let [gpt_with_gate, partly_rotary, window, parallel, ..] = &options()[..] else {
         panic!("four plans and more");
@@ -370,7 +410,11 @@ fn models_that_llama_cpp_lacks_are_refused_by_setting() {
         let done = run(plan, samples.as_ref(), None, folder.path(), &Log::default()).unwrap();
         let file = folder.path().join("model.gguf");
         match export_gguf(&done.checkpoint, &file, &as_type(F32)) {
-            Err(Error::Request { found, .. }) => assert!(found.contains(setting), "{found}"),
+            Err(Error::Request { found, wanted, .. }) => {
+                assert!(found.contains(setting), "{found}");
+                let names = "(gpt2, llama, qwen2, qwen2moe, qwen3, deepseek2)";
+                assert!(wanted.contains(names), "{wanted}");
+            }
             other => panic!("{setting}: {other:?}"),
         }
         assert!(!file.exists());

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::Error;
 use crate::checkpoint::{Reshard, check_init, export_hf, import_hf, reshard};
 use crate::config::{OptimizerKind, Plan};
-use crate::eval::inspect;
-use crate::fixtures::{Chain, Gaps, Log, tiny_gpt, tiny_llama, tiny_moe, tiny_t5};
+use crate::eval::{inspect, logits};
+use crate::fixtures::{Chain, Gaps, Log, tiny_gpt, tiny_llama, tiny_moe, tiny_opt, tiny_t5};
 use crate::tests::layouts::{Result, assert_same, train, train_on, with};
 use crate::trainer::run;
 
@@ -183,6 +183,43 @@ fn a_source_that_does_not_fit_is_refused_with_every_difference() {
     (longer.seq_length, longer.model.family) = (32, crate::config::Family::Mistral);
     check_init(&llama, &longer, true).unwrap();
     assert!(refused(&tiny_llama(), true).len() > 5);
+}
+
+#[test]
+fn of_a_longer_table_of_positions_the_first_rows_are_taken() {
+    for plan in [tiny_gpt(), tiny_opt()] {
+        let dir = tempfile::tempdir().unwrap();
+        let source = trained(&plan, &dir.path().join("run"));
+        let folder = dir.path().join("hf");
+        export_hf(&source, &folder).unwrap();
+        let mut shorter = plan.clone();
+        shorter.seq_length = 8;
+        // every rate is far below the precision of the weights
+        (shorter.train.lr, shorter.train.min_lr) = (1e-30, 1e-30);
+        let tokens = [3, 10, 17, 24, 31, 38, 45, 52];
+        let want = logits(&source, &tokens).unwrap().concat();
+        for (number, from_there) in [&source, &folder].into_iter().enumerate() {
+            check_init(from_there, &shorter, true).unwrap();
+            let out = dir.path().join(format!("shorter{number}"));
+            let plan = from(&shorter, from_there);
+            let log = Log::default();
+            let done = run(&plan, &Chain::of(&plan), None, &out, &log).unwrap();
+            let note = "the first 8 of its 16 learned positions are taken";
+            assert!(log.lines().iter().any(|line| line.contains(note)));
+            let found = logits(&done.checkpoint, &tokens).unwrap().concat();
+            let off = found.iter().zip(&want).map(|(a, b)| (a - b).abs());
+            let off = off.fold(0.0, f32::max);
+            assert!(off < 1e-6, "{:?}: {off}", plan.model.family);
+        }
+        // a longer sample would have positions that nothing was learned of
+        shorter.seq_length = 24;
+        let error = check_init(&source, &shorter, true).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("seq_length: found 16 there, want 24"),
+            "{error}"
+        );
+    }
 }
 
 #[test]

@@ -192,7 +192,7 @@ fn models_come_back_bit_for_bit_from_checkpoints_hugging_face_folders_and_gguf_f
         let mut others = vec![checkpoint.clone()];
         others.extend(export_hf(&checkpoint, &hf).ok().map(|()| hf));
         let written = export_gguf(&checkpoint, &gguf, &as_gguf);
-        others.extend(written.ok().map(|()| gguf));
+        others.extend(written.ok().map(|_| gguf));
         sources += others.len();
         for (number, other) in others.iter().enumerate() {
             let again = dir.path().join(format!("again {number}"));

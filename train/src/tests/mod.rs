@@ -43,6 +43,7 @@ mod optimizers;
 mod parity;
 mod paths;
 mod peft;
+mod peft_bases;
 mod policies;
 mod precision;
 mod preference;

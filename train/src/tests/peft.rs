@@ -230,7 +230,14 @@ fn adapters_of_latents_shared_experts_and_experts_follow_peft_through_ten_steps(
 
 #[test]
 fn a_folder_of_peft_is_the_model_that_peft_makes_of_it() {
-    for name in ["lora_gpt2", "lora_llama", "lora_mixtral", "lora_deepseek"] {
+    for name in [
+        "lora_gpt2",
+        "lora_llama",
+        "lora_mixtral",
+        "lora_deepseek",
+        "lora_patterns",
+        "lora_saved",
+    ] {
         let mut golden = Golden::open(name);
         let folder = tempfile::tempdir().unwrap();
         let [base, adapter] = saved(&mut golden, folder.path());
@@ -321,6 +328,58 @@ fn a_matrix_beside_the_adapter_of_the_head_takes_the_place_of_the_base_s() {
     let error = import_hf(&adapter, &folder.path().join("none")).unwrap_err();
     let wanted = "lm_head.base_layer.weight: found [16, 61], want [61, 16]";
     assert!(error.with_causes().contains(wanted), "{error}");
+}
+
+#[test]
+fn copies_that_have_no_place_in_the_base_are_refused_by_name() {
+    let rows: [(&str, Value, &str, [usize; 2], &str); 4] = [
+        (
+            "lora_gpt2",
+            json!(["wte"]),
+            "transformer.wte.weight",
+            [61, 16],
+            "transformer.wte.weight: found, want none: the base's embedding is its head",
+        ),
+        (
+            "lora_llama",
+            json!(["lm_head"]),
+            "lm_head.weight",
+            [16, 61],
+            "lm_head.weight: found [16, 61], want [61, 16]",
+        ),
+        (
+            "lora_llama",
+            json!(["score"]),
+            "score.weight",
+            [2, 16],
+            "score.weight: found, but the base model has no such tensor",
+        ),
+        (
+            "lora_llama",
+            json!(["embed_tokens"]),
+            "lm_head.weight",
+            [61, 16],
+            "lm_head.weight: found, want tensors of LoRA alone",
+        ),
+    ];
+    for (golden, saved_modules, name, dims, wanted) in rows {
+        let mut golden = Golden::open(golden);
+        let folder = tempfile::tempdir().unwrap();
+        let [_, adapter] = saved(&mut golden, folder.path());
+        let config = adapter.join("adapter_config.json");
+        let mut of_peft: Value = serde_json::from_slice(&fs::read(&config).unwrap()).unwrap();
+        of_peft["modules_to_save"] = saved_modules;
+        fs::write(&config, of_peft.to_string()).unwrap();
+        changed(&adapter.join("adapter_model.safetensors"), |all| {
+            let (name, dims) = (format!("{PREFIX}{name}"), dims.to_vec());
+            let entry = Entry { name, dims };
+            let values = vec![0.0; entry.elements()];
+            all.push((entry, values));
+        });
+        let error = import_hf(&adapter, &folder.path().join("out")).unwrap_err();
+        let error = error.with_causes();
+        assert!(error.contains(wanted), "{error} wants {wanted}");
+    }
 }
 
 #[test]
@@ -477,7 +536,7 @@ fn adapters_that_do_not_fit_are_refused_by_name() {
         (
             "peft_type",
             json!("PREFIX_TUNING"),
-            "peft_type: found \"PREFIX_TUNING\", want \"LORA\"",
+            "peft_type: found \"PREFIX_TUNING\", want \"LORA\", \"PROMPT_TUNING\" or \"P_TUNING\"",
         ),
         ("use_dora", json!(true), "use_dora: found true, want none"),
         (
@@ -489,9 +548,24 @@ fn adapters_that_do_not_fit_are_refused_by_name() {
         (
             "modules_to_save",
             json!(["lm_head"]),
-            "modules_to_save: found [\"lm_head\"]",
+            "found no tensors of lm_head, want those of modules_to_save",
         ),
-        ("rank_pattern", json!({"q_proj": 4}), "rank_pattern: found"),
+        (
+            "modules_to_save",
+            json!("lm_head"),
+            "modules_to_save: found \"lm_head\", want a list of names",
+        ),
+        (
+            "rank_pattern",
+            json!({"q_proj": 4}),
+            "self_attn.q_proj: found lora_A [3, 16] and lora_B [16, 3], want [4, 16] and [16, 4]",
+        ),
+        ("rank_pattern", json!({"(": 4}), "rank_pattern: found \"(\""),
+        (
+            "target_parameters",
+            json!(["mlp.experts.gate_up_proj"]),
+            "target_parameters: found [\"mlp.experts.gate_up_proj\"], want weights of linear layers alone",
+        ),
         ("r", json!(0), "r: found 0, want a whole number"),
         (
             "lora_alpha",

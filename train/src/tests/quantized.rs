@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::checkpoint::safetensors::Reader;
 use crate::checkpoint::{Int4Form, MODEL, WeightFormat, export_hf, export_quantized, import_hf};
+use crate::config::Family;
 use crate::eval::logits;
 use crate::fixtures::{
     Chain, Log, tiny_bloom, tiny_deepseek, tiny_gemma, tiny_gemma2, tiny_gpt, tiny_gpt_oss,
@@ -196,7 +197,14 @@ fn other_quantizations_and_models_are_refused_by_name() {
         let run_in = path(&format!("{:?}", plan.model.family));
         let done = run(&plan, &samples, None, &run_in, &Log::default()).unwrap();
         let error = export_quantized(&done.checkpoint, &path("no"), WeightFormat::Fp8).unwrap_err();
-        assert!(error.to_string().contains("without experts"), "{error}");
+        let error = error.to_string();
+        assert!(error.contains("without experts"), "{error}");
+        let is_llama = plan.model.family == Family::Llama;
+        assert_eq!(
+            error.contains("found 4 experts in family = Llama"),
+            is_llama,
+            "{error}"
+        );
     }
     let plan = tiny_llama();
     let done = run(

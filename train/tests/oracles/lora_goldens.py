@@ -8,7 +8,8 @@ files. Recorded from float64 (stored as float32): logits and gradients of the fi
 clip_grad_norm_ + AdamW on them alone; in JSON the configurations of model and adapter, losses, gradient norms, and how closely a
 float32 program can follow each quantity (conditioning.py). GPT-2's c_attn is one layer, as ours is; LLaMA's queries, keys and values
 have adapters of their own, so that only its logits and files are compared. Mixtral (experts, router, head) and DeepSeek-V3 (latents,
-experts, shared experts, head) share A between the modules that are one layer in ours.
+experts, shared experts, head) share A between the modules that are one layer in ours. `patterns` has modules of other ranks and scales,
+`saved` modules that are trained and saved whole.
 """
 import json
 import sys
@@ -38,6 +39,12 @@ MODELS = {
                                                                             "gate", "lm_head"])),
     "deepseek": ("DeepseekV3", DEEPSEEK, dict(r=2, lora_alpha=3, target_modules=[
         "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"])),
+    "patterns": ("Llama", LLAMA, dict(
+        r=3, lora_alpha=5, target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "down_proj"],
+        rank_pattern={r"layers\.1\.self_attn\.[qv]_proj": 2, "v_proj": 4, "^model.layers.0.mlp.down_proj": 1, "mlp.gate": 6},
+        alpha_pattern={"v_proj|o_proj": 4, r"1\.mlp\..*": 7})),
+    "saved": ("Llama", LLAMA, dict(r=2, lora_alpha=3, target_modules=["q_proj", "down_proj"],
+                                   modules_to_save=["lm_head", "embed_tokens", "norm"])),
 }
 SHARED = ["mixtral", "deepseek"]
 
@@ -67,7 +74,9 @@ def plain(name):
     """The name in a file: of the base model as without adapters, of an adapter as PEFT saves it."""
     if ".lora_" in name:
         return name.replace(".default.", ".")
-    return name.removeprefix("base_model.model.").replace(".base_layer.", ".")
+    if ".modules_to_save." in name:
+        return name.replace(".modules_to_save.default.", ".")
+    return name.removeprefix("base_model.model.").replace(".base_layer.", ".").replace(".original_module.", ".")
 
 
 def named_in(model):
@@ -88,7 +97,7 @@ def run(weights, dtype, model):
         for name, p in named.items():
             p.copy_(torch.from_numpy(weights[name]).to(dtype))
     trained = {name: p for name, p in named.items() if p.requires_grad}
-    assert all(".lora_" in name for name in trained)
+    assert all(name.startswith("base_model.") for name in trained)
     parameters = list({id(p): p for p in trained.values()}.values())
     opt = torch.optim.AdamW(parameters, lr=LR, betas=BETAS, eps=EPS, weight_decay=DECAY)
     out, losses, norms = {}, [], []
@@ -124,6 +133,8 @@ for name, (kind, settings, adapter) in MODELS.items():
         weights[n] = drawn[id(p)]
     settings_of_peft = model.peft_config["default"].to_dict()
     settings_of_peft["target_modules"] = sorted(settings_of_peft["target_modules"])
+    if settings_of_peft["modules_to_save"]:
+        settings_of_peft["modules_to_save"] = sorted(settings_of_peft["modules_to_save"])
     settings_of_peft = {k: v if isinstance(v, (str, int, float, bool, list, dict, type(None))) else str(v) for k, v in settings_of_peft.items()}
     write(f"lora_{name}", weights, lambda weights, dtype: run(weights, dtype, build(name, kind, settings, adapter)[0]),
           config=json.loads(config.to_json_string(use_diff=False)), adapter_config=settings_of_peft, peft=peft.__version__)

@@ -314,7 +314,9 @@ fn to_file(args: &Quantize, file_type: FileType) -> Result<()> {
         tokenizer,
         pre: args.pre.clone(),
     };
-    train::checkpoint::export_gguf(&args.model(), &args.out, &options)?;
+    for note in train::checkpoint::export_gguf(&args.model(), &args.out, &options)? {
+        log!("quantize: note: {note}");
+    }
     let bytes = std::fs::metadata(&args.out).map_or(0, |found| found.len());
     log!(
         "wrote {} ({:.1} MB)",

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use kernels::quant::BlockType;
+
 use crate::checkpoint::gguf::file::{Entry, Reader, Writer};
 use crate::checkpoint::gguf::import::is_gguf;
 use crate::checkpoint::gguf::kind::Kind;
@@ -34,21 +36,27 @@ pub struct GgufOptions {
 /// A tensor of the file and the tensors of Hugging Face's that it consists of.
 struct Part {
     entry: Entry,
+    /// The format that its rows are no whole blocks of.
+    instead_of: Option<BlockType>,
     pairs: Vec<(Pair, Order)>,
 }
 
-/// Writes the model of a checkpoint, a Hugging Face folder or another GGUF file to `out`, one tensor at a time.
+/// Writes the model of a checkpoint, a Hugging Face folder or another GGUF file to `out`, one tensor at a time. Returns notes about
+/// matrices that have another number format than the file's type gives them.
 ///
 /// # Errors
 /// A damaged model; one that llama.cpp lacks, with every setting that rules it out; a tokenizer that it lacks; a file
 /// that cannot be written.
-pub fn export_gguf(path: &Path, out: &Path, options: &GgufOptions) -> Result<()> {
+pub fn export_gguf(path: &Path, out: &Path, options: &GgufOptions) -> Result<Vec<String>> {
     let mut source = WeightSource::open(path)?;
     let plan = source.plan.clone();
     let refused = |lacking: Vec<String>| Error::Request {
         what: "model to write as GGUF",
         found: lacking.join("; "),
-        wanted: "settings that an architecture of llama.cpp has".into(),
+        wanted: format!(
+            "one of the architectures of llama.cpp that are written ({}), with settings that it has",
+            settings::names()
+        ),
     };
     let architecture = settings::architecture(&plan).map_err(refused)?;
     let mut metadata = settings::to_metadata(&plan, architecture);
@@ -89,13 +97,44 @@ pub fn export_gguf(path: &Path, out: &Path, options: &GgufOptions) -> Result<()>
     let written = Writer::create(&partial, &metadata, &entries)
         .and_then(|writer| write(writer, &mut source, &parts, factors.as_deref()));
     match written {
-        Ok(()) => fs::rename(&partial, out).at("rename", &partial),
+        Ok(()) => {
+            fs::rename(&partial, out).at("rename", &partial)?;
+            Ok(replaced(&parts))
+        }
         Err(error) => {
             // it would be taken for a file that is being written
             let _ = fs::remove_file(&partial);
             Err(error)
         }
     }
+}
+
+/// A line for each format that takes the place of another.
+fn replaced(parts: &[Part]) -> Vec<String> {
+    let mut found: Vec<(BlockType, &Entry, usize)> = Vec::new();
+    for part in parts {
+        let Some(block) = part.instead_of else {
+            continue;
+        };
+        let same = |(other, entry, _): &&mut (BlockType, &Entry, usize)| {
+            *other == block && entry.kind == part.entry.kind
+        };
+        match found.iter_mut().find(same) {
+            Some((_, _, count)) => *count += 1,
+            None => found.push((block, &part.entry, 1)),
+        }
+    }
+    let line = |(block, first, count): &(BlockType, &Entry, usize)| {
+        format!(
+            "{count} matrices, such as {}, are in {}, not in {}: their rows ({} numbers there) are no multiples of {}",
+            first.name,
+            first.kind.name(),
+            block.name(),
+            first.cols(),
+            block.numbers()
+        )
+    };
+    found.iter().map(line).collect()
 }
 
 /// Copies the metadata of a GGUF file's tokenizer, whether or not it can be read here.
@@ -180,11 +219,13 @@ fn parts(plan: &Plan, architecture: settings::Architecture, file_type: FileType)
                 dims.insert(0, model.experts);
             }
             let own = (pair.clone(), place.order);
+            let choice = mix::choice(file_type, &place.name, &dims, model);
             match parts.iter_mut().find(|part| part.entry.name == place.name) {
                 Some(part) => part.pairs.push(own),
                 None => parts.push(Part {
+                    instead_of: choice.instead_of,
                     entry: Entry {
-                        kind: mix::kind(file_type, &place.name, &dims, model),
+                        kind: choice.kind,
                         name: place.name,
                         dims,
                     },

@@ -60,18 +60,34 @@ pub(super) struct Model {
     pub has_output: bool,
 }
 
+/// Format of a tensor.
+pub(super) struct Choice {
+    pub kind: Kind,
+    /// The format that the file's type has for it, where its rows are no whole blocks of that.
+    pub instead_of: Option<BlockType>,
+}
+
+impl Choice {
+    fn of(kind: Kind) -> Choice {
+        Choice {
+            kind,
+            instead_of: None,
+        }
+    }
+}
+
 /// Format of a tensor with these dims.
-pub(super) fn kind(file: FileType, name: &str, dims: &[usize], model: Model) -> Kind {
+pub(super) fn choice(file: FileType, name: &str, dims: &[usize], model: Model) -> Choice {
     let is_kept = dims.len() < 2
         || !name.ends_with(".weight")
         || name.contains("norm")
         || name.contains("ffn_gate_inp")
         || name == "position_embd.weight";
     if is_kept {
-        return Kind::F32;
+        return Choice::of(Kind::F32);
     }
     let block = match file.kind() {
-        kind @ (Kind::F32 | Kind::F16 | Kind::Bf16) => return kind,
+        kind @ (Kind::F32 | Kind::F16 | Kind::Bf16) => return Choice::of(kind),
         Kind::Block(block) => block,
     };
     let head = if model.has_output {
@@ -86,7 +102,11 @@ pub(super) fn kind(file: FileType, name: &str, dims: &[usize], model: Model) -> 
         BlockType::Q4_K => in_q4_k_m(name, model),
         _ => block,
     };
-    fitting(block, cols)
+    let kind = fitting(block, cols);
+    Choice {
+        kind,
+        instead_of: (kind != Kind::Block(block)).then_some(block),
+    }
 }
 
 /// `Q4_K_M`: more bits for values and the second feed-forward matrix of some layers.

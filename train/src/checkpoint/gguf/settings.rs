@@ -59,6 +59,11 @@ impl Architecture {
     }
 }
 
+/// llama.cpp's names of the architectures that are written.
+pub(super) fn names() -> String {
+    ALL.map(Architecture::name).join(", ")
+}
+
 /// The architecture that has every setting of the model; else what none has, one line each.
 pub(super) fn architecture(plan: &Plan) -> Result<Architecture, Vec<String>> {
     let model = &plan.model;

@@ -131,12 +131,13 @@ fn values_and_down_projections_of_some_layers_have_more_bits() {
     };
     let has_more = |layer: usize, name: &str| {
         let name = format!("blk.{layer}.{name}.weight");
-        mix::kind(FileType::Q4_K_M, &name, &[512, 512], model) == Kind::Block(BlockType::Q6_K)
+        mix::choice(FileType::Q4_K_M, &name, &[512, 512], model).kind
+            == Kind::Block(BlockType::Q6_K)
     };
     let found: Vec<usize> = (0..16).filter(|&layer| has_more(layer, "attn_v")).collect();
     assert_eq!(found, [0, 1, 4, 7, 10, 13, 14, 15]);
     assert!(has_more(0, "ffn_down") && !has_more(0, "ffn_up") && !has_more(2, "ffn_down"));
-    let kind = |name: &str, cols| mix::kind(FileType::Q4_K_M, name, &[512, cols], model);
+    let kind = |name: &str, cols| mix::choice(FileType::Q4_K_M, name, &[512, cols], model).kind;
     assert_eq!(kind("output.weight", 512), Kind::Block(BlockType::Q6_K));
     assert_eq!(kind("output.weight", 96), Kind::Block(BlockType::Q8_0));
     assert_eq!(
@@ -150,7 +151,7 @@ fn values_and_down_projections_of_some_layers_have_more_bits() {
             experts: 8,
             ..model
         };
-        mix::kind(FileType::Q4_K_M, name, dims, model)
+        mix::choice(FileType::Q4_K_M, name, dims, model).kind
     };
     let [more, four, short] = [BlockType::Q5_K, BlockType::Q4_K, BlockType::Q5_0].map(Kind::Block);
     assert_eq!(of_eight("blk.2.attn_output.weight", &[512, 512]), more);

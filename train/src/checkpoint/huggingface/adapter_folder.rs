@@ -47,9 +47,7 @@ pub fn adapter_base(folder: &Path) -> Result<Option<PathBuf>> {
     if !is_adapter(folder) {
         return Ok(None);
     }
-    let config = config(folder)?;
-    let name = config.get("base_model_name_or_path");
-    let name = name.and_then(Value::as_str).unwrap_or_default();
+    let name = &named_base(folder)?;
     let places = [PathBuf::from(name), folder.join(name)];
     let found = places
         .into_iter()
@@ -59,6 +57,35 @@ pub fn adapter_base(folder: &Path) -> Result<Option<PathBuf>> {
             format!("base_model_name_or_path: found {name:?}, want the folder of the base model");
         foreign(&folder.join(CONFIG), vec![line])
     })
+}
+
+/// Name of the model that the adapter in `folder` belongs to, a path or that of a hub; empty if it names none.
+pub(crate) fn named_base(folder: &Path) -> Result<String> {
+    let config = config(folder)?;
+    let name = config.get("base_model_name_or_path");
+    Ok(name.and_then(Value::as_str).unwrap_or_default().to_owned())
+}
+
+/// Adapters beside which others stand.
+const MOST_NESTED: usize = 16;
+
+/// The folders of the models that the adapter in `folder` stands on: its own base, the base of that if it is an adapter as well, and
+/// so on; the last is a whole model. None of any other folder.
+///
+/// # Errors
+/// As `adapter_base`; adapters that name each other in a circle, or more than 16.
+pub fn adapter_bases(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut bases: Vec<PathBuf> = Vec::new();
+    while let Some(base) = adapter_base(bases.last().map_or(folder, PathBuf::as_path))? {
+        if bases.len() == MOST_NESTED {
+            let line = format!(
+                "base_model_name_or_path: found an adapter of an adapter, {MOST_NESTED} times and more, want a whole model behind them"
+            );
+            return Err(foreign(&folder.join(CONFIG), vec![line]));
+        }
+        bases.push(base);
+    }
+    Ok(bases)
 }
 
 /// Opens the adapter's tensors.

@@ -11,7 +11,7 @@ use kernels::Device;
 use serde_json::Value;
 
 use crate::checkpoint::gguf::import::{Gguf, is_gguf};
-use crate::checkpoint::huggingface::adapter_folder::{adapter_base, is_adapter};
+use crate::checkpoint::huggingface::adapter_folder::{adapter_bases, is_adapter};
 use crate::checkpoint::huggingface::config;
 use crate::checkpoint::huggingface::deepseek;
 use crate::checkpoint::huggingface::described::Read;
@@ -117,8 +117,8 @@ pub(crate) struct Folder {
     pub notes: Vec<String>,
     tensors: Tensors,
     pairs: Vec<Pair>,
-    /// Adapter that is added to the tensors.
-    adapter: Option<Adapter>,
+    /// Adapters that are added to the tensors, in this order.
+    adapters: Vec<Adapter>,
     /// The folder or file.
     path: PathBuf,
     /// Virtual tokens beside them.
@@ -132,26 +132,38 @@ enum Tensors {
 }
 
 impl Folder {
-    /// Opens a Hugging Face folder, or a PEFT folder with the base model that it names, into which low-rank adapters are merged.
+    /// Opens a Hugging Face folder, or a PEFT folder with the base model that it names, into which low-rank adapters are merged. The
+    /// base may be a PEFT folder as well.
     pub(crate) fn open(folder: &Path) -> Result<Folder> {
         Folder::open_for(folder, 0)
     }
 
     /// Like `open` for a job whose model has so many depths of multi-token prediction.
     pub(crate) fn open_for(folder: &Path, depths: usize) -> Result<Folder> {
-        if let Some(base) = adapter_base(folder)? {
-            if is_adapter(&base) {
-                let line = "base_model_name_or_path: found an adapter, want a whole model";
-                return Err(foreign(folder, vec![line.into()]));
+        let mut bases = adapter_bases(folder)?;
+        let Some(whole) = bases.pop() else {
+            return Folder::open_whole(folder, depths);
+        };
+        let mut opened = Folder::open_whole(&whole, depths)?;
+        // the adapter that is beside the whole model first
+        let others = bases.iter().rev().map(PathBuf::as_path);
+        for adapter in others.chain([folder]) {
+            if opened.prompt.is_some() {
+                let line = "base_model_name_or_path: found virtual tokens, want a whole model or its adapters";
+                return Err(foreign(adapter, vec![line.into()]));
             }
-            let mut opened = Folder::open_for(&base, depths)?;
-            if is_soft_prompt(folder)? {
-                opened.prompt = Some(SoftPrompt::open(folder, &mut opened.plan)?);
+            if is_soft_prompt(adapter)? {
+                opened.prompt = Some(SoftPrompt::open(adapter, &mut opened.plan)?);
             } else {
-                opened.adapter = Some(Adapter::open(folder, &opened.pairs)?);
+                let adapter = Adapter::open(adapter, &opened.pairs)?;
+                opened.adapters.push(adapter);
             }
-            return Ok(opened);
         }
+        Ok(opened)
+    }
+
+    /// Opens a Hugging Face folder of a whole model.
+    fn open_whole(folder: &Path, depths: usize) -> Result<Folder> {
         let path = folder.join("config.json");
         let text = fs::read(&path).at("read", &path)?;
         let mut config: Value = serde_json::from_slice(&text)
@@ -188,7 +200,7 @@ impl Folder {
             notes,
             tensors: Tensors::HuggingFace(files),
             pairs,
-            adapter: None,
+            adapters: Vec::new(),
             path: folder.to_owned(),
             prompt: None,
         })
@@ -209,7 +221,7 @@ impl Folder {
             notes,
             tensors: Tensors::Gguf(tensors),
             pairs,
-            adapter: None,
+            adapters: Vec::new(),
             path: file.to_owned(),
             prompt: None,
         })
@@ -267,7 +279,7 @@ impl Folder {
             notes: Vec::new(),
             tensors: Tensors::Megatron(tensors),
             pairs,
-            adapter: None,
+            adapters: Vec::new(),
             path: found,
             prompt: None,
         })
@@ -295,7 +307,7 @@ impl Folder {
                 Tensors::Megatron(tensors) => tensors.values(pair)?,
                 Tensors::Gguf(tensors) => tensors.values(pair)?,
             };
-            if let Some(adapter) = &mut self.adapter {
+            for adapter in &mut self.adapters {
                 adapter.add(pair, &mut theirs)?;
             }
             let mut both = pair.elements_of_ours(&shape).zip(theirs);

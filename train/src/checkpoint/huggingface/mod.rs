@@ -24,6 +24,7 @@ mod opt;
 pub(crate) mod outs;
 pub(crate) mod pair;
 pub(crate) mod peft;
+mod peft_sizes;
 mod rope;
 pub(crate) mod soft_prompt;
 pub(crate) mod t5;

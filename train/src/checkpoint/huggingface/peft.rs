@@ -2,7 +2,8 @@
 //!
 //! Names and meaning as PEFT 0.21 (`tuners/lora/config.py`, `utils/save_and_load.py`): tensors
 //! `base_model.model.MODULE.lora_A.weight` `[r, in]` and `.lora_B.weight` `[out, r]`; scale `lora_alpha / r`, with `use_rslora`
-//! `lora_alpha / sqrt(r)`. Our adapter of a packed layer becomes one for each of its modules, which share A.
+//! `lora_alpha / sqrt(r)`; some modules may have another rank or scale (`peft_sizes`). Modules of `modules_to_save` are saved whole,
+//! in place of the base's. Our adapter of a packed layer becomes one for each of its modules, which share A.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,6 +11,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use crate::checkpoint::MODEL;
+use crate::checkpoint::adapter_base::base_of;
 use crate::checkpoint::adapters::{self, Factors, LayerAdapter, LoraAdapter};
 use crate::checkpoint::huggingface::adapter_folder::{
     CONFIG, Named, WEIGHTS, config, foreign, set_among, shown, tensors, write,
@@ -18,11 +20,13 @@ use crate::checkpoint::huggingface::config::expect_class;
 use crate::checkpoint::huggingface::deepseek;
 use crate::checkpoint::huggingface::names::pairs;
 use crate::checkpoint::huggingface::pair::Pair;
-use crate::checkpoint::huggingface::soft_prompt;
+use crate::checkpoint::huggingface::peft_sizes::{Size, Sizes};
+use crate::checkpoint::huggingface::soft_prompt::{self, is_of_prompt};
 use crate::checkpoint::newest::checkpoint_at;
 use crate::checkpoint::read::Opened;
 use crate::checkpoint::safetensors::{Entry, Reader};
 use crate::config::adapted_layers::{has_inputs_first, target_of};
+use crate::config::exact::narrow;
 use crate::config::plan::{Plan, Shape};
 use crate::config::{Family, LoraTarget};
 use crate::error::{Error, Result};
@@ -34,6 +38,8 @@ const PREFIX: &str = "base_model.model.";
 const BESIDE: &str = ".base_layer.weight";
 /// Our tensor of the head's own matrix.
 const HEAD_WEIGHT: &str = "head.weight";
+/// Our tensor of the embedding.
+const EMBEDDING: &str = "embedding.weight";
 /// Ways to start an adapter that leave the base's matrices as they are. Others, such as `pissa`, `olora`, `corda`, `loftq` and
 /// `lora_ga`, put a remainder in their place, to which the adapter belongs.
 const STARTS: [&str; 4] = ["gaussian", "eva", "orthogonal", "mica"];
@@ -43,11 +49,19 @@ pub(crate) const OF_REQUESTS: &str = "an adapter of qkv, out, fc1 and fc2 alone:
 /// An opened adapter.
 pub(crate) struct Adapter {
     reader: Reader,
+    /// The matrices of each module.
+    modules: BTreeMap<String, Matrices>,
+    /// Tensors in place of the base's, by the base's names: the matrix beside the adapter of the head, which PEFT saves with it, and
+    /// those of `modules_to_save`.
+    copies: BTreeMap<String, Entry>,
+}
+
+/// A `[rank, in]` and B `[out, rank]` of a module.
+#[derive(Clone)]
+struct Matrices {
+    a: Entry,
+    b: Entry,
     scale: f64,
-    /// A and B of each module.
-    modules: BTreeMap<String, [Entry; 2]>,
-    /// The matrix beside the adapter of the head, which PEFT saves and loads with it.
-    head: Option<Entry>,
 }
 
 impl Adapter {
@@ -57,42 +71,27 @@ impl Adapter {
     /// `Foreign` with every setting and tensor that does not fit.
     pub(crate) fn open(folder: &Path, pairs: &[Pair]) -> Result<Adapter> {
         let config = config(folder)?;
+        // another kind has other settings altogether
+        if let Some(problem) = kind_problem(&config) {
+            return Err(foreign(&folder.join(CONFIG), vec![problem]));
+        }
         let mut problems = unsupported(&config);
-        let number = |key: &str| config.get(key).and_then(Value::as_f64);
-        let rank = number("r").filter(|r| *r >= 1.0 && r.fract() == 0.0);
-        if rank.is_none() {
-            problems.push(format!(
-                "r: found {}, want a whole number",
-                shown(config.get("r"))
-            ));
-        }
-        let alpha = number("lora_alpha").filter(|alpha| alpha.is_finite());
-        if alpha.is_none() {
-            let found = shown(config.get("lora_alpha"));
-            problems.push(format!("lora_alpha: found {found}, want a number"));
-        }
+        let sizes = Sizes::read(&config, &mut problems);
+        let saved = saved_modules(&config, &mut problems);
         if !problems.is_empty() {
             return Err(foreign(&folder.join(CONFIG), problems));
         }
-        let (rank, alpha) = (rank.unwrap_or(1.0), alpha.unwrap_or(0.0));
-        let scale = match config.get("use_rslora") == Some(&Value::Bool(true)) {
-            true => alpha / rank.sqrt(),
-            false => alpha / rank,
-        };
         let path = folder.join(WEIGHTS);
         let reader = tensors(folder)?;
         let by_name = by_name(pairs);
         let mut found: BTreeMap<String, [Option<Entry>; 2]> = BTreeMap::new();
-        let mut head = None;
+        let mut copies = BTreeMap::new();
+        let mut unseen: BTreeSet<&str> = saved.iter().map(String::as_str).collect();
         for entry in reader.entries() {
             let name = entry.name.strip_prefix(PREFIX);
             let beside = name.and_then(|name| name.strip_suffix(BESIDE));
             if let Some(pair) = beside.and_then(|module| head_of(module, &by_name)) {
-                if entry.dims != pair.dims {
-                    let (name, found, wanted) = (&entry.name, &entry.dims, &pair.dims);
-                    problems.push(format!("{name}: found {found:?}, want {wanted:?}"));
-                }
-                head = Some(entry.clone());
+                copies.insert(pair.theirs.clone(), entry.clone());
                 continue;
             }
             let parts = [".lora_A.weight", ".lora_B.weight"].into_iter().enumerate();
@@ -100,24 +99,38 @@ impl Adapter {
                 let mut parts = parts.filter_map(|(at, end)| Some((at, name.strip_suffix(end)?)));
                 parts.next()
             });
-            match part {
-                Some((at, module)) => {
+            match (part, name.and_then(|name| saved_as(name, &saved))) {
+                (Some((at, module)), _) => {
                     found.entry(module.to_owned()).or_default()[at] = Some(entry.clone());
                 }
-                None => problems.push(format!("{}: found, want tensors of LoRA alone", entry.name)),
+                (None, Some(module)) => {
+                    unseen.remove(module);
+                    copies.insert(name.unwrap_or_default().to_owned(), entry.clone());
+                }
+                (None, None) => {
+                    problems.push(format!("{}: found, want tensors of LoRA alone", entry.name));
+                }
             }
         }
-        if let Some(entry) = &head {
-            let module = entry.name.strip_prefix(PREFIX);
-            let module = module.and_then(|name| name.strip_suffix(BESIDE));
-            if !module.is_some_and(|module| found.contains_key(module)) {
+        let unseen = unseen.into_iter();
+        problems.extend(
+            unseen.map(|module| {
+                format!("found no tensors of {module}, want those of modules_to_save")
+            }),
+        );
+        for (name, entry) in &copies {
+            let problem = copy_problem(name, entry, &by_name);
+            problems.extend(problem.map(|problem| format!("{}: {problem}", entry.name)));
+            let beside = entry.name.strip_suffix(BESIDE);
+            let beside = beside.and_then(|name| name.strip_prefix(PREFIX));
+            if beside.is_some_and(|module| !found.contains_key(module)) {
                 let line = "found alone, want lora_A and lora_B of this layer beside it";
                 problems.push(format!("{}: {line}", entry.name));
             }
         }
         let mut modules = BTreeMap::new();
         for (module, both) in found {
-            match whole(&module, both, rank, &by_name) {
+            match whole(&module, both, sizes.of(&module), &by_name) {
                 Ok(both) => {
                     modules.insert(module, both);
                 }
@@ -130,9 +143,8 @@ impl Adapter {
         match problems.is_empty() {
             true => Ok(Adapter {
                 reader,
-                scale,
                 modules,
-                head,
+                copies,
             }),
             false => Err(foreign(&path, problems)),
         }
@@ -147,7 +159,15 @@ impl Adapter {
         let by_name = by_name(pairs);
         let mut parts: BTreeMap<&str, Vec<Module<'_>>> = BTreeMap::new();
         let mut problems = Vec::new();
-        for (name, [a, b]) in &self.modules {
+        // one scale for all of them, or 1 with their own in B
+        let mut scales = self.modules.values().map(|both| both.scale);
+        let first = scales.next().unwrap_or(1.0);
+        let scale = if scales.all(|scale| scale == first) {
+            first
+        } else {
+            1.0
+        };
+        for (name, Matrices { a, b, scale: own }) in &self.modules {
             let pair = by_name.get(format!("{name}.weight").as_str()).copied();
             let layer = pair.and_then(|pair| Some((pair, pair.ours.strip_suffix(".weight")?)));
             let is_served = |layer: &str| {
@@ -156,28 +176,35 @@ impl Adapter {
             };
             match layer.filter(|(_, layer)| is_served(layer)) {
                 Some((pair, layer)) => {
+                    let rank = a.dims[0];
                     let a = values_of(&mut self.reader, a)?;
-                    let b = values_of(&mut self.reader, b)?;
-                    parts.entry(layer).or_default().push(Module { pair, a, b });
+                    let mut b = values_of(&mut self.reader, b)?;
+                    if *own != scale {
+                        let factor = own / scale;
+                        b.iter_mut()
+                            .for_each(|b| *b = narrow(f64::from(*b) * factor));
+                    }
+                    parts
+                        .entry(layer)
+                        .or_default()
+                        .push(Module { pair, rank, a, b });
                 }
                 None => problems.push(format!("{name}: found, want {OF_REQUESTS}")),
             }
         }
-        if let Some(head) = &self.head {
-            problems.push(format!("{}: found, want {OF_REQUESTS}", head.name));
-        }
+        let copies = self.copies.values();
+        problems.extend(copies.map(|copy| format!("{}: found, want {OF_REQUESTS}", copy.name)));
         if !problems.is_empty() {
             return Err(foreign(self.reader.path(), problems));
         }
-        let rank = self.modules.values().next().map_or(0, |[a, _]| a.dims[0]);
         let layers = parts.into_iter().map(|(layer, modules)| {
             let weight = format!("{layer}.weight");
             let spec = specs.iter().find(|spec| spec.name == weight);
             let dims = spec.map_or(&[][..], |spec| &spec.dims);
-            (layer.to_owned(), joined(&modules, rank, dims, &shape))
+            (layer.to_owned(), joined(&modules, dims, &shape))
         });
         Ok(LoraAdapter {
-            scale: self.scale,
+            scale,
             layers: layers.collect(),
         })
     }
@@ -185,17 +212,17 @@ impl Adapter {
     /// Adds the adapter to the values of a tensor of the base model, in the order of that tensor.
     pub(crate) fn add(&mut self, pair: &Pair, values: &mut [f32]) -> Result<()> {
         let module = pair.theirs.strip_suffix(".weight").unwrap_or_default();
-        if let Some(head) = self.head.as_ref().filter(|_| pair.ours == HEAD_WEIGHT) {
-            values.copy_from_slice(&values_of(&mut self.reader, head)?);
+        if let Some(copy) = self.copies.get(&pair.theirs) {
+            values.copy_from_slice(&values_of(&mut self.reader, copy)?);
         }
-        let Some([a, b]) = self.modules.get(module).cloned() else {
+        let Some(Matrices { a, b, scale }) = self.modules.get(module).cloned() else {
             return Ok(());
         };
         let of = Factors {
             a: &values_of(&mut self.reader, &a)?,
             b: &values_of(&mut self.reader, &b)?,
             rank: a.dims[0],
-            scale: self.scale,
+            scale,
         };
         // Conv1D of GPT-2 has its inputs first
         let by_inputs = pair.dims != [b.dims[0], a.dims[1]] || is_conv1d(pair);
@@ -227,15 +254,19 @@ fn values_of(reader: &mut Reader, entry: &Entry) -> Result<Vec<f32>> {
 /// The matrices of one of PEFT's modules: A `[rank, in]`, B `[out, rank]`.
 struct Module<'a> {
     pair: &'a Pair,
+    rank: usize,
     a: Vec<f32>,
     b: Vec<f32>,
 }
 
 /// The adapter of a layer of ours with a weight of these dims. Modules that share A share it here too; others have rows of A
 /// each, and B has zeros where a module's rows meet another's.
-fn joined(modules: &[Module<'_>], rank: usize, dims: &[usize], shape: &Shape) -> LayerAdapter {
+fn joined(modules: &[Module<'_>], dims: &[usize], shape: &Shape) -> LayerAdapter {
     let shares = modules.iter().all(|module| module.a == modules[0].a);
-    let all = if shares { rank } else { rank * modules.len() };
+    let all = match shares {
+        true => modules[0].rank,
+        false => modules.iter().map(|module| module.rank).sum(),
+    };
     let is_column = !has_inputs_first(modules[0].pair.ours.trim_end_matches(".weight"));
     let out = if is_column { dims[0] } else { dims[1] };
     let mut joined = LayerAdapter {
@@ -243,17 +274,21 @@ fn joined(modules: &[Module<'_>], rank: usize, dims: &[usize], shape: &Shape) ->
         a: Vec::new(),
         b: vec![0.0; out * all],
     };
+    let mut first = 0;
     for (number, module) in modules.iter().enumerate() {
         if number == 0 || !shares {
             joined.a.extend(&module.a);
         }
-        let first = if shares { 0 } else { number * rank };
+        let rank = module.rank;
         let rows: Vec<usize> = match is_column {
             true => module.pair.rows_of_ours(shape).collect(),
             false => (0..out).collect(),
         };
         for (row, b) in rows.into_iter().zip(module.b.chunks_exact(rank)) {
             joined.b[row * all + first..][..rank].copy_from_slice(b);
+        }
+        if !shares {
+            first += rank;
         }
     }
     joined
@@ -269,9 +304,10 @@ fn is_conv1d(pair: &Pair) -> bool {
 fn whole(
     module: &str,
     both: [Option<Entry>; 2],
-    rank: f64,
+    size: Size,
     pairs: &BTreeMap<&str, &Pair>,
-) -> std::result::Result<[Entry; 2], String> {
+) -> std::result::Result<Matrices, String> {
+    let Size { rank, scale } = size;
     let [Some(a), Some(b)] = both else {
         return Err(format!(
             "{module}: found one of lora_A and lora_B, want both"
@@ -287,23 +323,78 @@ fn whole(
         (&[input, out], true) | (&[out, input], false) => [out, input],
         _ => return Err(format!("{module}: found an adapter of no linear layer")),
     };
-    let fits = a.dims.len() == 2 && a.dims[0] as f64 == rank && a.dims[1] == input;
-    if !fits || b.dims != [out, a.dims[0]] {
+    if a.dims != [rank, input] || b.dims != [out, rank] {
         return Err(format!(
             "{module}: found lora_A {:?} and lora_B {:?}, want [{rank}, {input}] and [{out}, {rank}]",
             a.dims, b.dims
         ));
     }
-    Ok([a, b])
+    Ok(Matrices { a, b, scale })
+}
+
+/// `modules_to_save`: ends of names of modules.
+fn saved_modules(config: &Map<String, Value>, problems: &mut Vec<String>) -> Vec<String> {
+    let found = config.get("modules_to_save");
+    let list = match found {
+        None | Some(Value::Null) => return Vec::new(),
+        Some(Value::Array(list)) => {
+            let names = list.iter().map(|name| name.as_str().map(str::to_owned));
+            names.collect::<Option<Vec<String>>>()
+        }
+        Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => None,
+    };
+    let list = list.filter(|list| list.iter().all(|name| !name.is_empty()));
+    list.unwrap_or_else(|| {
+        let found = shown(found);
+        problems.push(format!(
+            "modules_to_save: found {found}, want a list of names"
+        ));
+        Vec::new()
+    })
+}
+
+/// The entry of `modules_to_save` whose module the tensor belongs to (PEFT: `key.endswith(target_key)`).
+fn saved_as<'s>(name: &str, saved: &'s [String]) -> Option<&'s str> {
+    let mut modules = name.match_indices('.').map(|(at, _)| &name[..at]);
+    let entry = modules.find_map(|module| saved.iter().find(|end| module.ends_with(&**end)));
+    entry.map(String::as_str)
+}
+
+/// Why a tensor cannot stand in place of the base's of this name.
+fn copy_problem(name: &str, copy: &Entry, pairs: &BTreeMap<&str, &Pair>) -> Option<String> {
+    let Some(pair) = pairs.get(name) else {
+        return Some("found, but the base model has no such tensor".into());
+    };
+    let has_own_head = || (pairs.values()).any(|pair| pair.ours == HEAD_WEIGHT && !pair.is_copy());
+    if pair.is_copy() || pair.ours == EMBEDDING && !has_own_head() {
+        let line = "found, want none: the base's embedding is its head, and PEFT changes one of them alone";
+        return Some(line.into());
+    }
+    if copy.dims != pair.dims {
+        let (found, wanted) = (&copy.dims, &pair.dims);
+        return Some(format!("found {found:?}, want {wanted:?}"));
+    }
+    None
+}
+
+/// Why the configuration is not that of a low-rank adapter.
+fn kind_problem(config: &Map<String, Value>) -> Option<String> {
+    let kind = config.get("peft_type");
+    if kind == Some(&json!("LORA")) {
+        return None;
+    }
+    let is_prompt = kind.and_then(Value::as_str).is_some_and(is_of_prompt);
+    let others = match is_prompt {
+        true => ": virtual tokens are no low-rank adapter",
+        false => ", \"PROMPT_TUNING\" or \"P_TUNING\"",
+    };
+    let found = shown(kind);
+    Some(format!("peft_type: found {found}, want \"LORA\"{others}"))
 }
 
 /// Settings that are not read, a line each.
 fn unsupported(config: &Map<String, Value>) -> Vec<String> {
     let mut problems = Vec::new();
-    let kind = config.get("peft_type");
-    if kind != Some(&json!("LORA")) {
-        problems.push(format!("peft_type: found {}, want \"LORA\"", shown(kind)));
-    }
     let start = config.get("init_lora_weights");
     let keeps_base = match start {
         None | Some(Value::Null | Value::Bool(_)) => true,
@@ -328,14 +419,19 @@ fn unsupported(config: &Map<String, Value>) -> Vec<String> {
             "monteclora_config",
             "lora_bias",
             "bias",
-            "modules_to_save",
-            "rank_pattern",
-            "alpha_pattern",
             "layer_replication",
             "trainable_token_indices",
-            "target_parameters",
         ],
     ));
+    // a weight of a linear layer has the tensors that the layer as a module has; those of stacked experts are others
+    let parameters = config.get("target_parameters").and_then(Value::as_array);
+    let mut parameters = parameters.into_iter().flatten();
+    if parameters.any(|name| !name.as_str().is_some_and(|name| name.ends_with(".weight"))) {
+        let found = shown(config.get("target_parameters"));
+        problems.push(format!(
+            "target_parameters: found {found}, want weights of linear layers alone, such as \"shared_experts.up_proj.weight\""
+        ));
+    }
     problems
 }
 
@@ -389,7 +485,7 @@ pub fn export_peft(checkpoint: &Path, out: &Path) -> Result<()> {
         tensors.read_part(name, dims, 0, &mut values)?;
         Ok(values)
     };
-    let (mut all, mut modules) = (Vec::new(), BTreeSet::new());
+    let (mut all, mut targets) = (Vec::new(), Targets::default());
     let layers = specs.iter();
     let layers = layers.filter_map(|spec| spec.name.strip_suffix(".lora_a"));
     let mut left: BTreeSet<&str> = layers.collect();
@@ -426,10 +522,7 @@ pub fn export_peft(checkpoint: &Path, out: &Path) -> Result<()> {
                 values: values.clone(),
             });
         }
-        // the last two parts: GPT-2 has a c_proj in both halves of a block, and experts have numbers
-        let mut dots = module.rmatch_indices('.').map(|(at, _)| at + 1);
-        let suffix = dots.nth(1).map_or(module, |at| &module[at..]);
-        modules.insert(suffix.to_owned());
+        targets.add(module, plan.model.family);
     }
     if !left.is_empty() {
         let left: Vec<&str> = left.into_iter().collect();
@@ -442,11 +535,48 @@ pub fn export_peft(checkpoint: &Path, out: &Path) -> Result<()> {
             ),
         });
     }
-    let config = json!({
-        "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": plan.train.init_from,
-        "r": rank, "lora_alpha": lora.alpha, "use_rslora": lora.rs_lora, "lora_dropout": lora.dropout, "bias": "none",
-        "target_modules": modules, "fan_in_fan_out": plan.model.family == Family::Gpt, "inference_mode": true,
+    // PEFT has no dropout beside parameters
+    let dropout = if targets.parameters.is_empty() {
+        lora.dropout
+    } else {
+        0.0
+    };
+    let mut config = json!({
+        "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base_of(&plan),
+        "r": rank, "lora_alpha": lora.alpha, "use_rslora": lora.rs_lora, "lora_dropout": dropout, "bias": "none",
+        "target_modules": targets.modules, "fan_in_fan_out": plan.model.family == Family::Gpt, "inference_mode": true,
         "init_lora_weights": true, "modules_to_save": null,
     });
+    if !targets.parameters.is_empty() {
+        config["target_parameters"] = json!(targets.parameters);
+    }
     write(out, &config, &all)
 }
+
+/// Names of the adapted layers in PEFT's configuration.
+#[derive(Default)]
+struct Targets {
+    modules: BTreeSet<String>,
+    parameters: BTreeSet<String>,
+}
+
+impl Targets {
+    /// Adds a module by the last two parts of its name: GPT-2 has a `c_proj` in both halves of a block, and experts have numbers.
+    ///
+    /// PEFT 0.21 with transformers 5 takes every target of DeepSeek that ends with `gate_proj`, `up_proj` or `down_proj` for the
+    /// experts, which are stacked there (`utils/transformers_weight_conversion.py`), and would pass over the adapters of shared
+    /// experts and of the first layers. It leaves targets that are parameters as they are, and their tensors have the same names.
+    fn add(&mut self, module: &str, family: Family) {
+        let mut dots = module.rmatch_indices('.').map(|(at, _)| at + 1);
+        let suffix = dots.nth(1).map_or(module, |at| &module[at..]);
+        let is_expert = module.contains(".experts.");
+        let is_renamed = STACKED.iter().any(|end| module.ends_with(end));
+        match deepseek::is_deepseek(family) && is_renamed && !is_expert {
+            true => self.parameters.insert(format!("{suffix}.weight")),
+            false => self.modules.insert(suffix.to_owned()),
+        };
+    }
+}
+
+/// Ends of the modules that PEFT takes for experts.
+const STACKED: [&str; 3] = [".gate_proj", ".up_proj", ".down_proj"];

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
+use crate::checkpoint::adapter_base::base_of;
 use crate::checkpoint::huggingface::adapter_folder::{
     CONFIG, Named, WEIGHTS, config, foreign, set_among, shown, tensors, write,
 };
@@ -32,7 +33,12 @@ pub(crate) struct SoftPrompt {
 pub(crate) fn is_soft_prompt(folder: &Path) -> Result<bool> {
     let config = config(folder)?;
     let kind = config.get("peft_type").and_then(Value::as_str);
-    Ok(kind.is_some_and(|kind| KINDS.contains(&kind)))
+    Ok(kind.is_some_and(is_of_prompt))
+}
+
+/// Whether a `peft_type` is one of virtual tokens.
+pub(super) fn is_of_prompt(kind: &str) -> bool {
+    KINDS.contains(&kind)
 }
 
 impl SoftPrompt {
@@ -120,7 +126,7 @@ pub(super) fn export(opened: &Opened, plan: &Plan, out: &Path) -> Result<()> {
         dims: dims.clone(),
     };
     let mut config = json!({
-        "task_type": "CAUSAL_LM", "base_model_name_or_path": plan.train.init_from, "num_virtual_tokens": dims[0],
+        "task_type": "CAUSAL_LM", "base_model_name_or_path": base_of(plan), "num_virtual_tokens": dims[0],
         "token_dim": dims[1], "num_transformer_submodules": 1, "num_attention_heads": plan.model.heads,
         "num_layers": plan.model.layers, "inference_mode": true,
     });

@@ -178,9 +178,16 @@ pub(crate) fn expect_fitting(plan: &Plan, format: WeightFormat) -> Result<()> {
     let is_llama = matches!(
         model.family,
         Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3
-    ) && model.moe.is_none();
-    if !(is_llama || is_deepseek(model.family)) || model.classify.is_some() {
+    );
+    if !(is_llama || is_deepseek(model.family)) {
         lacking.push(format!("family = {:?}", model.family));
+    }
+    if let Some(moe) = model.moe.as_ref().filter(|_| is_llama) {
+        let experts = moe.experts;
+        lacking.push(format!("{experts} experts in family = {:?}", model.family));
+    }
+    if model.classify.is_some() {
+        lacking.push("a classification head".into());
     }
     if model.mtp_num_layers > 0 {
         lacking.push(format!("mtp_num_layers = {}", model.mtp_num_layers));
