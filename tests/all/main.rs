@@ -9,6 +9,7 @@ mod architecture;
 mod arguments;
 mod bad_input;
 mod blend_jobs;
+mod changed_inputs;
 mod checkpoints;
 mod classify_jobs;
 mod convert;

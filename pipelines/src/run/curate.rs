@@ -6,6 +6,7 @@ use crate::machine::{concatenate, grouped, megabytes, write_atomically};
 use crate::manifest::{fingerprint, identity};
 use crate::progress::Progress;
 use crate::run::classifiers::Transformers;
+use crate::run::finished_shards::{self, StaleShards, stage_of};
 use crate::run::settings_print;
 use anyhow::{Context as _, Result, anyhow, bail};
 use curate::pipeline::{Curator, ShardReport};
@@ -43,7 +44,7 @@ pub(crate) fn total(reports: &[ShardReport]) -> ShardReport {
 }
 
 fn stage_name(shard: &Shard) -> String {
-    format!("curate/{:05}", shard.number)
+    stage_of(shard.number)
 }
 
 /// Fingerprint of a shard: everything its output depends on, so not tasks, threads or the other inputs.
@@ -233,12 +234,15 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         Ok(cx.manifest.done(stage, print)?.is_some())
     })?;
     let of_all = fingerprint(&json!(prints));
-    if todo.is_empty() && cx.manifest.done("curate", &of_all)?.is_some() {
+    let stale = StaleShards::find(&cx.out, shards.len())?;
+    let is_done = todo.is_empty() && stale.is_empty();
+    if is_done && cx.manifest.done("curate", &of_all)?.is_some() {
         log!("curate: done before ({} shards)", shards.len());
         return Ok(());
     }
-    cx.manifest.forget("curate");
     let curator = curator(cx, config)?;
+    cx.manifest.withdraw("curate")?;
+    stale.remove()?;
     curator.add_bad(bad_before(cx, shards, &todo)?);
     let bytes = todo.iter().map(|i| shards[*i].bytes);
     let progress = Progress::start("curate", "MB", bytes.sum());
@@ -265,6 +269,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let mut counts = serde_json::to_value(&sum)?;
     // of the shards processed by this run
     counts["seconds_by_step"] = json!(curator.seconds_by_step());
+    finished_shards::put(&mut counts, &prints);
     cx.manifest
         .record("curate", &of_all, &files, counts, seconds)?;
     let dropped: u64 = sum.dropped.values().sum();
@@ -334,7 +339,7 @@ fn run_shards(
                     .map(|o| o.path.clone().into())
                     .collect();
                 let mut counts = serde_json::to_value(&report)?;
-                settings_print::put(&mut counts, &settings_print::of_curate(&cx.job));
+                settings_print::put_shard(&mut counts, &cx.job, shard);
                 let seconds = started.elapsed().as_secs_f64();
                 cx.manifest
                     .record(&stage_name(shard), print, &files, counts, seconds)?;

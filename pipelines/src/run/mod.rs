@@ -18,6 +18,7 @@ mod eval_tasks;
 mod explain;
 mod export;
 mod failure;
+mod finished_shards;
 mod generate;
 mod hosts;
 mod index_memory;
