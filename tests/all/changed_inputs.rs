@@ -195,3 +195,62 @@ fn a_finished_job_with_one_more_input_is_exported_after_a_run() {
         "{said}"
     );
 }
+
+#[test]
+fn an_input_whose_records_are_all_bad_ends_the_stage_with_their_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    write_records(&folder.join("in0"), "a", "body", 60);
+    write_records(&folder.join("in1"), "b", "text", 60);
+    let job = write_job(folder, 2, "");
+    let job = job.to_str().unwrap();
+    for _ in 0..2 {
+        let said = stderr_of(&["run", job]);
+        for wanted in [
+            "all 60 records of curate.inputs[0] (",
+            "a.jsonl, record 1 (byte 0): no text field",
+            "the fields are body, id; curate.inputs[0].text_key names that of the text",
+        ] {
+            assert!(said.contains(wanted), "{wanted}: {said}");
+        }
+    }
+    let quoted = stderr_of(&[
+        "run",
+        job,
+        "--set",
+        "name=again",
+        "--set",
+        "curate.sample=0.999",
+    ]);
+    let bad = quoted
+        .lines()
+        .filter(|line| line.contains("curate: bad record: "));
+    assert_eq!(bad.count(), 3, "{quoted}");
+    succeed(&["run", job, "--set", "curate.inputs.0.text_key=body"]);
+}
+
+#[test]
+fn a_few_bad_records_are_quoted_and_counted_by_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    write_records(&folder.join("in0"), "a", "text", 20);
+    let path = folder.join("in0/a.jsonl");
+    let good = fs::read_to_string(&path).unwrap();
+    let bad = "{\"title\": \"x\"}\n".repeat(4);
+    fs::write(&path, format!("{bad}{good}[]\n")).unwrap();
+    let job = write_job(folder, 1, "");
+    let said = String::from_utf8(succeed(&["run", job.to_str().unwrap()]).stderr).unwrap();
+    let quoted = said
+        .lines()
+        .filter(|line| line.contains("curate: bad record: "));
+    assert_eq!(quoted.count(), 3, "{said}");
+    assert!(
+        said.contains("the fields are id, text, title; curate.inputs[0].text_key"),
+        "{said}"
+    );
+    assert!(said.contains("curate: note: 5 bad records in "), "{said}");
+    assert!(
+        said.contains("errors.jsonl: 4 no text field; 1 broken JSON: "),
+        "{said}"
+    );
+}

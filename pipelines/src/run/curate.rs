@@ -5,6 +5,7 @@ use crate::job::{LoadError, WrongUse};
 use crate::machine::{concatenate, grouped, megabytes, write_atomically};
 use crate::manifest::{fingerprint, identity};
 use crate::progress::Progress;
+use crate::run::bad_records::{self, Quotes};
 use crate::run::classifiers::Transformers;
 use crate::run::finished_shards::{self, StaleShards, stage_of};
 use crate::run::settings_print;
@@ -14,9 +15,7 @@ use curate::read::Shard;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use serde_json::json;
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -178,54 +177,6 @@ fn bad_before(cx: &Context, shards: &[Shard], todo: &[usize]) -> Result<u64> {
     Ok(bad)
 }
 
-/// A stage with more bad records than allowed, or whose records are all bad, fails and is not recorded, so that the
-/// same command fails again.
-fn check_bad(
-    cx: &Context,
-    config: &curate::pipeline::CurateConfig,
-    sum: &ShardReport,
-) -> Result<()> {
-    let errors = cx.out.join("errors.jsonl");
-    let (bad, most) = (sum.quarantined, config.max_bad_records);
-    if bad > most {
-        bail!(
-            "{} records are bad, above curate.max_bad_records = {most}; see {}",
-            grouped(bad),
-            errors.display()
-        );
-    }
-    if bad > 0 && bad == sum.records {
-        let first = first_reasons(&errors)?;
-        bail!(
-            "all {} records are bad; see {}: {first}",
-            grouped(bad),
-            errors.display()
-        );
-    }
-    Ok(())
-}
-
-/// Reasons that are shown when every record is bad.
-const REASONS: usize = 3;
-
-/// The first lines of the errors, for a message.
-fn first_reasons(errors: &Path) -> Result<String> {
-    let file = File::open(errors).with_context(|| errors.display().to_string())?;
-    let mut lines = Vec::new();
-    for line in BufReader::new(file).lines().take(REASONS) {
-        let line = line.with_context(|| errors.display().to_string())?;
-        let line: serde_json::Value = serde_json::from_str(&line)?;
-        let text = |key: &str| line[key].as_str().unwrap_or_default().to_string();
-        lines.push(format!(
-            "{}, byte {}: {}",
-            text("path"),
-            line["offset"],
-            text("why")
-        ));
-    }
-    Ok(lines.join("; "))
-}
-
 pub(super) fn run(cx: &Context) -> Result<()> {
     let config = table(cx)?;
     let shards = cx.shards()?;
@@ -257,7 +208,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let reports = reports(cx)?;
     let sum = total(&reports);
     let mut files = vec![merge_errors(cx, shards.len())?];
-    check_bad(cx, config, &sum)?;
+    bad_records::check(cx, config, shards, &reports)?;
     if config.statistics {
         files.extend(merge_statistics(cx, shards.len())?);
     }
@@ -281,6 +232,9 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         grouped(sum.quarantined),
         megabytes(sum.bytes_in)
     ));
+    if let Some(counted) = bad_records::counted(cx)? {
+        log!("curate: note: {counted}");
+    }
     for absence in sum.absent_fields() {
         log!("curate: note: {absence}");
     }
@@ -343,7 +297,8 @@ fn run_shards(
                 let seconds = started.elapsed().as_secs_f64();
                 cx.manifest
                     .record(&stage_name(shard), print, &files, counts, seconds)?;
-                Ok(Curator::forget_journal(&cx.out, shard.number)?)
+                Curator::forget_journal(&cx.out, shard.number)?;
+                watcher.quotes.shard(cx, shard, &report, watcher.progress)
             });
             if let (Err(e), Ok(mut failed)) = (done, failed.lock()) {
                 failed.push((*i, e));
@@ -405,6 +360,7 @@ fn all_of(shards: &[Shard], mut failed: Vec<(usize, anyhow::Error)>) -> anyhow::
 /// Forwards the curator's counts to the bar.
 struct Watcher<'a> {
     progress: &'a Progress,
+    quotes: Quotes,
     kept: AtomicU64,
     read: AtomicU64,
 }
@@ -413,6 +369,7 @@ impl<'a> Watcher<'a> {
     fn new(progress: &'a Progress) -> Watcher<'a> {
         Watcher {
             progress,
+            quotes: Quotes::default(),
             kept: AtomicU64::new(0),
             read: AtomicU64::new(0),
         }

@@ -1,5 +1,6 @@
 //! The verbs. Each stage computes its fingerprint, is skipped if done, works, and is recorded.
 
+mod bad_records;
 mod blend;
 mod blend_samples;
 mod chat;
