@@ -49,6 +49,7 @@ mod plan_run;
 mod preference_jobs;
 mod prompt_tuning_jobs;
 mod quantize_jobs;
+mod refused_runs;
 mod samplers;
 mod schema;
 mod serve;

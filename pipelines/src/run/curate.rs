@@ -1,7 +1,7 @@
 //! `curate`: runs every input shard through the curation pass, several at once; finished shards are skipped.
 
 use crate::context::Context;
-use crate::job::{LoadError, WrongUse};
+use crate::job::{Files, LoadError, WrongUse};
 use crate::machine::{concatenate, grouped, megabytes, write_atomically};
 use crate::manifest::{fingerprint, identity};
 use crate::progress::Progress;
@@ -145,7 +145,7 @@ pub(super) fn run_task(cx: &Context, index: usize, of: usize) -> Result<()> {
 
 fn curator(cx: &Context, config: &curate::pipeline::CurateConfig) -> Result<Curator> {
     // of the tasks of an executor, which look on their own machine
-    let missing = cx.job.missing_files();
+    let missing = cx.job.missing(&[Files::Curation]);
     if !missing.is_empty() {
         return Err(LoadError::of_job(&cx.out.join("job.toml"), &[], missing).into());
     }

@@ -225,8 +225,49 @@ fn train(cx: &Context, table: &Tokenize, progress: &Progress) -> Result<Tokenize
             Ok(trainer.feed(text)?)
         })?;
     }
-    Ok(trainer.finish()?)
+    trainer.finish().or_else(|error| match nothing_kept(cx)? {
+        Some(why) => bail!("no text to train the tokenizer on: {why}"),
+        None => Err(error.into()),
+    })
 }
+
+/// Why there is no document, if the curation or the deduplication left none.
+fn nothing_kept(cx: &Context) -> Result<Option<String>> {
+    let Some(curated) = cx.manifest.get("curate")? else {
+        return Ok(None);
+    };
+    let count = |key: &str| curated.counts[key].as_u64().unwrap_or(0);
+    if count("kept") == 0 {
+        let dropped = curated.counts["dropped"].as_object().into_iter().flatten();
+        let mut rules: Vec<(u64, &str)> = dropped
+            .map(|(rule, number)| (number.as_u64().unwrap_or(0), rule.as_str()))
+            .collect();
+        rules.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+        let rules: Vec<String> = (rules.iter().take(RULES))
+            .map(|(number, rule)| format!("{} by {rule}", grouped(*number)))
+            .collect();
+        return Ok(Some(format!(
+            "the curation kept none of {} records; it dropped {}, and {} are bad; see {}",
+            grouped(count("records")),
+            if rules.is_empty() {
+                "none".to_string()
+            } else {
+                rules.join(", ")
+            },
+            grouped(count("quarantined")),
+            cx.out.join("dropped").display()
+        )));
+    }
+    let deduplicated = cx
+        .manifest
+        .get("dedup")?
+        .filter(|_| cx.job.has_keep_lists());
+    let is_empty = deduplicated.is_some_and(|record| record.counts["kept"].as_u64() == Some(0));
+    Ok(is_empty.then(|| "the deduplication kept no document".to_string()))
+}
+
+/// Rules that are named where all documents were dropped.
+const RULES: usize = 5;
 
 impl Stage<'_> {
     /// Fingerprint of a dataset; `tasks` is not in it because it never changes the output.
