@@ -289,7 +289,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         },
         Verb::Merge { out, parts } => run::merge(&out, &parts),
         Verb::Mixer { config, out } => run::mixer(&config, out.as_deref()),
-        Verb::Blend { job, dump, json } => with_job(&job, &[], |cx| run::blend(cx, dump, json)),
+        Verb::Blend { job, dump, json } => reading(&job, |cx| run::blend(cx, dump, json)),
         Verb::Train(j) => match checked(&j, &[Files::Training])? {
             Some(job) => {
                 run::expect_training(&job)?;
@@ -306,7 +306,10 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         } if tasks.is_given() => run::eval_tasks(&job, &set, &tasks),
         Verb::Eval {
             job, set, check, ..
-        } => with_job(&JobArgs { job, set, check }, &[], run::eval),
+        } => match checked(&JobArgs { job, set, check }, &[])? {
+            Some(job) => run::eval(&Context::open_or_read(job)?),
+            None => Ok(()),
+        },
         Verb::Generate(args) => run::generate(&args),
         Verb::Chat(args) => run::chat(&args),
         Verb::Serve(args) => serve::serve(&args),
@@ -314,8 +317,8 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
             job,
             compare,
             limits,
-        } if limits.is_empty() => with_job(&job, &[], |cx| run::compared(cx, compare.as_deref())),
-        Verb::Report { job, limits, .. } => with_job(&job, &[], |cx| run::refilter(cx, &limits)),
+        } if limits.is_empty() => reading(&job, |cx| run::report(cx, compare.as_deref())),
+        Verb::Report { job, limits, .. } => reading(&job, |cx| run::refilter(cx, &limits)),
         Verb::Convert(args) => run::convert(&args),
         Verb::Quantize(args) => run::quantize(&args),
         Verb::Explain { name, json } => run::explain(&name, json, &Cli::command()),
@@ -397,6 +400,17 @@ fn with_job(
 ) -> anyhow::Result<()> {
     match checked(args, files)? {
         Some(job) => verb(&Context::open(job)?),
+        None => Ok(()),
+    }
+}
+
+/// Runs a verb that reads a job's folder, beside a process that works there or without one.
+fn reading(
+    args: &JobArgs,
+    verb: impl FnOnce(&Context) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    match checked(args, &[])? {
+        Some(job) => verb(&Context::open_to_read(job)?),
         None => Ok(()),
     }
 }

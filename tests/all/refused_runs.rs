@@ -1,8 +1,12 @@
-//! Runs that are refused before they begin, and what they say.
+//! Runs that are refused, or only read, leave a finished job as it was.
 
-use crate::jobs::{data, output, succeed};
+use crate::jobs::{data, millrace, output, succeed};
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 /// Texts of real documents, each on a line.
 fn texts() -> Vec<String> {
@@ -64,6 +68,127 @@ samples = 4
         fs::copy(out.join("tokens/tokenizer.json"), tokenizer).unwrap();
     }
     path
+}
+
+/// Files of a finished job that a refused run must leave: its settings, tokens, notes and checkpoints.
+fn kept(out: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut left = vec![out.join("tokens"), out.join("checkpoints")];
+    left.push(out.join("job.toml"));
+    left.push(out.join("records/training.json"));
+    while let Some(path) = left.pop() {
+        // parts of new tokens wait there for a run that may have them
+        if path.ends_with("parts") {
+            continue;
+        }
+        match path.is_dir() {
+            true => left.extend(fs::read_dir(path).unwrap().flatten().map(|e| e.path())),
+            false => {
+                let bytes = fs::read(&path).unwrap();
+                found.insert(path, bytes);
+            }
+        }
+    }
+    found
+}
+
+fn seconds_of_training(out: &Path) -> f64 {
+    let text = fs::read_to_string(out.join("manifest.json")).unwrap();
+    let records: Value = serde_json::from_str(&text).unwrap();
+    records["train"]["seconds"].as_f64().unwrap()
+}
+
+#[test]
+fn a_run_that_is_refused_and_a_report_leave_the_job_of_the_results() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    let job = write_job(folder, &texts());
+    let job = job.to_str().unwrap();
+    let out = folder.join("out");
+    succeed(&["run", job]);
+    let before = kept(&out);
+    succeed(&["report", job, "--set", "train.steps=3"]);
+    succeed(&["blend", job, "--set", "train.steps=3"]);
+    assert!(kept(&out) == before);
+    for set in ["train.lr=0.5", "train.steps=3"] {
+        let found = output(&["run", job, "--set", set]);
+        assert_eq!(found.status.code(), Some(1), "{set}");
+        assert!(kept(&out) == before, "{set}");
+    }
+    let shown = succeed(&["status", out.to_str().unwrap(), "--json"]).stdout;
+    let shown: Value = serde_json::from_slice(&shown).unwrap();
+    assert_eq!((&shown["step"], &shown["steps"]), (&6.into(), &6.into()));
+    // a report of nothing makes no folder
+    let none = folder.join("none");
+    let set = format!("out={:?}", none.display().to_string());
+    let found = output(&["report", job, "--set", &set]);
+    assert!(!found.status.success() && !none.exists());
+    // a settings that holds from here on is written once the run goes on
+    let allow = "train.resume.allow=[\"steps\"]";
+    let text = fs::read_to_string(out.join("metrics.jsonl")).unwrap();
+    let slow: Vec<String> = text
+        .lines()
+        .map(|line| {
+            let mut line: Value = serde_json::from_str(line).unwrap();
+            line["step_s"] = 1000.0.into();
+            format!("{line}\n")
+        })
+        .collect();
+    fs::write(out.join("metrics.jsonl"), slow.concat()).unwrap();
+    succeed(&["run", job, "--set", "train.steps=8", "--set", allow]);
+    let written = fs::read_to_string(out.join("job.toml")).unwrap();
+    assert!(written.contains("steps = 8"), "{written}");
+    // the six steps of the first process count
+    let seconds = seconds_of_training(&out);
+    assert!((6000.0..6900.0).contains(&seconds), "{seconds}");
+}
+
+#[test]
+fn report_and_eval_read_beside_a_training_and_a_second_run_learns_who_is_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    let job = write_job(folder, &texts());
+    let job = job.to_str().unwrap();
+    let out = folder.join("out");
+    let set = [
+        "--set",
+        "train.steps=100000",
+        "--set",
+        "train.checkpoint={every=20, keep=10000}",
+    ];
+    let mut child = millrace(&[&["run", job][..], &set].concat())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    while !out.join("checkpoints/step-00000020").exists() {
+        assert!(child.try_wait().unwrap().is_none(), "the training ended");
+        assert!(started.elapsed() < Duration::from_secs(300), "no step");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let manifest = fs::read(out.join("manifest.json")).unwrap();
+    succeed(&[&["report", job][..], &set].concat());
+    let said = succeed(&[&["eval", job][..], &set].concat()).stderr;
+    let said = String::from_utf8(said).unwrap();
+    assert!(
+        said.contains("eval.json is written, and not recorded"),
+        "{said}"
+    );
+    assert!(out.join("report.html").exists() && out.join("eval.json").exists());
+    assert!(fs::read(out.join("manifest.json")).unwrap() == manifest);
+    let found = output(&["run", job]);
+    let said = String::from_utf8(found.stderr).unwrap();
+    let process = format!(": process {} on ", child.id());
+    for wanted in [
+        "another process is running a job in ",
+        &process,
+        "`millrace status ",
+    ] {
+        assert!(said.contains(wanted), "{wanted}: {said}");
+    }
+    assert!(child.try_wait().unwrap().is_none(), "the training ended");
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]

@@ -192,6 +192,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         return Ok(());
     }
     let curator = curator(cx, config)?;
+    cx.accept()?;
     cx.manifest.withdraw("curate")?;
     stale.remove()?;
     curator.add_bad(bad_before(cx, shards, &todo)?);

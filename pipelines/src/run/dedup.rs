@@ -122,6 +122,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         log!("dedup: done before");
         return Ok(());
     }
+    cx.accept()?;
     cx.manifest.forget("dedup");
     let progress = Progress::start("dedup", "documents", 0);
     let watcher = Watcher(&progress);

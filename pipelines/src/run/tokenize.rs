@@ -196,6 +196,7 @@ fn make_tokenizer(
         }
     };
     trained_tokenizer::check_new(cx, tokenizer)?;
+    cx.accept()?;
     cx.manifest.forget(TOKENIZER);
     write_atomically(&tokenizer_path(cx), tokenizer.json().as_bytes())?;
     let counts = json!({"vocab": tokenizer.vocab(), "xxh3": tokenizer.identity(), "from": what});
@@ -324,6 +325,7 @@ impl Stage<'_> {
     fn dataset(&self, dataset: &TokenDataset, print: &str, mut bad: u64) -> Result<Record> {
         let (cx, tasks) = (self.cx, self.table.tasks);
         let stage = stage_name(&dataset.name);
+        cx.accept()?;
         cx.manifest.forget(&stage);
         let units = texts::units(cx, dataset, tasks)?;
         let progress = Progress::start(&stage, "MB", 0);

@@ -2,7 +2,7 @@
 
 use super::task_runs::TaskRuns;
 use super::train_data::TrainData;
-use super::training::Training;
+use super::training::{Training, seconds_up_to};
 use super::words::{DONE, TRAIN, shared_failure};
 use crate::context::{Context, relative};
 use crate::generation::trained_tokenizer::{SETTINGS, has_checkpoints};
@@ -14,6 +14,7 @@ use crate::signals::Signals;
 use anyhow::{Context as _, Result};
 use serde_json::json;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use train::checkpoint::Ended;
 use train::config::{EvalTasks, Plan, TrainConfig};
 use train::data::Samples;
@@ -106,6 +107,8 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
     record_data(cx, data.order())?;
     data.prepare(cx)?;
     if !has_checkpoints(&cx.out) {
+        // nothing of an earlier training refuses this one
+        cx.accept()?;
         cx.manifest.forget("train");
     }
     let parallel = &plan.parallel;
@@ -136,7 +139,9 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
     let tasks = TaskRuns::of(cx, &plan)?;
     let progress = Progress::start("train", "steps", plan.train.steps);
     let signals = Signals::listen()?;
-    Training::begin(&cx.out, plan.train.steps, has_checkpoints(&cx.out))?;
+    if !has_checkpoints(&cx.out) {
+        Training::note(&cx.out, plan.train.steps, 0)?;
+    }
     let watcher = Watcher {
         cx,
         label: "train".into(),
@@ -144,6 +149,7 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
         tasks: tasks.as_ref(),
         progress: &progress,
         signals: &signals,
+        earlier: OnceLock::new(),
     };
     world.exchange(TRAIN)?;
     let outcome = with_samples(cx, (&plan, &data), world, &watcher)
@@ -159,7 +165,7 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
         plan: &plan,
         outcome: &outcome,
         print: &print,
-        seconds: progress.seconds(),
+        seconds: watcher.seconds(),
     };
     done.record(cx, tasks.as_ref())?;
     let why = match outcome.ended {
@@ -349,10 +355,34 @@ pub(super) struct Watcher<'a> {
     pub(super) tasks: Option<&'a TaskRuns>,
     pub(super) progress: &'a Progress,
     pub(super) signals: &'a Signals,
+    /// Seconds of the steps that earlier processes did, once this one goes on behind them.
+    pub(super) earlier: OnceLock<f64>,
+}
+
+impl Watcher<'_> {
+    /// Seconds of the training so far, with those of earlier processes.
+    pub(super) fn seconds(&self) -> f64 {
+        self.earlier.get().copied().unwrap_or(0.0) + self.progress.seconds()
+    }
+
+    /// The training is under way after `step`: the folder's job and its notes are this process's from here on.
+    fn begin(&self, step: u64) {
+        if self.earlier.get().is_some() {
+            return;
+        }
+        self.earlier
+            .get_or_init(|| seconds_up_to(&self.cx.out, step));
+        // only other verbs read these; training goes on without them
+        let noted = Training::note(&self.cx.out, self.steps, step);
+        if let Err(error) = self.cx.accept().and(noted) {
+            log!("{}: {error:#}", self.label);
+        }
+    }
 }
 
 impl train::metrics::Events for Watcher<'_> {
     fn step(&self, r: &StepRecord) {
+        self.begin(0);
         let note = format!(
             "loss {:.4}, lr {:.2e}, {:.0} tokens/s",
             r.loss, r.lr, r.tokens_per_s
@@ -387,10 +417,7 @@ impl train::metrics::Events for Watcher<'_> {
     fn resumed(&self, step: u64) {
         // the checkpoint fits this job: the folder changes from here on
         self.cx.manifest.forget("train");
-        // only `status` reads the note; training goes on without it
-        if let Err(error) = Training::note(&self.cx.out, self.steps, step) {
-            log!("{}: {error:#}", self.label);
-        }
+        self.begin(step);
         self.progress.begin_at(step);
         self.progress
             .say(&format!("{}: resuming after step {step}", self.label));

@@ -4,11 +4,12 @@
 use super::clock;
 use super::curation::{Curation, CurationState};
 use super::curves::{Curves, NotFinite, Note};
+use crate::folder_lock::{LOCK, holder};
 use crate::job::Job;
 use crate::journal::Line;
 use crate::journal::{self, Follower, Lines};
 use crate::manifest::{Manifest, shards_of};
-use crate::run::{Failure, TrainingState, holder, job_at, stages};
+use crate::run::{Failure, TrainingState, job_at, stages};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -128,7 +129,7 @@ impl Stamp {
         };
         Stamp {
             files: FILES.iter().map(|name| modified(name)).collect(),
-            pid: holder(&out.join(".lock")),
+            pid: holder(&out.join(LOCK)),
         }
     }
 
