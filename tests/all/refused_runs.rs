@@ -1,6 +1,6 @@
-//! Runs that are refused, or only read, leave a finished job as it was.
+//! Runs that are refused, or only read, leave a finished job as it was; and a training goes on with other data where it may.
 
-use crate::jobs::{data, millrace, output, succeed};
+use crate::jobs::{data, killed_at, metrics, millrace, output, succeed};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -92,10 +92,88 @@ fn kept(out: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().flatten() {
+        let (path, to) = (entry.path(), to.join(entry.file_name()));
+        match path.is_dir() {
+            true => copy(&path, &to),
+            false => drop(fs::copy(path, to).unwrap()),
+        }
+    }
+}
+
 fn seconds_of_training(out: &Path) -> f64 {
     let text = fs::read_to_string(out.join("manifest.json")).unwrap();
     let records: Value = serde_json::from_str(&text).unwrap();
     records["train"]["seconds"].as_f64().unwrap()
+}
+
+#[test]
+fn tokens_of_checkpoints_are_replaced_on_request_alone_and_the_training_goes_on_with_the_new_ones()
+{
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    let texts = texts();
+    let job = write_job(folder, &texts);
+    let job = job.to_str().unwrap();
+    let out = folder.join("out");
+    succeed(&["run", job]);
+    let before = kept(&out);
+    // half of the documents are gone
+    write_job(folder, &texts[..30]);
+    for verb in ["run", "run", "tokenize"] {
+        let found = output(&[verb, job]);
+        let said = String::from_utf8(found.stderr).unwrap();
+        assert!(!found.status.success(), "{said}");
+        for wanted in [
+            "nothing there was replaced",
+            "train.resume.allow = [\"data\"]",
+        ] {
+            assert!(said.contains(wanted), "{wanted}: {said}");
+        }
+        // job.toml is that of the new curation
+        let mut now = kept(&out);
+        let name = out.join("job.toml");
+        now.insert(name.clone(), before[&name].clone());
+        assert!(now == before);
+    }
+    // the same documents in a file of another time: the same tokens
+    write_job(folder, &texts);
+    succeed(&["run", job]);
+    assert!(kept(&out) == before);
+    // other data is a change like another, and the same after a kill
+    write_job(folder, &texts[..30]);
+    let other = folder.join("other");
+    copy(&out, &other);
+    let allow = "train.resume.allow=[\"data\", \"steps\"]";
+    let args = ["run", job, "--set", "train.steps=12", "--set", allow];
+    let said = String::from_utf8(succeed(&args).stderr).unwrap();
+    assert!(
+        said.contains("train: after step 6 data.datasets.pile.data changes from "),
+        "{said}"
+    );
+    let lines = metrics(&out);
+    let changed = lines.iter().find_map(|line| line["changed"].as_array());
+    let keys: Vec<&str> = changed
+        .unwrap()
+        .iter()
+        .map(|change| change["key"].as_str().unwrap())
+        .collect();
+    assert_eq!(keys, ["train.steps", "data"]);
+    let there = format!("out={:?}", other.display().to_string());
+    let again = [&args[..], &["--set", &there]].concat();
+    killed_at(&again, &other, 9);
+    succeed(&again);
+    let of_step = |lines: &[Value]| -> Vec<Value> {
+        let steps = lines.iter().filter(|line| line["loss"].is_number());
+        steps.cloned().collect()
+    };
+    assert_eq!(of_step(&metrics(&other)), of_step(&lines));
+    let model = "checkpoints/step-00000012/model.safetensors";
+    assert!(fs::read(out.join(model)).unwrap() == fs::read(other.join(model)).unwrap());
+    // the new data is that of the training from here on
+    succeed(&["run", job, "--set", "train.steps=12"]);
 }
 
 #[test]

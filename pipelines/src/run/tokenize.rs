@@ -325,16 +325,21 @@ impl Stage<'_> {
     fn dataset(&self, dataset: &TokenDataset, print: &str, mut bad: u64) -> Result<Record> {
         let (cx, tasks) = (self.cx, self.table.tasks);
         let stage = stage_name(&dataset.name);
-        cx.accept()?;
-        cx.manifest.forget(&stage);
+        // tokens that checkpoints were trained on are replaced only by the same ones, or on request
+        let trained = trained_tokenizer::trained_data(cx, &dataset.name)?;
+        if trained.is_none() {
+            cx.accept()?;
+            cx.manifest.forget(&stage);
+        }
+        let is_apart = tasks > 1 || trained.is_some();
         let units = texts::units(cx, dataset, tasks)?;
         let progress = Progress::start(&stage, "MB", 0);
         let mut parts = Vec::new();
         let (mut before, mut seconds) = (0, 0.0);
         for task in 0..tasks {
-            let name = match tasks {
-                1 => dataset.name.clone(),
-                _ => format!("parts/{}.{task:05}-of-{tasks:05}", dataset.name),
+            let name = match is_apart {
+                false => dataset.name.clone(),
+                true => format!("parts/{}.{task:05}-of-{tasks:05}", dataset.name),
             };
             let stage = format!("{stage}/{task:05}-of-{tasks:05}");
             let record = match cx.manifest.done(&stage, print)? {
@@ -354,8 +359,13 @@ impl Stage<'_> {
             parts.push((prefix(cx, &name), counts));
         }
         let prefix = prefix(cx, &dataset.name);
-        if tasks > 1 {
-            let prefixes: Vec<PathBuf> = parts.iter().map(|p| p.0.clone()).collect();
+        let prefixes: Vec<PathBuf> = parts.iter().map(|p| p.0.clone()).collect();
+        if let Some(trained) = &trained {
+            self.expect_trained(dataset, trained, &prefixes)?;
+            cx.accept()?;
+            cx.manifest.forget(&stage);
+        }
+        if is_apart {
             index::dataset::merge(&prefixes, &prefix)?;
         }
         let counts = sum(parts.iter().map(|p| &p.1));
@@ -461,6 +471,44 @@ impl Stage<'_> {
         self.cx
             .manifest
             .record(stage, print, &files, counts, seconds)
+    }
+
+    /// Refuses the tokens of parts in the place of those with the identity `trained`, unless the training may go on with others.
+    /// The parts stay, for a run that may.
+    fn expect_trained(
+        &self,
+        dataset: &TokenDataset,
+        trained: &str,
+        parts: &[PathBuf],
+    ) -> Result<()> {
+        let train = self.cx.job.train.as_ref();
+        if train.is_some_and(|train| train.resume.allows_data()) {
+            return Ok(());
+        }
+        let whole = format!("parts/{}.whole-of-{:05}", dataset.name, parts.len());
+        let whole = prefix(self.cx, &whole);
+        index::dataset::merge(parts, &whole)?;
+        let data = Dataset::open(&whole)?;
+        let now = match trained.starts_with("s-") {
+            true => index::dataset::fingerprint(&data)?,
+            false => index::dataset::whole_fingerprint(&data)?,
+        };
+        drop(data);
+        for ending in ["bin", "idx"] {
+            let path = whole.with_added_extension(ending);
+            std::fs::remove_file(&path)
+                .with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+        if now == trained {
+            return Ok(());
+        }
+        bail!(
+            "{}: found checkpoints that were trained on {}, wanted ones that were trained on what it would hold now, which differs: \
+             nothing there was replaced. To go on with the new tokens from the next step on, set train.resume.allow = [\"data\"]; to \
+             train anew, set another `out` or remove the checkpoints",
+            self.cx.out.join("checkpoints").display(),
+            prefix(self.cx, &dataset.name).display(),
+        )
     }
 
     fn errors_of_part(&self, dataset: &TokenDataset, task: usize) -> PathBuf {

@@ -16,7 +16,7 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use train::checkpoint::Ended;
-use train::config::{EvalTasks, Plan, TrainConfig};
+use train::config::{Difference, EvalTasks, Plan, TrainConfig};
 use train::data::Samples;
 use train::dist::World;
 use train::metrics::StepRecord;
@@ -150,6 +150,7 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
         progress: &progress,
         signals: &signals,
         earlier: OnceLock::new(),
+        order: (plan.train.resume.allows_data()).then(|| data.order()),
     };
     world.exchange(TRAIN)?;
     let outcome = with_samples(cx, (&plan, &data), world, &watcher)
@@ -299,6 +300,30 @@ pub(super) fn record_data(cx: &Context, order: &serde_json::Value) -> Result<()>
         .map(drop)
 }
 
+/// Records the settings of other data that a training goes on with after `step`, and prints what differs.
+fn change_data(cx: &Context, order: &serde_json::Value, step: u64) -> Result<()> {
+    let recorded = cx.manifest.get(SETTINGS)?;
+    let Some(before) = recorded.map(|record| record.counts["data"].clone()) else {
+        return Ok(());
+    };
+    let mut found = Vec::new();
+    data_differences(&before, order, "data", &mut found);
+    if found.is_empty() {
+        return Ok(());
+    }
+    for Difference {
+        key, found, wanted, ..
+    } in &found
+    {
+        log!("train: after step {step} {key} changes from {found} to {wanted}");
+    }
+    let settings = json!({"data": order});
+    let print = fingerprint(&settings);
+    cx.manifest
+        .record(SETTINGS, &print, &[], settings, 0.0)
+        .map(drop)
+}
+
 /// Expands the trainer's refusal of another sample order: names the differing settings instead of a fingerprint.
 fn explained(cx: &Context, data: &TrainData, error: anyhow::Error) -> anyhow::Error {
     let mut error = match error.downcast::<train::Error>() {
@@ -311,6 +336,10 @@ fn explained(cx: &Context, data: &TrainData, error: anyhow::Error) -> anyhow::Er
     {
         let mut found = Vec::new();
         data_differences(&record.counts["data"], data.order(), "data", &mut found);
+        let allowed_by = differences[at].allowed_by.clone();
+        for difference in &mut found {
+            difference.allowed_by.clone_from(&allowed_by);
+        }
         if !found.is_empty() {
             differences.splice(at..=at, found);
         }
@@ -323,7 +352,7 @@ fn data_differences(
     there: &serde_json::Value,
     here: &serde_json::Value,
     key: &str,
-    out: &mut Vec<train::config::Difference>,
+    out: &mut Vec<Difference>,
 ) {
     match (there.as_object(), here.as_object()) {
         (Some(a), Some(b)) => {
@@ -335,7 +364,7 @@ fn data_differences(
                 data_differences(&there[k.as_str()], &here[k.as_str()], &path, out);
             }
         }
-        _ if there != here => out.push(train::config::Difference {
+        _ if there != here => out.push(Difference {
             key: key.to_owned(),
             found: there.to_string(),
             wanted: here.to_string(),
@@ -357,6 +386,8 @@ pub(super) struct Watcher<'a> {
     pub(super) signals: &'a Signals,
     /// Seconds of the steps that earlier processes did, once this one goes on behind them.
     pub(super) earlier: OnceLock<f64>,
+    /// The data's order, if it may differ from that of earlier steps.
+    pub(super) order: Option<&'a serde_json::Value>,
 }
 
 impl Watcher<'_> {
@@ -374,7 +405,9 @@ impl Watcher<'_> {
             .get_or_init(|| seconds_up_to(&self.cx.out, step));
         // only other verbs read these; training goes on without them
         let noted = Training::note(&self.cx.out, self.steps, step);
-        if let Err(error) = self.cx.accept().and(noted) {
+        let order = self.order.map(|order| change_data(self.cx, order, step));
+        let order = order.unwrap_or(Ok(()));
+        if let Err(error) = self.cx.accept().and(noted).and(order) {
             log!("{}: {error:#}", self.label);
         }
     }

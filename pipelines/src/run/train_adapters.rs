@@ -143,6 +143,7 @@ fn train(adapters: &[&Adapter<'_>], world: &World) -> Result<()> {
         progress: &progress,
         signals: &signals,
         earlier: OnceLock::new(),
+        order: (adapter.plan.train.resume.allows_data()).then_some(&adapter.data.order),
     });
     let watchers: Vec<Watcher<'_>> = watchers.collect();
     let sets = adapters.iter().map(|adapter| {
