@@ -1,7 +1,7 @@
 //! The command line (clap): the verbs and their few flags. Every other setting is a key of the job file.
 
 use crate::context::Context;
-use crate::job::{self, Executor, Job, Problem};
+use crate::job::{self, Executor, Files, Job, Problem};
 use crate::tasks::Asked;
 use crate::{executor, exit_code, panics, run, serve, watch};
 use anyhow::bail;
@@ -277,35 +277,27 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         Verb::Launch(args) => run::launch(&args),
         Verb::Status { job, set, json } => run::status(&run::job_at(&job, &set)?, json),
         Verb::Watch(args) => watch::watch(&args),
-        Verb::Curate(args) => curate(&args),
-        Verb::Dedup(j) => with_job(&j, run::dedup),
+        Verb::Curate(args) => with_job(&args, &[Files::Inputs, Files::Curation], run::curate),
+        Verb::Dedup(j) => with_job(&j, &[Files::Inputs, Files::Dedup], run::dedup),
         Verb::Tokenize(args) => match args.job.clone() {
             Some(job) => {
                 let (set, check) = (args.set.clone(), args.check);
-                with_job(&JobArgs { job, set, check }, run::tokenize)
+                let files = [Files::Inputs, Files::Tokens];
+                with_job(&JobArgs { job, set, check }, &files, run::tokenize)
             }
             None => run::tokenize_files(&args),
         },
         Verb::Merge { out, parts } => run::merge(&out, &parts),
         Verb::Mixer { config, out } => run::mixer(&config, out.as_deref()),
-        Verb::Blend { job, dump, json } => with_job(&job, |cx| run::blend(cx, dump, json)),
-        Verb::Train(j) => match checked(&j)? {
+        Verb::Blend { job, dump, json } => reading(&job, |cx| run::blend(cx, dump, json)),
+        Verb::Train(j) => match checked(&j, &[Files::Training])? {
             Some(job) => {
                 run::expect_training(&job)?;
                 with_ranks(job, run::train)
             }
             None => Ok(()),
         },
-        Verb::Finetune(j) => match checked(&j)? {
-            Some(job) if job.finetune.is_none() => {
-                let problem = Problem {
-                    key: "finetune".into(),
-                    found: "no table".into(),
-                    wanted: "a table; `millrace train` trains with [blend] or [classify]".into(),
-                };
-                let (path, problems) = (j.job.clone(), vec![problem]);
-                Err(job::LoadError::problems(path, problems).into())
-            }
+        Verb::Finetune(j) => match checked_with(&j, &Files::ALL, &expect_finetune)? {
             Some(job) => with_ranks(job, run::all),
             None => Ok(()),
         },
@@ -314,7 +306,10 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         } if tasks.is_given() => run::eval_tasks(&job, &set, &tasks),
         Verb::Eval {
             job, set, check, ..
-        } => with_job(&JobArgs { job, set, check }, run::eval),
+        } => match checked(&JobArgs { job, set, check }, &[])? {
+            Some(job) => run::eval(&Context::open_or_read(job)?),
+            None => Ok(()),
+        },
         Verb::Generate(args) => run::generate(&args),
         Verb::Chat(args) => run::chat(&args),
         Verb::Serve(args) => serve::serve(&args),
@@ -322,8 +317,8 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
             job,
             compare,
             limits,
-        } if limits.is_empty() => with_job(&job, |cx| run::compared(cx, compare.as_deref())),
-        Verb::Report { job, limits, .. } => with_job(&job, |cx| run::refilter(cx, &limits)),
+        } if limits.is_empty() => reading(&job, |cx| run::report(cx, compare.as_deref())),
+        Verb::Report { job, limits, .. } => reading(&job, |cx| run::refilter(cx, &limits)),
         Verb::Convert(args) => run::convert(&args),
         Verb::Quantize(args) => run::quantize(&args),
         Verb::Explain { name, json } => run::explain(&name, json, &Cli::command()),
@@ -366,8 +361,7 @@ fn limit(text: &str) -> Result<(String, f64), String> {
 
 /// `run`: here, or by handing the job to its executor.
 fn run_or_submit(args: &JobArgs, dry_run: bool) -> anyhow::Result<()> {
-    let job = checked_with(args, &missing_here)?;
-    match job {
+    match checked(args, &Files::ALL)? {
         None => Ok(()),
         Some(job) if job.executor != Executor::Local => {
             let cx = match dry_run {
@@ -385,23 +379,6 @@ fn run_or_submit(args: &JobArgs, dry_run: bool) -> anyhow::Result<()> {
     }
 }
 
-/// `curate`, on this machine.
-fn curate(args: &JobArgs) -> anyhow::Result<()> {
-    match checked_with(args, &Job::missing_files)? {
-        Some(job) => run::curate(&Context::open(job)?),
-        None => Ok(()),
-    }
-}
-
-/// Models and lists that the curation of a job on this machine lacks.
-fn missing_here(job: &Job) -> Vec<Problem> {
-    match job.executor {
-        Executor::Local => job.missing_files(),
-        // the tasks may run on machines with other files
-        Executor::Slurm | Executor::Ray | Executor::Kubernetes => Vec::new(),
-    }
-}
-
 /// Runs a verb that trains, in as many processes as the launcher started.
 fn with_ranks(job: Job, verb: impl FnOnce(&Context) -> anyhow::Result<()>) -> anyhow::Result<()> {
     if job.train.is_none() {
@@ -415,31 +392,48 @@ fn with_ranks(job: Job, verb: impl FnOnce(&Context) -> anyhow::Result<()>) -> an
     }
 }
 
+/// Runs a verb that works in the job's folder and reads these files.
 fn with_job(
     args: &JobArgs,
+    files: &[Files],
     verb: impl FnOnce(&Context) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    match checked(args)? {
+    match checked(args, files)? {
         Some(job) => verb(&Context::open(job)?),
         None => Ok(()),
     }
 }
 
-/// The checked job; None if it was only to be printed (`--check`).
-fn checked(args: &JobArgs) -> anyhow::Result<Option<Job>> {
-    checked_with(args, &|_| Vec::new())
+/// Runs a verb that reads a job's folder, beside a process that works there or without one.
+fn reading(
+    args: &JobArgs,
+    verb: impl FnOnce(&Context) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    match checked(args, &[])? {
+        Some(job) => verb(&Context::open_to_read(job)?),
+        None => Ok(()),
+    }
 }
 
-/// Like [`checked`], for a verb that needs the files which `missing` looks for.
+/// The checked job, for a verb that reads these files; None if it was only to be printed (`--check`), with all of its files looked
+/// for.
+fn checked(args: &JobArgs, files: &[Files]) -> anyhow::Result<Option<Job>> {
+    checked_with(args, files, &|_| Vec::new())
+}
+
+/// Like [`checked`], with the problems that a verb has with a job which is right for others.
 fn checked_with(
     args: &JobArgs,
-    missing: &dyn Fn(&Job) -> Vec<Problem>,
+    files: &[Files],
+    more: &dyn Fn(&Job) -> Vec<Problem>,
 ) -> anyhow::Result<Option<Job>> {
-    let files = |job: &Job| match args.check {
-        true => [job.missing_inputs(), job.missing_files()].concat(),
-        false => missing(job),
+    // a job for another verb is not asked for its files
+    let all = |job: &Job| match (more(job), args.check) {
+        (more, _) if !more.is_empty() => more,
+        (_, true) => [job.missing_inputs(), job.missing_files()].concat(),
+        (_, false) => job.missing(files_here(job, files)),
     };
-    let job: Job = job::load_with(&args.job, &args.set, &files)?;
+    let job: Job = job::load_with(&args.job, &args.set, &all)?;
     let tasks = job.train.as_ref().map(|train| &train.eval_tasks);
     let tasks = tasks.filter(|tasks| tasks.every > 0);
     let tasks = tasks.and_then(|tasks| Asked::of_training(tasks).err());
@@ -450,20 +444,43 @@ fn checked_with(
             wanted: "tasks of `millrace eval --task list` and files that exist".into(),
         })
         .collect();
-    if !args.check {
-        return match problems.is_empty() {
-            true => Ok(Some(job)),
-            false => Err(job::LoadError::of_job(&args.job, &args.set, problems).into()),
-        };
+    if args.check {
+        problems.extend(job.init_problems());
     }
-    problems.extend(job.init_problems());
     if !problems.is_empty() {
         return Err(job::LoadError::of_job(&args.job, &args.set, problems).into());
     }
-    // of a fine-tuning the steps follow from its data
-    if let Some(train) = job.train.as_ref().filter(|_| job.finetune.is_none()) {
-        run::note_of_rate("train", train);
+    if args.check {
+        // of a fine-tuning the steps follow from its data
+        if let Some(train) = job.train.as_ref().filter(|_| job.finetune.is_none()) {
+            run::note_of_rate("train", train);
+        }
+        crate::log::print(&job.to_toml())?;
+        return Ok(None);
     }
-    crate::log::print(&job.to_toml())?;
-    Ok(None)
+    Ok(Some(job))
+}
+
+/// A problem for a job that has nothing to fine-tune on.
+fn expect_finetune(job: &Job) -> Vec<Problem> {
+    let problem = job.finetune.is_none().then(|| Problem {
+        key: "finetune".into(),
+        found: "no table".into(),
+        wanted: "a table; `millrace train` trains with [blend] or [classify]".into(),
+    });
+    problem.into_iter().collect()
+}
+
+/// Those of a verb's files that must be on this machine.
+fn files_here<'a>(job: &Job, files: &'a [Files]) -> &'a [Files] {
+    match job.executor {
+        // one of the processes that a launcher started reads inputs, and each finds what it lacks when it reads it
+        _ if train::dist::is_one_of_many() => &[],
+        Executor::Local => files,
+        // the shards are listed here; the tasks may run on machines with other files
+        Executor::Slurm | Executor::Ray | Executor::Kubernetes => {
+            let inputs = files.first().is_some_and(|first| *first == Files::Inputs);
+            &files[..usize::from(inputs)]
+        }
+    }
 }

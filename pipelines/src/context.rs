@@ -1,5 +1,6 @@
 //! The context of a verb: an opened job with its folder, lock, thread pool and manifest.
 
+use crate::folder_lock::{self, LOCK, is_held, lock_in};
 use crate::job::Job;
 use crate::machine::{grouped, is_temporary, write_atomically};
 use crate::manifest::Manifest;
@@ -8,6 +9,7 @@ use ::curate::read::{Input, Shard, keep_crawl_lists};
 use anyhow::{Context as _, Result, bail};
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// An opened job: its folder, its manifest, and the lock that keeps a second process out.
@@ -18,25 +20,35 @@ pub(crate) struct Context {
     shards: OnceLock<Vec<Shard>>,
     /// The distributed world of training; taken out when training starts.
     world: Mutex<Option<::train::dist::World>>,
-    /// None in a process that does not own the folder (process 1 and up of a training).
+    /// Whether `job.toml` is still to be written.
+    is_pending: AtomicBool,
+    /// None in a process that does not own the folder: process 1 and up of a training, and verbs that only read.
     _lock: Option<File>,
 }
 
+/// The resolved job in its folder.
+const JOB: &str = "job.toml";
+
 impl Context {
-    /// Makes the folder, takes the lock, starts the threads, writes the resolved job.
+    /// Makes the folder, takes the lock, starts the threads. The resolved job is written where there is none, and otherwise once a
+    /// stage is about to change the folder ([`Context::accept`]).
     pub(crate) fn open(job: Job) -> Result<Context> {
-        let lock = lock_in(&job.out, ".lock")?.with_context(|| {
-            format!("another process is running a job in {}", job.out.display())
-        })?;
-        sweep(&job.out);
+        let lock = lock_in(&job.out, LOCK)?.ok_or_else(|| is_held(&job.out))?;
         Context::begin(job, lock)
     }
 
-    /// For a job in a folder of this one: takes its lock and writes the resolved job.
+    /// Like [`Context::open`], for a verb whose results are worth having beside a process that holds the folder: it only reads
+    /// then, and records nothing.
+    pub(crate) fn open_or_read(job: Job) -> Result<Context> {
+        match lock_in(&job.out, LOCK)? {
+            Some(lock) => Context::begin(job, lock),
+            None => Context::open_to_read(job),
+        }
+    }
+
+    /// For a job in a folder of this one: takes its lock.
     pub(crate) fn open_part(job: Job) -> Result<Context> {
-        let lock = lock_in(&job.out, ".lock")?.with_context(|| {
-            format!("another process is running a job in {}", job.out.display())
-        })?;
+        let lock = lock_in(&job.out, LOCK)?.ok_or_else(|| is_held(&job.out))?;
         sweep(&job.out);
         Context::with_lock(job, lock)
     }
@@ -51,17 +63,20 @@ impl Context {
             )
         })?;
         // no process is working in the folder
-        if lock_in(&job.out, ".lock")?.is_some() {
+        if lock_in(&job.out, LOCK)?.is_some() {
             sweep(&job.out);
         }
-        Context::begin(job, lock)
+        expect_whole(&job.out)?;
+        start_threads(&job)?;
+        let cx = Context::with_lock(job, lock)?;
+        cx.accept()?;
+        Ok(cx)
     }
 
     /// For changing a finished corpus: takes the lock, writes nothing.
     pub(crate) fn open_to_edit(job: Job) -> Result<Context> {
         let out = job.out.clone();
-        let lock = lock_in(&out, ".lock")?
-            .with_context(|| format!("another process is running a job in {}", out.display()))?;
+        let lock = lock_in(&out, LOCK)?.ok_or_else(|| is_held(&out))?;
         sweep(&out);
         Ok(Context {
             manifest: Manifest::open(&out, job.store()?)?,
@@ -69,40 +84,62 @@ impl Context {
             out,
             shards: OnceLock::new(),
             world: Mutex::new(None),
+            is_pending: AtomicBool::new(false),
             _lock: Some(lock),
         })
     }
 
     fn begin(job: Job, lock: File) -> Result<Context> {
+        sweep(&job.out);
         expect_whole(&job.out)?;
         start_threads(&job)?;
+        folder_lock::note(&job.out)?;
         Context::with_lock(job, lock)
     }
 
     fn with_lock(job: Job, lock: File) -> Result<Context> {
         let out = job.out.clone();
-        write_atomically(&out.join("job.toml"), job.to_toml().as_bytes())?;
+        let is_first = !out.join(JOB).exists();
         let manifest = Manifest::open(&out, job.store()?)?;
-        manifest.share("job.toml")?;
-        Ok(Context {
+        let cx = Context {
             job,
             out,
             manifest,
             shards: OnceLock::new(),
             world: Mutex::new(None),
+            is_pending: AtomicBool::new(true),
             _lock: Some(lock),
-        })
+        };
+        if is_first {
+            cx.accept()?;
+        }
+        Ok(cx)
+    }
+
+    /// Writes the resolved job, unless this process has done so or only reads. Stages call it once nothing can refuse the job any
+    /// more and before they change a file, so that `job.toml` is always that of the results beside it.
+    pub(crate) fn accept(&self) -> Result<()> {
+        if !self.is_pending.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        write_atomically(&self.out.join(JOB), self.job.to_toml().as_bytes())?;
+        self.manifest.share(JOB)
+    }
+
+    /// Whether this process may write records in the folder.
+    pub(crate) fn is_owner(&self) -> bool {
+        self._lock.is_some()
     }
 
     /// For a task of an executor: other tasks may be working in the folder, but no whole job.
     pub(crate) fn open_for_task(job: Job) -> Result<Context> {
         let out = job.out.clone();
         expect_whole(&out)?;
-        let lock_path = out.join(".lock");
+        let lock_path = out.join(LOCK);
         let manifest = Manifest::open(&out, job.store()?)?;
         if job.store.is_some() {
             // the folder is this machine's own
-            lock_in(&out, ".lock")?;
+            lock_in(&out, LOCK)?;
             manifest.bring(SHARDS)?;
         }
         let lock = File::open(&lock_path).with_context(|| {
@@ -131,6 +168,7 @@ impl Context {
             manifest,
             shards,
             world: Mutex::new(None),
+            is_pending: AtomicBool::new(false),
             _lock: Some(lock),
         })
     }
@@ -146,6 +184,7 @@ impl Context {
             out,
             shards: OnceLock::new(),
             world: Mutex::new(None),
+            is_pending: AtomicBool::new(false),
             _lock: None,
         })
     }
@@ -241,27 +280,6 @@ fn expect_whole(out: &Path) -> Result<()> {
         );
     }
     Ok(())
-}
-
-/// Makes the folder and locks a file in it; None if another process holds it.
-fn lock_in(out: &Path, name: &str) -> Result<Option<File>> {
-    std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
-    let lock = lock_file(&out.join(name))?;
-    Ok(lock.try_lock().is_ok().then_some(lock))
-}
-
-/// Opens a file to lock. Its bytes stay as they are, and a symbolic link is refused: in a folder that others may write, it
-/// could name any file of this user's.
-pub(crate) fn lock_file(path: &Path) -> Result<File> {
-    let mut options = File::options();
-    options.write(true).create(true).truncate(false);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt;
-        options.custom_flags(libc::O_NOFOLLOW);
-    }
-    let lock = options.open(path);
-    lock.with_context(|| format!("cannot open the lock file {}", path.display()))
 }
 
 /// The lists of the files of crawls, as they were when the job first asked.

@@ -11,6 +11,7 @@ mod devices;
 mod executor;
 mod exit_code;
 mod flag_numbers;
+mod folder_lock;
 mod generation;
 mod job;
 mod journal;

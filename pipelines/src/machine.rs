@@ -28,6 +28,12 @@ fn status_bytes(file: &str, field: &str) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
+/// Name of this machine; empty where the system does not report it.
+pub(crate) fn hostname() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_string()
+}
+
 /// Model name of the processor.
 pub(crate) fn processor() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

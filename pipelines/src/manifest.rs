@@ -333,18 +333,42 @@ impl Manifest {
         }
         let mut records = held(&self.records);
         records.insert(stage.to_string(), record.clone());
-        let text = to_text(&*records)?;
+        self.write(&records)?;
+        Ok(record)
+    }
+
+    fn write(&self, records: &BTreeMap<String, Record>) -> Result<()> {
+        let text = to_text(records)?;
         if let Some(shared) = &self.shared {
             shared.publish_manifest(text.as_bytes())?;
         }
-        write_atomically(&self.out.join(NAME), text.as_bytes())?;
-        Ok(record)
+        write_atomically(&self.out.join(NAME), text.as_bytes())
     }
 
     /// Removes the record of `stage`, so that a failure halfway cannot leave a record of older files.
     pub(crate) fn forget(&self, stage: &str) {
         held(&self.records).remove(stage);
     }
+
+    /// Like [`Manifest::forget`], in the file as well: before files that the record stands for are removed or replaced.
+    ///
+    /// # Errors
+    /// If the manifest cannot be written.
+    pub(crate) fn withdraw(&self, stage: &str) -> Result<()> {
+        let mut records = held(&self.records);
+        if records.remove(stage).is_none() {
+            return Ok(());
+        }
+        self.write(&records)
+    }
+}
+
+/// Count of the record of `curate`: the number of its shards. Records of earlier versions lack it.
+pub(crate) const SHARDS: &str = "shards";
+
+/// The number of shards by the counts of the record of `curate`; none of an earlier version's record.
+pub(crate) fn shards_of(counts: &serde_json::Value) -> Option<usize> {
+    usize::try_from(counts[SHARDS].as_u64()?).ok()
 }
 
 /// File of the records.

@@ -249,6 +249,7 @@ const LAYERS: [(&str, Layers); 5] = [
         &[
             &[
                 "flag_numbers.rs",
+                "folder_lock.rs",
                 "log.rs",
                 "machine.rs",
                 "signals.rs",

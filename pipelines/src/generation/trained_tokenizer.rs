@@ -1,4 +1,4 @@
-//! The tokenizer that a job's checkpoints were trained with, by the job's records. Checkpoints do not name one: their readers
+//! The tokenizer and the tokens that a job's checkpoints were trained with, by the job's records. Checkpoints do not name one: their readers
 //! take the file in the job's folder, which must stay the same.
 
 use crate::context::Context;
@@ -37,6 +37,21 @@ pub(crate) fn check_new(cx: &Context, new: &Tokenizer) -> Result<()> {
         ),
         Some(_) | None => Ok(()),
     }
+}
+
+/// Identity of the tokens of a dataset that the job's checkpoints were trained on; none without checkpoints, or if they were trained
+/// without it.
+///
+/// # Errors
+/// Records that cannot be read.
+pub(crate) fn trained_data(cx: &Context, dataset: &str) -> Result<Option<String>> {
+    let settings = cx
+        .manifest
+        .get(SETTINGS)?
+        .filter(|_| has_checkpoints(&cx.out));
+    let data =
+        settings.map(|settings| settings.counts["data"]["datasets"][dataset]["data"].clone());
+    Ok(data.and_then(|data| data.as_str().map(str::to_owned)))
 }
 
 /// Refuses the tokenizer in the job's folder `out` if it was made after the training of the checkpoints, with another one.

@@ -52,41 +52,6 @@ impl Job {
         }
     }
 
-    /// Inputs that are not there, each a problem of its key.
-    pub(crate) fn missing_inputs(&self) -> Vec<Problem> {
-        let table = if self.curate.is_some() {
-            "curate"
-        } else {
-            "tokenize"
-        };
-        let missing = curate::read::missing_inputs(self.inputs());
-        let found = missing.into_iter().map(|(i, why)| Problem {
-            key: format!("{table}.inputs[{i}].path"),
-            found: format!(
-                "{:?}: {}",
-                curate::secrets::without_passwords(&self.inputs()[i].path),
-                curate::secrets::without_passwords(&why)
-            ),
-            wanted: "a file, folder, pattern, list or URL that exists".into(),
-        });
-        found.collect()
-    }
-
-    /// Models and lists of the curation's steps that are not there or of another kind, each a problem of its key.
-    pub(crate) fn missing_files(&self) -> Vec<Problem> {
-        let mut found = Vec::new();
-        if let Some(curate) = &self.curate {
-            curate.check_files(&mut |key, what, wanted| {
-                found.push(Problem {
-                    key: format!("curate.{key}"),
-                    found: what,
-                    wanted: wanted.into(),
-                });
-            });
-        }
-        found
-    }
-
     /// The model that training starts from, if there is one. Once training has begun, its own checkpoints are used
     /// as a fallback in case the source is gone.
     pub(crate) fn initial_model(&self) -> Option<train::Result<train::checkpoint::InitialModel>> {
@@ -491,7 +456,8 @@ impl Job {
         }
         let Some(b) = &self.blend else { return };
         let written: Vec<String> = self.datasets().into_iter().map(|d| d.name).collect();
-        if b.seq_length == 0 {
+        // with a model the plan says so
+        if b.seq_length == 0 && (self.model.is_none() || self.train.is_none()) {
             add("blend.seq_length", "0".into(), "1 or more");
         }
         if let Err(e) = index::split::parse(&b.split) {

@@ -10,6 +10,7 @@ mod check;
 mod classify;
 mod deserializer;
 mod executors;
+mod files;
 mod finetune;
 mod load;
 mod module_names;
@@ -31,6 +32,7 @@ pub(crate) use blend::{
 pub(crate) use classify::{ClassifyTable, ClassifyTask};
 pub(crate) use curate::text::near::or_nearest;
 pub(crate) use executors::{Kubernetes, Ray, Slurm};
+pub(crate) use files::Files;
 pub(crate) use finetune::{BadRows, ChatFormat, FinetuneTable, TooLong};
 pub use load::load;
 pub(crate) use load::{LoadError, load_with, problems};

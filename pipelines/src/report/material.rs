@@ -2,6 +2,7 @@
 
 use super::trace::{self, Profile};
 use crate::job::{ADAPTERS, Job};
+use crate::manifest::shards_of;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -109,20 +110,38 @@ pub(crate) fn each_figure(
     mut each: impl FnMut(&[curate::verdict::Metric], bool),
 ) -> Result<(), String> {
     let keeps = job.curate.as_ref().is_some_and(|c| c.figures);
-    for file in shard_files(out, "figures").iter().filter(|_| keeps) {
+    for file in shard_files(out, "figures", shards(out))
+        .iter()
+        .filter(|_| keeps)
+    {
         curate::quality::metrics::read_metrics(file, &mut each).map_err(|e| e.to_string())?;
     }
     Ok(())
 }
 
-/// Files of all shards in a folder, in their order.
-fn shard_files(out: &Path, folder: &str) -> Vec<PathBuf> {
+/// Shards of the finished curation; none if it is not finished, or was finished by an earlier version.
+fn shards(out: &Path) -> Option<usize> {
+    let text = std::fs::read(out.join("manifest.json")).ok()?;
+    let manifest: Value = serde_json::from_slice(&text).ok()?;
+    shards_of(&manifest["curate"]["counts"])
+}
+
+/// Files of the first `shards` shards in a folder, or of all, in their order.
+fn shard_files(out: &Path, folder: &str, shards: Option<usize>) -> Vec<PathBuf> {
+    let is_one = |path: &PathBuf| {
+        let stem = path
+            .file_name()
+            .and_then(|name| name.to_str()?.split('.').next());
+        let number = stem.and_then(|stem| stem.parse::<usize>().ok());
+        shards.is_none_or(|shards| number.is_some_and(|number| number < shards))
+    };
     let mut files: Vec<_> = std::fs::read_dir(out.join(folder))
         .into_iter()
         .flatten()
         .flatten()
         .map(|entry| entry.path())
         .filter(|path| path.extension().is_some_and(|e| e == "zst"))
+        .filter(is_one)
         .collect();
     files.sort();
     files

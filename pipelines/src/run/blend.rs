@@ -457,8 +457,17 @@ fn intact(cx: &Context, name: &str) -> Result<std::path::PathBuf> {
                 prefix.display()
             )
         }
-        _ => Ok(prefix),
+        None if !prefix.with_added_extension("idx").exists() && writes(cx, name) => bail!(
+            "{} has no tokens yet; run `millrace tokenize` (or `run`) first",
+            prefix.display()
+        ),
+        Some(_) | None => Ok(prefix),
     }
+}
+
+/// Whether the job's `[tokenize]` writes a dataset of this name.
+fn writes(cx: &Context, name: &str) -> bool {
+    cx.job.datasets().iter().any(|dataset| dataset.name == name)
 }
 
 /// Numbers of train, valid and test samples that training and evaluation will read.

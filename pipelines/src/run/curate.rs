@@ -1,11 +1,13 @@
 //! `curate`: runs every input shard through the curation pass, several at once; finished shards are skipped.
 
 use crate::context::Context;
-use crate::job::{LoadError, WrongUse};
+use crate::job::{Files, LoadError, WrongUse};
 use crate::machine::{concatenate, grouped, megabytes, write_atomically};
 use crate::manifest::{fingerprint, identity};
 use crate::progress::Progress;
+use crate::run::bad_records::{self, Quotes};
 use crate::run::classifiers::Transformers;
+use crate::run::finished_shards::{self, StaleShards, stage_of};
 use crate::run::settings_print;
 use anyhow::{Context as _, Result, anyhow, bail};
 use curate::pipeline::{Curator, ShardReport};
@@ -13,9 +15,7 @@ use curate::read::Shard;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use serde_json::json;
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -43,7 +43,7 @@ pub(crate) fn total(reports: &[ShardReport]) -> ShardReport {
 }
 
 fn stage_name(shard: &Shard) -> String {
-    format!("curate/{:05}", shard.number)
+    stage_of(shard.number)
 }
 
 /// Fingerprint of a shard: everything its output depends on, so not tasks, threads or the other inputs.
@@ -145,7 +145,7 @@ pub(super) fn run_task(cx: &Context, index: usize, of: usize) -> Result<()> {
 
 fn curator(cx: &Context, config: &curate::pipeline::CurateConfig) -> Result<Curator> {
     // of the tasks of an executor, which look on their own machine
-    let missing = cx.job.missing_files();
+    let missing = cx.job.missing(&[Files::Curation]);
     if !missing.is_empty() {
         return Err(LoadError::of_job(&cx.out.join("job.toml"), &[], missing).into());
     }
@@ -177,54 +177,6 @@ fn bad_before(cx: &Context, shards: &[Shard], todo: &[usize]) -> Result<u64> {
     Ok(bad)
 }
 
-/// A stage with more bad records than allowed, or whose records are all bad, fails and is not recorded, so that the
-/// same command fails again.
-fn check_bad(
-    cx: &Context,
-    config: &curate::pipeline::CurateConfig,
-    sum: &ShardReport,
-) -> Result<()> {
-    let errors = cx.out.join("errors.jsonl");
-    let (bad, most) = (sum.quarantined, config.max_bad_records);
-    if bad > most {
-        bail!(
-            "{} records are bad, above curate.max_bad_records = {most}; see {}",
-            grouped(bad),
-            errors.display()
-        );
-    }
-    if bad > 0 && bad == sum.records {
-        let first = first_reasons(&errors)?;
-        bail!(
-            "all {} records are bad; see {}: {first}",
-            grouped(bad),
-            errors.display()
-        );
-    }
-    Ok(())
-}
-
-/// Reasons that are shown when every record is bad.
-const REASONS: usize = 3;
-
-/// The first lines of the errors, for a message.
-fn first_reasons(errors: &Path) -> Result<String> {
-    let file = File::open(errors).with_context(|| errors.display().to_string())?;
-    let mut lines = Vec::new();
-    for line in BufReader::new(file).lines().take(REASONS) {
-        let line = line.with_context(|| errors.display().to_string())?;
-        let line: serde_json::Value = serde_json::from_str(&line)?;
-        let text = |key: &str| line[key].as_str().unwrap_or_default().to_string();
-        lines.push(format!(
-            "{}, byte {}: {}",
-            text("path"),
-            line["offset"],
-            text("why")
-        ));
-    }
-    Ok(lines.join("; "))
-}
-
 pub(super) fn run(cx: &Context) -> Result<()> {
     let config = table(cx)?;
     let shards = cx.shards()?;
@@ -233,12 +185,16 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         Ok(cx.manifest.done(stage, print)?.is_some())
     })?;
     let of_all = fingerprint(&json!(prints));
-    if todo.is_empty() && cx.manifest.done("curate", &of_all)?.is_some() {
+    let stale = StaleShards::find(&cx.out, shards.len())?;
+    let is_done = todo.is_empty() && stale.is_empty();
+    if is_done && cx.manifest.done("curate", &of_all)?.is_some() {
         log!("curate: done before ({} shards)", shards.len());
         return Ok(());
     }
-    cx.manifest.forget("curate");
     let curator = curator(cx, config)?;
+    cx.accept()?;
+    cx.manifest.withdraw("curate")?;
+    stale.remove()?;
     curator.add_bad(bad_before(cx, shards, &todo)?);
     let bytes = todo.iter().map(|i| shards[*i].bytes);
     let progress = Progress::start("curate", "MB", bytes.sum());
@@ -253,7 +209,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let reports = reports(cx)?;
     let sum = total(&reports);
     let mut files = vec![merge_errors(cx, shards.len())?];
-    check_bad(cx, config, &sum)?;
+    bad_records::check(cx, config, shards, &reports)?;
     if config.statistics {
         files.extend(merge_statistics(cx, shards.len())?);
     }
@@ -265,6 +221,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let mut counts = serde_json::to_value(&sum)?;
     // of the shards processed by this run
     counts["seconds_by_step"] = json!(curator.seconds_by_step());
+    finished_shards::put(&mut counts, &prints);
     cx.manifest
         .record("curate", &of_all, &files, counts, seconds)?;
     let dropped: u64 = sum.dropped.values().sum();
@@ -276,6 +233,9 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         grouped(sum.quarantined),
         megabytes(sum.bytes_in)
     ));
+    if let Some(counted) = bad_records::counted(cx)? {
+        log!("curate: note: {counted}");
+    }
     for absence in sum.absent_fields() {
         log!("curate: note: {absence}");
     }
@@ -334,11 +294,12 @@ fn run_shards(
                     .map(|o| o.path.clone().into())
                     .collect();
                 let mut counts = serde_json::to_value(&report)?;
-                settings_print::put(&mut counts, &settings_print::of_curate(&cx.job));
+                settings_print::put_shard(&mut counts, &cx.job, shard);
                 let seconds = started.elapsed().as_secs_f64();
                 cx.manifest
                     .record(&stage_name(shard), print, &files, counts, seconds)?;
-                Ok(Curator::forget_journal(&cx.out, shard.number)?)
+                Curator::forget_journal(&cx.out, shard.number)?;
+                watcher.quotes.shard(cx, shard, &report, watcher.progress)
             });
             if let (Err(e), Ok(mut failed)) = (done, failed.lock()) {
                 failed.push((*i, e));
@@ -400,6 +361,7 @@ fn all_of(shards: &[Shard], mut failed: Vec<(usize, anyhow::Error)>) -> anyhow::
 /// Forwards the curator's counts to the bar.
 struct Watcher<'a> {
     progress: &'a Progress,
+    quotes: Quotes,
     kept: AtomicU64,
     read: AtomicU64,
 }
@@ -408,6 +370,7 @@ impl<'a> Watcher<'a> {
     fn new(progress: &'a Progress) -> Watcher<'a> {
         Watcher {
             progress,
+            quotes: Quotes::default(),
             kept: AtomicU64::new(0),
             read: AtomicU64::new(0),
         }

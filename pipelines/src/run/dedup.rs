@@ -6,6 +6,7 @@ use crate::machine::grouped;
 use crate::manifest::{Record, fingerprint, identity};
 use crate::progress::Progress;
 use crate::run::classifiers::Transformers;
+use crate::run::finished_shards::{finished_shards, stage_of};
 use crate::run::settings_print;
 use anyhow::{Result, bail};
 use curate::dedup::{SemanticConfig, dedup_with_models};
@@ -18,14 +19,22 @@ pub(crate) fn upstream(cx: &Context) -> Result<(usize, Value)> {
         return Err(WrongUse::new("the job has no [curate] table").into());
     }
     let shards = cx.shards()?.len();
-    Ok((shards, sums(cx, shards)?))
+    match finished_shards(&cx.manifest)? {
+        Some(finished) if finished == shards => Ok((shards, sums(cx, shards)?)),
+        Some(finished) => bail!(
+            "curate ran over {finished} shards, and the inputs have {shards} now; run `millrace curate` (or `run`) first"
+        ),
+        None => {
+            bail!("curate has not run, or not to its end; run `millrace curate` (or `run`) first")
+        }
+    }
 }
 
 /// Checksums of the outputs of this number of shards.
 pub(crate) fn sums(cx: &Context, shards: usize) -> Result<Value> {
     let mut sums = Vec::new();
     for i in 0..shards {
-        let stage = format!("curate/{i:05}");
+        let stage = stage_of(i);
         let Some(record) = cx.manifest.get(&stage)? else {
             bail!("{stage} has not run; run `millrace curate` (or `run`) first");
         };
@@ -113,6 +122,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         log!("dedup: done before");
         return Ok(());
     }
+    cx.accept()?;
     cx.manifest.forget("dedup");
     let progress = Progress::start("dedup", "documents", 0);
     let watcher = Watcher(&progress);
@@ -128,7 +138,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let seconds = progress.seconds();
     let mut counts = serde_json::to_value(&report)?;
     counts[DOCUMENTS] = fingerprint(&sums).into();
-    settings_print::put(&mut counts, &settings_print::of_dedup(&cx.job));
+    settings_print::put_dedup(&mut counts, &cx.job);
     cx.manifest
         .record("dedup", &print, &files, counts, seconds)?;
     progress.finish(&format!(

@@ -62,9 +62,17 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         result["bits_per_byte"] = json!(bits);
     }
     let text = format!("{result:#}\n");
+    cx.accept()?;
     write_atomically(&cx.out.join("eval.json"), text.as_bytes())?;
     let seconds = started.elapsed().as_secs_f64();
     log!("eval: {}", in_words(table.part, &result));
+    if !cx.is_owner() {
+        log!(
+            "eval: note: another process is running a job in {}: eval.json is written, and not recorded",
+            cx.out.display()
+        );
+        return Ok(());
+    }
     cx.manifest
         .record("eval", &print, &["eval.json".into()], result, seconds)?;
     Ok(())

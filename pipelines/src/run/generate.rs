@@ -178,6 +178,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         samples.push(sample);
     }
     let text = format!("{:#}\n", json!({"samples": samples}));
+    cx.accept()?;
     write_atomically(&cx.out.join("generated.json"), text.as_bytes())?;
     let seconds = started.elapsed().as_secs_f64();
     cx.manifest.record(

@@ -1,5 +1,6 @@
 //! The verbs. Each stage computes its fingerprint, is skipped if done, works, and is recorded.
 
+mod bad_records;
 mod blend;
 mod blend_samples;
 mod chat;
@@ -18,6 +19,7 @@ mod eval_tasks;
 mod explain;
 mod export;
 mod failure;
+mod finished_shards;
 mod generate;
 mod hosts;
 mod index_memory;
@@ -89,7 +91,7 @@ pub(crate) use task::task;
 pub(crate) use tokenize_files::{TokenizeArgs, tokenize_files};
 pub(crate) use train::note_of_rate;
 pub(crate) use train_data::expect_training;
-pub(crate) use training::{TrainingState, holder};
+pub(crate) use training::TrainingState;
 
 use crate::context::Context;
 use crate::job::Job;
@@ -128,8 +130,10 @@ pub(crate) fn all(cx: &Context) -> Result<()> {
             verb(cx)?;
         }
     }
+    // stages that were done before fit the job as it is now
+    cx.accept()?;
     if job.report.is_some() {
-        report(cx)?;
+        watched(cx, "report", |cx| report::run(&cx.job, &cx.out, None))?;
     }
     let spent = cx.recorded_seconds(&["curate", "dedup", "tokenize", "train"]);
     log!(
@@ -162,16 +166,17 @@ pub(crate) fn train(cx: &Context) -> Result<()> {
     })
 }
 pub(crate) fn eval(cx: &Context) -> Result<()> {
-    watched(cx, "eval", eval::run)
+    match cx.is_owner() {
+        true => watched(cx, "eval", eval::run),
+        // a failure beside a stage is none of the folder's
+        false => eval::run(cx),
+    }
 }
 fn generated(cx: &Context) -> Result<()> {
     watched(cx, "generate", generate::run)
 }
-fn report(cx: &Context) -> Result<()> {
-    compared(cx, None)
-}
-/// The report with a comparison with another run.
-pub(crate) fn compared(cx: &Context, other: Option<&Path>) -> Result<()> {
+/// `report`, with a comparison if another run is given. It only reads, and writes the page: no lock is needed beside a stage.
+pub(crate) fn report(cx: &Context, other: Option<&Path>) -> Result<()> {
     let other = other.map(report::of_folder).transpose()?;
-    watched(cx, "report", |cx| report::run(cx, other.as_ref()))
+    report::run(&cx.job, &cx.out, other.as_ref())
 }

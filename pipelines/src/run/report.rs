@@ -2,8 +2,8 @@
 //! what the filters would keep.
 
 use super::job_at::job_at;
-use super::train_adapters::parts;
 use crate::context::Context;
+use crate::job::Job;
 use crate::log::print;
 use crate::machine::{grouped, megabytes, write_atomically};
 use crate::report::{Material, each_figure, render};
@@ -14,18 +14,18 @@ use std::path::Path;
 ///
 /// # Errors
 /// Nothing has run in the job's folder; the page cannot be written.
-pub(super) fn run(cx: &Context, other: Option<&Material>) -> Result<()> {
-    if !cx.out.join("manifest.json").exists() {
+pub(super) fn run(job: &Job, out: &Path, other: Option<&Material>) -> Result<()> {
+    if !out.join("manifest.json").exists() {
         bail!(
             "nothing has run in {} yet; run `millrace run` first",
-            cx.out.display()
+            out.display()
         );
     }
-    for part in parts(cx)? {
-        run(&part, None)?;
+    for part in job.of_adapters() {
+        run(&part, &part.out, None)?;
     }
-    let page = render(&Material::read(&cx.job, &cx.out), other);
-    let path = cx.out.join("report.html");
+    let page = render(&Material::read(job, out), other);
+    let path = out.join("report.html");
     write_atomically(&path, page.as_bytes())?;
     log!(
         "report: {} ({})",

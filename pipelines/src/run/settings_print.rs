@@ -4,16 +4,50 @@
 
 use crate::job::Job;
 use crate::manifest::{Record, fingerprint};
+use curate::read::{Input, Shard};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
-/// The count that has it; records of earlier versions and of shards of which texts were taken down lack it.
+/// The count of the keep lists' record that has it; records of earlier versions lack it.
 const KEY: &str = "settings_fingerprint";
+/// That of a shard's record: of the settings of its own input and of all inputs. Records of earlier versions lack it, and those
+/// of shards of which texts were taken down.
+const OF_SHARD: &str = "shard_settings_fingerprint";
+/// The file that a shard was made of, as shown to people. The same records lack it.
+const FILE: &str = "file";
 
-/// Of the documents of a shard.
-pub(super) fn of_curate(job: &Job) -> String {
+/// Of the documents of an input.
+fn of_input(job: &Job, input: &Input) -> String {
     let table = job.curate.as_ref();
-    let table = table.map(|c| json!([c.inputs, c.step, c.max_record_bytes, c.sample, c.limit]));
-    fingerprint(&json!([table, job.dropping()]))
+    let table = table.map(|c| json!([c.step, c.max_record_bytes, c.sample, c.limit]));
+    fingerprint(&json!([input, table, job.dropping()]))
+}
+
+/// Of the documents of each input of the job.
+pub(super) fn of_inputs(job: &Job) -> BTreeSet<String> {
+    let inputs = job.curate.iter().flat_map(|c| &c.inputs);
+    inputs.map(|input| of_input(job, input)).collect()
+}
+
+/// Puts it in the counts of a shard's record, with the shard's file.
+pub(super) fn put_shard(counts: &mut Value, job: &Job, shard: &Shard) {
+    counts[OF_SHARD] = of_input(job, &shard.input).into();
+    counts[FILE] = file_of(shard).into();
+}
+
+fn file_of(shard: &Shard) -> String {
+    curate::secrets::shown(&shard.path)
+}
+
+/// Whether a shard's record is known to have been made with the settings of no input.
+pub(super) fn is_of_no_input(record: &Record, inputs: &BTreeSet<String>) -> bool {
+    (record.counts[OF_SHARD].as_str()).is_some_and(|found| !inputs.contains(found))
+}
+
+/// The file that a shard was made of and that of the shard as it is listed now, if they are known to differ.
+pub(super) fn other_file(record: &Record, listed: &Shard) -> Option<(String, String)> {
+    let (found, now) = (record.counts[FILE].as_str()?, file_of(listed));
+    (found != now).then(|| (found.to_string(), now))
 }
 
 /// Of the keep lists.
@@ -27,14 +61,13 @@ pub(super) fn of_dedup(job: &Job) -> String {
     fingerprint(&json!([table, job.cutting()]))
 }
 
-/// Puts it in the counts of a record.
-pub(super) fn put(counts: &mut Value, print: &str) {
-    counts[KEY] = print.into();
+/// Puts that of the keep lists in the counts of their record.
+pub(super) fn put_dedup(counts: &mut Value, job: &Job) {
+    counts[KEY] = of_dedup(job).into();
 }
 
-/// Whether a record is known to have been made with other settings.
-pub(super) fn is_other(record: &Record, print: &str) -> bool {
-    record.counts[KEY]
-        .as_str()
-        .is_some_and(|found| found != print)
+/// Whether the record of the keep lists is known to have been made with other settings.
+pub(super) fn is_of_other_lists(record: &Record, job: &Job) -> bool {
+    let found = record.counts[KEY].as_str();
+    found.is_some_and(|found| found != of_dedup(job))
 }

@@ -1,6 +1,7 @@
 //! `status`: progress of a job, from the files in its folder alone, whether or not other processes are running it.
 
 use super::failure::Failure;
+use super::finished_shards::{finished_shards, stage_of};
 use super::launch::LaunchRecord;
 use super::task::{TaskState, is_alive, read_state};
 use super::training::TrainingState;
@@ -50,20 +51,8 @@ pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
         .filter_map(|stage| Some((*stage, manifest.get(stage).transpose()?)))
         .map(|(stage, record)| Ok((stage, record?)))
         .collect::<Result<_>>()?;
-    let shards = shards(job, out)?;
-    let mut sum = ShardReport::default();
-    let (mut finished, mut bytes) = (0, 0);
-    for shard in &shards {
-        let Some(record) = manifest.get(&format!("curate/{:05}", shard.number))? else {
-            continue;
-        };
-        let report: ShardReport = serde_json::from_value(record.counts)
-            .with_context(|| format!("counts of shard {}", shard.number))?;
-        finished += 1;
-        bytes += shard.bytes;
-        sum.merge(&report);
-    }
-    let whole: u64 = shards.iter().map(|s| s.bytes).sum();
+    let curated = Curated::read(job, out, &manifest)?;
+    let sum = &curated.sum;
     let mut tasks = tasks(out);
     if job.store.is_some() {
         // locks are not visible on other machines
@@ -88,8 +77,8 @@ pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
             "stages_done": done.iter().map(|d| d.0).collect::<Vec<_>>(),
             "stages_failed": failed.iter().map(|(stage, f)| (*stage, f.error.as_str())).collect::<BTreeMap<_, _>>(),
             "tasks_failed": tasks_failed,
-            "shards": shards.len(), "shards_done": finished,
-            "bytes": whole, "bytes_done": bytes,
+            "shards": curated.shards, "shards_done": curated.shards_done,
+            "bytes": curated.bytes, "bytes_done": curated.bytes_done,
             "records": sum.records, "kept": sum.kept, "quarantined": sum.quarantined,
             "tasks_running": alive, "tasks_died": died, "submitted": submitted,
             "checkpoint": checkpoint, "launch": launched,
@@ -110,12 +99,13 @@ pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
         return print(&format!("{json_line}\n"));
     }
     let mut text = String::new();
-    if !shards.is_empty() {
+    if curated.shards > 0 {
         text += &format!(
-            "curate    {finished} of {} shards, {} of {}; {} records, {} kept, {} quarantined\n",
-            shards.len(),
-            megabytes(bytes),
-            megabytes(whole),
+            "curate    {} of {} shards, {} of {}; {} records, {} kept, {} quarantined\n",
+            curated.shards_done,
+            curated.shards,
+            megabytes(curated.bytes_done),
+            megabytes(curated.bytes),
             grouped(sum.records),
             grouped(sum.kept),
             grouped(sum.quarantined)
@@ -146,6 +136,49 @@ pub(crate) fn status(job: &Job, is_json: bool) -> Result<()> {
     text += &training.map_or(String::new(), |training| training.line());
     text += &checkpoint.map_or(String::new(), |checkpoint| checkpoint.lines());
     print(&printable(&plain(&text)))
+}
+
+/// Shards of the curation: those of the finished one, else those of the job and how many of them have a record.
+struct Curated {
+    shards: usize,
+    shards_done: usize,
+    /// Of the inputs.
+    bytes: u64,
+    bytes_done: u64,
+    /// The reports of the shards that are done.
+    sum: ShardReport,
+}
+
+impl Curated {
+    fn read(job: &Job, out: &Path, manifest: &Manifest) -> Result<Curated> {
+        let listed = shards(job, out)?;
+        let finished = finished_shards(manifest)?;
+        let mut found = Curated {
+            shards: finished.unwrap_or(listed.len()),
+            shards_done: 0,
+            bytes: 0,
+            bytes_done: 0,
+            sum: ShardReport::default(),
+        };
+        let is_listed = listed.len() == found.shards;
+        for shard in 0..found.shards {
+            let bytes = listed.get(shard).filter(|_| is_listed).map(|s| s.bytes);
+            let record = manifest.get(&stage_of(shard))?;
+            let Some(record) = record else {
+                found.bytes += bytes.unwrap_or(0);
+                continue;
+            };
+            let report: ShardReport = serde_json::from_value(record.counts)
+                .with_context(|| format!("counts of shard {shard}"))?;
+            // of inputs that have changed since, as they were read
+            let bytes = bytes.unwrap_or(report.bytes_in);
+            found.shards_done += 1;
+            found.bytes += bytes;
+            found.bytes_done += bytes;
+            found.sum.merge(&report);
+        }
+        Ok(found)
+    }
 }
 
 /// The checkpoint that `train`, `eval` and `generate` would use.

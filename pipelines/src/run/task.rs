@@ -1,8 +1,9 @@
 //! `task`: one task of a stage, started by an executor. It locks its own state file, so that a second process with
 //! the same task number is refused, and leaves the totals of the stage to the job.
 
-use crate::context::{Context, lock_file, relative};
-use crate::machine::write_atomically;
+use crate::context::{Context, relative};
+use crate::folder_lock::lock_file;
+use crate::machine::{hostname, write_atomically};
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -25,11 +26,6 @@ pub(crate) struct TaskState {
 /// `records/tasks/curate-00003-of-00010`, without extension.
 pub(crate) fn state_file(out: &Path, index: usize, of: usize) -> PathBuf {
     out.join(format!("records/tasks/curate-{index:05}-of-{of:05}"))
-}
-
-fn hostname() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.trim().to_string()
 }
 
 /// Runs the shards of task `index` of `of` that are not recorded yet.

@@ -196,6 +196,7 @@ fn make_tokenizer(
         }
     };
     trained_tokenizer::check_new(cx, tokenizer)?;
+    cx.accept()?;
     cx.manifest.forget(TOKENIZER);
     write_atomically(&tokenizer_path(cx), tokenizer.json().as_bytes())?;
     let counts = json!({"vocab": tokenizer.vocab(), "xxh3": tokenizer.identity(), "from": what});
@@ -225,8 +226,49 @@ fn train(cx: &Context, table: &Tokenize, progress: &Progress) -> Result<Tokenize
             Ok(trainer.feed(text)?)
         })?;
     }
-    Ok(trainer.finish()?)
+    trainer.finish().or_else(|error| match nothing_kept(cx)? {
+        Some(why) => bail!("no text to train the tokenizer on: {why}"),
+        None => Err(error.into()),
+    })
 }
+
+/// Why there is no document, if the curation or the deduplication left none.
+fn nothing_kept(cx: &Context) -> Result<Option<String>> {
+    let Some(curated) = cx.manifest.get("curate")? else {
+        return Ok(None);
+    };
+    let count = |key: &str| curated.counts[key].as_u64().unwrap_or(0);
+    if count("kept") == 0 {
+        let dropped = curated.counts["dropped"].as_object().into_iter().flatten();
+        let mut rules: Vec<(u64, &str)> = dropped
+            .map(|(rule, number)| (number.as_u64().unwrap_or(0), rule.as_str()))
+            .collect();
+        rules.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+        let rules: Vec<String> = (rules.iter().take(RULES))
+            .map(|(number, rule)| format!("{} by {rule}", grouped(*number)))
+            .collect();
+        return Ok(Some(format!(
+            "the curation kept none of {} records; it dropped {}, and {} are bad; see {}",
+            grouped(count("records")),
+            if rules.is_empty() {
+                "none".to_string()
+            } else {
+                rules.join(", ")
+            },
+            grouped(count("quarantined")),
+            cx.out.join("dropped").display()
+        )));
+    }
+    let deduplicated = cx
+        .manifest
+        .get("dedup")?
+        .filter(|_| cx.job.has_keep_lists());
+    let is_empty = deduplicated.is_some_and(|record| record.counts["kept"].as_u64() == Some(0));
+    Ok(is_empty.then(|| "the deduplication kept no document".to_string()))
+}
+
+/// Rules that are named where all documents were dropped.
+const RULES: usize = 5;
 
 impl Stage<'_> {
     /// Fingerprint of a dataset; `tasks` is not in it because it never changes the output.
@@ -283,15 +325,21 @@ impl Stage<'_> {
     fn dataset(&self, dataset: &TokenDataset, print: &str, mut bad: u64) -> Result<Record> {
         let (cx, tasks) = (self.cx, self.table.tasks);
         let stage = stage_name(&dataset.name);
-        cx.manifest.forget(&stage);
+        // tokens that checkpoints were trained on are replaced only by the same ones, or on request
+        let trained = trained_tokenizer::trained_data(cx, &dataset.name)?;
+        if trained.is_none() {
+            cx.accept()?;
+            cx.manifest.forget(&stage);
+        }
+        let is_apart = tasks > 1 || trained.is_some();
         let units = texts::units(cx, dataset, tasks)?;
         let progress = Progress::start(&stage, "MB", 0);
         let mut parts = Vec::new();
         let (mut before, mut seconds) = (0, 0.0);
         for task in 0..tasks {
-            let name = match tasks {
-                1 => dataset.name.clone(),
-                _ => format!("parts/{}.{task:05}-of-{tasks:05}", dataset.name),
+            let name = match is_apart {
+                false => dataset.name.clone(),
+                true => format!("parts/{}.{task:05}-of-{tasks:05}", dataset.name),
             };
             let stage = format!("{stage}/{task:05}-of-{tasks:05}");
             let record = match cx.manifest.done(&stage, print)? {
@@ -311,8 +359,13 @@ impl Stage<'_> {
             parts.push((prefix(cx, &name), counts));
         }
         let prefix = prefix(cx, &dataset.name);
-        if tasks > 1 {
-            let prefixes: Vec<PathBuf> = parts.iter().map(|p| p.0.clone()).collect();
+        let prefixes: Vec<PathBuf> = parts.iter().map(|p| p.0.clone()).collect();
+        if let Some(trained) = &trained {
+            self.expect_trained(dataset, trained, &prefixes)?;
+            cx.accept()?;
+            cx.manifest.forget(&stage);
+        }
+        if is_apart {
             index::dataset::merge(&prefixes, &prefix)?;
         }
         let counts = sum(parts.iter().map(|p| &p.1));
@@ -418,6 +471,44 @@ impl Stage<'_> {
         self.cx
             .manifest
             .record(stage, print, &files, counts, seconds)
+    }
+
+    /// Refuses the tokens of parts in the place of those with the identity `trained`, unless the training may go on with others.
+    /// The parts stay, for a run that may.
+    fn expect_trained(
+        &self,
+        dataset: &TokenDataset,
+        trained: &str,
+        parts: &[PathBuf],
+    ) -> Result<()> {
+        let train = self.cx.job.train.as_ref();
+        if train.is_some_and(|train| train.resume.allows_data()) {
+            return Ok(());
+        }
+        let whole = format!("parts/{}.whole-of-{:05}", dataset.name, parts.len());
+        let whole = prefix(self.cx, &whole);
+        index::dataset::merge(parts, &whole)?;
+        let data = Dataset::open(&whole)?;
+        let now = match trained.starts_with("s-") {
+            true => index::dataset::fingerprint(&data)?,
+            false => index::dataset::whole_fingerprint(&data)?,
+        };
+        drop(data);
+        for ending in ["bin", "idx"] {
+            let path = whole.with_added_extension(ending);
+            std::fs::remove_file(&path)
+                .with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+        if now == trained {
+            return Ok(());
+        }
+        bail!(
+            "{}: found checkpoints that were trained on {}, wanted ones that were trained on what it would hold now, which differs: \
+             nothing there was replaced. To go on with the new tokens from the next step on, set train.resume.allow = [\"data\"]; to \
+             train anew, set another `out` or remove the checkpoints",
+            self.cx.out.join("checkpoints").display(),
+            prefix(self.cx, &dataset.name).display(),
+        )
     }
 
     fn errors_of_part(&self, dataset: &TokenDataset, task: usize) -> PathBuf {

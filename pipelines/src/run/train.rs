@@ -2,7 +2,7 @@
 
 use super::task_runs::TaskRuns;
 use super::train_data::TrainData;
-use super::training::Training;
+use super::training::{Training, seconds_up_to};
 use super::words::{DONE, TRAIN, shared_failure};
 use crate::context::{Context, relative};
 use crate::generation::trained_tokenizer::{SETTINGS, has_checkpoints};
@@ -14,8 +14,9 @@ use crate::signals::Signals;
 use anyhow::{Context as _, Result};
 use serde_json::json;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use train::checkpoint::Ended;
-use train::config::{EvalTasks, Plan, TrainConfig};
+use train::config::{Difference, EvalTasks, Plan, TrainConfig};
 use train::data::Samples;
 use train::dist::World;
 use train::metrics::StepRecord;
@@ -106,6 +107,8 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
     record_data(cx, data.order())?;
     data.prepare(cx)?;
     if !has_checkpoints(&cx.out) {
+        // nothing of an earlier training refuses this one
+        cx.accept()?;
         cx.manifest.forget("train");
     }
     let parallel = &plan.parallel;
@@ -137,7 +140,9 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
     let tasks = TaskRuns::of(cx, &plan)?;
     let progress = Progress::start("train", "steps", plan.train.steps);
     let signals = Signals::listen()?;
-    Training::begin(&cx.out, plan.train.steps, has_checkpoints(&cx.out))?;
+    if !has_checkpoints(&cx.out) {
+        Training::note(&cx.out, plan.train.steps, 0)?;
+    }
     let watcher = Watcher {
         cx,
         label: "train".into(),
@@ -145,6 +150,8 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
         tasks: tasks.as_ref(),
         progress: &progress,
         signals: &signals,
+        earlier: OnceLock::new(),
+        order: (plan.train.resume.allows_data()).then(|| data.order()),
     };
     world.exchange(TRAIN)?;
     let outcome = with_samples(cx, (&plan, &data), world, &watcher)
@@ -160,7 +167,7 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
         plan: &plan,
         outcome: &outcome,
         print: &print,
-        seconds: progress.seconds(),
+        seconds: watcher.seconds(),
     };
     done.record(cx, tasks.as_ref())?;
     let why = match outcome.ended {
@@ -307,6 +314,30 @@ pub(super) fn record_data(cx: &Context, order: &serde_json::Value) -> Result<()>
         .map(drop)
 }
 
+/// Records the settings of other data that a training goes on with after `step`, and prints what differs.
+fn change_data(cx: &Context, order: &serde_json::Value, step: u64) -> Result<()> {
+    let recorded = cx.manifest.get(SETTINGS)?;
+    let Some(before) = recorded.map(|record| record.counts["data"].clone()) else {
+        return Ok(());
+    };
+    let mut found = Vec::new();
+    data_differences(&before, order, "data", &mut found);
+    if found.is_empty() {
+        return Ok(());
+    }
+    for Difference {
+        key, found, wanted, ..
+    } in &found
+    {
+        log!("train: after step {step} {key} changes from {found} to {wanted}");
+    }
+    let settings = json!({"data": order});
+    let print = fingerprint(&settings);
+    cx.manifest
+        .record(SETTINGS, &print, &[], settings, 0.0)
+        .map(drop)
+}
+
 /// Expands the trainer's refusal of another sample order: names the differing settings instead of a fingerprint.
 fn explained(cx: &Context, data: &TrainData, error: anyhow::Error) -> anyhow::Error {
     let mut error = match error.downcast::<train::Error>() {
@@ -319,6 +350,10 @@ fn explained(cx: &Context, data: &TrainData, error: anyhow::Error) -> anyhow::Er
     {
         let mut found = Vec::new();
         data_differences(&record.counts["data"], data.order(), "data", &mut found);
+        let allowed_by = differences[at].allowed_by.clone();
+        for difference in &mut found {
+            difference.allowed_by.clone_from(&allowed_by);
+        }
         if !found.is_empty() {
             differences.splice(at..=at, found);
         }
@@ -331,7 +366,7 @@ fn data_differences(
     there: &serde_json::Value,
     here: &serde_json::Value,
     key: &str,
-    out: &mut Vec<train::config::Difference>,
+    out: &mut Vec<Difference>,
 ) {
     match (there.as_object(), here.as_object()) {
         (Some(a), Some(b)) => {
@@ -343,7 +378,7 @@ fn data_differences(
                 data_differences(&there[k.as_str()], &here[k.as_str()], &path, out);
             }
         }
-        _ if there != here => out.push(train::config::Difference {
+        _ if there != here => out.push(Difference {
             key: key.to_owned(),
             found: there.to_string(),
             wanted: here.to_string(),
@@ -363,10 +398,38 @@ pub(super) struct Watcher<'a> {
     pub(super) tasks: Option<&'a TaskRuns>,
     pub(super) progress: &'a Progress,
     pub(super) signals: &'a Signals,
+    /// Seconds of the steps that earlier processes did, once this one goes on behind them.
+    pub(super) earlier: OnceLock<f64>,
+    /// The data's order, if it may differ from that of earlier steps.
+    pub(super) order: Option<&'a serde_json::Value>,
+}
+
+impl Watcher<'_> {
+    /// Seconds of the training so far, with those of earlier processes.
+    pub(super) fn seconds(&self) -> f64 {
+        self.earlier.get().copied().unwrap_or(0.0) + self.progress.seconds()
+    }
+
+    /// The training is under way after `step`: the folder's job and its notes are this process's from here on.
+    fn begin(&self, step: u64) {
+        if self.earlier.get().is_some() {
+            return;
+        }
+        self.earlier
+            .get_or_init(|| seconds_up_to(&self.cx.out, step));
+        // only other verbs read these; training goes on without them
+        let noted = Training::note(&self.cx.out, self.steps, step);
+        let order = self.order.map(|order| change_data(self.cx, order, step));
+        let order = order.unwrap_or(Ok(()));
+        if let Err(error) = self.cx.accept().and(noted).and(order) {
+            log!("{}: {error:#}", self.label);
+        }
+    }
 }
 
 impl train::metrics::Events for Watcher<'_> {
     fn step(&self, r: &StepRecord) {
+        self.begin(0);
         let note = format!(
             "loss {:.4}, lr {:.2e}, {:.0} tokens/s",
             r.loss, r.lr, r.tokens_per_s
@@ -401,10 +464,7 @@ impl train::metrics::Events for Watcher<'_> {
     fn resumed(&self, step: u64) {
         // the checkpoint fits this job: the folder changes from here on
         self.cx.manifest.forget("train");
-        // only `status` reads the note; training goes on without it
-        if let Err(error) = Training::note(&self.cx.out, self.steps, step) {
-            log!("{}: {error:#}", self.label);
-        }
+        self.begin(step);
         self.progress.begin_at(step);
         self.progress
             .say(&format!("{}: resuming after step {step}", self.label));

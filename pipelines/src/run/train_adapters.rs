@@ -13,12 +13,13 @@ use crate::progress::Progress;
 use crate::signals::Signals;
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Map, json};
+use std::sync::OnceLock;
 use train::checkpoint::Ended;
 use train::config::Plan;
 use train::dist::World;
 use train::trainer::{Outcome, Training, ValidationSet, memory, run_together};
 
-/// The opened jobs of a job's adapters.
+/// The opened jobs of a job's adapters, for stages that write there.
 ///
 /// # Errors
 /// A folder that another process works in.
@@ -57,15 +58,13 @@ impl<'a> Adapter<'a> {
         note_of_rate(&format!("train {}", self.name), &self.plan.train);
         record_data(self.cx, &self.data.order)?;
         self.data.keep_files(self.cx)?;
-        if !has_checkpoints(&self.cx.out) {
-            self.cx.manifest.forget("train");
-        }
         self.tasks = TaskRuns::of(self.cx, &self.plan)?;
-        Noted::begin(
-            &self.cx.out,
-            self.plan.train.steps,
-            has_checkpoints(&self.cx.out),
-        )
+        if has_checkpoints(&self.cx.out) {
+            return Ok(());
+        }
+        self.cx.accept()?;
+        self.cx.manifest.forget("train");
+        Noted::note(&self.cx.out, self.plan.train.steps, 0)
     }
 }
 
@@ -105,15 +104,15 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         false => Ok(()),
     })?;
     let open: Vec<&Adapter<'_>> = left.iter().map(|&number| &adapters[number]).collect();
-    let seconds = match open.first() {
-        Some(_) => train(&open, &world)?,
-        None => 0.0,
-    };
-    record(cx, &adapters, &print, seconds)
+    if !open.is_empty() {
+        train(&open, &world)?;
+    }
+    cx.accept()?;
+    record(cx, &adapters, &print)
 }
 
 /// Trains adapters together and records each.
-fn train(adapters: &[&Adapter<'_>], world: &World) -> Result<f64> {
+fn train(adapters: &[&Adapter<'_>], world: &World) -> Result<()> {
     let plans: Vec<&Plan> = adapters.iter().map(|adapter| &adapter.plan).collect();
     let first = plans[0];
     let trained: u64 = plans.iter().map(|plan| plan.trained_parameters()).sum();
@@ -144,6 +143,8 @@ fn train(adapters: &[&Adapter<'_>], world: &World) -> Result<f64> {
         tasks: adapter.tasks.as_ref(),
         progress: &progress,
         signals: &signals,
+        earlier: OnceLock::new(),
+        order: (adapter.plan.train.resume.allows_data()).then_some(&adapter.data.order),
     });
     let watchers: Vec<Watcher<'_>> = watchers.collect();
     let sets = adapters.iter().map(|adapter| {
@@ -161,7 +162,7 @@ fn train(adapters: &[&Adapter<'_>], world: &World) -> Result<f64> {
     });
     let outcomes = run_together(&trainings.collect::<Vec<_>>(), world)?;
     let mut stopped = Vec::new();
-    for (adapter, outcome) in adapters.iter().zip(&outcomes) {
+    for ((adapter, outcome), watcher) in adapters.iter().zip(&outcomes).zip(&watchers) {
         if outcome.ended == Ended::Asked {
             stopped.push(format!("{} after step {}", adapter.name, outcome.steps));
             continue;
@@ -170,7 +171,7 @@ fn train(adapters: &[&Adapter<'_>], world: &World) -> Result<f64> {
             plan: &adapter.plan,
             outcome,
             print: &adapter.print,
-            seconds: progress.seconds(),
+            seconds: watcher.seconds(),
         };
         done.record(adapter.cx, adapter.tasks.as_ref())?;
     }
@@ -186,9 +187,8 @@ fn train(adapters: &[&Adapter<'_>], world: &World) -> Result<f64> {
     let summaries: Vec<String> = pairs
         .map(|(adapter, outcome)| summary(adapter, outcome))
         .collect();
-    let seconds = progress.seconds();
     progress.finish(&summaries.join(", "));
-    Ok(seconds)
+    Ok(())
 }
 
 /// The end of an adapter's training, for the terminal.
@@ -200,12 +200,15 @@ fn summary(adapter: &Adapter<'_>, outcome: &Outcome) -> String {
 }
 
 /// Records the stage of the job with what each adapter's own record says.
-fn record(cx: &Context, adapters: &[Adapter<'_>], print: &str, seconds: f64) -> Result<()> {
+fn record(cx: &Context, adapters: &[Adapter<'_>], print: &str) -> Result<()> {
     let (mut counts, mut files, mut steps) = (Map::new(), Vec::new(), 0);
+    // they are trained together
+    let mut seconds: f64 = 0.0;
     for adapter in adapters {
         let record = adapter.cx.manifest.get("train")?;
         let record = record.with_context(|| format!("no record of adapter {}", adapter.name))?;
         steps = steps.max(record.counts["steps"].as_u64().unwrap_or(0));
+        seconds = seconds.max(record.seconds);
         counts.insert(adapter.name.to_owned(), record.counts);
         files.push(relative(&cx.out, &adapter.cx.out.join("metrics.jsonl")));
     }

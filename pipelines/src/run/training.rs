@@ -3,11 +3,13 @@
 //! The process that trains writes `records/training.json` when it starts and when it has resumed; steps are lines of
 //! `metrics.jsonl`. Speed and time left are those of the steps of this process: an earlier one may have had another machine.
 
+use crate::folder_lock::{LOCK, holder};
+use crate::journal::{self, Kind, Line};
 use crate::machine::{duration, grouped, write_atomically};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 use train::metrics::StepRecord;
 
@@ -27,18 +29,6 @@ pub(super) struct Training {
 }
 
 impl Training {
-    /// Notes that this process is about to train; `has_begun` if an earlier one did steps, of which it will go on behind some.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
-    pub(super) fn begin(out: &Path, steps: u64, has_begun: bool) -> Result<()> {
-        let lines = match has_begun {
-            true => tail(&out.join("metrics.jsonl")),
-            false => Vec::new(),
-        };
-        Training::note(out, steps, lines.last().map_or(0, |last| last.step))
-    }
-
     /// Notes that this process trains up to `steps`, after the step `after` of an earlier one (0: from the start).
     ///
     /// # Errors
@@ -47,6 +37,17 @@ impl Training {
         let text = serde_json::to_vec(&Training { steps, after })?;
         write_atomically(&out.join(FILE), &text)
     }
+}
+
+/// Seconds of the steps up to `step`, by the lines of `metrics.jsonl`; 0 without any.
+pub(super) fn seconds_up_to(out: &Path, step: u64) -> f64 {
+    let Ok(file) = File::open(out.join(journal::FILE)) else {
+        return 0.0;
+    };
+    let lines = BufReader::new(file).split(b'\n').map_while(Result::ok);
+    let steps = lines.filter_map(|line| Line::parse(&line));
+    let own = steps.filter(|line| line.kind == Kind::Step && line.step <= step);
+    own.map(|line| line.seconds()).sum()
 }
 
 /// State of a training.
@@ -74,7 +75,7 @@ impl TrainingState {
     pub(crate) fn read(out: &Path) -> Option<TrainingState> {
         let text = std::fs::read(out.join(FILE)).ok()?;
         let training: Training = serde_json::from_slice(&text).ok()?;
-        let holder = holder(&out.join(".lock"));
+        let holder = holder(&out.join(LOCK));
         Some(state(&training, &tail(&out.join("metrics.jsonl")), holder))
     }
 
@@ -140,34 +141,6 @@ fn tail(path: &Path) -> Vec<StepRecord> {
         .collect()
 }
 
-/// The process that holds a lock file, as the kernel lists it: nothing is locked to find out, so that a run that starts at this
-/// moment is not refused. Devices with the major number 0 may have other minor numbers in that list than elsewhere (btrfs,
-/// overlayfs), so that of those the inode alone tells.
-#[cfg(target_os = "linux")]
-pub(crate) fn holder(lock: &Path) -> Option<u32> {
-    use std::os::unix::fs::MetadataExt;
-    let metadata = std::fs::metadata(lock).ok()?;
-    let (inode, device) = (metadata.ino(), metadata.dev());
-    let (major, minor) = (libc::major(device), libc::minor(device));
-    let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    // `1: FLOCK  ADVISORY  WRITE 4242 fe:00:1234 0 EOF`
-    locks.lines().find_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let is_waiting = fields.get(1) == Some(&"->");
-        let mut place = fields.get(5)?.split(':');
-        let mut hex = || u32::from_str_radix(place.next()?, 16).ok();
-        let is_there = hex()? == major && (hex()? == minor || major == 0);
-        let found: u64 = place.next()?.parse().ok()?;
-        (!is_waiting && fields.get(1) == Some(&"FLOCK") && is_there && found == inode)
-            .then(|| fields.get(4)?.parse().ok())?
-    })
-}
-
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn holder(_: &Path) -> Option<u32> {
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,6 +175,18 @@ mod tests {
     }
 
     #[test]
+    fn seconds_of_earlier_processes_are_those_of_the_steps_that_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(seconds_up_to(dir.path(), 5), 0.0);
+        let step = |step| serde_json::to_string(&line(step, 2.0)).unwrap();
+        let valid = r#"{"step":2,"valid_loss":2.0,"valid_samples":4}"#;
+        let text = format!("{}\n{}\n{valid}\n{}\n", step(1), step(2), step(3));
+        std::fs::write(dir.path().join(journal::FILE), text).unwrap();
+        // step 3 is behind the checkpoint and is done again
+        assert_eq!(seconds_up_to(dir.path(), 2), 4.0);
+    }
+
+    #[test]
     fn a_line_that_is_being_written_is_passed_over() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("metrics.jsonl");
@@ -211,20 +196,5 @@ mod tests {
         let steps: Vec<u64> = tail(&path).iter().map(|l| l.step).collect();
         assert_eq!(steps, [1]);
         assert!(tail(&dir.path().join("none")).is_empty());
-    }
-
-    #[test]
-    fn the_holder_of_a_lock_is_known_without_locking() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(".lock");
-        let file = File::create(&path).unwrap();
-        assert_eq!(holder(&path), None);
-        file.lock().unwrap();
-        // a kernel without /proc/locks knows nothing
-        if Path::new("/proc/locks").exists() {
-            assert_eq!(holder(&path), Some(std::process::id()));
-        }
-        drop(file);
-        assert_eq!(holder(&path), None);
     }
 }

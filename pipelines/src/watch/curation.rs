@@ -44,10 +44,12 @@ pub(super) struct CurationState {
 /// The shards' records that have been read.
 #[derive(Default)]
 pub(super) struct Curation {
-    /// Records of the shards that a job was submitted with.
+    /// Records of the shards of the finished curation, or of those that a job was submitted with.
     shards: Option<BTreeSet<OsString>>,
     /// Time of the last change of their list when it was last read.
     listed: Option<SystemTime>,
+    /// Shards of the finished curation when the list was made.
+    finished: Option<usize>,
     seen: BTreeMap<OsString, SystemTime>,
     /// Time of the folder's last change when it was last read.
     modified: Option<SystemTime>,
@@ -67,18 +69,24 @@ struct Sum {
 }
 
 impl Curation {
-    /// Reads what has been recorded since the last call.
-    pub(super) fn look(&mut self, job: &Job, out: &Path) {
+    /// Reads what has been recorded since the last call. `finished`: shards of the finished curation, whose records alone count
+    /// then.
+    pub(super) fn look(&mut self, job: &Job, out: &Path, finished: Option<usize>) {
         let changed = |path: &Path| std::fs::metadata(path).and_then(|m| m.modified()).ok();
         let listed = changed(&out.join(SHARDS));
-        if listed != self.listed && job.curate.is_some() {
-            self.listed = listed;
+        let is_other = listed != self.listed || finished != self.finished;
+        if is_other && job.curate.is_some() {
+            (self.listed, self.finished) = (listed, finished);
             let name = |number: usize| OsString::from(format!("{number:05}.json"));
             // the inputs are not listed for it: they may be many, and far
-            let shards = submitted_shards(out).ok().flatten();
-            self.shards =
-                shards.map(|shards| shards.iter().map(|shard| name(shard.number)).collect());
-            self.is_settled = false;
+            self.shards = match finished {
+                Some(count) => Some((0..count).map(name).collect()),
+                None => {
+                    let shards = submitted_shards(out).ok().flatten();
+                    shards.map(|shards| shards.iter().map(|shard| name(shard.number)).collect())
+                }
+            };
+            (self.is_settled, self.next) = (false, None);
         }
         let folder = out.join(RECORDS);
         let modified = changed(&folder);

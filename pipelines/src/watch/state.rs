@@ -4,11 +4,12 @@
 use super::clock;
 use super::curation::{Curation, CurationState};
 use super::curves::{Curves, NotFinite, Note};
+use crate::folder_lock::{LOCK, holder};
 use crate::job::Job;
 use crate::journal::Line;
 use crate::journal::{self, Follower, Lines};
-use crate::manifest::Manifest;
-use crate::run::{Failure, TrainingState, holder, job_at, stages};
+use crate::manifest::{Manifest, shards_of};
+use crate::run::{Failure, TrainingState, job_at, stages};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -128,7 +129,7 @@ impl Stamp {
         };
         Stamp {
             files: FILES.iter().map(|name| modified(name)).collect(),
-            pid: holder(&out.join(".lock")),
+            pid: holder(&out.join(LOCK)),
         }
     }
 
@@ -157,6 +158,8 @@ struct Facts {
     stages_done: Vec<&'static str>,
     failures: Vec<String>,
     dedup: Option<serde_json::Value>,
+    /// Shards of the finished curation.
+    curated: Option<usize>,
     peak_rss_bytes: Option<u64>,
     checkpoint: Option<u64>,
     training: Option<TrainingState>,
@@ -235,7 +238,7 @@ impl RunFiles {
             if is_other_job {
                 self.curation = Curation::default();
             }
-            self.curation.look(job, &self.out);
+            self.curation.look(job, &self.out, self.facts.curated);
         }
         Look {
             batch,
@@ -355,8 +358,10 @@ impl Facts {
             if let Ok(Some(record)) = manifest.get(stage) {
                 facts.stages_done.push(stage);
                 facts.peak_rss_bytes = facts.peak_rss_bytes.max(Some(record.peak_rss_bytes));
-                if stage == "dedup" {
-                    facts.dedup = Some(record.counts);
+                match stage {
+                    "curate" => facts.curated = shards_of(&record.counts),
+                    "dedup" => facts.dedup = Some(record.counts),
+                    _ => {}
                 }
             }
         }

@@ -7,6 +7,8 @@
 //!   They are refused unless `train.resume.allow` names them. Weights, moments, the number of the update and the
 //!   position in the data stay, so the next step is the one that a run with the new settings would make from this
 //!   state. Megatron-LM: `--override-opt_param-scheduler`.
+//!   So may the samples under the name `data`: the position is the number of samples done, and the new order goes on with
+//!   the sample of that number. Vocabulary and lengths stay fixed.
 //! - **Fixed**: everything else, because the saved state would have another meaning under another value.
 //!
 //! More steps alone are free where they change no rate: `schedule = "constant"`, or `decay_steps` given.
@@ -16,7 +18,7 @@ use serde_json::{Map, Value};
 
 use crate::config::Schedule;
 use crate::config::plan::Plan;
-use crate::config::resume::{Difference, ON_REQUEST, SettingChange};
+use crate::config::resume::{DATA, Difference, ON_REQUEST, SettingChange};
 use crate::config::sums::SumsRecord;
 use crate::config::train::TrainConfig;
 
@@ -67,6 +69,9 @@ pub(crate) fn of_sums(saved: &SumsRecord, now: &SumsRecord, step: u64) -> Vec<Se
     changes
 }
 
+/// The field of a plan with the identity of data and tokenizer.
+const FINGERPRINT: &str = "fingerprint";
+
 /// Differences between a checkpoint's settings and the job's.
 #[derive(Debug, Default)]
 pub(crate) struct Compared {
@@ -96,12 +101,16 @@ pub(crate) fn compare(saved: &Plan, plan: &Plan, step: u64) -> Compared {
         // averages that were not kept cannot be continued
         let is_on_request = own.is_some_and(|own| ON_REQUEST.contains(&own))
             && !(own == Some("ema_decay") && has_averages(saved) != has_averages(plan));
-        let entry = own.filter(|_| is_on_request).map(str::to_owned);
+        let is_data = key == FINGERPRINT;
+        let entry = match is_data {
+            true => Some(DATA.to_owned()),
+            false => own.filter(|_| is_on_request).map(str::to_owned),
+        };
         let is_allowed = (entry.as_deref()).is_some_and(|own| plan.train.resume.allows(own));
         if is_allowed {
             compared.changes.push(SettingChange {
                 after_step: step,
-                key,
+                key: if is_data { DATA.to_owned() } else { key },
                 before,
                 after,
             });

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::checkpoint::{path_of, state, steps_in};
+use crate::config::resume::DATA;
 use crate::error::Result;
 
 /// A checkpoint, described by its state; its tensors are not read.
@@ -16,6 +17,8 @@ pub struct ListedCheckpoint {
     pub consumed_samples: u64,
     /// Identity of data set and tokenizer.
     pub data: String,
+    /// Whether earlier steps were trained on other data (`train.resume.allow = ["data"]`).
+    pub had_other_data: bool,
     /// Source of the initial weights, unless they were drawn from the seed.
     pub init_from: Option<String>,
 }
@@ -36,6 +39,7 @@ pub fn list_checkpoints(folder: &Path) -> Result<Vec<ListedCheckpoint>> {
             path,
             step: state.train_state.step,
             consumed_samples: state.train_state.consumed_samples,
+            had_other_data: (state.changes.iter()).any(|change| change.key == DATA),
             data: state.plan.fingerprint,
             init_from: state.init.map(|init| init.path),
         });

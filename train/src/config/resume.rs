@@ -25,12 +25,15 @@ pub(crate) const ON_REQUEST: [&str; 18] = [
     "on_bad_step",
 ];
 
+/// Entry of `train.resume.allow` by which another order of samples may follow, and the key of that change.
+pub(crate) const DATA: &str = "data";
+
 /// A setting that changed after a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SettingChange {
     /// Steps done when it changed: it holds from the next one on.
     pub after_step: u64,
-    /// Key path in the job, such as `train.lr`.
+    /// Key path in the job, such as `train.lr`; `data` for another order of samples, whose values are fingerprints.
     pub key: String,
     /// Value of the checkpoint.
     pub before: Value,

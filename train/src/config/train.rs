@@ -12,7 +12,7 @@ use crate::config::precision::Fp8Config;
 use crate::config::precision::Precision;
 use crate::config::preference::PreferenceConfig;
 use crate::config::profile::Profile;
-use crate::config::resume::ON_REQUEST;
+use crate::config::resume::{DATA, ON_REQUEST};
 
 /// Activation recomputation: the tensors that the backward pass recomputes instead of keeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -190,8 +190,9 @@ impl Default for CheckpointConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct ResumeConfig {
     /// Keys of `[train]` that may differ from the checkpoint's from the next step on, such as `["lr", "steps"]`:
-    /// learning rate, schedule, steps, the optimizer's constants. Weights, moments and the position in the data
-    /// stay; every change is reported, in `metrics.jsonl` and in later checkpoints. Default: none.
+    /// learning rate, schedule, steps, the optimizer's constants; and `data`, other samples or another order of them. Weights,
+    /// moments and the position in the data stay: after n samples of the old order the new one goes on with its sample n, counted
+    /// from 0. Every change is reported, in `metrics.jsonl` and in later checkpoints. Default: none.
     pub allow: Vec<String>,
     /// A checkpoint of another run with its optimizer's state, or a folder of checkpoints, to resume from while
     /// this run has none of its own: a branch, such as the decay of `wsd`. Empty: none. Default: empty.
@@ -199,6 +200,12 @@ pub struct ResumeConfig {
 }
 
 impl ResumeConfig {
+    /// Whether another order of samples may follow.
+    #[must_use]
+    pub fn allows_data(&self) -> bool {
+        self.allows(DATA)
+    }
+
     /// Whether a key of `[train]` may change.
     pub(crate) fn allows(&self, key: &str) -> bool {
         self.allow.iter().any(|allowed| allowed == key)
@@ -210,8 +217,9 @@ impl ResumeConfig {
 
     fn check(&self, problem: Problem<'_>) {
         let unknown = self.allow.iter();
-        for key in unknown.filter(|key| !ON_REQUEST.contains(&key.as_str())) {
-            let wanted = format!("keys of [train] among {}", ON_REQUEST.join(", "));
+        let is_known = |key: &str| key == DATA || ON_REQUEST.contains(&key);
+        for key in unknown.filter(|key| !is_known(key)) {
+            let wanted = format!("keys of [train] among {}, or {DATA}", ON_REQUEST.join(", "));
             problem("resume.allow", format!("{key:?}"), &wanted);
         }
     }

@@ -132,6 +132,12 @@ pub fn mpi_here() -> Vec<mpi::Found> {
     mpi::found(&names.map(str::to_owned))
 }
 
+/// Whether a launcher started this process with others.
+pub fn is_one_of_many() -> bool {
+    let launcher = Launcher::of_this_process();
+    launcher.is_ok_and(|launcher| launcher.is_some_and(|launcher| launcher.processes > 1))
+}
+
 /// A duration that the clock can represent.
 pub(crate) fn time(text: &str) -> Option<Duration> {
     let secs = duration(text).filter(|&secs| secs <= 3650.0 * 86_400.0);

@@ -12,7 +12,7 @@ pub(crate) mod threads;
 pub(crate) mod world;
 
 pub use devices::{CudaLibrary, CudaPaths, DeviceKind, Devices, InferenceOptions};
-pub use launch::{Collectives, LaunchConfig, Transport, cpu_path, mpi_here};
+pub use launch::{Collectives, LaunchConfig, Transport, cpu_path, is_one_of_many, mpi_here};
 pub use mesh::{MeshPlace, mesh_place};
 pub use rates::{MachineRates, ProductRates, measure as measure_rates};
 pub use world::World;

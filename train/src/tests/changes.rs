@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use kernels::{Device, Tensor};
 
 use crate::Result;
+use crate::checkpoint::list_checkpoints;
 use crate::checkpoint::train_state::TrainState;
 use crate::config::{Plan, Schedule, SettingChange};
 use crate::data::{Sample, Samples};
@@ -179,6 +180,38 @@ fn a_changed_run_makes_the_steps_of_the_new_settings_from_the_old_state() {
             assert!(log.iter().any(|line| line.starts_with(&told)), "{log:?}");
         }
     }
+}
+
+#[test]
+fn other_data_is_refused_unless_it_is_named_and_goes_on_with_the_next_sample() {
+    let before = plan();
+    let mut after = before.clone();
+    after.fingerprint = "other".into();
+    let folder = tempfile::tempdir().unwrap();
+    stopped(&before, folder.path(), STOP);
+    let kept = remains(folder.path());
+    let refused = go(&after, folder.path()).0.unwrap_err().to_string();
+    let wanted =
+        "fingerprint: fixture there, other here (train.resume.allow = [\"data\"] allows it)";
+    assert!(refused.contains(wanted), "{refused}");
+    assert!(remains(folder.path()) == kept);
+    let listed = || list_checkpoints(&folder.path().join("checkpoints")).unwrap();
+    assert!(listed().iter().all(|one| !one.had_other_data));
+    allow(&mut after, &["data"]);
+    let (done, _, read) = go(&after, folder.path());
+    let done = done.unwrap();
+    assert_eq!(read, (STOP * 8..64).collect::<Vec<_>>());
+    // the samples themselves are those of the fixture
+    assert!(of_checkpoint(&after, &done.checkpoint) == by_hand(&before, &after));
+    let wanted = SettingChange {
+        after_step: STOP,
+        key: "data".into(),
+        before: "fixture".into(),
+        after: "other".into(),
+    };
+    assert_eq!(done.changes, [wanted]);
+    let last = listed().pop().unwrap();
+    assert!(last.had_other_data && last.data == "other");
 }
 
 #[test]

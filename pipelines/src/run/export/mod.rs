@@ -7,9 +7,11 @@ mod files;
 mod metrics;
 mod tally;
 
+use super::finished_shards::{finished_shards, stage_of};
 use super::job_at::job_at;
 use super::settings_print;
-use crate::context::{Context, lock_file, sweep_files};
+use crate::context::{Context, sweep_files};
+use crate::folder_lock::lock_file;
 use crate::job::WrongUse;
 use crate::machine::{grouped, megabytes, write_atomically};
 use crate::manifest::fingerprint;
@@ -199,21 +201,36 @@ fn kept(cx: &Context) -> Result<(ShardReport, Vec<ShardSize>)> {
     let mut sizes = Vec::new();
     let mut problems = Vec::new();
     // a finished corpus can be exported when its inputs are gone
-    let count = match cx.shards() {
-        Ok(listed) => listed.len(),
-        Err(_) => recorded_shards(cx)?,
-    };
-    let print = settings_print::of_curate(&cx.job);
-    for shard in 0..count {
-        let stage = format!("curate/{shard:05}");
+    let listed = cx.shards().unwrap_or_default();
+    let count = finished_shards(&cx.manifest)?;
+    match count {
+        None if cx.manifest.get(&stage_of(0))?.is_none() => {
+            problems.push("curate has not run".to_string());
+        }
+        None => problems.push("curate has not run to its end".to_string()),
+        Some(count) if !listed.is_empty() && listed.len() != count => problems.push(format!(
+            "curate ran over {count} shards, and the inputs have {} now",
+            listed.len()
+        )),
+        Some(_) => {}
+    }
+    let inputs = settings_print::of_inputs(&cx.job);
+    for shard in 0..count.unwrap_or(0) {
+        let stage = stage_of(shard);
         let Some(record) = cx.manifest.get(&stage)? else {
             problems.push(format!("{stage} has not run"));
             continue;
         };
+        let other = listed.get(shard);
+        if let Some((made_of, now)) =
+            other.and_then(|listed| settings_print::other_file(&record, listed))
+        {
+            problems.push(format!("{stage} was made of {made_of}, and is now {now}"));
+        }
         if !cx.manifest.is_untouched(&stage, &record.fingerprint)? {
             problems.push(format!("the files of {stage} are not those of its record"));
         }
-        if settings_print::is_other(&record, &print) {
+        if settings_print::is_of_no_input(&record, &inputs) {
             problems.push(format!("{stage} ran with other settings"));
         }
         let report: ShardReport =
@@ -228,9 +245,6 @@ fn kept(cx: &Context) -> Result<(ShardReport, Vec<ShardSize>)> {
         });
         sum.merge(&report);
     }
-    if count == 0 {
-        problems.push("curate has not run".to_string());
-    }
     if cx.job.has_keep_lists() {
         match cx.manifest.get("dedup")? {
             None => problems.push("dedup has not run".to_string()),
@@ -238,7 +252,7 @@ fn kept(cx: &Context) -> Result<(ShardReport, Vec<ShardSize>)> {
                 if !cx.manifest.is_untouched("dedup", &record.fingerprint)? {
                     problems.push("the files of dedup are not those of its record".to_string());
                 }
-                if settings_print::is_other(&record, &settings_print::of_dedup(&cx.job)) {
+                if settings_print::is_of_other_lists(&record, &cx.job) {
                     problems.push("dedup ran with other settings".to_string());
                 }
                 let report: curate::dedup::DedupReport =
@@ -269,14 +283,6 @@ fn kept(cx: &Context) -> Result<(ShardReport, Vec<ShardSize>)> {
         cx.out.display(),
         problems.join("; ")
     )
-}
-
-fn recorded_shards(cx: &Context) -> Result<usize> {
-    let mut count = 0;
-    while cx.manifest.get(&format!("curate/{count:05}"))?.is_some() {
-        count += 1;
-    }
-    Ok(count)
 }
 
 /// Locks the folder for an export. A folder with anything else in it is refused, so that nothing is overwritten.

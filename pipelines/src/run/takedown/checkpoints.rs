@@ -124,7 +124,7 @@ pub(super) fn trained(cx: &Context, affected: &[Affected]) -> Result<Vec<Trained
     let is_touched = of_blend.iter().any(Option::is_some);
     let PartSamples::Text(samples) = blended.part(Part::Train)? else {
         let why = "masked samples do not name their documents".to_string();
-        let of = |one: &ListedCheckpoint| match is_touched || one.data != order {
+        let of = |one: &ListedCheckpoint| match is_touched || is_of_another(one, &order) {
             true => Trained::of(one, Contains::May, Some(why.clone())),
             false => Trained::of(one, Contains::No, None),
         };
@@ -150,7 +150,7 @@ pub(super) fn trained(cx: &Context, affected: &[Affected]) -> Result<Vec<Trained
         }
     }
     let trained = listed.iter().map(|one| {
-        if one.data != order {
+        if is_of_another(one, &order) {
             let why = "it was trained in another order of samples than the job's now";
             return Trained::of(one, Contains::May, Some(why.to_string()));
         }
@@ -173,6 +173,11 @@ pub(super) fn trained(cx: &Context, affected: &[Affected]) -> Result<Vec<Trained
         }
     });
     Ok(trained.collect())
+}
+
+/// Whether a checkpoint was trained in another order of samples, or began in one.
+fn is_of_another(checkpoint: &ListedCheckpoint, order: &str) -> bool {
+    checkpoint.data != order || checkpoint.had_other_data
 }
 
 fn prefix_of(cx: &Context, dataset: &BlendDataset) -> PathBuf {

@@ -80,7 +80,7 @@ pub(crate) fn takedown(args: &TakedownArgs) -> Result<()> {
         entries: list.len() as u64,
     };
     let mut corpora = open(&args.corpus)?;
-    let has_corpus = corpora.iter().any(|cx| remove::shards(&cx.out) > 0);
+    let has_corpus = corpora.iter().any(|cx| remove::has_shards(&cx.out));
     if !has_corpus {
         let message = format!(
             "{}: found no clean shard, wanted a job's folder with clean/00000.*",
@@ -106,7 +106,7 @@ pub(crate) fn takedown(args: &TakedownArgs) -> Result<()> {
     // everything is searched before anything is changed
     let lines = list.lines();
     let mut planned = Vec::new();
-    for cx in corpora.iter().filter(|cx| remove::shards(&cx.out) > 0) {
+    for cx in corpora.iter().filter(|cx| remove::has_shards(&cx.out)) {
         let searched = remove::search_all(cx, &list)?;
         let numberings = remove::numberings(cx, &searched)?;
         let record = remove::describe(cx, &searched, &of_list, &numberings, &lines);

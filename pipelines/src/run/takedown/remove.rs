@@ -1,5 +1,6 @@
 //! Removal from one job's folder: search of all shards, new files for those that change, records.
 
+use super::super::finished_shards::{self, finished_shards, stage_of};
 use super::datasets::Numbering;
 use super::record::{Line, List, Record, Shard, name_of, records};
 use super::transaction::{Transaction, remove_folder};
@@ -45,20 +46,19 @@ impl Searched {
     }
 }
 
-fn stage_of(shard: usize) -> String {
-    format!("curate/{shard:05}")
-}
-
-/// Number of clean shards.
-pub(super) fn shards(out: &Path) -> usize {
-    let is_there = |shard: &usize| out.join(format!("clean/{shard:05}.sig")).exists();
-    (0..).take_while(is_there).count()
+/// Whether there is a clean shard.
+pub(super) fn has_shards(out: &Path) -> bool {
+    out.join("clean/00000.sig").exists()
 }
 
 /// Searches a corpus. Every shard must have the bytes of its record.
 pub(super) fn search_all(cx: &Context, list: &TakedownList) -> Result<Searched> {
-    let count = shards(&cx.out);
     let mut problems = Vec::new();
+    let finished = finished_shards(&cx.manifest)?;
+    if finished.is_none() {
+        problems.push("curate has not run to its end".to_string());
+    }
+    let count = finished.unwrap_or(0);
     for shard in 0..count {
         let stage = stage_of(shard);
         match cx.manifest.get(&stage)? {
@@ -68,17 +68,6 @@ pub(super) fn search_all(cx: &Context, list: &TakedownList) -> Result<Searched> 
             }
             Some(_) => {}
         }
-    }
-    if cx
-        .out
-        .join("records")
-        .join(stage_of(count) + ".json")
-        .exists()
-    {
-        problems.push(format!(
-            "{} has a record, but no signatures",
-            stage_of(count)
-        ));
     }
     let has_lists = cx.job.has_keep_lists();
     match cx.manifest.get("dedup")? {
@@ -382,9 +371,9 @@ impl Corpus<'_> {
                 let report: ShardReport = serde_json::from_value(record_of(shard)?.counts)?;
                 sum.merge(&report);
             }
-            let seconds = record.counts["seconds_by_step"].take();
-            record.counts = serde_json::to_value(&sum)?;
-            record.counts["seconds_by_step"] = seconds;
+            let mut before = std::mem::replace(&mut record.counts, serde_json::to_value(&sum)?);
+            record.counts["seconds_by_step"] = before["seconds_by_step"].take();
+            finished_shards::keep(&mut before, &mut record.counts);
         }
         if let Some(record) = records.get_mut("dedup").filter(|_| !lists.is_empty()) {
             let mut report: DedupReport =

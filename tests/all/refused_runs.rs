@@ -1,0 +1,354 @@
+//! Runs that are refused, or only read, leave a finished job as it was; and a training goes on with other data where it may.
+
+use crate::jobs::{data, killed_at, metrics, millrace, output, succeed};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// Texts of real documents, each on a line.
+fn texts() -> Vec<String> {
+    let bytes = fs::read(data("pile-00000.jsonl.zst")).unwrap();
+    let text = String::from_utf8(zstd::decode_all(bytes.as_slice()).unwrap()).unwrap();
+    let lines = text.lines().filter(|line| !line.contains("Gutenberg"));
+    lines.take(60).map(|line| format!("{line}\n")).collect()
+}
+
+/// A job that trains six steps on these documents, with a tokenizer from a file.
+fn write_job(folder: &Path, texts: &[String]) -> PathBuf {
+    let input = folder.join("texts.jsonl");
+    fs::write(&input, texts.concat()).unwrap();
+    let tokenizer = folder.join("tokenizer.json");
+    let text = format!(
+        r#"
+name = "small"
+out = {out:?}
+[curate]
+inputs = [{{ path = {input:?}, source = "pile" }}]
+[tokenize]
+tokenizer = {{ file = {tokenizer:?} }}
+[blend]
+seq_length = 32
+split = "80,20,0"
+dataset = [{{ name = "pile" }}]
+[model]
+family = "llama"
+layers = 1
+d_model = 16
+heads = 2
+[train]
+steps = 6
+global_batch = 2
+micro_batch = 1
+lr = 1e-2
+min_lr = 1e-3
+warmup_steps = 2
+eval_every = 0
+checkpoint = {{ every = 1, keep = 12 }}
+[eval]
+samples = 4
+[report]
+"#,
+        out = folder.join("out"),
+    );
+    let path = folder.join("job.toml");
+    fs::write(&path, text).unwrap();
+    if !tokenizer.exists() {
+        let out = folder.join("of-tokenizer");
+        let set = [
+            format!("out={:?}", out.display().to_string()),
+            "tokenize.tokenizer={train={vocab=300}}".to_owned(),
+        ];
+        let path = path.to_str().unwrap();
+        for verb in ["curate", "tokenize"] {
+            succeed(&[verb, path, "--set", &set[0], "--set", &set[1]]);
+        }
+        fs::copy(out.join("tokens/tokenizer.json"), tokenizer).unwrap();
+    }
+    path
+}
+
+/// Files of a finished job that a refused run must leave: its settings, tokens, notes and checkpoints.
+fn kept(out: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut left = vec![out.join("tokens"), out.join("checkpoints")];
+    left.push(out.join("job.toml"));
+    left.push(out.join("records/training.json"));
+    while let Some(path) = left.pop() {
+        // parts of new tokens wait there for a run that may have them
+        if path.ends_with("parts") {
+            continue;
+        }
+        match path.is_dir() {
+            true => left.extend(fs::read_dir(path).unwrap().flatten().map(|e| e.path())),
+            false => {
+                let bytes = fs::read(&path).unwrap();
+                found.insert(path, bytes);
+            }
+        }
+    }
+    found
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().flatten() {
+        let (path, to) = (entry.path(), to.join(entry.file_name()));
+        match path.is_dir() {
+            true => copy(&path, &to),
+            false => drop(fs::copy(path, to).unwrap()),
+        }
+    }
+}
+
+fn seconds_of_training(out: &Path) -> f64 {
+    let text = fs::read_to_string(out.join("manifest.json")).unwrap();
+    let records: Value = serde_json::from_str(&text).unwrap();
+    records["train"]["seconds"].as_f64().unwrap()
+}
+
+#[test]
+fn tokens_of_checkpoints_are_replaced_on_request_alone_and_the_training_goes_on_with_the_new_ones()
+{
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    let texts = texts();
+    let job = write_job(folder, &texts);
+    let job = job.to_str().unwrap();
+    let out = folder.join("out");
+    succeed(&["run", job]);
+    let before = kept(&out);
+    // half of the documents are gone
+    write_job(folder, &texts[..30]);
+    for verb in ["run", "run", "tokenize"] {
+        let found = output(&[verb, job]);
+        let said = String::from_utf8(found.stderr).unwrap();
+        assert!(!found.status.success(), "{said}");
+        for wanted in [
+            "nothing there was replaced",
+            "train.resume.allow = [\"data\"]",
+        ] {
+            assert!(said.contains(wanted), "{wanted}: {said}");
+        }
+        // job.toml is that of the new curation
+        let mut now = kept(&out);
+        let name = out.join("job.toml");
+        now.insert(name.clone(), before[&name].clone());
+        assert!(now == before);
+    }
+    // the same documents in a file of another time: the same tokens
+    write_job(folder, &texts);
+    succeed(&["run", job]);
+    assert!(kept(&out) == before);
+    // other data is a change like another, and the same after a kill
+    write_job(folder, &texts[..30]);
+    let other = folder.join("other");
+    copy(&out, &other);
+    let allow = "train.resume.allow=[\"data\", \"steps\"]";
+    let args = ["run", job, "--set", "train.steps=12", "--set", allow];
+    let said = String::from_utf8(succeed(&args).stderr).unwrap();
+    assert!(
+        said.contains("train: after step 6 data.datasets.pile.data changes from "),
+        "{said}"
+    );
+    let lines = metrics(&out);
+    let changed = lines.iter().find_map(|line| line["changed"].as_array());
+    let keys: Vec<&str> = changed
+        .unwrap()
+        .iter()
+        .map(|change| change["key"].as_str().unwrap())
+        .collect();
+    assert_eq!(keys, ["train.steps", "data"]);
+    let there = format!("out={:?}", other.display().to_string());
+    let again = [&args[..], &["--set", &there]].concat();
+    killed_at(&again, &other, 9);
+    succeed(&again);
+    let of_step = |lines: &[Value]| -> Vec<Value> {
+        let steps = lines.iter().filter(|line| line["loss"].is_number());
+        steps.cloned().collect()
+    };
+    assert_eq!(of_step(&metrics(&other)), of_step(&lines));
+    let model = "checkpoints/step-00000012/model.safetensors";
+    assert!(fs::read(out.join(model)).unwrap() == fs::read(other.join(model)).unwrap());
+    // the new data is that of the training from here on
+    succeed(&["run", job, "--set", "train.steps=12"]);
+}
+
+#[test]
+fn a_run_that_is_refused_and_a_report_leave_the_job_of_the_results() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    let job = write_job(folder, &texts());
+    let job = job.to_str().unwrap();
+    let out = folder.join("out");
+    succeed(&["run", job]);
+    let before = kept(&out);
+    succeed(&["report", job, "--set", "train.steps=3"]);
+    succeed(&["blend", job, "--set", "train.steps=3"]);
+    assert!(kept(&out) == before);
+    for set in ["train.lr=0.5", "train.steps=3"] {
+        let found = output(&["run", job, "--set", set]);
+        assert_eq!(found.status.code(), Some(1), "{set}");
+        assert!(kept(&out) == before, "{set}");
+    }
+    let shown = succeed(&["status", out.to_str().unwrap(), "--json"]).stdout;
+    let shown: Value = serde_json::from_slice(&shown).unwrap();
+    assert_eq!((&shown["step"], &shown["steps"]), (&6.into(), &6.into()));
+    // a report of nothing makes no folder
+    let none = folder.join("none");
+    let set = format!("out={:?}", none.display().to_string());
+    let found = output(&["report", job, "--set", &set]);
+    assert!(!found.status.success() && !none.exists());
+    // a settings that holds from here on is written once the run goes on
+    let allow = "train.resume.allow=[\"steps\"]";
+    let text = fs::read_to_string(out.join("metrics.jsonl")).unwrap();
+    let slow: Vec<String> = text
+        .lines()
+        .map(|line| {
+            let mut line: Value = serde_json::from_str(line).unwrap();
+            line["step_s"] = 1000.0.into();
+            format!("{line}\n")
+        })
+        .collect();
+    fs::write(out.join("metrics.jsonl"), slow.concat()).unwrap();
+    succeed(&["run", job, "--set", "train.steps=8", "--set", allow]);
+    let written = fs::read_to_string(out.join("job.toml")).unwrap();
+    assert!(written.contains("steps = 8"), "{written}");
+    // the six steps of the first process count
+    let seconds = seconds_of_training(&out);
+    assert!((6000.0..6900.0).contains(&seconds), "{seconds}");
+}
+
+#[test]
+fn report_and_eval_read_beside_a_training_and_a_second_run_learns_who_is_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    let job = write_job(folder, &texts());
+    let job = job.to_str().unwrap();
+    let out = folder.join("out");
+    let set = [
+        "--set",
+        "train.steps=100000",
+        "--set",
+        "train.checkpoint={every=20, keep=10000}",
+    ];
+    let mut child = millrace(&[&["run", job][..], &set].concat())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    while !out.join("checkpoints/step-00000020").exists() {
+        assert!(child.try_wait().unwrap().is_none(), "the training ended");
+        assert!(started.elapsed() < Duration::from_secs(300), "no step");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let manifest = fs::read(out.join("manifest.json")).unwrap();
+    succeed(&[&["report", job][..], &set].concat());
+    let said = succeed(&[&["eval", job][..], &set].concat()).stderr;
+    let said = String::from_utf8(said).unwrap();
+    assert!(
+        said.contains("eval.json is written, and not recorded"),
+        "{said}"
+    );
+    assert!(out.join("report.html").exists() && out.join("eval.json").exists());
+    assert!(fs::read(out.join("manifest.json")).unwrap() == manifest);
+    let found = output(&["run", job]);
+    let said = String::from_utf8(found.stderr).unwrap();
+    let process = format!(": process {} on ", child.id());
+    for wanted in [
+        "another process is running a job in ",
+        &process,
+        "`millrace status ",
+    ] {
+        assert!(said.contains(wanted), "{wanted}: {said}");
+    }
+    assert!(child.try_wait().unwrap().is_none(), "the training ended");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn missing_files_are_named_before_anything_runs_by_every_verb_alike() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    let path = write_job(folder, &texts());
+    let text = fs::read_to_string(&path).unwrap();
+    let job = path.to_str().unwrap();
+    let out = folder.join("out");
+    let tokenizer = folder.join("tokenizer.json").display().to_string();
+    let input = folder.join("texts.jsonl").display().to_string();
+    let absent = |name: &str| folder.join(name).display().to_string();
+    let wrong = text
+        .replace(&tokenizer, &absent("absent-tokenizer"))
+        .replace(&input, &absent("absent-texts"))
+        .replace(
+            "[eval]",
+            &format!("init_from = {:?}\n[eval]", absent("absent-model")),
+        );
+    fs::write(&path, wrong).unwrap();
+    let all = [
+        "curate.inputs[0].path",
+        "tokenize.tokenizer.file",
+        "train.init_from",
+    ];
+    let cases: [(&[&str], &[&str]); 6] = [
+        (&["run"], &all),
+        (&["run", "--check"], &all),
+        (&["curate"], &all[..1]),
+        (&["curate", "--check"], &all),
+        (&["tokenize"], &all[..2]),
+        (&["train"], &all[2..]),
+    ];
+    for (verb, keys) in cases {
+        let args = [&verb[..1], &[job], &verb[1..]].concat();
+        let found = output(&args);
+        let said = String::from_utf8(found.stderr).unwrap();
+        assert_eq!(found.status.code(), Some(2), "{args:?}: {said}");
+        for key in all {
+            let is_told = said.contains(&format!("key    {key}\n"));
+            assert_eq!(is_told, keys.contains(&key), "{args:?} {key}: {said}");
+        }
+        assert_eq!(said.matches("job.toml:").count(), 1 + keys.len(), "{said}");
+        assert!(!out.exists(), "{args:?}");
+    }
+}
+
+#[test]
+fn verbs_without_their_data_say_what_to_run_or_why_there_is_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    let path = write_job(folder, &texts()[..5]);
+    let job = path.to_str().unwrap();
+    let said = |args: &[&str]| {
+        let found = output(args);
+        assert!(!found.status.success(), "{args:?}");
+        String::from_utf8(found.stderr).unwrap()
+    };
+    let found = said(&["blend", job]);
+    assert!(
+        found.contains("has no tokens yet; run `millrace tokenize`"),
+        "{found}"
+    );
+    let found = said(&["blend", job, "--set", "blend.seq_length=0"]);
+    assert_eq!(
+        found.matches("key    blend.seq_length").count(),
+        1,
+        "{found}"
+    );
+    let set = [
+        "--set",
+        "curate.step=[{length={min_chars=100000000}}]",
+        "--set",
+        "tokenize.tokenizer={train={vocab=300}}",
+    ];
+    succeed(&[&["curate", job][..], &set].concat());
+    let found = said(&[&["tokenize", job][..], &set].concat());
+    for wanted in [
+        "no text to train the tokenizer on: the curation kept none of 5 records; it dropped 5 by ",
+        ", and 0 are bad; see ",
+    ] {
+        assert!(found.contains(wanted), "{wanted}: {found}");
+    }
+}
