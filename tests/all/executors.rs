@@ -270,7 +270,7 @@ fn ray(listener: TcpListener) {
             answered += 1;
             ("500 Internal Server Error", "{}".to_string())
         } else if head.starts_with("POST /api/jobs/ ") {
-            let asked: Value = serde_json::from_str(&body).unwrap();
+            let asked: Value = serde_json::from_str(body).unwrap();
             let line = asked["entrypoint"].as_str().unwrap();
             let well = !statuses.is_empty()
                 && Command::new("sh")
