@@ -16,10 +16,81 @@ pub(crate) fn memory_bytes() -> u64 {
     status_bytes("/proc/meminfo", "MemTotal:")
 }
 
-/// Memory that new processes of this machine can have, in bytes; 0 where the system does not report it.
+/// Memory that new processes can have here, in bytes, by the machine and by the limits of the control groups that this process is in (a
+/// container's, a scheduler's); 0 where the system does not report it.
 pub(crate) fn available_memory_bytes() -> u64 {
-    status_bytes("/proc/meminfo", "MemAvailable:")
+    let of_machine = status_bytes("/proc/meminfo", "MemAvailable:");
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    match memory_below_limits(&groups, Path::new("/sys/fs/cgroup")) {
+        Some(left) if of_machine > 0 => of_machine.min(left),
+        Some(left) => left,
+        None => of_machine,
+    }
 }
+
+/// Files of a control group: its limit, what it has, and the field of `memory.stat` with pages of files that can be given back.
+struct GroupFiles {
+    limit: &'static str,
+    used: &'static str,
+    files: &'static str,
+}
+
+/// The least bytes that a control group of `/proc/self/cgroup`, or one above it, leaves below its limit; None without a limit. In a
+/// container the group of its own may be the root that it sees, whatever its path is named.
+fn memory_below_limits(groups: &str, root: &Path) -> Option<u64> {
+    let mut least: Option<u64> = None;
+    for line in groups.lines() {
+        // hierarchy:controllers:path, without controllers in version 2
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
+            continue;
+        };
+        let (root, files) = match controllers {
+            "" => (
+                root.to_path_buf(),
+                GroupFiles {
+                    limit: "memory.max",
+                    used: "memory.current",
+                    files: "inactive_file ",
+                },
+            ),
+            _ if controllers.split(',').any(|name| name == "memory") => (
+                root.join("memory"),
+                GroupFiles {
+                    limit: "memory.limit_in_bytes",
+                    used: "memory.usage_in_bytes",
+                    files: "total_inactive_file ",
+                },
+            ),
+            _ => continue,
+        };
+        let group = root.join(path.trim_start_matches('/'));
+        let groups = group.ancestors().take_while(|of| of.starts_with(&root));
+        let left = groups.filter_map(|group| left_in(group, &files)).min();
+        least = least.into_iter().chain(left).min();
+    }
+    least
+}
+
+/// Bytes that a control group leaves below its limit; None if it has none.
+fn left_in(group: &Path, files: &GroupFiles) -> Option<u64> {
+    let read = |name: &str| std::fs::read_to_string(group.join(name)).ok();
+    // "max", or a number beyond any machine's memory
+    let limit: u64 = read(files.limit)?.trim().parse().ok()?;
+    if limit > MOST_MEMORY {
+        return None;
+    }
+    let used: u64 = read(files.used)?.trim().parse().ok()?;
+    let stat = read("memory.stat").unwrap_or_default();
+    let given_back = stat
+        .lines()
+        .find_map(|line| line.strip_prefix(files.files)?.trim().parse::<u64>().ok());
+    let used = used.saturating_sub(given_back.unwrap_or(0));
+    Some(limit.saturating_sub(used))
+}
+
+/// Bytes above which a limit is none: version 1 has about 2^63 in its place.
+const MOST_MEMORY: u64 = 1 << 60;
 
 fn status_bytes(file: &str, field: &str) -> u64 {
     let text = std::fs::read_to_string(file).unwrap_or_default();
@@ -156,6 +227,41 @@ pub(crate) fn duration(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A group of 1,000 bytes with 700 of them in use, of which 200 are pages of files, below one of 900 with 500; in version 2, in
+    /// version 1, and without limits.
+    #[test]
+    fn the_tightest_limit_of_the_groups_around_a_process_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let write = |file: &str, text: &str| {
+            let file = root.join(file);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        };
+        let groups = "12:cpu,cpuacct:/x\n0::/pod/box\n";
+        assert_eq!(memory_below_limits(groups, root), None);
+        write("pod/box/memory.max", "1000\n");
+        write("pod/box/memory.current", "700\n");
+        write("pod/box/memory.stat", "anon 500\ninactive_file 200\n");
+        assert_eq!(memory_below_limits(groups, root), Some(500));
+        write("pod/memory.max", "900\n");
+        write("pod/memory.current", "500\n");
+        assert_eq!(memory_below_limits(groups, root), Some(400));
+        write("pod/memory.max", "max\n");
+        assert_eq!(memory_below_limits(groups, root), Some(500));
+        // a container sees its own group as the root
+        write("memory.max", "300\n");
+        write("memory.current", "400\n");
+        assert_eq!(memory_below_limits("0::/elsewhere\n", root), Some(0));
+        let first = "5:freezer:/y\n4:memory:/job\n";
+        assert_eq!(memory_below_limits(first, root), None);
+        write("memory/job/memory.limit_in_bytes", "800\n");
+        write("memory/job/memory.usage_in_bytes", "300\n");
+        write("memory/memory.limit_in_bytes", "9223372036854771712\n");
+        write("memory/memory.usage_in_bytes", "300\n");
+        assert_eq!(memory_below_limits(first, root), Some(500));
+    }
 
     #[test]
     fn times_are_in_hours_minutes_and_seconds() {

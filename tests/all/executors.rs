@@ -7,10 +7,11 @@ use crate::curation::{job, run};
 use crate::jobs::{assert_same, millrace, output, succeed};
 use serde_json::Value;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Runs arrays from their last index to the first; the rest only if all of its dependencies succeeded.
 const SBATCH: &str = r#"#!/bin/bash
@@ -211,39 +212,65 @@ fn tasks_killed_and_started_twice_in_any_number_leave_the_same_bytes() {
     }
 }
 
+/// A request to an emulated dashboard: its head, and its body.
+struct Asked {
+    stream: TcpStream,
+    head: String,
+    body: String,
+}
+
+impl Asked {
+    /// The next whole one.
+    fn next(listener: &TcpListener) -> Asked {
+        loop {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut bytes = Vec::new();
+            let mut buffer = [0; 4096];
+            loop {
+                let n = stream.read(&mut buffer).unwrap();
+                bytes.extend_from_slice(&buffer[..n]);
+                let so_far = text(&bytes);
+                let Some((head, body)) = so_far.split_once("\r\n\r\n") else {
+                    if n == 0 {
+                        break;
+                    }
+                    continue;
+                };
+                let length = head.lines().find_map(|l| {
+                    let (name, value) = l.split_once(':')?;
+                    name.eq_ignore_ascii_case("content-length")
+                        .then(|| value.trim().parse::<usize>())
+                });
+                if body.len() >= length.map_or(0, |l| l.unwrap()) || n == 0 {
+                    let (head, body) = (head.to_string(), body.to_string());
+                    return Asked { stream, head, body };
+                }
+            }
+        }
+    }
+
+    fn answer(mut self, code: &str, answer: &str) {
+        write!(
+            self.stream,
+            "HTTP/1.1 {code}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{answer}",
+            answer.len()
+        )
+        .unwrap();
+    }
+}
+
 /// An emulated Ray dashboard that runs submitted jobs at once, fails the first one, and answers 500 now and then.
 fn ray(listener: TcpListener) {
     let mut statuses: Vec<String> = Vec::new();
     let mut answered = 0;
     loop {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut bytes = Vec::new();
-        let mut buffer = [0; 4096];
-        let whole = loop {
-            let n = stream.read(&mut buffer).unwrap();
-            bytes.extend_from_slice(&buffer[..n]);
-            let so_far = text(&bytes);
-            let Some((head, body)) = so_far.split_once("\r\n\r\n") else {
-                if n == 0 {
-                    break None;
-                }
-                continue;
-            };
-            let length = head.lines().find_map(|l| {
-                let (name, value) = l.split_once(':')?;
-                name.eq_ignore_ascii_case("content-length")
-                    .then(|| value.trim().parse::<usize>())
-            });
-            if body.len() >= length.map_or(0, |l| l.unwrap()) || n == 0 {
-                break Some((head.to_string(), body.to_string()));
-            }
-        };
-        let Some((head, body)) = whole else { continue };
+        let asked_of = Asked::next(&listener);
+        let (head, body) = (&asked_of.head, &asked_of.body);
         let (code, answer) = if statuses.len() == 3 && answered == 2 {
             answered += 1;
             ("500 Internal Server Error", "{}".to_string())
         } else if head.starts_with("POST /api/jobs/ ") {
-            let asked: Value = serde_json::from_str(&body).unwrap();
+            let asked: Value = serde_json::from_str(body).unwrap();
             let line = asked["entrypoint"].as_str().unwrap();
             let well = !statuses.is_empty()
                 && Command::new("sh")
@@ -275,13 +302,54 @@ fn ray(listener: TcpListener) {
                 format!("{{\"status\": \"{status}\", \"message\": \"\"}}"),
             )
         };
-        write!(
-            stream,
-            "HTTP/1.1 {code}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{answer}",
-            answer.len()
-        )
-        .unwrap();
+        asked_of.answer(code, &answer);
     }
+}
+
+/// A dashboard on which every job ends with exit code 2, which it tells in Ray's words; `submitted` counts them.
+fn refusing(listener: TcpListener, submitted: &AtomicUsize) {
+    loop {
+        let asked = Asked::next(&listener);
+        let answer = match asked.head.starts_with("POST /api/jobs/ ") {
+            true => {
+                submitted.fetch_add(1, Ordering::SeqCst);
+                "{\"submission_id\": \"job_0\"}"
+            }
+            false => {
+                "{\"status\": \"FAILED\", \"message\": \"Job entrypoint command failed with exit code 2, last available logs\"}"
+            }
+        };
+        asked.answer("200 OK", answer);
+    }
+}
+
+#[test]
+fn a_job_that_ray_tells_to_be_refused_is_submitted_once() {
+    static SUBMITTED: AtomicUsize = AtomicUsize::new(0);
+    let dir = tempfile::tempdir().unwrap();
+    let job = job(dir.path());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("ray.address=\"http://{}\"", listener.local_addr().unwrap());
+    std::thread::spawn(move || refusing(listener, &SUBMITTED));
+    let out = format!("out={:?}", job.with_file_name("there"));
+    let mut args = vec!["run", job.to_str().unwrap()];
+    for set in [
+        &out,
+        &address,
+        "executor=ray",
+        "ray.tasks=1",
+        "ray.retries=3",
+    ] {
+        args.extend(["--set", set]);
+    }
+    let printed = output(&args);
+    let why = text(&printed.stderr);
+    assert_eq!(printed.status.code(), Some(2), "{why}");
+    assert!(
+        why.contains("exit code 2, which no other start mends"),
+        "{why}"
+    );
+    assert_eq!(SUBMITTED.load(Ordering::SeqCst), 1);
 }
 
 #[test]

@@ -44,6 +44,7 @@ while :; do case $1 in
   *) break;;
 esac; shift; done
 [ "$2" = train ] && echo "$all $*" >> "$here/steps"
+[ "$2" = train ] && [ -e "$here/refuses" ] && exit 2
 code=0 rank=0 pids=
 for node in ${nodes//,/ }; do for _ in $(seq "$each"); do
   if grep -qx "$node" "$here/dead"; then
@@ -396,6 +397,49 @@ fn attempts_that_fail_without_a_new_checkpoint_and_too_few_nodes_end_a_launch() 
     assert!(why.contains(end), "{why}");
 }
 
+/// A launch in an allocation of three nodes: its exit code and messages.
+fn launched(bin: &Path, job: &Path, sets: &[&str]) -> (Option<i32>, String) {
+    let mut args = vec!["launch", job.to_str().unwrap()];
+    sets.iter().for_each(|set| args.extend(["--set", set]));
+    let mut command = millrace(&args);
+    command
+        .env("PATH", path_with(bin))
+        .env("SLURM_JOB_ID", "4711")
+        .env("SLURM_JOB_NODELIST", "n[1-3]");
+    let answer = command.output().unwrap();
+    (answer.status.code(), text(&answer.stderr))
+}
+
+#[test]
+fn ranks_that_refuse_a_job_are_started_once_and_the_launch_ends_with_their_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = job(dir.path());
+    let bin = slurm(dir.path());
+    std::fs::write(bin.join("refuses"), "").unwrap();
+    let (code, why) = launched(&bin, &job, &[]);
+    assert_eq!(code, Some(2), "{why}");
+    assert!(why.contains("no other start mends it"), "{why}");
+    assert_eq!(read(&bin.join("steps")).lines().count(), 1);
+    assert!(!bin.join("queued").exists());
+}
+
+/// Three ranks divide neither four sequences, two heads, one layer nor halves of 16 tokens.
+#[test]
+fn healthy_nodes_that_no_layout_fits_are_not_queued_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = job(dir.path());
+    let bin = slurm(dir.path());
+    let sets = [
+        "nodes={ count = 4, fewest = 3, retries = 1 }",
+        "parallel={ dp = 4 }",
+        "train.global_batch=4",
+    ];
+    let (code, why) = launched(&bin, &job, &sets);
+    assert_eq!(code, Some(1), "{why}");
+    assert!(why.contains("3 nodes are healthy, but no layout"), "{why}");
+    assert!(!why.contains("at least 3 are needed") && !bin.join("queued").exists());
+}
+
 #[test]
 fn a_node_of_ray_that_dies_is_left_out_and_the_bits_stay() {
     let dir = tempfile::tempdir().unwrap();
@@ -555,9 +599,34 @@ fn the_manifests_of_a_training_have_only_fields_that_kubernetes_has() {
     );
     let line = pod["initContainers"][0]["command"][2].as_str().unwrap();
     assert!(
-        line.starts_with("exec /bin/millrace doctor --node ") && line.ends_with("--gpus 4"),
+        line.starts_with("exec /bin/millrace doctor --node ") && line.ends_with("--gpus 2"),
         "{line}"
     );
+
+    // of four processes on two nodes each pod is checked for its own part of the memory that two ranks of a node need
+    let memory = |line: &str| -> u64 {
+        let (_, after) = line.split_once("--memory ").unwrap();
+        after.split(' ').next().unwrap().parse().unwrap()
+    };
+    let of_node = {
+        let mut args = args.clone();
+        args.extend(["--set", "nodes={ count = 2, gpus = 4 }"]);
+        succeed(&args);
+        let list = read("train.json");
+        let pod = &list["items"][1]["spec"]["template"]["spec"];
+        memory(pod["initContainers"][0]["command"][2].as_str().unwrap())
+    };
+    assert!(memory(line) < of_node, "{line}, {of_node}");
+    // a job that is refused is not started again by any of them
+    for job in [ranks, &read("prepare.json"), &read("finish.json")] {
+        let rule = &job["spec"]["podFailurePolicy"]["rules"][0];
+        assert_eq!(rule["action"], "FailJob", "{job}");
+        let codes = &rule["onExitCodes"];
+        assert_eq!(codes["values"], serde_json::json!([2]));
+        assert_eq!(codes["containerName"], "millrace");
+        let pod = &job["spec"]["template"]["spec"];
+        assert_eq!(pod["restartPolicy"], "Never");
+    }
 
     let mut broken = ranks.clone();
     broken["spec"]["completions"] = "4".into();
@@ -633,6 +702,10 @@ fn wrong_nodes_are_all_reported_and_an_absent_scheduler_is_named() {
     ] {
         assert!(why.contains(&format!("key    {line}")), "{line}\n{why}");
     }
+    let (code, why) = run(&["device=\"cuda\""]);
+    assert_eq!(code, Some(2));
+    let line = "nodes.gpus\n  found  0 with device = \"cuda\"";
+    assert!(why.contains(&format!("key    {line}")), "{why}");
     let (code, why) = run(&["executor=\"kubernetes\""]);
     assert_eq!(code, Some(2));
     for key in ["nodes.fewest", "nodes.spare", "kubernetes.image"] {

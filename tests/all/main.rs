@@ -47,6 +47,7 @@ mod new_jobs;
 mod plan;
 mod plan_page;
 mod plan_run;
+mod plan_serving;
 mod preference_jobs;
 mod prompt_tuning_jobs;
 mod quantize_jobs;

@@ -6,7 +6,7 @@
 //! pods' environment.
 
 use super::work::{Training, Work, quoted, shell};
-use crate::job::Kubernetes;
+use crate::job::{Kubernetes, Nodes};
 use crate::machine::write_atomically;
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -97,7 +97,7 @@ impl Kubernetes {
 
     /// A Service, by which the pods find the first one, and an indexed Job with a pod per process. Kubernetes starts a failed pod
     /// again, on another node if its own is gone; the others then end by themselves and are started again as well. Pods that are
-    /// evicted, or stopped after a checkpoint, are no failures.
+    /// evicted, or stopped after a checkpoint, are no failures, and a job that is refused ends the Job.
     fn training_list(&self, work: &Work, training: &Training) -> Value {
         let (name, nodes) = (named(work, "train"), &training.nodes);
         let processes = nodes.count * nodes.processes;
@@ -112,6 +112,7 @@ impl Kubernetes {
         spec["backoffLimitPerIndex"] = json!(nodes.retries);
         spec["maxFailedIndexes"] = json!(0);
         spec["podFailurePolicy"] = json!({"rules": [
+            bad_job(),
             {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
             {"action": "Ignore", "onExitCodes": {"containerName": "millrace", "operator": "In", "values": [130, 143]}},
         ]});
@@ -160,7 +161,7 @@ impl Kubernetes {
         let mut check = container.clone();
         check["name"] = json!("check");
         let mut line = vec![self.program.clone()];
-        line.extend(crate::run::check_line(&work.cx.job, nodes));
+        line.extend(crate::run::check_line(&work.cx.job, &of_pod(nodes)));
         check["command"] = command(&shell(&line));
         pod["initContainers"] = json!([check]);
         let metadata = job["metadata"].clone();
@@ -205,8 +206,23 @@ impl Kubernetes {
             "apiVersion": "batch/v1",
             "kind": "Job",
             "metadata": metadata,
-            "spec": {"template": {"spec": pod}},
+            "spec": {"podFailurePolicy": {"rules": [bad_job()]}, "template": {"spec": pod}},
         })
+    }
+}
+
+/// A job or a machine that is refused (exit code 2): no other start mends it.
+fn bad_job() -> Value {
+    json!({"action": "FailJob", "onExitCodes": {"containerName": "millrace", "operator": "In", "values": [2]}})
+}
+
+/// The nodes of a training with each process as a node of its own: what a pod has, and is checked for.
+fn of_pod(nodes: &Nodes) -> Nodes {
+    Nodes {
+        count: nodes.count * nodes.processes,
+        processes: 1,
+        gpus: nodes.gpus / nodes.processes,
+        ..nodes.clone()
     }
 }
 

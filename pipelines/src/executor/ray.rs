@@ -5,7 +5,7 @@
 //! killed, the same command finds the jobs that are still running and watches them again.
 
 use super::work::{Work, quoted, shell};
-use crate::job::Ray;
+use crate::job::{Ray, WrongUse};
 use crate::log::print;
 use crate::progress::Progress;
 use crate::submission::{Submission, SubmittedJob};
@@ -30,6 +30,30 @@ struct Running {
     /// None: the job of the remaining stages.
     task: Option<usize>,
     attempt: usize,
+}
+
+/// State of a Ray job.
+struct State {
+    status: String,
+    why: String,
+    /// Exit code of its command, once it has ended.
+    code: Option<i64>,
+}
+
+impl State {
+    fn is_alive(&self) -> bool {
+        matches!(self.status.as_str(), "RUNNING" | "PENDING")
+    }
+}
+
+/// Exit code of a job or a machine that is refused.
+const BAD_JOB: i64 = 2;
+
+/// The number in a message such as `Job entrypoint command failed with exit code 2, last available logs ...`.
+fn exit_code(message: &str) -> Option<i64> {
+    let (_, after) = message.split_once("exit code ")?;
+    let digits = after.find(|c: char| !c.is_ascii_digit());
+    after[..digits.unwrap_or(after.len())].parse().ok()
 }
 
 impl Ray {
@@ -91,7 +115,7 @@ impl Ray {
     fn adopt_rest(&self, work: &Work) -> Option<Running> {
         let before = Submission::read(&work.out()).filter(|s| s.executor == "ray")?;
         let mut rest = before.jobs.into_iter().filter(|job| job.tasks.is_empty());
-        let is_alive = |job: &SubmittedJob| matches!(self.status(&job.id), Ok((s, _)) if s == "RUNNING" || s == "PENDING");
+        let is_alive = |job: &SubmittedJob| self.status(&job.id).is_ok_and(|of| of.is_alive());
         rest.find(is_alive).map(|job| Running {
             id: job.id,
             task: None,
@@ -104,8 +128,7 @@ impl Ray {
         let before = Submission::read(&work.out()).filter(|s| s.executor == "ray");
         let mut running = Vec::new();
         for job in before.iter().flat_map(|s| &s.jobs) {
-            let alive =
-                matches!(self.status(&job.id), Ok((s, _)) if s == "RUNNING" || s == "PENDING");
+            let alive = self.status(&job.id).is_ok_and(|of| of.is_alive());
             if let (true, [task]) = (alive, &job.tasks[..]) {
                 waiting.retain(|waiting| waiting.task != *task);
                 running.push(Running {
@@ -139,9 +162,17 @@ impl Ray {
         let mut again = Vec::new();
         let mut left = Vec::new();
         for job in running.drain(..) {
-            let (status, why) = self.patiently(|| self.status(&job.id))?;
+            let State { status, why, code } = self.patiently(|| self.status(&job.id))?;
             match status.as_str() {
                 "SUCCEEDED" => progress.add(1),
+                "FAILED" if code == Some(BAD_JOB) => {
+                    let log = self.log(&job.id);
+                    return Err(WrongUse::new(format!(
+                        "the Ray job {} is refused with exit code {BAD_JOB}, which no other start mends: {why}\n{log}",
+                        job.id
+                    ))
+                    .into());
+                }
                 // a job that somebody stops is not started again
                 "FAILED" if job.attempt < self.retries => {
                     again.push((job.task, job.attempt + 1));
@@ -232,8 +263,8 @@ impl Ray {
             .with_context(|| format!("the answer of {url}"))
     }
 
-    /// (status, message) of a job.
-    fn status(&self, id: &str) -> Result<(String, String)> {
+    /// The state of a job.
+    fn status(&self, id: &str) -> Result<State> {
         let url = format!("{}/api/jobs/{id}", self.address);
         let mut answer = ureq::get(&url)
             .call()
@@ -243,7 +274,13 @@ impl Ray {
             .read_json()
             .with_context(|| format!("the answer of {url}"))?;
         let text = |key: &str| answer[key].as_str().unwrap_or_default().to_string();
-        Ok((text("status"), text("message")))
+        let why = text("message");
+        Ok(State {
+            status: text("status"),
+            // older versions of Ray have it in the message alone
+            code: answer["driver_exit_code"].as_i64().or(exit_code(&why)),
+            why,
+        })
     }
 
     /// The last lines a job printed, if the dashboard has them.
@@ -256,5 +293,25 @@ impl Ray {
         let text = text.unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(10)..].join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The messages of Ray 2's job supervisor.
+    #[test]
+    fn the_exit_code_of_a_command_is_in_rays_message() {
+        let failed = "Job entrypoint command failed with exit code 2, last available logs (truncated to 20,000 chars):\nx";
+        for (message, code) in [
+            (failed, Some(2)),
+            ("failed with exit code 137", Some(137)),
+            ("failed with exit code -9", None),
+            ("Job supervisor actor died", None),
+            ("", None),
+        ] {
+            assert_eq!(exit_code(message), code, "{message}");
+        }
     }
 }

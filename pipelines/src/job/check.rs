@@ -294,6 +294,14 @@ impl Job {
             let found = format!("{} for {} processes of a node", nodes.gpus, nodes.processes);
             add("nodes.gpus", found, "a multiple of nodes.processes");
         }
+        if self.device == DeviceKind::Cuda && nodes.gpus == 0 {
+            let found = "0 with device = \"cuda\"".into();
+            add(
+                "nodes.gpus",
+                found,
+                "GPUs of a node: its ranks train on them",
+            );
+        }
         if nodes.processes > 1 && nodes.cpus == 0 && self.executor == Executor::Slurm {
             let found = format!("0 for {} processes of a node", nodes.processes);
             let wanted = "processors of a node: Slurm gives each process one of them otherwise";

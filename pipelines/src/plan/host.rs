@@ -56,12 +56,16 @@ impl Host {
     }
 }
 
-/// Bytes that Adam reads and writes per parameter, on a device or on a node's processors, with weights of so many bytes: two moments
-/// and the weights in f32 read and written, the gradient read, and a copy of weights of fewer bits written.
-pub(super) fn adam_bytes(number: f64) -> f64 {
+/// Bytes that an update reads and writes per parameter, on a device or on a node's processors, with weights of `number` bytes and `state`
+/// bytes of moments and averages: those and the weights in f32 read and written, the gradient read, and a copy of weights of fewer bits
+/// written.
+pub(super) fn update_bytes(number: f64, state: f64) -> f64 {
     let copy = if number < 4.0 { number } else { 0.0 };
-    28.0 + copy
+    2.0 * (state + 4.0) + 4.0 + copy
 }
+
+/// Bytes of Adam's two moments.
+const ADAM: f64 = 8.0;
 
 /// Seconds of an update on the processors of the nodes, one part after the other.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,7 +87,7 @@ impl OffloadTime {
         let number = layout.number_bytes();
         OffloadTime {
             down: 4.0 * parameters / host.pcie,
-            update: adam_bytes(number) * parameters * ranks / host.memory_rate,
+            update: update_bytes(number, ADAM) * parameters * ranks / host.memory_rate,
             up: number * parameters / host.pcie,
         }
     }

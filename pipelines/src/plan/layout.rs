@@ -410,13 +410,29 @@ impl Layout {
         })
     }
 
+    /// Its settings in a line.
+    pub(crate) fn words(&self) -> String {
+        format!(
+            "tp {} cp {} pp {} dp {} micro-batch {} ZeRO {} recompute {} {}",
+            self.tp,
+            self.cp,
+            self.pp,
+            self.dp,
+            self.micro_batch,
+            self.zero,
+            self.recompute.column(),
+            precision_name(self.precision),
+        )
+    }
+
     /// Heads of `columns`.
-    pub(crate) const HEADS: &str = "  tp  cp  pp   v   dp  ep  micro zero seq recompute precision";
+    pub(crate) const HEADS: &str =
+        "  tp  cp  pp   v   dp  ep  micro zero seq recompute precision outer";
 
     /// Its settings as columns of a table.
     pub(crate) fn columns(&self) -> String {
         format!(
-            "{:>4}{:>4}{:>4}{:>4}{:>5}{:>4}{:>7}{:>5} {:>3} {:<9} {:<9}",
+            "{:>4}{:>4}{:>4}{:>4}{:>5}{:>4}{:>7}{:>5} {:>3} {:<9} {:<9} {:<5}",
             self.tp,
             self.cp,
             self.pp,
@@ -432,6 +448,12 @@ impl Layout {
             },
             self.recompute.column(),
             precision_name(self.precision),
+            // the axis whose ranks are farthest apart, where there are two
+            match (self.pp > 1 && self.dp > 1, self.is_data_outermost) {
+                (false, _) => "-",
+                (true, false) => "pp",
+                (true, true) => "dp",
+            },
         )
     }
 

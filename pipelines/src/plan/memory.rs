@@ -1,5 +1,6 @@
 //! Bytes of the fullest rank in mixed precision: weights and gradients of 2 and 4 bytes, Adam's state of 12 (a copy of the
-//! weights and two moments in f32), and activations in 16 bits; in f32 weights of 4, no copy, and activations in 32
+//! weights and two moments in f32; of layers' matrices under Muon one, and 4 more with averages of weights), and activations in 16 bits; in
+//! f32 weights of 4, no copy, and activations in 32
 //! (Korthikanti et al. 2022, arXiv:2205.05198, section 4, with the terms of grouped queries and gates).
 
 use crate::plan::layout::{ChunkLayers, LayersByKind, Layout, Recompute};
@@ -137,14 +138,19 @@ fn bytes_of_one_stage(
     let of_dense = shape.weights(&Kind::Dense);
     let of_other = kind.map(|kind| shape.weights(&kind)).unwrap_or_default();
     let own = dense * of_dense.of_rank(tp) + others * of_other.of_rank(tp);
-    let parameters = own + end_parameters(shape, layout, stage);
+    let ends = end_parameters(shape, layout, stage);
     // the ranks that share out the experts have a copy together
     let ep = layout.ep as f64;
     let experts = others * of_other.experts / (tp * ep);
-    let held = |least: u8| match layout.zero >= least {
-        true => parameters / dp + experts / (dp / ep),
-        false => parameters + experts,
+    let of_layers = |least: u8| match layout.zero >= least {
+        true => own / dp + experts / (dp / ep),
+        false => own + experts,
     };
+    let of_ends = |least: u8| match layout.zero >= least {
+        true => ends / dp,
+        false => ends,
+    };
+    let held = |least: u8| of_layers(least) + of_ends(least);
     let samples = layout.micro_batch as f64 / layout.cp as f64;
     let by_kind = |recompute| KeptByKind::of(shape, layout, samples, recompute);
     // the encoder's rows, once for all layers that attend to them
@@ -181,11 +187,14 @@ fn bytes_of_one_stage(
     RankBytes {
         weights: number * held(3),
         gradients: 4.0 * held(2),
-        // two moments, and a copy of weights of fewer bits
-        optimizer: match (layout.is_offloaded, number < 4.0) {
-            (true, _) => 0.0,
-            (false, true) => 12.0 * held(1),
-            (false, false) => 8.0 * held(1),
+        // its state, and a copy of weights of fewer bits
+        optimizer: match layout.is_offloaded {
+            true => 0.0,
+            false => {
+                let copy = if number < 4.0 { 4.0 } else { 0.0 };
+                let state = &shape.state;
+                (copy + state.bytes(true)) * of_layers(1) + (copy + state.bytes(false)) * of_ends(1)
+            }
         },
         activations,
     }
@@ -345,6 +354,37 @@ fn kept_per_row(shape: &Shape, layout: &Layout, mixture: Option<&Mixture>) -> f6
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::shape::OptimizerState;
+
+    /// GPT-2 small by its sizes: 12 layers of 12 x 768^2 numbers, and 51,200 rows of 768.
+    #[test]
+    fn muon_has_one_moment_of_layers_and_averages_are_one_more_of_all() {
+        let shape = |is_muon, has_averages| Shape {
+            state: OptimizerState {
+                is_muon,
+                has_averages,
+            },
+            ..Shape::gpt(12, 768, 12)
+        };
+        let (layers, ends) = (144.0 * 768.0 * 768.0, 51_200.0 * 768.0);
+        let of = |shape: &Shape, zero, precision| {
+            let layout = Layout {
+                dp: 2,
+                zero,
+                precision,
+                ..Layout::one(2)
+            };
+            rank_bytes(shape, &layout).optimizer
+        };
+        let (bf16, f32) = (
+            train::config::Precision::Bf16,
+            train::config::Precision::F32,
+        );
+        assert_eq!(of(&shape(false, false), 0, bf16), 12.0 * (layers + ends));
+        assert_eq!(of(&shape(false, true), 0, bf16), 16.0 * (layers + ends));
+        assert_eq!(of(&shape(true, false), 0, bf16), 8.0 * layers + 12.0 * ends);
+        assert_eq!(of(&shape(true, true), 1, f32), 4.0 * layers + 6.0 * ends);
+    }
     use train::config::Precision;
     use train::trainer::timeline::{PassTimes, timeline};
 

@@ -15,11 +15,13 @@ mod offload;
 mod pair;
 mod placement;
 mod rates;
+mod reduction;
 mod schedule;
 mod search;
 mod sensitivity;
 mod serving;
 mod shape;
+mod sharded;
 mod size;
 mod tables;
 mod time;
@@ -28,7 +30,7 @@ mod trial;
 pub(crate) use cluster::Cluster;
 pub(crate) use dualpipe::dualpipe;
 pub(crate) use host::Host;
-pub(crate) use layout::{Layout, Recompute, precision_name};
+pub(crate) use layout::{Layout, Recompute};
 pub(crate) use measured::Machine;
 pub(crate) use memory::{RankBytes, rank_bytes, stage_bytes};
 pub(crate) use offload::{host_bytes, offloaded};
@@ -39,7 +41,7 @@ pub(crate) use sensitivity::{by_rate, by_setting, in_next_precisions, precision_
 pub(crate) use serving::{
     Demand, Served, Serving, ServingQuestion, Servings, Unfit, Way, Windowed,
 };
-pub(crate) use shape::{Decoder, Latent, Mixture, Shape};
+pub(crate) use shape::{Decoder, Latent, Mixture, OptimizerState, Shape};
 pub(crate) use size::{chinchilla_tokens, model_of, parse_count};
 pub(crate) use tables::{Row, check_tables};
 pub(crate) use trial::{Measured, Trial, WARM_UP, by_time, correction, kendall_tau, winner};

@@ -1,6 +1,6 @@
 //! Shapes of published models, by their papers' and programs' sizes.
 
-use crate::plan::shape::{Decoder, Latent, Mixture, Shape};
+use crate::plan::shape::{Decoder, Latent, Mixture, OptimizerState, Shape};
 
 impl Shape {
     /// GPT with a feed-forward width of four times the model's, as in the published tables.
@@ -22,6 +22,7 @@ impl Shape {
             is_tied: true,
             seq_length: 2048,
             is_fused: false,
+            state: OptimizerState::default(),
         }
     }
 

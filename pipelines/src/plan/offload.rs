@@ -5,7 +5,7 @@ use crate::plan::host::Host;
 use crate::plan::layout::{Layout, Recompute};
 use crate::plan::memory::{Schedules, fullest_rank, stage_bytes};
 use crate::plan::search::{Asked, Planned, Rejected, least_layers, least_recomputation, sort};
-use crate::plan::shape::Shape;
+use crate::plan::shape::{OptimizerState, Shape};
 
 /// Bytes of a node's memory: state and gradients of its ranks, as if each were the fullest.
 pub(crate) fn host_bytes(shape: &Shape, layout: &Layout, per_node: usize) -> f64 {
@@ -14,6 +14,11 @@ pub(crate) fn host_bytes(shape: &Shape, layout: &Layout, per_node: usize) -> f64
         // activations are not on the node
         recompute: Recompute::Full,
         ..*layout
+    };
+    // ZeRO-Offload updates by Adam
+    let shape = &Shape {
+        state: OptimizerState::default(),
+        ..*shape
     };
     let states = (0..layout.pp).map(|stage| stage_bytes(shape, &held, stage).optimizer);
     let state = states.fold(0.0, f64::max);

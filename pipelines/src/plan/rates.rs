@@ -43,6 +43,12 @@ impl Constants {
     }
 }
 
+/// Seconds of a ring's collective of large messages (NCCL's protocol Simple) before its first hop, of a hop over NVLink, and of a hop by the
+/// network: NCCL's own model (`src/graph/tuning.cc`, `baseLat` and `hwLat` of Ring/Simple), in microseconds 8.4, 3.4 and 14.
+const RING_START: f64 = 8.4e-6;
+const LINK_HOP: f64 = 3.4e-6;
+const NETWORK_HOP: f64 = 14e-6;
+
 /// Rates that a step reaches.
 #[derive(Clone, Copy)]
 pub(super) struct Rates {
@@ -74,6 +80,10 @@ pub(super) struct Rates {
     pub(super) op: f64,
     /// Seconds to start a collective.
     pub(super) collective: f64,
+    /// Seconds to start a collective of a ring whose hops are counted, and those of a hop inside a node and between nodes.
+    pub(super) ring_start: f64,
+    pub(super) link_hop: f64,
+    pub(super) network_hop: f64,
     /// Whether the devices are ranks that share the cores of a machine: threads of Millrace itself, of which more is known.
     pub(super) shares_cores: bool,
 }
@@ -117,6 +127,12 @@ impl Rates {
             per_node: cluster.devices_per_node,
             op: cluster.op_start(ranks),
             collective: cluster.link_latency,
+            ring_start: match cluster.link_latency > 0.0 {
+                true => cluster.link_latency,
+                false => RING_START,
+            },
+            link_hop: LINK_HOP,
+            network_hop: NETWORK_HOP,
             shares_cores: cluster.cores.is_some(),
         }
     }

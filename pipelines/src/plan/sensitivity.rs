@@ -243,14 +243,12 @@ pub(crate) struct SettingChange<'a> {
     pub fastest: Option<&'a Planned>,
 }
 
-/// Changes of each setting of the fastest layout by one step. `planned` is sorted by time and not empty.
+/// Changes of each setting of `best`, one of `planned`, by one step. `planned` is sorted by time.
 pub(crate) fn by_setting<'a>(
+    best: &Planned,
     planned: &'a [Planned],
     rejected: &'a [Rejected],
 ) -> Vec<SettingChange<'a>> {
-    let Some(best) = planned.first() else {
-        return Vec::new();
-    };
     // values that break a rule in every layout are no step
     let too_large = rejected.iter().filter(|of| of.bytes.is_some());
     let all: Vec<&Layout> = (planned.iter().map(|of| &of.layout))
@@ -359,7 +357,7 @@ mod tests {
         let cluster = Cluster::load("dgx-a100").unwrap();
         let (planned, rejected) = search(&asked(&cluster, 16));
         let best = &planned[0].layout;
-        let changes = by_setting(&planned, &rejected);
+        let changes = by_setting(&planned[0], &planned, &rejected);
         let mut count = 0;
         for change in &changes {
             let value = change.setting.of(change.shown);

@@ -49,6 +49,28 @@ pub(crate) struct Decoder {
     pub length: usize,
 }
 
+/// What the optimizer keeps of each parameter beside AdamW's two moments, or in their place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OptimizerState {
+    /// Whether the matrices of layers have Muon's momentum alone (`train.optimizer = "muon"`).
+    pub is_muon: bool,
+    /// Whether averages of all weights are kept (`train.ema_decay`).
+    pub has_averages: bool,
+}
+
+impl OptimizerState {
+    /// Bytes of the state in f32 of a parameter, without a copy of weights: one of a layer's matrix, or another one.
+    pub(crate) fn bytes(&self, is_of_layer: bool) -> f64 {
+        let moments = if self.is_muon && is_of_layer {
+            4.0
+        } else {
+            8.0
+        };
+        let averages = if self.has_averages { 4.0 } else { 0.0 };
+        moments + averages
+    }
+}
+
 /// Kind of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -137,6 +159,8 @@ pub(crate) struct Shape {
     /// Whether attention is one fused kernel that skips hidden keys (FlashAttention); without it scores are in memory, and
     /// all of them are computed.
     pub is_fused: bool,
+    /// The optimizer's state of its parameters.
+    pub state: OptimizerState,
 }
 
 impl Shape {
@@ -322,12 +346,18 @@ impl Shape {
         [Some(Kind::Dense), self.other_kind()].into_iter().flatten()
     }
 
-    /// Parameters of the matrices: layers, embedding and head; positions, norms and biases are below a thousandth.
+    /// Parameters of the matrices: layers, embedding and head. Positions, norms and biases take no time and little memory here;
+    /// `Plan::parameters` counts all.
     pub(crate) fn parameters(&self) -> f64 {
         let ends = if self.is_tied { 1.0 } else { 2.0 };
+        self.layer_parameters() + ends * self.end_parameters() + self.transform_parameters()
+    }
+
+    /// Parameters of the matrices of all layers, those of all experts included.
+    pub(crate) fn layer_parameters(&self) -> f64 {
         let layers = self.kinds();
         let layers = layers.map(|kind| self.number(&kind) * self.weights(&kind).all());
-        layers.sum::<f64>() + ends * self.end_parameters() + self.transform_parameters()
+        layers.sum()
     }
 
     /// FLOP of the products of forward and backward over `sequences`, without recomputation; of a mixture those of a token's experts. `attention` is the share of the

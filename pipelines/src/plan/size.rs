@@ -44,6 +44,56 @@ fn parameters(shape: &Shape) -> usize {
     width * (layers * (12 * width + 13) + tables)
 }
 
+/// Counts of layers that are tried together, and the largest margin of the size in percent at which they are.
+struct LayerFamily {
+    first: usize,
+    next: fn(usize) -> usize,
+    most: usize,
+    percents: u8,
+}
+
+impl LayerFamily {
+    fn counts(&self) -> impl Iterator<Item = usize> + use<> {
+        let (next, most) = (self.next, self.most);
+        std::iter::successors(Some(self.first), move |count| Some(next(*count)))
+            .take_while(move |count| *count <= most)
+    }
+}
+
+/// NeMo's families in its order: each is tried at all of its margins before the next one.
+const LAYERS: [LayerFamily; 5] = [
+    LayerFamily {
+        first: 2,
+        next: |count| 2 * count,
+        most: 512,
+        percents: 10,
+    },
+    LayerFamily {
+        first: 16,
+        next: |count| count + 16,
+        most: 200,
+        percents: 6,
+    },
+    LayerFamily {
+        first: 2,
+        next: |count| count + 2,
+        most: 200,
+        percents: 6,
+    },
+    LayerFamily {
+        first: 5,
+        next: |count| count + 5,
+        most: 200,
+        percents: 6,
+    },
+    LayerFamily {
+        first: 1,
+        next: |count| count + 1,
+        most: 199,
+        percents: 10,
+    },
+];
+
 /// The model of a size, or None beyond the tables (1,105 billion) or where no count of layers comes within a tenth.
 pub(crate) fn model_of(size: f64) -> Option<Sized> {
     let billions = size / 1e9;
@@ -52,20 +102,14 @@ pub(crate) fn model_of(size: f64) -> Option<Sized> {
         .find(|row| billions < row.0 && billions > 0.0)?;
     let &(_, hidden, heads, lr) = row;
     let shape = |layers| Shape::gpt(layers, hidden, heads);
-    let counts: [Vec<usize>; 5] = [
-        (0..10).map(|power| 1 << power).collect(),
-        (1..13).map(|count| 16 * count).collect(),
-        (1..101).map(|count| 2 * count).collect(),
-        (1..41).map(|count| 5 * count).collect(),
-        (1..201).collect(),
-    ];
-    let layers = (1..=10).find_map(|percent| {
-        let margin = 0.01 * f64::from(percent);
-        let is_near =
-            |layers: &&usize| (parameters(&shape(**layers)) as f64 / size - 1.0).abs() < margin;
-        counts
-            .iter()
-            .find_map(|counts| counts.iter().find(is_near).copied())
+    let layers = LAYERS.iter().find_map(|family| {
+        // percents of the size, the smallest margin first
+        (1..=family.percents).find_map(|percent| {
+            let margin = 0.01 * f64::from(percent);
+            let is_near =
+                |layers: &usize| (parameters(&shape(*layers)) as f64 / size - 1.0).abs() < margin;
+            family.counts().find(is_near)
+        })
     })?;
     let shape = shape(layers);
     let global_batch = match billions {
@@ -110,12 +154,16 @@ mod tests {
 
     #[test]
     fn sizes_have_the_shapes_of_the_launcher_s_recipes() {
-        // the launcher's own 20B and 40B have 44 and 48 layers; its rule finds the nearest within 1%
+        // its own, and by its auto-configurator's rule 6.7B (32 layers of 4096 are 6.66e9), 8B (24 layers of 5120, which no power of two and
+        // no multiple of 16 is as near as) and 43B (52 layers of 8192, a multiple of 2 in 2%, before the 50 that are one of 5)
         let rows = [
             (126e6, 12, 768, 12),
             (5e9, 24, 4096, 32),
-            (20e9, 43, 6144, 48),
-            (40e9, 49, 8192, 64),
+            (6.7e9, 32, 4096, 32),
+            (8e9, 24, 5120, 40),
+            (20e9, 44, 6144, 48),
+            (40e9, 48, 8192, 64),
+            (43e9, 52, 8192, 64),
             (175e9, 96, 12_288, 96),
         ];
         for (size, layers, hidden, heads) in rows {

@@ -149,13 +149,16 @@ macro_rules! gpt {
 }
 
 /// Every row. Sources: Narayanan et al. 2021 (arXiv:2104.04473), table 1, with the layouts of Megatron-LM's
-/// `examples/sc21/run_table_1.sh`, and its README's 175B; Korthikanti et al. 2022 (arXiv:2205.05198), table 5; Smith et al. 2022
+/// `examples/sc21/run_table_1.sh`, and its README's 175B; its table 2; the results of NVIDIA's NeMo-Megatron-Launcher 23.04 with the layouts of
+/// its `conf/training/gpt3`; Korthikanti et al. 2022 (arXiv:2205.05198), table 5; Smith et al. 2022
 /// (arXiv:2201.11990), section 5.2; Llama 3 (arXiv:2407.21783), table 4; Mixtral 8x7B by Megatron Core's
 /// `megatron/core/transformer/moe/README.md` at commit 022bcb5: its reference mapping of version 0.8, and the TFLOP/s that it states for 0.9;
 /// BERT and T5 by the NeMo Framework User Guide, "BERT Results" and "T5 Results", with the layouts of NeMo's launcher (`conf/training`), and T5 11B
 /// by t5x's `t5x/contrib/gpu/README.md` at commit 0fc080d; DeepSeek-V2 (arXiv:2405.04434, section 3.2.3) and V3 (arXiv:2412.19437, section 1).
 pub(super) fn published() -> Vec<Published> {
     let mut rows = narayanan();
+    rows.extend(zero3());
+    rows.extend(nemo());
     rows.extend(korthikanti());
     rows.extend(mt_nlg());
     rows.extend(llama());
@@ -212,6 +215,95 @@ fn narayanan() -> Vec<Published> {
     let mut found: Vec<Published> = fitted.collect();
     let readme = gpt!("175B", 96/12288/96, tp 8, pp 16 x 1, 1024, 1536/1);
     found.push(readme.published("Megatron-LM README (2021)", 32.0));
+    found
+}
+
+/// ZeRO-3 without model parallelism. The paper does not say whether anything travelled beside work; DeepSpeed's `overlap_comm` was
+/// off unless it was set (`ZERO_OPTIMIZATION_OVERLAP_COMM_DEFAULT = False`), and the rows are planned so.
+fn zero3() -> Vec<Published> {
+    // with TFLOP/s per device
+    let rows = [
+        (
+            gpt!("175B, ZeRO-3", 96/12288/96, tp 1, pp 1 x 1, 384, 1536/4),
+            144.0,
+        ),
+        (
+            gpt!("175B, ZeRO-3", 96/12288/96, tp 1, pp 1 x 1, 768, 1536/2),
+            88.0,
+        ),
+        (
+            gpt!("175B, ZeRO-3", 96/12288/96, tp 1, pp 1 x 1, 1536, 1536/1),
+            44.0,
+        ),
+        (
+            gpt!("530B, ZeRO-3", 105/20480/128, tp 1, pp 1 x 1, 640, 2560/4),
+            138.0,
+        ),
+        (
+            gpt!("530B, ZeRO-3", 105/20480/128, tp 1, pp 1 x 1, 1120, 2240/2),
+            98.0,
+        ),
+        (
+            gpt!("530B, ZeRO-3", 105/20480/128, tp 1, pp 1 x 1, 2240, 2240/1),
+            48.0,
+        ),
+    ];
+    let of = |(row, tflops): &(GptRow, f64)| {
+        let flop = with_recomputation(&row.shape(), row.global as f64);
+        let seconds = flop / (row.devices as f64 * tflops * 1e12);
+        let plain = row.published("2104.04473 table 2", seconds);
+        Published {
+            layout: Layout {
+                zero: 3,
+                ..plain.layout
+            },
+            ..plain
+        }
+    };
+    rows.iter().map(of).collect()
+}
+
+/// NVIDIA's launcher at 23.04: 5B on data-parallel ranks alone, and 175B with sequence parallelism and six virtual stages; attention is not
+/// fused, and computed again, without which 5B would not fit on a node. Of eight nodes the table does not say how 128 ranks of a replica
+/// become 64: half of the stages, with as many layers in a chunk.
+fn nemo() -> Vec<Published> {
+    const SOURCE: &str = "NeMo 23.04 results";
+    let small = Layout {
+        micro_batch: 2,
+        zero: 1,
+        recompute: Recompute::Selective,
+        ..Layout::one(2048)
+    };
+    let large = |pp, chunks| Layout {
+        tp: 8,
+        pp,
+        chunks,
+        zero: 1,
+        is_sequence_parallel: true,
+        recompute: Recompute::Selective,
+        ..Layout::one(2048)
+    };
+    let rows = [
+        Throughput::of(1, 40_345.0),
+        Throughput::of(2, 79_815.0),
+        Throughput::of(4, 161_754.0),
+        Throughput::of(8, 312_774.0),
+        Throughput::of(16, 659_481.0),
+        Throughput::of(32, 1_159_288.0),
+    ];
+    let of = |row: &Throughput| row.published(SOURCE, "GPT 5B", Shape::gpt(24, 4096, 32), small);
+    let mut found: Vec<Published> = rows.iter().map(of).collect();
+    let gpt3 = Shape::gpt(96, 12_288, 96);
+    let half = Throughput::of(8, 7500.0);
+    found.push(half.published(SOURCE, "GPT 175B, pp 8", gpt3, large(8, 12)));
+    let rows = [
+        Throughput::of(16, 14_950.0),
+        Throughput::of(32, 29_537.0),
+        Throughput::of(64, 58_211.0),
+        Throughput::of(128, 109_684.0),
+    ];
+    let of = |row: &Throughput| row.published(SOURCE, "GPT 175B, pp 16", gpt3, large(16, 6));
+    found.extend(rows.iter().map(of));
     found
 }
 

@@ -1,13 +1,14 @@
 //! Time of a step: the layers of its stages, the pipeline's fill and drain, the reduction of gradients and the optimizer.
 
 use crate::plan::cluster::Cluster;
-use crate::plan::host::{OffloadTime, adam_bytes};
+use crate::plan::host::{OffloadTime, update_bytes};
 use crate::plan::layer_time::{Both, Pass, layer};
 use crate::plan::layout::{Layout, Recompute};
 use crate::plan::pair::Pair;
-use crate::plan::placement::replicas_of_node;
 use crate::plan::rates::{Constants, Rates};
+use crate::plan::reduction::{Replicated, hidden, reduction, ring};
 use crate::plan::shape::{Kind, Shape};
+use crate::plan::sharded::{Sharded, ShardedModel};
 
 /// Seconds of a step, and of the parts of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -108,34 +109,60 @@ pub(crate) fn step_time(
         .then(|| OffloadTime::of(own, layout, cluster));
     let optimizer = match offload {
         Some(of) => of.total(),
-        None => turns * adam_bytes(layout.number_bytes()) * own / rates.memory,
+        None => {
+            turns
+                * update(
+                    shape,
+                    layout,
+                    &rates,
+                    own,
+                    ends * shape.end_parameters() / tp,
+                )
+        }
     };
-    let reduction = turns
-        * (reduction(layout, &rates, &parameters, count)
-            + reduction(layout, &rates, &experts, count));
-    // shared cores have no time to spare beside the backward pass
-    let hidden = if layout.overlap && cluster.cores.is_none() {
-        // by the backward pass of the last micro-batch; gathering under ZeRO 3 by every pass
-        let passes = if layout.zero == 3 {
-            work
-        } else {
-            chunks * chunk_backward
-        };
-        reduction.min(passes)
-    } else {
-        0.0
+    let seen = match layout.zero == 3 && !rates.shares_cores {
+        true => {
+            let model = sharded(shape, layout, &rates, &layers, [&parameters, &experts]);
+            count * ShardedModel { head, ..model }.seen(&rates)
+        }
+        false => {
+            let reduction = turns
+                * (reduction(layout, &rates, &parameters, count)
+                    + reduction(layout, &rates, &experts, count));
+            reduction - hidden(layout, cluster, reduction, chunks * chunk_backward)
+        }
     };
     StepTime {
-        total: work + bubble + (reduction - hidden) + optimizer,
+        total: work + bubble + seen + optimizer,
         forward: chunk_forward,
         backward: chunk_backward,
         head,
         bubble,
         collectives,
-        reduction: reduction - hidden,
+        reduction: seen,
         optimizer,
         offload,
     }
+}
+
+/// Steps of Newton and Schulz's iteration in an update of Muon (Liu et al. 2025, arXiv:2502.16982).
+const NEWTON_SCHULZ: f64 = 5.0;
+
+/// Seconds of the update of `own` parameters of a rank, of which the ends of the model have `ends` before ZeRO divides them. Muon
+/// iterates over each matrix of a layer: of `a x b` numbers, `a` at most the model's width, `4 a + 2 a^2 / b` FLOP for each, 6 a at most.
+fn update(shape: &Shape, layout: &Layout, rates: &Rates, own: f64, ends: f64) -> f64 {
+    let number = layout.number_bytes();
+    let bytes = |is_of_layer| update_bytes(number, shape.state.bytes(is_of_layer));
+    if !shape.state.is_muon {
+        return bytes(false) * own / rates.memory;
+    }
+    let ends = match layout.zero {
+        0 => ends,
+        _ => ends / layout.dp as f64,
+    };
+    let of_layers = (own - ends).max(0.0);
+    let flop = NEWTON_SCHULZ * 6.0 * shape.width as f64 * of_layers;
+    (bytes(true) * of_layers + bytes(false) * ends) / rates.memory + flop / rates.matrix
 }
 
 /// Seconds of the head for a micro-batch, forward and backward. The few tokens of a masked encoder's head are on one of the
@@ -248,6 +275,14 @@ impl Held {
     fn all(&self) -> f64 {
         self.matrices + self.experts
     }
+
+    /// Those of so many such chunks.
+    fn times(&self, count: f64) -> Held {
+        Held {
+            matrices: count * self.matrices,
+            experts: count * self.experts,
+        }
+    }
 }
 
 /// The layers of a model chunk of the slowest stage, and parameters of a rank.
@@ -317,51 +352,51 @@ fn accumulation(rates: &Rates, parameters: f64) -> f64 {
     }
 }
 
-/// Parameters of a rank that `ranks` data-parallel ranks hold as well, each `apart` from the next.
-struct Replicated {
-    parameters: f64,
-    ranks: usize,
-    apart: usize,
-    /// Most bytes/s of each rank, by the levels of the network.
-    bound: f64,
-}
+/// Matrices of a dense layer that ZeRO-3 gathers one by one: of queries, keys and values, of their result, and the two of the network.
+const MATRICES: f64 = 4.0;
+/// Those of a mixture's experts.
+const EXPERT_MATRICES: f64 = 2.0;
 
-impl Replicated {
-    /// A rank's share of them.
-    fn each(&self) -> f64 {
-        self.parameters / self.ranks as f64
+/// The shards of ZeRO-3, of matrices and of experts, without the head's time.
+fn sharded(
+    shape: &Shape,
+    layout: &Layout,
+    rates: &Rates,
+    layers: &Layers,
+    [matrices, experts]: [&Replicated; 2],
+) -> ShardedModel {
+    let chunks = layout.chunks as f64;
+    let number = chunks * layers.count;
+    let held = layers.fullest.times(chunks / number);
+    let mixtures = match shape.mixture {
+        Some(_) => layout.stage_others(shape, 0) as f64 / number,
+        None => 0.0,
+    };
+    let of = |of: &Replicated, parameters, matrices| Sharded {
+        ring: ring(layout, rates, of),
+        parameters,
+        matrices,
+    };
+    let again = match layout.recompute {
+        Recompute::None | Recompute::Selective => 0.0,
+        Recompute::Full => 1.0,
+        Recompute::Layers(again) => (again as f64 / number).min(1.0),
+    };
+    let end = shape.end_parameters() / layout.tp as f64;
+    ShardedModel {
+        of_layer: [
+            of(matrices, held.matrices, MATRICES),
+            of(experts, held.experts, mixtures * EXPERT_MATRICES),
+        ],
+        of_end: of(matrices, end, 1.0),
+        ends: if shape.is_tied { 1.0 } else { 2.0 },
+        layers: number,
+        again,
+        forward: layers.forward.seconds() / layers.count,
+        backward: layers.backward.seconds() / layers.count,
+        head: 0.0,
+        overlap: layout.overlap,
     }
-}
-
-/// Seconds of summing gradients over data-parallel ranks, and of gathering weights under ZeRO. Where cores are shared, sums of
-/// ZeRO 2 and 3 and of context parallelism are counted for each micro-batch, as Millrace makes them.
-fn reduction(layout: &Layout, rates: &Rates, of: &Replicated, micro_batches: f64) -> f64 {
-    let ranks = (of.ranks * layout.cp) as f64;
-    if ranks < 2.0 {
-        return 0.0;
-    }
-    // members of a group in a node share its network devices, and exchange over its links what goes through them
-    let in_node = replicas_of_node(layout, rates.per_node, of.apart) as f64;
-    let in_node = in_node.min(ranks);
-    let rate = if in_node < ranks {
-        (rates.network * in_node).min(rates.link)
-    } else {
-        rates.link
-    };
-    let rate = rate.min(of.bound);
-    let is_by_micro_batch = rates.shares_cores && (layout.zero >= 2 || layout.cp > 1);
-    let sums = if is_by_micro_batch {
-        4.0 * micro_batches
-    } else {
-        4.0
-    };
-    let bytes = match layout.zero {
-        0 => sums + 4.0,
-        1 | 2 => sums + rates.added,
-        // weights are gathered for both passes of each micro-batch
-        _ => sums + 2.0 * rates.added * micro_batches,
-    };
-    (ranks - 1.0) / ranks * bytes * of.parameters / rate
 }
 
 #[cfg(test)]
@@ -557,6 +592,36 @@ mod tests {
         assert!((seen.total - seen.reduction + left - hidden.total).abs() < 1e-9);
     }
 
+    /// GPT-2 small on one device: of AdamW's update of 30 bytes a parameter, averages add 8, and Muon saves 8 of layers' matrices and adds
+    /// five iterations of 6 x 768 FLOP for each of their numbers.
+    #[test]
+    fn an_update_has_the_bytes_of_what_the_optimizer_keeps() {
+        use crate::plan::shape::OptimizerState;
+        let cluster = Cluster::load("dgx-a100").unwrap();
+        let of = |is_muon, has_averages| {
+            let shape = Shape {
+                state: OptimizerState {
+                    is_muon,
+                    has_averages,
+                },
+                ..Shape::gpt(12, 768, 12)
+            };
+            step_time(&shape, &Layout::one(1), &cluster, &CONSTANTS).optimizer
+        };
+        let (layers, ends) = (144.0 * 768.0 * 768.0, 51_200.0 * 768.0);
+        let near = |found: f64, wanted: f64| {
+            assert!((found / wanted - 1.0).abs() < 1e-9, "{found} {wanted}");
+        };
+        let seconds = |bytes: f64| bytes / cluster.memory_rate;
+        near(of(false, false), seconds(30.0 * (layers + ends)));
+        near(of(false, true), seconds(38.0 * (layers + ends)));
+        let products = 30.0 * 768.0 * layers / (CONSTANTS.matrix * cluster.matrix);
+        near(
+            of(true, false),
+            seconds(22.0 * layers + 30.0 * ends) + products,
+        );
+    }
+
     fn mixtral(ep: usize) -> Layout {
         Layout {
             tp: 1,
@@ -568,31 +633,6 @@ mod tests {
             recompute: Recompute::None,
             ..layout()
         }
-    }
-
-    /// Context-parallel ranks beside a rank have the same experts: both send from their node.
-    #[test]
-    fn gradients_of_experts_are_summed_over_context_parallel_ranks_too() {
-        let cluster = Cluster {
-            devices_per_node: 2,
-            ..Cluster::load("dgx-a100").unwrap()
-        };
-        let of = Layout {
-            cp: 2,
-            dp: 4,
-            ..mixtral(2)
-        };
-        let rates = Rates::of(&of, &cluster, &CONSTANTS);
-        let experts = Replicated {
-            parameters: 1e9,
-            ranks: 2,
-            apart: 2,
-            bound: rates.sums_of_experts,
-        };
-        let found = reduction(&of, &rates, &experts, 1.0);
-        // four ranks on two nodes, 4 + 4 bytes of each parameter
-        let wanted = 3.0 / 4.0 * 8e9 / (2.0 * rates.network);
-        assert!((found / wanted - 1.0).abs() < 1e-12, "{found} {wanted}");
     }
 
     #[test]

@@ -38,6 +38,7 @@ mod plan_page;
 mod plan_question;
 mod plan_serving;
 mod plan_table;
+mod plan_training;
 mod plan_trials;
 mod prompt_ids;
 mod quantize;

@@ -3,14 +3,14 @@
 use super::plan_answer::Answer;
 use super::plan_page::Page;
 use super::plan_question::{
-    accepted, check_run, is_in_f32, is_in_fp8, of_model, other_precisions, plan_of, shape,
-    windowed, with_dualpipe, with_offload,
+    accepted, check_run, devices_that_fit, is_in_f32, is_in_fp8, of_model, other_precisions,
+    plan_of, shape, windowed, with_dualpipe, with_offload,
 };
 use super::plan_serving::{Printed, Server, ServingArgs};
 use super::plan_table;
 use super::plan_trials::{self, TrialArgs};
 use crate::flag_numbers::positive;
-use crate::job::{self, Job, LoadError, Problem};
+use crate::job::{self, Job, LoadError, Problem, WrongUse};
 use crate::log::print;
 use crate::plan::{
     Asked, Cluster, Row, check_tables, chinchilla_tokens, model_of, parse_count, search,
@@ -75,8 +75,49 @@ pub(crate) struct PlanArgs {
     html: Option<PathBuf>,
 }
 
+impl PlanArgs {
+    /// # Errors
+    /// `WrongUse` for flags that have no meaning beside the others: clap does not ask for one that a flag requires where that conflicts with
+    /// another flag.
+    fn check(&self) -> Result<(), WrongUse> {
+        if self.serving.is_given() && self.devices.is_some() {
+            return Err(WrongUse::new(
+                "--devices does not go with --serve, which looks at every number of devices of a node, and for experts of whole nodes",
+            ));
+        }
+        let given = [
+            ("--set", !self.set.is_empty()),
+            ("--cluster", self.cluster.is_some()),
+            ("--devices", self.devices.is_some()),
+            ("--vocab", self.vocab.is_some()),
+        ];
+        let with = match (self.check_tables, self.size) {
+            (true, _) => "--check-tables, whose runs have their own clusters and models",
+            (false, Some(_)) => {
+                "--size, whose models have 51200 ids and which are planned for no cluster: put its answer into a job, and plan that"
+            }
+            (false, None) => {
+                return match self.tokens {
+                    Some(_) => Err(WrongUse::new(
+                        "--tokens goes with --size; the tokens of a job are train.steps * train.global_batch * blend.seq_length",
+                    )),
+                    None => Ok(()),
+                };
+            }
+        };
+        if self.check_tables && self.tokens.is_some() {
+            return Err(WrongUse::new("--tokens goes with --size"));
+        }
+        match given.iter().find(|(_, is_given)| *is_given) {
+            Some((flag, _)) => Err(WrongUse::new(format!("{flag} does not go with {with}"))),
+            None => Ok(()),
+        }
+    }
+}
+
 /// The verb.
 pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
+    args.check()?;
     if args.check_tables {
         return tables(&check_tables()?, args.json);
     }
@@ -109,7 +150,7 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
             shape,
             windowed: windowed(&job),
             cluster: &cluster,
-            assumed: assumed_of_a_server(&cluster, is_f32),
+            assumed: assumed(&cluster, is_f32),
         };
         let to = Printed {
             is_json: args.json,
@@ -129,14 +170,21 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
         ..asked
     };
     let (planned, rejected) = accepted(&job, &asked, search(&asked));
-    // where nothing fits it is a way out, whether it was asked for or not
-    let may_offload = args.offload || (planned.is_empty() && cluster.cores.is_none());
+    // where nothing fits for want of memory it is a way out, whether it was asked for or not
+    let lacks_memory = rejected.iter().any(|of| of.bytes.is_some());
+    let may_offload =
+        args.offload || (planned.is_empty() && lacks_memory && cluster.cores.is_none());
     let offloaded = may_offload.then(|| with_offload(&job, &asked, &rejected));
     let dual = args
         .dualpipe
         .then(|| with_dualpipe(&job, &asked, &planned, &rejected));
+    let others_that_fit = match planned.is_empty() {
+        true => devices_that_fit(&job, &asked, lacks_memory),
+        false => Vec::new(),
+    };
     let answer = Answer {
         job: &job,
+        devices_that_fit: others_that_fit,
         asked: &asked,
         planned: &planned,
         top: args.top,
@@ -151,6 +199,7 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
             all
         },
         held: OnceCell::new(),
+        place: OnceCell::new(),
     };
     if !args.json {
         print(&answer.to_text())?;
@@ -176,12 +225,8 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
     } else if let Some(trials) = &trials {
         print(&plan_table::to_text(trials, &planned, &asked))?;
     }
-    if planned.is_empty() {
-        let way_out = answer.way_out().unwrap_or_default();
-        bail!(
-            "no layout of this model fits on {} devices{way_out}",
-            asked.devices
-        );
+    if let Some(refusal) = answer.refusal() {
+        bail!("{refusal}");
     }
     match trials {
         Some(trials) => trials.end(),
@@ -196,29 +241,16 @@ const NO_LINK_LATENCY: &str = "collectives start in no time: the cluster has no 
 
 /// Assumptions in place of rates that the cluster has not.
 fn assumed(cluster: &Cluster, is_f32: bool) -> Vec<&'static str> {
-    let shares = cluster.cores.is_some();
     let all = [
         (
             is_f32 && cluster.matrix_f32.is_none(),
             "products of f32 at the rate of 16 bits: the cluster has no matrix_f32_tflops",
         ),
-        (shares && cluster.op_latency == 0.0, NO_OP_LATENCY),
-        (shares && cluster.link_latency == 0.0, NO_LINK_LATENCY),
+        (cluster.op_latency == 0.0, NO_OP_LATENCY),
+        (cluster.link_latency == 0.0, NO_LINK_LATENCY),
     ];
     let all = all.into_iter().filter(|(is_assumed, _)| *is_assumed);
     all.map(|(_, text)| text).collect()
-}
-
-/// The same for a server, whose steps are short: their starts count on any device.
-fn assumed_of_a_server(cluster: &Cluster, is_f32: bool) -> Vec<&'static str> {
-    let mut all = assumed(cluster, is_f32);
-    if cluster.cores.is_none() && cluster.op_latency == 0.0 {
-        all.push(NO_OP_LATENCY);
-    }
-    if cluster.cores.is_none() && cluster.link_latency == 0.0 {
-        all.push(NO_LINK_LATENCY);
-    }
-    all
 }
 
 /// Trainings of the job with the layouts of all devices of `nodes` nodes of `cluster`, the fastest first; none if the planner does not

@@ -1,11 +1,12 @@
 //! The answer of `plan` for a training: ranked and rejected layouts, and the fastest one in detail, as text and as JSON.
 
 use super::plan_question::{accepted, plan_of};
+use super::plan_training::{Training, parameters};
 use crate::job::Job;
 use crate::machine::duration;
 use crate::plan::{
     Asked, Gantt, Host, Layout, Placement, Planned, RankBytes, Rejected, by_rate, by_setting,
-    host_bytes, in_next_precisions, precision_name, precision_to_json, stage_bytes,
+    host_bytes, in_next_precisions, precision_to_json, stage_bytes,
 };
 use serde_json::{Value, json};
 use std::cell::OnceCell;
@@ -19,6 +20,8 @@ pub(super) struct Answer<'a> {
     pub asked: &'a Asked<'a>,
     /// Layouts that fit, the fastest first.
     pub planned: &'a [Planned],
+    /// Other numbers of devices on which a layout fits, if none does on those that were asked for.
+    pub devices_that_fit: Vec<usize>,
     /// Layouts to show.
     pub top: usize,
     pub rejected: &'a [Rejected],
@@ -28,8 +31,26 @@ pub(super) struct Answer<'a> {
     pub dual: Option<&'a [Planned]>,
     /// In place of rates that the cluster has not.
     pub assumed: Vec<&'static str>,
-    /// Memory of the fastest layout's stages as Millrace holds them, once it was asked for.
+    /// Memory of the best layout's stages as Millrace holds them, once it was asked for.
     pub held: OnceCell<Option<Vec<StageMemory>>>,
+    /// Place of the fastest layout that Millrace holds, once it was looked for.
+    pub place: OnceCell<Option<usize>>,
+}
+
+/// The fastest layout that Millrace holds.
+struct Best<'a> {
+    /// Among the layouts that fit.
+    place: usize,
+    of: &'a Planned,
+}
+
+/// Layouts among which the nearest one is looked for where Millrace holds none.
+const LOOKED_AT: usize = 1000;
+
+/// Bytes of the fullest rank of all stages.
+fn predicted_fullest(stages: &[StageMemory]) -> Option<usize> {
+    let totals = stages.iter().map(|stage| stage.fullest.total());
+    totals.max()
 }
 
 /// Rejected layouts with one reason.
@@ -37,29 +58,6 @@ struct Reason<'a> {
     count: usize,
     /// The one that lacks least memory, or the first one of the search.
     example: &'a Rejected,
-}
-
-/// Training as a whole with the fastest layout.
-struct Training {
-    steps: u64,
-    tokens: f64,
-    seconds: f64,
-    /// Bytes of a checkpoint: weights and two moments in f32.
-    checkpoint: f64,
-    kwh: Option<f64>,
-    price: Option<f64>,
-    failures: Option<f64>,
-    /// Seconds between checkpoints that lose least (Young 1974, CACM 17(9)).
-    interval: Option<f64>,
-}
-
-impl Training {
-    fn to_json(&self) -> Value {
-        json!({
-            "steps": self.steps, "tokens": self.tokens, "seconds": self.seconds, "checkpoint_gb": gb(self.checkpoint),
-            "kwh": self.kwh, "price": self.price, "failures": self.failures, "checkpoint_interval_s": self.interval,
-        })
-    }
 }
 
 /// The head of layouts with the optimizer's state in host memory.
@@ -96,29 +94,52 @@ fn rejected(of: &Rejected) -> Value {
 
 impl Answer<'_> {
     fn training(&self, best: &Planned) -> Training {
-        let cluster = self.asked.cluster;
-        let steps = self.job.train.as_ref().map_or(0, |train| train.steps);
-        let devices = best.layout.devices() as f64;
-        let seconds = steps as f64 * best.time.total;
-        let checkpoint = 12.0 * self.asked.shape.parameters();
-        let per_second = cluster
-            .failures_per_year
-            .map(|f| f * devices / (365.0 * 86_400.0));
-        let written = cluster.checkpoint_rate.map(|rate| checkpoint / rate);
-        Training {
-            steps,
-            tokens: steps as f64 * self.tokens_per_step(),
-            seconds,
-            checkpoint,
-            kwh: cluster.watts.map(|watts| watts * devices * seconds / 3.6e6),
-            price: cluster
-                .price_per_hour
-                .map(|price| price * devices * seconds / 3600.0),
-            failures: per_second.map(|rate| rate * seconds),
-            interval: per_second
-                .zip(written)
-                .map(|(rate, written)| (2.0 * written / rate).sqrt()),
+        let parameters = self.parameters();
+        Training::of(self.job, self.asked, best, parameters)
+    }
+
+    /// Parameters of the model, as `train` counts them.
+    fn parameters(&self) -> f64 {
+        let any = self.planned.first().map(|of| of.layout);
+        let any = any.unwrap_or(Layout::one(self.asked.global_batch));
+        parameters(self.asked, plan_of(self.job, self.asked, &any).as_ref())
+    }
+
+    /// The fastest layout that Millrace itself holds, with its place among those that fit by the planner's count of other trainers.
+    fn best(&self) -> Option<Best<'_>> {
+        let place = *self.place.get_or_init(|| {
+            let holds = |of: &Planned| self.is_held(of) == Some(true);
+            self.planned.iter().position(holds)
+        });
+        let place = place?;
+        Some(Best {
+            place,
+            of: &self.planned[place],
+        })
+    }
+
+    /// Whether Millrace itself holds a layout on every rank; `None` if it has no training of it. Ranks that share memory were compared
+    /// by these bytes before.
+    fn is_held(&self, of: &Planned) -> Option<bool> {
+        let memory = self.asked.cluster.memory;
+        if self.asked.cluster.cores.is_some() {
+            return Some(true);
         }
+        // of these alone Millrace has no fewer, with weights of 4 bytes
+        let number = of.layout.number_bytes();
+        let least = 4.0 / number * of.memory.weights + of.memory.gradients;
+        if least > memory {
+            return Some(false);
+        }
+        let bytes = predicted_fullest(&self.predicted(&of.layout)?)?;
+        Some(bytes as f64 <= memory)
+    }
+
+    /// The layout with the fewest bytes as Millrace holds them, among the first ones.
+    fn nearest_held(&self) -> Option<(&Planned, usize)> {
+        let shown = self.planned.iter().take(LOOKED_AT);
+        let bytes = shown.filter_map(|of| Some((of, self.exact(&of.layout)?)));
+        bytes.min_by_key(|(_, bytes)| *bytes)
     }
 
     fn tokens_per_step(&self) -> f64 {
@@ -136,14 +157,7 @@ impl Answer<'_> {
 
     /// Bytes that Millrace itself holds on the fullest rank, as `train` predicts them.
     fn exact(&self, layout: &Layout) -> Option<usize> {
-        let fullest = |stages: &[StageMemory]| {
-            let totals = stages.iter().map(|stage| stage.fullest.total());
-            totals.max()
-        };
-        match self.planned.first() {
-            Some(best) if best.layout == *layout => fullest(self.held(best)?),
-            Some(_) | None => fullest(&self.predicted(layout)?),
-        }
+        predicted_fullest(&self.predicted(layout)?)
     }
 
     fn predicted(&self, layout: &Layout) -> Option<Vec<StageMemory>> {
@@ -155,8 +169,16 @@ impl Answer<'_> {
         held.as_deref()
     }
 
-    fn shown(&self) -> &[Planned] {
-        &self.planned[..self.planned.len().min(self.top.max(1))]
+    /// The first layouts, and the best one that Millrace holds, if it is not among them.
+    fn shown(&self) -> Vec<&Planned> {
+        let top = self.top.max(1);
+        let mut shown: Vec<&Planned> = self.planned.iter().take(top).collect();
+        shown.extend(
+            self.best()
+                .filter(|best| best.place >= top)
+                .map(|best| best.of),
+        );
+        shown
     }
 
     /// Share of the matrix rate of its devices that the step's model FLOP are; in fp8 of the rate of 8 bits.
@@ -214,7 +236,8 @@ impl Answer<'_> {
     /// The same with rejected layouts by reason alone.
     pub(super) fn summary(&self) -> Value {
         let (asked, cluster) = (self.asked, self.asked.cluster);
-        let best = self.planned.first();
+        let found = self.best();
+        let best = found.as_ref().map(|best| best.of);
         let mut reasons: Vec<_> = self.reasons().into_iter().collect();
         reasons.sort_by_key(|(_, of)| std::cmp::Reverse(of.count));
         let reasons = reasons.into_iter().map(|(reason, of)| {
@@ -223,13 +246,16 @@ impl Answer<'_> {
         json!({
             "job": self.job.name, "cluster": cluster.name, "devices": asked.devices,
             "device_memory_gb": gb(cluster.memory), "ranks_share_memory": cluster.cores.is_some(),
-            "parameters": asked.shape.parameters(), "global_batch": asked.global_batch, "seq_length": asked.shape.seq_length,
+            "parameters": self.parameters(), "global_batch": asked.global_batch, "seq_length": asked.shape.seq_length,
             "layouts_that_fit": self.planned.len(), "layouts_that_do_not": self.rejected.len(),
-            "layouts": self.shown().iter().map(|of| self.layout(of)).collect::<Vec<_>>(),
+            "layouts": self.shown().into_iter().map(|of| self.layout(of)).collect::<Vec<_>>(),
+            "best": best.map(|best| self.layout(best)), "place_of_best": found.as_ref().map(|best| best.place + 1),
+            "nearest_held": self.held_nowhere().map(|(of, _)| self.layout(of)),
             "memory_by_stage": best.map(|best| self.stages(best)), "sensitivity": best.map(|best| self.sensitivity(best)),
             "placement": best.map(|best| Placement::new(&best.layout, cluster).to_json()),
             "training": best.map(|best| self.training(best).to_json()), "rejected_by_reason": reasons.collect::<Vec<_>>(),
-            "nearest": self.nearest().filter(|_| best.is_none()).map(rejected), "assumed": self.assumed, "offload": self.offload(),
+            "devices_that_fit": self.devices_that_fit,
+            "nearest": self.nearest().filter(|_| self.planned.is_empty()).map(rejected), "assumed": self.assumed, "offload": self.offload(),
             "dualpipe": self.dualpipe(),
             "toml": best.map(|best| best.layout.to_toml(&asked.shape, cluster.devices_per_node)),
         })
@@ -248,6 +274,12 @@ impl Answer<'_> {
         let others = time.bubble + time.collectives + time.reduction + time.optimizer;
         let mut memory = bytes(&of.memory);
         memory["millrace"] = held.map(gb).into();
+        // of ranks that share memory, all of them together were compared
+        let holds = match self.asked.cluster.cores {
+            Some(_) => Some(true),
+            None => held.map(|bytes| bytes <= self.asked.cluster.memory),
+        };
+        memory["millrace_holds"] = holds.into();
         json!({
             "layout": of.layout.to_json(), "devices": devices, "step_s": time.total, "tokens_per_s": rate,
             "tokens_per_s_per_device": rate / devices as f64, "model_tflops_per_device": self.flops(of) / 1e12,
@@ -383,7 +415,7 @@ impl Answer<'_> {
         let rates = by_rate(self.asked, best).into_iter().map(|of| {
             json!({"rate": of.key, "factor": of.factor, "step_s": of.step_s, "change": of.step_s / whole - 1.0})
         });
-        let settings = by_setting(self.planned, self.rejected);
+        let settings = by_setting(best, self.planned, self.rejected);
         let settings = settings.iter().map(|of| of.to_json(whole));
         let precisions = in_next_precisions(self.asked, best);
         let precisions = precisions.into_iter().map(|of| {
@@ -404,16 +436,62 @@ impl Answer<'_> {
         found.1.into_iter().next()
     }
 
-    /// The schedule of the fastest layout, if it has several stages that each have cores of their own.
+    /// Where layouts fit by the planner's count and Millrace holds none of them: the nearest, with its bytes.
+    fn held_nowhere(&self) -> Option<(&Planned, usize)> {
+        match self.best() {
+            Some(_) => None,
+            None => self.nearest_held(),
+        }
+    }
+
+    /// Other numbers of devices on which a layout fits, or the keys that decide it.
+    fn others_in_words(&self) -> String {
+        let counts: Vec<String> = self.devices_that_fit.iter().map(usize::to_string).collect();
+        match (counts.is_empty(), self.nearest()) {
+            (false, _) => format!("; on {} one does", counts.join(" or ")),
+            (true, Some(_)) => "; nor on any more of this cluster".into(),
+            (true, None) => {
+                "; train.global_batch, model.layers and model.heads have to be divided".into()
+            }
+        }
+    }
+
+    /// The reason why no layout can be trained, if none can.
+    pub(super) fn refusal(&self) -> Option<String> {
+        if self.best().is_some() {
+            return None;
+        }
+        let devices = self.asked.devices;
+        if self.planned.is_empty() {
+            let way_out = self.way_out().unwrap_or_default();
+            let rules = match self.nearest() {
+                Some(_) => "",
+                None => ": all break rules, none lacks memory",
+            };
+            let others = self.others_in_words();
+            return Some(format!(
+                "no layout of this model fits on {devices} devices{rules}{others}{way_out}"
+            ));
+        }
+        Some(format!(
+            "Millrace itself holds no layout of this model on {devices} devices, which keeps weights, gradients and moments in f32; {} fit by the count of trainers in mixed precision",
+            self.planned.len()
+        ))
+    }
+
+    /// The schedule of the best layout, if it has several stages that each have cores of their own.
     pub(super) fn gantt(&self) -> Option<Gantt> {
-        let best = self.planned.first().filter(|best| best.layout.pp > 1)?;
+        let best = self.best()?.of;
+        if best.layout.pp == 1 {
+            return None;
+        }
         let cluster = self.asked.cluster;
         let ranks = best.layout.devices().min(cluster.devices_per_node);
         (cluster.turns(ranks) == 1.0).then(|| Gantt::new(&best.layout, &best.time))
     }
 
     pub(super) fn to_text(&self) -> String {
-        let parameters = self.asked.shape.parameters();
+        let parameters = self.parameters();
         let count = match parameters < 1e8 {
             true => format!("{:.2}M", parameters / 1e6),
             false => format!("{:.2}B", parameters / 1e9),
@@ -433,42 +511,10 @@ impl Answer<'_> {
     }
 
     fn write(&self, text: &mut String) -> std::fmt::Result {
-        if let Some(best) = self.planned.first() {
-            writeln!(
-                text,
-                "\n{}   step s  TFLOP/s    GB  Millrace GB",
-                Layout::HEADS
-            )?;
-            // a core does less than one TFLOP/s
-            let digits = if self.asked.cluster.cores.is_some() {
-                4
-            } else {
-                0
-            };
-            for of in self.shown() {
-                let l = &of.layout;
-                writeln!(
-                    text,
-                    "{}{:>9.3}{:>9.*}{:>6.1} {:>12}",
-                    l.columns(),
-                    of.time.total,
-                    digits,
-                    self.flops(of) / 1e12,
-                    of.memory.total() / 1e9,
-                    match self.exact(l) {
-                        Some(bytes) if bytes as f64 > self.asked.cluster.memory => {
-                            format!("{:.1}, no", bytes as f64 / 1e9)
-                        }
-                        Some(bytes) => format!("{:.1}", bytes as f64 / 1e9),
-                        None => "-".into(),
-                    },
-                )?;
-            }
-            self.write_best(text, best)?;
-        }
         for assumption in &self.assumed {
             writeln!(text, "assumed: {assumption}")?;
         }
+        self.write_layouts(text)?;
         if let Some(offloaded) = self.offloaded {
             self.write_offloaded(text, offloaded)?;
         }
@@ -485,20 +531,74 @@ impl Answer<'_> {
             let l = &nearest.layout;
             writeln!(
                 text,
-                "nearest: tp {} cp {} pp {} dp {} micro-batch {} ZeRO {} recompute {} {} needs {:.1} GB of {:.1}; take more devices, or a smaller model",
-                l.tp,
-                l.cp,
-                l.pp,
-                l.dp,
-                l.micro_batch,
-                l.zero,
-                l.recompute.column(),
-                precision_name(l.precision),
+                "nearest: {} needs {:.1} GB of {:.1}{}",
+                l.words(),
                 nearest.bytes.unwrap_or(0.0) / 1e9,
                 self.asked.cluster.memory / 1e9,
+                self.others_in_words(),
             )?;
         }
         Ok(())
+    }
+
+    /// The ranked layouts, and the best one that Millrace holds in detail.
+    fn write_layouts(&self, text: &mut String) -> std::fmt::Result {
+        if self.planned.is_empty() {
+            return Ok(());
+        }
+        writeln!(
+            text,
+            "\n{}   step s  TFLOP/s    GB  Millrace GB",
+            Layout::HEADS
+        )?;
+        // a core does less than one TFLOP/s
+        let digits = if self.asked.cluster.cores.is_some() {
+            4
+        } else {
+            0
+        };
+        for of in self.shown() {
+            let l = &of.layout;
+            writeln!(
+                text,
+                "{}{:>9.3}{:>9.*}{:>6.1} {:>12}",
+                l.columns(),
+                of.time.total,
+                digits,
+                self.flops(of) / 1e12,
+                of.memory.total() / 1e9,
+                match self.exact(l) {
+                    Some(bytes) if bytes as f64 > self.asked.cluster.memory => {
+                        format!("{:.1}, no", bytes as f64 / 1e9)
+                    }
+                    Some(bytes) => format!("{:.1}", bytes as f64 / 1e9),
+                    None => "-".into(),
+                },
+            )?;
+        }
+        let memory = self.asked.cluster.memory / 1e9;
+        match (self.best(), self.held_nowhere()) {
+            (Some(best), _) => {
+                if best.place > 0 {
+                    let fastest = self.planned[0].time.total;
+                    writeln!(
+                        text,
+                        "the {} fastest need more than the {memory:.0} GB of a device as Millrace holds them (no); what follows is of number {}, the fastest that it holds, {:+.1}% in time",
+                        best.place,
+                        best.place + 1,
+                        100.0 * (best.of.time.total / fastest - 1.0),
+                    )?;
+                }
+                self.write_best(text, best.of)
+            }
+            (None, Some((nearest, bytes))) => writeln!(
+                text,
+                "Millrace holds none of them in the {memory:.0} GB of a device: the nearest needs {:.1} GB, {}",
+                bytes as f64 / 1e9,
+                nearest.layout.words(),
+            ),
+            (None, None) => writeln!(text, "Millrace trains none of them"),
+        }
     }
 
     fn write_best(&self, text: &mut String, best: &Planned) -> std::fmt::Result {
@@ -506,7 +606,7 @@ impl Answer<'_> {
         let share = |part: f64| 100.0 * part / time.total;
         writeln!(
             text,
-            "\nfastest: bubble {:.1}%, collectives {:.1}%, reduction of gradients {:.1}%, optimizer {:.1}% of {:.3} s",
+            "\nbest: bubble {:.1}%, collectives {:.1}%, reduction of gradients {:.1}%, optimizer {:.1}% of {:.3} s",
             share(time.bubble),
             share(time.collectives),
             share(time.reduction),
@@ -527,8 +627,12 @@ impl Answer<'_> {
         let training = self.training(best);
         writeln!(
             text,
-            "training: {} steps, {:.3e} tokens, {}; checkpoint {:.0} GB",
+            "training: {} steps{}, {:.3e} tokens, {}; checkpoint {:.0} GB",
             training.steps,
+            match training.is_ended_by_clock {
+                true => " until train.time_budget ends it",
+                false => "",
+            },
             training.tokens,
             duration(training.seconds),
             training.checkpoint / 1e9,
@@ -555,7 +659,7 @@ impl Answer<'_> {
         known(
             training.interval,
             &|seconds| format!("checkpoint every {}", duration(seconds)),
-            "checkpoint_gb_s",
+            &training.lacks_for_interval,
         )?;
         if let Some(gantt) = self.gantt() {
             write!(
@@ -657,12 +761,14 @@ mod tests {
                 job,
                 asked: &asked,
                 planned: &[],
+                devices_that_fit: Vec::new(),
                 top: 1,
                 rejected: &[],
                 offloaded: None,
                 dual: None,
                 assumed: Vec::new(),
                 held: OnceCell::new(),
+                place: OnceCell::new(),
             };
             let (mut count, mut uneven) = (0, 0);
             for layout in *layouts {

@@ -2,10 +2,10 @@
 
 use crate::job::{BlendTable, Job, Problem};
 use crate::plan::{
-    Asked, Cluster, Decoder, InPrecision, Latent, Layout, Mixture, Planned, Recompute, Rejected,
-    Shape, Windowed, dualpipe, least_layers, offloaded, rank_bytes, sort,
+    Asked, Cluster, Decoder, InPrecision, Latent, Layout, Mixture, OptimizerState, Planned,
+    Recompute, Rejected, Shape, Windowed, dualpipe, least_layers, offloaded, rank_bytes, sort,
 };
-use train::config::{Determinism, Family, ParallelConfig, Plan, Precision};
+use train::config::{Determinism, Family, OptimizerKind, ParallelConfig, Plan, Precision};
 use train::dist::DeviceKind;
 use train::trainer::memory::predict_stages;
 
@@ -157,6 +157,13 @@ pub(super) fn shape(job: &Job, vocab: Option<usize>, problems: &mut Vec<Problem>
         is_tied: model.is_tied(),
         seq_length: blend.map_or(0, |blend| blend.seq_length),
         is_fused: true,
+        state: job
+            .train
+            .as_ref()
+            .map_or_else(OptimizerState::default, |train| OptimizerState {
+                is_muon: train.optimizer == OptimizerKind::Muon,
+                has_averages: train.ema_decay > 0.0,
+            }),
     })
 }
 
@@ -229,6 +236,41 @@ pub(super) fn accepted(
         sort(&mut kept);
     }
     (kept, rejected)
+}
+
+/// Numbers of devices that are tried on each side of one on which nothing fits.
+const TRIED: usize = 8;
+
+/// Numbers of devices of the cluster on which a layout fits, near one on which none does: with more memory if that is what lacks, otherwise
+/// the nearest one below and above.
+pub(super) fn devices_that_fit(job: &Job, asked: &Asked<'_>, lacks_memory: bool) -> Vec<usize> {
+    let (devices, most) = (asked.devices, asked.cluster.devices());
+    // of more than a node, whole nodes
+    let unit = match asked.cluster.devices_per_node {
+        of_node if devices >= of_node => of_node,
+        _ => 1,
+    };
+    let fits = |devices: &usize| {
+        let asked = Asked {
+            devices: *devices,
+            ..*asked
+        };
+        let (planned, _) = accepted(job, &asked, crate::plan::search(&asked));
+        !planned.is_empty()
+    };
+    let doubled = || {
+        std::iter::successors(Some(devices), |count| count.checked_mul(2))
+            .skip(1)
+            .take_while(|count| *count <= most)
+    };
+    if lacks_memory {
+        return doubled().find(fits).into_iter().collect();
+    }
+    let below = (1..=TRIED).filter_map(|step| devices.checked_sub(step * unit));
+    let below = below.filter(|count| *count > 0).find(fits);
+    let above = (1..=TRIED).map(|step| devices + step * unit);
+    let above = above.take_while(|count| *count <= most).find(fits);
+    below.into_iter().chain(above).collect()
 }
 
 /// Layouts that would fit with the optimizer's state in host memory, without those that break another rule of `train`: an estimate.

@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 #[derive(Args)]
 pub(super) struct ServingArgs {
     /// Plan a server of the job's model instead of its training: tensor and expert parallelism, format of weights and requests in flight.
-    #[arg(long, conflicts_with_all = ["check_tables", "size", "run", "devices", "top"])]
+    #[arg(long, conflicts_with_all = ["check_tables", "size", "run", "top"])]
     serve: bool,
     /// Tokens of a prompt.
     #[arg(
@@ -24,17 +24,17 @@ pub(super) struct ServingArgs {
         value_name = "TOKENS",
         default_value_t = 1024,
         requires = "serve",
-        conflicts_with_all = ["check_tables", "size", "run", "devices", "top"]
+        conflicts_with_all = ["check_tables", "size", "run", "top"]
     )]
     input: usize,
     /// Tokens of an answer; an encoder has none. Default: 256.
-    #[arg(long, value_name = "TOKENS", requires = "serve", conflicts_with_all = ["check_tables", "size", "run", "devices", "top"])]
+    #[arg(long, value_name = "TOKENS", requires = "serve", conflicts_with_all = ["check_tables", "size", "run", "top"])]
     output: Option<usize>,
     /// Most milliseconds to the first token.
-    #[arg(long, value_name = "MS", requires = "serve", conflicts_with_all = ["check_tables", "size", "run", "devices", "top"])]
+    #[arg(long, value_name = "MS", requires = "serve", conflicts_with_all = ["check_tables", "size", "run", "top"])]
     max_ttft: Option<f64>,
     /// Most milliseconds between tokens, on average; an encoder makes none.
-    #[arg(long, value_name = "MS", requires = "serve", conflicts_with_all = ["check_tables", "size", "run", "devices", "top"])]
+    #[arg(long, value_name = "MS", requires = "serve", conflicts_with_all = ["check_tables", "size", "run", "top"])]
     max_tpot: Option<f64>,
 }
 

@@ -68,6 +68,12 @@ pub(super) fn to_json(trials: &Trials, planned: &[Planned], asked: &Asked<'_>) -
 /// The same for people.
 pub(super) fn to_text(trials: &Trials, planned: &[Planned], asked: &Asked<'_>) -> String {
     let mut text = String::new();
+    if asked.cluster.cores.is_none() {
+        text += &format!(
+            "\nthe predicted times are of {}, the measured ones of this machine: `millrace doctor --measure FILE` writes the cluster file of this machine\n",
+            asked.cluster.name
+        );
+    }
     write(&mut text, trials, planned).unwrap_or_else(|_| unreachable!("a string takes all text"));
     if let Some(best) = winner(&trials.rows) {
         text.push('\n');
@@ -99,7 +105,7 @@ fn write(text: &mut String, trials: &Trials, planned: &[Planned]) -> std::fmt::R
         let (trial, found) = (&rows[*at], rows[*at].outcome.as_ref());
         writeln!(
             text,
-            "{}{:>13.4}{:>12.4}{:>7.2}{:>14.1}{:>13.1}",
+            "{} {:>12.4} {:>11.4} {:>6.2} {:>13.1} {:>12.1}",
             trial.layout.columns(),
             trial.predicted_s,
             trial.measured_s().unwrap_or(f64::NAN),
@@ -142,4 +148,55 @@ fn write(text: &mut String, trials: &Trials, planned: &[Planned]) -> std::fmt::R
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Measured, Shape};
+    use std::path::PathBuf;
+    use train::config::Precision;
+
+    /// A measured time that is a hundred thousand times the predicted one, on a cluster that this machine is not.
+    #[test]
+    fn columns_stay_apart_at_any_ratio_and_another_cluster_is_named() {
+        let cluster = crate::plan::Cluster::load("dgx-h100").unwrap();
+        let layout = Layout::one(8);
+        let asked = Asked {
+            shape: Shape::gpt(2, 64, 4),
+            cluster: &cluster,
+            precision: Precision::Bf16,
+            others: &[],
+            searches_precision: false,
+            devices: 1,
+            may_be_fewer: false,
+            global_batch: 8,
+        };
+        let trials = Trials {
+            rows: vec![Trial {
+                layout,
+                predicted_s: 1e-3,
+                predicted_bytes: 123_456_789_012,
+                outcome: Ok(Measured {
+                    step_s: 123_456.5,
+                    bytes: 987_654_321_098,
+                    steps: 3,
+                }),
+            }],
+            places: vec![0],
+            folder: PathBuf::from("runs"),
+            interrupted: None,
+        };
+        let text = to_text(&trials, &[], &asked);
+        assert!(
+            text.contains("the predicted times are of dgx-h100"),
+            "{text}"
+        );
+        let row = text
+            .lines()
+            .find(|line| line.contains("987654.3"))
+            .unwrap_or_default();
+        let words = row.split_whitespace().collect::<Vec<_>>();
+        assert_eq!(words.len(), 12 + 5, "{text}");
+    }
 }

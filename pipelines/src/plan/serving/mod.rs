@@ -168,10 +168,15 @@ impl Servings {
         front
     }
 
-    /// The most tokens per second of a device among those that meet the demand.
+    /// The most tokens per second of a device among those that meet the demand; of equal ones the smallest gap, then the earliest first
+    /// token, then the first one. Nothing is better than it: what is would meet the demand and come before it.
     pub(crate) fn best(&self, demand: &Demand) -> Option<&Serving> {
         let meeting = self.all.iter().filter(|of| of.meets(demand));
-        meeting.max_by(|a, b| a.per_device.total_cmp(&b.per_device))
+        meeting.min_by(|a, b| {
+            let by_rate = b.per_device.total_cmp(&a.per_device);
+            let by_gap = by_rate.then(a.between.total_cmp(&b.between));
+            by_gap.then(a.to_first.total_cmp(&b.to_first))
+        })
     }
 }
 
@@ -498,11 +503,40 @@ mod tests {
         let (few, many) = (of(1), of(64));
         assert!(many.between > few.between && many.per_device > 10.0 * few.per_device);
         let free = *found.best(&demand()).unwrap();
+        assert!(front.contains(&free), "{free:?}");
         question.demand.most_between = Some(few.between * 1.5);
         let bound = *found.best(&question.demand).unwrap();
         assert!(bound.between <= few.between * 1.5 && bound.per_device < free.per_device);
         question.demand.most_to_first = Some(1e-9);
         assert!(found.best(&question.demand).is_none());
+    }
+
+    /// Of equal rates the smaller gap, then the earlier token: what comes last in the search is not better.
+    #[test]
+    fn of_equal_rates_the_best_is_what_nothing_is_better_than() {
+        let of = |requests, to_first, between| Serving {
+            way: Way::whole(1, 1, requests),
+            to_first,
+            between,
+            per_device: 100.0,
+            memory: ServingMemory {
+                weights: 1.0,
+                cache: 1.0,
+                scratch: 1.0,
+            },
+        };
+        let found = Servings {
+            all: vec![
+                of(1, 2.0, 0.0),
+                of(2, 1.0, 0.0),
+                of(3, 3.0, 0.0),
+                of(4, 0.5, 1.0),
+            ],
+            unfit: Vec::new(),
+        };
+        let best = found.best(&demand()).unwrap();
+        assert_eq!(best.way.requests, 2);
+        assert!(found.front().contains(best));
     }
 
     #[test]

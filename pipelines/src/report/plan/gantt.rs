@@ -1,6 +1,6 @@
 //! The pipeline's schedule as a Gantt chart, pass by pass.
 
-use super::texts::{items, time};
+use super::texts::time;
 use crate::report::html::section;
 use crate::report::stack::{Key, legend};
 use crate::report::svg::{open, tick, ticks};
@@ -51,7 +51,7 @@ impl Window {
 /// The chart: of the whole step, or of its start and its end where it has too many passes to see.
 pub(super) fn pipeline(of: &Value, passes: &[Vec<TimedPass>]) -> String {
     let whole = span(passes);
-    if items(&of["layouts"]).is_empty() || whole <= 0.0 {
+    if !of["best"].is_object() || whole <= 0.0 {
         return String::new();
     }
     let longest = passes.iter().map(Vec::len).max().unwrap_or(0);
@@ -94,7 +94,7 @@ pub(super) fn pipeline(of: &Value, passes: &[Vec<TimedPass>]) -> String {
         );
     }
     body += &legend(&KEYS);
-    let layout = &of["layouts"][0]["layout"];
+    let layout = &of["best"]["layout"];
     let chunks = number(&layout["virtual_stages"]);
     let of_chunks = match chunks {
         0 | 1 => String::new(),
@@ -198,7 +198,7 @@ mod tests {
             backward: 2.0,
             head: 0.0,
         };
-        let figures = json!({"layouts": [{"layout": {"virtual_stages": virtual_stages}}]});
+        let figures = json!({"best": {"layout": {"virtual_stages": virtual_stages}}});
         pipeline(&figures, &timeline(&parallel, micro_batches, times))
     }
 

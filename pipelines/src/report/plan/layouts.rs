@@ -18,7 +18,8 @@ pub(super) fn tiles(of: &Value) -> String {
     out += &tile(&count, "parameters");
     let tokens = number(&of["global_batch"]) * number(&of["seq_length"]);
     out += &tile(&grouped(tokens), "tokens per step");
-    if let Some(best) = items(&of["layouts"]).first() {
+    let best = &of["best"];
+    if best.is_object() {
         out += &tile(
             &time(best["step_s"].as_f64().unwrap_or(f64::NAN)),
             "per step",
@@ -40,10 +41,17 @@ pub(super) fn layouts(of: &Value) -> String {
     let mut body = String::new();
     if rows.is_empty() {
         body += "<p>No layout of this model fits.</p>";
+        let counts: Vec<String> = items(&of["devices_that_fit"])
+            .iter()
+            .map(|count| grouped(number(count)))
+            .collect();
+        if !counts.is_empty() {
+            body += &format!("<p>On {} devices one does.</p>", counts.join(" or "));
+        }
         let nearest = &of["nearest"];
         if nearest.is_object() {
             body += &format!(
-                "<p>The nearest, {}, needs {} GB of {} GB; take more devices, or a smaller model.</p>",
+                "<p>The nearest, {}, needs {} GB of {} GB.</p>",
                 escape(&layout_line(&nearest["layout"])),
                 short(&nearest["memory_gb"]),
                 short(&of["device_memory_gb"]),
@@ -67,11 +75,12 @@ pub(super) fn layouts(of: &Value) -> String {
                 short(&row["model_tflops_per_device"]),
                 share(&row["mfu"]),
                 short(&row["memory_gb"]["total"]),
-                short(&row["memory_gb"]["millrace"]),
+                held(&row["memory_gb"]),
             ]);
             cells
         };
         body += &table(&head, &rows.iter().map(row).collect::<Vec<_>>());
+        body += &best_in_words(of);
     }
     for assumption in items(&of["assumed"]) {
         let text = escape(&text_value(assumption));
@@ -85,11 +94,45 @@ pub(super) fn layouts(of: &Value) -> String {
     section("layouts", "Layouts", &lead, &body)
 }
 
-/// The parts of the fastest step.
+/// Gigabytes that Millrace holds, with a word where they do not fit.
+fn held(memory: &Value) -> String {
+    let bytes = short(&memory["millrace"]);
+    match memory["millrace_holds"].as_bool() {
+        Some(false) => format!("{bytes}, no"),
+        Some(true) | None => bytes,
+    }
+}
+
+/// Which layout the rest of the page is about, where it is not the first one.
+fn best_in_words(of: &Value) -> String {
+    let memory = short(&of["device_memory_gb"]);
+    if of["best"].is_object() {
+        return match number(&of["place_of_best"]) {
+            0 | 1 => String::new(),
+            place => format!(
+                "<p>The first {} need more than the {memory} GB of a device as Millrace holds them. What follows is of {}, the fastest that it holds.</p>",
+                grouped(place - 1),
+                escape(&layout_line(&of["best"]["layout"])),
+            ),
+        };
+    }
+    let nearest = &of["nearest_held"];
+    match nearest.is_object() {
+        true => format!(
+            "<p>Millrace holds none of them in the {memory} GB of a device: the nearest, {}, needs {} GB.</p>",
+            escape(&layout_line(&nearest["layout"])),
+            short(&nearest["memory_gb"]["millrace"]),
+        ),
+        false => "<p>Millrace trains none of them.</p>".into(),
+    }
+}
+
+/// The parts of the best layout's step.
 pub(super) fn step(of: &Value) -> String {
-    let Some(best) = items(&of["layouts"]).first() else {
+    let best = &of["best"];
+    if !best.is_object() {
         return String::new();
-    };
+    }
     let whole = best["step_s"].as_f64().unwrap_or(f64::NAN);
     let mut parts = Vec::new();
     for (key, name, colour) in [
@@ -108,7 +151,7 @@ pub(super) fn step(of: &Value) -> String {
         });
     }
     let lead = format!(
-        "Parts of the {} s of a step with the fastest layout; the part of a reduction that the backward pass hides is left out.",
+        "Parts of the {} s of a step with the best layout; the part of a reduction that the backward pass hides is left out.",
         short(&best["step_s"])
     );
     section("step", "Step", &lead, &bars(&parts))

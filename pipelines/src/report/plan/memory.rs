@@ -87,7 +87,7 @@ pub(super) fn memory(of: &Value) -> String {
         false => "The line is the memory of a device",
     };
     let lead = format!(
-        "A rank of each pipeline stage with the fastest layout. {whose}, {} GB. Scratch of the running layer is not counted.",
+        "A rank of each pipeline stage with the best layout. {whose}, {} GB. Scratch of the running layer is not counted.",
         short_of(limit)
     );
     section("memory", "Memory", &lead, &body)

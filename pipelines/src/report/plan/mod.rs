@@ -24,7 +24,7 @@ use train::trainer::timeline::TimedPass;
 pub(crate) struct PlanPage<'a> {
     /// The answer of `plan --json`; the list of all rejected layouts may be absent.
     pub figures: &'a Value,
-    /// Passes of the fastest layout's pipeline by rank; empty where there is none to draw.
+    /// Passes of the best layout's pipeline by rank; empty where there is none to draw.
     pub passes: &'a [Vec<TimedPass>],
     /// Day of the answer, `2026-01-31`.
     pub date: &'a str,
@@ -105,7 +105,7 @@ mod tests {
             "layout": layout, "predicted_s": 1.0, "measured_s": null, "failed": text, "predicted_bytes": 1,
         });
         json!({
-            "job": text, "cluster": text, "devices": 2, "device_memory_gb": 80.0, "layouts": [row],
+            "job": text, "cluster": text, "devices": 2, "device_memory_gb": 80.0, "layouts": [row], "best": row,
             "memory_by_stage": [stage],
             "placement": {"order": text, "nodes": 1, "axes": [{"axis": text, "size": 2, "nodes_of_a_group": 1}], "map": []},
             "sensitivity": {

@@ -1,4 +1,4 @@
-//! Sensitivity of the fastest layout's step to the cluster's rates and to its own settings.
+//! Sensitivity of the best layout's step to the cluster's rates and to its own settings.
 
 use super::texts::{change, items, layout_line, short};
 use crate::report::html::{section, table};
@@ -73,7 +73,7 @@ pub(super) fn sensitivity(of: &Value) -> String {
     section(
         "sensitivity",
         "Sensitivity",
-        "The fastest layout's step on a cluster with another rate; and layouts of the search with the next value of a setting: the one that differs in nothing else (data parallelism takes the devices that are left), and the fastest of all with that value.",
+        "The best layout's step on a cluster with another rate; and layouts of the search with the next value of a setting: the one that differs in nothing else (data parallelism takes the devices that are left), and the fastest of all with that value.",
         &body,
     )
 }

@@ -1,9 +1,9 @@
-//! The whole training with the fastest layout, and what to put into the job.
+//! The whole training with the best layout, and what to put into the job.
 
 use super::texts::{short, short_of};
 use crate::machine::{duration, grouped};
 use crate::report::html::{escape, section, table};
-use crate::report::values::number;
+use crate::report::values::{number, text_value};
 use serde_json::Value;
 
 /// Time, energy, price, failures and checkpoints.
@@ -18,8 +18,13 @@ pub(super) fn training(of: &Value) -> String {
             .map_or_else(|| format!("not known: the cluster has no {needs}"), text)
     };
     let seconds = training["seconds"].as_f64().unwrap_or(f64::NAN);
+    let steps = grouped(number(&training["steps"]));
+    let steps = match training["ended_by_time_budget"].as_bool() {
+        Some(true) => format!("{steps}, until train.time_budget ends it"),
+        Some(false) | None => steps,
+    };
     let rows = [
-        ("steps", grouped(number(&training["steps"]))),
+        ("steps", steps),
         (
             "tokens",
             format!("{:.3e}", training["tokens"].as_f64().unwrap_or(f64::NAN)),
@@ -49,14 +54,18 @@ pub(super) fn training(of: &Value) -> String {
         ),
         (
             "checkpoint every",
-            known("checkpoint_interval_s", "checkpoint_gb_s", &duration),
+            known(
+                "checkpoint_interval_s",
+                &text_value(&training["checkpoint_interval_lacks"]),
+                &duration,
+            ),
         ),
     ];
     let rows = rows.map(|(name, value)| vec![name.to_owned(), value]);
     section(
         "training",
         "Training",
-        "All steps of the job with the fastest layout, without interruptions. Checkpoints at that interval lose least time to failures (Young 1974).",
+        "The training of the job with the best layout, without interruptions. Checkpoints at that interval lose least time to failures (Young 1974).",
         &table(&["of the whole training", "figure"], &rows),
     )
 }
@@ -70,7 +79,7 @@ pub(super) fn job(of: &Value) -> String {
     section(
         "job",
         "Job",
-        "The fastest layout as keys of the job file; a click selects all of it.",
+        "The best layout that Millrace holds as keys of the job file; a click selects all of it.",
         &body,
     )
 }

@@ -15,7 +15,7 @@ pub(crate) use health::NodeArgs;
 pub(crate) use record::LaunchRecord;
 
 use super::stages;
-use crate::job::{self, Job, Nodes};
+use crate::job::{self, Job, Nodes, WrongUse};
 use crate::manifest::Manifest;
 use crate::plan::Cluster;
 use crate::signals::{Interrupted, Requests};
@@ -59,7 +59,8 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The verb.
 ///
 /// # Errors
-/// A stage that fails; a training whose attempts fail, or whose nodes become too few; `Interrupted`.
+/// A stage that fails; a training whose attempts fail, or whose nodes become too few; `Interrupted`; `WrongUse` where a stage or a rank ends
+/// with exit code 2.
 pub(crate) fn launch(args: &LaunchArgs) -> Result<()> {
     let job: Job = job::load(&args.job, &args.set)?;
     let launch = Launch {
@@ -120,6 +121,8 @@ enum End {
     Failed(String),
     /// Another start would fail in the same way.
     Hopeless(String),
+    /// A job or a machine that is refused: no other start mends it.
+    Refused(String),
 }
 
 /// Exit code of a job or a machine that no further start mends.
@@ -202,6 +205,11 @@ impl Launch<'_> {
                 return match status.success() {
                     true => Ok(()),
                     false if self.requests.is_asked() => Err(self.requests.interrupted().into()),
+                    // its message is printed already
+                    false if status.code() == Some(BAD_JOB) => {
+                        let why = format!("millrace {verb} ended with {status}");
+                        Err(WrongUse::new(why).into())
+                    }
                     false => bail!("millrace {verb} ended with {status}"),
                 };
             }
@@ -299,6 +307,7 @@ impl Training<'_> {
                 End::Done => return Ok(Some(choice)),
                 End::Requeue => return Ok(None),
                 End::Hopeless(reason) => bail!("{reason}"),
+                End::Refused(reason) => return Err(WrongUse::new(reason).into()),
                 End::Failed(reason) => reason,
             };
             let found = newest_checkpoint(out);
@@ -365,6 +374,12 @@ impl Training<'_> {
             };
             return Ok(Some((attempt, choice)));
         }
+        if healthy >= nodes.least() {
+            bail!(
+                "{healthy} nodes are healthy, but no layout of this model with the bits of the job's own fits on {} to {healthy} of them; another number of nodes (nodes.count, nodes.fewest) has one, or none",
+                nodes.least()
+            );
+        }
         let why = format!(
             "{} of {} nodes are healthy, at least {} are needed (nodes.fewest)",
             checked.healthy.len(),
@@ -415,7 +430,7 @@ impl Training<'_> {
                 return Err(launch.requests.interrupted().into());
             }
             _ if is_requeue => End::Requeue,
-            status if status.code() == Some(BAD_JOB) => End::Hopeless(format!(
+            status if status.code() == Some(BAD_JOB) => End::Refused(format!(
                 "the ranks ended with {status}: no other start mends it"
             )),
             status if status.code().is_some_and(|code| STOPPED.contains(&code)) => {
@@ -429,7 +444,9 @@ impl Training<'_> {
                 self.end("stopped before the allocation ends; the job is queued again")?;
                 self.requeue("the allocation ends")?;
             }
-            End::Failed(reason) | End::Hopeless(reason) => self.end(reason)?,
+            End::Failed(reason) | End::Hopeless(reason) | End::Refused(reason) => {
+                self.end(reason)?;
+            }
         }
         Ok(end)
     }
