@@ -101,7 +101,8 @@ pub enum Format {
     Wet,
     /// WARC with computed metadata, as Common Crawl publishes (`cc:SNAPSHOT/wat`): titles, descriptions and links.
     Wat,
-    /// One JSON object a line with at least a `text` string; The Pile's layout is this one.
+    /// One JSON object a line with at least a `text` string; The Pile's layout is this one. An array of such objects, and objects
+    /// that go over several lines, are read too.
     Jsonl,
     /// The same in dolma's layout: metadata is kept, attributes are in files beside the documents.
     Dolma,

@@ -25,6 +25,7 @@ mod lines;
 mod names;
 mod package;
 mod pages;
+mod objects;
 mod parquet;
 mod parse;
 mod pdf;
@@ -256,7 +257,7 @@ fn open(
         Format::Jsonl => {
             let mut reader = LineReader::open(blob()?, max, false)?;
             if has_start {
-                other = reader.expect_objects()?;
+                other = reader.expect_values()?;
             }
             if let Some(range) = part {
                 reader.keep_to(range)?;
@@ -413,7 +414,15 @@ pub(crate) fn can_be_split(path: &Path, input: &Input) -> io::Result<bool> {
         // a byte of UTF-16 does not tell where a line starts
         Format::Jsonl | Format::Dolma => {
             let source = open()?;
-            Ok(!source.is_compressed() && !source.is_utf_16())
+            if source.is_compressed() || source.is_utf_16() {
+                return Ok(false);
+            }
+            if input.format == Format::Dolma {
+                return Ok(true);
+            }
+            let mut reader = LineReader::open(storage::open(path, &input.options)?, 0, false)?;
+            reader.expect_values()?;
+            Ok(reader.has_lines())
         }
         Format::Wikipedia => {
             let mut source = open()?;
