@@ -460,6 +460,7 @@ fn checked_with(
     if !problems.is_empty() {
         return Err(job::LoadError::of_job(&args.job, &args.set, problems).into());
     }
+    run::note_left_out(&job);
     crate::log::print(&job.to_toml())?;
     Ok(None)
 }

@@ -21,7 +21,8 @@ pub struct Input {
     pub path: String,
     /// Format. Compression is detected from the first bytes, not from the name.
     pub format: Format,
-    /// Whether a folder's files in folders below it are read too; hidden ones are not.
+    /// Whether a folder's files in folders below it are read too; hidden ones are not. Those of a dataset folder, with a card as on
+    /// the Hugging Face Hub, always are.
     pub recursive: bool,
     /// Field or column with the text, of JSON lines, Parquet, Arrow, CSV and TSV; a dot leads into an object (`body.text`).
     /// Of several the texts are joined by an empty line; a list or an object is its JSON text, for steps such as `issue`.

@@ -7,6 +7,7 @@
 
 mod arrow;
 mod batch;
+mod beside;
 mod columns;
 mod composed;
 mod compression;
@@ -50,6 +51,7 @@ use crate::write::OutputFormat;
 use format::Mismatch;
 
 pub use crawl::{CrawlList, keep_crawl_lists};
+pub use beside::{LeftOut, WhyLeftOut};
 pub(crate) use detect::{detect, is_binary, magic_of};
 pub(crate) use fields::{Fields, Unread};
 #[cfg(test)]
@@ -61,7 +63,7 @@ pub(crate) use keys::{only as keep_only, take as take_field};
 pub(crate) use lines::LineReader;
 pub(crate) use parse::read_fields;
 pub use rule::ReadRule;
-pub use shards::{Shard, input_files, input_files_kept, missing_inputs};
+pub use shards::{Shard, input_files, input_files_kept, left_out, missing_inputs};
 #[cfg(feature = "object-store")]
 pub(crate) use storage::{FIRST_WAIT, MAX_FAILURES, Remote, Store, io_error};
 pub(crate) use storage::{Options, is_remote};
