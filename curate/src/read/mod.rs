@@ -17,6 +17,7 @@ mod dolma;
 mod fields;
 mod flow;
 mod format;
+mod forms;
 mod http;
 mod input;
 mod jsonl;
@@ -54,6 +55,7 @@ pub use crawl::{CrawlList, keep_crawl_lists};
 pub use beside::{LeftOut, WhyLeftOut};
 pub(crate) use detect::{detect, is_binary, magic_of};
 pub(crate) use fields::{Fields, Unread};
+pub use forms::inputs;
 #[cfg(test)]
 pub(crate) use http::parse_response;
 pub use input::{Format, Input, Split};
