@@ -25,9 +25,9 @@ mod keys;
 mod latex;
 mod lines;
 mod names;
+mod objects;
 mod package;
 mod pages;
-mod objects;
 mod parquet;
 mod parse;
 mod pdf;
@@ -51,8 +51,8 @@ use crate::error::{At, Error, Result};
 use crate::write::OutputFormat;
 use format::Mismatch;
 
-pub use crawl::{CrawlList, keep_crawl_lists};
 pub use beside::{LeftOut, WhyLeftOut};
+pub use crawl::{CrawlList, keep_crawl_lists};
 pub(crate) use detect::{detect, is_binary, magic_of};
 pub(crate) use fields::{Fields, Unread};
 pub use forms::inputs;
@@ -225,16 +225,20 @@ impl Reader {
 /// `Io`.
 pub(crate) fn column_names(path: &Path, format: Format) -> Result<Vec<String>> {
     let delimiter = if format == Format::Csv { b',' } else { b'\t' };
-    let names = || {
-        let blob = storage::open(path, &Input::default().options)?;
-        let mut reader = table::TableReader::open(blob, delimiter, MOST_NAMES)?;
-        reader.expect_column(|_| true)?;
-        Ok(reader.names().to_vec())
-    };
-    names().at(path)
+    let blob = storage::open(path, &Options::default()).at(path)?;
+    table::names(blob, delimiter, MOST_NAMES).at(path)
 }
 
-/// Longest row of names that is read for itself, in bytes.
+/// The character between the fields of a table, by its first rows, and the name of its first column.
+///
+/// # Errors
+/// `Io`.
+pub(crate) fn delimiter_of(path: &Path) -> Result<(char, Option<String>)> {
+    let open = || storage::open(path, &Options::default());
+    table::delimiter_of(&open, MOST_NAMES).at(path)
+}
+
+/// Longest row that is read to learn the names of columns, in bytes.
 const MOST_NAMES: usize = 1 << 20;
 
 /// The reader of a file of `input`, if it has that format. The check reads only the file's start.
