@@ -317,3 +317,30 @@ fn paths_alone_are_inputs_and_a_wrong_format_names_the_way_out() {
     let (_, log) = run("wrong", format!("[{{ path = {} }}]", path("two/a.txt")), 1);
     assert!(log.contains("format = \"auto\""), "{log}");
 }
+
+#[test]
+fn tokenizing_by_a_field_that_is_not_there_names_the_fields() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = folder(
+        dir.path().join("in"),
+        &[("a.jsonl", lines("story", &texts()[..10]))],
+    );
+    let tokenizer = root().join("tests/data/preprocess/tokenizer.json");
+    let prefix = dir.path().join("out");
+    let [from, tokenizer, prefix] = [&from, &tokenizer, &prefix].map(|p| p.to_str().unwrap());
+    let args = [
+        "tokenize",
+        "--input",
+        from,
+        "--tokenizer",
+        tokenizer,
+        "--output-prefix",
+        prefix,
+    ];
+    let found = output(&args);
+    let message = String::from_utf8(found.stderr).unwrap();
+    assert_eq!(found.status.code(), Some(2), "{message}");
+    let want = "--json-keys: the first records have no field \"text\"; they have story, url";
+    assert!(message.contains(want), "{message}");
+    succeed(&[&args[..], &["--json-keys", "story"]].concat());
+}
