@@ -2,13 +2,25 @@
 //! paths, arrays of JSON, and paths alone as inputs. What a job leaves out is said.
 
 use crate::jobs::{output, root, succeed};
-use crate::new_jobs::{made, table, texts};
+use crate::new_jobs::{made, table};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const CARD: &str = "---\nlicense: cc-by-4.0\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n    \
     path: data/train-*\n---\n# A card of many words, which is no document.\n";
+
+/// English texts that differ, which the step `language` keeps.
+fn texts() -> Vec<String> {
+    let text = |n: usize| {
+        format!(
+            "The committee of town number {n} met on the first day of spring to talk about the budget of the local schools.\n\
+             Some {} people came to listen, \"most of them\" parents, and they stayed until the evening.",
+            17 * n + 3
+        )
+    };
+    (0..90).map(text).collect()
+}
 
 /// Texts of the documents that a job has made, shard by shard.
 fn documents(job: &Path) -> Vec<String> {

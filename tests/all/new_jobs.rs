@@ -161,7 +161,7 @@ fn data_and_models_that_are_not_there_are_refused_with_the_command_to_type() {
 }
 
 /// The texts of [`lines`].
-pub(crate) fn texts() -> Vec<String> {
+fn texts() -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     let lines = fs::read_to_string(lines(dir.path()).join("a.jsonl")).unwrap();
     let text = |line: &str| {
