@@ -455,6 +455,7 @@ fn checked_with(
         if let Some(train) = job.train.as_ref().filter(|_| job.finetune.is_none()) {
             run::note_of_rate("train", train);
         }
+        run::note_left_out(&job);
         crate::log::print(&job.to_toml())?;
         return Ok(None);
     }

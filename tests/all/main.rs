@@ -43,6 +43,7 @@ mod masked_jobs;
 mod megatron;
 mod megatron_masked;
 mod models;
+mod new_inputs;
 mod new_jobs;
 mod plan;
 mod plan_page;

@@ -25,7 +25,7 @@ fn lines(folder: &Path) -> PathBuf {
 }
 
 /// Writes a job, checks it and runs it. Returns its text.
-fn made(kind: &str, dir: &Path, from: &Path, more: &[&str]) -> String {
+pub(crate) fn made(kind: &str, dir: &Path, from: &Path, more: &[&str]) -> String {
     let (at, data) = (dir.to_str().unwrap(), from.to_str().unwrap());
     succeed(&[&["new", kind, at, "--from", data], more].concat());
     let file = dir.join("job.toml");
@@ -142,7 +142,7 @@ fn data_and_models_that_are_not_there_are_refused_with_the_command_to_type() {
         ),
         (
             vec!["new", "pretrain", at, "--from", numbers],
-            "of 2 records that were read none became a document; the first: no text field",
+            "no field reads like text (fields: nr); to take one all the same, write { path = ",
         ),
         (vec!["new", "curate", at], "--from PATH"),
         (
@@ -245,7 +245,7 @@ fn tokens_of_a_table_are_those_of_its_content() {
 }
 
 /// A Parquet file with texts in the column `content`.
-fn table(path: &Path, texts: &[String]) {
+pub(crate) fn table(path: &Path, texts: &[String]) {
     let schema = "message rows { required binary content (UTF8); }";
     let schema = std::sync::Arc::new(parse_message_type(schema).unwrap());
     let file = fs::File::create(path).unwrap();

@@ -16,7 +16,9 @@ use crate::write::OutputFormat;
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CurateConfig {
-    /// Inputs in the order they are numbered; each file is one shard.
+    /// Inputs in the order they are numbered; each file is one shard. A path alone, or a list with paths among its tables, stands
+    /// for inputs with `format = "auto"`, each with the name of its file or folder as its `source`.
+    #[serde(deserialize_with = "crate::read::inputs")]
     pub inputs: Vec<Input>,
     /// Files larger than this many MiB become several shards, where their format can be entered in
     /// the middle; 0: none. Documents are the same for every size; ids of records without one then

@@ -296,7 +296,7 @@ fn records(path: &Path) -> Result<Value> {
     })?;
     let mut reader = match format {
         // of any kind: a text is described by its lines
-        Format::Jsonl | Format::Text => Reader::open_lines(path, &BTreeMap::new(), MAX_RECORD)?,
+        Format::Text => Reader::open_lines(path, &BTreeMap::new(), MAX_RECORD)?,
         Format::Csv | Format::Tsv => {
             // any column may have the text
             let names = column_names(path, format)?;
@@ -310,6 +310,7 @@ fn records(path: &Path) -> Result<Value> {
         | Format::Warc
         | Format::Wet
         | Format::Wat
+        | Format::Jsonl
         | Format::Dolma
         | Format::Parquet
         | Format::Arrow

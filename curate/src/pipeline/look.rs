@@ -5,12 +5,13 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::likeness::is_like_text;
 use crate::error::{At, Error, Result};
-use crate::read::{Batch, Format, Input, Keys, Reader, column_names, detect};
+use crate::read::{Batch, Format, Input, Keys, Reader, delimiter_of, detect};
 use crate::text::json;
 
 /// Records that are looked at.
-const RECORDS: usize = 200;
+const RECORDS: u64 = 200;
 /// Longest record.
 const MOST_BYTES: usize = 64 << 20;
 
@@ -21,6 +22,14 @@ pub struct FileLook {
     pub format: std::result::Result<Format, String>,
     /// Fields of its first records, in the alphabet's order; none of a format without fields.
     pub fields: Vec<FieldLook>,
+    /// The character between the fields of CSV; None of other formats.
+    pub delimiter: Option<char>,
+    /// Records that were looked at, bad ones included; 0 of a format without fields.
+    pub records: usize,
+    /// Of them those that cannot be read, such as a part behind which the file is damaged.
+    pub bad: usize,
+    /// Why the first of these cannot be read.
+    pub why: Option<String>,
 }
 
 /// A field of records.
@@ -32,30 +41,51 @@ pub struct FieldLook {
     pub texts: usize,
     /// Bytes of these strings.
     pub bytes: usize,
+    /// Records in which it reads like text: words, not an address, a number, a date, an identifier or a hash.
+    pub readable: usize,
 }
 
-/// Looks at a file. The bytes decide the format; of separated values, whose bytes are any text's, the name (`.csv`, `.tsv`).
+impl FieldLook {
+    /// Whether most of its strings read like text.
+    pub fn is_readable(&self) -> bool {
+        2 * self.readable > self.texts
+    }
+}
+
+/// Looks at a file. The bytes decide the format; of separated values, whose bytes are any text's, the name (`.csv`, `.tsv`), and
+/// the character between the fields is the one that divides the first rows alike.
 ///
 /// # Errors
 /// `Io`; `Damaged` or `Format` for a file that cannot be read as what it seems to be.
 pub fn look(path: &Path) -> Result<FileLook> {
     let found = detect(path, &Input::of(Format::Auto)).at(path)?;
-    let format = match found {
-        Err(kind) => {
-            return Ok(FileLook {
-                format: Err(kind.to_string()),
-                fields: Vec::new(),
-            });
-        }
-        Ok(format) => format,
+    let mut look = FileLook {
+        format: found.map_err(str::to_string),
+        fields: Vec::new(),
+        delimiter: None,
+        records: 0,
+        bad: 0,
+        why: None,
     };
-    let fields = match format {
-        Format::Jsonl
-        | Format::Dolma
-        | Format::Parquet
-        | Format::Arrow
-        | Format::Csv
-        | Format::Tsv => fields(path, format)?,
+    let Ok(format) = look.format else {
+        return Ok(look);
+    };
+    match format {
+        Format::Csv | Format::Tsv => {
+            let (delimiter, first) = delimiter_of(path)?;
+            let is_tab = delimiter == '\t';
+            let format = if is_tab { Format::Tsv } else { Format::Csv };
+            look.format = Ok(format);
+            look.delimiter = (!is_tab).then_some(delimiter);
+            let mut input = Input::of(format);
+            // any column may turn out to be the text
+            input.text_key = first.map_or_else(Keys::default, Keys::One);
+            input.delimiter = delimiter.to_string();
+            look.add_fields(path, &input)?;
+        }
+        Format::Jsonl | Format::Dolma | Format::Parquet | Format::Arrow => {
+            look.add_fields(path, &Input::of(format))?;
+        }
         Format::Auto
         | Format::Warc
         | Format::Wet
@@ -69,58 +99,58 @@ pub fn look(path: &Path) -> Result<FileLook> {
         | Format::Latex
         | Format::Wacz
         | Format::Zim
-        | Format::Text => Vec::new(),
-    };
-    Ok(FileLook {
-        format: Ok(format),
-        fields,
-    })
+        | Format::Text => {}
+    }
+    Ok(look)
 }
 
-fn fields(path: &Path, format: Format) -> Result<Vec<FieldLook>> {
-    let mut input = Input::of(format);
-    if matches!(format, Format::Csv | Format::Tsv) {
-        // any column may turn out to be the text
-        let first = column_names(path, format)?.into_iter().next();
-        input.text_key = first.map_or_else(Keys::default, Keys::One);
-    }
-    let mut reader = Reader::open(path, &input, None, MOST_BYTES)?;
-    let mut batch = Batch::default();
-    let mut found: BTreeMap<String, (usize, usize)> = BTreeMap::new();
-    let mut left = RECORDS;
-    while left > 0 && reader.fill(&mut batch)? {
-        let why = batch.records.first().and_then(|raw| raw.bad.clone());
-        if let Some(found) = why.filter(|_| reader.is_cut()) {
-            return Err(Error::Format {
-                path: path.to_path_buf(),
-                wanted: "a whole Parquet file",
-                found,
-                start: "a footer at its end",
-            });
-        }
-        for raw in batch.records.iter().filter(|raw| raw.bad.is_none()) {
-            if left == 0 {
-                break;
+impl FileLook {
+    /// Looks at the first records.
+    fn add_fields(&mut self, path: &Path, input: &Input) -> Result<()> {
+        let mut reader = Reader::open(path, input, None, MOST_BYTES)?;
+        reader.limit_to(RECORDS);
+        let mut batch = Batch::default();
+        let mut found: BTreeMap<String, FieldLook> = BTreeMap::new();
+        while reader.fill(&mut batch)? {
+            let why = batch.records.first().and_then(|raw| raw.bad.clone());
+            if let Some(found) = why.filter(|_| reader.is_cut()) {
+                return Err(Error::Format {
+                    path: path.to_path_buf(),
+                    wanted: "a whole Parquet file",
+                    found,
+                    start: "a footer at its end",
+                });
             }
-            left -= 1;
-            if let Ok(record) = json::from_slice::<Map<String, Value>>(batch.bytes(raw)) {
-                count("", &record, &mut found);
+            for raw in &batch.records {
+                self.records += 1;
+                let record = match &raw.bad {
+                    Some(why) => Err(why.clone()),
+                    None => {
+                        let parsed = json::from_slice::<Map<String, Value>>(batch.bytes(raw));
+                        parsed.map_err(|e| format!("broken JSON: {e}"))
+                    }
+                };
+                match record {
+                    Ok(record) => count("", &record, &mut found),
+                    Err(why) => {
+                        self.bad += 1;
+                        self.why.get_or_insert(why);
+                    }
+                }
             }
         }
+        self.fields = found.into_values().collect();
+        Ok(())
     }
-    let look = |(name, (texts, bytes))| FieldLook { name, texts, bytes };
-    Ok(found.into_iter().map(look).collect())
 }
 
 /// Counts the fields of an object, and of the objects directly in it (`body.text`).
-fn count(prefix: &str, record: &Map<String, Value>, found: &mut BTreeMap<String, (usize, usize)>) {
+fn count(prefix: &str, record: &Map<String, Value>, found: &mut BTreeMap<String, FieldLook>) {
     for (name, value) in record {
         let name = format!("{prefix}{name}");
-        let bytes = match value {
-            Value::String(text) => Some(text.len()),
-            Value::Array(list) if !list.is_empty() => {
-                list.iter().map(|v| v.as_str().map(str::len)).sum()
-            }
+        let texts: Option<Vec<&str>> = match value {
+            Value::String(text) => Some(vec![text]),
+            Value::Array(list) if !list.is_empty() => list.iter().map(Value::as_str).collect(),
             Value::Object(inner) if prefix.is_empty() => {
                 count(&format!("{name}."), inner, found);
                 continue;
@@ -131,10 +161,16 @@ fn count(prefix: &str, record: &Map<String, Value>, found: &mut BTreeMap<String,
             | Value::Array(_)
             | Value::Object(_) => None,
         };
-        let field = found.entry(name).or_default();
-        if let Some(bytes) = bytes {
-            field.0 += 1;
-            field.1 += bytes;
+        let field = found.entry(name).or_insert_with_key(|name| FieldLook {
+            name: name.clone(),
+            texts: 0,
+            bytes: 0,
+            readable: 0,
+        });
+        if let Some(texts) = texts {
+            field.texts += 1;
+            field.bytes += texts.iter().map(|text| text.len()).sum::<usize>();
+            field.readable += usize::from(texts.into_iter().any(is_like_text));
         }
     }
 }

@@ -4,6 +4,7 @@ mod chain;
 mod config;
 mod inspect;
 mod journal;
+mod likeness;
 mod look;
 mod quarantine;
 mod report;

@@ -7,11 +7,12 @@ use std::path::Path;
 use memchr::memmem;
 
 use super::compression::{Piece, Source};
+use super::objects::{self, Layout};
 use super::{arrow, latex, package, pdf, storage, zim};
 use crate::read::{Format, Input};
 
 /// Bytes that decide.
-const LOOKED_AT: usize = 64 << 10;
+const LOOKED_AT: usize = objects::TELLING;
 
 /// The format of a file, or the kind of a file that no format reads.
 ///
@@ -150,8 +151,11 @@ fn format_of_text(text: &[u8], input: &Input) -> Result<Found, &'static str> {
     match start.first() {
         Some(b'{') if start.starts_with(b"{\\rtf") => return Err("an RTF document"),
         Some(b'{') => return Ok(Found::Format(Format::Jsonl)),
+        Some(b'[') if Layout::of(text) == Layout::Array => {
+            return Ok(Found::Format(Format::Jsonl));
+        }
         Some(b'[') if starts_array(&start[1..]) => {
-            return Err("a JSON array, of which no records are read");
+            return Err("a JSON array that is not one of objects");
         }
         _ => {}
     }
@@ -472,8 +476,15 @@ mod tests {
         assert_eq!(found(b"\xff\xff\xff\xff\x10\0\0\0"), Ok(Format::Arrow));
         assert_eq!(found(b"FEA1\0\0\0\0"), Err("a Feather 1 file"));
         assert_eq!(found(b"\0\0\0\0a"), Err("binary data"));
-        for array in [
+        for objects in [
             &b"[{\"text\":\"a\"}]"[..],
+            b" [\n  {\n    \"text\"",
+            b"{\n  \"text\": \"a\"\n}\n",
+        ] {
+            assert_eq!(found(objects), Ok(Format::Jsonl));
+        }
+        for array in [
+            &b"[{\"text\":\"a\"}]\n[{\"text\":\"b\"}]\n"[..],
             b" [ \"a\\\"b\", \"c\"]",
             b"[\"a\"]\n",
             b"[\"a",

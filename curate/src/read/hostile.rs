@@ -102,7 +102,7 @@ pub(crate) fn read_bytes(format: Format, bytes: Vec<u8>) -> crate::Result<()> {
             },
             Format::Jsonl | Format::Dolma | Format::Parquet | Format::Auto => {
                 let mut reader = LineReader::open(blob, MAX, false)?;
-                reader.expect_objects()?;
+                reader.expect_values()?;
                 Kind::Lines(Box::new(reader))
             }
         })

@@ -21,7 +21,8 @@ pub struct Input {
     pub path: String,
     /// Format. Compression is detected from the first bytes, not from the name.
     pub format: Format,
-    /// Whether a folder's files in folders below it are read too; hidden ones are not.
+    /// Whether a folder's files in folders below it are read too; hidden ones are not. Those of a dataset folder, with a card as on
+    /// the Hugging Face Hub, always are.
     pub recursive: bool,
     /// Field or column with the text, of JSON lines, Parquet, Arrow, CSV and TSV; a dot leads into an object (`body.text`).
     /// Of several the texts are joined by an empty line; a list or an object is its JSON text, for steps such as `issue`.
@@ -101,7 +102,8 @@ pub enum Format {
     Wet,
     /// WARC with computed metadata, as Common Crawl publishes (`cc:SNAPSHOT/wat`): titles, descriptions and links.
     Wat,
-    /// One JSON object a line with at least a `text` string; The Pile's layout is this one.
+    /// One JSON object a line with at least a `text` string; The Pile's layout is this one. An array of such objects, and objects
+    /// that go over several lines, are read too.
     Jsonl,
     /// The same in dolma's layout: metadata is kept, attributes are in files beside the documents.
     Dolma,

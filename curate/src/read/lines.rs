@@ -1,6 +1,7 @@
-//! Line reader: lines of a file, or the whole file as one record.
+//! Line reader: lines of a file, or the whole file as one record; of JSON also the objects of an array, or objects that go over
+//! several lines (objects.rs).
 //!
-//! A line longer than allowed is skipped while streaming and becomes a bad record.
+//! A record longer than allowed is skipped while streaming and becomes a bad record.
 
 use std::io;
 use std::ops::Range;
@@ -8,6 +9,7 @@ use std::ops::Range;
 use super::Batch;
 use super::compression::Piece;
 use super::format::{Mismatch, starts_with};
+use super::objects::{Layout, Next, Splitter, TELLING};
 use super::storage::Blob;
 use super::transcode::TextSource;
 
@@ -24,6 +26,8 @@ pub(crate) struct LineReader {
     number: u64,
     max: usize,
     whole: bool,
+    /// Finds the records of JSON that are not lines.
+    splitter: Option<Splitter>,
     /// Inside a line that is too long: where it started.
     skipping: Option<u64>,
     end: bool,
@@ -42,8 +46,6 @@ pub(crate) struct LineReader {
 const LOOKED_AT: usize = 1 << 20;
 /// The byte order mark of UTF-8, which may start a file and is no part of its first line.
 const MARK: &[u8] = b"\xef\xbb\xbf";
-/// If damage comes before this many bytes, the file's kind stays undecided.
-const TELLING: usize = 64 << 10;
 
 impl LineReader {
     /// `whole`: the file is one record.
@@ -57,6 +59,7 @@ impl LineReader {
             number: 0,
             max,
             whole,
+            splitter: None,
             skipping: None,
             end: false,
             consumed: 0,
@@ -86,7 +89,7 @@ impl LineReader {
                 return Ok(Some(Mismatch {
                     wanted: "a JSONL file",
                     found: starts_with(text),
-                    start: "a line that starts with \"{\"",
+                    start: "a line that starts with \"{\"; format = \"auto\" takes each file as what its first bytes show",
                 }));
             }
             match self.source.next(&mut self.buffer) {
@@ -95,6 +98,39 @@ impl LineReader {
                 other => self.pending = Some(other),
             }
         }
+    }
+
+    /// Like [`LineReader::expect_objects`], of a file that may also be an array of objects, or objects that go over several lines.
+    pub(super) fn expect_values(&mut self) -> io::Result<Option<Mismatch>> {
+        let start = loop {
+            let text = self.buffer.strip_prefix(MARK).unwrap_or(&self.buffer);
+            let start = text.trim_ascii_start().first().copied();
+            let is_told = start.is_some_and(|byte| !matches!(byte, b'[' | b'{'));
+            if is_told || self.pending.is_some() || self.buffer.len() >= TELLING {
+                break self.buffer.len() - text.len();
+            }
+            match self.source.next(&mut self.buffer) {
+                Piece::Data { .. } => {}
+                Piece::Failed(e) => return Err(e),
+                other => self.pending = Some(other),
+            }
+        };
+        let text = &self.buffer[start..];
+        let is_array = match Layout::of(&text[..text.len().min(TELLING)]) {
+            Layout::Lines => return self.expect_objects(),
+            Layout::Array => true,
+            Layout::Objects => false,
+        };
+        let bracket = text.len() - text.trim_ascii_start().len();
+        let begin = start + bracket + usize::from(is_array);
+        self.splitter = Some(Splitter::new(is_array));
+        self.pass(begin);
+        Ok(None)
+    }
+
+    /// Whether its records are lines, of which each can be found without those before it.
+    pub(super) fn has_lines(&self) -> bool {
+        self.splitter.is_none()
     }
 
     /// As it is, but bytes are not converted from UTF-16.
@@ -150,6 +186,14 @@ impl LineReader {
     /// A read that was refused; `batch` is worth nothing then.
     pub(crate) fn fill(&mut self, batch: &mut Batch) -> io::Result<()> {
         while !batch.is_full() && self.offset < self.stop {
+            if let Some(splitter) = self.splitter.take() {
+                match self.split(splitter, batch) {
+                    true => continue,
+                    false if self.end => break,
+                    false => self.more(batch),
+                }
+                continue;
+            }
             let found = if self.whole {
                 None
             } else {
@@ -164,6 +208,35 @@ impl LineReader {
         batch.consumed = self.source.consumed() - self.consumed;
         self.consumed = self.source.consumed();
         self.failed.take().map_or(Ok(()), Err)
+    }
+
+    /// Goes on to the start or the end of a value; false if the buffer has neither.
+    fn split(&mut self, mut splitter: Splitter, batch: &mut Batch) -> bool {
+        let next = splitter.next(&self.buffer[self.searched..]);
+        let is_between = splitter.is_between();
+        self.splitter = Some(splitter);
+        match next {
+            Next::Start(at) => self.pass(self.searched + at),
+            Next::End(at) => self.take(self.searched + at, self.searched + at, batch),
+            Next::Closed(at) => {
+                // what follows an array is read as lines
+                self.splitter = None;
+                self.pass(self.searched + at);
+            }
+            Next::More => {
+                if is_between {
+                    self.pass(self.buffer.len());
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Continues at a place of the buffer; what is before it is no record.
+    fn pass(&mut self, to: usize) {
+        self.offset += (to - self.at) as u64;
+        (self.at, self.searched) = (to, to);
     }
 
     /// Returns `buffer[at..end]` and continues at `next`.
@@ -189,7 +262,11 @@ impl LineReader {
     }
 
     fn too_long(&self) -> String {
-        let what = if self.whole { "file" } else { "line" };
+        let what = match (self.whole, &self.splitter) {
+            (true, _) => "file",
+            (false, Some(_)) => "record",
+            (false, None) => "line",
+        };
         format!("{what} longer than {} bytes", self.max)
     }
 
@@ -216,6 +293,12 @@ impl LineReader {
                 if self.skipping.is_some() || self.at < self.buffer.len() {
                     self.take(self.buffer.len(), self.buffer.len(), batch);
                 }
+                let splitter = self.splitter.as_ref();
+                if splitter.is_some_and(Splitter::wants_end) {
+                    let why = "the file ends inside a JSON array".to_string();
+                    batch.push_bad(self.offset, self.number, why);
+                    self.number += 1;
+                }
                 let is_empty = self.offset == 0 || is_mark_alone;
                 if self.wants_lines && self.number == 0 && is_empty {
                     batch.push_bad(0, 0, "the file is empty".to_string());
@@ -228,9 +311,10 @@ impl LineReader {
                 let why = format!("{why} (at file byte {offset})");
                 batch.push_bad(start, self.number, why);
                 self.number += 1;
-                self.offset += (self.buffer.len() - self.at) as u64;
-                self.at = self.buffer.len();
-                self.searched = self.at;
+                self.pass(self.buffer.len());
+                if let Some(splitter) = &mut self.splitter {
+                    splitter.lose();
+                }
             }
         }
     }

@@ -7,6 +7,7 @@
 
 mod arrow;
 mod batch;
+mod beside;
 mod columns;
 mod composed;
 mod compression;
@@ -16,6 +17,7 @@ mod dolma;
 mod fields;
 mod flow;
 mod format;
+mod forms;
 mod http;
 mod input;
 mod jsonl;
@@ -23,6 +25,7 @@ mod keys;
 mod latex;
 mod lines;
 mod names;
+mod objects;
 mod package;
 mod pages;
 mod parquet;
@@ -48,9 +51,11 @@ use crate::error::{At, Error, Result};
 use crate::write::OutputFormat;
 use format::Mismatch;
 
+pub use beside::{LeftOut, WhyLeftOut};
 pub use crawl::{CrawlList, keep_crawl_lists};
 pub(crate) use detect::{detect, is_binary, magic_of};
 pub(crate) use fields::{Fields, Unread};
+pub use forms::inputs;
 #[cfg(test)]
 pub(crate) use http::parse_response;
 pub use input::{Format, Input, Split};
@@ -60,7 +65,7 @@ pub(crate) use keys::{only as keep_only, take as take_field};
 pub(crate) use lines::LineReader;
 pub(crate) use parse::read_fields;
 pub use rule::ReadRule;
-pub use shards::{Shard, input_files, input_files_kept, missing_inputs};
+pub use shards::{Shard, input_files, input_files_kept, left_out, missing_inputs};
 #[cfg(feature = "object-store")]
 pub(crate) use storage::{FIRST_WAIT, MAX_FAILURES, Remote, Store, io_error};
 pub(crate) use storage::{Options, is_remote};
@@ -220,16 +225,20 @@ impl Reader {
 /// `Io`.
 pub(crate) fn column_names(path: &Path, format: Format) -> Result<Vec<String>> {
     let delimiter = if format == Format::Csv { b',' } else { b'\t' };
-    let names = || {
-        let blob = storage::open(path, &Input::default().options)?;
-        let mut reader = table::TableReader::open(blob, delimiter, MOST_NAMES)?;
-        reader.expect_column(|_| true)?;
-        Ok(reader.names().to_vec())
-    };
-    names().at(path)
+    let blob = storage::open(path, &Options::default()).at(path)?;
+    table::names(blob, delimiter, MOST_NAMES).at(path)
 }
 
-/// Longest row of names that is read for itself, in bytes.
+/// The character between the fields of a table, by its first rows, and the name of its first column.
+///
+/// # Errors
+/// `Io`.
+pub(crate) fn delimiter_of(path: &Path) -> Result<(char, Option<String>)> {
+    let open = || storage::open(path, &Options::default());
+    table::delimiter_of(&open, MOST_NAMES).at(path)
+}
+
+/// Longest row that is read to learn the names of columns, in bytes.
 const MOST_NAMES: usize = 1 << 20;
 
 /// The reader of a file of `input`, if it has that format. The check reads only the file's start.
@@ -256,7 +265,7 @@ fn open(
         Format::Jsonl => {
             let mut reader = LineReader::open(blob()?, max, false)?;
             if has_start {
-                other = reader.expect_objects()?;
+                other = reader.expect_values()?;
             }
             if let Some(range) = part {
                 reader.keep_to(range)?;
@@ -413,7 +422,15 @@ pub(crate) fn can_be_split(path: &Path, input: &Input) -> io::Result<bool> {
         // a byte of UTF-16 does not tell where a line starts
         Format::Jsonl | Format::Dolma => {
             let source = open()?;
-            Ok(!source.is_compressed() && !source.is_utf_16())
+            if source.is_compressed() || source.is_utf_16() {
+                return Ok(false);
+            }
+            if input.format == Format::Dolma {
+                return Ok(true);
+            }
+            let mut reader = LineReader::open(storage::open(path, &input.options)?, 0, false)?;
+            reader.expect_values()?;
+            Ok(reader.has_lines())
         }
         Format::Wikipedia => {
             let mut source = open()?;

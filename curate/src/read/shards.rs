@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::beside::{self, LeftOut};
 use super::names::{Unnamed, names};
 use super::storage::{self, Found};
 use super::{Format, Input, crawl, detect};
@@ -42,7 +43,7 @@ fn files(input: &Input, lists: Option<&Path>) -> Result<Vec<Found>, String> {
     if crawl::is_crawl(&input.path) {
         return crawl::find(input, lists);
     }
-    storage::find(input)
+    beside::list(input).map(|listing| listing.files)
 }
 
 /// The files of some inputs, in order.
@@ -106,6 +107,14 @@ pub fn input_files_kept(inputs: &[Input], lists: Option<&Path>) -> Result<Vec<Sh
         shard.name = name;
     }
     Ok(shards)
+}
+
+/// The files of folders that an input does not read, in order; none of an input that cannot be listed.
+pub fn left_out(input: &Input) -> Vec<LeftOut> {
+    if crawl::is_crawl(&input.path) || storage::is_remote(Path::new(&input.path)) {
+        return Vec::new();
+    }
+    beside::list(input).map_or_else(|_| Vec::new(), |listing| listing.left_out)
 }
 
 /// Every missing input: its number and the reason.

@@ -21,6 +21,65 @@ const MAX_FIELDS: usize = 1 << 16;
 /// Characters that separate fields where a comma or a tab does not.
 const DELIMITERS: [char; 4] = [';', '|', '\t', ','];
 
+/// Rows behind the names that show which character separates the fields.
+const ROWS: usize = 50;
+/// Bytes in which they are searched.
+const ROWS_BYTES: u64 = 64 << 20;
+
+/// Names of the columns.
+///
+/// # Errors
+/// A read that was refused.
+pub(super) fn names(blob: Box<dyn Blob>, delimiter: u8, max: usize) -> io::Result<Vec<String>> {
+    let mut reader = TableReader::open(blob, delimiter, max)?;
+    reader.expect_column(|_| true)?;
+    Ok(reader.names)
+}
+
+/// The character between the fields: of those that divide the first row, the one for which most of the next rows have as many
+/// fields, then the one that makes most fields, then the first of them; a comma if none divides it. With it the first name.
+///
+/// # Errors
+/// A read that was refused.
+pub(super) fn delimiter_of(
+    open: &dyn Fn() -> io::Result<Box<dyn Blob>>,
+    max: usize,
+) -> io::Result<(char, Option<String>)> {
+    let mut best: Option<(usize, usize, char, String)> = None;
+    let mut first = None;
+    for delimiter in [',', ';', '\t', '|'] {
+        let mut own = [0; 1];
+        delimiter.encode_utf8(&mut own);
+        let mut reader = TableReader::open(open()?, own[0], max)?;
+        reader.expect_column(|_| true)?;
+        let mut batch = Batch::default();
+        while batch.records.len() < ROWS && !reader.end && reader.offset < ROWS_BYTES {
+            reader.step(&mut batch);
+            if let Some(e) = reader.failed.take() {
+                return Err(e);
+            }
+        }
+        let name = reader.names.first().cloned();
+        if delimiter == ',' {
+            first.clone_from(&name);
+        }
+        let rows = batch.records.iter().take(ROWS);
+        let alike = rows.filter(|raw| raw.bad.is_none()).count();
+        let fields = reader.names.len();
+        if let Some(name) = name.filter(|_| fields > 1) {
+            let is_better =
+                |(a, f, _, _): &(usize, usize, char, String)| (alike, fields) > (*a, *f);
+            if best.as_ref().is_none_or(is_better) {
+                best = Some((alike, fields, delimiter, name));
+            }
+        }
+    }
+    Ok(match best {
+        Some((_, _, delimiter, name)) => (delimiter, Some(name)),
+        None => (',', first),
+    })
+}
+
 /// Reads rows.
 pub(crate) struct TableReader {
     source: TextSource,
@@ -80,11 +139,6 @@ impl TableReader {
             early: Vec::new(),
             failed: None,
         })
-    }
-
-    /// Names of the columns, once the first row was read.
-    pub(super) fn names(&self) -> &[String] {
-        &self.names
     }
 
     /// Whether the first row names a column that `is_wanted`.
@@ -344,6 +398,28 @@ mod tests {
             rows.extend(texts.map(|text| String::from_utf8(text.to_vec()).unwrap()));
         }
         Ok(rows)
+    }
+
+    #[test]
+    fn the_delimiter_is_the_one_that_divides_the_rows_alike() {
+        let found = |table: &str| {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), table).unwrap();
+            crate::read::delimiter_of(file.path()).unwrap()
+        };
+        for (table, delimiter, name) in [
+            ("id,text\n1,\"a; b; c\"\n2,d\n", ',', "id"),
+            ("id;text;url\n1;\"a, b\";u\n2;c, d;v\n", ';', "id"),
+            ("\u{feff}id;text\r\n1;\"a,\nb\"\r\n", ';', "id"),
+            ("id|a,b|c\n1|2|3,4\n1|2|3\n", '|', "id"),
+            ("id\ttext\n1\tone, two\n", '\t', "id"),
+            // more rows fit the comma, although the names have more semicolons
+            ("a,b;c;d\n1,2\n3,4\n", ',', "a"),
+            ("text\none, two\nthree\n", ',', "text"),
+        ] {
+            assert_eq!(found(table), (delimiter, Some(name.to_string())), "{table}");
+        }
+        assert_eq!(found(""), (',', None));
     }
 
     #[test]

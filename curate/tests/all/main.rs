@@ -20,6 +20,7 @@ mod forums;
 mod golden;
 mod inputs;
 mod journal;
+mod json_values;
 mod kinds;
 mod language;
 mod long_texts;

@@ -10,7 +10,7 @@ pub struct BlendTable {
     /// Tokens per sample; for `t5` those of the encoder.
     pub seq_length: usize,
     /// Kind of samples: `text` for decoders; `bert` or `t5` from datasets of sentences
-    /// (`tokenize.dataset.sentences`). Default: `text`.
+    /// (`tokenize.sentences`). Default: `text`.
     pub samples: BlendSamples,
     /// Masking of `bert` and `t5` samples. Defaults: Megatron's.
     #[serde(skip_serializing_if = "is_default")]

@@ -161,8 +161,20 @@ pub(crate) fn load_with(
     let mut job = parse(&table, &mut problems);
     // of a job with wrong keys some are left out
     let is_whole = problems.is_empty();
+    let wrong: Vec<String> = problems.iter().map(|problem| problem.key.clone()).collect();
     job.take_initial_model(&mut problems);
     check(&job, &mut problems);
+    // a value that was removed, as it has the wrong type, is not missing, and its list is not empty
+    let is_removed = |key: &String| {
+        let list = format!("{key}[");
+        let is_in = |wrong: &String| wrong.starts_with(&list) && wrong.ends_with(']');
+        wrong.iter().any(|wrong| wrong == key || is_in(wrong))
+    };
+    let mut at = 0;
+    problems.retain(|problem| {
+        at += 1;
+        at <= wrong.len() || !is_removed(&problem.key)
+    });
     if is_whole {
         let mut more = more(&job);
         more.retain(|one| problems.iter().all(|problem| problem.key != one.key));
@@ -229,7 +241,14 @@ fn read(path: &Path) -> Result<String, String> {
             ErrorKind::NotFound => {
                 "there is no such file; `millrace new pretrain DIR --from DATA` writes a job".into()
             }
-            ErrorKind::IsADirectory => "is a folder, wanted a job file (TOML)".into(),
+            ErrorKind::IsADirectory => {
+                let job = path.join("job.toml");
+                let hint = match job.is_file() {
+                    true => format!("; the job in it is {}", job.display()),
+                    false => String::new(),
+                };
+                format!("is a folder, wanted a job file (TOML){hint}")
+            }
             _ => e.to_string(),
         });
     }
@@ -737,6 +756,53 @@ mod tests {
         let job = load(&path, &[]).unwrap();
         std::fs::write(&path, job.to_toml()).unwrap();
         assert_eq!(load(&path, &[]).unwrap(), job);
+    }
+
+    #[test]
+    fn a_value_of_a_wrong_type_is_one_problem() {
+        for (inputs, key) in [
+            ("5", "curate.inputs"),
+            ("[5]", "curate.inputs[0]"),
+            ("['a', 5]", "curate.inputs[1]"),
+        ] {
+            let text = format!("name = 'x'\nout = 'o'\n[curate]\ninputs = {inputs}\n");
+            let found = problems(&text, &[]);
+            let keys: Vec<&str> = found.iter().map(|p| p.key.as_str()).collect();
+            assert_eq!(keys, [key], "{found:?}");
+        }
+    }
+
+    #[test]
+    fn inputs_may_be_paths() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("job.toml");
+        let read = |inputs: &str| {
+            let text = format!("name = 'x'\nout = 'o'\n[curate]\ninputs = {inputs}\n");
+            std::fs::write(&path, text).unwrap();
+            load(&path, &[]).unwrap().curate.unwrap().inputs
+        };
+        let whole = read(
+            "[{ path = 'a/b', format = 'auto', source = 'b' }, { path = 'c.jsonl', source = 'c' }]",
+        );
+        assert_eq!(read("'a/b'"), whole[..1]);
+        assert_eq!(read("['a/b', { path = 'c.jsonl', source = 'c' }]"), whole);
+        let set = ["curate.inputs=a/b".to_string()];
+        let job = load(&path, &set).unwrap();
+        assert_eq!(job.curate.as_ref().unwrap().inputs, whole[..1]);
+        // the resolved job has tables
+        std::fs::write(&path, job.to_toml()).unwrap();
+        assert_eq!(load(&path, &[]).unwrap(), job);
+    }
+
+    #[test]
+    fn the_message_for_a_folder_names_the_job_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let message = || load(dir.path(), &[]).unwrap_err().to_string();
+        assert!(message().ends_with("wanted a job file (TOML)"));
+        let job = dir.path().join("job.toml");
+        std::fs::write(&job, "").unwrap();
+        let end = format!("; the job in it is {}", job.display());
+        assert!(message().ends_with(&end), "{}", message());
     }
 
     #[test]

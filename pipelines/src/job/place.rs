@@ -8,6 +8,11 @@ use toml::de::{DeArray, DeTable, DeValue};
 
 /// Characters of a line that are shown, so that a long one does not fill the screen.
 const WIDTH: usize = 100;
+/// Of them those before a place that is further to the right.
+const BEFORE: usize = 40;
+/// Marks of a line that goes on.
+const CUT: &str = " ...";
+const CUT_BEFORE: &str = "... ";
 
 /// A place in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,8 +21,10 @@ pub struct Place {
     pub line: usize,
     /// Characters before it on the line, plus 1.
     pub column: usize,
-    /// The line.
+    /// The line, or the part of a long one around the place.
     text: String,
+    /// Characters of `text` before the place.
+    indent: usize,
     /// Characters of it that are marked; at least 1.
     width: usize,
 }
@@ -26,7 +33,7 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.line.to_string();
         let margin = " ".repeat(number.len());
-        let (before, marks) = (" ".repeat(self.column - 1), "^".repeat(self.width));
+        let (before, marks) = (" ".repeat(self.indent), "^".repeat(self.width));
         write!(
             f,
             "\n  {number} | {}\n  {margin} | {before}{marks}",
@@ -121,26 +128,27 @@ fn place(text: &str, range: Range<usize>) -> Place {
     let whole = shown(&text[start..end]);
     let far = column + marked.chars().count();
     let width = marked.chars().count().max(1);
-    match far > WIDTH {
-        false => Place {
-            line,
-            column,
-            text: whole.chars().take(WIDTH).collect(),
-            width,
-        },
-        // only the beginning of a long line fits, and of what is marked the part on it
-        true if column < WIDTH => Place {
-            line,
-            column,
-            text: whole.chars().take(WIDTH).collect::<String>() + " ...",
-            width: WIDTH - column,
-        },
-        true => Place {
-            line,
-            column: 1,
-            text: whole.chars().skip(column - 1).take(WIDTH).collect(),
-            width: width.min(WIDTH),
-        },
+    let (before, width) = match far > WIDTH {
+        false => (0, width),
+        // the beginning of a long line, and of what is marked the part on it
+        true if column < WIDTH => (0, WIDTH - column),
+        true => (column - 1 - BEFORE, width.min(WIDTH - BEFORE)),
+    };
+    let mut text: String = whole.chars().skip(before).take(WIDTH).collect();
+    if before + WIDTH < whole.chars().count() {
+        text.push_str(CUT);
+    }
+    let mut indent = column - 1 - before;
+    if before > 0 {
+        text.insert_str(0, CUT_BEFORE);
+        indent += CUT_BEFORE.len();
+    }
+    Place {
+        line,
+        column,
+        text,
+        indent,
+        width,
     }
 }
 
@@ -206,10 +214,12 @@ mod tests {
         assert_eq!((place.line, place.column, place.width), (1, 13, 3));
         let text = format!("a = [\"{}\", 5]\n", "x".repeat(300));
         let place = of(&text, "a[1]", false).unwrap();
-        assert_eq!(
-            (place.column, place.width, place.text.as_str()),
-            (1, 1, "5]")
-        );
+        // `a = ["`, 300 letters, `", `
+        assert_eq!((place.column, place.width), (310, 1));
+        let shown = format!("... {}\", 5]", "x".repeat(37));
+        assert_eq!(place.text, shown);
+        let marked = format!("\n  1 | {shown}\n    | {}^", " ".repeat(44));
+        assert_eq!(place.to_string(), marked);
         let place = of(&text, "a", false).unwrap();
         assert_eq!((place.column, place.width), (5, 95));
         assert!(place.text.ends_with(" ..."));

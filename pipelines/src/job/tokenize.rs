@@ -9,8 +9,11 @@ use std::path::PathBuf;
 pub struct Tokenize {
     /// Source of the tokenizer.
     pub tokenizer: TokenizerTable,
-    /// Files to tokenize as they are (`jsonl`, `text`), in a job without `[curate]`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// Files to tokenize as they are (`jsonl`, `text`), in a job without `[curate]`; paths as in `curate.inputs`.
+    #[serde(
+        deserialize_with = "curate::read::inputs",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub inputs: Vec<curate::read::Input>,
     /// Fields of a JSON line that hold text, a string or an array of strings; each makes its own datasets.
     pub json_keys: Vec<String>,
@@ -350,9 +353,10 @@ impl Tokenize {
                     "a name without slashes",
                 );
             }
-            use curate::read::Format::{Arrow, Dolma, Jsonl, Parquet, Text};
-            if !matches!(input.format, Jsonl | Dolma | Parquet | Arrow | Text) {
-                let wanted = "jsonl, dolma, parquet, arrow or text: other formats are for [curate]";
+            use curate::read::Format::{Arrow, Auto, Dolma, Jsonl, Parquet, Text};
+            if !matches!(input.format, Jsonl | Dolma | Parquet | Arrow | Text | Auto) {
+                let wanted =
+                    "jsonl, dolma, parquet, arrow, text or auto: other formats are for [curate]";
                 add(
                     &key("format"),
                     format!("{:?}", input.format).to_lowercase(),

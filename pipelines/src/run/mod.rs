@@ -27,6 +27,7 @@ mod inspect;
 mod job_at;
 mod labelled;
 mod launch;
+mod left_out;
 mod merge;
 mod mixer;
 mod models;
@@ -77,6 +78,7 @@ pub(crate) use hosts::{follow, join, lead};
 pub(crate) use inspect::{extract, inspect};
 pub(crate) use job_at::job_at;
 pub(crate) use launch::{LaunchArgs, NodeArgs, check_cluster, check_line, launch};
+pub(crate) use left_out::note as note_left_out;
 pub(crate) use merge::merge;
 pub(crate) use mixer::mixer;
 pub(crate) use models::{Classifier, Dsir, Ngram, classifier, dsir, ngram};
@@ -149,12 +151,16 @@ pub(crate) fn all(cx: &Context) -> Result<()> {
 }
 
 pub(crate) fn curate(cx: &Context) -> Result<()> {
+    left_out::note(&cx.job);
     watched(cx, "curate", curate::run)
 }
 pub(crate) fn dedup(cx: &Context) -> Result<()> {
     watched(cx, "dedup", dedup::run)
 }
 pub(crate) fn tokenize(cx: &Context) -> Result<()> {
+    if cx.job.curate.is_none() {
+        left_out::note(&cx.job);
+    }
     watched(cx, "tokenize", tokenize::run)
 }
 fn mixed(cx: &Context) -> Result<()> {

@@ -87,6 +87,10 @@ fn of_kind(key: &Key, kind: &str) -> Map<String, Value> {
         let parts: Vec<Value> = parts.map(inner).collect();
         let count = parts.len();
         json!({"type": "array", "prefixItems": parts, "items": false, "minItems": count})
+    } else if let Some(list) = kind.strip_suffix(FORMS) {
+        let (table, text) = (inner(&singular(&list["list of ".len()..])), inner("string"));
+        let list = json!({"type": "array", "items": {"anyOf": [table, text]}});
+        json!({"anyOf": [list, text]})
     } else if let Some((first, second)) = alternatives(kind) {
         json!({"anyOf": [inner(first), inner(second)]})
     } else if let Some(of) = kind.strip_prefix("list of ") {
@@ -110,6 +114,9 @@ fn of_kind(key: &Key, kind: &str) -> Map<String, Value> {
         _ => Map::new(),
     }
 }
+
+/// What the reference adds to the type of a list whose tables may be texts, as may the list.
+const FORMS: &str = " or strings, or string";
 
 /// A table whose keys are names to choose, or of those that the program has.
 fn map_of(key: &Key, value: &Value) -> Value {
@@ -195,6 +202,11 @@ mod tests {
         assert_eq!(
             of("string or list of strings"),
             json!({"anyOf": [text, texts]})
+        );
+        let tables = json!({"type": "array", "items": {"anyOf": [{"type": "object"}, text]}});
+        assert_eq!(
+            of("list of tables or strings, or string"),
+            json!({"anyOf": [tables, text]})
         );
     }
 

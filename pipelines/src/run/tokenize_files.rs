@@ -10,8 +10,10 @@ use crate::job::{
 };
 use anyhow::{Context as _, Result};
 use clap::Args;
+use curate::pipeline::look;
 use curate::read::{Format, Input, input_files};
 use index::tokenizer::{Kind, LoadOptions, Tokenizer};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -93,6 +95,11 @@ struct FileArgs {
     max_bad_records: u64,
 }
 
+/// Files whose first records are searched for the fields.
+const LOOKED_AT: usize = 20;
+/// Fields that are listed in a message.
+const MOST_FIELDS: usize = 12;
+
 /// Source that all inputs have, as one dataset is made of them.
 const SOURCE: &str = "input";
 
@@ -137,6 +144,7 @@ pub(crate) fn tokenize_files(args: &TokenizeArgs) -> Result<()> {
         }
     }
     place.expect_new(&job)?;
+    args.files.expect_keys(&job)?;
     if let Some(pair) = args.files.pair(&place) {
         pair.copy()?;
     }
@@ -329,6 +337,41 @@ impl FileArgs {
             return Err(WrongUse::new(message));
         }
         Ok(())
+    }
+
+    /// Checks that the first records of some file have each key. A key that comes later in the files passes as well: a file
+    /// whose records cannot be read yet says nothing.
+    fn expect_keys(&self, job: &Job) -> Result<(), WrongUse> {
+        let inputs = job.tokenize.iter().flat_map(|table| &table.inputs);
+        let mut seen: BTreeSet<String> = BTreeSet::new();
+        for input in inputs.take(LOOKED_AT) {
+            // what cannot be read is told by the run
+            let Ok(found) = look(Path::new(&input.path)) else {
+                return Ok(());
+            };
+            if input.format == Format::Text || found.bad > 0 {
+                return Ok(());
+            }
+            seen.extend(found.fields.into_iter().map(|field| field.name));
+        }
+        let is_absent = |key: &&String| !seen.contains(*key);
+        let Some(key) = self.json_keys.iter().find(is_absent) else {
+            return Ok(());
+        };
+        if seen.is_empty() {
+            return Ok(());
+        }
+        let top: Vec<&str> = seen
+            .iter()
+            .map(String::as_str)
+            .filter(|name| !name.contains('.'))
+            .collect();
+        let more = if top.len() > MOST_FIELDS { ", ..." } else { "" };
+        let shown = top[..top.len().min(MOST_FIELDS)].join(", ");
+        Err(WrongUse::new(format!(
+            "--json-keys: the first records have no field {key:?}; they have {shown}{more}{}",
+            or_nearest(key, top.iter().copied())
+        )))
     }
 
     /// Every file with its format by its first bytes.

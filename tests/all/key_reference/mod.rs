@@ -9,7 +9,7 @@ use crate::jobs::root;
 use kinds::{Kind, kind};
 use probe::Step;
 use serde_json::{Map, Value};
-use sources::{Body, Field, Item, Payload, Sources};
+use sources::{Body, Field, Item, Payload, Sources, attribute};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -183,7 +183,12 @@ impl<'a> Reference<'a> {
                 });
                 write!(meaning, " {}", link(&title)).unwrap();
             }
-            let (key, of) = (field.key(), of.name());
+            let forms = attribute(&field.serde, "deserialize_with");
+            let of = match forms.is_some_and(|with| with.ends_with("read::inputs")) {
+                true => format!("{} or strings, or string", of.name()),
+                false => of.name(),
+            };
+            let key = field.key();
             let default = default.replace('|', "\\|");
             writeln!(self.text, "| `{key}` | {of} | {default} | {meaning} |").unwrap();
         }

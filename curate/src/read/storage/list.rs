@@ -125,7 +125,7 @@ fn file(path: PathBuf) -> Found {
 }
 
 /// `x.paths`, `x.paths.gz`, ...
-fn is_list(path: &str) -> bool {
+pub(crate) fn is_list(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let bare = [".gz", ".zst", ".bz2", ".xz"]
         .iter()

@@ -23,7 +23,7 @@ use absent as remote;
 
 pub(crate) use blob::{Blob, Options};
 pub(crate) use found::Found;
-pub(crate) use list::{find, read_list};
+pub(crate) use list::{find, is_list, read_list};
 pub(crate) use open::{is_remote, open};
 pub(crate) use parts::{length as length_of_parts, parts_of, with_parts};
 #[cfg(feature = "object-store")]

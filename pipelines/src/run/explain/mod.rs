@@ -1,11 +1,13 @@
 //! `explain`, `filters` and `formats`: keys, filters, rules and verbs, from the key reference and the program itself.
 
 mod probe;
+mod rules;
 
 use crate::job::WrongUse;
 use crate::job::reference::{Key, Table, keys, source, tables};
 use crate::log::{print, printable};
 use anyhow::Result;
+use curate::language::languages;
 use curate::pipeline::{Step, metrics_of};
 use curate::read::ReadRule;
 use curate::verdict::Side;
@@ -16,6 +18,8 @@ use serde_json::json;
 
 /// Path of the steps' tables.
 const STEPS: &str = "curate.step.";
+/// The key whose words are languages.
+const LANGUAGES: &str = "curate.step.language.keep";
 /// Columns that lists of names are padded to.
 const NAME_WIDTH: usize = 18;
 
@@ -144,7 +148,8 @@ fn find(name: &str, program: &clap::Command) -> Vec<Explanation> {
             .filter(|table| step_name(table) == Some(&*path))
             .map(of_table),
     );
-    found.extend(of_rule(&path));
+    let of_table_of_rules = || rules::exact(&path).map(|rule| of_named_rule(&path, rule));
+    found.extend(of_rule(&path).or_else(of_table_of_rules));
     let mut of_readers = ReadRule::ALL.into_iter();
     found.extend(of_readers.find(|rule| rule.name() == path).map(of_reader));
     if found.is_empty() {
@@ -153,6 +158,10 @@ fn find(name: &str, program: &clap::Command) -> Vec<Explanation> {
         found.extend(keys().filter(|key| key.path.ends_with(&suffix)).map(of_key));
         let ends = |table: &&Table| table.path.ends_with(&suffix);
         found.extend(tables().iter().filter(ends).map(of_table));
+    }
+    if found.is_empty() {
+        // `sample.s`, `decontaminate.hellaswag`
+        found.extend(rules::form(&path).map(|rule| of_named_rule(&path, rule)));
     }
     found
 }
@@ -184,6 +193,12 @@ fn of_key(key: &Key) -> Explanation {
         name: name.clone(),
         meaning: String::new(),
     }));
+    if key.path == LANGUAGES {
+        parts.push(Part {
+            name: "builtin".to_string(),
+            meaning: format!("knows {}", languages().join(", ")),
+        });
+    }
     Explanation {
         name: key.path.clone(),
         kind: "key",
@@ -305,6 +320,30 @@ fn of_rule(name: &str) -> Option<Explanation> {
     })
 }
 
+/// A rule of the table, with the settings of its step if it is one's.
+fn of_named_rule(name: &str, rule: &rules::NamedRule) -> Explanation {
+    let step = name.split('.').next().unwrap_or_default();
+    let table = steps().find(|table| step_name(table) == Some(step));
+    let table = table.filter(|_| name.contains('.'));
+    Explanation {
+        name: name.to_string(),
+        kind: "rule",
+        value_type: None,
+        default: None,
+        range: None,
+        meaning: match table {
+            Some(_) => format!("A rule of the step `{step}`. {}", rule.meaning),
+            None => rule.meaning.to_string(),
+        },
+        parts: Vec::new(),
+        source: match table {
+            Some(table) => source(table),
+            None => rules::source(name).to_string(),
+        },
+        example: table.map(|_| format!("[[curate.step]]\n{step} = {{}}\n")),
+    }
+}
+
 /// A rule that readers have whatever the job says.
 fn of_reader(rule: ReadRule) -> Explanation {
     Explanation {
@@ -395,6 +434,7 @@ fn names(program: &clap::Command) -> Vec<String> {
     names.extend(keys().map(|key| last(&key.path).to_string()));
     names.extend(tables().iter().map(|table| table.path.clone()));
     names.extend(ReadRule::ALL.map(|rule| rule.name().to_string()));
+    names.extend(rules::RULES.iter().map(|rule| rule.name.to_string()));
     for name in steps().filter_map(step_name) {
         names.push(name.to_string());
         names.extend(rules(name).into_iter().map(|(rule, _)| rule));
@@ -443,6 +483,105 @@ mod tests {
         // Rae et al. 2021, app. A: at least 50 words
         let rule = found("gopher_quality.short_doc").remove(0);
         assert_eq!(rule.default.as_deref(), Some("rule: at least 50"));
+    }
+
+    /// Names in quotes that begin with a step's, in curate's sources without their tests.
+    fn names_in_sources() -> Vec<String> {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../curate/src");
+        let mut folders = vec![std::path::PathBuf::from(root)];
+        let mut names = Vec::new();
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).unwrap() {
+                let path = entry.unwrap().path();
+                let name = path.file_name().unwrap().to_str().unwrap();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if name.ends_with(".rs") && name != "tests.rs" {
+                    let text = std::fs::read_to_string(&path).unwrap();
+                    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+                    let code = text.lines().filter(|l| !l.trim_start().starts_with("//"));
+                    names.extend(
+                        code.flat_map(|line| line.split('"').skip(1).step_by(2))
+                            .map(String::from),
+                    );
+                }
+            }
+        }
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        names.retain(|name| {
+            let Some((step, rule)) = name.split_once('.') else {
+                return false;
+            };
+            let is_file = ["md", "txt"].contains(&rule);
+            let is_step = steps().any(|table| step_name(table) == Some(step));
+            is_step && !is_file && !rule.is_empty() && rule.chars().all(plain)
+        });
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    #[test]
+    fn every_rule_that_the_sources_name_is_explained() {
+        let names = names_in_sources();
+        assert!(names.len() > 150, "{}", names.len());
+        for known in [
+            "c4.curly_bracket",
+            "extract.empty",
+            "url.subword",
+            "length.min_chars",
+        ] {
+            assert!(names.iter().any(|name| name == known), "{known}");
+        }
+        let unknown: Vec<&String> = names.iter().filter(|name| found(name).is_empty()).collect();
+        assert_eq!(unknown, [""; 0]);
+        // the table has no rule that the sources do not have
+        for rule in &rules::RULES {
+            let is_step = steps().any(|table| rule.name.split('.').next() == step_name(table));
+            let is_own = is_step && rule.name.contains('.') && !rule.name.ends_with("NAME");
+            assert!(
+                !is_own || names.iter().any(|name| name == rule.name),
+                "{}",
+                rule.name
+            );
+        }
+    }
+
+    #[test]
+    fn outcomes_and_rules_with_a_name_of_the_job_are_explained() {
+        for name in [
+            "sample.s",
+            "sample.s.weight",
+            "expression.short",
+            "classifier.edu.score",
+            "quality.web.min_score",
+            "perplexity.books.max",
+            "pii.national_id.br_cpf",
+            "decontaminate.hellaswag",
+            "decontaminate.cut",
+            "duplicate.exact",
+            "duplicate.near",
+            "duplicate.semantic",
+            "quarantined",
+            "kept",
+        ] {
+            let answers = found(name);
+            assert!(
+                answers.iter().any(|e| e.kind == "rule"),
+                "{name}: {answers:?}"
+            );
+        }
+        let both: Vec<&str> = found("sample").iter().map(|e| e.kind).collect();
+        assert!(
+            both.contains(&"filter") && both.contains(&"rule"),
+            "{both:?}"
+        );
+        let keep = found("curate.step.language.keep").remove(0);
+        let known = &keep.parts.last().unwrap().meaning;
+        assert!(
+            known.contains(" de, ") && known.contains(" zh, "),
+            "{known}"
+        );
     }
 
     #[test]

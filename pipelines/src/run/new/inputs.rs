@@ -1,5 +1,6 @@
 //! The inputs of a new job: the data as a whole, or its files by patterns and names where they are read in different ways.
 
+use super::names::ending;
 use super::sample::{Group, Sample};
 use std::path::Path;
 
@@ -11,11 +12,12 @@ pub(super) struct Place {
     pub format: String,
     pub is_recursive: bool,
     pub text_key: Option<String>,
+    pub delimiter: Option<char>,
 }
 
 /// The inputs for data; none forgets a file or has one twice.
 pub(super) fn places(sample: &Sample) -> Vec<Place> {
-    if let Some(text_key) = common_key(sample).filter(|_| sample.unreadable.is_empty()) {
+    if let Some(keys) = common_keys(sample).filter(|_| sample.unreadable.is_empty()) {
         let mut formats: Vec<&str> = sample.groups.iter().map(|g| g.format.as_str()).collect();
         formats.sort_unstable();
         formats.dedup();
@@ -28,7 +30,8 @@ pub(super) fn places(sample: &Sample) -> Vec<Place> {
             path: sample.path.to_string_lossy().into_owned(),
             format: format.to_string(),
             is_recursive: sample.is_deep,
-            text_key,
+            text_key: keys.text_key,
+            delimiter: keys.delimiter,
         }];
     }
     let of_group = |group: &Group| {
@@ -38,6 +41,7 @@ pub(super) fn places(sample: &Sample) -> Vec<Place> {
             format: group.format.clone(),
             is_recursive: false,
             text_key: written_key(group),
+            delimiter: group.delimiter,
         };
         paths.into_iter().map(place).collect::<Vec<_>>()
     };
@@ -46,7 +50,7 @@ pub(super) fn places(sample: &Sample) -> Vec<Place> {
 
 /// Whether the inputs are parts of the data.
 pub(super) fn names_files(sample: &Sample) -> bool {
-    !sample.unreadable.is_empty() || common_key(sample).is_none()
+    !sample.unreadable.is_empty() || common_keys(sample).is_none()
 }
 
 /// A group's key, if a reader needs it.
@@ -56,7 +60,30 @@ fn written_key(group: &Group) -> Option<String> {
     key.filter(|_| group.has_fields()).cloned()
 }
 
-/// The key for all files, if one fits.
+/// Keys that fit all files.
+struct Common {
+    text_key: Option<String>,
+    delimiter: Option<char>,
+}
+
+/// The keys for all files, if one of each fits.
+fn common_keys(sample: &Sample) -> Option<Common> {
+    let mut tables = sample.groups.iter().filter(|group| group.format == "csv");
+    let delimiter = tables.next().and_then(|group| group.delimiter);
+    let is_one = tables.all(|group| group.delimiter == delimiter);
+    let formats = || sample.groups.iter().map(|group| &group.format);
+    let is_mixed = formats().any(|format| Some(format) != formats().next());
+    // `auto` goes by the name where the bytes do not tell
+    if !is_one || sample.has_misnamed && is_mixed {
+        return None;
+    }
+    Some(Common {
+        text_key: common_key(sample)?,
+        delimiter,
+    })
+}
+
+/// The key for the text of all files, if one fits.
 fn common_key(sample: &Sample) -> Option<Option<String>> {
     let mut groups = sample.groups.iter().filter(|group| group.has_fields());
     if groups.clone().all(|group| written_key(group).is_none()) {
@@ -100,15 +127,6 @@ fn paths(sample: &Sample, group: &Group) -> Vec<String> {
     paths
 }
 
-/// The ending of a name with that of its compression: `.jsonl.gz`; empty without one.
-fn ending(path: &Path) -> String {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let packed = [".gz", ".zst", ".bz2", ".xz", ".lz4"];
-    let bare = packed.iter().find_map(|packing| name.strip_suffix(packing));
-    let at = bare.unwrap_or(&name).rfind('.').filter(|at| *at > 0);
-    at.map_or(String::new(), |at| name[at..].to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,13 +136,14 @@ mod tests {
         Group {
             format: format.to_string(),
             text_key: text_key.map(str::to_string),
+            delimiter: None,
             is_chat: false,
             files: names
                 .iter()
                 .map(|name| Path::new("/d").join(name))
                 .collect(),
             bytes: 1,
-            fields: Vec::new(),
+            fields: Default::default(),
         }
     }
 
@@ -174,6 +193,43 @@ mod tests {
             "/d/b.jsonl jsonl Some(\"raw\")",
             "/d/c.jsonl jsonl None",
             "/d/*.txt.gz jsonl None",
+        ];
+        assert_eq!(shown(&sample), want);
+    }
+
+    #[test]
+    fn tables_with_several_delimiters_are_inputs_of_their_own() {
+        let csv = |delimiter: Option<char>, name: &str| Group {
+            delimiter,
+            ..group("csv", None, &[name])
+        };
+        let delimiters = |groups: Vec<Group>| -> Vec<(String, Option<char>)> {
+            let places = places(&sample_of(groups)).into_iter();
+            places.map(|place| (place.path, place.delimiter)).collect()
+        };
+        let one = delimiters(vec![
+            csv(Some(';'), "a.csv"),
+            group("text", None, &["b.txt"]),
+        ]);
+        assert_eq!(one, [("/d".to_string(), Some(';'))]);
+        let two = delimiters(vec![csv(Some(';'), "a.csv"), csv(None, "b.csv")]);
+        let want = [("/d/a.csv", Some(';')), ("/d/b.csv", None)];
+        assert_eq!(two, want.map(|(path, own)| (path.to_string(), own)));
+    }
+
+    #[test]
+    fn what_a_folder_leaves_out_is_in_no_pattern() {
+        let mut sample = sample_of(vec![
+            group("text", None, &["a.md", "b.md"]),
+            group("csv", Some("review"), &["a.csv"]),
+            group("jsonl", Some("story"), &["a.jsonl"]),
+        ]);
+        sample.all.push(PathBuf::from("/d/README.md"));
+        let want = [
+            "/d/a.md text None",
+            "/d/b.md text None",
+            "/d/a.csv csv Some(\"review\")",
+            "/d/a.jsonl jsonl Some(\"story\")",
         ];
         assert_eq!(shown(&sample), want);
     }

@@ -1,6 +1,7 @@
 //! `new`: a short commented job for somebody's own data, after a look at the data and the machine.
 
 mod inputs;
+mod names;
 mod sample;
 mod text;
 

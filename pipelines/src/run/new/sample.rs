@@ -1,11 +1,13 @@
 //! A look at data before a job is written: its formats, sizes, the field with the text, and the languages of some records.
 
+use super::names::{self, MOST_FIELDS, quoted};
 use crate::job::WrongUse;
+use crate::run::left_out;
 use anyhow::Result;
 use curate::pipeline::{CurateConfig, Curator, FileLook, ShardReport, look, shards};
 use curate::read::{Format, Input, Keys, Shard, input_files};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Files that are looked at, evenly spread over all.
@@ -14,6 +16,8 @@ const FILES: usize = 50;
 const RECORDS: u64 = 300;
 /// Bytes of a message that are shown.
 const MOST_WHY: usize = 200;
+/// The same of the reason for which a file is left out: it may have what to write.
+const MOST_LEFT_OUT: usize = 1000;
 
 /// Files that are read in the same way.
 #[derive(Debug)]
@@ -22,13 +26,15 @@ pub(super) struct Group {
     pub format: String,
     /// Field with the text, if it is not `text`.
     pub text_key: Option<String>,
+    /// The character between the fields of CSV, if it is not a comma.
+    pub delimiter: Option<char>,
     /// Whether the records are conversations, as `[finetune]` reads them.
     pub is_chat: bool,
     /// Those that were looked at.
     pub files: Vec<PathBuf>,
     pub bytes: u64,
-    /// All fields seen in the first of them.
-    pub fields: Vec<String>,
+    /// All fields seen in them.
+    pub fields: BTreeSet<String>,
 }
 
 impl Group {
@@ -61,7 +67,13 @@ pub(super) struct Sample {
     pub unknown: BTreeMap<String, usize>,
     /// Files that cannot be read as what they seem to be, with the reason; a job leaves them out.
     pub unreadable: Vec<(PathBuf, String)>,
-    /// All files of the data.
+    /// Files without a byte.
+    pub empty: usize,
+    /// What else there is to say about the files, a line each.
+    pub notes: Vec<String>,
+    /// Whether the name of a table is that of the other kind of table.
+    pub has_misnamed: bool,
+    /// All files of the data, also those that every job leaves out of a folder.
     pub all: Vec<PathBuf>,
     /// Those that were not looked at.
     pub rest: Vec<Shard>,
@@ -80,7 +92,7 @@ fn name_of(format: Format) -> String {
     value.as_str().unwrap_or_default().to_string()
 }
 
-/// The field that holds the text: one with a usual name, else the one with the most bytes.
+/// The field that holds the text: one with a usual name, else the one with the most bytes of those that read like text.
 fn text_field(look: &FileLook) -> Option<&str> {
     const USUAL: [&str; 8] = [
         "text",
@@ -96,13 +108,13 @@ fn text_field(look: &FileLook) -> Option<&str> {
     let usual = USUAL
         .iter()
         .find_map(|name| texts().find(|f| f.name == *name));
-    let longest = || texts().max_by_key(|f| f.bytes);
+    let longest = || texts().filter(|f| f.is_readable()).max_by_key(|f| f.bytes);
     usual.or_else(longest).map(|f| f.name.as_str())
 }
 
 /// Whether fields are those of conversations, as `[finetune]` reads them.
-fn is_chat(fields: &[String]) -> bool {
-    let has = |name: &str| fields.iter().any(|field| field == name);
+fn is_chat(fields: &BTreeSet<String>) -> bool {
+    let has = |name: &str| fields.contains(name);
     let lists = ["messages", "conversations", "conversation"];
     lists.into_iter().any(has)
         || has("prompt") && has("completion")
@@ -137,7 +149,8 @@ pub(super) fn sample(path: &Path) -> Result<Sample> {
         ..Sample::default()
     };
     let files = found.list(is_crawl)?;
-    found.all = files.iter().map(|file| file.path.clone()).collect();
+    let listed = files.iter().map(|file| file.path.clone());
+    found.all.extend(listed);
     // all files of a crawl are alike
     let most = if is_crawl { 1 } else { FILES.min(files.len()) };
     let chosen: Vec<usize> = (0..most).map(|i| i * files.len() / most).collect();
@@ -173,10 +186,8 @@ fn expect_regular(path: &Path) -> Result<(), WrongUse> {
         };
         let inner = entries.map(|entry| entry.path()).filter(is_read);
         let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) = inner.partition(|path| path.is_dir());
-        // folders in a folder are read if it has no file itself; a linked one may lead back
-        let folders = folders
-            .iter()
-            .filter(|folder| files.is_empty() && !folder.is_symlink());
+        // a linked folder may lead back
+        let folders = folders.iter().filter(|folder| !folder.is_symlink());
         let mut all = files.iter().chain(folders);
         return all.try_for_each(|path| expect_regular(path));
     }
@@ -189,6 +200,39 @@ fn expect_regular(path: &Path) -> Result<(), WrongUse> {
     }
 }
 
+/// Whether a name, without the ending of a compression, ends so.
+fn has_ending(path: &Path, ending: &str) -> bool {
+    names::ending(path).to_ascii_lowercase().starts_with(ending)
+}
+
+/// Why a file is left out of which no field reads like text, and what to write to take it all the same.
+fn without_text(path: &Path, group: &Group, longest: Option<&str>) -> String {
+    let shown: Vec<&str> = group
+        .fields
+        .iter()
+        .map(String::as_str)
+        .take(MOST_FIELDS)
+        .collect();
+    let Some(longest) = longest else {
+        return "records without fields".to_string();
+    };
+    let more = if group.fields.len() > MOST_FIELDS {
+        ", ..."
+    } else {
+        ""
+    };
+    let delimiter = group.delimiter.map_or(String::new(), |delimiter| {
+        format!(", delimiter = {}", quoted(&delimiter.to_string()))
+    });
+    format!(
+        "no field reads like text (fields: {}{more}); to take one all the same, write {{ path = {}, format = \"{}\", text_key = {}{delimiter} }}",
+        shown.join(", "),
+        quoted(&path.to_string_lossy()),
+        group.format,
+        quoted(longest),
+    )
+}
+
 impl Sample {
     /// Looks at the files that were not looked at.
     pub(super) fn look_at_rest(&mut self) -> Result<()> {
@@ -198,7 +242,7 @@ impl Sample {
         Ok(())
     }
 
-    /// The files of the data, of folders in it if it has none itself.
+    /// The files of the data, also those in folders below it.
     fn list(&mut self, is_crawl: bool) -> Result<Vec<Shard>, WrongUse> {
         if !is_crawl {
             expect_regular(&self.path)?;
@@ -206,33 +250,43 @@ impl Sample {
         let mut input = Input {
             path: self.path.to_string_lossy().into_owned(),
             format: Format::Auto,
+            recursive: !is_crawl && self.path.is_dir(),
             ..Input::default()
         };
-        let listed = match input_files(std::slice::from_ref(&input)) {
-            Ok(files) if !files.is_empty() => Ok(files),
-            Err(e) if is_crawl => Err(e),
-            Ok(_) | Err(_) => {
-                // a folder may hold folders alone
-                input.recursive = true;
-                self.is_deep = true;
-                input_files(std::slice::from_ref(&input))
+        let mut listed = input_files(std::slice::from_ref(&input));
+        if let (true, Err(why)) = (input.recursive, &listed) {
+            // a folder below that cannot be read leaves the files above it
+            let why = why.to_string();
+            input.recursive = false;
+            let above = input_files(std::slice::from_ref(&input));
+            if above.as_ref().is_ok_and(|files| !files.is_empty()) {
+                self.notes.push(format!("left out: folders below: {why}"));
+                listed = above;
             }
-        };
-        match listed {
-            Ok(files) if files.is_empty() => {
-                let message = format!("{}: no files", self.path.display());
-                Err(WrongUse::new(message))
-            }
-            Ok(files) => Ok(files),
-            Err(e) => Err(WrongUse::new(e.to_string())),
         }
+        let files = listed.map_err(|e| WrongUse::new(e.to_string()))?;
+        if files.is_empty() {
+            let message = format!("{}: no files", self.path.display());
+            return Err(WrongUse::new(message));
+        }
+        let is_below = |file: &Shard| file.path.parent() != Some(&*self.path);
+        self.is_deep = input.recursive && files.iter().any(is_below);
+        if self.path.is_dir() {
+            let left = curate::read::left_out(&input);
+            let lines = left_out::lines(&left, &input.path);
+            self.notes
+                .extend(lines.iter().map(|line| format!("left out: {line}")));
+            self.all.extend(left.into_iter().map(|left| left.path));
+        }
+        Ok(files)
     }
 
     /// The refusal of data without a file that can be read.
     fn nothing(&self) -> WrongUse {
         let kinds = self.unknown.keys().cloned();
         let broken = self.unreadable.iter().map(|(_, why)| why.clone());
-        let kinds: Vec<String> = kinds.chain(broken.take(1)).collect();
+        let empty = (self.empty > 0).then(|| format!("files without a byte ({})", self.empty));
+        let kinds: Vec<String> = kinds.chain(broken.take(1)).chain(empty).collect();
         WrongUse::new(format!(
             "{}: no file of a format that is read; found {}. `millrace formats` lists the formats",
             self.path.display(),
@@ -242,6 +296,11 @@ impl Sample {
 
     /// Looks at a file and puts it to those that are read in the same way.
     fn look_at(&mut self, file: &Shard) -> Result<()> {
+        let is_empty = || file.path.metadata().is_ok_and(|found| found.len() == 0);
+        if file.bytes == 0 && is_empty() {
+            self.empty += 1;
+            return Ok(());
+        }
         let seen = match look(&file.path) {
             Ok(seen) => seen,
             Err(e) => {
@@ -256,29 +315,55 @@ impl Sample {
                 return Ok(());
             }
         };
+        if let Some(why) = &seen.why {
+            if seen.bad == seen.records {
+                self.leave_out(&file.path, why);
+                return Ok(());
+            }
+            let why: String = why.chars().take(MOST_WHY).collect();
+            self.notes.push(format!(
+                "{}: {} of the first {} records cannot be read, the first: {why}",
+                file.path.display(),
+                seen.bad,
+                seen.records
+            ));
+        }
+        let fields: BTreeSet<String> = seen.fields.iter().map(|f| f.name.clone()).collect();
+        let is_chat = is_chat(&fields);
         let field = text_field(&seen);
-        if matches!(format, Format::Csv | Format::Tsv) && field.is_none() {
-            self.leave_out(&file.path, "a table without rows of text");
+        let mut group = Group {
+            format: name_of(format),
+            text_key: field.filter(|key| *key != "text").map(str::to_string),
+            delimiter: seen.delimiter.filter(|delimiter| *delimiter != ','),
+            is_chat,
+            files: vec![file.path.clone()],
+            bytes: file.bytes,
+            fields,
+        };
+        if group.has_fields() && field.is_none() && !is_chat {
+            let longest = seen.fields.iter().max_by_key(|f| f.bytes);
+            let longest = longest.map(|f| f.name.as_str());
+            self.leave_out(&file.path, &without_text(&file.path, &group, longest));
             return Ok(());
         }
-        let text_key = field.filter(|key| *key != "text").map(str::to_string);
-        let format = name_of(format);
-        let fields: Vec<String> = seen.fields.iter().map(|f| f.name.clone()).collect();
-        let is_chat = is_chat(&fields);
-        let same = |g: &Group| g.format == format && g.text_key == text_key && g.is_chat == is_chat;
-        match self.groups.iter_mut().find(|group| same(group)) {
-            Some(group) => {
-                group.files.push(file.path.clone());
-                group.bytes += file.bytes;
+        self.has_misnamed |= match format {
+            Format::Csv => has_ending(&file.path, ".tsv"),
+            Format::Tsv => has_ending(&file.path, ".csv"),
+            _ => false,
+        };
+        let same = |other: &Group| {
+            let keys = |group: &Group| (group.text_key.clone(), group.delimiter);
+            (&other.format, other.is_chat) == (&group.format, is_chat)
+                && keys(other) == keys(&group)
+        };
+        match self.groups.iter().position(same) {
+            Some(at) => {
+                let other = &mut self.groups[at];
+                other.files.append(&mut group.files);
+                other.bytes += group.bytes;
+                other.fields.append(&mut group.fields);
             }
-            None => self.groups.push(Group {
-                format,
-                text_key,
-                is_chat,
-                files: vec![file.path.clone()],
-                bytes: file.bytes,
-                fields,
-            }),
+            None => self.groups.push(group),
         }
         Ok(())
     }
@@ -287,7 +372,7 @@ impl Sample {
     fn leave_out(&mut self, path: &Path, why: &str) {
         let shown = path.display().to_string();
         let why = why.strip_prefix(&format!("{shown}: ")).unwrap_or(why);
-        let why: String = why.chars().take(MOST_WHY).collect();
+        let why: String = why.chars().take(MOST_LEFT_OUT).collect();
         self.unreadable
             .push((path.to_path_buf(), format!("{shown}: {why}")));
     }
@@ -298,6 +383,7 @@ impl Sample {
             Ok(Input {
                 path: file.to_string_lossy().into_owned(),
                 format: serde_json::from_value(Value::from(group.format.as_str()))?,
+                delimiter: group.delimiter.unwrap_or(',').to_string(),
                 text_key: match &group.text_key {
                     Some(key) if group.has_fields() => Keys::One(key.clone()),
                     Some(_) | None => Keys::default(),

@@ -1,6 +1,7 @@
 //! The text of a new job: commented TOML, after a look at data and machine.
 
 use super::inputs::{Place, places};
+use super::names::{MOST_FIELDS, quoted};
 use super::sample::{Group, Sample};
 use crate::executor;
 use crate::machine::{grouped, megabytes, memory_bytes, processor};
@@ -12,8 +13,8 @@ const LEAST_SHARE: f64 = 0.05;
 const LEAST_RECORDS: u64 = 30;
 /// Documents below which none are held out.
 const LEAST_DOCUMENTS: u64 = 20;
-/// Fields that are listed.
-const MOST_FIELDS: usize = 12;
+/// Files that are named of those that are left out or have something said about them.
+const MOST_FILES: usize = 10;
 
 /// A new job.
 pub(super) struct NewJob<'a> {
@@ -23,11 +24,6 @@ pub(super) struct NewJob<'a> {
     /// Name of the data in the job.
     pub source: &'a str,
     pub sample: &'a Sample,
-}
-
-/// A string of TOML.
-fn quoted(text: &str) -> String {
-    toml::Value::String(text.to_string()).to_string()
 }
 
 /// A line of comments.
@@ -55,7 +51,10 @@ impl NewJob<'_> {
         for group in &sample.groups {
             let key = group.text_key.as_ref();
             let key = key.filter(|_| group.has_fields() && !group.is_chat);
-            let key = key.map_or(String::new(), |key| format!(", text in {key}"));
+            let mut key = key.map_or(String::new(), |key| format!(", text in {key}"));
+            if let Some(delimiter) = group.delimiter {
+                key += &format!(", fields separated by {delimiter}");
+            }
             text += &comment(&format!(
                 "       {} of format {}, {}{key}",
                 count(group.files.len() as u64, "file"),
@@ -79,8 +78,23 @@ impl NewJob<'_> {
                 count(*files as u64, "file")
             ));
         }
-        for (_, why) in &sample.unreadable {
+        if sample.empty > 0 {
+            let empty = count(sample.empty as u64, "empty file");
+            text += &comment(&format!("       {empty}"));
+        }
+        for (_, why) in sample.unreadable.iter().take(MOST_FILES) {
             text += &comment(&format!("       left out: {why}"));
+        }
+        if let Some(more) = sample.unreadable.len().checked_sub(MOST_FILES + 1) {
+            let more = count(more as u64 + 1, "more file");
+            text += &comment(&format!("       left out: {more}"));
+        }
+        for note in sample.notes.iter().take(MOST_FILES) {
+            text += &comment(&format!("       {note}"));
+        }
+        if let Some(more) = sample.notes.len().checked_sub(MOST_FILES + 1) {
+            let more = count(more as u64 + 1, "more file");
+            text += &comment(&format!("       records that cannot be read are in {more}"));
         }
         if !self.is_chat() {
             text += &comment(&format!(
@@ -211,6 +225,9 @@ impl NewJob<'_> {
             }
             if let Some(key) = place.text_key.as_ref().filter(|_| with_keys) {
                 text += &format!(", text_key = {}", quoted(key));
+            }
+            if let Some(delimiter) = place.delimiter {
+                text += &format!(", delimiter = {}", quoted(&delimiter.to_string()));
             }
             text + &format!(", source = \"{}\" }}", self.source)
         };
