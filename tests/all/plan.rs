@@ -200,6 +200,9 @@ fn recipes_are_valid_jobs_that_fit_and_end_within_the_published_time() {
         if let Some((_, count)) = published {
             assert_eq!(found["parameters"].as_f64(), Some(*count), "{name}");
         }
+        let assumed = found["assumed"].to_string();
+        let is_zero3 = best["layout"]["zero"] == 3;
+        assert_eq!(assumed.contains("ZeRO-3"), is_zero3, "{name}: {assumed}");
         let place = found["place_of_best"].as_u64().unwrap();
         let shown = found["layouts"].as_array().unwrap();
         assert_eq!(shown.len(), if place == 1 { 1 } else { 2 }, "{name}");

@@ -35,6 +35,7 @@ mod new;
 mod new_outputs;
 mod plan;
 mod plan_answer;
+mod plan_bytes;
 mod plan_page;
 mod plan_question;
 mod plan_serving;

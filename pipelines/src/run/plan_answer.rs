@@ -1,18 +1,19 @@
 //! The answer of `plan` for a training: ranked and rejected layouts, and the fastest one in detail, as text and as JSON.
 
+use super::plan_bytes::{bytes, exact, gb};
 use super::plan_question::{accepted, plan_of};
 use super::plan_training::{Training, parameters};
 use crate::job::Job;
 use crate::machine::duration;
 use crate::plan::{
-    Asked, Gantt, Host, Layout, Placement, Planned, RankBytes, Rejected, by_rate, by_setting,
-    host_bytes, in_next_precisions, precision_to_json, stage_bytes,
+    Asked, Gantt, Host, Layout, Placement, Planned, Rejected, by_rate, by_setting, host_bytes,
+    in_next_precisions, precision_to_json, stage_bytes,
 };
 use serde_json::{Value, json};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use train::trainer::memory::{RankMemory, StageMemory, predict_stages};
+use train::trainer::memory::{StageMemory, predict_stages};
 
 /// The answer of `plan` to a question.
 pub(super) struct Answer<'a> {
@@ -44,6 +45,10 @@ struct Best<'a> {
     of: &'a Planned,
 }
 
+/// Said where the best layout has ZeRO-3, by the rows of `--check-tables`.
+const OPTIMISTIC_ZERO3: &str =
+    "ZeRO-3 as fast as its rings: published runs took 1.1 to 2.1 times as long (--check-tables)";
+
 /// Layouts among which the nearest one is looked for where Millrace holds none.
 const LOOKED_AT: usize = 1000;
 
@@ -65,28 +70,6 @@ const ESTIMATE: &str = "optimizer state in host memory (ZeRO-Offload), an estima
 
 /// The head of layouts with DualPipe.
 const DUAL_ESTIMATE: &str = "DualPipe (all-to-alls behind the computation of another micro-batch), an estimate: Millrace does not train so, and no keys of this answer are of these layouts";
-
-fn gb(bytes: f64) -> f64 {
-    bytes / 1e9
-}
-
-/// Gigabytes of a rank by purpose.
-fn bytes(of: &RankBytes) -> Value {
-    json!({
-        "weights": gb(of.weights), "gradients": gb(of.gradients), "optimizer": gb(of.optimizer),
-        "activations": gb(of.activations), "total": gb(of.total()),
-    })
-}
-
-/// The same as Millrace holds them; other bytes are packed weights and copies for checkpoints.
-fn exact(of: &RankMemory) -> Value {
-    let gb = |bytes: usize| gb(bytes as f64);
-    let named = of.weights + of.gradients + of.optimizer + of.activations;
-    json!({
-        "weights": gb(of.weights), "gradients": gb(of.gradients), "optimizer": gb(of.optimizer),
-        "activations": gb(of.activations), "other": gb(of.total() - named), "total": gb(of.total()),
-    })
-}
 
 fn rejected(of: &Rejected) -> Value {
     json!({"layout": of.layout.to_json(), "reason": of.reason, "memory_gb": of.bytes.map(gb)})
@@ -167,6 +150,14 @@ impl Answer<'_> {
     fn held(&self, best: &Planned) -> Option<&[StageMemory]> {
         let held = self.held.get_or_init(|| self.predicted(&best.layout));
         held.as_deref()
+    }
+
+    /// Those of the cluster's rates, and of the best layout's time.
+    fn assumptions(&self) -> Vec<&'static str> {
+        let is_zero3 = self.best().is_some_and(|best| best.of.layout.zero == 3);
+        let is_told = is_zero3 && self.asked.cluster.cores.is_none();
+        let own = is_told.then_some(OPTIMISTIC_ZERO3);
+        self.assumed.iter().copied().chain(own).collect()
     }
 
     /// The first layouts, and the best one that Millrace holds, if it is not among them.
@@ -255,7 +246,7 @@ impl Answer<'_> {
             "placement": best.map(|best| Placement::new(&best.layout, cluster).to_json()),
             "training": best.map(|best| self.training(best).to_json()), "rejected_by_reason": reasons.collect::<Vec<_>>(),
             "devices_that_fit": self.devices_that_fit,
-            "nearest": self.nearest().filter(|_| self.planned.is_empty()).map(rejected), "assumed": self.assumed, "offload": self.offload(),
+            "nearest": self.nearest().filter(|_| self.planned.is_empty()).map(rejected), "assumed": self.assumptions(), "offload": self.offload(),
             "dualpipe": self.dualpipe(),
             "toml": best.map(|best| best.layout.to_toml(&asked.shape, cluster.devices_per_node)),
         })
@@ -511,7 +502,7 @@ impl Answer<'_> {
     }
 
     fn write(&self, text: &mut String) -> std::fmt::Result {
-        for assumption in &self.assumed {
+        for assumption in self.assumptions() {
             writeln!(text, "assumed: {assumption}")?;
         }
         self.write_layouts(text)?;
@@ -680,7 +671,7 @@ mod tests {
     use crate::plan::{Cluster, Recompute};
     use crate::run::plan_question::of_model;
     use std::path::Path;
-    use train::trainer::memory::predict;
+    use train::trainer::memory::{RankMemory, predict};
 
     /// A small model of a recipe, of four layers and 24 sequences a step.
     fn small(recipe: &str, more: &[&str]) -> Job {
