@@ -88,7 +88,7 @@ impl<L: Lanes> Step<L> for Single {
     #[inline(always)]
     unsafe fn load<const W: usize>(x: *const f32, _: [(); W]) -> [L; W] {
         // SAFETY: the floats can be read, by this function's contract.
-        std::array::from_fn(|v| unsafe { L::load_at(x.add(v * LANES)) })
+        unsafe { L::load_all_at(x) }
     }
 
     #[inline(always)]
@@ -120,11 +120,15 @@ impl<L: Lanes> Step<L> for Halves {
     unsafe fn load<const W: usize>(x: *const f32, _: [(); W]) -> [L; W] {
         // SAFETY: W times sixteen numbers of two bytes can be read, by this function's contract.
         unsafe {
+            let mut all = [L::splat(0.0); W];
             if W == 2 {
-                let both = L::widen_two_at(x.cast());
-                return std::array::from_fn(|v| both[v]);
+                all.copy_from_slice(&L::widen_two_at(x.cast()));
+                return all;
             }
-            std::array::from_fn(|v| L::widen_at(x.add(v * LANES / 2).cast()))
+            for (v, own) in all.iter_mut().enumerate() {
+                *own = L::widen_at(x.add(v * LANES / 2).cast());
+            }
+            all
         }
     }
 
@@ -155,7 +159,7 @@ impl<L: Lanes> Step<L> for Emulated {
     #[inline(always)]
     unsafe fn load<const W: usize>(x: *const f32, _: [(); W]) -> [L; W] {
         // SAFETY: the floats can be read, by this function's contract.
-        std::array::from_fn(|v| unsafe { L::load_at(x.add(v * LANES)) })
+        unsafe { L::load_all_at(x) }
     }
 
     #[inline(always)]
@@ -347,7 +351,7 @@ pub(super) mod native {
         #[inline(always)]
         unsafe fn load<const W: usize>(x: *const f32, _: [(); W]) -> [Wide; W] {
             // SAFETY: the floats can be read, by this function's contract.
-            std::array::from_fn(|v| unsafe { Wide::load_at(x.add(v * LANES)) })
+            unsafe { Wide::load_all_at(x) }
         }
 
         #[inline(always)]

@@ -127,7 +127,6 @@ impl<E: Element> Task for JoinPairs<'_, E> {
 /// Words of 16 columns from `lane` on, of `row` and the next one; zeros where x has none.
 #[inline(always)]
 fn pair<L: Lanes, N: Step<L>, E: Element>(x: View<'_, E>, row: usize, lane: usize) -> L {
-    let zero = L::splat(0.0);
     if row + 1 < x.rows && lane + LANES <= x.cols {
         let at = row * x.row_stride + lane;
         return N::weave(
@@ -135,9 +134,9 @@ fn pair<L: Lanes, N: Step<L>, E: Element>(x: View<'_, E>, row: usize, lane: usiz
             E::load(&x.data[at + x.row_stride..]),
         );
     }
-    let of = |row: usize| match row < x.rows {
-        true => part(&x.data[row * x.row_stride..], lane, x.cols),
-        false => zero,
-    };
-    N::weave(of(row), of(row + 1))
+    let mut words = [L::splat(0.0); 2];
+    for (row, word) in (row..x.rows).zip(&mut words) {
+        *word = part(&x.data[row * x.row_stride..], lane, x.cols);
+    }
+    N::weave(words[0], words[1])
 }

@@ -147,6 +147,16 @@ macro_rules! step_of_codes {
         $name:ident, $code:expr, $scale:ty, $at:ident => $scales:expr,
         $x:ident => $two:expr, $one:expr, ($codes:ident, $by:ident) => $numbers:expr
     ) => {
+        impl $name {
+            /// # Safety
+            /// A vector's scales are at `$at`.
+            #[inline(always)]
+            unsafe fn scales_at<L: Lanes>($at: *const f32) -> $scale {
+                // SAFETY: they can be read, by this function's contract.
+                unsafe { $scales }
+            }
+        }
+
         impl<L: Lanes> Step<L> for $name {
             const PER_WORD: usize = 1;
             type Scale = $scale;
@@ -158,11 +168,13 @@ macro_rules! step_of_codes {
 
             #[inline(always)]
             unsafe fn scales<const W: usize>(panel: *const f32) -> [$scale; W] {
-                std::array::from_fn(|v| {
-                    let $at = panel.wrapping_add(v * $code.scales());
-                    // SAFETY: a group begins with its scales, by this function's contract.
-                    unsafe { $scales }
-                })
+                // SAFETY: a group begins with its scales, by this function's contract.
+                let mut all = [unsafe { $name::scales_at::<L>(panel) }; W];
+                for (v, own) in all.iter_mut().enumerate().skip(1) {
+                    // SAFETY: the same.
+                    *own = unsafe { $name::scales_at::<L>(panel.add(v * $code.scales())) };
+                }
+                all
             }
 
             #[inline(always)]
@@ -183,19 +195,21 @@ macro_rules! step_of_codes {
 
             #[inline(always)]
             unsafe fn load<const W: usize>($x: *const f32, scales: [$scale; W]) -> [L; W] {
+                let mut all = [L::splat(0.0); W];
                 // SAFETY: the codes can be read, by this function's contract.
-                let codes: [L; W] = unsafe {
+                unsafe {
                     if W == 2 {
                         let both: [L; 2] = $two;
-                        std::array::from_fn(|v| both[v])
+                        all.copy_from_slice(&both);
                     } else {
-                        [$one; W]
+                        all = [$one; W];
                     }
-                };
-                std::array::from_fn(|v| {
-                    let ($codes, $by) = (codes[v], scales[v]);
-                    $numbers
-                })
+                }
+                for (number, $by) in all.iter_mut().zip(scales) {
+                    let $codes = *number;
+                    *number = $numbers;
+                }
+                all
             }
 
             #[inline(always)]

@@ -228,37 +228,65 @@ impl<E: Element> SecondRows<E> {
     }
 }
 
+/// What follows bias on two vectors, which start at an index in the output. A trait and no closure, whose body would be
+/// compiled without the instruction set where it is not inlined.
+trait End<E: Element> {
+    fn end<L: Lanes, N: Step<L>>(&self, x: [L; 2], start: usize, len: usize) -> [L; 2];
+}
+
+struct Keep;
+
+impl<E: Element> End<E> for Keep {
+    #[inline(always)]
+    fn end<L: Lanes, N: Step<L>>(&self, x: [L; 2], _: usize, _: usize) -> [L; 2] {
+        x
+    }
+}
+
+struct Activate<C, E> {
+    values: SecondRows<E>,
+    curve: PhantomData<fn() -> C>,
+}
+
+impl<C: Activation, E: Element> End<E> for Activate<C, E> {
+    #[inline(always)]
+    fn end<L: Lanes, N: Step<L>>(&self, x: [L; 2], start: usize, len: usize) -> [L; 2] {
+        let (low, high) = (C::both(x[0]), C::both(x[1]));
+        self.values.settle::<L, N>([low.0, high.0], start, len);
+        [low.1, high.1]
+    }
+}
+
+struct Multiply<'a, E>(&'a [E]);
+
+impl<E: Element> End<E> for Multiply<'_, E> {
+    #[inline(always)]
+    fn end<L: Lanes, N: Step<L>>(&self, x: [L; 2], start: usize, len: usize) -> [L; 2] {
+        let by = E::two::<L>(&self.0[start..start + len]);
+        [x[0].mul(by[0]), x[1].mul(by[1])]
+    }
+}
+
 impl<E: Element> Rows<'_, '_, E> {
     #[inline(always)]
     fn ends<L: Lanes, N: Step<L>, const WHOLE: bool>(self) {
         match self.epilogue.then {
-            Then::Nothing | Then::Rotary(_) => self.each::<L, N, WHOLE>(|x, _, _| x),
+            Then::Nothing | Then::Rotary(_) => self.each::<L, N, WHOLE>(&Keep),
             Then::Activation(kind, second) => {
                 // SAFETY: the tile is this task's by `Rows::new`, and `each` passes elements of the tile alone.
-                let second = unsafe { SecondRows::<E>::of(&second, &self.tile) };
-                by_kind!(kind, C => self.each::<L, N, WHOLE>(|x, start, len| {
-                    let (low, high) = (C::both(x[0]), C::both(x[1]));
-                    second.settle::<L, N>([low.0, high.0], start, len);
-                    [low.1, high.1]
+                let values = unsafe { SecondRows::<E>::of(&second, &self.tile) };
+                by_kind!(kind, C => self.each::<L, N, WHOLE>(&Activate {
+                    values,
+                    curve: PhantomData::<fn() -> C>,
                 }));
             }
-            Then::Times(by) => {
-                let by = E::input(by);
-                self.each::<L, N, WHOLE>(|x, start, len| {
-                    let by = E::two::<L>(&by[start..start + len]);
-                    [x[0].mul(by[0]), x[1].mul(by[1])]
-                });
-            }
+            Then::Times(by) => self.each::<L, N, WHOLE>(&Multiply(E::input(by))),
         }
     }
 
-    /// c = then(element + bias, their index in the output), two vectors at once; `WHOLE`: rows are exactly that
-    /// long. The closure takes pairs of vectors: arrays' own ones would be compiled without the instruction set.
+    /// c = end(element + bias), two vectors at once; `WHOLE`: rows are exactly that long.
     #[inline(always)]
-    fn each<L: Lanes, N: Step<L>, const WHOLE: bool>(
-        self,
-        mut then: impl FnMut([L; 2], usize, usize) -> [L; 2],
-    ) {
+    fn each<L: Lanes, N: Step<L>, const WHOLE: bool>(self, then: &impl End<E>) {
         let Rows {
             epilogue,
             tile,
@@ -288,7 +316,7 @@ impl<E: Element> Rows<'_, '_, E> {
                 if epilogue.bias.is_some() {
                     x = [x[0].add(bias[0]), x[1].add(bias[1])];
                 }
-                E::settle::<L, N>(then(x, start, len), c);
+                E::settle::<L, N>(then.end::<L, N>(x, start, len), c);
             }
         }
     }

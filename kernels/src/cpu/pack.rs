@@ -437,17 +437,14 @@ fn strided<L: Lanes, N: Step<L>, E: Element>(panels: Panels<View<'_, E>>, out: &
         let row = panels.first + panel * width + lane;
         let out = &mut out[panel * panels.apart + lane..];
         for step in 0..panels.steps(N::PER_WORD) {
-            let column = |k: usize| {
-                let mut x = [0.0; LANES];
-                for (r, x) in x.iter_mut().enumerate().take(present) {
-                    if k < a.cols {
-                        *x = a.data[(row + r) * a.row_stride + k * a.col_stride].value();
-                    }
-                }
-                L::load(&x)
-            };
             let k = step * N::PER_WORD;
-            let words = N::weave(column(k), column(k + 1));
+            let mut columns = [[0.0; LANES]; 2];
+            for (k, x) in (k..a.cols).zip(&mut columns) {
+                for (r, x) in x.iter_mut().enumerate().take(present) {
+                    *x = a.data[(row + r) * a.row_stride + k * a.col_stride].value();
+                }
+            }
+            let words = N::weave(L::load(&columns[0]), L::load(&columns[1]));
             words.store_part(&mut out[step * width..][..lanes]);
         }
     }

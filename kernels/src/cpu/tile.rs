@@ -385,11 +385,12 @@ impl<L: Lanes, N: Step<L>, const V: usize> Now<L, N, V> {
     #[inline(always)]
     unsafe fn of<const W: usize>(from: &Factors) -> Self {
         // SAFETY: there is a panel for each W of V vectors, by this function's contract.
-        let of_panel = |panel: usize| unsafe { N::scales::<W>(from.b.add(panel * from.apart)) };
-        let first = of_panel(0);
+        let first = unsafe { N::scales::<W>(from.b) };
         let mut scales = [first[0]; V];
-        for (panel, own) in scales.chunks_exact_mut(W).enumerate() {
-            own.copy_from_slice(&of_panel(panel));
+        scales[..W].copy_from_slice(&first);
+        for (panel, own) in scales.chunks_exact_mut(W).enumerate().skip(1) {
+            // SAFETY: the same.
+            own.copy_from_slice(&unsafe { N::scales::<W>(from.b.add(panel * from.apart)) });
         }
         Now {
             a: from.a,

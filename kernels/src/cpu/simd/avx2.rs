@@ -94,18 +94,7 @@ impl Lanes for Pair {
     #[inline(always)]
     unsafe fn finite_f16_at(x: *const F16) -> Self {
         // SAFETY: the caller vouches for sixteen numbers of two bytes; called only inside `run`.
-        unsafe {
-            let half = |at: usize| {
-                let words = _mm256_cvtepu16_epi32(_mm_loadu_si128(x.add(at).cast()));
-                let sign =
-                    _mm256_slli_epi32::<16>(_mm256_and_si256(words, _mm256_set1_epi32(0x8000)));
-                let size =
-                    _mm256_slli_epi32::<13>(_mm256_and_si256(words, _mm256_set1_epi32(0x7fff)));
-                let size = _mm256_mul_ps(_mm256_castsi256_ps(size), _mm256_set1_ps(F16_BIAS));
-                _mm256_or_ps(size, _mm256_castsi256_ps(sign))
-            };
-            Pair(half(0), half(8))
-        }
+        unsafe { Pair(finite_f16_at(x), finite_f16_at(x.add(8))) }
     }
     pair!(add(b) = _mm256_add_ps);
     pair!(sub(b) = _mm256_sub_ps);
@@ -181,4 +170,18 @@ fn pow2(x: __m256) -> __m256 {
     let shifted = _mm256_slli_epi32::<23>(_mm256_castps_si256(x));
     let one = _mm256_set1_epi32(ONE.cast_signed());
     _mm256_castsi256_ps(_mm256_add_epi32(shifted, one))
+}
+
+/// Eight finite numbers of IEEE binary16.
+/// # Safety
+/// Eight numbers can be read at `x`.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn finite_f16_at(x: *const F16) -> __m256 {
+    // SAFETY: eight numbers of two bytes can be read, by this function's contract.
+    let words = _mm256_cvtepu16_epi32(unsafe { _mm_loadu_si128(x.cast()) });
+    let sign = _mm256_slli_epi32::<16>(_mm256_and_si256(words, _mm256_set1_epi32(0x8000)));
+    let size = _mm256_slli_epi32::<13>(_mm256_and_si256(words, _mm256_set1_epi32(0x7fff)));
+    let size = _mm256_mul_ps(_mm256_castsi256_ps(size), _mm256_set1_ps(F16_BIAS));
+    _mm256_or_ps(size, _mm256_castsi256_ps(sign))
 }

@@ -118,6 +118,27 @@ pub(crate) trait Lanes: Copy {
         lanes.map(|lanes| Self::load(&lanes))
     }
 
+    /// V vectors, one after another. A closure's body would be compiled without the instruction set where it is not inlined.
+    /// # Safety
+    /// V times sixteen floats can be read at `x`.
+    #[inline(always)]
+    unsafe fn load_all_at<const V: usize>(x: *const f32) -> [Self; V] {
+        let mut all = [Self::splat(0.0); V];
+        for (v, own) in all.iter_mut().enumerate() {
+            // SAFETY: V vectors can be read, by this function's contract.
+            *own = unsafe { Self::load_at(x.add(v * LANES)) };
+        }
+        all
+    }
+
+    /// The first V vectors.
+    #[inline(always)]
+    fn load_all<const V: usize>(x: &[f32]) -> [Self; V] {
+        let x = &x[..V * LANES];
+        // SAFETY: V vectors are there.
+        unsafe { Self::load_all_at(x.as_ptr()) }
+    }
+
     /// Sixteen signed bytes.
     /// # Safety
     /// Sixteen bytes can be read at `x`.

@@ -272,7 +272,7 @@ fn of_vectors<L: Lanes, const H: usize, const V: usize>(
     let q: [&[f32]; H] = std::array::from_fn(|h| &q[h * width..][..width]);
     let mut sums = [[L::splat(0.0); V]; H];
     for (i, line) in turned.chunks_exact(TOGETHER).enumerate() {
-        let keys: [L; V] = std::array::from_fn(|v| L::load(&line[lane + v * LANES..]));
+        let keys: [L; V] = L::load_all(&line[lane..]);
         for (q, sums) in q.iter().zip(&mut sums) {
             let x = L::splat(q[i]);
             for (key, sum) in keys.iter().zip(sums) {
@@ -402,8 +402,10 @@ impl Weighted<'_> {
         let (pages, first) = (self.pages, self.keys.start);
         let padded = self.keys.len().next_multiple_of(TOGETHER);
         let place = |h: usize, v: usize| h * pages.width + column + v * LANES;
-        let mut sums: [[L; V]; H] =
-            std::array::from_fn(|h| std::array::from_fn(|v| L::load(&out[place(h, v)..])));
+        let mut sums = [[L::splat(0.0); V]; H];
+        for (h, sums) in sums.iter_mut().enumerate() {
+            *sums = L::load_all(&out[place(h, 0)..]);
+        }
         for run in pages.runs(self.keys.clone()) {
             let weights: [&[f32]; H] = std::array::from_fn(|h| {
                 &self.weights[h * padded + run.first - first..][..run.count]
@@ -411,7 +413,7 @@ impl Weighted<'_> {
             for i in 0..run.count {
                 let start = run.start + i * pages.row + pages.width + column;
                 let values = &pages.cache[start..][..V * LANES];
-                let values: [L; V] = std::array::from_fn(|v| L::load(&values[v * LANES..]));
+                let values: [L; V] = L::load_all(values);
                 for (weights, sums) in weights.iter().zip(&mut sums) {
                     let weight = L::splat(weights[i]);
                     for (value, sum) in values.iter().zip(sums) {
