@@ -9,7 +9,6 @@
 #![expect(unsafe_code, reason = "vectors of packs are loaded through pointers")]
 
 use super::Isa;
-use super::codes::{Bytes, Code, Nibbles, NibblesWithOffsets, WideBytes};
 #[cfg(target_arch = "x86_64")]
 use super::simd::Wide;
 use super::simd::{Kernel, LANES, Lanes, run};
@@ -259,56 +258,6 @@ impl<T: Task> Kernel<T> for InPairs {
     #[inline(always)]
     fn run<L: Lanes>(task: T) {
         task.run::<L, Emulated>();
-    }
-}
-
-struct OnBytes;
-
-impl<T: Task> Kernel<T> for OnBytes {
-    type Out = ();
-    #[inline(always)]
-    fn run<L: Lanes>(task: T) {
-        task.run::<L, Bytes>();
-    }
-}
-
-struct OnNibbles;
-
-impl<T: Task> Kernel<T> for OnNibbles {
-    type Out = ();
-    #[inline(always)]
-    fn run<L: Lanes>(task: T) {
-        task.run::<L, Nibbles>();
-    }
-}
-
-struct OnNibblesWithOffsets;
-
-impl<T: Task> Kernel<T> for OnNibblesWithOffsets {
-    type Out = ();
-    #[inline(always)]
-    fn run<L: Lanes>(task: T) {
-        task.run::<L, NibblesWithOffsets>();
-    }
-}
-
-struct OnWideBytes;
-
-impl<T: Task> Kernel<T> for OnWideBytes {
-    type Out = ();
-    #[inline(always)]
-    fn run<L: Lanes>(task: T) {
-        task.run::<L, WideBytes>();
-    }
-}
-
-/// Runs a task whose words are f32 and whose second factor is stored as codes.
-pub(crate) fn perform_on_codes<T: Task>(isa: Isa, code: Code, task: T) {
-    match code {
-        Code::Four => run::<OnNibbles, _>(isa, task),
-        Code::FourWithOffsets => run::<OnNibblesWithOffsets, _>(isa, task),
-        Code::Eight => run::<OnBytes, _>(isa, task),
-        Code::EightWithWideScales => run::<OnWideBytes, _>(isa, task),
     }
 }
 

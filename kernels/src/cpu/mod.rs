@@ -5,6 +5,7 @@ pub(crate) mod activation;
 pub(crate) mod bf16;
 pub(crate) mod bf16_pack;
 pub(crate) mod codes;
+pub(crate) mod codes_pack;
 mod detect;
 pub(crate) mod element;
 pub(crate) mod epilogue;

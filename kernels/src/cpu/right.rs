@@ -1,7 +1,7 @@
 //! The second factor of a product: the order of its words in panels, and packs of all of it that several products read.
 
-use super::bf16::{Task, perform, perform_on_codes, perform_on_halves};
-use super::codes::Code;
+use super::bf16::{Task, perform, perform_on_halves};
+use super::codes::{Code, perform_on_codes};
 use super::pack::{Matrix, Panels, pack};
 use super::simd::LANES;
 use super::tile::Cuts;

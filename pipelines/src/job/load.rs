@@ -11,6 +11,7 @@ use super::place::{self, Place};
 use super::problem::Problem;
 use super::reference;
 use super::table::Job;
+use super::values::{dotted, get, leaves, remove, short};
 use curate::text::near::or_nearest;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -476,66 +477,6 @@ fn plain_type(wanted: &str) -> String {
     }
 }
 
-fn dotted(keys: &[String]) -> String {
-    let mut path = String::new();
-    for k in keys {
-        if k.parse::<usize>().is_ok() {
-            path.push_str(&format!("[{k}]"));
-        } else {
-            if !path.is_empty() {
-                path.push('.');
-            }
-            path.push_str(k);
-        }
-    }
-    path
-}
-
-fn short(v: &Value) -> String {
-    let text = format!("{} {}", v.type_str(), v.to_string().replace('\n', " "));
-    match text.char_indices().nth(80) {
-        Some((cut, _)) => format!("{}...", &text[..cut]),
-        None => text,
-    }
-}
-
-fn get<'a>(v: &'a Value, keys: &[String]) -> Option<&'a Value> {
-    keys.iter().try_fold(v, |v, k| match v {
-        Value::Table(t) => t.get(k),
-        Value::Array(a) => a.get(k.parse::<usize>().ok()?),
-        _ => None,
-    })
-}
-
-fn remove(v: &mut Value, keys: &[String]) -> bool {
-    let Some((last, path)) = keys.split_last() else {
-        return false;
-    };
-    let mut place = v;
-    for k in path {
-        let next = match place {
-            Value::Table(t) => t.get_mut(k),
-            Value::Array(a) => k.parse::<usize>().ok().and_then(|i| a.get_mut(i)),
-            _ => None,
-        };
-        match next {
-            Some(n) => place = n,
-            None => return false,
-        }
-    }
-    match place {
-        Value::Table(t) => t.remove(last).is_some(),
-        Value::Array(a) => match last.parse::<usize>() {
-            Ok(i) if i < a.len() => {
-                a.remove(i);
-                true
-            }
-            _ => false,
-        },
-        _ => false,
-    }
-}
-
 /// Check against silently ignored keys: every key path of the input must be in the resolved job.
 fn unread_keys(input: &Value, job: &Job, problems: &mut Vec<Problem>) {
     let job: &dyn erased_serde::Serialize = job;
@@ -554,26 +495,6 @@ fn unread_keys(input: &Value, job: &Job, problems: &mut Vec<Problem>) {
                 wanted: "a key that the job has (nothing reads this one)".into(),
             });
         }
-    }
-}
-
-fn leaves(v: &Value, at: &mut Vec<String>, out: &mut Vec<Vec<String>>) {
-    let children: Vec<(String, &Value)> = match v {
-        Value::Table(t) => t.iter().map(|(k, v)| (k.clone(), v)).collect(),
-        Value::Array(a) => a
-            .iter()
-            .enumerate()
-            .map(|(i, v)| (i.to_string(), v))
-            .collect(),
-        _ => {
-            out.push(at.clone());
-            return;
-        }
-    };
-    for (k, v) in children {
-        at.push(k);
-        leaves(v, at, out);
-        at.pop();
     }
 }
 

@@ -24,6 +24,7 @@ mod secrets;
 mod table;
 mod tokenize;
 mod usage;
+mod values;
 
 pub(crate) use adapters::ADAPTERS;
 pub(crate) use blend::{

@@ -1,7 +1,7 @@
 //! Matrix product on the CPU: views for `cpu/gemm.rs`.
 
-use super::operand::{Factor, Factors, Op, Operand, Packed, Then};
-use crate::cpu::codes::{self, Code};
+use super::operand::{Factor, Factors, Form, Op, Operand, Packed, Then};
+use crate::cpu::codes_pack as codes;
 use crate::cpu::epilogue::{self, Epilogue, Second};
 use crate::cpu::gemm::{gemm, gemm_packed, turns};
 use crate::cpu::output::{Data, DataMut};
@@ -114,16 +114,6 @@ impl Packed {
             Form::Codes(code) => Words::Codes(self.words.f32(), code),
         }
     }
-}
-
-/// Form of the words of a pack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
-    Whole,
-    /// f32 that equal a bf16, as such.
-    Halves,
-    /// f32 that are multiples of scales, as such.
-    Codes(Code),
 }
 
 impl Form {

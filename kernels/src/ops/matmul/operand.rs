@@ -1,6 +1,6 @@
 //! Operands of products and their fused epilogues.
 
-use super::cpu::Form;
+use crate::cpu::codes::Code;
 use crate::descriptor::activation::Kind;
 use crate::descriptor::numbers::Numbers;
 use crate::descriptor::rope::Turn;
@@ -117,6 +117,16 @@ pub(super) fn flattened(x: Operand<'_>) -> (usize, usize) {
     } else {
         (cols, rows)
     }
+}
+
+/// Form of the words of a pack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Whole,
+    /// f32 that equal a bf16, as such.
+    Halves,
+    /// f32 that are multiples of scales, as such.
+    Codes(Code),
 }
 
 /// op(b) in the layout that products of one number format read: panels of columns with k in steps. bf16 takes half the

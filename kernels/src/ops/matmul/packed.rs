@@ -1,7 +1,7 @@
 //! Prepacked second factor of products, packed once for many of them.
 
-use super::cpu::{self, Form};
-use super::operand::{Operand, Packed, flattened};
+use super::cpu;
+use super::operand::{Form, Operand, Packed, flattened};
 use crate::descriptor::numbers::Numbers;
 use crate::{DType, Device, Isa, Result, Tensor};
 
