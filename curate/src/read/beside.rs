@@ -254,7 +254,7 @@ fn is_of_other_format(path: &Path, input: &Input) -> bool {
     };
     let found: io::Result<Result<Format, &str>> = detect(path, &auto);
     match found {
-        // damage is told by the reader, and an empty file by its name
+        // the reader reports damage, and an empty file has only its name
         Err(_) => false,
         Ok(Err(_)) => true,
         Ok(Ok(found)) => {

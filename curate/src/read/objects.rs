@@ -56,7 +56,7 @@ fn has_arrays_as_lines(text: &[u8]) -> bool {
     line.trim_ascii_end().ends_with(b"]") && !rest.trim_ascii_start().is_empty()
 }
 
-/// What a splitter finds next in some bytes.
+/// The next thing that a splitter finds in some bytes.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Next {
     /// A value starts at this position.
@@ -119,7 +119,7 @@ impl Splitter {
         };
     }
 
-    /// What comes next; the bytes go on where the answer before ended, or behind all of the bytes before.
+    /// The next thing; the bytes go on where the answer before ended, or behind all of the bytes before.
     pub(super) fn next(&mut self, bytes: &[u8]) -> Next {
         match &mut self.state {
             State::Gap => self.start(bytes),

@@ -17,7 +17,7 @@ use super::simd::{Kernel, LANES, Lanes, run};
 pub(crate) trait Step<L: Lanes> {
     /// Neighbouring k in a word.
     const PER_WORD: usize;
-    /// What words of the second factor are multiplied by, a vector of a panel.
+    /// Factor, and offset if there is one, of the words of the second factor, a vector of a panel.
     type Scale: Copy;
 
     /// How many steps from one on, of at most so many, have the same scales.
@@ -76,12 +76,33 @@ macro_rules! without_scales {
     };
 }
 
+/// Products of words that are one f32 each.
+macro_rules! of_one_float {
+    ($lanes:ident) => {
+        const PER_WORD: usize = 1;
+
+        #[inline(always)]
+        fn step(a: $lanes, b: $lanes, sum: $lanes) -> $lanes {
+            a.fma(b, sum)
+        }
+
+        #[inline(always)]
+        fn weave(even: $lanes, _: $lanes) -> $lanes {
+            even
+        }
+
+        #[inline(always)]
+        fn join(low: $lanes, _: $lanes) -> $lanes {
+            low
+        }
+    };
+}
+pub(super) use of_one_float;
+
 /// A word is one f32.
 pub(crate) struct Single;
 
 impl<L: Lanes> Step<L> for Single {
-    const PER_WORD: usize = 1;
-
     without_scales!(LANES);
 
     #[inline(always)]
@@ -90,20 +111,7 @@ impl<L: Lanes> Step<L> for Single {
         unsafe { L::load_all_at(x) }
     }
 
-    #[inline(always)]
-    fn step(a: L, b: L, sum: L) -> L {
-        a.fma(b, sum)
-    }
-
-    #[inline(always)]
-    fn weave(even: L, _: L) -> L {
-        even
-    }
-
-    #[inline(always)]
-    fn join(low: L, _: L) -> L {
-        low
-    }
+    of_one_float!(L);
 }
 
 /// A word is one f32, stored in the second factor as the bf16 that it equals. In panels of two vectors the first one's
@@ -111,8 +119,6 @@ impl<L: Lanes> Step<L> for Single {
 pub(crate) struct Halves;
 
 impl<L: Lanes> Step<L> for Halves {
-    const PER_WORD: usize = 1;
-
     without_scales!(LANES / 2);
 
     #[inline(always)]
@@ -131,20 +137,7 @@ impl<L: Lanes> Step<L> for Halves {
         }
     }
 
-    #[inline(always)]
-    fn step(a: L, b: L, sum: L) -> L {
-        a.fma(b, sum)
-    }
-
-    #[inline(always)]
-    fn weave(even: L, _: L) -> L {
-        even
-    }
-
-    #[inline(always)]
-    fn join(low: L, _: L) -> L {
-        low
-    }
+    of_one_float!(L);
 }
 
 /// Two bf16 a word, with the operations that every instruction set has.

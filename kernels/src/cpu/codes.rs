@@ -14,7 +14,7 @@
 use half::f16;
 
 use super::Isa;
-use super::bf16::{Step, Task};
+use super::bf16::{Step, Task, of_one_float};
 use super::simd::{Kernel, LANES, Lanes, run};
 
 /// How numbers are held.
@@ -155,7 +155,6 @@ macro_rules! step_of_codes {
         }
 
         impl<L: Lanes> Step<L> for $name {
-            const PER_WORD: usize = 1;
             type Scale = $scale;
 
             #[inline(always)]
@@ -209,20 +208,7 @@ macro_rules! step_of_codes {
                 all
             }
 
-            #[inline(always)]
-            fn step(a: L, b: L, sum: L) -> L {
-                a.fma(b, sum)
-            }
-
-            #[inline(always)]
-            fn weave(even: L, _: L) -> L {
-                even
-            }
-
-            #[inline(always)]
-            fn join(low: L, _: L) -> L {
-                low
-            }
+            of_one_float!(L);
         }
     };
 }

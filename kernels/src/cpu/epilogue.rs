@@ -228,7 +228,7 @@ impl<E: Element> SecondRows<E> {
     }
 }
 
-/// What follows bias on two vectors, which start at an index in the output. A trait and no closure, whose body would be
+/// The operation after the bias on two vectors, which start at an index in the output. A trait and no closure, whose body would be
 /// compiled without the instruction set where it is not inlined.
 trait End<E: Element> {
     fn end<L: Lanes, N: Step<L>>(&self, x: [L; 2], start: usize, len: usize) -> [L; 2];

@@ -49,7 +49,7 @@ pub(crate) struct Decoder {
     pub length: usize,
 }
 
-/// What the optimizer keeps of each parameter beside AdamW's two moments, or in their place.
+/// State that the optimizer keeps of each parameter beside AdamW's two moments, or in their place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OptimizerState {
     /// Whether the matrices of layers have Muon's momentum alone (`train.optimizer = "muon"`).

@@ -115,7 +115,7 @@ fn of_kind(key: &Key, kind: &str) -> Map<String, Value> {
     }
 }
 
-/// What the reference adds to the type of a list whose tables may be texts, as may the list.
+/// Words that the reference adds to the type of a list whose tables may be texts, as may the list.
 const FORMS: &str = " or strings, or string";
 
 /// A table whose keys are names to choose, or of those that the program has.

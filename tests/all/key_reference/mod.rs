@@ -26,7 +26,7 @@ struct Reference<'a> {
     text: String,
     /// Heading of each table that is written, by file and type.
     headings: BTreeMap<(String, String), String>,
-    /// What the sources lack.
+    /// Words that the sources lack.
     problems: Vec<String>,
 }
 

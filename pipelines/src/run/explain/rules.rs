@@ -4,7 +4,7 @@
 /// A rule, or a form of names: `NAME` stands for what a job or a list names.
 pub(super) struct NamedRule {
     pub(super) name: &'static str,
-    /// What it drops, as a sentence.
+    /// The documents that it drops, as a sentence.
     pub(super) meaning: &'static str,
 }
 

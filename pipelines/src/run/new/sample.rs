@@ -69,7 +69,7 @@ pub(super) struct Sample {
     pub unreadable: Vec<(PathBuf, String)>,
     /// Files without a byte.
     pub empty: usize,
-    /// What else there is to say about the files, a line each.
+    /// Notes on the files, a line each.
     pub notes: Vec<String>,
     /// Whether the name of a table is that of the other kind of table.
     pub has_misnamed: bool,
