@@ -436,7 +436,7 @@ mod tests {
     use super::*;
     use train::infer::GenerateOptions;
 
-    /// An engine of which prompts ask for what they are: 1 panics, 2 fails a step, 4 fails for good, others give two tokens.
+    /// An engine of which prompts ask for what they are: 1 panics, 2 fails a step, 4 fails for good, 5 never ends, others give one token.
     #[derive(Default)]
     struct Fake {
         requests: Vec<(u64, u32)>,
@@ -474,8 +474,12 @@ mod tests {
                 self.is_over = true;
                 return Err("a rank is gone".into());
             }
-            let (id, _) = self.requests.remove(0);
             let (token, scored) = (5, None);
+            if let Some((id, _)) = self.requests.iter().find(|(_, kind)| *kind == 5) {
+                let id = *id;
+                return Ok(vec![Event::Token { id, token, scored }]);
+            }
+            let (id, _) = self.requests.remove(0);
             Ok(vec![
                 Event::Token { id, token, scored },
                 Event::Finished {
@@ -564,8 +568,9 @@ mod tests {
     #[test]
     fn requests_in_progress_are_told_that_the_server_ends() {
         let engine = start();
-        // 3 would be over at once
-        let submitted = engine.submit(vec![asking(3); 400]);
+        let mut submitted = engine.submit(vec![asking(5)]);
+        let first = submitted.notes.blocking_recv().unwrap();
+        assert!(matches!(first.progress, Progress::Token { .. }));
         engine.end();
         assert!(matches!(last(submitted), Some(Progress::Ended)));
         assert!(health(&engine));
