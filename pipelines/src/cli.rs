@@ -1,13 +1,14 @@
 //! The command line (clap): the verbs and their few flags. Every other setting is a key of the job file.
 
 use crate::context::Context;
-use crate::job::{self, Executor, Files, Job, Problem};
+use crate::job::{self, Executor, Files, Job, Problem, WrongUse};
+use crate::log::{self, Level};
 use crate::tasks::Asked;
 use crate::{executor, exit_code, panics, run, serve, watch};
 use anyhow::bail;
 use clap::{Arg, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Turns raw web text into a trained language model.
@@ -16,6 +17,38 @@ use std::process::ExitCode;
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+/// Flags of the log, which every verb has.
+#[derive(Args)]
+#[command(next_help_heading = "Log")]
+struct LogArgs {
+    /// Print errors, notes and final results alone, without progress.
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Print details as well: why stages run or are skipped, the files that are read, checkpoints.
+    #[arg(short, long, global = true)]
+    verbose: bool,
+    /// Append all lines, with the time in UTC, to this file as well.
+    #[arg(long = "log", value_name = "FILE", global = true)]
+    file: Option<PathBuf>,
+}
+
+impl LogArgs {
+    fn set_up(&self) -> Result<(), WrongUse> {
+        let level = match (self.quiet, self.verbose) {
+            (true, _) => Level::Quiet,
+            (false, true) => Level::Verbose,
+            (false, false) => Level::Usual,
+        };
+        let file = self.file.as_deref();
+        log::set_up(level, file).map_err(|error| {
+            let shown = file.unwrap_or(Path::new("")).display();
+            WrongUse::new(format!("--log: cannot open {shown}: {error}"))
+        })
+    }
 }
 
 /// A job file and overrides of its keys.
@@ -241,7 +274,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    exit_code::of(dispatch(cli.verb))
+    let ready = cli.log.set_up().map_err(anyhow::Error::from);
+    exit_code::of(ready.and_then(|()| dispatch(cli.verb)))
 }
 
 /// Parses a command line. Flags take numbers below 0 as values, so that a wrong one is answered with what the flag wants.

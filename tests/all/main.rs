@@ -39,6 +39,7 @@ mod key_reference;
 mod labelled_texts;
 mod launch;
 mod lm_eval;
+mod log_flags;
 mod masked_jobs;
 mod megatron;
 mod megatron_masked;

@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// Texts of real documents, each on a line.
-fn texts() -> Vec<String> {
+pub(crate) fn texts() -> Vec<String> {
     let bytes = fs::read(data("pile-00000.jsonl.zst")).unwrap();
     let text = String::from_utf8(zstd::decode_all(bytes.as_slice()).unwrap()).unwrap();
     let lines = text.lines().filter(|line| !line.contains("Gutenberg"));
@@ -17,7 +17,7 @@ fn texts() -> Vec<String> {
 }
 
 /// A job that trains six steps on these documents, with a tokenizer from a file.
-fn write_job(folder: &Path, texts: &[String]) -> PathBuf {
+pub(crate) fn write_job(folder: &Path, texts: &[String]) -> PathBuf {
     let input = folder.join("texts.jsonl");
     fs::write(&input, texts.concat()).unwrap();
     let tokenizer = folder.join("tokenizer.json");

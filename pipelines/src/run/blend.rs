@@ -535,7 +535,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
             .map(share)
             .collect();
         let samples = part["samples"].as_u64().unwrap_or(0);
-        log!(
+        info!(
             "blend: {} {} samples: {}",
             part["part"].as_str().unwrap_or_default(),
             grouped(samples),

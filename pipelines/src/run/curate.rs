@@ -128,7 +128,7 @@ pub(super) fn run_task(cx: &Context, index: usize, of: usize) -> Result<()> {
         cx.manifest.is_done(stage, print)
     })?;
     if todo.is_empty() {
-        log!(
+        info!(
             "curate: task {index} of {of} was done before ({} shards)",
             own.len()
         );
@@ -188,7 +188,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let stale = StaleShards::find(&cx.out, shards.len())?;
     let is_done = todo.is_empty() && stale.is_empty();
     if is_done && cx.manifest.done("curate", &of_all)?.is_some() {
-        log!("curate: done before ({} shards)", shards.len());
+        info!("curate: done before ({} shards)", shards.len());
         return Ok(());
     }
     let curator = curator(cx, config)?;
@@ -282,6 +282,11 @@ fn run_shards(
             let started = std::time::Instant::now();
             // an object of unknown size may be large
             let is_long = shard.bytes >= least || shard.bytes == 0;
+            let (number, file) = (shard.number, curate::secrets::shown(&shard.path));
+            let size = megabytes(shard.bytes);
+            watcher
+                .progress
+                .detail(&format!("curate: shard {number}: reads {file} ({size})"));
             let report = if is_long {
                 curator.resume_shard(shard, &cx.out, print, watcher)
             } else {
@@ -299,6 +304,11 @@ fn run_shards(
                 cx.manifest
                     .record(&stage_name(shard), print, &files, counts, seconds)?;
                 Curator::forget_journal(&cx.out, shard.number)?;
+                watcher.progress.detail(&format!(
+                    "curate: shard {number}: {} records, {} kept ({seconds:.1} s)",
+                    grouped(report.records),
+                    grouped(report.kept)
+                ));
                 watcher.quotes.shard(cx, shard, &report, watcher.progress)
             });
             if let (Err(e), Ok(mut failed)) = (done, failed.lock()) {

@@ -119,7 +119,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let (shards, sums) = upstream(cx)?;
     let print = fingerprint_of(cx, &sums)?;
     if cx.manifest.done("dedup", &print)?.is_some() {
-        log!("dedup: done before");
+        info!("dedup: done before");
         return Ok(());
     }
     cx.accept()?;

@@ -34,7 +34,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         state
     ]));
     if let Some(before) = cx.manifest.done("eval", &print)? {
-        log!(
+        info!(
             "eval: done before: {}",
             in_words(table.part, &before.counts)
         );

@@ -130,7 +130,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         kept.iter().map(|prompt| &prompt.ids).collect::<Vec<_>>()
     ]));
     if cx.manifest.done("generate", &print)?.is_some() {
-        log!("generate: done before");
+        info!("generate: done before");
         return Ok(());
     }
     let started = std::time::Instant::now();

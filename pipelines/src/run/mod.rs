@@ -120,7 +120,7 @@ pub(crate) fn stages(job: &Job) -> [(&'static str, bool); 7] {
 /// `run`: every table of the job, in order.
 pub(crate) fn all(cx: &Context) -> Result<()> {
     let job = &cx.job;
-    log!(
+    info!(
         "millrace {}: job {:?} in {}",
         env!("CARGO_PKG_VERSION"),
         job.name,

@@ -113,7 +113,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         cx.manifest
             .record("tokenize", &all, &files, counts, seconds)?;
     } else {
-        log!("tokenize: done before");
+        info!("tokenize: done before");
     }
     Ok(())
 }

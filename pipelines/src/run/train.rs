@@ -100,7 +100,7 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
     let plan = data.plan(cx)?;
     let print = print_of(&plan);
     if cx.manifest.done("train", &print)?.is_some() {
-        log!("train: done before ({} steps)", plan.train.steps);
+        info!("train: done before ({} steps)", plan.train.steps);
         world.exchange(DONE)?;
         return Ok(());
     }
@@ -113,12 +113,12 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
     }
     let parallel = &plan.parallel;
     if plan.trained_parameters() < plan.parameters() {
-        log!(
+        info!(
             "train: {} parameters of adapters are trained",
             grouped(plan.trained_parameters())
         );
     }
-    log!(
+    info!(
         "train: {} parameters, vocabulary {}, {} tokens per step, tp {} pp {} dp {} cp {} zero {}",
         grouped(plan.parameters()),
         grouped(plan.vocab as u64),
@@ -269,7 +269,7 @@ pub(super) fn print_memory(ranks: &train::Result<Vec<RankMemory>>) {
         0 => String::new(),
         bytes => format!(", checkpoint parts between processes {}", bytes / 1_000_000),
     };
-    log!(
+    info!(
         "train: peak memory per rank: {} MB (weights {}, optimizer {}, gradients {}, activations {}, packed weights {}, checkpoint buffer {}{transfer})",
         rank.total() / 1_000_000,
         rank.weights / 1_000_000,
@@ -453,6 +453,9 @@ impl train::metrics::Events for Watcher<'_> {
     fn checkpoint(&self, step: u64, path: &Path) {
         self.progress
             .say(&format!("{}: step {step}: checkpoint written", self.label));
+        let at = path.display();
+        self.progress
+            .detail(&format!("{}: step {step}: it is {at}", self.label));
         if let Some(tasks) = self.tasks {
             tasks.checkpoint(step, path);
         }
@@ -473,7 +476,7 @@ impl train::metrics::Events for Watcher<'_> {
         }
     }
     fn note(&self, text: &str) {
-        self.progress.say(&format!("{}: {text}", self.label));
+        self.progress.warn(&format!("{}: {text}", self.label));
     }
     fn is_stop_asked(&self) -> bool {
         self.signals.is_asked()
@@ -493,7 +496,7 @@ impl train::metrics::Events for Follower<'_> {
     fn validation(&self, _: &str, _: u64, _: f64) {}
     fn checkpoint(&self, _: u64, _: &Path) {}
     fn kernels(&self, path: &train::CpuPath) {
-        log!("train: kernels: {path}");
+        info!("train: kernels: {path}");
     }
     fn resumed(&self, _: u64) {}
     fn note(&self, text: &str) {

@@ -90,7 +90,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let mut left = Vec::new();
     for (number, adapter) in adapters.iter().enumerate() {
         match adapter.cx.manifest.done("train", &adapter.print)? {
-            Some(_) => log!("train {}: done before", adapter.name),
+            Some(_) => info!("train {}: done before", adapter.name),
             None => left.push(number),
         }
     }
@@ -117,7 +117,7 @@ fn train(adapters: &[&Adapter<'_>], world: &World) -> Result<()> {
     let first = plans[0];
     let trained: u64 = plans.iter().map(|plan| plan.trained_parameters()).sum();
     let parallel = &first.parallel;
-    log!(
+    info!(
         "train: {} adapters of {} parameters over one base of {}, tp {} pp {} dp {} cp {} zero {}",
         adapters.len(),
         grouped(trained),
