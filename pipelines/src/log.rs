@@ -10,6 +10,7 @@
 
 use anyhow::{Context as _, Result};
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -33,6 +34,11 @@ struct Output {
 }
 
 static OUTPUT: OnceLock<Output> = OnceLock::new();
+
+thread_local! {
+    /// Whether this thread's lines are dropped.
+    static IS_MUTED: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Fixes what is written, and where, for the rest of the process. Lines are appended to `file` as well.
 ///
@@ -67,9 +73,20 @@ pub(crate) fn is_verbose() -> bool {
     level() == Level::Verbose
 }
 
+/// Calls `work`, and drops the lines that this thread logs meanwhile.
+pub(crate) fn muted<T>(work: impl FnOnce() -> T) -> T {
+    let was = IS_MUTED.replace(true);
+    let done = work();
+    IS_MUTED.set(was);
+    done
+}
+
 /// Writes a line to stderr, and to the file of `--log`; control characters of foreign text, which could steer a terminal, are
 /// escaped, and errors of the system are in plain words.
 pub(crate) fn line(text: &str) {
+    if IS_MUTED.get() {
+        return;
+    }
     let text = printable(&plain(text));
     let has_colours = OUTPUT.get().is_some_and(|output| output.has_colours);
     let mut line = match has_colours {
@@ -92,7 +109,9 @@ pub(crate) fn info_line(text: &str) {
 
 /// Writes a line to the file of `--log` alone, if there is one.
 pub(crate) fn file_line(text: &str) {
-    to_file(&printable(&plain(text)));
+    if !IS_MUTED.get() {
+        to_file(&printable(&plain(text)));
+    }
 }
 
 /// Appends lines with the time to the file of `--log`.

@@ -38,6 +38,7 @@ fn quiet_leaves_results_and_bad_records_and_verbose_adds_why_and_what_is_read() 
     }
     let usual = stderr_of(&["run", &job]);
     assert!(usual.contains("curate: done before"), "{usual}");
+    assert!(!usual.contains("curate: finished"), "{usual}");
     assert!(!stderr_of(&["run", &job, "--quiet"]).contains("done before"));
     let verbose = stderr_of(&[
         "-v",
@@ -47,12 +48,24 @@ fn quiet_leaves_results_and_bad_records_and_verbose_adds_why_and_what_is_read() 
         "curate.max_record_bytes=50000000",
     ]);
     for wanted in [
+        "curate.max_record_bytes changed: ",
         "curate: shard 0: reads ",
         "texts.jsonl (",
         " kept (",
     ] {
         assert!(verbose.contains(wanted), "{wanted}: {verbose}");
     }
+    let verbose = stderr_of(&[
+        "run",
+        &job,
+        "--verbose",
+        "--set",
+        "curate.max_record_bytes=50000000",
+    ]);
+    assert!(
+        verbose.contains("curate: finished, will be skipped"),
+        "{verbose}"
+    );
     // a pipe is no terminal
     assert!(!verbose.contains('\u{1b}'));
     let both = output(&["run", &job, "-q", "-v"]);
@@ -80,6 +93,13 @@ fn the_file_of_the_log_has_every_line_with_its_time_and_never_ends_a_job() {
     stderr_of(&["run", &job, "-q", "--log", log]);
     let more = fs::read_to_string(&file).unwrap();
     assert!(more.starts_with(&text) && more[text.len()..].contains("curate: done before"));
+    let refused = output(&["run", &job, "--allow", "lr", "--log", log]);
+    assert_eq!(refused.status.code(), Some(2));
+    let more = fs::read_to_string(&file).unwrap();
+    assert!(
+        more.contains("Z error: --allow: the job has no [train] table"),
+        "{more}"
+    );
     let absent = dir.path().join("absent/run.log");
     let out = format!("out={:?}", dir.path().join("new").display().to_string());
     let found = output(&[

@@ -54,6 +54,7 @@ mod preference_jobs;
 mod prompt_tuning_jobs;
 mod quantize_jobs;
 mod refused_runs;
+mod run_plan;
 mod samplers;
 mod schema;
 mod serve;

@@ -16,7 +16,7 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use train::checkpoint::Ended;
-use train::config::{Difference, EvalTasks, Plan, TrainConfig};
+use train::config::{Difference, EvalTasks, Plan, ResumeConfig, TrainConfig};
 use train::data::Samples;
 use train::dist::World;
 use train::metrics::StepRecord;
@@ -99,7 +99,7 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
     let data = TrainData::open(cx)?;
     let plan = data.plan(cx)?;
     let print = print_of(&plan);
-    if cx.manifest.done("train", &print)?.is_some() {
+    if cx.done("train", &print)?.is_some() {
         info!("train: done before ({} steps)", plan.train.steps);
         world.exchange(DONE)?;
         return Ok(());
@@ -240,6 +240,11 @@ pub(super) fn print_of(plan: &Plan) -> String {
     let trained = TrainConfig {
         // tasks are evaluated beside the training and change nothing of it
         eval_tasks: EvalTasks::default(),
+        // settings that were allowed to change are compared themselves
+        resume: ResumeConfig {
+            allow: Vec::new(),
+            from: plan.train.resume.from.clone(),
+        },
         ..plan.train.clone()
     };
     let mut parts = vec![
@@ -339,7 +344,7 @@ fn change_data(cx: &Context, order: &serde_json::Value, step: u64) -> Result<()>
 }
 
 /// Expands the trainer's refusal of another sample order: names the differing settings instead of a fingerprint.
-fn explained(cx: &Context, data: &TrainData, error: anyhow::Error) -> anyhow::Error {
+pub(super) fn explained(cx: &Context, data: &TrainData, error: anyhow::Error) -> anyhow::Error {
     let mut error = match error.downcast::<train::Error>() {
         Ok(error) => error,
         Err(error) => return error,

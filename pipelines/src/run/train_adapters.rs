@@ -89,12 +89,12 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let print = fingerprint(&json!(prints));
     let mut left = Vec::new();
     for (number, adapter) in adapters.iter().enumerate() {
-        match adapter.cx.manifest.done("train", &adapter.print)? {
+        match adapter.cx.done("train", &adapter.print)? {
             Some(_) => info!("train {}: done before", adapter.name),
             None => left.push(number),
         }
     }
-    if left.is_empty() && cx.manifest.done("train", &print)?.is_some() {
+    if left.is_empty() && cx.done("train", &print)?.is_some() {
         return Ok(());
     }
     cx.manifest.forget("train");
