@@ -1,14 +1,16 @@
 //! The command line (clap): the verbs and their few flags. Every other setting is a key of the job file.
 
 use crate::context::Context;
-use crate::job::{self, Executor, Files, Job, Problem};
+use crate::job::{self, Executor, Files, Job, Problem, WrongUse, or_nearest};
+use crate::log::{self, Level};
 use crate::tasks::Asked;
 use crate::{executor, exit_code, panics, run, serve, watch};
 use anyhow::bail;
 use clap::{Arg, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use train::config::resume_entries;
 
 /// Turns raw web text into a trained language model.
 #[derive(Parser)]
@@ -16,6 +18,38 @@ use std::process::ExitCode;
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+/// Flags of the log, which every verb has.
+#[derive(Args)]
+#[command(next_help_heading = "Log")]
+struct LogArgs {
+    /// Print errors, notes and final results alone, without progress.
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Print details as well: why stages run or are skipped, the files that are read, checkpoints.
+    #[arg(short, long, global = true)]
+    verbose: bool,
+    /// Append all lines, with the time in UTC, to this file as well.
+    #[arg(long = "log", value_name = "FILE", global = true)]
+    file: Option<PathBuf>,
+}
+
+impl LogArgs {
+    fn set_up(&self) -> Result<(), WrongUse> {
+        let level = match (self.quiet, self.verbose) {
+            (true, _) => Level::Quiet,
+            (false, true) => Level::Verbose,
+            (false, false) => Level::Usual,
+        };
+        let file = self.file.as_deref();
+        log::set_up(level, file).map_err(|error| {
+            let shown = file.unwrap_or(Path::new("")).display();
+            WrongUse::new(format!("--log: cannot open {shown}: {error}"))
+        })
+    }
 }
 
 /// A job file and overrides of its keys.
@@ -31,6 +65,17 @@ pub(crate) struct JobArgs {
     check: bool,
 }
 
+/// A job that trains, with settings that may change.
+#[derive(Args)]
+struct TrainingArgs {
+    #[command(flatten)]
+    job: JobArgs,
+    /// Settings that may differ from those of the checkpoint from the next step on, besides those of the job's `train.resume.allow`,
+    /// e.g. --allow lr,steps,data.
+    #[arg(long, value_name = "KEYS", value_delimiter = ',', value_parser = allowed)]
+    allow: Vec<String>,
+}
+
 #[derive(Subcommand)]
 enum Verb {
     /// Write a short commented job for your own data, after a look at the data and this machine.
@@ -38,10 +83,17 @@ enum Verb {
     /// Run every stage of a job. Finished stages are skipped; a killed run resumes.
     Run {
         #[command(flatten)]
-        job: JobArgs,
+        job: TrainingArgs,
         /// Print what would be submitted to the job's executor, and stop.
         #[arg(long)]
         dry_run: bool,
+        /// Print which stages would run, go on or be skipped, why, and what they replace, and stop. Nothing is written; exit code 2 if
+        /// the run would be refused.
+        #[arg(long, conflicts_with_all = ["dry_run", "check"])]
+        plan: bool,
+        /// With --plan: print JSON to stdout.
+        #[arg(long, requires = "plan")]
+        json: bool,
     },
     /// Run one task of a stage, as executors do.
     Task {
@@ -108,7 +160,7 @@ enum Verb {
         json: bool,
     },
     /// Train the model.
-    Train(JobArgs),
+    Train(TrainingArgs),
     /// Fine-tune the model of `train.init_from` on conversations, let it answer some, and write the report.
     Finetune(JobArgs),
     /// Measure the loss of the newest checkpoint on the validation or test part; or, with --task, evaluate tasks such as HellaSwag
@@ -241,7 +293,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    exit_code::of(dispatch(cli.verb))
+    let ready = cli.log.set_up().map_err(anyhow::Error::from);
+    exit_code::of(ready.and_then(|()| dispatch(cli.verb)))
 }
 
 /// Parses a command line. Flags take numbers below 0 as values, so that a wrong one is answered with what the flag wants.
@@ -264,7 +317,16 @@ fn with_negative_numbers(command: Command) -> Command {
 fn dispatch(verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::New(args) => run::new(&args),
-        Verb::Run { job, dry_run } => run_or_submit(&job, dry_run),
+        Verb::Run {
+            job,
+            plan: true,
+            json,
+            ..
+        } => match checked_to_train(&job, &Files::ALL)? {
+            Some(job) => run::outlook(&Context::open_to_look(job)?, json),
+            None => Ok(()),
+        },
+        Verb::Run { job, dry_run, .. } => run_or_submit(&job, dry_run),
         Verb::Task {
             job,
             stage,
@@ -290,14 +352,14 @@ fn dispatch(verb: Verb) -> anyhow::Result<()> {
         Verb::Merge { out, parts } => run::merge(&out, &parts),
         Verb::Mixer { config, out } => run::mixer(&config, out.as_deref()),
         Verb::Blend { job, dump, json } => reading(&job, |cx| run::blend(cx, dump, json)),
-        Verb::Train(j) => match checked(&j, &[Files::Training])? {
+        Verb::Train(j) => match checked_to_train(&j, &[Files::Training])? {
             Some(job) => {
                 run::expect_training(&job)?;
                 with_ranks(job, run::train)
             }
             None => Ok(()),
         },
-        Verb::Finetune(j) => match checked_with(&j, &Files::ALL, &expect_finetune)? {
+        Verb::Finetune(j) => match checked_with(&j, &Files::ALL, &expect_finetune, &|_| Ok(()))? {
             Some(job) => with_ranks(job, run::all),
             None => Ok(()),
         },
@@ -359,11 +421,48 @@ fn limit(text: &str) -> Result<(String, f64), String> {
     Ok((rule.trim().to_string(), number))
 }
 
+/// An entry of `train.resume.allow`.
+fn allowed(text: &str) -> Result<String, String> {
+    let mut known = resume_entries();
+    match known.any(|entry| entry == text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "wanted some of {}{}",
+            resume_entries().collect::<Vec<_>>().join(", "),
+            or_nearest(text, resume_entries())
+        )),
+    }
+}
+
+/// Like [`checked`], with what may change on the command line.
+fn checked_to_train(args: &TrainingArgs, files: &[Files]) -> anyhow::Result<Option<Job>> {
+    let TrainingArgs { job, allow } = args;
+    let add = |job: &mut Job| match &mut job.train {
+        _ if allow.is_empty() => Ok(()),
+        Some(train) => {
+            let own = &mut train.resume.allow;
+            for entry in allow {
+                if !own.contains(entry) {
+                    own.push(entry.clone());
+                }
+            }
+            Ok(())
+        }
+        None => Err(WrongUse::new(
+            "--allow: the job has no [train] table, so that nothing resumes",
+        )),
+    };
+    checked_with(job, files, &|_| Vec::new(), &add)
+}
+
 /// `run`: here, or by handing the job to its executor.
-fn run_or_submit(args: &JobArgs, dry_run: bool) -> anyhow::Result<()> {
-    match checked(args, &Files::ALL)? {
+fn run_or_submit(args: &TrainingArgs, dry_run: bool) -> anyhow::Result<()> {
+    match checked_to_train(args, &Files::ALL)? {
         None => Ok(()),
         Some(job) if job.executor != Executor::Local => {
+            if !dry_run {
+                run::refuse_submission(&job)?;
+            }
             let cx = match dry_run {
                 true => Context::open_to_read(job)?,
                 false => Context::open_to_submit(job)?,
@@ -418,14 +517,15 @@ fn reading(
 /// The checked job, for a verb that reads these files; None if it was only to be printed (`--check`), with all of its files looked
 /// for.
 fn checked(args: &JobArgs, files: &[Files]) -> anyhow::Result<Option<Job>> {
-    checked_with(args, files, &|_| Vec::new())
+    checked_with(args, files, &|_| Vec::new(), &|_| Ok(()))
 }
 
-/// Like [`checked`], with the problems that a verb has with a job which is right for others.
+/// Like [`checked`], with the problems that a verb has with a job which is right for others, and with what its flags `add` to a job.
 fn checked_with(
     args: &JobArgs,
     files: &[Files],
     more: &dyn Fn(&Job) -> Vec<Problem>,
+    add: &dyn Fn(&mut Job) -> Result<(), WrongUse>,
 ) -> anyhow::Result<Option<Job>> {
     // a job for another verb is not asked for its files
     let all = |job: &Job| match (more(job), args.check) {
@@ -433,7 +533,8 @@ fn checked_with(
         (_, true) => [job.missing_inputs(), job.missing_files()].concat(),
         (_, false) => job.missing(files_here(job, files)),
     };
-    let job: Job = job::load_with(&args.job, &args.set, &all)?;
+    let mut job: Job = job::load_with(&args.job, &args.set, &all)?;
+    add(&mut job)?;
     let tasks = job.train.as_ref().map(|train| &train.eval_tasks);
     let tasks = tasks.filter(|tasks| tasks.every > 0);
     let tasks = tasks.and_then(|tasks| Asked::of_training(tasks).err());

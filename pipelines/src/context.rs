@@ -3,7 +3,7 @@
 use crate::folder_lock::{self, LOCK, is_held, lock_in};
 use crate::job::Job;
 use crate::machine::{grouped, is_temporary, write_atomically};
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, Record};
 use ::curate::pipeline::CurateConfig;
 use ::curate::read::{Input, Shard, keep_crawl_lists};
 use anyhow::{Context as _, Result, bail};
@@ -22,12 +22,14 @@ pub(crate) struct Context {
     world: Mutex<Option<::train::dist::World>>,
     /// Whether `job.toml` is still to be written.
     is_pending: AtomicBool,
+    /// Whether nothing at all is written, in the folder or elsewhere.
+    only_looks: bool,
     /// None in a process that does not own the folder: process 1 and up of a training, and verbs that only read.
     _lock: Option<File>,
 }
 
 /// The resolved job in its folder.
-const JOB: &str = "job.toml";
+pub(crate) const JOB: &str = "job.toml";
 
 impl Context {
     /// Makes the folder, takes the lock, starts the threads. The resolved job is written where there is none, and otherwise once a
@@ -85,6 +87,7 @@ impl Context {
             shards: OnceLock::new(),
             world: Mutex::new(None),
             is_pending: AtomicBool::new(false),
+            only_looks: false,
             _lock: Some(lock),
         })
     }
@@ -108,6 +111,7 @@ impl Context {
             shards: OnceLock::new(),
             world: Mutex::new(None),
             is_pending: AtomicBool::new(true),
+            only_looks: false,
             _lock: Some(lock),
         };
         if is_first {
@@ -124,6 +128,18 @@ impl Context {
         }
         write_atomically(&self.out.join(JOB), self.job.to_toml().as_bytes())?;
         self.manifest.share(JOB)
+    }
+
+    /// The record of a stage that need not run again. A process that owns the folder has its files brought from the store; others
+    /// only look.
+    ///
+    /// # Errors
+    /// If the store cannot be reached, or a file not be written.
+    pub(crate) fn done(&self, stage: &str, print: &str) -> Result<Option<Record>> {
+        match self.is_owner() {
+            true => self.manifest.done(stage, print),
+            false => self.manifest.found(stage, print),
+        }
     }
 
     /// Whether this process may write records in the folder.
@@ -169,6 +185,7 @@ impl Context {
             shards,
             world: Mutex::new(None),
             is_pending: AtomicBool::new(false),
+            only_looks: false,
             _lock: Some(lock),
         })
     }
@@ -177,6 +194,10 @@ impl Context {
     /// or a dry run that only prints what would be submitted.
     pub(crate) fn open_to_read(job: Job) -> Result<Context> {
         start_threads(&job)?;
+        Context::part_to_read(job)
+    }
+
+    fn part_to_read(job: Job) -> Result<Context> {
         let out = job.out.clone();
         Ok(Context {
             manifest: Manifest::open(&out, job.store()?)?,
@@ -185,8 +206,28 @@ impl Context {
             shards: OnceLock::new(),
             world: Mutex::new(None),
             is_pending: AtomicBool::new(false),
+            only_looks: false,
             _lock: None,
         })
+    }
+
+    /// Like [`Context::open_to_read`], for a verb that writes nothing, also not in caches outside of the folder.
+    pub(crate) fn open_to_look(job: Job) -> Result<Context> {
+        start_threads(&job)?;
+        Context::part_to_look(job)
+    }
+
+    /// Like [`Context::open_to_look`], for a job in a folder of this one, or before it is opened to work.
+    pub(crate) fn part_to_look(job: Job) -> Result<Context> {
+        Ok(Context {
+            only_looks: true,
+            ..Context::part_to_read(job)?
+        })
+    }
+
+    /// Whether this process writes nothing at all.
+    pub(crate) fn only_looks(&self) -> bool {
+        self.only_looks
     }
 
     /// Trains with these processes.
@@ -272,7 +313,7 @@ impl Context {
 pub(crate) const PENDING: &str = "takedown/commit.json";
 
 /// Refuses a folder in which a takedown was killed: some of its files are old, others new.
-fn expect_whole(out: &Path) -> Result<()> {
+pub(crate) fn expect_whole(out: &Path) -> Result<()> {
     if out.join(PENDING).exists() {
         bail!(
             "a takedown in {} was interrupted; run `millrace takedown` again to finish it",

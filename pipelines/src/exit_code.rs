@@ -1,7 +1,7 @@
-//! Exit codes: 0 done, 1 failed, 2 bad usage or job, or a device that this machine
+//! Exit codes: 0 done, 1 failed, 2 bad usage or job, a job that would replace what checkpoints depend on, or a device that this machine
 //! lacks, 128 + N stopped by signal N (130 for SIGINT, 143 for SIGTERM).
 
-use crate::job::{LoadError, WrongUse};
+use crate::job::{LoadError, Refused, WrongUse};
 use crate::serve::WrongFlags;
 use crate::signals::Interrupted;
 use crate::tasks::TaskError;
@@ -27,6 +27,7 @@ pub(crate) fn of(result: anyhow::Result<()>) -> ExitCode {
         || error.downcast_ref::<WrongFlags>().is_some()
         || error.downcast_ref::<LoadError>().is_some()
         || error.downcast_ref::<WrongUse>().is_some()
+        || error.downcast_ref::<Refused>().is_some()
         || is_unavailable.is_some_and(train::Error::is_unavailable);
     ExitCode::from(if is_bad_job { USAGE } else { 1 })
 }

@@ -40,20 +40,35 @@ pub(crate) fn note(out: &Path) -> Result<()> {
     write_atomically(&out.join(NOTE), text.as_bytes())
 }
 
-/// The error of a folder that another process holds.
-pub(crate) fn is_held(out: &Path) -> anyhow::Error {
+/// The process that a folder's note and lock tell of: `process 42 on host, for 3 min`.
+fn who(out: &Path, pid: Option<u32>) -> Option<String> {
     let text = std::fs::read(out.join(NOTE)).unwrap_or_default();
     let noted: Option<Process> = serde_json::from_slice(&text).ok();
-    let pid = holder(&out.join(LOCK));
-    let who = match (noted, pid) {
+    match (noted, pid) {
         // a process that only reads, such as a takedown, leaves no note of its own
         (Some(noted), pid) if pid.is_none_or(|pid| pid == noted.pid) => {
             let time = duration(now().saturating_sub(noted.since) as f64);
-            format!(": process {} on {}, for {time}", noted.pid, noted.host)
+            Some(format!(
+                "process {} on {}, for {time}",
+                noted.pid, noted.host
+            ))
         }
-        (_, Some(pid)) => format!(": process {pid}"),
-        (_, None) => String::new(),
-    };
+        (_, Some(pid)) => Some(format!("process {pid}")),
+        (_, None) => None,
+    }
+}
+
+/// The process of this machine that holds the folder; None if there is none, or if the kernel does not list locks. Nothing is locked
+/// to find out.
+pub(crate) fn running(out: &Path) -> Option<String> {
+    let pid = holder(&out.join(LOCK))?;
+    who(out, Some(pid))
+}
+
+/// The error of a folder that another process holds.
+pub(crate) fn is_held(out: &Path) -> anyhow::Error {
+    let who = who(out, holder(&out.join(LOCK)));
+    let who = who.map_or_else(String::new, |who| format!(": {who}"));
     let out = out.display();
     anyhow!(
         "another process is running a job in {out}{who}; wait for its end, or stop it; `millrace status {out}` shows how far it is"

@@ -3,18 +3,153 @@
 //! `eprintln!` panics when stderr cannot be written, as with a log file on a full disk or after `2>&1 | head -1`. A
 //! job must not end because its log cannot be written, so such a line is dropped. Lints forbid `eprintln!`
 //! everywhere else.
+//!
+//! There is one stderr per process, and so one choice of what goes there (`--quiet`, `--verbose`, `--log`), which the command line makes
+//! before anything is logged. `log!` writes what is always shown: errors, notes, results. `info!` is left out by `--quiet`, and
+//! `detail!` is written with `--verbose` alone.
 
 use anyhow::{Context as _, Result};
 use std::borrow::Cow;
+use std::cell::Cell;
+use std::fs::File;
 use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::sync::{Mutex, OnceLock};
 
-/// Writes a line to stderr; control characters of foreign text, which could steer a terminal, are escaped, and errors of the system
-/// are in plain words.
+/// How much is written to stderr.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    /// Errors, notes and results.
+    Quiet,
+    /// Progress as well.
+    Usual,
+    /// Details as well.
+    Verbose,
+}
+
+struct Output {
+    level: Level,
+    file: Option<Mutex<File>>,
+    has_colours: bool,
+}
+
+static OUTPUT: OnceLock<Output> = OnceLock::new();
+
+thread_local! {
+    /// Whether this thread's lines are dropped.
+    static IS_MUTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Fixes what is written, and where, for the rest of the process. Lines are appended to `file` as well.
+///
+/// # Errors
+/// The file cannot be opened.
+pub(crate) fn set_up(level: Level, file: Option<&Path>) -> std::io::Result<()> {
+    let open = |path| File::options().append(true).create(true).open(path);
+    let file = file.map(open).transpose()?.map(Mutex::new);
+    let is_wanted = |name: &str| std::env::var_os(name).is_none_or(|value| value.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+    let has_colours = std::io::stderr().is_terminal() && is_wanted("NO_COLOR") && !is_dumb;
+    // a second call in one process would be the one of a test
+    let _ = OUTPUT.set(Output {
+        level,
+        file,
+        has_colours,
+    });
+    Ok(())
+}
+
+fn level() -> Level {
+    OUTPUT.get().map_or(Level::Usual, |output| output.level)
+}
+
+/// Whether progress is left out.
+pub(crate) fn is_quiet() -> bool {
+    level() == Level::Quiet
+}
+
+/// Whether details are written.
+pub(crate) fn is_verbose() -> bool {
+    level() == Level::Verbose
+}
+
+/// Calls `work`, and drops the lines that this thread logs meanwhile.
+pub(crate) fn muted<T>(work: impl FnOnce() -> T) -> T {
+    let was = IS_MUTED.replace(true);
+    let done = work();
+    IS_MUTED.set(was);
+    done
+}
+
+/// Writes a line to stderr, and to the file of `--log`; control characters of foreign text, which could steer a terminal, are
+/// escaped, and errors of the system are in plain words.
 pub(crate) fn line(text: &str) {
-    let mut line = printable(&plain(text));
+    if IS_MUTED.get() {
+        return;
+    }
+    let text = printable(&plain(text));
+    let has_colours = OUTPUT.get().is_some_and(|output| output.has_colours);
+    let mut line = match has_colours {
+        true => coloured(&text),
+        false => text.clone(),
+    };
     line.push('\n');
     // one write, so that lines of several threads do not mix; a failure cannot be reported anywhere
     let _ = std::io::stderr().lock().write_all(line.as_bytes());
+    to_file(&text);
+}
+
+/// Writes a line of progress.
+pub(crate) fn info_line(text: &str) {
+    match is_quiet() {
+        true => file_line(text),
+        false => line(text),
+    }
+}
+
+/// Writes a line to the file of `--log` alone, if there is one.
+pub(crate) fn file_line(text: &str) {
+    if !IS_MUTED.get() {
+        to_file(&printable(&plain(text)));
+    }
+}
+
+/// Appends lines with the time to the file of `--log`.
+fn to_file(text: &str) {
+    let file = OUTPUT.get().and_then(|output| output.file.as_ref());
+    let Some(mut file) = file.and_then(|file| file.lock().ok()) else {
+        return;
+    };
+    // a full disk takes lines of the log, never the job
+    let _ = file.write_all(stamped(text, &now()).as_bytes());
+}
+
+/// This moment in UTC: `2026-01-31T23:59:59Z`.
+fn now() -> String {
+    let now = chrono::Utc::now();
+    now.format("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Every line of `text` behind the time.
+fn stamped(text: &str, time: &str) -> String {
+    let lines = text.split('\n');
+    lines.map(|line| format!("{time} {line}\n")).collect()
+}
+
+/// Words that begin an error or a note, and the codes of their colours: red, yellow.
+const COLOURS: [(&str, &str); 2] = [("error:", "31"), ("note:", "33")];
+
+/// `text` with the first word for an error or a note, at its beginning or behind the names of a stage, in its colour.
+fn coloured(text: &str) -> String {
+    for (word, code) in COLOURS {
+        let at = text.find(word);
+        let at = at.filter(|at| *at == 0 || text[..*at].ends_with(": "));
+        if let Some(at) = at {
+            let (before, behind) = (&text[..at], &text[at + word.len()..]);
+            return format!("{before}\u{1b}[1;{code}m{word}\u{1b}[0m{behind}");
+        }
+    }
+    text.to_owned()
 }
 
 /// `text` with control characters, other than line feeds and tabs, as `\u{1b}`.
@@ -80,6 +215,20 @@ macro_rules! log {
     ($($arg:tt)*) => { $crate::log::line(&format!($($arg)*)) };
 }
 
+/// A line of progress on stderr, which `--quiet` leaves out, with the arguments of `format!`.
+macro_rules! info {
+    ($($arg:tt)*) => { $crate::log::info_line(&format!($($arg)*)) };
+}
+
+/// A line of details on stderr, for `--verbose` alone, with the arguments of `format!`.
+macro_rules! detail {
+    ($($arg:tt)*) => {
+        if $crate::log::is_verbose() {
+            $crate::log::line(&format!($($arg)*))
+        }
+    };
+}
+
 /// Text to stdout, where results go. A terminal gets control characters of foreign text escaped.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
@@ -131,6 +280,24 @@ mod tests {
         ] {
             assert_eq!(plain(&text), want);
         }
+    }
+
+    #[test]
+    fn errors_and_notes_alone_have_a_colour() {
+        let red = "\u{1b}[1;31merror:\u{1b}[0m x: note: y";
+        assert_eq!(coloured("error: x: note: y"), red);
+        let yellow = "curate: \u{1b}[1;33mnote:\u{1b}[0m 3 bad";
+        assert_eq!(coloured("curate: note: 3 bad"), yellow);
+        for text in ["curate: 3 records", "a terror: x", "keynote: y"] {
+            assert_eq!(coloured(text), text);
+        }
+    }
+
+    #[test]
+    fn every_line_of_the_file_has_its_time() {
+        assert_eq!(stamped("a\nb", "T"), "T a\nT b\n");
+        let time = now();
+        assert_eq!((time.len(), &time[10..11], &time[19..]), (20, "T", "Z"));
     }
 
     #[test]

@@ -77,6 +77,16 @@ pub(crate) struct Manifest {
     out: PathBuf,
     records: Mutex<BTreeMap<String, Record>>,
     shared: Option<Shared>,
+    /// Files whose checksum this process has computed: what is decided before the first stage is not read again by the stages.
+    verified: Mutex<BTreeMap<PathBuf, Verified>>,
+}
+
+/// A file as it was when its checksum was computed.
+#[derive(PartialEq)]
+struct Verified {
+    bytes: u64,
+    modified_ns: u64,
+    xxh3: String,
 }
 
 /// The store that a job's files are shared through. Only what is recorded there counts as done.
@@ -128,6 +138,7 @@ impl Manifest {
             out: out.to_path_buf(),
             records: Mutex::new(serde_json::from_slice(&text).unwrap_or_default()),
             shared,
+            verified: Mutex::default(),
         })
     }
 
@@ -170,7 +181,39 @@ impl Manifest {
     /// If the store cannot be reached, or a file not be written.
     pub(crate) fn done(&self, stage: &str, fingerprint: &str) -> Result<Option<Record>> {
         let is_needed = |name: &Path| !name.starts_with(LAST);
-        self.checked(stage, fingerprint, is_needed, Output::is_at)
+        self.checked(stage, fingerprint, is_needed, |output, path| {
+            self.is_whole(output, path)
+        })
+    }
+
+    /// Like [`Manifest::done`]; nothing is downloaded.
+    ///
+    /// # Errors
+    /// If the store cannot be reached.
+    pub(crate) fn found(&self, stage: &str, fingerprint: &str) -> Result<Option<Record>> {
+        self.checked(
+            stage,
+            fingerprint,
+            |_| false,
+            |output, path| self.is_whole(output, path),
+        )
+    }
+
+    /// Like [`Output::is_at`], without reading a file twice that has not been changed since this process read it.
+    fn is_whole(&self, output: &Output, path: &Path) -> bool {
+        let now = modified_ns(path).map(|modified_ns| Verified {
+            bytes: output.bytes,
+            modified_ns,
+            xxh3: output.xxh3.clone(),
+        });
+        if now.is_some() && held(&self.verified).get(path) == now.as_ref() {
+            return std::fs::metadata(path).is_ok_and(|m| m.len() == output.bytes);
+        }
+        let is_whole = output.is_at(path);
+        if let (true, Some(now)) = (is_whole, now) {
+            held(&self.verified).insert(path.to_path_buf(), now);
+        }
+        is_whole
     }
 
     /// Like [`Manifest::done`], but files that have not been changed since they were recorded are not read: for stages that
@@ -189,8 +232,7 @@ impl Manifest {
     /// # Errors
     /// If the store cannot be reached.
     pub(crate) fn is_done(&self, stage: &str, fingerprint: &str) -> Result<bool> {
-        let found = self.checked(stage, fingerprint, |_| false, Output::is_at);
-        Ok(found?.is_some())
+        Ok(self.found(stage, fingerprint)?.is_some())
     }
 
     fn checked(
@@ -532,6 +574,27 @@ mod tests {
         std::fs::write(&path, b"hell").unwrap();
         touch(modified);
         assert!(!whole(), "another size");
+    }
+
+    #[test]
+    fn a_file_that_this_process_has_verified_is_read_again_once_it_changes() {
+        let dir = tempfile::tempdir().unwrap();
+        let m = opened(dir.path());
+        let path = dir.path().join("a");
+        std::fs::write(&path, b"hello").unwrap();
+        m.record("s", "f", &["a".into()], serde_json::json!({}), 0.0)
+            .unwrap();
+        let is_done = || m.done("s", "f").unwrap().is_some();
+        assert!(is_done() && is_done());
+        let modified = std::fs::metadata(&path).unwrap().modified().unwrap();
+        std::fs::write(&path, b"hellO").unwrap();
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_modified(modified + std::time::Duration::from_secs(1))
+            .unwrap();
+        assert!(!is_done(), "other bytes");
+        std::fs::write(&path, b"hell").unwrap();
+        file.set_modified(modified).unwrap();
+        assert!(!is_done(), "another size");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Progress of a stage on stderr: a bar with rate and time left on a terminal, plain lines when piped.
 
+use crate::log;
 use crate::machine::{duration, grouped};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::io::IsTerminal;
@@ -27,16 +28,16 @@ pub(crate) struct Progress {
 impl Progress {
     /// Starts a stage of `total` `unit`s (0: unknown).
     pub(crate) fn start(stage: &str, unit: &'static str, total: u64) -> Progress {
-        let bar = std::io::stderr()
-            .is_terminal()
-            .then(|| bar(stage, unit, total));
-        if bar.is_none() {
-            let of = if total > 0 {
-                format!(": {} {unit}", amount(total, unit))
-            } else {
-                String::new()
-            };
-            log!("{stage}{of}");
+        let is_shown = std::io::stderr().is_terminal() && !log::is_quiet();
+        let bar = is_shown.then(|| bar(stage, unit, total));
+        let of = if total > 0 {
+            format!(": {} {unit}", amount(total, unit))
+        } else {
+            String::new()
+        };
+        match &bar {
+            Some(_) => log::file_line(&format!("{stage}{of}")),
+            None => info!("{stage}{of}"),
         }
         let now = Instant::now();
         Progress {
@@ -89,7 +90,6 @@ impl Progress {
             if !note.is_empty() {
                 bar.set_message(note.to_string());
             }
-            return;
         }
         // Only one thread prints; the others would repeat it.
         let Ok(mut last) = self.last.try_lock() else {
@@ -115,14 +115,33 @@ impl Progress {
             ));
         }
         let rate = if self.unit == "MB" { rate / 1e6 } else { rate };
-        log!("{text}, {rate:.1} {}/s {note}", self.unit);
+        let line = format!("{text}, {rate:.1} {}/s {note}", self.unit);
+        match &self.bar {
+            Some(_) => log::file_line(&line),
+            None => info!("{line}"),
+        }
     }
 
-    /// Prints a line that stays, above the bar if there is one.
+    /// Prints a line that stays, above the bar if there is one; `--quiet` leaves it out.
     pub(crate) fn say(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.println(text),
+            Some(_) => self.warn(text),
+            None => info!("{text}"),
+        }
+    }
+
+    /// Prints a line that stays and that `--quiet` leaves as well.
+    pub(crate) fn warn(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| log!("{text}")),
             None => log!("{text}"),
+        }
+    }
+
+    /// Prints a line for `--verbose`.
+    pub(crate) fn detail(&self, text: &str) {
+        if log::is_verbose() {
+            self.warn(text);
         }
     }
 

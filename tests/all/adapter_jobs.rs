@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::finetune_jobs::{PAIRS, found_steps, job, losses};
 use crate::jobs::{killed_at, metrics, output, succeed};
+use crate::run_plan::planned;
 
 /// Rows that answer with the words of another pair, by `shift`.
 fn rows(path: &Path, shift: usize) {
@@ -65,8 +66,11 @@ fn adapters_of_one_job_are_as_if_each_was_trained_alone_and_answer_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let path = adapters(dir.path());
     let path = path.to_str().unwrap();
+    let all = ["generate", "report", "train one", "train two"];
+    assert_eq!(planned(path), all);
     let log = String::from_utf8(succeed(&["finetune", path]).stderr).unwrap();
     assert!(log.contains("train: 2 adapters of "), "{log}");
+    assert_eq!(planned(path), ["report"]);
     let out = dir.path().join("tuned/adapters");
     // validated on what it learns, after each epoch; the other one on what the base has not seen either
     let found = losses(&metrics(&out.join("one")));

@@ -197,6 +197,33 @@ fn a_finished_job_with_one_more_input_is_exported_after_a_run() {
 }
 
 #[test]
+fn a_job_that_leaves_formats_open_is_exported_after_a_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    write_records(&folder.join("in0"), "a", "text", 20);
+    let (out, input) = (folder.join("out"), folder.join("in0"));
+    let text = format!("name = \"open\"\nout = {out:?}\n[curate]\ninputs = [{input:?}]\n");
+    let path = folder.join("job.toml");
+    fs::write(&path, text).unwrap();
+    let job = path.to_str().unwrap();
+    succeed(&["run", job]);
+    assert_eq!(exported(job, &folder.join("to")).len(), 20);
+    // a file that was touched is one, and not another setting
+    let file = fs::File::options()
+        .write(true)
+        .open(input.join("a.jsonl"))
+        .unwrap();
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
+    file.set_modified(later).unwrap();
+    let shown = succeed(&["run", job, "--plan"]).stdout;
+    let shown = String::from_utf8(shown).unwrap();
+    assert!(
+        shown.contains("another time of change, and the same size, of input: "),
+        "{shown}"
+    );
+}
+
+#[test]
 fn an_input_whose_records_are_all_bad_ends_the_stage_with_their_reason() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path();

@@ -198,7 +198,7 @@ fn the_tokenizer_of_checkpoints_is_never_replaced_and_another_one_is_refused() {
     let kept = std::fs::read(out.join("tokens/tokenizer.json")).unwrap();
     let failed = output(&["run", &job, "--set", "tokenize.tokenizer.train.vocab=300"]);
     let said = String::from_utf8(failed.stderr).unwrap();
-    assert_eq!(failed.status.code(), Some(1), "{said}");
+    assert_eq!(failed.status.code(), Some(2), "{said}");
     for part in [
         "found checkpoints of a training with the tokenizer",
         "name the copy in tokenize.tokenizer.file",

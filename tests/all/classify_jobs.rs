@@ -2,6 +2,7 @@
 //! other layouts and after a kill, accuracy by `eval --task`, and bad rows.
 
 use crate::jobs::{killed_at, metrics, output, succeed, word_tokenizer};
+use crate::run_plan::planned;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -79,7 +80,9 @@ fn a_bert_learns_mnli_with_the_same_bits_in_other_layouts_and_after_kills() {
     let dir = tempfile::tempdir().unwrap();
     let [path, dev] = mnli_job(dir.path());
     let (path, dev) = (path.to_str().unwrap(), dev.to_str().unwrap());
+    assert!(planned(path).contains(&"train".to_owned()));
     let log = succeed(&["train", path]).stderr;
+    assert!(!planned(path).contains(&"train".to_owned()));
     let log = String::from_utf8(log).unwrap();
     assert!(
         log.contains("490 training questions of mnli") && log.contains("validation accuracy"),

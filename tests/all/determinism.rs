@@ -192,7 +192,7 @@ fn checkpoints_of_other_settings_are_refused_with_the_key_and_damaged_tokens_wit
     succeed(&["run", &job]);
     let printed = crate::jobs::output(&["run", &job, "--set", "train.lr=0.02"]);
     let stderr = String::from_utf8_lossy(&printed.stderr).to_string();
-    assert_eq!(printed.status.code(), Some(1), "{stderr}");
+    assert_eq!(printed.status.code(), Some(2), "{stderr}");
     assert!(
         stderr
             .contains("train.lr: 0.01 there, 0.02 here (train.resume.allow = [\"lr\"] allows it)"),

@@ -2,6 +2,7 @@
 //! layouts and after a kill; bad rows and jobs are named.
 
 use crate::jobs::{killed_at, metrics, output, succeed, write_small_job};
+use crate::run_plan::planned;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -70,7 +71,9 @@ fn a_model_learns_the_answers_of_conversations_in_every_layout_and_after_kills()
     let dir = tempfile::tempdir().unwrap();
     let path = job(dir.path());
     let path = path.to_str().unwrap();
+    assert_eq!(planned(path), ["generate", "report", "train"]);
     let log = succeed(&["finetune", path]).stderr;
+    assert_eq!(planned(path), ["report"]);
     let log = String::from_utf8(log).unwrap();
     assert!(log.contains("240 conversations of"), "{log}");
     let out = dir.path().join("tuned");

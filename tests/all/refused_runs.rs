@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// Texts of real documents, each on a line.
-fn texts() -> Vec<String> {
+pub(crate) fn texts() -> Vec<String> {
     let bytes = fs::read(data("pile-00000.jsonl.zst")).unwrap();
     let text = String::from_utf8(zstd::decode_all(bytes.as_slice()).unwrap()).unwrap();
     let lines = text.lines().filter(|line| !line.contains("Gutenberg"));
@@ -17,7 +17,7 @@ fn texts() -> Vec<String> {
 }
 
 /// A job that trains six steps on these documents, with a tokenizer from a file.
-fn write_job(folder: &Path, texts: &[String]) -> PathBuf {
+pub(crate) fn write_job(folder: &Path, texts: &[String]) -> PathBuf {
     let input = folder.join("texts.jsonl");
     fs::write(&input, texts.concat()).unwrap();
     let tokenizer = folder.join("tokenizer.json");
@@ -92,7 +92,26 @@ fn kept(out: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-fn copy(from: &Path, to: &Path) {
+/// All files of a folder, but for the note of the process that held it last.
+pub(crate) fn all_of(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut left = vec![folder.to_path_buf()];
+    while let Some(path) = left.pop() {
+        if path.ends_with("records/process.json") {
+            continue;
+        }
+        match path.is_dir() {
+            true => left.extend(fs::read_dir(path).unwrap().flatten().map(|e| e.path())),
+            false => {
+                let bytes = fs::read(&path).unwrap();
+                found.insert(path, bytes);
+            }
+        }
+    }
+    found
+}
+
+pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().flatten() {
         let (path, to) = (entry.path(), to.join(entry.file_name()));
@@ -122,22 +141,33 @@ fn tokens_of_checkpoints_are_replaced_on_request_alone_and_the_training_goes_on_
     let before = kept(&out);
     // half of the documents are gone
     write_job(folder, &texts[..30]);
-    for verb in ["run", "run", "tokenize"] {
-        let found = output(&[verb, job]);
+    let whole = all_of(&out);
+    for _ in 0..2 {
+        let found = output(&["run", job]);
         let said = String::from_utf8(found.stderr).unwrap();
-        assert!(!found.status.success(), "{said}");
+        assert_eq!(found.status.code(), Some(2), "{said}");
         for wanted in [
+            "another size of input: ",
             "nothing there was replaced",
             "train.resume.allow = [\"data\"]",
         ] {
             assert!(said.contains(wanted), "{wanted}: {said}");
         }
-        // job.toml is that of the new curation
-        let mut now = kept(&out);
-        let name = out.join("job.toml");
-        now.insert(name.clone(), before[&name].clone());
-        assert!(now == before);
+        // the curation before the tokens has not begun
+        assert!(all_of(&out) == whole);
     }
+    // a curation by itself replaces nothing that checkpoints depend on, but then the tokens are refused
+    let other = folder.join("curated");
+    copy(&out, &other);
+    let there = format!("out={:?}", other.display().to_string());
+    succeed(&["curate", job, "--set", &there]);
+    let found = output(&["tokenize", job, "--set", &there]);
+    let said = String::from_utf8(found.stderr).unwrap();
+    assert_eq!(found.status.code(), Some(2), "{said}");
+    assert!(said.contains("nothing there was replaced"), "{said}");
+    assert!(
+        fs::read(other.join("tokens/pile.bin")).unwrap() == before[&out.join("tokens/pile.bin")]
+    );
     // the same documents in a file of another time: the same tokens
     write_job(folder, &texts);
     succeed(&["run", job]);
@@ -188,10 +218,13 @@ fn a_run_that_is_refused_and_a_report_leave_the_job_of_the_results() {
     succeed(&["report", job, "--set", "train.steps=3"]);
     succeed(&["blend", job, "--set", "train.steps=3"]);
     assert!(kept(&out) == before);
-    for set in ["train.lr=0.5", "train.steps=3"] {
-        let found = output(&["run", job, "--set", set]);
-        assert_eq!(found.status.code(), Some(1), "{set}");
-        assert!(kept(&out) == before, "{set}");
+    let whole = all_of(&out);
+    for set in ["train.lr=0.5", "train.steps=3", "model.d_model=32"] {
+        for verb in ["run", "train"] {
+            let found = output(&[verb, job, "--set", set]);
+            assert_eq!(found.status.code(), Some(2), "{verb} {set}");
+            assert!(all_of(&out) == whole, "{verb} {set}");
+        }
     }
     let shown = succeed(&["status", out.to_str().unwrap(), "--json"]).stdout;
     let shown: Value = serde_json::from_slice(&shown).unwrap();

@@ -4,7 +4,7 @@ use crate::jobs::output;
 
 #[test]
 fn wrong_command_lines_are_answered_with_the_whole_message_that_helps() {
-    let usage = "\n\nUsage: millrace <COMMAND>\n\nFor more information, try '--help'.\n";
+    let usage = "\n\nUsage: millrace [OPTIONS] <COMMAND>\n\nFor more information, try '--help'.\n";
     let help = "\n\nFor more information, try '--help'.\n";
     // (command line, exit code, message)
     let table: [(&[&str], i32, String); 8] = [

@@ -2,6 +2,7 @@
 //! take the file in the job's folder, which must stay the same.
 
 use crate::context::Context;
+use crate::job::Refused;
 use crate::manifest::Manifest;
 use anyhow::{Result, bail};
 use index::tokenizer::Tokenizer;
@@ -26,15 +27,18 @@ pub(crate) fn has_checkpoints(out: &Path) -> bool {
 pub(crate) fn check_new(cx: &Context, new: &Tokenizer) -> Result<()> {
     let out = &cx.out;
     match of_training(&cx.manifest)? {
-        Some(before) if has_checkpoints(out) && before != new.identity() => bail!(
-            "{}: found checkpoints of a training with the tokenizer {before}, wanted those of {} ({}): they would be read with it. \
-             To keep them, copy {} and name the copy in tokenize.tokenizer.file; to train anew, set another `out` or remove the \
-             checkpoints",
-            out.join("checkpoints").display(),
-            new.identity(),
-            new.path().display(),
-            out.join("tokens/tokenizer.json").display(),
-        ),
+        Some(before) if has_checkpoints(out) && before != new.identity() => {
+            Err(Refused::new(format!(
+                "{}: found checkpoints of a training with the tokenizer {before}, wanted those of {} ({}): they would be read with \
+                 it. To keep them, copy {} and name the copy in tokenize.tokenizer.file; to train anew, set another `out` or remove \
+                 the checkpoints",
+                out.join("checkpoints").display(),
+                new.identity(),
+                new.path().display(),
+                out.join("tokens/tokenizer.json").display(),
+            ))
+            .into())
+        }
         Some(_) | None => Ok(()),
     }
 }
@@ -52,6 +56,36 @@ pub(crate) fn trained_data(cx: &Context, dataset: &str) -> Result<Option<String>
     let data =
         settings.map(|settings| settings.counts["data"]["datasets"][dataset]["data"].clone());
     Ok(data.and_then(|data| data.as_str().map(str::to_owned)))
+}
+
+/// The refusal of other tokens in the place of those that checkpoints were trained on. `what`: the other tokens.
+pub(crate) fn other_tokens(cx: &Context, dataset: &str, what: &str) -> Refused {
+    Refused::new(format!(
+        "{}: found checkpoints that were trained on {}, wanted ones that were trained on what {what}, which differs: nothing there \
+         was replaced. To go on with the new tokens from the next step on, set train.resume.allow = [\"data\"] (or --allow data); to \
+         train anew, set another `out` or remove the checkpoints",
+        cx.out.join("checkpoints").display(),
+        cx.out.join("tokens").join(dataset).display(),
+    ))
+}
+
+/// The refusal of a tokenizer that would be trained again, with another result, beside checkpoints; None if there are none that had
+/// the job's tokenizer.
+///
+/// # Errors
+/// Records that cannot be read.
+pub(crate) fn trained_again(cx: &Context, why: &str) -> Result<Option<Refused>> {
+    let out = &cx.out;
+    let before = of_training(&cx.manifest)?.filter(|_| has_checkpoints(out));
+    Ok(before.map(|before| {
+        Refused::new(format!(
+            "{}: found checkpoints of a training with the tokenizer {before}, which would be trained again ({why}): they would be \
+             read with the new one. To keep them, copy {} and name the copy in tokenize.tokenizer.file; to train anew, set another \
+             `out` or remove the checkpoints",
+            out.join("checkpoints").display(),
+            out.join("tokens/tokenizer.json").display(),
+        ))
+    }))
 }
 
 /// Refuses the tokenizer in the job's folder `out` if it was made after the training of the checkpoints, with another one.

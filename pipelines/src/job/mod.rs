@@ -40,8 +40,8 @@ pub(crate) use load::{LoadError, load_with, problems};
 pub(crate) use nodes::Nodes;
 pub use problem::Problem;
 pub use table::Job;
-pub(crate) use table::{EvalPart, Executor, Generate};
+pub(crate) use table::{Eval, EvalPart, Executor, Generate};
 pub(crate) use tokenize::{
     DatasetTable, Naming, Sentences, TokenDataset, Tokenize, TokenizerTable,
 };
-pub(crate) use usage::WrongUse;
+pub(crate) use usage::{Refused, WrongUse};

@@ -30,3 +30,23 @@ impl fmt::Display for WrongUse {
 }
 
 impl std::error::Error for WrongUse {}
+
+/// A job that would replace results that others depend on, or that does not fit its checkpoints: exit code 2, as for a wrong job. The
+/// message says what is found, and which setting allows it if there is one.
+#[derive(Debug)]
+pub(crate) struct Refused(String);
+
+impl Refused {
+    /// With this message.
+    pub(crate) fn new(message: impl Into<String>) -> Refused {
+        Refused(message.into())
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}

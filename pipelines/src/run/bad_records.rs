@@ -112,10 +112,10 @@ impl Quotes {
         let errors = cx.out.join(format!("errors/{:05}.jsonl", shard.number));
         for line in bad_lines(&errors)?.take(QUOTED - *before) {
             let line = line?;
-            progress.say(&format!("curate: bad record: {}", line.in_words()));
+            progress.warn(&format!("curate: bad record: {}", line.in_words()));
             let fields = (*before == 0 && line.lacks_text()).then(|| fields_of(config, shard));
             if let Some(fields) = fields.flatten() {
-                progress.say(&format!("curate: {fields}"));
+                progress.warn(&format!("curate: {fields}"));
             }
             *before += 1;
         }

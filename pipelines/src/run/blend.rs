@@ -1,5 +1,7 @@
 //! `blend`: datasets, weights and split to samples; shows requested and realised shares.
 
+use super::decision::{Decision, Reason, files_there};
+use super::setting_changes;
 use super::text_samples::{Reading, TextSamples};
 use crate::context::Context;
 use crate::generation::trained_tokenizer::SETTINGS;
@@ -116,7 +118,7 @@ impl Blended {
         verify(&opened, vocab, tokenizer.as_str().unwrap_or_default())?;
         let samples = wanted_samples(cx);
         let split = (!own).then_some(table.split.as_str());
-        let cache = match &table.cache {
+        let cache = match table.cache.as_ref().filter(|_| !cx.only_looks()) {
             Some(folder) => Some(Cache::new(
                 folder,
                 split,
@@ -511,22 +513,48 @@ fn vocabulary(cx: &Context, dataset: &Dataset) -> Result<(usize, Option<u32>, Va
     }
 }
 
+/// The decision of the stage.
+///
+/// # Errors
+/// A store that cannot be reached.
+pub(super) fn decision(cx: &Context, blended: &Blended) -> Result<Decision> {
+    let print = crate::manifest::fingerprint(&describe(blended));
+    match cx.done("blend", &print)? {
+        Some(_) => Ok(Decision::skip("blend")),
+        None => Ok(of_run(cx, Vec::new())),
+    }
+}
+
+/// The decision to run for these reasons.
+pub(super) fn of_run(cx: &Context, mut reasons: Vec<Reason>) -> Decision {
+    let changed = setting_changes::of(&cx.job, &cx.out);
+    let keys = ["blend", "seed", "train.steps", "train.global_batch", "eval"];
+    let changed = setting_changes::within(&changed, &keys);
+    reasons.extend(changed.into_iter().map(Reason::other));
+    if reasons.is_empty() {
+        reasons.push(Reason::perhaps("its samples are not those of blend.json"));
+    }
+    let mut decision = Decision::run("blend", reasons);
+    decision.replaces = files_there(&cx.out, std::iter::once("blend.json".into()));
+    decision
+}
+
 /// The stage of `run`.
 pub(super) fn run(cx: &Context) -> Result<()> {
     let started = std::time::Instant::now();
     let blended = Blended::open(cx)?;
     let report = describe(&blended);
+    let print = crate::manifest::fingerprint(&report);
+    if cx.done("blend", &print)?.is_some() {
+        info!("blend: done before");
+        return Ok(());
+    }
     let text = format!("{report:#}\n");
     write_atomically(&cx.out.join("blend.json"), text.as_bytes())?;
     let files = ["blend.json".into()];
     let seconds = started.elapsed().as_secs_f64();
-    cx.manifest.record(
-        "blend",
-        &crate::manifest::fingerprint(&report),
-        &files,
-        json!({}),
-        seconds,
-    )?;
+    cx.manifest
+        .record("blend", &print, &files, json!({}), seconds)?;
     for part in report["parts"].as_array().into_iter().flatten() {
         let shares: Vec<String> = part["datasets"]
             .as_array()
@@ -535,7 +563,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
             .map(share)
             .collect();
         let samples = part["samples"].as_u64().unwrap_or(0);
-        log!(
+        info!(
             "blend: {} {} samples: {}",
             part["part"].as_str().unwrap_or_default(),
             grouped(samples),

@@ -206,7 +206,7 @@ impl ChatData {
             true => "pairs",
             false => "conversations",
         };
-        log!(
+        info!(
             "finetune: {} {kind} of {} tokens, {} of them of answers, in {} samples; {} sets to validate",
             grouped((train.tokens.len() / train.of_row) as u64),
             grouped(all as u64),

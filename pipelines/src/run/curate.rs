@@ -3,16 +3,15 @@
 use crate::context::Context;
 use crate::job::{Files, LoadError, WrongUse};
 use crate::machine::{concatenate, grouped, megabytes, write_atomically};
-use crate::manifest::{fingerprint, identity};
 use crate::progress::Progress;
 use crate::run::bad_records::{self, Quotes};
 use crate::run::classifiers::Transformers;
-use crate::run::finished_shards::{self, StaleShards, stage_of};
+use crate::run::curate_work::{Work, left, prints_of};
+use crate::run::finished_shards::{self, stage_of};
 use crate::run::settings_print;
 use anyhow::{Context as _, Result, anyhow, bail};
 use curate::pipeline::{Curator, ShardReport};
 use curate::read::Shard;
-use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use serde_json::json;
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -26,7 +25,7 @@ pub(crate) fn reports(cx: &Context) -> Result<Vec<ShardReport>> {
     }
     let mut all = Vec::new();
     for shard in cx.shards()? {
-        let stage = stage_name(shard);
+        let stage = stage_of(shard.number);
         let record = cx.manifest.get(&stage)?.ok_or_else(|| {
             anyhow!("{stage} has not run; run `millrace curate` (or `run`) first")
         })?;
@@ -42,72 +41,15 @@ pub(crate) fn total(reports: &[ShardReport]) -> ShardReport {
     sum
 }
 
-fn stage_name(shard: &Shard) -> String {
-    stage_of(shard.number)
-}
-
-/// Fingerprint of a shard: everything its output depends on, so not tasks, threads or the other inputs.
-fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
-    let job = &cx.job;
-    let settings = job.curate.as_ref().map(|c| {
-        json!([
-            c.step,
-            c.max_record_bytes,
-            c.output,
-            c.sample,
-            c.figures,
-            c.statistics
-        ])
-    });
-    let dropping = job.dropping();
-    let evaluation = dropping.iter().flat_map(|d| &d.files);
-    let of_steps = job.curate.iter().flat_map(|c| c.step_files());
-    let read: Vec<_> = evaluation
-        .map(PathBuf::from)
-        .chain(of_steps)
-        .map(|f| identity(&f))
-        .collect();
-    let signatures = curate::dedup::SignatureShape::of(job.dedup.as_ref());
-    fingerprint(&json!([
-        "curate",
-        shard.number,
-        shard.input,
-        identity(&shard.path),
-        shard.version,
-        shard.name,
-        shard.bytes,
-        shard.part,
-        shard.limit,
-        settings,
-        dropping,
-        read,
-        signatures
-    ]))
-}
-
 fn table(cx: &Context) -> Result<&curate::pipeline::CurateConfig> {
     let table = cx.job.curate.as_ref();
     table.ok_or_else(|| WrongUse::new("the job has no [curate] table").into())
 }
 
-/// Indices of the shards without a valid record. `is_done` checks one shard.
-fn left(
-    shards: &[Shard],
-    prints: &[String],
-    is_done: impl Fn(&str, &str) -> Result<bool> + Sync,
-) -> Result<Vec<usize>> {
-    let each = (0..shards.len()).into_par_iter();
-    let done: Vec<bool> = each
-        .map(|i| is_done(&stage_name(&shards[i]), &prints[i]))
-        .collect::<Result<_>>()?;
-    let numbers = done.iter().enumerate().filter(|(_, done)| !**done);
-    Ok(numbers.map(|(i, _)| i).collect())
-}
-
 /// Numbers of the shards without a valid record.
 pub(crate) fn shards_left(cx: &Context) -> Result<Vec<usize>> {
     let shards = cx.shards()?;
-    let prints: Vec<String> = shards.iter().map(|s| shard_fingerprint(cx, s)).collect();
+    let prints = prints_of(cx, shards);
     left(shards, &prints, |stage, print| {
         cx.manifest.is_done(stage, print)
     })
@@ -123,12 +65,12 @@ pub(super) fn run_task(cx: &Context, index: usize, of: usize) -> Result<()> {
         .step_by(of)
         .cloned()
         .collect();
-    let prints: Vec<String> = own.iter().map(|s| shard_fingerprint(cx, s)).collect();
+    let prints = prints_of(cx, &own);
     let todo = left(&own, &prints, |stage, print| {
         cx.manifest.is_done(stage, print)
     })?;
     if todo.is_empty() {
-        log!(
+        info!(
             "curate: task {index} of {of} was done before ({} shards)",
             own.len()
         );
@@ -171,7 +113,7 @@ fn bad_before(cx: &Context, shards: &[Shard], todo: &[usize]) -> Result<u64> {
         .enumerate()
         .filter(|(i, _)| !is_left.contains(i))
     {
-        let record = cx.manifest.get(&stage_name(shard))?;
+        let record = cx.manifest.get(&stage_of(shard.number))?;
         bad += record.map_or(0, |r| r.counts["quarantined"].as_u64().unwrap_or(0));
     }
     Ok(bad)
@@ -180,15 +122,15 @@ fn bad_before(cx: &Context, shards: &[Shard], todo: &[usize]) -> Result<u64> {
 pub(super) fn run(cx: &Context) -> Result<()> {
     let config = table(cx)?;
     let shards = cx.shards()?;
-    let prints: Vec<String> = shards.iter().map(|s| shard_fingerprint(cx, s)).collect();
-    let todo = left(shards, &prints, |stage, print| {
-        Ok(cx.manifest.done(stage, print)?.is_some())
-    })?;
-    let of_all = fingerprint(&json!(prints));
-    let stale = StaleShards::find(&cx.out, shards.len())?;
-    let is_done = todo.is_empty() && stale.is_empty();
-    if is_done && cx.manifest.done("curate", &of_all)?.is_some() {
-        log!("curate: done before ({} shards)", shards.len());
+    let Work {
+        prints,
+        of_all,
+        todo,
+        stale,
+        is_done,
+    } = Work::of(cx)?;
+    if is_done {
+        info!("curate: done before ({} shards)", shards.len());
         return Ok(());
     }
     let curator = curator(cx, config)?;
@@ -282,6 +224,11 @@ fn run_shards(
             let started = std::time::Instant::now();
             // an object of unknown size may be large
             let is_long = shard.bytes >= least || shard.bytes == 0;
+            let (number, file) = (shard.number, settings_print::file_of(shard));
+            let size = megabytes(shard.bytes);
+            watcher
+                .progress
+                .detail(&format!("curate: shard {number}: reads {file} ({size})"));
             let report = if is_long {
                 curator.resume_shard(shard, &cx.out, print, watcher)
             } else {
@@ -297,8 +244,13 @@ fn run_shards(
                 settings_print::put_shard(&mut counts, &cx.job, shard);
                 let seconds = started.elapsed().as_secs_f64();
                 cx.manifest
-                    .record(&stage_name(shard), print, &files, counts, seconds)?;
+                    .record(&stage_of(shard.number), print, &files, counts, seconds)?;
                 Curator::forget_journal(&cx.out, shard.number)?;
+                watcher.progress.detail(&format!(
+                    "curate: shard {number}: {} records, {} kept ({seconds:.1} s)",
+                    grouped(report.records),
+                    grouped(report.kept)
+                ));
                 watcher.quotes.shard(cx, shard, &report, watcher.progress)
             });
             if let (Err(e), Ok(mut failed)) = (done, failed.lock()) {

@@ -6,8 +6,9 @@ use crate::machine::grouped;
 use crate::manifest::{Record, fingerprint, identity};
 use crate::progress::Progress;
 use crate::run::classifiers::Transformers;
+use crate::run::decision::{Change, Decision, Reason, replaced};
 use crate::run::finished_shards::{finished_shards, stage_of};
-use crate::run::settings_print;
+use crate::run::{setting_changes, settings_print};
 use anyhow::{Result, bail};
 use curate::dedup::{SemanticConfig, dedup_with_models};
 use serde_json::{Value, json};
@@ -109,6 +110,38 @@ pub(super) fn set_documents(record: &mut Record, sums: &Value) {
     record.counts[DOCUMENTS] = fingerprint(sums).into();
 }
 
+/// Keys that the keep lists depend on.
+const SETTINGS: [&str; 2] = ["dedup", "decontaminate"];
+
+/// The decision of the stage. `change`: of the curation before it; without one, `sums` are the checksums of its outputs.
+///
+/// # Errors
+/// Indexes that cannot be read.
+pub(super) fn decision(cx: &Context, change: Option<&Change>, sums: &Value) -> Result<Decision> {
+    let before = cx.manifest.get("dedup")?;
+    let is_done = match change {
+        // files that are written again have other times, which are part of the fingerprint
+        Some(_) => false,
+        None => cx.done("dedup", &fingerprint_of(cx, sums)?)?.is_some(),
+    };
+    if is_done {
+        return Ok(Decision::skip("dedup"));
+    }
+    let changed = setting_changes::of(&cx.job, &cx.out);
+    let changed = setting_changes::within(&changed, &SETTINGS);
+    let mut reasons: Vec<Reason> = changed.into_iter().map(Reason::other).collect();
+    reasons.extend(change.map(Change::reason));
+    if reasons.is_empty() {
+        reasons.push(Reason::perhaps(match before {
+            None => "it has not run, or not to its end",
+            Some(_) => "its keep lists, or indexes and files that it reads, have changed",
+        }));
+    }
+    let mut decision = Decision::run("dedup", reasons);
+    decision.replaces = replaced(&cx.out, before.as_ref());
+    Ok(decision)
+}
+
 pub(super) fn run(cx: &Context) -> Result<()> {
     if !cx.job.has_keep_lists() {
         let message = "the job has neither a [dedup] table nor a [decontaminate] one that cuts";
@@ -118,8 +151,8 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let cutting = cx.job.cutting();
     let (shards, sums) = upstream(cx)?;
     let print = fingerprint_of(cx, &sums)?;
-    if cx.manifest.done("dedup", &print)?.is_some() {
-        log!("dedup: done before");
+    if cx.done("dedup", &print)?.is_some() {
+        info!("dedup: done before");
         return Ok(());
     }
     cx.accept()?;

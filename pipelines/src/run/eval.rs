@@ -6,14 +6,17 @@
 
 use super::blend::Blended;
 use super::blend_samples::{BlendSamples, plan};
+use super::decision::{Decision, Reason, files_there};
+use super::setting_changes;
 use crate::context::Context;
 use crate::generation::{known_tokenizer_of, newest_checkpoint};
-use crate::job::{EvalPart, WrongUse};
+use crate::job::{Eval, EvalPart, WrongUse};
 use crate::machine::write_atomically;
 use crate::manifest::{fingerprint, identity};
 use anyhow::Result;
 use index::split::Part;
 use serde_json::{Value, json};
+use std::path::Path;
 
 pub(super) fn run(cx: &Context) -> Result<()> {
     let table = cx
@@ -26,15 +29,9 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let checkpoint = newest_checkpoint(&cx.out, "eval")?;
     let part = table.part.of_index();
     let measured = blended.part(part)?;
-    let state = identity(&checkpoint.join("state.json"));
-    let print = fingerprint(&json!([
-        blended.fingerprint(Part::Train),
-        blended.fingerprint(part),
-        table,
-        state
-    ]));
-    if let Some(before) = cx.manifest.done("eval", &print)? {
-        log!(
+    let print = print_of(&blended, table, &checkpoint);
+    if let Some(before) = cx.done("eval", &print)? {
+        info!(
             "eval: done before: {}",
             in_words(table.part, &before.counts)
         );
@@ -76,6 +73,46 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     cx.manifest
         .record("eval", &print, &["eval.json".into()], result, seconds)?;
     Ok(())
+}
+
+/// Fingerprint of an evaluation of a checkpoint.
+fn print_of(blended: &Blended, table: &Eval, checkpoint: &Path) -> String {
+    fingerprint(&json!([
+        blended.fingerprint(Part::Train),
+        blended.fingerprint(table.part.of_index()),
+        table,
+        identity(&checkpoint.join("state.json"))
+    ]))
+}
+
+/// The decision of the stage if the checkpoints stay as they are.
+///
+/// # Errors
+/// No checkpoint, or none that is whole.
+pub(super) fn decision(cx: &Context, blended: &Blended) -> Result<Decision> {
+    let Some(table) = &cx.job.eval else {
+        return Ok(Decision::skip("eval"));
+    };
+    let checkpoint = newest_checkpoint(&cx.out, "eval")?;
+    let print = print_of(blended, table, &checkpoint);
+    if cx.done("eval", &print)?.is_some() {
+        return Ok(Decision::skip("eval"));
+    }
+    Ok(of_run(cx, Vec::new()))
+}
+
+/// The decision to run for these reasons.
+pub(super) fn of_run(cx: &Context, mut reasons: Vec<Reason>) -> Decision {
+    let changed = setting_changes::of(&cx.job, &cx.out);
+    let changed = setting_changes::within(&changed, &["eval"]);
+    reasons.extend(changed.into_iter().map(Reason::other));
+    if reasons.is_empty() {
+        let text = "its figures are not those of the newest checkpoint";
+        reasons.push(Reason::perhaps(text));
+    }
+    let mut decision = Decision::run("eval", reasons);
+    decision.replaces = files_there(&cx.out, std::iter::once("eval.json".into()));
+    decision
 }
 
 /// The figures of `eval.json` in a line.

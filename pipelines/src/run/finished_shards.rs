@@ -106,6 +106,16 @@ impl StaleShards {
         self.numbers.is_empty()
     }
 
+    /// Number of the shards.
+    pub(super) fn numbers(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// The files but for records.
+    pub(super) fn outputs(&self) -> impl Iterator<Item = &Path> {
+        self.outputs.iter().map(PathBuf::as_path)
+    }
+
     /// Removes them: the records first, so that files without a record are all that a kill can leave. The record of `curate` must
     /// have been withdrawn.
     ///

@@ -1,9 +1,11 @@
 //! `generate`: continues prompts with a model.
 
 use super::chat_data::kept_prompts;
+use super::decision::{Decision, Reason, files_there};
+use super::setting_changes;
 use super::train_adapters::parts;
 use crate::context::Context;
-use crate::conversations::Encoding;
+use crate::conversations::{Encoding, Prompt};
 use crate::flag_numbers::{finite, positive};
 use crate::generation::{
     Answer, Located, ModelFiles, SamplingArgs, answer, encode, encode_with_sentinels,
@@ -110,29 +112,17 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         return parts(cx)?.iter().try_for_each(run);
     }
     let is_tuned = cx.job.finetune.is_some();
-    let table = match &cx.job.generate {
-        Some(table) => table.clone(),
-        None if is_tuned => Generate {
-            prompts: Vec::new(),
-            ..Generate::default()
-        },
-        None => return Err(WrongUse::new("the job has no [generate] table").into()),
-    };
-    let kept = match is_tuned {
-        true => kept_prompts(&cx.out)?,
-        false => Vec::new(),
-    };
-    let checkpoint = newest_checkpoint(&cx.out, "generate")?;
-    let print = fingerprint(&json!([
-        table,
-        cx.job.seed,
-        identity(&checkpoint.join("state.json")),
-        kept.iter().map(|prompt| &prompt.ids).collect::<Vec<_>>()
-    ]));
-    if cx.manifest.done("generate", &print)?.is_some() {
-        log!("generate: done before");
+    let asked = Asked::of(cx)?;
+    if cx.done("generate", &asked.print)?.is_some() {
+        info!("generate: done before");
         return Ok(());
     }
+    let Asked {
+        table,
+        kept,
+        checkpoint,
+        print,
+    } = asked;
     let started = std::time::Instant::now();
     let found = Located {
         name: cx.job.name.clone(),
@@ -189,6 +179,72 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         seconds,
     )?;
     Ok(())
+}
+
+/// The prompts of a job and the checkpoint that continues them.
+struct Asked {
+    table: Generate,
+    kept: Vec<Prompt>,
+    checkpoint: PathBuf,
+    /// Fingerprint of all of them.
+    print: String,
+}
+
+impl Asked {
+    fn of(cx: &Context) -> Result<Asked> {
+        let is_tuned = cx.job.finetune.is_some();
+        let table = match &cx.job.generate {
+            Some(table) => table.clone(),
+            None if is_tuned => Generate {
+                prompts: Vec::new(),
+                ..Generate::default()
+            },
+            None => return Err(WrongUse::new("the job has no [generate] table").into()),
+        };
+        let kept = match is_tuned {
+            true => kept_prompts(&cx.out)?,
+            false => Vec::new(),
+        };
+        let checkpoint = newest_checkpoint(&cx.out, "generate")?;
+        let print = fingerprint(&json!([
+            table,
+            cx.job.seed,
+            identity(&checkpoint.join("state.json")),
+            kept.iter().map(|prompt| &prompt.ids).collect::<Vec<_>>()
+        ]));
+        Ok(Asked {
+            table,
+            kept,
+            checkpoint,
+            print,
+        })
+    }
+}
+
+/// The decision of the stage if the checkpoints stay as they are.
+///
+/// # Errors
+/// No checkpoint, or none that is whole.
+pub(super) fn decision(cx: &Context) -> Result<Decision> {
+    let asked = Asked::of(cx)?;
+    if cx.done("generate", &asked.print)?.is_some() {
+        return Ok(Decision::skip("generate"));
+    }
+    Ok(of_run(cx, Vec::new()))
+}
+
+/// The decision to run for these reasons.
+pub(super) fn of_run(cx: &Context, mut reasons: Vec<Reason>) -> Decision {
+    let changed = setting_changes::of(&cx.job, &cx.out);
+    let changed = setting_changes::within(&changed, &["generate", "seed"]);
+    reasons.extend(changed.into_iter().map(Reason::other));
+    if reasons.is_empty() {
+        let text = "its texts are not those of the newest checkpoint";
+        reasons.push(Reason::perhaps(text));
+    }
+    let mut decision = Decision::run("generate", reasons);
+    decision.replaces = files_there(&cx.out, std::iter::once("generated.json".into()));
+    decision
 }
 
 /// Ids of a prompt; an empty one starts a document. A job's tokenizer adds nothing to a text, as in training.

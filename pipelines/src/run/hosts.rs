@@ -23,7 +23,7 @@ pub(crate) fn join(job: &Job) -> Result<World> {
     shared_failure(&world, ::train::dist::cpu_path().map_err(Into::into))?;
     if world.processes() > 1 {
         shared_failure(&world, same(&world, job))?;
-        log!("process {} of {}", world.process(), world.processes());
+        info!("process {} of {}", world.process(), world.processes());
         for remark in world.remarks() {
             log!("process {}: {remark}", world.process());
         }

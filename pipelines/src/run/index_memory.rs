@@ -43,7 +43,7 @@ fn report(total: u64, kinds: &str, limit: u64) -> Result<()> {
         );
     }
     if total >= WORTH_A_LINE {
-        log!(
+        info!(
             "blend: the order of the samples takes {} ({kinds})",
             megabytes(total)
         );

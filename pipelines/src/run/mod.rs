@@ -8,6 +8,8 @@ mod chat_data;
 mod classifiers;
 mod convert;
 mod curate;
+mod curate_work;
+mod decision;
 mod dedup;
 mod doctor;
 mod doctor_measure;
@@ -33,6 +35,7 @@ mod mixer;
 mod models;
 mod new;
 mod new_outputs;
+mod outlook;
 mod plan;
 mod plan_answer;
 mod plan_bytes;
@@ -47,6 +50,7 @@ mod quantize;
 mod report;
 mod schema;
 mod set_names;
+mod setting_changes;
 mod settings_print;
 mod shell;
 mod status;
@@ -57,11 +61,13 @@ mod task_runs;
 mod text_samples;
 mod texts;
 mod tokenize;
+mod tokenize_decision;
 mod tokenize_files;
 mod train;
 mod train_adapters;
 mod train_data;
 mod training;
+mod training_decision;
 mod words;
 
 pub(crate) use self::curate::shards_left;
@@ -84,6 +90,7 @@ pub(crate) use merge::merge;
 pub(crate) use mixer::mixer;
 pub(crate) use models::{Classifier, Dsir, Ngram, classifier, dsir, ngram};
 pub(crate) use new::{NewArgs, new};
+pub(crate) use outlook::outlook;
 pub(crate) use plan::{PlanArgs, plan};
 pub(crate) use quantize::{Quantize, quantize};
 pub(crate) use report::refilter;
@@ -100,9 +107,11 @@ pub(crate) use training::TrainingState;
 use crate::context::Context;
 use crate::job::Job;
 use crate::machine::{grouped, peak_rss_bytes};
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use failure::watched;
+use outlook::Outlook;
 use std::path::Path;
+use training_decision::has_history;
 
 /// Stages in the order of a run, and whether a job has them.
 pub(crate) fn stages(job: &Job) -> [(&'static str, bool); 7] {
@@ -120,15 +129,16 @@ pub(crate) fn stages(job: &Job) -> [(&'static str, bool); 7] {
 /// `run`: every table of the job, in order.
 pub(crate) fn all(cx: &Context) -> Result<()> {
     let job = &cx.job;
-    log!(
+    info!(
         "millrace {}: job {:?} in {}",
         env!("CARGO_PKG_VERSION"),
         job.name,
         cx.out.display()
     );
     let started = std::time::Instant::now();
+    training_refused_first(cx, Outlook::of)?;
     type Verb = fn(&Context) -> Result<()>;
-    let verbs: [Verb; 7] = [curate, dedup, tokenize, mixed, train, eval, generated];
+    let verbs: [Verb; 7] = [curate, dedup, tokenized, mixed, trained, eval, generated];
     for ((_, present), verb) in stages(job).into_iter().zip(verbs) {
         if present {
             verb(cx)?;
@@ -151,6 +161,40 @@ pub(crate) fn all(cx: &Context) -> Result<()> {
     Ok(())
 }
 
+/// Refuses a job before its first stage changes a file. Without checkpoints nothing depends on what the stages replace: then
+/// decisions are made for the log alone.
+fn refused_first(cx: &Context, of: fn(&Context) -> Result<Outlook>) -> Result<()> {
+    if !has_history(&cx.job) && !crate::log::is_verbose() {
+        return Ok(());
+    }
+    let outlook = of(cx)?;
+    outlook.detail();
+    Ok(outlook.expect_allowed()?)
+}
+
+/// The same for a training, which may also begin with weights of another model.
+fn training_refused_first(cx: &Context, of: fn(&Context) -> Result<Outlook>) -> Result<()> {
+    if !has_history(&cx.job) {
+        Outlook::of_new(cx).expect_allowed()?;
+    }
+    refused_first(cx, of)
+}
+
+/// Refuses a job before it is handed to its executor.
+///
+/// # Errors
+/// `Refused`, and inputs, records or checkpoints that cannot be read.
+pub(crate) fn refuse_submission(job: &Job) -> Result<()> {
+    if !has_history(job) {
+        // nothing depends on what the job will replace
+        return Ok(());
+    }
+    // the threads of the process are those of the context that submits
+    let threads = rayon::ThreadPoolBuilder::new().num_threads(job.threads);
+    let threads = threads.build().context("cannot start threads")?;
+    threads.install(|| refused_first(&Context::part_to_look(job.clone())?, Outlook::of))
+}
+
 pub(crate) fn curate(cx: &Context) -> Result<()> {
     left_out::note(&cx.job);
     watched(cx, "curate", curate::run)
@@ -159,6 +203,10 @@ pub(crate) fn dedup(cx: &Context) -> Result<()> {
     watched(cx, "dedup", dedup::run)
 }
 pub(crate) fn tokenize(cx: &Context) -> Result<()> {
+    refused_first(cx, Outlook::of_tokenize)?;
+    tokenized(cx)
+}
+fn tokenized(cx: &Context) -> Result<()> {
     if cx.job.curate.is_none() {
         left_out::note(&cx.job);
     }
@@ -168,6 +216,10 @@ fn mixed(cx: &Context) -> Result<()> {
     watched(cx, "blend", blend::run)
 }
 pub(crate) fn train(cx: &Context) -> Result<()> {
+    training_refused_first(cx, Outlook::of_train)?;
+    trained(cx)
+}
+fn trained(cx: &Context) -> Result<()> {
     watched(cx, "train", |cx| match cx.job.has_adapters() {
         true => train_adapters::run(cx),
         false => train::run(cx),

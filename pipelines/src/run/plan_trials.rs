@@ -195,7 +195,7 @@ pub(super) fn run(
             predicted_bytes: plan_of(of).map_or(0, |plan| tensor_bytes(&plan)),
             outcome,
         };
-        log!(
+        info!(
             "plan: layout {} of {}: {}",
             number + 1,
             trials.places.len(),

@@ -178,7 +178,10 @@ impl<'a> Reader<'a> {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let mut reader = match unit.place {
             Place::Shard(number) => TextReader::shard(&self.cx.out, number, keep)?,
-            Place::File(path, format, None) => TextReader::open(&path, format, &self.key, most)?,
+            Place::File(path, format, None) => {
+                detail!("tokenize: reads {}", curate::secrets::shown(&path));
+                TextReader::open(&path, format, &self.key, most)?
+            }
             Place::File(path, _, Some(range)) => {
                 TextReader::open_range(&path, range, &self.key, most)?
             }

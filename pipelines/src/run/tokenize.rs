@@ -40,7 +40,7 @@ struct Counts {
 }
 
 /// The stage at work.
-struct Stage<'a> {
+pub(super) struct Stage<'a> {
     cx: &'a Context,
     table: &'a Tokenize,
     tokenizer: Tokenizer,
@@ -55,38 +55,23 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         return Err(WrongUse::new("the job has no [tokenize] table").into());
     };
     let upstream = upstream(cx)?;
-    // loading a large vocabulary takes a second: do it once
-    let named = match &table.tokenizer.file {
-        Some(_) => Some(named_tokenizer(cx)?),
-        None => None,
-    };
-    let of_tokenizer = fingerprint(&match (&named, &table.tokenizer.train) {
-        (Some(named), _) => json!(["file", named.identity()]),
-        (None, settings) => json!(["train", settings, table.json_keys, upstream]),
-    });
-    let trained = cx.manifest.done(TOKENIZER, &of_tokenizer)?.is_none();
+    let named = named(cx, table)?;
+    let of_tokenizer = tokenizer_print(table, named.as_ref(), &upstream);
+    let trained = cx.done(TOKENIZER, &of_tokenizer)?.is_none();
     if trained {
         make_tokenizer(cx, table, named.as_ref(), &of_tokenizer)?;
     }
-    let stage = Stage {
-        cx,
-        table,
-        tokenizer: match named {
-            Some(named) => named,
-            None => Tokenizer::load(&tokenizer_path(cx))?,
-        },
-        splitter: match &table.sentences {
-            Some(s) => Some(s.splitter()?),
-            None => None,
-        },
-        upstream,
+    let tokenizer = match named {
+        Some(named) => named,
+        None => Tokenizer::load(&tokenizer_path(cx))?,
     };
+    let stage = Stage::of(cx, table, tokenizer, upstream)?;
     let mut prints = vec![of_tokenizer];
     let mut records = Vec::new();
     let (mut built, mut bad) = (0, 0);
     for dataset in cx.job.datasets() {
         let print = stage.fingerprint(&dataset);
-        let record = match cx.manifest.done(&stage_name(&dataset.name), &print)? {
+        let record = match cx.done(&stage_name(&dataset.name), &print)? {
             Some(record) => {
                 // a kill between the record and their removal leaves parts behind
                 stage.remove_parts(&dataset)?;
@@ -102,20 +87,41 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         records.push(record);
     }
     let all = fingerprint(&json!(prints));
-    if built > 0 || trained || cx.manifest.done("tokenize", &all)?.is_none() {
+    if built > 0 || trained || cx.done("tokenize", &all)?.is_none() {
         let files = if cx.job.curate.is_none() {
             vec![errors(cx)?]
         } else {
             Vec::new()
         };
         let seconds: f64 = records.iter().map(|r| r.seconds).sum();
-        let counts = json!({"vocab": stage.tokenizer.vocab()});
+        let counts = json!({"vocab": stage.tokenizer.vocab(), INPUTS: stage.inputs()});
         cx.manifest
             .record("tokenize", &all, &files, counts, seconds)?;
     } else {
-        log!("tokenize: done before");
+        info!("tokenize: done before");
     }
     Ok(())
+}
+
+/// The tokenizer of the file that the table names; None if one is trained. Loading a large vocabulary takes a second: it is done
+/// once.
+pub(super) fn named(cx: &Context, table: &Tokenize) -> Result<Option<Tokenizer>> {
+    match &table.tokenizer.file {
+        Some(_) => named_tokenizer(cx).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Fingerprint of the tokenizer: of the file that is named, or of the training and its texts.
+pub(super) fn tokenizer_print(
+    table: &Tokenize,
+    named: Option<&Tokenizer>,
+    upstream: &Value,
+) -> String {
+    fingerprint(&match (named, &table.tokenizer.train) {
+        (Some(named), _) => json!(["file", named.identity()]),
+        (None, settings) => json!(["train", settings, table.json_keys, upstream]),
+    })
 }
 
 /// Bad records of a dataset, or of a part of one.
@@ -128,7 +134,7 @@ pub(super) fn stage_name(dataset: &str) -> String {
 }
 
 /// Identity of the documents: checksums of the clean shards and keep-lists, or names, sizes and times of the inputs.
-fn upstream(cx: &Context) -> Result<Value> {
+pub(super) fn upstream(cx: &Context) -> Result<Value> {
     if cx.job.curate.is_none() {
         let files = curate::read::input_files(cx.job.inputs())?;
         let files: Vec<Value> = files
@@ -164,21 +170,16 @@ pub(super) fn dataset_print(
 ) -> Result<String> {
     let table = cx.job.tokenize.as_ref();
     let table = table.ok_or_else(|| WrongUse::new("the job has no [tokenize] table"))?;
-    let stage = Stage {
-        cx,
-        table,
-        tokenizer: match &table.tokenizer.file {
-            Some(_) => named_tokenizer(cx)?,
-            None => Tokenizer::load(&tokenizer_path(cx))?,
-        },
-        splitter: match &table.sentences {
-            Some(s) => Some(s.splitter()?),
-            None => None,
-        },
-        upstream,
+    let tokenizer = match named(cx, table)? {
+        Some(named) => named,
+        None => Tokenizer::load(&tokenizer_path(cx))?,
     };
+    let stage = Stage::of(cx, table, tokenizer, upstream)?;
     Ok(stage.fingerprint(dataset))
 }
+
+/// Count of the record of `tokenize` with the inputs of a job without a curation.
+pub(super) const INPUTS: &str = "inputs";
 
 fn make_tokenizer(
     cx: &Context,
@@ -270,9 +271,36 @@ fn nothing_kept(cx: &Context) -> Result<Option<String>> {
 /// Rules that are named where all documents were dropped.
 const RULES: usize = 5;
 
-impl Stage<'_> {
+impl<'a> Stage<'a> {
+    /// The stage with a loaded tokenizer.
+    pub(super) fn of(
+        cx: &'a Context,
+        table: &'a Tokenize,
+        tokenizer: Tokenizer,
+        upstream: Value,
+    ) -> Result<Stage<'a>> {
+        Ok(Stage {
+            cx,
+            table,
+            tokenizer,
+            splitter: match &table.sentences {
+                Some(s) => Some(s.splitter()?),
+                None => None,
+            },
+            upstream,
+        })
+    }
+
+    /// Name, size and time of change of each input; null with a curation, whose records have them.
+    fn inputs(&self) -> &Value {
+        match self.cx.job.curate {
+            None => &self.upstream,
+            Some(_) => &Value::Null,
+        }
+    }
+
     /// Fingerprint of a dataset; `tasks` is not in it because it never changes the output.
-    fn fingerprint(&self, dataset: &TokenDataset) -> String {
+    pub(super) fn fingerprint(&self, dataset: &TokenDataset) -> String {
         let mut parts = vec![
             json!(dataset),
             json!(self.tokenizer.identity()),
@@ -502,13 +530,7 @@ impl Stage<'_> {
         if now == trained {
             return Ok(());
         }
-        bail!(
-            "{}: found checkpoints that were trained on {}, wanted ones that were trained on what it would hold now, which differs: \
-             nothing there was replaced. To go on with the new tokens from the next step on, set train.resume.allow = [\"data\"]; to \
-             train anew, set another `out` or remove the checkpoints",
-            self.cx.out.join("checkpoints").display(),
-            prefix(self.cx, &dataset.name).display(),
-        )
+        Err(trained_tokenizer::other_tokens(self.cx, &dataset.name, "it would hold now").into())
     }
 
     fn errors_of_part(&self, dataset: &TokenDataset, task: usize) -> PathBuf {

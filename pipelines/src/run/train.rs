@@ -16,7 +16,7 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use train::checkpoint::Ended;
-use train::config::{Difference, EvalTasks, Plan, TrainConfig};
+use train::config::{Difference, EvalTasks, Plan, ResumeConfig, TrainConfig};
 use train::data::Samples;
 use train::dist::World;
 use train::metrics::StepRecord;
@@ -99,8 +99,8 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
     let data = TrainData::open(cx)?;
     let plan = data.plan(cx)?;
     let print = print_of(&plan);
-    if cx.manifest.done("train", &print)?.is_some() {
-        log!("train: done before ({} steps)", plan.train.steps);
+    if cx.done("train", &print)?.is_some() {
+        info!("train: done before ({} steps)", plan.train.steps);
         world.exchange(DONE)?;
         return Ok(());
     }
@@ -113,12 +113,12 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
     }
     let parallel = &plan.parallel;
     if plan.trained_parameters() < plan.parameters() {
-        log!(
+        info!(
             "train: {} parameters of adapters are trained",
             grouped(plan.trained_parameters())
         );
     }
-    log!(
+    info!(
         "train: {} parameters, vocabulary {}, {} tokens per step, tp {} pp {} dp {} cp {} zero {}",
         grouped(plan.parameters()),
         grouped(plan.vocab as u64),
@@ -240,6 +240,11 @@ pub(super) fn print_of(plan: &Plan) -> String {
     let trained = TrainConfig {
         // tasks are evaluated beside the training and change nothing of it
         eval_tasks: EvalTasks::default(),
+        // settings that were allowed to change are compared themselves
+        resume: ResumeConfig {
+            allow: Vec::new(),
+            from: plan.train.resume.from.clone(),
+        },
         ..plan.train.clone()
     };
     let mut parts = vec![
@@ -269,7 +274,7 @@ pub(super) fn print_memory(ranks: &train::Result<Vec<RankMemory>>) {
         0 => String::new(),
         bytes => format!(", checkpoint parts between processes {}", bytes / 1_000_000),
     };
-    log!(
+    info!(
         "train: peak memory per rank: {} MB (weights {}, optimizer {}, gradients {}, activations {}, packed weights {}, checkpoint buffer {}{transfer})",
         rank.total() / 1_000_000,
         rank.weights / 1_000_000,
@@ -339,7 +344,7 @@ fn change_data(cx: &Context, order: &serde_json::Value, step: u64) -> Result<()>
 }
 
 /// Expands the trainer's refusal of another sample order: names the differing settings instead of a fingerprint.
-fn explained(cx: &Context, data: &TrainData, error: anyhow::Error) -> anyhow::Error {
+pub(super) fn explained(cx: &Context, data: &TrainData, error: anyhow::Error) -> anyhow::Error {
     let mut error = match error.downcast::<train::Error>() {
         Ok(error) => error,
         Err(error) => return error,
@@ -453,6 +458,9 @@ impl train::metrics::Events for Watcher<'_> {
     fn checkpoint(&self, step: u64, path: &Path) {
         self.progress
             .say(&format!("{}: step {step}: checkpoint written", self.label));
+        let at = path.display();
+        self.progress
+            .detail(&format!("{}: step {step}: it is {at}", self.label));
         if let Some(tasks) = self.tasks {
             tasks.checkpoint(step, path);
         }
@@ -473,7 +481,7 @@ impl train::metrics::Events for Watcher<'_> {
         }
     }
     fn note(&self, text: &str) {
-        self.progress.say(&format!("{}: {text}", self.label));
+        self.progress.warn(&format!("{}: {text}", self.label));
     }
     fn is_stop_asked(&self) -> bool {
         self.signals.is_asked()
@@ -493,7 +501,7 @@ impl train::metrics::Events for Follower<'_> {
     fn validation(&self, _: &str, _: u64, _: f64) {}
     fn checkpoint(&self, _: u64, _: &Path) {}
     fn kernels(&self, path: &train::CpuPath) {
-        log!("train: kernels: {path}");
+        info!("train: kernels: {path}");
     }
     fn resumed(&self, _: u64) {}
     fn note(&self, text: &str) {

@@ -89,12 +89,12 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let print = fingerprint(&json!(prints));
     let mut left = Vec::new();
     for (number, adapter) in adapters.iter().enumerate() {
-        match adapter.cx.manifest.done("train", &adapter.print)? {
-            Some(_) => log!("train {}: done before", adapter.name),
+        match adapter.cx.done("train", &adapter.print)? {
+            Some(_) => info!("train {}: done before", adapter.name),
             None => left.push(number),
         }
     }
-    if left.is_empty() && cx.manifest.done("train", &print)?.is_some() {
+    if left.is_empty() && cx.done("train", &print)?.is_some() {
         return Ok(());
     }
     cx.manifest.forget("train");
@@ -117,7 +117,7 @@ fn train(adapters: &[&Adapter<'_>], world: &World) -> Result<()> {
     let first = plans[0];
     let trained: u64 = plans.iter().map(|plan| plan.trained_parameters()).sum();
     let parallel = &first.parallel;
-    log!(
+    info!(
         "train: {} adapters of {} parameters over one base of {}, tp {} pp {} dp {} cp {} zero {}",
         adapters.len(),
         grouped(trained),

@@ -113,6 +113,6 @@ impl Drop for Entry {
         };
         let seconds = self.started.elapsed().as_secs_f64();
         let (method, path) = (&self.method, &self.path);
-        log!("serve: {method} {path} {status}{tokens}, {seconds:.3} s");
+        info!("serve: {method} {path} {status}{tokens}, {seconds:.3} s");
     }
 }

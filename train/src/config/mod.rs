@@ -47,7 +47,7 @@ pub use preference::{PreferenceConfig, PreferenceLoss};
 pub(crate) use problem::Problem;
 pub use profile::{Profile, ProfileWindow};
 pub use prompt::{EncoderKind, PromptConfig, PromptEncoder};
-pub use resume::{Difference, SettingChange};
+pub use resume::{Difference, SettingChange, resume_entries};
 pub use rope_scaling::RopeScaling;
 pub use train::{
     BadStepAction, BatchRampup, CheckpointConfig, EarlyStop, MuonConfig, OnBadStep, OptimizerKind,

@@ -28,6 +28,11 @@ pub(crate) const ON_REQUEST: [&str; 18] = [
 /// Entry of `train.resume.allow` by which another order of samples may follow, and the key of that change.
 pub(crate) const DATA: &str = "data";
 
+/// The entries that `train.resume.allow` may have.
+pub fn resume_entries() -> impl Iterator<Item = &'static str> {
+    ON_REQUEST.into_iter().chain([DATA])
+}
+
 /// A setting that changed after a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SettingChange {

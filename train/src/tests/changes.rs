@@ -20,7 +20,7 @@ use crate::model::param;
 use crate::optim::next_step::GoodStep;
 use crate::tests::resume::{Stopping, remains};
 use crate::trainer::step::Trainer;
-use crate::trainer::{Outcome, run};
+use crate::trainer::{Outcome, Resumption, Training, resumption, resumption_by_settings, run};
 
 /// Stop after this step, of 8.
 const STOP: u64 = 4;
@@ -310,4 +310,67 @@ fn keys_that_nothing_allows_are_refused_with_those_that_may_be_named() {
     assert_eq!(problems.len(), 2, "{problems:?}");
     let start = "train.resume.allow: found \"model\", want keys of [train] among steps, ";
     assert!(problems[0].starts_with(start), "{problems:?}");
+}
+
+/// Every file below a folder with its bytes.
+fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let (mut found, mut left) = (Vec::new(), vec![folder.to_path_buf()]);
+    while let Some(path) = left.pop() {
+        match path.is_dir() {
+            true => left.extend(
+                fs::read_dir(path)
+                    .unwrap()
+                    .map(|entry| entry.unwrap().path()),
+            ),
+            false => found.push((path.display().to_string(), fs::read(&path).unwrap())),
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn the_checkpoint_of_a_resume_is_known_before_it_with_the_same_refusal_and_nothing_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let old = plan();
+    let found = |plan: &Plan, out: &Path| -> Result<Option<Resumption>> {
+        let (samples, events) = (Chain::of(plan), Log::default());
+        resumption(&Training {
+            plan,
+            train_set: &samples,
+            sets: &[],
+            out,
+            events: &events,
+        })
+    };
+    assert_eq!(found(&old, &dir.path().join("none")).unwrap(), None);
+    stopped(&old, dir.path(), STOP);
+    let before = files(dir.path());
+    let same = found(&old, dir.path()).unwrap().unwrap();
+    assert_eq!(
+        (same.step, same.is_over, same.changes.len()),
+        (STOP, false, 0)
+    );
+    assert!(same.checkpoint.ends_with("checkpoints/step-00000004"));
+    let mut other = old.clone();
+    (other.train.lr, other.fingerprint) = (0.5, "other".into());
+    let told = found(&other, dir.path()).unwrap_err().to_string();
+    // without the data, the settings alone are compared
+    let by_settings = resumption_by_settings(&other, dir.path(), &Log::default());
+    let by_settings = by_settings.unwrap_err().to_string();
+    assert!(told.contains("fingerprint: ") && !by_settings.contains("fingerprint: "));
+    for text in [&told, &by_settings] {
+        assert!(text.contains("train.lr: 0.01 there, 0.5 here"), "{text}");
+    }
+    other.train.resume.allow = vec!["lr".into(), "data".into()];
+    let allowed = found(&other, dir.path()).unwrap().unwrap();
+    let keys: Vec<&str> = allowed.changes.iter().map(|one| one.key.as_str()).collect();
+    assert_eq!(keys, ["train.lr", "data"]);
+    assert!(files(dir.path()) == before);
+    // the refusal of the run itself
+    other.train.resume.allow.clear();
+    assert_eq!(go(&other, dir.path()).0.unwrap_err().to_string(), told);
+    go(&old, dir.path()).0.unwrap();
+    let over = found(&old, dir.path()).unwrap().unwrap();
+    assert_eq!((over.step, over.is_over), (8, true));
 }

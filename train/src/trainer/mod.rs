@@ -12,5 +12,8 @@ pub mod timeline;
 pub(crate) mod together;
 pub(crate) mod training;
 
-pub use run::{Outcome, run, run_in_world, run_together, run_with_sets};
+pub use run::{
+    Outcome, Resumption, resumption, resumption_by_settings, run, run_in_world, run_together,
+    run_with_sets,
+};
 pub use training::{Training, ValidationSet};

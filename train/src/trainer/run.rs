@@ -417,11 +417,15 @@ fn sums_note(change: &SettingChange) -> String {
 
 /// The newest checkpoint of the run, or the one of another run that it branches from.
 fn own_or_branched(plan: &Plan, folder: &Path, events: &dyn Events) -> Result<Option<Opened>> {
-    let Found { opened, skipped } = newest::find(folder)?;
-    (skipped.iter()).for_each(|one| events.note(&one.to_string()));
+    let mut own = None;
+    if folder.exists() {
+        let Found { opened, skipped } = newest::find(folder)?;
+        (skipped.iter()).for_each(|one| events.note(&one.to_string()));
+        own = opened;
+    }
     let from = &plan.train.resume.from;
-    if opened.is_some() || from.is_empty() {
-        return Ok(opened);
+    if own.is_some() || from.is_empty() {
+        return Ok(own);
     }
     let Newest {
         path,
@@ -436,6 +440,67 @@ fn own_or_branched(plan: &Plan, folder: &Path, events: &dyn Events) -> Result<Op
         path.display()
     ));
     newest::whole(&path).map(Some)
+}
+
+/// The checkpoint that a training would resume from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resumption {
+    /// Its folder.
+    pub checkpoint: PathBuf,
+    /// Steps done when it was written.
+    pub step: u64,
+    /// Whether the training is over with it, so that no step follows.
+    pub is_over: bool,
+    /// Settings that would change on this resume, as `train.resume.allow` permits.
+    pub changes: Vec<SettingChange>,
+}
+
+/// The checkpoint that `run_in_world` would resume from in this process, by the same rules; None if it would begin with step 1.
+/// Nothing is changed. The whole checkpoint is read, as it is before a resume.
+///
+/// # Errors
+/// Those by which `run_in_world` refuses the plan, the samples or the checkpoint.
+pub fn resumption(training: &Training<'_>) -> Result<Option<Resumption>> {
+    check(training.plan, training.train_set, training.sets)?;
+    let folder = training.out.join("checkpoints");
+    match own_or_branched(training.plan, &folder, training.events)? {
+        Some(opened) => resumed(training.plan, opened, training.events).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Like `resumption`, while the samples of a training are not known yet: its plan may have any vocabulary, special tokens and
+/// fingerprint, and only the settings are compared with the checkpoint's.
+///
+/// # Errors
+/// As `resumption`, but for the samples and what follows from them.
+pub fn resumption_by_settings(
+    plan: &Plan,
+    out: &Path,
+    events: &dyn Events,
+) -> Result<Option<Resumption>> {
+    let Some(opened) = own_or_branched(plan, &out.join("checkpoints"), events)? else {
+        return Ok(None);
+    };
+    let saved = &opened.state.plan;
+    let plan = Plan {
+        vocab: saved.vocab,
+        start: saved.start,
+        eod: saved.eod,
+        fingerprint: saved.fingerprint.clone(),
+        ..plan.clone()
+    };
+    resumed(&plan, opened, events).map(Some)
+}
+
+fn resumed(plan: &Plan, opened: Opened, events: &dyn Events) -> Result<Resumption> {
+    let (_, init) = initial_weights::of_plan(plan, Some(&opened), events)?;
+    Ok(Resumption {
+        changes: opened.check_fits(plan, init.as_ref())?,
+        step: opened.state.train_state.step,
+        is_over: opened.state.train_state.ended(plan).is_some(),
+        checkpoint: opened.path,
+    })
 }
 
 fn check(plan: &Plan, train_set: &dyn Samples, sets: &[ValidationSet<'_>]) -> Result<()> {

@@ -147,7 +147,7 @@ pub(crate) fn export(args: &ExportArgs) -> Result<()> {
     ]));
     let _lock = claim(&args.out, &print)?;
     if is_finished(&args.out, &print)? {
-        log!("export: done before ({})", args.out.display());
+        info!("export: done before ({})", args.out.display());
         return remove_records(&args.out);
     }
     sweep_files(&args.out);

@@ -291,7 +291,7 @@ fn calibrated(args: &Quantize, method: Method, data: &Data) -> Result<Vec<LayerE
         form: args.packing.form(),
         texts: &texts,
     };
-    let on_block = &mut |block| log!("block {block}");
+    let on_block = &mut |block| info!("block {block}");
     let export = train::calibrate::export_calibrated;
     Ok(export(&args.model(), &args.out, calibration, on_block)?)
 }
