@@ -53,6 +53,7 @@ mod preference_jobs;
 mod prompt_tuning_jobs;
 mod quantize_jobs;
 mod refused_runs;
+mod report_sources;
 mod samplers;
 mod schema;
 mod serve;

@@ -14,5 +14,5 @@ pub use crate::steps::{Step, StepMetric, metrics_of};
 pub use config::CurateConfig;
 pub use inspect::{inspect, kind_of};
 pub use look::{FieldLook, FileLook, look};
-pub use report::{Sample, ShardReport};
+pub use report::{Sample, ShardReport, SourceCounts};
 pub use shard::{Curator, shards, shards_kept};

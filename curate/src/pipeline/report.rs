@@ -14,6 +14,12 @@ use crate::write::OutputFile;
 /// Counts of one shard, or of several once merged.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ShardReport {
+    /// Of one shard: the `source` of its input. None in sums, and in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Of sums: the counts of the shards of each source. Records of shards without a source are in none of them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub by_source: BTreeMap<String, SourceCounts>,
     /// Records in the input; `records == kept + sum(dropped) + quarantined`.
     pub records: u64,
     /// Documents written to the clean shard.
@@ -66,6 +72,51 @@ pub struct ShardReport {
     pub dropped_samples: Vec<Sample>,
     /// Files written, with checksums.
     pub outputs: Vec<OutputFile>,
+}
+
+/// Counts of the records of one source, which end as those of a [`ShardReport`] do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceCounts {
+    /// Records in the input; `records == kept + sum(dropped) + quarantined`.
+    pub records: u64,
+    /// Documents written to the clean shards.
+    pub kept: u64,
+    /// Dropped records by rule.
+    pub dropped: BTreeMap<String, u64>,
+    /// Records that could not be read.
+    pub quarantined: u64,
+    /// Input bytes read, as stored.
+    pub bytes_in: u64,
+    /// UTF-8 bytes of kept text.
+    pub bytes_out: u64,
+    /// Characters of kept text.
+    pub chars: u64,
+}
+
+impl SourceCounts {
+    fn of(report: &ShardReport) -> SourceCounts {
+        SourceCounts {
+            records: report.records,
+            kept: report.kept,
+            dropped: report.dropped.clone(),
+            quarantined: report.quarantined,
+            bytes_in: report.bytes_in,
+            bytes_out: report.bytes_out,
+            chars: report.chars,
+        }
+    }
+
+    fn add(&mut self, other: &SourceCounts) {
+        self.records += other.records;
+        self.kept += other.kept;
+        self.quarantined += other.quarantined;
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+        self.chars += other.chars;
+        for (rule, count) in &other.dropped {
+            add(&mut self.dropped, rule, *count);
+        }
+    }
 }
 
 /// Counts of a group of documents.
@@ -121,8 +172,20 @@ impl ShardReport {
         self.records == self.kept + self.dropped.values().sum::<u64>() + self.quarantined
     }
 
-    /// Adds another shard's counts.
+    /// Adds another shard's counts, or another sum's.
     pub fn merge(&mut self, other: &ShardReport) {
+        if let Some(source) = self.source.take() {
+            let own = SourceCounts::of(self);
+            self.by_source.insert(source, own);
+        }
+        if let Some(source) = &other.source {
+            let into = self.by_source.entry(source.clone()).or_default();
+            into.add(&SourceCounts::of(other));
+        }
+        for (source, counts) in &other.by_source {
+            let into = self.by_source.entry(source.clone()).or_default();
+            into.add(counts);
+        }
         self.records += other.records;
         self.kept += other.kept;
         self.quarantined += other.quarantined;

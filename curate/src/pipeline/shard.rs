@@ -278,7 +278,10 @@ impl Curator {
             metrics: self.keeps_metrics.then(metrics).transpose()?,
             statistics: self.statistics.then(Statistics::default),
             statistics_by: &self.statistics_by,
-            report: ShardReport::default(),
+            report: ShardReport {
+                source: Some(shard.input.source.clone()),
+                ..ShardReport::default()
+            },
             of_input: NamedFields::new(self.fields_of(&shard.input)),
             of_steps: NamedFields::new(self.values_of_steps()),
             source: shard.path.clone(),

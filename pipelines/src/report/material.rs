@@ -88,6 +88,14 @@ impl Material {
         }
     }
 
+    /// That of a manifest alone.
+    #[cfg(test)]
+    pub(super) fn of_manifest(job: Job, manifest: Value) -> Material {
+        let mut alone = Material::read(&job, Path::new("/nowhere"));
+        alone.manifest = manifest;
+        alone
+    }
+
     /// Counts that a stage recorded.
     pub(super) fn counts(&self, stage: &str) -> &Value {
         &self.manifest[stage]["counts"]

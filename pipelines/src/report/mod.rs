@@ -9,9 +9,11 @@ mod funnel;
 mod groups;
 mod html;
 mod material;
+mod outcomes;
 mod plan;
 mod profile;
 mod sections;
+mod sources;
 mod stack;
 mod stages;
 mod statistics;
@@ -22,8 +24,8 @@ mod trace;
 mod values;
 mod what_if;
 
-pub(crate) use funnel::dropped_by_step;
 pub(crate) use material::{Material, each_figure};
+pub(crate) use outcomes::dropped_by_step;
 pub(crate) use plan::{PlanPage, serving_page};
 
 /// The page, with a comparison if there is another run.

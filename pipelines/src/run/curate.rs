@@ -30,7 +30,13 @@ pub(crate) fn reports(cx: &Context) -> Result<Vec<ShardReport>> {
         let record = cx.manifest.get(&stage)?.ok_or_else(|| {
             anyhow!("{stage} has not run; run `millrace curate` (or `run`) first")
         })?;
-        all.push(serde_json::from_value(record.counts).with_context(|| stage.clone())?);
+        let mut report: ShardReport =
+            serde_json::from_value(record.counts).with_context(|| stage.clone())?;
+        // records of earlier versions lack it, and the shard is the one that they were made of
+        report
+            .source
+            .get_or_insert_with(|| shard.input.source.clone());
+        all.push(report);
     }
     Ok(all)
 }

@@ -1,5 +1,6 @@
 //! Removal from one job's folder: search of all shards, new files for those that change, records.
 
+use super::super::dedup::put_sources;
 use super::super::finished_shards::{self, finished_shards, stage_of};
 use super::datasets::Numbering;
 use super::record::{Line, List, Record, Shard, name_of, records};
@@ -378,8 +379,18 @@ impl Corpus<'_> {
         if let Some(record) = records.get_mut("dedup").filter(|_| !lists.is_empty()) {
             let mut report: DedupReport =
                 serde_json::from_value(record.counts.clone()).context("counts of dedup")?;
+            let is_by_shard = !report.removed_per_shard.is_empty();
             subtract_lists(&mut report, lists);
             record.counts = self.scrubbed(serde_json::to_value(&report)?);
+            if is_by_shard {
+                let sources = (0..count).map(|shard| {
+                    let source = &record_of(shard)?.counts["source"];
+                    Ok(source.as_str().map(str::to_string))
+                });
+                let sources = sources.collect::<Result<Vec<Option<String>>>>()?;
+                let source_of = |shard: usize| sources.get(shard)?.clone();
+                put_sources(&mut record.counts, &report, &source_of)?;
+            }
         }
         let sums = (0..count).map(|shard| Ok(serde_json::to_value(record_of(shard)?.outputs)?));
         let sums = serde_json::json!(sums.collect::<Result<Vec<Value>>>()?);
@@ -461,4 +472,7 @@ fn subtract_lists(report: &mut DedupReport, lists: &[ListCounts]) {
     }
     report.documents = report.documents.saturating_sub(documents);
     report.kept_per_shard = lists.iter().map(|list| list.kept).collect();
+    if !report.removed_per_shard.is_empty() {
+        report.removed_per_shard = lists.iter().map(|list| list.removed).collect();
+    }
 }
