@@ -10,7 +10,7 @@ use crate::run::classifiers::Transformers;
 use crate::run::finished_shards::{self, StaleShards, stage_of};
 use crate::run::settings_print;
 use anyhow::{Context as _, Result, anyhow, bail};
-use curate::pipeline::{Curator, ShardReport};
+use curate::pipeline::{Curator, ShardReport, merge_samples};
 use curate::read::Shard;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use serde_json::json;
@@ -215,6 +215,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let reports = reports(cx)?;
     let sum = total(&reports);
     let mut files = vec![merge_errors(cx, shards.len())?];
+    files.push(merge_samples(&cx.out, &reports, &sum)?.path.into());
     bad_records::check(cx, config, shards, &reports)?;
     if config.statistics {
         files.extend(merge_statistics(cx, shards.len())?);

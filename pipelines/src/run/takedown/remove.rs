@@ -12,8 +12,9 @@ use curate::corpus::CleanCondition;
 use curate::dedup::{DedupReport, EMBEDDINGS};
 use curate::pipeline::ShardReport;
 use curate::takedown::{
-    Counts, Found, INSPECTED, ListCounts, Removals, TakedownList, rewrite, rewrite_dropped,
-    rewrite_index, rewrite_lines, rewrite_lists, search, smaller, without_ids,
+    Counts, Found, Gone, INSPECTED, ListCounts, Removals, TakedownList, rewrite, rewrite_dropped,
+    rewrite_index, rewrite_lines, rewrite_lists, rewrite_samples, rewrite_shard_samples, search,
+    smaller, without_ids,
 };
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use serde_json::Value;
@@ -191,6 +192,13 @@ pub(super) fn remove(
         }
     }
     let dropped: Vec<String> = shards.iter().flat_map(|s| s.dropped.clone()).collect();
+    let gone = Gone {
+        removals: &searched.removals,
+        dropped: &dropped,
+    };
+    if let Some(file) = rewrite_samples(out, work.folder(), gone)? {
+        work.add(file.into());
+    }
     let examples = "decontaminate/report.json";
     if let Ok(text) = std::fs::read(out.join(examples)) {
         let mut value = serde_json::from_slice(&text).with_context(|| examples.to_string())?;
@@ -278,7 +286,17 @@ fn write_shards(
             let file = rewrite_dropped(&cx.out, work.folder(), found.shard, list, ids)?;
             work.add(file.into());
         }
-        if !found.removed.is_empty() || found.dropped > 0 {
+        let gone = Gone {
+            removals: &searched.removals,
+            dropped: &shard.dropped,
+        };
+        let is_changed = !found.removed.is_empty() || found.dropped > 0;
+        if is_changed
+            && let Some(file) = rewrite_shard_samples(&cx.out, work.folder(), found.shard, gone)?
+        {
+            work.add(file.into());
+        }
+        if is_changed {
             shards.push(shard);
         }
     }
