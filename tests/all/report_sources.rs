@@ -85,9 +85,12 @@ fn size(path: &Path) -> u64 {
     fs::metadata(path).unwrap().len()
 }
 
-/// A row of the table: records, unreadable ones, those that the step dropped, exact and near duplicates, kept ones.
-fn row(name: &str, numbers: [u64; 6]) -> String {
-    let cells = numbers.map(|n| format!("<td class=number>{n}</td>"));
+/// A row of the table: records, kept ones and their share, unreadable ones, those that the step dropped, exact and near duplicates.
+fn row(name: &str, cells: &str) -> String {
+    let cells = cells.split(' ');
+    let cells: Vec<String> = cells
+        .map(|cell| format!("<td class=number>{cell}</td>"))
+        .collect();
     format!("<td>{name}</td>{}", cells.concat())
 }
 
@@ -111,9 +114,9 @@ fn counts_by_source_are_those_of_the_input_and_add_up() {
     assert_eq!(counts(folder), [json!({"a": a, "b": b}), after.clone()]);
     let page_of_two = page(folder);
     for row in [
-        row("a", [11, 2, 3, 1, 0, 5]),
-        row("b", [6, 0, 2, 2, 0, 2]),
-        row("all", [17, 2, 5, 3, 0, 7]),
+        row("a", "11 5 45.5% 2 3 1 0"),
+        row("b", "6 2 33.3% 0 2 2 0"),
+        row("all", "17 7 41.2% 2 5 3 0"),
         "Every row adds up to its records, and the rows to the 17 of all.".to_string(),
         "<summary>b: 2 of 6 records kept, by rule</summary>".to_string(),
     ] {
@@ -126,7 +129,7 @@ fn counts_by_source_are_those_of_the_input_and_add_up() {
     assert_eq!((&curate["a"], &curate["b"]), (&a, &b));
     assert_eq!(curate["c"]["kept"], 1);
     assert_eq!((&dedup["a"], &dedup["b"]), (&after["a"], &after["b"]));
-    assert!(page(folder).contains(&row("all", [18, 2, 5, 3, 0, 8])));
+    assert!(page(folder).contains(&row("all", "18 8 44.4% 2 5 3 0")));
     // a takedown: one text of each source, of which one repeats another
     take_down(&list(folder, "id:a-0\nid:b-1\n"), &folder.join("out"));
     let [curate, dedup] = counts(folder);
@@ -141,8 +144,7 @@ fn counts_by_source_are_those_of_the_input_and_add_up() {
     assert_eq!(dedup["c"], json!({"documents": 1, "kept": 1}));
     // the column behind that of the step `length` is of takedowns
     let page = page(folder);
-    let cells = [6, 0, 2, 1, 1, 0, 2].map(|n| format!("<td class=number>{n}</td>"));
-    assert!(page.contains(&format!("<td>b</td>{}", cells.concat())));
+    assert!(page.contains(&row("b", "6 2 33.3% 0 2 1 1 0")));
     assert!(page.contains("Every row adds up to its records, and the rows to the 18 of all."));
 }
 

@@ -617,7 +617,7 @@ fn texts_that_reports_show_leave_with_their_documents() {
         let ids = samples
             .iter()
             .map(|s| s["id"].as_str().unwrap().to_string());
-        ids.filter(|id| before.contains(id)).next_back().unwrap()
+        ids.rev().find(|id| before.contains(id)).unwrap()
     };
     let gone = [sample("kept_samples"), sample("dropped_samples")];
     let of_before: Vec<BTreeSet<String>> = of_shards.iter().map(|path| ids_shown(path)).collect();

@@ -1,6 +1,6 @@
 //! The funnel: records left after each step, and the rules that dropped the others.
 
-use super::html::{section, table};
+use super::html::{fold, section, table};
 use super::material::Material;
 use super::outcomes::{LATER, dropped_by_step};
 use super::sections::{kept, ranked};
@@ -75,8 +75,10 @@ pub(super) fn funnel(m: &Material) -> String {
         "NOT equal to"
     };
     let body = bars(&rows)
-        + "<h3>Where every record went</h3>"
-        + &table(&["outcome", "records", "share"], &reasons)
+        + &fold(
+            "Where every record went, by rule",
+            &table(&["outcome", "records", "share"], &reasons),
+        )
         + &format!(
             "<p class=quiet>The sum is {verdict} the {} records read.</p>",
             grouped(records)

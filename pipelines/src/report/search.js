@@ -35,6 +35,7 @@
       if (has_items) show(fold, found.has(fold));
       fold.open = found.has(fold) || (!has_items && fold.open);
     });
+    all(".tiles").forEach((tiles) => show(tiles, false));
     all("section, .scroll, .bars").forEach((part) => show(part, found.has(part)));
     all("h3").forEach((title) => {
       const next = title.nextElementSibling;

@@ -1,6 +1,6 @@
 //! The funnel of each source: how its records ended, step by step and by rule.
 
-use super::html::{escape, table};
+use super::html::{fold, table};
 use super::material::Material;
 use super::outcomes::{LATER, dropped_by_step};
 use super::sections::ranked;
@@ -9,8 +9,12 @@ use crate::machine::{grouped, megabytes};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Sources in rows of their own, those with the most records; the others are added up in one.
-const SHOWN: usize = 50;
+/// Sources in rows of their own, those with the most records; the others are added up in one row.
+const SHOWN: usize = 12;
+/// Those in the folded table of all.
+const LISTED: usize = 500;
+/// Those whose rules are listed.
+const RULES: usize = 50;
 /// Records of shards whose source was not recorded.
 const UNKNOWN: &str = "(source not recorded)";
 
@@ -103,7 +107,7 @@ fn sources(curate: &Value, dedup: &Value, whole: &Ends) -> Vec<(String, Ends)> {
     all
 }
 
-/// The columns between the records and the kept ones: name, and the outcomes that each adds up.
+/// The columns behind the records and the kept ones: name, and the outcomes that each adds up.
 fn columns(m: &Material, whole: &Ends) -> Vec<(String, Vec<String>)> {
     let named = |of: &dyn Fn(&str) -> bool| -> Vec<String> {
         whole.lost.keys().filter(|o| of(o)).cloned().collect()
@@ -161,30 +165,31 @@ pub(super) fn by_source(m: &Material) -> String {
     if !has_dedup {
         columns.retain(|(name, _)| !name.ends_with(" duplicates"));
     }
-    let mut shown: Vec<(String, Ends)> = all.iter().take(SHOWN).cloned().collect();
-    if all.len() > SHOWN {
-        let mut rest = Ends::default();
-        all[SHOWN..].iter().for_each(|(_, ends)| rest.add(ends));
-        shown.push((format!("{} others", all.len() - SHOWN), rest));
-    }
-    let mut head = vec!["source", "records"];
+    let mut head = vec!["source", "records", "kept", "of these"];
     head.extend(columns.iter().map(|(name, _)| name.as_str()));
-    head.extend(["kept", "of these", "bytes read", "text behind the filters"]);
+    head.extend(["bytes read", "text behind the filters"]);
     let row = |name: &str, ends: &Ends| {
-        let mut cells = vec![name.to_string(), grouped(ends.records)];
+        let mut cells = vec![
+            name.to_string(),
+            grouped(ends.records),
+            grouped(ends.kept),
+            percent(ends.kept, ends.records),
+        ];
         cells.extend(columns.iter().map(|(_, outcomes)| {
             let count = outcomes.iter().map(|outcome| ends.of_outcome(outcome));
             grouped(count.sum())
         }));
-        cells.push(grouped(ends.kept));
-        cells.push(percent(ends.kept, ends.records));
         cells.push(megabytes(ends.bytes_in));
         cells.push(megabytes(ends.bytes_out));
         cells
     };
-    let mut rows: Vec<Vec<String>> = shown.iter().map(|(name, ends)| row(name, ends)).collect();
-    rows.push(row("all", &whole));
-    body += &table(&head, &rows);
+    let rows = |most: usize| {
+        let shown = first(&all, most);
+        let mut rows: Vec<Vec<String>> = shown.iter().map(|(n, ends)| row(n, ends)).collect();
+        rows.push(row("all", &whole));
+        table(&head, &rows)
+    };
+    body += &rows(SHOWN);
     let mut sum = Ends::default();
     all.iter().for_each(|(_, ends)| sum.add(ends));
     let adds_up = sum == whole && whole.adds_up() && all.iter().all(|(_, ends)| ends.adds_up());
@@ -195,10 +200,25 @@ pub(super) fn by_source(m: &Material) -> String {
         ),
         false => "<p class=quiet>The rows do NOT add up to the records of all.</p>".to_string(),
     };
-    for (name, ends) in &shown {
-        body += &rules(name, ends);
+    if all.len() > SHOWN {
+        let name = format!("All {} sources", grouped(all.len() as u64));
+        body += &fold(&name, &rows(LISTED));
     }
-    body
+    let listed = first(&all, RULES);
+    let by_rule = listed.iter().map(|(name, ends)| rules(name, ends));
+    body + &fold("The rules of each source", &by_rule.collect::<String>())
+}
+
+/// The first sources, and one that adds up the others.
+fn first(all: &[(String, Ends)], most: usize) -> Vec<(String, Ends)> {
+    let (shown, others) = all.split_at(most.min(all.len()));
+    let mut shown = shown.to_vec();
+    if !others.is_empty() {
+        let mut rest = Ends::default();
+        others.iter().for_each(|(_, ends)| rest.add(ends));
+        shown.push((format!("{} others", others.len()), rest));
+    }
+    shown
 }
 
 /// The rules of a source, folded.
@@ -210,12 +230,10 @@ fn rules(name: &str, ends: &Ends) -> String {
     let rows: Vec<Vec<String>> = all
         .map(|(outcome, n)| vec![outcome.clone(), grouped(*n), percent(*n, ends.records)])
         .collect();
-    format!(
-        "<details><summary>{}: {} of {} records kept, by rule</summary>{}</details>",
-        escape(name),
-        grouped(ends.kept),
-        grouped(ends.records),
-        table(&["outcome", "records", "share"], &rows)
+    let (kept, records) = (grouped(ends.kept), grouped(ends.records));
+    fold(
+        &format!("{name}: {kept} of {records} records kept, by rule"),
+        &table(&["outcome", "records", "share"], &rows),
     )
 }
 
@@ -260,24 +278,26 @@ mod tests {
         ));
         let head = [
             "records",
+            "kept",
+            "of these",
             "unreadable",
             "gopher_quality",
             "fineweb",
             "exact duplicates",
             "near duplicates",
             "removed otherwise",
-            "kept",
+            "bytes read",
         ];
         let at = |text: &str| page.find(&format!(">{text}</th>"));
         assert!(
             head.windows(2)
                 .all(|w| at(w[0]).unwrap() < at(w[1]).unwrap())
         );
-        let a = ["70", "3", "20", "7", "5", "0", "1", "34"];
+        let a = ["70", "34", "48.6%", "3", "20", "7", "5", "0", "1"];
         assert!(page.contains(&format!("<td>a</td>{}", cells(&a))), "{page}");
-        let b = ["30", "0", "0", "10", "1", "3", "0", "16"];
+        let b = ["30", "16", "53.3%", "0", "0", "10", "1", "3", "0"];
         assert!(page.contains(&format!("<td>&lt;b&gt;</td>{}", cells(&b))));
-        let all = ["100", "3", "20", "17", "6", "3", "1", "50"];
+        let all = ["100", "50", "50.0%", "3", "20", "17", "6", "3", "1"];
         assert!(page.contains(&format!("<td>all</td>{}", cells(&all))));
         assert!(page.contains(SUM));
         assert!(page.contains("<summary>a: 34 of 70 records kept, by rule</summary>"));
@@ -312,7 +332,7 @@ mod tests {
         let page = by_source(&material(
             json!({"curate": {"counts": mixed}, "dedup": {"counts": before}}),
         ));
-        let rest = ["30", "0", "0", "10", "20"];
+        let rest = ["30", "20", "66.7%", "0", "0", "10"];
         assert!(
             page.contains(&format!("<td>{UNKNOWN}</td>{}", cells(&rest))),
             "{page}"
