@@ -349,7 +349,7 @@ fn start_threads(job: &Job) -> Result<()> {
 }
 
 /// Folders that stages write in, below the job's own.
-const FOLDERS: [&str; 18] = [
+const FOLDERS: [&str; 19] = [
     "bad_steps",
     "checkpoints",
     "clean",
@@ -363,6 +363,7 @@ const FOLDERS: [&str; 18] = [
     "kubernetes",
     "profile",
     "records",
+    "samples",
     "slurm",
     "statistics",
     "takedown",

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Folders with files of every shard.
-const FOLDERS: [&str; 4] = ["records/curate", "clean", "dropped", "errors"];
+const FOLDERS: [&str; 5] = ["records/curate", "clean", "dropped", "errors", "samples"];
 
 /// Writes `count` records with ids `NAME-0` and on; their texts differ in every word.
 fn write_records(folder: &Path, name: &str, key: &str, count: usize) {

@@ -55,6 +55,7 @@ mod prompt_tuning_jobs;
 mod quantize_jobs;
 mod refused_runs;
 mod run_plan;
+mod report_sources;
 mod samplers;
 mod schema;
 mod serve;

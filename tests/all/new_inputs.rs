@@ -351,8 +351,91 @@ fn tokenizing_by_a_field_that_is_not_there_names_the_fields() {
     ];
     let found = output(&args);
     let message = String::from_utf8(found.stderr).unwrap();
-    assert_eq!(found.status.code(), Some(2), "{message}");
+    assert_eq!(found.status.code(), Some(1), "{message}");
     let want = "--json-keys: the first records have no field \"text\"; they have story, url";
     assert!(message.contains(want), "{message}");
+    assert!(
+        message.contains("all 10 records hold no text in field \"text\""),
+        "{message}"
+    );
+    assert!(!Path::new(&format!("{prefix}_text_document.idx")).exists());
+    // the same again, as nothing that failed is done
+    let again = output(&args);
+    let message = String::from_utf8(again.stderr).unwrap();
+    assert_eq!(again.status.code(), Some(1), "{message}");
     succeed(&[&args[..], &["--json-keys", "story"]].concat());
+}
+
+#[test]
+fn a_field_that_only_later_records_have_is_tokenized() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = lines("other", &texts()[..1]).repeat(300) + &lines("text", &texts()[..20]);
+    let from = folder(dir.path().join("in"), &[("a.jsonl", text)]);
+    let tokenizer = root().join("tests/data/preprocess/tokenizer.json");
+    let prefix = dir.path().join("out");
+    let [from, tokenizer, prefix_] = [&from, &tokenizer, &prefix].map(|p| p.to_str().unwrap());
+    let printed = succeed(&[
+        "tokenize",
+        "--input",
+        from,
+        "--tokenizer",
+        tokenizer,
+        "--output-prefix",
+        prefix_,
+    ]);
+    let message = String::from_utf8(printed.stderr).unwrap();
+    let want = "the first records have no field \"text\"; they have other, url";
+    assert!(message.contains(want), "{message}");
+    let made = dir.path().join("out_text_document.idx");
+    let described = succeed(&["inspect", made.to_str().unwrap(), "--json"]).stdout;
+    let described: Value = serde_json::from_slice(&described).unwrap();
+    assert_eq!(described["documents"], 20);
+    let errors = fs::read_to_string(dir.path().join("out.errors.jsonl")).unwrap();
+    assert_eq!(errors.lines().count(), 300);
+}
+
+#[test]
+fn conversations_are_no_documents_of_a_curation() {
+    let dir = tempfile::tempdir().unwrap();
+    let chat = json!({"messages": [{"role": "user", "content": "What is red?"},
+        {"role": "assistant", "content": "An apple is red, and so is the evening sun."}]});
+    let chats = format!("{chat}\n").repeat(40);
+    let about = "# Conversations\n\nThis text is about them, and no document.\n".to_string();
+    let alone = folder(
+        dir.path().join("alone"),
+        &[("chat.jsonl", chats.clone()), ("README.md", about.clone())],
+    );
+    let at = dir.path().join("refused");
+    let file = alone.join("chat.jsonl");
+    for kind in ["curate", "tokenize", "pretrain"] {
+        for from in [&alone, &file] {
+            let [at, from] = [&at, from].map(|p| p.to_str().unwrap());
+            let found = output(&["new", kind, at, "--from", from]);
+            let message = String::from_utf8(found.stderr).unwrap();
+            assert_eq!(found.status.code(), Some(2), "{message}");
+            assert!(
+                message.contains("conversations (fields: messages)"),
+                "{message}"
+            );
+            assert!(message.contains("millrace new finetune"), "{message}");
+        }
+    }
+    assert!(!at.exists());
+    // texts beside them are curated, and they are named
+    let mixed = folder(
+        dir.path().join("mixed"),
+        &[
+            ("chat.jsonl", chats),
+            ("a.jsonl", lines("text", &texts()[..10])),
+            ("README.md", about),
+        ],
+    );
+    let at = dir.path().join("job");
+    let text = made("curate", &at, &mixed, &[]);
+    assert!(text.contains("chat.jsonl: conversations"), "{text}");
+    let found = documents(&at);
+    assert!(texts()[..10].iter().all(|text| found.contains(text)));
+    let manifest = fs::read_to_string(at.join("run/manifest.json")).unwrap();
+    let manifest: Value = serde_json::from_str(&manifest).unwrap();
+    assert_eq!(manifest["curate"]["counts"]["quarantined"], 0);
 }

@@ -19,7 +19,7 @@ fn check(all: &Value, schema: &Value, value: &Value, at: &str, wrong: &mut BTree
                 return;
             }
             ("type", _) => {
-                let fits = match wanted.as_str().unwrap() {
+                let is_of = |kind: &Value| match kind.as_str().unwrap() {
                     "object" => value.is_object(),
                     "array" => value.is_array(),
                     "string" => value.is_string(),
@@ -27,6 +27,10 @@ fn check(all: &Value, schema: &Value, value: &Value, at: &str, wrong: &mut BTree
                     "number" => value.is_number(),
                     "integer" => value.is_i64() || value.is_u64(),
                     other => panic!("{other}"),
+                };
+                let fits = match wanted {
+                    Value::Array(kinds) => kinds.iter().any(is_of),
+                    kind => is_of(kind),
                 };
                 if !fits {
                     no();
@@ -166,5 +170,19 @@ fn wrong_jobs_are_refused_where_jsonschema_refuses_them() {
         let found = wrong_places(&schema, job);
         assert_eq!(serde_json::json!(found), *places, "{job}");
         assert!(!found.is_empty(), "{job}");
+    }
+    // a wrong key in an input is an error of the input, not of all its alternatives
+    for (job, at) in [
+        ("[curate]\ninputs = [{ paht = 'a' }]", "$.curate.inputs[0]"),
+        (
+            "[curate]\ninputs = ['b', { path = 1 }]",
+            "$.curate.inputs[1].path",
+        ),
+        (
+            "[tokenize]\ninputs = ['b', { path = 'a', format = 'jsnl' }]",
+            "$.tokenize.inputs[1].format",
+        ),
+    ] {
+        assert_eq!(cases[job], serde_json::json!([at]), "{job}");
     }
 }

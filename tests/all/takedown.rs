@@ -581,3 +581,64 @@ fn nothing_is_touched_that_is_damaged_unfinished_or_only_to_be_shown() {
     ]);
     assert!(!printed.status.success());
 }
+
+/// Ids of the lines of a file of texts that reports show, packed or not.
+fn ids_shown(path: &Path) -> BTreeSet<String> {
+    let bytes = fs::read(path).unwrap();
+    let text = match path.extension().is_some_and(|e| e == "zst") {
+        true => zstd::decode_all(&bytes[..]).unwrap(),
+        false => bytes,
+    };
+    let text = String::from_utf8(text).unwrap();
+    let lines = text
+        .lines()
+        .map(|l| serde_json::from_str::<Value>(l).unwrap());
+    lines
+        .map(|l| l["id"].as_str().unwrap().to_string())
+        .collect()
+}
+
+#[test]
+fn texts_that_reports_show_leave_with_their_documents() {
+    let dir = tempfile::tempdir().unwrap();
+    // long texts are dropped
+    let settings = "[[curate.step]]\nlength = { max_chars = 3000 }\n[dedup]\nexact = {}";
+    let job = job(dir.path(), &[], settings);
+    run("run", &job);
+    let out = dir.path().join("out");
+    let of_shards: Vec<PathBuf> = (0..3)
+        .map(|i| out.join(format!("samples/0000{i}.jsonl.zst")))
+        .collect();
+    let before = ids_shown(&out.join("samples.jsonl"));
+    let record = fs::read_to_string(out.join("manifest.json")).unwrap();
+    let record: Value = serde_json::from_str(&record).unwrap();
+    let sample = |key: &str| {
+        let samples = record["curate"]["counts"][key].as_array().unwrap();
+        let ids = samples
+            .iter()
+            .map(|s| s["id"].as_str().unwrap().to_string());
+        ids.rev().find(|id| before.contains(id)).unwrap()
+    };
+    let gone = [sample("kept_samples"), sample("dropped_samples")];
+    let of_before: Vec<BTreeSet<String>> = of_shards.iter().map(|path| ids_shown(path)).collect();
+    assert!(
+        gone.iter()
+            .all(|id| of_before.iter().any(|of| of.contains(id)))
+    );
+    let entries = format!("id:{}\nid:{}\n", gone[0], gone[1]);
+    take_down(&list(dir.path(), &entries), &out);
+    let without = |ids: &BTreeSet<String>| -> BTreeSet<String> {
+        ids.iter()
+            .filter(|id| !gone.contains(id))
+            .cloned()
+            .collect()
+    };
+    assert_eq!(ids_shown(&out.join("samples.jsonl")), without(&before));
+    for (path, ids) in of_shards.iter().zip(&of_before) {
+        assert_eq!(ids_shown(path), without(ids));
+    }
+    // and the files are those of the records
+    let again = succeed(&["run", job.to_str().unwrap()]).stderr;
+    let again = String::from_utf8(again).unwrap();
+    assert!(again.contains("curate: done before"), "{again}");
+}

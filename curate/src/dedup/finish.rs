@@ -5,12 +5,12 @@
 //! the size beside every kept document (`KeepList::cluster_size`) and report what the repetition would yield;
 //! nothing is repeated here. Exact duplicates count as well, as they do where MinHash alone finds them.
 
-use super::DedupReport;
 use super::cluster::{self, Sizes};
 use super::numbering::Numbering;
 use super::rehydration::{rehydrate, rehydration};
 use super::signature::SignatureFile;
 use super::stage::Stage;
+use super::{DedupReport, RemovedCounts};
 use crate::corpus::{EARLIER, KeepList};
 use crate::error::Result;
 use crate::progress::Progress;
@@ -33,6 +33,7 @@ impl Stage<'_> {
         for file in self.numbering.indexes..self.files.len() {
             let list = self.list(file, &sizes);
             self.report.kept_per_shard.push(list.kept() as u64);
+            self.report.removed_per_shard.push(RemovedCounts::of(&list));
             rehydrate(&mut self.report.rehydration, &list);
             let name = shard_file("keep", file - self.numbering.indexes, "keep");
             self.report.outputs.push(list.write(self.out, &name)?);

@@ -50,7 +50,7 @@ pub use passes::{
     decontaminate,
 };
 pub use rehydration::{REHYDRATION, Rehydrated};
-pub use report::{BloomReport, CutReport, DedupReport, SemanticReport};
+pub use report::{BloomReport, CutReport, DedupReport, RemovedCounts, SemanticReport};
 pub(crate) use signature::{Origin, Signature, SignatureWriter, source};
 pub use signature::{SignatureColumn, SignatureFile, SignatureShape};
 pub use verify::VerifyReport;

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rehydration::Rehydrated;
 use super::verify::VerifyReport;
+use crate::corpus::{KeepList, KeepStatus};
 use crate::decontaminate::Decontamination;
 use crate::write::OutputFile;
 
@@ -67,8 +68,89 @@ pub struct DedupReport {
     pub rehydration: Vec<Rehydrated>,
     /// Kept documents per shard.
     pub kept_per_shard: Vec<u64>,
+    /// Removed documents per shard; empty in records of earlier versions.
+    #[serde(default)]
+    pub removed_per_shard: Vec<RemovedCounts>,
     /// Files written.
     pub outputs: Vec<OutputFile>,
+}
+
+/// Removed documents by reason, under the names of the counts of [`DedupReport`]; those that are zero are not written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RemovedCounts {
+    /// An earlier crawl has the same or nearly the same.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub earlier: u64,
+    /// Exact duplicates.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub exact: u64,
+    /// Near duplicates.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub fuzzy: u64,
+    /// A document with the same address stays.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub url: u64,
+    /// The embedding of a document that stays is nearly the same.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub semantic: u64,
+    /// Too much of their text was cut.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub hollow: u64,
+    /// Little or too many pieces were left without evaluation texts.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub contaminated: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+impl RemovedCounts {
+    /// Of a shard's documents.
+    pub(crate) fn of(list: &KeepList) -> RemovedCounts {
+        let mut counts = RemovedCounts::default();
+        for document in 0..list.len() {
+            let count = match list.status(document) {
+                KeepStatus::Kept => continue,
+                KeepStatus::Exact(..) => &mut counts.exact,
+                KeepStatus::Fuzzy(..) => &mut counts.fuzzy,
+                KeepStatus::Url(..) => &mut counts.url,
+                KeepStatus::Semantic(..) => &mut counts.semantic,
+                KeepStatus::Hollow => &mut counts.hollow,
+                KeepStatus::Contaminated => &mut counts.contaminated,
+                KeepStatus::Earlier(_) => &mut counts.earlier,
+            };
+            *count += 1;
+        }
+        counts
+    }
+
+    /// Of all reasons together.
+    pub fn total(&self) -> u64 {
+        let RemovedCounts {
+            earlier,
+            exact,
+            fuzzy,
+            url,
+            semantic,
+            hollow,
+            contaminated,
+        } = self;
+        earlier + exact + fuzzy + url + semantic + hollow + contaminated
+    }
+
+    /// Adds another shard's counts.
+    pub fn add(&mut self, other: &RemovedCounts) {
+        self.earlier += other.earlier;
+        self.exact += other.exact;
+        self.fuzzy += other.fuzzy;
+        self.url += other.url;
+        self.semantic += other.semantic;
+        self.hollow += other.hollow;
+        self.contaminated += other.contaminated;
+    }
 }
 
 /// Embeddings and clusters of the semantic deduplication.

@@ -18,7 +18,7 @@ use crate::extract::{
     ExtractConfig, PageMeta, PageSource, extract_page, render_whole, robots_directives,
 };
 use crate::pipeline::CurateConfig;
-use crate::pipeline::report::{Sample, sample_hash};
+use crate::pipeline::report::{Sample, ShownText, sample_hash};
 use crate::read::{
     Batch, Composed, Content, Fields, Format, Html, Input, JsonScratch, Provenance, Raw, ReadRule,
     Shard, Unread, parse_page, read_fields,
@@ -127,6 +127,12 @@ pub(crate) struct Dropped {
     pub(crate) groups: Vec<(String, String)>,
     /// Start of the text.
     pub(crate) excerpt: String,
+    /// The text, until it is known whether it is shown.
+    #[serde(skip)]
+    pub(crate) text: String,
+    /// More of the text, if it may be shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) shown: Option<ShownText>,
 }
 
 /// A record, on its way or done.
@@ -451,14 +457,12 @@ impl Chain {
 
     fn drop(
         &self,
-        mut draft: Draft,
+        draft: Draft,
         reason: Reason,
         input: &Input,
         scratch: &mut WorkScratch,
     ) -> Outcome {
         let text_metrics = self.text_metrics(&draft, scratch);
-        let shown = excerpt(&draft.text, EXCERPT_CHARS).len();
-        draft.text.truncate(shown);
         Outcome::Dropped(Box::new(Dropped {
             text_metrics,
             source: source_of(&draft, input),
@@ -475,7 +479,9 @@ impl Chain {
             is_lost: draft.is_lost,
             reason,
             groups: draft.groups,
-            excerpt: draft.text,
+            excerpt: excerpt(&draft.text, EXCERPT_CHARS).to_string(),
+            text: draft.text,
+            shown: None,
         }))
     }
 
@@ -508,6 +514,7 @@ impl Chain {
             limit: None,
             language: draft.language.clone(),
             excerpt: shown.to_string(),
+            shown: None,
         };
         let text_metrics = self.text_metrics(&draft, scratch);
         let source = source_of(&draft, input);

@@ -8,11 +8,13 @@ mod likeness;
 mod look;
 mod quarantine;
 mod report;
+mod samples;
 mod shard;
 
 pub use crate::steps::{Step, StepMetric, metrics_of};
 pub use config::CurateConfig;
 pub use inspect::{inspect, kind_of};
 pub use look::{FieldLook, FileLook, look};
-pub use report::{Sample, ShardReport};
+pub use report::{Sample, ShardReport, SourceCounts};
+pub use samples::{SampleText, merge_samples};
 pub use shard::{Curator, shards, shards_kept};

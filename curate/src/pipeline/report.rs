@@ -8,12 +8,19 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use crate::contract::{FieldCounts, NamedFields};
 use crate::decontaminate::{Contaminated, DecontaminateConfig, Decontamination, TaskHits};
 use crate::text::repair::Repairs;
+use crate::text::{chars, excerpt};
 use crate::verdict::MetricValue;
 use crate::write::OutputFile;
 
 /// Counts of one shard, or of several once merged.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ShardReport {
+    /// Of one shard: the `source` of its input. None in sums, and in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Of sums: the counts of the shards of each source. Records of shards without a source are in none of them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub by_source: BTreeMap<String, SourceCounts>,
     /// Records in the input; `records == kept + sum(dropped) + quarantined`.
     pub records: u64,
     /// Documents written to the clean shard.
@@ -68,6 +75,51 @@ pub struct ShardReport {
     pub outputs: Vec<OutputFile>,
 }
 
+/// Counts of the records of one source, which end as those of a [`ShardReport`] do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceCounts {
+    /// Records in the input; `records == kept + sum(dropped) + quarantined`.
+    pub records: u64,
+    /// Documents written to the clean shards.
+    pub kept: u64,
+    /// Dropped records by rule.
+    pub dropped: BTreeMap<String, u64>,
+    /// Records that could not be read.
+    pub quarantined: u64,
+    /// Input bytes read, as stored.
+    pub bytes_in: u64,
+    /// UTF-8 bytes of kept text.
+    pub bytes_out: u64,
+    /// Characters of kept text.
+    pub chars: u64,
+}
+
+impl SourceCounts {
+    fn of(report: &ShardReport) -> SourceCounts {
+        SourceCounts {
+            records: report.records,
+            kept: report.kept,
+            dropped: report.dropped.clone(),
+            quarantined: report.quarantined,
+            bytes_in: report.bytes_in,
+            bytes_out: report.bytes_out,
+            chars: report.chars,
+        }
+    }
+
+    fn add(&mut self, other: &SourceCounts) {
+        self.records += other.records;
+        self.kept += other.kept;
+        self.quarantined += other.quarantined;
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+        self.chars += other.chars;
+        for (rule, count) in &other.dropped {
+            add(&mut self.dropped, rule, *count);
+        }
+    }
+}
+
 /// Counts of a group of documents.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GroupCounts {
@@ -101,6 +153,29 @@ pub struct Sample {
     pub language: String,
     /// Start of the text.
     pub excerpt: String,
+    /// More of the text, until the shard is done and it is in a file of its own.
+    #[serde(skip)]
+    pub(crate) shown: Option<ShownText>,
+}
+
+/// The start of a text that is shown whole, unless it is very long.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct ShownText {
+    pub(crate) start: String,
+    /// Characters of the whole text.
+    pub(crate) chars: u64,
+}
+
+/// Characters of a text that is shown.
+const SHOWN_CHARS: usize = 20_000;
+
+impl ShownText {
+    pub(crate) fn of(text: &str) -> ShownText {
+        ShownText {
+            start: excerpt(text, SHOWN_CHARS).to_string(),
+            chars: chars(text) as u64,
+        }
+    }
 }
 
 /// Samples kept per list and, for drops, per rule.
@@ -121,8 +196,20 @@ impl ShardReport {
         self.records == self.kept + self.dropped.values().sum::<u64>() + self.quarantined
     }
 
-    /// Adds another shard's counts.
+    /// Adds another shard's counts, or another sum's.
     pub fn merge(&mut self, other: &ShardReport) {
+        if let Some(source) = self.source.take() {
+            let own = SourceCounts::of(self);
+            self.by_source.insert(source, own);
+        }
+        if let Some(source) = &other.source {
+            let into = self.by_source.entry(source.clone()).or_default();
+            into.add(&SourceCounts::of(other));
+        }
+        for (source, counts) in &other.by_source {
+            let into = self.by_source.entry(source.clone()).or_default();
+            into.add(counts);
+        }
         self.records += other.records;
         self.kept += other.kept;
         self.quarantined += other.quarantined;
@@ -293,38 +380,23 @@ impl ShardReport {
         }
     }
 
-    /// True if a kept document with this hash would be shown.
+    /// True if a kept document with this hash would be shown. Once it is false, it stays so.
     pub(crate) fn wants_kept(&self, hash: u64) -> bool {
         is_wanted(self.kept_samples.iter(), SAMPLES, (false, hash))
     }
 
     pub(crate) fn show_kept(&mut self, sample: &Sample) {
-        if self.wants_kept(sample.hash) {
-            self.kept_samples.push(sample.clone());
-            self.kept_samples.sort_by_key(Sample::rank);
-            self.kept_samples.truncate(SAMPLES);
-        }
+        show(&mut self.kept_samples, SAMPLES, sample);
     }
 
-    /// True if a document that this rule dropped would be shown.
+    /// True if a document that this rule dropped would be shown. Once it is false, it stays so.
     pub(crate) fn wants_dropped(&self, rule: &str, hash: u64, has_text: bool) -> bool {
         let of_rule = self.dropped_samples.iter().filter(|s| s.rule == rule);
         is_wanted(of_rule, SAMPLES_PER_RULE, (!has_text, hash))
     }
 
     pub(crate) fn show_dropped(&mut self, sample: &Sample) {
-        if !self.wants_dropped(&sample.rule, sample.hash, !sample.excerpt.is_empty()) {
-            return;
-        }
-        let samples = &mut self.dropped_samples;
-        samples.push(sample.clone());
-        samples.sort_by(|a, b| a.rule.cmp(&b.rule).then(a.rank().cmp(&b.rank())));
-        let of_rule = |s: &Sample| s.rule == sample.rule;
-        if samples.iter().filter(|s| of_rule(s)).count() > SAMPLES_PER_RULE
-            && let Some(last) = samples.iter().rposition(of_rule)
-        {
-            samples.remove(last);
-        }
+        show(&mut self.dropped_samples, SAMPLES_PER_RULE, sample);
     }
 
     /// Keeps the most frequent hosts, ties by name.
@@ -345,16 +417,50 @@ impl Sample {
     fn rank(&self) -> (bool, u64) {
         (self.excerpt.is_empty(), self.hash)
     }
+
+    /// Whether both have the same id, and texts that begin alike: only one of them is shown.
+    fn is_like(&self, other: &Sample) -> bool {
+        self.hash == other.hash && self.id == other.id && self.excerpt == other.excerpt
+    }
+
+    /// Of samples that are alike the least is shown, whichever is found first.
+    fn order_of_alike(&self) -> (String, &str, Option<&ShownText>) {
+        let figures = [&self.value, &self.limit].map(|v| serde_json::to_string(v).ok());
+        let figures = figures.into_iter().flatten().collect();
+        (figures, &self.language, self.shown.as_ref())
+    }
 }
 
-/// Whether a sample of this rank is among the first `most`.
+/// Puts a sample in its place among those that are shown, ordered by rule and rank, if it is among the first `most` of its rule.
+fn show(samples: &mut Vec<Sample>, most: usize, sample: &Sample) {
+    let of_rule = |s: &&Sample| s.rule == sample.rule;
+    if !is_wanted(samples.iter().filter(of_rule), most, sample.rank()) {
+        return;
+    }
+    let mut shown = samples.iter_mut();
+    if let Some(alike) = shown.find(|s| s.rule == sample.rule && s.is_like(sample)) {
+        if sample.order_of_alike() < alike.order_of_alike() {
+            alike.clone_from(sample);
+        }
+        return;
+    }
+    samples.push(sample.clone());
+    samples.sort_by(|a, b| a.rule.cmp(&b.rule).then(a.rank().cmp(&b.rank())));
+    if samples.iter().filter(of_rule).count() > most
+        && let Some(last) = samples.iter().rposition(|s| of_rule(&s))
+    {
+        samples.remove(last);
+    }
+}
+
+/// Whether a sample of this rank is among the first `most`, or like one of them.
 fn is_wanted<'a>(shown: impl Iterator<Item = &'a Sample>, most: usize, rank: (bool, u64)) -> bool {
     let (mut count, mut last) = (0, (false, 0));
     for sample in shown {
         count += 1;
         last = last.max(sample.rank());
     }
-    count < most || rank < last
+    count < most || rank <= last
 }
 
 /// XXH3 of a document's id and the start of its text, which selects the documents shown in reports. The text is

@@ -4,7 +4,7 @@
 //! one is read, and written in input order. Outputs depend on the input's bytes and the config only.
 //!
 //! Under the output folder: `clean/NNNNN.jsonl.zst` (or `.jsonl.gz`, `.parquet`), `clean/NNNNN.sig`, `dropped/NNNNN.jsonl.zst`,
-//! `errors/NNNNN.jsonl`.
+//! `errors/NNNNN.jsonl`, `samples/NNNNN.jsonl.zst`.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -21,18 +21,20 @@ use crate::clock::{Clock, Spent};
 use crate::contract::NamedFields;
 use crate::decontaminate::{DecontaminateConfig, Decontaminator, TaskHits};
 use crate::dedup::{DedupConfig, Minhasher, Origin, SignatureShape, SignatureWriter};
+use crate::document::CleanDocument;
 use crate::error::{At, Error, Result};
 use crate::pipeline::CurateConfig;
 use crate::pipeline::chain::{Chain, Outcome, RecordState, WorkScratch};
 use crate::pipeline::journal::Journal;
 use crate::pipeline::quarantine::{Place, Quarantine};
-use crate::pipeline::report::{Sample, ShardReport, add, sample_hash};
+use crate::pipeline::report::{Sample, ShardReport, ShownText, add, sample_hash};
+use crate::pipeline::samples;
 use crate::progress::Progress;
 use crate::quality::metrics::MetricsWriter;
 use crate::read::{Batch, Input, Raw, Reader, Shard, can_be_split, input_files, input_files_kept};
 use crate::secrets::shown;
 use crate::statistics::{Seen, State, Statistics};
-use crate::text::excerpt;
+use crate::text::{excerpt, json};
 use crate::write::{AtomicFile, CleanWriter, JsonLines, OutputFormat, shard_file};
 
 /// All shards of a config: inputs in order, folders, patterns and lists expanded, large files cut.
@@ -278,7 +280,10 @@ impl Curator {
             metrics: self.keeps_metrics.then(metrics).transpose()?,
             statistics: self.statistics.then(Statistics::default),
             statistics_by: &self.statistics_by,
-            report: ShardReport::default(),
+            report: ShardReport {
+                source: Some(shard.input.source.clone()),
+                ..ShardReport::default()
+            },
             of_input: NamedFields::new(self.fields_of(&shard.input)),
             of_steps: NamedFields::new(self.values_of_steps()),
             source: shard.path.clone(),
@@ -340,7 +345,7 @@ impl Curator {
             let is_new = known.is_none();
             let (filled, outcomes) = rayon::join(
                 || fill(&mut next),
-                || known.map_or_else(|| self.work(&batch, shard), Ok),
+                || known.map_or_else(|| self.work(&batch, shard, &writers.report), Ok),
             );
             let outcomes = outcomes?;
             writing.start();
@@ -365,15 +370,18 @@ impl Curator {
     }
 
     /// The outcomes of a batch's records, in their order. Records run through the steps one by one, up to a step whose model
-    /// looks at many texts together; there they wait for each other.
-    fn work(&self, batch: &Batch, shard: &Shard) -> Result<Vec<Outcome>> {
+    /// looks at many texts together; there they wait for each other. `so_far` is the report of the records before the batch.
+    fn work(&self, batch: &Batch, shard: &Shard, so_far: &ShardReport) -> Result<Vec<Outcome>> {
         let jobs: Vec<Vec<RecordState>> = batch
             .records
             .par_chunks(RECORDS_PER_JOB)
             .with_max_len(1)
             .map(|records| {
                 let mut scratch = self.borrow_scratch();
-                let start = |raw| self.chain.start(batch, raw, shard, &mut scratch);
+                let start = |raw| {
+                    let state = self.chain.start(batch, raw, shard, &mut scratch);
+                    without_text(state, so_far)
+                };
                 let states = records.iter().map(start).collect();
                 self.return_scratch(scratch);
                 states
@@ -391,7 +399,8 @@ impl Curator {
                         let taken = std::mem::replace(state, RecordState::Done(Outcome::Unsampled));
                         *state = match taken {
                             RecordState::Waits { passage, .. } => {
-                                self.chain.go_on(*passage, shard, &mut scratch)
+                                let state = self.chain.go_on(*passage, shard, &mut scratch);
+                                without_text(state, so_far)
                             }
                             RecordState::Done(outcome) => RecordState::Done(outcome),
                         };
@@ -461,6 +470,19 @@ impl Curator {
     }
 }
 
+/// A record without the text of a dropped document, but for the start of one that the report may show: all that it will show is
+/// among those that it would show now.
+fn without_text(mut state: RecordState, so_far: &ShardReport) -> RecordState {
+    if let RecordState::Done(Outcome::Dropped(drop)) = &mut state {
+        let text = std::mem::take(&mut drop.text);
+        let hash = sample_hash(&drop.id, &drop.excerpt);
+        let has_text = !drop.excerpt.is_empty();
+        let is_wanted = so_far.wants_dropped(&drop.reason.rule, hash, has_text);
+        drop.shown = is_wanted.then(|| ShownText::of(&text));
+    }
+    state
+}
+
 /// The step that records wait for, if any do: as all run the same steps, they wait for the same one.
 fn first_wait(states: &[RecordState]) -> Option<usize> {
     states.iter().find_map(|state| match state {
@@ -496,6 +518,12 @@ struct Writers<'a> {
     shard: usize,
     /// Counter of bad records over all shards.
     quarantine: &'a Quarantine,
+}
+
+/// The start of the text of a clean document's line, if it is one.
+fn text_of(line: &[u8]) -> Option<ShownText> {
+    let document: CleanDocument = json::from_slice(line).ok()?;
+    Some(ShownText::of(&document.text))
 }
 
 /// The groups with these names.
@@ -568,6 +596,7 @@ impl Writers<'_> {
                         limit: Some(drop.reason.limit.clone()),
                         language: drop.language.clone(),
                         excerpt: text.to_string(),
+                        shown: drop.shown.clone(),
                     });
                 }
                 if let Some(metrics) = &mut self.metrics
@@ -619,9 +648,13 @@ impl Writers<'_> {
                 add(&mut report.sources, &kept.source, 1);
                 let power = kept.signature.chars.checked_ilog2().unwrap_or(0);
                 *report.lengths.entry(power).or_default() += 1;
-                report.show_kept(&kept.sample);
+                let mut sample = kept.sample;
+                if report.wants_kept(sample.hash) {
+                    sample.shown = text_of(&kept.line);
+                    report.show_kept(&sample);
+                }
                 if let Some(metrics) = &mut self.metrics {
-                    metrics.write(&kept.sample.id, &kept.metrics, false)?;
+                    metrics.write(&sample.id, &kept.metrics, false)?;
                 }
                 if let (Some(statistics), Some(text_metrics)) =
                     (&mut self.statistics, &kept.text_metrics)
@@ -695,6 +728,8 @@ impl Writers<'_> {
             let name = shard_file("statistics", number, "jsonl.zst");
             report.outputs.push(statistics.write(out, &name)?);
         }
+        let samples = samples::write(&mut report, out, number)?;
+        report.outputs.push(samples);
         report.outputs.push(self.signatures.finish()?);
         Ok(report)
     }

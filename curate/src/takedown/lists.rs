@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::removals::Removals;
 use crate::corpus::{EARLIER, EditList, KeepList, KeepStatus, NONE, edits};
-use crate::dedup::{KEPT_INDEX, SignatureFile, write_kept};
+use crate::dedup::{KEPT_INDEX, RemovedCounts, SignatureFile, write_kept};
 use crate::error::Result;
 use crate::text::narrow;
 use crate::write::{OutputFile, shard_file};
@@ -14,6 +14,8 @@ use crate::write::{OutputFile, shard_file};
 pub struct ListCounts {
     /// Documents that stay.
     pub kept: u64,
+    /// Documents of the shard that deduplication removed, without those that are taken down.
+    pub removed: RemovedCounts,
     /// Removed documents that were kept.
     pub gone_kept: u64,
     /// Removed documents that were exact duplicates.
@@ -85,6 +87,7 @@ pub fn rewrite_lists(
         list.of.push(of);
     }
     counts.kept = list.kept() as u64;
+    counts.removed = RemovedCounts::of(&list);
     let mut files = Vec::new();
     if list != old {
         files.push(list.write(to, &name)?);
@@ -121,6 +124,7 @@ impl ListCounts {
     /// Adds another shard's counts.
     pub fn add(&mut self, other: &ListCounts) {
         self.kept += other.kept;
+        self.removed.add(&other.removed);
         self.gone_kept += other.gone_kept;
         self.gone_exact += other.gone_exact;
         self.gone_fuzzy += other.gone_fuzzy;

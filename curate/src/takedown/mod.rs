@@ -14,6 +14,7 @@ mod inspection;
 mod lists;
 mod removals;
 mod rewrite;
+mod samples;
 mod search;
 
 pub use crate::takedown_list::{FoundBy, TakedownList};
@@ -21,4 +22,5 @@ pub use inspection::{INSPECTED, rewrite_lines, without_ids};
 pub use lists::{ListCounts, rewrite_index, rewrite_lists, smaller};
 pub use removals::Removals;
 pub use rewrite::{Counts, Taken, rewrite, rewrite_dropped};
+pub use samples::{Gone, rewrite_samples, rewrite_shard_samples};
 pub use search::{Found, Removed, search};

@@ -9,7 +9,7 @@ use curate::corpus::{
 };
 use curate::dedup::{
     BloomConfig, BloomRemove, DedupConfig, DedupReport, LineHash, LineKeep, LineUnit, LinesConfig,
-    SubstringConfig, SubstringUnit, UrlDedupConfig, UrlKeep, dedup,
+    RemovedCounts, SubstringConfig, SubstringUnit, UrlDedupConfig, UrlKeep, dedup,
 };
 use curate::pipeline::{CurateConfig, Curator, inspect, shards};
 use curate::read::Input;
@@ -71,6 +71,20 @@ fn run(config: &DedupConfig, lists: &[Vec<Value>]) -> (DedupReport, Vec<String>)
     let report = dedup(config, &out, count, &Silent).unwrap();
     let sum = report.kept + report.exact + report.fuzzy + report.url + report.hollow;
     assert_eq!(report.documents, sum);
+    let mut removed = RemovedCounts::default();
+    let shards = report.kept_per_shard.iter().zip(&report.removed_per_shard);
+    for ((kept, of), list) in shards.zip(lists) {
+        assert_eq!(kept + of.total(), list.len() as u64);
+        removed.add(of);
+    }
+    let wanted = RemovedCounts {
+        exact: report.exact,
+        fuzzy: report.fuzzy,
+        url: report.url,
+        hollow: report.hollow,
+        ..RemovedCounts::default()
+    };
+    assert_eq!(removed, wanted);
     (report, left(&out, count))
 }
 
@@ -106,6 +120,8 @@ fn the_first_of_equal_lines_stays_across_shards() {
     assert_eq!((cut.pieces, cut.documents, cut.hollow), (10, 2, 1));
     assert_eq!((report.kept, report.hollow), (3, 1));
     assert_eq!(report.kept_per_shard, [2, 1]);
+    let hollow = report.removed_per_shard.iter().map(|of| of.hollow);
+    assert_eq!(hollow.collect::<Vec<_>>(), [0, 1]);
     let unique = LinesConfig {
         keep: LineKeep::None,
         ..LinesConfig::default()

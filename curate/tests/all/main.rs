@@ -27,6 +27,7 @@ mod long_texts;
 mod mixer;
 mod parts;
 mod profiles;
+mod samples;
 mod semantic;
 mod shard;
 mod source;

@@ -1,6 +1,6 @@
 //! Section of the adapters that were trained together: their losses.
 
-use super::html::{section, table};
+use super::html::{folded, table};
 use super::material::Material;
 use super::svg::{Curve, lines};
 use serde_json::Value;
@@ -58,7 +58,7 @@ pub(super) fn adapters(m: &Material) -> String {
         }
     }
     let lead = "Trained together over one base; each has the bits that it has alone.";
-    section("adapters", "Adapters", lead, &body)
+    folded("adapters", "Adapters", lead, &body)
 }
 
 /// A figure of the training and of its first validation set by step.

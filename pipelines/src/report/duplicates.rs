@@ -1,6 +1,6 @@
 //! Report section on duplicates: counts, verification, cluster sizes, example clusters and pairs.
 
-use super::html::{excerpt, section, table};
+use super::html::{excerpt, folded, table};
 use super::material::Material;
 use super::svg::{Bar, bars};
 use super::values::{number, percent, text_value};
@@ -78,7 +78,7 @@ pub(super) fn duplicates(m: &Material) -> String {
             body += &excerpt(class, &caption, &text_value(&member["excerpt"]));
         }
     }
-    section(
+    folded(
         "duplicates",
         "Duplicates",
         "Exact duplicates share a hash of the text; near duplicates share a MinHash band and, if they were verified, reach the similarity limit; documents alike in meaning have nearly the same embedding. One document of each cluster stays.",

@@ -1,6 +1,6 @@
 //! Report section on evaluation sets: how many documents contain each, the outcome for these, and examples.
 
-use super::html::{excerpt, section, table};
+use super::html::{excerpt, folded, table};
 use super::material::Material;
 use super::values::{number, text_value};
 use crate::machine::grouped;
@@ -68,5 +68,5 @@ pub(super) fn evaluation(m: &Material) -> String {
         body += &excerpt("dropped", &caption, &field("excerpt"));
     }
     let lead = "An n-gram that several sets have counts for the first of them. N-grams in many documents are common language and are not searched for.";
-    section("evaluation", "Evaluation sets", lead, &body)
+    folded("evaluation", "Evaluation sets", lead, &body)
 }

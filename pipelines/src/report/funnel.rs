@@ -1,26 +1,13 @@
 //! The funnel: records left after each step, and the rules that dropped the others.
 
-use super::html::{section, table};
+use super::html::{fold, section, table};
 use super::material::Material;
+use super::outcomes::{LATER, dropped_by_step};
 use super::sections::{kept, ranked};
+use super::sources;
 use super::svg::{Bar, bars};
 use super::values::{number, percent};
-use crate::job::Job;
 use crate::machine::grouped;
-use std::collections::BTreeMap;
-
-/// Removals of the dedup stage after exact and near duplicates: key of the count, step, outcome.
-const LATER: [(&str, &str, &str); 5] = [
-    ("earlier", "earlier crawls", "duplicate.earlier"),
-    ("url", "address dedup", "duplicate.url"),
-    ("semantic", "semantic dedup", "duplicate.semantic"),
-    ("hollow", "cutting repeats", "duplicate.hollow"),
-    (
-        "contaminated",
-        "cutting evaluation texts",
-        "decontaminate.cut",
-    ),
-];
 
 /// Every record in exactly one row, so that the rows add up to the records read.
 pub(super) fn funnel(m: &Material) -> String {
@@ -88,39 +75,19 @@ pub(super) fn funnel(m: &Material) -> String {
         "NOT equal to"
     };
     let body = bars(&rows)
-        + "<h3>Where every record went</h3>"
-        + &table(&["outcome", "records", "share"], &reasons)
+        + &fold(
+            "Where every record went, by rule",
+            &table(&["outcome", "records", "share"], &reasons),
+        )
         + &format!(
             "<p class=quiet>The sum is {verdict} the {} records read.</p>",
             grouped(records)
-        );
+        )
+        + &sources::by_source(m);
     section(
         "funnel",
         "Funnel",
         "How many records were left after each step, and the rule that took each of the others.",
         &body,
     )
-}
-
-/// Steps with the records that each dropped, in the order in which the job runs them, from counts by rule. The name of a rule begins
-/// with that of its step.
-pub(crate) fn dropped_by_step<'a>(
-    job: &Job,
-    rules: impl IntoIterator<Item = (&'a str, u64)>,
-) -> Vec<(String, u64)> {
-    let steps = job.curate.iter().flat_map(|c| &c.step);
-    let order: Vec<&str> = std::iter::once("read")
-        .chain(steps.map(|step| step.name()))
-        .chain(["decontaminate"])
-        .collect();
-    let mut sums: BTreeMap<(usize, &str), u64> = BTreeMap::new();
-    for (rule, n) in rules {
-        let step = rule.split('.').next().unwrap_or(rule);
-        let place = order.iter().position(|name| *name == step);
-        *sums
-            .entry((place.unwrap_or(order.len()), step))
-            .or_default() += n;
-    }
-    let named = |((_, step), n): ((usize, &str), u64)| (step.to_owned(), n);
-    sums.into_iter().map(named).collect()
 }

@@ -1,6 +1,6 @@
 //! Documents by the groups of `group` steps.
 
-use super::html::{escape, section, table};
+use super::html::{escape, folded, table};
 use super::material::Material;
 use super::values::{number, percent};
 use crate::machine::grouped;
@@ -70,7 +70,7 @@ pub(super) fn groups(m: &Material) -> String {
     if body.is_empty() {
         return body;
     }
-    section(
+    folded(
         "groups",
         "Groups",
         "Documents by the value of an expression: those that reached the step `group`, and what later steps kept of them.",

@@ -5,12 +5,17 @@ use crate::job::{ADAPTERS, Job};
 use crate::manifest::shards_of;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// Everything that the page shows. Missing files are `null`: a job may have run only some stages.
 pub(crate) struct Material {
     pub job: Job,
     /// `manifest.json`.
     pub manifest: Value,
+    /// Time of its last change, which is the end of the last stage.
+    pub finished: Option<SystemTime>,
+    /// `records/process.json`: the process that worked in the folder last.
+    pub process: Value,
     /// `blend.json`.
     pub blend: Value,
     /// Sidecars of the job's token datasets.
@@ -31,6 +36,8 @@ pub(crate) struct Material {
     pub profiles: Vec<Profile>,
     /// Lines of `keep/clusters.jsonl`.
     pub clusters: Vec<Value>,
+    /// Lines of `samples.jsonl`: texts of the samples that the counts of `curate` have.
+    pub samples: Vec<Value>,
     /// `decontaminate/report.json`, if the job has evaluation sets.
     pub decontamination: Value,
     /// Lines of `keep/pairs.jsonl`.
@@ -55,6 +62,10 @@ impl Material {
         Material {
             job: job.clone(),
             manifest: value("manifest.json"),
+            finished: (std::fs::metadata(out.join("manifest.json")))
+                .and_then(|found| found.modified())
+                .ok(),
+            process: value("records/process.json"),
             blend: value("blend.json"),
             sidecars: job
                 .datasets()
@@ -78,6 +89,7 @@ impl Material {
                 .collect(),
             profiles: trace::read(out, job.parallel.world()),
             clusters: lines("keep/clusters.jsonl"),
+            samples: lines("samples.jsonl"),
             decontamination: match job.decontaminate {
                 Some(_) => value("decontaminate/report.json"),
                 None => Value::Null,
@@ -86,6 +98,14 @@ impl Material {
             statistics: value("statistics.json"),
             what_if: figures(job, out),
         }
+    }
+
+    /// That of a manifest alone.
+    #[cfg(test)]
+    pub(super) fn of_manifest(job: Job, manifest: Value) -> Material {
+        let mut alone = Material::read(&job, Path::new("/nowhere"));
+        alone.manifest = manifest;
+        alone
     }
 
     /// Counts that a stage recorded.

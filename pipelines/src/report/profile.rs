@@ -1,6 +1,6 @@
 //! Report section on step time, from the traces of `train.profile`: by kind, phase of the step, op and rank.
 
-use super::html::{escape, section, table};
+use super::html::{escape, folded, table};
 use super::material::Material;
 use super::svg::{Bar, bars};
 use super::trace::{Kind, Profile};
@@ -68,7 +68,7 @@ pub(super) fn profile(m: &Material) -> String {
     let lead = format!(
         "{which} The time of one op, collective or wait within another counts for the inner one; the traces are in profile/."
     );
-    section("profile", "Step time", &lead, &body)
+    folded("profile", "Step time", &lead, &body)
 }
 
 /// Sort key of a time: the bits of a non-negative double sort like its value.

@@ -1,6 +1,6 @@
 //! Report sections. Each returns an empty string if its stage has not run.
 
-use super::html::{escape, excerpt, section, table, tile};
+use super::html::{escape, excerpt, folded, section, table, tile};
 use super::material::Material;
 use super::svg::{Bar, Curve, bars, columns, lines};
 use super::tokens::dataset_counts;
@@ -51,7 +51,7 @@ fn ranking(v: &Value, colour: &'static str) -> String {
 }
 
 /// Names of the sources, for the page's subtitle.
-pub(super) fn sources(m: &Material) -> String {
+fn sources(m: &Material) -> String {
     let mut names: Vec<String> = m
         .job
         .curate
@@ -65,6 +65,21 @@ pub(super) fn sources(m: &Material) -> String {
     } else {
         names.join(" and ")
     }
+}
+
+/// What the run is, in a sentence: sources, seed, when its last stage ended and where.
+pub(super) fn subtitle(m: &Material) -> String {
+    let mut text = format!("From {}, with seed {}", sources(m), m.job.seed);
+    if let Some(finished) = m.finished {
+        let finished = chrono::DateTime::<chrono::Utc>::from(finished);
+        text += &finished
+            .format("; last stage ended %Y-%m-%d %H:%M UTC")
+            .to_string();
+    }
+    if let Some(host) = m.process["host"].as_str().filter(|host| !host.is_empty()) {
+        text += &format!(" on {host}");
+    }
+    text + "."
 }
 
 /// The part that `eval` measured, in words, and its loss.
@@ -160,7 +175,7 @@ pub(super) fn text(m: &Material) -> String {
         absent(&c["fields"]),
         columns("Length of kept documents", &lengths)
     );
-    section(
+    folded(
         "text",
         "Languages and hosts",
         "Languages count every document that the language step saw, kept or not; hosts, sources and lengths the documents that the filters kept.",
@@ -311,60 +326,10 @@ pub(super) fn generated(m: &Material) -> String {
             excerpt("made", &caption, &whole)
         })
         .collect();
-    section(
+    folded(
         "generated",
         "Generated text",
         "Continuations of the job's prompts, or of its held-out conversations, by the last checkpoint.",
         &body,
     )
-}
-
-/// Texts kept and dropped, with the rule, the value and the limit.
-pub(super) fn samples(m: &Material) -> String {
-    let c = m.counts("curate");
-    let list = |key: &str| c[key].as_array().cloned().unwrap_or_default();
-    let (kept, dropped) = (list("kept_samples"), list("dropped_samples"));
-    if kept.is_empty() && dropped.is_empty() {
-        return String::new();
-    }
-    let most = m.job.report.as_ref().map_or(8, |r| r.examples);
-    let mut body = String::from("<h3>Dropped</h3>");
-    for s in one_of_each_rule_first(&dropped, most) {
-        let caption = format!(
-            "{}: {} (limit {}) in {}",
-            text_value(&s["rule"]),
-            text_value(&s["value"]),
-            text_value(&s["limit"]),
-            text_value(&s["id"])
-        );
-        body += &excerpt("dropped", &caption, &text_value(&s["excerpt"]));
-    }
-    body += "<h3>Kept</h3>";
-    for s in kept.iter().take(most) {
-        let caption = format!("{} {}", text_value(&s["id"]), text_value(&s["language"]));
-        body += &excerpt("kept", &caption, &text_value(&s["excerpt"]));
-    }
-    section(
-        "samples",
-        "Kept and dropped",
-        "Chosen by a hash of their ids, so at random; every rule that dropped a document has at least one. A dropped text shows the first rule it broke.",
-        &body,
-    )
-}
-
-/// The first sample of each rule, then others until there are `most`.
-fn one_of_each_rule_first(samples: &[Value], most: usize) -> Vec<&Value> {
-    let mut rules: Vec<&Value> = Vec::new();
-    let (first, more): (Vec<&Value>, Vec<&Value>) = samples.iter().partition(|s| {
-        let is_first = !rules.contains(&&s["rule"]);
-        if is_first {
-            rules.push(&s["rule"]);
-        }
-        is_first
-    });
-    let room = most.saturating_sub(first.len());
-    first
-        .into_iter()
-        .chain(more.into_iter().take(room))
-        .collect()
 }

@@ -1,6 +1,6 @@
 //! Report sections on time and memory per stage, and on the job file.
 
-use super::html::{escape, section, table};
+use super::html::{escape, folded, table};
 use super::material::Material;
 use super::svg::{Bar, bars};
 use super::values::{is_stage, number, text_value};
@@ -55,7 +55,7 @@ pub(super) fn stages(m: &Material) -> String {
         escape(&m.job.to_toml())
     );
     let body = table(&["stage", "seconds", "peak memory", "fingerprint"], &rows) + &spent + &job;
-    section(
+    folded(
         "stages",
         "Stages",
         "A stage is run again only if its fingerprint changes or a file it wrote is damaged.",

@@ -1,7 +1,7 @@
 //! Report section on document statistics: figures of kept and dropped documents, by source, language and the groups of
 //! `group` steps, hosts and suffixes (`curate.statistics = true`).
 
-use super::html::{escape, section, table};
+use super::html::{escape, folded, table};
 use super::material::Material;
 use super::svg::{Bar, bars, columns, tick};
 use super::values::{number, percent, text_value};
@@ -59,7 +59,7 @@ pub(super) fn statistics(m: &Material) -> String {
     body += &names(&s["suffixes"], "Public suffixes", "--e");
     body += "</div>";
     body += &all_figures(rows);
-    section(
+    folded(
         "statistics",
         "Statistics",
         "Figures of every text, kept documents as they are after the filters and before deduplication; dropped ones as they were when a rule dropped them. \

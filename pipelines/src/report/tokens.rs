@@ -1,6 +1,6 @@
 //! Report section on tokens: datasets, their lengths and vocabularies, and the parts that the blend reads.
 
-use super::html::{escape, section, table};
+use super::html::{escape, folded, table};
 use super::material::Material;
 use super::svg::{Bar, bars};
 use super::values::{number, percent, text_value};
@@ -79,7 +79,7 @@ pub(super) fn data(m: &Material) -> String {
             &rows,
         );
     }
-    section(
+    folded(
         "data",
         "Data",
         "Token datasets, and what training reads of them: shares by weight and realised shares.",

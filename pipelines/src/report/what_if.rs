@@ -1,6 +1,6 @@
 //! Report section on other filter limits, from the recorded figures of every document (`curate.figures = true`).
 
-use super::html::{section, table};
+use super::html::{folded, table};
 use super::material::Material;
 use super::values::percent;
 use crate::machine::grouped;
@@ -14,7 +14,7 @@ pub(super) fn what_if(m: &Material) -> String {
         Err(why) => {
             let why = super::html::escape(why);
             let body = format!("<p class=quiet>The figures cannot be read: {why}</p>");
-            return section("limits", "Other limits", "", &body);
+            return folded("limits", "Other limits", "", &body);
         }
     };
     let documents = known.documents();
@@ -63,7 +63,7 @@ pub(super) fn what_if(m: &Material) -> String {
     // the rules that decide about the most documents first
     rules.sort_by_key(|(alone, _)| std::cmp::Reverse(*alone));
     let body: String = rules.into_iter().map(|(_, folded)| folded).collect();
-    section(
+    folded(
         "limits",
         "Other limits",
         "What the filters would keep if one limit were another and all others stayed, before deduplication; the rules first that alone drop the most. millrace report JOB --limit RULE=NUMBER answers for several together.",

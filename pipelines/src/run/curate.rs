@@ -10,7 +10,7 @@ use crate::run::curate_work::{Work, left, prints_of};
 use crate::run::finished_shards::{self, stage_of};
 use crate::run::settings_print;
 use anyhow::{Context as _, Result, anyhow, bail};
-use curate::pipeline::{Curator, ShardReport};
+use curate::pipeline::{Curator, ShardReport, merge_samples};
 use curate::read::Shard;
 use serde_json::json;
 use std::collections::HashSet;
@@ -29,7 +29,13 @@ pub(crate) fn reports(cx: &Context) -> Result<Vec<ShardReport>> {
         let record = cx.manifest.get(&stage)?.ok_or_else(|| {
             anyhow!("{stage} has not run; run `millrace curate` (or `run`) first")
         })?;
-        all.push(serde_json::from_value(record.counts).with_context(|| stage.clone())?);
+        let mut report: ShardReport =
+            serde_json::from_value(record.counts).with_context(|| stage.clone())?;
+        // records of earlier versions lack it, and the shard is the one that they were made of
+        report
+            .source
+            .get_or_insert_with(|| shard.input.source.clone());
+        all.push(report);
     }
     Ok(all)
 }
@@ -151,6 +157,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let reports = reports(cx)?;
     let sum = total(&reports);
     let mut files = vec![merge_errors(cx, shards.len())?];
+    files.push(merge_samples(&cx.out, &reports, &sum)?.path.into());
     bad_records::check(cx, config, shards, &reports)?;
     if config.statistics {
         files.extend(merge_statistics(cx, shards.len())?);

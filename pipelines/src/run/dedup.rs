@@ -10,8 +10,10 @@ use crate::run::decision::{Change, Decision, Reason, replaced};
 use crate::run::finished_shards::{finished_shards, stage_of};
 use crate::run::{setting_changes, settings_print};
 use anyhow::{Result, bail};
-use curate::dedup::{SemanticConfig, dedup_with_models};
+use curate::dedup::{DedupReport, RemovedCounts, SemanticConfig, dedup_with_models};
+use serde::Serialize;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Number of shards and checksums of the curation outputs, which dedup and tokenize read.
@@ -142,6 +144,40 @@ pub(super) fn decision(cx: &Context, change: Option<&Change>, sums: &Value) -> R
     Ok(decision)
 }
 
+/// Count of a record that has what became of the documents of each source; records of earlier versions lack it.
+pub(crate) const BY_SOURCE: &str = "by_source";
+
+/// What became of the documents of a source.
+#[derive(Default, Serialize)]
+struct SourceDocuments {
+    /// `documents == kept + sum(removed)`.
+    documents: u64,
+    kept: u64,
+    #[serde(flatten)]
+    removed: RemovedCounts,
+}
+
+/// Puts the counts of each source in the counts of a record. `source_of` tells the source of a shard; shards whose source is not
+/// known are in no count.
+pub(super) fn put_sources(
+    counts: &mut Value,
+    report: &DedupReport,
+    source_of: &dyn Fn(usize) -> Option<String>,
+) -> Result<()> {
+    let mut sources: BTreeMap<String, SourceDocuments> = BTreeMap::new();
+    let shards = report.kept_per_shard.iter().zip(&report.removed_per_shard);
+    for (shard, (kept, removed)) in shards.enumerate() {
+        if let Some(source) = source_of(shard) {
+            let into = sources.entry(source).or_default();
+            into.documents += kept + removed.total();
+            into.kept += kept;
+            into.removed.add(removed);
+        }
+    }
+    counts[BY_SOURCE] = serde_json::to_value(sources)?;
+    Ok(())
+}
+
 pub(super) fn run(cx: &Context) -> Result<()> {
     if !cx.job.has_keep_lists() {
         let message = "the job has neither a [dedup] table nor a [decontaminate] one that cuts";
@@ -172,6 +208,10 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let mut counts = serde_json::to_value(&report)?;
     counts[DOCUMENTS] = fingerprint(&sums).into();
     settings_print::put_dedup(&mut counts, &cx.job);
+    let listed = cx.shards()?;
+    put_sources(&mut counts, &report, &|shard| {
+        Some(listed.get(shard)?.input.source.clone())
+    })?;
     cx.manifest
         .record("dedup", &print, &files, counts, seconds)?;
     progress.finish(&format!(
@@ -188,7 +228,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
 
 /// Log text for verification, documents of earlier crawls, and removals by address, embeddings, lines, substrings and
 /// evaluation texts.
-fn later(report: &curate::dedup::DedupReport) -> String {
+fn later(report: &DedupReport) -> String {
     let mut text = String::new();
     if let Some(verify) = &report.verify {
         let (candidates, rejected) = (grouped(verify.candidates), grouped(verify.rejected));

@@ -66,11 +66,12 @@ pub(crate) fn finished_shards(manifest: &Manifest) -> Result<Option<usize>> {
 /// Folder of the shards' records.
 const RECORDS: &str = "records/curate";
 /// Folders with files of every shard.
-const OUTPUTS: [&str; 7] = [
+const OUTPUTS: [&str; 8] = [
     "clean",
     "dropped",
     "errors",
     "figures",
+    "samples",
     "statistics",
     "keep",
     "embeddings",

@@ -46,7 +46,12 @@ fn of_table(table: &Table) -> Map<String, Value> {
     if !table.meaning.is_empty() {
         schema.insert("description".into(), json!(table.meaning));
     }
-    schema.insert("type".into(), json!("object"));
+    // a text may stand for the table, and only objects have properties, so that a wrong key is an error at its own place
+    let kind = match may_be_text(table) {
+        true => json!(["object", "string"]),
+        false => json!("object"),
+    };
+    schema.insert("type".into(), kind);
     schema.insert("properties".into(), Value::Object(properties));
     if !required.is_empty() {
         schema.insert("required".into(), json!(required));
@@ -88,9 +93,8 @@ fn of_kind(key: &Key, kind: &str) -> Map<String, Value> {
         let count = parts.len();
         json!({"type": "array", "prefixItems": parts, "items": false, "minItems": count})
     } else if let Some(list) = kind.strip_suffix(FORMS) {
-        let (table, text) = (inner(&singular(&list["list of ".len()..])), inner("string"));
-        let list = json!({"type": "array", "items": {"anyOf": [table, text]}});
-        json!({"anyOf": [list, text]})
+        let table = inner(&singular(&list["list of ".len()..]));
+        json!({"type": ["array", "string"], "items": table})
     } else if let Some((first, second)) = alternatives(kind) {
         json!({"anyOf": [inner(first), inner(second)]})
     } else if let Some(of) = kind.strip_prefix("list of ") {
@@ -117,6 +121,12 @@ fn of_kind(key: &Key, kind: &str) -> Map<String, Value> {
 
 /// Words that the reference adds to the type of a list whose tables may be texts, as may the list.
 const FORMS: &str = " or strings, or string";
+
+/// Whether a text may stand for each table of a list.
+fn may_be_text(table: &Table) -> bool {
+    let mut keys = tables().iter().flat_map(|table| &table.keys);
+    keys.any(|key| key.kind.ends_with(FORMS) && key.tables.first() == Some(&table.path))
+}
 
 /// A table whose keys are names to choose, or of those that the program has.
 fn map_of(key: &Key, value: &Value) -> Value {
@@ -203,11 +213,23 @@ mod tests {
             of("string or list of strings"),
             json!({"anyOf": [text, texts]})
         );
-        let tables = json!({"type": "array", "items": {"anyOf": [{"type": "object"}, text]}});
-        assert_eq!(
-            of("list of tables or strings, or string"),
-            json!({"anyOf": [tables, text]})
-        );
+        // the table's own schema takes a text as well
+        let tables = json!({"type": ["array", "string"], "items": {"type": "object"}});
+        assert_eq!(of("list of tables or strings, or string"), tables);
+    }
+
+    #[test]
+    fn tables_for_which_a_text_may_stand_are_no_alternatives() {
+        let schema = made();
+        for at in ["curate", "tokenize"] {
+            let inputs = &schema["$defs"][at]["properties"]["inputs"];
+            assert_eq!(inputs["type"], json!(["array", "string"]), "{at}");
+            let name = inputs["items"]["$ref"].as_str().unwrap();
+            let table = &schema["$defs"][name.strip_prefix("#/$defs/").unwrap()];
+            assert_eq!(table["type"], json!(["object", "string"]), "{at}");
+            assert!(table["properties"]["path"].is_object());
+        }
+        assert_eq!(schema["$defs"]["curate"]["type"], "object");
     }
 
     #[test]

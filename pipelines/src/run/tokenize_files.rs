@@ -144,7 +144,9 @@ pub(crate) fn tokenize_files(args: &TokenizeArgs) -> Result<()> {
         }
     }
     place.expect_new(&job)?;
-    args.files.expect_keys(&job)?;
+    if let Some(absence) = args.files.absent_key(&job) {
+        log!("tokenize: note: {absence}");
+    }
     if let Some(pair) = args.files.pair(&place) {
         pair.copy()?;
     }
@@ -339,27 +341,23 @@ impl FileArgs {
         Ok(())
     }
 
-    /// Checks that the first records of some file have each key. A key that comes later in the files passes as well: a file
-    /// whose records cannot be read yet says nothing.
-    fn expect_keys(&self, job: &Job) -> Result<(), WrongUse> {
+    /// A sentence about a key that the first records of the files lack. Later records may have it, so the run decides: it fails
+    /// if no record does. A file whose records cannot be read yet says nothing.
+    fn absent_key(&self, job: &Job) -> Option<String> {
         let inputs = job.tokenize.iter().flat_map(|table| &table.inputs);
         let mut seen: BTreeSet<String> = BTreeSet::new();
         for input in inputs.take(LOOKED_AT) {
             // what cannot be read is told by the run
-            let Ok(found) = look(Path::new(&input.path)) else {
-                return Ok(());
-            };
+            let found = look(Path::new(&input.path)).ok()?;
             if input.format == Format::Text || found.bad > 0 {
-                return Ok(());
+                return None;
             }
             seen.extend(found.fields.into_iter().map(|field| field.name));
         }
         let is_absent = |key: &&String| !seen.contains(*key);
-        let Some(key) = self.json_keys.iter().find(is_absent) else {
-            return Ok(());
-        };
+        let key = self.json_keys.iter().find(is_absent)?;
         if seen.is_empty() {
-            return Ok(());
+            return None;
         }
         let top: Vec<&str> = seen
             .iter()
@@ -368,10 +366,10 @@ impl FileArgs {
             .collect();
         let more = if top.len() > MOST_FIELDS { ", ..." } else { "" };
         let shown = top[..top.len().min(MOST_FIELDS)].join(", ");
-        Err(WrongUse::new(format!(
+        Some(format!(
             "--json-keys: the first records have no field {key:?}; they have {shown}{more}{}",
             or_nearest(key, top.iter().copied())
-        )))
+        ))
     }
 
     /// Every file with its format by its first bytes.

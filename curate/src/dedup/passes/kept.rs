@@ -17,7 +17,7 @@ use crate::corpus::{
     joined, kept_documents,
 };
 use crate::dedup::rehydration::rehydration_of;
-use crate::dedup::report::{BloomReport, CutReport, DedupReport};
+use crate::dedup::report::{BloomReport, CutReport, DedupReport, RemovedCounts};
 use crate::dedup::sort::Sorter;
 use crate::document::CleanDocument;
 use crate::error::{At, Result};
@@ -354,7 +354,11 @@ impl<'a> Passes<'a> {
 
     fn write_keep(&mut self, shard: u32, list: &KeepList) -> Result<()> {
         let name = shard_file("keep", shard as usize, "keep");
-        self.report.kept_per_shard[shard as usize] = list.kept() as u64;
+        let report = &mut self.report;
+        report.kept_per_shard[shard as usize] = list.kept() as u64;
+        if let Some(counts) = report.removed_per_shard.get_mut(shard as usize) {
+            *counts = RemovedCounts::of(list);
+        }
         let file = list.write(self.out, &name)?;
         self.put(file);
         Ok(())

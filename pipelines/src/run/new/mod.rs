@@ -11,7 +11,9 @@ use crate::log::{print, printable};
 use crate::machine::write_atomically;
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
+use names::MOST_FIELDS;
 use sample::{Sample, sample};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf, absolute};
 use text::{MODEL, NewJob, train, tune};
 
@@ -74,6 +76,10 @@ pub(crate) fn new(args: &NewArgs) -> Result<()> {
     // what is named by patterns and files must have every file
     if inputs::names_files(&sample) || sample.groups.iter().any(|group| group.is_chat) {
         sample.look_at_rest()?;
+    }
+    if args.kind != NewKind::Finetune {
+        let chats = sample.leave_out_chats();
+        refuse_chats_alone(args, &sample, &chats)?;
     }
     let sample = sample;
     let dir = absolute(&args.dir).with_context(|| args.dir.display().to_string())?;
@@ -177,6 +183,26 @@ fn refuse_own_output(dir: &Path, from: &Path) -> Result<()> {
         from.display()
     );
     Err(WrongUse::new(message).into())
+}
+
+/// Refuses data that is conversations, perhaps with files about them. `chats` are the fields of the conversations.
+fn refuse_chats_alone(
+    args: &NewArgs,
+    sample: &Sample,
+    chats: &BTreeSet<String>,
+) -> Result<(), WrongUse> {
+    if chats.is_empty() || sample.groups.iter().any(|group| !group.is_about_data()) {
+        return Ok(());
+    }
+    let fields: Vec<&str> = chats.iter().map(String::as_str).take(MOST_FIELDS).collect();
+    Err(WrongUse::new(format!(
+        "{}: found conversations (fields: {}), wanted documents with a text; to train a model on their answers, type\n  \
+         millrace new finetune {} --from {} --model MODEL",
+        sample.path.display(),
+        fields.join(", "),
+        executor::quoted(&args.dir.to_string_lossy()),
+        executor::quoted(&sample.path.to_string_lossy())
+    )))
 }
 
 /// Refuses data of which no record that was read has a text.

@@ -43,6 +43,30 @@ impl Group {
         self.format == "jsonl" || self.format == "dolma" || self.is_table()
     }
 
+    /// Whether its records are conversations without a field whose text could be a document.
+    fn is_chat_alone(&self) -> bool {
+        let is_text = |field: &String| field == "text";
+        self.is_chat && self.text_key.is_none() && !self.fields.iter().any(is_text)
+    }
+
+    /// Whether its files are those that describe data, such as `README.md`.
+    pub(super) fn is_about_data(&self) -> bool {
+        const NAMES: [&str; 7] = [
+            "README",
+            "LICENSE",
+            "LICENCE",
+            "COPYING",
+            "NOTICE",
+            "CHANGELOG",
+            "CITATION",
+        ];
+        self.format == "text"
+            && self.files.iter().all(|file| {
+                let name = file.file_stem().unwrap_or_default().to_string_lossy();
+                NAMES.contains(&name.to_uppercase().as_str())
+            })
+    }
+
     /// Whether its records are rows of a table.
     pub(super) fn is_table(&self) -> bool {
         ["parquet", "arrow", "csv", "tsv"].contains(&self.format.as_str())
@@ -240,6 +264,18 @@ impl Sample {
             self.look_at(&file)?;
         }
         Ok(())
+    }
+
+    /// Leaves out the files of conversations, which give no document; returns their fields.
+    pub(super) fn leave_out_chats(&mut self) -> BTreeSet<String> {
+        let groups = std::mem::take(&mut self.groups).into_iter();
+        let (chats, others): (Vec<Group>, Vec<Group>) = groups.partition(Group::is_chat_alone);
+        self.groups = others;
+        for file in chats.iter().flat_map(|group| &group.files) {
+            let why = "conversations, which `millrace new finetune` takes";
+            self.leave_out(file, why);
+        }
+        chats.into_iter().flat_map(|group| group.fields).collect()
     }
 
     /// The files of the data, also those in folders below it.

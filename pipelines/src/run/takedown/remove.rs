@@ -1,5 +1,6 @@
 //! Removal from one job's folder: search of all shards, new files for those that change, records.
 
+use super::super::dedup::put_sources;
 use super::super::finished_shards::{self, finished_shards, stage_of};
 use super::datasets::Numbering;
 use super::record::{Line, List, Record, Shard, name_of, records};
@@ -11,8 +12,9 @@ use curate::corpus::CleanCondition;
 use curate::dedup::{DedupReport, EMBEDDINGS};
 use curate::pipeline::ShardReport;
 use curate::takedown::{
-    Counts, Found, INSPECTED, ListCounts, Removals, TakedownList, rewrite, rewrite_dropped,
-    rewrite_index, rewrite_lines, rewrite_lists, search, smaller, without_ids,
+    Counts, Found, Gone, INSPECTED, ListCounts, Removals, TakedownList, rewrite, rewrite_dropped,
+    rewrite_index, rewrite_lines, rewrite_lists, rewrite_samples, rewrite_shard_samples, search,
+    smaller, without_ids,
 };
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use serde_json::Value;
@@ -190,6 +192,13 @@ pub(super) fn remove(
         }
     }
     let dropped: Vec<String> = shards.iter().flat_map(|s| s.dropped.clone()).collect();
+    let gone = Gone {
+        removals: &searched.removals,
+        dropped: &dropped,
+    };
+    if let Some(file) = rewrite_samples(out, work.folder(), gone)? {
+        work.add(file.into());
+    }
     let examples = "decontaminate/report.json";
     if let Ok(text) = std::fs::read(out.join(examples)) {
         let mut value = serde_json::from_slice(&text).with_context(|| examples.to_string())?;
@@ -277,7 +286,17 @@ fn write_shards(
             let file = rewrite_dropped(&cx.out, work.folder(), found.shard, list, ids)?;
             work.add(file.into());
         }
-        if !found.removed.is_empty() || found.dropped > 0 {
+        let gone = Gone {
+            removals: &searched.removals,
+            dropped: &shard.dropped,
+        };
+        let is_changed = !found.removed.is_empty() || found.dropped > 0;
+        if is_changed
+            && let Some(file) = rewrite_shard_samples(&cx.out, work.folder(), found.shard, gone)?
+        {
+            work.add(file.into());
+        }
+        if is_changed {
             shards.push(shard);
         }
     }
@@ -378,8 +397,18 @@ impl Corpus<'_> {
         if let Some(record) = records.get_mut("dedup").filter(|_| !lists.is_empty()) {
             let mut report: DedupReport =
                 serde_json::from_value(record.counts.clone()).context("counts of dedup")?;
+            let is_by_shard = !report.removed_per_shard.is_empty();
             subtract_lists(&mut report, lists);
             record.counts = self.scrubbed(serde_json::to_value(&report)?);
+            if is_by_shard {
+                let sources = (0..count).map(|shard| {
+                    let source = &record_of(shard)?.counts["source"];
+                    Ok(source.as_str().map(str::to_string))
+                });
+                let sources = sources.collect::<Result<Vec<Option<String>>>>()?;
+                let source_of = |shard: usize| sources.get(shard)?.clone();
+                put_sources(&mut record.counts, &report, &source_of)?;
+            }
         }
         let sums = (0..count).map(|shard| Ok(serde_json::to_value(record_of(shard)?.outputs)?));
         let sums = serde_json::json!(sums.collect::<Result<Vec<Value>>>()?);
@@ -461,4 +490,7 @@ fn subtract_lists(report: &mut DedupReport, lists: &[ListCounts]) {
     }
     report.documents = report.documents.saturating_sub(documents);
     report.kept_per_shard = lists.iter().map(|list| list.kept).collect();
+    if !report.removed_per_shard.is_empty() {
+        report.removed_per_shard = lists.iter().map(|list| list.removed).collect();
+    }
 }
