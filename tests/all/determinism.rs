@@ -1,6 +1,6 @@
 //! Tests of determinism: the same job gives the same bytes for any threads, tasks, layout and kills.
 
-use crate::jobs::{assert_same, metrics, millrace, output, succeed, write_small_job};
+use crate::jobs::{assert_same, killed_at, metrics, millrace, output, succeed, write_small_job};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -103,7 +103,9 @@ fn ten_kills_change_nothing_and_a_finished_job_is_not_redone() {
     let args = ["run", job.as_str(), "--set", set.as_str()];
     // Moments from a fixed sequence, spread over a run's length; each restart continues from the last.
     let mut state = 0x2545_f491u32;
-    for kill in 0..10 {
+    // the first in its training, the others anywhere; a run may end before its kill
+    killed_at(&args, &killed, 3);
+    for _ in 0..9 {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let share = f64::from(state >> 8) / f64::from(1u32 << 24);
         let mut child = millrace(&args)
@@ -112,13 +114,8 @@ fn ten_kills_change_nothing_and_a_finished_job_is_not_redone() {
             .spawn()
             .unwrap();
         std::thread::sleep(whole.mul_f64(share * 0.5).max(Duration::from_millis(5)));
-        // SIGKILL; the run may have ended before
         let _ = child.kill();
-        let status = child.wait().unwrap();
-        assert!(
-            !status.success() || kill > 0,
-            "the first run ended before its kill"
-        );
+        child.wait().unwrap();
     }
     succeed(&args);
     assert_same(&calm, &killed, 16, "a calm run and one killed ten times");
@@ -145,8 +142,8 @@ fn a_signal_ends_training_with_a_checkpoint_and_its_exit_code_and_the_next_run_g
     let args = [
         "run", &job, "--set", sets[0], "--set", sets[1], "--set", &out,
     ];
-    let mut stops = 0;
-    for (signal, code) in [("-TERM", 143), ("-INT", 130)] {
+    // whether it was training when the signal came
+    let is_stopped_by = |signal: &str, code: i32| {
         let mut child = millrace(&args)
             .stderr(Stdio::piped())
             .stdout(Stdio::null())
@@ -169,15 +166,20 @@ fn a_signal_ends_training_with_a_checkpoint_and_its_exit_code_and_the_next_run_g
         assert!(printed.elapsed() < Duration::from_secs(30), "{signal}");
         let mut stderr = String::new();
         std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut stderr).unwrap();
-        if stderr.contains("stopped by a signal after step ") {
-            stops += 1;
+        let is_stopped = stderr.contains("stopped by a signal after step ");
+        if is_stopped {
             assert_eq!(status.code(), Some(code), "{signal}: {stderr}");
             assert!(!asked.join("eval.json").exists(), "later stages wait");
             let checkpoints = std::fs::read_dir(asked.join("checkpoints")).unwrap();
             assert!(checkpoints.count() >= 1);
         }
-    }
-    assert_eq!(stops, 2, "training ended before the signals");
+        is_stopped
+    };
+    let is_stopped_twice = (0..10).any(|_| {
+        let _ = std::fs::remove_dir_all(&asked);
+        is_stopped_by("-TERM", 143) && is_stopped_by("-INT", 130)
+    });
+    assert!(is_stopped_twice, "training ended before the signals");
     succeed(&args);
     let last = "checkpoints/step-00000400/model.safetensors";
     let read = |out: &Path| std::fs::read(out.join(last)).unwrap();

@@ -4,11 +4,10 @@
 //! Slurm is emulated by a script that implements the options used of `sbatch`; tests/slurm/ runs the real one.
 
 use crate::curation::{job, run};
-use crate::jobs::{assert_same, millrace, output, succeed};
+use crate::jobs::{assert_same, millrace, output, succeed, write_program};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -49,9 +48,7 @@ fn slurm(folder: &Path) -> PathBuf {
             "#!/bin/bash\necho 'MaxArraySize            = 4'\n",
         ),
     ] {
-        let path = bin.join(name);
-        std::fs::write(&path, text).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&bin.join(name), text);
     }
     bin
 }

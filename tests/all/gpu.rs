@@ -1,8 +1,7 @@
 //! Tests of `device = "cuda"` with the program itself: without a card, and on simulated ones (`kernels/sim`), on which
 //! the real kernels and host code run.
 
-use crate::hosts::free_port;
-use crate::jobs::{metrics, millrace, succeed, write_small_job};
+use crate::jobs::{free_port, metrics, millrace, succeed, write_small_job};
 use kernels::testing::simulator;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -192,7 +191,7 @@ fn a_card_that_is_lost_ends_the_run_by_its_rank_and_the_next_run_goes_on() {
         said.contains("rank 1") && said.contains("CUDA_ERROR"),
         "{said}"
     );
-    assert!(started.elapsed().as_secs() < 120, "{said}");
+    assert!(started.elapsed().as_secs() < 900, "{said}");
     assert_done(&prepared.train("lost", &sets[..2], &cards));
     assert_eq!(metrics(&lost), metrics(&calm));
     assert!(checkpoint(&lost, 3) == checkpoint(&calm, 3));
@@ -350,7 +349,7 @@ fn trains_by_nccl_or_names_the_rank_that_failed(layout: &'static str, axis: &str
             parts.iter().all(|part| said.contains(part)),
             "{how}: {said}"
         );
-        assert!(started.elapsed().as_secs() < 60, "{how}: {said}");
+        assert!(started.elapsed().as_secs() < 600, "{how}: {said}");
     }
 }
 

@@ -2,8 +2,11 @@
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Root of the repository.
 pub(crate) fn root() -> PathBuf {
@@ -127,6 +130,49 @@ pub(crate) fn killed_at(args: &[&str], out: &Path, lines: usize) {
     }
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+/// Starts a process and kills it once `is_time`; false if it ended before.
+pub(crate) fn killed_once(args: &[&str], is_time: impl Fn() -> bool) -> bool {
+    let mut child = millrace(args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    while !is_time() && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    !child.wait().unwrap().success()
+}
+
+/// Writes a program. A shell does: of a file that this process has open, a child that another test starts at that moment has a
+/// copy until it runs its own program, and until then this one cannot be run.
+pub(crate) fn write_program(path: &Path, text: &str) {
+    let mut shell = Command::new("sh")
+        .args(["-c", "cat > \"$0\"; chmod 755 \"$0\""])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = shell.stdin.take().unwrap();
+    input.write_all(text.as_bytes()).unwrap();
+    drop(input);
+    assert!(shell.wait().unwrap().success());
+}
+
+/// A free port that no other call in this process returns. It is below 32768, where the system takes the ports of
+/// connections from, so that it stays free until it is used.
+pub(crate) fn free_port() -> u16 {
+    static CALLS: AtomicU16 = AtomicU16::new(0);
+    loop {
+        let call = u32::from(CALLS.fetch_add(1, Ordering::SeqCst));
+        let port = 10_000 + (std::process::id() % 20_000 * 97 + call) % 20_000;
+        let port = u16::try_from(port).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// Runs to the end.

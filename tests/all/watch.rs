@@ -185,12 +185,36 @@ fn a_training_is_watched_from_before_it_begins_through_a_kill_to_its_end() {
         (&waiting["state"], &waiting["step"], &waiting["fields"]),
         (&"waiting".into(), &Value::Null, &json!([]))
     );
-    let mut child = train(job);
-    let first = within(300, "step", || {
-        assert!(child.try_wait().unwrap().is_none(), "the training ended");
-        let run = page.run();
-        (run["step"].as_u64() >= Some(4)).then_some(run)
+    let lines = || {
+        let text = std::fs::read_to_string(out.join("metrics.jsonl")).unwrap_or_default();
+        text.lines().count()
+    };
+    // The page looks once a second: the training is suspended in its middle until it has. It may be over before.
+    let suspended = (0..10).find_map(|_| {
+        let mut child = train(job);
+        let mut is_over = false;
+        within(300, "step", || {
+            is_over = child.try_wait().unwrap().is_some();
+            (is_over || lines() >= 4).then_some(())
+        });
+        let id = child.id().to_string();
+        let stop = std::process::Command::new("kill")
+            .args(["-STOP", &id])
+            .status();
+        if is_over || !stop.unwrap().success() || lines() as u64 >= STEPS {
+            let _ = child.kill();
+            child.wait().unwrap();
+            std::fs::remove_dir_all(&out).unwrap();
+            return None;
+        }
+        let first = within(120, "step on the page", || {
+            let run = page.run();
+            let is_of_child = run["pid"] == child.id();
+            (is_of_child && run["step"].as_u64() >= Some(4)).then_some(run)
+        });
+        Some((child, first))
     });
+    let (mut child, first) = suspended.expect("a training that is suspended");
     assert_eq!(
         (&first["state"], &first["stage"], &first["pid"]),
         (&"running".into(), &"train".into(), &child.id().into()),
@@ -202,7 +226,7 @@ fn a_training_is_watched_from_before_it_begins_through_a_kill_to_its_end() {
     );
     child.kill().unwrap();
     child.wait().unwrap();
-    let stopped = within(20, "end of the killed run", || {
+    let stopped = within(120, "end of the killed run", || {
         let run = page.run();
         (run["state"] == "stopped").then_some(run)
     });
@@ -213,7 +237,7 @@ fn a_training_is_watched_from_before_it_begins_through_a_kill_to_its_end() {
     // what it had done stays, and it goes on from its checkpoint
     let done = train(job).wait().unwrap();
     assert!(done.success());
-    let last = within(20, "end", || {
+    let last = within(120, "end", || {
         let run = page.run();
         (run["state"] == "done").then_some(run)
     });
@@ -288,7 +312,7 @@ fn files_that_grow_are_cut_or_vanish_are_followed() {
     let run = dir.path().join("run");
     let page = Page::of(&[&run]);
     let becomes = |want: &[[f64; 2]]| {
-        within(20, &format!("{want:?}"), || {
+        within(120, &format!("{want:?}"), || {
             let found = page.curve("field=loss").unwrap_or_default();
             (found == want).then_some(())
         });
@@ -323,7 +347,7 @@ fn files_that_grow_are_cut_or_vanish_are_followed() {
     );
     assert_eq!(page.curve("field=loss&axis=time").unwrap()[2], [6.0, 9.0]);
     std::fs::remove_dir_all(&run).unwrap();
-    within(20, "waiting run", || {
+    within(120, "waiting run", || {
         (page.run()["state"] == "waiting").then_some(())
     });
     assert_eq!(page.curve("field=loss"), None);
@@ -378,7 +402,7 @@ fn runs_of_a_folder_are_compared_and_any_name_is_only_a_name() {
     assert_eq!(page.send("POST", "/api/runs").status, 405);
     // a run that comes later is taken in
     append(&dir.path().join("new"), &step_line(1, 7.0));
-    within(20, "fourth run", || (page.runs().len() == 4).then_some(()));
+    within(120, "fourth run", || (page.runs().len() == 4).then_some(()));
 }
 
 #[test]
@@ -407,7 +431,7 @@ fn the_page_asks_nobody_else_and_events_tell_of_changes_until_sigterm() {
     let started = Instant::now();
     assert_eq!(page.end("-TERM"), Some(0));
     assert!(
-        started.elapsed() < Duration::from_secs(5),
+        started.elapsed() < Duration::from_secs(60),
         "{:?}",
         started.elapsed()
     );

@@ -326,6 +326,37 @@ fn a_cut_at_any_byte_gives_every_record_once() {
     }
 }
 
+/// The first frame of a file with a dictionary, damaged so that it decompresses to other bytes, which end with
+/// `WARC/1.0`: a record that starts there would have the header and the body of the next frame's record.
+#[test]
+fn a_damaged_frame_does_not_take_the_record_of_the_next_one_whatever_the_parts() {
+    let dir = tempfile::tempdir().unwrap();
+    let sound = with_dictionary(&members("example.warc.gz"), true);
+    let path = dir.path().join("x.warc.zst");
+    std::fs::write(&path, &sound).unwrap();
+    let want = records(&path, None).split_off(1);
+    let first = 8 + u32::from_le_bytes(sound[4..8].try_into().unwrap()) as usize;
+    let mut bytes = sound;
+    bytes[first + 19] ^= 247;
+    std::fs::write(&path, &bytes).unwrap();
+    let whole = records(&path, None);
+    assert!(whole.ends_with(&want), "{whole:?}");
+    assert!(
+        whole[..whole.len() - want.len()]
+            .iter()
+            .all(|l| l.starts_with("bad"))
+    );
+    let size = bytes.len() as u64;
+    for cut in 0..=size {
+        let parts = [0..cut, cut..size];
+        let found: Vec<String> = parts
+            .iter()
+            .flat_map(|part| records(&path, Some(part)))
+            .collect();
+        assert_eq!(found, whole, "cut at {cut}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -144,16 +144,21 @@ impl WarcReader {
     }
 
     /// Restricts the reader to records that start in a range of the file; `next` is the same file again, to find
-    /// the start of the next range.
+    /// the start of the next range. An empty range has none: the one at the file's start would otherwise have the
+    /// damaged bytes before the first sound record, which belong to the range that follows it.
     pub(super) fn keep_to(
         &mut self,
         range: &std::ops::Range<u64>,
         next: Box<dyn Blob>,
     ) -> io::Result<()> {
+        self.ranged = true;
+        if range.is_empty() {
+            self.end = true;
+            return Ok(());
+        }
         self.stop = Source::open(next, true)?
             .sync(range.end)?
             .unwrap_or(u64::MAX);
-        self.ranged = true;
         if range.start > 0 {
             let start = self.source.sync(range.start)?;
             self.end = start.is_none_or(|start| start >= self.stop);
@@ -398,6 +403,11 @@ impl WarcReader {
                 from: self.at + MAGIC.len(),
             };
         };
+        // a record of the next range can start in that member
+        if let Some(member) = self.member_inside(self.at, self.at + header) {
+            let why = "WARC header runs past its gzip member or zstd frame".to_string();
+            return Found::Bad { why, from: member };
+        }
         let head = &self.buffer[self.at..self.at + header];
         let Some(length) = header_value(head, b"content-length").and_then(parse_length) else {
             let why = "WARC header without a usable Content-Length".to_string();
@@ -433,7 +443,7 @@ impl WarcReader {
         let start = self.at + header;
         let whole = self.have(header + length);
         let end = start + length;
-        if let Some(member) = self.member_inside(start, end) {
+        if let Some(member) = self.member_inside(start - 1, end) {
             let why = format!("Content-Length {length} runs past its gzip member");
             return Found::Bad { why, from: member };
         }
@@ -519,7 +529,7 @@ impl WarcReader {
             let here = self.buffer.len() - self.at;
             let most = usize::try_from(left).unwrap_or(usize::MAX).min(here);
             let end = self.at + most;
-            if let Some(member) = self.member_inside(self.at, end) {
+            if let Some(member) = self.member_inside(self.at.saturating_sub(1), end) {
                 self.at = member;
                 return;
             }
