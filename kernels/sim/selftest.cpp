@@ -254,7 +254,7 @@ TEST(work_before_a_host_function_goes_on_while_the_host_is_away) {
         for (unsigned i = 0; i < 16; i++) OK(cuMemsetD32Async(x, i, 16, stream));
         OK(cuLaunchHostFunc(stream, [](void*) { reached++; }, nullptr));
     }
-    for (int i = 0; i < 2000 && reached < 4; i++) usleep(1000);
+    for (int i = 0; i < 60000 && reached < 4; i++) usleep(1000);
     CHECK_EQUAL(reached.load(), 4);
     OK(cuStreamSynchronize(stream));
 }
@@ -273,7 +273,7 @@ TEST(events_tell_time_and_order) {
     OK(cuEventRecord(end, stream));
     OK(cuEventSynchronize(end));
     OK(cuEventElapsedTime_v2(&ms, start, end));
-    CHECK(ms >= 1.9f && ms < 1000);
+    CHECK(ms >= 1.9f && ms < 1e6);
 }
 
 TEST(a_graph_replays_what_was_recorded) {

@@ -1,6 +1,6 @@
 //! The context of a verb: an opened job with its folder, lock, thread pool and manifest.
 
-use crate::folder_lock::{self, LOCK, is_held, lock_in};
+use crate::folder_lock::{self, LOCK, Lock, is_held, lock_in};
 use crate::job::Job;
 use crate::machine::{grouped, is_temporary, write_atomically};
 use crate::manifest::{Manifest, Record};
@@ -25,7 +25,7 @@ pub(crate) struct Context {
     /// Whether nothing at all is written, in the folder or elsewhere.
     only_looks: bool,
     /// None in a process that does not own the folder: process 1 and up of a training, and verbs that only read.
-    _lock: Option<File>,
+    _lock: Option<Lock>,
 }
 
 /// The resolved job in its folder.
@@ -92,7 +92,7 @@ impl Context {
         })
     }
 
-    fn begin(job: Job, lock: File) -> Result<Context> {
+    fn begin(job: Job, lock: Lock) -> Result<Context> {
         sweep(&job.out);
         expect_whole(&job.out)?;
         start_threads(&job)?;
@@ -100,7 +100,7 @@ impl Context {
         Context::with_lock(job, lock)
     }
 
-    fn with_lock(job: Job, lock: File) -> Result<Context> {
+    fn with_lock(job: Job, lock: Lock) -> Result<Context> {
         let out = job.out.clone();
         let is_first = !out.join(JOB).exists();
         let manifest = Manifest::open(&out, job.store()?)?;
@@ -158,7 +158,7 @@ impl Context {
             lock_in(&out, LOCK)?;
             manifest.bring(SHARDS)?;
         }
-        let lock = File::open(&lock_path).with_context(|| {
+        let lock = File::open(&lock_path).map(Lock::of).with_context(|| {
             format!(
                 "{} is missing; the job has not been submitted",
                 lock_path.display()

@@ -4,6 +4,7 @@ use crate::machine::{duration, hostname, write_atomically};
 use anyhow::{Context as _, Result, anyhow};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
+use std::ops::Deref;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,6 +12,32 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub(crate) const LOCK: &str = ".lock";
 /// Note of that process.
 const NOTE: &str = "records/process.json";
+
+/// A file that is there to be locked. It is unlocked before it is closed: a child that another thread starts at that moment
+/// has a copy of the open file until it runs its program, and a lock lasts until the last copy is closed.
+#[derive(Debug)]
+pub(crate) struct Lock(File);
+
+impl Lock {
+    pub(crate) fn of(file: File) -> Lock {
+        Lock(file)
+    }
+}
+
+impl Deref for Lock {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // one that cannot be unlocked is unlocked by being closed
+        let _ = self.0.unlock();
+    }
+}
 
 /// The process that holds the folder, or held it last. The lock alone decides whether it still does.
 #[derive(Debug, Serialize, Deserialize)]
@@ -76,7 +103,7 @@ pub(crate) fn is_held(out: &Path) -> anyhow::Error {
 }
 
 /// Makes the folder and locks a file in it; None if another process holds it.
-pub(crate) fn lock_in(out: &Path, name: &str) -> Result<Option<File>> {
+pub(crate) fn lock_in(out: &Path, name: &str) -> Result<Option<Lock>> {
     std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     let lock = lock_file(&out.join(name))?;
     Ok(lock.try_lock().is_ok().then_some(lock))
@@ -84,7 +111,7 @@ pub(crate) fn lock_in(out: &Path, name: &str) -> Result<Option<File>> {
 
 /// Opens a file to lock. Its bytes stay as they are, and a symbolic link is refused: in a folder that others may write, it
 /// could name any file of this user's.
-pub(crate) fn lock_file(path: &Path) -> Result<File> {
+pub(crate) fn lock_file(path: &Path) -> Result<Lock> {
     let mut options = File::options();
     options.write(true).create(true).truncate(false);
     #[cfg(unix)]
@@ -92,7 +119,7 @@ pub(crate) fn lock_file(path: &Path) -> Result<File> {
         use std::os::unix::fs::OpenOptionsExt;
         options.custom_flags(libc::O_NOFOLLOW);
     }
-    let lock = options.open(path);
+    let lock = options.open(path).map(Lock::of);
     lock.with_context(|| format!("cannot open the lock file {}", path.display()))
 }
 
@@ -132,15 +159,18 @@ mod tests {
     fn the_holder_of_a_lock_is_known_without_locking() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(".lock");
-        let file = File::create(&path).unwrap();
+        let file = lock_file(&path).unwrap();
         assert_eq!(holder(&path), None);
         file.lock().unwrap();
+        // as the child of another thread has one before it runs its program
+        let copy = file.try_clone().unwrap();
         // a kernel without /proc/locks knows nothing
         if Path::new("/proc/locks").exists() {
             assert_eq!(holder(&path), Some(std::process::id()));
         }
         drop(file);
         assert_eq!(holder(&path), None);
+        drop(copy);
     }
 
     #[test]

@@ -128,6 +128,14 @@ impl Journal {
     }
 }
 
+impl Drop for Open {
+    fn drop(&mut self) {
+        // A child that another thread starts has a copy of the open file until it runs its program, and with it the
+        // lock. A file that cannot be unlocked is unlocked by being closed.
+        let _ = self.reader.get_ref().unlock();
+    }
+}
+
 impl Open {
     /// The next chunk and its length in the file, None if there is no whole one.
     fn read_chunk(&mut self) -> Option<(u64, Place, Vec<Outcome>)> {

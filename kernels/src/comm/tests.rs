@@ -9,13 +9,23 @@ use crate::testing::bits;
 use crate::{Error, Result};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A port that is free at the moment.
+/// A free port that no other call in this process returns. It is below 32768, where the system takes the ports of
+/// connections from, so that it stays free until it is used.
 fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
+    static CALLS: AtomicU16 = AtomicU16::new(0);
+    loop {
+        let call = u32::from(CALLS.fetch_add(1, Ordering::SeqCst));
+        let port = 10_000 + (std::process::id() % 20_000 * 97 + call) % 20_000;
+        let port = u16::try_from(port).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 pub(super) fn rendezvous_of(processes: usize, ranks_per_process: usize) -> Vec<Rendezvous> {
@@ -294,20 +304,25 @@ fn false_peer(rendezvous: &Rendezvous, then: impl FnOnce(&mut TcpStream)) {
 
 #[test]
 fn a_process_that_is_killed_cut_off_or_mad_is_named() {
-    let silence = |_: &mut TcpStream| thread::sleep(Duration::from_secs(1));
+    // both stay until the other side has closed the connection
+    let silence = |stream: &mut TcpStream| {
+        // however it is closed
+        let _ = std::io::copy(stream, &mut std::io::sink());
+    };
     let madness = |stream: &mut TcpStream| {
         stream.write_all(&[7; 100]).unwrap();
-        thread::sleep(Duration::from_secs(1));
+        let _ = std::io::copy(stream, &mut std::io::sink());
     };
     type Then = fn(&mut TcpStream);
-    let cases: [(Then, &str); 3] = [
-        (|_| {}, "ended (connection closed)"),
-        (madness, "sent bytes that are no frame"),
-        (silence, "gave no sign of liveness for 0 s"),
+    let (long, short) = (Duration::from_secs(20), Duration::from_millis(200));
+    let cases: [(Then, Duration, &str); 3] = [
+        (|_| {}, long, "ended (connection closed)"),
+        (madness, long, "sent bytes that are no frame"),
+        (silence, short, "gave no sign of liveness for 0 s"),
     ];
-    for (then, reason) in cases {
+    for (then, timeout, reason) in cases {
         let mut rendezvous = rendezvous_of(2, 1).remove(0);
-        rendezvous.timeout = Duration::from_millis(200);
+        rendezvous.timeout = timeout;
         thread::scope(|scope| {
             scope.spawn(|| false_peer(&rendezvous, then));
             let network = connect(&rendezvous).unwrap();
@@ -348,18 +363,21 @@ fn the_watchdog_names_rank_host_collective_step_and_who_is_missing() {
         text.starts_with("barrier: rank ") || text.contains("waited 0 s in barrier"),
         "{text}"
     );
+    let ended = Barrier::new(2);
     let lone = each(self::rendezvous_of(2, 1), |mut rendezvous| {
-        rendezvous.timeout = Duration::from_millis(300);
+        rendezvous.timeout = Duration::from_secs(1);
         let network = connect(&rendezvous).unwrap();
         network.watch().set_step(12);
         let comm = network.group("tensor", &[0, 1]).remove(0);
         if rendezvous.process == 1 {
-            thread::sleep(Duration::from_millis(600));
+            ended.wait();
             return String::new();
         }
-        comm.recv(1, &mut [0.0]).unwrap_err().to_string()
+        let late = comm.recv(1, &mut [0.0]);
+        ended.wait();
+        late.unwrap_err().to_string()
     });
-    let want = "watchdog: rank 0 on host-0 waited 0 s in recv of its tensor group, step 12, for rank 1 on host-1";
+    let want = "watchdog: rank 0 on host-0 waited 1 s in recv of its tensor group, step 12, for rank 1 on host-1";
     assert_eq!(lone[0], want);
 }
 
@@ -415,16 +433,15 @@ fn processes_that_do_not_meet_say_why_on_each() {
             "found a run of 3 processes with 2 ranks each, wanted 3 with 1",
         ),
     ];
-    for (spoil, reason) in spoilt {
+    // side by side
+    each(spoilt.into(), |(spoil, reason)| {
         let mut rendezvous_of = rendezvous_of(3, 1);
         spoil(&mut rendezvous_of[2]);
         let texts = each(rendezvous_of, |rendezvous| {
             // the odd one is the last to come
-            thread::sleep(Duration::from_millis(if rendezvous.host == "host-2" {
-                300
-            } else {
-                0
-            }));
+            if rendezvous.host == "host-2" {
+                thread::sleep(Duration::from_secs(3));
+            }
             failure(&rendezvous)
         });
         assert!(
@@ -435,7 +452,7 @@ fn processes_that_do_not_meet_say_why_on_each() {
             texts[1].starts_with("process 1 on host-1: found no from 127.0.0.1:"),
             "{texts:?}"
         );
-    }
+    });
 }
 
 #[test]
@@ -444,9 +461,8 @@ fn strangers_do_not_disturb_a_meeting() {
     let port = rendezvous_of[0].port;
     let found = each(rendezvous_of, |rendezvous| {
         if rendezvous.process == 1 {
-            thread::sleep(Duration::from_millis(100));
-            let mut stranger = TcpStream::connect(("127.0.0.1", port)).unwrap();
-            stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+            let mut caller = stranger(port);
+            caller.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         }
         let network = connect(&rendezvous).unwrap();
         network.exchange("x").unwrap().len()
@@ -495,16 +511,19 @@ fn attack(port: u16, kind: usize) -> Vec<TcpStream> {
             stream.write_all(words.as_bytes()).unwrap();
             vec![stream]
         }
-        // a byte now and then
+        // a byte now and then, of more callers than could be served one after another in time
         _ => {
-            let mut stream = stranger(port);
-            let dripping = stream.try_clone().unwrap();
-            thread::spawn(move || {
-                while stream.write_all(b"x").is_ok() {
-                    thread::sleep(Duration::from_millis(300));
-                }
-            });
-            vec![dripping]
+            let drip = |_| {
+                let mut stream = stranger(port);
+                let dripping = stream.try_clone().unwrap();
+                thread::spawn(move || {
+                    while stream.write_all(b"x").is_ok() {
+                        thread::sleep(Duration::from_millis(300));
+                    }
+                });
+                dripping
+            };
+            (0..8).map(drip).collect()
         }
     }
 }
@@ -512,14 +531,18 @@ fn attack(port: u16, kind: usize) -> Vec<TcpStream> {
 #[test]
 fn who_does_not_know_the_secret_takes_no_seat_and_no_time() {
     for kind in 0..5 {
-        let rendezvous_of = rendezvous_of(2, 1);
+        let mut rendezvous_of = rendezvous_of(2, 1);
+        for rendezvous in &mut rendezvous_of {
+            rendezvous.patience = Duration::from_secs(60);
+        }
         let port = rendezvous_of[0].port;
         let found = each(rendezvous_of, |rendezvous| {
             let started = Instant::now();
             let open = (rendezvous.process == 1).then(|| attack(port, kind));
             let network = connect(&rendezvous).unwrap();
-            // 80 silent callers are more than are served at once: they delay the others by one deadline
-            let most = if kind == 0 { 8 } else { 2 };
+            // 80 silent callers are more than are served at once: they delay the others by one deadline of 2 s. One
+            // after another, they would take 160 s and the 8 that drip 16 s.
+            let most = if kind == 0 { 60 } else { 12 };
             let took = started.elapsed();
             assert!(took < Duration::from_secs(most), "{kind}: {took:?}");
             let texts = network.exchange(&format!("from {}", rendezvous.process));
@@ -533,11 +556,11 @@ fn who_does_not_know_the_secret_takes_no_seat_and_no_time() {
 #[test]
 fn another_secret_is_named_on_both_sides() {
     let mut rendezvous_of = rendezvous_of(2, 1);
-    rendezvous_of[0].patience = Duration::from_millis(500);
+    rendezvous_of[0].patience = Duration::from_secs(3);
     rendezvous_of[1].secret = Secret::of("another one");
     let texts = each(rendezvous_of, |rendezvous| failure(&rendezvous));
     assert!(
-        texts[0].contains("found nobody for 0 s but 1 callers that did not know the run's secret"),
+        texts[0].contains("found nobody for 3 s but 1 callers that did not know the run's secret"),
         "{texts:?}"
     );
     assert!(
@@ -572,7 +595,7 @@ fn listening(port: u16) -> Vec<String> {
 fn process_0_listens_at_its_address_and_not_at_all() {
     for bind in [None, Some("127.0.0.1".to_owned())] {
         let mut rendezvous = rendezvous_of(2, 1).remove(0);
-        rendezvous.patience = Duration::from_millis(600);
+        rendezvous.patience = Duration::from_secs(20);
         rendezvous.bind = bind;
         if rendezvous.bind.is_some() {
             // a name that others know this host by
@@ -581,9 +604,10 @@ fn process_0_listens_at_its_address_and_not_at_all() {
         let port = rendezvous.port;
         thread::scope(|scope| {
             let waits = scope.spawn(|| failure(&rendezvous));
-            let caller = stranger(port);
+            let mut caller = stranger(port);
             assert_eq!(listening(port), ["0100007F"]);
-            drop(caller);
+            // a process of another run, which process 0 refuses at once
+            introduce(&mut caller, &rendezvous.secret, "1 9 1 1 host-1").unwrap();
             waits.join().unwrap();
         });
     }

@@ -187,7 +187,9 @@ mod tests {
     use crate::testing::random;
     use crate::{DType, Device, Tensor};
 
-    /// A product of matrices that fit a cache stays below the peak of its path, and is of its order.
+    /// A product of matrices that fit a cache stays below the peak of its path. Other tests run at the same time: a
+    /// product of 0.3 ms may have the processor to itself, while a measurement of 15 ms shares it. It is therefore
+    /// compared with the fastest round of the loop, which takes some 50 microseconds.
     #[test]
     fn no_product_is_faster_than_the_peak() {
         for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
@@ -208,9 +210,19 @@ mod tests {
                 let flops = 2.0 * 256f64.powi(3) / started.elapsed().as_secs_f64();
                 fastest = fastest.max(flops);
             }
-            // other tests run at the same time: a loose bound on either side
-            assert!(fastest < 2.0 * peak, "{isa:?}: {fastest:e} of {peak:e}");
-            assert!(peak > 1e8, "{isa:?}: {peak:e}");
+            let one = loop_of(isa, Numbers::F32).unwrap();
+            let round = |_| {
+                let started = Instant::now();
+                let work = one.run();
+                work / started.elapsed().as_secs_f64()
+            };
+            let threads = rayon::current_num_threads() as f64;
+            let most = (0..2000).map(round).fold(0.0, f64::max) * threads;
+            assert!(fastest < 2.0 * most, "{isa:?}: {fastest:e} of {most:e}");
+            assert!(
+                peak > 0.0 && peak < 2.0 * most,
+                "{isa:?}: {peak:e} of {most:e}"
+            );
         }
     }
 }

@@ -2,7 +2,7 @@
 //! the same task number is refused, and leaves the totals of the stage to the job.
 
 use crate::context::{Context, relative};
-use crate::folder_lock::lock_file;
+use crate::folder_lock::{Lock, lock_file};
 use crate::machine::{hostname, write_atomically};
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -77,6 +77,6 @@ pub(crate) fn read_state(file: &Path) -> Option<TaskState> {
 
 /// Whether a task's process is alive, that is, holds its lock.
 pub(crate) fn is_alive(file: &Path) -> bool {
-    let lock = File::open(file.with_extension("lock"));
+    let lock = File::open(file.with_extension("lock")).map(Lock::of);
     lock.is_ok_and(|lock| lock.try_lock_shared().is_err())
 }

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::nccl::{Joining, Way};
 use crate::comm::tensors::{self, Part};
@@ -261,8 +262,9 @@ fn a_rank_that_does_not_come_is_named_within_the_deadline() {
         return;
     }
     let nccl = library();
-    let timeout = Some(Duration::from_secs(2));
+    let timeout = Some(Duration::from_secs(5));
     let layout = Layout { ranks: 3, cards: 3 };
+    let ended = AtomicUsize::new(0);
     let found = on_all(layout, Roster::unwatched(3), |group, control, device| {
         // compiles the kernel, which may take longer than the deadline
         let mut first = numbers(0, 5, &device);
@@ -272,14 +274,20 @@ fn a_rank_that_does_not_come_is_named_within_the_deadline() {
             Joining::new(&nccl, &device, SumOrder::Tree, control, watch(timeout)).unwrap();
         let (group, _) = joining.join("data", group).unwrap();
         if group.rank() == 2 {
-            thread::sleep(Duration::from_secs(5));
+            // stays until the others have given it up
+            let since = Instant::now();
+            while ended.load(Ordering::SeqCst) < 2 && since.elapsed() < Duration::from_secs(60) {
+                thread::sleep(Duration::from_millis(20));
+            }
             return None;
         }
         let mut x = numbers(group.rank(), 5, &device);
         tensors::all_reduce_sum(group.as_ref(), x.view_mut()).unwrap();
-        let error = x.download::<f32>().unwrap_err();
+        let found = x.download::<f32>();
         // the group is of no more use
         let again = tensors::all_reduce_sum(group.as_ref(), x.view_mut());
+        ended.fetch_add(1, Ordering::SeqCst);
+        let error = found.unwrap_err();
         assert_eq!(again.unwrap_err(), error);
         Some(error)
     });

@@ -11,7 +11,7 @@ use super::finished_shards::{finished_shards, stage_of};
 use super::job_at::job_at;
 use super::settings_print;
 use crate::context::{Context, sweep_files};
-use crate::folder_lock::lock_file;
+use crate::folder_lock::{Lock, lock_file};
 use crate::job::WrongUse;
 use crate::machine::{grouped, megabytes, write_atomically};
 use crate::manifest::fingerprint;
@@ -26,7 +26,7 @@ use files::{Export, UNFINISHED, is_whole};
 use metrics::MetricsForm;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use tally::Tally;
 
@@ -286,7 +286,7 @@ fn kept(cx: &Context) -> Result<(ShardReport, Vec<ShardSize>)> {
 }
 
 /// Locks the folder for an export. A folder with anything else in it is refused, so that nothing is overwritten.
-fn claim(out: &Path, print: &str) -> Result<File> {
+fn claim(out: &Path, print: &str) -> Result<Lock> {
     let records = out.join(UNFINISHED);
     let marker = records.join("fingerprint");
     let entries = fs::read_dir(out).into_iter().flatten().flatten();
