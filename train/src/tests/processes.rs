@@ -4,7 +4,7 @@
 use std::error::Error as StdError;
 use std::net::TcpListener;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -22,16 +22,27 @@ use crate::trainer::run::run_in_world;
 use crate::trainer::{Outcome, ValidationSet, run};
 use crate::{Error, Result};
 
+/// A free port that no other call in this process returns. It is below 32768, where the system takes the ports of
+/// connections from, so that it stays free until it is used.
+fn free_port() -> u16 {
+    static CALLS: AtomicU16 = AtomicU16::new(0);
+    loop {
+        let call = u32::from(CALLS.fetch_add(1, Ordering::SeqCst));
+        let port = 10_000 + (std::process::id() % 20_000 * 97 + call) % 20_000;
+        let port = u16::try_from(port).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
 /// Calls `run` in each of this many processes and returns their results.
 fn in_processes<T: Send>(
     (processes, plan, timeout): (usize, &Plan, &str),
     run: impl Fn(&World) -> T + Sync,
 ) -> Vec<T> {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    drop(listener);
     let config = LaunchConfig {
-        port,
+        port: free_port(),
         timeout: timeout.into(),
         patience: "20s".into(),
         ..LaunchConfig::default()
