@@ -17,6 +17,8 @@ use super::simd::{Kernel, LANES, Lanes, run};
 pub(crate) trait Step<L: Lanes> {
     /// Neighbouring k in a word.
     const PER_WORD: usize;
+    /// Whether a product packs a matrix in these words for itself. Others are of packs that are kept.
+    const FROM_MATRICES: bool = true;
     /// Factor, and offset if there is one, of the words of the second factor, a vector of a panel.
     type Scale: Copy;
 
@@ -119,6 +121,7 @@ impl<L: Lanes> Step<L> for Single {
 pub(crate) struct Halves;
 
 impl<L: Lanes> Step<L> for Halves {
+    const FROM_MATRICES: bool = false;
     without_scales!(LANES / 2);
 
     #[inline(always)]

@@ -155,6 +155,7 @@ macro_rules! step_of_codes {
         }
 
         impl<L: Lanes> Step<L> for $name {
+            const FROM_MATRICES: bool = false;
             type Scale = $scale;
 
             #[inline(always)]

@@ -14,10 +14,11 @@ use super::pack::{Matrix, Panels};
 use super::plan::{
     FEW_PACKED, FEW_PANELS, PACK_A_BYTES, PACK_B_BYTES, PARALLEL_ABOVE, Plan, ViewMut, block, share,
 };
-use super::right::{Columns, Order, Right, Words, shape};
+use super::right::{Columns, Order, Right, Words, shape, shape_by_matrix};
 use super::rotary::{Part, Rotary};
 use super::simd::{LANES, Lanes};
-use super::tile::{Ahead, Cuts, Finish, Stack, Tile, tile};
+use super::tile::{Ahead, Cuts, Finish, Stack, Tile};
+use super::tile_shapes::{LOWEST_ROWS, block_tile, few_tile, wide_tile};
 use super::{Isa, Numbers, pieces, tiles};
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
@@ -140,7 +141,10 @@ fn blocked(mut c: ViewMut<'_>, a: Matrix<'_>, b: Right<'_>, plan: Plan<'_>) -> R
     let order = Order::new(plan.numbers, k, plan.leaf);
     let cuts = order.cuts();
     let isa = plan.device.isa();
-    let (rows, cols) = shape(isa, m);
+    let (rows, cols) = match b {
+        Right::Matrix(_) => shape_by_matrix(isa, [m, n]),
+        Right::Packed(_) => shape(isa, m),
+    };
     let parallel =
         plan.parallel && rayon::current_num_threads() > 1 && m * n * k.max(1) > PARALLEL_ABOVE;
     let out = c.data.shared();
@@ -223,7 +227,8 @@ fn blocked(mut c: ViewMut<'_>, a: Matrix<'_>, b: Right<'_>, plan: Plan<'_>) -> R
 }
 
 /// Whether a product with m rows and n columns goes through B panel by panel, all rows with each (`Few`). Its tasks share
-/// out the panels of columns alone: of a pack with few of them, no more rows than of a matrix.
+/// out the panels of columns alone: of a pack with few of them, no more rows than of a matrix, and of a single panel no
+/// more than those that lower tiles than a block's (`block_tile`) hold.
 fn takes_few(plan: &Plan<'_>, [m, n]: [usize; 2], is_packed: bool) -> bool {
     let (rows, cols) = shape(plan.device.isa(), m);
     let threads = if plan.parallel {
@@ -235,7 +240,7 @@ fn takes_few(plan: &Plan<'_>, [m, n]: [usize; 2], is_packed: bool) -> bool {
         true => FEW_PACKED,
         false => FEW_PANELS,
     };
-    m <= panels * rows && n > cols
+    m <= LOWEST_ROWS || m <= panels * rows && n > cols
 }
 
 /// Whether a product `[m, n]` over k words of k, by a matrix or a pack, applies rotary embedding itself
@@ -583,7 +588,7 @@ impl Task for Tiles<'_> {
                         own: std::slice::from_raw_parts_mut(at, own),
                         shared: room.shared(),
                     };
-                    one_tile::<L, N>(t, height, &mut stack);
+                    block_tile::<L, N>(t, [height, width], &mut stack);
                 }
                 if is_last {
                     // SAFETY: the tile's sums are where `place` said, and tile (i, j) of the output is this task's.
@@ -725,7 +730,7 @@ impl Task for FewTiles<'_> {
                         if count > 1 {
                             wide_tile::<L, N>(t, height, &mut stack);
                         } else {
-                            one_tile::<L, N>(t, height, &mut stack);
+                            few_tile::<L, N>(t, height, &mut stack);
                         }
                     }
                     if end == cuts.k {
@@ -734,47 +739,6 @@ impl Task for FewTiles<'_> {
                     }
                 }
             }
-        }
-    }
-}
-
-/// # Safety
-/// As `tile`, for a kernel of `rows` rows and the instruction set's columns.
-#[inline(always)]
-unsafe fn one_tile<L: Lanes, N: Step<L>>(t: Tile, rows: usize, stack: &mut Stack<'_>) {
-    // SAFETY: `tile` needs panels and output floats for `rows` rows, by this function's contract.
-    unsafe {
-        if L::TILE_VECTORS == 2 {
-            match rows {
-                1 => tile::<L, N, 1, 2, 2>(t, stack),
-                2 => tile::<L, N, 2, 2, 2>(t, stack),
-                4 => tile::<L, N, 4, 2, 2>(t, stack),
-                8 => tile::<L, N, 8, 2, 2>(t, stack),
-                _ => tile::<L, N, 12, 2, 2>(t, stack),
-            }
-        } else {
-            match rows {
-                1 => tile::<L, N, 1, 1, 1>(t, stack),
-                2 => tile::<L, N, 2, 1, 1>(t, stack),
-                4 => tile::<L, N, 4, 1, 1>(t, stack),
-                _ => tile::<L, N, 6, 1, 1>(t, stack),
-            }
-        }
-    }
-}
-
-/// # Safety
-/// As `tile`, for `Few::at_once` panels of the instruction set's columns.
-#[inline(always)]
-unsafe fn wide_tile<L: Lanes, N: Step<L>>(t: Tile, rows: usize, stack: &mut Stack<'_>) {
-    // SAFETY: `tile` needs panels and output floats for so few rows, by this function's contract.
-    unsafe {
-        match (rows, L::TILE_VECTORS) {
-            (1, 2) => tile::<L, N, 1, 8, 2>(t, stack),
-            (1, _) => tile::<L, N, 1, 4, 1>(t, stack),
-            (2, 2) => tile::<L, N, 2, 4, 2>(t, stack),
-            (_, 2) => tile::<L, N, 4, 4, 2>(t, stack),
-            _ => tile::<L, N, 2, 2, 1>(t, stack),
         }
     }
 }

@@ -25,6 +25,7 @@ pub(crate) mod simd;
 pub(crate) mod small_gemm;
 pub(crate) mod strip;
 pub(crate) mod tile;
+mod tile_shapes;
 pub(crate) mod tiles;
 
 use rayon::iter::{IndexedParallelIterator, MaxLen};

@@ -251,5 +251,12 @@ pub(super) fn shape(isa: Isa, m: usize) -> (usize, usize) {
     (rows, cols)
 }
 
+/// `shape` for a product by a matrix of n columns: adapters have so few that half a wide tile holds them.
+pub(super) fn shape_by_matrix(isa: Isa, [m, n]: [usize; 2]) -> (usize, usize) {
+    let (rows, cols) = shape(isa, m);
+    let is_narrow = n <= LANES && m > FEW_ROWS;
+    (rows, if is_narrow { LANES } else { cols })
+}
+
 /// Up to this many rows the low tile may be chosen; the padding of more is a small share of them.
 const FEW_ROWS: usize = 48;
