@@ -72,32 +72,21 @@ samples = 4
 
 /// Files of a finished job that a refused run must leave: its settings, tokens, notes and checkpoints.
 fn kept(out: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    let mut left = vec![out.join("tokens"), out.join("checkpoints")];
-    left.push(out.join("job.toml"));
-    left.push(out.join("records/training.json"));
-    while let Some(path) = left.pop() {
-        // parts of new tokens wait there for a run that may have them
-        if path.ends_with("parts") {
-            continue;
-        }
-        match path.is_dir() {
-            true => left.extend(fs::read_dir(path).unwrap().flatten().map(|e| e.path())),
-            false => {
-                let bytes = fs::read(&path).unwrap();
-                found.insert(path, bytes);
-            }
-        }
-    }
-    found
+    let own = ["tokens", "checkpoints", "job.toml", "records/training.json"];
+    // parts of new tokens wait there for a run that may have them
+    files_in(own.map(|name| out.join(name)).to_vec(), "parts")
 }
 
 /// All files of a folder, but for the note of the process that held it last.
 pub(crate) fn all_of(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    files_in(vec![folder.to_path_buf()], "records/process.json")
+}
+
+/// The bytes of files and of all files in folders, but for paths that end with `but`.
+fn files_in(mut left: Vec<PathBuf>, but: &str) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
-    let mut left = vec![folder.to_path_buf()];
     while let Some(path) = left.pop() {
-        if path.ends_with("records/process.json") {
+        if path.ends_with(but) {
             continue;
         }
         match path.is_dir() {

@@ -32,7 +32,11 @@ pub(super) fn get<'a>(v: &'a Value, keys: &[String]) -> Option<&'a Value> {
     keys.iter().try_fold(v, |v, k| match v {
         Value::Table(t) => t.get(k),
         Value::Array(a) => a.get(k.parse::<usize>().ok()?),
-        _ => None,
+        Value::String(_)
+        | Value::Integer(_)
+        | Value::Float(_)
+        | Value::Boolean(_)
+        | Value::Datetime(_) => None,
     })
 }
 
@@ -46,7 +50,11 @@ pub(super) fn remove(v: &mut Value, keys: &[String]) -> bool {
         let next = match place {
             Value::Table(t) => t.get_mut(k),
             Value::Array(a) => k.parse::<usize>().ok().and_then(|i| a.get_mut(i)),
-            _ => None,
+            Value::String(_)
+            | Value::Integer(_)
+            | Value::Float(_)
+            | Value::Boolean(_)
+            | Value::Datetime(_) => None,
         };
         match next {
             Some(n) => place = n,

@@ -67,7 +67,7 @@ fn sources(m: &Material) -> String {
     }
 }
 
-/// What the run is, in a sentence: sources, seed, when its last stage ended and where.
+/// The sentence under the job's name: sources, seed, when its last stage ended and where.
 pub(super) fn subtitle(m: &Material) -> String {
     let mut text = format!("From {}, with seed {}", sources(m), m.job.seed);
     if let Some(finished) = m.finished {

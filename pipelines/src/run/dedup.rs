@@ -144,10 +144,10 @@ pub(super) fn decision(cx: &Context, change: Option<&Change>, sums: &Value) -> R
     Ok(decision)
 }
 
-/// Count of a record that has what became of the documents of each source; records of earlier versions lack it.
+/// Count of a record that has the outcomes of the documents of each source; records of earlier versions lack it.
 pub(crate) const BY_SOURCE: &str = "by_source";
 
-/// What became of the documents of a source.
+/// The outcomes of the documents of a source.
 #[derive(Default, Serialize)]
 struct SourceDocuments {
     /// `documents == kept + sum(removed)`.

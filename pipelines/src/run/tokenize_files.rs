@@ -347,7 +347,7 @@ impl FileArgs {
         let inputs = job.tokenize.iter().flat_map(|table| &table.inputs);
         let mut seen: BTreeSet<String> = BTreeSet::new();
         for input in inputs.take(LOOKED_AT) {
-            // what cannot be read is told by the run
+            // the run reports files that cannot be read
             let found = look(Path::new(&input.path)).ok()?;
             if input.format == Format::Text || found.bad > 0 {
                 return None;

@@ -55,9 +55,11 @@ pub(super) fn decisions(cx: &Context, change: Option<&Change>) -> Result<Vec<Dec
         (None, Some(_)) if !job.has_adapters() => Some(TrainData::open(cx)?),
         (None | Some(_), Some(_) | None) => None,
     };
-    let alone = match (&data, change, &job.blend) {
-        (None, None, Some(_)) if job.train.is_none() => Some(Blended::open(cx)?),
-        _ => None,
+    // a job without a training may have a blend of its own
+    let has_blend_alone = job.train.is_none() && job.blend.is_some() && change.is_none();
+    let alone = match has_blend_alone {
+        true => Some(Blended::open(cx)?),
+        false => None,
     };
     let blended = match &data {
         Some(TrainData::Blend(blended)) => Some(&**blended),
