@@ -1,6 +1,7 @@
 //! The lock of a job's folder: who holds it, and what a process that is kept out says.
 
 use crate::machine::{duration, hostname, write_atomically};
+use crate::repository;
 use anyhow::{Context as _, Result, anyhow};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -46,6 +47,9 @@ struct Process {
     host: String,
     /// Seconds since 1970.
     since: u64,
+    /// The commit that is checked out in the working directory, if that is in a repository of git.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    commit: Option<String>,
 }
 
 fn now() -> u64 {
@@ -62,6 +66,7 @@ pub(crate) fn note(out: &Path) -> Result<()> {
         pid: std::process::id(),
         host: hostname(),
         since: now(),
+        commit: repository::commit(Path::new(".")),
     };
     let text = serde_json::to_string(&note)? + "\n";
     write_atomically(&out.join(NOTE), text.as_bytes())

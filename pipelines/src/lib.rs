@@ -21,6 +21,7 @@ mod panics;
 mod plan;
 mod progress;
 mod report;
+mod repository;
 mod run;
 mod serve;
 mod signals;

@@ -67,7 +67,10 @@ fn sources(m: &Material) -> String {
     }
 }
 
-/// The sentence under the job's name: sources, seed, when its last stage ended and where.
+/// Digits of a commit that are shown.
+const COMMIT_DIGITS: usize = 12;
+
+/// The sentence under the job's name: sources, seed, when its last stage ended, where, and the commit in the working directory.
 pub(super) fn subtitle(m: &Material) -> String {
     let mut text = format!("From {}, with seed {}", sources(m), m.job.seed);
     if let Some(finished) = m.finished {
@@ -78,6 +81,10 @@ pub(super) fn subtitle(m: &Material) -> String {
     }
     if let Some(host) = m.process["host"].as_str().filter(|host| !host.is_empty()) {
         text += &format!(" on {host}");
+    }
+    let commit = m.process["commit"].as_str();
+    if let Some(commit) = commit.and_then(|commit| commit.get(..COMMIT_DIGITS)) {
+        text += &format!("; started at commit {commit} of the working directory");
     }
     text + "."
 }
