@@ -460,6 +460,12 @@ fn run_or_submit(args: &TrainingArgs, dry_run: bool) -> anyhow::Result<()> {
     match checked_to_train(args, &Files::ALL)? {
         None => Ok(()),
         Some(job) if job.executor != Executor::Local => {
+            let problems = run::node_problems(&job);
+            if !problems.is_empty() {
+                let JobArgs { job, set, .. } = &args.job;
+                return Err(job::LoadError::of_job(job, set, problems).into());
+            }
+            run::note_of_fewest(&job);
             if !dry_run {
                 run::refuse_submission(&job)?;
             }
@@ -530,7 +536,10 @@ fn checked_with(
     // a job for another verb is not asked for its files
     let all = |job: &Job| match (more(job), args.check) {
         (more, _) if !more.is_empty() => more,
-        (_, true) => [job.missing_inputs(), job.missing_files()].concat(),
+        (_, true) => {
+            let nodes = run::node_problems(job);
+            [job.missing_inputs(), job.missing_files(), nodes].concat()
+        }
         (_, false) => job.missing(files_here(job, files)),
     };
     let mut job: Job = job::load_with(&args.job, &args.set, &all)?;
@@ -557,6 +566,7 @@ fn checked_with(
             run::note_of_rate("train", train);
         }
         run::note_left_out(&job);
+        run::note_of_fewest(&job);
         crate::log::print(&job.to_toml())?;
         return Ok(None);
     }

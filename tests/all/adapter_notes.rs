@@ -38,6 +38,20 @@ fn weights(folder: &Path) -> Vec<u8> {
     std::fs::read(folder.join("model.safetensors")).unwrap()
 }
 
+/// The numbers of a file of tensors in f32.
+fn numbers(file: &[u8]) -> Vec<f32> {
+    let header = u64::from_le_bytes(file[..8].try_into().unwrap());
+    let data = file[8 + usize::try_from(header).unwrap()..].chunks_exact(4);
+    data.map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))
+        .collect()
+}
+
+fn apart(one: &[f32], other: &[f32]) -> f32 {
+    assert_eq!(one.len(), other.len());
+    let off = one.iter().zip(other).map(|(a, b)| (a - b).abs());
+    off.fold(0.0, f32::max)
+}
+
 #[test]
 fn adapters_name_the_model_that_they_stand_beside_and_convert_tells_how_others_open_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -63,6 +77,27 @@ fn adapters_name_the_model_that_they_stand_beside_and_convert_tells_how_others_o
     convert(&path("second"), "hf", &path("merged"));
     assert!(weights(&path("again")) == weights(&path("merged")));
     assert!(weights(&path("again")) != weights(&path("hf")));
+    // the adapter taken out of the merged model leaves the base's weights, but for two roundings
+    let unmerge = |more: &[&str]| {
+        let (merged, adapter, out) = (path("merged"), path("peft"), path("plain"));
+        let [merged, adapter, out] = [&merged, &adapter, &out].map(|path| path.to_str().unwrap());
+        let args = ["convert", "--checkpoint", merged, "--unmerge", adapter];
+        output(&[&args[..], more, &[out]].concat())
+    };
+    let refused = unmerge(&["--to", "millrace"]);
+    let text = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text.contains("--unmerge: wants --to hf"), "{text}");
+    let done = unmerge(&[]);
+    let text = String::from_utf8(done.stderr).unwrap();
+    assert!(done.status.success(), "{text}");
+    assert!(
+        text.contains("layers, whose weights are the base's but for the rounding of f32"),
+        "{text}"
+    );
+    let [plain, merged, base] =
+        ["plain", "merged", "hf"].map(|name| numbers(&weights(&path(name))));
+    assert!(apart(&plain, &base) < 1e-6 && apart(&merged, &base) > 1e-4);
 
     // beside the merged model, which the adapter's folder is
     tune(&job, &path("peft"), &path("third"));

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::jobs::{metrics, millrace, output, succeed, write_small_job};
+use crate::jobs::{metrics, millrace, output, succeed, word_tokenizer, write_small_job};
 use serde_json::Value;
 
 #[test]
@@ -378,6 +378,35 @@ fn folders_have_tokenizer_template_and_the_ids_that_end_texts_from_every_source(
         assert_eq!(found["temperature"], 0.25);
         assert_eq!(found["pad_token_id"], ids["!"]);
         assert_eq!(found["bos_token_id"], ids[end]);
+    }
+    // one with more entries than the 512 rows of the embedding would have ids without a row
+    let words: Vec<String> = (0..513).map(|n| format!("w{n}")).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let folder = dir.path().join("larger");
+    std::fs::create_dir(&folder).unwrap();
+    let larger = word_tokenizer(&folder, &["[UNK]"], &words);
+    for (verb, more) in [
+        (&["convert", "--checkpoint"][..], &[][..]),
+        (&["convert", "--checkpoint"], &["--to", "millrace"]),
+        (&["convert", "--checkpoint"], &["--to", "megatron"]),
+        (&["quantize"], &["--type", "fp8", "--to", "hf"]),
+    ] {
+        let (tokenizer, out) = (larger.to_str().unwrap(), path("refused"));
+        let args = [
+            verb,
+            &[&*checkpoints],
+            more,
+            &["--tokenizer", tokenizer, &*out],
+        ]
+        .concat();
+        let found = output(&args);
+        let text = String::from_utf8(found.stderr).unwrap();
+        assert_eq!(found.status.code(), Some(2), "{args:?}: {text}");
+        let wanted = format!(
+            "{tokenizer}: found 514 entries, want at most the 512 rows of the model's embedding"
+        );
+        assert!(text.contains(&wanted), "{args:?}: {text}");
+        assert!(!Path::new(&out).exists());
     }
     // a GGUF file has its own
     let tokenizer = path("out/tokens/tokenizer.json");

@@ -307,6 +307,39 @@ fn rows_that_are_no_conversations_or_too_long_are_refused_or_left_out_and_named(
     assert!(log.contains("241 conversations of"), "{log}");
 }
 
+/// The keys that epochs make are refused beside them; a resolved job has their defaults, and loads.
+#[test]
+fn steps_and_warm_up_beside_epochs_are_refused_by_both_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("job.toml");
+    for (table, epochs, warmup) in [("finetune", 3, "0.03"), ("classify", 5, "0.065")] {
+        let text = format!(
+            "name = 'wrong'\nout = 'out'\n[{table}]\n[train]\nsteps = 500\nwarmup_steps = 7\n[model]\n"
+        );
+        std::fs::write(&path, text).unwrap();
+        let check = |sets: &[&str]| {
+            let mut args = vec!["train", path.to_str().unwrap(), "--check"];
+            sets.iter().for_each(|set| args.extend(["--set", set]));
+            let found = output(&args);
+            assert_eq!(found.status.code(), Some(2));
+            String::from_utf8(found.stderr).unwrap()
+        };
+        let said = check(&[]);
+        for (key, found, instead) in [
+            ("steps", "500", format!("{table}.epochs = {epochs}")),
+            ("warmup_steps", "7", format!("{table}.warmup = {warmup}")),
+        ] {
+            let line = format!("key    train.{key}\n  found  {found} beside {instead}\n");
+            assert!(said.contains(&line), "{line} in {said}");
+        }
+        let said = check(&["train.steps=1000", "train.warmup_steps=100"]);
+        assert!(
+            !said.contains("train.steps") && !said.contains("train.warmup_steps"),
+            "{said}"
+        );
+    }
+}
+
 #[test]
 fn jobs_that_contradict_a_fine_tuning_are_refused() {
     let dir = tempfile::tempdir().unwrap();

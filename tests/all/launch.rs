@@ -107,7 +107,7 @@ const STEPS: usize = 480;
 const MIDDLE: usize = 40;
 
 /// A job on two nodes, with one process each, of three.
-fn job(folder: &Path) -> PathBuf {
+pub(crate) fn job(folder: &Path) -> PathBuf {
     let texts: String = (0..60)
         .map(|n| {
             let words = ["river", "mill", "grain", "wheel", "stone", "flour"];
@@ -741,7 +741,7 @@ fn wrong_nodes_are_all_reported_and_an_absent_scheduler_is_named() {
         "nodes.cluster=\"none\"",
     ]);
     assert_eq!(code, Some(2));
-    assert!(why.contains("--cluster"), "{why}");
+    assert!(why.contains("key    nodes.cluster\n"), "{why}");
     let (code, why) = run(&["nodes.environment=[\"MILLRACE_NOT_SET\"]"]);
     assert_eq!(code, Some(2));
     assert!(

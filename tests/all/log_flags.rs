@@ -72,6 +72,38 @@ fn quiet_leaves_results_and_bad_records_and_verbose_adds_why_and_what_is_read() 
     assert_eq!(both.status.code(), Some(2));
 }
 
+/// Devices, collectives, epochs of the data and steps are progress: only the last line of the training and what warns is left.
+#[test]
+fn quiet_leaves_the_last_line_of_a_training_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let words = ["river", "mill", "grain", "wheel", "stone"];
+    let text = |n: usize| -> String {
+        let words: Vec<&str> = (0..40).map(|at| words[(n + at * at) % 5]).collect();
+        format!("{{\"text\": \"{n} {}\"}}\n", words.join(" "))
+    };
+    let texts: Vec<String> = (0..20).map(text).collect();
+    let job = write_job(dir.path(), &texts);
+    let job = job.to_str().unwrap();
+    let sets = [
+        "--set",
+        "train.steps=60",
+        "--set",
+        "train.checkpoint.every=60",
+    ];
+    let usual = stderr_of(&[&["run", job][..], &sets].concat());
+    assert!(
+        usual.contains("train: more than one epoch of the data: "),
+        "{usual}"
+    );
+    fs::remove_dir_all(dir.path().join("out/checkpoints")).unwrap();
+    let quiet = stderr_of(&[&["train", job, "-q"][..], &sets].concat());
+    let lines: Vec<&str> = quiet.lines().collect();
+    assert!(
+        matches!(lines[..], [last] if last.starts_with("train: 60 steps, loss ")),
+        "{quiet}"
+    );
+}
+
 #[test]
 fn the_file_of_the_log_has_every_line_with_its_time_and_never_ends_a_job() {
     let dir = tempfile::tempdir().unwrap();

@@ -46,6 +46,7 @@ mod megatron_masked;
 mod models;
 mod new_inputs;
 mod new_jobs;
+mod nodes;
 mod plan;
 mod plan_page;
 mod plan_run;

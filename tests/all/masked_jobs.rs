@@ -44,6 +44,29 @@ fn job(folder: &Path) -> PathBuf {
     path
 }
 
+/// Architectures of llama.cpp that are not written are refused by name before anything is measured.
+fn refused_as_gguf(folder: &Path, family: &str) {
+    let path = |name: &str| folder.join(name).display().to_string();
+    let (model, tokenizer) = (path("out/checkpoints"), path("out/tokens/tokenizer.json"));
+    let args = [
+        "quantize",
+        &model,
+        "--type",
+        "q8_0",
+        "--tokenizer",
+        &tokenizer,
+    ];
+    let (texts, file) = (path("a.jsonl"), path("model.gguf"));
+    let found = output(&[&args[..], &["--evaluate", &texts, &file]].concat());
+    let said = String::from_utf8(found.stderr).unwrap();
+    assert_eq!(found.status.code(), Some(1), "{said}");
+    let wanted = format!(
+        "family = {family}, want one of the architectures of llama.cpp that are written (gpt2, llama, "
+    );
+    assert!(said.contains(&wanted), "{said}");
+    assert!(!Path::new(&file).exists());
+}
+
 #[test]
 fn a_bert_is_trained_from_texts_with_the_same_losses_on_other_layouts() {
     let dir = tempfile::tempdir().unwrap();
@@ -56,6 +79,7 @@ fn a_bert_is_trained_from_texts_with_the_same_losses_on_other_layouts() {
     let eval: Value = serde_json::from_slice(&eval).unwrap();
     assert!(eval["valid_loss"].as_f64().unwrap() > 0.0);
     assert!(eval["unigram_entropy"].as_f64().unwrap() < (120f64).ln());
+    refused_as_gguf(dir.path(), "Bert");
     let other = dir.path().join("other");
     let out = format!("out={other:?}");
     let sets = [
@@ -119,6 +143,7 @@ fn a_t5_is_trained_from_texts_with_the_same_losses_on_other_layouts_and_answers(
     let printed = std::fs::read(dir.path().join("out/generated.json")).unwrap();
     let printed: Value = serde_json::from_slice(&printed).unwrap();
     assert!(!printed["samples"][0]["text"].as_str().unwrap().is_empty());
+    refused_as_gguf(dir.path(), "T5");
     let other = dir.path().join("other");
     let out = format!("out={other:?}");
     let sets = ["parallel.tp=2", "parallel.pp=2", "parallel.cp=2"];

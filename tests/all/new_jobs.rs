@@ -33,7 +33,8 @@ pub(crate) fn made(kind: &str, dir: &Path, from: &Path, more: &[&str]) -> String
     succeed(&["run", job, "--check"]);
     let text = fs::read_to_string(&file).unwrap();
     let mut run = vec!["run", job];
-    if text.contains("[train]") {
+    // the epochs of a fine-tuning make its steps
+    if text.contains("[train]") && !text.contains("[finetune]") {
         run.extend(["--set", "train.steps=4", "--set", "train.warmup_steps=1"]);
     }
     succeed(&run);

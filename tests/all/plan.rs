@@ -156,7 +156,7 @@ pub(crate) const RECIPES: [(&str, &str, usize, usize, f64); 17] = [
 
 /// Parameters by the files of the published weights (BLOOM's and Meta's on Hugging Face; DeepSeek-V3's without its module for further
 /// tokens).
-const PARAMETERS: [(&str, f64); 5] = [
+pub(crate) const PARAMETERS: [(&str, f64); 5] = [
     ("bloom_176b", 176_247_271_424.0),
     ("llama3_8b", 8_030_261_248.0),
     ("llama3_70b", 70_553_706_496.0),
@@ -575,6 +575,57 @@ fn sizes_have_the_shapes_of_the_launchers_recipes() {
         (parameters + 2 * 4096) as f64
     );
     assert_eq!(output(&["plan", "--size", "-1"]).status.code(), Some(2));
+}
+
+/// A job with the printed tables has as many parameters as the formula of its kind, but for the norms and biases that the kinds differ in.
+#[test]
+fn sizes_of_other_kinds_are_jobs_of_as_many_parameters() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("job.toml");
+    for (size, kind, vocab) in [
+        ("220M", "t5", "29000"),
+        ("2.8B", "t5", "29000"),
+        ("390M", "mt5", "250000"),
+        ("340M", "bert", "30522"),
+        ("4B", "bert", "30522"),
+        ("5B", "gpt", "51200"),
+    ] {
+        let args = ["plan", "--size", size, "--kind", kind];
+        let printed = String::from_utf8(succeed(&args).stdout).unwrap();
+        let found = succeed(&[&args[..], &["--json"]].concat()).stdout;
+        let found: Value = serde_json::from_slice(&found).unwrap();
+        let dataset = "[[blend.dataset]]\nname = 'a'\nprefix = 'a'\n";
+        let text = printed.replace("\n[model]", &format!("{dataset}\n[model]"));
+        std::fs::write(&path, format!("name = 'x'\nout = 'o'\n{text}")).unwrap();
+        let job = path.to_str().unwrap();
+        let plan = ["plan", job, "--cluster", "dgx-h100", "--devices", "64"];
+        let planned = output(&[&plan[..], &["--vocab", vocab, "--json"]].concat());
+        let planned: Value = serde_json::from_slice(&planned.stdout).unwrap();
+        let [own, formula] = [&planned, &found].map(|of| of["parameters"].as_f64().unwrap());
+        assert!(
+            (own / formula - 1.0).abs() < 0.01,
+            "{kind} {size}: {own} {formula}"
+        );
+        assert!(found["tokens"].is_u64(), "{found}");
+    }
+    for (args, code, wanted) in [
+        (
+            &["--size", "50B", "--kind", "t5"][..],
+            1,
+            "no shape of t5 for 5.000e10 parameters",
+        ),
+        (
+            &["--size", "5B", "--kind", "llama"],
+            2,
+            "gpt, t5, mt5, bert",
+        ),
+        (&["--check-tables", "--kind", "t5"], 2, "--kind"),
+    ] {
+        let found = output(&[&["plan"], args].concat());
+        let text = String::from_utf8(found.stderr).unwrap();
+        assert_eq!(found.status.code(), Some(code), "{args:?}: {text}");
+        assert!(text.contains(wanted), "{args:?}: {text}");
+    }
 }
 
 /// Flags that mean nothing beside others, which clap lets pass.

@@ -1,7 +1,7 @@
 //! `millrace plan --serve`: kinds of servers, the best of them, and what it refuses.
 
 use crate::jobs::{output, root, succeed};
-use crate::plan::RECIPES;
+use crate::plan::{PARAMETERS, RECIPES};
 use serde_json::Value;
 
 /// The kinds of servers, with bytes of the cache that the papers and the sizes of the models give.
@@ -58,7 +58,27 @@ fn servers_of_mixtures_latents_and_encoders_are_planned() {
     assert!((cache(&of(&t5, 1, 1)) / wanted - 1.0).abs() < 1e-9, "{t5}");
 }
 
-/// Of each recipe: nothing is better than the best, so that it is on the front.
+/// Flags of servers alone, which would be read by nothing.
+#[test]
+fn flags_of_a_server_without_one_are_refused_by_name() {
+    let job = "pipelines/jobs/recipes/gpt2_124m.toml";
+    for flag in ["--input", "--output", "--max-ttft", "--max-tpot"] {
+        for args in [
+            &[job, "--cluster", "dgx-a100"][..],
+            &["--size", "5B"],
+            &["--check-tables"],
+        ] {
+            let found = output(&[&["plan"], args, &[flag, "8"]].concat());
+            let text = String::from_utf8(found.stderr).unwrap();
+            assert_eq!(found.status.code(), Some(2), "{args:?}: {text}");
+            let wanted = format!("{flag} goes with --serve");
+            assert!(text.contains(&wanted), "{args:?}: {text}");
+        }
+    }
+}
+
+/// Of each recipe: nothing is better than the best, so that it is on the front. The parameters are the published ones, with norms, biases and
+/// positions, which a device holds in f32 beside its matrices.
 #[test]
 fn the_best_server_of_every_recipe_is_on_the_front() {
     for (name, cluster, _, vocab, _) in RECIPES {
@@ -75,6 +95,9 @@ fn the_best_server_of_every_recipe_is_on_the_front() {
             "--json",
         ];
         let found: Value = serde_json::from_slice(&output(&args).stdout).unwrap();
+        if let Some((_, count)) = PARAMETERS.iter().find(|(of, _)| *of == name) {
+            assert_eq!(found["parameters"].as_f64(), Some(*count), "{name}");
+        }
         let front = found["front"].as_array().unwrap();
         if !front.is_empty() {
             assert!(front.contains(&found["best"]), "{name}: {}", found["best"]);
@@ -160,7 +183,9 @@ fn a_server_is_planned_by_its_first_token_the_gap_between_tokens_and_tokens_per_
     }
     let text = succeed(&[&plan[..], &["--serve", "--vocab", "128256"]].concat()).stdout;
     let text = String::from_utf8(text).unwrap();
+    // 70,553,706,496 parameters: those of 161 norms of 8,192 are of 4 bytes
     for part in [
+        "70.55B parameters (141.11 GB in bf16), prompts of 1024 tokens",
         "TTFT ms",
         "tokens/s a device",
         "best: tp",

@@ -139,8 +139,12 @@ pub trait Events: Sync {
     fn kernels(&self, _path: &CpuPath) {}
     /// The run resumes after this step of an earlier run.
     fn resumed(&self, step: u64);
-    /// A message for the log.
+    /// A warning for the log.
     fn note(&self, note: &str);
+    /// A line for the log that warns of nothing: devices, collectives, what is known already.
+    fn info(&self, info: &str) {
+        self.note(info);
+    }
     /// Polled after every step: true ends the run with a checkpoint, from which the next run resumes.
     fn is_stop_asked(&self) -> bool {
         false

@@ -24,12 +24,11 @@ impl Training {
     /// That of the job; None if it has none.
     ///
     /// # Errors
-    /// A cluster that cannot be read; variables that are not set here, all of them at once.
+    /// Variables that are not set here, all of them at once.
     pub(super) fn of(cx: &Context) -> Result<Option<Training>> {
         let Some(nodes) = cx.job.training_nodes() else {
             return Ok(None);
         };
-        crate::run::check_cluster(&nodes)?;
         let mut problems = Vec::new();
         let mut environment = Vec::new();
         for (at, entry) in nodes.environment.iter().enumerate() {

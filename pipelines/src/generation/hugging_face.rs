@@ -7,6 +7,7 @@
 
 use super::located::Located;
 use super::model_files::{Roles, json};
+use crate::job::WrongUse;
 use crate::machine::write_atomically;
 use anyhow::{Context as _, Result};
 use index::tokenizer::{Kind, Tokenizer};
@@ -34,9 +35,10 @@ impl HuggingFaceFiles {
     /// use, with those beside it, instead of the model's own. None if there is no tokenizer.
     ///
     /// # Errors
-    /// A file that cannot be read; a tokenizer or configuration that is wrong.
+    /// A file that cannot be read; a tokenizer or configuration that is wrong; `tokenizer` with more entries than the model has rows.
     pub(crate) fn find(model: &Path, tokenizer: Option<&Path>) -> Result<Option<HuggingFaceFiles>> {
-        let given = tokenizer.map(Tokenizer::load).transpose()?;
+        let given = tokenizer.map(|file| tokenizer_for(file, model));
+        let given = given.transpose()?;
         match Located::of_model(model, given)? {
             Some(found) => HuggingFaceFiles::of(&found).map(Some),
             None => Ok(None),
@@ -123,6 +125,28 @@ impl HuggingFaceFiles {
         }
         write_atomically(&out.join(GENERATION), &text_of(&Value::Object(generation)))
     }
+}
+
+/// The tokenizer of `--tokenizer` for a model.
+///
+/// # Errors
+/// A file that is no tokenizer; `WrongUse` for one with more entries than the embedding of the model has rows, as the ids of some would
+/// have none.
+pub(crate) fn tokenizer_for(file: &Path, model: &Path) -> Result<Tokenizer> {
+    let tokenizer = Tokenizer::load(file)?;
+    // who reads the weights says what is wrong with a model that cannot be read
+    let rows = train::checkpoint::initial_model(model).map_or(0, |model| model.vocab);
+    let entries = tokenizer.vocab();
+    // 0 as well where only the weights say how many, as those of Megatron's checkpoints
+    if rows > 0 && entries > rows {
+        let message = format!(
+            "--tokenizer: {}: found {entries} entries, want at most the {rows} rows of the model's embedding; \
+             transformers' resize_token_embeddings adds rows to a model in Hugging Face's form",
+            file.display()
+        );
+        return Err(WrongUse::new(message).into());
+    }
+    Ok(tokenizer)
 }
 
 /// Sets a field that is absent or null.

@@ -16,7 +16,7 @@ pub(crate) mod trained_tokenizer;
 pub(crate) use answers::{Answer, answer};
 pub(crate) use chat_template::{ChatTemplate, Message};
 pub(crate) use dtype::Dtype;
-pub(crate) use hugging_face::HuggingFaceFiles;
+pub(crate) use hugging_face::{HuggingFaceFiles, tokenizer_for};
 pub(crate) use located::{
     Located, checkpoints_in, known_tokenizer_of, named_tokenizer, newest_checkpoint, tokenizer_of,
     tokenizer_path,

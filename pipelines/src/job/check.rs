@@ -10,7 +10,7 @@ use super::secrets;
 use super::table::{Executor, Job, StoreTable};
 use super::tokenize::TokenDataset;
 use std::path::Path;
-use train::config::{Bf16Sums, Determinism, ModelConfig};
+use train::config::{Bf16Sums, Determinism, ModelConfig, TrainConfig};
 use train::dist::DeviceKind;
 
 impl Job {
@@ -269,6 +269,7 @@ impl Job {
         self.check_classified(&mut add);
         self.check_finetuned(&mut add);
         self.check_training(&mut add);
+        self.check_epochs(&mut add);
         self.check_nodes(&mut add);
     }
 
@@ -328,6 +329,46 @@ impl Job {
             let found = format!("a table with nodes.count = {}", nodes.count);
             let wanted = "none: the nodes of a training share the folder out";
             add("store", found, wanted);
+        }
+    }
+
+    /// Steps and warm-up of `[train]` where the epochs of `[classify]` or `[finetune]` make them. Every resolved job has the keys, so
+    /// that their defaults are no contradiction.
+    fn check_epochs(&self, add: &mut dyn FnMut(&str, String, &str)) {
+        let of_table = match (&self.finetune, &self.classify) {
+            (Some(finetune), _) => [
+                "finetune",
+                &finetune.epochs.to_string(),
+                &finetune.warmup.to_string(),
+            ]
+            .map(str::to_owned),
+            (None, Some(classify)) => [
+                "classify",
+                &classify.epochs().to_string(),
+                &classify.warmup().to_string(),
+            ]
+            .map(str::to_owned),
+            (None, None) => return,
+        };
+        let ([table, epochs, warmup], Some(train)) = (of_table, &self.train) else {
+            return;
+        };
+        let default = TrainConfig::default();
+        for (key, value, usual, instead, of_epochs) in [
+            ("steps", train.steps, default.steps, "epochs", epochs),
+            (
+                "warmup_steps",
+                train.warmup_steps,
+                default.warmup_steps,
+                "warmup",
+                warmup,
+            ),
+        ] {
+            if value != usual {
+                let found = format!("{value} beside {table}.{instead} = {of_epochs}");
+                let wanted = format!("none: {table}.{instead} takes its place");
+                add(&format!("train.{key}"), found, &wanted);
+            }
         }
     }
 

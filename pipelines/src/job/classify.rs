@@ -29,10 +29,10 @@ pub struct ClassifyTable {
     pub seq_length: usize,
     /// Most tokens of a question of race with its answer; longer ones lose their end. Default: 128.
     pub question_length: usize,
-    /// Epochs of training, in place of `train.steps`; 0: the task's in Megatron-LM's examples, 5 of mnli (and qqp) and 3 of
+    /// Epochs of training, in place of `train.steps`, which is refused beside it; 0: the task's in Megatron-LM's examples, 5 of mnli (and qqp) and 3 of
     /// race, and 3 of labels as BERT's authors had. Default: 0.
     pub epochs: u64,
-    /// Share of the steps that warm up the learning rate, in place of `train.warmup_steps`. Absent: the task's in Megatron-LM's
+    /// Share of the steps that warm up the learning rate, in place of `train.warmup_steps`, which is refused beside it. Absent: the task's in Megatron-LM's
     /// examples, 0.065 of mnli (and qqp) and 0.06 of race, and 0.1 of labels as BERT's authors had.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warmup: Option<f64>,

@@ -55,9 +55,9 @@ pub struct FinetuneTable {
     /// Rows that are no conversations, such as one with an empty answer: `refuse`, or `drop`, which counts and names them in
     /// `finetune/left_out.jsonl`. Default: refuse.
     pub bad_rows: BadRows,
-    /// Epochs of training, in place of `train.steps`. Default: 3.
+    /// Epochs of training, in place of `train.steps`, which is refused beside it. Default: 3.
     pub epochs: u64,
-    /// Share of the steps that warm up the learning rate, in place of `train.warmup_steps`. Default: 0.03.
+    /// Share of the steps that warm up the learning rate, in place of `train.warmup_steps`, which is refused beside it. Default: 0.03.
     pub warmup: f64,
     /// Conversations of the first validation file, or else of the first training file, whose last answer the trained model
     /// writes for the report. Default: 4.

@@ -55,6 +55,13 @@ impl Default for Nodes {
 
 /// Most nodes, and most processes of a node.
 const MOST: usize = 100_000;
+/// Most processors of a node, as of `threads`.
+const MOST_CPUS: usize = 4096;
+/// Most GPUs of a node: no machine has as many.
+const MOST_GPUS: usize = 1024;
+/// Least and most memory of a node in MiB: a process that trains nothing yet, and 1 PiB, which no machine has. A number outside is of
+/// another unit.
+const MEMORY_MB: std::ops::RangeInclusive<u64> = 128..=1 << 30;
 
 impl Nodes {
     /// Fewest nodes of an attempt.
@@ -87,6 +94,19 @@ impl Nodes {
         }
         if self.spare > MOST {
             add("spare", self.spare.to_string(), "0 to 100000");
+        }
+        for (key, value, most) in [
+            ("cpus", self.cpus, MOST_CPUS),
+            ("gpus", self.gpus, MOST_GPUS),
+        ] {
+            if value > most {
+                add(key, value.to_string(), &format!("0 to {most} of a node"));
+            }
+        }
+        if self.mem_mb > 0 && !MEMORY_MB.contains(&self.mem_mb) {
+            let [least, most] = [MEMORY_MB.start(), MEMORY_MB.end()];
+            let wanted = format!("{least} to {most} MiB of a node, or 0: the scheduler's default");
+            add("mem_mb", self.mem_mb.to_string(), &wanted);
         }
         if self.fewest > self.count {
             let wanted = "at most nodes.count; 0 is nodes.count";

@@ -2,6 +2,7 @@
 
 use crate::job::place::places;
 use crate::job::{LoadError, Problem};
+use curate::text::near::or_nearest;
 use std::path::Path;
 
 /// A level of the network: groups of nodes below one switch, or several that work as one.
@@ -73,6 +74,9 @@ pub(crate) struct Cluster {
     /// Bytes/s between a device and its node's memory, in one direction.
     pub pcie: Option<f64>,
 }
+
+/// The key of a problem with the cluster's name.
+const FLAG: &str = "--cluster";
 
 /// The files of `pipelines/clusters`.
 const KNOWN: [(&str, &str); 5] = [
@@ -181,14 +185,43 @@ impl Cluster {
         }
         let text = std::fs::read_to_string(path).map_err(|error| {
             let known: Vec<&str> = KNOWN.iter().map(|(name, _)| *name).collect();
+            let nearest = or_nearest(name_or_path, known.iter().copied());
             let problem = Problem {
-                key: "--cluster".into(),
-                found: error.to_string(),
+                key: FLAG.into(),
+                found: format!("{name_or_path:?}: {error}{nearest}"),
                 wanted: format!("a cluster file, or {}", known.join(", ")),
             };
             LoadError::problems(path.into(), vec![problem])
         })?;
         Cluster::parse(&text, path)
+    }
+
+    /// Problems of a job's key that names a cluster: no such name or file, and what is wrong in its file.
+    pub(crate) fn problems_of(key: &str, name_or_path: &str) -> Vec<Problem> {
+        let problem = |found: String, wanted: String| Problem {
+            key: key.into(),
+            found,
+            wanted,
+        };
+        match Cluster::load(name_or_path) {
+            Ok(_) => Vec::new(),
+            Err(LoadError::File { why, .. }) => {
+                vec![problem(
+                    format!("{name_or_path:?}: {why}"),
+                    "a cluster file".into(),
+                )]
+            }
+            Err(LoadError::Problems { problems, .. }) => {
+                let of_key = |of: Problem| match of.key == FLAG {
+                    true => problem(of.found, of.wanted),
+                    false => problem(
+                        format!("{name_or_path:?}, in which {} is {}", of.key, of.found),
+                        format!("{}: {}", of.key, of.wanted),
+                    ),
+                };
+                problems.into_iter().map(of_key).collect()
+            }
+        }
     }
 
     /// The cluster of a file's text.

@@ -39,9 +39,9 @@ pub(crate) use schedule::Gantt;
 pub(crate) use search::{Asked, InPrecision, Planned, Rejected, least_layers, search, sort};
 pub(crate) use sensitivity::{by_rate, by_setting, in_next_precisions, precision_to_json};
 pub(crate) use serving::{
-    Demand, Served, Serving, ServingQuestion, Servings, Unfit, Way, Windowed,
+    Demand, Served, Serving, ServingQuestion, Servings, Unfit, Way, WeightFormat, Windowed,
 };
 pub(crate) use shape::{Decoder, Latent, Mixture, OptimizerState, Shape};
-pub(crate) use size::{chinchilla_tokens, model_of, parse_count};
+pub(crate) use size::{SizedKind, model_of, parse_count};
 pub(crate) use tables::{Row, check_tables};
 pub(crate) use trial::{Measured, Trial, WARM_UP, by_time, correction, kendall_tau, winner};

@@ -2,12 +2,11 @@
 
 use super::new_outputs::NewFolder;
 use crate::flag_numbers::positive;
-use crate::generation::{HuggingFaceFiles, checkpoints_in};
+use crate::generation::{HuggingFaceFiles, checkpoints_in, tokenizer_for};
 use crate::job::WrongUse;
 use crate::machine::write_atomically;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use index::tokenizer::Tokenizer;
 use std::path::{Path, PathBuf};
 use train::checkpoint::TorchDtype;
 
@@ -64,6 +63,10 @@ pub(crate) struct Convert {
     /// Number format of a Megatron checkpoint. Default: f32.
     #[arg(long, value_enum)]
     dtype: Option<Dtype>,
+    /// PEFT folder of a low-rank adapter to take out of the model, into which it was merged, with --to hf: the weights are the base's but
+    /// for the rounding of f32. Weights in fewer bits are refused.
+    #[arg(long, value_name = "DIR")]
+    unmerge: Option<PathBuf>,
     /// Tokenizer to copy into the output folder. Default: for a Hugging Face folder, the one in or above the checkpoint, that of an
     /// adapter's base model, or the GGUF file's own. A Hugging Face folder has tokenizer.json, tokenizer_config.json,
     /// chat_template.jinja and generation_config.json, copied from beside the tokenizer or made.
@@ -160,6 +163,7 @@ pub(crate) fn convert(args: &Convert) -> Result<()> {
             to_hf,
             "--to hf",
         ),
+        ("--unmerge", args.unmerge.is_some(), to_hf, "--to hf"),
     ] {
         if is_given && !is_apt {
             return Err(WrongUse::new(format!("{flag}: wants {wanted}")).into());
@@ -218,6 +222,14 @@ fn write(args: &Convert, from: &Path, checkpoint: &Path) -> Result<PathBuf> {
         Form::Megatron => {
             let dtype = args.dtype.unwrap_or(Dtype::F32);
             train::checkpoint::export_megatron(checkpoint, out, dtype.into())?;
+            out.clone()
+        }
+        Form::Hf if let Some(adapter) = &args.unmerge => {
+            let layers =
+                train::checkpoint::unmerge_hf(checkpoint, adapter, out, args.max_shard_size)?;
+            log!(
+                "convert: took the adapter out of {layers} layers, whose weights are the base's but for the rounding of f32"
+            );
             out.clone()
         }
         Form::Hf
@@ -351,7 +363,12 @@ impl Beside {
                 }
             }
             (Form::Megatron | Form::Millrace | Form::Peft, Some(given)) => {
-                let tokenizer = Tokenizer::load(given)?;
+                // of a folder of several adapters each stands beside the same base
+                let model = match adapters_in(checkpoint).first() {
+                    Some(name) => checkpoint.join(name).join(CHECKPOINTS),
+                    None => checkpoint.to_owned(),
+                };
+                let tokenizer = tokenizer_for(given, &model)?;
                 Ok(Beside::Tokenizer(tokenizer.json().to_owned()))
             }
             _ => Ok(Beside::None),

@@ -289,7 +289,7 @@ impl LabelledData {
         let all: Vec<&Question> = files.iter().flat_map(|file| &file.all).collect();
         let mut train = LabelledSet::encode(&all, &tokenizer, form.clone())?;
         if let Some(counts) = counts_of(&all, &table.classes) {
-            log!("classify: {counts}");
+            info!("classify: {counts}");
         }
         let mut valid: Vec<(String, LabelledSet)> = Vec::new();
         for path in &table.valid {
@@ -314,7 +314,7 @@ impl LabelledData {
             "seq_length": table.seq_length, "question_length": table.question_length, "seed": seed,
             "tokenizer": tokenizer.identity(),
         });
-        log!(
+        info!(
             "classify: {} training questions of {}, {} sets to validate",
             crate::machine::grouped(questions),
             table.task.name(),

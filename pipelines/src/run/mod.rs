@@ -84,7 +84,7 @@ pub(crate) use generate::{GenerateArgs, generate};
 pub(crate) use hosts::{follow, join, lead};
 pub(crate) use inspect::{extract, inspect};
 pub(crate) use job_at::job_at;
-pub(crate) use launch::{LaunchArgs, NodeArgs, check_cluster, check_line, launch};
+pub(crate) use launch::{LaunchArgs, NodeArgs, check_line, launch, node_problems, note_of_fewest};
 pub(crate) use left_out::note as note_left_out;
 pub(crate) use merge::merge;
 pub(crate) use mixer::mixer;

@@ -4,17 +4,16 @@ use super::plan_answer::Answer;
 use super::plan_page::Page;
 use super::plan_question::{
     accepted, check_run, devices_that_fit, is_in_f32, is_in_fp8, of_model, other_precisions,
-    plan_of, shape, windowed, with_dualpipe, with_offload,
+    plan_of, served, shape, windowed, with_dualpipe, with_offload,
 };
 use super::plan_serving::{Printed, Server, ServingArgs};
 use super::plan_table;
+use super::plan_training::parameters;
 use super::plan_trials::{self, TrialArgs};
 use crate::flag_numbers::positive;
 use crate::job::{self, Job, LoadError, Problem, WrongUse};
 use crate::log::print;
-use crate::plan::{
-    Asked, Cluster, Row, check_tables, chinchilla_tokens, model_of, parse_count, search,
-};
+use crate::plan::{Asked, Cluster, Row, SizedKind, check_tables, model_of, parse_count, search};
 use anyhow::{Result, bail};
 use clap::Args;
 use serde_json::json;
@@ -57,10 +56,13 @@ pub(crate) struct PlanArgs {
     /// Print the times of published runs beside the planner's, and stop.
     #[arg(long, conflicts_with = "job")]
     check_tables: bool,
-    /// Print the shape, learning rate and number of tokens of a GPT model with this many parameters (5B, 350M), and stop.
+    /// Print the shape, learning rate and number of tokens of a model with this many parameters (5B, 350M), and stop.
     #[arg(long, conflicts_with_all = ["job", "check_tables"], value_parser = parse_count)]
     size: Option<f64>,
-    /// Tokens of its training (300B). Default: 20 per parameter (Hoffmann et al. 2022).
+    /// Kind of the model of --size. Default: gpt.
+    #[arg(long, value_enum, requires = "size")]
+    kind: Option<SizedKind>,
+    /// Tokens of its training (300B). Default: 20 per parameter (Hoffmann et al. 2022); of t5, mt5 and bert those of their papers.
     #[arg(long, requires = "size", value_parser = parse_count)]
     tokens: Option<f64>,
     #[command(flatten)]
@@ -80,6 +82,11 @@ impl PlanArgs {
     /// `WrongUse` for flags that have no meaning beside the others: clap does not ask for one that a flag requires where that conflicts with
     /// another flag.
     fn check(&self) -> Result<(), WrongUse> {
+        if let Some(flag) = self.serving.without_serve() {
+            let message =
+                format!("{flag} goes with --serve, which plans a server of the job's model");
+            return Err(WrongUse::new(message));
+        }
         if self.serving.is_given() && self.devices.is_some() {
             return Err(WrongUse::new(
                 "--devices does not go with --serve, which looks at every number of devices of a node, and for experts of whole nodes",
@@ -94,19 +101,25 @@ impl PlanArgs {
         let with = match (self.check_tables, self.size) {
             (true, _) => "--check-tables, whose runs have their own clusters and models",
             (false, Some(_)) => {
-                "--size, whose models have 51200 ids and which are planned for no cluster: put its answer into a job, and plan that"
+                "--size, whose models have the ids of its tables and which are planned for no cluster: put its answer into a job, and plan that"
             }
             (false, None) => {
-                return match self.tokens {
-                    Some(_) => Err(WrongUse::new(
+                return match (self.tokens, self.kind) {
+                    (Some(_), _) => Err(WrongUse::new(
                         "--tokens goes with --size; the tokens of a job are train.steps * train.global_batch * blend.seq_length",
                     )),
-                    None => Ok(()),
+                    (None, Some(_)) => Err(WrongUse::new(
+                        "--kind goes with --size; that of a job is model.family",
+                    )),
+                    (None, None) => Ok(()),
                 };
             }
         };
         if self.check_tables && self.tokens.is_some() {
             return Err(WrongUse::new("--tokens goes with --size"));
+        }
+        if self.check_tables && self.kind.is_some() {
+            return Err(WrongUse::new("--kind goes with --size"));
         }
         match given.iter().find(|(_, is_given)| *is_given) {
             Some((flag, _)) => Err(WrongUse::new(format!("{flag} does not go with {with}"))),
@@ -122,7 +135,8 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
         return tables(&check_tables()?, args.json);
     }
     if let Some(size) = args.size {
-        return sized(size, args.tokens, args.json);
+        let kind = args.kind.unwrap_or(SizedKind::Gpt);
+        return sized(kind, size, args.tokens, args.json);
     }
     let (Some(path), Some(cluster)) = (&args.job, &args.cluster) else {
         bail!("plan needs a job and --cluster");
@@ -145,9 +159,12 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
         let (Some(shape), true) = (shape, problems.is_empty()) else {
             return Err(LoadError::problems(path.clone(), problems).into());
         };
+        let tokens = args.serving.tokens().iter().sum();
+        let plan = served(&job, &shape, tokens);
         let server = Server {
             name: &job.name,
             shape,
+            parameters: parameters(&shape, plan.as_ref()),
             windowed: windowed(&job),
             cluster: &cluster,
             assumed: assumed(&cluster, is_f32),
@@ -346,39 +363,70 @@ fn asked<'a>(job: &Job, cluster: &'a Cluster, args: &PlanArgs) -> Result<Asked<'
 }
 
 /// The model of a size.
-fn sized(size: f64, tokens: Option<f64>, is_json: bool) -> Result<()> {
-    let Some(of) = model_of(size) else {
+fn sized(kind: SizedKind, size: f64, tokens: Option<f64>, is_json: bool) -> Result<()> {
+    let Some(of) = model_of(kind, size) else {
         bail!(
-            "no shape for {size:.3e} parameters: the tables end at 1.1e12, and small sizes need at least a layer of 768"
+            "no shape of {} for {size:.3e} parameters: its table ends at {:.4e}, and small sizes need at least a layer of {}",
+            kind.family(),
+            1e9 * kind.most_billions(),
+            kind.least_width()
         );
     };
-    let tokens = tokens
-        .unwrap_or(chinchilla_tokens(of.parameters as f64))
-        .round();
+    let tokens = tokens.unwrap_or(kind.tokens(of.parameters as f64)).round();
     let shape = &of.shape;
     let steps = (tokens / (of.global_batch as f64 * shape.seq_length as f64)).ceil();
+    let warmup = (of.warmup * steps).ceil();
     if is_json {
-        let value = json!({
+        let mut value = json!({
+            "family": kind.family(), "vocab": shape.vocab,
             "parameters": of.parameters, "layers": shape.layers, "d_model": shape.width, "heads": shape.heads, "lr": of.lr,
-            "min_lr": of.lr / 10.0, "init_std": of.init_std, "global_batch": of.global_batch, "seq_length": shape.seq_length,
-            "tokens": whole(tokens), "steps": whole(steps),
+            "min_lr": tenth(of.lr), "init_std": of.init_std, "global_batch": of.global_batch, "seq_length": shape.seq_length,
+            "tokens": whole(tokens), "steps": whole(steps), "warmup_steps": whole(warmup),
         });
+        if let Some(decoder) = shape.decoder {
+            value["decoder_layers"] = decoder.layers.into();
+            value["decoder_length"] = decoder.length.into();
+            value["head_dim"] = shape.head_dim.into();
+            value["d_ffn"] = shape.ffn.into();
+        }
         return print(&format!("{value}\n"));
     }
+    let samples = match kind {
+        SizedKind::Gpt => String::new(),
+        SizedKind::T5 | SizedKind::Mt5 | SizedKind::Bert => {
+            format!("samples = \"{}\"\n", kind.family())
+        }
+    };
+    let [of_blend, of_model] = match shape.decoder {
+        None => [String::new(), String::new()],
+        Some(decoder) => [
+            format!("decoder_length = {}\n", decoder.length),
+            format!(
+                "activation = \"geglu_tanh\"\ndecoder_layers = {}\nhead_dim = {}\nd_ffn = {}\n",
+                decoder.layers, shape.head_dim, shape.ffn
+            ),
+        ],
+    };
+    let init_std = of.init_std.map(|std| format!("init_std = {std:.6}\n"));
     print(&format!(
-        "# {:.3e} parameters, {tokens:.3e} tokens\n[blend]\nseq_length = {}\n\n[model]\nfamily = \"gpt\"\nlayers = {}\nd_model = {}\nheads = {}\ninit_std = {:.6}\n\n[train]\nsteps = {steps}\nglobal_batch = {}\nlr = {:e}\nmin_lr = {:e}\nwarmup_steps = {}\n",
+        "# {:.3e} parameters with {} ids, {tokens:.3e} tokens\n[blend]\n{samples}seq_length = {}\n{of_blend}\n[model]\nfamily = \"{}\"\nlayers = {}\nd_model = {}\nheads = {}\n{of_model}{}\n[train]\nsteps = {steps}\nglobal_batch = {}\nlr = {:e}\nmin_lr = {:e}\nwarmup_steps = {warmup}\n",
         of.parameters as f64,
+        shape.vocab,
         shape.seq_length,
+        kind.family(),
         shape.layers,
         shape.width,
         shape.heads,
-        of.init_std,
+        init_std.unwrap_or_default(),
         of.global_batch,
         of.lr,
-        of.lr / 10.0,
-        // 0.15% of the steps
-        (0.0015 * steps).ceil(),
+        tenth(of.lr),
     ))
+}
+
+/// A tenth of a number of a few digits, with as few.
+fn tenth(number: f64) -> f64 {
+    (number * 1e9).round() / 1e10
 }
 
 /// A number without a fraction, as JSON spells integers.

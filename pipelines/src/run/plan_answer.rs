@@ -85,7 +85,10 @@ impl Answer<'_> {
     fn parameters(&self) -> f64 {
         let any = self.planned.first().map(|of| of.layout);
         let any = any.unwrap_or(Layout::one(self.asked.global_batch));
-        parameters(self.asked, plan_of(self.job, self.asked, &any).as_ref())
+        parameters(
+            &self.asked.shape,
+            plan_of(self.job, self.asked, &any).as_ref(),
+        )
     }
 
     /// The fastest layout that Millrace itself holds, with its place among those that fit by the planner's count of other trainers.

@@ -5,7 +5,9 @@ use crate::plan::{
     Asked, Cluster, Decoder, InPrecision, Latent, Layout, Mixture, OptimizerState, Planned,
     Recompute, Rejected, Shape, Windowed, dualpipe, least_layers, offloaded, rank_bytes, sort,
 };
-use train::config::{Determinism, Family, OptimizerKind, ParallelConfig, Plan, Precision};
+use train::config::{
+    Determinism, Family, OptimizerKind, ParallelConfig, Plan, Precision, TrainConfig,
+};
 use train::dist::DeviceKind;
 use train::trainer::memory::predict_stages;
 
@@ -165,6 +167,30 @@ pub(super) fn shape(job: &Job, vocab: Option<usize>, problems: &mut Vec<Problem>
                 has_averages: train.ema_decay > 0.0,
             }),
     })
+}
+
+/// The job's model as it is served with texts of `tokens` tokens; `None` of one that contradicts itself.
+pub(super) fn served(job: &Job, shape: &Shape, tokens: usize) -> Option<Plan> {
+    let plan = Plan {
+        model: job.model.clone()?,
+        parallel: ParallelConfig::default(),
+        train: TrainConfig::default(),
+        vocab: shape.vocab,
+        seq_length: match shape.seq_length {
+            0 => tokens,
+            own => own,
+        },
+        decoder_length: shape.decoder.map_or(0, |decoder| decoder.length.max(1)),
+        predictions: shape
+            .predictions
+            .map_or(0, |predictions| predictions.max(1)),
+        start: None,
+        eod: None,
+        seed: 0,
+        determinism: job.determinism,
+        fingerprint: String::new(),
+    };
+    plan.problems().is_empty().then_some(plan)
 }
 
 /// Layers of the job's model that see the last tokens alone.

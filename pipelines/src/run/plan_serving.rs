@@ -5,7 +5,8 @@ use super::plan_page::Page;
 use crate::job::Problem;
 use crate::log::print;
 use crate::plan::{
-    Cluster, Demand, Served, Serving, ServingQuestion, Servings, Shape, Unfit, Way, Windowed,
+    Cluster, Demand, Served, Serving, ServingQuestion, Servings, Shape, Unfit, Way, WeightFormat,
+    Windowed,
 };
 use anyhow::{Result, bail};
 use clap::Args;
@@ -18,23 +19,17 @@ pub(super) struct ServingArgs {
     /// Plan a server of the job's model instead of its training: tensor and expert parallelism, format of weights and requests in flight.
     #[arg(long, conflicts_with_all = ["check_tables", "size", "run", "top"])]
     serve: bool,
-    /// Tokens of a prompt.
-    #[arg(
-        long,
-        value_name = "TOKENS",
-        default_value_t = 1024,
-        requires = "serve",
-        conflicts_with_all = ["check_tables", "size", "run", "top"]
-    )]
-    input: usize,
-    /// Tokens of an answer; an encoder has none. Default: 256.
-    #[arg(long, value_name = "TOKENS", requires = "serve", conflicts_with_all = ["check_tables", "size", "run", "top"])]
+    /// Tokens of a prompt, with --serve. Default: 1024.
+    #[arg(long, value_name = "TOKENS")]
+    input: Option<usize>,
+    /// Tokens of an answer, with --serve; an encoder has none. Default: 256.
+    #[arg(long, value_name = "TOKENS")]
     output: Option<usize>,
-    /// Most milliseconds to the first token.
-    #[arg(long, value_name = "MS", requires = "serve", conflicts_with_all = ["check_tables", "size", "run", "top"])]
+    /// Most milliseconds to the first token, with --serve.
+    #[arg(long, value_name = "MS")]
     max_ttft: Option<f64>,
-    /// Most milliseconds between tokens, on average; an encoder makes none.
-    #[arg(long, value_name = "MS", requires = "serve", conflicts_with_all = ["check_tables", "size", "run", "top"])]
+    /// Most milliseconds between tokens, on average, with --serve; an encoder makes none.
+    #[arg(long, value_name = "MS")]
     max_tpot: Option<f64>,
 }
 
@@ -43,6 +38,8 @@ pub(super) struct Server<'a> {
     /// Of the job.
     pub name: &'a str,
     pub shape: Shape,
+    /// Of the whole model.
+    pub parameters: f64,
     pub windowed: Option<Windowed>,
     pub cluster: &'a Cluster,
     /// In place of rates that the cluster has not.
@@ -68,6 +65,23 @@ impl ServingArgs {
         self.serve
     }
 
+    /// A flag of servers that is there although none is asked for.
+    pub(super) fn without_serve(&self) -> Option<&'static str> {
+        let given = [
+            ("--input", self.input.is_some()),
+            ("--output", self.output.is_some()),
+            ("--max-ttft", self.max_ttft.is_some()),
+            ("--max-tpot", self.max_tpot.is_some()),
+        ];
+        let first = given.iter().find(|(_, is_given)| *is_given);
+        first.filter(|_| !self.serve).map(|(flag, _)| *flag)
+    }
+
+    /// Tokens of a prompt and of an answer.
+    pub(super) fn tokens(&self) -> [usize; 2] {
+        [self.input.unwrap_or(1024), self.output.unwrap_or(256)]
+    }
+
     /// Reports flags that cannot be, of a model if its shape is known.
     pub(super) fn check(&self, shape: Option<&Shape>, problems: &mut Vec<Problem>) {
         let mut problem = |key: &str, found: String, wanted: String| {
@@ -77,7 +91,7 @@ impl ServingArgs {
                 wanted,
             });
         };
-        for (key, tokens) in [("--input", Some(self.input)), ("--output", self.output)] {
+        for (key, tokens) in [("--input", self.input), ("--output", self.output)] {
             if let Some(tokens) = tokens.filter(|tokens| !(1..=MOST_TOKENS).contains(tokens)) {
                 problem(key, tokens.to_string(), format!("1 to {MOST_TOKENS}"));
             }
@@ -100,9 +114,10 @@ impl ServingArgs {
     }
 
     fn demand(&self) -> Demand {
+        let [input, output] = self.tokens();
         Demand {
-            input: self.input,
-            output: self.output.unwrap_or(256),
+            input,
+            output,
             most_to_first: self.max_ttft.map(|ms| ms / 1e3),
             most_between: self.max_tpot.map(|ms| ms / 1e3),
         }
@@ -116,6 +131,7 @@ impl ServingArgs {
         let Server {
             name,
             shape,
+            parameters,
             windowed,
             cluster,
             mut assumed,
@@ -128,6 +144,7 @@ impl ServingArgs {
         }
         let question = ServingQuestion {
             shape,
+            others: (parameters - shape.parameters()).max(0.0),
             windowed,
             cluster,
             demand: self.demand(),
@@ -218,7 +235,8 @@ impl Answer<'_> {
             .collect();
         json!({
             "job": self.name, "cluster": self.question.cluster.name,
-            "device_memory_gb": self.question.cluster.memory / 1e9, "parameters": self.question.shape.parameters(),
+            "device_memory_gb": self.question.cluster.memory / 1e9, "parameters": self.question.all_parameters(),
+            "weights_gb": self.question.bytes_of_weights() / 1e9,
             "served": self.served().name(), "input": demand.input,
             "output": (self.served() != Served::Encoder).then_some(demand.output),
             "max_ttft_s": demand.most_to_first, "max_tpot_s": demand.most_between,
@@ -248,10 +266,12 @@ impl Answer<'_> {
         };
         writeln!(
             text,
-            "{} served on {}: {:.2}B parameters, prompts of {} tokens{answers}; {} ways fit",
+            "{} served on {}: {} parameters ({:.2} GB in {}), prompts of {} tokens{answers}; {} ways fit",
             self.name,
             cluster.name,
-            self.question.shape.parameters() / 1e9,
+            count(self.question.all_parameters()),
+            self.question.bytes_of_weights() / 1e9,
+            WeightFormat::Whole.name(cluster.number_bytes),
             demand.input,
             self.servings.all.len(),
         )?;
@@ -323,6 +343,14 @@ impl Answer<'_> {
     }
 }
 
+/// A number of parameters in billions, or of a small model in millions.
+fn count(parameters: f64) -> String {
+    match parameters < 1e9 {
+        true => format!("{:.1}M", parameters / 1e6),
+        false => format!("{:.2}B", parameters / 1e9),
+    }
+}
+
 /// The parallel axes of a way; without experts there is one.
 fn axes(way: &Way) -> String {
     match way.ep {
@@ -388,6 +416,7 @@ mod tests {
         let cluster = Cluster::load("dgx-h100").unwrap();
         let question = ServingQuestion {
             shape: Shape::gpt(32, 4096, 32),
+            others: 0.0,
             windowed: None,
             cluster: &cluster,
             demand: Demand {

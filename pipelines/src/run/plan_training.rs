@@ -2,7 +2,7 @@
 //! failures and checkpoints.
 
 use crate::job::Job;
-use crate::plan::{Asked, Layout, Planned};
+use crate::plan::{Asked, Layout, Planned, Shape};
 use serde_json::{Value, json};
 use train::config::{OptimizerKind, Plan, TrainConfig};
 
@@ -180,8 +180,7 @@ const MOST_PARTS: f64 = 1e6;
 const MOST_PARAMETERS: f64 = 1e15;
 
 /// Parameters of the model as the training has them; those of its matrices alone where there is no training, or a model beyond any size.
-pub(super) fn parameters(asked: &Asked<'_>, plan: Option<&Plan>) -> f64 {
-    let shape = &asked.shape;
+pub(super) fn parameters(shape: &Shape, plan: Option<&Plan>) -> f64 {
     let experts = shape.mixture.map_or(1.0, |of| of.experts as f64);
     let of_matrices = shape.parameters();
     let is_counted = shape.blocks() as f64 * experts < MOST_PARTS && of_matrices < MOST_PARAMETERS;
@@ -232,7 +231,7 @@ mod tests {
         let best = asked.planned(layout, rank_bytes(&asked.shape, &layout));
         let plan = plan_of(job, &asked, &layout);
         let step = best.time.total;
-        let parameters = parameters(&asked, plan.as_ref());
+        let parameters = parameters(&asked.shape, plan.as_ref());
         (Training::of(job, &asked, &best, parameters), step)
     }
 

@@ -271,15 +271,23 @@ impl Runner<'_> {
         let job = self.child_job(plan, &folder)?;
         let file = folder.join("job.toml");
         fs::write(&file, job.to_toml()).with_context(|| file.display().to_string())?;
-        let run = Processes::start(&file, &folder, self.args.run_processes)?;
-        let row = self.watch(run, &job);
+        let program = std::env::current_exe().context("the path of this program")?;
+        let row = with_free_port(|| {
+            let mut run = Processes::start(&program, &file, &folder, self.args.run_processes)?;
+            let row = self.watch(&mut run, &job)?;
+            let found_port_taken = run.found_port_taken();
+            Ok(Attempt {
+                row,
+                found_port_taken,
+            })
+        });
         // a model whose steps take microseconds may be ahead of a look at it
         let _ = fs::remove_dir_all(job.out.join("checkpoints"));
         row
     }
 
     /// Follows a run until it has its steps, or cannot have them.
-    fn watch(&self, mut run: Processes, job: &Job) -> Result<Row> {
+    fn watch(&self, run: &mut Processes, job: &Job) -> Result<Row> {
         let started = Instant::now();
         let metrics = job.out.join(crate::journal::FILE);
         loop {
@@ -464,10 +472,39 @@ fn next_random(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// A run of a layout.
+struct Attempt {
+    row: Row,
+    /// Whether it failed because process 0 could not listen at the port that was chosen for it.
+    found_port_taken: bool,
+}
+
+/// Longest time for process 0 to end behind another one of its run.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+/// Ports that are tried for the processes of a run.
+const PORTS: usize = 8;
+
+/// The row of the first attempt whose port was free. A port that is free when it is chosen may be another program's by the time
+/// process 0 listens at it: then the run begins again with another one.
+fn with_free_port(mut attempt: impl FnMut() -> Result<Attempt>) -> Result<Row> {
+    for _ in 1..PORTS {
+        let Attempt {
+            row,
+            found_port_taken,
+        } = attempt()?;
+        if !found_port_taken {
+            return Ok(row);
+        }
+    }
+    attempt().map(|last| last.row)
+}
+
 /// The processes of a run; ended when it is dropped.
 struct Processes {
     children: Vec<Child>,
     logs: Vec<PathBuf>,
+    /// That process 0 listens at; 0 of a single process.
+    port: u16,
     /// Ends the others when this process is gone, whatever ended it.
     guard: Option<Child>,
 }
@@ -482,16 +519,16 @@ const LAUNCHER: [&str; 5] = [
 ];
 
 impl Processes {
-    /// Starts `millrace train` in each process.
-    fn start(job: &Path, folder: &Path, count: usize) -> Result<Processes> {
-        let program = std::env::current_exe().context("the path of this program")?;
+    /// Starts `PROGRAM train` in each process.
+    fn start(program: &Path, job: &Path, folder: &Path, count: usize) -> Result<Processes> {
         let port = match count {
             1 => 0,
-            _ => free_port().context("a free port for the processes of a run")?,
+            _ => likely_free_port().context("a free port for the processes of a run")?,
         };
         let mut run = Processes {
             children: Vec::new(),
             logs: Vec::new(),
+            port,
             guard: None,
         };
         for process in 0..count {
@@ -500,7 +537,7 @@ impl Processes {
                 _ => folder.join(format!("log-{process}.txt")),
             };
             let to = File::create(&log).with_context(|| log.display().to_string())?;
-            let mut command = Command::new(&program);
+            let mut command = Command::new(program);
             command.arg("train").arg(job);
             command
                 .stdin(Stdio::null())
@@ -538,6 +575,21 @@ impl Processes {
             }
         }
         Ok((running == 0).then(|| "it ended before its last step".into()))
+    }
+
+    /// Whether process 0 could not listen at its port, by its log. The others may be the first to fail then, so that it is waited for.
+    fn found_port_taken(&mut self) -> bool {
+        let has_ended = |child: &mut Child| !matches!(child.try_wait(), Ok(None));
+        if self.port == 0 || !self.children.iter_mut().any(has_ended) {
+            return false;
+        }
+        let until = Instant::now() + LAST_WORDS;
+        while Instant::now() < until && !self.children.first_mut().is_none_or(has_ended) {
+            std::thread::sleep(PAUSE);
+        }
+        let said = format!("port {}: found in use", self.port);
+        let is_said = |log: &PathBuf| fs::read_to_string(log).is_ok_and(|log| log.contains(&said));
+        self.logs.first().is_some_and(is_said)
     }
 }
 
@@ -589,7 +641,65 @@ fn reason(status: ExitStatus, log: &Path) -> String {
     }
 }
 
-/// A port of this host that is free now.
-fn free_port() -> std::io::Result<u16> {
+/// A port of this host that is free now; it may be taken before it is used (`with_free_port`).
+fn likely_free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn attempt(found_port_taken: bool) -> Result<Attempt> {
+        Ok(Attempt {
+            row: Row::failed("a reason"),
+            found_port_taken,
+        })
+    }
+
+    #[test]
+    fn a_run_whose_port_was_taken_begins_again_and_others_do_not() {
+        for (taken, wanted) in [(0, 1), (2, 3), (100, PORTS)] {
+            let mut count = 0;
+            let row = with_free_port(|| {
+                count += 1;
+                attempt(count <= taken)
+            });
+            assert!(matches!(row, Ok(Row::Outcome(Err(_)))));
+            assert_eq!(count, wanted, "{taken}");
+        }
+        let mut count = 0;
+        let failed = with_free_port(|| {
+            count += 1;
+            bail!("no such program")
+        });
+        assert!(failed.is_err());
+        assert_eq!(count, 1);
+    }
+
+    /// Programs that end as `millrace train` does where its port is taken, by the words of `kernels` (`comm::tests`), and for another reason.
+    #[test]
+    fn a_taken_port_is_found_in_the_log_of_process_0() {
+        let said = "process 0 on h: port $MASTER_PORT: found in use, want a free one";
+        for (line, is_taken) in [
+            (said, true),
+            ("process 0 on h: port 0: found in use", false),
+            ("wrong", false),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let program = folder.path().join("program");
+            fs::write(
+                &program,
+                format!("#!/bin/sh\necho \"error: {line}\" >&2\nexit 1\n"),
+            )
+            .unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+            let mut run = Processes::start(&program, Path::new("job"), folder.path(), 2).unwrap();
+            while run.end().unwrap().is_none() {
+                std::thread::sleep(PAUSE);
+            }
+            assert_eq!(run.found_port_taken(), is_taken, "{line}");
+        }
+    }
 }

@@ -45,7 +45,7 @@ fn follow(cx: &Context, world: &World) -> Result<()> {
     let plan = data.plan(cx)?;
     let signals = Signals::listen()?;
     let outcome = with_samples(cx, (&plan, &data), world, &Follower { signals: &signals })?;
-    log!("train: {} steps", outcome.steps);
+    info!("train: {} steps", outcome.steps);
     if outcome.ended == Ended::Asked {
         return Err(signals.interrupted().into());
     }
@@ -78,7 +78,7 @@ fn train_on(
     }
     if plan.train.peak_tflops == 0.0 && world.devices().is_cpu() {
         let peak = world.measure_peak(plan)?;
-        events.note(&match peak {
+        events.info(&match peak {
             Some(flops) => format!("the cores do {:.2} TFLOP/s at most, measured", flops / 1e12),
             None => {
                 "the peak of this instruction set is not known: no mfu, but with train.peak_tflops"
@@ -135,7 +135,7 @@ fn lead(cx: &Context, world: &World) -> Result<()> {
     ));
     note_of_rate("train", &plan.train);
     if let Some(epochs) = data.repeated(cx)? {
-        log!("train: more than one epoch of the data: {epochs}");
+        info!("train: more than one epoch of the data: {epochs}");
     }
     let tasks = TaskRuns::of(cx, &plan)?;
     let progress = Progress::start("train", "steps", plan.train.steps);
@@ -483,6 +483,9 @@ impl train::metrics::Events for Watcher<'_> {
     fn note(&self, text: &str) {
         self.progress.warn(&format!("{}: {text}", self.label));
     }
+    fn info(&self, text: &str) {
+        self.progress.say(&format!("{}: {text}", self.label));
+    }
     fn is_stop_asked(&self) -> bool {
         self.signals.is_asked()
     }
@@ -506,6 +509,9 @@ impl train::metrics::Events for Follower<'_> {
     fn resumed(&self, _: u64) {}
     fn note(&self, text: &str) {
         log!("train: {text}");
+    }
+    fn info(&self, text: &str) {
+        info!("train: {text}");
     }
     fn is_stop_asked(&self) -> bool {
         self.signals.is_asked()

@@ -415,7 +415,16 @@ pub struct InitialModel {
 /// # Errors
 /// `Foreign` if there is no model, or one that does not say its shape; files that are damaged or not there.
 pub fn initial_model(path: &Path) -> Result<InitialModel> {
-    let plan = if is_folder_of_checkpoints(path) {
+    let plan = plan_at(path)?;
+    Ok(InitialModel {
+        model: plan.model,
+        vocab: plan.vocab,
+    })
+}
+
+/// The plan of the model at `path`, as `initial_model` finds it.
+pub(crate) fn plan_at(path: &Path) -> Result<Plan> {
+    Ok(if is_folder_of_checkpoints(path) {
         Opened::open(&checkpoint_at(path)?.path)?.state.plan
     } else if parts_of(path).0.join(STATE).exists() {
         Opened::open(parts_of(path).0)?.state.plan
@@ -426,10 +435,6 @@ pub fn initial_model(path: &Path) -> Result<InitialModel> {
         Folder::open_gguf(path)?.plan
     } else {
         Folder::open(path)?.plan
-    };
-    Ok(InitialModel {
-        model: plan.model,
-        vocab: plan.vocab,
     })
 }
 

@@ -41,12 +41,12 @@ pub(crate) mod write;
 pub(crate) mod write_shards;
 
 pub use adapter_base::other_base;
-pub use gguf::export::{GgufOptions, export_gguf};
+pub use gguf::export::{GgufOptions, expect_gguf, export_gguf};
 pub use gguf::import::is_gguf;
 pub use gguf::mix::FileType;
 pub use gguf::vocabulary::{GgufTokenizer, gguf_tokenizer};
 pub use huggingface::adapter_folder::{adapter_base, adapter_bases};
-pub use huggingface::export::{export_hf, export_hf_shards};
+pub use huggingface::export::{export_hf, export_hf_shards, unmerge_hf};
 pub use huggingface::import::{
     Imported, import_gguf, import_hf, import_megatron, is_hugging_face, is_megatron,
 };

@@ -53,6 +53,14 @@ impl WeightSource {
         Ok(source)
     }
 
+    /// Whether its weights are stored in f32; `false` as well where that is not known.
+    pub(crate) fn is_f32(&self) -> bool {
+        match &self.held {
+            Held::Checkpoint(_) => true,
+            Held::Foreign(converter) => converter.folder.is_f32(),
+        }
+    }
+
     fn open_any(path: &Path) -> Result<WeightSource> {
         if let Some(folder) = Folder::open_other(path)? {
             let plan = folder.plan.clone();

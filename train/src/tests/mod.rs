@@ -63,3 +63,4 @@ mod t5;
 mod t5_parity;
 mod texts;
 mod together;
+mod unmerge;

@@ -109,7 +109,7 @@ pub(super) fn all_ranks(runs: &[Run<'_>]) -> Result<Vec<TrainState>> {
     let devices: Vec<Device> = devices.collect::<Result<_>>()?;
     for (rank, device) in here.clone().zip(&devices) {
         if !device.is_host() {
-            events.note(&format!("rank {rank}: {}", device.name()));
+            events.info(&format!("rank {rank}: {}", device.name()));
         }
     }
     let devices = devices.as_slice();
@@ -165,7 +165,7 @@ pub(super) fn all_ranks(runs: &[Run<'_>]) -> Result<Vec<TrainState>> {
                         let connected = links.connect(groups, device);
                         let (groups, ways) = connected.on_rank(rank, "connect the GPUs")?;
                         if let (0, Some(ways)) = (number, ways) {
-                            events.note(&ways);
+                            events.info(&ways);
                         }
                         one_rank(runs, groups, (device, devices), own)
                     })

@@ -135,7 +135,7 @@ impl<'a> Reference<'a> {
         if trainer.state.groups.place.rank() == 0 {
             let pairs: usize = sets.iter().map(Vec::len).sum();
             self.write(&sets, out)?;
-            events.note(&format!(
+            events.info(&format!(
                 "reference: log-probabilities of the answers of {pairs} pairs, kept in {FILE}"
             ));
         }

@@ -248,7 +248,7 @@ impl<'a> Begun<'a> {
         }
         let known = reference.as_ref().map(Reference::pairs);
         if let Some(Some(pairs)) = known {
-            events.note(&format!("the reference of {pairs} pairs is known"));
+            events.info(&format!("the reference of {pairs} pairs is known"));
         }
         let needs_reference = known == Some(None);
         let mut origin = origin;

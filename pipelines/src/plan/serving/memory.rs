@@ -32,7 +32,7 @@ impl ServingQuestion<'_> {
             answer: self.demand.output as f64,
         };
         ServingMemory {
-            weights: self.parameters(way) * way.format.bytes(number),
+            weights: self.parameters(way) * way.format.bytes(number) + 4.0 * self.others,
             cache: way.of_replica() * self.cache_bytes(way.tp, whole),
             scratch: self.scratch(way),
         }
@@ -206,6 +206,28 @@ mod tests {
             question.fits(way, &question.memory(way))
         };
         assert!(!fits(1, 1) && fits(1, 8) && fits(2, 1));
+    }
+
+    /// Norms, biases and positions are on every device, in f32 whatever the format of the matrices.
+    #[test]
+    fn parameters_beside_the_matrices_are_whole_on_every_device() {
+        let cluster = Cluster::load("dgx-h100").unwrap();
+        let none = question(Shape::gpt(32, 4096, 32), &cluster);
+        let some = ServingQuestion {
+            others: 1e6,
+            ..none
+        };
+        near(some.all_parameters(), none.shape.parameters() + 1e6);
+        for tp in [1, 8] {
+            for format in super::super::WeightFormat::ALL {
+                let way = Way {
+                    format,
+                    ..Way::whole(tp, 1, 1)
+                };
+                let more = some.memory(way).weights - none.memory(way).weights;
+                assert!((more / 4e6 - 1.0).abs() < 1e-6, "{more}");
+            }
+        }
     }
 
     /// An encoder has one matrix of the vocabulary, no cache, and the rows of all prompts at once.

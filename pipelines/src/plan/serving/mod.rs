@@ -221,12 +221,30 @@ impl Served {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServingQuestion<'a> {
     pub shape: Shape,
+    /// Parameters beside the matrices of the shape: norms, biases, embeddings of positions. Each device holds all of them, in f32.
+    pub others: f64,
     pub windowed: Option<Windowed>,
     pub cluster: &'a Cluster,
     pub demand: Demand,
 }
 
 impl ServingQuestion<'_> {
+    /// Parameters of the whole model.
+    pub(crate) fn all_parameters(&self) -> f64 {
+        self.shape.parameters() + self.others
+    }
+
+    /// Bytes of the weights on one device that has all of them, in the format of activations.
+    pub(crate) fn bytes_of_weights(&self) -> f64 {
+        let way = Way {
+            tp: 1,
+            ep: 1,
+            format: WeightFormat::Whole,
+            requests: 1,
+        };
+        self.memory(way).weights
+    }
+
     pub(crate) fn served(&self) -> Served {
         Served::of(&self.shape)
     }
@@ -334,6 +352,7 @@ impl<'a> ServingQuestion<'a> {
     fn of(shape: Shape, cluster: &'a Cluster, [input, output]: [usize; 2]) -> Self {
         ServingQuestion {
             shape,
+            others: 0.0,
             windowed: None,
             cluster,
             demand: Demand {

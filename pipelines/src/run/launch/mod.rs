@@ -15,7 +15,7 @@ pub(crate) use health::NodeArgs;
 pub(crate) use record::LaunchRecord;
 
 use super::stages;
-use crate::job::{self, Job, Nodes, WrongUse};
+use crate::job::{self, Job, Nodes, Problem, WrongUse};
 use crate::manifest::Manifest;
 use crate::plan::Cluster;
 use crate::signals::{Interrupted, Requests};
@@ -77,13 +77,46 @@ pub(crate) fn launch(args: &LaunchArgs) -> Result<()> {
     }
 }
 
-/// Refuses a cluster that ranks smaller layouts and cannot be read.
-///
-/// # Errors
-/// Those of `Cluster::load`.
-pub(crate) fn check_cluster(nodes: &Nodes) -> Result<()> {
-    Cluster::load(layout::cluster_of(nodes))?;
-    Ok(())
+/// What a launch of the job could not do with its `[nodes]`: the cluster that ranks smaller layouts, and memory for the ranks.
+pub(crate) fn node_problems(job: &Job) -> Vec<Problem> {
+    let Some(nodes) = &job.nodes else {
+        return Vec::new();
+    };
+    let mut problems = Cluster::problems_of("nodes.cluster", layout::cluster_of(nodes));
+    problems.extend(layout::memory_problem(job, nodes));
+    problems
+}
+
+/// Numbers of nodes that are looked at for a layout.
+const LOOKED_AT: usize = 8;
+
+/// Logs that `nodes.fewest` has no layout: the launch does not end before as few nodes are healthy, but then it does.
+pub(crate) fn note_of_fewest(job: &Job) {
+    let Some(nodes) = job.training_nodes() else {
+        return;
+    };
+    let (fewest, count) = (nodes.least(), nodes.count);
+    let has_layout = |number: &usize| {
+        // a cluster that cannot be read is a problem of its own
+        layout::choose(job, &nodes, *number).map_or(true, |choice| choice.is_some())
+    };
+    if fewest >= count || has_layout(&fewest) {
+        return;
+    }
+    let most = count.min(fewest + LOOKED_AT);
+    let next = match (fewest + 1..most).find(has_layout) {
+        Some(number) => format!("with fewer than {number} healthy ones the launch ends"),
+        None if most == count => {
+            format!("with fewer than {count} (nodes.count) healthy ones the launch ends")
+        }
+        None => format!(
+            "nor on up to {}: with as few healthy ones the launch ends",
+            most - 1
+        ),
+    };
+    log!(
+        "nodes: note: no layout of this model with the bits of the job's own fits on {fewest} nodes (nodes.fewest); {next}"
+    );
 }
 
 /// Arguments of the check of a node that is to hold ranks of the job, without the program.
@@ -376,8 +409,15 @@ impl Training<'_> {
         }
         if healthy >= nodes.least() {
             bail!(
-                "{healthy} nodes are healthy, but no layout of this model with the bits of the job's own fits on {} to {healthy} of them; another number of nodes (nodes.count, nodes.fewest) has one, or none",
-                nodes.least()
+                "{healthy} nodes are healthy, but no layout of this model with the bits of the job's own fits on {} to {healthy} of them{}; another number of nodes (nodes.count, nodes.fewest) has one, or none",
+                nodes.least(),
+                match job.device {
+                    DeviceKind::Cpu => String::new(),
+                    DeviceKind::Cuda => format!(
+                        " with the GPUs of {} (nodes.cluster)",
+                        layout::cluster_of(nodes)
+                    ),
+                }
             );
         }
         let why = format!(

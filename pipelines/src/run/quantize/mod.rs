@@ -175,7 +175,7 @@ impl<'a> Evaluation<'a> {
 
 /// Work to do.
 enum Work {
-    File(FileType),
+    File(GgufOptions),
     Folder(WeightFormat),
     Calibrated(Method, Data),
 }
@@ -219,7 +219,7 @@ impl Quantize {
             return Err(WrongUse::new(message).into());
         }
         self.expect_no_data()?;
-        Ok(Work::File(file_type))
+        Ok(Work::File(gguf_options(self, file_type)))
     }
 
     fn folder(&self, format: WeightFormat) -> Result<Work> {
@@ -296,25 +296,29 @@ fn calibrated(args: &Quantize, method: Method, data: &Data) -> Result<Vec<LayerE
     Ok(export(&args.model(), &args.out, calibration, on_block)?)
 }
 
-/// Writes a GGUF file.
-fn to_file(args: &Quantize, file_type: FileType) -> Result<()> {
-    if let Some(folder) = args.out.parent() {
-        let made = std::fs::create_dir_all(folder);
-        made.with_context(|| format!("cannot make {}", folder.display()))?;
-    }
+/// Settings of a GGUF file.
+fn gguf_options(args: &Quantize, file_type: FileType) -> GgufOptions {
     let beside = args.model().join("tokenizer.json");
     let tokenizer = args
         .tokenizer
         .clone()
         .or_else(|| beside.is_file().then_some(beside));
     let named = args.out.file_stem().map(|stem| stem.display().to_string());
-    let options = GgufOptions {
+    GgufOptions {
         file_type,
         name: args.name.clone().or(named),
         tokenizer,
         pre: args.pre.clone(),
-    };
-    for note in train::checkpoint::export_gguf(&args.model(), &args.out, &options)? {
+    }
+}
+
+/// Writes a GGUF file.
+fn to_file(args: &Quantize, options: &GgufOptions) -> Result<()> {
+    if let Some(folder) = args.out.parent() {
+        let made = std::fs::create_dir_all(folder);
+        made.with_context(|| format!("cannot make {}", folder.display()))?;
+    }
+    for note in train::checkpoint::export_gguf(&args.model(), &args.out, options)? {
         log!("quantize: note: {note}");
     }
     let bytes = std::fs::metadata(&args.out).map_or(0, |found| found.len());
@@ -350,12 +354,15 @@ pub(crate) fn quantize(args: &Quantize) -> Result<()> {
         Form::Hf => HuggingFaceFiles::find(&args.model(), args.tokenizer.as_deref())?,
     };
     let evaluation = Evaluation::of(args)?;
+    if let Work::File(options) = &work {
+        train::checkpoint::expect_gguf(&args.model(), options)?;
+    }
     let before = match &evaluation {
         Some(evaluation) => Some(evaluation.figures(&args.model())?),
         None => None,
     };
     let write = || match work {
-        Work::File(file_type) => to_file(args, file_type).map(|()| Vec::new()),
+        Work::File(options) => to_file(args, &options).map(|()| Vec::new()),
         Work::Folder(format) => {
             train::checkpoint::export_quantized(&args.model(), &args.out, format)?;
             Ok(Vec::new())

@@ -10,12 +10,13 @@ use crate::checkpoint::gguf::import::is_gguf;
 use crate::checkpoint::gguf::kind::Kind;
 use crate::checkpoint::gguf::mix::{self, FileType};
 use crate::checkpoint::gguf::names::{Expanded, Order, places};
-use crate::checkpoint::gguf::settings::{self, ROPE_FACTORS};
+use crate::checkpoint::gguf::settings::{self, Architecture, ROPE_FACTORS};
 use crate::checkpoint::gguf::split_names::NORMALIZER_KEY;
 use crate::checkpoint::gguf::tokenizer::{self, Around};
 use crate::checkpoint::gguf::value::Metadata;
 use crate::checkpoint::huggingface::names::pairs;
 use crate::checkpoint::huggingface::pair::Pair;
+use crate::checkpoint::initial_weights;
 use crate::checkpoint::weight_source::WeightSource;
 use crate::config::plan::Plan;
 use crate::error::{At, Error, Result};
@@ -50,38 +51,10 @@ struct Part {
 pub fn export_gguf(path: &Path, out: &Path, options: &GgufOptions) -> Result<Vec<String>> {
     let mut source = WeightSource::open(path)?;
     let plan = source.plan.clone();
-    let refused = |lacking: Vec<String>| Error::Request {
-        what: "model to write as GGUF",
-        found: lacking.join("; "),
-        wanted: format!(
-            "one of the architectures of llama.cpp that are written ({}), with settings that it has",
-            settings::names()
-        ),
-    };
-    let architecture = settings::architecture(&plan).map_err(refused)?;
-    let mut metadata = settings::to_metadata(&plan, architecture);
-    metadata.set("general.file_type", options.file_type.code());
-    metadata.set("general.quantization_version", 2_usize);
-    if let Some(name) = &options.name {
-        metadata.set("general.name", &**name);
-    }
-    match &options.tokenizer {
-        Some(tokenizer) => {
-            let around = Around {
-                vocab: plan.vocab,
-                eod: plan.eod,
-                pre: options.pre.as_deref(),
-            };
-            tokenizer::add(&mut metadata, tokenizer, &around)?;
-        }
-        None if is_gguf(path) => {
-            keep_tokenizer(&mut metadata, path)?;
-            if let Some(pre) = &options.pre {
-                metadata.set("tokenizer.ggml.pre", &**pre);
-            }
-        }
-        None => metadata.set("tokenizer.ggml.model", "none"),
-    }
+    let Described {
+        architecture,
+        metadata,
+    } = described(path, &plan, options)?;
     let parts = parts(&plan, architecture, options.file_type);
     let factors = settings::rope_factors(&plan);
     let mut entries: Vec<Entry> = parts.iter().map(|part| part.entry.clone()).collect();
@@ -107,6 +80,65 @@ pub fn export_gguf(path: &Path, out: &Path, options: &GgufOptions) -> Result<Vec
             Err(error)
         }
     }
+}
+
+/// Refuses what `export_gguf` refuses before it reads weights: a model or a tokenizer that llama.cpp lacks. A path without a model is
+/// left to it.
+///
+/// # Errors
+/// As `export_gguf`.
+pub fn expect_gguf(path: &Path, options: &GgufOptions) -> Result<()> {
+    let Ok(mut plan) = initial_weights::plan_at(path) else {
+        return Ok(());
+    };
+    // merged when it is written
+    plan.model.lora = None;
+    described(path, &plan, options).map(drop)
+}
+
+/// What a file says of its model.
+struct Described {
+    architecture: Architecture,
+    metadata: Metadata,
+}
+
+fn described(path: &Path, plan: &Plan, options: &GgufOptions) -> Result<Described> {
+    let refused = |lacking: Vec<String>| Error::Request {
+        what: "model to write as GGUF",
+        found: lacking.join("; "),
+        wanted: format!(
+            "one of the architectures of llama.cpp that are written ({}), with settings that it has",
+            settings::names()
+        ),
+    };
+    let architecture = settings::architecture(plan).map_err(refused)?;
+    let mut metadata = settings::to_metadata(plan, architecture);
+    metadata.set("general.file_type", options.file_type.code());
+    metadata.set("general.quantization_version", 2_usize);
+    if let Some(name) = &options.name {
+        metadata.set("general.name", &**name);
+    }
+    match &options.tokenizer {
+        Some(tokenizer) => {
+            let around = Around {
+                vocab: plan.vocab,
+                eod: plan.eod,
+                pre: options.pre.as_deref(),
+            };
+            tokenizer::add(&mut metadata, tokenizer, &around)?;
+        }
+        None if is_gguf(path) => {
+            keep_tokenizer(&mut metadata, path)?;
+            if let Some(pre) = &options.pre {
+                metadata.set("tokenizer.ggml.pre", &**pre);
+            }
+        }
+        None => metadata.set("tokenizer.ggml.model", "none"),
+    }
+    Ok(Described {
+        architecture,
+        metadata,
+    })
 }
 
 /// A line for each format that takes the place of another.

@@ -9,13 +9,15 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use crate::checkpoint::MODEL;
+use crate::checkpoint::huggingface::adapter_folder::is_adapter;
 use crate::checkpoint::huggingface::config;
 use crate::checkpoint::huggingface::names::pairs;
 use crate::checkpoint::huggingface::pair::Pair;
+use crate::checkpoint::huggingface::peft::Adapter;
 use crate::checkpoint::safetensors::{Entry, Writer};
 use crate::checkpoint::weight_source::WeightSource;
 use crate::checkpoint::write::sync;
-use crate::error::{At, Result};
+use crate::error::{At, Error, Result};
 
 /// Writes `config.json` and `model.safetensors` under `out`, with adapters merged, one tensor at a time.
 ///
@@ -32,7 +34,67 @@ pub fn export_hf(checkpoint: &Path, out: &Path) -> Result<()> {
 /// # Errors
 /// As `export_hf`.
 pub fn export_hf_shards(checkpoint: &Path, out: &Path, max_bytes: Option<u64>) -> Result<()> {
-    let mut model = WeightSource::open(checkpoint)?;
+    write_folder(WeightSource::open(checkpoint)?, None, out, max_bytes)
+}
+
+/// Takes the adapter of the PEFT folder `adapter` out of the model at `merged` that it was merged into, and writes the model without it
+/// as `export_hf_shards` does: W - scale B A in f64, rounded once. Returns the number of layers that changed. The weights are the base's
+/// but for two roundings to f32, that of the merge and this one: 2^-24 of the merged weight and of the base's.
+///
+/// # Errors
+/// `Foreign` for an adapter that does not fit the model, or that has tensors in place of the base's own, which are lost; `Request` for
+/// weights that are not stored in f32, whose rounding is as large as what an adapter adds, and for a folder without an adapter; those
+/// of `export_hf`.
+pub fn unmerge_hf(
+    merged: &Path,
+    adapter: &Path,
+    out: &Path,
+    max_bytes: Option<u64>,
+) -> Result<usize> {
+    if !is_adapter(adapter) {
+        return Err(Error::Request {
+            what: "adapter to take out of a model",
+            found: format!("{}, which has no adapter_config.json", adapter.display()),
+            wanted: "PEFT's folder; `convert --to peft` makes one of a checkpoint with adapters"
+                .into(),
+        });
+    }
+    let model = WeightSource::open(merged)?;
+    if !model.is_f32() {
+        return Err(Error::Request {
+            what: "model to take an adapter out of",
+            found: format!(
+                "{}, whose weights are not all stored in f32",
+                merged.display()
+            ),
+            wanted: "one merged in f32: the rounding to fewer bits has lost the base's weights"
+                .into(),
+        });
+    }
+    let folder = adapter;
+    let adapter = Adapter::open(folder, &pairs(&model.plan))?;
+    let lost = adapter.copies().map(|name| {
+        format!("{name}: found a copy in place of the base's, want adapters alone: the merged model does not have the base's")
+    });
+    let lost: Vec<String> = lost.collect();
+    if !lost.is_empty() {
+        return Err(Error::Foreign {
+            path: folder.to_owned(),
+            problems: lost,
+        });
+    }
+    let modules = adapter.modules();
+    write_folder(model, Some(adapter), out, max_bytes)?;
+    Ok(modules)
+}
+
+/// Writes a model, without what an adapter adds to it.
+fn write_folder(
+    mut model: WeightSource,
+    mut without: Option<Adapter>,
+    out: &Path,
+    max_bytes: Option<u64>,
+) -> Result<()> {
     config::expect_class(&model.plan)?;
     let config = config::to_json(&model.plan)?;
     fs::create_dir_all(out).at("create", out)?;
@@ -45,7 +107,7 @@ pub fn export_hf_shards(checkpoint: &Path, out: &Path, max_bytes: Option<u64>) -
             1 => MODEL.to_owned(),
             count => format!("model-{:05}-of-{count:05}.safetensors", number + 1),
         };
-        write_shard(&mut model, shard, &out.join(&name))?;
+        write_shard(&mut model, without.as_mut(), shard, &out.join(&name))?;
         map.extend(shard.iter().map(|of| (of[0].theirs.clone(), json!(name))));
         names.push(name);
     }
@@ -86,7 +148,12 @@ fn cut<'a, 'p>(tensors: &'a [Theirs<'p>], max_bytes: u64) -> Vec<&'a [Theirs<'p>
     shards
 }
 
-fn write_shard(model: &mut WeightSource, shard: &[Theirs<'_>], path: &Path) -> Result<()> {
+fn write_shard(
+    model: &mut WeightSource,
+    mut without: Option<&mut Adapter>,
+    shard: &[Theirs<'_>],
+    path: &Path,
+) -> Result<()> {
     let entries = shard.iter().map(|pairs| Entry {
         name: pairs[0].theirs.clone(),
         dims: pairs[0].dims.clone(),
@@ -97,7 +164,10 @@ fn write_shard(model: &mut WeightSource, shard: &[Theirs<'_>], path: &Path) -> R
     let shape = model.plan.shape();
     for pair in shard.iter().copied().flatten() {
         let ours = model.read(&pair.ours)?;
-        let theirs: Vec<f32> = pair.elements_of_ours(&shape).map(|at| ours[at]).collect();
+        let mut theirs: Vec<f32> = pair.elements_of_ours(&shape).map(|at| ours[at]).collect();
+        if let Some(adapter) = &mut without {
+            adapter.subtract(pair, &mut theirs)?;
+        }
         writer.write(&theirs)?;
     }
     writer.finish()?;

@@ -232,6 +232,16 @@ impl Files {
         self.tensors.contains_key(name)
     }
 
+    /// Whether every tensor is known to be stored in f32: torch's files are widened without a look at their format.
+    pub(crate) fn are_f32(&self) -> bool {
+        let is_whole = |weights: &Weights| match weights {
+            Weights::Safetensors(_) => true,
+            Weights::Torch(_) => false,
+        };
+        self.weights.iter().all(is_whole)
+            && self.tensors.values().all(|held| held.format == Format::F32)
+    }
+
     /// Number of tensors.
     pub(crate) fn count(&self) -> usize {
         self.tensors.len()

@@ -236,6 +236,14 @@ impl Folder {
         is_foreign.then(|| Folder::open(path)).transpose()
     }
 
+    /// Whether its weights have the bits that f32 gives them; `false` as well where that is not known.
+    pub(crate) fn is_f32(&self) -> bool {
+        match &self.tensors {
+            Tensors::HuggingFace(files) => files.are_f32(),
+            Tensors::Megatron(_) | Tensors::Gguf(_) => false,
+        }
+    }
+
     /// Opens a Megatron checkpoint. If it does not state its model or vocabulary, those of the job's plan are used
     /// (the vocabulary only if it is known).
     pub(crate) fn open_megatron(folder: &Path, job: Option<(&Plan, bool)>) -> Result<Folder> {

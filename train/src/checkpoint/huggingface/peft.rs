@@ -211,10 +211,29 @@ impl Adapter {
 
     /// Adds the adapter to the values of a tensor of the base model, in the order of that tensor.
     pub(crate) fn add(&mut self, pair: &Pair, values: &mut [f32]) -> Result<()> {
-        let module = pair.theirs.strip_suffix(".weight").unwrap_or_default();
         if let Some(copy) = self.copies.get(&pair.theirs) {
             values.copy_from_slice(&values_of(&mut self.reader, copy)?);
         }
+        self.add_product(pair, values, 1.0)
+    }
+
+    /// Takes the adapter out of the values of a tensor that it was added to. Copies stay: the base's own are lost.
+    pub(crate) fn subtract(&mut self, pair: &Pair, values: &mut [f32]) -> Result<()> {
+        self.add_product(pair, values, -1.0)
+    }
+
+    /// Number of layers that it adapts.
+    pub(crate) fn modules(&self) -> usize {
+        self.modules.len()
+    }
+
+    /// Names of the tensors that it has in place of the base's.
+    pub(crate) fn copies(&self) -> impl Iterator<Item = &str> {
+        self.copies.keys().map(String::as_str)
+    }
+
+    fn add_product(&mut self, pair: &Pair, values: &mut [f32], sign: f64) -> Result<()> {
+        let module = pair.theirs.strip_suffix(".weight").unwrap_or_default();
         let Some(Matrices { a, b, scale }) = self.modules.get(module).cloned() else {
             return Ok(());
         };
@@ -222,7 +241,7 @@ impl Adapter {
             a: &values_of(&mut self.reader, &a)?,
             b: &values_of(&mut self.reader, &b)?,
             rank: a.dims[0],
-            scale,
+            scale: sign * scale,
         };
         // Conv1D of GPT-2 has its inputs first
         let by_inputs = pair.dims != [b.dims[0], a.dims[1]] || is_conv1d(pair);
