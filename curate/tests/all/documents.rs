@@ -743,6 +743,39 @@ fn inspect_names_the_format_of_every_file_and_what_is_in_it() {
         (&found["records"], &found["fields"]),
         (&json!(2), &json!({"a": 2, "b": 2}))
     );
+    assert_eq!(found["delimiter"], ",");
+    // whatever separates the fields, and whatever the name says
+    for (name, delimiter) in [
+        ("semicolons.csv", ';'),
+        ("bars.csv", '|'),
+        ("commas.tsv", ','),
+        ("tabs.csv", '\t'),
+        ("tabs.tsv", '\t'),
+    ] {
+        let rows = "a~b\n1~\"x, y; z | \t\"\n3~4\n".replace('~', &delimiter.to_string());
+        let found = about(&file(name, rows.as_bytes()));
+        let kind = if delimiter == '\t' { "tsv" } else { "csv" };
+        assert_eq!(
+            (&found["kind"], &found["format"]),
+            (&json!(kind), &json!(kind)),
+            "{name}"
+        );
+        assert_eq!(
+            (&found["records"], &found["bad"], &found["fields"]),
+            (&json!(2), &json!(0), &json!({"a": 2, "b": 2})),
+            "{name}"
+        );
+        let shown = (kind == "csv").then(|| delimiter.to_string());
+        assert_eq!(found["delimiter"], json!(shown), "{name}");
+    }
+    for (name, kind) in [("one.csv", "csv"), ("one.tsv", "tsv")] {
+        let found = about(&file(name, b"text\none\ntwo\n"));
+        assert_eq!(
+            (&found["kind"], &found["records"], &found["fields"]),
+            (&json!(kind), &json!(2), &json!({"text": 2})),
+            "{name}"
+        );
+    }
     let mut archive = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();
     header.set_size(2);
