@@ -334,7 +334,7 @@ fn open(
         Format::Wikipedia => {
             let mut reader = pages::PageReader::open(blob()?, max)?;
             if let Some(range) = part {
-                reader.keep_to(range, blob()?)?;
+                reader.keep_to(range, &blob)?;
             }
             if has_start {
                 other = reader.expect_pages()?;
