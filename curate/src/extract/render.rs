@@ -17,8 +17,19 @@ use super::marks::mark;
 use super::pieces::PieceKind;
 use super::rows::Cells;
 
-/// Joins the blocks with these numbers.
-pub(super) fn render(page: &Page, chosen: &[usize], config: &ExtractConfig) -> String {
+/// A text, and how many notes it has in Markdown.
+pub(super) struct Text {
+    pub(super) text: String,
+    pub(super) notes: usize,
+}
+
+/// Joins the blocks with these numbers; Markdown numbers the notes from `first_note` on.
+pub(super) fn render(
+    page: &Page,
+    chosen: &[usize],
+    config: &ExtractConfig,
+    first_note: usize,
+) -> Text {
     let bytes: usize = chosen
         .iter()
         .map(|&i| page.blocks[i].bytes() as usize + 4)
@@ -31,6 +42,7 @@ pub(super) fn render(page: &Page, chosen: &[usize], config: &ExtractConfig) -> S
         is_behind_caption: false,
         fence: String::new(),
         notes: Vec::new(),
+        first_note,
     };
     if out.is_markdown {
         out.notes = notes_of(page, chosen);
@@ -45,7 +57,10 @@ pub(super) fn render(page: &Page, chosen: &[usize], config: &ExtractConfig) -> S
     }
     out.end_code();
     out.footnotes();
-    out.text
+    Text {
+        notes: out.notes.len(),
+        text: out.text,
+    }
 }
 
 /// A note has at most so many bytes of text, in so many blocks: a link may lead to a whole chapter.
@@ -99,8 +114,10 @@ struct Renderer<'p> {
     is_behind_caption: bool,
     /// The open fence of a block of code, longer than any run of backticks inside.
     fence: String,
-    /// The notes that are written, in their order; their numbers are places in it, from 1.
+    /// The notes that are written, in their order; their numbers are places in it, from the first one's.
     notes: Vec<u32>,
+    /// Number of the first note.
+    first_note: usize,
 }
 
 impl<'p> Renderer<'p> {
@@ -263,6 +280,7 @@ impl<'p> Renderer<'p> {
         let inline = Inline {
             page: self.page,
             notes: &self.notes,
+            first_note: self.first_note,
         };
         inline.text(block)
     }
@@ -291,7 +309,7 @@ impl<'p> Renderer<'p> {
             }
             self.text.push_str(if i == 0 { "\n\n" } else { "\n" });
             self.text
-                .push_str(&format!("[^{}]: {lines}", i + 1));
+                .push_str(&format!("[^{}]: {lines}", i + self.first_note));
         }
     }
 
