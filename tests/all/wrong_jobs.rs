@@ -32,7 +32,7 @@ const fn wrong(
 const NUMBER: &str = "a whole number, 0 or more";
 const BASE: &str = "[train]\n[model]\n[blend]\nseq_length = 8\n[[blend.dataset]]\nprefix = 'a'\n";
 
-const TABLE: [Wrong; 31] = [
+const TABLE: [Wrong; 32] = [
     wrong(
         "seeed = 1\n",
         ["3:1", "seeed"],
@@ -174,6 +174,15 @@ const TABLE: [Wrong; 31] = [
             "curate.inputs[0].format",
             "\"warc\"",
             "\"wet\", as path says, or \"auto\"",
+        ],
+    ),
+    wrong(
+        "[curate]\ninputs = 'a'\n[dedup.minhash]\nlanguage = 'document'\n",
+        ["6:12", "'document'"],
+        [
+            "dedup.minhash.language",
+            "\"document\" in a job without a step `language`",
+            "a step `language` in curate.step",
         ],
     ),
     wrong(

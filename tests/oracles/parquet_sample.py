@@ -1,6 +1,7 @@
-"""Writes curate/tests/data/archives/sample.parquet: nine rows in three row groups, as pyarrow writes them.
+"""Writes files of nine rows in three row groups, as pyarrow writes them, to curate/tests/data/archives/.
 
-Columns: `content` and `url` (strings, one url absent), `id` (int64), `metadata` (struct), `tags` (list), `score` (double).
+sample.parquet has the columns `content` and `url` (strings, one url absent), `id` (int64), `metadata` (struct), `tags` (list)
+and `score` (double). codecs.parquet has the same string in every column: `text`, and one of each codec with its name.
 """
 
 import pathlib
@@ -19,5 +20,10 @@ rows = [
     }
     for i in range(9)
 ]
-path = pathlib.Path(__file__).parents[2] / "curate/tests/data/archives/sample.parquet"
-pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=3, compression="snappy")
+folder = pathlib.Path(__file__).parents[2] / "curate/tests/data/archives"
+pq.write_table(pa.Table.from_pylist(rows), folder / "sample.parquet", row_group_size=3, compression="snappy")
+
+codecs = {"text": "NONE"} | {name: name.upper() for name in ["snappy", "gzip", "zstd", "lz4", "brotli"]}
+texts = [f"Text number {i}: " + "gr\u00fc\u00dfe " * i for i in range(9)]
+table = pa.table({name: texts for name in codecs})
+pq.write_table(table, folder / "codecs.parquet", row_group_size=3, compression=codecs, use_dictionary=False)

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::minhash::MinhashConfig;
 use super::passes::{BloomConfig, LinesConfig, SemanticConfig, SubstringConfig, UrlDedupConfig};
 use crate::check::Problem;
+use crate::text::languages::OF_DOCUMENT;
 
 /// Deduplication.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -82,6 +83,12 @@ pub enum KeepPolicy {
 }
 
 impl DedupConfig {
+    /// The key whose value asks for the language of each document, which only a step `language` of the curation finds.
+    pub fn language_key(&self) -> Option<&'static str> {
+        let minhash = self.minhash.as_ref()?;
+        (minhash.language == OF_DOCUMENT).then_some("minhash.language")
+    }
+
     /// Reports every contradiction.
     pub fn check(&self, problem: Problem<'_>) {
         if let Some(m) = &self.minhash {

@@ -16,7 +16,7 @@ use super::marks::{MARKS, Marked, Marker, mark, phrases};
 use super::math;
 use super::notes::Notes;
 use super::pieces::{Piece, Pieces};
-use super::rows::{Cells, Row};
+use super::rows::{Cells, Row, Span};
 use crate::text::entity::push_decoded;
 use crate::text::narrow;
 
@@ -111,6 +111,8 @@ pub(super) struct Page {
     pub(super) targets: Vec<String>,
     /// Cells of rows that the text does not show, by the number of the block.
     pub(super) cells: FxHashMap<usize, Cells>,
+    /// Numbers of the blocks that are captions of tables.
+    pub(super) captions: FxHashSet<usize>,
 }
 
 impl Page {
@@ -157,6 +159,8 @@ struct Frame {
     is_link: bool,
     /// Inside a table of data: blocks are not ended.
     in_row: bool,
+    /// Inside the caption of one.
+    in_caption: bool,
     shape: Shape,
     level: u8,
     lists: u8,
@@ -202,6 +206,7 @@ impl<'t, 'a> Walk<'t, 'a> {
             is_block: true,
             is_link: false,
             in_row: false,
+            in_caption: false,
             shape: Shape::Paragraph,
             level: 0,
             lists: 0,
@@ -344,7 +349,17 @@ impl<'t, 'a> Walk<'t, 'a> {
             match tag {
                 Tag::Tr => {
                     self.flush();
+                    self.row.begin();
                     frame.is_block = true;
+                }
+                Tag::Caption => {
+                    self.flush();
+                    frame.is_block = true;
+                    frame.in_caption = true;
+                }
+                Tag::Thead | Tag::Tbody | Tag::Tfoot => {
+                    self.row.begin_group();
+                    self.gap = true;
                 }
                 Tag::Td | Tag::Th => self.push_cell(id),
                 _ => self.gap = true,
@@ -429,7 +444,7 @@ impl<'t, 'a> Walk<'t, 'a> {
                 if frame.place & forum::NEWS == 0
                     && let Some(cells) = self.cells_of_data(id) =>
             {
-                self.row.most = cells;
+                self.row.begin_table(cells);
                 frame.shape = Shape::Row;
                 frame.in_row = true;
                 frame.group = id;
@@ -579,10 +594,11 @@ impl<'t, 'a> Walk<'t, 'a> {
 
     fn push_cell(&mut self, id: Id) {
         let is_blank = self.page.text.len() <= self.start;
-        if self.pieces.is_some() {
-            self.row
-                .cell(self.tree.attribute(id, Key::Colspan), is_blank);
-        }
+        let span = Span {
+            columns: self.tree.attribute(id, Key::Colspan),
+            rows: self.tree.attribute(id, Key::Rowspan),
+        };
+        self.row.cell(span, is_blank);
         if !is_blank {
             self.page.text.push('\t');
         }
@@ -621,11 +637,16 @@ impl<'t, 'a> Walk<'t, 'a> {
         let first = narrow(self.page.pieces.len());
         if let Some(pieces) = &mut self.pieces {
             pieces.end_block(from, to, &mut self.page.pieces);
+        }
+        if frame.in_row {
             // a cell of white space that is no HTML's was trimmed off
             let trimmed = written[..lead].matches('\t').count();
             let cells = text.matches('\t').count() + 1;
             if let Some(cells) = self.row.end(trimmed, cells) {
                 self.page.cells.insert(self.page.blocks.len(), cells);
+            }
+            if frame.in_caption {
+                self.page.captions.insert(self.page.blocks.len());
             }
         }
         self.page.blocks.push(Block {
@@ -652,10 +673,10 @@ impl<'t, 'a> Walk<'t, 'a> {
 
     /// Ends a block without text.
     fn drop_block(&mut self) {
+        self.row.end(0, 0);
         let Some(pieces) = &mut self.pieces else {
             return;
         };
-        self.row.end(0, 0);
         pieces.drop_block(self.start, &mut self.page.pieces);
         if let Some(last) = self.page.blocks.last_mut() {
             last.pieces.1 = narrow(self.page.pieces.len());

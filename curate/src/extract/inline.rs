@@ -12,8 +12,10 @@ use super::pieces::{Piece, PieceKind};
 /// Writes the text of blocks in Markdown.
 pub(super) struct Inline<'p, 'n> {
     pub(super) page: &'p Page,
-    /// The notes that are written, in their order; their numbers are places in it, from 1.
+    /// The notes that are written, in their order; their numbers are places in it, from the first one's.
     pub(super) notes: &'n [u32],
+    /// Number of the first note.
+    pub(super) first_note: usize,
 }
 
 /// A part of the text in which pieces are marked.
@@ -62,7 +64,7 @@ impl<'p> Inline<'p, '_> {
                 PieceKind::Back if self.notes.contains(&part.block.note) => {}
                 PieceKind::Back => self.push_plain(out, start..end, part),
                 PieceKind::Note(number) => match self.notes.iter().position(|n| *n == number) {
-                    Some(place) => out.push_str(&format!("[^{}]", place + 1)),
+                    Some(place) => out.push_str(&format!("[^{}]", place + self.first_note)),
                     None => self.push_plain(out, start..end, part),
                 },
                 PieceKind::Bold => self.push_type(out, inner, "**", pieces),

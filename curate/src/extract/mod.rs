@@ -120,7 +120,7 @@ fn judged(source: &PageSource<'_>, config: &ExtractConfig, logits: Option<&[i32]
         Copies::Keep => (blocks, 0),
     };
     Extracted {
-        text: render::render(&page, &blocks, config),
+        text: render::render(&page, &blocks, config, 1).text,
         meta,
         charset,
         is_cut: tree.is_cut || bytes.len() < source.bytes.len(),
@@ -133,15 +133,20 @@ pub(crate) struct Rendered {
     pub(crate) text: String,
     /// It was longer or more nested than it is read, and was cut off.
     pub(crate) is_cut: bool,
+    /// Footnotes that it has in Markdown.
+    pub(crate) notes: usize,
 }
 
-/// All text of a page that has nothing but text, such as a chapter of a book: no block is judged or left out.
-pub(crate) fn render_whole(html: &str, config: &ExtractConfig) -> Rendered {
+/// All text of a page that has nothing but text, such as a chapter of a book: no block is judged or left out. Markdown
+/// numbers the footnotes from `first_note` on, as one label stands for one note of a document.
+pub(crate) fn render_whole(html: &str, config: &ExtractConfig, first_note: usize) -> Rendered {
     let end = html.floor_char_boundary(config.max_page_bytes);
     let (tree, page) = read(&html[..end], config.format);
     let all: Vec<usize> = (0..page.blocks.len()).collect();
+    let rendered = render::render(&page, &all, config, first_note);
     Rendered {
-        text: render::render(&page, &all, config),
+        text: rendered.text,
+        notes: rendered.notes,
         is_cut: tree.is_cut || end < html.len(),
     }
 }

@@ -1,7 +1,7 @@
 //! Renders the chosen blocks as readable text.
 //!
 //! Plain text: a blank line between paragraphs, headings as lines, list items behind "- ", cells of a row between "
-//! | ", code as it is. Markdown (CommonMark with GitHub's tables) adds the marks of headings, ordered items,
+//! | " up to the last one with text, empty ones too, code as it is. Markdown (CommonMark with GitHub's tables) adds the marks of headings, ordered items,
 //! quotes, code fences, table heads, what is marked inside of text (inline.rs) and footnotes (`[^1]`, GitHub's and Pandoc's); text is
 //! not escaped, because its reader is a model and not a browser, but for bars in cells, which would shift the columns. Footnotes that
 //! the text refers to come last, whether or not their blocks were chosen. Numbers of the lines of some code are left out.
@@ -15,9 +15,21 @@ use super::config::{ExtractConfig, TextForm};
 use super::inline::Inline;
 use super::marks::mark;
 use super::pieces::PieceKind;
+use super::rows::Cells;
 
-/// Joins the blocks with these numbers.
-pub(super) fn render(page: &Page, chosen: &[usize], config: &ExtractConfig) -> String {
+/// A text, and how many notes it has in Markdown.
+pub(super) struct Text {
+    pub(super) text: String,
+    pub(super) notes: usize,
+}
+
+/// Joins the blocks with these numbers; Markdown numbers the notes from `first_note` on.
+pub(super) fn render(
+    page: &Page,
+    chosen: &[usize],
+    config: &ExtractConfig,
+    first_note: usize,
+) -> Text {
     let bytes: usize = chosen
         .iter()
         .map(|&i| page.blocks[i].bytes() as usize + 4)
@@ -27,8 +39,10 @@ pub(super) fn render(page: &Page, chosen: &[usize], config: &ExtractConfig) -> S
         text: String::with_capacity(bytes),
         is_markdown: config.format == TextForm::Markdown,
         previous: None,
+        is_behind_caption: false,
         fence: String::new(),
         notes: Vec::new(),
+        first_note,
     };
     if out.is_markdown {
         out.notes = notes_of(page, chosen);
@@ -43,7 +57,10 @@ pub(super) fn render(page: &Page, chosen: &[usize], config: &ExtractConfig) -> S
     }
     out.end_code();
     out.footnotes();
-    out.text
+    Text {
+        notes: out.notes.len(),
+        text: out.text,
+    }
 }
 
 /// A note has at most so many bytes of text, in so many blocks: a link may lead to a whole chapter.
@@ -93,17 +110,24 @@ struct Renderer<'p> {
     text: String,
     is_markdown: bool,
     previous: Option<&'p Block>,
+    /// The previous block is the caption of a table.
+    is_behind_caption: bool,
     /// The open fence of a block of code, longer than any run of backticks inside.
     fence: String,
-    /// The notes that are written, in their order; their numbers are places in it, from 1.
+    /// The notes that are written, in their order; their numbers are places in it, from the first one's.
     notes: Vec<u32>,
+    /// Number of the first note.
+    first_note: usize,
 }
 
 impl<'p> Renderer<'p> {
     fn push(&mut self, number: usize) {
         let block = &self.page.blocks[number];
         let same = |p: &&Block| p.shape == block.shape && p.group == block.group;
-        let continues = self.previous.is_some_and(|p| same(&p));
+        // GitHub's tables have no captions: one is a paragraph in front of the table
+        let is_caption = self.is_markdown && self.page.captions.contains(&number);
+        let is_beside_caption = is_caption || self.is_behind_caption;
+        let continues = !is_beside_caption && self.previous.is_some_and(|p| same(&p));
         let in_list = |p: &&Block| p.shape == Shape::Item && block.shape == Shape::Item;
         if !continues {
             self.end_code();
@@ -120,19 +144,42 @@ impl<'p> Renderer<'p> {
             }
             Some(_) => self.text.push_str("\n\n"),
         }
-        if self.is_markdown {
+        if is_caption {
+            self.write(block, "", " ");
+        } else if self.is_markdown {
             self.markdown(number, block, continues);
         } else {
-            self.plain(block, continues);
+            self.plain(number, block, continues);
         }
         self.previous = Some(block);
+        self.is_behind_caption = is_caption;
     }
 
-    fn plain(&mut self, block: &Block, continues: bool) {
+    fn plain(&mut self, number: usize, block: &Block, continues: bool) {
         if block.shape == Shape::Item && !continues {
             self.text.push_str("- ");
         }
-        self.write(block, "", "\n");
+        match self.page.cells.get(&number) {
+            Some(cells) if block.shape == Shape::Row => self.plain_row(block, cells),
+            _ => self.write(block, "", "\n"),
+        }
+    }
+
+    /// Writes a row with every cell in its column, up to the last one with text. White space at the start of a line
+    /// would say nothing: it starts with the bar behind an empty cell.
+    fn plain_row(&mut self, block: &Block, cells: &Cells) {
+        let mut column = 0;
+        let start = self.text.len();
+        for (cell, own) in self.page.text_of(block).split('\t').zip(&cells.columns) {
+            while column < *own {
+                self.text.push_str(" | ");
+                column += 1;
+            }
+            self.text.push_str(cell.trim());
+        }
+        if self.text[start..].starts_with(' ') {
+            self.text.remove(start);
+        }
     }
 
     fn markdown(&mut self, number: usize, block: &Block, continues: bool) {
@@ -233,6 +280,7 @@ impl<'p> Renderer<'p> {
         let inline = Inline {
             page: self.page,
             notes: &self.notes,
+            first_note: self.first_note,
         };
         inline.text(block)
     }
@@ -260,7 +308,8 @@ impl<'p> Renderer<'p> {
                 }
             }
             self.text.push_str(if i == 0 { "\n\n" } else { "\n" });
-            self.text.push_str(&format!("[^{}]: {lines}", i + 1));
+            self.text
+                .push_str(&format!("[^{}]: {lines}", i + self.first_note));
         }
     }
 

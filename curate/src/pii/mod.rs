@@ -12,6 +12,7 @@ mod boundary;
 mod email;
 mod ip;
 mod kind;
+mod luhn;
 mod names;
 mod national;
 mod numbers;

@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use super::boundary::ends_word;
+use super::luhn::is_luhn;
 
 /// Country codes, each with the length of its IBANs.
 const IBANS: &str = "AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BI27 BR29 BY28 CH21 CR22 CY28 CZ24 DE22 DJ27 DK18 DO28 EE20 EG29 \
@@ -104,10 +105,10 @@ pub(super) fn cards(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>
         at = end;
         let before = start.checked_sub(1).and_then(|i| bytes.get(i));
         let inside = |b: Option<&u8>| !ends_word(b) || matches!(b, Some(b'.' | b',' | b'-' | b'+'));
-        let known = digit.get(..count).is_some_and(is_card);
         let goes_on =
             bytes.get(end) == Some(&b'.') && bytes.get(end + 1).is_some_and(u8::is_ascii_digit);
-        if known && !inside(before) && ends_word(bytes.get(end)) && !goes_on {
+        let is_alone = !inside(before) && ends_word(bytes.get(end)) && !goes_on;
+        if is_alone && digit.get(..count).is_some_and(is_card) {
             out.push(start..end);
         }
     }
@@ -132,15 +133,5 @@ fn is_card(digits: &[u8]) -> bool {
         }
         _ => false,
     };
-    // Luhn: every second digit from the right counts double, its own digits summed
-    let sum: u32 = digits
-        .iter()
-        .rev()
-        .enumerate()
-        .map(|(i, d)| {
-            let d = u32::from(*d) << (i % 2);
-            if d > 9 { d - 9 } else { d }
-        })
-        .sum();
-    issued && sum.is_multiple_of(10)
+    issued && is_luhn(digits.iter().map(|d| u32::from(*d)))
 }

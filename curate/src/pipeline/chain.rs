@@ -356,9 +356,11 @@ impl Chain {
         draft.running_lines = composed.running_lines;
         let mut text = composed.text.into_owned();
         let mut is_cut = false;
+        let mut notes = 0;
         for part in &composed.parts {
-            let rendered = render_whole(part, &self.extract);
+            let rendered = render_whole(part, &self.extract, notes + 1);
             is_cut |= rendered.is_cut;
+            notes += rendered.notes;
             if !text.is_empty() && !rendered.text.is_empty() {
                 text.push_str("\n\n");
             }

@@ -210,6 +210,12 @@ impl CurateConfig {
         }
     }
 
+    /// Whether a step finds the language of each document.
+    pub fn finds_languages(&self) -> bool {
+        let is_language = |step: &Step| matches!(step, Step::Language(_));
+        self.step.iter().any(is_language)
+    }
+
     /// Reports every step, and the statistics, that ask for the language of documents before it is found.
     fn check_languages(&self, problem: Problem<'_>) {
         let is_language = |step: &Step| matches!(step, Step::Language(_));

@@ -12,8 +12,8 @@ use crate::dedup::{EmbeddingCounts, SignatureColumn, SignatureFile};
 use crate::error::{At, Error, Result};
 use crate::extract::{Extracted, extract_html};
 use crate::read::{
-    Batch, Composed, Format, Input, Keys, Raw, Reader, column_names, detect, is_binary, magic_of,
-    parse_record,
+    Batch, Composed, Format, Input, Keys, Raw, Reader, column_names, delimiter_of, detect,
+    is_binary, magic_of, parse_record,
 };
 
 /// Describes a file's format and contents.
@@ -294,18 +294,14 @@ fn records(path: &Path) -> Result<Value> {
         path: path.to_path_buf(),
         why: format!("found {kind}, which no format reads"),
     })?;
+    let table = match format {
+        Format::Csv | Format::Tsv => Some(table_of(path, format)?),
+        _ => None,
+    };
+    let format = table.as_ref().map_or(format, |input| input.format);
     let mut reader = match format {
         // of any kind: a text is described by its lines
         Format::Text => Reader::open_lines(path, &BTreeMap::new(), MAX_RECORD)?,
-        Format::Csv | Format::Tsv => {
-            // any column may have the text
-            let names = column_names(path, format)?;
-            let input = Input {
-                text_key: Keys::Several(names),
-                ..Input::of(format)
-            };
-            Reader::open(path, &input, None, MAX_RECORD)?
-        }
         Format::Auto
         | Format::Warc
         | Format::Wet
@@ -314,6 +310,8 @@ fn records(path: &Path) -> Result<Value> {
         | Format::Dolma
         | Format::Parquet
         | Format::Arrow
+        | Format::Csv
+        | Format::Tsv
         | Format::Html
         | Format::Wikipedia
         | Format::Epub
@@ -322,7 +320,10 @@ fn records(path: &Path) -> Result<Value> {
         | Format::Pdf
         | Format::Latex
         | Format::Wacz
-        | Format::Zim => Reader::open(path, &Input::of(format), None, MAX_RECORD)?,
+        | Format::Zim => {
+            let plain = Input::of(format);
+            Reader::open(path, table.as_ref().unwrap_or(&plain), None, MAX_RECORD)?
+        }
     };
     let mut batch = Batch::default();
     let mut contents = Contents::default();
@@ -331,7 +332,29 @@ fn records(path: &Path) -> Result<Value> {
             contents.add(format, raw, batch.bytes(raw));
         }
     }
-    Ok(contents.into_value(format))
+    let mut value = contents.into_value(format);
+    if let Some(input) = table.filter(|input| input.format == Format::Csv) {
+        value["delimiter"] = json!(input.delimiter);
+    }
+    Ok(value)
+}
+
+/// A table of separated values as an input, any of whose columns may have the text. The character between its fields is
+/// found as at a first look (`look`), whatever the file's name.
+fn table_of(path: &Path, format: Format) -> Result<Input> {
+    let (delimiter, _) = delimiter_of(path)?;
+    let mut input = Input {
+        delimiter: delimiter.to_string(),
+        ..Input::of(Format::Csv)
+    };
+    let mut names = column_names(path, &input)?;
+    // of one column the name alone tells
+    if delimiter == '\t' || (format == Format::Tsv && names.len() < 2) {
+        input = Input::of(Format::Tsv);
+        names = column_names(path, &input)?;
+    }
+    input.text_key = Keys::Several(names);
+    Ok(input)
 }
 
 #[cfg(test)]

@@ -8,6 +8,16 @@ const PART: usize = 256 << 10;
 /// Lists nest no deeper in HTML; deeper items are on this level.
 const MAX_LEVEL: usize = 9;
 
+/// End of an item.
+const ITEM_END: &str = "</li>\n";
+
+/// Bold and italic type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Type {
+    pub(super) is_bold: bool,
+    pub(super) is_italic: bool,
+}
+
 /// Collects a document.
 #[derive(Default)]
 pub(super) struct Flow {
@@ -47,6 +57,21 @@ impl Flow {
         self.block("<p>", html, "</p>");
     }
 
+    /// A further paragraph of the item that was just written; a paragraph of its own where none was, or a list is behind it.
+    pub(super) fn item_goes_on(&mut self, html: &str) {
+        if !self.tables.is_empty() || !self.now.ends_with(ITEM_END) {
+            return self.paragraph(html);
+        }
+        if html.trim().is_empty() {
+            return;
+        }
+        self.now.truncate(self.now.len() - ITEM_END.len());
+        self.now.push_str("<p>");
+        self.now.push_str(html);
+        self.now.push_str("</p>");
+        self.now.push_str(ITEM_END);
+    }
+
     /// An item of a list, on a level from 1; in tables a paragraph.
     pub(super) fn item(&mut self, level: usize, is_ordered: bool, html: &str) {
         if !self.tables.is_empty() {
@@ -68,7 +93,7 @@ impl Flow {
         }
         self.now.push_str("<li>");
         self.now.push_str(html);
-        self.now.push_str("</li>\n");
+        self.now.push_str(ITEM_END);
     }
 
     fn block(&mut self, open: &str, html: &str, close: &str) {
@@ -143,11 +168,16 @@ impl Flow {
         }
     }
 
-    /// The cell that was just opened spans so many columns.
-    pub(super) fn span(&mut self, columns: usize) {
-        if columns > 1 && self.now.ends_with("<td>") {
-            self.now.truncate(self.now.len() - "<td>".len());
-            self.now.push_str(&format!("<td colspan=\"{columns}\">"));
+    /// The cell that was just opened spans so many columns and rows.
+    pub(super) fn span(&mut self, columns: usize, rows: usize) {
+        if (columns > 1 || rows > 1) && self.now.ends_with("<td>") {
+            self.now.truncate(self.now.len() - ">".len());
+            for (name, number) in [("colspan", columns), ("rowspan", rows)] {
+                if number > 1 {
+                    self.now.push_str(&format!(" {name}=\"{number}\""));
+                }
+            }
+            self.now.push('>');
         }
     }
 
@@ -157,19 +187,58 @@ impl Flow {
         }
     }
 
-    /// The parts, with the notes as paragraphs behind the text.
+    /// The parts, with the notes as paragraphs behind the text. Those of a document in one part are told from other paragraphs
+    /// by the references to them (`reference`); of several parts each is rendered by itself, and their notes are paragraphs.
     pub(super) fn end(mut self, notes: &[String]) -> Vec<String> {
         while !self.tables.is_empty() {
             self.close_table();
         }
+        self.close_lists();
+        let is_one = self.parts.is_empty();
         for (i, note) in notes.iter().enumerate() {
-            self.paragraph(&format!("[{}] {note}", i + 1));
+            let number = i + 1;
+            if is_one {
+                let open =
+                    format!("<p id=\"note-{number}\"><a href=\"#mark-{number}\">[{number}]</a> ");
+                self.now.push_str(&open);
+                self.now.push_str(note);
+                self.now.push_str("</p>\n");
+            } else {
+                self.paragraph(&format!("[{number}] {note}"));
+            }
         }
         self.close_lists();
         self.parts.push(self.now);
         self.parts.retain(|part| !part.trim().is_empty());
         self.parts
     }
+}
+
+/// Appends the mark of a note.
+pub(super) fn reference(into: &mut String, number: usize) {
+    let mark = format!("<sup><a href=\"#note-{number}\">[{number}]</a></sup>");
+    into.push_str(&mark);
+}
+
+/// Appends text in its type. Text of one type that goes on is one piece in Markdown, whatever it was cut into.
+pub(super) fn typed(into: &mut String, text: &str, of: Type) {
+    let tags = [(of.is_bold, "b"), (of.is_italic, "i")];
+    for (_, tag) in tags.iter().filter(|(is_on, _)| *is_on) {
+        into.push_str(&format!("<{tag}>"));
+    }
+    escape(into, text);
+    for (_, tag) in tags.iter().rev().filter(|(is_on, _)| *is_on) {
+        into.push_str(&format!("</{tag}>"));
+    }
+}
+
+/// Appends the start tag of a link.
+pub(super) fn open_link(into: &mut String, target: &str) {
+    into.push_str("<a href=\"");
+    let mut escaped = String::new();
+    escape(&mut escaped, target);
+    into.push_str(&escaped.replace('"', "&quot;"));
+    into.push_str("\">");
 }
 
 /// Appends text to HTML.
@@ -196,8 +265,36 @@ mod tests {
         flow.item(1, false, "c");
         flow.paragraph(" ");
         flow.paragraph("d");
-        let want = "<ul><li>a</li>\n<ol><li>b</li>\n</ol><li>c</li>\n</ul><p>d</p>\n<p>[1] n</p>\n";
+        let want = "<ul><li>a</li>\n<ol><li>b</li>\n</ol><li>c</li>\n</ul><p>d</p>\n\
+            <p id=\"note-1\"><a href=\"#mark-1\">[1]</a> n</p>\n";
         assert_eq!(flow.end(&["n".to_string()]), [want]);
+    }
+
+    #[test]
+    fn items_go_on_where_nothing_is_between() {
+        let mut flow = Flow::default();
+        flow.item_goes_on("none");
+        flow.item(1, true, "a");
+        flow.item_goes_on("b");
+        flow.item_goes_on(" ");
+        flow.item(2, false, "c");
+        flow.item(1, true, "d");
+        let want = "<p>none</p>\n<ol><li>a<p>b</p></li>\n<ul><li>c</li>\n</ul><li>d</li>\n</ol>";
+        assert_eq!(flow.end(&[]), [want]);
+    }
+
+    #[test]
+    fn targets_and_texts_are_escaped() {
+        let mut html = String::new();
+        open_link(&mut html, "https://example.org/?a=\"<1>\"&b");
+        let of = Type {
+            is_bold: true,
+            is_italic: true,
+        };
+        typed(&mut html, "a<b", of);
+        let want =
+            "<a href=\"https://example.org/?a=&quot;&lt;1&gt;&quot;&amp;b\"><b><i>a&lt;b</i></b>";
+        assert_eq!(html, want);
     }
 
     #[test]
@@ -226,8 +323,10 @@ mod tests {
         for _ in 0..7 {
             flow.paragraph(&text);
         }
-        let parts = flow.end(&[]);
+        let parts = flow.end(&["n".to_string()]);
         assert_eq!(parts.len(), 3);
         assert!(parts.iter().all(|part| part.ends_with("</p>\n")));
+        // no reference of another part leads to it
+        assert!(parts[2].ends_with("<p>[1] n</p>\n"));
     }
 }

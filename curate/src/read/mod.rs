@@ -219,12 +219,12 @@ impl Reader {
     }
 }
 
-/// Names of the columns of a table of separated values.
+/// Names of the columns of a table whose fields `input` separates.
 ///
 /// # Errors
 /// `Io`.
-pub(crate) fn column_names(path: &Path, format: Format) -> Result<Vec<String>> {
-    let delimiter = if format == Format::Csv { b',' } else { b'\t' };
+pub(crate) fn column_names(path: &Path, input: &Input) -> Result<Vec<String>> {
+    let delimiter = input.table_delimiter();
     let blob = storage::open(path, &Options::default()).at(path)?;
     table::names(blob, delimiter, MOST_NAMES).at(path)
 }
@@ -334,7 +334,7 @@ fn open(
         Format::Wikipedia => {
             let mut reader = pages::PageReader::open(blob()?, max)?;
             if let Some(range) = part {
-                reader.keep_to(range, blob()?)?;
+                reader.keep_to(range, &blob)?;
             }
             if has_start {
                 other = reader.expect_pages()?;

@@ -130,24 +130,35 @@ impl PageReader {
         piece
     }
 
-    /// Only the pages that start in a range of a plain dump or of one of many bzip2 streams; `next` is the
-    /// same file once more, to find where the range after this one starts.
-    pub(super) fn keep_to(&mut self, range: &Range<u64>, next: Box<dyn Blob>) -> io::Result<()> {
+    /// Only the pages that start in a range of a plain dump or of one of many bzip2 streams; `open` opens the same file, to read
+    /// its head and to find where the range after this one starts. An empty range has none: the one at the dump's
+    /// start would otherwise have the damage before the first sound stream, which belongs to the range that follows it.
+    pub(super) fn keep_to(
+        &mut self,
+        range: &Range<u64>,
+        open: &dyn Fn() -> io::Result<Box<dyn Blob>>,
+    ) -> io::Result<()> {
         self.ranged = true;
         self.stop = range.end;
+        if range.is_empty() {
+            self.end = true;
+            return Ok(());
+        }
         let compressed = self.source.is_compressed();
         if compressed {
-            let stop = Source::open(next, false)?.sync(range.end)?;
+            let stop = Source::open(open()?, false)?.sync(range.end)?;
             self.stop = stop.unwrap_or(u64::MAX);
         }
         if range.start == 0 {
             return Ok(());
         }
+        let mut head = Source::open(open()?, false)?;
         while self.buffer.len() < HEAD && memmem::find(&self.buffer, OPEN).is_none() {
-            match self.source.next(&mut self.buffer) {
-                Piece::Data { .. } => {}
+            match head.next(&mut self.buffer) {
+                // the range that has the damage counts it
+                Piece::Data { .. } | Piece::Damage { .. } => {}
                 Piece::Failed(e) => return Err(e),
-                Piece::Damage { .. } | Piece::End => break,
+                Piece::End => break,
             }
         }
         self.read_base(memmem::find(&self.buffer, OPEN));

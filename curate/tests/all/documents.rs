@@ -18,7 +18,7 @@ fn data(name: &str) -> PathBuf {
         .join(name)
 }
 
-fn config(path: &Path, format: Format) -> CurateConfig {
+pub(crate) fn config(path: &Path, format: Format) -> CurateConfig {
     CurateConfig {
         inputs: vec![Input {
             path: path.to_string_lossy().into_owned(),
@@ -32,7 +32,10 @@ fn config(path: &Path, format: Format) -> CurateConfig {
 }
 
 /// Runs a config; its documents in order, the sum of its reports, and the reasons of bad records.
-fn run(config: &CurateConfig, out: &Path) -> (Vec<CleanDocument>, ShardReport, Vec<String>) {
+pub(crate) fn run(
+    config: &CurateConfig,
+    out: &Path,
+) -> (Vec<CleanDocument>, ShardReport, Vec<String>) {
     let curator = Curator::new(config, None, None, 0).unwrap();
     let mut sum = ShardReport::default();
     let (mut found, mut bad) = (Vec::new(), Vec::new());
@@ -64,7 +67,7 @@ fn words(text: &str) -> Vec<&str> {
 }
 
 /// An archive of these entries.
-fn archive(entries: &[(&str, &[u8])]) -> Vec<u8> {
+pub(crate) fn archive(entries: &[(&str, &[u8])]) -> Vec<u8> {
     let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
     for (name, bytes) in entries {
         let method = match *name {
@@ -79,7 +82,7 @@ fn archive(entries: &[(&str, &[u8])]) -> Vec<u8> {
 }
 
 /// A book of chapters, some of which may be missing from it.
-fn book(chapters: &[(&str, Option<&[u8]>)]) -> Vec<u8> {
+pub(crate) fn book(chapters: &[(&str, Option<&[u8]>)]) -> Vec<u8> {
     let items: String = chapters
         .iter()
         .map(|(name, _)| {
@@ -217,10 +220,10 @@ fn metadata_and_form_are_kept() {
             "{name}: {meta}"
         );
         assert_eq!(meta["file"], json!(name));
-        // chapters of books are pages, whose headings keep the type of single words
+        // headings keep the type of single words, but those of LaTeX are plain
         let heading = match format {
-            Format::Epub => "# Of the *first* part\n",
-            _ => "# Of the first part\n",
+            Format::Latex => "# Of the first part\n",
+            _ => "# Of the *first* part\n",
         };
         for form in [
             " Chapter 1\n",
@@ -743,6 +746,39 @@ fn inspect_names_the_format_of_every_file_and_what_is_in_it() {
         (&found["records"], &found["fields"]),
         (&json!(2), &json!({"a": 2, "b": 2}))
     );
+    assert_eq!(found["delimiter"], ",");
+    // whatever separates the fields, and whatever the name says
+    for (name, delimiter) in [
+        ("semicolons.csv", ';'),
+        ("bars.csv", '|'),
+        ("commas.tsv", ','),
+        ("tabs.csv", '\t'),
+        ("tabs.tsv", '\t'),
+    ] {
+        let rows = "a~b\n1~\"x, y; z | \t\"\n3~4\n".replace('~', &delimiter.to_string());
+        let found = about(&file(name, rows.as_bytes()));
+        let kind = if delimiter == '\t' { "tsv" } else { "csv" };
+        assert_eq!(
+            (&found["kind"], &found["format"]),
+            (&json!(kind), &json!(kind)),
+            "{name}"
+        );
+        assert_eq!(
+            (&found["records"], &found["bad"], &found["fields"]),
+            (&json!(2), &json!(0), &json!({"a": 2, "b": 2})),
+            "{name}"
+        );
+        let shown = (kind == "csv").then(|| delimiter.to_string());
+        assert_eq!(found["delimiter"], json!(shown), "{name}");
+    }
+    for (name, kind) in [("one.csv", "csv"), ("one.tsv", "tsv")] {
+        let found = about(&file(name, b"text\none\ntwo\n"));
+        assert_eq!(
+            (&found["kind"], &found["records"], &found["fields"]),
+            (&json!(kind), &json!(2), &json!({"text": 2})),
+            "{name}"
+        );
+    }
     let mut archive = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();
     header.set_size(2);

@@ -174,6 +174,11 @@ fn a_damaged_row_group_is_named_and_the_others_are_read() {
 
 /// A Parquet file of one row group with columns of bytes: name, whether the file calls them text, values.
 fn parquet_of(path: &Path, columns: &[(&str, bool, &[&[u8]])]) {
+    parquet_in(parquet::basic::Compression::UNCOMPRESSED, path, columns);
+}
+
+/// The same, compressed.
+fn parquet_in(codec: parquet::basic::Compression, path: &Path, columns: &[(&str, bool, &[&[u8]])]) {
     use parquet::data_type::{ByteArray, ByteArrayType};
     let fields = columns.iter().map(|(name, is_text, _)| {
         let kind = if *is_text { " (UTF8)" } else { "" };
@@ -182,8 +187,10 @@ fn parquet_of(path: &Path, columns: &[(&str, bool, &[&[u8]])]) {
     let schema = format!("message m {{ {} }}", fields.collect::<String>());
     let schema = parquet::schema::parser::parse_message_type(&schema).unwrap();
     let file = std::fs::File::create(path).unwrap();
+    let properties = parquet::file::properties::WriterProperties::builder();
+    let properties = properties.set_compression(codec).build();
     let mut writer =
-        parquet::file::writer::SerializedFileWriter::new(file, schema.into(), Default::default())
+        parquet::file::writer::SerializedFileWriter::new(file, schema.into(), properties.into())
             .unwrap();
     let mut group = writer.next_row_group().unwrap();
     for (_, _, values) in columns {
@@ -198,23 +205,52 @@ fn parquet_of(path: &Path, columns: &[(&str, bool, &[&[u8]])]) {
 }
 
 #[test]
+fn parquet_of_pyarrow_is_read_in_every_codec() {
+    let dir = tempfile::tempdir().unwrap();
+    let input = input(&data("codecs.parquet"), Format::Parquet);
+    let (found, report) = run(&config(input), dir.path());
+    assert_eq!((report.records, report.kept), (9, 9));
+    for (i, document) in found.iter().enumerate() {
+        let want = format!("Text number {i}: {}", "gr\u{fc}\u{df}e ".repeat(i));
+        assert_eq!(document.text, want);
+        let meta = document.meta.as_ref().unwrap();
+        for codec in ["snappy", "gzip", "zstd", "lz4", "brotli"] {
+            assert_eq!(meta[codec], json!(want), "{codec}");
+        }
+    }
+}
+
+/// Hadoop's framing of LZ4, which pyarrow reads and does not write.
+#[test]
+fn parquet_in_hadoops_lz4_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.parquet");
+    let texts = ["one ".repeat(99), "two".to_string()];
+    let values = texts.each_ref().map(|text| text.as_bytes());
+    let codec = parquet::basic::Compression::LZ4;
+    parquet_in(codec, &path, &[("text", true, &values)]);
+    let (found, _) = run(&config(input(&path, Format::Parquet)), dir.path());
+    assert_eq!(self::texts(&found), texts);
+}
+
+#[test]
 fn columns_of_a_codec_that_is_not_read_are_named_with_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.parquet");
     parquet_of(&path, &[("text", true, &[b"one", b"two"])]);
     let mut bytes = std::fs::read(&path).unwrap();
-    // Thrift's compact protocol: the path of the column, a list of one text, then its codec, field 4, an i32; 4 is brotli
+    // Thrift's compact protocol: the path of the column, a list of one text, then its codec, field 4, an i32; 3 is LZO
     let path_and_codec = b"\x19\x18\x04text\x15\x00";
     let at = memchr::memmem::rfind(&bytes, path_and_codec).unwrap();
-    bytes[at + path_and_codec.len() - 1] = 4 << 1;
+    bytes[at + path_and_codec.len() - 1] = 3 << 1;
     std::fs::write(&path, &bytes).unwrap();
     let out = dir.path().join("out");
     let (found, report) = run(&config(input(&path, Format::Parquet)), &out);
     assert_eq!((found.len(), report.quarantined), (0, 1));
     let errors = std::fs::read_to_string(out.join("errors/00000.jsonl")).unwrap();
     for wanted in [
-        "row group 0: columns compressed with brotli, which is not read",
-        "zstd, snappy, gzip, lz4 or none",
+        "row group 0: columns compressed with LZO, which is not read",
+        "zstd, snappy, gzip, lz4, brotli or none",
         "2 rows are lost",
     ] {
         assert!(errors.contains(wanted), "{errors}");

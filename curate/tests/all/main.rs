@@ -24,6 +24,7 @@ mod json_values;
 mod kinds;
 mod language;
 mod long_texts;
+mod marked_documents;
 mod mixer;
 mod parts;
 mod profiles;

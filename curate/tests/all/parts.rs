@@ -88,6 +88,60 @@ fn a_dump_cut_at_any_byte_gives_every_page_once() {
     }
 }
 
+/// Places of the streams of a bzip2 file: `BZh`, a level, and the magic of a block or of the end.
+fn streams(bytes: &[u8]) -> Vec<u64> {
+    let is_start = |at: &usize| {
+        let magics = [
+            [0x31, 0x41, 0x59, 0x26, 0x53, 0x59],
+            [0x17, 0x72, 0x45, 0x38, 0x50, 0x90],
+        ];
+        bytes[*at..].starts_with(b"BZh") && magics.iter().any(|m| bytes[at + 4..].starts_with(m))
+    };
+    let starts = (0..bytes.len().saturating_sub(10)).filter(is_start);
+    starts.map(|at| at as u64).collect()
+}
+
+/// Every byte damaged, of streams of whole pages and of streams cut anywhere; parts that end around the damaged stream and
+/// around the damage, and empty ones between them.
+#[test]
+fn a_damaged_stream_costs_the_same_pages_whatever_the_parts() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.xml.bz2");
+    let pages: Vec<String> = (0..4).map(|i| page(i, i)).collect();
+    // the address of the wiki is in the second stream
+    let mut of_pages = [&HEAD[..12], &HEAD[12..]]
+        .map(|head| bzip2(head.as_bytes()))
+        .concat();
+    for pages in [&pages[..2], &pages[2..3], &pages[3..]] {
+        of_pages.extend(bzip2(pages.concat().as_bytes()));
+    }
+    let plain = [HEAD, &pages.concat(), "</mediawiki>\n"].concat();
+    let anywhere: Vec<u8> = plain.as_bytes().chunks(233).flat_map(bzip2).collect();
+    for (sound, step) in [(of_pages, 1), (anywhere, 3)] {
+        let size = sound.len() as u64;
+        let starts = streams(&sound);
+        assert!(starts.len() >= 4);
+        // the first six bytes decide the kind of file
+        for at in (6..sound.len()).step_by(step) {
+            let mut bytes = sound.clone();
+            bytes[at] ^= 0x41;
+            std::fs::write(&path, &bytes).unwrap();
+            let whole = records(&path, &(0..size));
+            for place in [0, at as u64, size] {
+                assert_eq!(records(&path, &(place..place)), [], "byte {at}");
+            }
+            let next = starts.partition_point(|start| *start <= at as u64);
+            let (own, next) = (starts[next - 1], starts.get(next).copied().unwrap_or(size));
+            for cut in [own, own + 1, at as u64 + 1, next, next + 1] {
+                let cut = cut.min(size);
+                let mut found = records(&path, &(0..cut));
+                found.extend(records(&path, &(cut..size)));
+                assert_eq!(found, whole, "byte {at}, cut at {cut} of {size}");
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 

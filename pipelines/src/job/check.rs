@@ -211,6 +211,15 @@ impl Job {
         if let Some(d) = &self.dedup {
             d.check(&mut |k, f, w| add(&format!("dedup.{k}"), f, w));
             self.check_priority(d, &mut add);
+            if let (Some(key), Some(c)) = (d.language_key(), &self.curate)
+                && !c.finds_languages()
+            {
+                add(
+                    &format!("dedup.{key}"),
+                    "\"document\" in a job without a step `language`".into(),
+                    "a step `language` in curate.step, which finds the language of each document",
+                );
+            }
         }
         if let Some(d) = &self.decontaminate {
             d.check(&mut |k, f, w| add(&format!("decontaminate.{k}"), f, w));

@@ -546,6 +546,22 @@ mod tests {
     }
 
     #[test]
+    fn words_of_each_documents_language_want_a_step_that_finds_it() {
+        let job = |steps: &str| {
+            format!(
+                "name = 'x'\nout = 'o'\n[curate]\ninputs = 'a.jsonl'\n{steps}[dedup.minhash]\nlanguage = 'document'\n"
+            )
+        };
+        let found = problems(&job(""), &[]);
+        let keys: Vec<&str> = found.iter().map(|p| p.key.as_str()).collect();
+        assert_eq!(keys, ["dedup.minhash.language"]);
+        assert_eq!(problems(&job("step = [{ language = {} }]\n"), &[]), []);
+        // one language needs no step
+        let german = problems(&job("").replace("'document'", "'de'"), &[]);
+        assert_eq!(german, []);
+    }
+
+    #[test]
     fn messages_name_the_nearest_key_and_plain_types() {
         // (line of the job, key, found, wanted)
         let table = [

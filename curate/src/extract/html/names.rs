@@ -92,7 +92,7 @@ names! {
         Itemprop = "itemprop", Itemtype = "itemtype", Lang = "lang", Name = "name",
         Property = "property", Pubdate = "pubdate", Rel = "rel", Role = "role", Style = "style",
         Title = "title", Type = "type", XmlLang = "xml:lang", Alttext = "alttext",
-        Encoding = "encoding", Display = "display", Colspan = "colspan",
+        Encoding = "encoding", Display = "display", Colspan = "colspan", Rowspan = "rowspan",
     }
 }
 

@@ -5,6 +5,8 @@
 //! allowed (`dk.cpr`, `no.fodselsnummer`), and a Belgian number may be of either century. British NINO and Hungarian
 //! numbers are not in python-stdnum: their rules are those of HMRC (NIM39110) and of the Hungarian laws.
 
+use crate::pii::luhn::is_luhn;
+
 /// Value of an ASCII digit; 0 for others, which templates exclude.
 fn value(b: u8) -> u32 {
     u32::from(b.wrapping_sub(b'0')) % 64
@@ -32,15 +34,6 @@ fn is_date(year: u64, month: u64, day: u64) -> bool {
         _ => 0,
     };
     (1..=days).contains(&day) && year > 0
-}
-
-/// Luhn's sum: every second digit from the right counts double, its own digits summed.
-fn is_luhn(digits: &[u8]) -> bool {
-    let each = digits.iter().rev().enumerate().map(|(i, b)| {
-        let d = value(*b) << (i % 2);
-        if d > 9 { d - 9 } else { d }
-    });
-    each.sum::<u32>().is_multiple_of(10)
 }
 
 /// ISO 7064, modulo 11 and 10.
@@ -244,7 +237,8 @@ pub(super) fn se_personnummer(n: &[u8]) -> bool {
         _ => return false,
     };
     let digits: Vec<u8> = short.iter().chain(last).copied().collect();
-    is_date(year, number(&short[2..4]), number(&short[4..])) && is_luhn(&digits)
+    is_date(year, number(&short[2..4]), number(&short[4..]))
+        && is_luhn(digits.iter().map(|b| value(*b)))
 }
 
 /// `dk.cpr`: a date; the seventh digit tells the century. Its sum is not checked since 2007.
@@ -379,7 +373,8 @@ pub(super) fn gr_amka(n: &[u8]) -> bool {
         return false;
     }
     let (day, month, year) = (number(&n[..2]), number(&n[2..4]), number(&n[4..6]));
-    is_luhn(n) && (is_date(1900 + year, month, day) || is_date(2000 + year, month, day))
+    is_luhn(n.iter().map(|b| value(*b)))
+        && (is_date(1900 + year, month, day) || is_date(2000 + year, month, day))
 }
 
 /// `ie.pps`: seven digits, a letter modulo 23, and a second letter, which counts if it is A, B or H.

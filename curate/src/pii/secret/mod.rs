@@ -9,7 +9,9 @@
 //! number, `:`, 35 characters. Azure: values of `AccountKey` (64 bytes in base64) and `SharedAccessKey` (32), of which connection
 //! strings are made, signatures of SAS addresses (`sig=`, 32 bytes), client secrets (`...8Q~...`, 40 characters).
 
+mod alphabet;
 mod password;
+mod token;
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::LazyLock;
@@ -18,33 +20,8 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use regex::Regex;
 
 use super::boundary::ends_word;
-
-/// Alphabet of a key: letters and digits, and more.
-#[derive(Clone, Copy)]
-enum Alphabet {
-    Plain,
-    Underscore,
-    Hyphen,
-    Both,
-    Dotted,
-    Capitals,
-    Hexadecimal,
-}
-
-impl Alphabet {
-    fn has(self, b: u8) -> bool {
-        let more = match self {
-            Alphabet::Capitals => return b.is_ascii_uppercase() || b.is_ascii_digit(),
-            Alphabet::Hexadecimal => return b.is_ascii_digit() || matches!(b, b'a'..=b'f'),
-            Alphabet::Plain => false,
-            Alphabet::Underscore => b == b'_',
-            Alphabet::Hyphen => b == b'-',
-            Alphabet::Both => b == b'_' || b == b'-',
-            Alphabet::Dotted => matches!(b, b'_' | b'-' | b'.'),
-        };
-        more || b.is_ascii_alphanumeric()
-    }
-}
+use alphabet::Alphabet;
+use token::Tokens;
 
 /// A key with a fixed beginning.
 struct Key {
@@ -88,7 +65,7 @@ const KEYS: [Key; 28] = [
     key("pypi-AgE", Alphabet::Both, 50..=300),
     key("hf_", Alphabet::Plain, 30..=40),
     key("SG.", Alphabet::Dotted, 60..=72),
-    key("eyJ", Alphabet::Dotted, 40..=4000),
+    key(token::HEAD, Alphabet::Dotted, token::CHARACTERS),
     key("AC", Alphabet::Hexadecimal, 32..=32),
     key("SK", Alphabet::Hexadecimal, 32..=32),
 ];
@@ -204,13 +181,17 @@ fn in_gaps(
 fn keys(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>) {
     let bytes = text.as_bytes();
     let mut at = range.start;
+    let mut tokens = Tokens::new(&bytes[..range.end]);
     while let Some(hit) = BEGINNINGS.find(aho_corasick::Input::new(bytes).range(at..range.end)) {
         let number = hit.pattern().as_usize();
         let alone = ends_word(hit.start().checked_sub(1).and_then(|i| bytes.get(i)));
         let inside = hit.end()..range.end;
         let span = if let Some(key) = KEYS.get(number) {
             // a key may be long: nothing is counted inside a word
-            let end = alone.then(|| key_end(bytes, key, hit.start(), inside));
+            let end = alone.then(|| match key.head {
+                token::HEAD => tokens.end(hit.start()),
+                _ => key_end(bytes, key, inside),
+            });
             end.flatten().map(|end| hit.start()..end)
         } else if let Some(azure) = AZURE.get(number - KEYS.len()) {
             let end = base64_end(bytes, inside, azure);
@@ -237,13 +218,12 @@ fn keys(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>) {
 }
 
 /// End of the key whose beginning is before the range.
-fn key_end(bytes: &[u8], key: &Key, start: usize, range: Range<usize>) -> Option<usize> {
+fn key_end(bytes: &[u8], key: &Key, range: Range<usize>) -> Option<usize> {
     // one character more than fits shows that it is too long
     let rest = bytes[range.clone()].iter().take(key.characters.end() + 1);
     let length = rest.take_while(|b| key.alphabet.has(**b)).count();
     let end = range.start + length;
     let fits = match key.head {
-        "eyJ" => is_jwt(&bytes[start..end]),
         "AC" | "SK" => ends_word(bytes.get(end)),
         _ => true,
     };
@@ -363,12 +343,6 @@ fn bots(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>) {
             at += length;
         }
     }
-}
-
-/// Three parts, of which the first two are JSON objects in base64.
-fn is_jwt(bytes: &[u8]) -> bool {
-    let parts: Vec<&[u8]> = bytes.split(|b| *b == b'.').collect();
-    parts.len() == 3 && parts[1].starts_with(b"eyJ") && parts.iter().all(|p| p.len() >= 10)
 }
 
 /// The end of the PEM block that starts at `start`, if it is a private key.

@@ -1,6 +1,9 @@
-//! OpenDocument texts (ODT): paragraphs, headings, lists, tables, text boxes, footnotes and endnotes.
+//! OpenDocument texts (ODT): paragraphs, headings, lists, tables, text boxes, links, bold and italic type, footnotes and
+//! endnotes.
 //!
-//! Facts: OpenDocument 1.3 part 3 (OASIS), sections 5 (text), 5.5 (change tracking), 6.3 (notes), 9 (tables). Deleted
+//! Facts: OpenDocument 1.3 part 3 (OASIS), sections 5 (text), 5.5 (change tracking), 6.1.7 (spans), 6.1.8 (links), 6.3
+//! (notes), 9 (tables), 16.29 (properties of text). Type is that of spans and of the styles that a program makes for one
+//! paragraph: a style with a name says how all such paragraphs look. Deleted
 //! text is kept in a part of its own by the format, which is left out, as are annotations, tables of contents and
 //! other indices, names and descriptions of pictures, headers and footers. Encrypted files are dropped.
 
@@ -14,7 +17,7 @@ use super::meta::Described;
 use super::word::{note_bad, optional};
 use super::xml::{Element, Event, decode, walk};
 use crate::read::composed::{Composed, Lack, Reading};
-use crate::read::flow::{Flow, escape};
+use crate::read::flow::{self, Flow, Type};
 
 const CONTENT: &str = "content.xml";
 const STYLES: &str = "styles.xml";
@@ -42,10 +45,25 @@ const SKIPPED: [&str; 14] = [
 /// Names that styles give to the title of a document.
 const TITLE: &str = "Title";
 
-/// Styles by what they make of their paragraphs and lists.
+/// What a style says about type; None where it says nothing.
+#[derive(Clone, Default)]
+struct Look {
+    parent: Option<String>,
+    is_bold: Option<bool>,
+    is_italic: Option<bool>,
+}
+
+/// Styles that inherit from each other are followed this far.
+const MAX_BASES: usize = 16;
+
+/// Styles by what they make of their text, paragraphs and lists.
 #[derive(Default)]
 struct Styles {
     titles: BTreeSet<String>,
+    /// Styles of spans, by name.
+    spans: BTreeMap<String, Look>,
+    /// Automatic styles of paragraphs.
+    paragraphs: BTreeMap<String, Look>,
     /// Levels that list styles define, with whether they are numbered.
     levels: BTreeMap<(String, usize), bool>,
 }
@@ -55,6 +73,8 @@ struct Paragraph {
     html: String,
     /// Level of a heading.
     heading: Option<usize>,
+    /// Type of the paragraph, and of the spans that are open in it, the innermost last.
+    of: Vec<Type>,
 }
 
 /// A pass over the content.
@@ -132,15 +152,81 @@ fn is_encrypted(xml: &str) -> bool {
     found
 }
 
+impl Look {
+    /// The type of text that has this one without it.
+    fn over(&self, around: Type) -> Type {
+        Type {
+            is_bold: self.is_bold.unwrap_or(around.is_bold),
+            is_italic: self.is_italic.unwrap_or(around.is_italic),
+        }
+    }
+}
+
+impl Styles {
+    /// The type of a span inside of text of another.
+    fn span(&self, name: Option<&str>, around: Type) -> Type {
+        let mut look = Look::default();
+        let mut next = name;
+        for _ in 0..MAX_BASES {
+            let Some(style) = next.and_then(|name| self.spans.get(name)) else {
+                break;
+            };
+            look.is_bold = look.is_bold.or(style.is_bold);
+            look.is_italic = look.is_italic.or(style.is_italic);
+            next = style.parent.as_deref();
+        }
+        look.over(around)
+    }
+}
+
+/// Whether a weight of type is bold: by name, or 600 and more.
+fn is_bold(weight: &str) -> bool {
+    weight == "bold" || weight.parse().is_ok_and(|weight: u32| weight >= 600)
+}
+
 fn read_styles(xml: &str, styles: &mut Styles) -> Result<(), String> {
     let mut list = String::new();
+    let mut is_automatic = false;
+    // the style that is read: its family and its name
+    let mut now: Option<(String, String)> = None;
     walk(xml, |event| {
-        let Event::Open(name, element) = event else {
-            return;
+        let (name, element) = match event {
+            Event::Open(name, element) => (name, element),
+            Event::Close("automatic-styles") => return is_automatic = false,
+            Event::Close("style") => return now = None,
+            Event::Close(_) | Event::Text(_) => return,
         };
         match name {
-            "style" if element.value("parent-style-name").as_deref() == Some(TITLE) => {
-                styles.titles.extend(element.value("name"));
+            "automatic-styles" => is_automatic = true,
+            "style" => {
+                let parent = element.value("parent-style-name");
+                let name = element.value("name").unwrap_or_default();
+                let family = element.value("family").unwrap_or_default();
+                if parent.as_deref() == Some(TITLE) {
+                    styles.titles.insert(name.clone());
+                }
+                if family == "text" {
+                    let look = Look {
+                        parent,
+                        ..Look::default()
+                    };
+                    styles.spans.insert(name.clone(), look);
+                }
+                now = Some((family, name));
+            }
+            "text-properties" => {
+                let look = match &now {
+                    Some((family, name)) if family == "text" => styles.spans.get_mut(name),
+                    Some((family, name)) if family == "paragraph" && is_automatic => {
+                        Some(styles.paragraphs.entry(name.clone()).or_default())
+                    }
+                    _ => None,
+                };
+                if let Some(look) = look {
+                    look.is_bold = element.value("font-weight").map(|weight| is_bold(&weight));
+                    let style = element.value("font-style");
+                    look.is_italic = style.map(|style| style == "italic" || style == "oblique");
+                }
             }
             "list-style" => list = element.value("name").unwrap_or_default(),
             "list-level-style-number" | "list-level-style-bullet" | "list-level-style-image" => {
@@ -179,8 +265,11 @@ impl<'s> Pass<'s> {
             Event::Open(..) if self.skipped > 0 => self.skipped += 1,
             Event::Close(_) if self.skipped > 0 => self.skipped -= 1,
             Event::Text(text) => {
-                if self.skipped == 0 {
-                    self.push(|html| escape(html, text));
+                if self.skipped == 0
+                    && let Some(paragraph) = self.open.last_mut()
+                {
+                    let of = paragraph.of.last().copied().unwrap_or_default();
+                    flow::typed(&mut paragraph.html, text, of);
                 }
             }
             Event::Open(name, element) => self.open(name, element),
@@ -203,14 +292,32 @@ impl<'s> Pass<'s> {
             "h" => self.open.push(Paragraph {
                 html: String::new(),
                 heading: Some(number(element, "outline-level")),
+                of: Vec::new(),
             }),
             "p" => {
                 let style = element.value("style-name").unwrap_or_default();
                 let is_title = style == TITLE || self.styles.titles.contains(&style);
+                let look = self.styles.paragraphs.get(&style);
                 self.open.push(Paragraph {
                     html: String::new(),
                     heading: is_title.then_some(1),
+                    of: look
+                        .map(|look| look.over(Type::default()))
+                        .into_iter()
+                        .collect(),
                 });
+            }
+            "span" => {
+                let styles = self.styles;
+                if let Some(paragraph) = self.open.last_mut() {
+                    let around = paragraph.of.last().copied().unwrap_or_default();
+                    let style = element.value("style-name");
+                    paragraph.of.push(styles.span(style.as_deref(), around));
+                }
+            }
+            "a" => {
+                let target = element.value("href").unwrap_or_default();
+                self.push(|html| flow::open_link(html, &target));
             }
             "s" | "tab" => self.push(|html| html.push(' ')),
             "line-break" => self.push(|html| html.push_str("<br>")),
@@ -228,15 +335,17 @@ impl<'s> Pass<'s> {
             "table-row" => self.flow.open_row(),
             "table-cell" => {
                 self.flow.open_cell();
-                let columns = element.value("number-columns-spanned");
-                let columns = columns.and_then(|columns| columns.parse().ok());
-                self.flow.span(columns.unwrap_or(1));
+                let spanned = |name| element.value(name).and_then(|number| number.parse().ok());
+                self.flow.span(
+                    spanned("number-columns-spanned").unwrap_or(1),
+                    spanned("number-rows-spanned").unwrap_or(1),
+                );
             }
             "note" => {
                 self.notes.push(String::new());
                 self.inside.push(self.notes.len() - 1);
-                let mark = format!("[{}]", self.notes.len());
-                self.push(|html| html.push_str(&mark));
+                let number = self.notes.len();
+                self.push(|html| flow::reference(html, number));
             }
             _ => {}
         }
@@ -251,6 +360,12 @@ impl<'s> Pass<'s> {
                     self.end(&paragraph);
                 }
             }
+            "span" => {
+                if let Some(paragraph) = self.open.last_mut() {
+                    paragraph.of.pop();
+                }
+            }
+            "a" => self.push(|html| html.push_str("</a>")),
             "list" => drop(self.lists.pop()),
             "table" => self.flow.close_table(),
             "table-row" => self.flow.close_row(false),
@@ -285,7 +400,8 @@ impl<'s> Pass<'s> {
                     .is_some_and(|(_, is_ordered)| *is_ordered);
                 self.flow.item(level, is_ordered, &paragraph.html);
             }
-            _ => self.flow.paragraph(&paragraph.html),
+            Some(_) => self.flow.item_goes_on(&paragraph.html),
+            None => self.flow.paragraph(&paragraph.html),
         }
     }
 }
@@ -296,7 +412,16 @@ mod tests {
 
     fn html(body: &str) -> String {
         let xml = format!(
-            "<office:document-content><office:automatic-styles><style:style style:name='P1' style:parent-style-name='Title'/>\
+            "<office:document-content><office:styles>\
+             <style:style style:name='Strong' style:family='text'><style:text-properties fo:font-weight='bold'/></style:style>\
+             <style:style style:name='Fat' style:family='paragraph'><style:text-properties fo:font-weight='bold'/></style:style>\
+             </office:styles><office:automatic-styles><style:style style:name='P1' style:parent-style-name='Title'/>\
+             <style:style style:name='P2' style:family='paragraph' style:parent-style-name='Fat'>\
+             <style:text-properties fo:font-style='oblique' style:font-weight-asian='bold'/></style:style>\
+             <style:style style:name='T1' style:family='text' style:parent-style-name='Strong'>\
+             <style:text-properties fo:font-style='italic'/></style:style>\
+             <style:style style:name='T2' style:family='text'><style:text-properties fo:font-weight='400'/></style:style>\
+             <style:style style:name='T3' style:family='text'><style:text-properties fo:font-weight='700'/></style:style>\
              <text:list-style style:name='L1'><text:list-level-style-bullet text:level='1'/>\
              <text:list-level-style-number text:level='2' style:num-format='1'/></text:list-style></office:automatic-styles>\
              <office:body><office:text>{body}</office:text></office:body></office:document-content>"
@@ -315,8 +440,37 @@ mod tests {
             <text:list><text:list-item><text:p>c</text:p></text:list-item></text:list></text:list-item></text:list>\
             <table:table><table:table-row><table:table-cell table:number-columns-spanned='2'><text:p>d<text:s text:c='9'/>&amp;<text:tab/>e<text:line-break/></text:p>\
             </table:table-cell><table:covered-table-cell/></table:table-row></table:table>";
-        let want = "<h1>t</h1><h2>a</h2><ul><li>b</li></ul><p>more</p><ol><ol><li>c</li></ol></ol>\
+        let want = "<h1>t</h1><h2>a</h2><ul><li>b<p>more</p></li><ol><li>c</li></ol></ul>\
             <table><tr><td colspan=\"2\"><p>d &amp; e<br></p></td></tr></table>";
+        assert_eq!(html(body), want);
+    }
+
+    #[test]
+    fn type_is_that_of_spans_and_of_styles_made_for_one_paragraph() {
+        let span = |style: &str, text: &str| {
+            format!("<text:span text:style-name='{style}'>{text}</text:span>")
+        };
+        let inner = span("T1", &format!("b{}c", span("T2", "d")));
+        let body = [
+            format!(
+                "<text:p text:style-name='Fat'>a{inner}{}{}e</text:p>",
+                span("T3", "f"),
+                span("Strong", "g")
+            ),
+            format!("<text:p text:style-name='P2'>a{}</text:p>", span("T3", "b")),
+        ];
+        let want = "<p>a<b><i>b</i></b><i>d</i><b><i>c</i></b><b>f</b><b>g</b>e</p>\
+            <p><i>a</i><b><i>b</i></b></p>";
+        assert_eq!(html(&body.concat()), want);
+    }
+
+    #[test]
+    fn links_and_cells_of_several_rows_are_html() {
+        let body = "<text:p>a<text:a xlink:href='https://x.org/?a&amp;b'>b<text:span>c</text:span></text:a>d</text:p>\
+            <table:table><table:table-row><table:table-cell table:number-columns-spanned='2' table:number-rows-spanned='3'>\
+            <text:p>e</text:p></table:table-cell></table:table-row></table:table>";
+        let want = "<p>a<a href=\"https://x.org/?a&amp;b\">bc</a>d</p>\
+            <table><tr><td colspan=\"2\" rowspan=\"3\"><p>e</p></td></tr></table>";
         assert_eq!(html(body), want);
     }
 
@@ -333,7 +487,9 @@ mod tests {
     fn notes_follow_the_text() {
         let body = "<text:p>a<text:note><text:note-citation>1</text:note-citation><text:note-body><text:p>n</text:p>\
             <text:p>m</text:p></text:note-body></text:note> b</text:p>";
-        assert_eq!(html(body), "<p>a[1] b</p><p>[1] n m</p>");
+        let want = "<p>a<sup><a href=\"#note-1\">[1]</a></sup> b</p>\
+            <p id=\"note-1\"><a href=\"#mark-1\">[1]</a> n m</p>";
+        assert_eq!(html(body), want);
     }
 
     #[test]

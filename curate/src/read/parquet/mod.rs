@@ -91,15 +91,18 @@ fn guarded<T>(read: impl FnOnce() -> parquet::errors::Result<T>) -> Result<T, St
     }
 }
 
-/// Before the name of a codec in the library's message about one that it was built without: brotli, whose library would
-/// bring an encoder along.
-const WITHOUT: &str = "Disabled feature at compile time: ";
+/// Around the name of a codec in the library's message about one that it has no code for: LZO, which no writer of today has.
+const BEFORE: &str = "The codec type ";
+const BEHIND: &str = " is not supported yet";
 
-/// An error of the library, that of a codec it was built without in words that help.
+/// An error of the library, that of a codec it cannot read in words that help.
 fn in_words(why: String) -> String {
-    match why.split_once(WITHOUT) {
-        Some((_, codec)) => format!(
-            "columns compressed with {codec}, which is not read (write the file anew with zstd, snappy, gzip, lz4 or none)"
+    let codec = why
+        .split_once(BEFORE)
+        .and_then(|(_, rest)| rest.split_once(BEHIND));
+    match codec {
+        Some((codec, _)) => format!(
+            "columns compressed with {codec}, which is not read (write the file anew with zstd, snappy, gzip, lz4, brotli or none)"
         ),
         None => why,
     }

@@ -2,8 +2,8 @@
 //!
 //! A header declares its page's decompressed size, and that many bytes are allocated. The limit is the size of two
 //! records, or sixteen times the page's bytes in the file: texts compress to a fifth, seldom to a tenth. Elements
-//! of lists are assembled row by row, so their number is bounded as well. The library inflates gzip without limit:
-//! such pages are measured first.
+//! of lists are assembled row by row, so their number is bounded as well. The library decompresses gzip, brotli and frames
+//! of LZ4 without limit: such pages are measured first.
 //!
 //! Format: PageHeader of parquet-format 2.11 (parquet.thrift) in Thrift's compact protocol: `type`, `uncompressed_page_size`
 //! and `compressed_page_size` are the fields 1 to 3, all i32; in the headers of the kinds of pages `num_values` is field 1.
@@ -21,14 +21,26 @@ pub(super) const HEAD: usize = 64;
 const MOST_GROWTH: u64 = 16;
 /// Elements of lists that a small page may have.
 const FEW_VALUES: u64 = 4 << 20;
+/// Bytes that are decompressed at once to measure a page.
+const BUFFER: usize = 16 << 10;
 /// Types of the compact protocol.
 const I32: u8 = 5;
 const STRUCT: u8 = 12;
 
+/// Codecs that the library decompresses without limit.
+#[derive(Clone, Copy)]
+enum Unlimited {
+    Gzip,
+    Brotli,
+    /// Hadoop's LZ4 has its sizes in the page, but the library takes frames as well.
+    Lz4Frame,
+}
+
 /// A column of a row group.
 struct Column {
     bytes: Range<u64>,
-    is_gzip: bool,
+    /// The codec, if its pages are to be measured.
+    unlimited: Option<Unlimited>,
     /// Values are elements of lists.
     is_repeated: bool,
 }
@@ -97,14 +109,11 @@ impl Pages {
 
     /// Measures the page whose compressed bytes start at `offset`, if that is not done by the library.
     pub(super) fn check_body(&self, offset: u64, bytes: &[u8]) -> Result<(), ParquetError> {
-        if !self.column(offset).is_some_and(|column| column.is_gzip) {
+        let Some(codec) = self.column(offset).and_then(|column| column.unlimited) else {
             return Ok(());
-        }
+        };
         let most = self.most(bytes.len() as u64);
-        let mut inflated = flate2::read::MultiGzDecoder::new(bytes).take(most + 1);
-        // the library reports data that cannot be inflated
-        let length = std::io::copy(&mut inflated, &mut std::io::sink()).unwrap_or(0);
-        if length > most {
+        if is_longer(codec, bytes, most) {
             return Err(refused(format!(
                 "a page of more than {most} bytes out of {} at byte {offset}",
                 bytes.len()
@@ -114,13 +123,42 @@ impl Pages {
     }
 }
 
+/// Whether a page decompresses to more than `most` bytes. The library reports one that cannot be decompressed.
+fn is_longer(codec: Unlimited, bytes: &[u8], most: u64) -> bool {
+    let mut decoder: Box<dyn Read + '_> = match codec {
+        Unlimited::Gzip => Box::new(flate2::read::MultiGzDecoder::new(bytes)),
+        Unlimited::Brotli => Box::new(brotli_decompressor::Decompressor::new(bytes, BUFFER)),
+        Unlimited::Lz4Frame => Box::new(lz4_flex::frame::FrameDecoder::new(bytes)),
+    };
+    let mut buffer = [0; BUFFER];
+    let mut length = 0;
+    loop {
+        match decoder.read(&mut buffer) {
+            Ok(0) | Err(_) => return false,
+            Ok(n) => length += n as u64,
+        }
+        if length > most {
+            return true;
+        }
+    }
+}
+
 fn columns_of(group: &RowGroupMetaData) -> impl Iterator<Item = Column> {
     group.columns().iter().map(|column| {
         let size = u64::try_from(column.compressed_size()).unwrap_or(0);
         let start = start_of_column(column);
         Column {
             bytes: start..start.saturating_add(size),
-            is_gzip: matches!(column.compression(), Compression::GZIP(_)),
+            unlimited: match column.compression() {
+                Compression::GZIP(_) => Some(Unlimited::Gzip),
+                Compression::BROTLI(_) => Some(Unlimited::Brotli),
+                Compression::LZ4 => Some(Unlimited::Lz4Frame),
+                Compression::UNCOMPRESSED
+                | Compression::SNAPPY
+                | Compression::LZO
+                | Compression::ZSTD(_)
+                | Compression::LZ4_RAW => None,
+            },
             is_repeated: column.column_descr().max_rep_level() > 0,
         }
     })
@@ -222,6 +260,30 @@ pub(crate) fn start_of_column(column: &ColumnChunkMetaData) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn pages_are_measured_up_to_the_limit_and_no_further() {
+        let zeros = vec![0; 1 << 20];
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        gzip.write_all(&zeros).unwrap();
+        let mut frame = lz4_flex::frame::FrameEncoder::new(Vec::new());
+        frame.write_all(&zeros).unwrap();
+        // as brotli 1.2.1 (PyPI) compresses a mebibyte of zeros
+        let brotli = [
+            0x5b, 0xff, 0xff, 0x8f, 0x7f, 0x02, 0x20, 0x1e, 0x0b, 0x04, 0x72, 0xef, 0x1f, 0x00,
+        ];
+        for (codec, bytes) in [
+            (Unlimited::Gzip, gzip.finish().unwrap()),
+            (Unlimited::Lz4Frame, frame.finish().unwrap()),
+            (Unlimited::Brotli, brotli.to_vec()),
+        ] {
+            assert!(!is_longer(codec, &bytes, 1 << 20));
+            assert!(is_longer(codec, &bytes, (1 << 20) - 1));
+            // what cannot be decompressed is the library's to report
+            assert!(!is_longer(codec, b"no page", 0));
+        }
+    }
 
     #[test]
     fn sizes_of_a_header_of_parquet_cpp_are_read() {

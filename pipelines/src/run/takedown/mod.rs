@@ -79,7 +79,7 @@ pub(crate) fn takedown(args: &TakedownArgs) -> Result<()> {
         xxh3: checksum(&args.list)?,
         entries: list.len() as u64,
     };
-    let mut corpora = open(&args.corpus)?;
+    let mut corpora = open(args)?;
     let has_corpus = corpora.iter().any(|cx| remove::has_shards(&cx.out));
     if !has_corpus {
         let message = format!(
@@ -157,10 +157,31 @@ fn shown_only(corpus: PathBuf, record: Record) -> Result<Told> {
     })
 }
 
+/// The refusal of a job with a store: many objects cannot change in one transaction, as the files of a folder do, and a
+/// store has no lock that keeps other machines from reading half of them.
+fn in_a_store(url: &str, list: &Path) -> String {
+    let url = curate::secrets::without_passwords(url);
+    let url = url.trim_end_matches('/');
+    let copies = match url.starts_with("s3://") {
+        true => [
+            format!(" (aws s3 sync {url} FOLDER)"),
+            format!(" (aws s3 sync --delete --exclude job.toml FOLDER {url})"),
+        ],
+        false => [String::new(), String::new()],
+    };
+    let [there, back] = copies;
+    format!(
+        "found [store], wanted a job whose files are in its folder alone: while nothing else uses {url}, copy it to an empty \
+         folder{there}, remove [store] and [store.options] from FOLDER/job.toml, run `millrace takedown {} --corpus FOLDER`, and copy all but \
+         job.toml back, removing from the store what the folder no longer has{back}",
+        list.display()
+    )
+}
+
 /// Opens and locks the jobs' folders.
-fn open(paths: &[PathBuf]) -> Result<Vec<Context>> {
+fn open(args: &TakedownArgs) -> Result<Vec<Context>> {
     let mut corpora: Vec<Context> = Vec::new();
-    for path in paths {
+    for path in &args.corpus {
         let job = if path.is_dir() {
             let set = format!("out={:?}", path.display().to_string());
             job::load(&path.join("job.toml"), &[set])?
@@ -168,9 +189,8 @@ fn open(paths: &[PathBuf]) -> Result<Vec<Context>> {
             job::load(path, &[])?
         };
         let wrong = |message: String| WrongUse::new(format!("{}: {message}", path.display()));
-        if job.store.is_some() {
-            let message = "found [store], wanted a job whose files are in its folder alone";
-            return Err(wrong(message.into()).into());
+        if let Some(store) = &job.store {
+            return Err(wrong(in_a_store(&store.url, &args.list)).into());
         }
         let whole = |out: &Path| out.canonicalize().unwrap_or_else(|_| out.to_path_buf());
         let out = whole(&job.out);

@@ -428,7 +428,7 @@ impl Converter {
                 self.input.argument();
                 if self.inline == 0 && !self.tables.is_empty() && self.now.trim().is_empty() {
                     self.row();
-                    self.flow.span(columns.trim().parse().unwrap_or(1));
+                    self.flow.span(columns.trim().parse().unwrap_or(1), 1);
                 }
             }
             "ensuremath" => {
