@@ -10,7 +10,7 @@ use super::bf16::{Step, Task, perform};
 use super::element::{Element, TWO};
 use super::output::{Data, DataMut, Shared};
 use super::rotary::Rotary;
-use super::simd::{Lanes, vector_fn};
+use super::simd::Lanes;
 use crate::Bf16;
 use crate::descriptor::activation::Kind;
 use std::marker::PhantomData;
@@ -77,13 +77,6 @@ impl Whole {
         }
     }
 
-    /// Prefetches the lines of a second matrix, on an instruction set.
-    pub(crate) fn prefetch_second_on(self, isa: Isa, epilogue: &Epilogue<'_>) {
-        if !matches!(epilogue.then, Then::Nothing | Then::Rotary(_)) {
-            prefetch_second(isa, self, *epilogue);
-        }
-    }
-
     /// Prefetches the lines of a second matrix.
     #[inline(always)]
     pub(crate) fn prefetch_second<L: Lanes>(&self, epilogue: &Epilogue<'_>) {
@@ -98,12 +91,6 @@ impl Whole {
                 Then::Times(by) => by.prefetch::<L>(start, self.columns),
             }
         }
-    }
-}
-
-vector_fn! {
-    fn prefetch_second<L>(whole: Whole, epilogue: Epilogue<'_>) {
-        whole.prefetch_second::<L>(&epilogue);
     }
 }
 

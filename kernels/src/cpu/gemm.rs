@@ -7,19 +7,18 @@
 //! start at whole steps, so that an odd leaf ends with half a step of zeros. Shapes: m, n, k in elements.
 #![expect(unsafe_code, reason = "tasks write disjoint tiles of one output")]
 
+use super::bf16::{Step, Task};
 use super::epilogue::{Epilogue, Whole};
 use super::output::Shared;
 use super::pack::{Matrix, Panels};
 use super::plan::{
     FEW_PACKED, FEW_PANELS, PACK_A_BYTES, PACK_B_BYTES, PARALLEL_ABOVE, Plan, ViewMut, block, share,
 };
-use super::right::{
-    Columns, LOWEST_ROWS, Order, Right, Words, panels_at_once, shape, shape_by_matrix,
-};
+use super::right::{Columns, Order, Right, Words, shape, shape_by_matrix};
 use super::rotary::{Part, Rotary};
-use super::simd::LANES;
+use super::simd::{LANES, Lanes};
 use super::tile::{Ahead, Cuts, Finish, Stack, Tile};
-use super::tile_shapes::{Reading, Shape, compute};
+use super::tile_shapes::{LOWEST_ROWS, block_tile, few_tile, wide_tile};
 use super::{Isa, Numbers, pieces, tiles};
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
@@ -229,7 +228,7 @@ fn blocked(mut c: ViewMut<'_>, a: Matrix<'_>, b: Right<'_>, plan: Plan<'_>) -> R
 
 /// Whether a product with m rows and n columns goes through B panel by panel, all rows with each (`Few`). Its tasks share
 /// out the panels of columns alone: of a pack with few of them, no more rows than of a matrix, and of a single panel no
-/// more than those that lower tiles than a block's hold.
+/// more than those that lower tiles than a block's (`block_tile`) hold.
 fn takes_few(plan: &Plan<'_>, [m, n]: [usize; 2], is_packed: bool) -> bool {
     let (rows, cols) = shape(plan.device.isa(), m);
     let threads = if plan.parallel {
@@ -369,7 +368,7 @@ impl Rect<'_> {
                 rows: panels,
                 cols: s * strip..cols.min((s + 1) * strip),
             };
-            tiles.multiply();
+            self.b.words.perform(device.isa(), self.pairs, tiles);
             Ok(())
         };
         if parallel {
@@ -399,9 +398,12 @@ struct Few<'a> {
 impl Few<'_> {
     /// Panels that a tile takes at once.
     fn at_once(&self, isa: Isa) -> usize {
-        match self.b {
-            Right::Packed(_) => panels_at_once(isa, self.a.width),
-            Right::Matrix(_) => 1,
+        let has_many_registers = shape(isa, 1).1 == 2 * LANES;
+        match (self.b, self.a.width) {
+            (Right::Packed(_), 1) => 4,
+            (Right::Packed(_), 2) => 2,
+            (Right::Packed(_), 4) if has_many_registers => 2,
+            (Right::Packed(_) | Right::Matrix(_), _) => 1,
         }
     }
 
@@ -434,7 +436,7 @@ impl Few<'_> {
                 at_once,
                 cols: of.start * at_once..panels.min(of.end * at_once),
             };
-            tiles.multiply();
+            self.b.perform(isa, self.order.numbers.are_pairs(), tiles);
         };
         if parallel {
             pieces((0..tasks).into_par_iter()).for_each(one);
@@ -528,8 +530,9 @@ struct Tiles<'a> {
     cols: Range,
 }
 
-impl Tiles<'_> {
-    fn multiply(self) {
+impl Task for Tiles<'_> {
+    #[inline(always)]
+    fn run<L: Lanes, N: Step<L>>(self) {
         let Tiles {
             isa,
             rect,
@@ -541,16 +544,6 @@ impl Tiles<'_> {
         let (height, width) = (rect.height, rect.b.width);
         let (start, end) = rect.span;
         let own = rect.cuts.own() * height * width;
-        let reading = Reading {
-            isa,
-            b: Right::Packed(rect.b.words),
-            pairs: rect.pairs,
-        };
-        let shape = Shape {
-            rows: height,
-            columns: width,
-            panel: width,
-        };
         let all = rect.n.div_ceil(width);
         let mut room = Room::new(rect.cuts, height * width, 0);
         let mut rounding = Rounding::new();
@@ -585,17 +578,17 @@ impl Tiles<'_> {
                 let is_last = end == rect.cuts.k;
                 if is_last && t.second.is_null() {
                     // The chain hides the latency of this prefetch.
-                    whole.prefetch_second_on(isa, &rect.epilogue);
+                    whole.prefetch_second::<L>(&rect.epilogue);
                 }
                 // SAFETY: panels have a row per k of the block; sums of the block's tiles follow each other;
                 // tiles of different (i, j) are disjoint and each (i, j) belongs to one task.
                 unsafe {
                     let at = rect.own.0.add((i * all + j) * own);
-                    let stack = Stack {
+                    let mut stack = Stack {
                         own: std::slice::from_raw_parts_mut(at, own),
                         shared: room.shared(),
                     };
-                    compute(reading, shape, t, stack);
+                    block_tile::<L, N>(t, [height, width], &mut stack);
                 }
                 if is_last {
                     // SAFETY: the tile's sums are where `place` said, and tile (i, j) of the output is this task's.
@@ -648,8 +641,9 @@ struct FewTiles<'a> {
     cols: Range,
 }
 
-impl FewTiles<'_> {
-    fn multiply(self) {
+impl Task for FewTiles<'_> {
+    #[inline(always)]
+    fn run<L: Lanes, N: Step<L>>(self) {
         let FewTiles {
             isa,
             few,
@@ -657,11 +651,6 @@ impl FewTiles<'_> {
             cols,
         } = self;
         let cuts = few.cuts();
-        let reading = Reading {
-            isa,
-            b: few.b,
-            pairs: few.order.numbers.are_pairs(),
-        };
         let (height, width) = (few.a.width, few.cols);
         let rows = few.m.div_ceil(height);
         let (mut room, own) = (
@@ -731,18 +720,19 @@ impl FewTiles<'_> {
                         rows: whole.rows,
                         cols: whole.columns,
                     };
-                    let stack = Stack {
+                    let mut stack = Stack {
                         own: &mut room.own[i * own..(i + 1) * own],
                         shared: &mut room.shared[room.skipped..],
                     };
-                    let shape = Shape {
-                        rows: height,
-                        columns: count * width,
-                        panel: width,
-                    };
                     // SAFETY: all panels have a row per k of the block; tiles of different (i, j)
                     // are disjoint and each j belongs to one task.
-                    unsafe { compute(reading, shape, t, stack) }
+                    unsafe {
+                        if count > 1 {
+                            wide_tile::<L, N>(t, height, &mut stack);
+                        } else {
+                            few_tile::<L, N>(t, height, &mut stack);
+                        }
+                    }
                     if end == cuts.k {
                         // SAFETY: the tile's sums are where `place` said, and column panel j is this task's.
                         unsafe { rounding.finish(isa, few.epilogue, whole) }

@@ -243,28 +243,12 @@ pub(super) fn shape(isa: Isa, m: usize) -> (usize, usize) {
     let padded = |rows: usize| m.next_multiple_of(rows);
     let rows = match m {
         0..=1 => 1,
-        2 if tall > LOWEST_ROWS => 2,
-        2..=LOWEST_ROWS => LOWEST_ROWS,
+        2 => 2,
+        3..=4 => 4,
         5..=FEW_ROWS if padded(low) < padded(tall) => low,
         _ => tall,
     };
     (rows, cols)
-}
-
-/// Panels of a pack that a tile of so many rows takes at once: with few rows one has too few chains to hide the latency
-/// of their additions.
-pub(super) fn panels_at_once(isa: Isa, rows: usize) -> usize {
-    let [one, two, four] = match isa {
-        Isa::Amx | Isa::Avx512Bf16 | Isa::Avx512 => [4, 2, 2],
-        Isa::Avx2 | Isa::Neon => [4, 2, 1],
-        Isa::Portable => [1, 1, 1],
-    };
-    match rows {
-        1 => one,
-        2 => two,
-        4 => four,
-        _ => 1,
-    }
 }
 
 /// `shape` for a product by a matrix of n columns: adapters have so few that half a wide tile holds them.
@@ -274,7 +258,5 @@ pub(super) fn shape_by_matrix(isa: Isa, [m, n]: [usize; 2]) -> (usize, usize) {
     (rows, if is_narrow { LANES } else { cols })
 }
 
-/// Rows up to which tiles are lower than those of blocks.
-pub(super) const LOWEST_ROWS: usize = 4;
 /// Up to this many rows the low tile may be chosen; the padding of more is a small share of them.
 const FEW_ROWS: usize = 48;

@@ -30,7 +30,6 @@ macro_rules! pair {
 
 impl Lanes for Pair {
     const TILE_VECTORS: usize = 1;
-    const TILE_ROWS: usize = 6;
 
     prefetches!();
 
