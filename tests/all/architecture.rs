@@ -250,6 +250,7 @@ const LAYERS: [(&str, Layers); 5] = [
             &[
                 "flag_numbers.rs",
                 "folder_lock.rs",
+                "repository.rs",
                 "log.rs",
                 "machine.rs",
                 "signals.rs",
