@@ -4,7 +4,7 @@
 //! is removed. A killed run resumes in that folder.
 
 use super::new_outputs::expect_new_dataset;
-use crate::context::Context;
+use crate::context::{Context, JOB};
 use crate::job::{
     DatasetTable, Job, Naming, Sentences, Tokenize, TokenizerTable, WrongUse, or_nearest,
 };
@@ -182,7 +182,7 @@ impl Place {
 
     /// Checks that the datasets are new, unless a run of the same job was killed while it gave them their names.
     fn expect_new(&self, job: &Job) -> Result<(), WrongUse> {
-        let of_killed = fs::read_to_string(self.work.join("job.toml"));
+        let of_killed = fs::read_to_string(self.work.join(JOB));
         if of_killed.is_ok_and(|killed| killed == job.to_toml()) {
             return Ok(());
         }
@@ -221,8 +221,21 @@ impl Place {
                 log!("bad records are listed in {}", errors.display());
             }
         }
-        fs::remove_dir_all(&self.work)
+        self.remove_work()
             .with_context(|| format!("cannot remove {}", self.work.display()))
+    }
+
+    /// Removes the folder of the work, its job last: by that a run knows what a killed one has left (`expect_new`).
+    fn remove_work(&self) -> std::io::Result<()> {
+        for entry in fs::read_dir(&self.work)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                fs::remove_dir_all(entry.path())?;
+            } else if entry.file_name() != JOB {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        fs::remove_dir_all(&self.work)
     }
 }
 
