@@ -161,7 +161,7 @@ impl<'p> Renderer<'p> {
         }
         match self.page.cells.get(&number) {
             Some(cells) if block.shape == Shape::Row => self.plain_row(block, cells),
-            _ => self.write(block, "", "\n"),
+            Some(_) | None => self.write(block, "", "\n"),
         }
     }
 

@@ -294,10 +294,8 @@ fn records(path: &Path) -> Result<Value> {
         path: path.to_path_buf(),
         why: format!("found {kind}, which no format reads"),
     })?;
-    let table = match format {
-        Format::Csv | Format::Tsv => Some(table_of(path, format)?),
-        _ => None,
-    };
+    let is_table = matches!(format, Format::Csv | Format::Tsv);
+    let table = is_table.then(|| table_of(path, format)).transpose()?;
     let format = table.as_ref().map_or(format, |input| input.format);
     let mut reader = match format {
         // of any kind: a text is described by its lines

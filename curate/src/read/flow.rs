@@ -187,8 +187,8 @@ impl Flow {
         }
     }
 
-    /// The parts, with the notes as paragraphs behind the text. Those of a document in one part are told from other paragraphs
-    /// by the references to them (`reference`); of several parts each is rendered by itself, and their notes are paragraphs.
+    /// The parts, with the notes as paragraphs behind the text. In a document of one part the references to notes (`reference`) set
+    /// them apart from other paragraphs; of several parts each is rendered by itself, and their notes are paragraphs.
     pub(super) fn end(mut self, notes: &[String]) -> Vec<String> {
         while !self.tables.is_empty() {
             self.close_table();

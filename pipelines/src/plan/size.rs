@@ -91,15 +91,13 @@ const T5: [Widths; 7] = [
 ];
 
 /// Those of T5, whose small ones reach further for the rows of the vocabulary.
-const MT5: [Widths; 7] = [
-    gated(0.25, 512, 6, 1024, 1e-4),
-    gated(0.5, 768, 12, 2048, 1e-4),
-    gated(1.2, 1024, 16, 2816, 1e-4),
-    gated(5.0, 2048, 32, 5120, 1e-4),
-    gated(15.0, 4096, 64, 10_240, 1e-4),
-    gated(25.9, 5120, 80, 10_880, 1e-4),
-    gated(43.0, 6144, 96, 10_880, 1e-4),
-];
+const MT5: [Widths; 7] = {
+    let mut sizes = T5;
+    sizes[0].below = 0.25;
+    sizes[1].below = 0.5;
+    sizes[2].below = 1.2;
+    sizes
+};
 
 /// From 25 billion on the table's bounds belong to their rows.
 const BERT: [Widths; 11] = [

@@ -45,7 +45,7 @@ const SKIPPED: [&str; 14] = [
 /// Names that styles give to the title of a document.
 const TITLE: &str = "Title";
 
-/// What a style says about type; None where it says nothing.
+/// Bold and italic type by a style; None where it leaves it open.
 #[derive(Clone, Default)]
 struct Look {
     parent: Option<String>,

@@ -77,7 +77,7 @@ pub(crate) fn launch(args: &LaunchArgs) -> Result<()> {
     }
 }
 
-/// What a launch of the job could not do with its `[nodes]`: the cluster that ranks smaller layouts, and memory for the ranks.
+/// Problems of a job's `[nodes]` that its launch would meet: the cluster that ranks smaller layouts, and memory for the ranks.
 pub(crate) fn node_problems(job: &Job) -> Vec<Problem> {
     let Some(nodes) = &job.nodes else {
         return Vec::new();

@@ -96,7 +96,7 @@ pub fn expect_gguf(path: &Path, options: &GgufOptions) -> Result<()> {
     described(path, &plan, options).map(drop)
 }
 
-/// What a file says of its model.
+/// Metadata of the model in a file.
 struct Described {
     architecture: Architecture,
     metadata: Metadata,

@@ -22,7 +22,7 @@ pub(super) struct Style {
     pub(super) look: Look,
 }
 
-/// What properties say about type; None where they say nothing.
+/// Bold and italic type by some properties; None where they leave it open.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Look {
     pub(super) is_bold: Option<bool>,
