@@ -11,7 +11,7 @@
 use super::Isa;
 #[cfg(target_arch = "x86_64")]
 use super::simd::Wide;
-use super::simd::{Kernel, LANES, Lanes, run};
+use super::simd::{Kernel, LANES, Lanes, compiled, run};
 
 /// The layout of words, and one step of a sum of their products.
 pub(crate) trait Step<L: Lanes> {
@@ -227,51 +227,82 @@ pub(crate) trait Task {
     fn run<L: Lanes, N: Step<L>>(self);
 }
 
-struct InFull;
+/// A function written over vectors and their arithmetic, for callers that call the same one often.
+pub(crate) trait Function<Args> {
+    fn call<L: Lanes, N: Step<L>>(args: Args);
+}
 
-impl<T: Task> Kernel<T> for InFull {
-    type Out = ();
+/// Runs a task.
+struct Run;
+
+impl<T: Task> Function<T> for Run {
     #[inline(always)]
-    fn run<L: Lanes>(task: T) {
-        task.run::<L, Single>();
+    fn call<L: Lanes, N: Step<L>>(task: T) {
+        task.run::<L, N>();
     }
 }
 
-struct InHalves;
+/// Declares functions over words of one form, with every instruction set's vectors.
+macro_rules! on_words {
+    ($name:ident, $words:ident) => {
+        struct $name<F>(std::marker::PhantomData<F>);
 
-impl<T: Task> Kernel<T> for InHalves {
-    type Out = ();
-    #[inline(always)]
-    fn run<L: Lanes>(task: T) {
-        task.run::<L, Halves>();
+        impl<Args, F: Function<Args>> Kernel<Args> for $name<F> {
+            type Out = ();
+            #[inline(always)]
+            fn run<L: Lanes>(args: Args) {
+                F::call::<L, $words>(args);
+            }
+        }
+    };
+}
+pub(super) use on_words;
+
+on_words!(OnSingle, Single);
+on_words!(OnHalves, Halves);
+on_words!(OnEmulated, Emulated);
+
+/// A function compiled for an instruction set, for words that are f32 and a second factor that is stored in halves. It is
+/// safe to call on the machine that asked for it, as far as the function itself is.
+pub(super) fn function_of_halves<F: Function<Args>, Args>(isa: Isa) -> unsafe fn(Args) {
+    compiled::<OnHalves<F>, Args>(isa)
+}
+
+/// As `function_of_halves`, for words that are f32, or pairs of bf16.
+pub(super) fn function<F: Function<Args>, Args>(isa: Isa, pairs: bool) -> unsafe fn(Args) {
+    match pairs {
+        false => compiled::<OnSingle<F>, Args>(isa),
+        true => function_of_pairs::<F, Args>(isa),
     }
 }
 
-struct InPairs;
-
-impl<T: Task> Kernel<T> for InPairs {
-    type Out = ();
-    #[inline(always)]
-    fn run<L: Lanes>(task: T) {
-        task.run::<L, Emulated>();
-    }
-}
-
-/// Runs a task whose words are f32 and whose second factor is stored in halves.
-pub(crate) fn perform_on_halves<T: Task>(isa: Isa, task: T) {
-    run::<InHalves, _>(isa, task);
-}
-
-/// Runs a task whose words are f32, or pairs of bf16.
-pub(crate) fn perform<T: Task>(isa: Isa, pairs: bool, task: T) {
-    if !pairs {
-        return run::<InFull, _>(isa, task);
-    }
+fn function_of_pairs<F: Function<Args>, Args>(isa: Isa) -> unsafe fn(Args) {
     #[cfg(target_arch = "x86_64")]
     if matches!(isa, Isa::Amx | Isa::Avx512Bf16) {
-        return native::perform(task);
+        return native::function::<F, Args>();
     }
-    run::<InPairs, _>(isa, task);
+    compiled::<OnEmulated<F>, Args>(isa)
+}
+
+/// Runs a task whose words are f32, or pairs of bf16. Where callers know which, `perform_on_floats` and `perform_on_pairs` spare
+/// compiling it for the other.
+pub(crate) fn perform<T: Task>(isa: Isa, pairs: bool, task: T) {
+    match pairs {
+        false => perform_on_floats(isa, task),
+        true => perform_on_pairs(isa, task),
+    }
+}
+
+/// Runs a task whose words are f32.
+pub(crate) fn perform_on_floats<T: Task>(isa: Isa, task: T) {
+    run::<OnSingle<Run>, T>(isa, task);
+}
+
+/// Runs a task whose words are pairs of bf16.
+pub(crate) fn perform_on_pairs<T: Task>(isa: Isa, task: T) {
+    let run = function_of_pairs::<Run, T>(isa);
+    // SAFETY: the machine has this function's features, as `function_of_pairs` asserts.
+    unsafe { run(task) }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -282,7 +313,7 @@ pub(super) mod native {
         reason = "vector intrinsics and calls into functions with target features"
     )]
 
-    use super::{Isa, LANES, Lanes, Step, Task, Wide};
+    use super::{Function, Isa, LANES, Lanes, Run, Step, Task, Wide};
     use std::arch::x86_64::*;
 
     /// Two bf16 a word. Used only inside the functions below, hence only where the features are.
@@ -338,21 +369,23 @@ pub(super) mod native {
 
     /// Runs a task with them.
     pub(in crate::cpu) fn perform<T: Task>(task: T) {
-        check();
-        // SAFETY: the machine has these features by the check.
-        unsafe { perform_native(task) }
+        let run = function::<Run, T>();
+        // SAFETY: the machine has these features, as `function` asserts.
+        unsafe { run(task) }
     }
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512bf16,avx2,fma")]
-    fn perform_native<T: Task>(task: T) {
-        task.run::<Wide, Native>();
-    }
-
-    fn check() {
+    /// A function compiled for them.
+    pub(super) fn function<F: Function<Args>, Args>() -> unsafe fn(Args) {
         assert!(
             Isa::Avx512Bf16.has_vectors(),
             "devices only offer instruction sets the machine has"
         );
+        call::<F, Args>
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512bf16,avx2,fma")]
+    fn call<F: Function<Args>, Args>(args: Args) {
+        F::call::<Wide, Native>(args);
     }
 }
 
@@ -421,7 +454,7 @@ mod tests {
             for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
                 let mut found = sums;
                 let floats = |x: [u32; LANES]| x.map(f32::from_bits);
-                perform(isa, true, OneStep { a: &floats(a), b: &floats(b), sums: &mut found });
+                perform_on_pairs(isa, OneStep { a: &floats(a), b: &floats(b), sums: &mut found });
                 for (i, found) in found.iter().enumerate() {
                     let want = definition(a[i], b[i], sums[i]);
                     let same = found.to_bits() == want.to_bits() || (found.is_nan() && want.is_nan());

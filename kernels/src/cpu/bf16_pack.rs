@@ -1,6 +1,6 @@
 //! Packing of neighbouring numbers into words of two bf16 (`bf16.rs`), in the layout that strips read (`strip.rs`).
 
-use super::bf16::{Step, Task, perform};
+use super::bf16::{Step, Task, perform_on_pairs};
 use super::element::Element;
 use super::pack::{Matrix, View, each_kind};
 use super::simd::{LANES, Lanes};
@@ -18,7 +18,7 @@ pub(crate) fn join_row(isa: Isa, row: &[f32], out: &mut [f32]) {
 pub(crate) fn join_rows(isa: Isa, x: Matrix<'_>, out: &mut [f32], apart: usize) {
     each_kind!(x, x => {
         check(x);
-        perform(isa, true, JoinRows { x, out, apart });
+        perform_on_pairs(isa, JoinRows { x, out, apart });
     });
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn join_rows(isa: Isa, x: Matrix<'_>, out: &mut [f32], apart: usize) 
 pub(crate) fn join_columns(isa: Isa, x: Matrix<'_>, out: &mut [f32], apart: usize) {
     each_kind!(x, x => {
         check(x);
-        perform(isa, true, JoinColumns { x, out, apart });
+        perform_on_pairs(isa, JoinColumns { x, out, apart });
     });
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn join_pairs(isa: Isa, numbers: Numbers, x: Matrix<'_>, out: &mut [f
     let out = &mut out[..steps(numbers, x.rows()) * width];
     each_kind!(x, x => {
         check(x);
-        perform(isa, true, JoinPairs { x, out, width });
+        perform_on_pairs(isa, JoinPairs { x, out, width });
     });
 }
 

@@ -14,8 +14,8 @@
 use half::f16;
 
 use super::Isa;
-use super::bf16::{Step, Task, of_one_float};
-use super::simd::{Kernel, LANES, Lanes, run};
+use super::bf16::{Function, Step, of_one_float, on_words};
+use super::simd::{Kernel, LANES, Lanes, compiled};
 
 /// How numbers are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,52 +235,17 @@ step_of_codes!(
     (codes, scale) => codes.mul(scale)
 );
 
-struct OnBytes;
+on_words!(OnBytes, Bytes);
+on_words!(OnNibbles, Nibbles);
+on_words!(OnNibblesWithOffsets, NibblesWithOffsets);
+on_words!(OnWideBytes, WideBytes);
 
-impl<T: Task> Kernel<T> for OnBytes {
-    type Out = ();
-    #[inline(always)]
-    fn run<L: Lanes>(task: T) {
-        task.run::<L, Bytes>();
-    }
-}
-
-struct OnNibbles;
-
-impl<T: Task> Kernel<T> for OnNibbles {
-    type Out = ();
-    #[inline(always)]
-    fn run<L: Lanes>(task: T) {
-        task.run::<L, Nibbles>();
-    }
-}
-
-struct OnNibblesWithOffsets;
-
-impl<T: Task> Kernel<T> for OnNibblesWithOffsets {
-    type Out = ();
-    #[inline(always)]
-    fn run<L: Lanes>(task: T) {
-        task.run::<L, NibblesWithOffsets>();
-    }
-}
-
-struct OnWideBytes;
-
-impl<T: Task> Kernel<T> for OnWideBytes {
-    type Out = ();
-    #[inline(always)]
-    fn run<L: Lanes>(task: T) {
-        task.run::<L, WideBytes>();
-    }
-}
-
-/// Runs a task whose words are f32 and whose second factor is stored as codes.
-pub(crate) fn perform_on_codes<T: Task>(isa: Isa, code: Code, task: T) {
+/// As `bf16::function_of_halves`, for a second factor that is stored as codes.
+pub(super) fn function_of_codes<F: Function<Args>, Args>(isa: Isa, code: Code) -> unsafe fn(Args) {
     match code {
-        Code::Four => run::<OnNibbles, _>(isa, task),
-        Code::FourWithOffsets => run::<OnNibblesWithOffsets, _>(isa, task),
-        Code::Eight => run::<OnBytes, _>(isa, task),
-        Code::EightWithWideScales => run::<OnWideBytes, _>(isa, task),
+        Code::Four => compiled::<OnNibbles<F>, Args>(isa),
+        Code::FourWithOffsets => compiled::<OnNibblesWithOffsets<F>, Args>(isa),
+        Code::Eight => compiled::<OnBytes<F>, Args>(isa),
+        Code::EightWithWideScales => compiled::<OnWideBytes<F>, Args>(isa),
     }
 }

@@ -1,6 +1,7 @@
 //! Element types of matrices in memory, f32 or bf16, and their conversion to vectors.
 
-use super::bf16::Step;
+use super::Isa;
+use super::bf16::{Step, Task, perform_on_floats, perform_on_pairs};
 use super::output::{Data, LINE, Shared};
 use super::simd::{LANES, Lanes};
 use crate::Bf16;
@@ -10,11 +11,11 @@ pub(crate) const TWO: usize = 2 * LANES;
 
 /// A kind of number in memory.
 pub(crate) trait Element: Copy + Default + Send + Sync {
-    /// Whether two of them are a word of `bf16.rs` as they are.
-    const IN_PAIRS: bool;
     /// Numbers in a line of memory.
     const LINE: usize = LINE / size_of::<Self>();
 
+    /// Runs a task whose words (`bf16.rs`) are one of them, or two as they are.
+    fn perform<T: Task>(isa: Isa, task: T);
     /// The first 16.
     fn load<L: Lanes>(x: &[Self]) -> L;
     /// At most 16; zeros past their end.
@@ -37,7 +38,9 @@ pub(crate) trait Element: Copy + Default + Send + Sync {
 const KINDS: &str = "matrices of a product's end are of one kind";
 
 impl Element for f32 {
-    const IN_PAIRS: bool = false;
+    fn perform<T: Task>(isa: Isa, task: T) {
+        perform_on_floats(isa, task);
+    }
 
     #[inline(always)]
     fn load<L: Lanes>(x: &[f32]) -> L {
@@ -103,7 +106,9 @@ impl Element for f32 {
 }
 
 impl Element for Bf16 {
-    const IN_PAIRS: bool = true;
+    fn perform<T: Task>(isa: Isa, task: T) {
+        perform_on_pairs(isa, task);
+    }
 
     #[inline(always)]
     fn load<L: Lanes>(x: &[Bf16]) -> L {

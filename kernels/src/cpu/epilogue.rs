@@ -6,11 +6,11 @@
 
 use super::Isa;
 use super::activation::{Activation, by_kind};
-use super::bf16::{Step, Task, perform};
+use super::bf16::{Step, Task};
 use super::element::{Element, TWO};
 use super::output::{Data, DataMut, Shared};
 use super::rotary::Rotary;
-use super::simd::Lanes;
+use super::simd::{Lanes, vector_fn};
 use crate::Bf16;
 use crate::descriptor::activation::Kind;
 use std::marker::PhantomData;
@@ -77,6 +77,13 @@ impl Whole {
         }
     }
 
+    /// Prefetches the lines of a second matrix, on an instruction set.
+    pub(crate) fn prefetch_second_on(self, isa: Isa, epilogue: &Epilogue<'_>) {
+        if !matches!(epilogue.then, Then::Nothing | Then::Rotary(_)) {
+            prefetch_second(isa, self, *epilogue);
+        }
+    }
+
     /// Prefetches the lines of a second matrix.
     #[inline(always)]
     pub(crate) fn prefetch_second<L: Lanes>(&self, epilogue: &Epilogue<'_>) {
@@ -91,6 +98,12 @@ impl Whole {
                 Then::Times(by) => by.prefetch::<L>(start, self.columns),
             }
         }
+    }
+}
+
+vector_fn! {
+    fn prefetch_second<L>(whole: Whole, epilogue: Epilogue<'_>) {
+        whole.prefetch_second::<L>(&epilogue);
     }
 }
 
@@ -163,7 +176,7 @@ unsafe fn go_over<E: Element>(
 ) {
     // SAFETY: the tile is in the output and this task's, by this function's contract.
     let rows = unsafe { Rows::<E>::new(epilogue, tile, sums) };
-    perform(isa, E::IN_PAIRS, rows);
+    E::perform(isa, rows);
 }
 
 /// A tile, its sums if they are elsewhere, and its epilogue. Its owner may write the tile, by the contract of

@@ -7,18 +7,19 @@
 //! start at whole steps, so that an odd leaf ends with half a step of zeros. Shapes: m, n, k in elements.
 #![expect(unsafe_code, reason = "tasks write disjoint tiles of one output")]
 
-use super::bf16::{Step, Task};
 use super::epilogue::{Epilogue, Whole};
 use super::output::Shared;
 use super::pack::{Matrix, Panels};
 use super::plan::{
     FEW_PACKED, FEW_PANELS, PACK_A_BYTES, PACK_B_BYTES, PARALLEL_ABOVE, Plan, ViewMut, block, share,
 };
-use super::right::{Columns, Order, Right, Words, shape, shape_by_matrix};
+use super::right::{
+    Columns, LOWEST_ROWS, Order, Right, Words, panels_at_once, shape, shape_by_matrix,
+};
 use super::rotary::{Part, Rotary};
-use super::simd::{LANES, Lanes};
+use super::simd::LANES;
 use super::tile::{Ahead, Cuts, Finish, Stack, Tile};
-use super::tile_shapes::{LOWEST_ROWS, block_tile, few_tile, wide_tile};
+use super::tile_shapes::{Reading, Shape, tile_function};
 use super::{Isa, Numbers, pieces, tiles};
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
@@ -228,7 +229,7 @@ fn blocked(mut c: ViewMut<'_>, a: Matrix<'_>, b: Right<'_>, plan: Plan<'_>) -> R
 
 /// Whether a product with m rows and n columns goes through B panel by panel, all rows with each (`Few`). Its tasks share
 /// out the panels of columns alone: of a pack with few of them, no more rows than of a matrix, and of a single panel no
-/// more than those that lower tiles than a block's (`block_tile`) hold.
+/// more than those that lower tiles than a block's hold.
 fn takes_few(plan: &Plan<'_>, [m, n]: [usize; 2], is_packed: bool) -> bool {
     let (rows, cols) = shape(plan.device.isa(), m);
     let threads = if plan.parallel {
@@ -368,7 +369,7 @@ impl Rect<'_> {
                 rows: panels,
                 cols: s * strip..cols.min((s + 1) * strip),
             };
-            self.b.words.perform(device.isa(), self.pairs, tiles);
+            tiles.multiply();
             Ok(())
         };
         if parallel {
@@ -398,12 +399,9 @@ struct Few<'a> {
 impl Few<'_> {
     /// Panels that a tile takes at once.
     fn at_once(&self, isa: Isa) -> usize {
-        let has_many_registers = shape(isa, 1).1 == 2 * LANES;
-        match (self.b, self.a.width) {
-            (Right::Packed(_), 1) => 4,
-            (Right::Packed(_), 2) => 2,
-            (Right::Packed(_), 4) if has_many_registers => 2,
-            (Right::Packed(_) | Right::Matrix(_), _) => 1,
+        match self.b {
+            Right::Packed(_) => panels_at_once(isa, self.a.width),
+            Right::Matrix(_) => 1,
         }
     }
 
@@ -436,7 +434,7 @@ impl Few<'_> {
                 at_once,
                 cols: of.start * at_once..panels.min(of.end * at_once),
             };
-            self.b.perform(isa, self.order.numbers.are_pairs(), tiles);
+            tiles.multiply();
         };
         if parallel {
             pieces((0..tasks).into_par_iter()).for_each(one);
@@ -530,9 +528,8 @@ struct Tiles<'a> {
     cols: Range,
 }
 
-impl Task for Tiles<'_> {
-    #[inline(always)]
-    fn run<L: Lanes, N: Step<L>>(self) {
+impl Tiles<'_> {
+    fn multiply(self) {
         let Tiles {
             isa,
             rect,
@@ -544,6 +541,17 @@ impl Task for Tiles<'_> {
         let (height, width) = (rect.height, rect.b.width);
         let (start, end) = rect.span;
         let own = rect.cuts.own() * height * width;
+        let reading = Reading {
+            isa,
+            b: Right::Packed(rect.b.words),
+            pairs: rect.pairs,
+        };
+        let shape = Shape {
+            rows: height,
+            columns: width,
+            panel: width,
+        };
+        let compute = tile_function(reading, shape);
         let all = rect.n.div_ceil(width);
         let mut room = Room::new(rect.cuts, height * width, 0);
         let mut rounding = Rounding::new();
@@ -578,17 +586,17 @@ impl Task for Tiles<'_> {
                 let is_last = end == rect.cuts.k;
                 if is_last && t.second.is_null() {
                     // The chain hides the latency of this prefetch.
-                    whole.prefetch_second::<L>(&rect.epilogue);
+                    whole.prefetch_second_on(isa, &rect.epilogue);
                 }
                 // SAFETY: panels have a row per k of the block; sums of the block's tiles follow each other;
                 // tiles of different (i, j) are disjoint and each (i, j) belongs to one task.
                 unsafe {
                     let at = rect.own.0.add((i * all + j) * own);
-                    let mut stack = Stack {
-                        own: std::slice::from_raw_parts_mut(at, own),
+                    let stack = Stack {
+                        own: std::ptr::slice_from_raw_parts_mut(at, own),
                         shared: room.shared(),
                     };
-                    block_tile::<L, N>(t, [height, width], &mut stack);
+                    compute((t, stack));
                 }
                 if is_last {
                     // SAFETY: the tile's sums are where `place` said, and tile (i, j) of the output is this task's.
@@ -641,9 +649,8 @@ struct FewTiles<'a> {
     cols: Range,
 }
 
-impl Task for FewTiles<'_> {
-    #[inline(always)]
-    fn run<L: Lanes, N: Step<L>>(self) {
+impl FewTiles<'_> {
+    fn multiply(self) {
         let FewTiles {
             isa,
             few,
@@ -651,7 +658,21 @@ impl Task for FewTiles<'_> {
             cols,
         } = self;
         let cuts = few.cuts();
+        let reading = Reading {
+            isa,
+            b: few.b,
+            pairs: few.order.numbers.are_pairs(),
+        };
         let (height, width) = (few.a.width, few.cols);
+        let of_panels = |count: usize| {
+            let shape = Shape {
+                rows: height,
+                columns: count * width,
+                panel: width,
+            };
+            tile_function(reading, shape)
+        };
+        let (of_most, of_one) = (of_panels(most), of_panels(1));
         let rows = few.m.div_ceil(height);
         let (mut room, own) = (
             Room::new(cuts, height * most * width, rows),
@@ -666,7 +687,10 @@ impl Task for FewTiles<'_> {
         let mut next = cols.start;
         while next < cols.end {
             let j = next;
-            let count = if j + most <= cols.end { most } else { 1 };
+            let (count, compute) = match j + most <= cols.end {
+                true => (most, of_most),
+                false => (1, of_one),
+            };
             next += count;
             for (start, end) in cuts.blocks() {
                 let panel = match few.b {
@@ -720,19 +744,13 @@ impl Task for FewTiles<'_> {
                         rows: whole.rows,
                         cols: whole.columns,
                     };
-                    let mut stack = Stack {
+                    let stack = Stack {
                         own: &mut room.own[i * own..(i + 1) * own],
                         shared: &mut room.shared[room.skipped..],
                     };
                     // SAFETY: all panels have a row per k of the block; tiles of different (i, j)
                     // are disjoint and each j belongs to one task.
-                    unsafe {
-                        if count > 1 {
-                            wide_tile::<L, N>(t, height, &mut stack);
-                        } else {
-                            few_tile::<L, N>(t, height, &mut stack);
-                        }
-                    }
+                    unsafe { compute((t, stack)) }
                     if end == cuts.k {
                         // SAFETY: the tile's sums are where `place` said, and column panel j is this task's.
                         unsafe { rounding.finish(isa, few.epilogue, whole) }

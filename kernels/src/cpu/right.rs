@@ -1,7 +1,7 @@
 //! The second factor of a product: the order of its words in panels, and packs of all of it that several products read.
 
-use super::bf16::{Task, perform, perform_on_halves};
-use super::codes::{Code, perform_on_codes};
+use super::bf16::{Function, function, function_of_halves};
+use super::codes::{Code, function_of_codes};
 use super::pack::{Matrix, Panels, pack};
 use super::simd::LANES;
 use super::tile::Cuts;
@@ -128,12 +128,12 @@ impl Words<'_> {
         }
     }
 
-    /// Runs a task that reads them.
-    pub(super) fn perform<T: Task>(self, isa: Isa, pairs: bool, task: T) {
+    /// A function that reads them, compiled for an instruction set (`bf16::function`).
+    fn function<F: Function<Args>, Args>(self, isa: Isa, pairs: bool) -> unsafe fn(Args) {
         match self {
-            Words::Whole(_) => perform(isa, pairs, task),
-            Words::Halves(_) => perform_on_halves(isa, task),
-            Words::Codes(_, code) => perform_on_codes(isa, code, task),
+            Words::Whole(_) => function::<F, Args>(isa, pairs),
+            Words::Halves(_) => function_of_halves::<F, Args>(isa),
+            Words::Codes(_, code) => function_of_codes::<F, Args>(isa, code),
         }
     }
 }
@@ -164,10 +164,15 @@ pub(super) enum Right<'a> {
 }
 
 impl Right<'_> {
-    pub(super) fn perform<T: Task>(self, isa: Isa, pairs: bool, task: T) {
+    /// A function that reads it, compiled for an instruction set (`bf16::function`).
+    pub(super) fn function<F: Function<Args>, Args>(
+        self,
+        isa: Isa,
+        pairs: bool,
+    ) -> unsafe fn(Args) {
         match self {
-            Right::Matrix(_) => perform(isa, pairs, task),
-            Right::Packed(words) => words.perform(isa, pairs, task),
+            Right::Matrix(_) => function::<F, Args>(isa, pairs),
+            Right::Packed(words) => words.function::<F, Args>(isa, pairs),
         }
     }
 }
@@ -243,12 +248,28 @@ pub(super) fn shape(isa: Isa, m: usize) -> (usize, usize) {
     let padded = |rows: usize| m.next_multiple_of(rows);
     let rows = match m {
         0..=1 => 1,
-        2 => 2,
-        3..=4 => 4,
+        2 if tall > LOWEST_ROWS => 2,
+        2..=LOWEST_ROWS => LOWEST_ROWS,
         5..=FEW_ROWS if padded(low) < padded(tall) => low,
         _ => tall,
     };
     (rows, cols)
+}
+
+/// Panels of a pack that a tile of so many rows takes at once: with few rows one has too few chains to hide the latency
+/// of their additions.
+pub(super) fn panels_at_once(isa: Isa, rows: usize) -> usize {
+    let [one, two, four] = match isa {
+        Isa::Amx | Isa::Avx512Bf16 | Isa::Avx512 => [4, 2, 2],
+        Isa::Avx2 | Isa::Neon => [4, 2, 1],
+        Isa::Portable => [1, 1, 1],
+    };
+    match rows {
+        1 => one,
+        2 => two,
+        4 => four,
+        _ => 1,
+    }
 }
 
 /// `shape` for a product by a matrix of n columns: adapters have so few that half a wide tile holds them.
@@ -258,5 +279,7 @@ pub(super) fn shape_by_matrix(isa: Isa, [m, n]: [usize; 2]) -> (usize, usize) {
     (rows, if is_narrow { LANES } else { cols })
 }
 
+/// Rows up to which tiles are lower than those of blocks.
+pub(super) const LOWEST_ROWS: usize = 4;
 /// Up to this many rows the low tile may be chosen; the padding of more is a small share of them.
 const FEW_ROWS: usize = 48;

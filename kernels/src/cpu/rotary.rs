@@ -2,7 +2,7 @@
 //! product, with attention's gradients, or as a separate op. All use the same operations, hence give the same bits.
 #![expect(unsafe_code, reason = "tasks write disjoint parts of one output")]
 
-use super::bf16::{Step, Task, perform};
+use super::bf16::{Step, Task, perform_on_floats};
 use super::element::{Element, TWO};
 use super::output::{DataMut, Shared};
 use super::simd::{LANES, Lanes};
@@ -88,7 +88,7 @@ impl<'a> Rotary<'a> {
     pub(crate) unsafe fn in_place_at(&self, isa: Isa, start: *mut f32, stride: usize, part: Part) {
         // SAFETY: the rows are there and this task's, by this function's contract.
         let rows = unsafe { Rows::new(self, start, stride, part) };
-        perform(isa, false, rows);
+        perform_on_floats(isa, rows);
     }
 
     /// Adds a bias, rotates, and writes rows that are `stride` apart to the same part of an output whose rows are
@@ -110,7 +110,7 @@ impl<'a> Rotary<'a> {
             out,
             part,
         };
-        perform(isa, E::IN_PAIRS, settled);
+        E::perform(isa, settled);
     }
 
     /// Rotates all rows of x, which are in f32, and writes them to `out`, rounded if that is in bf16.

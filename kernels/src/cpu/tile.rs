@@ -178,20 +178,26 @@ pub(crate) struct Tile {
 }
 
 /// Stack of waiting sums, tile by tile, level by level. Sums that wait between blocks of k, and the unfinished
-/// chain, are each tile's own; the levels above are shared by all tiles and so stay in L1.
-pub(crate) struct Stack<'a> {
-    pub(crate) own: &'a mut [f32],
-    pub(crate) shared: &'a mut [f32],
+/// chain, are each tile's own; the levels above are shared by all tiles and so stay in L1. They are pointers because a function is
+/// chosen before its tiles, and its type can have no lifetime of theirs.
+pub(crate) struct Stack {
+    pub(crate) own: *mut [f32],
+    pub(crate) shared: *mut [f32],
 }
 
-impl Stack<'_> {
+impl Stack {
     /// Floats of the tile at `depth`, `len` a tile.
+    /// # Safety
+    /// Nobody else uses the floats of the stack.
     #[inline(always)]
-    fn at(&mut self, depth: usize, len: usize) -> &mut [f32] {
+    unsafe fn at(&mut self, depth: usize, len: usize) -> &mut [f32] {
         let start = depth * len;
-        match start.checked_sub(self.own.len()) {
-            None => &mut self.own[start..start + len],
-            Some(start) => &mut self.shared[start..start + len],
+        // SAFETY: the floats are there and nobody else uses them, by this function's contract.
+        unsafe {
+            match start.checked_sub(self.own.len()) {
+                None => &mut (&mut *self.own)[start..start + len],
+                Some(start) => &mut (&mut *self.shared)[start..start + len],
+            }
         }
     }
 }
@@ -202,20 +208,21 @@ impl Stack<'_> {
 ///
 /// # Safety
 /// `a` has (end - start) * R floats; each of the V / W panels from `b` on has (end - start) * W vectors; `c` has `rows` x
-/// `cols` floats that no other task uses; rows <= R, cols <= V * 16.
+/// `cols` floats that no other task uses, nor the stack's; rows <= R, cols <= V * 16.
 /// # Panics
 /// If `stack` lacks `Cuts::own` tiles of its own or `Cuts::shared` shared ones.
 #[inline(always)]
 pub(crate) unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize, const W: usize>(
     t: Tile,
-    stack: &mut Stack<'_>,
+    mut stack: Stack,
 ) {
     let cuts = t.cuts;
     let level = R * V * LANES;
     let mut depth = cuts.waiting(t.start);
     let mut acc = [[L::splat(0.0); V]; R];
     if t.start > 0 {
-        acc = read_tile::<L, R, V>(stack.at(depth, level));
+        // SAFETY: the stack is this task's, by this function's contract.
+        acc = read_tile::<L, R, V>(unsafe { stack.at(depth, level) });
     }
     let mut soon = Soon {
         at: t.c,
@@ -250,7 +257,8 @@ pub(crate) unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize, 
         };
         for _ in 0..merges {
             depth -= 1;
-            let waiting = read_tile::<L, R, V>(stack.at(depth, level));
+            // SAFETY: the stack is this task's, by this function's contract.
+            let waiting = read_tile::<L, R, V>(unsafe { stack.at(depth, level) });
             for (acc, waiting) in acc.iter_mut().zip(waiting) {
                 for (x, w) in acc.iter_mut().zip(waiting) {
                     *x = w.add(*x);
@@ -258,16 +266,18 @@ pub(crate) unsafe fn tile<L: Lanes, N: Step<L>, const R: usize, const V: usize, 
             }
         }
         if at < cuts.k {
-            write_tile::<L, R, V>(stack.at(depth, level), acc);
+            // SAFETY: the stack is this task's, by this function's contract.
+            write_tile::<L, R, V>(unsafe { stack.at(depth, level) }, acc);
             acc = [[L::splat(0.0); V]; R];
             depth += 1;
         }
     }
     if t.end == cuts.k {
-        // SAFETY: `c` has `rows` x `cols` floats that no other task uses, by this function's contract.
+        // SAFETY: `c` has `rows` x `cols` floats that no other task uses, nor the stack's, by this function's contract.
         unsafe { write_c::<L, R, V>(&t, acc, stack.at(0, level)) }
     } else {
-        write_tile::<L, R, V>(stack.at(depth, level), acc);
+        // SAFETY: the stack is this task's, by this function's contract.
+        write_tile::<L, R, V>(unsafe { stack.at(depth, level) }, acc);
     }
 }
 

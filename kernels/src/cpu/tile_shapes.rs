@@ -1,77 +1,92 @@
-//! Shapes of the matrix product's tiles. Each is a loop of its own in the program, for each instruction set and each form of the
-//! second factor: blocks and outputs of few rows have those that they need.
+//! Shapes of the matrix product's tiles. Each is a function of its own in the program, for each instruction set and each
+//! form of the second factor, whichever products use it.
 #![expect(unsafe_code, reason = "tiles read packed panels through pointers")]
 
-use super::bf16::Step;
+use super::Isa;
+use super::bf16::{Function, Step};
+use super::right::{LOWEST_ROWS, Right};
 use super::simd::{LANES, Lanes};
 use super::tile::{Stack, Tile, tile};
 
-/// Rows up to which tiles are lower than those of blocks (`right::shape`).
-pub(super) const LOWEST_ROWS: usize = 4;
+/// Rows and columns of a tile, and the columns of a panel; it takes as many panels as it needs.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) panel: usize,
+}
 
+/// How tiles read the second factor: the form of its panels, and the instruction set.
+#[derive(Clone, Copy)]
+pub(super) struct Reading<'a> {
+    pub(super) isa: Isa,
+    pub(super) b: Right<'a>,
+    /// Whether a word is two bf16.
+    pub(super) pairs: bool,
+}
+
+/// Computes a tile.
 /// # Safety
-/// As `tile`, for a kernel of `rows` rows and the instruction set's columns.
-#[inline(always)]
-pub(super) unsafe fn few_tile<L: Lanes, N: Step<L>>(t: Tile, rows: usize, stack: &mut Stack<'_>) {
-    // SAFETY: `tile` needs panels and output floats for `rows` rows, by this function's contract.
-    unsafe {
-        if L::TILE_VECTORS == 2 {
-            match rows {
-                1 => tile::<L, N, 1, 2, 2>(t, stack),
-                2 => tile::<L, N, 2, 2, 2>(t, stack),
-                4 => tile::<L, N, 4, 2, 2>(t, stack),
-                8 => tile::<L, N, 8, 2, 2>(t, stack),
-                _ => tile::<L, N, 12, 2, 2>(t, stack),
+/// As `tile::tile`, for the shape and the second factor that it was chosen for.
+pub(super) type Compute = unsafe fn((Tile, Stack));
+
+/// The function for tiles of a shape that `right::shape` and `right::panels_at_once` give for the instruction set.
+/// # Panics
+/// For any other shape.
+pub(super) fn tile_function(reading: Reading<'_>, shape: Shape) -> Compute {
+    let Reading { isa, b, pairs } = reading;
+    macro_rules! one_of {
+        ($([$rows:literal, $vectors:literal, $panel:literal]),* $(,)?) => {
+            match [shape.rows, shape.columns / LANES, shape.panel / LANES] {
+                $([$rows, $vectors, $panel] => {
+                    b.function::<Shaped<$rows, $vectors, $panel>, _>(isa, pairs)
+                })*
+                other => unreachable!("a tile of rows, vectors and those of a panel {other:?}"),
             }
+        };
+    }
+    one_of!(
+        [1, 1, 1],
+        [2, 1, 1],
+        [4, 1, 1],
+        [6, 1, 1],
+        [12, 1, 1],
+        [1, 4, 1],
+        [2, 2, 1],
+        [1, 2, 2],
+        [2, 2, 2],
+        [4, 2, 2],
+        [8, 2, 2],
+        [12, 2, 2],
+        [1, 8, 2],
+        [2, 4, 2],
+        [4, 4, 2],
+    )
+}
+
+/// Tiles of R rows and V vectors, of panels of W vectors.
+struct Shaped<const R: usize, const V: usize, const W: usize>;
+
+impl<const R: usize, const V: usize, const W: usize> Function<(Tile, Stack)> for Shaped<R, V, W> {
+    #[inline(always)]
+    fn call<L: Lanes, N: Step<L>>((tile, stack): (Tile, Stack)) {
+        if const { is_used::<L, N>([R, V, W]) } {
+            // SAFETY: the panels and the output are those of such a tile, by the contract of `Compute`.
+            unsafe { self::tile::<L, N, R, V, W>(tile, stack) }
         } else {
-            match rows {
-                1 => tile::<L, N, 1, 1, 1>(t, stack),
-                2 => tile::<L, N, 2, 1, 1>(t, stack),
-                4 => tile::<L, N, 4, 1, 1>(t, stack),
-                _ => tile::<L, N, 6, 1, 1>(t, stack),
-            }
+            unreachable!("tiles of {R} rows and {V} vectors of panels of {W}");
         }
     }
 }
 
-/// # Safety
-/// As `tile`, for a kernel of a shape for more than `LOWEST_ROWS` rows, `[rows, columns]`.
-#[inline(always)]
-pub(super) unsafe fn block_tile<L: Lanes, N: Step<L>>(
-    t: Tile,
-    [rows, columns]: [usize; 2],
-    stack: &mut Stack<'_>,
-) {
-    // SAFETY: `tile` needs panels and output floats for this shape, by this function's contract.
-    unsafe {
-        if N::FROM_MATRICES && L::TILE_VECTORS == 2 && columns == LANES {
-            tile::<L, N, 12, 1, 1>(t, stack);
-        } else if L::TILE_VECTORS == 2 {
-            match rows {
-                8 => tile::<L, N, 8, 2, 2>(t, stack),
-                _ => tile::<L, N, 12, 2, 2>(t, stack),
-            }
-        } else {
-            match rows {
-                4 => tile::<L, N, 4, 1, 1>(t, stack),
-                _ => tile::<L, N, 6, 1, 1>(t, stack),
-            }
-        }
+/// Whether products have tiles of a shape. The others are not compiled.
+const fn is_used<L: Lanes, N: Step<L>>([rows, vectors, panel]: [usize; 3]) -> bool {
+    if panel != L::TILE_VECTORS {
+        // half a wide tile, for narrow outputs
+        return N::FROM_MATRICES && rows == L::TILE_ROWS && L::TILE_VECTORS == 2;
     }
-}
-
-/// # Safety
-/// As `tile`, for `Few::at_once` panels of the instruction set's columns.
-#[inline(always)]
-pub(super) unsafe fn wide_tile<L: Lanes, N: Step<L>>(t: Tile, rows: usize, stack: &mut Stack<'_>) {
-    // SAFETY: `tile` needs panels and output floats for so few rows, by this function's contract.
-    unsafe {
-        match (rows, L::TILE_VECTORS) {
-            (1, 2) => tile::<L, N, 1, 8, 2>(t, stack),
-            (1, _) => tile::<L, N, 1, 4, 1>(t, stack),
-            (2, 2) => tile::<L, N, 2, 4, 2>(t, stack),
-            (_, 2) => tile::<L, N, 4, 4, 2>(t, stack),
-            _ => tile::<L, N, 2, 2, 1>(t, stack),
-        }
+    if L::TILE_ROWS <= LOWEST_ROWS {
+        return vectors == panel && (rows == 1 || rows == L::TILE_ROWS);
     }
+    rows <= L::TILE_ROWS
 }

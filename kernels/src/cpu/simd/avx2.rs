@@ -30,6 +30,7 @@ macro_rules! pair {
 
 impl Lanes for Pair {
     const TILE_VECTORS: usize = 1;
+    const TILE_ROWS: usize = 6;
 
     prefetches!();
 

@@ -29,6 +29,7 @@ macro_rules! wide {
 
 impl Lanes for Wide {
     const TILE_VECTORS: usize = 2;
+    const TILE_ROWS: usize = 12;
 
     prefetches!();
 

@@ -49,6 +49,8 @@ pub(super) use prefetches;
 pub(crate) trait Lanes: Copy {
     /// Vectors in a row of the matrix product's tile.
     const TILE_VECTORS: usize;
+    /// Rows of its tallest tile.
+    const TILE_ROWS: usize;
 
     fn splat(x: f32) -> Self;
     /// Broadcasts float i of those at `x`.

@@ -21,21 +21,27 @@ pub(crate) use plain::Plain;
 
 /// Runs `K` with the vectors of `isa`, which the processor must have (devices see to it).
 pub(crate) fn run<K: Kernel<Args>, Args>(isa: Isa, args: Args) -> K::Out {
+    let run = compiled::<K, Args>(isa);
+    // SAFETY: the machine has this function's features, as `compiled` asserts.
+    unsafe { run(args) }
+}
+
+/// `K` compiled for the vectors of `isa`, for callers that run it often. It is safe to call on the machine that asked for it.
+/// # Panics
+/// If the processor does not have them (devices see to it).
+pub(crate) fn compiled<K: Kernel<Args>, Args>(isa: Isa) -> unsafe fn(Args) -> K::Out {
     assert!(
         isa.has_vectors(),
         "devices only offer instruction sets the machine has"
     );
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the machine has these features by the assert.
-        Isa::Amx | Isa::Avx512Bf16 | Isa::Avx512 => unsafe { avx512::run::<K, Args>(args) },
+        Isa::Amx | Isa::Avx512Bf16 | Isa::Avx512 => avx512::run::<K, Args>,
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the machine has these features by the assert.
-        Isa::Avx2 => unsafe { avx2::run::<K, Args>(args) },
+        Isa::Avx2 => avx2::run::<K, Args>,
         #[cfg(target_arch = "aarch64")]
-        // SAFETY: the machine has the feature by the assert.
-        Isa::Neon => unsafe { neon::run::<K, Args>(args) },
-        _ => K::run::<Plain>(args),
+        Isa::Neon => neon::run::<K, Args>,
+        _ => K::run::<Plain>,
     }
 }
 

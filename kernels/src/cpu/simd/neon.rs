@@ -50,6 +50,7 @@ macro_rules! prefetch {
 
 impl Lanes for Quad {
     const TILE_VECTORS: usize = 1;
+    const TILE_ROWS: usize = 6;
 
     #[inline(always)]
     fn prefetch(x: *const f32) {

@@ -30,6 +30,7 @@ macro_rules! plain_binary {
 
 impl Lanes for Plain {
     const TILE_VECTORS: usize = 1;
+    const TILE_ROWS: usize = 4;
 
     #[inline(always)]
     fn splat(x: f32) -> Self {

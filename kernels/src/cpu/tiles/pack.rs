@@ -4,7 +4,7 @@
 //! `cpu/pack.rs` packs them. A: up to 32 rows per panel, for each step one or two tiles of 16 rows, each of 16
 //! words.
 
-use super::super::bf16::{Step, Task, perform};
+use super::super::bf16::{Step, Task, perform_on_pairs};
 use super::super::element::Element;
 use super::super::pack::{Matrix, Panels, View, each_kind, pack};
 use super::super::simd::{LANES, Lanes};
@@ -138,7 +138,7 @@ impl Order {
                 tiles,
                 out,
             };
-            perform(isa, true, rows);
+            perform_on_pairs(isa, rows);
         });
     }
 }

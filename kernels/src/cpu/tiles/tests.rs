@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "units read and write through pointers")]
 
 use super::super::Isa;
-use super::super::bf16::{Task, perform};
+use super::super::bf16::{Task, perform_on_pairs};
 use super::super::epilogue::Epilogue;
 use super::super::output::Shared;
 use super::super::simd::Lanes;
@@ -424,7 +424,7 @@ impl<A: Arithmetic> Units for Singles<A> {
     type Of<L: Lanes> = Singles<A>;
 
     fn perform<T: Task>(isa: Isa, task: T) {
-        perform(isa, true, task);
+        perform_on_pairs(isa, task);
     }
 }
 

@@ -10,7 +10,7 @@
 )]
 
 use super::super::Isa;
-use super::super::bf16::{Task, even, flushed_fma, odd, perform};
+use super::super::bf16::{Task, even, flushed_fma, odd, perform_on_pairs};
 use super::super::simd::{LANES, Lanes};
 use super::super::tile::Ahead;
 use std::marker::PhantomData;
@@ -294,7 +294,7 @@ impl Units for Emulation {
     type Of<L: Lanes> = Emulated<L>;
 
     fn perform<T: Task>(isa: Isa, task: T) {
-        perform(isa, true, task);
+        perform_on_pairs(isa, task);
     }
 }
 

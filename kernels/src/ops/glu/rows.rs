@@ -1,7 +1,7 @@
 //! Gated activations of rows [gate | up]: y = f(gate) g(up), dgate = dy g(up) f'(gate), dup = dy f(gate) g'(up).
 //! All of it is computed in f32; bf16 tensors are widened as they are read and rounded last.
 
-use crate::cpu::bf16::{Step, Task, perform};
+use crate::cpu::bf16::{Step, Task};
 use crate::cpu::element::{Element, TWO};
 use crate::cpu::simd::Lanes;
 use crate::cpu::{Isa, ROW_BLOCK};
@@ -43,7 +43,7 @@ fn values<C: Unit, E: Element>(isa: Isa, f: usize, y: &mut [E], x: &[E]) {
     let curve = PhantomData::<fn() -> C>;
     let parts = y.par_chunks_mut(f * ROW_BLOCK);
     let parts = parts.zip(x.par_chunks(2 * f * ROW_BLOCK));
-    parts.for_each(|(y, x)| perform(isa, E::IN_PAIRS, Values { f, y, x, curve }));
+    parts.for_each(|(y, x)| E::perform(isa, Values { f, y, x, curve }));
 }
 
 fn derivatives<C: Unit, E: Element>(isa: Isa, f: usize, dx: &mut [E], dy: &[E], x: &[E]) {
@@ -52,7 +52,7 @@ fn derivatives<C: Unit, E: Element>(isa: Isa, f: usize, dx: &mut [E], dy: &[E], 
     let parts = parts
         .zip(dy.par_chunks(f * ROW_BLOCK))
         .zip(x.par_chunks(2 * f * ROW_BLOCK));
-    parts.for_each(|(d, x)| perform(isa, E::IN_PAIRS, Slopes { f, d, x, curve }));
+    parts.for_each(|(d, x)| E::perform(isa, Slopes { f, d, x, curve }));
 }
 
 struct Values<'a, E, C> {

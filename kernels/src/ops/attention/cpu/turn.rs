@@ -5,7 +5,7 @@
 
 use super::tile::TILE;
 use crate::cpu::Isa;
-use crate::cpu::bf16::{Step, Task, perform};
+use crate::cpu::bf16::{Step, Task};
 use crate::cpu::element::{Element, TWO};
 use crate::cpu::simd::{LANES, Lanes};
 use crate::descriptor::heads::Heads;
@@ -117,7 +117,7 @@ pub(super) unsafe fn turn_back<E: Element>(
         width,
         out,
     };
-    perform(isa, E::IN_PAIRS, tile);
+    E::perform(isa, tile);
 }
 
 /// Created by `turn_back` alone, whose contract covers the output.
@@ -191,7 +191,7 @@ pub(super) unsafe fn side_by_side<E: Element>(
         padded,
         out,
     };
-    perform(isa, E::IN_PAIRS, sides);
+    E::perform(isa, sides);
 }
 
 /// Created by `side_by_side` alone, whose contract covers the output.
