@@ -67,6 +67,21 @@ impl Plan {
         self.parallel.stages(self.model.blocks())
     }
 
+    /// Whether backward passes leave out the gradient of the first block's input, as nothing below it learns: adapters alone are
+    /// trained, and the block's norms come first. The rank of an embedding without blocks waits for that gradient.
+    pub(crate) fn leaves_out_first_gradient(&self) -> bool {
+        let architecture = self.model.architecture();
+        let has_norms_first = !architecture.norm_place.is_after()
+            && !architecture.is_post_norm
+            && !architecture.is_parallel;
+        let chunks = self.model_chunks();
+        let is_with_embedding = chunks.first().is_some_and(|first| first.contains(&0));
+        self.model.lora.is_some()
+            && !architecture.is_encoder_decoder
+            && has_norms_first
+            && is_with_embedding
+    }
+
     /// Rows of embedding and head.
     pub fn padded_vocab(&self) -> usize {
         self.vocab.next_multiple_of(VOCAB_MULTIPLE)

@@ -412,6 +412,41 @@ impl Attention {
             latents,
             core,
         } = saved;
+        let dqkv = self.backward_core(dy, (qkv, core), gradients, cx)?;
+        match (&self.projection, latents) {
+            (Projection::Packed(projection), _) => projection.backward(&dqkv, &x, gradients, cx),
+            (Projection::Latent(latent), Some(saved)) => {
+                latent.backward(&dqkv, (&x, saved), gradients, cx)
+            }
+            (Projection::Latent(_), None) => unreachable!("latents are kept"),
+        }
+    }
+
+    /// `backward` where nothing below the layer learns: gradients of its own weights.
+    pub(crate) fn backward_own(
+        &self,
+        dy: &Tensor,
+        saved: Saved,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<()> {
+        let projection = match &self.projection {
+            Projection::Packed(projection) => projection,
+            Projection::Latent(_) => return self.backward(dy, saved, gradients, cx).map(drop),
+        };
+        let Saved { x, qkv, core, .. } = saved;
+        let dqkv = self.backward_core(dy, (qkv, core), gradients, cx)?;
+        projection.backward_own(&dqkv, &x, gradients, cx)
+    }
+
+    /// dy: `[m, d]` -> the gradient of packed queries, keys and values: `[n, packed]`
+    fn backward_core(
+        &self,
+        dy: &Tensor,
+        (qkv, core): (Tensor, Option<(Tensor, Tensor)>),
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Tensor> {
         let (qkv, before) = match &self.norms {
             Some(norms) => {
                 let (prepared, squares) = self.prepare(&qkv, norms, cx)?;
@@ -454,13 +489,7 @@ impl Attention {
         if let Some((norms, raw, squares)) = before {
             norms.backward((&mut dqkv, &raw), &squares, &self.heads, gradients, cx)?;
         }
-        match (&self.projection, latents) {
-            (Projection::Packed(projection), _) => projection.backward(&dqkv, &x, gradients, cx),
-            (Projection::Latent(latent), Some(saved)) => {
-                latent.backward(&dqkv, (&x, saved), gradients, cx)
-            }
-            (Projection::Latent(_), None) => unreachable!("latents are kept"),
-        }
+        Ok(dqkv)
     }
 }
 

@@ -26,6 +26,8 @@ use crate::model::slots::Slots;
 pub(crate) struct Block {
     /// Index over the whole model.
     pub number: usize,
+    /// Nothing below learns (`Plan::leaves_out_first_gradient`).
+    is_lowest: bool,
     /// Absent if norms follow the layers alone.
     norm1: Option<Norm>,
     pub attention: Attention,
@@ -127,6 +129,7 @@ impl Block {
         let place = architecture.norm_place;
         Block {
             number: layer,
+            is_lowest: layer == 0 && plan.leaves_out_first_gradient(),
             norm1: place.is_before().then(|| norm("norm1")),
             attention: Attention::named(layer, plan, (tp, first), slots),
             feed_forward: FeedForward::named(layer, plan, tp, slots),
@@ -376,21 +379,23 @@ impl Block {
         Ok(y)
     }
 
-    /// dy: `[m, d]` -> dx: `[m, d]`
+    /// dy: `[m, d]` -> dx: `[m, d]`, or `None` where nothing below learns
     pub(crate) fn backward(
         &self,
         dy: Tensor,
         saved: Saved,
         gradients: &mut Gradients,
         cx: &Context<'_>,
-    ) -> kernels::Result<Tensor> {
+    ) -> kernels::Result<Option<Tensor>> {
         let cx = &cx.in_block(self.number);
         let inner = match saved.kept {
             Kept::Inner(inner) => *inner,
             Kept::Input(x) => self.run(x, cx)?.1,
         };
-        match &self.residual {
-            Residual::PreNorm(norm2) => self.backward_pre(dy, (inner, norm2), gradients, cx),
+        let dx = match &self.residual {
+            Residual::PreNorm(norm2) => {
+                return self.backward_pre(dy, (inner, norm2), gradients, cx);
+            }
             Residual::Parallel(norm2) => {
                 self.backward_parallel(dy, (inner, norm2.as_ref()), gradients, cx)
             }
@@ -398,7 +403,8 @@ impl Block {
             Residual::NormedOutputs(norms) => {
                 self.backward_normed(dy, (inner, norms), gradients, cx)
             }
-        }
+        };
+        dx.map(Some)
     }
 
     fn backward_pre(
@@ -407,7 +413,7 @@ impl Block {
         (inner, norm2): (Inner, &Norm),
         gradients: &mut Gradients,
         cx: &Context<'_>,
-    ) -> kernels::Result<Tensor> {
+    ) -> kernels::Result<Option<Tensor>> {
         let Second::InTurn(into_norm2, statistics2) = inner.second else {
             unreachable!("layers in turn keep the second norm's input")
         };
@@ -422,11 +428,16 @@ impl Block {
         drop((dy, into_norm2));
         let dropped = cx.dropped(&dmiddle, self.dropout, self.tensors[0])?;
         let dadded = dropped.as_ref().unwrap_or(&dmiddle);
+        if self.is_lowest {
+            (self.attention).backward_own(dadded, inner.attention, gradients, cx)?;
+            return Ok(None);
+        }
         let dnormed = self
             .attention
             .backward(dadded, inner.attention, gradients, cx)?;
         drop(dropped);
         self.backward_first(&dnormed, &inner.first, Some(&dmiddle), gradients, cx)
+            .map(Some)
     }
 
     /// Backward through the first norm; adds `more`.

@@ -168,6 +168,7 @@ impl Depth {
         let dlast = (self.norm).backward(&dy, (last, of_last), None, gradients, cx)?;
         drop((dy, inner.last));
         let dx = self.block.backward(dlast, inner.block, gradients, cx)?;
+        let dx = dx.expect("a depth is above the model's blocks");
         let dprojected = cx.own_features(&dx)?;
         drop(dx);
         let dboth = (self.projection).backward(&dprojected, &inner.both, gradients, cx)?;

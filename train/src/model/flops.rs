@@ -45,7 +45,7 @@ fn per_token(plan: &Plan) -> f64 {
     // products with keys and with values, of which padding does not count
     let widths = s.heads * (s.d_head + s.d_value);
     let attention = 6 * blocks * widths * plan.seq_length;
-    // frozen matrices have no gradients of their own
+    // frozen matrices have no gradients of their own; that adapters of the first block spare the gradient of its input is not counted
     let of_matrix = if plan.model.is_adapted() { 4.0 } else { 6.0 };
     of_matrix * matrices as f64 + attention as f64
 }

@@ -267,22 +267,8 @@ impl ColumnLinear {
     ) -> kernels::Result<Tensor> {
         let (cx, mut room) = (&cx.of_layer(self.weight), None);
         let x = cx.gather(x, &mut room)?;
-        add_rows(dy, self.bias, gradients, cx)?;
-        let du = match &self.lora {
-            Some(lora) => {
-                let outputs = Outputs::Split(self.out);
-                Some(lora.backward_columns(dy, x, outputs, gradients, cx)?)
-            }
-            None => None,
-        };
         let mut dy = Input::of(dy, Role::Gradient(Split));
-        add_product(
-            &mut dy,
-            &mut Input::of(x, Role::Input(Whole)),
-            self.gradient,
-            gradients,
-            cx,
-        )?;
+        let du = self.add_own(&mut dy, x, gradients, cx)?;
         let mut dx = Tensor::empty(x.dims(), DType::F32, x.device())?;
         drop(room);
         let leaf = cx.feature_leaf(self.out);
@@ -293,6 +279,41 @@ impl ColumnLinear {
             lora.add_column_inputs(&mut dx, &du, cx)?;
         }
         Ok(dx)
+    }
+
+    /// `backward` where nothing below the layer learns: the gradients of its own weights alone.
+    pub(crate) fn backward_own(
+        &self,
+        dy: &Tensor,
+        x: &Tensor,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<()> {
+        let (cx, mut room) = (&cx.of_layer(self.weight), None);
+        let x = cx.gather(x, &mut room)?;
+        let mut dy = Input::of(dy, Role::Gradient(Split));
+        self.add_own(&mut dy, x, gradients, cx).map(drop)
+    }
+
+    /// Adds the gradients of the layer's own weights; x: `[n, in]` -> the gradient of its adapter's features, `[m, rank]`.
+    fn add_own(
+        &self,
+        dy: &mut Input<'_>,
+        x: &Tensor,
+        gradients: &mut Gradients,
+        cx: &Context<'_>,
+    ) -> kernels::Result<Option<Tensor>> {
+        add_rows(dy.x, self.bias, gradients, cx)?;
+        let du = match &self.lora {
+            Some(lora) => {
+                let outputs = Outputs::Split(self.out);
+                Some(lora.backward_columns(dy.x, x, outputs, gradients, cx)?)
+            }
+            None => None,
+        };
+        let mut x = Input::of(x, Role::Input(Whole));
+        add_product(dy, &mut x, self.gradient, gradients, cx)?;
+        Ok(du)
     }
 }
 

@@ -172,7 +172,7 @@ pub(crate) fn bytes_of(
     here.map(|spec| of_weight(plan, place, spec)).sum()
 }
 
-/// Bytes of both packed copies of a weight; 0 if no product of a linear layer reads it.
+/// Bytes of the packed copies of a weight, one for each direction in which products read it; 0 if none of a linear layer does.
 fn of_weight(plan: &Plan, place: &RankCoord, spec: &Spec) -> usize {
     let name = layer_of(spec);
     // in slices the head's matrix is packed slice by slice
@@ -191,7 +191,13 @@ fn of_weight(plan: &Plan, place: &RankCoord, spec: &Spec) -> usize {
         0
     };
     // sums over the split width have leaves: backward where outputs are split, else forward
-    let packs = [((whole, split), 0), ((split, whole), leaf)];
-    let bytes = packs.map(|((k, n), leaf)| Packed::bytes_in_tiles(k, n, leaf));
-    bytes.iter().sum()
+    let bytes = |k, n, leaf| Packed::bytes_in_tiles(k, n, leaf);
+    let is_first = name == "qkv"
+        && spec
+            .name
+            .starts_with(&format!("{}.", plan.model.block_name(0)));
+    match is_first && plan.leaves_out_first_gradient() {
+        true => bytes(whole, split, 0),
+        false => bytes(whole, split, 0) + bytes(split, whole, leaf),
+    }
 }

@@ -487,16 +487,20 @@ impl Layer {
     ) -> kernels::Result<FlowGrad> {
         match (&self.kind, saved, dy) {
             (LayerKind::Embedding(embedding), Saved::Embedding(saved), dy) => {
-                let dy = dy.joined(cx)?.expect("layers are in order");
-                embedding.backward(dy, inputs(pass.batch), saved, gradients, cx)?;
+                // none where only layers above learn
+                if let Some(dy) = dy.joined(cx)? {
+                    embedding.backward(dy, inputs(pass.batch), saved, gradients, cx)?;
+                }
                 Ok(FlowGrad::None)
             }
-            (LayerKind::Block(block), Saved::Block(saved), FlowGrad::Hidden(dy)) => block
-                .backward(dy, saved, gradients, cx)
-                .map(FlowGrad::Hidden),
+            (LayerKind::Block(block), Saved::Block(saved), FlowGrad::Hidden(dy)) => {
+                let dx = block.backward(dy, saved, gradients, cx)?;
+                Ok(dx.map_or(FlowGrad::None, FlowGrad::Hidden))
+            }
             (LayerKind::Encoder(block), Saved::Block(saved), dy) => {
                 let (dy, other) = dy.pair(cx)?;
                 let dx = block.backward(dy, saved, gradients, &cx.encoder())?;
+                let dx = dx.expect("an encoder's rows are given back with the decoder's");
                 Ok(FlowGrad::Pair(dx, other))
             }
             (LayerKind::EncoderNorm(norm), Saved::EncoderNorm(saved), dy) => {

@@ -352,6 +352,15 @@ fn layouts_agree_in_bf16_and_with_some_targets() {
 }
 
 #[test]
+fn a_stage_of_the_embedding_alone_gets_the_gradient_of_its_rows() {
+    let plan = adapted(tiny_gpt());
+    let want = train(&with(plan.clone(), "mb=12"));
+    let mut split = with(plan.clone(), "pp=2 mb=1");
+    split.parallel.stage_layers = vec![0, plan.model.layers];
+    assert_same(&train(&split), &want, "no block on the first stage");
+}
+
+#[test]
 fn ranks_hold_the_bytes_that_the_formulas_say_and_no_moments_of_frozen_weights() {
     for mut plan in [adapted(tiny_gpt()), adapted(tiny_llama())] {
         plan.model.layers = 4;
