@@ -4,12 +4,11 @@
 //! deserializer that notes the path itself, in place of one that wraps another, is a third of that code.
 
 use serde::de::{
-    DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error as _, IntoDeserializer,
-    MapAccess, SeqAccess, Unexpected, VariantAccess, Visitor,
+    DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error as _, Expected,
+    IntoDeserializer, MapAccess, SeqAccess, Unexpected, VariantAccess, Visitor,
 };
-use serde::forward_to_deserialize_any;
 use std::fmt;
-use toml::Value;
+use toml::{Table, Value};
 
 /// A value that does not fit, in serde's words, and the steps to it from the root.
 #[derive(Debug)]
@@ -63,35 +62,80 @@ pub(super) fn read<T: DeserializeOwned>(value: &Value) -> Result<T, WrongValue> 
 
 struct Setting<'a>(&'a Value);
 
+/// Methods of `Deserializer` that do as another one does.
+macro_rules! forward {
+    ($($($name:ident)* => $to:ident);*) => {
+        $($(fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, WrongValue> {
+            self.$to(visitor)
+        })*)*
+    };
+}
+
 impl<'de> Deserializer<'de> for Setting<'de> {
     type Error = WrongValue;
 
+    /// Of types that take values of several kinds. Others take one kind, so that code is made for that alone.
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, WrongValue> {
+        match self.0 {
+            Value::Array(values) => elements(values, visitor),
+            Value::Table(table) => entries(table, visitor),
+            _ => self.deserialize_str(visitor),
+        }
+    }
+
+    /// Of types of one value; visitors see to its kind.
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, WrongValue> {
         match self.0 {
             Value::String(text) => visitor.visit_borrowed_str(text),
             Value::Integer(number) => visitor.visit_i64(*number),
             Value::Float(number) => visitor.visit_f64(*number),
             Value::Boolean(is_true) => visitor.visit_bool(*is_true),
-            Value::Datetime(_) => Err(WrongValue::invalid_type(
-                Unexpected::Other("date-time"),
-                &visitor,
-            )),
-            Value::Array(values) => {
-                let mut elements = Elements { values, next: 0 };
-                let made = visitor.visit_seq(&mut elements)?;
-                match elements.next == values.len() {
-                    true => Ok(made),
-                    false => Err(WrongValue::invalid_length(
-                        values.len(),
-                        &"fewer elements in array",
-                    )),
-                }
-            }
-            Value::Table(table) => visitor.visit_map(Entries {
-                entries: table.iter(),
-                value: None,
-            }),
+            Value::Datetime(_) | Value::Array(_) | Value::Table(_) => Err(self.unlike(&visitor)),
         }
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, WrongValue> {
+        match self.0 {
+            Value::Array(values) => elements(values, visitor),
+            _ => Err(self.unlike(&visitor)),
+        }
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, WrongValue> {
+        match self.0 {
+            Value::Table(table) => entries(table, visitor),
+            _ => Err(self.unlike(&visitor)),
+        }
+    }
+
+    fn deserialize_tuple<V: Visitor<'de>>(
+        self,
+        _: usize,
+        visitor: V,
+    ) -> Result<V::Value, WrongValue> {
+        self.deserialize_seq(visitor)
+    }
+
+    fn deserialize_tuple_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: usize,
+        visitor: V,
+    ) -> Result<V::Value, WrongValue> {
+        self.deserialize_seq(visitor)
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, WrongValue> {
+        self.deserialize_map(visitor)
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, WrongValue> {
+        visitor.visit_unit()
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, WrongValue> {
@@ -126,24 +170,66 @@ impl<'de> Deserializer<'de> for Setting<'de> {
                 table.len(),
                 &"a table of one key",
             )),
-            other => {
-                let found = match other {
-                    Value::Integer(number) => Unexpected::Signed(*number),
-                    Value::Float(number) => Unexpected::Float(*number),
-                    Value::Boolean(is_true) => Unexpected::Bool(*is_true),
-                    Value::Datetime(_) => Unexpected::Other("date-time"),
-                    Value::Array(_) => Unexpected::Seq,
-                    Value::String(_) | Value::Table(_) => Unexpected::Map,
-                };
-                Err(WrongValue::invalid_type(found, &"a string"))
-            }
+            Value::Integer(_)
+            | Value::Float(_)
+            | Value::Boolean(_)
+            | Value::Datetime(_)
+            | Value::Array(_) => Err(self.unlike(&"a string")),
         }
     }
 
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
-        tuple_struct map struct identifier ignored_any
+    forward! {
+        deserialize_bool deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 deserialize_i128 deserialize_u8
+        deserialize_u16 deserialize_u32 deserialize_u64 deserialize_u128 deserialize_f32 deserialize_f64 deserialize_char
+        deserialize_string deserialize_unit deserialize_identifier => deserialize_str;
+        deserialize_bytes deserialize_byte_buf => deserialize_any
     }
+
+    fn deserialize_unit_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, WrongValue> {
+        self.deserialize_str(visitor)
+    }
+}
+
+impl Setting<'_> {
+    /// The value is of no kind that the visitor takes.
+    fn unlike(&self, visitor: &dyn Expected) -> WrongValue {
+        WrongValue::invalid_type(unexpected(self.0), visitor)
+    }
+}
+
+fn unexpected(value: &Value) -> Unexpected<'_> {
+    match value {
+        Value::String(text) => Unexpected::Str(text),
+        Value::Integer(number) => Unexpected::Signed(*number),
+        Value::Float(number) => Unexpected::Float(*number),
+        Value::Boolean(is_true) => Unexpected::Bool(*is_true),
+        Value::Datetime(_) => Unexpected::Other("date-time"),
+        Value::Array(_) => Unexpected::Seq,
+        Value::Table(_) => Unexpected::Map,
+    }
+}
+
+fn elements<'a, V: Visitor<'a>>(values: &'a [Value], visitor: V) -> Result<V::Value, WrongValue> {
+    let mut elements = Elements { values, next: 0 };
+    let made = visitor.visit_seq(&mut elements)?;
+    match elements.next == values.len() {
+        true => Ok(made),
+        false => Err(WrongValue::invalid_length(
+            values.len(),
+            &"fewer elements in array",
+        )),
+    }
+}
+
+fn entries<'a, V: Visitor<'a>>(table: &'a Table, visitor: V) -> Result<V::Value, WrongValue> {
+    visitor.visit_map(Entries {
+        entries: table.iter(),
+        value: None,
+    })
 }
 
 /// Elements of an array that have not been read.
@@ -255,7 +341,7 @@ impl<'a> VariantAccess<'a> for Choice<'a> {
 
     fn tuple_variant<V: Visitor<'a>>(self, _: usize, visitor: V) -> Result<V::Value, WrongValue> {
         let content = self.content("a table of one key")?;
-        let made = content.deserialize_any(visitor);
+        let made = content.deserialize_seq(visitor);
         made.map_err(|e| e.below(self.name))
     }
 
@@ -265,7 +351,7 @@ impl<'a> VariantAccess<'a> for Choice<'a> {
         visitor: V,
     ) -> Result<V::Value, WrongValue> {
         let content = self.content("a table of one key")?;
-        let made = content.deserialize_any(visitor);
+        let made = content.deserialize_map(visitor);
         made.map_err(|e| e.below(self.name))
     }
 }

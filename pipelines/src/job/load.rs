@@ -710,6 +710,16 @@ mod tests {
     }
 
     #[test]
+    fn a_list_is_no_table_by_position() {
+        let text = "name = 'x'\nout = 'o'\ncurate = ['in.jsonl']\n[dedup]\nminhash = [5]\n";
+        let found = problems(text, &[]);
+        for key in ["curate", "dedup.minhash"] {
+            let is_told = |p: &Problem| p.key == key && p.wanted == "a table";
+            assert!(found.iter().any(is_told), "{key} is not in {found:?}");
+        }
+    }
+
+    #[test]
     fn inputs_may_be_paths() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("job.toml");
