@@ -183,7 +183,7 @@ struct Walk<'t, 'a> {
     row: Row,
     marker: Marker,
     frames: Vec<Frame>,
-    /// Items so far in each open ordered list.
+    /// Number of the last item in each open ordered list.
     counters: Vec<(Id, u32)>,
     /// Start of the current block in the text.
     start: usize,
@@ -397,6 +397,13 @@ impl<'t, 'a> Walk<'t, 'a> {
         }
     }
 
+    /// The number that an ordered list or an item of one gives; none that Markdown cannot (CommonMark 0.31.2, 5.2: 9 digits), and
+    /// none below 1.
+    fn item_number(&self, id: Id, key: Key) -> Option<u32> {
+        let number = self.tree.attribute(id, key)?.trim().parse().ok()?;
+        (1..=999_999_999).contains(&number).then_some(number)
+    }
+
     /// Records an element's effect on the layout of its blocks.
     fn shape(&mut self, frame: &mut Frame, id: Id, tag: Tag) {
         match tag {
@@ -415,7 +422,8 @@ impl<'t, 'a> Walk<'t, 'a> {
                     {
                         self.counters.pop();
                     }
-                    self.counters.push((id, 0));
+                    let first = self.item_number(id, Key::Start);
+                    self.counters.push((id, first.map_or(0, |first| first - 1)));
                 }
             }
             Tag::Li | Tag::Dd | Tag::Dt => {
@@ -424,8 +432,9 @@ impl<'t, 'a> Walk<'t, 'a> {
                 frame.group = id;
                 frame.number = 0;
                 let parent = self.tree.node(id).parent;
+                let told = self.item_number(id, Key::Value);
                 if let Some(counter) = self.counters.last_mut().filter(|c| c.0 == parent) {
-                    counter.1 += 1;
+                    counter.1 = told.unwrap_or(counter.1 + 1);
                     frame.number = counter.1;
                 }
             }

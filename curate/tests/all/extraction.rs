@@ -480,6 +480,40 @@ fn captions_of_tables_are_kept_in_front_of_them() {
 }
 
 #[test]
+fn ordered_lists_keep_the_numbers_that_pages_give() {
+    let filler = "This sentence stands here so that the section has running text, as sections do.";
+    let items = |of: [&str; 3]| {
+        let item = |(attribute, name): (&str, &str)| {
+            format!(
+                "<li{attribute}>Then close the {name} and wait until the water stands still.</li>"
+            )
+        };
+        let names = ["valve", "pipe", "tap"];
+        of.into_iter().zip(names).map(item).collect::<String>()
+    };
+    let page = |start: &str, of: [&str; 3]| {
+        format!(
+            "<p>{filler} {filler}</p><ol{start}>{}</ol><p>{filler} {filler}</p>",
+            items(of)
+        )
+    };
+    for (start, of, want) in [
+        ("", [""; 3], [1, 2, 3]),
+        (" start=4", [""; 3], [4, 5, 6]),
+        (" start=' 12 '", ["", " value=20", ""], [12, 20, 21]),
+        (" start=-3", ["", " value=many", ""], [1, 2, 3]),
+        (" start=99999999999", [""; 3], [1, 2, 3]),
+    ] {
+        let [plain, markdown] = in_both_forms(&page(start, of));
+        for (number, name) in want.into_iter().zip(["valve", "pipe", "tap"]) {
+            let item = format!("\n{number}. Then close the {name} and wait");
+            assert!(markdown.contains(&item), "{item:?} is not in\n{markdown}");
+        }
+        assert!(!plain.contains(". Then close"), "{plain}");
+    }
+}
+
+#[test]
 fn numbers_of_lines_beside_code_are_left_out() {
     let filler = "This sentence stands here so that the section has running text, as sections do.";
     // as Pygments writes it (linenos = "table")

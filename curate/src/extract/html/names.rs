@@ -93,6 +93,7 @@ names! {
         Property = "property", Pubdate = "pubdate", Rel = "rel", Role = "role", Style = "style",
         Title = "title", Type = "type", XmlLang = "xml:lang", Alttext = "alttext",
         Encoding = "encoding", Display = "display", Colspan = "colspan", Rowspan = "rowspan",
+        Start = "start", Value = "value",
     }
 }
 

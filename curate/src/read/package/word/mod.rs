@@ -84,8 +84,8 @@ struct Pass<'l> {
     formulas: usize,
     in_row_properties: bool,
     is_row_deleted: bool,
-    /// Notes that are referred to: their kind and id.
-    references: Vec<(&'static str, String)>,
+    /// Numbers of the notes that are referred to, by kind and id, in the order of their first references.
+    references: BTreeMap<(&'static str, String), usize>,
     /// In a file of notes: the element of one, its id, and the texts.
     note: Option<&'static str>,
     id: Option<String>,
@@ -121,7 +121,7 @@ pub(super) fn read(archive: &mut Container) -> io::Result<Reading<'static>> {
     let (flow, references) = (pass.flow, pass.references);
     let mut texts = BTreeMap::new();
     for (path, element) in NOTES {
-        if !references.iter().any(|(kind, _)| *kind == element) {
+        if !references.keys().any(|(kind, _)| *kind == element) {
             continue;
         }
         if let Some(xml) = optional(archive, path, &mut reading)? {
@@ -132,10 +132,10 @@ pub(super) fn read(archive: &mut Container) -> io::Result<Reading<'static>> {
             texts.extend(notes.map(|(id, text)| ((element, id), text)));
         }
     }
-    let notes: Vec<String> = references
-        .iter()
-        .map(|reference| texts.remove(reference).unwrap_or_default())
-        .collect();
+    let mut notes = vec![String::new(); references.len()];
+    for (reference, number) in references {
+        notes[number - 1] = texts.remove(&reference).unwrap_or_default();
+    }
     let mut described = Described::default();
     if let Some(xml) = optional(archive, PROPERTIES, &mut reading)? {
         let read = walk(&xml, |event| match event {
@@ -212,7 +212,7 @@ impl<'l> Pass<'l> {
             formulas: 0,
             in_row_properties: false,
             is_row_deleted: false,
-            references: Vec::new(),
+            references: BTreeMap::new(),
             note,
             id: None,
             notes: BTreeMap::new(),
@@ -411,8 +411,9 @@ impl<'l> Pass<'l> {
         if self.is_hidden() || self.open.is_empty() {
             return;
         }
-        self.references.push((kind, id));
-        let number = self.references.len();
+        // a note may be referred to more than once
+        let next = self.references.len() + 1;
+        let number = *self.references.entry((kind, id)).or_insert(next);
         self.push(|html| flow::reference(html, number));
     }
 

@@ -213,7 +213,26 @@ fn notes_are_read_by_id_without_their_separators() {
     let mut pass = Pass::new(&layout, &links, None);
     pass.run("<d><p><r><t>x</t><footnoteReference w:id='2'/></r></p></d>")
         .unwrap();
-    assert_eq!(pass.references, [("footnote", "2".to_string())]);
+    let number = BTreeMap::from([(("footnote", "2".to_string()), 1)]);
+    assert_eq!(pass.references, number);
     let want = "<p>x<sup><a href=\"#note-1\">[1]</a></sup></p>\n";
+    assert_eq!(pass.flow.end(&[]), [want]);
+}
+
+#[test]
+fn a_note_that_two_places_refer_to_has_one_number() {
+    let (layout, links) = (Layout::default(), Links::default());
+    let mut pass = Pass::new(&layout, &links, None);
+    pass.run(
+        "<d><p><r><t>x</t><footnoteReference w:id='2'/><t>y</t><endnoteReference w:id='2'/></r>\
+         <r><t>z</t><footnoteReference w:id='2'/></r></p></d>",
+    )
+    .unwrap();
+    let two = "2".to_string();
+    let numbers = [(("footnote", two.clone()), 1), (("endnote", two), 2)];
+    assert_eq!(pass.references, BTreeMap::from(numbers));
+    let reference = |n: u32| format!("<sup><a href=\"#note-{n}\">[{n}]</a></sup>");
+    let (first, second) = (reference(1), reference(2));
+    let want = format!("<p>x{first}y{second}z{first}</p>\n");
     assert_eq!(pass.flow.end(&[]), [want]);
 }
