@@ -6,7 +6,8 @@
 //! manifest does not grow with the corpus.
 //!
 //! With a store (`[store]`) the job's folder is local to a machine. Files are uploaded before the record that names
-//! them, records are replaced with compare-and-swap, and the store's records decide which stages are done.
+//! them, records are replaced with compare-and-swap, and the store's records decide which stages are done. A curation of the whole
+//! job removes the records and files of shards that the job no longer has there, too.
 
 use crate::machine::{checksum, checksum_bytes, peak_rss_bytes, publish, write_atomically};
 use anyhow::{Context, Result, bail};
@@ -327,6 +328,32 @@ impl Manifest {
         }
     }
 
+    /// Names and sizes in bytes of the store's objects below a folder of the job; none without a store.
+    ///
+    /// # Errors
+    /// If the store cannot be reached.
+    pub(crate) fn objects(&self, folder: &str) -> Result<Vec<(String, u64)>> {
+        match &self.shared {
+            Some(shared) => Ok(shared.folder.list(folder)?),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Removes a file of the job from the store, if there is one and it has the file. The local file stays.
+    ///
+    /// # Errors
+    /// If the store cannot be reached, or refuses.
+    pub(crate) fn remove_object(&self, name: &str) -> Result<()> {
+        let Some(shared) = &self.shared else {
+            return Ok(());
+        };
+        shared.folder.remove(name)?;
+        if let Some(stage) = stage_of_part(name) {
+            held(&shared.seen).remove(stage);
+        }
+        Ok(())
+    }
+
     /// URL of a file of the job, if the job has a store.
     pub(crate) fn url(&self, name: &str) -> Option<String> {
         Some(self.shared.as_ref()?.folder.url(name))
@@ -419,6 +446,11 @@ pub(crate) const NAME: &str = "manifest.json";
 /// File of the record of a part.
 pub(crate) fn part(stage: &str) -> String {
     format!("records/{stage}.json")
+}
+
+/// The stage whose record a file with this name is.
+fn stage_of_part(name: &str) -> Option<&str> {
+    name.strip_prefix("records/")?.strip_suffix(".json")
 }
 
 /// Downloads an object into a file that appears whole; false if there is no such object.

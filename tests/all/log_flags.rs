@@ -72,6 +72,60 @@ fn quiet_leaves_results_and_bad_records_and_verbose_adds_why_and_what_is_read() 
     assert_eq!(both.status.code(), Some(2));
 }
 
+/// The reasons of `run --plan`, in its words and each on a line, before the first shard is read.
+#[test]
+fn verbose_verbs_say_why_they_work_as_the_plan_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = job(dir.path());
+    let more = dir.path().join("more.jsonl");
+    stderr_of(&["run", &job]);
+    fs::write(&more, "{\"text\": \"mill\"}\n").unwrap();
+    let text = fs::read_to_string(&job).unwrap();
+    let two = text.replace(
+        "source = \"pile\" }]",
+        &format!("source = \"pile\" }}, {more:?}]"),
+    );
+    assert_ne!(two, text);
+    fs::write(&job, two).unwrap();
+    let sets = ["--set", "curate.max_record_bytes=50000000"];
+    let args = |first: &[&'static str]| [first, &sets].concat();
+    let said = |first: &[&'static str], more: &[&str]| {
+        let args = [&args(first)[..], &[job.as_str()], more].concat();
+        stderr_of(&args)
+    };
+    let plan = [&args(&["run", "--plan"])[..], &[job.as_str()]].concat();
+    let plan = String::from_utf8(succeed(&plan).stdout).unwrap();
+    let (_, of_curate) = plan.split_once("\ncurate: ").unwrap();
+    let (of_curate, _) = of_curate.split_once("\n\n").unwrap();
+    let reasons: Vec<&str> = of_curate
+        .lines()
+        .filter_map(|line| line.strip_prefix("  because   "))
+        .collect();
+    for wanted in ["curate.max_record_bytes changed: ", "new input: "] {
+        let has = reasons.iter().any(|reason| reason.starts_with(wanted));
+        assert!(has, "{wanted}: {plan}");
+    }
+    // a verb by itself, and a run, which says it once for all stages
+    let other = dir.path().join("other");
+    crate::refused_runs::copy(&dir.path().join("out"), &other);
+    let there = format!("out={:?}", other.display().to_string());
+    let of_curate = said(&["curate", "-v"], &["--set", &there]);
+    for verbose in [of_curate, said(&["run", "-v"], &[])] {
+        let (before, _) = verbose.split_once("curate: shard ").unwrap();
+        for reason in &reasons {
+            let line = format!("curate: because {reason}\n");
+            assert_eq!(before.matches(&line).count(), 1, "{line}: {verbose}");
+            assert_eq!(verbose.matches(&line).count(), 1, "{line}: {verbose}");
+        }
+    }
+    let finished = said(&["curate", "-v"], &[]);
+    assert!(
+        finished.contains("curate: finished, will be skipped; 2 of 2 shards are done\n"),
+        "{finished}"
+    );
+    assert!(!said(&["curate"], &[]).contains("skipped"));
+}
+
 /// Devices, collectives, epochs of the data and steps are progress: only the last line of the training and what warns is left.
 #[test]
 fn quiet_leaves_the_last_line_of_a_training_alone() {

@@ -195,6 +195,106 @@ fn tokens_of_checkpoints_are_replaced_on_request_alone_and_the_training_goes_on_
     succeed(&["run", job, "--set", "train.steps=12"]);
 }
 
+/// Datasets of two sources, of which the training reads one: with a curation, and read as they are.
+#[test]
+fn inputs_that_the_training_does_not_read_change_without_a_request() {
+    for table in ["curate", "tokenize"] {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path();
+        let texts = texts();
+        let path = write_job(folder, &texts);
+        let more = folder.join("more");
+        fs::create_dir(&more).unwrap();
+        for name in ["a", "b"] {
+            fs::write(more.join(format!("{name}.jsonl")), texts[..9].concat()).unwrap();
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let (before, rest) = text.split_once("[curate]\n").unwrap();
+        let (inputs, rest) = rest.split_once("]\n").unwrap();
+        let inputs = format!("{inputs}, {{ path = {more:?}, source = \"more\" }}]\n");
+        let rest = match table {
+            "curate" => format!("[curate]\n{inputs}{rest}"),
+            _ => rest.replacen("[tokenize]\n", &format!("[tokenize]\n{inputs}"), 1),
+        };
+        fs::write(&path, format!("{before}{rest}")).unwrap();
+        let job = path.to_str().unwrap();
+        let out = folder.join("out");
+        succeed(&["run", job]);
+        let trained = |name: &Path| {
+            !name.starts_with(out.join("tokens"))
+                || name
+                    .file_name()
+                    .unwrap()
+                    .to_str()
+                    .unwrap()
+                    .starts_with("pile.")
+        };
+        let whole = || {
+            let mut kept = kept(&out);
+            kept.retain(|name, _| trained(name));
+            kept
+        };
+        let before = whole();
+        let other = fs::read(out.join("tokens/more.bin")).unwrap();
+        // one file has more documents, another is gone
+        fs::write(more.join("a.jsonl"), texts[..20].concat()).unwrap();
+        fs::remove_file(more.join("b.jsonl")).unwrap();
+        let plan = String::from_utf8(succeed(&["run", job, "--plan"]).stdout).unwrap();
+        let (_, of_pile) = plan.split_once("\ntokenize/pile: ").unwrap();
+        let (of_pile, _) = of_pile.split_once("\n\n").unwrap();
+        let why = match table {
+            "curate" => "because   curate runs again, for other sources\n",
+            _ => "because   inputs of other sources have changed\n",
+        };
+        assert!(of_pile.contains(why), "{plan}");
+        if table == "curate" {
+            // as a kill in the middle of the curation leaves it
+            let manifest = out.join("manifest.json");
+            let mut records: Value = serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
+            records.as_object_mut().unwrap().remove("curate").unwrap();
+            fs::write(&manifest, records.to_string()).unwrap();
+            fs::remove_file(out.join("records/curate/00001.json")).unwrap();
+        }
+        let said = String::from_utf8(succeed(&["run", job]).stderr).unwrap();
+        assert!(whole() == before, "{said}");
+        assert!(fs::read(out.join("tokens/more.bin")).unwrap() != other);
+        // with a change of the source that it reads the run is refused, before it changes a file
+        fs::write(more.join("a.jsonl"), texts[..30].concat()).unwrap();
+        fs::write(folder.join("texts.jsonl"), texts[..30].concat()).unwrap();
+        let all = all_of(&out);
+        let found = output(&["run", job]);
+        let said = String::from_utf8(found.stderr).unwrap();
+        assert_eq!(found.status.code(), Some(2), "{said}");
+        assert!(said.contains("nothing there was replaced"), "{said}");
+        assert!(all_of(&out) == all);
+    }
+}
+
+/// Of a deduplication the documents of one source decide on those of another.
+#[test]
+fn inputs_of_another_source_are_a_change_where_documents_are_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    let texts = texts();
+    let path = write_job(folder, &texts[20..]);
+    let more = folder.join("more.jsonl");
+    fs::write(&more, texts[..9].concat()).unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    let inputs = format!(", {{ path = {more:?}, source = \"more\" }}]\n[tokenize]\n");
+    let text = text.replacen("]\n[tokenize]\n", &inputs, 1) + "[dedup]\nexact = {}\n";
+    fs::write(&path, text).unwrap();
+    let job = path.to_str().unwrap();
+    let out = folder.join("out");
+    succeed(&["run", job]);
+    fs::write(&more, texts[..20].concat()).unwrap();
+    let all = all_of(&out);
+    let found = output(&["run", job]);
+    let said = String::from_utf8(found.stderr).unwrap();
+    assert_eq!(found.status.code(), Some(2), "{said}");
+    assert!(said.contains("nothing there was replaced"), "{said}");
+    assert!(all_of(&out) == all);
+}
+
 #[test]
 fn a_run_that_is_refused_and_a_report_leave_the_job_of_the_results() {
     let dir = tempfile::tempdir().unwrap();

@@ -4,9 +4,10 @@
 
 MILLRACE is built with `--features object-store`; Python has moto[server] 5 and boto3. Three folders stand for three machines.
 They share an S3 bucket (moto's server) behind a proxy that answers some requests with 503, breaks answers off in the middle,
-and keeps the answers of some puts to itself. Tasks are killed at random moments and started again, one of them runs on two
+and keeps the answers of some puts and removals to itself. Tasks are killed at random moments and started again, one of them runs on two
 machines at a time, and the bucket holds a record of another job at the start. Then one machine finishes the job, and the
-same command again finds it done. Exits 1 if a byte differs.
+same command again finds it done. At last the job loses an input, and the bucket its shards, in runs that are killed as well.
+Exits 1 if a byte differs.
 """
 
 import hashlib
@@ -61,7 +62,7 @@ class Proxy(http.server.BaseHTTPRequestHandler):
         upstream.endheaders(body)
         answer = upstream.getresponse()
         back = answer.read()
-        if self.command == "PUT" and turn % 11 == 0:
+        if self.command in ("PUT", "DELETE") and turn % 11 == 0:
             Proxy.unanswered += 1
             self.close_connection = True
             return
@@ -195,13 +196,18 @@ def sums(folder):
     return found
 
 
+def downloaded(folder):
+    """The bucket's objects as files of a folder."""
+    for page in s3.get_paginator("list_objects_v2").paginate(Bucket="bucket", Prefix="runs/one/"):
+        for entry in page.get("Contents", []):
+            path = folder / entry["Key"].removeprefix("runs/one/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            s3.download_file("bucket", entry["Key"], str(path))
+    return folder
+
+
 print("== compared")
-store = work / "store"
-for page in s3.get_paginator("list_objects_v2").paginate(Bucket="bucket", Prefix="runs/one/"):
-    for entry in page.get("Contents", []):
-        path = store / entry["Key"].removeprefix("runs/one/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        s3.download_file("bucket", entry["Key"], str(path))
+store = downloaded(work / "store")
 want = sums(work / "alone")
 failed = False
 for name, folder, without in (("store", store, ()), ("last machine", work / "last", ("dropped",))):
@@ -221,9 +227,32 @@ assert "does not have the checksum of its record" in done.stderr, done.stderr
 body_now = s3.get_object(Bucket="bucket", Key=f"runs/one/{key}")["Body"].read()
 failed |= body_now != body
 print("   the object is", "different" if body_now != body else "as it was")
+
+print("== the job loses an input: the bucket loses its shards")
+fewer = ["--set", f'curate.inputs.1.path="{here.parent.parent}/pipelines/jobs/tiny/data/pile-00000.jsonl.zst"']
+before = len(os.listdir(work / "alone/records/curate"))
+subprocess.run(command("run", alone, *fewer), check=True, capture_output=True)
+records = sorted(os.listdir(work / "alone/records/curate"))
+planned = ends([*finish, *fewer, "--plan"]).stdout
+assert "s3://bucket/runs/one/clean/" in planned, planned
+kills = 0
+for _ in range(4):
+    started = subprocess.Popen([*finish, *fewer], env=environment, stderr=subprocess.DEVNULL)
+    time.sleep(random.uniform(0.05, 1.0))
+    if started.poll() is None:
+        started.kill()
+        kills += 1
+    started.wait()
+ends([*finish, *fewer])
+store = downloaded(work / "store-of-fewer")
+assert sorted(os.listdir(store / "records/curate")) == records, os.listdir(store / "records/curate")
+want, found = sums(work / "alone"), sums(store)
+different = [k for k in sorted(want | found) if want.get(k) != found.get(k)]
+failed |= bool(different)
+print(f"   {before} shards before, {len(records)} after, {kills} runs killed; {len(want)} files, {len(different)} differ", different[:5])
 print(
     f"proxy: {Proxy.count} requests, {Proxy.refused} answered with 503, {Proxy.broken} broken off, "
-    f"{Proxy.unanswered} puts without an answer"
+    f"{Proxy.unanswered} puts and removals without an answer"
 )
 shutil.rmtree(work)
 sys.stdout.flush()

@@ -45,4 +45,8 @@ impl Objects {
     ) -> io::Result<Put> {
         match *self {}
     }
+
+    pub(super) fn remove(&self, _name: &str) -> io::Result<()> {
+        match *self {}
+    }
 }

@@ -143,6 +143,15 @@ impl ObjectFolder {
         let name = self.inside(name)?;
         self.named(name, self.objects.put_if(name, bytes, expected))
     }
+
+    /// Removes an object; one that is not there counts as removed.
+    ///
+    /// # Errors
+    /// `Io` with the URL.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        let name = self.inside(name)?;
+        self.named(name, self.objects.remove(name))
+    }
 }
 
 #[cfg(test)]

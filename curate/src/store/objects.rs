@@ -30,6 +30,20 @@ fn there<T>(answer: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
+/// Makes a request, and makes it again if it breaks off.
+fn again<T>(request: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let mut failures = 0;
+    loop {
+        match request() {
+            Err(e) if e.kind() == io::ErrorKind::Other && failures < MAX_FAILURES => {
+                std::thread::sleep(FIRST_WAIT * 2u32.pow(failures));
+                failures += 1;
+            }
+            answer => return answer,
+        }
+    }
+}
+
 /// Fills the buffer up to the end of the file.
 fn read_part(file: &mut File, part: &mut Vec<u8>) -> io::Result<()> {
     part.clear();
@@ -52,16 +66,17 @@ impl Objects {
 
     /// A broken listing is requested again.
     pub(super) fn list(&self, below: &str) -> io::Result<Vec<(String, u64)>> {
-        let mut failures = 0;
-        loop {
-            match self.list_once(below) {
-                Err(e) if e.kind() == io::ErrorKind::Other && failures < MAX_FAILURES => {
-                    std::thread::sleep(FIRST_WAIT * 2u32.pow(failures));
-                    failures += 1;
-                }
-                listed => return listed,
-            }
-        }
+        again(|| self.list_once(below))
+    }
+
+    /// A removal without an answer is requested again: if the first one reached the store, nothing is there any more.
+    pub(super) fn remove(&self, name: &str) -> io::Result<()> {
+        let path = self.path(name);
+        again(|| {
+            let removal = self.store.store.delete(&path);
+            let removed = self.store.runtime.block_on(removal);
+            there(removed.map_err(|e| io_error(&e))).map(|_| ())
+        })
     }
 
     fn list_once(&self, below: &str) -> io::Result<Vec<(String, u64)>> {

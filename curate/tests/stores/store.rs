@@ -19,6 +19,8 @@ enum Fault {
     Busy,
     /// Closes the connection in the middle of every other body that it sends.
     Halves,
+    /// Does what every other request asks for, and closes the connection instead of answering.
+    Silent,
     /// Answers everything with 403.
     Forbidden,
 }
@@ -81,6 +83,9 @@ fn answer(
             Fault::Forbidden => (403, String::new(), Vec::new()),
             _ => respond(&first, &headers, body, &mut objects.lock().unwrap()),
         };
+        if fault == Fault::Silent && turn.is_multiple_of(2) {
+            return out.shutdown(std::net::Shutdown::Both);
+        }
         let is_head = first.starts_with("HEAD");
         write!(
             out,
@@ -165,6 +170,15 @@ fn respond(
         objects.insert(key, body);
         return (200, tag, Vec::new());
     }
+    if method == "DELETE" {
+        // as Google's and Azure's servers; S3 answers 204 either way
+        let status = if objects.remove(&key).is_some() {
+            204
+        } else {
+            404
+        };
+        return (status, String::new(), Vec::new());
+    }
     match there {
         None => (404, String::new(), Vec::new()),
         Some(bytes) => {
@@ -195,6 +209,23 @@ fn files_come_back_as_they_were_put_from_a_server_that_refuses_and_breaks_off() 
         assert!(!folder.fetch("clean/00001.sig", &mut file).unwrap());
         let listed = folder.list("clean").unwrap();
         assert_eq!(listed, [("clean/00000.sig".to_string(), size)], "{fault:?}");
+    }
+}
+
+#[test]
+fn removed_objects_are_gone_also_those_that_were_not_there() {
+    for fault in [Fault::None, Fault::Busy, Fault::Silent] {
+        let (objects, folder) = serve(fault, &[]);
+        let names = ["clean/00001.sig", "clean/00002.sig"];
+        for name in names {
+            let key = format!("runs/one/{name}");
+            objects.lock().unwrap().insert(key, b"x".to_vec());
+        }
+        for name in [names[1], names[1], "clean/00003.sig"] {
+            folder.remove(name).unwrap();
+        }
+        let left: Vec<String> = objects.lock().unwrap().keys().cloned().collect();
+        assert_eq!(left, ["runs/one/clean/00001.sig"], "{fault:?}");
     }
 }
 
@@ -239,6 +270,7 @@ fn what_a_store_refuses_is_named() {
         folder.read("a/b").unwrap_err().to_string(),
         folder.put_if("a/b", b"", None).unwrap_err().to_string(),
         folder.list("a/b").unwrap_err().to_string(),
+        folder.remove("a/b").unwrap_err().to_string(),
     ] {
         assert!(
             message.starts_with("s3://bucket/runs/one/a/b: "),

@@ -142,7 +142,7 @@ pub(super) fn run(cx: &Context) -> Result<()> {
     let curator = curator(cx, config)?;
     cx.accept()?;
     cx.manifest.withdraw("curate")?;
-    stale.remove()?;
+    stale.remove(|name| cx.manifest.remove_object(name))?;
     curator.add_bad(bad_before(cx, shards, &todo)?);
     let bytes = todo.iter().map(|i| shards[*i].bytes);
     let progress = Progress::start("curate", "MB", bytes.sum());

@@ -1,6 +1,8 @@
 //! The work of a curation: shards without a valid record, shards that the job no longer has, and why.
 
-use super::decision::{Action, Decision, Effect, Reason, files_there, replaced};
+use super::decision::{
+    Action, Decision, Effect, Reason, Replaced, files_there, in_folders, replaced,
+};
 use super::finished_shards::{StaleShards, stage_of};
 use super::{setting_changes, settings_print};
 use crate::context::{Context, relative};
@@ -94,7 +96,7 @@ pub(super) struct Work {
     pub of_all: String,
     /// Indices of the shards to curate.
     pub todo: Vec<usize>,
-    /// Files of shards that are to be removed.
+    /// Files and objects of shards that are to be removed.
     pub stale: StaleShards,
     /// Whether there is nothing to do.
     pub is_done: bool,
@@ -112,7 +114,7 @@ impl Work {
             Ok(cx.done(stage, print)?.is_some())
         })?;
         let of_all = fingerprint(&json!(prints));
-        let stale = StaleShards::find(&cx.out, shards.len())?;
+        let stale = StaleShards::find(&cx.out, shards.len(), |folder| cx.manifest.objects(folder))?;
         let is_whole = todo.is_empty() && stale.is_empty();
         let is_done = is_whole && cx.done("curate", &of_all)?.is_some();
         Ok(Work {
@@ -162,6 +164,15 @@ impl Work {
         let stale = self.stale.outputs();
         let stale = files_there(&cx.out, stale.map(|path| relative(&cx.out, path)));
         decision.replaces.extend(stale);
+        let objects = self.stale.output_objects();
+        let objects = in_folders(objects.map(|(name, bytes)| (name.into(), bytes)));
+        decision
+            .replaces
+            .extend(objects.into_iter().filter_map(|object| {
+                let url = cx.manifest.url(object.path.to_str()?)?;
+                let path = url.into();
+                Some(Replaced { path, ..object })
+            }));
         Ok(decision)
     }
 }

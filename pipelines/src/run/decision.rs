@@ -65,7 +65,7 @@ impl Reason {
 /// Files of a stage that are there and that it will write anew or remove.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Replaced {
-    /// A file, or a folder of some; relative to the job's folder.
+    /// A file, or a folder of some; relative to the job's folder, or the URL in its store.
     pub path: PathBuf,
     pub files: usize,
     pub bytes: u64,
@@ -202,13 +202,18 @@ pub(super) fn replaced<'a>(
 
 /// Those of these files, relative to the job's folder, that are there; with their folders for many.
 pub(super) fn files_there(out: &Path, files: impl Iterator<Item = PathBuf>) -> Vec<Replaced> {
+    in_folders(files.filter_map(|file| {
+        let found = std::fs::metadata(out.join(&file)).ok()?;
+        Some((file, found.len()))
+    }))
+}
+
+/// These files and their sizes in bytes; with their folders for many.
+pub(super) fn in_folders(files: impl Iterator<Item = (PathBuf, u64)>) -> Vec<Replaced> {
     let mut folders: BTreeMap<PathBuf, BTreeMap<PathBuf, u64>> = BTreeMap::new();
-    for file in files {
-        let Ok(found) = std::fs::metadata(out.join(&file)) else {
-            continue;
-        };
+    for (file, bytes) in files {
         let folder = file.parent().unwrap_or(Path::new("")).to_path_buf();
-        folders.entry(folder).or_default().insert(file, found.len());
+        folders.entry(folder).or_default().insert(file, bytes);
     }
     let mut all = Vec::new();
     for (folder, files) in folders {

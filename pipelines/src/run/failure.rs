@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// Why a stage failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Failure {
-    /// Its message, with causes; empty in a store where a failure was overcome, as nothing is removed there.
+    /// Its message, with causes; empty in a store where a failure was overcome, for which no right to remove objects is needed.
     pub error: String,
 }
 

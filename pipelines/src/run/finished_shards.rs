@@ -1,4 +1,5 @@
-//! The shards of the finished curation, which later verbs read, and the files of shards that an earlier form of the job had.
+//! The shards of the finished curation, which later verbs read, and the files and objects of shards that an earlier form of the job
+//! had.
 //!
 //! A job that lost an input has fewer shards than its folder. The record of `curate` says how many there are and which: it holds a
 //! checksum of the fingerprints of their records. A shard without such a record counts for nothing, and the curation of the whole
@@ -7,6 +8,7 @@
 use crate::machine::checksum_bytes;
 use crate::manifest::{Manifest, SHARDS, shards_of};
 use anyhow::{Context as _, Result};
+use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -77,27 +79,50 @@ const OUTPUTS: [&str; 8] = [
     "embeddings",
 ];
 
-/// Files of shards that the job does not have any more.
+/// Files of shards that the job does not have any more, and objects of its store.
 #[derive(Default)]
 pub(super) struct StaleShards {
     numbers: BTreeSet<usize>,
     records: Vec<PathBuf>,
     outputs: Vec<PathBuf>,
+    /// Names of the records in the store.
+    record_objects: Vec<String>,
+    /// Names of the other objects, and their sizes in bytes.
+    output_objects: Vec<(String, u64)>,
 }
 
 impl StaleShards {
-    /// Those in the folder of a job of `shards` shards. Objects in a store are not looked for, as nothing is removed there.
+    /// Those in the folder `out` of a job of `shards` shards, and in its store. `objects` lists the names and sizes of all objects
+    /// below a folder of the job; it is called once for each folder that has files of shards.
     ///
     /// # Errors
-    /// If a folder cannot be listed.
-    pub(super) fn find(out: &Path, shards: usize) -> Result<StaleShards> {
+    /// If a folder cannot be listed; those of `objects`.
+    pub(super) fn find(
+        out: &Path,
+        shards: usize,
+        objects: impl Fn(&str) -> Result<Vec<(String, u64)>>,
+    ) -> Result<StaleShards> {
         let mut found = StaleShards::default();
         let mut numbers = BTreeSet::new();
+        let objects_from = |folder: &str, numbers: &mut BTreeSet<usize>| -> Result<Vec<_>> {
+            let mut stale = objects(folder)?;
+            stale.retain(|(name, _)| {
+                let number = number_in(folder, name).filter(|number| *number >= shards);
+                numbers.extend(number);
+                number.is_some()
+            });
+            Ok(stale)
+        };
         found.records = files_from(&out.join(RECORDS), shards, &mut numbers)?;
+        let records = objects_from(RECORDS, &mut numbers)?.into_iter();
+        found.record_objects = records.map(|(name, _)| name).collect();
         for folder in OUTPUTS {
             found
                 .outputs
                 .extend(files_from(&out.join(folder), shards, &mut numbers)?);
+            found
+                .output_objects
+                .extend(objects_from(folder, &mut numbers)?);
         }
         found.numbers = numbers;
         Ok(found)
@@ -117,16 +142,31 @@ impl StaleShards {
         self.outputs.iter().map(PathBuf::as_path)
     }
 
-    /// Removes them: the records first, so that files without a record are all that a kill can leave. The record of `curate` must
-    /// have been withdrawn.
+    /// Names and sizes in bytes of the store's objects but for records.
+    pub(super) fn output_objects(&self) -> impl Iterator<Item = (&str, u64)> {
+        let objects = self.output_objects.iter();
+        objects.map(|(name, bytes)| (name.as_str(), *bytes))
+    }
+
+    /// Removes them, the store's objects by `remove_object`, several at once. The record of `curate` must have been withdrawn.
+    ///
+    /// Records go first: those in the store, which alone say what is done in a job with one, and the local ones, by which a folder
+    /// goes on without its store. Only then go the files that they name, there and here. Whenever a kill comes, neither the store
+    /// nor the folder has a record whose files are gone; and as both are listed by the numbers in names, not by records, the next
+    /// run finds and removes the rest. Another machine finds that of the store.
     ///
     /// # Errors
-    /// If a file cannot be removed.
-    pub(super) fn remove(&self) -> Result<()> {
-        for path in self.records.iter().chain(&self.outputs) {
-            std::fs::remove_file(path)
-                .with_context(|| format!("cannot remove {}", path.display()))?;
-        }
+    /// If a file or an object cannot be removed.
+    pub(super) fn remove(
+        &self,
+        remove_object: impl Fn(&str) -> Result<()> + Sync + Send,
+    ) -> Result<()> {
+        let records = self.record_objects.par_iter();
+        records.try_for_each(|name| remove_object(name))?;
+        remove_files(&self.records)?;
+        let outputs = self.output_objects.par_iter();
+        outputs.try_for_each(|(name, _)| remove_object(name))?;
+        remove_files(&self.outputs)?;
         match self.numbers.len() {
             0 => {}
             1 => log!(
@@ -138,6 +178,13 @@ impl StaleShards {
         }
         Ok(())
     }
+}
+
+fn remove_files(paths: &[PathBuf]) -> Result<()> {
+    for path in paths {
+        std::fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// Files `NNNNN.*` of a folder with a number from `least` on; none if there is no folder.
@@ -162,6 +209,12 @@ fn files_from(folder: &Path, least: usize, numbers: &mut BTreeSet<usize>) -> Res
     Ok(found)
 }
 
+/// The number of the shard that an object is of, if it is directly in the folder and its name is that of such a file.
+fn number_in(folder: &str, object: &str) -> Option<usize> {
+    let name = object.strip_prefix(folder)?.strip_prefix('/')?;
+    number_of(name).filter(|_| !name.contains('/'))
+}
+
 /// The number of the shard that a file is of, if its name is that of such a file.
 fn number_of(name: &str) -> Option<usize> {
     let (digits, _) = name.split_once('.')?;
@@ -172,6 +225,8 @@ fn number_of(name: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anyhow::bail;
+    use std::sync::Mutex;
 
     fn recorded(out: &Path, documents: &[u64]) -> Manifest {
         let manifest = Manifest::open(out, None).unwrap();
@@ -242,11 +297,101 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, "").unwrap();
         }
-        let found = StaleShards::find(dir.path(), 2).unwrap();
+        let none = |_: &str| Ok(Vec::new());
+        let found = StaleShards::find(dir.path(), 2, none).unwrap();
         assert_eq!(found.numbers, BTreeSet::from([2, 3, 100_000]));
-        found.remove().unwrap();
+        found.remove(|_| unreachable!("no store")).unwrap();
         assert!(gone.iter().all(|name| !dir.path().join(name).exists()));
         assert!(stays.iter().all(|name| dir.path().join(name).exists()));
-        assert!(StaleShards::find(dir.path(), 2).unwrap().is_empty());
+        assert!(StaleShards::find(dir.path(), 2, none).unwrap().is_empty());
+    }
+
+    /// Names of the files below a folder, with slashes.
+    fn names_in(out: &Path, folders: &[&str]) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        for folder in folders {
+            for entry in std::fs::read_dir(out.join(folder)).into_iter().flatten() {
+                let name = entry.unwrap().file_name().into_string().unwrap();
+                found.insert(format!("{folder}/{name}"));
+            }
+        }
+        found
+    }
+
+    /// The store is a set of names; its removals fail from the first, the second and so on, as those of a process that is killed do.
+    #[test]
+    fn a_kill_between_removals_leaves_files_without_a_record_and_the_next_run_finds_them() {
+        let folders = ["records/curate", "clean", "statistics"];
+        let names: BTreeSet<String> = (0..4)
+            .flat_map(|shard| {
+                let files = [
+                    ("records/curate", "json"),
+                    ("clean", "jsonl.zst"),
+                    ("clean", "sig"),
+                    ("statistics", "jsonl.zst"),
+                ];
+                files.map(|(folder, ending)| format!("{folder}/{shard:05}.{ending}"))
+            })
+            .collect();
+        let other = ["clean/deeper/00003.sig", "clean/2.sig", "cleaner/00003.sig"];
+        let is_kept = |name: &&String| name.contains("/00000.") || name.contains("/00001.");
+        let kept: BTreeSet<String> = names.iter().filter(is_kept).cloned().collect();
+        let is_record = |name: &&String| name.starts_with(RECORDS);
+        let shard_of = |name: &str| name.rsplit('/').next().unwrap()[..5].to_owned();
+        let of = |left: &BTreeSet<String>, shard: &str| {
+            let own = left.intersection(&names);
+            own.filter(|name| shard_of(name) == shard).count()
+        };
+        // one thread, so that the removals before the one that fails are the same ones every time
+        let one = rayon::ThreadPoolBuilder::new().num_threads(1);
+        let one = one.build().unwrap();
+        for fails_at in 0..=8 {
+            let dir = tempfile::tempdir().unwrap();
+            let out = dir.path();
+            for name in &names {
+                std::fs::create_dir_all(out.join(name).parent().unwrap()).unwrap();
+                std::fs::write(out.join(name), "").unwrap();
+            }
+            let all = names.iter().cloned().chain(other.map(str::to_owned));
+            let store = Mutex::new(all.collect::<BTreeSet<String>>());
+            let left = Mutex::new(fails_at);
+            let objects = |folder: &str| {
+                let store = store.lock().unwrap();
+                let own = store
+                    .iter()
+                    .filter(|name| name.starts_with(&format!("{folder}/")));
+                Ok(own.map(|name| (name.clone(), 7)).collect())
+            };
+            let remove = |name: &str| {
+                let mut left = left.lock().unwrap();
+                *left = match *left {
+                    0 => bail!("killed"),
+                    left => left - 1,
+                };
+                assert!(store.lock().unwrap().remove(name), "{name}");
+                Ok(())
+            };
+            let found = StaleShards::find(out, 2, objects).unwrap();
+            assert_eq!((found.numbers(), found.output_objects().count()), (2, 6));
+            let done = one.install(|| found.remove(remove));
+            assert_eq!(done.is_ok(), fails_at == 8);
+            let here = names_in(out, &folders);
+            for names in [&here, &*store.lock().unwrap()] {
+                for record in names.iter().filter(is_record) {
+                    let files = of(names, &shard_of(record));
+                    assert_eq!(files, 4, "{record} has lost a file: {names:?}");
+                }
+            }
+            *left.lock().unwrap() = 8;
+            let found = StaleShards::find(out, 2, objects).unwrap();
+            assert_eq!(found.is_empty(), fails_at == 8);
+            found.remove(remove).unwrap();
+            assert_eq!(names_in(out, &folders), kept);
+            let mut store = store.into_inner().unwrap();
+            for name in other {
+                assert!(store.remove(name), "{name}");
+            }
+            assert_eq!(store, kept);
+        }
     }
 }

@@ -138,7 +138,15 @@ pub(crate) fn all(cx: &Context) -> Result<()> {
     let started = std::time::Instant::now();
     training_refused_first(cx, Outlook::of)?;
     type Verb = fn(&Context) -> Result<()>;
-    let verbs: [Verb; 7] = [curate, dedup, tokenized, mixed, trained, eval, generated];
+    let verbs: [Verb; 7] = [
+        curated,
+        deduplicated,
+        tokenized,
+        mixed,
+        trained,
+        eval,
+        generated,
+    ];
     for ((_, present), verb) in stages(job).into_iter().zip(verbs) {
         if present {
             verb(cx)?;
@@ -195,11 +203,32 @@ pub(crate) fn refuse_submission(job: &Job) -> Result<()> {
     threads.install(|| refused_first(&Context::part_to_look(job.clone())?, Outlook::of))
 }
 
+/// Logs the decision of a stage that is the only one of its verb, for `--verbose`: `run` has logged those of all.
+fn detailed(cx: &Context, of: fn(&Context) -> Result<Outlook>) -> Result<()> {
+    if crate::log::is_verbose() {
+        of(cx)?.detail();
+    }
+    Ok(())
+}
+
 pub(crate) fn curate(cx: &Context) -> Result<()> {
+    left_out::note(&cx.job);
+    watched(cx, "curate", |cx| {
+        detailed(cx, Outlook::of_curate)?;
+        curate::run(cx)
+    })
+}
+fn curated(cx: &Context) -> Result<()> {
     left_out::note(&cx.job);
     watched(cx, "curate", curate::run)
 }
 pub(crate) fn dedup(cx: &Context) -> Result<()> {
+    watched(cx, "dedup", |cx| {
+        detailed(cx, Outlook::of_dedup)?;
+        dedup::run(cx)
+    })
+}
+fn deduplicated(cx: &Context) -> Result<()> {
     watched(cx, "dedup", dedup::run)
 }
 pub(crate) fn tokenize(cx: &Context) -> Result<()> {

@@ -57,6 +57,29 @@ impl Outlook {
         Ok(Outlook(all))
     }
 
+    /// Of `curate` alone.
+    ///
+    /// # Errors
+    /// Inputs or records that cannot be read.
+    pub(super) fn of_curate(cx: &Context) -> Result<Outlook> {
+        match cx.job.curate {
+            Some(_) => Ok(Outlook(vec![Work::of(cx)?.decision(cx)?])),
+            None => Ok(Outlook(Vec::new())),
+        }
+    }
+
+    /// Of `dedup` alone.
+    ///
+    /// # Errors
+    /// Records that cannot be read; a curation that has not run.
+    pub(super) fn of_dedup(cx: &Context) -> Result<Outlook> {
+        if !cx.job.has_keep_lists() {
+            return Ok(Outlook(Vec::new()));
+        }
+        let (_, sums) = dedup::upstream(cx)?;
+        Ok(Outlook(vec![dedup::decision(cx, None, &sums)?]))
+    }
+
     /// Of `tokenize` alone.
     ///
     /// # Errors
@@ -101,20 +124,17 @@ impl Outlook {
         }
     }
 
-    /// Logs why each stage runs or is skipped, for `--verbose`.
+    /// Logs whether each stage runs, and why, each reason on a line of its own, for `--verbose`.
     pub(super) fn detail(&self) {
         for decision in &self.0 {
-            let mut text = format!("{}: {}", decision.stage, in_words(decision.action));
-            let why: Vec<&str> = (decision.reasons.iter())
-                .map(|reason| reason.text.as_str())
-                .collect();
-            if !why.is_empty() {
-                text += &format!(": {}", why.join("; "));
+            let (stage, action) = (&decision.stage, in_words(decision.action));
+            match &decision.progress {
+                Some(progress) => detail!("{stage}: {action}; {progress}"),
+                None => detail!("{stage}: {action}"),
             }
-            if let Some(progress) = &decision.progress {
-                text += &format!(" ({progress})");
+            for reason in &decision.reasons {
+                detail!("{stage}: because {}", reason.text);
             }
-            detail!("{text}");
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::job::TokenDataset;
 use anyhow::{Result, anyhow, bail};
 use curate::contract::FieldCounts;
 use curate::corpus::{CleanCondition, Found, TextReader};
-use curate::read::Format;
+use curate::read::{Format, Shard};
 use index::dataset::{Group, GroupCounts, TextBatch, TextSource};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -33,6 +33,16 @@ enum Place {
     File(PathBuf, Format, Option<Range<u64>>),
 }
 
+/// Whether the documents of a shard, or of an input file, are of a source of a dataset.
+pub(super) fn is_of(dataset: &TokenDataset, shard: &Shard) -> bool {
+    is_source_of(dataset, &shard.input.source)
+}
+
+/// Whether a source is one of a dataset.
+pub(super) fn is_source_of(dataset: &TokenDataset, source: &str) -> bool {
+    dataset.sources.is_empty() || dataset.sources.iter().any(|own| own == source)
+}
+
 /// Units of a dataset in document order: the shards of a curation, else the input files. `tasks` decides how finely plain
 /// files are cut, not the documents read.
 pub(super) fn units(cx: &Context, dataset: &TokenDataset, tasks: usize) -> Result<Vec<Unit>> {
@@ -51,10 +61,9 @@ pub(super) fn units(cx: &Context, dataset: &TokenDataset, tasks: usize) -> Resul
         Some(_) => cx.shards()?.to_vec(),
         None => curate::read::input_files(job.inputs())?,
     };
-    let wanted = |s: &curate::read::Shard| {
-        dataset.sources.is_empty() || dataset.sources.contains(&s.input.source)
-    };
-    let files: Vec<curate::read::Shard> = files.into_iter().filter(wanted).collect();
+    let files: Vec<Shard> = (files.into_iter())
+        .filter(|file| is_of(dataset, file))
+        .collect();
     let total: u64 = files.iter().map(|f| f.bytes).sum();
     let cut = (total / (4 * tasks as u64)).max(SMALLEST_CUT);
     let mut units = Vec::new();

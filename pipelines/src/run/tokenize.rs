@@ -4,6 +4,7 @@
 //! merged, they are byte-identical to a single part. Sidecar and statistics are made from the sums, so they too are
 //! identical.
 
+use super::finished_shards::stage_of;
 use super::texts::{self, Reader};
 use crate::context::{Context, relative};
 use crate::generation::trained_tokenizer::{self, TOKENIZER};
@@ -133,6 +134,9 @@ pub(super) fn stage_name(dataset: &str) -> String {
     format!("tokenize/{dataset}")
 }
 
+/// Where the source is in the identity of an input of a job without a curation.
+pub(super) const SOURCE: usize = 3;
+
 /// Identity of the documents: checksums of the clean shards and keep-lists, or names, sizes and times of the inputs.
 pub(super) fn upstream(cx: &Context) -> Result<Value> {
     if cx.job.curate.is_none() {
@@ -176,6 +180,29 @@ pub(super) fn dataset_print(
     };
     let stage = Stage::of(cx, table, tokenizer, upstream)?;
     Ok(stage.fingerprint(dataset))
+}
+
+/// Count of a dataset's record that has the fingerprint of its documents, if a curation made them; records of earlier versions lack it.
+pub(super) const DOCUMENTS: &str = "documents_fingerprint";
+
+/// Fingerprint of the documents of a dataset: of the files of the shards of its sources. None of a job without a curation, and if a
+/// shard has no record.
+pub(super) fn documents_print(cx: &Context, dataset: &TokenDataset) -> Result<Option<String>> {
+    if cx.job.curate.is_none() {
+        return Ok(None);
+    }
+    let mut outputs = Vec::new();
+    for shard in cx
+        .shards()?
+        .iter()
+        .filter(|shard| texts::is_of(dataset, shard))
+    {
+        let Some(record) = cx.manifest.get(&stage_of(shard.number))? else {
+            return Ok(None);
+        };
+        outputs.push(record.outputs);
+    }
+    Ok(Some(fingerprint(&json!(outputs))))
 }
 
 /// Count of the record of `tokenize` with the inputs of a job without a curation.
@@ -433,7 +460,10 @@ impl<'a> Stage<'a> {
             file(".json"),
             errors_path(&dataset.name),
         ];
-        let value = serde_json::to_value(&counts)?;
+        let mut value = serde_json::to_value(&counts)?;
+        if let Some(documents) = documents_print(cx, dataset)? {
+            value[DOCUMENTS] = documents.into();
+        }
         let seconds = seconds.max(progress.seconds());
         // one write of the manifest replaces the parts by the dataset
         for task in 0..tasks {

@@ -1,9 +1,12 @@
 //! Decisions of `tokenize`: of the tokenizer and each dataset.
 
 use super::decision::{Action, Change, Decision, Effect, Reason, replaced};
-use super::setting_changes;
 use super::setting_changes::Changed;
-use super::tokenize::{INPUTS, Stage, named, stage_name, tokenizer_print};
+use super::texts::{is_of, is_source_of};
+use super::tokenize::{
+    DOCUMENTS, INPUTS, SOURCE, Stage, documents_print, named, stage_name, tokenizer_print,
+};
+use super::{curate_work, setting_changes};
 use crate::context::Context;
 use crate::generation::tokenizer_path;
 use crate::generation::trained_tokenizer::{
@@ -11,6 +14,7 @@ use crate::generation::trained_tokenizer::{
 };
 use crate::job::{TokenDataset, Tokenize};
 use anyhow::Result;
+use curate::read::Shard;
 use index::tokenizer::Tokenizer;
 use serde_json::Value;
 
@@ -44,8 +48,7 @@ pub(super) fn decisions(cx: &Context, documents: &Documents<'_>) -> Result<Vec<D
     };
     let changed = setting_changes::of(&cx.job, &cx.out);
     let inputs = match documents {
-        Documents::Here(now) if cx.job.curate.is_none() => input_reasons(cx, now)?,
-        Documents::Here(_) => Vec::new(),
+        Documents::Here(now) => input_reasons(cx, now, |_| true)?,
         Documents::Change(change) => vec![change.reason()],
     };
     let named = named(cx, table)?;
@@ -59,19 +62,27 @@ pub(super) fn decisions(cx: &Context, documents: &Documents<'_>) -> Result<Vec<D
         (Some(known), Documents::Here(now)) => Some(Stage::of(cx, table, known, now.clone())?),
         (Some(_) | None, Documents::Here(_) | Documents::Change(_)) => None,
     };
-    let mut reasons: Vec<Reason> = setting_changes::within(&changed, &SETTINGS)
-        .into_iter()
-        .map(Reason::other)
-        .collect();
-    reasons.extend(inputs);
+    let settings = setting_changes::within(&changed, &SETTINGS);
     let change = Change::of([&of_tokenizer]);
     let mut all = vec![of_tokenizer];
     for table in cx.job.datasets() {
+        let mut reasons: Vec<Reason> = settings.iter().map(Reason::other).collect();
+        match documents {
+            Documents::Here(now) => {
+                let is_own = |source: &str| is_source_of(&table, source);
+                let own = input_reasons(cx, now, is_own)?;
+                if own.is_empty() && !inputs.is_empty() {
+                    reasons.push(Reason::perhaps("inputs of other sources have changed"));
+                }
+                reasons.extend(own);
+            }
+            Documents::Change(change) => reasons.push(of_change(cx, &table, change)?),
+        }
         all.push(dataset(
             cx,
             &table,
             stage.as_ref(),
-            &reasons,
+            reasons,
             change.as_ref(),
         )?);
     }
@@ -138,19 +149,54 @@ fn tokenizer(
     Ok(decision)
 }
 
+/// The work of an earlier stage as a reason of a dataset, whose tokens stay as they are if its documents do.
+fn of_change(cx: &Context, dataset: &TokenDataset, change: &Change) -> Result<Reason> {
+    let reason = change.reason();
+    match reason.effect {
+        Effect::Other if keeps_documents(cx, dataset)? => Ok(Reason {
+            text: format!("{}, for other sources", reason.text),
+            effect: Effect::Perhaps,
+            ..reason
+        }),
+        Effect::Same | Effect::Perhaps | Effect::Other => Ok(reason),
+    }
+}
+
+/// Whether a curation that works again is known to leave a dataset its documents: all shards of its sources are done, and the
+/// dataset was made of them. So it stays when that run is killed. A deduplication compares the documents of all sources, so that
+/// those that it keeps are known only afterwards.
+fn keeps_documents(cx: &Context, dataset: &TokenDataset) -> Result<bool> {
+    if cx.job.curate.is_none() || cx.job.has_keep_lists() {
+        return Ok(false);
+    }
+    let Some(before) = cx.manifest.get(&stage_name(&dataset.name))? else {
+        return Ok(false);
+    };
+    let own = cx.shards()?.iter().filter(|shard| is_of(dataset, shard));
+    let own: Vec<Shard> = own.cloned().collect();
+    let prints = curate_work::prints_of(cx, &own);
+    let left = curate_work::left(&own, &prints, |stage, print| {
+        Ok(cx.done(stage, print)?.is_some())
+    })?;
+    if !left.is_empty() {
+        return Ok(false);
+    }
+    let documents = documents_print(cx, dataset)?;
+    Ok(documents.is_some() && documents.as_deref() == before.counts[DOCUMENTS].as_str())
+}
+
 /// A dataset. `stage`: if its tokenizer and documents are known; `change`: of the tokenizer.
 fn dataset(
     cx: &Context,
     dataset: &TokenDataset,
     stage: Option<&Stage<'_>>,
-    reasons: &[Reason],
+    mut reasons: Vec<Reason>,
     change: Option<&Change>,
 ) -> Result<Decision> {
     let name = stage_name(&dataset.name);
     let before = cx.manifest.get(&name)?;
     let is_print =
         |print: &str| (before.as_ref()).is_some_and(|before| before.fingerprint == print);
-    let mut reasons = reasons.to_vec();
     reasons.extend(change.map(Change::reason));
     if let Some(stage) = stage {
         let print = stage.fingerprint(dataset);
@@ -184,18 +230,29 @@ fn dataset(
     Ok(decision)
 }
 
-/// How the inputs differ from those of the record, of a job without a curation.
-fn input_reasons(cx: &Context, now: &Value) -> Result<Vec<Reason>> {
-    let Some(record) = cx.manifest.get("tokenize")? else {
+/// How the inputs of these sources differ from those of the record, of a job without a curation.
+fn input_reasons(
+    cx: &Context,
+    now: &Value,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<Reason>> {
+    let record = match cx.job.curate {
+        None => cx.manifest.get("tokenize")?,
+        Some(_) => None,
+    };
+    let Some(record) = record else {
         return Ok(Vec::new());
     };
     let before = record.counts[INPUTS].as_array();
     let (Some(before), Some(now)) = (before, now.as_array()) else {
         return Ok(Vec::new());
     };
+    let is_own = |file: &&Value| file[SOURCE].as_str().is_none_or(&is_wanted);
+    let before: Vec<&Value> = before.iter().filter(is_own).collect();
+    let now: Vec<&Value> = now.iter().filter(is_own).collect();
     let path_of = |file: &Value| file[0]["path"].as_str().unwrap_or_default().to_owned();
     let mut reasons = Vec::new();
-    for file in now {
+    for file in &now {
         let path = path_of(file);
         let shown = curate::secrets::without_passwords(&path);
         match before.iter().find(|before| path_of(before) == path) {

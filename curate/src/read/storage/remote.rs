@@ -157,7 +157,12 @@ fn build(
     }
     let url = url.to_string();
     Ok(match scheme {
-        ObjectStoreScheme::AmazonS3 => build!(AmazonS3Builder::from_env().with_url(url)),
+        // objects are removed one by one, by the request that every server of this kind has
+        ObjectStoreScheme::AmazonS3 => build!(
+            AmazonS3Builder::from_env()
+                .with_url(url)
+                .with_disable_bulk_delete(true)
+        ),
         ObjectStoreScheme::GoogleCloudStorage => {
             build!(GoogleCloudStorageBuilder::from_env().with_url(url))
         }
