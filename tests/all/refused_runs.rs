@@ -195,6 +195,16 @@ fn tokens_of_checkpoints_are_replaced_on_request_alone_and_the_training_goes_on_
     succeed(&["run", job, "--set", "train.steps=12"]);
 }
 
+/// A run is refused, and every file of its folder stays as it was.
+fn refused_before_a_change(job: &str, out: &Path) {
+    let all = all_of(out);
+    let found = output(&["run", job]);
+    let said = String::from_utf8(found.stderr).unwrap();
+    assert_eq!(found.status.code(), Some(2), "{said}");
+    assert!(said.contains("nothing there was replaced"), "{said}");
+    assert!(all_of(out) == all);
+}
+
 /// Datasets of two sources, of which the training reads one: with a curation, and read as they are.
 #[test]
 fn inputs_that_the_training_does_not_read_change_without_a_request() {
@@ -261,12 +271,7 @@ fn inputs_that_the_training_does_not_read_change_without_a_request() {
         // with a change of the source that it reads the run is refused, before it changes a file
         fs::write(more.join("a.jsonl"), texts[..30].concat()).unwrap();
         fs::write(folder.join("texts.jsonl"), texts[..30].concat()).unwrap();
-        let all = all_of(&out);
-        let found = output(&["run", job]);
-        let said = String::from_utf8(found.stderr).unwrap();
-        assert_eq!(found.status.code(), Some(2), "{said}");
-        assert!(said.contains("nothing there was replaced"), "{said}");
-        assert!(all_of(&out) == all);
+        refused_before_a_change(job, &out);
     }
 }
 
@@ -287,12 +292,7 @@ fn inputs_of_another_source_are_a_change_where_documents_are_compared() {
     let out = folder.join("out");
     succeed(&["run", job]);
     fs::write(&more, texts[..20].concat()).unwrap();
-    let all = all_of(&out);
-    let found = output(&["run", job]);
-    let said = String::from_utf8(found.stderr).unwrap();
-    assert_eq!(found.status.code(), Some(2), "{said}");
-    assert!(said.contains("nothing there was replaced"), "{said}");
-    assert!(all_of(&out) == all);
+    refused_before_a_change(job, &out);
 }
 
 #[test]

@@ -505,9 +505,11 @@ struct Processes {
     logs: Vec<PathBuf>,
     /// That process 0 listens at; 0 of a single process.
     port: u16,
-    /// Ends the others when this process is gone, whatever ended it.
-    guard: Option<Child>,
+    /// Ends the others when this process is gone, whatever ended it. It is told of each before that begins.
+    guard: Child,
 }
+
+const GUARD: &str = "a shell that ends a run";
 
 /// Variables by which launchers describe a process; a run has its own.
 const LAUNCHER: [&str; 5] = [
@@ -529,7 +531,7 @@ impl Processes {
             children: Vec::new(),
             logs: Vec::new(),
             port,
-            guard: None,
+            guard: guard().context(GUARD)?,
         };
         for process in 0..count {
             let log = match count {
@@ -537,10 +539,12 @@ impl Processes {
                 _ => folder.join(format!("log-{process}.txt")),
             };
             let to = File::create(&log).with_context(|| log.display().to_string())?;
-            let mut command = Command::new(program);
-            command.arg("train").arg(job);
+            // waits until the guard knows the number of its process, which the program takes over
+            let mut command = Command::new("/bin/sh");
+            command.args(["-c", "read -r _ && exec \"$@\" </dev/null", "gate"]);
+            command.arg(program).arg("train").arg(job);
             command
-                .stdin(Stdio::null())
+                .stdin(Stdio::piped())
                 .stdout(Stdio::null())
                 .stderr(to)
                 // a terminal's signal is for this process, which ends the run
@@ -556,11 +560,15 @@ impl Processes {
                     .env("MASTER_PORT", port.to_string());
             }
             let child = command.spawn();
-            run.children
-                .push(child.with_context(|| format!("cannot start {}", program.display()))?);
+            let mut child = child.with_context(|| format!("cannot start {}", program.display()))?;
+            let (id, gate) = (child.id(), child.stdin.take());
+            run.children.push(child);
             run.logs.push(log);
+            if let (Some(words), Some(mut gate)) = (&mut run.guard.stdin, gate) {
+                writeln!(words, "{id}").context(GUARD)?;
+                writeln!(gate, "go").context(GUARD)?;
+            }
         }
-        run.guard = Some(guard(&run.children).context("a shell that ends a run")?);
         Ok(run)
     }
 
@@ -600,21 +608,24 @@ impl Drop for Processes {
             let _ = child.kill();
             let _ = child.wait();
         }
-        if let Some(guard) = &mut self.guard {
-            // a word is a regular end; a shell that has ended holds nothing
-            if let Some(mut words) = guard.stdin.take() {
-                let _ = words.write_all(b"done\n");
-            }
-            let _ = guard.wait();
+        // a word is a regular end; a shell that has ended holds nothing
+        if let Some(mut words) = self.guard.stdin.take() {
+            let _ = words.write_all(b"done\n");
         }
+        let _ = self.guard.wait();
     }
 }
 
-/// A shell that kills `children` once its input ends without a word, as it does when this process is killed.
-fn guard(children: &[Child]) -> std::io::Result<Child> {
+/// A shell that reads numbers of processes, line by line, and kills them once its input ends without the word `done`, as it does when
+/// this process is killed.
+fn guard() -> std::io::Result<Child> {
+    let script = r#"while read -r word; do
+        [ "$word" = done ] && exit
+        set -- "$@" "$word"
+    done
+    [ $# -eq 0 ] || kill -9 "$@""#;
     Command::new("/bin/sh")
-        .args(["-c", "read word || kill -9 \"$@\"", "guard"])
-        .args(children.iter().map(|child| child.id().to_string()))
+        .args(["-c", script, "guard"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
