@@ -9,11 +9,14 @@ or --tokenizer one is made that has a word for each id, so that every token is a
 answers of --tokens tokens, streamed. The figures are those of vLLM's serving benchmark: TTFT (first chunk after the request), TPOT
 (the rest of the answer over its tokens but the first), ITL (between chunks), mean, median and 99th percentile. With --engine the bench
 of the engine runs before and after each of --rounds, with as many streams; overhead is 1 - (tokens/s of the server) / (tokens/s of the engine), the
-median of the rounds, both answers' tokens over the time of prompts and answers. The clients run on the same cores, so their work is in it.
+mean and the median of the rounds, both answers' tokens over the time of prompts and answers. The clients run on the same cores, so their work is in it.
+Each round starts a server of its own: how a process's pages lie in memory decides some hundredths of its speed for as long as it lives, and would pass
+for overhead of a single server in all rounds.
 """
 
 import argparse
 import bisect
+import contextlib
 import json
 import math
 import random
@@ -136,6 +139,44 @@ def main():
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
+    for clients in args.clients:
+        found, rates, shares, engines = [], [], [], []
+
+        def alone():
+            if args.engine:
+                engines.append(engine(args.engine, args.model, args.threads, args.prompt, args.tokens, clients))
+
+        alone()
+        for _ in range(args.rounds):
+            with server(args) as address:
+                answers, seconds, worked = load(address, clients, args.each, args.prompt, args.tokens, 30000)
+            found += answers
+            rates.append(len(answers) * args.tokens / seconds)
+            shares.append(worked / seconds)
+            alone()
+        overheads = [1 - 2 * rate / (before + after) for rate, before, after in zip(rates, engines, engines[1:])]
+        print(json.dumps({
+            "clients": clients, "requests": len(found), "output_tokens_s": [round(rate, 1) for rate in rates],
+            "ttft": summary([times[0] for times in found]),
+            "tpot": summary([(times[-1] - times[0]) / (args.tokens - 1) for times in found]),
+            "itl": summary([b - a for times in found for a, b in zip(times, times[1:])]),
+            "clients_share_of_a_core": round(statistics.median(shares), 4),
+            **(overhead(overheads, engines) if args.engine else {}),
+        }), flush=True)
+
+
+def overhead(rounds, engines):
+    """mean and median of the rounds, and the standard error of the mean"""
+    error = statistics.stdev(rounds) / math.sqrt(len(rounds)) if len(rounds) > 1 else math.nan
+    return {
+        "engine_tokens_s": [round(one, 1) for one in engines],
+        "overhead": {"mean": round(statistics.fmean(rounds), 4), "standard_error": round(error, 4), "median": round(statistics.median(rounds), 4)},
+    }
+
+
+@contextlib.contextmanager
+def server(args):
+    """address of a server, which ends after the block"""
     with tempfile.TemporaryDirectory() as folder:
         port_file = Path(folder) / "port"
         command = [args.program, "serve", args.model, "--port", "0", "--port-file", str(port_file)]
@@ -144,34 +185,14 @@ def main():
             tokenizer = words(args.model, Path(folder) / "tokenizer.json")
         if tokenizer:
             command += ["--tokenizer", tokenizer]
-        server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         while not port_file.exists():
-            assert server.poll() is None, "the server ended"
+            assert process.poll() is None, "the server ended"
             time.sleep(0.1)
         address = ("127.0.0.1", int(port_file.read_text()))
         load(address, 2, 1, args.prompt, 4, 30000)
-        for clients in args.clients:
-            def alone():
-                return engine(args.engine, args.model, args.threads, args.prompt, args.tokens, clients) if args.engine else math.nan
-
-            found, rates, shares, engines = [], [], [], [alone()]
-            for _ in range(args.rounds):
-                answers, seconds, worked = load(address, clients, args.each, args.prompt, args.tokens, 30000)
-                found += answers
-                rates.append(len(answers) * args.tokens / seconds)
-                shares.append(worked / seconds)
-                engines.append(alone())
-            overheads = [1 - 2 * rate / (before + after) for rate, before, after in zip(rates, engines, engines[1:])]
-            print(json.dumps({
-                "clients": clients, "requests": len(found), "output_tokens_s": [round(rate, 1) for rate in rates],
-                "ttft": summary([times[0] for times in found]),
-                "tpot": summary([(times[-1] - times[0]) / (args.tokens - 1) for times in found]),
-                "itl": summary([b - a for times in found for a, b in zip(times, times[1:])]),
-                "clients_share_of_a_core": round(statistics.median(shares), 4),
-                **({"engine_tokens_s": [round(one, 1) for one in engines], "overhead": round(statistics.median(overheads), 4)} if args.engine else {}),
-            }), flush=True)
-        server.terminate()
-        server.wait(timeout=60)
-
+        yield address
+        process.terminate()
+        process.wait(timeout=60)
 
 main()
