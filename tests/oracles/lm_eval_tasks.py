@@ -334,12 +334,12 @@ def begin_with_token(model, out):
     (out / "tokenizer_config.json").write_text((model / "tokenizer_config.json").read_text())
 
 
-def hf_backend(model, tokenizer=None):
+def hf_backend(model, tokenizer=None, dtype="float32"):
     from lm_eval.models.huggingface import HFLM
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    return HFLM(pretrained=AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32),
-                tokenizer=AutoTokenizer.from_pretrained(tokenizer or model), device="cpu", batch_size=1, dtype="float32")
+    return HFLM(pretrained=AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype)),
+                tokenizer=AutoTokenizer.from_pretrained(tokenizer or model), device="cpu", batch_size=1, dtype=dtype)
 
 
 def evaluate(lm, rows, cases):
