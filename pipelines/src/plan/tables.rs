@@ -151,7 +151,8 @@ macro_rules! gpt {
 /// Every row. Sources: Narayanan et al. 2021 (arXiv:2104.04473), table 1, with the layouts of Megatron-LM's
 /// `examples/sc21/run_table_1.sh`, and its README's 175B; its table 2; the results of NVIDIA's NeMo-Megatron-Launcher 23.04 with the layouts of
 /// its `conf/training/gpt3`; Korthikanti et al. 2022 (arXiv:2205.05198), table 5; Smith et al. 2022
-/// (arXiv:2201.11990), section 5.2; Llama 3 (arXiv:2407.21783), table 4; Mixtral 8x7B by Megatron Core's
+/// (arXiv:2201.11990), section 5.2; Megatron-LM's `images/model_table.png` at commit d98e8a6 (Megatron Core 0.8 on H100, sequences of 4,096 and a vocabulary
+/// of 131,072 by its README); Llama 3 (arXiv:2407.21783), table 4; Mixtral 8x7B by Megatron Core's
 /// `megatron/core/transformer/moe/README.md` at commit 022bcb5: its reference mapping of version 0.8, and the TFLOP/s that it states for 0.9;
 /// BERT and T5 by the NeMo Framework User Guide, "BERT Results" and "T5 Results", with the layouts of NeMo's launcher (`conf/training`), and T5 11B
 /// by t5x's `t5x/contrib/gpu/README.md` at commit 0fc080d; DeepSeek-V2 (arXiv:2405.04434, section 3.2.3) and V3 (arXiv:2412.19437, section 1).
@@ -161,6 +162,7 @@ pub(super) fn published() -> Vec<Published> {
     rows.extend(nemo());
     rows.extend(korthikanti());
     rows.extend(mt_nlg());
+    rows.extend(megatron_core());
     rows.extend(llama());
     rows.push(mixtral());
     rows.extend(bert());
@@ -448,6 +450,62 @@ fn llama() -> Vec<Published> {
     rows.iter().map(of).collect()
 }
 
+/// The table has no micro-batches and no virtual stages, and does not say whether anything was computed again: here those of the
+/// planner's fastest layouts that fit (`rows_without_micro_batches_have_the_fastest_that_fit`). Its README names the overlap of all
+/// communication, for which gradients and parameters are those of the distributed optimizer, and the rows of a sequence are shared out.
+fn megatron_core() -> Vec<Published> {
+    // with TFLOP/s per device
+    let rows = [
+        (gpt!("1.7B", 24/2048/16, tp 1, pp 1 x 1, 48, 192/1), 408.8),
+        (gpt!("7.1B", 30/4096/32, tp 2, pp 1 x 1, 96, 192/1), 465.9),
+        (gpt!("16B", 32/6144/48, tp 4, pp 1 x 1, 192, 192/2), 489.1),
+        (gpt!("32B", 48/7168/56, tp 8, pp 1 x 1, 384, 192/4), 459.6),
+        (gpt!("70B", 84/8192/64, tp 8, pp 2 x 21, 768, 384/4), 419.7),
+        (
+            gpt!("119B", 92/10240/80, tp 8, pp 4 x 23, 1536, 768/2),
+            420.5,
+        ),
+        (
+            gpt!("177B", 96/12288/96, tp 8, pp 6 x 16, 2304, 1152/2),
+            432.8,
+        ),
+        (
+            gpt!("314B", 96/16384/128, tp 8, pp 8 x 6, 3072, 1536/1),
+            474.4,
+        ),
+        (
+            gpt!("462B", 112/18432/144, tp 8, pp 16 x 7, 6144, 3072/1),
+            459.9,
+        ),
+    ];
+    let of = |(row, tflops): &(GptRow, f64)| {
+        let shape = Shape {
+            vocab: 131_072,
+            seq_length: 4096,
+            is_fused: true,
+            ..row.shape()
+        };
+        // Megatron's count has all scores
+        let flop = shape.model_flop(row.global as f64, 1.0);
+        Published {
+            cluster: "dgx-h100",
+            shape,
+            layout: Layout {
+                recompute: Recompute::None,
+                is_sequence_parallel: row.tp > 1,
+                zero: 1,
+                overlap: true,
+                ..row.layout()
+            },
+            ..row.published(
+                "Megatron-LM README (H100)",
+                flop / (row.devices as f64 * tflops * 1e12),
+            )
+        }
+    };
+    rows.iter().map(of).collect()
+}
+
 fn mixtral() -> Published {
     let shape = Shape::mixtral_8x7b();
     let (devices, global_batch, tflops) = (64, 256, 468.0);
@@ -638,6 +696,36 @@ mod tests {
                 row.seconds
             );
         }
+    }
+
+    /// What Megatron-LM's table of H100 leaves out is the planner's choice.
+    #[test]
+    fn rows_without_micro_batches_have_the_fastest_that_fit() {
+        let rows = megatron_core();
+        for row in &rows {
+            let cluster = Cluster::load(row.cluster).unwrap();
+            let seconds = |of: &Layout| step_time(&row.shape, of, &cluster, &CONSTANTS).total;
+            let stage = row.shape.layers / row.layout.pp;
+            let most = if row.layout.pp == 1 { 1 } else { stage };
+            let chunks = (1..=most).filter(|chunks| stage.is_multiple_of(*chunks));
+            let all = chunks.flat_map(|chunks| {
+                [1, 2, 4, 8].map(|micro_batch| Layout {
+                    chunks,
+                    micro_batch,
+                    ..row.layout
+                })
+            });
+            let fit = all.filter(|of| {
+                let refused = of.contradiction(&row.shape, row.devices, cluster.devices_per_node);
+                refused.is_none() && rank_bytes(&row.shape, of).total() <= cluster.memory
+            });
+            let fastest = fit
+                .min_by(|a, b| seconds(a).total_cmp(&seconds(b)))
+                .unwrap();
+            let of = |layout: &Layout| (layout.chunks, layout.micro_batch);
+            assert_eq!(of(&row.layout), of(&fastest), "{}", row.name);
+        }
+        assert_eq!(rows.len(), 9);
     }
 
     /// The papers take the least model parallelism that fits: half of it does not.
