@@ -58,6 +58,14 @@ fn predicted_steps_are_near_the_published_ones() {
         assert_eq!(errors.len(), count, "{source}");
         assert!(errors.iter().all(|error| error.abs() < 0.21), "{errors:?}");
     }
+    // Megatron Core on H100: narrow layers are slower than planned
+    let h100 = errors(&rows, "Megatron-LM README (H100)");
+    assert_eq!(h100.len(), 9);
+    assert!(h100[2..].iter().all(|error| error.abs() < 0.07), "{h100:?}");
+    assert!(
+        h100[..2].iter().all(|error| (-0.25..-0.1).contains(error)),
+        "{h100:?}"
+    );
     // ZeRO-3, too fast the more ranks a ring has: pipelines/docs/plan.md says by how much
     let zero3 = errors(&rows, "2104.04473 table 2");
     assert_eq!(zero3.len(), 6);
@@ -85,7 +93,7 @@ fn predicted_steps_are_near_the_published_ones() {
     assert!((-0.35..0.0).contains(&t5[0]), "{t5:?}");
     // all-to-alls over nodes, hidden behind nothing, and behind the other micro-batch as published
     let v3 = errors(&rows, "2412.19437 section 1");
-    assert!(v3.len() == 2 && (0.4..0.5).contains(&v3[0]), "{v3:?}");
+    assert!(v3.len() == 2 && (0.45..0.55).contains(&v3[0]), "{v3:?}");
     assert!(v3[1].abs() < 0.13, "{v3:?}");
     // strong scaling of MT-NLG: published 60.1, 50.2, 44.4 s
     let mt_nlg: Vec<f64> = (rows.iter())
@@ -139,8 +147,9 @@ pub(crate) const RECIPES: [(&str, &str, usize, usize, f64); 17] = [
     ("llama3_405b", "dgx-h100", 8192, 128_256, 157.0),
     // 468 TFLOP/s per device (Megatron Core's README of mixtures at 022bcb5): 2.90 s a step
     ("mixtral_8x7b", "dgx-h100", 64, 32_000, 16.0),
-    // 54.2 by 180K H800 hours per trillion tokens (arXiv:2412.19437, table 1), and 10% more: whole layers are computed again, attention with five products for two after them
-    ("deepseek_v3", "h800", 2048, 129_280, 60.0),
+    // 54.2 by 180K H800 hours per trillion tokens (arXiv:2412.19437, table 1), and 14% more: whole layers are computed again, attention with five products for two after them,
+    // and products of 8 bits reach what they were measured to
+    ("deepseek_v3", "h800", 2048, 129_280, 62.0),
     // a day (Izsak et al. 2021, arXiv:2104.07705)
     ("bert_large_24h", "dgx-a100", 8, 30_592, 1.0),
     // 95 B tokens (NeMo Framework User Guide, "BERT Results")

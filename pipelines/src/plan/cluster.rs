@@ -41,6 +41,11 @@ pub(crate) struct Cluster {
     pub matrix_fp8: Option<f64>,
     /// The rate of products inside layers where it is another than `matrix`: they are planned in 8 bits.
     pub matrix_of_layers: Option<f64>,
+    /// Share of `matrix` that the largest product was measured to reach, over the same share of the devices of the fit
+    /// (`REACHED_BY_FITTED`); 1 if it is not given.
+    pub matrix_reached: f64,
+    /// The same of 8-bit numbers.
+    pub matrix_fp8_reached: f64,
     /// Bytes of a number that products and layers read: 2, or 4 where they are planned in f32.
     pub number_bytes: f64,
     /// Bytes of a device.
@@ -89,7 +94,7 @@ const KNOWN: [(&str, &str); 5] = [
 
 /// Keys of numbers that may be absent. Without one of the first four, what follows from it is not printed; without the others,
 /// `Cluster::in_f32`, `Host` and `pipelines/docs/plan.md` have what is assumed or refused.
-const OPTIONAL: [&str; 12] = [
+const OPTIONAL: [&str; 14] = [
     "watts",
     "failures_per_year",
     "price_per_hour",
@@ -102,7 +107,14 @@ const OPTIONAL: [&str; 12] = [
     "host_memory_gb",
     "host_memory_gb_s",
     "pcie_gb_s",
+    "matrix_reached_tflops",
+    "matrix_fp8_reached_tflops",
 ];
+
+/// Share of the datasheet's 16-bit rate that the largest product reaches on an A100 SXM: 271.2 of 312 TFLOP/s (ml-engineering, "Maximum
+/// Achievable Matmul FLOPS comparison table"). The constants are fitted on A100 (`plan::fit`), so that a product there reaches its share of
+/// 0.672 under this limit; where the limit is lower, so is the share.
+const REACHED_BY_FITTED: f64 = 271.2 / 312.0;
 
 impl Cluster {
     /// Number of devices.
@@ -151,6 +163,7 @@ impl Cluster {
         match (self.matrix_f32, self.cores) {
             (Some(matrix), _) => Ok(Cluster {
                 matrix,
+                matrix_reached: 1.0,
                 number_bytes: 4.0,
                 ..self
             }),
@@ -247,6 +260,7 @@ impl Cluster {
             let has_cores = keys.table.contains_key("cores");
             let op_latency = 1e-6 * keys.optional(OPTIONAL[5]).unwrap_or(0.0);
             let shared = keys.optional(OPTIONAL[7]);
+            let reached = [OPTIONAL[12], OPTIONAL[13]].map(|key| keys.optional(key));
             let cluster = Cluster {
                 name: keys.text("name"),
                 nodes: keys.count("nodes"),
@@ -256,6 +270,8 @@ impl Cluster {
                 matrix_f32: keys.optional(OPTIONAL[4]).map(|rate| 1e12 * rate),
                 matrix_fp8: keys.optional(OPTIONAL[8]).map(|rate| 1e12 * rate),
                 matrix_of_layers: None,
+                matrix_reached: 1.0,
+                matrix_fp8_reached: 1.0,
                 number_bytes: 2.0,
                 memory: 1e9 * keys.rate("memory_gb"),
                 memory_rate: 1e9 * keys.rate("memory_gb_s"),
@@ -279,8 +295,14 @@ impl Cluster {
             };
             keys.refuse_others();
             check_levels(&cluster, &mut problems);
+            let [matrix_reached, matrix_fp8_reached] =
+                shares_reached(&cluster, reached, &mut problems);
             if problems.is_empty() {
-                return Ok(cluster);
+                return Ok(Cluster {
+                    matrix_reached,
+                    matrix_fp8_reached,
+                    ..cluster
+                });
             }
         }
         let places = places(text, &problems);
@@ -290,6 +312,39 @@ impl Cluster {
             places,
         })
     }
+}
+
+/// The shares of `matrix_reached` and `matrix_fp8_reached` from TFLOP/s, with what contradicts the cluster's rates.
+fn shares_reached(
+    cluster: &Cluster,
+    reached: [Option<f64>; 2],
+    problems: &mut Vec<Problem>,
+) -> [f64; 2] {
+    let nominal = [
+        (OPTIONAL[12], "matrix_tflops", Some(cluster.matrix)),
+        (OPTIONAL[13], OPTIONAL[8], cluster.matrix_fp8),
+    ];
+    let mut shares = [1.0; 2];
+    for ((share, reached), (key, of, nominal)) in shares.iter_mut().zip(reached).zip(nominal) {
+        let Some(reached) = reached else { continue };
+        let wanted = match (cluster.cores, nominal) {
+            (Some(_), _) => Some(format!("nothing: with cores, {of} is measured itself")),
+            (None, None) => Some(format!("{of} beside it")),
+            (None, Some(nominal)) if 1e12 * reached > nominal => {
+                Some(format!("at most {of}, {}", nominal / 1e12))
+            }
+            (None, Some(nominal)) => {
+                *share = 1e12 * reached / nominal / REACHED_BY_FITTED;
+                None
+            }
+        };
+        problems.extend(wanted.map(|wanted| Problem {
+            key: key.into(),
+            found: reached.to_string(),
+            wanted,
+        }));
+    }
+    shares
 }
 
 /// Levels that contradict each other or the number of nodes.
@@ -526,6 +581,47 @@ mod tests {
         assert_eq!(in_fp8.matrix, 989e12);
         let without = Cluster::load("dgx-a100").unwrap();
         assert_eq!(without.clone().in_fp8(), without);
+    }
+
+    /// 794.5 of 989 TFLOP/s are 0.9242 of A100's share, 1402.6 of 1979 are 0.8154 of it.
+    #[test]
+    fn rates_that_products_reach_are_shares_of_those_of_the_fit() {
+        let a100 = Cluster::load("dgx-a100").unwrap();
+        assert!((a100.matrix_reached - 1.0).abs() < 1e-12);
+        assert_eq!(a100.matrix_fp8_reached, 1.0);
+        let h100 = Cluster::load("dgx-h100").unwrap();
+        assert!((h100.matrix_reached - 0.9242).abs() < 1e-4, "{h100:?}");
+        assert!((h100.matrix_fp8_reached - 0.8154).abs() < 1e-4, "{h100:?}");
+        // products of f32 are not those that were measured
+        assert_eq!(h100.in_f32().unwrap().matrix_reached, 1.0);
+    }
+
+    #[test]
+    fn rates_that_no_product_can_reach_are_refused() {
+        let with = |text: &str| {
+            let Err(LoadError::Problems { problems, .. }) =
+                Cluster::parse(text, Path::new("x.toml"))
+            else {
+                panic!("{text} was taken");
+            };
+            let found = problems.into_iter().map(|of| (of.key, of.wanted));
+            found.collect::<Vec<_>>()
+        };
+        let one = |key: &str, wanted: &str| vec![(key.to_owned(), wanted.to_owned())];
+        let of_cores = format!("{CPU}matrix_reached_tflops = 0.1\n");
+        let wanted = "nothing: with cores, matrix_tflops is measured itself";
+        assert_eq!(with(&of_cores), one("matrix_reached_tflops", wanted));
+        let gpus = CPU.replace("cores = 2\n", "").replace("cores = 4\n", "");
+        let above = format!("{gpus}matrix_reached_tflops = 900\n");
+        assert_eq!(
+            with(&above),
+            one("matrix_reached_tflops", "at most matrix_tflops, 0.2")
+        );
+        let alone = format!("{gpus}matrix_fp8_reached_tflops = 0.1\n");
+        assert_eq!(
+            with(&alone),
+            one("matrix_fp8_reached_tflops", "matrix_fp8_tflops beside it")
+        );
     }
 
     #[test]

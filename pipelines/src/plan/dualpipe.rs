@@ -97,7 +97,7 @@ mod tests {
             let chosen = 2.0 * 3.0 * 4096.0 * 14_336.0;
             let others = shape.weights(&kind).split + shape.weights(&kind).whole;
             assert_eq!(mixture.top_k, 2);
-            let weights = 8.0 * 2.0 * 4096.0 * (chosen + others) / rates.matrix;
+            let weights = 8.0 * 2.0 * 4096.0 * (chosen + others) / rates.of_16_bits;
             let bubble = pair + backward - 3.0 * weights;
             assert!(
                 (dual.bubble / bubble - 1.0).abs() < 0.02,

@@ -162,7 +162,7 @@ fn update(shape: &Shape, layout: &Layout, rates: &Rates, own: f64, ends: f64) ->
     };
     let of_layers = (own - ends).max(0.0);
     let flop = NEWTON_SCHULZ * 6.0 * shape.width as f64 * of_layers;
-    (bytes(true) * of_layers + bytes(false) * ends) / rates.memory + flop / rates.matrix
+    (bytes(true) * of_layers + bytes(false) * ends) / rates.memory + flop / rates.of_16_bits
 }
 
 /// Seconds of the head for a micro-batch, forward and backward. The few tokens of a masked encoder's head are on one of the
