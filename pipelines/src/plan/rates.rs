@@ -96,10 +96,10 @@ impl Rates {
     pub(super) fn of(layout: &Layout, cluster: &Cluster, constants: &Constants) -> Rates {
         let ranks = layout.devices().min(cluster.devices_per_node);
         let share = cluster.share(ranks);
-        let of_16_bits = cluster.matrix * cluster.matrix_reached;
+        let of_16_bits = cluster.matrix * cluster.matrix_reached.unwrap_or(1.0);
         let of_layers = cluster
             .matrix_of_layers
-            .map(|rate| rate * cluster.matrix_fp8_reached);
+            .map(|rate| rate * cluster.matrix_fp8_reached.unwrap_or(1.0));
         let link = cluster.link * constants.link;
         let network = match layout.devices() <= cluster.devices_per_node {
             true => link,

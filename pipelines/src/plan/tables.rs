@@ -698,7 +698,7 @@ mod tests {
         }
     }
 
-    /// What Megatron-LM's table of H100 leaves out is the planner's choice.
+    /// The planner chooses the micro-batches and virtual stages that Megatron-LM's table of H100 lacks.
     #[test]
     fn rows_without_micro_batches_have_the_fastest_that_fit() {
         let rows = megatron_core();

@@ -254,6 +254,9 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<()> {
 const NO_FP8_RATE: &str =
     "products of 8 bits at the rate of 16: the cluster has no matrix_fp8_tflops";
 const NO_OP_LATENCY: &str = "operations start in no time: the cluster has no op_latency_us";
+const NO_REACHED: &str =
+    "products reach as much of the rate as on A100: the cluster has no matrix_reached_tflops";
+const NO_FP8_REACHED: &str = "products of 8 bits reach as much of the rate as those of 16 on A100: the cluster has no matrix_fp8_reached_tflops";
 const NO_LINK_LATENCY: &str = "collectives start in no time: the cluster has no link_latency_us";
 
 /// Assumptions in place of rates that the cluster has not.
@@ -262,6 +265,14 @@ fn assumed(cluster: &Cluster, is_f32: bool) -> Vec<&'static str> {
         (
             is_f32 && cluster.matrix_f32.is_none(),
             "products of f32 at the rate of 16 bits: the cluster has no matrix_f32_tflops",
+        ),
+        (
+            !is_f32 && cluster.cores.is_none() && cluster.matrix_reached.is_none(),
+            NO_REACHED,
+        ),
+        (
+            cluster.matrix_of_layers.is_some() && cluster.matrix_fp8_reached.is_none(),
+            NO_FP8_REACHED,
         ),
         (cluster.op_latency == 0.0, NO_OP_LATENCY),
         (cluster.link_latency == 0.0, NO_LINK_LATENCY),

@@ -505,7 +505,7 @@ struct Processes {
     logs: Vec<PathBuf>,
     /// That process 0 listens at; 0 of a single process.
     port: u16,
-    /// Ends the others when this process is gone, whatever ended it. It is told of each before that begins.
+    /// Ends the others when this process is gone, whatever ended it. It learns of each before that begins.
     guard: Child,
 }
 
