@@ -158,10 +158,42 @@ fn products_have_the_number_format_that_is_asked_for() {
     let first = |answer: &Value| answer["logprobs"][0]["logprob"].as_f64().unwrap();
     let difference = (first(&rounded) - first(&auto)).abs();
     assert!(difference > 0.0 && difference < 1e-2, "{difference}");
-    let wrong = run(&[&generate[..], &["--dtype", "int8"]].concat(), "");
+    let wrong = run(&[&generate[..], &["--dtype", "float16"]].concat(), "");
     assert_eq!(wrong.status.code(), Some(2));
     let message = String::from_utf8_lossy(&wrong.stderr);
-    assert!(message.contains("auto, float32, bfloat16"), "{message}");
+    assert!(
+        message.contains("auto, float32, bfloat16, int8"),
+        "{message}"
+    );
+}
+
+/// Activations are rounded where weights are in blocks, and a model without such weights is refused.
+#[test]
+fn activations_are_rounded_for_weights_in_blocks() {
+    let model = model();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("model.gguf").display().to_string();
+    let args = ["quantize", &model, "--type", "q8_0", "--to", "gguf", &file];
+    stdout(&args, "");
+    let first = |dtype: &str| {
+        let wanted = ["--max-tokens", "4", "--temperature", "0", "--json"];
+        let args = ["generate", &file, "--prompt", "The city"];
+        let args = [&args, &wanted[..], &["--logprobs", "1", "--dtype", dtype]].concat();
+        let answer = lines(&args, "").remove(0);
+        answer["logprobs"][0]["logprob"].as_f64().unwrap()
+    };
+    let difference = (first("int8") - first("float32")).abs();
+    assert!(difference > 0.0 && difference < 0.05, "{difference}");
+    let whole = [
+        "generate", &model, "--prompt", "The city", "--dtype", "int8",
+    ];
+    let wrong = run(&whole, "");
+    assert_eq!(wrong.status.code(), Some(2));
+    let message = String::from_utf8_lossy(&wrong.stderr);
+    assert!(
+        message.contains("--dtype int8: found no weights in blocks"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -137,13 +137,17 @@ fn main() -> Result<(), Box<dyn StdError>> {
         max_sequences: if streams > 0 { streams } else { 64 },
         ..Limits::default()
     };
-    let precision = match option("--dtype", "auto").as_str() {
+    let dtype = option("--dtype", "auto");
+    let precision = match dtype.as_str() {
         "auto" => None,
         "bf16" => Some(Precision::Bf16),
-        "f32" => Some(Precision::F32),
-        other => return Err(format!("--dtype: found {other}, want auto, bf16 or f32").into()),
+        "f32" | "int8" => Some(Precision::F32),
+        other => {
+            return Err(format!("--dtype: found {other}, want auto, bf16, f32 or int8").into());
+        }
     };
     let on = Devices::Cpu.whole().in_precision(precision);
+    let on = on.with_rounded_activations(dtype == "int8");
     let named = option("--adapters", "");
     let mut engine = match named.as_str() {
         "" => Engine::open(Path::new(&model), on, limits)?,

@@ -7,7 +7,8 @@ Needs numpy, torch, transformers, gguf and llama-cpp-python (from its source dis
 machine). The weights are random (seed 0) and the same for all: speed does not depend on their values. For each number type
 of weights (f32, bf16; llama.cpp also with f16) every program takes its turn `--rounds` times; the result is the median. Millrace
 multiplies bf16 weights in f32, as `--dtype auto` does, and in bf16 (`--dtype bfloat16`), as both others do. Of Q8_0 and Q4_0
-it and llama.cpp read the same GGUF file, all matrices in this type; llama.cpp rounds activations to 8 bits, Millrace multiplies in f32.
+it and llama.cpp read the same GGUF file, all matrices in this type; llama.cpp rounds activations to 8 bits, Millrace multiplies in f32
+and, with `--dtype int8`, rounds them as well.
 Prints a JSON line a case: tokens/s of a prompt of 512 tokens, and of answers of one and of 16 streams.
 """
 
@@ -219,7 +220,7 @@ def main():
         found = {}
         note = lambda name, case, value: found.setdefault((name, case), []).append(value)
         for _ in range(args.rounds):
-            for dtype in ["f32", "bf16"] if kind == "bf16" else ["f32"]:
+            for dtype in ["f32"] + (["bf16"] if kind == "bf16" else ["int8"] if is_in_blocks else []):
                 name = f"millrace, {dtype} products"
                 for case, value in millrace(args.program, own, args.threads, dtype).items():
                     note(name, case, value)

@@ -11,10 +11,10 @@ use super::simd::{LANES, NEAREST};
 use super::{Isa, Numbers};
 
 /// Numbers of a column in a group: an offset, which is 0 but for `Code::FourWithOffsets`, and multiples of one scale.
-struct Multiples {
-    scale: f32,
-    offset: f32,
-    codes: [i8; MOST],
+pub(super) struct Multiples {
+    pub(super) scale: f32,
+    pub(super) offset: f32,
+    pub(super) codes: [i8; MOST],
 }
 
 impl Multiples {
@@ -163,7 +163,7 @@ fn greatest_divisor(a: u64, b: u64) -> u64 {
 
 /// Panels of op(B) as codes.
 #[derive(Clone, Copy)]
-struct Coded<'a> {
+pub(super) struct Coded<'a> {
     isa: Isa,
     code: Code,
     order: Order,
@@ -175,6 +175,11 @@ struct Coded<'a> {
 
 impl<'a> Coded<'a> {
     fn new(isa: Isa, code: Code, b: Matrix<'a>) -> Coded<'a> {
+        Coded::of_width(isa, code, b, shape(isa, 1).1)
+    }
+
+    /// In panels of so many columns, 32 at most.
+    pub(super) fn of_width(isa: Isa, code: Code, b: Matrix<'a>, width: usize) -> Coded<'a> {
         let b = b.transposed();
         Coded {
             isa,
@@ -182,7 +187,7 @@ impl<'a> Coded<'a> {
             // leaves move no words of f32
             order: Order::new(Numbers::F32, b.cols(), 0),
             b,
-            width: shape(isa, 1).1,
+            width,
         }
     }
 
@@ -191,7 +196,12 @@ impl<'a> Coded<'a> {
     }
 
     /// Calls `each` with every column of the group from step `first` on and its numbers; false if some are no multiples.
-    fn all(&self, panel: usize, first: usize, mut each: impl FnMut(usize, Multiples)) -> bool {
+    pub(super) fn all(
+        &self,
+        panel: usize,
+        first: usize,
+        mut each: impl FnMut(usize, Multiples),
+    ) -> bool {
         let mut whole = [0.0; MOST * 2 * LANES];
         let mut numbers = [0.0; MOST];
         let steps = self.code.steps().min(self.order.steps() - first);

@@ -14,13 +14,13 @@ use super::plan::{
     FEW_PACKED, FEW_PANELS, PACK_A_BYTES, PACK_B_BYTES, PARALLEL_ABOVE, Plan, ViewMut, block, share,
 };
 use super::right::{
-    Columns, LOWEST_ROWS, Order, Right, Words, panels_at_once, shape, shape_by_matrix,
+    Columns, LOWEST_ROWS, Order, Prepacked, Right, Words, panels_at_once, shape, shape_by_matrix,
 };
 use super::rotary::{Part, Rotary};
 use super::simd::LANES;
 use super::tile::{Ahead, Cuts, Finish, Stack, Tile};
 use super::tile_shapes::{Reading, Shape, tile_function};
-use super::{Isa, Numbers, pieces, tiles};
+use super::{Isa, Numbers, int8_groups, pieces, tiles};
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
 
@@ -83,19 +83,24 @@ fn has_elements(c: &ViewMut<'_>, a: Matrix<'_>, plan: &Plan<'_>) -> bool {
     true
 }
 
-/// Like `gemm`, of columns that `fill` or, in tiles, `tiles::fill` packed for as many as c has and the plan's leaves.
+/// Like `gemm`, of columns that `fill` or, in tiles, `tiles::fill` packed for as many as c has and the plan's leaves; with rounded
+/// rows, `int8_groups::fill`.
 /// # Errors
 /// `Memory` if packs do not fit.
 pub(crate) fn gemm_packed(
     c: ViewMut<'_>,
     a: Matrix<'_>,
-    (words, n): (Words<'_>, usize),
+    (packed, n): (Prepacked<'_>, usize),
     plan: Plan<'_>,
 ) -> Result<()> {
     assert!(n == c.cols, "callers check shapes");
     if !has_elements(&c, a, &plan) {
         return Ok(());
     }
+    let words = match packed {
+        Prepacked::Words(words) => words,
+        Prepacked::Int8(right) => return int8_groups::gemm(c, a, right, plan),
+    };
     match words {
         Words::Whole(words) if plan.numbers == Numbers::Bf16Tiles => {
             return tiles::gemm(c, a, tiles::Right::Packed(words), plan);

@@ -11,6 +11,7 @@ pub(crate) mod element;
 pub(crate) mod epilogue;
 pub(crate) mod gemm;
 pub(crate) mod int8;
+pub(crate) mod int8_groups;
 pub(crate) mod math;
 pub(crate) mod output;
 pub(crate) mod pack;

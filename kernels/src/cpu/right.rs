@@ -2,6 +2,7 @@
 
 use super::bf16::{Function, function, function_of_halves};
 use super::codes::{Code, function_of_codes};
+use super::int8_groups;
 use super::pack::{Matrix, Panels, pack};
 use super::simd::LANES;
 use super::tile::Cuts;
@@ -136,6 +137,14 @@ impl Words<'_> {
             Words::Codes(_, code) => function_of_codes::<F, Args>(isa, code),
         }
     }
+}
+
+/// A second factor that is packed for many products.
+#[derive(Clone, Copy)]
+pub(crate) enum Prepacked<'a> {
+    Words(Words<'a>),
+    /// For products with rounded rows.
+    Int8(int8_groups::Right<'a>),
 }
 
 /// Panels of B: of a packed block, or of a pack of all columns and all of k.

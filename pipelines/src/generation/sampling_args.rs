@@ -159,9 +159,9 @@ impl SamplingArgs {
             ..Limits::default()
         };
         let ranks = self.tensor_parallel_size.map_or(1, NonZeroUsize::get);
-        let precision = self.dtype.precision();
-        let on = files.devices.split(ranks).in_precision(precision);
+        let on = self.dtype.on(files.devices.split(ranks));
         let engine = Engine::open(&files.path, on, limits)?;
+        self.dtype.expect(engine.rounds_activations())?;
         if files.tokenizer.vocab() > engine.vocab() {
             bail!(
                 "{}: found {} entries, want at most the model's {}",

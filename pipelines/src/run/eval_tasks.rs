@@ -75,9 +75,9 @@ pub(crate) fn eval_tasks(path: &Path, set: &[String], args: &EvalTasks) -> Resul
     };
     let subject = Located::find(path, set, args.tokenizer.as_deref(), "eval")?;
     let found = train::checkpoint::initial_model(&subject.path)?.model;
-    let precision = args.dtype.precision();
     if found.classify.is_some() {
-        let on = subject.devices.whole().in_precision(precision);
+        args.dtype.expect(false)?;
+        let on = args.dtype.on(subject.devices.whole());
         let classifier = Classifier::open(&subject.path, on)?;
         let of_job = match path.extension().is_some_and(|ending| ending == "toml") {
             true => crate::job::load(path, set)?.classify,
@@ -87,8 +87,9 @@ pub(crate) fn eval_tasks(path: &Path, set: &[String], args: &EvalTasks) -> Resul
         return show(answered, records_file, args);
     }
     let ranks = args.tensor_parallel_size.map_or(1, NonZeroUsize::get);
-    let on = subject.devices.split(ranks).in_precision(precision);
+    let on = args.dtype.on(subject.devices.split(ranks));
     let scorer = Scorer::open(&subject.path, on)?;
+    args.dtype.expect(scorer.rounds_activations())?;
     if subject.tokenizer.vocab() > scorer.vocab() {
         bail!(
             "{}: found {} entries, want at most the model's {}",

@@ -170,9 +170,9 @@ fn opening(
     let (path, devices) = (files.path.clone(), files.devices.clone());
     let (limits, ranks) = (settings.engine.clone(), settings.ranks);
     let (draft, has_adapters) = (args.draft_model.clone(), args.has_adapters());
-    let precision = args.dtype.precision();
+    let dtype = args.dtype;
     move || {
-        let on = devices.split(ranks).in_precision(precision);
+        let on = dtype.on(devices.split(ranks));
         let guesses = Limits {
             draft_tokens: 0,
             ..limits.clone()
@@ -181,6 +181,7 @@ fn opening(
             true => Engine::open_for_adapters(&path, on, limits)?,
             false => Engine::open(&path, on, limits)?,
         };
+        dtype.expect(engine.rounds_activations())?;
         match draft {
             Some(draft) => Ok(engine.with_draft(Engine::open(&draft, on, guesses)?)?),
             None => Ok(engine),

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use kernels::matmul::Op;
 use kernels::{DType, Device, Isa, Tensor};
 
 use crate::checkpoint::MODEL;
@@ -13,7 +14,7 @@ use crate::checkpoint::newest::checkpoint_at;
 use crate::checkpoint::read::{Opened, parts_of};
 use crate::checkpoint::write_shards::first_element;
 use crate::config::mtp::is_of_depth;
-use crate::config::plan::Plan;
+use crate::config::plan::{FEATURE_CHUNKS, Plan};
 use crate::config::{Bf16Sums, LoraConfig, numbers};
 use crate::data::documents::Documents;
 use crate::data::virtual_tokens;
@@ -209,6 +210,8 @@ struct Source {
     /// Whether all weights are there as they are stored, those beside that have packed copies and those that only training
     /// reads.
     is_whole: bool,
+    /// As `InferenceOptions`.
+    rounds_activations: bool,
 }
 
 /// Files of a model.
@@ -276,6 +279,7 @@ impl Source {
             devices,
             ranks,
             precision,
+            rounds_activations,
         } = on;
         let mut plan = match precision {
             None => numbers::with_sums_known_to(&plan, devices.units(Isa::Portable)),
@@ -286,6 +290,9 @@ impl Source {
             }
         };
         plan.parallel.tp = ranks;
+        if rounds_activations && ranks > 1 {
+            expect_whole_groups(&plan, ranks)?;
+        }
         let problems = plan.problems();
         if ranks != 1 && !problems.is_empty() {
             return Err(Error::Request {
@@ -299,6 +306,7 @@ impl Source {
             plan,
             takes_adapters: false,
             is_whole: false,
+            rounds_activations,
         })
     }
 
@@ -341,7 +349,10 @@ impl Source {
             let cx = Context::of(&plan, Weights::All(&[], None), &groups);
             cx.with_scales(delayed.as_ref(), false).numbers_of_packs()
         };
-        let packs_of = |slots| numbers.map(|numbers| PrepackedWeights::new(slots, numbers, device));
+        let packs_of = |slots| {
+            let packs = numbers.map(|numbers| PrepackedWeights::new(slots, numbers, device));
+            packs.map(|packs| packs.with_rounded_rows(self.rounds_activations))
+        };
         let mut packs = packs_of(all.len());
         let prompt = plan.model.prompt.as_ref();
         let has_encoder = prompt.is_some_and(|prompt| prompt.encoder.is_some());
@@ -434,6 +445,30 @@ impl Reader<'_> {
                 converter.read(spec, first, out)
             }
         }
+    }
+}
+
+/// Refuses to split rows of activations inside of the groups in which they are rounded to 8 bits.
+fn expect_whole_groups(plan: &Plan, ranks: usize) -> Result<()> {
+    const GROUP: usize = 32;
+    let is_cut = |spec: &&Spec| {
+        let read_as = ReadAs::alone(plan, spec);
+        let rows = spec.rows();
+        read_as.is_some_and(|read_as| {
+            read_as.op == Op::Plain && !(rows / FEATURE_CHUNKS).is_multiple_of(GROUP)
+        })
+    };
+    match param::specs(plan).iter().find(is_cut) {
+        None => Ok(()),
+        Some(spec) => Err(Error::Request {
+            what: "tensor-parallel ranks with activations in 8 bits",
+            found: ranks.to_string(),
+            wanted: format!(
+                "1: an eighth of the {} inputs of {} is no multiple of {GROUP}",
+                spec.rows(),
+                spec.name
+            ),
+        }),
     }
 }
 

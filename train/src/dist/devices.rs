@@ -99,12 +99,23 @@ pub struct InferenceOptions<'a> {
     pub ranks: usize,
     /// Number format of products; `None`: the one of the checkpoint.
     pub precision: Option<Precision>,
+    /// Whether products with weights in blocks of 8 or 4 bits round their activations to 8 bits, on the CPU.
+    pub rounds_activations: bool,
 }
 
 impl InferenceOptions<'_> {
     /// The same with this number format of products.
     pub fn in_precision(self, precision: Option<Precision>) -> Self {
         InferenceOptions { precision, ..self }
+    }
+
+    /// The same with activations that are rounded to 8 bits before products with weights in blocks of 8 or 4 bits
+    /// (`kernels::matmul::Packed::with_rounded_rows`), or not.
+    pub fn with_rounded_activations(self, rounds_activations: bool) -> Self {
+        InferenceOptions {
+            rounds_activations,
+            ..self
+        }
     }
 }
 
@@ -120,6 +131,7 @@ impl Devices {
             devices: self,
             ranks,
             precision: None,
+            rounds_activations: false,
         }
     }
 

@@ -68,6 +68,11 @@ impl Scorer {
         self.engine.borrow().vocab()
     }
 
+    /// Whether some products round activations to 8 bits.
+    pub fn rounds_activations(&self) -> bool {
+        self.engine.borrow().rounds_activations()
+    }
+
     /// Whether a row's numbers depend on other rows: a mixture whose experts drop what exceeds their capacity.
     fn drops_tokens(&self) -> bool {
         let engine = self.engine.borrow();

@@ -25,6 +25,8 @@ pub(crate) struct PrepackedWeights {
     alone: Vec<Option<Vec<usize>>>,
     /// Format of the products that read them.
     numbers: Numbers,
+    /// Whether products with codes round rows of activations to 8 bits.
+    rounds_rows: bool,
     device: Device,
 }
 
@@ -35,7 +37,16 @@ impl PrepackedWeights {
             by_slot: (0..slots).map(none).collect(),
             alone: vec![None; slots],
             numbers,
+            rounds_rows: false,
             device: device.for_use(Use::Weights),
+        }
+    }
+
+    /// The same for products in f32 that round rows of activations to 8 bits where weights are codes times scales, or not.
+    pub(crate) fn with_rounded_rows(self, rounds_rows: bool) -> PrepackedWeights {
+        PrepackedWeights {
+            rounds_rows: rounds_rows && self.numbers == Numbers::F32,
+            ..self
         }
     }
 
@@ -49,7 +60,14 @@ impl PrepackedWeights {
     ) -> kernels::Result<Option<&Packed>> {
         let packed = &self.by_slot[slot][usize::from(op == Op::Plain)];
         if packed.get().is_none() {
-            let made = Packed::new(self.numbers, (weight, op), leaf, &self.device)?;
+            let rounded = match self.rounds_rows {
+                true => Packed::with_rounded_rows((weight, op), leaf, &self.device)?,
+                false => None,
+            };
+            let made = match rounded {
+                Some(rounded) => Some(rounded),
+                None => Packed::new(self.numbers, (weight, op), leaf, &self.device)?,
+            };
             if let Some(made) = made {
                 return Ok(Some(packed.get_or_init(|| made)));
             }
@@ -76,6 +94,12 @@ impl PrepackedWeights {
     /// Dims of a weight that is held as its copy alone.
     pub(crate) fn dims_alone(&self, slot: Slot) -> Option<&[usize]> {
         self.alone[slot].as_deref()
+    }
+
+    /// Whether products with some of the weights round rows of activations.
+    pub(crate) fn rounds_rows(&self) -> bool {
+        let packs = self.by_slot.iter().flatten().filter_map(OnceLock::get);
+        packs.into_iter().any(Packed::rounds_rows)
     }
 
     pub(crate) fn bytes(&self) -> usize {

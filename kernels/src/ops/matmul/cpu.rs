@@ -7,10 +7,10 @@ use crate::cpu::gemm::{gemm, gemm_packed, turns};
 use crate::cpu::output::{Data, DataMut};
 use crate::cpu::pack::{Matrix, View};
 use crate::cpu::plan::{Plan, ViewMut};
-use crate::cpu::right::{self, Words};
+use crate::cpu::right::{self, Prepacked, Words};
 use crate::cpu::rotary::Rotary;
 use crate::cpu::tile::Finish;
-use crate::cpu::{Isa, Numbers, tiles};
+use crate::cpu::{Isa, Numbers, int8_groups, tiles};
 use crate::descriptor::rope::{Turn, Way};
 use crate::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
@@ -59,7 +59,8 @@ fn turned(
     let plan = plan(&factors, Finish::Store, epilogue, &device);
     let ((rows, cols), k) = (c.rows_cols(), view(factors.a).cols());
     let is_packed = matches!(factors.b, Factor::Packed(_));
-    if turns(&plan, c.dtype(), [rows, cols, k], is_packed) {
+    let is_rounded = matches!(factors.b, Factor::Packed(b) if b.rounds_rows());
+    if !is_rounded && turns(&plan, c.dtype(), [rows, cols, k], is_packed) {
         return run(c, factors, Finish::Store, epilogue);
     }
     let epilogue = Epilogue {
@@ -107,16 +108,28 @@ fn run(c: &mut Tensor, factors: Factors<'_>, finish: Finish, epilogue: Epilogue<
 
 impl Packed {
     /// Its words, for products on the CPU.
-    pub(in crate::ops) fn words(&self) -> Words<'_> {
-        match self.form {
+    pub(in crate::ops) fn words(&self) -> Prepacked<'_> {
+        Prepacked::Words(match self.form {
             Form::Whole => Words::Whole(self.words.f32()),
             Form::Halves => Words::Halves(self.words.bf16()),
             Form::Codes(code) => Words::Codes(self.words.f32(), code),
-        }
+            Form::Int8(code) => {
+                let words = self.words.f32();
+                return Prepacked::Int8(int8_groups::Right { words, code });
+            }
+        })
     }
 }
 
 impl Form {
+    /// The smallest that may hold op(b) for products in f32 with rounded rows; `None`: none does.
+    pub(super) fn likely_of_int8(b: Operand<'_>, isa: Isa) -> Option<Form> {
+        match b.tensor.dtype() {
+            DType::F32 => codes::likely(isa, view(b)).map(Form::Int8),
+            _ => None,
+        }
+    }
+
     /// The smallest that may hold op(b) for products of these numbers.
     pub(super) fn likely(numbers: Numbers, b: Operand<'_>, isa: Isa) -> Form {
         if numbers != Numbers::F32 || b.tensor.dtype() != DType::F32 {
@@ -138,6 +151,10 @@ impl Form {
         match self {
             Form::Codes(code) => {
                 let wider = code.wider().map(Form::Codes);
+                wider.unwrap_or_else(|| Form::without_codes(b))
+            }
+            Form::Int8(code) => {
+                let wider = code.wider().map(Form::Int8);
                 wider.unwrap_or_else(|| Form::without_codes(b))
             }
             Form::Halves | Form::Whole => Form::Whole,
@@ -162,6 +179,7 @@ impl Form {
             Form::Whole => (DType::F32, words?),
             Form::Halves => (DType::Bf16, words?),
             Form::Codes(code) => (DType::F32, codes::floats(isa, code, [k, n])),
+            Form::Int8(code) => (DType::F32, int8_groups::floats(code, [k, n])),
         })
     }
 }
@@ -176,6 +194,7 @@ pub(super) fn fill(
     let isa = words.device().isa();
     match (form, numbers) {
         (Form::Codes(code), _) => return codes::fill(isa, code, words.f32_mut(), view(b)),
+        (Form::Int8(code), _) => return int8_groups::fill(isa, code, words.f32_mut(), view(b)),
         (Form::Halves, _) => right::fill_halves(isa, words.bf16_mut(), view(b), leaf),
         (Form::Whole, Numbers::Bf16Tiles) => tiles::fill(isa, words.f32_mut(), view(b), leaf),
         (Form::Whole, _) => right::fill(isa, numbers, words.f32_mut(), view(b), leaf),

@@ -16,6 +16,8 @@ pub(super) mod mma;
 mod on_tensor_cores;
 mod operand;
 mod packed;
+#[cfg(test)]
+mod rounded_rows;
 mod sides;
 
 pub use crate::descriptor::numbers::Numbers;

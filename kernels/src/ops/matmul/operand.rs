@@ -127,6 +127,8 @@ pub(super) enum Form {
     Halves,
     /// f32 that are multiples of scales, as such.
     Codes(Code),
+    /// The same, for products that round rows of the first factor to 8 bits.
+    Int8(Code),
 }
 
 /// op(b) in the layout that products of one number format read: panels of columns with k in steps. bf16 takes half the

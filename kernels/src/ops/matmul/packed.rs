@@ -50,6 +50,54 @@ impl Packed {
         Ok(Some(packed))
     }
 
+    /// Packs op(b) for products in f32 that round each row of the first factor to 8 bits in groups of 16 or 32 of k, with exact sums
+    /// of integers in each group (`cpu/int8_groups`); `None` where op(b) is not codes times scales. Leaves that are no whole groups
+    /// count as one. Takes 0.56 to 1.25 bytes for each number.
+    /// # Shapes
+    /// op(b): `[k, n]`, f32, leading dims flattened.
+    /// # Errors
+    /// `DType` if b holds no numbers, `Memory` if the pack does not fit.
+    pub fn with_rounded_rows<'b>(
+        b: impl Into<Operand<'b>>,
+        leaf: usize,
+        device: &Device,
+    ) -> Result<Option<Packed>> {
+        let b = b.into();
+        b.tensor.expect_number("matmul::Packed", "b")?;
+        if !device.is_host() {
+            return Ok(None);
+        }
+        let _span = crate::trace::op(concat!(module_path!(), "::fill"));
+        let (k, n) = flattened(b);
+        let numbers = Numbers::F32;
+        let mut form = Form::likely_of_int8(b, device.isa());
+        while let Some(Form::Int8(code)) = form {
+            let own = Form::Int8(code);
+            let elements = own.elements(numbers, [k, n], leaf, device.isa());
+            let Some((dtype, elements)) = elements else {
+                return Ok(None);
+            };
+            let mut words = Tensor::empty(&[elements], dtype, device)?;
+            if cpu::fill((numbers, own), &mut words, b, leaf) {
+                return Ok(Some(Packed {
+                    words,
+                    form: own,
+                    numbers,
+                    k,
+                    n,
+                    leaf,
+                }));
+            }
+            form = Some(own.wider(b));
+        }
+        Ok(None)
+    }
+
+    /// Whether products round rows of the first factor to 8 bits.
+    pub fn rounds_rows(&self) -> bool {
+        matches!(self.form, Form::Int8(_))
+    }
+
     /// Rows and columns of op(b).
     pub fn dims(&self) -> [usize; 2] {
         [self.k, self.n]

@@ -224,6 +224,11 @@ impl Engine {
         self.ranks.size() * self.ranks.first().map_or(0, RankEngine::weight_bytes)
     }
 
+    /// Whether some products round activations to 8 bits.
+    pub fn rounds_activations(&self) -> bool {
+        (self.ranks.first()).is_some_and(RankEngine::rounds_activations)
+    }
+
     /// Whether `submit` would take a request.
     ///
     /// # Errors

@@ -16,6 +16,7 @@ use crate::infer::engine::limits::Limits;
 use crate::infer::engine::request::{Counts, Event, Finish, Request};
 use crate::infer::engine::sequence::Sequence;
 use crate::infer::pair::{Encoded, Writer};
+use crate::model::prepacked::PrepackedWeights;
 
 /// A rank's part of a model that answers many requests at once.
 pub(super) struct RankEngine {
@@ -100,6 +101,11 @@ impl RankEngine {
     /// Whether the prompt is an encoder's: it has room of its own, apart from the answer's.
     pub(super) fn is_encoder_decoder(&self) -> bool {
         self.cache.is_empty()
+    }
+
+    /// Whether some products round activations to 8 bits.
+    pub(super) fn rounds_activations(&self) -> bool {
+        (self.model.packs.as_ref()).is_some_and(PrepackedWeights::rounds_rows)
     }
 
     /// Bytes of weights that a batch reads: the packed copies once a batch has run, else all parameters in f32.

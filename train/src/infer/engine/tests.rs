@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::Error;
-use crate::checkpoint::export_hf;
+use crate::checkpoint::{FileType, GgufOptions, export_gguf, export_hf};
 use crate::config::{ParallelConfig, Plan};
 use crate::dist::devices::Devices;
 use crate::eval::logits;
@@ -470,6 +470,82 @@ fn tensor_parallel_ranks_change_no_bits_of_a_hugging_face_folder() {
         let exported = folder.path().join("exported");
         export_hf(&trained(plan, &folder), &exported).unwrap();
         ranks_change_no_bits(&exported, is_pair);
+    }
+}
+
+/// A model whose weights are in blocks, in a GGUF file.
+fn in_blocks(plan: Plan, file_type: FileType, folder: &tempfile::TempDir) -> PathBuf {
+    let file = folder.path().join("model.gguf");
+    let options = GgufOptions {
+        file_type,
+        name: None,
+        tokenizer: None,
+        pre: None,
+    };
+    export_gguf(&trained(plan, folder), &file, &options).unwrap();
+    file
+}
+
+#[test]
+fn rounded_activations_change_bits_by_their_rounding_alone() {
+    let mut plan = tiny_llama();
+    // eighths of whole groups
+    (plan.model.d_model, plan.model.d_ffn) = (256, 512);
+    for file_type in [FileType::Q8_0, FileType::Q4_0] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = in_blocks(plan.clone(), file_type, &folder);
+        let asked = |ranks, is_rounded, prompts: &[Vec<u32>]| {
+            let on = Devices::Cpu.split(ranks);
+            let on = on.with_rounded_activations(is_rounded);
+            let mut engine = Engine::open(&file, on, Limits::default()).unwrap();
+            assert_eq!(engine.rounds_activations(), is_rounded);
+            for prompt in prompts {
+                let options = GenerateOptions {
+                    logprobs: Some(1),
+                    prompt_logprobs: Some(1),
+                    ..GenerateOptions::greedy(6)
+                };
+                engine.submit(request(prompt, options)).unwrap();
+            }
+            answers(&mut engine).into_values().collect::<Vec<_>>()
+        };
+        let together = asked(1, true, &prompts());
+        assert_eq!(asked(2, true, &prompts()), together, "{file_type:?}");
+        for (prompt, wanted) in prompts().into_iter().zip(&together) {
+            assert_eq!(&asked(1, true, &[prompt])[0], wanted, "{file_type:?}");
+        }
+        let exact = asked(1, false, &prompts());
+        let scores = |answers: &[Answer]| -> Vec<f64> {
+            let all = answers
+                .iter()
+                .flat_map(|answer| answer.prompt.iter().flatten());
+            all.map(|scored| f64::from(scored.logprob)).collect()
+        };
+        let (found, wanted) = (scores(&together), scores(&exact));
+        let farthest =
+            (found.iter().zip(&wanted)).fold(0.0f64, |most, (a, b)| most.max((a - b).abs()));
+        // a step of 1/127 in each of two layers
+        assert!(
+            farthest > 1e-5 && farthest < 0.05,
+            "{file_type:?} {farthest}"
+        );
+    }
+}
+
+#[test]
+fn rounded_activations_want_weights_in_blocks_and_whole_groups_on_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let on = |ranks| Devices::Cpu.split(ranks).with_rounded_activations(true);
+    let checkpoint = trained(tiny_llama(), &folder);
+    let engine = Engine::open(&checkpoint, on(1), Limits::default()).unwrap();
+    assert!(!engine.rounds_activations());
+    match Engine::open(&checkpoint, on(2), Limits::default()) {
+        Err(Error::Request { wanted, .. }) => assert!(
+            wanted.starts_with("1: an eighth of the ") && wanted.ends_with("no multiple of 32"),
+            "{wanted}"
+        ),
+        Err(error) => panic!("{}", error.with_causes()),
+        Ok(_) => panic!("groups are cut"),
     }
 }
 
