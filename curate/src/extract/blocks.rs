@@ -50,6 +50,8 @@ pub(super) struct Block {
     pub(super) level: u8,
     /// Number of an item in an ordered list, else 0.
     pub(super) number: u32,
+    /// That list, else 0.
+    pub(super) list: Id,
     /// The list item or table that the block belongs to, else 0.
     pub(super) group: Id,
     /// Innermost area.
@@ -166,6 +168,7 @@ struct Frame {
     lists: u8,
     group: Id,
     number: u32,
+    list: Id,
     area: u32,
     depth: u8,
     near: [u8; MARKS],
@@ -212,6 +215,7 @@ impl<'t, 'a> Walk<'t, 'a> {
             lists: 0,
             group: 0,
             number: 0,
+            list: 0,
             area: 0,
             depth: 1,
             near: [0; MARKS],
@@ -430,12 +434,13 @@ impl<'t, 'a> Walk<'t, 'a> {
                 frame.shape = Shape::Item;
                 frame.level = frame.lists;
                 frame.group = id;
-                frame.number = 0;
+                (frame.number, frame.list) = (0, 0);
                 let parent = self.tree.node(id).parent;
                 let told = self.item_number(id, Key::Value);
                 if let Some(counter) = self.counters.last_mut().filter(|c| c.0 == parent) {
                     counter.1 = told.unwrap_or(counter.1 + 1);
                     frame.number = counter.1;
+                    frame.list = parent;
                 }
             }
             Tag::Pre | Tag::Listing | Tag::Xmp | Tag::Plaintext => {
@@ -668,6 +673,7 @@ impl<'t, 'a> Walk<'t, 'a> {
             shape: frame.shape,
             level: frame.level,
             number: frame.number,
+            list: frame.list,
             group: frame.group,
             area: frame.area,
             depth: frame.depth,

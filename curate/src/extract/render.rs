@@ -12,6 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::blocks::{Block, Page, Shape};
 use super::config::{ExtractConfig, TextForm};
+use super::html::Id;
 use super::inline::Inline;
 use super::marks::mark;
 use super::pieces::PieceKind;
@@ -39,6 +40,7 @@ pub(super) fn render(
         text: String::with_capacity(bytes),
         is_markdown: config.format == TextForm::Markdown,
         previous: None,
+        lists: Vec::new(),
         is_behind_caption: false,
         fence: String::new(),
         notes: Vec::new(),
@@ -105,11 +107,24 @@ fn fence(code: &str) -> String {
     "`".repeat(runs.max().map_or(3, |most| most.max(2) + 1))
 }
 
+/// An ordered list; all 0 for another one.
+#[derive(Clone, Copy, Default)]
+struct List {
+    id: Id,
+    /// The last item's number.
+    number: u32,
+    /// Numbers have a bracket behind them: the list follows one with dots, of which Markdown would else take it for a part
+    /// (CommonMark 0.31.2, 5.3).
+    has_bracket: bool,
+}
+
 struct Renderer<'p> {
     page: &'p Page,
     text: String,
     is_markdown: bool,
     previous: Option<&'p Block>,
+    /// The open list of each level, while items follow each other.
+    lists: Vec<List>,
     /// The previous block is the caption of a table.
     is_behind_caption: bool,
     /// The open fence of a block of code, longer than any run of backticks inside.
@@ -128,7 +143,9 @@ impl<'p> Renderer<'p> {
         let is_caption = self.is_markdown && self.page.captions.contains(&number);
         let is_beside_caption = is_caption || self.is_behind_caption;
         let continues = !is_beside_caption && self.previous.is_some_and(|p| same(&p));
-        let in_list = |p: &&Block| p.shape == Shape::Item && block.shape == Shape::Item;
+        let is_new_list = !continues && self.counts_anew(block);
+        let in_list =
+            |p: &&Block| p.shape == Shape::Item && block.shape == Shape::Item && !is_new_list;
         if !continues {
             self.end_code();
         }
@@ -153,6 +170,31 @@ impl<'p> Renderer<'p> {
         }
         self.previous = Some(block);
         self.is_behind_caption = is_caption;
+    }
+
+    /// Counts an item; whether it starts an ordered list right behind another one. A list that goes on with the other's next number
+    /// is a part of it.
+    fn counts_anew(&mut self, block: &Block) -> bool {
+        if block.shape != Shape::Item {
+            self.lists.clear();
+            return false;
+        }
+        let level = usize::from(block.level.max(1));
+        self.lists.resize(level, List::default());
+        let Some(open) = self.lists.last_mut() else {
+            return false;
+        };
+        let before = *open;
+        let is_new = before.id != 0
+            && block.list != 0
+            && before.id != block.list
+            && before.number.checked_add(1) != Some(block.number);
+        *open = List {
+            id: block.list,
+            number: block.number,
+            has_bracket: block.list != 0 && (before.has_bracket != is_new),
+        };
+        is_new
     }
 
     fn plain(&mut self, number: usize, block: &Block, continues: bool) {
@@ -198,6 +240,9 @@ impl<'p> Renderer<'p> {
                 let bullet = match block.number {
                     _ if continues => "  ".to_string(),
                     0 => "- ".to_string(),
+                    n if self.lists.last().is_some_and(|list| list.has_bracket) => {
+                        format!("{n}) ")
+                    }
                     n => format!("{n}. "),
                 };
                 self.text.push_str(&bullet);

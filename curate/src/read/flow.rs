@@ -18,13 +18,29 @@ pub(super) struct Type {
     pub(super) is_italic: bool,
 }
 
+/// An item's number, and the list that counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Number {
+    pub(super) number: u32,
+    /// Differs between lists.
+    pub(super) list: u32,
+}
+
+/// An open list.
+#[derive(Clone, Copy)]
+struct List {
+    is_ordered: bool,
+    /// The last item's; None before the first, and where nobody counts.
+    last: Option<Number>,
+}
+
 /// Collects a document.
 #[derive(Default)]
 pub(super) struct Flow {
     parts: Vec<String>,
     now: String,
-    /// Open lists, outermost first, with whether they are ordered.
-    lists: Vec<bool>,
+    /// Open lists, outermost first.
+    lists: Vec<List>,
     /// Open tables, and where the current row of each starts in `now`.
     tables: Vec<usize>,
 }
@@ -77,6 +93,18 @@ impl Flow {
         if !self.tables.is_empty() {
             return self.paragraph(html);
         }
+        self.any_item(level, is_ordered, None, html);
+    }
+
+    /// An item of an ordered list with its number. Items of different lists are in lists of their own, also one behind the other.
+    pub(super) fn numbered_item(&mut self, level: usize, number: Number, html: &str) {
+        if !self.tables.is_empty() {
+            return self.paragraph(html);
+        }
+        self.any_item(level, true, Some(number), html);
+    }
+
+    fn any_item(&mut self, level: usize, is_ordered: bool, number: Option<Number>, html: &str) {
         if html.trim().is_empty() {
             return;
         }
@@ -84,14 +112,40 @@ impl Flow {
         while self.lists.len() > level {
             self.close_list();
         }
-        if self.lists.len() == level && self.lists.last() != Some(&is_ordered) {
+        let goes_on = |open: &List| {
+            let is_other = |last: Number| number.is_some_and(|number| number.list != last.list);
+            open.is_ordered == is_ordered && !open.last.is_some_and(is_other)
+        };
+        if self.lists.len() == level && !self.lists.last().is_some_and(goes_on) {
             self.close_list();
         }
         while self.lists.len() < level {
-            self.now.push_str(if is_ordered { "<ol>" } else { "<ul>" });
-            self.lists.push(is_ordered);
+            let is_own = self.lists.len() + 1 == level;
+            let first = number.filter(|number| is_own && number.number != 1);
+            match first {
+                Some(first) => self
+                    .now
+                    .push_str(&format!("<ol start=\"{}\">", first.number)),
+                None => self.now.push_str(if is_ordered { "<ol>" } else { "<ul>" }),
+            }
+            self.lists.push(List {
+                is_ordered,
+                last: None,
+            });
         }
-        self.now.push_str("<li>");
+        let last = self.lists.last_mut().and_then(|list| {
+            let last = list.last;
+            list.last = number.or(last);
+            last
+        });
+        match number.zip(last) {
+            // numbers of paragraphs without text are left out
+            Some((number, last)) if number.number != last.number.saturating_add(1) => {
+                self.now
+                    .push_str(&format!("<li value=\"{}\">", number.number));
+            }
+            Some(_) | None => self.now.push_str("<li>"),
+        }
         self.now.push_str(html);
         self.now.push_str(ITEM_END);
     }
@@ -119,8 +173,9 @@ impl Flow {
 
     fn close_list(&mut self) {
         match self.lists.pop() {
-            Some(true) => self.now.push_str("</ol>"),
-            Some(false) => self.now.push_str("</ul>"),
+            Some(list) => self
+                .now
+                .push_str(if list.is_ordered { "</ol>" } else { "</ul>" }),
             None => {}
         }
     }
@@ -280,6 +335,22 @@ mod tests {
         flow.item(2, false, "c");
         flow.item(1, true, "d");
         let want = "<p>none</p>\n<ol><li>a<p>b</p></li>\n<ul><li>c</li>\n</ul><li>d</li>\n</ol>";
+        assert_eq!(flow.end(&[]), [want]);
+    }
+
+    #[test]
+    fn numbered_items_are_in_a_list_of_their_own_for_each_that_counts() {
+        let mut flow = Flow::default();
+        let of = |list: u32, number: u32| Number { number, list };
+        flow.numbered_item(1, of(1, 1), "a");
+        flow.numbered_item(1, of(1, 2), "b");
+        flow.numbered_item(2, of(2, 4), "c");
+        flow.numbered_item(1, of(1, 5), "d");
+        flow.numbered_item(1, of(3, 1), "e");
+        flow.paragraph("f");
+        flow.numbered_item(1, of(3, 2), "g");
+        let want = "<ol><li>a</li>\n<li>b</li>\n<ol start=\"4\"><li>c</li>\n</ol><li value=\"5\">d</li>\n</ol>\
+            <ol><li>e</li>\n</ol><p>f</p>\n<ol start=\"2\"><li>g</li>\n</ol>";
         assert_eq!(flow.end(&[]), [want]);
     }
 

@@ -145,6 +145,42 @@ fn reference(id: usize) -> String {
 }
 
 #[test]
+fn ordered_lists_of_word_behind_each_other_stay_apart() {
+    let item = |list: usize, text: &str| {
+        let of = format!("<w:numPr><w:ilvl w:val=\"0\"/><w:numId w:val=\"{list}\"/></w:numPr>");
+        p(&of, &r("", text))
+    };
+    let body = [
+        item(1, "mix"),
+        item(1, "bake"),
+        item(2, "wash"),
+        item(2, "dry"),
+        item(3, "cut"),
+        p("", &r("", "Then rest.")),
+        item(3, "serve"),
+    ];
+    let numbering = "<w:numbering><w:abstractNum w:abstractNumId=\"1\"><w:lvl w:ilvl=\"0\"><w:start w:val=\"1\"/>\
+        <w:numFmt w:val=\"decimal\"/></w:lvl></w:abstractNum><w:abstractNum w:abstractNumId=\"2\"><w:lvl w:ilvl=\"0\">\
+        <w:start w:val=\"5\"/><w:numFmt w:val=\"decimal\"/></w:lvl></w:abstractNum>\
+        <w:num w:numId=\"1\"><w:abstractNumId w:val=\"1\"/></w:num><w:num w:numId=\"2\"><w:abstractNumId w:val=\"1\"/>\
+        <w:lvlOverride w:ilvl=\"0\"><w:startOverride w:val=\"1\"/></w:lvlOverride></w:num>\
+        <w:num w:numId=\"3\"><w:abstractNumId w:val=\"2\"/></w:num></w:numbering>";
+    let document = format!(
+        "<w:document><w:body>{}</w:body></w:document>",
+        body.concat()
+    );
+    let bytes = archive(&[
+        ("word/document.xml", document.as_bytes()),
+        ("word/numbering.xml", numbering.as_bytes()),
+    ]);
+    let want = [
+        "1. mix\n2. bake\n\n1) wash\n2) dry\n\n5. cut\n\nThen rest.\n\n6. serve",
+        "- mix\n- bake\n\n- wash\n- dry\n\n- cut\n\nThen rest.\n\n- serve",
+    ];
+    assert_eq!(in_both_forms(&bytes, Format::Docx), want);
+}
+
+#[test]
 fn marks_of_word_documents_are_markdown() {
     let style = |id: &str| format!("<w:pStyle w:val=\"{id}\"/>");
     let item = |list: usize, level: usize, text: &str| {

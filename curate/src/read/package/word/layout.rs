@@ -1,8 +1,8 @@
 //! Styles and lists of a Word document, and what they make of paragraphs and runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::read::flow::Type;
+use crate::read::flow::{Number, Type};
 use crate::read::package::xml::{Element, Event, walk};
 
 /// Styles that inherit from each other are followed this far.
@@ -57,8 +57,66 @@ pub(super) struct Layout {
     pub(super) styles: BTreeMap<String, Style>,
     /// Number format by abstract list and level.
     pub(super) formats: BTreeMap<(String, usize), String>,
+    /// First number by abstract list and level.
+    pub(super) starts: BTreeMap<(String, usize), u32>,
     /// Abstract list by list.
     pub(super) lists: BTreeMap<String, String>,
+    /// Number format by list and level, of lists that differ from their abstract list.
+    pub(super) own_formats: BTreeMap<(String, usize), String>,
+    /// First number by list and level, likewise.
+    pub(super) own_starts: BTreeMap<(String, usize), u32>,
+    /// Lists and levels that start anew, whatever was counted before.
+    pub(super) restarts: BTreeSet<(String, usize)>,
+    /// Levels of abstract lists that go on counting behind an item of a higher level.
+    pub(super) unending: BTreeSet<(String, usize)>,
+}
+
+/// A paragraph's list, and its level there.
+pub(super) struct Numbering<'l> {
+    list: &'l str,
+    level: usize,
+}
+
+/// The numbers of a document's lists so far.
+#[derive(Default)]
+pub(super) struct Counters {
+    /// The last number by abstract list and level.
+    last: BTreeMap<(String, usize), Number>,
+    /// Lists and levels that have started anew.
+    started: BTreeSet<(String, usize)>,
+    lists: u32,
+}
+
+impl Counters {
+    /// Counts a paragraph. Lists of one abstract list go on counting, unless one of them starts anew where it is used first; a level
+    /// starts anew behind an item of a higher one.
+    pub(super) fn next(&mut self, layout: &Layout, at: &Numbering<'_>) -> Number {
+        let of = layout.lists.get(at.list).map_or(at.list, String::as_str);
+        let own = (at.list.to_string(), at.level);
+        let key = (of.to_string(), at.level);
+        let is_new = layout.restarts.contains(&own) && self.started.insert(own.clone());
+        let number = match self.last.get(&key).filter(|_| !is_new) {
+            Some(last) => Number {
+                number: last.number.saturating_add(1),
+                ..*last
+            },
+            None => {
+                self.lists += 1;
+                let start = layout.own_starts.get(&own).or(layout.starts.get(&key));
+                Number {
+                    // Word writes the first number of every level
+                    number: start.copied().unwrap_or(1),
+                    list: self.lists,
+                }
+            }
+        };
+        let ends = |below: &(String, usize)| {
+            below.0 == of && below.1 > at.level && !layout.unending.contains(below)
+        };
+        self.last.retain(|below, _| !ends(below));
+        self.last.insert(key, number);
+        number
+    }
 }
 
 /// The part that a paragraph plays.
@@ -123,21 +181,50 @@ pub(super) fn outline(element: &Element<'_>) -> Option<usize> {
 }
 
 pub(super) fn read_numbering(xml: &str, layout: &mut Layout) -> Result<(), String> {
-    let (mut of, mut level, mut list) = (String::new(), 0, None);
+    // levels are those of abstract lists, or of a list that overrides some
+    let (mut of, mut level, mut is_own) = (String::new(), 0, false);
+    let number = |element: &Element<'_>| element.value("val")?.parse::<u32>().ok();
     walk(xml, |event| match event {
         Event::Open("abstractNum", element) => {
             of = element.value("abstractNumId").unwrap_or_default();
+            is_own = false;
         }
-        Event::Open("lvl", element) => level = level_of(element.value("ilvl")),
+        Event::Open("num", element) => {
+            of = element.value("numId").unwrap_or_default();
+            is_own = true;
+        }
+        Event::Open("abstractNumId", element) if is_own => {
+            if let Some(abstract_list) = element.value("val") {
+                layout.lists.insert(of.clone(), abstract_list);
+            }
+        }
+        Event::Open("lvl" | "lvlOverride", element) => level = level_of(element.value("ilvl")),
         Event::Open("numFmt", element) => {
             let format = element.value("val").unwrap_or_default();
-            layout.formats.insert((of.clone(), level), format);
+            let formats = match is_own {
+                true => &mut layout.own_formats,
+                false => &mut layout.formats,
+            };
+            formats.insert((of.clone(), level), format);
         }
-        Event::Open("num", element) => list = element.value("numId"),
-        Event::Open("abstractNumId", element) => {
-            if let (Some(list), Some(of)) = (list.take(), element.value("val")) {
-                layout.lists.insert(list, of);
+        Event::Open("start", element) => {
+            let starts = match is_own {
+                true => &mut layout.own_starts,
+                false => &mut layout.starts,
+            };
+            if let Some(start) = number(element) {
+                // `startOverride` comes first in a list's own level, and counts
+                starts.entry((of.clone(), level)).or_insert(start);
             }
+        }
+        Event::Open("startOverride", element) if is_own => {
+            if let Some(start) = number(element) {
+                layout.own_starts.insert((of.clone(), level), start);
+                layout.restarts.insert((of.clone(), level));
+            }
+        }
+        Event::Open("lvlRestart", element) if !is_own && number(element) == Some(0) => {
+            layout.unending.insert((of.clone(), level));
         }
         Event::Open(..) | Event::Close(_) | Event::Text(_) => {}
     })
@@ -163,6 +250,17 @@ impl Layout {
         chain.take(MAX_BASES)
     }
 
+    /// The list of a paragraph, by itself or by its style; headings have lists too.
+    pub(super) fn numbering<'p>(&'p self, paragraph: &'p Paragraph) -> Option<Numbering<'p>> {
+        let style = paragraph.style.as_deref();
+        let inherited = || self.chain(style).find_map(|style| style.list.as_ref());
+        let list = paragraph.list.as_ref().or_else(inherited);
+        let list = list.filter(|list| *list != "0")?;
+        let of_styles = || self.chain(style).find_map(|style| style.level);
+        let level = paragraph.level.or_else(of_styles).unwrap_or(0);
+        Some(Numbering { list, level })
+    }
+
     pub(super) fn part(&self, paragraph: &Paragraph) -> Part {
         let style = paragraph.style.as_deref();
         let mut heading = paragraph.outline;
@@ -180,14 +278,12 @@ impl Layout {
         if let Some(level) = heading {
             return Part::Heading(level);
         }
-        let inherited = || self.chain(style).find_map(|style| style.list.as_ref());
-        match paragraph.list.as_ref().or_else(inherited) {
-            Some(list) if list != "0" => {
-                let of_styles = || self.chain(style).find_map(|style| style.level);
-                let level = paragraph.level.or_else(of_styles).unwrap_or(0);
-                let format = self.lists.get(list).and_then(|of| {
-                    let key = (of.clone(), level);
-                    self.formats.get(&key)
+        match self.numbering(paragraph) {
+            Some(Numbering { list, level }) => {
+                let own = self.own_formats.get(&(list.to_string(), level));
+                let format = own.or_else(|| {
+                    let of = self.lists.get(list)?;
+                    self.formats.get(&(of.clone(), level))
                 });
                 let is_bullet = format.is_none_or(|f| f == "bullet" || f == "none");
                 // each of these styles has a list of one level
@@ -197,7 +293,7 @@ impl Layout {
                 let shown = level.max(named.unwrap_or(0));
                 Part::Item(shown + 1, !is_bullet)
             }
-            _ => Part::Text,
+            None => Part::Text,
         }
     }
 

@@ -19,7 +19,9 @@ use super::meta::Described;
 use super::xml::{Element, Event, decode, walk};
 use crate::read::composed::{BadPart, Composed, Reading};
 use crate::read::flow::{self, Flow, Type};
-use layout::{Layout, Paragraph, Part, Run, level_of, outline, read_numbering, read_styles};
+use layout::{
+    Counters, Layout, Paragraph, Part, Run, level_of, outline, read_numbering, read_styles,
+};
 use links::{Links, field_target, links_of};
 
 const DOCUMENT: &str = "word/document.xml";
@@ -68,6 +70,7 @@ struct Pass<'l> {
     layout: &'l Layout,
     links: &'l Links,
     flow: Flow,
+    counters: Counters,
     /// Paragraphs, of which those in text boxes are inside others.
     open: Vec<Paragraph>,
     /// Text of paragraphs whose marks are deleted.
@@ -202,6 +205,7 @@ impl<'l> Pass<'l> {
             layout,
             links,
             flow: Flow::default(),
+            counters: Counters::default(),
             open: Vec::new(),
             joined: String::new(),
             skipped: 0,
@@ -480,11 +484,18 @@ impl<'l> Pass<'l> {
             text.push_str(&paragraph.html);
             return;
         }
-        match self.layout.part(&paragraph) {
-            Part::Heading(level) => self.flow.heading(level, &paragraph.html),
-            Part::Item(level, is_ordered) => self.flow.item(level, is_ordered, &paragraph.html),
-            Part::Text => self.flow.paragraph(&paragraph.html),
-            Part::Contents => {}
+        let numbering = self.layout.numbering(&paragraph);
+        let number = numbering.map(|at| self.counters.next(self.layout, &at));
+        match (self.layout.part(&paragraph), number) {
+            (Part::Heading(level), _) => self.flow.heading(level, &paragraph.html),
+            (Part::Item(level, true), Some(number)) => {
+                self.flow.numbered_item(level, number, &paragraph.html);
+            }
+            (Part::Item(level, is_ordered), _) => {
+                self.flow.item(level, is_ordered, &paragraph.html);
+            }
+            (Part::Text, _) => self.flow.paragraph(&paragraph.html),
+            (Part::Contents, _) => {}
         }
     }
 

@@ -31,7 +31,10 @@ fn layout() -> Layout {
 }
 
 fn html(body: &str) -> String {
-    let layout = layout();
+    html_of(&layout(), body)
+}
+
+fn html_of(layout: &Layout, body: &str) -> String {
     let mut links = Links::default();
     links_of(
         "<Relationships><Relationship Id='r1' Type='http://x/hyperlink' Target='https://example.org/?a=1&amp;b'/>\
@@ -39,7 +42,7 @@ fn html(body: &str) -> String {
         &mut links,
     )
     .unwrap();
-    let mut pass = Pass::new(&layout, &links, None);
+    let mut pass = Pass::new(layout, &links, None);
     pass.run(&format!("<w:document>{body}</w:document>"))
         .unwrap();
     pass.flow.end(&[]).concat().replace('\n', "")
@@ -73,8 +76,98 @@ fn headings_and_lists_follow_styles_and_numbering() {
 fn levels_of_items_are_those_of_styles_too() {
     let style = |id: &str, text: &str| paragraph(&format!("<w:pStyle w:val='{id}'/>"), text);
     let body = [style("L", "a"), style("N2", "b"), style("Deep", "c")].concat();
-    let want = "<ul><li>a</li><ol><li>b</li><li>c</li></ol></ul>";
+    let want = "<ul><li>a</li><ol><li>b</li></ol><ol><li>c</li></ol></ul>";
     assert_eq!(html(&body), want);
+}
+
+/// Lists of two abstract lists, one of them by three instances: two that go on counting, and one that starts anew at 7.
+fn counted(body: &str) -> String {
+    let mut layout = layout();
+    let level = |level: usize, more: &str| {
+        format!("<w:lvl w:ilvl='{level}'>{more}<w:numFmt w:val='decimal'/></w:lvl>")
+    };
+    let lists = [
+        "<w:numbering><w:abstractNum w:abstractNumId='1'>".to_string(),
+        level(0, "<w:start w:val='1'/>"),
+        level(1, "<w:start w:val='3'/>"),
+        level(2, "<w:start w:val='1'/><w:lvlRestart w:val='0'/>"),
+        "</w:abstractNum><w:abstractNum w:abstractNumId='2'>".to_string(),
+        level(0, "<w:start w:val='4'/>"),
+        "</w:abstractNum>".to_string(),
+        "<w:num w:numId='11'><w:abstractNumId w:val='1'/></w:num>".to_string(),
+        "<w:num w:numId='12'><w:abstractNumId w:val='1'/></w:num>".to_string(),
+        "<w:num w:numId='13'><w:abstractNumId w:val='1'/><w:lvlOverride w:ilvl='0'><w:startOverride w:val='7'/>\
+            <w:lvl w:ilvl='0'><w:start w:val='2'/><w:numFmt w:val='lowerRoman'/></w:lvl></w:lvlOverride></w:num>"
+            .to_string(),
+        "<w:num w:numId='14'><w:abstractNumId w:val='2'/><w:lvlOverride w:ilvl='0'>\
+            <w:lvl w:ilvl='0'><w:numFmt w:val='bullet'/></w:lvl></w:lvlOverride></w:num>"
+            .to_string(),
+        "<w:num w:numId='21'><w:abstractNumId w:val='2'/></w:num></w:numbering>".to_string(),
+    ];
+    read_numbering(&lists.concat(), &mut layout).unwrap();
+    html_of(&layout, body)
+}
+
+fn item(list: usize, level: usize, text: &str) -> String {
+    let of = format!("<w:numPr><w:ilvl w:val='{level}'/><w:numId w:val='{list}'/></w:numPr>");
+    paragraph(&of, text)
+}
+
+#[test]
+fn lists_behind_each_other_start_at_their_own_numbers() {
+    let plain = || paragraph("", "-");
+    for (body, want) in [
+        // another list, with its own first number
+        (
+            vec![item(11, 0, "a"), item(11, 0, "b"), item(21, 0, "c")],
+            "<ol><li>a</li><li>b</li></ol><ol start=\"4\"><li>c</li></ol>",
+        ),
+        // an instance that starts anew where it is used first, and only there
+        (
+            vec![
+                item(11, 0, "a"),
+                item(13, 0, "b"),
+                item(13, 0, "c"),
+                item(11, 0, "d"),
+            ],
+            "<ol><li>a</li></ol><ol start=\"7\"><li>b</li><li>c</li><li>d</li></ol>",
+        ),
+        // instances of one abstract list go on counting, also behind a paragraph
+        (
+            vec![
+                item(11, 0, "a"),
+                item(12, 0, "b"),
+                plain(),
+                item(12, 0, "c"),
+            ],
+            "<ol><li>a</li><li>b</li></ol><p>-</p><ol start=\"3\"><li>c</li></ol>",
+        ),
+        // levels start anew below each item, unless they say otherwise
+        (
+            vec![
+                item(11, 0, "a"),
+                item(11, 1, "b"),
+                item(11, 2, "c"),
+                item(11, 0, "d"),
+                item(11, 1, "e"),
+                item(11, 2, "f"),
+            ],
+            "<ol><li>a</li><ol start=\"3\"><li>b</li><ol><li>c</li></ol></ol><li>d</li>\
+                <ol start=\"3\"><li>e</li><ol start=\"2\"><li>f</li></ol></ol></ol>",
+        ),
+        // a number without text counts
+        (
+            vec![item(11, 0, "a"), item(11, 0, " "), item(11, 0, "b")],
+            "<ol><li>a</li><li value=\"3\">b</li></ol>",
+        ),
+        // an instance has a format of its own
+        (
+            vec![item(14, 0, "a"), item(21, 0, "b")],
+            "<ul><li>a</li></ul><ol start=\"5\"><li>b</li></ol>",
+        ),
+    ] {
+        assert_eq!(counted(&body.concat()), want);
+    }
 }
 
 #[test]
