@@ -17,6 +17,7 @@ mod convert;
 mod crawl_jobs;
 mod curation;
 mod cut_jobs;
+mod dataset_folders;
 mod datatrove;
 mod determinism;
 mod documents;

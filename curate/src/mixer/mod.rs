@@ -11,7 +11,6 @@ mod jsonpath;
 mod place;
 #[cfg(test)]
 mod tests;
-mod yaml;
 
 use std::path::Path;
 
@@ -20,6 +19,7 @@ use serde_json::{Map, Value, json};
 use crate::check::Problem;
 use crate::error::{At, Error, Result};
 use crate::expression::{self, Kind};
+use crate::text::yaml;
 use config::{Filter, Mixer, Replacement, Stream, Syntax};
 
 /// A configuration as a job.

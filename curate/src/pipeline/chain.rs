@@ -301,7 +301,7 @@ impl Chain {
             .lap(if is_page { "extract" } else { "parse" });
         match read {
             Ok(draft) if self.is_outside(&draft.id) => Err(Outcome::Unsampled),
-            Ok(draft) => Ok(draft),
+            Ok(draft) => Ok(in_dataset(draft, shard)),
             Err(Stop::Bad(why)) => Err(Outcome::Bad(why)),
             Err(Stop::Drop(draft, _)) if self.is_outside(&draft.id) => Err(Outcome::Unsampled),
             Err(Stop::Drop(draft, reason)) => Err(self.drop(*draft, reason, input, scratch)),
@@ -609,6 +609,29 @@ fn source_of(draft: &Draft, input: &Input) -> String {
         Some(subset) => format!("{}/{subset}", input.source),
         None => input.source.clone(),
     }
+}
+
+/// A draft with the split and the configuration of its dataset in `meta`, beside fields of the record that have these names.
+fn in_dataset(mut draft: Draft, shard: &Shard) -> Draft {
+    for (name, value) in [
+        ("dataset_split", &shard.dataset_split),
+        ("dataset_config", &shard.dataset_config),
+    ] {
+        let kept = shard.input.keep_fields.as_ref();
+        let is_kept = kept.is_none_or(|names| names.iter().any(|kept| kept == name));
+        let Some(value) = value.as_deref().filter(|_| is_kept) else {
+            continue;
+        };
+        if let Value::Object(meta) = draft.meta.get_or_insert_with(|| json!({})) {
+            meta.entry(name).or_insert_with(|| value.into());
+        }
+        let names = shard.input.named_fields();
+        let place = |(key, field): &(&str, &str)| *key == "keep_fields" && *field == name;
+        if let Some(number) = names.iter().position(place) {
+            draft.of_input.note(number, true);
+        }
+    }
+    draft
 }
 
 /// A draft with its record's fields.

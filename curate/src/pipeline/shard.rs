@@ -298,6 +298,8 @@ impl Curator {
             // the format may have been found in the file
             other.path == input.path
                 && other.source == input.source
+                && other.dataset_split == input.dataset_split
+                && other.dataset_config == input.dataset_config
                 && other.named_fields() == input.named_fields()
         };
         let number = self

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use super::detect::detect;
 use super::input::{Format, Input};
-use super::storage::{Found, find, is_list, is_remote};
+use super::splits::{Place, Wanted, places};
+use super::storage::{Found, find, is_list, is_remote, open};
 
 /// Keys of a card's head that only datasets have. Other files with a head, such as a blog's pages, have `title` or `tags`.
 const CARD_KEYS: [&str; 12] = [
@@ -60,6 +61,8 @@ pub enum WhyLeftOut {
     List,
     /// Its name and its bytes are those of another format.
     OtherFormat,
+    /// It is of another split or configuration of a dataset, or of none.
+    OtherSplit,
 }
 
 impl WhyLeftOut {
@@ -73,6 +76,7 @@ impl WhyLeftOut {
             WhyLeftOut::OtherFormat => {
                 "of another format by name and content (`format = \"auto\"` reads all)"
             }
+            WhyLeftOut::OtherSplit => "of other splits",
         }
     }
 }
@@ -86,16 +90,26 @@ pub struct LeftOut {
     pub why: WhyLeftOut,
 }
 
+/// A file that is read, and its place in a dataset.
+pub(super) struct InFolder {
+    pub(super) file: Found,
+    pub(super) place: Place,
+}
+
 /// The files of a folder: those that are read, and the others.
 pub(super) struct Listing {
-    pub(super) files: Vec<Found>,
+    pub(super) files: Vec<InFolder>,
     pub(super) left_out: Vec<LeftOut>,
 }
 
 impl From<Vec<Found>> for Listing {
     fn from(files: Vec<Found>) -> Listing {
+        let no_place = |file| InFolder {
+            file,
+            place: Place::default(),
+        };
         Listing {
-            files,
+            files: files.into_iter().map(no_place).collect(),
             left_out: Vec::new(),
         }
     }
@@ -107,20 +121,91 @@ impl From<Vec<Found>> for Listing {
 /// Why there are none, in words.
 pub(super) fn list(input: &Input) -> Result<Listing, String> {
     let path = Path::new(&input.path);
-    if is_remote(path) || !path.is_dir() {
-        return find(input).map(Listing::from);
+    let is_asked = input.dataset_split.is_some() || input.dataset_config.is_some();
+    if is_remote(path) && is_asked && input.path.ends_with('/') {
+        return placed(without_remote_notes(find(input)?), input);
     }
-    if !input.recursive && is_card(&path.join(CARD)) {
+    if is_remote(path) || !path.is_dir() {
+        let files = find(input)?;
+        if is_asked {
+            let wanted = "a folder, or a URL that ends in `/`";
+            return Err(format!(
+                "`dataset_split` and `dataset_config` choose from the files of a folder: wanted {wanted}"
+            ));
+        }
+        return Ok(files.into());
+    }
+    if !input.recursive && (is_asked || is_card(&path.join(CARD))) {
         // the data of a dataset may be in folders below its card
         let files = find(&Input {
             recursive: true,
             ..input.clone()
         })?;
-        if has_data(path, &files) {
-            return Ok(without_notes(files, input));
+        if is_asked || has_data(path, &files) {
+            return placed(without_notes(files, input), input);
         }
     }
-    Ok(without_notes(find(input)?, input))
+    placed(without_notes(find(input)?, input), input)
+}
+
+/// Finds the places of a folder's files in its dataset, and leaves out those of splits and configurations that are not wanted.
+fn placed(listing: Listing, input: &Input) -> Result<Listing, String> {
+    let card = Path::new(&input.path).join(CARD);
+    let has_card =
+        (listing.left_out.iter()).any(|left| left.path == card && left.why == WhyLeftOut::Card);
+    // a card that cannot be read has no keys, so it is none
+    let card = has_card.then(|| head_of(&card, input).unwrap_or_default());
+    let below: Vec<&str> = listing.files.iter().map(|one| &*one.file.below).collect();
+    let wanted = Wanted {
+        split: input.dataset_split.as_deref(),
+        config: input.dataset_config.as_deref(),
+    };
+    let places = places(&below, card.as_deref(), wanted)?;
+    let mut listing_of = Listing {
+        files: Vec::new(),
+        left_out: listing.left_out,
+    };
+    for (one, place) in listing.files.into_iter().zip(places) {
+        match place {
+            Some(place) => listing_of.files.push(InFolder { place, ..one }),
+            None => listing_of.left_out.push(LeftOut {
+                path: one.file.path,
+                why: WhyLeftOut::OtherSplit,
+            }),
+        }
+    }
+    Ok(listing_of)
+}
+
+/// The start of a card.
+fn head_of(path: &Path, input: &Input) -> io::Result<String> {
+    let mut head = Vec::new();
+    let blob = open(path, &input.options)?;
+    blob.take(HEAD).read_to_end(&mut head)?;
+    Ok(String::from_utf8_lossy(&head).into_owned())
+}
+
+/// Takes what describes a dataset, by its name, out of the listing of a store.
+fn without_remote_notes(files: Vec<Found>) -> Listing {
+    let is_note = |file: &Found| {
+        let name = file.path.file_name().unwrap_or_default().to_string_lossy();
+        let is_hidden = file.below.split('/').any(|part| part.starts_with('.'));
+        name == CARD
+            || NOTES.contains(&&*name)
+            || name == STATE
+            || is_hidden
+            || LICENCES.contains(&&*name.to_ascii_lowercase())
+    };
+    let (notes, files) = files.into_iter().partition(is_note);
+    let notes: Vec<Found> = notes;
+    let left = notes.into_iter().map(|file| LeftOut {
+        path: file.path,
+        why: WhyLeftOut::Card,
+    });
+    Listing {
+        left_out: left.collect(),
+        ..Listing::from(files)
+    }
 }
 
 /// The name without the ending of a compression, in lower case.
@@ -206,17 +291,20 @@ fn without_notes(files: Vec<Found>, input: &Input) -> Listing {
     if whys.iter().all(Option::is_some) {
         return files.into();
     }
-    let mut listing = Listing::from(Vec::new());
+    let (mut data, mut left_out) = (Vec::new(), Vec::new());
     for (file, why) in files.into_iter().zip(whys) {
         match why {
-            None => listing.files.push(file),
-            Some(why) => listing.left_out.push(LeftOut {
+            None => data.push(file),
+            Some(why) => left_out.push(LeftOut {
                 path: file.path,
                 why,
             }),
         }
     }
-    listing
+    Listing {
+        left_out,
+        ..Listing::from(data)
+    }
 }
 
 /// Whether both the name and the bytes of a file are those of another format than the input's.
@@ -328,7 +416,11 @@ mod tests {
         };
         let left = listing.left_out.iter();
         (
-            listing.files.iter().map(|file| name(&file.path)).collect(),
+            listing
+                .files
+                .iter()
+                .map(|one| name(&one.file.path))
+                .collect(),
             left.map(|left| (name(&left.path), left.why)).collect(),
         )
     }

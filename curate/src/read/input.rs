@@ -24,6 +24,13 @@ pub struct Input {
     /// Whether a folder's files in folders below it are read too; hidden ones are not. Those of a dataset folder, with a card as on
     /// the Hugging Face Hub, always are.
     pub recursive: bool,
+    /// The split of a dataset's folder to read, such as `train`: by the `configs` of its card (README.md), else by the names of files
+    /// and folders, as Hugging Face's `datasets` has it. `meta.dataset_split` names it. Default: all files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dataset_split: Option<String>,
+    /// The configuration of a dataset's card to read, also called subset. Default: all files; with `dataset_split` the card's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dataset_config: Option<String>,
     /// Field or column with the text, of JSON lines, Parquet, Arrow, CSV and TSV; a dot leads into an object (`body.text`).
     /// Of several the texts are joined by an empty line; a list or an object is its JSON text, for steps such as `issue`.
     /// Default: `text`, of columns also `content`.
@@ -60,6 +67,8 @@ impl Default for Input {
             path: String::new(),
             format: Format::Jsonl,
             recursive: false,
+            dataset_split: None,
+            dataset_config: None,
             text_key: Keys::default(),
             id_key: Keys::default(),
             keep_fields: None,
@@ -250,6 +259,23 @@ impl Input {
         is_crawl.then(|| kind_of_crawl(&self.path).map(of_kind))
     }
 
+    /// Reports a split or a configuration that is none, or of a crawl.
+    fn check_dataset(&self, problem: Problem<'_>) {
+        for (key, value) in [
+            ("dataset_split", &self.dataset_split),
+            ("dataset_config", &self.dataset_config),
+        ] {
+            let Some(value) = value else { continue };
+            if value.is_empty() {
+                problem(key, "\"\"".to_string(), "a name, or no such key for all");
+            }
+            if self.is_crawl() {
+                let wanted = "none beside path = \"cc:...\", or a folder as path";
+                problem(key, format!("{value:?}"), wanted);
+            }
+        }
+    }
+
     /// Reports what is wrong with the address of a crawl.
     fn check_crawl(&self, problem: Problem<'_>) {
         let Some(format) = self.crawl_format() else {
@@ -276,6 +302,7 @@ impl Input {
             problem("path", "\"\"".to_string(), "a file or folder");
         }
         self.check_crawl(problem);
+        self.check_dataset(problem);
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if self.source.is_empty() || !self.source.chars().all(plain) {
             problem(

@@ -33,6 +33,7 @@ mod parse;
 mod pdf;
 mod rule;
 mod shards;
+mod splits;
 mod storage;
 mod table;
 mod transcode;
@@ -65,7 +66,7 @@ pub(crate) use keys::{only as keep_only, take as take_field};
 pub(crate) use lines::LineReader;
 pub(crate) use parse::read_fields;
 pub use rule::ReadRule;
-pub use shards::{Shard, input_files, input_files_kept, left_out, missing_inputs};
+pub use shards::{Overview, Shard, input_files, input_files_kept, missing_inputs, overview};
 #[cfg(feature = "object-store")]
 pub(crate) use storage::{FIRST_WAIT, MAX_FAILURES, Remote, Store, io_error};
 pub(crate) use storage::{Options, is_remote};

@@ -1,13 +1,14 @@
 //! Input files as shards: listed, numbered and named.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::beside::{self, LeftOut};
+use super::beside::{self, InFolder, LeftOut, Listing};
 use super::names::{Unnamed, names};
-use super::storage::{self, Found};
+use super::storage;
 use super::{Format, Input, crawl, detect};
 use crate::error::{Error, Result};
 use crate::secrets::shown;
@@ -31,6 +32,12 @@ pub struct Shard {
     /// The file's path below the input's own path, with its extensions. Documents of archives name it.
     #[serde(default)]
     pub file: String,
+    /// The split of its dataset, as far as the folder tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dataset_split: Option<String>,
+    /// The configuration of its dataset, if there are several and the folder tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dataset_config: Option<String>,
     /// Only this many records of it are read.
     #[serde(default)]
     pub limit: Option<u64>,
@@ -39,9 +46,9 @@ pub struct Shard {
 }
 
 /// The files of an input; `lists` as in [`input_files_kept`].
-fn files(input: &Input, lists: Option<&Path>) -> Result<Vec<Found>, String> {
+fn files(input: &Input, lists: Option<&Path>) -> Result<Vec<InFolder>, String> {
     if crawl::is_crawl(&input.path) {
-        return crawl::find(input, lists);
+        return crawl::find(input, lists).map(|files| Listing::from(files).files);
     }
     beside::list(input).map(|listing| listing.files)
 }
@@ -67,7 +74,7 @@ pub fn input_files_kept(inputs: &[Input], lists: Option<&Path>) -> Result<Vec<Sh
             path: PathBuf::from(&input.path),
             why,
         })?;
-        for file in files {
+        for InFolder { file, place } in files {
             let mut input = input.clone();
             if input.format == Format::Auto
                 && let Some(Ok(format)) = input.crawl_format()
@@ -86,6 +93,8 @@ pub fn input_files_kept(inputs: &[Input], lists: Option<&Path>) -> Result<Vec<Sh
                 input,
                 bytes: file.bytes,
                 part: None,
+                dataset_split: place.split,
+                dataset_config: place.config,
                 limit: None,
                 name: String::new(),
                 file: shown(Path::new(&file.below)),
@@ -109,12 +118,34 @@ pub fn input_files_kept(inputs: &[Input], lists: Option<&Path>) -> Result<Vec<Sh
     Ok(shards)
 }
 
-/// The files of folders that an input does not read, in order; none of an input that cannot be listed.
-pub fn left_out(input: &Input) -> Vec<LeftOut> {
+/// Facts about a folder's files, for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overview {
+    /// Files that are not read, in order.
+    pub left_out: Vec<LeftOut>,
+    /// Splits of a dataset that are read, in name order, as far as the folder tells them.
+    pub splits: Vec<String>,
+    /// Configurations of a dataset that are read, in name order, if a card has several.
+    pub configs: Vec<String>,
+}
+
+/// Facts about the files of an input; none of an input that cannot be listed, and of one that is not here.
+pub fn overview(input: &Input) -> Overview {
     if crawl::is_crawl(&input.path) || storage::is_remote(Path::new(&input.path)) {
-        return Vec::new();
+        return Overview::default();
     }
-    beside::list(input).map_or_else(|_| Vec::new(), |listing| listing.left_out)
+    let Ok(listing) = beside::list(input) else {
+        return Overview::default();
+    };
+    let names = |of: fn(&InFolder) -> Option<&String>| -> Vec<String> {
+        let names: BTreeSet<&String> = listing.files.iter().filter_map(of).collect();
+        names.into_iter().cloned().collect()
+    };
+    Overview {
+        splits: names(|file| file.place.split.as_ref()),
+        configs: names(|file| file.place.config.as_ref()),
+        left_out: listing.left_out,
+    }
 }
 
 /// Every missing input: its number and the reason.

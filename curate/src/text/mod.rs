@@ -1,4 +1,4 @@
-//! Text processing: addresses, characters, words, n-grams, JSON, HTML entities and repair. Nothing here depends on documents.
+//! Text processing: addresses, characters, words, n-grams, JSON, YAML, HTML entities and repair. Nothing here depends on documents.
 
 pub(crate) mod address;
 mod chars;
@@ -16,6 +16,7 @@ pub(crate) mod simplify;
 mod suffixes;
 pub(crate) mod unicode;
 pub(crate) mod words;
+pub(crate) mod yaml;
 
 pub(crate) use chars::{chars, excerpt, narrow};
 pub(crate) use counts::HashCounts;

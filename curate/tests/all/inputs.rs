@@ -251,3 +251,84 @@ fn a_sample_is_a_share_of_the_documents_chosen_by_their_ids() {
         before = chosen;
     }
 }
+
+/// A dataset as the Hub has them, with the files of two splits and one of none.
+fn dataset(root: &Path, card: &str) {
+    std::fs::create_dir_all(root.join("data")).unwrap();
+    std::fs::write(root.join("README.md"), card).unwrap();
+    for (name, text) in [
+        ("data/test-00000-of-00001.jsonl", "A text to test with."),
+        ("data/train-00000-of-00001.jsonl", "A text to learn from."),
+        ("extra.jsonl", "A text of its own."),
+    ] {
+        let line = json!({ "text": text, "score": 1 }).to_string() + "\n";
+        std::fs::write(root.join(name), line).unwrap();
+    }
+}
+
+#[test]
+fn a_split_of_a_dataset_is_read_alone_and_documents_name_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let names = "---\nlicense: mit\n---\nA card.\n";
+    dataset(dir.path(), names);
+    let read = |split: Option<&str>, config_name: Option<&str>, kept: Option<&[&str]>| {
+        let input = Input {
+            dataset_split: split.map(str::to_string),
+            dataset_config: config_name.map(str::to_string),
+            keep_fields: kept.map(|names| names.iter().map(ToString::to_string).collect()),
+            ..input(dir.path(), Format::Auto)
+        };
+        let (found, report) = run(&config(input));
+        let metas: Vec<_> = found.iter().map(|d| d.meta.clone()).collect();
+        let texts: Vec<String> = found.into_iter().map(|d| d.text).collect();
+        (texts, json!(metas), report)
+    };
+    let (texts, metas, _) = read(Some("train"), None, None);
+    assert_eq!(texts, ["A text to learn from."]);
+    assert_eq!(metas, json!([{"score": 1, "dataset_split": "train"}]));
+    // all files without the key, those that are of a split by name with it
+    let (texts, metas, _) = read(None, None, None);
+    assert_eq!(texts.len(), 3);
+    let of = |split: &str| json!({"score": 1, "dataset_split": split});
+    assert_eq!(metas, json!([of("test"), of("train"), {"score": 1}]));
+    // as one of the fields that are kept
+    let (_, metas, report) = read(Some("test"), None, Some(&["dataset_split"]));
+    assert_eq!(metas, json!([{"dataset_split": "test"}]));
+    assert_eq!(report.absent_fields(), [""; 0]);
+    let (_, metas, _) = read(Some("test"), None, Some(&["score"]));
+    assert_eq!(metas, json!([{"score": 1}]));
+    // the card comes before the names
+    let card = "---\nconfigs:\n- config_name: all\n  default: true\n  data_files:\n  - split: train\n    path: \"**/*.jsonl\"\n\
+        - config_name: more\n  data_files: extra.jsonl\n---\n";
+    dataset(dir.path(), card);
+    assert_eq!(read(Some("train"), None, None).0.len(), 3);
+    let (texts, metas, _) = read(None, Some("more"), None);
+    assert_eq!(texts, ["A text of its own."]);
+    let want = json!([{"score": 1, "dataset_split": "train", "dataset_config": "more"}]);
+    assert_eq!(metas, want);
+    // a split that is not there, and a path that is no folder
+    for (path, split, want) in [
+        (
+            dir.path().to_path_buf(),
+            "dev",
+            "no split \"dev\" of the configuration \"all\"; there are train",
+        ),
+        (
+            dir.path().join("extra.jsonl"),
+            "train",
+            "choose from the files of a folder",
+        ),
+        (
+            dir.path().join("data/*.jsonl"),
+            "train",
+            "choose from the files of a folder",
+        ),
+    ] {
+        let input = Input {
+            dataset_split: Some(split.to_string()),
+            ..input(&path, Format::Auto)
+        };
+        let why = shards(&config(input)).unwrap_err().to_string();
+        assert!(why.contains(want), "{why}");
+    }
+}

@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use curate::read::{Format, Input, input_files};
 use curate::store::{ObjectFolder, Put};
 
 use crate::server::listen;
@@ -29,6 +30,13 @@ type Objects = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
 
 /// An S3 server until the test ends, and a folder in it.
 fn serve(fault: Fault, settings: &[(&str, &str)]) -> (Objects, ObjectFolder) {
+    let (objects, options) = listening(fault, settings);
+    let folder = ObjectFolder::open("s3://bucket/runs/one/", &options).unwrap();
+    (objects, folder)
+}
+
+/// An S3 server until the test ends, and the settings of its clients.
+fn listening(fault: Fault, settings: &[(&str, &str)]) -> (Objects, BTreeMap<String, String>) {
     let objects = Objects::default();
     let (ours, count) = (objects.clone(), AtomicUsize::new(0));
     let address = listen(move |stream| answer(stream, &ours, fault, &count));
@@ -46,8 +54,7 @@ fn serve(fault: Fault, settings: &[(&str, &str)]) -> (Objects, ObjectFolder) {
     {
         options.insert((*key).to_string(), (*value).to_string());
     }
-    let folder = ObjectFolder::open("s3://bucket/runs/one/", &options).unwrap();
-    (objects, folder)
+    (objects, options)
 }
 
 fn answer(
@@ -281,4 +288,56 @@ fn what_a_store_refuses_is_named() {
     let message = ObjectFolder::open("s3://bucket/x", &wrong).err().unwrap();
     assert!(message.to_string().contains("aws_colour"), "{message}");
     assert!(ObjectFolder::open("bucket/x", &BTreeMap::new()).is_err());
+}
+
+#[test]
+fn a_split_of_a_dataset_in_a_store_is_that_of_its_card_or_of_names() {
+    let (objects, options) = listening(Fault::None, &[]);
+    let put = |name: &str, text: &str| {
+        let mut objects = objects.lock().unwrap();
+        objects.insert(format!("sets/one/{name}"), text.as_bytes().to_vec());
+    };
+    for name in ["data/a.jsonl", "data/dev.jsonl", "data/train.jsonl"] {
+        put(name, "{\"text\":\"a\"}\n");
+    }
+    put(".gitattributes", "x");
+    put("README.md", "---\nlicense: mit\n---\n");
+    let input = |path: &str, split: &str| Input {
+        path: path.to_string(),
+        format: Format::Jsonl,
+        dataset_split: Some(split.to_string()),
+        options: options.clone(),
+        ..Input::default()
+    };
+    let files = |split: &str| -> Vec<String> {
+        let files = input_files(&[input("s3://bucket/sets/one/", split)]).unwrap();
+        assert!(
+            files
+                .iter()
+                .all(|file| file.dataset_split.as_deref() == Some(split))
+        );
+        files.into_iter().map(|file| file.file).collect()
+    };
+    assert_eq!(files("train"), ["data/train.jsonl"]);
+    assert_eq!(files("validation"), ["data/dev.jsonl"]);
+    put(
+        "README.md",
+        "---\nconfigs:\n- config_name: c\n  data_files:\n  - split: own\n    path: data/[at]*.jsonl\n---\n",
+    );
+    assert_eq!(files("own"), ["data/a.jsonl", "data/train.jsonl"]);
+    for (path, split, want) in [
+        (
+            "s3://bucket/sets/one/",
+            "train",
+            "no split \"train\"; there are own",
+        ),
+        (
+            "s3://bucket/sets/one/data/a.jsonl",
+            "own",
+            "a URL that ends in `/`",
+        ),
+    ] {
+        let why = input_files(&[input(path, split)]).unwrap_err().to_string();
+        assert!(why.contains(want), "{why}");
+    }
 }

@@ -52,7 +52,7 @@ fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
         .map(|f| identity(&f))
         .collect();
     let signatures = curate::dedup::SignatureShape::of(job.dedup.as_ref());
-    fingerprint(&json!([
+    let mut parts = json!([
         "curate",
         shard.number,
         shard.input,
@@ -66,7 +66,15 @@ fn shard_fingerprint(cx: &Context, shard: &Shard) -> String {
         dropping,
         read,
         signatures
-    ]))
+    ]);
+    // a card that changes moves files to other splits, which documents name
+    let place = [&shard.dataset_split, &shard.dataset_config];
+    if let Some(parts) = parts.as_array_mut()
+        && place.iter().any(|name| name.is_some())
+    {
+        parts.push(json!(place));
+    }
+    fingerprint(&parts)
 }
 
 /// Fingerprints of shards.

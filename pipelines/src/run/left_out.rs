@@ -1,7 +1,7 @@
 //! Files in the folders of a job's inputs that it does not read, for the log.
 
 use crate::job::Job;
-use curate::read::{LeftOut, WhyLeftOut, left_out};
+use curate::read::{Input, LeftOut, Overview, WhyLeftOut, overview};
 use std::collections::BTreeMap;
 
 /// Names that are shown of each kind.
@@ -14,9 +14,29 @@ pub(crate) fn note(job: &Job) {
         None => "tokenize",
     };
     for (i, input) in job.inputs().iter().enumerate() {
-        for line in lines(&left_out(input), &input.path) {
+        let folder = overview(input);
+        for line in lines(&folder.left_out, &input.path) {
             log!("{table}.inputs[{i}]: left out {line}");
         }
+        if let Some(line) = together(&folder, input) {
+            log!("{table}.inputs[{i}]: {line}");
+        }
+    }
+}
+
+/// Tells that splits or configurations of a dataset are read together, if nobody asked for one of them.
+fn together(folder: &Overview, input: &Input) -> Option<String> {
+    let line = |kind: &str, names: &[String], key: &str| {
+        let more = if names.len() > SHOWN { ", ..." } else { "" };
+        let shown = names[..names.len().min(SHOWN)].join(", ");
+        format!("the {kind} {shown}{more} are read together; `{key}` chooses one")
+    };
+    match (&folder.splits[..], &folder.configs[..]) {
+        (splits @ [_, _, ..], _) if input.dataset_split.is_none() => {
+            Some(line("splits", splits, "dataset_split"))
+        }
+        (_, configs @ [_, _, ..]) => Some(line("configurations", configs, "dataset_config")),
+        _ => None,
     }
 }
 
@@ -63,5 +83,29 @@ mod tests {
         ];
         assert_eq!(lines(&files, "/d"), want);
         assert_eq!(lines(&[], "/d"), [""; 0]);
+    }
+
+    #[test]
+    fn splits_that_are_read_together_are_told_unless_one_was_chosen() {
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        let folder = |splits: &[&str], configs: &[&str]| Overview {
+            splits: names(splits),
+            configs: names(configs),
+            ..Overview::default()
+        };
+        let all = Input::default();
+        let two = folder(&["test", "train"], &[]);
+        let want = "the splits test, train are read together; `dataset_split` chooses one";
+        assert_eq!(together(&two, &all).as_deref(), Some(want));
+        let configs = folder(&["train"], &["a", "b", "c", "d"]);
+        let want =
+            "the configurations a, b, c, ... are read together; `dataset_config` chooses one";
+        assert_eq!(together(&configs, &all).as_deref(), Some(want));
+        assert_eq!(together(&folder(&["train"], &["a"]), &all), None);
+        let one = Input {
+            dataset_split: Some("train".to_string()),
+            ..Input::default()
+        };
+        assert_eq!(together(&folder(&["train"], &[]), &one), None);
     }
 }

@@ -9,13 +9,13 @@ pub(super) fn is_pattern(text: &str) -> bool {
 }
 
 /// The folders before the first pattern, with their slash.
-pub(super) fn fixed_part(pattern: &str) -> &str {
+pub(crate) fn fixed_part(pattern: &str) -> &str {
     let first = pattern.find(['*', '?', '[']).unwrap_or(pattern.len());
     pattern[..first].rfind('/').map_or("", |i| &pattern[..=i])
 }
 
 /// True if the whole path matches.
-pub(super) fn matches(pattern: &str, path: &str) -> bool {
+pub(crate) fn matches(pattern: &str, path: &str) -> bool {
     let pattern: Vec<&str> = pattern.split('/').collect();
     let path: Vec<&str> = path.split('/').collect();
     // reach[j]: the parts of the pattern up to here match the first j parts of the path

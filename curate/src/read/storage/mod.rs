@@ -23,6 +23,7 @@ use absent as remote;
 
 pub(crate) use blob::{Blob, Options};
 pub(crate) use found::Found;
+pub(crate) use glob::{fixed_part, matches};
 pub(crate) use list::{find, is_list, read_list};
 pub(crate) use open::{is_remote, open};
 pub(crate) use parts::{length as length_of_parts, parts_of, with_parts};

@@ -308,7 +308,7 @@ impl Sample {
         let is_below = |file: &Shard| file.path.parent() != Some(&*self.path);
         self.is_deep = input.recursive && files.iter().any(is_below);
         if self.path.is_dir() {
-            let left = curate::read::left_out(&input);
+            let left = curate::read::overview(&input).left_out;
             let lines = left_out::lines(&left, &input.path);
             self.notes
                 .extend(lines.iter().map(|line| format!("left out: {line}")));

@@ -20,7 +20,7 @@ enum Open {
 ///
 /// # Errors
 /// The place, found and wanted.
-pub(super) fn parse(text: &str) -> Result<Value, String> {
+pub(crate) fn parse(text: &str) -> Result<Value, String> {
     let mut open: Vec<Open> = Vec::new();
     let mut root = None;
     for event in Parser::new_from_str(text) {
