@@ -17,7 +17,6 @@ use crate::config::mtp::is_of_depth;
 use crate::config::plan::{FEATURE_CHUNKS, Plan};
 use crate::config::{Bf16Sums, LoraConfig, numbers};
 use crate::data::documents::Documents;
-use crate::data::virtual_tokens;
 use crate::dist::devices::{Devices, InferenceOptions};
 use crate::dist::gpu_groups::GpuLinks;
 use crate::dist::launch::cpu_path;
@@ -187,12 +186,6 @@ impl Model {
             });
         }
         self.rows_of(tokens)
-    }
-
-    /// A text after the model's virtual tokens.
-    pub(crate) fn prompted(&self, text: &[u32]) -> Vec<u32> {
-        let before = virtual_tokens(self.plan.model.virtual_tokens());
-        before.chain(text.iter().copied()).collect()
     }
 
     /// Ids that are known, virtual ones among them, as a tensor.

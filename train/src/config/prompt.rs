@@ -1,6 +1,7 @@
 //! `[model.prompt]`: trained vectors in front of every text, before a frozen model: prompt tuning (Lester et al. 2021,
 //! arXiv:2104.08691), or p-tuning (Liu et al. 2021, arXiv:2103.10385), in which an encoder makes them. `[finetune]` of a job fills it
-//! in with `method = "prompt"` or `method = "p-tuning"`.
+//! in with `method = "prompt"` or `method = "p-tuning"`. With a task template, the vectors stand at several places of a text, as in
+//! NeMo's prompt learning.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,13 +10,21 @@ use crate::config::Problem;
 /// Id of the first virtual token in samples; no vocabulary of a model with virtual tokens reaches it.
 pub(crate) const FIRST_VIRTUAL: u32 = 1 << 30;
 
-/// Virtual tokens: rows `[virtual_tokens, d_model]` of a table of their own take the place of the first embeddings of every text.
-/// All other weights are frozen.
+/// Virtual tokens: rows `[virtual_tokens, d_model]` of a table of their own take the place of the first embeddings of every text, or
+/// of those at the markers of a task template. All other weights are frozen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PromptConfig {
-    /// Virtual tokens in front of every text, PEFT's `num_virtual_tokens`. They count in the length of the sequences. Default: 20.
+    /// Virtual tokens of every text, PEFT's `num_virtual_tokens`. They count in the length of the sequences. Default: 20.
     pub virtual_tokens: usize,
+    /// Virtual tokens at each marker of a text, in order: NeMo's `virtual_token_splits`. Empty, the default: all stand in front of
+    /// every text.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub splits: Vec<usize>,
+    /// Task template that the rows were trained with, NeMo's `prompt_template`, for the record and for trainings that go on. Empty:
+    /// none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub template: String,
     /// Ids whose embeddings the rows start from, again and again until all have one: PEFT's initialization from a text. Empty, the
     /// default: normal values with the deviation `init_std`.
     pub init_ids: Vec<u32>,
@@ -147,6 +156,8 @@ impl Default for PromptConfig {
     fn default() -> Self {
         PromptConfig {
             virtual_tokens: 20,
+            splits: Vec::new(),
+            template: String::new(),
             init_ids: Vec::new(),
             encoder: None,
         }
@@ -160,9 +171,34 @@ impl PromptConfig {
         self.init_ids.get(at).copied()
     }
 
+    /// Virtual tokens at each marker of a text; those of a model without markers of its own are all at the first.
+    pub fn markers(&self) -> Vec<usize> {
+        match self.splits.is_empty() {
+            true => vec![self.virtual_tokens],
+            false => self.splits.clone(),
+        }
+    }
+
+    /// Whether all virtual tokens stand in front of a text that has none itself.
+    pub(crate) fn are_in_front(&self) -> bool {
+        self.splits.is_empty()
+    }
+
     pub(crate) fn check(&self, problem: Problem<'_>) {
         if self.virtual_tokens == 0 {
             problem("virtual_tokens", "0".into(), "at least 1");
+        }
+        let sum = self
+            .splits
+            .iter()
+            .try_fold(0usize, |sum, own| sum.checked_add(*own));
+        if !self.splits.is_empty() && (sum != Some(self.virtual_tokens) || self.splits.contains(&0))
+        {
+            let wanted = format!(
+                "numbers above 0 whose sum is virtual_tokens = {}",
+                self.virtual_tokens
+            );
+            problem("splits", format!("{:?}", self.splits), &wanted);
         }
         let Some(encoder) = &self.encoder else {
             return;
@@ -197,7 +233,7 @@ mod tests {
         let mut prompt = PromptConfig {
             virtual_tokens: 5,
             init_ids: vec![7, 8],
-            encoder: None,
+            ..PromptConfig::default()
         };
         let ids = |prompt: &PromptConfig| (0..5).map(|row| prompt.init_id(row)).collect::<Vec<_>>();
         assert_eq!(ids(&prompt), [7, 8, 7, 8, 7].map(Some));

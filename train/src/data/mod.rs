@@ -27,7 +27,7 @@ use crate::dist::mesh::RankCoord;
 use crate::error::{Error, OnRank, Result};
 
 pub use sample::{LabelledSample, MaskedSample, Sample, SpanSample, TextSample};
-pub use virtual_tokens::virtual_tokens;
+pub use virtual_tokens::{is_virtual, virtual_tokens};
 
 /// Samples by their index in the global order (0, 1, 2, ...: the order of Megatron's
 /// `single` sampler). Called from several threads at once.

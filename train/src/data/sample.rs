@@ -30,7 +30,7 @@ pub enum Sample {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TextSample {
     /// `seq_length + 1` tokens; each but the first is predicted from those before it. With `[model.prompt]`, the ids of
-    /// `virtual_tokens` stand in front of every text; their predictions must not count.
+    /// `virtual_tokens` stand in front of every text, or at the markers of its template; their predictions must not count.
     pub tokens: Vec<u32>,
     /// For each token but the first: whether its prediction counts in the loss. True by default.
     pub counts: Vec<bool>,

@@ -2,9 +2,10 @@
 
 use crate::config::plan::Plan;
 use crate::config::prompt::FIRST_VIRTUAL;
+use crate::error::{Error, Result};
 
 /// Ids of the first `count` virtual tokens, in order, which a source of samples puts in front of every text of a model with
-/// `[model.prompt]`.
+/// `[model.prompt]`, or at the markers of its task template.
 pub fn virtual_tokens(count: usize) -> impl ExactSizeIterator<Item = u32> + Clone {
     let count = u32::try_from(count).unwrap_or(FIRST_VIRTUAL);
     (0..count.min(FIRST_VIRTUAL)).map(|number| FIRST_VIRTUAL + number)
@@ -26,4 +27,70 @@ pub(crate) fn as_target(plan: &Plan, id: u32) -> u32 {
         true => 0,
         false => id,
     }
+}
+
+/// A text as a model with virtual tokens reads it.
+pub(crate) struct Prompted {
+    pub ids: Vec<u32>,
+    /// Virtual tokens that were put in front of it; 0 of a text that has its own.
+    pub in_front: usize,
+}
+
+/// Whether an id is that of a virtual token, of any model with such.
+pub fn is_virtual(id: u32) -> bool {
+    id >= FIRST_VIRTUAL
+}
+
+/// Whether a text places virtual tokens itself.
+pub(crate) fn has_own(text: &[u32]) -> bool {
+    text.iter().any(|&id| is_virtual(id))
+}
+
+/// The text with the virtual tokens of the model, if that has some: those in the text, or else all of them in front.
+///
+/// # Errors
+/// As `in_front`.
+pub(crate) fn prompted(plan: &Plan, text: &[u32]) -> Result<Prompted> {
+    let in_front = in_front(plan, text)?;
+    let before = virtual_tokens(in_front);
+    Ok(Prompted {
+        ids: before.chain(text.iter().copied()).collect(),
+        in_front,
+    })
+}
+
+/// Virtual tokens that stand in front of a text: none if it has its own, or the model has none.
+///
+/// # Errors
+/// `Request` for a text without virtual tokens of a model that has markers, and for one whose virtual tokens are not all of the model's
+/// in order. Other ids are not looked at.
+pub(crate) fn in_front(plan: &Plan, text: &[u32]) -> Result<usize> {
+    let Some(prompt) = &plan.model.prompt else {
+        return Ok(0);
+    };
+    let all = virtual_tokens(prompt.virtual_tokens);
+    if has_own(text) {
+        let own = text.iter().copied().filter(|&id| is_virtual(id));
+        return match own.clone().eq(all.clone()) {
+            true => Ok(0),
+            false => Err(Error::Request {
+                what: "virtual tokens of a prompt",
+                found: format!("{} of them", own.count()),
+                wanted: format!("all {} of the model, each once and in order", all.len()),
+            }),
+        };
+    }
+    if prompt.are_in_front() {
+        return Ok(all.len());
+    }
+    let template = match prompt.template.as_str() {
+        "" => "none is recorded".into(),
+        template => format!("{template:?}"),
+    };
+    let markers = prompt.splits.len();
+    Err(Error::Request {
+        what: "prompt",
+        found: "a text without virtual tokens".into(),
+        wanted: format!("the {markers} markers of the task template in it: {template}"),
+    })
 }

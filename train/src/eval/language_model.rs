@@ -8,7 +8,8 @@ use crate::error::Result;
 /// A continuation to score after a context, as token ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// At least one token. If both are longer than the model reads, its first tokens are left out.
+    /// At least one token. If both are longer than the model reads, its first tokens are left out; of a context with virtual
+    /// tokens none is, and one that is too long is refused.
     pub context: Vec<u32>,
     /// One to `max_length` tokens.
     pub continuation: Vec<u32>,
@@ -26,8 +27,13 @@ pub struct Likelihood {
 
 /// A model that continues texts.
 pub trait LanguageModel {
-    /// Tokens that the model reads at once.
+    /// Tokens that the model reads at once, without the virtual tokens that it has of its own.
     fn max_length(&self) -> usize;
+
+    /// Virtual tokens at each marker of a text, in order. Empty, the default: the model has none.
+    fn markers(&self) -> Vec<usize> {
+        Vec::new()
+    }
 
     /// Scores in the order of `queries`; calls `on_done` with the number of queries that each step has finished.
     ///

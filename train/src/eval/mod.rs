@@ -22,6 +22,7 @@ use crate::checkpoint::state::State;
 use crate::checkpoint::whole_model::Model;
 use crate::checkpoint::{MODEL, OPTIMIZER};
 use crate::data::Samples;
+use crate::data::virtual_tokens::{Prompted, is_known, prompted};
 use crate::dist::devices::Devices;
 use crate::error::{Error, OnRank, Result};
 use crate::infer::pair;
@@ -70,7 +71,7 @@ fn worker(model: &Model) -> Worker<'_> {
 }
 
 /// Logits after each token of one sequence, or at each token for a masked model (all of one segment):
-/// `tokens.len()` rows of `vocab` numbers. The model's virtual tokens stand in front of the sequence.
+/// `tokens.len()` rows of `vocab` numbers. The model's virtual tokens stand in front of the sequence, if it has none itself.
 ///
 /// # Errors
 /// A damaged checkpoint; an empty or too long sequence; a token outside the vocabulary.
@@ -78,8 +79,8 @@ pub fn logits(checkpoint: &Path, tokens: &[u32]) -> Result<Vec<Vec<f32>>> {
     let model = Model::load(checkpoint, &Devices::Cpu)?;
     model.expect_pair(false)?;
     model.expect_vocabulary()?;
-    let virtual_tokens = model.plan.model.virtual_tokens();
-    let most = model.plan.seq_length.saturating_sub(virtual_tokens);
+    let Prompted { ids, in_front } = prompted(&model.plan, tokens)?;
+    let most = model.plan.seq_length.saturating_sub(in_front);
     if tokens.is_empty() || tokens.len() > most {
         let wanted = format!("1 to {most} tokens");
         let found = tokens.len().to_string();
@@ -89,11 +90,12 @@ pub fn logits(checkpoint: &Path, tokens: &[u32]) -> Result<Vec<Vec<f32>>> {
             wanted,
         });
     }
-    model.tokens(tokens)?; // virtual ones are the model's own
-    let all = model.prompted(tokens);
-    let ids = model.rows_of(&all)?;
-    let logits = forward::logits(&model, &ids, &all).on_rank(0, "logits")?;
-    Ok(rows_of(&logits, &model)?.split_off(virtual_tokens))
+    if let Some(&id) = tokens.iter().find(|&&id| !is_known(&model.plan, id)) {
+        model.tokens(&[id])?; // refuses it
+    }
+    let rows = model.rows_of(&ids)?;
+    let logits = forward::logits(&model, &rows, &ids).on_rank(0, "logits")?;
+    Ok(rows_of(&logits, &model)?.split_off(in_front))
 }
 
 /// Logits of an encoder-decoder whose encoder reads `tokens` and whose decoder has written `decoder_tokens` so far:

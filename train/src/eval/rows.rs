@@ -4,6 +4,7 @@
 //! later token, so a sequence that begins another needs no pass of its own: choices of one letter share
 //! one pass over their question. The bits are the same, as no row depends on the others of a batch.
 
+use crate::data::virtual_tokens::has_own;
 use crate::error::{Error, Result};
 use crate::eval::language_model::Query;
 
@@ -15,6 +16,14 @@ pub(super) struct Wanted {
     pub query: usize,
     /// Number of the token in the query's continuation.
     pub number: usize,
+}
+
+/// Most tokens of a text.
+#[derive(Clone, Copy)]
+pub(super) struct Lengths {
+    pub text: usize,
+    /// Of one with virtual tokens in it.
+    pub placed: usize,
 }
 
 /// A sequence to run.
@@ -29,12 +38,12 @@ pub(super) struct Sequence {
 /// Sequences that answer all queries, the longest first. `shares`: whether one may serve several queries.
 pub(super) fn sequences(
     queries: &[Query],
-    max_length: usize,
+    lengths: Lengths,
     shares: bool,
 ) -> Result<Vec<Sequence>> {
     let mut inputs = Vec::with_capacity(queries.len());
     for query in queries {
-        inputs.push(input(query, max_length)?);
+        inputs.push(input(query, lengths)?);
     }
     let mut order: Vec<usize> = (0..queries.len()).collect();
     order.sort_by(|&a, &b| inputs[a].cmp(&inputs[b]).then(a.cmp(&b)));
@@ -72,8 +81,9 @@ pub(super) fn sequences(
     Ok(sequences)
 }
 
-/// The tokens that the model reads: the last `max_length` + 1 of both without the very last.
-fn input(query: &Query, max_length: usize) -> Result<Vec<u32>> {
+/// The tokens that the model reads: the last `lengths.text` + 1 of both without the very last.
+fn input(query: &Query, lengths: Lengths) -> Result<Vec<u32>> {
+    let max_length = lengths.text;
     let Query {
         context,
         continuation,
@@ -94,6 +104,17 @@ fn input(query: &Query, max_length: usize) -> Result<Vec<u32>> {
     }
     let mut both = [context.as_slice(), continuation].concat();
     both.pop();
+    if has_own(context) {
+        let placed = lengths.placed;
+        return match both.len() <= placed {
+            true => Ok(both),
+            false => request(
+                "text with virtual tokens",
+                both.len(),
+                format!("at most {placed}"),
+            ),
+        };
+    }
     Ok(both.split_off(both.len().saturating_sub(max_length)))
 }
 
@@ -120,6 +141,13 @@ mod tests {
         }
     }
 
+    fn of(length: usize) -> Lengths {
+        Lengths {
+            text: length,
+            placed: length,
+        }
+    }
+
     #[test]
     fn sequences_that_begin_another_share_its_pass() {
         let queries = [
@@ -128,7 +156,7 @@ mod tests {
             query(&[1], &[2, 5, 6]),
             query(&[9], &[1]),
         ];
-        let found = sequences(&queries, 8, true).unwrap();
+        let found = sequences(&queries, of(8), true).unwrap();
         let tokens: Vec<&[u32]> = found.iter().map(|s| s.tokens.as_slice()).collect();
         assert_eq!(tokens, [&[1, 2, 5][..], &[9]]);
         let rows: Vec<_> = found[0]
@@ -146,14 +174,14 @@ mod tests {
                 [2, 6, 2, 2]
             ]
         );
-        assert_eq!(sequences(&queries, 8, false).unwrap().len(), 4);
+        assert_eq!(sequences(&queries, of(8), false).unwrap().len(), 4);
         assert_eq!(batches(&found, 4).len(), 2);
         assert_eq!(batches(&found, 6).len(), 1);
     }
 
     #[test]
     fn long_contexts_lose_their_beginning_and_long_continuations_are_refused() {
-        let found = sequences(&[query(&[1, 2, 3, 4], &[5, 6])], 3, true).unwrap();
+        let found = sequences(&[query(&[1, 2, 3, 4], &[5, 6])], of(3), true).unwrap();
         assert_eq!(found[0].tokens, [3, 4, 5]);
         assert_eq!(found[0].wanted[0].row, 1);
         for wrong in [
@@ -161,7 +189,7 @@ mod tests {
             query(&[1], &[]),
             query(&[1], &[1, 2, 3, 4]),
         ] {
-            assert!(sequences(&[wrong], 3, true).is_err());
+            assert!(sequences(&[wrong], of(3), true).is_err());
         }
     }
 }

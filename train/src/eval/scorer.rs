@@ -14,11 +14,12 @@ use rayon::prelude::*;
 
 use crate::checkpoint::whole_model::Model;
 use crate::data::documents::Documents;
+use crate::data::virtual_tokens::{Prompted, has_own, in_front, is_known, prompted};
 use crate::dist::devices::InferenceOptions;
 use crate::error::{Error, OnRank, Result};
 use crate::eval::forward;
 use crate::eval::language_model::{LanguageModel, Likelihood, Query};
-use crate::eval::rows::{Sequence, batches, sequences};
+use crate::eval::rows::{Lengths, Sequence, batches, sequences};
 use crate::infer::GenerateOptions;
 use crate::infer::engine::{Engine, Event, Limits, Request};
 
@@ -85,14 +86,16 @@ impl Scorer {
 /// the batch.
 fn run(model: &Model, batch: &[Sequence]) -> Result<Vec<(f32, bool)>> {
     let mut found = Vec::new();
-    let before = model.plan.model.virtual_tokens();
-    let longest = batch.iter().map(|s| s.tokens.len()).max().unwrap_or(0);
-    let time = before + longest;
+    let texts: Result<Vec<Prompted>> = (batch.iter())
+        .map(|sequence| prompted(&model.plan, &sequence.tokens))
+        .collect();
+    let texts = texts?;
+    let time = texts.iter().map(|text| text.ids.len()).max().unwrap_or(0);
     let mut documents = Documents::of_text(&model.plan);
     let mut ids = Vec::with_capacity(batch.len() * time);
-    for sequence in batch {
+    for text in &texts {
         let start = ids.len();
-        ids.extend(model.prompted(&sequence.tokens));
+        ids.extend(&text.ids);
         ids.resize(start + time, 0);
         if let Some(documents) = &mut documents {
             documents.push(&ids[start..], model.plan.eod, 0..time);
@@ -102,9 +105,9 @@ fn run(model: &Model, batch: &[Sequence]) -> Result<Vec<(f32, bool)>> {
     let x = forward::hidden(model, &ids, time, documents.as_ref());
     let x = x.on_rank(model.rank(), "run sequences")?;
     let mut rows = Vec::new();
-    for (number, sequence) in batch.iter().enumerate() {
+    for (number, (sequence, text)) in batch.iter().zip(&texts).enumerate() {
         for wanted in &sequence.wanted {
-            let row = number * time + before + wanted.row;
+            let row = number * time + text.in_front + wanted.row;
             match rows.last_mut() {
                 Some((last, tokens)) if *last == row => {
                     let tokens: &mut Vec<_> = tokens;
@@ -172,16 +175,29 @@ impl LanguageModel for Scorer {
         self.engine.borrow().max_length()
     }
 
+    fn markers(&self) -> Vec<usize> {
+        self.engine.borrow().markers()
+    }
+
     fn log_likelihoods(
         &self,
         queries: &[Query],
         on_done: &mut dyn FnMut(usize),
     ) -> Result<Vec<Likelihood>> {
+        let engine = self.engine.borrow();
+        let plan = engine.plan();
+        let lengths = Lengths {
+            text: engine.max_length(),
+            placed: plan.seq_length,
+        };
         for query in queries {
             // before a batch runs, so that a wrong token stops nothing halfway
-            let vocab = self.vocab();
-            let ids = query.context.iter().chain(&query.continuation);
-            if let Some(token) = ids.copied().find(|&id| id as usize >= vocab) {
+            let vocab = plan.vocab;
+            in_front(plan, &query.context)?;
+            let unknown = query.context.iter().filter(|&&id| !is_known(plan, id));
+            let answer = query.continuation.iter();
+            let mut unknown = unknown.chain(answer.filter(|&&id| id as usize >= vocab));
+            if let Some(token) = unknown.next() {
                 return Err(Error::Request {
                     what: "token",
                     found: token.to_string(),
@@ -189,8 +205,9 @@ impl LanguageModel for Scorer {
                 });
             }
         }
+        drop(engine);
         let drops = self.drops_tokens();
-        let sequences = sequences(queries, self.max_length(), !drops)?;
+        let sequences = sequences(queries, lengths, !drops)?;
         let mut found: Vec<Vec<(f32, bool)>> = queries
             .iter()
             .map(|query| vec![(0.0, false); query.continuation.len()])
@@ -220,11 +237,15 @@ impl LanguageModel for Scorer {
         is_done: &mut dyn FnMut(usize, &[u32]) -> bool,
         on_done: &mut dyn FnMut(),
     ) -> Result<Vec<Vec<u32>>> {
-        let limit = self.max_length();
+        let most = |prompt: &[u32]| match has_own(prompt) {
+            true => self.engine.borrow().plan().seq_length,
+            false => self.max_length(),
+        };
         let fits = |prompt: &Vec<u32>| {
-            !prompt.is_empty() && prompt.len().saturating_add(max_tokens) <= limit
+            !prompt.is_empty() && prompt.len().saturating_add(max_tokens) <= most(prompt)
         };
         if let Some(prompt) = prompts.iter().find(|prompt| !fits(prompt)) {
+            let limit = most(prompt);
             return Err(Error::Request {
                 what: "prompt",
                 found: format!("{} tokens and {max_tokens} to add", prompt.len()),

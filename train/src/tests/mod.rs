@@ -52,6 +52,7 @@ mod processes;
 mod profile;
 mod prompt;
 mod prompt_parity;
+mod prompt_places;
 mod quantized;
 mod random_layouts;
 mod resume;

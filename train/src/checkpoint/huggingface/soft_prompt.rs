@@ -14,7 +14,7 @@ use crate::checkpoint::safetensors::{Entry, Reader};
 use crate::checkpoint::soft_prompt;
 use crate::config::plan::Plan;
 use crate::config::{EncoderKind, PromptConfig};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 const TENSOR: &str = "prompt_embeddings";
 /// `peft_type` of folders that are read.
@@ -117,8 +117,20 @@ fn whole(config: &Map<String, Value>, key: &str, problems: &mut Vec<String>) -> 
 /// Writes the virtual tokens of a checkpoint as PEFT loads them.
 ///
 /// # Errors
-/// A damaged checkpoint; a folder that cannot be written.
+/// Virtual tokens within a template; a damaged checkpoint; a folder that cannot be written.
 pub(super) fn export(opened: &Opened, plan: &Plan, out: &Path) -> Result<()> {
+    let prompt = plan.model.prompt.as_ref();
+    if let Some(prompt) = prompt.filter(|prompt| !prompt.are_in_front()) {
+        return Err(Error::Request {
+            what: "virtual tokens to write",
+            found: format!(
+                "{:?} of them at the markers of a task template (model.prompt.splits)",
+                prompt.splits
+            ),
+            wanted: "all in front of every text: PEFT's folders have no other place for them"
+                .into(),
+        });
+    }
     let values = soft_prompt::rows(opened, plan)?;
     let dims = vec![plan.model.virtual_tokens(), plan.model.d_model];
     let entry = Entry {

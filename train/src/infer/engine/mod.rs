@@ -31,6 +31,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use crate::checkpoint::whole_model::Model;
+use crate::config::PromptConfig;
 use crate::config::plan::Plan;
 use crate::dist::devices::InferenceOptions;
 use crate::dist::team::Team;
@@ -196,6 +197,12 @@ impl Engine {
     /// Tokens of a text that the model sees at once, its virtual tokens left out.
     pub fn max_length(&self) -> usize {
         (self.plan.seq_length).saturating_sub(self.plan.model.virtual_tokens())
+    }
+
+    /// Virtual tokens at each marker of a text, in order; empty: the model has none.
+    pub fn markers(&self) -> Vec<usize> {
+        let prompt = self.plan.model.prompt.as_ref();
+        prompt.map_or_else(Vec::new, PromptConfig::markers)
     }
 
     /// Entries of the model's vocabulary.

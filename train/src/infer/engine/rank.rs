@@ -8,6 +8,7 @@ use kernels::{DType, Tensor};
 
 use crate::checkpoint::adapters::LoraAdapter;
 use crate::checkpoint::whole_model::Model;
+use crate::data::virtual_tokens::{Prompted, has_own, in_front, is_known, prompted};
 use crate::error::{Error, OnRank, Result};
 use crate::infer::engine::adapters::{self, AdapterId, Loaded};
 use crate::infer::engine::blocks::{BLOCK, Blocks, ROOT};
@@ -129,11 +130,12 @@ impl RankEngine {
         self.check(&request)?;
         let id = self.next_id;
         self.next_id += 1;
-        let of = [self.virtual_tokens(), self.model.plan.seq_length];
         if !self.is_encoder_decoder() {
             request.prompt.append(&mut request.beginning);
         }
-        request.prompt = self.model.prompted(&request.prompt);
+        let Prompted { ids, in_front } = prompted(&self.model.plan, &request.prompt)?;
+        request.prompt = ids;
+        let of = [in_front, self.model.plan.seq_length];
         let own = request.adapter.and_then(|id| self.adapters.get(&id));
         let root = own.map_or(ROOT, |own| own.root);
         let sequence = Sequence::new(id, request, of, root);
@@ -163,15 +165,18 @@ impl RankEngine {
         if prompt.is_empty() {
             return refuse("prompt", "0 tokens".into(), "at least 1".into());
         }
-        let known = |id: u32| (id as usize) < self.model.plan.vocab;
+        let plan = &self.model.plan;
+        let in_front = in_front(plan, prompt)?;
+        let is_of_text = |id: u32| (id as usize) < plan.vocab;
         let biased = options.logit_bias.iter().map(|(id, _)| id);
-        let ids = prompt.iter().chain(beginning);
-        let ids = ids
+        let ids = (beginning.iter())
             .chain(options.stop.iter().flatten())
             .chain(options.never_after.iter().flatten())
             .chain(biased);
-        if let Some(id) = ids.copied().find(|&id| !known(id)) {
-            let wanted = format!("below the vocabulary of {}", self.model.plan.vocab);
+        let mut unknown = ids.copied().filter(|&id| !is_of_text(id));
+        let of_prompt = prompt.iter().copied().find(|&id| !is_known(plan, id));
+        if let Some(id) = of_prompt.or_else(|| unknown.next()) {
+            let wanted = format!("below the vocabulary of {}", plan.vocab);
             return refuse("token", id.to_string(), wanted);
         }
         let is_there = |id: &AdapterId| self.adapters.get(id).is_some_and(|own| !own.is_retired);
@@ -179,8 +184,8 @@ impl RankEngine {
             let found = "one that is not loaded".into();
             return refuse("adapter", found, "one of the engine's".into());
         }
-        let limit = self.max_length();
         if self.is_encoder_decoder() {
+            let limit = self.max_length();
             if options.prompt_logprobs.is_some() {
                 let found = "an encoder's text".into();
                 return refuse("prompt to score", found, "a decoder's".into());
@@ -195,13 +200,21 @@ impl RankEngine {
             }
             return Ok(());
         }
+        let is_placed = has_own(prompt);
+        if is_placed && options.prompt_logprobs.is_some() {
+            let found = "one with markers of virtual tokens".into();
+            return refuse("prompt to score", found, "one without them".into());
+        }
+        let limit = plan.seq_length.saturating_sub(in_front);
         let given = prompt.len() + beginning.len();
         let whole = given.saturating_add(options.max_tokens);
         let found = || format!("{given} tokens and {} to add", options.max_tokens);
-        if whole > limit && (!slides || options.prompt_logprobs.is_some()) {
+        // a text whose beginning is forgotten would lose the virtual tokens in it
+        let may_slide = *slides && !is_placed && options.prompt_logprobs.is_none();
+        if whole > limit && !may_slide {
             return refuse("prompt", found(), format!("at most {limit} together"));
         }
-        let room = (self.blocks.total() * BLOCK).saturating_sub(self.virtual_tokens());
+        let room = (self.blocks.total() * BLOCK).saturating_sub(in_front);
         if whole.min(limit) > room {
             let wanted = format!("at most {room} together, the tokens of the cache");
             return refuse("prompt", found(), wanted);

@@ -1,5 +1,6 @@
 //! A request in progress.
 
+use crate::data::is_virtual;
 use crate::infer::engine::adapters::AdapterId;
 use crate::infer::engine::blocks::{BLOCK, Blocks, Serial};
 use crate::infer::engine::request::{Finish, Request};
@@ -16,8 +17,10 @@ pub(super) struct Sequence {
     root: Serial,
     /// Virtual tokens, prompt and answer.
     pub tokens: Vec<u32>,
-    /// Virtual tokens in front.
+    /// Virtual tokens that were put in front; those that the prompt places itself are tokens of its text.
     pub virtual_tokens: usize,
+    /// Position after the last virtual token.
+    text_from: usize,
     /// Tokens of the prompt, the virtual ones included.
     pub prompt: usize,
     /// Tokens that the decoder of an encoder-decoder reads before its first choice; a decoder has them in `tokens`.
@@ -68,6 +71,10 @@ impl Sequence {
             start: 0,
             window: None,
             virtual_tokens,
+            text_from: prompt
+                .iter()
+                .rposition(|&id| is_virtual(id))
+                .map_or(0, |at| at + 1),
             prompt: prompt.len(),
             tokens: prompt,
             beginning,
@@ -127,9 +134,9 @@ impl Sequence {
         self.cached.saturating_sub(self.virtual_tokens)
     }
 
-    /// The prompt and answer that a model without virtual tokens sees.
+    /// The prompt and answer that a model without virtual tokens sees: what follows the last of them.
     pub(super) fn text(&self) -> &[u32] {
-        &self.tokens[self.start.max(self.virtual_tokens)..]
+        &self.tokens[self.start.max(self.text_from)..]
     }
 
     /// Whether log-probabilities of the prompt's tokens are still missing.
