@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 /// The tensors of a safetensors file by name, as bytes.
-fn tensors(path: &Path) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn tensors(path: &Path) -> Vec<(String, Vec<u8>)> {
     let bytes = std::fs::read(path).unwrap();
     let (length, rest) = bytes.split_at(8);
     let length = usize::try_from(u64::from_le_bytes(length.try_into().unwrap())).unwrap();
@@ -23,7 +23,7 @@ fn tensors(path: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 /// A job on a model that has learned the conversations of `finetune_jobs`, with others that all have one answer, and this model.
-fn task(folder: &Path) -> [PathBuf; 2] {
+pub(crate) fn task(folder: &Path) -> [PathBuf; 2] {
     let path = job(folder);
     let taught = folder.join("taught");
     let set = format!("out={taught:?}");

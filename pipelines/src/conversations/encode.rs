@@ -7,17 +7,21 @@
 //! if it has several).
 
 use super::forms::{Example, weights};
-use crate::generation::{ChatTemplate, encode, text_of};
+use crate::generation::{ChatTemplate, encode, ids_at_markers, text_of};
+use crate::job::at_last_marker;
 use index::tokenizer::Tokenizer;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::ops::Range;
+use train::data::is_virtual;
 
 /// The settings of encoding.
 pub(crate) struct Encoding<'a> {
     pub(crate) tokenizer: &'a Tokenizer,
     /// `None`: only prompts and completions can be encoded.
     pub(crate) template: Option<&'a ChatTemplate>,
+    /// Virtual tokens at each marker of a task template, by which prompts and completions are made; empty: markers are text.
+    pub(crate) markers: &'a [usize],
     /// Else every token counts.
     pub(crate) answer_only: bool,
 }
@@ -33,63 +37,81 @@ impl Encoding<'_> {
     /// # Errors
     /// The reason why the conversation cannot be encoded.
     pub(super) fn encode(&self, example: &Example) -> Result<Encoded, String> {
-        let (mut text, mut spans, is_plain) = match example {
+        let mut encoded = match example {
             Example::Chat(messages) => {
                 let template = self.template()?;
                 let (text, mut spans) = template
                     .with_answers(messages)
                     .map_err(|e| format!("{e:#}"))?;
                 self.keep_weighed(messages, &mut spans)?;
-                (text, spans, false)
+                self.with_spans(&text, &spans)?
             }
-            Example::Plain { prompt, completion } => {
-                let text = format!("{prompt}{completion}");
-                let span = prompt.len()..text.len();
-                (text, vec![span], true)
-            }
+            Example::Plain { prompt, completion } => self.plain(prompt, completion)?,
         };
-        let ids = |text: &str| self.ids(text);
-        let mut all = ids(&text)?;
+        if !self.answer_only {
+            let is_of_text = |id: &u32| !is_virtual(*id);
+            let mut at = 0;
+            encoded.answers.clear();
+            for run in encoded
+                .ids
+                .chunk_by(|a, b| is_virtual(*a) == is_virtual(*b))
+            {
+                let range = at..at + run.len();
+                at = range.end;
+                if run.first().is_some_and(is_of_text) {
+                    encoded.answers.push(range);
+                }
+            }
+        }
+        Ok(encoded)
+    }
+
+    /// Ids of a text, and ranges of them for those of its bytes.
+    fn with_spans(&self, text: &str, spans: &[Range<usize>]) -> Result<Encoded, String> {
+        let ids = self.ids(text)?;
         let mut answers = Vec::with_capacity(spans.len());
         // beginnings of a few answers cost less than the marks
         let marks = match spans.len() < FEW {
             true => Marks::default(),
-            false => self.marks(&text, &all)?,
+            false => self.marks(text, &ids)?,
         };
         let beginning = |end: usize| -> Result<Beginning, String> {
             let Mark { at, token } = marks.before(end);
-            let rest = ids(&text[at..end])?;
+            let rest = self.ids(&text[at..end])?;
             Ok(Beginning { token, rest })
         };
-        for span in &spans {
-            let before = self.within(&all, &beginning(span.start)?);
-            let upto = self.within(&all, &beginning(span.end)?);
+        for span in spans {
+            let before = self.within(&ids, &beginning(span.start)?);
+            let upto = self.within(&ids, &beginning(span.end)?);
             // a token that only begins in the answer counts
             let last = upto.tokens + usize::from(upto.is_short);
-            answers.push(before.tokens.min(last)..last.min(all.len()));
+            answers.push(before.tokens.min(last)..last.min(ids.len()));
         }
-        spans.clear();
-        text.clear();
-        if is_plain {
-            let before = self
-                .tokenizer
-                .around()
-                .map_or(&[][..], |(before, _)| before);
-            all.splice(0..0, before.iter().copied());
-            for answer in &mut answers {
-                *answer = answer.start + before.len()..answer.end + before.len();
-            }
-            if let (Some(end), Some(answer)) =
-                (self.tokenizer.end_of_document(), answers.last_mut())
-            {
-                all.push(end);
-                answer.end = all.len();
-            }
+        Ok(Encoded { ids, answers })
+    }
+
+    /// A prompt and its completion as one text, with the virtual tokens at the markers of the prompt.
+    fn plain(&self, prompt: &str, completion: &str) -> Result<Encoded, String> {
+        let around = self.tokenizer.around();
+        let before = around.map_or(&[][..], |(before, _)| before);
+        let (head, prompt) = match self.markers.is_empty() {
+            true => ("", prompt),
+            false => at_last_marker(prompt),
+        };
+        let head = ids_at_markers(self.tokenizer, head, before, self.markers);
+        let mut ids = head.map_err(|e| format!("{e:#}"))?;
+        let text = format!("{prompt}{completion}");
+        let span = prompt.len()..text.len();
+        let Encoded { ids: own, answers } = self.with_spans(&text, std::slice::from_ref(&span))?;
+        let mut answers: Vec<Range<usize>> = (answers.into_iter())
+            .map(|answer| answer.start + ids.len()..answer.end + ids.len())
+            .collect();
+        ids.extend(own);
+        if let (Some(end), Some(answer)) = (self.tokenizer.end_of_document(), answers.last_mut()) {
+            ids.push(end);
+            answer.end = ids.len();
         }
-        if !self.answer_only {
-            answers = std::iter::once(0..all.len()).collect();
-        }
-        Ok(Encoded { ids: all, answers })
+        Ok(Encoded { ids, answers })
     }
 
     /// Text and ids up to the last answer, and that answer.
@@ -111,6 +133,12 @@ impl Encoding<'_> {
                     .and_then(|message| message["content"].as_str());
                 Ok((prompt, ids, answer.unwrap_or_default().to_owned()))
             }
+            // the text up to the answer is cut where the answer's tokens begin
+            Example::Plain { prompt, completion } if !self.markers.is_empty() => {
+                let Encoded { mut ids, answers } = self.plain(prompt, completion)?;
+                ids.truncate(answers.first().map_or(ids.len(), |answer| answer.start));
+                Ok((prompt.clone(), ids, completion.clone()))
+            }
             Example::Plain { prompt, completion } => {
                 let before = self
                     .tokenizer
@@ -128,7 +156,7 @@ impl Encoding<'_> {
     /// # Errors
     /// As `encode`.
     pub(crate) fn said(&self, text: &str) -> Result<(String, Vec<u32>), String> {
-        let example = match self.template {
+        let example = match self.template.filter(|_| self.markers.is_empty()) {
             Some(_) => Example::Chat(vec![
                 serde_json::json!({"role": "user", "content": text}),
                 serde_json::json!({"role": "assistant", "content": Value::Null}),
@@ -320,7 +348,10 @@ fn common(a: &[u32], b: &[u32]) -> usize {
 mod tests {
     use super::super::tokens::{Tokens, is_answer};
     use super::*;
+    use crate::generation::encode_marked;
+    use crate::job::TaskTemplate;
     use index::tokenizer::LoadOptions;
+    use train::config::PromptConfig;
 
     /// transformers' ids and masks (tests/oracles/chat_masks.py).
     fn golden() -> Value {
@@ -380,6 +411,7 @@ mod tests {
                     let encoding = Encoding {
                         tokenizer,
                         template: Some(&template),
+                        markers: &[],
                         answer_only: true,
                     };
                     let messages = case["messages"].as_array().unwrap();
@@ -408,6 +440,7 @@ mod tests {
                 let encoding = Encoding {
                     tokenizer,
                     template: Some(&template),
+                    markers: &[],
                     answer_only: true,
                 };
                 // the conversation, its turns once more, and so on: long enough for marks
@@ -468,6 +501,7 @@ mod tests {
             let mut encoding = Encoding {
                 tokenizer,
                 template: Some(&template),
+                markers: &[],
                 answer_only: true,
             };
             let all = encoding.encode(&talk(Value::Null, 1.into())).unwrap();
@@ -491,6 +525,7 @@ mod tests {
             let mut encoding = Encoding {
                 tokenizer,
                 template: None,
+                markers: &[],
                 answer_only: true,
             };
             let example = Example::Plain {
@@ -523,6 +558,161 @@ mod tests {
             let why = encoding.encode(&chat).unwrap_err();
             assert!(why.contains("finetune.chat_template"), "{why}");
         });
+    }
+
+    /// NeMo's ids and answers (tests/oracles/task_templates.py).
+    #[test]
+    fn texts_of_task_templates_have_nemos_ids_and_answers() {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../tests/data/task_templates.json"
+        );
+        let golden: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let mut count = 0;
+        each_set_of(&golden, |tokenizer, case| {
+            let splits: Vec<usize> = serde_json::from_value(case["splits"].clone()).unwrap();
+            let prompt = PromptConfig {
+                virtual_tokens: splits.iter().sum(),
+                splits: splits.clone(),
+                template: case["template"].as_str().unwrap().into(),
+                ..PromptConfig::default()
+            };
+            let task = TaskTemplate::of(&prompt, "").unwrap();
+            let filled = task.fill(case["row"].as_object().unwrap(), usize::MAX);
+            let filled = filled.unwrap();
+            let example = Example::Plain {
+                prompt: filled.prompt.clone(),
+                completion: filled.answer,
+            };
+            let mut encoding = Encoding {
+                tokenizer,
+                template: None,
+                markers: task.markers(),
+                answer_only: true,
+            };
+            let found = encoding.encode(&example).unwrap();
+            // virtual token i is -1 - i there
+            let id = |id: &Value| match id.as_i64().unwrap() {
+                id if id < 0 => (1 << 30) + u32::try_from(-1 - id).unwrap(),
+                id => u32::try_from(id).unwrap(),
+            };
+            let ids: Vec<u32> = case["ids"].as_array().unwrap().iter().map(id).collect();
+            assert_eq!(found.ids, ids, "{case}");
+            let first = usize::try_from(case["answer"].as_u64().unwrap()).unwrap();
+            assert_eq!(found.answers, vec![first..ids.len()], "{case}");
+            // a prompt is asked as it was learned
+            let asked = encode_marked(tokenizer, &filled.prompt, true, &splits).unwrap();
+            assert_eq!(asked, ids[..first], "{case}");
+            assert_eq!(encoding.prompt(&example).unwrap().1, ids[..first]);
+            assert_eq!(encoding.said(&filled.prompt).unwrap().1, ids[..first]);
+            // of all tokens the virtual ones do not count
+            encoding.answer_only = false;
+            let all = encoding.encode(&example).unwrap();
+            let counted = all.answers.into_iter().flatten();
+            let text = (0..ids.len()).filter(|at| ids[*at] < 1 << 30);
+            assert!(counted.eq(text), "{case}");
+            count += 1;
+        });
+        assert_eq!(count, 32);
+    }
+
+    /// Calls `each` with every case of a golden and its tokenizer.
+    fn each_set_of(golden: &Value, mut each: impl FnMut(&Tokenizer, &Value)) {
+        for set in golden["sets"].as_array().unwrap() {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("tokenizer.json");
+            std::fs::write(&path, set["tokenizer"].to_string()).unwrap();
+            let options = LoadOptions {
+                eod: Some(set["eos"].as_str().unwrap().to_owned()),
+                ..LoadOptions::default()
+            };
+            let tokenizer = Tokenizer::load_with(&path, &options).unwrap();
+            let cases = set["cases"].as_array().unwrap();
+            cases.iter().for_each(|case| each(&tokenizer, case));
+        }
+    }
+
+    #[test]
+    fn what_a_tokenizer_puts_in_front_stands_behind_the_first_virtual_tokens() {
+        let golden = golden();
+        let mut set = golden["sets"][0]["tokenizer"].clone();
+        set["post_processor"] = serde_json::json!({
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<|im_start|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {"<|im_start|>": {"id": "<|im_start|>", "ids": [1], "tokens": ["<|im_start|>"]}}
+        });
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokenizer.json");
+        std::fs::write(&path, set.to_string()).unwrap();
+        let tokenizer = Tokenizer::load(&path).unwrap();
+        let own = |text: &str| encode(&tokenizer, text, false).unwrap();
+        let (hello, there) = (own("Hello"), own(" there"));
+        let virtual_ids = |range: Range<u32>| range.map(|id| (1 << 30) + id).collect::<Vec<u32>>();
+        let two = [2, 1];
+        for (text, adds, wanted) in [
+            (
+                "<|VIRTUAL_PROMPT_0|>Hello<|VIRTUAL_PROMPT_1|> there",
+                true,
+                [
+                    virtual_ids(0..2),
+                    vec![1],
+                    hello.clone(),
+                    virtual_ids(2..3),
+                    there.clone(),
+                ],
+            ),
+            (
+                "Hello<|VIRTUAL_PROMPT_0|> there<|VIRTUAL_PROMPT_1|>",
+                true,
+                [
+                    vec![1],
+                    hello.clone(),
+                    virtual_ids(0..2),
+                    there.clone(),
+                    virtual_ids(2..3),
+                ],
+            ),
+            (
+                "<|VIRTUAL_PROMPT_0|><|VIRTUAL_PROMPT_1|>",
+                true,
+                [virtual_ids(0..3), vec![1], vec![], vec![], vec![]],
+            ),
+            (
+                "<|VIRTUAL_PROMPT_0|><|VIRTUAL_PROMPT_1|>Hello",
+                false,
+                [virtual_ids(0..3), hello.clone(), vec![], vec![], vec![]],
+            ),
+        ] {
+            let found = encode_marked(&tokenizer, text, adds, &two).unwrap();
+            assert_eq!(found, wanted.concat(), "{text}");
+        }
+        let encoding = Encoding {
+            tokenizer: &tokenizer,
+            template: None,
+            markers: &two,
+            answer_only: true,
+        };
+        let example = Example::Plain {
+            prompt: "<|VIRTUAL_PROMPT_0|><|VIRTUAL_PROMPT_1|>".into(),
+            completion: "Hello".into(),
+        };
+        let found = encoding.encode(&example).unwrap();
+        assert_eq!(found.ids[..4], [virtual_ids(0..3), vec![1]].concat());
+        assert_eq!(found.answers[0].start, 4);
+        // models without markers read them as text, and others want theirs
+        let text = "Hello<|VIRTUAL_PROMPT_0|>";
+        assert_eq!(
+            encode_marked(&tokenizer, text, false, &[]).unwrap(),
+            own(text)
+        );
+        assert_eq!(
+            encode_marked(&tokenizer, "Hello", false, &two).unwrap(),
+            hello
+        );
+        let why = encode_marked(&tokenizer, text, false, &two).unwrap_err();
+        let wanted = "found <|VIRTUAL_PROMPT_0|>, want <|VIRTUAL_PROMPT_0|> and <|VIRTUAL_PROMPT_1|>, each once and in order";
+        assert_eq!(why.to_string(), wanted);
     }
 
     #[test]

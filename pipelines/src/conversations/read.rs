@@ -4,7 +4,7 @@ use super::comparisons::comparison;
 use super::encode::{Encoded, Encoding};
 use super::forms::{Example, example};
 use super::tokens::Tokens;
-use crate::job::{ChatFormat, TooLong};
+use crate::job::{ChatFormat, Filled, TaskTemplate, TooLong};
 use crate::tasks::each_row;
 use anyhow::{Result, bail};
 use rayon::prelude::*;
@@ -18,6 +18,8 @@ const BATCH: usize = 1024;
 pub(crate) struct Reading<'a> {
     pub(crate) encoding: Encoding<'a>,
     pub(crate) format: ChatFormat,
+    /// Makes the text of each row, in place of its form.
+    pub(crate) task: Option<&'a TaskTemplate>,
     pub(crate) too_long: TooLong,
     /// A row is a comparison of two conversations, the chosen one and the rejected one, which follow each other in the tokens.
     pub(crate) is_pairs: bool,
@@ -87,11 +89,51 @@ fn examples(
     row: &Map<String, Value>,
     reading: &Reading<'_>,
 ) -> std::result::Result<(Vec<Example>, usize), String> {
+    if let Some(task) = reading.task {
+        return Ok((vec![fitting(row, task, reading)?], 0));
+    }
     if !reading.is_pairs {
         return Ok((vec![example(row, reading.format)?], 0));
     }
     let found = comparison(row)?;
     Ok((vec![found.chosen, found.rejected], found.shared))
+}
+
+/// The text of a row by a task template. If it is too long and may be cut, with the longest beginning of the field that may be with which
+/// it fits.
+fn fitting(
+    row: &Map<String, Value>,
+    task: &TaskTemplate,
+    reading: &Reading<'_>,
+) -> std::result::Result<Example, String> {
+    let of = |kept: usize| {
+        let Filled { prompt, answer } = task.fill(row, kept)?;
+        Ok(Example::Plain {
+            prompt,
+            completion: answer,
+        })
+    };
+    let fits = |example: &Example| -> std::result::Result<bool, String> {
+        Ok(reading.encoding.encode(example)?.ids.len() <= reading.most)
+    };
+    let whole = of(usize::MAX)?;
+    let may_be_cut = match reading.too_long {
+        TooLong::Truncate => task.spare(row) > 0,
+        TooLong::Drop | TooLong::Refuse => false,
+    };
+    if !may_be_cut || fits(&whole)? {
+        return Ok(whole);
+    }
+    // halves the range in which the longest beginning is; one token more may be one character more or many
+    let (mut kept, mut cut) = (0, task.spare(row));
+    while cut - kept > 1 {
+        let middle = kept + (cut - kept) / 2;
+        match fits(&of(middle)?)? {
+            true => kept = middle,
+            false => cut = middle,
+        }
+    }
+    of(kept)
 }
 
 /// Adds the rows of a batch; returns their number.
@@ -156,7 +198,13 @@ fn add(rows: Vec<Row>, first: usize, reading: &Reading<'_>, to: &mut Read) -> us
         if length > most {
             let reason = format!("{length} tokens, want at most {most}");
             match (reading.too_long, &mut texts[..]) {
-                (TooLong::Truncate, [text]) if has_answer(text, most) => text.ids.truncate(most),
+                (TooLong::Truncate, [text]) if reading.task.is_none() && has_answer(text, most) => {
+                    text.ids.truncate(most);
+                }
+                (TooLong::Truncate, _) if reading.task.is_some() => {
+                    leave(format!("{reason} without the field that may be cut"), true);
+                    continue;
+                }
                 (TooLong::Truncate, _) => {
                     leave(format!("{reason} with some of an answer"), true);
                     continue;

@@ -22,7 +22,7 @@ pub(crate) use located::{
     tokenizer_path,
 };
 pub(crate) use model_files::ModelFiles;
-pub(crate) use prompt::{encode, encode_with_sentinels};
+pub(crate) use prompt::{encode, encode_marked, encode_with_sentinels, ids_at_markers};
 pub(crate) use sampling_args::SamplingArgs;
 pub(crate) use stops::Stops;
 pub(crate) use text_stream::{TextStream, text_of};

@@ -1,7 +1,9 @@
 //! Ids of prompts.
 
+use crate::job::{Marked, at_markers, check_markers, has_marker};
 use anyhow::Result;
 use index::tokenizer::{SpecialTokens, Tokenizer};
+use train::data::virtual_tokens;
 
 /// Ids of a prompt. Names of special tokens in it are these tokens, as with Hugging Face's tokenizers; `adds`: the tokens that
 /// its post-processor puts around a text as well.
@@ -38,4 +40,57 @@ pub(crate) fn encode_with_sentinels(tokenizer: &Tokenizer, prompt: &str) -> Resu
         ids.push(id);
         rest = &rest[at + len..];
     }
+}
+
+/// Ids of a prompt for a model that has `markers[i]` virtual tokens at marker i of a text: they take the markers' place. A text without
+/// markers, and any text of a model without virtual tokens: as `encode`.
+///
+/// # Errors
+/// Markers that are not the model's, each once and in order; those of the tokenizer.
+pub(crate) fn encode_marked(
+    tokenizer: &Tokenizer,
+    text: &str,
+    adds: bool,
+    markers: &[usize],
+) -> Result<Vec<u32>> {
+    if markers.is_empty() || !has_marker(text) {
+        return encode(tokenizer, text, adds);
+    }
+    check_markers(text, markers.len()).map_err(anyhow::Error::msg)?;
+    // a post-processor of an unknown form adds nothing
+    let around = adds.then(|| tokenizer.around().ok()).flatten();
+    let (before, after) = around.unwrap_or_default();
+    let mut ids = ids_at_markers(tokenizer, text, before, markers)?;
+    ids.extend(after);
+    Ok(ids)
+}
+
+/// Ids of a text whose markers are the model's, with `before` in front of its first words: after the virtual tokens that begin it, as
+/// those of a model without markers stand in front of everything.
+///
+/// # Errors
+/// The tokenizer's.
+pub(crate) fn ids_at_markers(
+    tokenizer: &Tokenizer,
+    text: &str,
+    mut before: &[u32],
+    markers: &[usize],
+) -> Result<Vec<u32>> {
+    let all: Vec<u32> = virtual_tokens(markers.iter().sum()).collect();
+    let mut ids = Vec::new();
+    for part in at_markers(text) {
+        match part {
+            Marked::Text(text) => {
+                ids.extend(std::mem::take(&mut before));
+                ids.extend(encode(tokenizer, text, false)?);
+            }
+            Marked::Marker(number) => {
+                let first: usize = markers.iter().take(number).sum();
+                let count = markers.get(number).copied().unwrap_or(0);
+                ids.extend(&all[first..first + count]);
+            }
+        }
+    }
+    ids.extend(before);
+    Ok(ids)
 }

@@ -6,6 +6,7 @@ use super::executors::Kubernetes;
 use super::finetune::FinetuneMethod;
 use super::nodes::Nodes;
 use super::problem::Problem;
+use super::prompt_method::AskedTexts;
 use super::secrets;
 use super::table::{Executor, Job, StoreTable};
 use super::tokenize::TokenDataset;
@@ -461,6 +462,12 @@ impl Job {
             return;
         };
         finetune.check_source(model, add);
+        let generate = self.generate.as_ref();
+        let asked = AskedTexts {
+            prompts: generate.map_or(&[][..], |generate| &generate.prompts),
+            tasks: &train.eval_tasks.tasks,
+        };
+        finetune.check_template(model, &asked, add);
         if train.init_from.is_empty() {
             add(
                 "train.init_from",
@@ -474,6 +481,8 @@ impl Job {
         let plan = self.plan(model, &train, finetune.seq_length, ids, String::new());
         plan.check(&mut |key, found, wanted| match key {
             "seq_length" => add("finetune.seq_length", found, wanted),
+            // reported by the table's own key
+            "model.prompt.splits" => {}
             key if key.starts_with("train.preference.") => {
                 let key = key.replace("train.preference", "finetune.dpo");
                 add(&key, found, wanted);

@@ -12,8 +12,8 @@ use train::config::{ModelConfig, TrainConfig};
 #[serde(deny_unknown_fields, default)]
 pub struct FinetuneTable {
     /// Task of the training and the weights that it changes: `full`, answers, with all weights; `lora`, answers, with low-rank adapters beside
-    /// frozen weights; `prompt`, answers, with virtual tokens in front of every conversation, before frozen weights; `p-tuning`, the
-    /// same, made by an encoder that is trained; `dpo`, to prefer one answer to another, with all weights, or with adapters if
+    /// frozen weights; `prompt`, answers, with virtual tokens in front of every conversation or at places of a task template, before frozen
+    /// weights; `p-tuning`, the same, made by an encoder that is trained; `dpo`, to prefer one answer to another, with all weights, or with adapters if
     /// there is `[finetune.lora]`. Default: full.
     pub method: FinetuneMethod,
     /// Adapters of `method = "lora"` or `"dpo"`, in place of `[model.lora]`. Absent: those of `train.init_from` if it has some, else the

@@ -22,6 +22,7 @@ mod prompt_tuning;
 pub(crate) mod reference;
 mod secrets;
 mod table;
+mod task_template;
 mod tokenize;
 mod usage;
 mod values;
@@ -41,6 +42,9 @@ pub(crate) use nodes::Nodes;
 pub use problem::Problem;
 pub use table::Job;
 pub(crate) use table::{Eval, EvalPart, Executor, Generate};
+pub(crate) use task_template::{
+    Filled, Marked, TaskTemplate, at_last_marker, at_markers, check_markers, has_marker,
+};
 pub(crate) use tokenize::{
     DatasetTable, Naming, Sentences, TokenDataset, Tokenize, TokenizerTable,
 };

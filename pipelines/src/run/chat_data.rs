@@ -8,7 +8,7 @@ use crate::conversations::{
     Encoding, LeftOut, Prompt, Read, Reading, Tokens, is_answer, pack, read,
 };
 use crate::generation::{ChatTemplate, Located, ModelFiles, tokenizer_path};
-use crate::job::{BadRows, FinetuneTable, TooLong};
+use crate::job::{BadRows, FinetuneTable, TaskTemplate, TooLong};
 use crate::machine::{grouped, write_atomically};
 use crate::manifest;
 use anyhow::{Context as _, Result, bail};
@@ -170,10 +170,12 @@ impl ChatData {
     /// Files that cannot be read; rows that are refused, with file and row; fewer samples than a batch.
     pub(super) fn open(cx: &Context, table: &FinetuneTable) -> Result<ChatData> {
         let files = files(cx, table)?;
+        let task = table.task_template(cx.job.model.as_ref());
         let mut reader = SetReader {
             table,
             files: &files,
             virtual_tokens: table.virtual_tokens(cx.job.model.as_ref()),
+            task: task.as_ref(),
             left_out: String::new(),
         };
         // answers of the model are wanted for conversations that it has not seen, if there are any
@@ -202,10 +204,7 @@ impl ChatData {
         let seed = u64::from(cx.job.seed);
         let train = train.repeated(Epochs::of(seed, whole));
         let [all, answers] = train.tokens.counts();
-        let kind = match table.has_pairs() {
-            true => "pairs",
-            false => "conversations",
-        };
+        let kind = reader.of_rows();
         info!(
             "finetune: {} {kind} of {} tokens, {} of them of answers, in {} samples; {} sets to validate",
             grouped((train.tokens.len() / train.of_row) as u64),
@@ -389,6 +388,8 @@ struct SetReader<'a> {
     files: &'a ModelFiles,
     /// Virtual tokens in front of each conversation.
     virtual_tokens: usize,
+    /// Makes texts of rows that are no conversations.
+    task: Option<&'a TaskTemplate>,
     /// Lines of `left_out.jsonl`.
     left_out: String,
 }
@@ -396,15 +397,18 @@ struct SetReader<'a> {
 impl SetReader<'_> {
     /// The conversations of some files, and the first `prompts` of them to answer.
     fn set(&mut self, paths: &[PathBuf], prompts: usize) -> Result<(ChatSet, Vec<Prompt>)> {
-        let (table, files, before) = (self.table, self.files, self.virtual_tokens);
+        let (table, files, task) = (self.table, self.files, self.task);
+        let before = self.virtual_tokens;
         let of_row = if table.has_pairs() { 2 } else { 1 };
         let reading = Reading {
             encoding: Encoding {
                 tokenizer: &files.tokenizer,
                 template: files.chat_template.as_ref(),
+                markers: task.map_or(&[], TaskTemplate::markers),
                 answer_only: table.answer_only_loss,
             },
             format: table.format,
+            task,
             is_pairs: table.has_pairs(),
             too_long: table.too_long,
             most: (table.seq_length + 1).saturating_sub(of_row * before),
@@ -439,6 +443,15 @@ impl SetReader<'_> {
         Ok((set, found.prompts))
     }
 
+    /// The texts that rows should be.
+    fn of_rows(&self) -> &'static str {
+        match (self.table.has_pairs(), self.task) {
+            (true, _) => "pairs",
+            (false, Some(_)) => "texts of the task template",
+            (false, None) => "conversations",
+        }
+    }
+
     /// Records rows, or refuses them.
     fn leave_out(&mut self, path: &Path, rows: &[LeftOut]) -> Result<()> {
         let table = self.table;
@@ -450,10 +463,9 @@ impl SetReader<'_> {
             if rows.is_empty() {
                 continue;
             }
-            let what = match (kind, table.has_pairs()) {
-                (true, _) => "too long",
-                (false, true) => "no pairs",
-                (false, false) => "no conversations",
+            let what = match (kind, self.of_rows()) {
+                (true, _) => "too long".to_owned(),
+                (false, of) => format!("no {of}"),
             };
             let name = path.display();
             if !is_refused {

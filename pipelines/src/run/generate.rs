@@ -8,10 +8,10 @@ use crate::context::Context;
 use crate::conversations::{Encoding, Prompt};
 use crate::flag_numbers::{finite, positive};
 use crate::generation::{
-    Answer, Located, ModelFiles, SamplingArgs, answer, encode, encode_with_sentinels,
-    newest_checkpoint, tokenizer_of,
+    Answer, Located, ModelFiles, SamplingArgs, answer, encode, encode_marked,
+    encode_with_sentinels, newest_checkpoint, tokenizer_of,
 };
-use crate::job::{Generate, WrongUse};
+use crate::job::{Generate, TaskTemplate, WrongUse, has_marker};
 use crate::log::print;
 use crate::machine::write_atomically;
 use crate::manifest::{fingerprint, identity};
@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use train::data::is_virtual;
 use train::infer::engine::Engine;
 use train::infer::{BeamOptions, GenerateOptions, beam_search};
 
@@ -139,22 +140,32 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         texts.push((prompt.text, Some(prompt.answer)));
         prompts.push(prompt.ids);
     }
+    let finetune = cx.job.finetune.as_ref();
+    let task = finetune.and_then(|finetune| finetune.task_template(cx.job.model.as_ref()));
     let encoding = Encoding {
         tokenizer: &files.tokenizer,
         template: files.chat_template.as_ref(),
+        markers: task.as_ref().map_or(&[], TaskTemplate::markers),
         answer_only: true,
     };
     for prompt in &table.prompts {
         let (text, ids) = match is_tuned {
             true => encoding.said(prompt).map_err(anyhow::Error::msg)?,
-            false => (prompt.clone(), ids_of(&files, prompt, true)?),
+            false => (prompt.clone(), ids_of(&files, prompt, true, &[])?),
         };
         texts.push((text, None));
         prompts.push(ids);
     }
     let prompts = (0u32..).zip(prompts).map(|(number, ids)| {
         let seed = cx.job.seed.wrapping_add(number);
-        (ids, options(&table, seed, &files))
+        let mut options = options(&table, seed, &files);
+        if ids.iter().any(|id| is_virtual(*id)) {
+            // a text with virtual tokens in it does not lose its beginning where it becomes too long
+            let text = ids.iter().filter(|id| !is_virtual(**id)).count();
+            let room = engine.max_length().saturating_sub(text);
+            options.max_tokens = options.max_tokens.min(room);
+        }
+        (ids, options)
     });
     let prompts = prompts.collect();
     let answers = answer(&mut engine, &files, &args, prompts, &mut |_, _| Ok(()))?;
@@ -247,9 +258,13 @@ pub(super) fn of_run(cx: &Context, mut reasons: Vec<Reason>) -> Decision {
     decision
 }
 
-/// Ids of a prompt; an empty one starts a document. A job's tokenizer adds nothing to a text, as in training.
-fn ids_of(files: &ModelFiles, prompt: &str, is_job: bool) -> Result<Vec<u32>> {
+/// Ids of a prompt; an empty one starts a document. A job's tokenizer adds nothing to a text, as in training, but to one with markers
+/// of virtual tokens, as in training with a task template.
+fn ids_of(files: &ModelFiles, prompt: &str, is_job: bool, markers: &[usize]) -> Result<Vec<u32>> {
     let tokenizer = &files.tokenizer;
+    if !markers.is_empty() && has_marker(prompt) {
+        return encode_marked(tokenizer, prompt, true, markers);
+    }
     let mut ids = match is_job {
         true => encode_with_sentinels(tokenizer, prompt)?,
         false => encode(tokenizer, prompt, true)?,
@@ -286,11 +301,12 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<()> {
         None => args.prompt.clone(),
     };
     let mut engine = args.sampling.engine(&files)?;
-    let mut prompts = Vec::new();
+    let (mut prompts, markers) = (Vec::new(), engine.markers());
     for (number, text) in (0u32..).zip(&texts) {
-        let ids = ids_of(&files, text, is_job);
+        let ids = ids_of(&files, text, is_job, &markers);
         let ids = ids.with_context(|| format!("prompt {}", number + 1))?;
-        let (found, limit) = (ids.len(), engine.max_length());
+        let found = ids.iter().filter(|id| !is_virtual(**id)).count();
+        let limit = engine.max_length();
         if found > limit && !engine.is_encoder_decoder() {
             log!(
                 "generate: prompt {} has {found} tokens; the model sees the newest {limit} of them",

@@ -13,6 +13,7 @@ use super::texts::internal;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use train::data::is_virtual;
 use train::infer::engine::Request;
 use train::infer::{GenerateOptions, Scored};
 
@@ -138,24 +139,31 @@ impl Generation {
 
     /// Tokens of an answer to a prompt at most.
     fn room(&self, prompt: &[u32], server: &Server) -> Result<usize, ApiError> {
-        let facts = server.engine.facts;
+        let facts = &server.engine.facts;
         if prompt.is_empty() {
             return Err(ApiError::field(
                 "prompt",
                 "prompt: found no tokens, want at least 1",
             ));
         }
-        check_ids("prompt", prompt, facts.vocab)?;
+        // virtual ones are the engine's to check; they have room of their own beside the text's
+        let has_virtual = !facts.markers.is_empty();
+        let text = prompt
+            .iter()
+            .filter(|id| !(has_virtual && is_virtual(**id)));
+        let text: Vec<u32> = text.copied().collect();
+        check_ids("prompt", &text, facts.vocab)?;
         let most = facts.max_length as u64;
+        let length = text.len() as u64;
         let taken = match facts.is_encoder_decoder {
             true => 0,
-            false => prompt.len() as u64,
+            false => length,
         };
         let asked = self.sampling.max_tokens;
         let left = most.saturating_sub(taken);
         let is_right = match asked {
-            Some(asked) => asked <= left && prompt.len() as u64 <= most,
-            None => left > 0 && prompt.len() as u64 <= most,
+            Some(asked) => asked <= left && length <= most,
+            None => left > 0 && length <= most,
         };
         if is_right {
             return Ok(usize::try_from(asked.unwrap_or(left)).unwrap_or(usize::MAX));
@@ -163,14 +171,9 @@ impl Generation {
         let new = asked.map_or_else(|| "at least 1".to_owned(), |asked| asked.to_string());
         let message = format!(
             "This model's maximum context length is {most} tokens. However, your request has {} tokens in the prompt and asks for {new} new ones ({}).",
-            prompt.len(),
-            self.limit
+            length, self.limit
         );
-        let field = if prompt.len() as u64 > most {
-            "prompt"
-        } else {
-            self.limit
-        };
+        let field = if length > most { "prompt" } else { self.limit };
         Err(ApiError::field(field, message))
     }
 }

@@ -10,8 +10,7 @@ use super::openai::{Call, StreamOptions};
 use super::sampling::{Sampling, logprobs};
 use super::sse::{self, Event, Events};
 use super::state::Server;
-use super::texts::{decode, internal};
-use crate::generation::encode;
+use super::texts::decode;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http_connections::{Choices, Chunk, CompletionChoice};
@@ -117,7 +116,7 @@ struct Prompt {
 fn prompts(fields: &Fields, server: &Server) -> Result<Vec<Prompt>, ApiError> {
     let adds = fields.or("add_special_tokens", true)?;
     let of_text = |text: &str| -> Result<Prompt, ApiError> {
-        let mut ids = encode(&server.files.tokenizer, text, adds).map_err(|e| internal(&e))?;
+        let mut ids = server.ids_of_prompt(text, adds)?;
         if ids.is_empty() {
             // as the beginning of a document
             ids.extend(server.files.start);

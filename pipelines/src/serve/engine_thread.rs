@@ -72,13 +72,15 @@ enum Command {
 }
 
 /// Facts of an opened model.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Facts {
     pub(super) max_length: usize,
     pub(super) vocab: usize,
     /// Whether the prompt is an encoder's, so that it shares no room with the answer.
     pub(super) is_encoder_decoder: bool,
     pub(super) parameters: u64,
+    /// Virtual tokens at each marker of a text; empty: the model has none.
+    pub(super) markers: Vec<usize>,
 }
 
 /// The front's end of the engine thread.
@@ -169,6 +171,7 @@ impl EngineHandle {
                 vocab: engine.vocab(),
                 is_encoder_decoder: engine.is_encoder_decoder(),
                 parameters: engine.parameters(),
+                markers: engine.markers(),
             };
             publish(&shared, engine.counts());
             let _ = opened.send(Ok((facts, engine.adapter_reader().ok())));
@@ -520,6 +523,7 @@ mod tests {
             vocab: 8,
             is_encoder_decoder: false,
             parameters: 1,
+            markers: Vec::new(),
         };
         EngineHandle {
             commands,

@@ -177,7 +177,7 @@ fn cards(server: &Server) -> Vec<Value> {
 }
 
 fn card(server: &Server, name: &str, root: &str, parent: Option<&str>) -> Value {
-    let facts = server.engine.facts;
+    let facts = &server.engine.facts;
     json!({
         "id": name,
         "object": "model",

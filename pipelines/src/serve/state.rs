@@ -7,8 +7,9 @@ use super::error::ApiError;
 use super::fields::Fields;
 use super::metrics::Metrics;
 use super::sampling::Vocabulary;
-use super::texts::TokenTexts;
-use crate::generation::ModelFiles;
+use super::texts::{TokenTexts, internal};
+use crate::generation::{ModelFiles, encode_marked};
+use crate::job::{check_markers, has_marker};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,6 +52,19 @@ impl Server {
     /// 404 for one that is not there.
     pub(super) fn asked(&self, fields: &Fields) -> Result<AskedModel, ApiError> {
         self.adapters.asked(fields, &self.name)
+    }
+
+    /// Ids of a prompt, with the model's virtual tokens at its markers. `adds`: the tokens that the tokenizer puts around a text.
+    ///
+    /// # Errors
+    /// 400 for markers that are not the model's; 500 with the tokenizer's reason.
+    pub(super) fn ids_of_prompt(&self, text: &str, adds: bool) -> Result<Vec<u32>, ApiError> {
+        let markers = &self.engine.facts.markers;
+        if !markers.is_empty() && has_marker(text) {
+            let refuse = |why| ApiError::field("prompt", format!("prompt: {why}"));
+            check_markers(text, markers.len()).map_err(refuse)?;
+        }
+        encode_marked(&self.files.tokenizer, text, adds, markers).map_err(|e| internal(&e))
     }
 
     /// The ids that requests are checked against.

@@ -5,8 +5,7 @@ use super::error::ApiError;
 use super::openai::Call;
 use super::sampling::check_ids;
 use super::state::Server;
-use super::texts::{decode, internal};
-use crate::generation::encode;
+use super::texts::decode;
 use axum::Json;
 use axum::extract::State;
 use serde_json::{Value, json};
@@ -22,7 +21,7 @@ pub(super) async fn tokenize(call: Call) -> Result<Json<Value>, ApiError> {
             let prompt: Option<String> = fields.get("prompt")?;
             let prompt = prompt.ok_or_else(|| ApiError::field("prompt", "prompt: is required"))?;
             let adds = fields.or("add_special_tokens", true)?;
-            encode(&server.files.tokenizer, &prompt, adds).map_err(|e| internal(&e))?
+            server.ids_of_prompt(&prompt, adds)?
         }
     };
     let names = fields.or("return_token_strs", false)?.then(|| {

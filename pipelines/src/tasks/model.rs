@@ -7,9 +7,10 @@
 
 use super::definition::Tokens;
 use super::python_text::is_space;
-use crate::generation::encode;
+use crate::generation::encode_marked;
 use anyhow::{Context as _, Result, bail};
 use index::tokenizer::Tokenizer;
+use train::data::is_virtual;
 use train::eval::{LanguageModel, Likelihood, Query};
 
 /// Names of tokens that begin a text, in vocabularies that have one.
@@ -29,7 +30,7 @@ pub(super) type Request = (String, String);
 impl TextModel<'_> {
     /// Ids of a part of a text; names of special tokens in it become their ids.
     fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        encode(self.tokenizer, text, false)
+        encode_marked(self.tokenizer, text, false, &self.model.markers())
     }
 
     /// Ids of a text from its beginning.
@@ -37,10 +38,11 @@ impl TextModel<'_> {
         let prefix = self.known_prefix();
         let prefix = prefix.and_then(|id| self.tokenizer.token(id));
         let has_prefix = prefix.is_some_and(|prefix| text.starts_with(prefix));
-        encode(
+        encode_marked(
             self.tokenizer,
             text,
             self.adds_special_tokens && !has_prefix,
+            &self.model.markers(),
         )
     }
 
@@ -147,7 +149,8 @@ impl TextModel<'_> {
         Ok((log, ids.len() - 1))
     }
 
-    /// Ids of a prompt that `max_tokens` are to follow. A long prompt loses its beginning.
+    /// Ids of a prompt that `max_tokens` are to follow. A long prompt loses its beginning, but not one with virtual tokens in it, which the
+    /// model refuses.
     pub(super) fn prompt(&self, prompt: &str, max_tokens: usize) -> Result<Vec<u32>> {
         let length = self.model.max_length();
         if max_tokens >= length {
@@ -156,6 +159,9 @@ impl TextModel<'_> {
         let mut ids = self.encode_whole(prompt)?;
         if ids.is_empty() {
             ids.push(self.prefix()?);
+        }
+        if ids.iter().any(|id| is_virtual(*id)) {
+            return Ok(ids);
         }
         Ok(ids.split_off(ids.len().saturating_sub(length - max_tokens)))
     }
