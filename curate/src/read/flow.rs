@@ -172,11 +172,9 @@ impl Flow {
     }
 
     fn close_list(&mut self) {
-        match self.lists.pop() {
-            Some(list) => self
-                .now
-                .push_str(if list.is_ordered { "</ol>" } else { "</ul>" }),
-            None => {}
+        if let Some(list) = self.lists.pop() {
+            self.now
+                .push_str(if list.is_ordered { "</ol>" } else { "</ul>" });
         }
     }
 
