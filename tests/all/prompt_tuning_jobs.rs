@@ -54,6 +54,55 @@ pub(crate) fn task(folder: &Path) -> [PathBuf; 2] {
     [path, folders.pop().unwrap()]
 }
 
+/// The newest checkpoint of a job.
+fn newest(out: &Path) -> PathBuf {
+    let steps = found_steps(&metrics(out));
+    out.join(format!("checkpoints/step-{steps:08}"))
+}
+
+/// Checks that a job of `task`'s model learned, and nothing but virtual tokens; returns its newest checkpoint.
+pub(crate) fn expect_tuned_alone(out: &Path, base: &Path) -> PathBuf {
+    let found = losses(&metrics(out));
+    assert_eq!(found.len(), 12, "one of each epoch");
+    assert!(found[11] < 0.99 * found[0], "{found:?}");
+    let last = newest(out);
+    let tuned = tensors(&last.join("model.safetensors"));
+    let of_base = tensors(&base.join("model.safetensors"));
+    assert_eq!(tuned.len(), of_base.len() + 1);
+    for (name, values) in &of_base {
+        let same = tuned.iter().find(|(own, _)| own == name).unwrap();
+        assert!(same.1 == *values, "{name}");
+    }
+    last
+}
+
+/// Trains again with a job and its settings, in other layouts and after a kill: metrics and model are those of `out`.
+pub(crate) fn expect_the_same_elsewhere(job: &[&str], out: &Path, zero: &str) {
+    let repeat = |name: &str, sets: &[&str], is_killed: bool| {
+        let other = out.with_file_name(name);
+        let set = format!("out={other:?}");
+        let mut args = [&["train"], job, &["--set", &set]].concat();
+        sets.iter().for_each(|set| args.extend(["--set", set]));
+        if is_killed {
+            killed_at(&args, &other, 30);
+        }
+        succeed(&args);
+        assert_eq!(metrics(&other), metrics(out), "{name}");
+        let [found, wanted] =
+            [&other, out].map(|out| std::fs::read(newest(out).join("model.safetensors")).unwrap());
+        assert!(found == wanted, "{name}");
+    };
+    let zero = format!("parallel.zero={zero}");
+    repeat(
+        "zero",
+        &["parallel.dp=2", &zero, "train.micro_batch=1"],
+        false,
+    );
+    let tensor = ["parallel.tp=2", "parallel.sequence=true", "parallel.cp=2"];
+    repeat("tensor", &tensor, false);
+    repeat("killed", &[], true);
+}
+
 #[test]
 fn virtual_tokens_are_trained_alone_in_every_layout_and_handed_to_peft() {
     let dir = tempfile::tempdir().unwrap();
@@ -73,50 +122,13 @@ fn virtual_tokens_are_trained_alone_in_every_layout_and_handed_to_peft() {
     let log = String::from_utf8(log).unwrap();
     assert!(log.contains("parameters of adapters are trained"), "{log}");
     let out = dir.path().join("tuned");
-    let want = metrics(&out);
-    let found = losses(&want);
-    assert_eq!(found.len(), 12, "one of each epoch");
-    assert!(found[11] < 0.99 * found[0], "{found:?}");
-    let steps = found_steps(&want);
-    let folder = |out: &Path| out.join(format!("checkpoints/step-{steps:08}"));
-
-    // the base's tensors keep their bits
-    let tuned = tensors(&folder(&out).join("model.safetensors"));
-    let of_base = tensors(&base.join("model.safetensors"));
-    assert_eq!(tuned.len(), of_base.len() + 1);
-    for (name, values) in &of_base {
-        let same = tuned.iter().find(|(own, _)| own == name).unwrap();
-        assert!(same.1 == *values, "{name}");
-    }
-
-    let layout = |out: &Path, words: &[&str]| {
-        let set = format!("out={out:?}");
-        let mut args = [&["train", path, "--set", &set][..], &prompt].concat();
-        words.iter().for_each(|word| args.extend(["--set", word]));
-        succeed(&args);
-        assert_eq!(metrics(out), want, "{words:?}");
-        let [found, wanted] = [folder(out), folder(&dir.path().join("tuned"))]
-            .map(|folder| std::fs::read(folder.join("model.safetensors")).unwrap());
-        assert!(found == wanted, "{words:?}");
-    };
-    layout(
-        &dir.path().join("zero"),
-        &["parallel.dp=2", "parallel.zero=2", "train.micro_batch=1"],
-    );
-    layout(
-        &dir.path().join("tensor"),
-        &["parallel.tp=2", "parallel.sequence=true", "parallel.cp=2"],
-    );
-    let killed = dir.path().join("killed");
-    let set = format!("out={killed:?}");
-    let args = [&["train", path, "--set", &set][..], &prompt].concat();
-    killed_at(&args, &killed, 30);
-    layout(&killed, &[]);
+    let last = expect_tuned_alone(&out, &base);
+    expect_the_same_elsewhere(&[&[path][..], &prompt].concat(), &out, "2");
 
     // a folder of PEFT beside its base answers as the checkpoint does
     let [hf, peft] = ["hf", "peft"].map(|name| dir.path().join(name));
     let [hf, peft] = [&hf, &peft].map(|path| path.to_str().unwrap());
-    let last = folder(&out);
+    let tuned = tensors(&last.join("model.safetensors"));
     let last = last.to_str().unwrap();
     succeed(&["convert", "--checkpoint", base.to_str().unwrap(), hf]);
     succeed(&["convert", "--checkpoint", last, "--to", "peft", peft]);

@@ -2,8 +2,8 @@
 //! layouts and after a kill; prompts, tasks and requests place them; what does not fit is named.
 
 use crate::finetune_jobs::{found_steps, losses};
-use crate::jobs::{killed_at, metrics, output, succeed};
-use crate::prompt_tuning_jobs::{task, tensors};
+use crate::jobs::{metrics, output, succeed};
+use crate::prompt_tuning_jobs::{expect_the_same_elsewhere, expect_tuned_alone, task};
 use crate::serve::Server;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -67,43 +67,11 @@ fn rows_of_a_template_are_learned_in_every_layout_and_asked_with_markers() {
     let log = String::from_utf8(log).unwrap();
     assert!(log.contains("120 texts of the task template of"), "{log}");
     let out = dir.path().join("tuned");
-    let want = metrics(&out);
-    let found = losses(&want);
-    assert_eq!(found.len(), 12, "one of each epoch");
-    assert!(found[11] < 0.99 * found[0], "{found:?}");
-    let steps = found_steps(&want);
-    let folder = |out: &Path| out.join(format!("checkpoints/step-{steps:08}"));
-
-    let tuned = tensors(&folder(&out).join("model.safetensors"));
-    let of_base = tensors(&base.join("model.safetensors"));
-    assert_eq!(tuned.len(), of_base.len() + 1);
-    for (name, values) in &of_base {
-        let same = tuned.iter().find(|(own, _)| own == name).unwrap();
-        assert!(same.1 == *values, "{name}");
-    }
-    let layout = |out: &Path, words: &[&str]| {
-        let set = format!("out={out:?}");
-        succeed(&with(&["train", path, "--set", &set], words));
-        assert_eq!(metrics(out), want, "{words:?}");
-        let [found, wanted] = [folder(out), folder(&dir.path().join("tuned"))]
-            .map(|folder| std::fs::read(folder.join("model.safetensors")).unwrap());
-        assert!(found == wanted, "{words:?}");
-    };
-    layout(
-        &dir.path().join("zero"),
-        &["parallel.dp=2", "parallel.zero=3", "train.micro_batch=1"],
-    );
-    layout(
-        &dir.path().join("tensor"),
-        &["parallel.tp=2", "parallel.sequence=true", "parallel.cp=2"],
-    );
-    let killed = dir.path().join("killed");
-    let set = format!("out={killed:?}");
-    killed_at(&["train", path, "--set", &set], &killed, 30);
-    layout(&killed, &[]);
+    let last = expect_tuned_alone(&out, &base);
+    expect_the_same_elsewhere(&[path], &out, "3");
+    let loss = losses(&metrics(&out))[11];
 
     // the checkpoint remembers the template
-    let last = folder(&out);
     let state: Value =
         serde_json::from_slice(&std::fs::read(last.join("state.json")).unwrap()).unwrap();
     let prompt = &state["plan"]["model"]["prompt"];
@@ -139,7 +107,7 @@ fn rows_of_a_template_are_learned_in_every_layout_and_asked_with_markers() {
         let text = refused(&["generate", last, "--prompt", prompt]);
         assert!(text.contains(wanted), "{text}");
     }
-    of_tasks_and_servers(dir.path(), last, answer, found[11]);
+    of_tasks_and_servers(dir.path(), last, answer, loss);
 
     // PEFT has one place for them
     let peft = dir.path().join("peft");
@@ -161,7 +129,7 @@ fn rows_of_a_template_are_learned_in_every_layout_and_asked_with_markers() {
     let without = without.to_str().unwrap();
     let on = ["finetune.epochs=1", init.as_str(), set.as_str()];
     succeed(&with(&["train", without], &on));
-    assert!(losses(&metrics(&more))[0] <= 1.05 * found[11]);
+    assert!(losses(&metrics(&more))[0] <= 1.05 * loss);
     let other = ["finetune.prompt.splits=[3, 4]", &init, &set];
     let text = refused(&with(&["train", path], &other));
     assert!(text.contains("splits"), "{text}");
