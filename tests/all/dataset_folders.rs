@@ -1,4 +1,4 @@
-//! Folders of datasets as inputs of jobs: splits that are read together are told, and a card that changes makes documents anew.
+//! Folders of datasets as inputs of jobs: splits that are read together are reported, and a card that changes makes documents anew.
 
 use crate::jobs::succeed;
 use curate::corpus::documents;

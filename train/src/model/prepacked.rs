@@ -60,13 +60,9 @@ impl PrepackedWeights {
     ) -> kernels::Result<Option<&Packed>> {
         let packed = &self.by_slot[slot][usize::from(op == Op::Plain)];
         if packed.get().is_none() {
-            let rounded = match self.rounds_rows {
+            let made = match self.rounds_rows {
                 true => Packed::with_rounded_rows((weight, op), leaf, &self.device)?,
-                false => None,
-            };
-            let made = match rounded {
-                Some(rounded) => Some(rounded),
-                None => Packed::new(self.numbers, (weight, op), leaf, &self.device)?,
+                false => Packed::new(self.numbers, (weight, op), leaf, &self.device)?,
             };
             if let Some(made) = made {
                 return Ok(Some(packed.get_or_init(|| made)));

@@ -32,7 +32,7 @@ pub(super) struct Tile<'a> {
     pub(super) codes: &'a [u32],
     /// The step of each group.
     pub(super) scales: &'a [f32],
-    /// What the shift of the other factor's codes adds to each group's sum, with the other sign.
+    /// Added to each group's sum of products: it takes away the shift of the other factor's codes.
     pub(super) shifts: &'a [i32],
     /// The step times the sum of codes of each group.
     pub(super) totals: &'a [f32],

@@ -122,11 +122,12 @@ impl Packed {
 }
 
 impl Form {
-    /// The smallest that may hold op(b) for products in f32 with rounded rows; `None`: none does.
-    pub(super) fn likely_of_int8(b: Operand<'_>, isa: Isa) -> Option<Form> {
-        match b.tensor.dtype() {
-            DType::F32 => codes::likely(isa, view(b)).map(Form::Int8),
-            _ => None,
+    /// The same for products that round rows of the first factor where the form is codes.
+    pub(super) fn with_rounded_rows(self) -> Form {
+        match self {
+            Form::Codes(code) | Form::Int8(code) => Form::Int8(code),
+            Form::Halves => Form::Halves,
+            Form::Whole => Form::Whole,
         }
     }
 

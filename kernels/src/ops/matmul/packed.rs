@@ -20,6 +20,34 @@ impl Packed {
         device: &Device,
     ) -> Result<Option<Packed>> {
         let b = b.into();
+        let likely = |isa| Form::likely(numbers, b, isa);
+        Packed::of(numbers, b, leaf, device, likely)
+    }
+
+    /// As `new` for products in f32, but that products with codes round each row of the first factor to 8 bits in groups of 16 or 32 of
+    /// k, with exact sums of integers in each group (`cpu/int8_groups`). Leaves that are no whole groups count as one there.
+    /// # Shapes
+    /// op(b): `[k, n]`, f32 or bf16, leading dims flattened.
+    /// # Errors
+    /// As `new`.
+    pub fn with_rounded_rows<'b>(
+        b: impl Into<Operand<'b>>,
+        leaf: usize,
+        device: &Device,
+    ) -> Result<Option<Packed>> {
+        let (numbers, b) = (Numbers::F32, b.into());
+        let rounded = |isa| Form::likely(numbers, b, isa).with_rounded_rows();
+        Packed::of(numbers, b, leaf, device, rounded)
+    }
+
+    /// Packs op(b) in the form that `likely` names, or the next larger one that holds it.
+    fn of(
+        numbers: Numbers,
+        b: Operand<'_>,
+        leaf: usize,
+        device: &Device,
+        likely: impl FnOnce(Isa) -> Form,
+    ) -> Result<Option<Packed>> {
         b.tensor.expect_number("matmul::Packed", "b")?;
         let (k, n) = flattened(b);
         if !device.is_host() {
@@ -27,7 +55,7 @@ impl Packed {
         }
         let _span = crate::trace::op(concat!(module_path!(), "::fill"));
         // the same f32 in less memory, which products of few rows wait for
-        let mut form = Form::likely(numbers, b, device.isa());
+        let mut form = likely(device.isa());
         let words = loop {
             let elements = form.elements(numbers, [k, n], leaf, device.isa());
             let Some((dtype, elements)) = elements else {
@@ -48,49 +76,6 @@ impl Packed {
             leaf,
         };
         Ok(Some(packed))
-    }
-
-    /// Packs op(b) for products in f32 that round each row of the first factor to 8 bits in groups of 16 or 32 of k, with exact sums
-    /// of integers in each group (`cpu/int8_groups`); `None` where op(b) is not codes times scales. Leaves that are no whole groups
-    /// count as one. Takes 0.56 to 1.25 bytes for each number.
-    /// # Shapes
-    /// op(b): `[k, n]`, f32, leading dims flattened.
-    /// # Errors
-    /// `DType` if b holds no numbers, `Memory` if the pack does not fit.
-    pub fn with_rounded_rows<'b>(
-        b: impl Into<Operand<'b>>,
-        leaf: usize,
-        device: &Device,
-    ) -> Result<Option<Packed>> {
-        let b = b.into();
-        b.tensor.expect_number("matmul::Packed", "b")?;
-        if !device.is_host() {
-            return Ok(None);
-        }
-        let _span = crate::trace::op(concat!(module_path!(), "::fill"));
-        let (k, n) = flattened(b);
-        let numbers = Numbers::F32;
-        let mut form = Form::likely_of_int8(b, device.isa());
-        while let Some(Form::Int8(code)) = form {
-            let own = Form::Int8(code);
-            let elements = own.elements(numbers, [k, n], leaf, device.isa());
-            let Some((dtype, elements)) = elements else {
-                return Ok(None);
-            };
-            let mut words = Tensor::empty(&[elements], dtype, device)?;
-            if cpu::fill((numbers, own), &mut words, b, leaf) {
-                return Ok(Some(Packed {
-                    words,
-                    form: own,
-                    numbers,
-                    k,
-                    n,
-                    leaf,
-                }));
-            }
-            form = Some(own.wider(b));
-        }
-        Ok(None)
     }
 
     /// Whether products round rows of the first factor to 8 bits.
