@@ -551,6 +551,11 @@ impl<'t, 'a> Walk<'t, 'a> {
         let mut word = 0;
         let mut at = 0;
         while let Some(&b) = bytes.get(at) {
+            // words with one space between them are copied together
+            if b == b' ' && at > word && bytes.get(at + 1).is_some_and(|next| is_plain(*next)) {
+                at += 2;
+                continue;
+            }
             // Length of the separator here, and whether it is white space.
             let (length, is_space) = match b {
                 b' ' | b'\t' | b'\n' | b'\r' | 0x0c => (1, true),
@@ -701,3 +706,8 @@ impl<'t, 'a> Walk<'t, 'a> {
 
 /// Index of the class category of footnote marks among the categories.
 const FOOTNOTE: usize = 30;
+
+/// Whether a byte is that of a character which the text has as it is, whatever follows.
+fn is_plain(byte: u8) -> bool {
+    byte > b' ' && !matches!(byte, 0xc2 | 0xe2 | 0xef)
+}

@@ -32,7 +32,8 @@ pub(super) fn text_words(text: &str, out: &mut Vec<u16>) {
         if out.len() >= most {
             return;
         }
-        if is_unspaced(c) {
+        // most characters are ASCII, which needs no tables
+        if !c.is_ascii() && is_unspaced(c) {
             out.push(bucket(word_hash(WORD_SEED, c), TEXT_WEIGHTS));
         } else if c.is_alphabetic() {
             hash = word_hash(hash, c);

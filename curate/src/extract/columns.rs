@@ -2,7 +2,10 @@
 
 use super::blocks::{Block, Page};
 
-/// Columns of one byte a block.
+/// Blocks that are computed at once: a register of AVX2.
+pub(super) const TOGETHER: usize = 32;
+
+/// Columns of one byte a block, padded to whole registers.
 #[derive(Default)]
 pub(super) struct Columns {
     rows: usize,
@@ -13,7 +16,7 @@ impl Columns {
     pub(super) fn new(rows: usize) -> Columns {
         Columns {
             rows,
-            data: Vec::with_capacity(rows * 320),
+            data: Vec::with_capacity(rows.next_multiple_of(TOGETHER) * 320),
         }
     }
 
@@ -24,16 +27,30 @@ impl Columns {
 
     /// Number of columns.
     pub(super) fn len(&self) -> usize {
-        self.data.len() / self.rows.max(1)
+        self.data.len() / self.apart().max(1)
+    }
+
+    /// Bytes of a column.
+    fn apart(&self) -> usize {
+        self.rows.next_multiple_of(TOGETHER)
     }
 
     /// One column.
     pub(super) fn column(&self, number: usize) -> &[u8] {
-        &self.data[number * self.rows..(number + 1) * self.rows]
+        &self.data[number * self.apart()..][..self.rows]
+    }
+
+    /// The same with the blocks that fill the last register, which are no blocks.
+    pub(super) fn padded(&self, number: usize) -> &[[u8; TOGETHER]] {
+        self.data[number * self.apart()..][..self.apart()]
+            .as_chunks()
+            .0
     }
 
     pub(super) fn push(&mut self, value: impl FnMut(usize) -> u8) {
         self.data.extend((0..self.rows).map(value));
+        self.data
+            .resize(self.data.len().next_multiple_of(TOGETHER), 0);
     }
 
     pub(crate) fn push_constant(&mut self, value: u8) {

@@ -265,7 +265,8 @@ fn neighbours(columns: &mut Columns, page: &Page) {
 fn words(text: &str, mut each: impl FnMut(u32)) {
     let mut hash = WORD_SEED;
     for c in text.chars() {
-        if is_unspaced(c) {
+        // most characters are ASCII, which needs no tables
+        if !c.is_ascii() && is_unspaced(c) {
             each(word_hash(WORD_SEED, c));
         } else if c.is_alphanumeric() {
             hash = word_hash(hash, c);

@@ -7,12 +7,12 @@
 
 use std::sync::LazyLock;
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::forum;
 use super::html::{Key, Node, Tag, Tree};
+use super::patterns::{Pattern, Patterns};
 
 /// Marks by tag or role.
 pub(super) mod mark {
@@ -97,58 +97,6 @@ fn role_marks(role: &str) -> u64 {
     1 << one
 }
 
-/// A word of a list.
-struct Pattern<'a> {
-    text: &'a str,
-    category: usize,
-    /// Matches only between word boundaries.
-    is_whole: bool,
-}
-
-/// Patterns with the category of each; a whole one must be between word boundaries.
-struct Words {
-    automaton: AhoCorasick,
-    /// Category, and whether it must be a whole word.
-    meaning: Vec<(usize, bool)>,
-}
-
-impl Words {
-    fn new(patterns: &[Pattern<'_>]) -> Words {
-        let texts = patterns.iter().map(|p| p.text);
-        let automaton = AhoCorasick::builder()
-            .ascii_case_insensitive(true)
-            .kind(Some(AhoCorasickKind::DFA))
-            .build(texts)
-            .expect("the word lists are small");
-        let meaning = patterns.iter().map(|p| (p.category, p.is_whole)).collect();
-        Words { automaton, meaning }
-    }
-
-    /// Categories of all words in `text`, one bit each.
-    fn find(&self, text: &str) -> u64 {
-        let mut found = 0;
-        for hit in self.automaton.find_overlapping_iter(text) {
-            let (category, whole) = self.meaning[hit.pattern().as_usize()];
-            if !whole || (is_border(text, hit.start()) && is_border(text, hit.end())) {
-                found |= 1 << category;
-            }
-        }
-        found
-    }
-}
-
-/// Between the byte before `at` and the byte at `at` one word ends or begins.
-fn is_border(text: &str, at: usize) -> bool {
-    let bytes = text.as_bytes();
-    let (Some(&before), Some(&after)) =
-        (at.checked_sub(1).and_then(|i| bytes.get(i)), bytes.get(at))
-    else {
-        return true;
-    };
-    let inside = |b: u8| b.is_ascii_alphabetic() || b >= 0x80;
-    !inside(before) || !inside(after) || (before.is_ascii_lowercase() && after.is_ascii_uppercase())
-}
-
 /// The lines `category: ...` of a list.
 fn categories(list: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
     list.lines()
@@ -156,7 +104,7 @@ fn categories(list: &'static str) -> impl Iterator<Item = (&'static str, &'stati
         .filter_map(|line| line.split_once(": "))
 }
 
-static CLASS_WORDS: LazyLock<Words> = LazyLock::new(|| {
+static CLASS_WORDS: LazyLock<Patterns> = LazyLock::new(|| {
     let mut patterns = Vec::new();
     for (i, (_, words)) in categories(include_str!("class_words.txt")).enumerate() {
         for word in words.split_ascii_whitespace() {
@@ -168,10 +116,10 @@ static CLASS_WORDS: LazyLock<Words> = LazyLock::new(|| {
             });
         }
     }
-    Words::new(&patterns)
+    Patterns::new(patterns)
 });
 
-static PHRASE_WORDS: LazyLock<Words> = LazyLock::new(|| {
+static PHRASE_WORDS: LazyLock<Patterns> = LazyLock::new(|| {
     let mut patterns = Vec::new();
     for (i, (_, words)) in categories(include_str!("phrases.txt")).enumerate() {
         patterns.extend(words.split('|').map(|text| Pattern {
@@ -180,7 +128,7 @@ static PHRASE_WORDS: LazyLock<Words> = LazyLock::new(|| {
             is_whole: true,
         }));
     }
-    Words::new(&patterns)
+    Patterns::new(patterns)
 });
 
 /// Hashes of stop words.

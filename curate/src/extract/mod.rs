@@ -24,6 +24,7 @@ mod math;
 mod meta;
 mod model;
 mod notes;
+mod patterns;
 mod pieces;
 mod render;
 mod rows;

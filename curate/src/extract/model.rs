@@ -11,19 +11,30 @@
 //! little endian: magic "MXM2"; weights of linear.rs (text, own classes,
 //! classes around), a byte each; for each of two ensembles: columns u16, trees u16, depth u8, then
 //! per tree `depth` pairs (column u16, least u8) and 2^depth leaves i16 in 1/1024 of a logit; bias i32.
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(
+        unsafe_code,
+        reason = "a call of a function compiled for a CPU feature just detected"
+    )
+)]
 
 use std::sync::LazyLock;
 
 use super::areas::Areas;
 use super::blocks::Page;
 use super::buckets::{CLASS_WEIGHTS, TEXT_WEIGHTS};
-use super::columns::{Columns, distances, log, share};
+use super::columns::{Columns, TOGETHER, distances, log, share};
 use super::linear::Weights;
+
+/// Most levels of a tree.
+const LEVELS: usize = 6;
+const LEAVES: usize = 1 << LEVELS;
 
 struct Tree {
     /// Column, and the least value that sets the level's bit.
     questions: Vec<(u16, u8)>,
-    leaves: Vec<i16>,
+    leaves: [i16; LEAVES],
 }
 
 struct Ensemble {
@@ -73,16 +84,20 @@ fn ensemble(bytes: &mut &[u8]) -> Option<Ensemble> {
     let columns = usize::from(word(bytes)?);
     let count = word(bytes)?;
     let depth = take(bytes, 1)?[0];
+    (usize::from(depth) <= LEVELS).then_some(())?;
     let mut trees = Vec::new();
     for _ in 0..count {
         let mut questions = Vec::new();
         for _ in 0..depth {
             questions.push((word(bytes)?, take(bytes, 1)?[0]));
         }
-        let leaves = take(bytes, 2 << depth)?
-            .chunks_exact(2)
-            .map(|b| i16::from_le_bytes([b[0], b[1]]))
-            .collect();
+        let mut leaves = [0; LEAVES];
+        for (leaf, b) in leaves
+            .iter_mut()
+            .zip(take(bytes, 2 << depth)?.as_chunks().0)
+        {
+            *leaf = i16::from_le_bytes(*b);
+        }
         trees.push(Tree { questions, leaves });
     }
     let bias = i32::from_le_bytes(take(bytes, 4)?.try_into().ok()?);
@@ -96,20 +111,41 @@ fn ensemble(bytes: &mut &[u8]) -> Option<Ensemble> {
 impl Ensemble {
     /// Logits of all blocks, in 1/1024.
     fn scores(&self, columns: &Columns) -> Vec<i32> {
-        let mut scores = vec![self.bias; columns.rows()];
-        let mut leaf = vec![0u8; columns.rows()];
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the feature the function is compiled for was detected just above.
+            return unsafe { self.scores_avx2(columns) };
+        }
+        self.scores_by_tree(columns)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn scores_avx2(&self, columns: &Columns) -> Vec<i32> {
+        self.scores_by_tree(columns)
+    }
+
+    #[inline(always)]
+    fn scores_by_tree(&self, columns: &Columns) -> Vec<i32> {
+        let mut scores = vec![[self.bias; TOGETHER]; columns.rows().div_ceil(TOGETHER)];
         for tree in &self.trees {
-            leaf.fill(0);
-            for (level, &(column, least)) in tree.questions.iter().enumerate() {
-                let bit = 1u8 << level;
-                for (index, &value) in leaf.iter_mut().zip(columns.column(column.into())) {
-                    *index |= if value >= least { bit } else { 0 };
+            let asked = tree.questions.iter().map(|q| columns.padded(q.0.into()));
+            let asked: Vec<&[[u8; TOGETHER]]> = asked.collect();
+            for (number, scores) in scores.iter_mut().enumerate() {
+                let mut leaf = [0; TOGETHER];
+                for (level, column) in asked.iter().enumerate() {
+                    let (bit, least) = (1u8 << level, tree.questions[level].1);
+                    for (index, &value) in leaf.iter_mut().zip(&column[number]) {
+                        *index |= if value >= least { bit } else { 0 };
+                    }
+                }
+                for (score, &index) in scores.iter_mut().zip(&leaf) {
+                    *score += i32::from(tree.leaves[usize::from(index) % LEAVES]);
                 }
             }
-            for (score, &index) in scores.iter_mut().zip(&leaf) {
-                *score += i32::from(tree.leaves[usize::from(index)]);
-            }
         }
+        let mut scores = scores.into_flattened();
+        scores.truncate(columns.rows());
         scores
     }
 }
@@ -230,7 +266,7 @@ mod tests {
         assert_eq!(columns.len(), model.ensembles[1].columns);
         for ensemble in &model.ensembles {
             for tree in &ensemble.trees {
-                assert_eq!(tree.leaves.len(), 1 << tree.questions.len());
+                assert!(tree.questions.len() <= LEVELS);
                 assert!(
                     tree.questions
                         .iter()
@@ -242,25 +278,35 @@ mod tests {
 
     #[test]
     fn trees_by_columns_answer_as_trees_by_rows() {
+        let leaves = |few: &[i16]| {
+            let mut all = [0; LEAVES];
+            all[..few.len()].copy_from_slice(few);
+            all
+        };
         let ensemble = Ensemble {
             columns: 2,
             trees: vec![
                 Tree {
                     questions: vec![(0, 10), (1, 5)],
-                    leaves: vec![1, 20, 300, 4000],
+                    leaves: leaves(&[1, 20, 300, 4000]),
                 },
                 Tree {
                     questions: vec![(1, 255)],
-                    leaves: vec![-7, 9],
+                    leaves: leaves(&[-7, 9]),
                 },
             ],
             bias: 100,
         };
         let rows = [[0u8, 0], [10, 4], [9, 5], [200, 255]];
-        let mut columns = Columns::new(rows.len());
-        columns.push(|i| rows[i][0]);
-        columns.push(|i| rows[i][1]);
         // By hand: leaf = [a >= 10] + 2 [b >= 5]; the second tree adds 9 only for b = 255.
-        assert_eq!(ensemble.scores(&columns), [94, 113, 393, 4109]);
+        let wanted = [94, 113, 393, 4109];
+        for count in [0, 1, 4, 31, 32, 33, 67] {
+            let mut columns = Columns::new(count);
+            columns.push(|i| rows[i % 4][0]);
+            columns.push(|i| rows[i % 4][1]);
+            let wanted: Vec<i32> = (0..count).map(|i| wanted[i % 4]).collect();
+            assert_eq!(ensemble.scores(&columns), wanted);
+            assert_eq!(ensemble.scores_by_tree(&columns), wanted);
+        }
     }
 }

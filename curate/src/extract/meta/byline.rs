@@ -5,7 +5,12 @@
 //! means within a limited number of nodes of the first `h1`; comments are ignored. Anything but a short name, or a
 //! complete date, is rejected: a wrong author is worse than none.
 
+use std::sync::LazyLock;
+
+use rustc_hash::FxHashMap;
+
 use super::super::html::{Id, Key, SKIPPED, Tag, Tree};
+use super::super::patterns::{Pattern, Patterns};
 use super::date;
 use super::text::{Best, squeeze, text_of};
 
@@ -18,7 +23,16 @@ const MAX_DATE: usize = 64;
 /// Maximum number of words of a name.
 const MAX_WORDS: usize = 6;
 
-/// Class names of elements with an author, in some languages.
+/// Meanings of class names, and the words that have them, in some languages.
+#[derive(Clone, Copy)]
+enum Meaning {
+    Author,
+    Date,
+    /// Another date, or none.
+    OtherDate,
+    Comment,
+}
+
 const AUTHOR: [&str; 7] = [
     "author",
     "byline",
@@ -28,9 +42,24 @@ const AUTHOR: [&str; 7] = [
     "verfasser",
     "redakteur",
 ];
-/// The same for a date; and names that contain such a word but are another date.
 const DATE: [&str; 6] = ["date", "datum", "publish", "posted", "fecha", "time"];
 const OTHER_DATE: [&str; 6] = ["update", "modif", "event", "sidebar", "widget", "countdown"];
+
+static MEANINGS: LazyLock<Patterns> = LazyLock::new(|| {
+    let lists = [
+        (&AUTHOR[..], Meaning::Author),
+        (&DATE[..], Meaning::Date),
+        (&OTHER_DATE[..], Meaning::OtherDate),
+        (&["comment"][..], Meaning::Comment),
+    ];
+    Patterns::new(lists.into_iter().flat_map(|(words, meaning)| {
+        words.iter().map(move |text| Pattern {
+            text,
+            category: meaning as usize,
+            is_whole: false,
+        })
+    }))
+});
 
 /// Words before a name.
 const BY: [&str; 22] = [
@@ -116,6 +145,7 @@ pub(super) fn read(tree: &Tree<'_>, wants_author: bool, wants_date: bool) -> Byl
         headline.is_some_and(|h| (h.saturating_sub(BEFORE)..h.saturating_add(BEHIND)).contains(&id))
     };
     let (mut author, mut published) = (Best::default(), Best::default());
+    let mut called = Called::default();
     let mut id = 1;
     while id < tree.len() {
         let node = tree.node(id);
@@ -123,16 +153,15 @@ pub(super) fn read(tree: &Tree<'_>, wants_author: bool, wants_date: bool) -> Byl
             id += 1;
             continue;
         }
-        let called = called(tree, id);
-        if node.tag.is(SKIPPED) || called.contains("comment") {
+        let meanings = called.of(tree, id);
+        let is = |meaning: Meaning| meanings >> (meaning as u64) & 1 == 1;
+        if node.tag.is(SKIPPED) || is(Meaning::Comment) {
             id = node.end.max(id + 1);
             continue;
         }
         let near = is_near(id);
-        let names = wants_author && AUTHOR.iter().any(|word| called.contains(word));
-        let dates = wants_date
-            && DATE.iter().any(|word| called.contains(word))
-            && !OTHER_DATE.iter().any(|word| called.contains(word));
+        let names = wants_author && is(Meaning::Author);
+        let dates = wants_date && is(Meaning::Date) && !is(Meaning::OtherDate);
         if (names || dates || near)
             && let Some(text) = short_text(tree, id)
         {
@@ -154,12 +183,24 @@ pub(super) fn read(tree: &Tree<'_>, wants_author: bool, wants_date: bool) -> Byl
     }
 }
 
-/// Class and id of an element in lower case.
-fn called(tree: &Tree<'_>, id: Id) -> String {
-    let value = |key| tree.attribute(id, key).unwrap_or_default();
-    let mut called = [value(Key::Class), " ", value(Key::Id)].concat();
-    called.make_ascii_lowercase();
-    called
+/// Meanings of the classes and ids of a page, which repeat.
+#[derive(Default)]
+struct Called<'t> {
+    seen: FxHashMap<&'t str, u64>,
+}
+
+impl<'t> Called<'t> {
+    /// Meanings of an element's class and id.
+    fn of(&mut self, tree: &Tree<'t>, id: Id) -> u64 {
+        let mut meanings = 0;
+        for (key, value) in tree.attributes(tree.node(id)) {
+            if key == Key::Class || key == Key::Id {
+                let seen = self.seen.entry(value);
+                meanings |= *seen.or_insert_with(|| MEANINGS.find(value));
+            }
+        }
+        meanings
+    }
 }
 
 /// The text of an element that may be a byline.
