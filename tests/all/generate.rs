@@ -191,7 +191,7 @@ fn activations_are_rounded_for_weights_in_blocks() {
     assert_eq!(wrong.status.code(), Some(2));
     let message = String::from_utf8_lossy(&wrong.stderr);
     assert!(
-        message.contains("--dtype int8: found no weights in blocks"),
+        message.contains("--dtype int8: found no weights in whole numbers"),
         "{message}"
     );
 }

@@ -1,11 +1,12 @@
-//! The second factor of a product in f32 whose numbers are whole multiples of one scale, from 0 or an offset on, in every 16
-//! or 32 of k: held as those multiples, in 8 or 4 bits, the scales and the offsets.
+//! The second factor of a product in f32 whose numbers are codes of one scale, some with an offset, in every 16 or 32 of k: held as those
+//! codes, in 8 or 4 bits, the scales and the offsets.
 //!
-//! Weights of block formats (Q8_0, Q4_0, Q5_0, Q4_K, Q6_K of GGUF; GPTQ, AWQ, compressed-tensors in 4 bits) are such numbers, whatever
-//! file they came from. A code times its scale is exact in f32, so that products have the bits of those of the f32
-//! themselves. (Zeros have their scale's sign. That changes no sum but one of -0, and a chain, which starts at +0, has such
-//! a sum only after products below 2^-149.) Products of few rows, which wait for memory, read 0.56 to 1.25 bytes for each number
-//! instead of 4.
+//! Codes are whole numbers but for those of FP8. Weights of block formats (Q8_0, Q4_0, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K of GGUF; GPTQ, AWQ,
+//! compressed-tensors in 4 bits), int8 by channel and FP8 are such numbers, whatever file they came from. A code times its scale is
+//! computed as it was for the numbers, exactly or rounded once, and compared with them, so that products have the bits of those of the
+//! f32 themselves, whichever scale was found. (Zeros have their scale's sign. That changes no sum but one of -0, and a chain, which
+//! starts at +0, has such a sum only after products below 2^-149.) Products of few rows, which wait for memory, read 0.56 to 1.25 bytes
+//! for each number instead of 4.
 //!
 //! A panel is groups of 16 or 32 steps, the last one padded: vectors of scales and offsets for each vector of the panel, then the codes
 //! step by step. Codes of 4 bits in panels of two vectors alternate between them, those of `Halves`' order.
@@ -26,50 +27,98 @@ pub(crate) enum Code {
     FourWithOffsets,
     /// Signed codes of 8 bits, scales in binary16 for every 32 of k.
     Eight,
+    /// Signed codes of 8 bits, scales in f32 for every 32 of k; their products are rounded.
+    EightRounded,
     /// Signed codes of 8 bits, scales in f32 for every 16 of k.
     EightWithWideScales,
+    /// Codes of 5 bits from 0 on, held in 8, a scale and an offset in f32 for every 32 of k.
+    EightWithOffsets,
+    /// FP8 E4M3, scales in f32 for every 32 of k, 2^120 times as large as they are (`Lanes::fp8_at`); products are rounded.
+    Fp8,
 }
 
 /// Most steps that share scales.
 pub(super) const MOST: usize = 32;
 
+/// How scales are held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scales {
+    /// In binary16.
+    Half,
+    /// In f32.
+    Single,
+    /// In f32, a vector of offsets behind each vector of scales.
+    WithOffsets,
+}
+
 impl Code {
-    /// Smallest first.
-    pub(crate) const ALL: [Code; 4] = [
+    /// In the order in which they are tried: whole numbers first, the smallest form first.
+    pub(crate) const ALL: [Code; 7] = [
         Code::Four,
         Code::FourWithOffsets,
         Code::Eight,
+        Code::EightRounded,
         Code::EightWithWideScales,
+        Code::EightWithOffsets,
+        Code::Fp8,
     ];
 
-    /// The next larger one.
-    pub(crate) fn wider(self) -> Option<Code> {
+    /// The next one.
+    pub(crate) fn next(self) -> Option<Code> {
         let at = Code::ALL.iter().position(|code| *code == self)?;
         Code::ALL.get(at + 1).copied()
+    }
+
+    /// Whether codes are whole numbers.
+    pub(crate) fn is_whole(self) -> bool {
+        self != Code::Fp8
     }
 
     /// Steps that share scales.
     pub(super) const fn steps(self) -> usize {
         match self {
-            Code::Four | Code::FourWithOffsets | Code::Eight => MOST,
+            Code::Four
+            | Code::FourWithOffsets
+            | Code::Eight
+            | Code::EightRounded
+            | Code::EightWithOffsets
+            | Code::Fp8 => MOST,
             Code::EightWithWideScales => LANES,
         }
     }
 
+    pub(super) const fn form_of_scales(self) -> Scales {
+        match self {
+            Code::Four | Code::Eight => Scales::Half,
+            Code::EightRounded | Code::EightWithWideScales | Code::Fp8 => Scales::Single,
+            Code::FourWithOffsets | Code::EightWithOffsets => Scales::WithOffsets,
+        }
+    }
+
+    /// Whether two codes are in a byte.
+    pub(super) const fn is_nibble(self) -> bool {
+        matches!(self, Code::Four | Code::FourWithOffsets)
+    }
+
+    pub(super) const fn has_offsets(self) -> bool {
+        matches!(self.form_of_scales(), Scales::WithOffsets)
+    }
+
     /// Floats of memory that a vector of scales takes, with its offsets.
     pub(super) const fn scales(self) -> usize {
-        match self {
-            Code::Four | Code::Eight => LANES / 2,
-            Code::FourWithOffsets => 2 * LANES,
-            Code::EightWithWideScales => LANES,
+        match self.form_of_scales() {
+            Scales::Half => LANES / 2,
+            Scales::Single => LANES,
+            Scales::WithOffsets => 2 * LANES,
         }
     }
 
     /// Floats of memory that the codes of a vector take.
     const fn codes(self) -> usize {
-        match self {
-            Code::Four | Code::FourWithOffsets => LANES / 8,
-            Code::Eight | Code::EightWithWideScales => LANES / 4,
+        if self.is_nibble() {
+            LANES / 8
+        } else {
+            LANES / 4
         }
     }
 
@@ -93,34 +142,37 @@ impl Code {
         step / self.steps() * self.group(width)
     }
 
+    /// Whether a whole number is a code.
     pub(super) fn holds(self, code: i8) -> bool {
         match self {
             Code::Four => (-8..8).contains(&code),
             Code::FourWithOffsets => (0..16).contains(&code),
-            Code::Eight | Code::EightWithWideScales => true,
+            Code::EightWithOffsets => (0..32).contains(&code),
+            Code::Eight | Code::EightRounded | Code::EightWithWideScales => true,
+            Code::Fp8 => false,
         }
     }
 
     /// A scale as it is held, if that is possible.
     pub(super) fn scale(self, x: f64) -> Option<f32> {
-        let held = match self {
-            Code::Four | Code::Eight => f16::from_f64(x).to_f32(),
-            #[expect(clippy::cast_possible_truncation, reason = "the result is compared")]
-            Code::FourWithOffsets | Code::EightWithWideScales => x as f32,
+        #[expect(clippy::cast_possible_truncation, reason = "the result is compared")]
+        let held = match self.form_of_scales() {
+            Scales::Half => f16::from_f64(x).to_f32(),
+            Scales::Single | Scales::WithOffsets => x as f32,
         };
         (held.is_finite() && f64::from(held) == x).then_some(held)
     }
 
-    /// The codes that formats give the number of a group that is largest.
+    /// The codes that formats of exact products give the number of a group that is largest.
     pub(super) fn codes_of_largest(self) -> &'static [f32] {
         match self {
             // Q4_0
             Code::Four => &[-8.0],
-            Code::FourWithOffsets => &[],
             // Q8_0, Q5_0
             Code::Eight => &[127.0, -127.0, -16.0],
             // Q6_K
             Code::EightWithWideScales => &[-32.0],
+            Code::FourWithOffsets | Code::EightWithOffsets | Code::EightRounded | Code::Fp8 => &[],
         }
     }
 }
@@ -134,8 +186,17 @@ pub(crate) struct NibblesWithOffsets;
 /// Numbers as `Code::Eight`.
 pub(crate) struct Bytes;
 
+/// Numbers as `Code::EightRounded`.
+pub(crate) struct RoundedBytes;
+
 /// Numbers as `Code::EightWithWideScales`.
 pub(crate) struct WideBytes;
+
+/// Numbers as `Code::EightWithOffsets`.
+pub(crate) struct BytesWithOffsets;
+
+/// Numbers as `Code::Fp8`.
+pub(crate) struct SmallFloats;
 
 /// The steps of a code: a vector's scales at an address, the codes of two vectors and of one at an address, and a vector of
 /// numbers of its codes and scales.
@@ -230,15 +291,33 @@ step_of_codes!(
     (codes, scale) => codes.mul(scale)
 );
 step_of_codes!(
+    RoundedBytes, Code::EightRounded, L, at => L::load_at(at),
+    x => [L::bytes_at(x.cast()), L::bytes_at(x.cast::<i8>().add(LANES))], L::bytes_at(x.cast()),
+    (codes, scale) => codes.mul(scale)
+);
+step_of_codes!(
     WideBytes, Code::EightWithWideScales, L, at => L::load_at(at),
     x => [L::bytes_at(x.cast()), L::bytes_at(x.cast::<i8>().add(LANES))], L::bytes_at(x.cast()),
     (codes, scale) => codes.mul(scale)
 );
+step_of_codes!(
+    BytesWithOffsets, Code::EightWithOffsets, [L; 2], at => [L::load_at(at), L::load_at(at.add(LANES))],
+    x => [L::bytes_at(x.cast()), L::bytes_at(x.cast::<i8>().add(LANES))], L::bytes_at(x.cast()),
+    (codes, by) => codes.fma(by[0], by[1])
+);
+step_of_codes!(
+    SmallFloats, Code::Fp8, L, at => L::load_at(at),
+    x => [L::fp8_at(x.cast()), L::fp8_at(x.cast::<u8>().add(LANES))], L::fp8_at(x.cast()),
+    (codes, scale) => codes.mul(scale)
+);
 
-on_words!(OnBytes, Bytes);
 on_words!(OnNibbles, Nibbles);
 on_words!(OnNibblesWithOffsets, NibblesWithOffsets);
+on_words!(OnBytes, Bytes);
+on_words!(OnRoundedBytes, RoundedBytes);
 on_words!(OnWideBytes, WideBytes);
+on_words!(OnBytesWithOffsets, BytesWithOffsets);
+on_words!(OnSmallFloats, SmallFloats);
 
 /// As `bf16::function_of_halves`, for a second factor that is stored as codes.
 pub(super) fn function_of_codes<F: Function<Args>, Args>(isa: Isa, code: Code) -> unsafe fn(Args) {
@@ -246,6 +325,9 @@ pub(super) fn function_of_codes<F: Function<Args>, Args>(isa: Isa, code: Code) -
         Code::Four => compiled::<OnNibbles<F>, Args>(isa),
         Code::FourWithOffsets => compiled::<OnNibblesWithOffsets<F>, Args>(isa),
         Code::Eight => compiled::<OnBytes<F>, Args>(isa),
+        Code::EightRounded => compiled::<OnRoundedBytes<F>, Args>(isa),
         Code::EightWithWideScales => compiled::<OnWideBytes<F>, Args>(isa),
+        Code::EightWithOffsets => compiled::<OnBytesWithOffsets<F>, Args>(isa),
+        Code::Fp8 => compiled::<OnSmallFloats<F>, Args>(isa),
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod gemm;
 pub(crate) mod int8;
 pub(crate) mod int8_groups;
 pub(crate) mod math;
+mod multiples;
 pub(crate) mod output;
 pub(crate) mod pack;
 pub(crate) mod path;

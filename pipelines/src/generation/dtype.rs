@@ -57,7 +57,7 @@ impl Dtype {
         if self != Dtype::Int8 || rounds_activations {
             return Ok(());
         }
-        let message = "--dtype int8: found no weights in blocks of 8 or 4 bits on the CPU, want a model such as \
+        let message = "--dtype int8: found no weights in whole numbers of 8 or 4 bits on the CPU, want a model such as \
                        `millrace quantize MODEL --type q8_0 --to gguf OUT` writes";
         Err(WrongUse::new(message.to_owned()).into())
     }

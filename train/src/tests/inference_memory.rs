@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use crate::checkpoint::whole_model::Model;
-use crate::checkpoint::{FileType, GgufOptions, export_gguf, import_gguf};
+use crate::checkpoint::{
+    FileType, GgufOptions, WeightFormat, export_gguf, export_quantized, import_gguf, import_hf,
+};
 use crate::config::mtp::is_of_depth;
 use crate::config::{ParallelConfig, Plan, Precision};
 use crate::dist::Devices;
@@ -166,17 +168,41 @@ fn weights_of_block_formats_are_held_as_codes() {
         };
         export_gguf(&checkpoint, &file, &options).unwrap();
         let read = import_gguf(&file, &path(&format!("{file_type:?}"))).unwrap();
-        let want = answers(&file, 1, None);
-        for source in [&file, &read.checkpoint] {
-            for ranks in [1, 2] {
-                assert_eq!(answers(source, ranks, None), want, "{file_type:?} {ranks}");
-                let opened = Model::open(source, Devices::Cpu.split(ranks)).unwrap();
-                let checked = opened.map(|model| {
-                    check_codes(&model, bytes);
-                    Ok(())
-                });
-                checked.unwrap();
-            }
+        check_sources(&[&file, &read.checkpoint], bytes);
+    }
+}
+
+/// So do numbers of eight bits with an f32 scale for each output or block.
+#[test]
+fn weights_of_folders_in_eight_bits_are_held_as_codes() {
+    let mut plan = tiny_llama();
+    (plan.model.d_model, plan.model.d_ffn) = (64, 192);
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = initial(plan, &folder);
+    for format in [
+        WeightFormat::Int8,
+        WeightFormat::Fp8,
+        WeightFormat::Fp8Blocks,
+    ] {
+        let path = |name: &str| folder.path().join(format!("{format:?} {name}"));
+        export_quantized(&checkpoint, &path("folder"), format).unwrap();
+        let read = import_hf(&path("folder"), &path("read")).unwrap();
+        check_sources(&[&path("folder"), &read.checkpoint], 36);
+    }
+}
+
+/// All give the same answers on one and on two ranks, and their linear layers take so many bytes for 32 numbers.
+fn check_sources(sources: &[&Path], bytes: usize) {
+    let want = answers(sources[0], 1, None);
+    for source in sources {
+        for ranks in [1, 2] {
+            assert_eq!(answers(source, ranks, None), want, "{source:?} {ranks}");
+            let opened = Model::open(source, Devices::Cpu.split(ranks)).unwrap();
+            let checked = opened.map(|model| {
+                check_codes(&model, bytes);
+                Ok(())
+            });
+            checked.unwrap();
         }
     }
 }

@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 
 use super::layout::{Chain, Compute, Held, IN_FLIGHT, Loops, QUAD, Sums, WIDTH};
 use crate::cpu::Isa;
-use crate::cpu::codes::Code;
+use crate::cpu::codes::Scales;
 use crate::cpu::simd::LANES;
 
 pub(super) struct Avx2;
@@ -65,7 +65,7 @@ unsafe fn chain<T: Held, const R: usize>(chain: Chain, sums: &mut Sums) {
                         let by = _mm256_mul_ps(scale, d);
                         let sum = _mm256_loadu_ps(to);
                         let mut sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(product), by, sum);
-                        if T::CODE == Code::FourWithOffsets {
+                        if const { T::CODE.has_offsets() } {
                             sum = _mm256_fmadd_ps(offset, total, sum);
                         }
                         _mm256_storeu_ps(to, sum);
@@ -85,13 +85,13 @@ unsafe fn scales_at<T: Held>(panel: *const u8, column: usize) -> (__m256, __m256
     let floats = panel.cast::<f32>();
     // SAFETY: a group begins with its scales, by this function's contract.
     unsafe {
-        match T::CODE {
-            Code::Four | Code::Eight => {
+        match const { T::CODE.form_of_scales() } {
+            Scales::Half => {
                 let halves = _mm_loadu_si128(panel.add(2 * column).cast());
                 (_mm256_cvtph_ps(halves), _mm256_setzero_ps())
             }
-            Code::EightWithWideScales => (_mm256_loadu_ps(floats.add(column)), _mm256_setzero_ps()),
-            Code::FourWithOffsets => {
+            Scales::Single => (_mm256_loadu_ps(floats.add(column)), _mm256_setzero_ps()),
+            Scales::WithOffsets => {
                 // a vector of scales, then one of offsets
                 let at = floats.add(column + column / LANES * LANES);
                 (_mm256_loadu_ps(at), _mm256_loadu_ps(at.add(LANES)))
@@ -119,48 +119,45 @@ unsafe fn products_of<T: Held, const R: usize>(
     // SAFETY: the panel has this group and the rows have it, by this function's contract.
     unsafe {
         let codes = chain.codes.add(number * quads * R);
-        match T::CODE {
-            Code::Eight | Code::EightWithWideScales => {
-                let sign = _mm256_set1_epi8(i8::MIN);
-                for quad in 0..quads {
-                    let at = panel.add(quad * STEP);
-                    for v in 0..2 {
-                        let w = _mm256_loadu_si256(at.add(v * VECTOR).cast());
-                        let w = _mm256_xor_si256(w, sign);
-                        let size = _mm256_abs_epi8(w);
-                        for (row, products) in products.iter_mut().enumerate() {
-                            let q = codes.add(quad * R + row).read().cast_signed();
-                            let q = _mm256_sign_epi8(_mm256_set1_epi32(q), w);
-                            let pairs = _mm256_maddubs_epi16(size, q);
-                            let four = _mm256_madd_epi16(pairs, ones);
-                            products[v] = _mm256_add_epi32(products[v], four);
-                        }
+        if const { T::CODE.is_nibble() } {
+            for both in 0..quads / 2 {
+                let at = panel.add(both * STEP);
+                for v in 0..2 {
+                    let w = _mm256_loadu_si256(at.add(v * VECTOR).cast());
+                    let first = _mm256_and_si256(w, low);
+                    let second = _mm256_and_si256(_mm256_srli_epi16::<4>(w), low);
+                    for (row, products) in products.iter_mut().enumerate() {
+                        let q = codes.add(2 * both * R + row);
+                        let of_first = _mm256_set1_epi32(q.read().cast_signed());
+                        let of_second = _mm256_set1_epi32(q.add(R).read().cast_signed());
+                        let pairs = _mm256_add_epi16(
+                            _mm256_maddubs_epi16(first, of_first),
+                            _mm256_maddubs_epi16(second, of_second),
+                        );
+                        products[v] = _mm256_add_epi16(products[v], pairs);
                     }
                 }
             }
-            Code::Four | Code::FourWithOffsets => {
-                for both in 0..quads / 2 {
-                    let at = panel.add(both * STEP);
-                    for v in 0..2 {
-                        let w = _mm256_loadu_si256(at.add(v * VECTOR).cast());
-                        let first = _mm256_and_si256(w, low);
-                        let second = _mm256_and_si256(_mm256_srli_epi16::<4>(w), low);
-                        for (row, products) in products.iter_mut().enumerate() {
-                            let q = codes.add(2 * both * R + row);
-                            let of_first = _mm256_set1_epi32(q.read().cast_signed());
-                            let of_second = _mm256_set1_epi32(q.add(R).read().cast_signed());
-                            let pairs = _mm256_add_epi16(
-                                _mm256_maddubs_epi16(first, of_first),
-                                _mm256_maddubs_epi16(second, of_second),
-                            );
-                            products[v] = _mm256_add_epi16(products[v], pairs);
-                        }
-                    }
+            for (row, products) in products.iter_mut().enumerate() {
+                let shift = _mm256_set1_epi32(*chain.shifts.add(number * R + row));
+                for product in products {
+                    *product = _mm256_add_epi32(_mm256_madd_epi16(*product, ones), shift);
                 }
-                for (row, products) in products.iter_mut().enumerate() {
-                    let shift = _mm256_set1_epi32(*chain.shifts.add(number * R + row));
-                    for product in products {
-                        *product = _mm256_add_epi32(_mm256_madd_epi16(*product, ones), shift);
+            }
+        } else {
+            let sign = _mm256_set1_epi8(i8::MIN);
+            for quad in 0..quads {
+                let at = panel.add(quad * STEP);
+                for v in 0..2 {
+                    let w = _mm256_loadu_si256(at.add(v * VECTOR).cast());
+                    let w = _mm256_xor_si256(w, sign);
+                    let size = _mm256_abs_epi8(w);
+                    for (row, products) in products.iter_mut().enumerate() {
+                        let q = codes.add(quad * R + row).read().cast_signed();
+                        let q = _mm256_sign_epi8(_mm256_set1_epi32(q), w);
+                        let pairs = _mm256_maddubs_epi16(size, q);
+                        let four = _mm256_madd_epi16(pairs, ones);
+                        products[v] = _mm256_add_epi32(products[v], four);
                     }
                 }
             }

@@ -1,6 +1,8 @@
 //! Sizes of panels and tiles, and the loops that instruction sets have for them.
 
-use crate::cpu::codes::{Bytes, Code, Nibbles, NibblesWithOffsets, WideBytes};
+use crate::cpu::codes::{
+    Bytes, BytesWithOffsets, Code, Nibbles, NibblesWithOffsets, RoundedBytes, WideBytes,
+};
 
 /// Columns of a panel.
 pub(super) const WIDTH: usize = 32;
@@ -19,8 +21,11 @@ impl Code {
     pub(super) const fn shift(self) -> i32 {
         match self {
             Code::Four => 8,
-            Code::FourWithOffsets => 0,
-            Code::Eight | Code::EightWithWideScales => 128,
+            Code::FourWithOffsets | Code::Fp8 => 0,
+            Code::Eight
+            | Code::EightRounded
+            | Code::EightWithWideScales
+            | Code::EightWithOffsets => 128,
         }
     }
 
@@ -87,6 +92,14 @@ impl Held for NibblesWithOffsets {
 
 impl Held for Bytes {
     const CODE: Code = Code::Eight;
+}
+
+impl Held for RoundedBytes {
+    const CODE: Code = Code::EightRounded;
+}
+
+impl Held for BytesWithOffsets {
+    const CODE: Code = Code::EightWithOffsets;
 }
 
 impl Held for WideBytes {

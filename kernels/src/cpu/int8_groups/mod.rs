@@ -1,6 +1,7 @@
 //! Products of codes with activations that are rounded to 8 bits in groups, as llama.cpp multiplies weights of block formats.
 //!
-//! The second factor is held as codes and scales (`codes.rs`), a scale for each 16 or 32 of k. Each row of the first factor is
+//! The second factor is held as codes that are whole numbers and scales (`codes.rs`), a scale for each 16 or 32 of k; numbers that are
+//! rounded products of the two count as the products. Each row of the first factor is
 //! rounded in the same groups to 127 steps of its largest size in both directions: q = round(x * (127 / most)), ties to even, and
 //! a step d = most / 127. A group adds, with exact sums of integers,
 //!   `sum = fma(f32(sum of code * q), scale * d, sum)`, and where groups have offsets `sum = fma(offset, d * f32(sum of q), sum)`.
@@ -24,7 +25,9 @@ mod vnni;
 
 use rayon::prelude::*;
 
-use super::codes::{Bytes, Code, Nibbles, NibblesWithOffsets, WideBytes};
+use super::codes::{
+    Bytes, BytesWithOffsets, Code, Nibbles, NibblesWithOffsets, RoundedBytes, WideBytes,
+};
 use super::epilogue::{Epilogue, Whole};
 use super::output::Shared;
 use super::pack::Matrix;
@@ -244,7 +247,10 @@ fn of_code<L: Loops>(code: Code, height: usize) -> Compute {
         Code::Four => of_height::<L, Nibbles>(height),
         Code::FourWithOffsets => of_height::<L, NibblesWithOffsets>(height),
         Code::Eight => of_height::<L, Bytes>(height),
+        Code::EightRounded => of_height::<L, RoundedBytes>(height),
         Code::EightWithWideScales => of_height::<L, WideBytes>(height),
+        Code::EightWithOffsets => of_height::<L, BytesWithOffsets>(height),
+        Code::Fp8 => unreachable!("sums of integers are of codes that are whole numbers"),
     }
 }
 

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::layout::{QUAD, WIDTH};
 use crate::cpu::Isa;
-use crate::cpu::codes::Code;
+use crate::cpu::codes::{Code, Scales};
 use crate::cpu::codes_pack::Coded;
 use crate::cpu::pack::Matrix;
 use crate::cpu::simd::LANES;
@@ -36,15 +36,15 @@ fn fill_panel(coded: &Coded<'_>, code: Code, panel: usize, out: &mut [u8]) -> bo
         let (scales, codes) = out.split_at_mut(code.bytes_of_scales());
         coded.all(panel, group * code.steps(), |column, own| {
             let (vector, lane) = (column / LANES, column % LANES);
-            match code {
-                Code::Four | Code::Eight => {
+            match code.form_of_scales() {
+                Scales::Half => {
                     let scale = f16::from_f32(own.scale).to_le_bytes();
                     scales.as_chunks_mut().0[column] = scale;
                 }
-                Code::EightWithWideScales => {
+                Scales::Single => {
                     scales.as_chunks_mut().0[column] = own.scale.to_le_bytes();
                 }
-                Code::FourWithOffsets => {
+                Scales::WithOffsets => {
                     let words = scales.as_chunks_mut().0;
                     words[2 * vector * LANES + lane] = own.scale.to_le_bytes();
                     words[(2 * vector + 1) * LANES + lane] = own.offset.to_le_bytes();
@@ -54,13 +54,10 @@ fn fill_panel(coded: &Coded<'_>, code: Code, panel: usize, out: &mut [u8]) -> bo
                 let (quad, place) = (step / QUAD, column * QUAD + step % QUAD);
                 // 4 or 8 bits without a sign
                 let [number, ..] = (i32::from(*number) + code.shift()).to_le_bytes();
-                match code {
-                    Code::Eight | Code::EightWithWideScales => {
-                        codes[quad * QUAD * WIDTH + place] = number;
-                    }
-                    Code::Four | Code::FourWithOffsets => {
-                        codes[quad / 2 * QUAD * WIDTH + place] |= number << (quad % 2 * 4);
-                    }
+                if code.is_nibble() {
+                    codes[quad / 2 * QUAD * WIDTH + place] |= number << (quad % 2 * 4);
+                } else {
+                    codes[quad * QUAD * WIDTH + place] = number;
                 }
             }
         })

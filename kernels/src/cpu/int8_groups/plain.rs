@@ -1,7 +1,7 @@
 //! The loop in plain Rust.
 
 use super::layout::{Chain, Compute, Held, Loops, QUAD, Sums, WIDTH};
-use crate::cpu::codes::Code;
+use crate::cpu::codes::{Code, Scales};
 use crate::cpu::simd::LANES;
 
 pub(super) struct Plain;
@@ -47,7 +47,7 @@ unsafe fn chain<T: Held, const R: usize>(chain: Chain, sums: &mut Sums) {
             }
             for (column, acc) in acc.iter_mut().enumerate() {
                 *acc = (products[column] as f32).mul_add(scales[column] * scale, *acc);
-                if code == Code::FourWithOffsets {
+                if code.has_offsets() {
                     *acc = offsets[column].mul_add(total, *acc);
                 }
             }
@@ -65,13 +65,13 @@ fn scales_of(code: Code, head: &[u8]) -> ([f32; WIDTH], [f32; WIDTH]) {
             let four = &head[size_of::<f32>() * at..].as_chunks::<4>().0[0];
             f32::from_le_bytes(*four)
         };
-        let scale = match code {
-            Code::Four | Code::Eight => {
+        let scale = match code.form_of_scales() {
+            Scales::Half => {
                 let two = head[2 * column..].as_chunks::<2>().0[0];
                 half::f16::from_le_bytes(two).to_f32()
             }
-            Code::EightWithWideScales => float(column),
-            Code::FourWithOffsets => {
+            Scales::Single => float(column),
+            Scales::WithOffsets => {
                 all.1[column] = float((2 * vector + 1) * LANES + lane);
                 float(2 * vector * LANES + lane)
             }
@@ -83,11 +83,10 @@ fn scales_of(code: Code, head: &[u8]) -> ([f32; WIDTH], [f32; WIDTH]) {
 
 /// The code of a group at a byte of the panel's 32 columns of four, without its sign.
 fn code_at(code: Code, codes: &[u8], quad: usize, byte: usize) -> u8 {
-    match code {
-        Code::Eight | Code::EightWithWideScales => codes[quad * QUAD * WIDTH + byte],
-        Code::Four | Code::FourWithOffsets => {
-            let both = codes[quad / 2 * QUAD * WIDTH + byte];
-            both >> (4 * (quad % 2)) & 15
-        }
+    if code.is_nibble() {
+        let both = codes[quad / 2 * QUAD * WIDTH + byte];
+        both >> (4 * (quad % 2)) & 15
+    } else {
+        codes[quad * QUAD * WIDTH + byte]
     }
 }

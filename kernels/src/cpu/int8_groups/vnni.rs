@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::layout::{Chain, Compute, Held, IN_FLIGHT, Loops, QUAD, Sums, WIDTH};
 use crate::cpu::Isa;
-use crate::cpu::codes::Code;
+use crate::cpu::codes::Scales;
 use crate::cpu::simd::LANES;
 
 pub(super) struct Vnni;
@@ -51,25 +51,22 @@ unsafe fn chain<T: Held, const R: usize>(chain: Chain, sums: &mut Sums) {
             let mut others = [[_mm512_setzero_si512(); 2]; R];
             let mut at = panel.add(const { T::CODE.bytes_of_scales() });
             for _ in 0..quads / 2 {
-                let [first, second] = match T::CODE {
-                    Code::Eight | Code::EightWithWideScales => {
-                        let both = [vectors_at(at), vectors_at(at.add(2 * VECTOR))];
-                        at = at.add(4 * VECTOR);
-                        both
-                    }
-                    Code::Four | Code::FourWithOffsets => {
-                        let low = _mm512_set1_epi8(15);
-                        let [a, b] = vectors_at(at);
-                        let high = [_mm512_srli_epi16::<4>(a), _mm512_srli_epi16::<4>(b)];
-                        at = at.add(2 * VECTOR);
+                let [first, second] = if const { T::CODE.is_nibble() } {
+                    let low = _mm512_set1_epi8(15);
+                    let [a, b] = vectors_at(at);
+                    let high = [_mm512_srli_epi16::<4>(a), _mm512_srli_epi16::<4>(b)];
+                    at = at.add(2 * VECTOR);
+                    [
+                        [_mm512_and_si512(a, low), _mm512_and_si512(b, low)],
                         [
-                            [_mm512_and_si512(a, low), _mm512_and_si512(b, low)],
-                            [
-                                _mm512_and_si512(high[0], low),
-                                _mm512_and_si512(high[1], low),
-                            ],
-                        ]
-                    }
+                            _mm512_and_si512(high[0], low),
+                            _mm512_and_si512(high[1], low),
+                        ],
+                    ]
+                } else {
+                    let both = [vectors_at(at), vectors_at(at.add(2 * VECTOR))];
+                    at = at.add(4 * VECTOR);
+                    both
                 };
                 for (row, products) in products.iter_mut().enumerate() {
                     let q = _mm512_set1_epi32(codes.add(row).read().cast_signed());
@@ -96,7 +93,7 @@ unsafe fn chain<T: Held, const R: usize>(chain: Chain, sums: &mut Sums) {
                     let by = _mm512_mul_ps(scales[v], d);
                     acc[v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(whole), by, acc[v]);
                 }
-                if T::CODE == Code::FourWithOffsets {
+                if const { T::CODE.has_offsets() } {
                     let total = _mm512_set1_ps(*chain.totals.add(number * R + row));
                     for v in 0..2 {
                         acc[v] = _mm512_fmadd_ps(offsets[v], total, acc[v]);
@@ -140,19 +137,19 @@ unsafe fn scales_at<T: Held>(panel: *const u8) -> ([__m512; 2], [__m512; 2]) {
     unsafe {
         let floats = panel.cast::<f32>();
         let none = [_mm512_setzero_ps(); 2];
-        match T::CODE {
-            Code::Four | Code::Eight => {
+        match const { T::CODE.form_of_scales() } {
+            Scales::Half => {
                 let both = [
                     _mm512_cvtph_ps(_mm256_loadu_si256(panel.cast())),
                     _mm512_cvtph_ps(_mm256_loadu_si256(panel.add(VECTOR / 2).cast())),
                 ];
                 (both, none)
             }
-            Code::EightWithWideScales => {
+            Scales::Single => {
                 let both = [_mm512_loadu_ps(floats), _mm512_loadu_ps(floats.add(LANES))];
                 (both, none)
             }
-            Code::FourWithOffsets => (
+            Scales::WithOffsets => (
                 [
                     _mm512_loadu_ps(floats),
                     _mm512_loadu_ps(floats.add(2 * LANES)),

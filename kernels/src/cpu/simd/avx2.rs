@@ -6,7 +6,7 @@
 
 use crate::{Bf16, F16};
 
-use super::lanes::{F16_BIAS, Kernel, LANES, Lanes, ONE, prefetches};
+use super::lanes::{F16_BIAS, FP8_BITS, FP8_PLACE, Kernel, LANES, Lanes, ONE, prefetches};
 use std::arch::x86_64::*;
 
 #[target_feature(enable = "avx2,fma")]
@@ -71,6 +71,18 @@ impl Lanes for Pair {
             let half = |at: usize| {
                 let bytes = _mm_loadl_epi64(x.add(at).cast());
                 _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes))
+            };
+            Pair(half(0), half(8))
+        }
+    }
+    #[inline(always)]
+    unsafe fn fp8_at(x: *const u8) -> Self {
+        // SAFETY: the caller vouches for sixteen bytes; called only inside `run`.
+        unsafe {
+            let half = |at: usize| {
+                let words = _mm256_cvtepi8_epi32(_mm_loadl_epi64(x.add(at).cast()));
+                let places = _mm256_slli_epi32::<{ FP8_PLACE.cast_signed() }>(words);
+                _mm256_castsi256_ps(_mm256_and_si256(places, _mm256_set1_epi32(FP8_BITS)))
             };
             Pair(half(0), half(8))
         }

@@ -4,7 +4,7 @@
     reason = "vector intrinsics and calls into functions with target features"
 )]
 
-use super::lanes::{Kernel, LANES, Lanes, ONE, prefetches};
+use super::lanes::{FP8_BITS, FP8_PLACE, Kernel, LANES, Lanes, ONE, prefetches};
 use crate::{Bf16, F16};
 use std::arch::x86_64::*;
 
@@ -69,6 +69,15 @@ impl Lanes for Wide {
     unsafe fn bytes_at(x: *const i8) -> Self {
         // SAFETY: the caller vouches for sixteen bytes; called only inside `run`.
         Wide(unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(x.cast()))) })
+    }
+    #[inline(always)]
+    unsafe fn fp8_at(x: *const u8) -> Self {
+        // SAFETY: the caller vouches for sixteen bytes; called only inside `run`.
+        Wide(unsafe {
+            let words = _mm512_cvtepi8_epi32(_mm_loadu_si128(x.cast()));
+            let places = _mm512_slli_epi32::<FP8_PLACE>(words);
+            _mm512_castsi512_ps(_mm512_and_si512(places, _mm512_set1_epi32(FP8_BITS)))
+        })
     }
     #[inline(always)]
     unsafe fn nibbles_at<const SIGNED: bool>(x: *const u8) -> Self {

@@ -15,6 +15,12 @@ pub(crate) const NEAREST: f32 = 12_582_912.0;
 /// 2^112: the quotient of binary32's and binary16's numbers with the same bits of exponent and mantissa.
 pub(super) const F16_BIAS: f32 = 5_192_296_858_534_827_628_530_496_329_220_096.0;
 
+/// Bit of binary32 at which `fp8_at` puts the lowest one of FP8.
+pub(crate) const FP8_PLACE: u32 = 20;
+
+/// Bits of binary32 that it sets.
+pub(super) const FP8_BITS: i32 = i32::MIN | 0x7f << FP8_PLACE;
+
 /// Bits of 1.0.
 pub(super) const ONE: u32 = 0x3f80_0000;
 
@@ -150,6 +156,22 @@ pub(crate) trait Lanes: Copy {
         let x = unsafe { std::slice::from_raw_parts(x, LANES) };
         let mut lanes = [0.0; LANES];
         (lanes.iter_mut().zip(x)).for_each(|(lane, x)| *lane = f32::from(*x));
+        Self::load(&lanes)
+    }
+
+    /// Sixteen finite numbers of FP8 E4M3, 2^-120 times as large: sign, exponent and fraction at their places in binary32, whose bias is
+    /// 120 more, which is exact for subnormals too.
+    /// # Safety
+    /// Sixteen bytes can be read at `x`.
+    #[inline(always)]
+    unsafe fn fp8_at(x: *const u8) -> Self {
+        // SAFETY: sixteen bytes can be read, by this function's contract.
+        let x = unsafe { std::slice::from_raw_parts(x, LANES) };
+        let mut lanes = [0.0; LANES];
+        for (lane, x) in lanes.iter_mut().zip(x) {
+            let bits = i32::from(x.cast_signed()) << FP8_PLACE & FP8_BITS;
+            *lane = f32::from_bits(bits.cast_unsigned());
+        }
         Self::load(&lanes)
     }
 

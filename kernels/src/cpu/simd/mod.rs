@@ -16,7 +16,7 @@ mod plain;
 use crate::Isa;
 #[cfg(target_arch = "x86_64")]
 pub(super) use avx512::Wide;
-pub(crate) use lanes::{AHEAD, Kernel, LANES, Lanes, NEAREST};
+pub(crate) use lanes::{AHEAD, FP8_PLACE, Kernel, LANES, Lanes, NEAREST};
 pub(crate) use plain::Plain;
 
 /// Runs `K` with the vectors of `isa`, which the processor must have (devices see to it).
@@ -166,7 +166,8 @@ mod tests {
                 // SAFETY: the same.
                 let (signed, unsigned) = unsafe { (L::nibbles_at::<true>(x), L::nibbles_at::<false>(x)) };
                 // SAFETY: the same.
-                [unsafe { L::bytes_at(x.cast()) }, signed, unsigned, even, odd, plain[0], plain[1]]
+                let (whole, small) = unsafe { (L::bytes_at(x.cast()), L::fp8_at(x)) };
+                [whole, small, signed, unsigned, even, odd, plain[0], plain[1]]
             });
             halves.chain(codes).flat_map(L::to_array).collect()
         }
@@ -181,10 +182,18 @@ mod tests {
             .map(|&x| half::f16::from_bits(x).to_f32())
             .collect();
         let plain = |x: u8| [f32::from(x % 16), f32::from(x / 16)];
+        let fp8 = |x: u8| {
+            let size = match x >> 3 & 15 {
+                0 => f32::from(x & 7) * 2f32.powi(-9),
+                exponent => f32::from(8 + (x & 7)) * 2f32.powi(i32::from(exponent) - 10),
+            };
+            2f32.powi(-120) * if x < 128 { size } else { -size }
+        };
         let signed = |x: u8| plain(x).map(|x| if x < 8.0 { x } else { x - 16.0 });
         for x in bytes.chunks_exact(LANES) {
             let low = &x[..LANES / 2];
             wanted.extend(x.iter().map(|&x| f32::from(x.cast_signed())));
+            wanted.extend(x.iter().map(|&x| fp8(x)));
             wanted.extend(low.iter().flat_map(|&x| signed(x)));
             wanted.extend(low.iter().flat_map(|&x| plain(x)));
             for of in [&signed as &dyn Fn(u8) -> [f32; 2], &plain] {

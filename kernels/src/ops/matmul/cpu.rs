@@ -1,6 +1,7 @@
 //! Matrix product on the CPU: views for `cpu/gemm.rs`.
 
 use super::operand::{Factor, Factors, Form, Op, Operand, Packed, Then};
+use crate::cpu::codes::Code;
 use crate::cpu::codes_pack as codes;
 use crate::cpu::epilogue::{self, Epilogue, Second};
 use crate::cpu::gemm::{gemm, gemm_packed, turns};
@@ -122,16 +123,17 @@ impl Packed {
 }
 
 impl Form {
-    /// The same for products that round rows of the first factor where the form is codes.
+    /// The same for products that round rows of the first factor where the form is whole numbers.
     pub(super) fn with_rounded_rows(self) -> Form {
         match self {
+            Form::Codes(code) if !code.is_whole() => Form::Codes(code),
             Form::Codes(code) | Form::Int8(code) => Form::Int8(code),
             Form::Halves => Form::Halves,
             Form::Whole => Form::Whole,
         }
     }
 
-    /// The smallest that may hold op(b) for products of these numbers.
+    /// The first that may hold op(b) for products of these numbers.
     pub(super) fn likely(numbers: Numbers, b: Operand<'_>, isa: Isa) -> Form {
         if numbers != Numbers::F32 || b.tensor.dtype() != DType::F32 {
             return Form::Whole;
@@ -147,16 +149,14 @@ impl Form {
         }
     }
 
-    /// The next larger one.
-    pub(super) fn wider(self, b: Operand<'_>) -> Form {
+    /// The next one that may hold op(b).
+    pub(super) fn next(self, b: Operand<'_>) -> Form {
+        let codes = |code: Code| code.next().map(Form::Codes);
         match self {
-            Form::Codes(code) => {
-                let wider = code.wider().map(Form::Codes);
-                wider.unwrap_or_else(|| Form::without_codes(b))
-            }
+            Form::Codes(code) => codes(code).unwrap_or_else(|| Form::without_codes(b)),
             Form::Int8(code) => {
-                let wider = code.wider().map(Form::Int8);
-                wider.unwrap_or_else(|| Form::without_codes(b))
+                let next = codes(code).map(Form::with_rounded_rows);
+                next.unwrap_or_else(|| Form::without_codes(b))
             }
             Form::Halves | Form::Whole => Form::Whole,
         }

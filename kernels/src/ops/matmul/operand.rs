@@ -125,7 +125,7 @@ pub(super) enum Form {
     Whole,
     /// f32 that equal a bf16, as such.
     Halves,
-    /// f32 that are multiples of scales, as such.
+    /// f32 that are codes times scales, as such.
     Codes(Code),
     /// The same, for products that round rows of the first factor to 8 bits.
     Int8(Code),

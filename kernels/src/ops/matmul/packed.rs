@@ -24,7 +24,7 @@ impl Packed {
         Packed::of(numbers, b, leaf, device, likely)
     }
 
-    /// As `new` for products in f32, but that products with codes round each row of the first factor to 8 bits in groups of 16 or 32 of
+    /// As `new` for products in f32, but that products with codes that are whole numbers (not FP8) round each row of the first factor to 8 bits in groups of 16 or 32 of
     /// k, with exact sums of integers in each group (`cpu/int8_groups`). Leaves that are no whole groups count as one there.
     /// # Shapes
     /// op(b): `[k, n]`, f32 or bf16, leading dims flattened.
@@ -40,7 +40,7 @@ impl Packed {
         Packed::of(numbers, b, leaf, device, rounded)
     }
 
-    /// Packs op(b) in the form that `likely` names, or the next larger one that holds it.
+    /// Packs op(b) in the form that `likely` names, or the next one that holds it.
     fn of(
         numbers: Numbers,
         b: Operand<'_>,
@@ -65,7 +65,7 @@ impl Packed {
             if cpu::fill((numbers, form), &mut words, b, leaf) {
                 break words;
             }
-            form = form.wider(b);
+            form = form.next(b);
         };
         let packed = Packed {
             words,
@@ -116,7 +116,7 @@ impl Packed {
 mod tests {
     use super::*;
     use crate::Error;
-    use crate::matmul::{Op, product};
+    use crate::matmul::{Factor, Op, product};
     use crate::testing::{bits, devices, random};
 
     #[test]
@@ -145,23 +145,26 @@ mod tests {
         multiply(Numbers::Bf16Tiles, 20, 16).unwrap();
     }
 
+    /// Rows, columns and terms of products.
+    const SHAPES: [(usize, usize, usize); 10] = [
+        (1, 65, 33),
+        (1, 700, 1600),
+        (2, 330, 1600),
+        (4, 330, 1600),
+        (5, 33, 130),
+        (16, 70, 1600),
+        (27, 70, 700),
+        (45, 330, 700),
+        (70, 96, 300),
+        (200, 900, 64),
+    ];
+
     #[test]
     fn numbers_that_equal_a_bf16_are_packed_in_half_the_bytes_with_the_same_bits() {
         let half = |x: f32| f32::from_bits(x.to_bits() & 0xffff_0000);
         let special = [f32::NAN, f32::INFINITY, -0.0, 1e-40, f32::MAX];
         for device in devices() {
-            for (m, n, k) in [
-                (1, 65, 33),
-                (1, 700, 1600),
-                (2, 330, 1600),
-                (4, 330, 1600),
-                (5, 33, 130),
-                (16, 70, 1600),
-                (27, 70, 700),
-                (45, 330, 700),
-                (70, 96, 300),
-                (200, 900, 64),
-            ] {
+            for (m, n, k) in SHAPES {
                 for op in [Op::Plain, Op::Transposed] {
                     let a = random(&[m, k], 1, &device).unwrap();
                     let dims = if op == Op::Plain { [k, n] } else { [n, k] };
@@ -238,22 +241,8 @@ mod tests {
     #[test]
     fn multiples_of_scales_are_packed_as_codes_with_the_same_bits() {
         for device in devices() {
-            for (number, (m, n, k)) in [
-                (1, 65, 33),
-                (1, 700, 1600),
-                (2, 330, 1600),
-                (4, 330, 1600),
-                (5, 33, 130),
-                (16, 70, 1600),
-                (27, 70, 700),
-                (45, 330, 700),
-                (70, 96, 300),
-                (200, 900, 64),
-                (3, 40, 0),
-            ]
-            .into_iter()
-            .enumerate()
-            {
+            let shapes = SHAPES.into_iter().chain([(3, 40, 0)]);
+            for (number, (m, n, k)) in shapes.enumerate() {
                 for (op, codes) in [(Op::Plain, 8), (Op::Transposed, 128), (Op::Transposed, 8)] {
                     let seed = u32::try_from(number).unwrap();
                     let a = random(&[m, k], 1, &device).unwrap();
@@ -285,6 +274,96 @@ mod tests {
         }
     }
 
+    /// The number of a byte of FP8 E4M3 (Micikevicius et al. 2022, table 1), but for its NaN.
+    fn of_fp8(byte: u8) -> f32 {
+        let (exponent, fraction) = (i32::from(byte >> 3 & 15), f32::from(byte & 7));
+        let size = match exponent {
+            0 => fraction * 2f32.powi(-9),
+            _ => (8.0 + fraction) * 2f32.powi(exponent - 10),
+        };
+        if byte < 128 { size } else { -size }
+    }
+
+    /// W `[n, k]` of bytes, and a scale of 24 bits for each block of so many of n and k.
+    fn scaled(
+        number: fn(u8) -> f32,
+        [n, k]: [usize; 2],
+        [high, wide]: [usize; 2],
+        device: &Device,
+    ) -> Tensor {
+        let mut random = 7u32;
+        let mut next = || {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            random >> 8
+        };
+        let blocks = n.div_ceil(high) * k.div_ceil(wide);
+        // around a power of two, as far as the next ones
+        let scales: Vec<f32> = (0..blocks)
+            .map(|block| f32::from_bits(0x3a80_0000 ^ (next() >> (block % 24))))
+            .collect();
+        let mut w = Tensor::zeros(&[n, k], DType::F32, device).unwrap();
+        for (at, x) in w.f32_mut().iter_mut().enumerate() {
+            let block = at / k / high * k.div_ceil(wide) + at % k / wide;
+            let [byte, ..] = (next() % 127).to_le_bytes();
+            let sign = if next() % 2 == 0 { 0 } else { 128 };
+            *x = number(byte | sign) * scales[block];
+        }
+        w
+    }
+
+    #[test]
+    fn codes_whose_products_with_scales_are_rounded_are_packed_with_the_same_bits() {
+        let of_int8 = |byte: u8| f32::from(byte.cast_signed());
+        let all = 1 << 20;
+        for device in devices() {
+            for (m, n, k) in SHAPES {
+                for (number, block) in [
+                    (of_int8 as fn(u8) -> f32, [1, all]),
+                    (of_int8, [all, all]),
+                    (of_fp8, [1, all]),
+                    (of_fp8, [128, 128]),
+                ] {
+                    let a = random(&[m, k], 1, &device).unwrap();
+                    let mut w = scaled(number, [n, k], block, &device);
+                    let is_fp8 = number(1) != 1.0;
+                    for leaf in [0, 12, 50] {
+                        let product_of = |b: Factor<'_>| {
+                            let mut c = Tensor::zeros(&[m, n], DType::F32, &device).unwrap();
+                            product(Numbers::F32, &mut c, &a, b, leaf, false).unwrap();
+                            bits(c.f32())
+                        };
+                        let want = product_of(Factor::Stored(w.transposed()));
+                        let packed = Packed::new(Numbers::F32, w.transposed(), leaf, &device);
+                        let packed = packed.unwrap().unwrap();
+                        let place = (&device, m, n, k, is_fp8, block, leaf);
+                        assert!(product_of(Factor::Packed(&packed)) == want, "{place:?}");
+                        // a byte for each number, and four for each scale of 32
+                        let numbers_held = n.next_multiple_of(32) * k.next_multiple_of(32);
+                        let most = numbers_held / 32 * 36;
+                        assert!(packed.bytes() <= most, "{place:?}: {}", packed.bytes());
+                        let rounded = Packed::with_rounded_rows(w.transposed(), leaf, &device);
+                        let rounded = rounded.unwrap().unwrap();
+                        assert_eq!(rounded.rounds_rows(), !is_fp8, "{place:?}");
+                        assert!(rounded.bytes() <= most, "{place:?}");
+                        if is_fp8 {
+                            assert!(product_of(Factor::Packed(&rounded)) == want, "{place:?}");
+                        }
+                    }
+                    // a number in the last place of another's is no code
+                    let x = w
+                        .f32_mut()
+                        .iter_mut()
+                        .max_by(|a, b| a.total_cmp(b))
+                        .unwrap();
+                    *x = x.next_up();
+                    let packed = Packed::new(Numbers::F32, w.transposed(), 0, &device);
+                    let bytes = packed.unwrap().unwrap().bytes();
+                    assert!(bytes >= 4 * n * k, "{device:?} {n} {k} {is_fp8} {block:?}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn numbers_that_are_not_finite_are_no_codes() {
         let device = Device::cpu();
@@ -298,7 +377,7 @@ mod tests {
 
     #[test]
     fn weights_of_block_formats_are_packed_as_codes() {
-        use crate::quant::BlockType::{Q4_0, Q4_1, Q4_K, Q5_0, Q6_K, Q8_0};
+        use crate::quant::BlockType::{Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
         let (n, k) = (160, 512);
         for device in devices() {
             let numbers = random(&[n, k], 3, &device).unwrap();
@@ -308,19 +387,26 @@ mod tests {
                 (Q4_0, 18),
                 (Q4_1, 24),
                 (Q5_0, 34),
+                (Q5_1, 40),
                 (Q4_K, 24),
+                (Q5_K, 40),
                 (Q6_K, 40),
             ];
+            let a = random(&[5, k], 4, &device).unwrap();
             for (format, bytes) in formats {
                 let mut blocks = vec![0; n * k / format.numbers() * format.bytes()];
                 format.quantize(numbers.f32(), &mut blocks);
                 format.dequantize(&blocks, b.f32_mut());
                 let packed = Packed::new(Numbers::F32, b.transposed(), 0, &device);
-                assert_eq!(
-                    packed.unwrap().unwrap().bytes(),
-                    n * k / 32 * bytes,
-                    "{format:?}"
-                );
+                let packed = packed.unwrap().unwrap();
+                assert_eq!(packed.bytes(), n * k / 32 * bytes, "{format:?}");
+                let product_of = |b: Factor<'_>| {
+                    let mut c = Tensor::zeros(&[5, n], DType::F32, &device).unwrap();
+                    product(Numbers::F32, &mut c, &a, b, 0, false).unwrap();
+                    bits(c.f32())
+                };
+                let want = product_of(Factor::Stored(b.transposed()));
+                assert!(product_of(Factor::Packed(&packed)) == want, "{format:?}");
             }
         }
     }

@@ -27,11 +27,12 @@ impl Sequence {
 enum Kinds {
     Four,
     Eight,
+    Rounded,
     Wide,
 }
 
 impl Kinds {
-    const ALL: [Kinds; 3] = [Kinds::Four, Kinds::Eight, Kinds::Wide];
+    const ALL: [Kinds; 4] = [Kinds::Four, Kinds::Eight, Kinds::Rounded, Kinds::Wide];
 
     fn steps(self) -> usize {
         if self == Kinds::Wide { 16 } else { 32 }
@@ -40,7 +41,7 @@ impl Kinds {
     fn code(self, from: &mut Sequence) -> i32 {
         match self {
             Kinds::Four => from.below(16) - 8,
-            Kinds::Eight => from.below(255) - 127,
+            Kinds::Eight | Kinds::Rounded => from.below(255) - 127,
             Kinds::Wide => from.below(64) - 32,
         }
     }
@@ -49,7 +50,7 @@ impl Kinds {
     fn largest(self) -> i32 {
         match self {
             Kinds::Four => -8,
-            Kinds::Eight => 127,
+            Kinds::Eight | Kinds::Rounded => 127,
             Kinds::Wide => -32,
         }
     }
@@ -78,6 +79,8 @@ impl Columns {
                     let bits = 0x2000 + u16::try_from(from.below(0x1000)).unwrap();
                     half::f16::from_bits(bits).to_f32()
                 }
+                // 24 bits, so that products are rounded
+                Kinds::Rounded => (8_388_609 + 2 * from.below(4_000_000)) as f32 * 2f32.powi(-36),
                 // 17 bits, more than half precision has
                 Kinds::Wide => (65537 + 2 * from.below(30_000)) as f32 / 16_777_216.0,
             };
@@ -161,6 +164,10 @@ fn every_device_has_the_bits_of_the_definition() {
     for device in devices() {
         for (number, [m, n, k]) in SHAPES.into_iter().enumerate() {
             for kind in Kinds::ALL {
+                if kind == Kinds::Rounded && !k.is_multiple_of(kind.steps()) {
+                    // one or two numbers have several scales
+                    continue;
+                }
                 let seed = u32::try_from(number).unwrap();
                 let columns = Columns::new(kind, [k, n], seed);
                 let w = columns.weights(kind, &device);
@@ -232,7 +239,7 @@ fn exact(a: &Tensor, w: &Tensor, steps: usize) -> Vec<(f64, f64)> {
 
 #[test]
 fn weights_of_block_formats_are_multiplied_within_half_a_step_of_their_rows() {
-    use BlockType::{Q4_0, Q4_1, Q4_K, Q5_0, Q6_K, Q8_0};
+    use BlockType::{Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
     let (m, n, k) = (7, 160, 512);
     let mut first = Vec::new();
     for device in devices() {
@@ -244,7 +251,9 @@ fn weights_of_block_formats_are_multiplied_within_half_a_step_of_their_rows() {
             (Q4_0, 18, 32),
             (Q4_1, 24, 32),
             (Q5_0, 34, 32),
+            (Q5_1, 40, 32),
             (Q4_K, 24, 32),
+            (Q5_K, 40, 32),
             (Q6_K, 40, 16),
         ]
         .into_iter()

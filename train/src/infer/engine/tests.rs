@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::Error;
-use crate::checkpoint::{FileType, GgufOptions, export_gguf, export_hf};
+use crate::checkpoint::{
+    FileType, GgufOptions, WeightFormat, export_gguf, export_hf, export_quantized,
+};
 use crate::config::{ParallelConfig, Plan};
 use crate::dist::devices::Devices;
 use crate::eval::logits;
@@ -473,17 +475,24 @@ fn tensor_parallel_ranks_change_no_bits_of_a_hugging_face_folder() {
     }
 }
 
-/// A model whose weights are in blocks, in a GGUF file.
-fn in_blocks(plan: Plan, file_type: FileType, folder: &tempfile::TempDir) -> PathBuf {
-    let file = folder.path().join("model.gguf");
+/// A checkpoint's weights in blocks, in a GGUF file.
+fn in_blocks(checkpoint: &Path, file_type: FileType, folder: &tempfile::TempDir) -> PathBuf {
+    let file = folder.path().join(format!("{file_type:?}.gguf"));
     let options = GgufOptions {
         file_type,
         name: None,
         tokenizer: None,
         pre: None,
     };
-    export_gguf(&trained(plan, folder), &file, &options).unwrap();
+    export_gguf(checkpoint, &file, &options).unwrap();
     file
+}
+
+/// A checkpoint's weights in eight bits, in a folder of Hugging Face.
+fn in_eight_bits(checkpoint: &Path, format: WeightFormat, folder: &tempfile::TempDir) -> PathBuf {
+    let out = folder.path().join(format!("{format:?}"));
+    export_quantized(checkpoint, &out, format).unwrap();
+    out
 }
 
 #[test]
@@ -491,9 +500,13 @@ fn rounded_activations_change_bits_by_their_rounding_alone() {
     let mut plan = tiny_llama();
     // eighths of whole groups
     (plan.model.d_model, plan.model.d_ffn) = (256, 512);
-    for file_type in [FileType::Q8_0, FileType::Q4_0] {
-        let folder = tempfile::tempdir().unwrap();
-        let file = in_blocks(plan.clone(), file_type, &folder);
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = trained(plan, &folder);
+    for file in [
+        in_blocks(&checkpoint, FileType::Q8_0, &folder),
+        in_blocks(&checkpoint, FileType::Q4_0, &folder),
+        in_eight_bits(&checkpoint, WeightFormat::Int8, &folder),
+    ] {
         let asked = |ranks, is_rounded, prompts: &[Vec<u32>]| {
             let on = Devices::Cpu.split(ranks);
             let on = on.with_rounded_activations(is_rounded);
@@ -510,9 +523,9 @@ fn rounded_activations_change_bits_by_their_rounding_alone() {
             answers(&mut engine).into_values().collect::<Vec<_>>()
         };
         let together = asked(1, true, &prompts());
-        assert_eq!(asked(2, true, &prompts()), together, "{file_type:?}");
+        assert_eq!(asked(2, true, &prompts()), together, "{file:?}");
         for (prompt, wanted) in prompts().into_iter().zip(&together) {
-            assert_eq!(&asked(1, true, &[prompt])[0], wanted, "{file_type:?}");
+            assert_eq!(&asked(1, true, &[prompt])[0], wanted, "{file:?}");
         }
         let exact = asked(1, false, &prompts());
         let scores = |answers: &[Answer]| -> Vec<f64> {
@@ -525,19 +538,19 @@ fn rounded_activations_change_bits_by_their_rounding_alone() {
         let farthest =
             (found.iter().zip(&wanted)).fold(0.0f64, |most, (a, b)| most.max((a - b).abs()));
         // a step of 1/127 in each of two layers
-        assert!(
-            farthest > 1e-5 && farthest < 0.05,
-            "{file_type:?} {farthest}"
-        );
+        assert!(farthest > 1e-5 && farthest < 0.05, "{file:?} {farthest}");
     }
 }
 
 #[test]
-fn rounded_activations_want_weights_in_blocks_and_whole_groups_on_ranks() {
+fn rounded_activations_want_weights_of_whole_numbers_and_whole_groups_on_ranks() {
     let folder = tempfile::tempdir().unwrap();
     let on = |ranks| Devices::Cpu.split(ranks).with_rounded_activations(true);
     let checkpoint = trained(tiny_llama(), &folder);
     let engine = Engine::open(&checkpoint, on(1), Limits::default()).unwrap();
+    assert!(!engine.rounds_activations());
+    let fp8 = in_eight_bits(&checkpoint, WeightFormat::Fp8, &folder);
+    let engine = Engine::open(&fp8, on(1), Limits::default()).unwrap();
     assert!(!engine.rounds_activations());
     match Engine::open(&checkpoint, on(2), Limits::default()) {
         Err(Error::Request { wanted, .. }) => assert!(
