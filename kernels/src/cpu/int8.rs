@@ -4,7 +4,10 @@
 //! signed bytes can be used: sum(q w) - 128 sum(w). Integer sums are the same in every order, and what follows them are
 //! single rounded f32 operations, so every instruction set gives the same bits. AVX-512 VNNI has a loop of its own; others use
 //! plain code.
-#![expect(unsafe_code, reason = "loads and products of AVX-512")]
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "loads and products of AVX-512")
+)]
 
 use crate::Isa;
 use rayon::prelude::*;

@@ -10,7 +10,6 @@
     reason = "vector instructions of a path that this machine is known to have"
 )]
 
-use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use crate::Isa;
@@ -102,7 +101,7 @@ impl Loop {
             // SAFETY: a loop exists only for an instruction set that `peak_flops` found on this machine.
             Loop::Pairs => unsafe { x86::pairs() },
             #[cfg(target_arch = "x86_64")]
-            Loop::Tiles => crate::cpu::tiles::busy(black_box(ROUNDS)),
+            Loop::Tiles => crate::cpu::tiles::busy(std::hint::black_box(ROUNDS)),
             #[cfg(target_arch = "aarch64")]
             // SAFETY: a loop exists only for an instruction set that `peak_flops` found on this machine.
             Loop::Neon => unsafe { arm::quad() },

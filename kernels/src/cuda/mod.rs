@@ -240,7 +240,11 @@ impl Cuda {
     pub(crate) fn card(&self) -> Result<[u8; 16]> {
         let found = result::device::get_uuid(self.device);
         let found = found.map_err(|error| failed("cuDeviceGetUuid", error))?;
-        Ok(found.bytes.map(i8::cast_unsigned))
+        // a C `char` has a sign on x86-64 and none on 64-bit ARM
+        Ok(found.bytes.map(|byte| {
+            let [byte] = byte.to_ne_bytes();
+            byte
+        }))
     }
 
     /// True if the other is of the same card.
