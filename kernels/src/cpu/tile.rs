@@ -15,7 +15,7 @@ use super::bf16::Step;
 use super::simd::{LANES, Lanes};
 
 /// Use of the output's old value.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finish {
     /// c = tree
     Store,

@@ -5,7 +5,7 @@
 
 use std::arch::x86_64::*;
 
-use super::layout::{Chain, Compute, Held, IN_FLIGHT, Loops, QUAD, Sums, WIDTH};
+use super::layout::{Chain, Compute, Held, IN_FLIGHT, Loops, STEP, Sums, WIDTH};
 use crate::cpu::Isa;
 use crate::cpu::codes::Scales;
 use crate::cpu::simd::LANES;
@@ -30,8 +30,6 @@ pub(super) fn is_used(isa: Isa) -> bool {
 const VECTOR: usize = 32;
 /// Sums of a vector.
 const FLOATS: usize = 8;
-/// Bytes of a panel's columns for four of k.
-const STEP: usize = QUAD * WIDTH;
 /// Columns that are computed at once.
 const HALF: usize = 2 * FLOATS;
 

@@ -8,13 +8,17 @@ use crate::cpu::codes::{
 pub(super) const WIDTH: usize = 32;
 /// Numbers that one product of bytes sums.
 pub(super) const QUAD: usize = 4;
-/// Most rows of a tile.
+/// Bytes of a panel's columns for four of k.
+pub(super) const STEP: usize = QUAD * WIDTH;
+/// Most rows of a tile whose rows are interleaved.
 pub(super) const HEIGHT: usize = 6;
+/// Rows of a tile whose rows are not interleaved, those of AMX (`tiles.rs`).
+pub(super) const TALL: usize = 16;
 /// Bytes of a panel that are asked for before they are needed, as `tile::Ahead`.
 pub(super) const IN_FLIGHT: usize = 8192;
 
-/// Sums of a tile: rows of a panel's columns.
-pub(super) type Sums = [[f32; WIDTH]; HEIGHT];
+/// Sums of a tile: rows of a panel's columns, as many as the highest tile has.
+pub(super) type Sums = [[f32; WIDTH]; TALL];
 
 impl Code {
     /// Added to codes where they are stored, so that they have no sign.
@@ -44,10 +48,12 @@ impl Code {
     }
 }
 
-/// Rows of a tile, and the first of them.
+/// Rows of a tile.
 #[derive(Clone, Copy)]
 pub(super) struct TileRows {
     pub(super) first: usize,
+    pub(super) count: usize,
+    /// Rows that it has room for: `count`, or `TALL`.
     pub(super) height: usize,
 }
 

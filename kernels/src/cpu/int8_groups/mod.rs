@@ -11,15 +11,23 @@
 //!
 //! A panel is 32 columns: for each group two vectors of scales (and of offsets), then the codes of each four of k, column by
 //! column, as AVX-512 VNNI's products of bytes read them. They are stored without a sign, with an offset that the rows'
-//! sums of codes take away again. Codes of 4 bits alternate between eight of k in a byte.
+//! sums of codes take away again. Codes of 4 bits alternate between eight of k in a byte. AMX's tiles read the same panels
+//! (`tiles.rs`).
 #![expect(unsafe_code, reason = "tasks write disjoint tiles of one output")]
 
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 mod layout;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod pack;
 mod plain;
 mod rows;
+#[cfg(test)]
+mod tests;
+mod tiles;
 #[cfg(target_arch = "x86_64")]
 mod vnni;
 
@@ -35,9 +43,10 @@ use super::plan::{PARALLEL_ABOVE, Plan, ViewMut, share};
 use super::tile::Finish;
 use super::{Isa, pieces};
 use crate::{DType, Result, Tensor};
-use layout::{Chain, Compute, HEIGHT, Held, Loops, Sums, TileRows, WIDTH};
+use layout::{Chain, Compute, HEIGHT, Held, Loops, Sums, TALL, TileRows, WIDTH};
 pub(crate) use pack::{fill, floats};
 use rows::{Rows, words_of_row};
+use tiles::Emulation;
 
 /// Bytes of rows that a task goes through with each panel: a part of the second cache.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -50,10 +59,29 @@ pub(crate) struct Right<'a> {
     pub(crate) code: Code,
 }
 
+/// The unit that computes tiles of sixteen rows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TallTiles {
+    /// The processor's.
+    #[cfg(target_arch = "x86_64")]
+    Native,
+    #[cfg_attr(not(test), expect(dead_code, reason = "slower than tiles of few rows"))]
+    Emulated,
+}
+
 /// Multiplies; shapes are checked.
 /// # Errors
 /// `Memory` if the rounded rows do not fit.
-pub(crate) fn gemm(
+pub(crate) fn gemm(c: ViewMut<'_>, a: Matrix<'_>, right: Right<'_>, plan: Plan<'_>) -> Result<()> {
+    #[cfg(target_arch = "x86_64")]
+    let tall = amx::is_used(plan.device.isa()).then_some(TallTiles::Native);
+    #[cfg(not(target_arch = "x86_64"))]
+    let tall = None;
+    gemm_by(tall, c, a, right, plan)
+}
+
+fn gemm_by(
+    tall: Option<TallTiles>,
     mut c: ViewMut<'_>,
     a: Matrix<'_>,
     right: Right<'_>,
@@ -65,9 +93,10 @@ pub(crate) fn gemm(
     let isa = plan.device.isa();
     let parallel =
         plan.parallel && rayon::current_num_threads() > 1 && m * n * k.max(1) > PARALLEL_ABOVE;
-    let tiles = tiles_of(m);
+    let tiles = tiles_of(m, tall.is_some());
+    let all_rows: usize = tiles.iter().map(|tile| tile.height).sum();
     let mut rounded = Tensor::empty(
-        &[(m * words_of_row(code, groups)).max(1)],
+        &[(all_rows * words_of_row(code, groups)).max(1)],
         DType::F32,
         plan.device,
     )?;
@@ -89,6 +118,7 @@ pub(crate) fn gemm(
     let strips = (TASKS * threads).div_ceil(blocks).clamp(1, panels);
     let whole = Product {
         isa,
+        tall,
         rows,
         rounded: rounded.f32(),
         words,
@@ -112,24 +142,30 @@ pub(crate) fn gemm(
 }
 
 /// Tiles of heights that have a loop of their own.
-fn tiles_of(m: usize) -> Vec<TileRows> {
+fn tiles_of(m: usize, has_tall: bool) -> Vec<TileRows> {
     let mut tiles = Vec::with_capacity(m.div_ceil(HEIGHT) + 1);
     let mut first = 0;
     while first < m {
-        let height = match m - first {
-            left @ (1 | 2 | 4) => left,
-            3 => 2,
-            5 => 4,
-            _ => HEIGHT,
+        let (count, height) = match m - first {
+            left if has_tall && left > HEIGHT => (left.min(TALL), TALL),
+            left @ (1 | 2 | 4) => (left, left),
+            3 => (2, 2),
+            5 => (4, 4),
+            _ => (HEIGHT, HEIGHT),
         };
-        tiles.push(TileRows { first, height });
-        first += height;
+        tiles.push(TileRows {
+            first,
+            count,
+            height,
+        });
+        first += count;
     }
     tiles
 }
 
 struct Product<'a> {
     isa: Isa,
+    tall: Option<TallTiles>,
     rows: Rows,
     rounded: &'a [f32],
     words: &'a [f32],
@@ -146,10 +182,15 @@ impl Product<'_> {
     fn task(&self, tiles: &[TileRows], panels: std::ops::Range<usize>) {
         let Rows { code, groups } = self.rows;
         let apart = groups * code.group(WIDTH);
-        let computes = [1, 2, 4, HEIGHT].map(|height| compute_of(self.isa, code, height));
+        let computes = [1, 2, 4, HEIGHT, TALL].map(|height| self.compute_of(height));
+        #[cfg(target_arch = "x86_64")]
+        let _ready = (self.tall == Some(TallTiles::Native)
+            && tiles.iter().any(|tile| tile.height == TALL))
+        .then(|| amx::Ready::new(code.quads()));
         let leaves = groups.div_ceil(self.leaf);
         let levels = (usize::BITS - leaves.leading_zeros()) as usize;
-        let mut waiting = vec![[[0.0; WIDTH]; HEIGHT]; levels];
+        let mut waiting = vec![[[0.0; WIDTH]; TALL]; levels];
+        let mut sums = [[0.0; WIDTH]; TALL];
         for panel in panels {
             let words = &self.words[panel * apart..(panel + 1) * apart];
             for (number, tile) in tiles.iter().enumerate() {
@@ -157,11 +198,11 @@ impl Product<'_> {
                     1 => computes[0],
                     2 => computes[1],
                     4 => computes[2],
-                    _ => computes[3],
+                    HEIGHT => computes[3],
+                    _ => computes[4],
                 };
                 let own = self.rows.tile(self.rounded, *tile);
                 let mut depth = 0;
-                let mut sums = [[0.0; WIDTH]; HEIGHT];
                 for leaf in 0..leaves {
                     let from = leaf * self.leaf;
                     let chain = Chain {
@@ -184,12 +225,23 @@ impl Product<'_> {
                         add(&mut sums, &waiting[depth], tile.height);
                     }
                     if leaf + 1 < leaves {
-                        waiting[depth] = sums;
+                        waiting[depth][..tile.height].copy_from_slice(&sums[..tile.height]);
                         depth += 1;
                     }
                 }
                 self.store(*tile, panel, &mut sums);
             }
+        }
+    }
+
+    /// The loop of tiles of a height.
+    fn compute_of(&self, height: usize) -> Compute {
+        let code = self.rows.code;
+        match self.tall {
+            #[cfg(target_arch = "x86_64")]
+            Some(TallTiles::Native) if height == TALL => of_code::<amx::Native>(code, height),
+            Some(TallTiles::Emulated) if height == TALL => of_code::<Emulation>(code, height),
+            _ => compute_of(self.isa, code, height),
         }
     }
 
@@ -200,14 +252,14 @@ impl Product<'_> {
             stride: self.stride,
             row: tile.first,
             column: panel * WIDTH,
-            rows: tile.height,
+            rows: tile.count,
             columns: WIDTH.min(self.n - panel * WIDTH),
         };
         if self.finish == Finish::Add {
             let Shared::F32(c) = self.c else {
                 unreachable!("sums are added to outputs of f32 alone")
             };
-            for (row, sums) in sums.iter_mut().enumerate().take(tile.height) {
+            for (row, sums) in sums.iter_mut().enumerate().take(tile.count) {
                 let at = (whole.row + row) * whole.stride + whole.column;
                 // SAFETY: the tile is inside the output, and this task's.
                 let c = unsafe { std::slice::from_raw_parts(c.add(at), whole.columns) };
@@ -237,6 +289,10 @@ fn compute_of(isa: Isa, code: Code, height: usize) -> Compute {
         return of_code::<vnni::Vnni>(code, height);
     } else if avx2::is_used(isa) {
         return of_code::<avx2::Avx2>(code, height);
+    }
+    #[cfg(target_arch = "aarch64")]
+    if neon::is_used(isa) {
+        return of_code::<neon::Neon>(code, height);
     }
     let _ = isa;
     of_code::<plain::Plain>(code, height)

@@ -1,9 +1,10 @@
 //! Rows of the first factor, rounded to 8 bits in groups. Those of a tile are interleaved: four codes of each row, then the next
-//! four; behind them the steps, shifts and sums of each group, row by row.
+//! four; those of a tile of AMX are not: a group of each row, then the next group. Behind them are the steps, shifts and sums of each
+//! group, row by row.
 
 use rayon::prelude::*;
 
-use super::layout::{QUAD, TileRows};
+use super::layout::{QUAD, TALL, TileRows};
 use crate::cpu::Isa;
 use crate::cpu::codes::{Code, MOST};
 use crate::cpu::pack::{Matrix, View};
@@ -82,7 +83,7 @@ impl Rows {
         let (shifts, totals) = numbers.split_at_mut(all);
         let shifts: &mut [i32] = bytemuck::cast_slice_mut(shifts);
         let mut row = vec![0.0; self.groups * self.code.steps()];
-        for own in 0..tile.height {
+        for own in 0..tile.count {
             copy(a, tile.first + own, &mut row);
             let groups = row.chunks_exact(self.code.steps());
             for (number, x) in groups.enumerate() {
@@ -93,7 +94,10 @@ impl Rows {
                 totals[at] = group.scale * group.sum as f32;
                 let quads = group.codes.as_chunks::<QUAD>().0;
                 for (quad, four) in quads[..self.code.quads()].iter().enumerate() {
-                    let at = (number * self.code.quads() + quad) * tile.height + own;
+                    let at = match tile.height {
+                        TALL => (number * TALL + own) * self.code.quads() + quad,
+                        height => (number * self.code.quads() + quad) * height + own,
+                    };
                     codes[at] = u32::from_le_bytes(four.map(i8::cast_unsigned));
                 }
             }

@@ -90,6 +90,26 @@ const _: () = assert!(
     "as the processor reads it"
 );
 
+/// Rows of a tile, and their bytes.
+#[derive(Clone, Copy)]
+pub(in crate::cpu) struct Shape {
+    rows: u8,
+    bytes: u16,
+}
+
+impl Shape {
+    /// # Panics
+    /// If a tile has fewer.
+    pub(in crate::cpu) fn new(rows: usize, bytes: usize) -> Shape {
+        assert!(rows <= 16 && bytes <= 64, "a tile has 16 rows of 64 bytes");
+        #[expect(clippy::cast_possible_truncation, reason = "small, by the assert")]
+        Shape {
+            rows: rows as u8,
+            bytes: bytes as u16,
+        }
+    }
+}
+
 /// The tile unit of the thread that created it; a thread has one at a time.
 pub(super) struct Tiles {
     rows: usize,
@@ -112,7 +132,7 @@ impl Unit for Tiles {
     fn start(rows: usize) -> Self {
         assert!(has_leave(), "units are started where there are some");
         // SAFETY: the process has permission to use tiles, by the assert.
-        unsafe { configure(rows) }
+        unsafe { configure(&shapes(rows)) }
         Tiles {
             rows,
             only_here: std::marker::PhantomData,
@@ -122,7 +142,7 @@ impl Unit for Tiles {
     fn reshape(&mut self, rows: usize) {
         if rows != self.rows {
             // SAFETY: `start` checked the process's permission to use tiles, which is never withdrawn.
-            unsafe { configure(rows) }
+            unsafe { configure(&shapes(rows)) }
             self.rows = rows;
         }
     }
@@ -145,10 +165,15 @@ impl Unit for Tiles {
     }
 }
 
+/// The tiles of products of bf16 with so many rows.
+fn shapes(rows: usize) -> [Shape; 8] {
+    rows_of_tiles(rows).map(|rows| Shape { rows, bytes: 64 })
+}
+
 /// Configures this thread's tiles.
 /// # Safety
 /// The process must have permission to use tiles (`has_leave`).
-unsafe fn configure(rows: usize) {
+pub(in crate::cpu) unsafe fn configure(shapes: &[Shape]) {
     let mut configuration = Configuration {
         palette: 1,
         start_row: 0,
@@ -156,9 +181,10 @@ unsafe fn configure(rows: usize) {
         row_bytes: [0; 16],
         rows: [0; 16],
     };
-    let all = rows_of_tiles(rows);
-    configuration.rows[..all.len()].copy_from_slice(&all);
-    configuration.row_bytes[..all.len()].fill(64);
+    for (number, shape) in shapes.iter().enumerate() {
+        configuration.rows[number] = shape.rows;
+        configuration.row_bytes[number] = shape.bytes;
+    }
     // SAFETY: the process has permission to use tiles, by this function's contract, and the configuration is valid
     // for palette 1.
     unsafe {
@@ -166,11 +192,18 @@ unsafe fn configure(rows: usize) {
     }
 }
 
+/// Released tiles add nothing to thread switches.
+/// # Safety
+/// This thread's tiles are configured, and not in use.
+pub(in crate::cpu) unsafe fn release() {
+    // SAFETY: by this function's contract.
+    unsafe { asm!("tilerelease", options(nostack, nomem)) }
+}
+
 impl Drop for Tiles {
-    /// Released tiles add nothing to thread switches.
     fn drop(&mut self) {
         // SAFETY: `start` configured this thread's tiles, and `Tiles` cannot leave its thread.
-        unsafe { asm!("tilerelease", options(nostack, nomem)) }
+        unsafe { release() }
     }
 }
 
