@@ -5,5 +5,6 @@
 
 mod crawl;
 mod http;
+mod s3;
 mod server;
 mod store;

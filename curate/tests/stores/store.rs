@@ -2,15 +2,12 @@
 //! answer.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use curate::read::{Format, Input, input_files};
 use curate::store::{ObjectFolder, Put};
 
-use crate::server::listen;
+use crate::s3::{self, Answer, Objects};
 
 /// Misbehaviour of the server.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,8 +23,6 @@ enum Fault {
     Forbidden,
 }
 
-type Objects = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
-
 /// An S3 server until the test ends, and a folder in it.
 fn serve(fault: Fault, settings: &[(&str, &str)]) -> (Objects, ObjectFolder) {
     let (objects, options) = listening(fault, settings);
@@ -38,8 +33,17 @@ fn serve(fault: Fault, settings: &[(&str, &str)]) -> (Objects, ObjectFolder) {
 /// An S3 server until the test ends, and the settings of its clients.
 fn listening(fault: Fault, settings: &[(&str, &str)]) -> (Objects, BTreeMap<String, String>) {
     let objects = Objects::default();
-    let (ours, count) = (objects.clone(), AtomicUsize::new(0));
-    let address = listen(move |stream| answer(stream, &ours, fault, &count));
+    let count = AtomicUsize::new(0);
+    let address = s3::serve(objects.clone(), move |_| {
+        let is_even = count.fetch_add(1, Ordering::SeqCst).is_multiple_of(2);
+        match fault {
+            Fault::Busy if is_even => Answer::Refusal(503),
+            Fault::Halves if !is_even => Answer::Half,
+            Fault::Silent if is_even => Answer::Silence,
+            Fault::Forbidden => Answer::Refusal(403),
+            Fault::None | Fault::Busy | Fault::Halves | Fault::Silent => Answer::Usual,
+        }
+    });
     let endpoint = format!("http://{address}");
     let mut options = BTreeMap::new();
     for (key, value) in [
@@ -55,145 +59,6 @@ fn listening(fault: Fault, settings: &[(&str, &str)]) -> (Objects, BTreeMap<Stri
         options.insert((*key).to_string(), (*value).to_string());
     }
     (objects, options)
-}
-
-fn answer(
-    stream: TcpStream,
-    objects: &Objects,
-    fault: Fault,
-    count: &AtomicUsize,
-) -> std::io::Result<()> {
-    let mut reader = BufReader::new(stream.try_clone()?);
-    let mut out = stream;
-    loop {
-        let mut first = String::new();
-        if reader.read_line(&mut first)? == 0 {
-            return Ok(());
-        }
-        let mut headers = BTreeMap::new();
-        loop {
-            let mut line = String::new();
-            reader.read_line(&mut line)?;
-            let Some((name, value)) = line.trim_end().split_once(": ") else {
-                break;
-            };
-            headers.insert(name.to_ascii_lowercase(), value.to_string());
-        }
-        let length = headers
-            .get("content-length")
-            .map_or(0, |n| n.parse().unwrap());
-        let mut body = vec![0; length];
-        reader.read_exact(&mut body)?;
-        let turn = count.fetch_add(1, Ordering::SeqCst);
-        let (status, tag, sent) = match fault {
-            Fault::Busy if turn.is_multiple_of(2) => (503, String::new(), Vec::new()),
-            Fault::Forbidden => (403, String::new(), Vec::new()),
-            _ => respond(&first, &headers, body, &mut objects.lock().unwrap()),
-        };
-        if fault == Fault::Silent && turn.is_multiple_of(2) {
-            return out.shutdown(std::net::Shutdown::Both);
-        }
-        let is_head = first.starts_with("HEAD");
-        write!(
-            out,
-            "HTTP/1.1 {status} X\r\nContent-Length: {}\r\nETag: {tag}\r\nLast-Modified: Tue, 02 Jan 2024 00:00:00 GMT\r\n",
-            sent.len()
-        )?;
-        if status == 206 {
-            let from = first_byte(&headers);
-            let size = from + sent.len();
-            write!(out, "Content-Range: bytes {from}-{}/{size}\r\n", size - 1)?;
-        }
-        write!(out, "\r\n")?;
-        if is_head {
-            continue;
-        }
-        if fault == Fault::Halves && turn % 2 == 1 && !sent.is_empty() {
-            out.write_all(&sent[..sent.len() / 2])?;
-            return out.shutdown(std::net::Shutdown::Both);
-        }
-        out.write_all(&sent)?;
-    }
-}
-
-fn first_byte(headers: &BTreeMap<String, String>) -> usize {
-    let range = headers.get("range").and_then(|r| r.strip_prefix("bytes="));
-    range.map_or(0, |r| r.trim_end_matches('-').parse().unwrap())
-}
-
-fn tag_of(bytes: &[u8]) -> String {
-    format!(
-        "\"{:x}\"",
-        bytes
-            .iter()
-            .fold(7u64, |h, b| h.wrapping_mul(31) + u64::from(*b))
-    )
-}
-
-/// Status, ETag and body.
-fn respond(
-    first: &str,
-    headers: &BTreeMap<String, String>,
-    body: Vec<u8>,
-    objects: &mut BTreeMap<String, Vec<u8>>,
-) -> (u16, String, Vec<u8>) {
-    let mut words = first.split(' ');
-    let (method, path) = (words.next().unwrap(), words.next().unwrap());
-    let (path, query) = path.split_once('?').unwrap_or((path, ""));
-    let key = path
-        .trim_start_matches("/bucket")
-        .trim_start_matches('/')
-        .to_string();
-    if query.contains("list-type") {
-        let prefix = query
-            .split('&')
-            .find_map(|part| part.strip_prefix("prefix="));
-        let prefix = prefix.unwrap_or("").replace("%2F", "/");
-        let mut list = String::from("<ListBucketResult><IsTruncated>false</IsTruncated>");
-        for (key, bytes) in objects.iter().filter(|o| o.0.starts_with(&prefix)) {
-            list += &format!(
-                "<Contents><Key>{key}</Key><Size>{}</Size><LastModified>2024-01-02T00:00:00.000Z</LastModified></Contents>",
-                bytes.len()
-            );
-        }
-        return (
-            200,
-            String::new(),
-            (list + "</ListBucketResult>").into_bytes(),
-        );
-    }
-    let there = objects.get(&key);
-    if method == "PUT" {
-        let expected = headers.get("if-match");
-        let is_met = match (there, expected) {
-            (Some(_), None) => !headers.contains_key("if-none-match"),
-            (None, None) => true,
-            (there, Some(tag)) => there.is_some_and(|bytes| tag_of(bytes) == *tag),
-        };
-        if !is_met {
-            return (412, String::new(), Vec::new());
-        }
-        let tag = tag_of(&body);
-        objects.insert(key, body);
-        return (200, tag, Vec::new());
-    }
-    if method == "DELETE" {
-        // as Google's and Azure's servers; S3 answers 204 either way
-        let status = if objects.remove(&key).is_some() {
-            204
-        } else {
-            404
-        };
-        return (status, String::new(), Vec::new());
-    }
-    match there {
-        None => (404, String::new(), Vec::new()),
-        Some(bytes) => {
-            let from = first_byte(headers);
-            let status = if from > 0 { 206 } else { 200 };
-            (status, tag_of(bytes), bytes[from..].to_vec())
-        }
-    }
 }
 
 #[test]
