@@ -52,7 +52,8 @@ impl Context {
     pub(crate) fn open_part(job: Job) -> Result<Context> {
         let lock = lock_in(&job.out, LOCK)?.ok_or_else(|| is_held(&job.out))?;
         sweep(&job.out);
-        Context::with_lock(job, lock)
+        let manifest = Manifest::open(&job.out, job.store()?)?;
+        Context::with_manifest(job, lock, manifest)
     }
 
     /// For submitting a job to its executor: takes `.submit.lock`, not `.lock`, because the submitted processes
@@ -68,9 +69,10 @@ impl Context {
         if lock_in(&job.out, LOCK)?.is_some() {
             sweep(&job.out);
         }
-        expect_whole(&job.out)?;
+        let manifest = Manifest::open(&job.out, job.store()?)?;
+        expect_whole(&job.out, &manifest)?;
         start_threads(&job)?;
-        let cx = Context::with_lock(job, lock)?;
+        let cx = Context::with_manifest(job, lock, manifest)?;
         cx.accept()?;
         Ok(cx)
     }
@@ -94,16 +96,16 @@ impl Context {
 
     fn begin(job: Job, lock: Lock) -> Result<Context> {
         sweep(&job.out);
-        expect_whole(&job.out)?;
+        let manifest = Manifest::open(&job.out, job.store()?)?;
+        expect_whole(&job.out, &manifest)?;
         start_threads(&job)?;
         folder_lock::note(&job.out)?;
-        Context::with_lock(job, lock)
+        Context::with_manifest(job, lock, manifest)
     }
 
-    fn with_lock(job: Job, lock: Lock) -> Result<Context> {
+    fn with_manifest(job: Job, lock: Lock, manifest: Manifest) -> Result<Context> {
         let out = job.out.clone();
         let is_first = !out.join(JOB).exists();
-        let manifest = Manifest::open(&out, job.store()?)?;
         let cx = Context {
             job,
             out,
@@ -150,9 +152,9 @@ impl Context {
     /// For a task of an executor: other tasks may be working in the folder, but no whole job.
     pub(crate) fn open_for_task(job: Job) -> Result<Context> {
         let out = job.out.clone();
-        expect_whole(&out)?;
         let lock_path = out.join(LOCK);
         let manifest = Manifest::open(&out, job.store()?)?;
+        expect_whole(&out, &manifest)?;
         if job.store.is_some() {
             // the folder is this machine's own
             lock_in(&out, LOCK)?;
@@ -312,15 +314,26 @@ impl Context {
 /// List of files that a takedown has not put into their places yet.
 pub(crate) const PENDING: &str = "takedown/commit.json";
 
-/// Refuses a folder in which a takedown was killed: some of its files are old, others new.
-pub(crate) fn expect_whole(out: &Path) -> Result<()> {
-    if out.join(PENDING).exists() {
-        bail!(
-            "a takedown in {} was interrupted; run `millrace takedown` again to finish it",
-            out.display()
-        );
+/// Copy of the store's folder while a takedown works on it.
+pub(crate) const TAKEDOWN_COPY: &str = "takedown/copy";
+
+/// Refuses a folder in which a takedown was killed, or one whose store a takedown changes or has left so: some of its files are
+/// old, others new.
+///
+/// # Errors
+/// Then, and if the store cannot be reached.
+pub(crate) fn expect_whole(out: &Path, manifest: &Manifest) -> Result<()> {
+    let place = match out.join(PENDING).exists() {
+        true => Some(out.display().to_string()),
+        false if manifest.is_in_store(PENDING)? => manifest.url(""),
+        false => None,
+    };
+    match place {
+        Some(place) => bail!(
+            "a takedown in {place} was interrupted; run `millrace takedown` again to finish it"
+        ),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// The lists of the files of crawls, as they were when the job first asked.
@@ -371,9 +384,12 @@ const FOLDERS: [&str; 19] = [
     "tokens",
 ];
 
-/// Removes the temporary files of a killed run: files with our naming scheme, in our folders. Holding the lock
-/// means that no process is writing them. Files of other programs and of jobs in subfolders are left alone.
+/// Removes the temporary files of a killed run: files with our naming scheme, in our folders, and the copy of a killed
+/// takedown, which has the removed texts. Holding the lock means that no process is writing them. Files of other programs and of
+/// jobs in subfolders are left alone.
 fn sweep(out: &Path) {
+    // one that cannot be removed does no harm
+    let _ = std::fs::remove_dir_all(out.join(TAKEDOWN_COPY));
     sweep_files(out);
     FOLDERS.iter().for_each(|name| sweep_below(&out.join(name)));
 }

@@ -292,6 +292,17 @@ impl Manifest {
         Ok(is_whole)
     }
 
+    /// Whether the store has this file of the job; false without a store.
+    ///
+    /// # Errors
+    /// If the store cannot be reached.
+    pub(crate) fn is_in_store(&self, name: &str) -> Result<bool> {
+        match &self.shared {
+            Some(shared) => Ok(shared.folder.size(name)?.is_some()),
+            None => Ok(false),
+        }
+    }
+
     /// Downloads a file of the job if there is a store and it has the file, replacing the local one.
     ///
     /// # Errors
@@ -454,7 +465,10 @@ fn stage_of_part(name: &str) -> Option<&str> {
 }
 
 /// Downloads an object into a file that appears whole; false if there is no such object.
-fn fetch(folder: &ObjectFolder, name: &str, path: &Path) -> Result<bool> {
+///
+/// # Errors
+/// If the store cannot be reached, or the file not be written.
+pub(crate) fn fetch(folder: &ObjectFolder, name: &str, path: &Path) -> Result<bool> {
     let mut trouble = None;
     let written = publish(path, |file| match folder.fetch(name, file) {
         Ok(true) => Ok(()),

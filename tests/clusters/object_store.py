@@ -6,7 +6,8 @@ MILLRACE is built with `--features object-store`; Python has moto[server] 5 and 
 They share an S3 bucket (moto's server) behind a proxy that answers some requests with 503, breaks answers off in the middle,
 and keeps the answers of some puts and removals to itself. Tasks are killed at random moments and started again, one of them runs on two
 machines at a time, and the bucket holds a record of another job at the start. Then one machine finishes the job, and the
-same command again finds it done. At last the job loses an input, and the bucket its shards, in runs that are killed as well.
+same command again finds it done. Then the job loses an input, and the bucket its shards, in runs that are killed as well. At last
+documents are taken down, by processes that are killed, and the bucket has the files of a folder from which they were taken down.
 Exits 1 if a byte differs.
 """
 
@@ -250,6 +251,43 @@ want, found = sums(work / "alone"), sums(store)
 different = [k for k in sorted(want | found) if want.get(k) != found.get(k)]
 failed |= bool(different)
 print(f"   {before} shards before, {len(records)} after, {kills} runs killed; {len(want)} files, {len(different)} differ", different[:5])
+print("== documents are taken down, by processes that are killed")
+samples = (work / "alone/samples.jsonl").read_text().splitlines()
+opt_outs = work / "opt-outs.txt"
+opt_outs.write_text("".join(f"id:{json.loads(line)['id']}\n" for line in samples[::2]))
+subprocess.run(command("takedown", opt_outs, "--corpus", alone), check=True, capture_output=True)
+down = command("takedown", opt_outs, "--json", "--corpus", job)
+kills = refused = 0
+
+
+def is_listed():
+    """Whether a takedown has begun to change the bucket."""
+    return s3.list_objects_v2(Bucket="bucket", Prefix="runs/one/takedown/commit.json")["KeyCount"] > 0
+
+
+for i in range(8):
+    started = subprocess.Popen(down, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while i % 2 and started.poll() is None and not is_listed():
+        time.sleep(0.01)
+    time.sleep(random.uniform(0.0, 0.5))
+    if started.poll() is None:
+        started.kill()
+        kills += 1
+    started.wait()
+    if is_listed():
+        refused += 1
+        done = subprocess.run([*finish, *fewer], env=environment, capture_output=True, text=True)
+        assert done.returncode and "run `millrace takedown` again" in done.stderr, done.stderr
+told = json.loads(ends(down).stdout)
+store = downloaded(work / "store-of-takedown")
+want, found = sums(work / "alone"), sums(store)
+own = [k for k in want | found if k.startswith("takedown/")]
+different = [k for k in sorted(want | found) if want.get(k) != found.get(k) and k not in own]
+failed |= bool(different) or not told[0]["takedowns"][0]["documents"]
+print(
+    f"   {told[0]['takedowns'][0]['documents']} documents, {kills} processes killed, {refused} left a list that a run refused; "
+    f"{len(want)} files, {len(different)} differ", different[:5], sorted(own),
+)
 print(
     f"proxy: {Proxy.count} requests, {Proxy.refused} answered with 503, {Proxy.broken} broken off, "
     f"{Proxy.unanswered} puts and removals without an answer"

@@ -155,7 +155,7 @@ fn training_of(cx: &Context, change: Option<&Change>) -> Result<Vec<Decision>> {
 /// `Refused` if the run would be; what cannot be read.
 pub(crate) fn outlook(cx: &Context, as_json: bool) -> Result<()> {
     // a folder that a takedown has left halfway cannot be run in
-    let whole = expect_whole(&cx.out);
+    let whole = expect_whole(&cx.out, &cx.manifest);
     let outlook = Outlook::of(cx)?;
     let holder = folder_lock::running(&cx.out);
     let refused = match (whole, outlook.expect_allowed()) {

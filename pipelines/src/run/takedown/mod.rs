@@ -3,22 +3,25 @@
 //!
 //! A job's folder is changed in one transaction (`transaction.rs`): a kill leaves the old corpus, or the same command
 //! finishes the new one. Every takedown leaves a record in `takedown/`; the report is read from these records, so that the
-//! command tells the same once more if it is repeated. Datasets and checkpoints are not changed.
+//! command tells the same once more if it is repeated. Datasets and checkpoints are not changed. Of a job with `[store]` the
+//! store's folder is copied, changed and put back (`in_store.rs`).
 
 mod checkpoints;
 mod datasets;
+mod in_store;
 mod record;
 mod remove;
+mod store_transaction;
 mod transaction;
 
-use crate::context::{Context, PENDING};
 use crate::job::{self, WrongUse};
 use crate::log::print;
 use crate::machine::{checksum, grouped, write_atomically};
 use crate::manifest::Manifest;
-use anyhow::{Context as _, Result, bail};
+use anyhow::Result;
 use checkpoints::{Affected, Contains, Trained};
 use curate::takedown::TakedownList;
+use in_store::Corpus;
 use index::dataset::Dataset;
 use record::Record;
 use serde::Serialize;
@@ -69,6 +72,13 @@ struct ToldDataset {
     why: Option<String>,
 }
 
+/// A corpus that has been searched, of which nothing has been changed.
+struct Planned {
+    searched: remove::Searched,
+    numberings: Vec<datasets::Numbering>,
+    record: Record,
+}
+
 /// The verb.
 pub(crate) fn takedown(args: &TakedownArgs) -> Result<()> {
     let list = TakedownList::read(&args.list);
@@ -80,42 +90,43 @@ pub(crate) fn takedown(args: &TakedownArgs) -> Result<()> {
         entries: list.len() as u64,
     };
     let mut corpora = open(args)?;
-    let has_corpus = corpora.iter().any(|cx| remove::has_shards(&cx.out));
-    if !has_corpus {
+    let has_shards = corpora.iter().map(Corpus::has_shards);
+    let has_shards = has_shards.collect::<Result<Vec<bool>>>()?;
+    if !has_shards.contains(&true) {
         let message = format!(
             "{}: found no clean shard, wanted a job's folder with clean/00000.*",
             corpora
                 .first()
-                .map_or(Path::new(""), |cx| &cx.out)
+                .map_or(Path::new(""), Corpus::home)
                 .display()
         );
         return Err(WrongUse::new(message).into());
     }
-    for cx in &mut corpora {
-        if args.dry_run && cx.out.join(PENDING).exists() {
-            bail!(
-                "{}: an earlier takedown has not been finished; run it without --dry-run first",
-                cx.out.display()
-            );
-        }
-        if !args.dry_run {
-            transaction::finish(&cx.out)?;
-            cx.manifest = Manifest::open(&cx.out, None)?;
-        }
+    for corpus in &mut corpora {
+        corpus.prepare(args.dry_run)?;
     }
     // everything is searched before anything is changed
     let lines = list.lines();
     let mut planned = Vec::new();
-    for cx in corpora.iter().filter(|cx| remove::has_shards(&cx.out)) {
-        let searched = remove::search_all(cx, &list)?;
+    for (corpus, has_shards) in corpora.iter().zip(has_shards) {
+        if !has_shards {
+            planned.push(None);
+            continue;
+        }
+        let (cx, place) = (&corpus.cx, corpus.home());
+        let searched = remove::search_all(cx, place, &list)?;
         let numberings = remove::numberings(cx, &searched)?;
-        let record = remove::describe(cx, &searched, &of_list, &numberings, &lines);
-        planned.push((cx.out.clone(), searched, numberings, record));
+        let record = remove::describe(place, &searched, &of_list, &numberings, &lines);
+        planned.push(Some(Planned {
+            searched,
+            numberings,
+            record,
+        }));
     }
     if args.dry_run {
+        let planned = corpora.iter().zip(planned);
         let shown: Result<Vec<Told>> = planned
-            .into_iter()
-            .map(|(out, .., record)| shown_only(out, record))
+            .filter_map(|(corpus, planned)| Some(shown_only(corpus, planned?.record)))
             .collect();
         let shown = shown?;
         return print(&match args.json {
@@ -129,15 +140,24 @@ pub(crate) fn takedown(args: &TakedownArgs) -> Result<()> {
                 .collect(),
         });
     }
-    for (out, searched, numberings, record) in planned {
-        let cx = corpora.iter_mut().find(|cx| cx.out == out);
-        let cx = cx.context("a corpus that was opened is there")?;
-        if searched.count() > 0 {
-            remove::remove(cx, &list, &searched, record, &numberings)?;
-            cx.manifest = Manifest::open(&cx.out, None)?;
-        }
+    for (corpus, planned) in corpora.iter_mut().zip(planned) {
+        let Some(planned) = planned.filter(|planned| planned.searched.count() > 0) else {
+            continue;
+        };
+        let Planned {
+            searched,
+            numberings,
+            record,
+        } = planned;
+        let cx = &mut corpus.cx;
+        let changes = remove::remove(cx, &list, &searched, record, &numberings)?;
+        cx.manifest = Manifest::open(&cx.out, None)?;
+        corpus.changed(changes);
     }
     let told = tell(&corpora)?;
+    for corpus in &mut corpora {
+        corpus.publish()?;
+    }
     print(&match args.json {
         true => serde_json::to_string_pretty(&told)? + "\n",
         false => told.iter().map(text).collect(),
@@ -145,42 +165,22 @@ pub(crate) fn takedown(args: &TakedownArgs) -> Result<()> {
 }
 
 /// The report on a takedown that changes nothing, after those of the folder.
-fn shown_only(corpus: PathBuf, record: Record) -> Result<Told> {
-    let earlier = record::records(&corpus)?;
+fn shown_only(corpus: &Corpus, record: Record) -> Result<Told> {
+    let earlier = record::records(&corpus.cx.out)?;
     let takedowns = earlier.into_iter().map(|(_, record)| record);
     Ok(Told {
         takedowns: takedowns.chain([record]).collect(),
-        corpus,
+        corpus: corpus.home().to_path_buf(),
         dry_run: true,
         datasets: None,
         checkpoints: None,
     })
 }
 
-/// The refusal of a job with a store: many objects cannot change in one transaction, as the files of a folder do, and a
-/// store has no lock that keeps other machines from reading half of them.
-fn in_a_store(url: &str, list: &Path) -> String {
-    let url = curate::secrets::without_passwords(url);
-    let url = url.trim_end_matches('/');
-    let copies = match url.starts_with("s3://") {
-        true => [
-            format!(" (aws s3 sync {url} FOLDER)"),
-            format!(" (aws s3 sync --delete --exclude job.toml FOLDER {url})"),
-        ],
-        false => [String::new(), String::new()],
-    };
-    let [there, back] = copies;
-    format!(
-        "found [store], wanted a job whose files are in its folder alone: while nothing else uses {url}, copy it to an empty \
-         folder{there}, remove [store] and [store.options] from FOLDER/job.toml, run `millrace takedown {} --corpus FOLDER`, and copy all but \
-         job.toml back, removing from the store what the folder no longer has{back}",
-        list.display()
-    )
-}
-
 /// Opens and locks the jobs' folders.
-fn open(args: &TakedownArgs) -> Result<Vec<Context>> {
-    let mut corpora: Vec<Context> = Vec::new();
+fn open(args: &TakedownArgs) -> Result<Vec<Corpus>> {
+    let mut corpora: Vec<Corpus> = Vec::new();
+    let mut stores = Vec::new();
     for path in &args.corpus {
         let job = if path.is_dir() {
             let set = format!("out={:?}", path.display().to_string());
@@ -190,25 +190,31 @@ fn open(args: &TakedownArgs) -> Result<Vec<Context>> {
         };
         let wrong = |message: String| WrongUse::new(format!("{}: {message}", path.display()));
         if let Some(store) = &job.store {
-            return Err(wrong(in_a_store(&store.url, &args.list)).into());
+            let url = store.url.trim_end_matches('/').to_string();
+            if stores.contains(&url) {
+                let url = curate::secrets::without_passwords(&url);
+                return Err(wrong(format!("the store {url} is named twice")).into());
+            }
+            stores.push(url);
         }
         let whole = |out: &Path| out.canonicalize().unwrap_or_else(|_| out.to_path_buf());
         let out = whole(&job.out);
-        if corpora.iter().any(|cx| whole(&cx.out) == out) {
+        if corpora.iter().any(|corpus| whole(corpus.home()) == out) {
             return Err(wrong(format!("the folder {} is named twice", out.display())).into());
         }
-        if !job.out.is_dir() {
+        if job.store.is_none() && !job.out.is_dir() {
             return Err(wrong(format!("found no folder {}", job.out.display())).into());
         }
-        corpora.push(Context::open_to_edit(job)?);
+        corpora.push(Corpus::open(job)?);
     }
     Ok(corpora)
 }
 
 /// Datasets and checkpoints with documents that takedowns have removed; also written to `takedown/report.json`.
-fn tell(corpora: &[Context]) -> Result<Vec<Told>> {
+fn tell(corpora: &[Corpus]) -> Result<Vec<Told>> {
     let (mut told, mut affected) = (Vec::new(), Vec::new());
-    for cx in corpora {
+    for corpus in corpora {
+        let cx = &corpus.cx;
         let records = record::records(&cx.out)?;
         let mut datasets = Vec::new();
         for dataset in cx.job.datasets() {
@@ -248,7 +254,7 @@ fn tell(corpora: &[Context]) -> Result<Vec<Told>> {
             });
             datasets.push(ToldDataset {
                 name: dataset.name.clone(),
-                prefix,
+                prefix: corpus.shown(&prefix),
                 contains,
                 documents: numbers.len() as u64,
                 tokens,
@@ -256,17 +262,21 @@ fn tell(corpora: &[Context]) -> Result<Vec<Told>> {
             });
         }
         told.push(Told {
-            corpus: cx.out.clone(),
+            corpus: corpus.home().to_path_buf(),
             dry_run: false,
             takedowns: records.into_iter().map(|(_, record)| record).collect(),
             datasets: Some(datasets),
             checkpoints: None,
         });
     }
-    for (cx, told) in corpora.iter().zip(&mut told) {
-        told.checkpoints = Some(checkpoints::trained(cx, &affected)?);
+    for (corpus, told) in corpora.iter().zip(&mut told) {
+        let mut trained = checkpoints::trained(&corpus.cx, &affected)?;
+        for one in &mut trained {
+            one.path = corpus.shown(&one.path);
+        }
+        told.checkpoints = Some(trained);
         let text = serde_json::to_string_pretty(told)? + "\n";
-        let path = cx.out.join(record::FOLDER).join("report.json");
+        let path = corpus.cx.out.join(record::REPORT);
         write_atomically(&path, text.as_bytes())?;
     }
     Ok(told)

@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 /// Folder of the records, below the job's.
 pub(super) const FOLDER: &str = "takedown";
 
+/// What was told last, below the job's folder.
+pub(super) const REPORT: &str = "takedown/report.json";
+
 /// One takedown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Record {

@@ -4,7 +4,7 @@ use super::super::dedup::put_sources;
 use super::super::finished_shards::{self, finished_shards, stage_of};
 use super::datasets::Numbering;
 use super::record::{Line, List, Record, Shard, name_of, records};
-use super::transaction::{Transaction, remove_folder};
+use super::transaction::{Changes, Transaction, remove_folder};
 use crate::context::Context;
 use crate::manifest::{self, Manifest, fingerprint};
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -48,13 +48,11 @@ impl Searched {
     }
 }
 
-/// Whether there is a clean shard.
-pub(super) fn has_shards(out: &Path) -> bool {
-    out.join("clean/00000.sig").exists()
-}
+/// A file of the first clean shard.
+pub(super) const FIRST: &str = "clean/00000.sig";
 
-/// Searches a corpus. Every shard must have the bytes of its record.
-pub(super) fn search_all(cx: &Context, list: &TakedownList) -> Result<Searched> {
+/// Searches a corpus, which is shown as the one at `place`. Every shard must have the bytes of its record.
+pub(super) fn search_all(cx: &Context, place: &Path, list: &TakedownList) -> Result<Searched> {
     let mut problems = Vec::new();
     let finished = finished_shards(&cx.manifest)?;
     if finished.is_none() {
@@ -82,7 +80,7 @@ pub(super) fn search_all(cx: &Context, list: &TakedownList) -> Result<Searched> 
     if !problems.is_empty() {
         bail!(
             "{}: nothing is removed from a corpus that is not as it was written: {}; `millrace run` makes it whole",
-            cx.out.display(),
+            place.display(),
             problems.join("; ")
         );
     }
@@ -109,9 +107,9 @@ pub(super) fn search_all(cx: &Context, list: &TakedownList) -> Result<Searched> 
     })
 }
 
-/// The report of a dry run, with which the record of a removal begins.
+/// The report of a dry run of the corpus at `place`, with which the record of a removal begins.
 pub(super) fn describe(
-    cx: &Context,
+    place: &Path,
     searched: &Searched,
     list: &List,
     numberings: &[Numbering],
@@ -133,7 +131,7 @@ pub(super) fn describe(
     });
     log!(
         "takedown: {}: {} of {} documents, {} dropped ones",
-        cx.out.display(),
+        place.display(),
         searched.removals.len(),
         searched.found.iter().map(|f| f.documents).sum::<u64>(),
         searched.dropped()
@@ -169,14 +167,14 @@ pub(super) fn numberings(cx: &Context, searched: &Searched) -> Result<Vec<Number
     Numbering::of_job(cx, found, conditions, &records(&cx.out)?, identity)
 }
 
-/// Removes the documents; all files appear at once.
+/// Removes the documents; all files appear at once. Returns the files that change.
 pub(super) fn remove(
     cx: &Context,
     list: &TakedownList,
     searched: &Searched,
     mut record: Record,
     numberings: &[Numbering],
-) -> Result<()> {
+) -> Result<Changes> {
     let out = cx.out.as_path();
     let mut work = Transaction::begin(out)?;
     let name = name_of(records(out)?.len() + 1);

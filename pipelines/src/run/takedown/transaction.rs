@@ -10,21 +10,21 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Folder of files that are not in their places yet, below the job's.
-const STAGED: &str = "takedown/staged";
+pub(super) const STAGED: &str = "takedown/staged";
 
 /// New files of a job's folder.
 pub(super) struct Transaction {
     out: PathBuf,
     staged: PathBuf,
-    commit: Commit,
+    commit: Changes,
 }
 
 /// The list of new files.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Commit {
-    files: Vec<New>,
+pub(super) struct Changes {
+    pub files: Vec<New>,
     /// Files to remove.
-    remove: Vec<String>,
+    pub remove: Vec<String>,
 }
 
 /// A new file.
@@ -56,7 +56,7 @@ impl Transaction {
         Ok(Transaction {
             out: out.to_path_buf(),
             staged,
-            commit: Commit::default(),
+            commit: Changes::default(),
         })
     }
 
@@ -92,12 +92,13 @@ impl Transaction {
         self.commit.remove.push(name.to_string());
     }
 
-    /// Takes effect.
-    pub(super) fn commit(self) -> Result<()> {
+    /// Takes effect; returns the new and removed files.
+    pub(super) fn commit(self) -> Result<Changes> {
         let mut text = serde_json::to_string_pretty(&self.commit)?;
         text.push('\n');
         write_atomically(&self.out.join(PENDING), text.as_bytes())?;
-        finish(&self.out)
+        finish(&self.out)?;
+        Ok(self.commit)
     }
 }
 
@@ -109,7 +110,7 @@ pub(super) fn finish(out: &Path) -> Result<()> {
         return remove_folder(&out.join(STAGED));
     }
     let text = std::fs::read(&pending).with_context(|| pending.display().to_string())?;
-    let commit: Commit = serde_json::from_slice(&text)
+    let commit: Changes = serde_json::from_slice(&text)
         .with_context(|| format!("{} is no list of new files", pending.display()))?;
     for file in &commit.files {
         if !curate::store::is_inside(&file.path) {
