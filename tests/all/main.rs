@@ -68,6 +68,7 @@ mod small_jobs;
 mod status;
 mod takedown;
 mod takedown_datasets;
+mod task_list_jobs;
 mod task_template_jobs;
 mod tokenize;
 mod tokenize_files;

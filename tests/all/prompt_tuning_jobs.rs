@@ -55,7 +55,7 @@ pub(crate) fn task(folder: &Path) -> [PathBuf; 2] {
 }
 
 /// The newest checkpoint of a job.
-fn newest(out: &Path) -> PathBuf {
+pub(crate) fn newest(out: &Path) -> PathBuf {
     let steps = found_steps(&metrics(out));
     out.join(format!("checkpoints/step-{steps:08}"))
 }

@@ -46,13 +46,13 @@ fn job(folder: &Path) -> [PathBuf; 2] {
     [path, base]
 }
 
-fn refused(args: &[&str]) -> String {
+pub(crate) fn refused(args: &[&str]) -> String {
     let failed = output(args);
     assert!(!failed.status.success(), "{args:?}");
     String::from_utf8(failed.stderr).unwrap()
 }
 
-fn with<'a>(first: &[&'a str], sets: &[&'a str]) -> Vec<&'a str> {
+pub(crate) fn with<'a>(first: &[&'a str], sets: &[&'a str]) -> Vec<&'a str> {
     let mut args = first.to_vec();
     sets.iter().for_each(|set| args.extend(["--set", set]));
     args

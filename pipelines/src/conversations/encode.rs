@@ -8,20 +8,22 @@
 
 use super::forms::{Example, weights};
 use crate::generation::{ChatTemplate, encode, ids_at_markers, text_of};
-use crate::job::at_last_marker;
+use crate::job::{at_last_marker, task_of};
 use index::tokenizer::Tokenizer;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::ops::Range;
+use train::config::TaskMarkers;
 use train::data::is_virtual;
 
 /// The settings of encoding.
+#[derive(Clone, Copy)]
 pub(crate) struct Encoding<'a> {
     pub(crate) tokenizer: &'a Tokenizer,
     /// `None`: only prompts and completions can be encoded.
     pub(crate) template: Option<&'a ChatTemplate>,
-    /// Virtual tokens at each marker of a task template, by which prompts and completions are made; empty: markers are text.
-    pub(crate) markers: &'a [usize],
+    /// Markers of task templates, by which prompts and completions are made; empty: markers are text.
+    pub(crate) markers: &'a [TaskMarkers],
     /// Else every token counts.
     pub(crate) answer_only: bool,
 }
@@ -98,8 +100,14 @@ impl Encoding<'_> {
             true => ("", prompt),
             false => at_last_marker(prompt),
         };
-        let head = ids_at_markers(self.tokenizer, head, before, self.markers);
-        let mut ids = head.map_err(|e| format!("{e:#}"))?;
+        let mut ids = match head.is_empty() {
+            true => before.to_vec(),
+            false => {
+                let task = task_of(head, self.markers)?;
+                let ids = ids_at_markers(self.tokenizer, head, before, task);
+                ids.map_err(|e| format!("{e:#}"))?
+            }
+        };
         let text = format!("{prompt}{completion}");
         let span = prompt.len()..text.len();
         let Encoded { ids: own, answers } = self.with_spans(&text, std::slice::from_ref(&span))?;
@@ -349,9 +357,9 @@ mod tests {
     use super::super::tokens::{Tokens, is_answer};
     use super::*;
     use crate::generation::encode_marked;
-    use crate::job::TaskTemplate;
+    use crate::job::{FinetuneTable, TaskTemplates};
     use index::tokenizer::LoadOptions;
-    use train::config::PromptConfig;
+    use serde_json::json;
 
     /// transformers' ids and masks (tests/oracles/chat_masks.py).
     fn golden() -> Value {
@@ -560,7 +568,7 @@ mod tests {
         });
     }
 
-    /// NeMo's ids and answers (tests/oracles/task_templates.py).
+    /// NeMo's ids, answers and masks (tests/oracles/task_templates.py), of a training with one template and of one with all.
     #[test]
     fn texts_of_task_templates_have_nemos_ids_and_answers() {
         let path = concat!(
@@ -568,52 +576,81 @@ mod tests {
             "/../tests/data/task_templates.json"
         );
         let golden: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let tasks = golden["tasks"].as_array().unwrap().iter();
+        let list: Vec<Value> = tasks
+            .map(|task| json!({"name": task[0], "template": task[1], "splits": task[2], "answer_only_loss": task[5]}))
+            .collect();
+        let table = |key: &str, value: Value| -> FinetuneTable {
+            serde_json::from_value(json!({"method": "prompt", key: value})).unwrap()
+        };
+        let all = table("templates", json!(list))
+            .task_templates(None)
+            .unwrap();
+        let firsts: Vec<usize> = all.markers().iter().map(|own| own.first).collect();
+        assert_eq!(firsts, [0, 15, 25, 28]);
         let mut count = 0;
         each_set_of(&golden, |tokenizer, case| {
-            let splits: Vec<usize> = serde_json::from_value(case["splits"].clone()).unwrap();
-            let prompt = PromptConfig {
-                virtual_tokens: splits.iter().sum(),
-                splits: splits.clone(),
-                template: case["template"].as_str().unwrap().into(),
-                ..PromptConfig::default()
-            };
-            let task = TaskTemplate::of(&prompt, "").unwrap();
-            let filled = task.fill(case["row"].as_object().unwrap(), usize::MAX);
-            let filled = filled.unwrap();
-            let example = Example::Plain {
-                prompt: filled.prompt.clone(),
-                completion: filled.answer,
-            };
-            let mut encoding = Encoding {
-                tokenizer,
-                template: None,
-                markers: task.markers(),
-                answer_only: true,
-            };
-            let found = encoding.encode(&example).unwrap();
-            // virtual token i is -1 - i there
-            let id = |id: &Value| match id.as_i64().unwrap() {
-                id if id < 0 => (1 << 30) + u32::try_from(-1 - id).unwrap(),
-                id => u32::try_from(id).unwrap(),
-            };
-            let ids: Vec<u32> = case["ids"].as_array().unwrap().iter().map(id).collect();
-            assert_eq!(found.ids, ids, "{case}");
-            let first = usize::try_from(case["answer"].as_u64().unwrap()).unwrap();
-            assert_eq!(found.answers, vec![first..ids.len()], "{case}");
-            // a prompt is asked as it was learned
-            let asked = encode_marked(tokenizer, &filled.prompt, true, &splits).unwrap();
-            assert_eq!(asked, ids[..first], "{case}");
-            assert_eq!(encoding.prompt(&example).unwrap().1, ids[..first]);
-            assert_eq!(encoding.said(&filled.prompt).unwrap().1, ids[..first]);
-            // of all tokens the virtual ones do not count
-            encoding.answer_only = false;
-            let all = encoding.encode(&example).unwrap();
-            let counted = all.answers.into_iter().flatten();
-            let text = (0..ids.len()).filter(|at| ids[*at] < 1 << 30);
-            assert!(counted.eq(text), "{case}");
+            let (template, splits) = (&case["template"], &case["splits"]);
+            let total: u64 = (splits.as_array().unwrap().iter())
+                .map(|own| own.as_u64().unwrap())
+                .sum();
+            let alone = json!({"template": template, "splits": splits, "virtual_tokens": total});
+            let alone = table("prompt", alone).task_templates(None).unwrap();
+            let number = list.iter().position(|task| task["template"] == *template);
+            let number = number.unwrap();
+            for (tasks, first) in [(&alone, 0), (&all, firsts[number])] {
+                expect_nemos(tokenizer, tasks, first, case);
+            }
             count += 1;
         });
         assert_eq!(count, 32);
+    }
+
+    /// Checks the text of a case by templates of which its own has virtual tokens from `first` on.
+    fn expect_nemos(tokenizer: &Tokenizer, tasks: &TaskTemplates, first: usize, case: &Value) {
+        let row = case["row"].as_object().unwrap();
+        let task = tasks.of_row(row).unwrap();
+        let filled = task.fill(row, usize::MAX).unwrap();
+        let example = Example::Plain {
+            prompt: filled.prompt.clone(),
+            completion: filled.answer,
+        };
+        let mut encoding = Encoding {
+            tokenizer,
+            template: None,
+            markers: tasks.markers(),
+            answer_only: true,
+        };
+        let found = encoding.encode(&example).unwrap();
+        // virtual token i is -1 - i there
+        let first = u32::try_from(first).unwrap();
+        let id = |id: &Value| match id.as_i64().unwrap() {
+            id if id < 0 => (1 << 30) + first + u32::try_from(-1 - id).unwrap(),
+            id => u32::try_from(id).unwrap(),
+        };
+        let ids: Vec<u32> = case["ids"].as_array().unwrap().iter().map(id).collect();
+        assert_eq!(found.ids, ids, "{case}");
+        let answer = usize::try_from(case["answer"].as_u64().unwrap()).unwrap();
+        assert_eq!(found.answers, vec![answer..ids.len()], "{case}");
+        // a prompt is asked as it was learned
+        let asked = encode_marked(tokenizer, &filled.prompt, true, tasks.markers()).unwrap();
+        assert_eq!(asked, ids[..answer], "{case}");
+        assert_eq!(encoding.prompt(&example).unwrap().1, ids[..answer]);
+        assert_eq!(encoding.said(&filled.prompt).unwrap().1, ids[..answer]);
+        let counted = |encoding: Encoding<'_>| -> Vec<usize> {
+            let answers = encoding.encode(&example).unwrap().answers;
+            answers.into_iter().flatten().collect()
+        };
+        if let Some(answer_only) = task.answer_only {
+            encoding.answer_only = answer_only;
+            let mask = case["loss_mask"].as_str().unwrap().bytes().enumerate();
+            let wanted: Vec<usize> = mask.filter(|at| at.1 == b'1').map(|at| at.0).collect();
+            assert_eq!(counted(encoding), wanted, "{case}");
+        }
+        // of all tokens the virtual ones do not count
+        encoding.answer_only = false;
+        let text: Vec<usize> = (0..ids.len()).filter(|at| ids[*at] < 1 << 30).collect();
+        assert_eq!(counted(encoding), text, "{case}");
     }
 
     /// Calls `each` with every case of a golden and its tokenizer.
@@ -649,7 +686,11 @@ mod tests {
         let own = |text: &str| encode(&tokenizer, text, false).unwrap();
         let (hello, there) = (own("Hello"), own(" there"));
         let virtual_ids = |range: Range<u32>| range.map(|id| (1 << 30) + id).collect::<Vec<u32>>();
-        let two = [2, 1];
+        let two = [TaskMarkers {
+            task: String::new(),
+            first: 0,
+            counts: vec![2, 1],
+        }];
         for (text, adds, wanted) in [
             (
                 "<|VIRTUAL_PROMPT_0|>Hello<|VIRTUAL_PROMPT_1|> there",

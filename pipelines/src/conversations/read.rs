@@ -4,7 +4,7 @@ use super::comparisons::comparison;
 use super::encode::{Encoded, Encoding};
 use super::forms::{Example, example};
 use super::tokens::Tokens;
-use crate::job::{ChatFormat, Filled, TaskTemplate, TooLong};
+use crate::job::{ChatFormat, Filled, TaskTemplate, TaskTemplates, TooLong};
 use crate::tasks::each_row;
 use anyhow::{Result, bail};
 use rayon::prelude::*;
@@ -18,8 +18,8 @@ const BATCH: usize = 1024;
 pub(crate) struct Reading<'a> {
     pub(crate) encoding: Encoding<'a>,
     pub(crate) format: ChatFormat,
-    /// Makes the text of each row, in place of its form.
-    pub(crate) task: Option<&'a TaskTemplate>,
+    /// Make the text of each row, in place of its form.
+    pub(crate) tasks: Option<&'a TaskTemplates>,
     pub(crate) too_long: TooLong,
     /// A row is a comparison of two conversations, the chosen one and the rejected one, which follow each other in the tokens.
     pub(crate) is_pairs: bool,
@@ -89,14 +89,24 @@ fn examples(
     row: &Map<String, Value>,
     reading: &Reading<'_>,
 ) -> std::result::Result<(Vec<Example>, usize), String> {
-    if let Some(task) = reading.task {
-        return Ok((vec![fitting(row, task, reading)?], 0));
+    if let Some(tasks) = reading.tasks {
+        return Ok((vec![fitting(row, tasks.of_row(row)?, reading)?], 0));
     }
     if !reading.is_pairs {
         return Ok((vec![example(row, reading.format)?], 0));
     }
     let found = comparison(row)?;
     Ok((vec![found.chosen, found.rejected], found.shared))
+}
+
+/// The settings of encoding a row, some of which its task template may have.
+fn encoding_of<'a>(row: &Map<String, Value>, reading: &Reading<'a>) -> Encoding<'a> {
+    let task = reading.tasks.and_then(|tasks| tasks.of_row(row).ok());
+    let of_task = task.and_then(|task| task.answer_only);
+    Encoding {
+        answer_only: of_task.unwrap_or(reading.encoding.answer_only),
+        ..reading.encoding
+    }
 }
 
 /// The text of a row by a task template. If it is too long and may be cut, with the longest beginning of the field that may be with which
@@ -157,9 +167,10 @@ fn add(rows: Vec<Row>, first: usize, reading: &Reading<'_>, to: &mut Read) -> us
         .map(|(at, row)| {
             let row = row?;
             let (examples, shared) = examples(&row, reading)?;
+            let encoding = encoding_of(&row, reading);
             let mut texts = Vec::with_capacity(examples.len());
             for example in &examples {
-                let mut encoded = reading.encoding.encode(example)?;
+                let mut encoded = encoding.encode(example)?;
                 if let (true, Example::Chat(messages)) = (reading.is_pairs, example) {
                     let after = messages[shared..].iter();
                     let compared = after.filter(|message| message["role"] == "assistant");
@@ -168,7 +179,7 @@ fn add(rows: Vec<Row>, first: usize, reading: &Reading<'_>, to: &mut Read) -> us
                 }
                 texts.push(encoded);
             }
-            let prompt = (at < wants).then(|| reading.encoding.prompt(&examples[0]));
+            let prompt = (at < wants).then(|| encoding.prompt(&examples[0]));
             Ok((texts, prompt.transpose()?))
         })
         .collect();
@@ -198,10 +209,12 @@ fn add(rows: Vec<Row>, first: usize, reading: &Reading<'_>, to: &mut Read) -> us
         if length > most {
             let reason = format!("{length} tokens, want at most {most}");
             match (reading.too_long, &mut texts[..]) {
-                (TooLong::Truncate, [text]) if reading.task.is_none() && has_answer(text, most) => {
+                (TooLong::Truncate, [text])
+                    if reading.tasks.is_none() && has_answer(text, most) =>
+                {
                     text.ids.truncate(most);
                 }
-                (TooLong::Truncate, _) if reading.task.is_some() => {
+                (TooLong::Truncate, _) if reading.tasks.is_some() => {
                     leave(format!("{reason} without the field that may be cut"), true);
                     continue;
                 }

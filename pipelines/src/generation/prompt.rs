@@ -1,8 +1,9 @@
 //! Ids of prompts.
 
-use crate::job::{Marked, at_markers, check_markers, has_marker};
+use crate::job::{Marked, Marker, at_markers, has_marker, task_of};
 use anyhow::Result;
 use index::tokenizer::{SpecialTokens, Tokenizer};
+use train::config::TaskMarkers;
 use train::data::virtual_tokens;
 
 /// Ids of a prompt. Names of special tokens in it are these tokens, as with Hugging Face's tokenizers; `adds`: the tokens that
@@ -42,30 +43,30 @@ pub(crate) fn encode_with_sentinels(tokenizer: &Tokenizer, prompt: &str) -> Resu
     }
 }
 
-/// Ids of a prompt for a model that has `markers[i]` virtual tokens at marker i of a text: they take the markers' place. A text without
-/// markers, and any text of a model without virtual tokens: as `encode`.
+/// Ids of a prompt for a model with these markers: the virtual tokens of the task that a text's markers name, or fit, take their place. A
+/// text without markers, and any text of a model without virtual tokens: as `encode`.
 ///
 /// # Errors
-/// Markers that are not the model's, each once and in order; those of the tokenizer.
+/// Markers that are not those of one task, each once and in order; those of the tokenizer.
 pub(crate) fn encode_marked(
     tokenizer: &Tokenizer,
     text: &str,
     adds: bool,
-    markers: &[usize],
+    markers: &[TaskMarkers],
 ) -> Result<Vec<u32>> {
     if markers.is_empty() || !has_marker(text) {
         return encode(tokenizer, text, adds);
     }
-    check_markers(text, markers.len()).map_err(anyhow::Error::msg)?;
+    let task = task_of(text, markers).map_err(anyhow::Error::msg)?;
     // a post-processor of an unknown form adds nothing
     let around = adds.then(|| tokenizer.around().ok()).flatten();
     let (before, after) = around.unwrap_or_default();
-    let mut ids = ids_at_markers(tokenizer, text, before, markers)?;
+    let mut ids = ids_at_markers(tokenizer, text, before, task)?;
     ids.extend(after);
     Ok(ids)
 }
 
-/// Ids of a text whose markers are the model's, with `before` in front of its first words: after the virtual tokens that begin it, as
+/// Ids of a text whose markers are those of a task, with `before` in front of its first words: after the virtual tokens that begin it, as
 /// those of a model without markers stand in front of everything.
 ///
 /// # Errors
@@ -74,9 +75,9 @@ pub(crate) fn ids_at_markers(
     tokenizer: &Tokenizer,
     text: &str,
     mut before: &[u32],
-    markers: &[usize],
+    task: &TaskMarkers,
 ) -> Result<Vec<u32>> {
-    let all: Vec<u32> = virtual_tokens(markers.iter().sum()).collect();
+    let all: Vec<u32> = virtual_tokens(task.end()).skip(task.first).collect();
     let mut ids = Vec::new();
     for part in at_markers(text) {
         match part {
@@ -84,9 +85,9 @@ pub(crate) fn ids_at_markers(
                 ids.extend(std::mem::take(&mut before));
                 ids.extend(encode(tokenizer, text, false)?);
             }
-            Marked::Marker(number) => {
-                let first: usize = markers.iter().take(number).sum();
-                let count = markers.get(number).copied().unwrap_or(0);
+            Marked::Marker(Marker { number, .. }) => {
+                let first: usize = task.counts.iter().take(number).sum();
+                let count = task.counts.get(number).copied().unwrap_or(0);
                 ids.extend(&all[first..first + count]);
             }
         }

@@ -483,6 +483,7 @@ impl Job {
             "seq_length" => add("finetune.seq_length", found, wanted),
             // reported by the table's own key
             "model.prompt.splits" => {}
+            key if key.starts_with("model.prompt.tasks") => {}
             key if key.starts_with("train.preference.") => {
                 let key = key.replace("train.preference", "finetune.dpo");
                 add(&key, found, wanted);

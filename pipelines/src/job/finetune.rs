@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::adapter_table::AdapterTable;
 use super::prompt_tuning::{PTuningTable, PromptTable};
+use super::template_table::TemplateTable;
 use train::config::{ModelConfig, TrainConfig};
 
 /// `[finetune]`.
@@ -31,6 +32,9 @@ pub struct FinetuneTable {
     /// Virtual tokens and encoder of `method = "p-tuning"`. Absent: those of `train.init_from` if it has some, else the defaults.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p_tuning: Option<PTuningTable>,
+    /// Task templates of `method = "prompt"` and `"p-tuning"`, of which the column `taskname` of a row names one. Empty: the only one of the
+    /// method's table, or those of `train.init_from`.
+    pub templates: Vec<TemplateTable>,
     /// Files of conversations to train on: JSONL, JSON, Parquet, Arrow, CSV or TSV, plain or compressed.
     pub train: Vec<PathBuf>,
     /// Files of conversations to validate on after each epoch. The first is the set `valid`, the others have the names of
@@ -73,6 +77,7 @@ impl Default for FinetuneTable {
             dpo: None,
             prompt: None,
             p_tuning: None,
+            templates: Vec::new(),
             train: Vec::new(),
             valid: Vec::new(),
             format: ChatFormat::Auto,

@@ -13,6 +13,7 @@ mod executors;
 mod files;
 mod finetune;
 mod load;
+mod markers;
 mod module_names;
 mod nodes;
 pub(crate) mod place;
@@ -23,6 +24,7 @@ pub(crate) mod reference;
 mod secrets;
 mod table;
 mod task_template;
+mod template_table;
 mod tokenize;
 mod usage;
 mod values;
@@ -38,13 +40,12 @@ pub(crate) use files::Files;
 pub(crate) use finetune::{BadRows, ChatFormat, FinetuneTable, TooLong};
 pub use load::load;
 pub(crate) use load::{LoadError, load_with, problems};
+pub(crate) use markers::{Marked, Marker, at_last_marker, at_markers, has_marker, task_of};
 pub(crate) use nodes::Nodes;
 pub use problem::Problem;
 pub use table::Job;
 pub(crate) use table::{Eval, EvalPart, Executor, Generate};
-pub(crate) use task_template::{
-    Filled, Marked, TaskTemplate, at_last_marker, at_markers, check_markers, has_marker,
-};
+pub(crate) use task_template::{Filled, TaskTemplate, TaskTemplates};
 pub(crate) use tokenize::{
     DatasetTable, Naming, Sentences, TokenDataset, Tokenize, TokenizerTable,
 };

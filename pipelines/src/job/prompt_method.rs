@@ -1,10 +1,11 @@
 //! `[model]` as `[finetune]` completes it with `method = "prompt"` and `"p-tuning"`, and contradictions with the model.
 
-use train::config::{ModelConfig, PromptConfig};
+use train::config::{ModelConfig, PromptConfig, PromptTask, TaskMarkers};
 
 use super::finetune::{ChatFormat, FinetuneMethod, FinetuneTable, TooLong};
+use super::markers::task_of;
 use super::prompt_tuning::{PTuningTable, PromptTable};
-use super::task_template::{TaskTemplate, TemplateKeys, check_markers};
+use super::task_template::{RowSettings, TaskTemplates, TemplateKeys};
 
 /// Texts of a job that its model is asked with.
 pub(super) struct AskedTexts<'a> {
@@ -35,22 +36,48 @@ impl FinetuneTable {
             false => PromptTable::default().of_model(),
             true => PTuningTable::default().of_model(),
         };
-        model.prompt = Some(of_table.or(of_source).unwrap_or_else(default));
+        let mut prompt = of_table.or(of_source).unwrap_or_else(default);
+        if !self.templates.is_empty() {
+            let count = self.default_virtual_tokens();
+            prompt.tasks = (self.templates.iter())
+                .map(|own| own.of_model(count))
+                .collect();
+            (prompt.template, prompt.splits) = (String::new(), Vec::new());
+            prompt.virtual_tokens = prompt.markers().last().map_or(0, TaskMarkers::end);
+        }
+        model.prompt = Some(prompt);
+    }
+
+    /// Virtual tokens of a task that says none.
+    fn default_virtual_tokens(&self) -> usize {
+        let of_table = match self.method {
+            FinetuneMethod::Prompt => self.prompt.as_ref().map(|own| own.virtual_tokens),
+            FinetuneMethod::PTuning => self.p_tuning.as_ref().map(|own| own.virtual_tokens),
+            FinetuneMethod::Full | FinetuneMethod::Lora | FinetuneMethod::Dpo => None,
+        };
+        of_table.unwrap_or(PromptConfig::default().virtual_tokens)
     }
 
     /// Virtual tokens in front of every conversation, for a model that has `[model]` before this fine-tuning; 0 with a task template,
     /// whose texts have them.
     pub(crate) fn virtual_tokens(&self, model: Option<&ModelConfig>) -> usize {
         let prompt = self.prompt_of(model);
-        let in_front = prompt.filter(|prompt| prompt.template.is_empty());
+        let in_front = prompt.filter(|own| own.template.is_empty() && own.tasks.is_empty());
         in_front.map_or(0, |prompt| prompt.virtual_tokens)
     }
 
-    /// The task template that makes the texts, for a model that has `[model]` before this fine-tuning.
-    pub(crate) fn task_template(&self, model: Option<&ModelConfig>) -> Option<TaskTemplate> {
-        let keys = self.template_keys();
-        let truncated = keys.map_or("", |keys| keys.truncate_field);
-        TaskTemplate::of(&self.prompt_of(model)?, truncated)
+    /// The task templates that make the texts, for a model that has `[model]` before this fine-tuning.
+    pub(crate) fn task_templates(&self, model: Option<&ModelConfig>) -> Option<TaskTemplates> {
+        let settings: Vec<RowSettings> = match self.templates.is_empty() {
+            true => (self.template_keys().iter())
+                .map(|keys| RowSettings {
+                    truncated: keys.truncate_field.to_owned(),
+                    answer_only: None,
+                })
+                .collect(),
+            false => self.templates.iter().map(|own| own.settings()).collect(),
+        };
+        TaskTemplates::of(&self.prompt_of(model)?, &settings)
     }
 
     /// `[model.prompt]` of the model that is trained.
@@ -76,43 +103,23 @@ impl FinetuneTable {
         asked: &AskedTexts<'_>,
         add: &mut dyn FnMut(&str, String, &str),
     ) {
-        let table = self.template_keys();
-        if let Some(keys) = &table {
+        let of_table = self.template_keys();
+        if let Some(keys) = &of_table {
             keys.check(add);
         }
+        self.check_templates(add);
         let Some(prompt) = self.prompt_of(Some(model)) else {
             return;
         };
-        if prompt.template.is_empty() {
+        if prompt.template.is_empty() && prompt.tasks.is_empty() {
             return;
         }
-        if table.is_none() {
-            let keys = TemplateKeys {
-                table: "model.prompt",
-                virtual_tokens: prompt.virtual_tokens,
-                template: &prompt.template,
-                splits: &prompt.splits,
-                answer_field: "",
-                truncate_field: "",
-            };
-            keys.check(add);
+        let is_of_model = of_table.is_none() && self.templates.is_empty();
+        let all = self.keys_of(&prompt, of_table);
+        if is_of_model {
+            all.iter().for_each(|keys| keys.check(add));
         }
-        let truncated = table.as_ref().map_or("", |keys| keys.truncate_field);
-        let table = table.as_ref().map_or("model.prompt", |keys| keys.table);
-        match (self.too_long, truncated.is_empty()) {
-            (TooLong::Truncate, true) => {
-                let wanted = format!(
-                    "\"drop\" or \"refuse\", or a {table}.truncate_field: at the end of a text is its answer"
-                );
-                add("finetune.too_long", "\"truncate\"".into(), &wanted);
-            }
-            (TooLong::Drop | TooLong::Refuse, false) => {
-                let wanted = "none, or finetune.too_long = \"truncate\"";
-                let key = format!("{table}.truncate_field");
-                add(&key, format!("{truncated:?}"), wanted);
-            }
-            (TooLong::Truncate, false) | (TooLong::Drop | TooLong::Refuse, true) => {}
-        }
+        self.check_too_long(&all, add);
         if self.format != ChatFormat::Auto {
             let found = serde_json::json!(self.format).to_string();
             let wanted = "\"auto\": rows have the fields of the task template";
@@ -122,7 +129,7 @@ impl FinetuneTable {
             let found = format!("{:?} with a task template", self.chat_template);
             add("finetune.chat_template", found, "none: it makes the text");
         }
-        if prompt.splits.is_empty() {
+        if prompt.are_in_front() {
             return;
         }
         for (number, name) in asked.tasks.iter().enumerate() {
@@ -132,8 +139,9 @@ impl FinetuneTable {
                 add(&key, format!("{name:?}"), wanted);
             }
         }
+        let markers: Vec<TaskMarkers> = prompt.markers();
         for (number, text) in asked.prompts.iter().enumerate() {
-            if let Err(why) = check_markers(text, prompt.splits.len()) {
+            if let Err(why) = task_of(text, &markers) {
                 let (found, wanted) = why.split_once(", want ").unwrap_or((&why, ""));
                 let found = found.trim_start_matches("found ");
                 let found = format!("{found} in {text:?}");
@@ -142,8 +150,130 @@ impl FinetuneTable {
         }
     }
 
+    /// The keys of every template: those of the list, of the method's table, or else of the model.
+    fn keys_of<'a>(
+        &'a self,
+        prompt: &'a PromptConfig,
+        of_table: Option<TemplateKeys<'a>>,
+    ) -> Vec<TemplateKeys<'a>> {
+        if !self.templates.is_empty() {
+            let count = self.default_virtual_tokens();
+            let all = self.templates.iter().enumerate();
+            return all.map(|(number, own)| own.keys(number, count)).collect();
+        }
+        if let Some(keys) = of_table {
+            return vec![keys];
+        }
+        let of_model = |table: String, template: &'a str, splits: &'a [usize]| TemplateKeys {
+            table,
+            virtual_tokens: splits.iter().fold(0, |sum, own| sum.saturating_add(*own)),
+            template,
+            splits,
+            answer_field: "",
+            truncate_field: "",
+            is_one_of_many: false,
+        };
+        let of_task = |(number, task): (usize, &'a PromptTask)| {
+            let table = format!("model.prompt.tasks[{number}]");
+            of_model(table, &task.template, &task.splits)
+        };
+        match prompt.tasks.is_empty() {
+            true => vec![TemplateKeys {
+                virtual_tokens: prompt.virtual_tokens,
+                ..of_model("model.prompt".into(), &prompt.template, &prompt.splits)
+            }],
+            false => prompt.tasks.iter().enumerate().map(of_task).collect(),
+        }
+    }
+
+    /// Reports contradictions of `[[finetune.templates]]` with each other and with the method's table.
+    fn check_templates(&self, add: &mut dyn FnMut(&str, String, &str)) {
+        if self.templates.is_empty() {
+            return;
+        }
+        let count = self.default_virtual_tokens();
+        let table = match self.method {
+            FinetuneMethod::Prompt => "finetune.prompt",
+            FinetuneMethod::PTuning => "finetune.p_tuning",
+            FinetuneMethod::Full | FinetuneMethod::Lora | FinetuneMethod::Dpo => {
+                let found = format!("templates with finetune.method = {}", self.method.shown());
+                let wanted = "none, or method = \"prompt\" or \"p-tuning\"";
+                add("finetune.templates", found, wanted);
+                return;
+            }
+        };
+        if let Some(keys) = self.template_keys()
+            && !keys.template.is_empty()
+        {
+            let found = format!("{:?} beside finetune.templates", keys.template);
+            add(&format!("{table}.template"), found, "one of them");
+        }
+        let texts: Vec<&str> = self.init_texts();
+        for (number, own) in self.templates.iter().enumerate() {
+            own.keys(number, count).check(add);
+            let key = |name: &str| format!("finetune.templates[{number}].{name}");
+            let task = own.of_model(count);
+            if !task.is_named() {
+                let wanted = "letters, digits, `-`, `_`, `.` and `/`";
+                add(&key("name"), format!("{:?}", own.name), wanted);
+            } else if (self.templates[..number].iter()).any(|other| other.name == own.name) {
+                let wanted = "a name that no other template has";
+                add(&key("name"), format!("{:?}", own.name), wanted);
+            }
+            if self.method == FinetuneMethod::PTuning && !own.init_text.is_empty() {
+                let found = format!("{:?} with an encoder", own.init_text);
+                add(
+                    &key("init_text"),
+                    found,
+                    "none: it makes the virtual tokens",
+                );
+            } else if texts[number].is_empty() && texts.iter().any(|text| !text.is_empty()) {
+                let wanted = "a text, as other templates have one, or none of all";
+                add(&key("init_text"), "\"\"".into(), wanted);
+            }
+        }
+    }
+
+    /// Reports a contradiction of `too_long` with the fields that may lose their end.
+    fn check_too_long(&self, all: &[TemplateKeys<'_>], add: &mut dyn FnMut(&str, String, &str)) {
+        let truncated = |keys: &&TemplateKeys<'_>| !keys.truncate_field.is_empty();
+        match (self.too_long, all.iter().find(truncated)) {
+            (TooLong::Truncate, None) => {
+                let table = match all {
+                    [only] => only.table.as_str(),
+                    _ => "finetune.templates",
+                };
+                let wanted = format!(
+                    "\"drop\" or \"refuse\", or a {table}.truncate_field: at the end of a text is its answer"
+                );
+                add("finetune.too_long", "\"truncate\"".into(), &wanted);
+            }
+            (TooLong::Drop | TooLong::Refuse, Some(keys)) => {
+                let wanted = "none, or finetune.too_long = \"truncate\"";
+                let key = format!("{}.truncate_field", keys.table);
+                add(&key, format!("{:?}", keys.truncate_field), wanted);
+            }
+            (TooLong::Truncate, Some(_)) | (TooLong::Drop | TooLong::Refuse, None) => {}
+        }
+    }
+
+    /// Texts that the virtual tokens of each template start from, or of the only one; empty: none.
+    pub(crate) fn init_texts(&self) -> Vec<&str> {
+        let of_all = self.init_text();
+        match (self.method, self.templates.is_empty()) {
+            (FinetuneMethod::Prompt, false) => (self.templates.iter())
+                .map(|own| match own.init_text.is_empty() {
+                    true => of_all,
+                    false => own.init_text.as_str(),
+                })
+                .collect(),
+            (_, false) => vec![""; self.templates.len()],
+            (_, true) => vec![of_all],
+        }
+    }
+
     /// Text that the virtual tokens start from; empty: none.
-    pub(crate) fn init_text(&self) -> &str {
+    fn init_text(&self) -> &str {
         match (self.method, &self.prompt) {
             (FinetuneMethod::Prompt, Some(table)) => &table.init_text,
             _ => "",
@@ -181,13 +311,17 @@ impl FinetuneTable {
             let wanted = "the method and the encoder that train.init_from was trained with";
             add("finetune.method", found, wanted);
         }
-        if model.prompt.is_some() && !self.init_text().is_empty() {
-            let found = format!(
-                "{:?} with the virtual tokens of the model",
-                self.init_text()
-            );
-            let wanted = "none: the virtual tokens of train.init_from go on";
-            add("finetune.prompt.init_text", found, wanted);
+        let of_table = [("finetune.prompt.init_text".to_owned(), self.init_text())];
+        let of_tasks = (self.templates.iter().enumerate()).map(|(number, own)| {
+            let key = format!("finetune.templates[{number}].init_text");
+            (key, own.init_text.as_str())
+        });
+        for (key, text) in of_table.into_iter().chain(of_tasks) {
+            if model.prompt.is_some() && !text.is_empty() {
+                let found = format!("{text:?} with the virtual tokens of the model");
+                let wanted = "none: the virtual tokens of train.init_from go on";
+                add(&key, found, wanted);
+            }
         }
     }
 

@@ -51,12 +51,13 @@ impl PromptTable {
 
     pub(super) fn template_keys(&self) -> TemplateKeys<'_> {
         TemplateKeys {
-            table: "finetune.prompt",
+            table: "finetune.prompt".into(),
             virtual_tokens: self.virtual_tokens,
             template: &self.template,
             splits: &self.splits,
             answer_field: &self.answer_field,
             truncate_field: &self.truncate_field,
+            is_one_of_many: false,
         }
     }
 }
@@ -118,12 +119,13 @@ impl PTuningTable {
 
     pub(super) fn template_keys(&self) -> TemplateKeys<'_> {
         TemplateKeys {
-            table: "finetune.p_tuning",
+            table: "finetune.p_tuning".into(),
             virtual_tokens: self.virtual_tokens,
             template: &self.template,
             splits: &self.splits,
             answer_field: &self.answer_field,
             truncate_field: &self.truncate_field,
+            is_one_of_many: false,
         }
     }
 }

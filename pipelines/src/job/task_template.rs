@@ -1,115 +1,13 @@
 //! Task templates: a text with the markers `<|VIRTUAL_PROMPT_0|>`, `<|VIRTUAL_PROMPT_1|>`, ..., where virtual tokens stand, and with
-//! fields of a row in braces, the answer last. All virtual tokens are rows of one table, which the markers take in order.
+//! fields of a row in braces, the answer last. All virtual tokens are rows of one table, which the markers take in order, those of each
+//! task its own. With several templates, the column `taskname` of a row names the one that it fills.
 //!
 //! Source: `task_templates` of NeMo 1's prompt learning (`megatron_gpt_prompt_learning_config.yaml`, `GPTPromptLearningDataset`). We
-//! differ: a job has one task, and columns of a row that the template does not name are left alone.
+//! differ: columns of a row that the template does not name are left alone.
 
+use super::markers::{has_marker, has_named, listed, marker, numbers, wanted, with_task};
 use serde_json::{Map, Value};
-use std::ops::Range;
-use train::config::PromptConfig;
-
-const BEGIN: &str = "<|VIRTUAL_PROMPT_";
-const END: &str = "|>";
-
-/// A part of a text with markers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Marked<'a> {
-    /// Not empty.
-    Text(&'a str),
-    Marker(usize),
-}
-
-/// The marker of a number.
-pub(crate) fn marker(number: usize) -> String {
-    format!("{BEGIN}{number}{END}")
-}
-
-/// The first marker of a text: its bytes and its number.
-fn first_marker(text: &str) -> Option<(Range<usize>, usize)> {
-    let mut from = 0;
-    while let Some(found) = text[from..].find(BEGIN) {
-        let at = from + found;
-        let digits = at + BEGIN.len();
-        let rest = &text[digits..];
-        let count = rest.bytes().take_while(u8::is_ascii_digit).count();
-        if let (Ok(number), true) = (rest[..count].parse(), rest[count..].starts_with(END)) {
-            return Some((at..digits + count + END.len(), number));
-        }
-        from = digits;
-    }
-    None
-}
-
-/// The parts of a text with markers.
-pub(crate) fn at_markers(mut text: &str) -> Vec<Marked<'_>> {
-    let mut parts = Vec::new();
-    while let Some((bytes, number)) = first_marker(text) {
-        if bytes.start > 0 {
-            parts.push(Marked::Text(&text[..bytes.start]));
-        }
-        parts.push(Marked::Marker(number));
-        text = &text[bytes.end..];
-    }
-    if !text.is_empty() {
-        parts.push(Marked::Text(text));
-    }
-    parts
-}
-
-/// Whether a text has a marker.
-pub(crate) fn has_marker(text: &str) -> bool {
-    first_marker(text).is_some()
-}
-
-/// The text up to the end of its last marker, and the rest; the first is empty without markers.
-pub(crate) fn at_last_marker(text: &str) -> (&str, &str) {
-    let mut end = 0;
-    while let Some((bytes, _)) = first_marker(&text[end..]) {
-        end += bytes.end;
-    }
-    text.split_at(end)
-}
-
-/// Numbers of the markers of a text.
-fn numbers(text: &str) -> Vec<usize> {
-    let number = |part: Marked<'_>| match part {
-        Marked::Text(_) => None,
-        Marked::Marker(number) => Some(number),
-    };
-    at_markers(text).into_iter().filter_map(number).collect()
-}
-
-/// Whether a text has the markers of so many numbers, each once and in order.
-///
-/// # Errors
-/// The markers that were found, and those that are wanted.
-pub(crate) fn check_markers(text: &str, count: usize) -> Result<(), String> {
-    let found = numbers(text);
-    match found.iter().copied().eq(0..count) {
-        true => Ok(()),
-        false => Err(format!("found {}, want {}", listed(&found), wanted(count))),
-    }
-}
-
-fn listed(numbers: &[usize]) -> String {
-    let names: Vec<String> = numbers.iter().copied().map(marker).collect();
-    match names.is_empty() {
-        true => "no marker".into(),
-        false => names.join(", "),
-    }
-}
-
-fn wanted(count: usize) -> String {
-    match count {
-        0 | 1 => format!("{} once", marker(0)),
-        2 => format!("{} and {}, each once and in order", marker(0), marker(1)),
-        _ => format!(
-            "{} to {}, each once and in order",
-            marker(0),
-            marker(count - 1)
-        ),
-    }
-}
+use train::config::{PromptConfig, TaskMarkers};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
@@ -160,12 +58,14 @@ pub(super) fn placed(template: &str, splits: &[usize], virtual_tokens: usize) ->
 /// The settings of a template in a job file.
 pub(super) struct TemplateKeys<'a> {
     /// Path of the table.
-    pub(super) table: &'static str,
+    pub(super) table: String,
     pub(super) virtual_tokens: usize,
     pub(super) template: &'a str,
     pub(super) splits: &'a [usize],
     pub(super) answer_field: &'a str,
     pub(super) truncate_field: &'a str,
+    /// Whether there must be a template.
+    pub(super) is_one_of_many: bool,
 }
 
 impl TemplateKeys<'_> {
@@ -178,6 +78,11 @@ impl TemplateKeys<'_> {
             ("answer_field", self.answer_field),
             ("truncate_field", self.truncate_field),
         ];
+        if self.template.is_empty() && self.is_one_of_many {
+            let wanted = "a text with markers, and an answer in braces at its end";
+            problem("template", "\"\"".into(), wanted);
+            return;
+        }
         if self.template.is_empty() {
             let without = "none without a template";
             if !self.splits.is_empty() {
@@ -189,12 +94,13 @@ impl TemplateKeys<'_> {
             return;
         }
         let found = numbers(self.template);
-        if !found.iter().copied().eq(0..found.len().max(1)) {
-            problem("template", listed(&found), &wanted(found.len()));
+        // a template is one task's: its markers have no names
+        if !found.iter().copied().eq(0..found.len().max(1)) || has_named(self.template) {
+            problem("template", listed(self.template), &wanted(found.len()));
         }
         self.check_splits(found.len(), &mut problem);
         let fields = fields(self.template);
-        let listed = fields.join(", ");
+        let names_of_fields = fields.join(", ");
         if fields.iter().any(|name| name.trim().is_empty()) {
             problem(
                 "template",
@@ -204,7 +110,7 @@ impl TemplateKeys<'_> {
         }
         for (key, name) in names.into_iter().filter(|(_, name)| !name.is_empty()) {
             if !fields.iter().any(|field| field == name) {
-                let wanted = format!("a field of the template: {listed}");
+                let wanted = format!("a field of the template: {names_of_fields}");
                 problem(key, format!("{name:?}"), &wanted);
             }
         }
@@ -243,13 +149,94 @@ impl TemplateKeys<'_> {
     }
 }
 
+/// Column of the task of a row, NeMo's.
+const TASK: &str = "taskname";
+
 /// A template that was checked.
 #[derive(Clone, Debug)]
 pub(crate) struct TaskTemplate {
+    /// Empty: that of every row.
+    name: String,
     pieces: Vec<Piece>,
-    markers: Vec<usize>,
     /// Field that loses its end where a text is too long; empty: none.
     truncated: String,
+    /// Only the answer counts in the loss; absent: as the job says.
+    pub(crate) answer_only: Option<bool>,
+}
+
+/// Settings of a template that a model does not keep.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RowSettings {
+    pub(super) truncated: String,
+    pub(super) answer_only: Option<bool>,
+}
+
+/// The templates of a model's virtual tokens, which were checked.
+#[derive(Clone, Debug)]
+pub(crate) struct TaskTemplates {
+    all: Vec<TaskTemplate>,
+    markers: Vec<TaskMarkers>,
+}
+
+impl TaskTemplates {
+    /// Those of a model, if it has some; `settings` in their order, the defaults where there are none.
+    pub(super) fn of(prompt: &PromptConfig, settings: &[RowSettings]) -> Option<TaskTemplates> {
+        let one = |(name, template): (&str, &str), own: Option<&RowSettings>| {
+            let own = own.cloned().unwrap_or_default();
+            TaskTemplate {
+                name: name.into(),
+                pieces: pieces(&with_task(template, name)),
+                truncated: own.truncated,
+                answer_only: own.answer_only,
+            }
+        };
+        let all: Vec<TaskTemplate> = match prompt.template.as_str() {
+            "" => (prompt.tasks.iter().enumerate())
+                .map(|(at, task)| one((&task.name, &task.template), settings.get(at)))
+                .collect(),
+            template => vec![one(("", template), settings.first())],
+        };
+        (!all.is_empty()).then(|| TaskTemplates {
+            all,
+            markers: prompt.markers(),
+        })
+    }
+
+    /// The markers of each task.
+    pub(crate) fn markers(&self) -> &[TaskMarkers] {
+        &self.markers
+    }
+
+    /// Names of the tasks; one that is empty if every row is of the same.
+    pub(crate) fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.all.iter().map(|task| task.name.as_str())
+    }
+
+    /// The template of a row.
+    ///
+    /// # Errors
+    /// A row that names no task, or another.
+    pub(crate) fn of_row(&self, row: &Map<String, Value>) -> Result<&TaskTemplate, String> {
+        if let [only] = &self.all[..]
+            && only.name.is_empty()
+        {
+            return Ok(only);
+        }
+        let name = match row.get(TASK) {
+            Some(Value::String(name)) => name,
+            None | Some(Value::Null) => {
+                let columns: Vec<&str> = row.keys().map(String::as_str).collect();
+                let columns = columns.join(", ");
+                return Err(format!("no column {TASK}; found the columns {columns}"));
+            }
+            Some(_) => return Err(format!("{TASK}: want a text")),
+        };
+        let found = self.all.iter().find(|task| task.name == *name);
+        found.ok_or_else(|| {
+            let names: Vec<&str> = self.names().collect();
+            format!("{TASK}: found {name:?}, want one of {}", names.join(", "))
+        })
+    }
 }
 
 /// A row in a template.
@@ -262,21 +249,6 @@ pub(crate) struct Filled {
 }
 
 impl TaskTemplate {
-    /// The template of a model's virtual tokens, if they have one.
-    pub(crate) fn of(prompt: &PromptConfig, truncated: &str) -> Option<TaskTemplate> {
-        let is_there = !prompt.template.is_empty();
-        is_there.then(|| TaskTemplate {
-            pieces: pieces(&prompt.template),
-            markers: prompt.markers(),
-            truncated: truncated.to_owned(),
-        })
-    }
-
-    /// Virtual tokens at each marker.
-    pub(crate) fn markers(&self) -> &[usize] {
-        &self.markers
-    }
-
     /// Characters of a row that a text which is too long may lose.
     pub(crate) fn spare(&self, row: &Map<String, Value>) -> usize {
         let text = row.get(&self.truncated).and_then(Value::as_str);
@@ -338,6 +310,7 @@ impl TaskTemplate {
 mod tests {
     use super::*;
     use serde_json::json;
+    use train::config::PromptTask;
 
     /// NeMo's example of a task, and its row.
     const SENTIMENT: &str =
@@ -350,7 +323,12 @@ mod tests {
             template: template.into(),
             ..PromptConfig::default()
         };
-        TaskTemplate::of(&prompt, truncated).unwrap()
+        let settings = RowSettings {
+            truncated: truncated.into(),
+            answer_only: None,
+        };
+        let all = TaskTemplates::of(&prompt, &[settings]).unwrap();
+        all.of_row(&Map::new()).unwrap().clone()
     }
 
     #[test]
@@ -361,13 +339,6 @@ mod tests {
         let prompt = "<|VIRTUAL_PROMPT_0|> a great \u{fc}ber film sentiment: <|VIRTUAL_PROMPT_1|>";
         assert_eq!(filled.prompt, prompt);
         assert_eq!(filled.answer, " positive");
-        check_markers(prompt, 2).unwrap();
-        let text = format!("{prompt} positive");
-        let (head, tail) = at_last_marker(&text);
-        assert_eq!([head, tail], [prompt, " positive"]);
-        let texts = [" a great \u{fc}ber film sentiment: ", " positive"];
-        let wanted = [0, 1].map(|n| [Marked::Marker(n), Marked::Text(texts[n])]);
-        assert_eq!(at_markers(&text), wanted.concat());
         // its end is lost, character by character
         let task = task(SENTIMENT, "sentence");
         assert_eq!(task.spare(row), 17);
@@ -376,6 +347,56 @@ mod tests {
             filled.prompt.contains("> a great \u{fc} sentiment"),
             "{filled:?}"
         );
+    }
+
+    #[test]
+    fn the_task_of_a_row_chooses_the_template_and_names_its_markers() {
+        let one = |name: &str, template: &str, splits: &[usize]| PromptTask {
+            name: name.into(),
+            template: template.into(),
+            splits: splits.to_vec(),
+        };
+        let prompt = PromptConfig {
+            virtual_tokens: 19,
+            tasks: vec![
+                one("sentiment", SENTIMENT, &[10, 5]),
+                one("squad/v1", "{q}<|VIRTUAL_PROMPT_0|>{a}", &[4]),
+            ],
+            ..PromptConfig::default()
+        };
+        let settings = [
+            RowSettings::default(),
+            RowSettings {
+                truncated: "q".into(),
+                answer_only: Some(false),
+            },
+        ];
+        let all = TaskTemplates::of(&prompt, &settings).unwrap();
+        let row = json!({"taskname": "squad/v1", "q": "Who?", "a": "He", "sentence": 3});
+        let row = row.as_object().unwrap();
+        let task = all.of_row(row).unwrap();
+        assert_eq!(task.answer_only, Some(false));
+        assert_eq!(task.spare(row), 4);
+        let filled = task.fill(row, usize::MAX).unwrap();
+        assert_eq!(filled.prompt, "Who?<|VIRTUAL_PROMPT_0:squad/v1|>");
+        assert_eq!(filled.answer, "He");
+        let firsts: Vec<usize> = all.markers().iter().map(|own| own.first).collect();
+        assert_eq!(firsts, [0, 15]);
+        for (row, wanted) in [
+            (
+                json!({"q": "Who?"}),
+                "no column taskname; found the columns q",
+            ),
+            (json!({"taskname": null}), "no column taskname"),
+            (json!({"taskname": 3}), "taskname: want a text"),
+            (
+                json!({"taskname": "squad"}),
+                "taskname: found \"squad\", want one of sentiment, squad/v1",
+            ),
+        ] {
+            let why = all.of_row(row.as_object().unwrap()).unwrap_err();
+            assert!(why.contains(wanted), "{why}");
+        }
     }
 
     #[test]
@@ -414,12 +435,13 @@ mod tests {
         let check = |template: &str, splits: &[usize], answer: &str, truncate: &str| {
             let mut found = Vec::new();
             let keys = TemplateKeys {
-                table: "t",
+                table: "t".into(),
                 virtual_tokens: 15,
                 template,
                 splits,
                 answer_field: answer,
                 truncate_field: truncate,
+                is_one_of_many: false,
             };
             keys.check(&mut |key, found_here, wanted| {
                 found.push(format!("{key}: found {found_here}, want {wanted}"));
@@ -492,22 +514,5 @@ mod tests {
         assert_eq!(placed("", &[], 15), [0; 0]);
         assert_eq!(placed(" <|VIRTUAL_PROMPT_0|> {a}", &[], 15), [15]);
         assert_eq!(placed(SENTIMENT, &[10, 5], 15), [10, 5]);
-    }
-
-    #[test]
-    fn what_only_looks_like_a_marker_is_text() {
-        for text in [
-            "<|VIRTUAL_PROMPT_|>",
-            "<|VIRTUAL_PROMPT_x|>",
-            "<|VIRTUAL_PROMPT_1 |>",
-            "<|VIRTUAL_PROMPT_99999999999999999999999|>",
-            "a <|VIRTUAL",
-        ] {
-            assert_eq!(at_markers(text), [Marked::Text(text)], "{text}");
-        }
-        let nested = "<|VIRTUAL_PROMPT_<|VIRTUAL_PROMPT_7|>";
-        let wanted = [Marked::Text("<|VIRTUAL_PROMPT_"), Marked::Marker(7)];
-        assert_eq!(at_markers(nested), wanted);
-        assert_eq!(at_markers(""), []);
     }
 }

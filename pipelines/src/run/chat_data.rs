@@ -8,7 +8,7 @@ use crate::conversations::{
     Encoding, LeftOut, Prompt, Read, Reading, Tokens, is_answer, pack, read,
 };
 use crate::generation::{ChatTemplate, Located, ModelFiles, tokenizer_path};
-use crate::job::{BadRows, FinetuneTable, TaskTemplate, TooLong};
+use crate::job::{BadRows, FinetuneTable, TaskTemplates, TooLong};
 use crate::machine::{grouped, write_atomically};
 use crate::manifest;
 use anyhow::{Context as _, Result, bail};
@@ -170,12 +170,12 @@ impl ChatData {
     /// Files that cannot be read; rows that are refused, with file and row; fewer samples than a batch.
     pub(super) fn open(cx: &Context, table: &FinetuneTable) -> Result<ChatData> {
         let files = files(cx, table)?;
-        let task = table.task_template(cx.job.model.as_ref());
+        let tasks = table.task_templates(cx.job.model.as_ref());
         let mut reader = SetReader {
             table,
             files: &files,
             virtual_tokens: table.virtual_tokens(cx.job.model.as_ref()),
-            task: task.as_ref(),
+            tasks: tasks.as_ref(),
             left_out: String::new(),
         };
         // answers of the model are wanted for conversations that it has not seen, if there are any
@@ -263,7 +263,8 @@ impl ChatData {
         let print = manifest::fingerprint(&self.order);
         let mut plan = cx.job.plan(model, &train, table.seq_length, ids, print);
         if let Some(prompt) = &mut plan.model.prompt {
-            prompt.init_ids.extend(init_ids(&self.files, table)?);
+            let ids = init_ids(&self.files, table, prompt)?;
+            prompt.init_ids.extend(ids);
         }
         Ok(plan)
     }
@@ -388,8 +389,8 @@ struct SetReader<'a> {
     files: &'a ModelFiles,
     /// Virtual tokens in front of each conversation.
     virtual_tokens: usize,
-    /// Makes texts of rows that are no conversations.
-    task: Option<&'a TaskTemplate>,
+    /// Make texts of rows that are no conversations.
+    tasks: Option<&'a TaskTemplates>,
     /// Lines of `left_out.jsonl`.
     left_out: String,
 }
@@ -397,18 +398,18 @@ struct SetReader<'a> {
 impl SetReader<'_> {
     /// The conversations of some files, and the first `prompts` of them to answer.
     fn set(&mut self, paths: &[PathBuf], prompts: usize) -> Result<(ChatSet, Vec<Prompt>)> {
-        let (table, files, task) = (self.table, self.files, self.task);
+        let (table, files, tasks) = (self.table, self.files, self.tasks);
         let before = self.virtual_tokens;
         let of_row = if table.has_pairs() { 2 } else { 1 };
         let reading = Reading {
             encoding: Encoding {
                 tokenizer: &files.tokenizer,
                 template: files.chat_template.as_ref(),
-                markers: task.map_or(&[], TaskTemplate::markers),
+                markers: tasks.map_or(&[], TaskTemplates::markers),
                 answer_only: table.answer_only_loss,
             },
             format: table.format,
-            task,
+            tasks,
             is_pairs: table.has_pairs(),
             too_long: table.too_long,
             most: (table.seq_length + 1).saturating_sub(of_row * before),
@@ -445,8 +446,9 @@ impl SetReader<'_> {
 
     /// The texts that rows should be.
     fn of_rows(&self) -> &'static str {
-        match (self.table.has_pairs(), self.task) {
+        match (self.table.has_pairs(), self.tasks.map(TaskTemplates::names)) {
             (true, _) => "pairs",
+            (false, Some(names)) if names.len() > 1 => "texts of the task templates",
             (false, Some(_)) => "texts of the task template",
             (false, None) => "conversations",
         }

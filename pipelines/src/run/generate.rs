@@ -11,7 +11,7 @@ use crate::generation::{
     Answer, Located, ModelFiles, SamplingArgs, answer, encode, encode_marked,
     encode_with_sentinels, newest_checkpoint, tokenizer_of,
 };
-use crate::job::{Generate, TaskTemplate, WrongUse, has_marker};
+use crate::job::{Generate, TaskTemplates, WrongUse, has_marker};
 use crate::log::print;
 use crate::machine::write_atomically;
 use crate::manifest::{fingerprint, identity};
@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use train::config::TaskMarkers;
 use train::data::is_virtual;
 use train::infer::engine::Engine;
 use train::infer::{BeamOptions, GenerateOptions, beam_search};
@@ -141,11 +142,11 @@ pub(super) fn run(cx: &Context) -> Result<()> {
         prompts.push(prompt.ids);
     }
     let finetune = cx.job.finetune.as_ref();
-    let task = finetune.and_then(|finetune| finetune.task_template(cx.job.model.as_ref()));
+    let tasks = finetune.and_then(|finetune| finetune.task_templates(cx.job.model.as_ref()));
     let encoding = Encoding {
         tokenizer: &files.tokenizer,
         template: files.chat_template.as_ref(),
-        markers: task.as_ref().map_or(&[], TaskTemplate::markers),
+        markers: tasks.as_ref().map_or(&[], TaskTemplates::markers),
         answer_only: true,
     };
     for prompt in &table.prompts {
@@ -260,7 +261,12 @@ pub(super) fn of_run(cx: &Context, mut reasons: Vec<Reason>) -> Decision {
 
 /// Ids of a prompt; an empty one starts a document. A job's tokenizer adds nothing to a text, as in training, but to one with markers
 /// of virtual tokens, as in training with a task template.
-fn ids_of(files: &ModelFiles, prompt: &str, is_job: bool, markers: &[usize]) -> Result<Vec<u32>> {
+fn ids_of(
+    files: &ModelFiles,
+    prompt: &str,
+    is_job: bool,
+    markers: &[TaskMarkers],
+) -> Result<Vec<u32>> {
     let tokenizer = &files.tokenizer;
     if !markers.is_empty() && has_marker(prompt) {
         return encode_marked(tokenizer, prompt, true, markers);

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Instant;
 use tokio::sync::{mpsc as async_mpsc, oneshot};
+use train::config::TaskMarkers;
 use train::infer::Scored;
 use train::infer::engine::{
     Adapter, AdapterId, AdapterReader, Counts, Engine, Event, Finish, Request,
@@ -79,8 +80,8 @@ pub(super) struct Facts {
     /// Whether the prompt is an encoder's, so that it shares no room with the answer.
     pub(super) is_encoder_decoder: bool,
     pub(super) parameters: u64,
-    /// Virtual tokens at each marker of a text; empty: the model has none.
-    pub(super) markers: Vec<usize>,
+    /// Markers of virtual tokens of each task; empty: the model has none.
+    pub(super) markers: Vec<TaskMarkers>,
 }
 
 /// The front's end of the engine thread.

@@ -9,7 +9,7 @@ use super::metrics::Metrics;
 use super::sampling::Vocabulary;
 use super::texts::{TokenTexts, internal};
 use crate::generation::{ModelFiles, encode_marked};
-use crate::job::{check_markers, has_marker};
+use crate::job::{has_marker, task_of};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ impl Server {
         let markers = &self.engine.facts.markers;
         if !markers.is_empty() && has_marker(text) {
             let refuse = |why| ApiError::field("prompt", format!("prompt: {why}"));
-            check_markers(text, markers.len()).map_err(refuse)?;
+            task_of(text, markers).map_err(refuse)?;
         }
         encode_marked(&self.files.tokenizer, text, adds, markers).map_err(|e| internal(&e))
     }

@@ -170,8 +170,9 @@ impl Plan {
         let Some(prompt) = &self.model.prompt else {
             return;
         };
-        if prompt.virtual_tokens >= self.seq_length {
-            let found = prompt.virtual_tokens.to_string();
+        let of_text = prompt.most_of_text();
+        if of_text >= self.seq_length {
+            let found = of_text.to_string();
             let wanted = format!("fewer than seq_length = {}", self.seq_length);
             problem("model.prompt.virtual_tokens", found, &wanted);
         }

@@ -46,7 +46,7 @@ pub use precision::{AmaxAlgo, Bf16Sums, Fp8Config, Fp8Format, Fp8Recipe, Precisi
 pub use preference::{PreferenceConfig, PreferenceLoss};
 pub(crate) use problem::Problem;
 pub use profile::{Profile, ProfileWindow};
-pub use prompt::{EncoderKind, PromptConfig, PromptEncoder};
+pub use prompt::{EncoderKind, PromptConfig, PromptEncoder, PromptTask, TaskMarkers, is_of_name};
 pub use resume::{Difference, SettingChange, resume_entries};
 pub use rope_scaling::RopeScaling;
 pub use train::{

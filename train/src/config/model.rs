@@ -228,7 +228,7 @@ impl ModelConfig {
         self.lora.is_some() || self.prompt.is_some()
     }
 
-    /// Virtual tokens of every text.
+    /// Rows of virtual tokens: those of every text, or of the texts of all tasks.
     pub fn virtual_tokens(&self) -> usize {
         (self.prompt.as_ref()).map_or(0, |prompt| prompt.virtual_tokens)
     }

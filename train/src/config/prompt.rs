@@ -1,7 +1,7 @@
 //! `[model.prompt]`: trained vectors in front of every text, before a frozen model: prompt tuning (Lester et al. 2021,
 //! arXiv:2104.08691), or p-tuning (Liu et al. 2021, arXiv:2103.10385), in which an encoder makes them. `[finetune]` of a job fills it
 //! in with `method = "prompt"` or `method = "p-tuning"`. With a task template, the vectors stand at several places of a text, as in
-//! NeMo's prompt learning.
+//! NeMo's prompt learning; with several of them, each task has vectors of its own.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,8 @@ pub(crate) const FIRST_VIRTUAL: u32 = 1 << 30;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PromptConfig {
-    /// Virtual tokens of every text, PEFT's `num_virtual_tokens`. They count in the length of the sequences. Default: 20.
+    /// Virtual tokens of every text, PEFT's `num_virtual_tokens`; with several tasks, those of all together. They count in the length of
+    /// the sequences. Default: 20.
     pub virtual_tokens: usize,
     /// Virtual tokens at each marker of a text, in order: NeMo's `virtual_token_splits`. Empty, the default: all stand in front of
     /// every text.
@@ -31,6 +32,58 @@ pub struct PromptConfig {
     /// The rows are what this network makes of trained vectors, and it is trained with them. Absent: the rows are trained themselves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoder: Option<PromptEncoder>,
+    /// Tasks with virtual tokens of their own: rows of the one table, in the order of the tasks. Empty, the default: every text has all
+    /// virtual tokens.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tasks: Vec<PromptTask>,
+}
+
+/// One of several tasks of a model's virtual tokens, an entry of NeMo's `task_templates`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PromptTask {
+    /// Name, NeMo's `taskname`: letters, digits, `-`, `_`, `.` and `/`.
+    pub name: String,
+    /// Task template that the rows were trained with, NeMo's `prompt_template`, for the record and for trainings that go on.
+    pub template: String,
+    /// Virtual tokens at each marker of a text of this task, in order: NeMo's `virtual_token_splits`.
+    pub splits: Vec<usize>,
+}
+
+impl PromptTask {
+    /// Whether its name can be that of a task in a marker.
+    pub fn is_named(&self) -> bool {
+        !self.name.is_empty() && self.name.chars().all(is_of_name)
+    }
+}
+
+/// Whether a character may be in the name of a task.
+pub fn is_of_name(c: char) -> bool {
+    c.is_alphanumeric() || "-_./".contains(c)
+}
+
+/// Markers of the texts of a task, and the virtual tokens that take their places.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskMarkers {
+    /// Name of the task; empty: the model has one without a name.
+    pub task: String,
+    /// Number of the first virtual token.
+    pub first: usize,
+    /// Virtual tokens at each marker, in order.
+    pub counts: Vec<usize>,
+}
+
+impl TaskMarkers {
+    /// Number after that of the last virtual token.
+    pub fn end(&self) -> usize {
+        self.first.saturating_add(self.virtual_tokens())
+    }
+
+    /// Virtual tokens of a text.
+    pub fn virtual_tokens(&self) -> usize {
+        let sum = |sum: usize, own: &usize| sum.saturating_add(*own);
+        self.counts.iter().fold(0, sum)
+    }
 }
 
 /// Encoder of p-tuning, PEFT's `PromptEncoder`.
@@ -160,6 +213,7 @@ impl Default for PromptConfig {
             template: String::new(),
             init_ids: Vec::new(),
             encoder: None,
+            tasks: Vec::new(),
         }
     }
 }
@@ -171,17 +225,54 @@ impl PromptConfig {
         self.init_ids.get(at).copied()
     }
 
-    /// Virtual tokens at each marker of a text; those of a model without markers of its own are all at the first.
-    pub fn markers(&self) -> Vec<usize> {
-        match self.splits.is_empty() {
-            true => vec![self.virtual_tokens],
-            false => self.splits.clone(),
+    /// The markers of each task; the virtual tokens of a model without markers of its own are all at the first.
+    pub fn markers(&self) -> Vec<TaskMarkers> {
+        if self.tasks.is_empty() {
+            let counts = match self.splits.is_empty() {
+                true => vec![self.virtual_tokens],
+                false => self.splits.clone(),
+            };
+            let task = String::new();
+            return vec![TaskMarkers {
+                task,
+                first: 0,
+                counts,
+            }];
         }
+        let mut first = 0;
+        let of_task = |task: &PromptTask| {
+            let own = TaskMarkers {
+                task: task.name.clone(),
+                first,
+                counts: task.splits.clone(),
+            };
+            first = own.end();
+            own
+        };
+        self.tasks.iter().map(of_task).collect()
+    }
+
+    /// Virtual tokens of a text at most.
+    pub fn most_of_text(&self) -> usize {
+        let own = self.markers();
+        let counts = own.iter().map(TaskMarkers::virtual_tokens);
+        counts.max().unwrap_or(0)
+    }
+
+    /// For each row of the table, whether it is the first of its task.
+    pub(crate) fn first_rows(&self) -> Vec<bool> {
+        let mut first = vec![false; self.virtual_tokens];
+        for own in self.markers() {
+            if let Some(row) = first.get_mut(own.first) {
+                *row = true;
+            }
+        }
+        first
     }
 
     /// Whether all virtual tokens stand in front of a text that has none itself.
-    pub(crate) fn are_in_front(&self) -> bool {
-        self.splits.is_empty()
+    pub fn are_in_front(&self) -> bool {
+        self.splits.is_empty() && self.tasks.is_empty()
     }
 
     pub(crate) fn check(&self, problem: Problem<'_>) {
@@ -200,6 +291,7 @@ impl PromptConfig {
             );
             problem("splits", format!("{:?}", self.splits), &wanted);
         }
+        self.check_tasks(problem);
         let Some(encoder) = &self.encoder else {
             return;
         };
@@ -220,6 +312,45 @@ impl PromptConfig {
                 "2: an mlp always has three linear layers",
             ),
             (EncoderKind::Lstm, _) => problem("encoder.layers", found, "1 to 16 layers of an lstm"),
+        }
+    }
+
+    fn check_tasks(&self, problem: Problem<'_>) {
+        if self.tasks.is_empty() {
+            return;
+        }
+        if !self.splits.is_empty() || !self.template.is_empty() {
+            let found = "splits or a template beside tasks".into();
+            problem("tasks", found, "those of each task alone");
+        }
+        for (number, task) in self.tasks.iter().enumerate() {
+            let key = format!("tasks[{number}].name");
+            if !task.is_named() {
+                let wanted = "letters, digits, \"-\", \"_\", \".\" and \"/\"";
+                problem(&key, format!("{:?}", task.name), wanted);
+            }
+            if self.tasks[..number]
+                .iter()
+                .any(|other| other.name == task.name)
+            {
+                let found = format!("{:?} twice", task.name);
+                problem(&key, found, "a name of its own for each task");
+            }
+            if task.splits.is_empty() || task.splits.contains(&0) {
+                let key = format!("tasks[{number}].splits");
+                let found = format!("{:?}", task.splits);
+                problem(&key, found, "numbers above 0, one for each marker");
+            }
+        }
+        let mut all = self.tasks.iter().flat_map(|task| &task.splits);
+        let sum = all.try_fold(0usize, |sum, own| sum.checked_add(*own));
+        if sum != Some(self.virtual_tokens) {
+            let found = format!("{} with splits of other sums", self.virtual_tokens);
+            problem(
+                "virtual_tokens",
+                found,
+                "the sum of the splits of all tasks",
+            );
         }
     }
 }

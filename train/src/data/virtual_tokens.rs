@@ -2,6 +2,7 @@
 
 use crate::config::plan::Plan;
 use crate::config::prompt::FIRST_VIRTUAL;
+use crate::config::{PromptConfig, PromptTask, TaskMarkers};
 use crate::error::{Error, Result};
 
 /// Ids of the first `count` virtual tokens, in order, which a source of samples puts in front of every text of a model with
@@ -9,6 +10,11 @@ use crate::error::{Error, Result};
 pub fn virtual_tokens(count: usize) -> impl ExactSizeIterator<Item = u32> + Clone {
     let count = u32::try_from(count).unwrap_or(FIRST_VIRTUAL);
     (0..count.min(FIRST_VIRTUAL)).map(|number| FIRST_VIRTUAL + number)
+}
+
+/// Virtual tokens of a text at most; with several tasks, those of the one that has the most.
+pub(crate) fn most_of_text(plan: &Plan) -> usize {
+    (plan.model.prompt.as_ref()).map_or(0, PromptConfig::most_of_text)
 }
 
 /// Whether an id is one of the vocabulary or one of the model's virtual tokens.
@@ -59,38 +65,61 @@ pub(crate) fn prompted(plan: &Plan, text: &[u32]) -> Result<Prompted> {
     })
 }
 
+/// Names of the tasks, for messages.
+fn names(prompt: &PromptConfig) -> String {
+    let names = prompt.tasks.iter().map(|task| task.name.as_str());
+    names.collect::<Vec<_>>().join(", ")
+}
+
 /// Virtual tokens that stand in front of a text: none if it has its own, or the model has none.
 ///
 /// # Errors
-/// `Request` for a text without virtual tokens of a model that has markers, and for one whose virtual tokens are not all of the model's
-/// in order. Other ids are not looked at.
+/// `Request` for a text without virtual tokens of a model that has markers, and for one whose virtual tokens are not all of the model's, or
+/// of one of its tasks, in order. Other ids are not looked at.
 pub(crate) fn in_front(plan: &Plan, text: &[u32]) -> Result<usize> {
     let Some(prompt) = &plan.model.prompt else {
         return Ok(0);
     };
-    let all = virtual_tokens(prompt.virtual_tokens);
     if has_own(text) {
         let own = text.iter().copied().filter(|&id| is_virtual(id));
-        return match own.clone().eq(all.clone()) {
-            true => Ok(0),
-            false => Err(Error::Request {
-                what: "virtual tokens of a prompt",
-                found: format!("{} of them", own.count()),
-                wanted: format!("all {} of the model, each once and in order", all.len()),
-            }),
+        let is_of = |markers: &TaskMarkers| {
+            let before = virtual_tokens(markers.first).len();
+            own.clone().eq(virtual_tokens(markers.end()).skip(before))
         };
+        if prompt.markers().iter().any(is_of) {
+            return Ok(0);
+        }
+        let all = match prompt.tasks.is_empty() {
+            true => format!("all {} of the model", prompt.virtual_tokens),
+            false => format!("all of one of the tasks {}", names(prompt)),
+        };
+        return Err(Error::Request {
+            what: "virtual tokens of a prompt",
+            found: format!("{} of them", own.count()),
+            wanted: format!("{all}, each once and in order"),
+        });
     }
     if prompt.are_in_front() {
-        return Ok(all.len());
+        return Ok(prompt.virtual_tokens);
     }
-    let template = match prompt.template.as_str() {
-        "" => "none is recorded".into(),
-        template => format!("{template:?}"),
+    let template = match (prompt.template.as_str(), prompt.tasks.as_slice()) {
+        ("", []) => "none is recorded".into(),
+        (template, []) => format!("{template:?}"),
+        (_, tasks) => {
+            let all = tasks.iter().map(|task| {
+                let PromptTask { name, template, .. } = task;
+                format!("{name} {template:?}")
+            });
+            all.collect::<Vec<_>>().join(", ")
+        }
     };
-    let markers = prompt.splits.len();
+    let wanted = match prompt.splits.len() {
+        0 => format!("the markers of the template of one of the tasks in it: {template}"),
+        markers => format!("the {markers} markers of the task template in it: {template}"),
+    };
     Err(Error::Request {
         what: "prompt",
         found: "a text without virtual tokens".into(),
-        wanted: format!("the {markers} markers of the task template in it: {template}"),
+        wanted,
     })
 }

@@ -3,6 +3,7 @@
 //!
 //! Windows of long texts are lm-evaluation-harness 0.4.13's (`get_rolling_token_windows`, `make_disjoint_window`).
 
+use crate::config::TaskMarkers;
 use crate::error::Result;
 
 /// A continuation to score after a context, as token ids.
@@ -30,8 +31,8 @@ pub trait LanguageModel {
     /// Tokens that the model reads at once, without the virtual tokens that it has of its own.
     fn max_length(&self) -> usize;
 
-    /// Virtual tokens at each marker of a text, in order. Empty, the default: the model has none.
-    fn markers(&self) -> Vec<usize> {
+    /// The markers of virtual tokens of each task. Empty, the default: the model has none.
+    fn markers(&self) -> Vec<TaskMarkers> {
         Vec::new()
     }
 

@@ -13,6 +13,7 @@ use kernels::{DType, Tensor, copy};
 use rayon::prelude::*;
 
 use crate::checkpoint::whole_model::Model;
+use crate::config::TaskMarkers;
 use crate::data::documents::Documents;
 use crate::data::virtual_tokens::{Prompted, has_own, in_front, is_known, prompted};
 use crate::dist::devices::InferenceOptions;
@@ -175,7 +176,7 @@ impl LanguageModel for Scorer {
         self.engine.borrow().max_length()
     }
 
-    fn markers(&self) -> Vec<usize> {
+    fn markers(&self) -> Vec<TaskMarkers> {
         self.engine.borrow().markers()
     }
 

@@ -15,6 +15,7 @@ pub use sample::Scored;
 use std::path::Path;
 
 use crate::checkpoint::whole_model::Model;
+use crate::data::virtual_tokens::most_of_text;
 use crate::dist::devices::Devices;
 use crate::error::Result;
 use crate::infer::engine::{Engine, Event, Limits, Request};
@@ -48,7 +49,7 @@ pub fn generate_on(
     let models = Model::open(checkpoint, devices.whole())?;
     let plan = models.first().map(|model| &model.plan);
     let longest = plan.map_or(1, |plan| plan.seq_length);
-    let before = plan.map_or(0, |plan| plan.model.virtual_tokens());
+    let before = plan.map_or(0, most_of_text);
     // the longest sequence of a model with rotary positions is not bounded by any tensor
     let room = (before + prompt.len()).saturating_add(options.max_tokens);
     let limits = Limits {

@@ -2,13 +2,15 @@
 //! c = sigmoid(f) c' + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c), zero before the first token; both directions side by side.
 //! Paper: Hochreiter and Schmidhuber 1997, Neural Computation 9(8); Graves and Schmidhuber 2005 (both directions).
 //!
+//! With several tasks, each has a sequence of its own: the state is zero again before its first token, in both directions.
+//!
 //! There are a few dozen tokens: products are the device's, the gates of a token are computed on the host, in f64.
 //! Letters: v virtual tokens, l leaves (`leaf_rows.rs`), h hidden features.
 
 use kernels::matmul::{Op, matmul};
 use kernels::{DType, Device, Tensor, reduce};
 
-use crate::config::PromptEncoder;
+use crate::config::PromptConfig;
 use crate::config::prompt::lstm_name;
 use crate::model::context::Context;
 use crate::model::gradients::Gradients;
@@ -29,6 +31,8 @@ struct Direction {
     bias_ih: Slot,
     bias_hh: Slot,
     is_reverse: bool,
+    /// For each token, whether it is the first of its task in this direction: `[v]`.
+    is_first: Vec<bool>,
 }
 
 /// Kept of each layer.
@@ -62,8 +66,17 @@ fn narrow(x: f64) -> f32 {
 
 impl Lstm {
     /// That of an encoder that has one.
-    pub(super) fn named(encoder: &PromptEncoder, d: usize, slots: &Slots<'_>) -> Option<Lstm> {
+    pub(super) fn named(prompt: &PromptConfig, d: usize, slots: &Slots<'_>) -> Option<Lstm> {
+        let encoder = prompt.encoder.as_ref()?;
         let widths = encoder.lstm(d);
+        let first = prompt.first_rows();
+        // the last of a task is in front of the first of the next one
+        let last = first
+            .iter()
+            .skip(1)
+            .chain([&true])
+            .copied()
+            .collect::<Vec<bool>>();
         if widths.is_empty() {
             return None;
         }
@@ -75,6 +88,7 @@ impl Lstm {
                 bias_ih: slot("bias_ih"),
                 bias_hh: slot("bias_hh"),
                 is_reverse,
+                is_first: if is_reverse { &last } else { &first }.clone(),
             }
         };
         let layers = (0..widths.len()).map(|layer| [false, true].map(|is| direction(layer, is)));
@@ -161,6 +175,10 @@ impl Direction {
         let mut all = vec![0.0; v * h];
         let (mut hidden, mut cell) = (vec![0.0f32; h], vec![0.0f32; h]);
         for token in self.order(v) {
+            if self.is_first[token] {
+                hidden.fill(0.0);
+                cell.fill(0.0);
+            }
             states.before[token * h..(token + 1) * h].copy_from_slice(&hidden);
             let of = Tensor::from_f32(&[1, h], &hidden, device)?;
             let mut product = Tensor::empty(&[1, 4 * h], DType::F32, device)?;
@@ -210,9 +228,8 @@ impl Direction {
         let mut tokens: Vec<usize> = self.order(v).collect();
         while let Some(token) = tokens.pop() {
             let cells = &states.cells[token * h..(token + 1) * h];
-            let before = tokens
-                .last()
-                .map(|&before| &states.cells[before * h..(before + 1) * h]);
+            let before = tokens.last().filter(|_| !self.is_first[token]);
+            let before = before.map(|&before| &states.cells[before * h..(before + 1) * h]);
             let gates = &states.gates[token * 4 * h..(token + 1) * 4 * h];
             let mut now = vec![0.0f32; leaves * 4 * h];
             for leaf in 0..leaves {
@@ -241,7 +258,12 @@ impl Direction {
                 dgates[row * 4 * h..(row + 1) * 4 * h]
                     .copy_from_slice(&now[leaf * 4 * h..(leaf + 1) * 4 * h]);
             }
-            dhidden = self.state_gradient(&now, leaves, device, cx)?;
+            if self.is_first[token] {
+                dhidden.fill(0.0);
+                dcell.fill(0.0);
+            } else {
+                dhidden = self.state_gradient(&now, leaves, device, cx)?;
+            }
         }
         Tensor::from_f32(&[rows, 4 * h], &dgates, device)
     }

@@ -1,5 +1,5 @@
 //! Rows of virtual tokens: a trained table (prompt tuning), or what an encoder makes of it (p-tuning): three linear layers with ReLU,
-//! or a bidirectional LSTM (`lstm.rs`) and two of them, as PEFT's `PromptEncoder`. Every rank has all of it.
+//! or a bidirectional LSTM (`lstm.rs`) and two of them, as PEFT's `PromptEncoder`. Tasks share the encoder, as in NeMo. Every rank has all of it.
 //!
 //! The encoder runs once per pass, whatever the batch. Backwards it runs for each leaf of tokens apart: the gradients of a leaf's rows
 //! are summed over its tokens, the encoder's weights get the product over the rows of each leaf, and these are added in the tree of
@@ -61,7 +61,7 @@ impl VirtualRows {
                 }
             });
             Encoder {
-                lstm: Lstm::named(&encoder, d, slots),
+                lstm: Lstm::named(prompt, d, slots),
                 head: head.collect(),
             }
         });

@@ -53,6 +53,7 @@ mod profile;
 mod prompt;
 mod prompt_parity;
 mod prompt_places;
+mod prompt_tasks;
 mod quantized;
 mod random_layouts;
 mod resume;

@@ -16,19 +16,19 @@ use crate::infer::{BeamOptions, GenerateOptions, beam_search, generate};
 use crate::tests::layouts::{assert_same, train_in};
 use crate::tests::parity::{Formula, Golden};
 use crate::tests::prompt::{encoded, packed, prompted, same_in_every_layout};
-use crate::tests::prompt_parity::{follows_torch, saved};
+use crate::tests::prompt_parity::{five, follows_torch, saved};
 use crate::tests::share::Share;
 use crate::trainer::run;
 
 /// Tokens of a text, and virtual ones behind them.
 #[derive(Clone, Copy)]
-struct Place {
-    text: usize,
-    virtual_tokens: usize,
+pub(super) struct Place {
+    pub text: usize,
+    pub virtual_tokens: usize,
 }
 
 /// Those of the goldens.
-const PLACES: [Place; 2] = [
+pub(super) const PLACES: [Place; 2] = [
     Place {
         text: 3,
         virtual_tokens: 3,
@@ -41,9 +41,14 @@ const PLACES: [Place; 2] = [
 
 /// A text with virtual tokens at its places.
 fn placed(text: &[u32], places: &[Place]) -> Vec<u32> {
-    let count = places.iter().map(|place| place.virtual_tokens).sum();
+    placed_from(0, text, places)
+}
+
+/// The same with virtual tokens from this one on.
+pub(super) fn placed_from(first: usize, text: &[u32], places: &[Place]) -> Vec<u32> {
+    let count: usize = places.iter().map(|place| place.virtual_tokens).sum();
     let (mut rest, mut ids) = (text, Vec::new());
-    let mut own = virtual_tokens(count);
+    let mut own = virtual_tokens(first + count).skip(first);
     for place in places {
         let (before, after) = rest.split_at(place.text);
         ids.extend(before);
@@ -120,13 +125,13 @@ fn virtual_tokens_at_two_places_follow_torch_through_ten_steps() {
         texts: 1,
         places: PLACES.to_vec(),
     };
-    follows_torch("template_gpt2", None, &samples);
+    follows_torch("template_gpt2", five(None), &samples);
     let encoder = PromptEncoder {
         kind: EncoderKind::Lstm,
         hidden: 6,
         layers: 2,
     };
-    follows_torch("template_lstm", Some(encoder), &samples);
+    follows_torch("template_lstm", five(Some(encoder)), &samples);
 }
 
 #[test]
@@ -199,7 +204,7 @@ fn virtual_tokens_at_two_places_resume_and_answer_where_the_text_has_them() {
 }
 
 /// The likeliest id of a row.
-fn best(row: &[f32]) -> u32 {
+pub(super) fn best(row: &[f32]) -> u32 {
     let best = row.iter().enumerate();
     let best = best.max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0)));
     u32::try_from(best.unwrap().0).unwrap()
@@ -238,7 +243,7 @@ fn answers_follow_the_places(checkpoint: &Path, places: &[Place]) {
         f64::from(row[id as usize]) - sum.ln()
     };
     let scorer = Scorer::open(checkpoint, Devices::Cpu.whole()).unwrap();
-    assert_eq!(scorer.markers(), [3, 2]);
+    assert_eq!(scorer.markers()[0].counts, [3, 2]);
     let query = |from: usize, to: usize| Query {
         context: text[..from].to_vec(),
         continuation: text[from..to].to_vec(),
@@ -266,7 +271,7 @@ fn answers_follow_the_places(checkpoint: &Path, places: &[Place]) {
         ..Limits::default()
     };
     let mut engine = Engine::open(checkpoint, Devices::Cpu.split(2), limits).unwrap();
-    assert_eq!(engine.markers(), [3, 2]);
+    assert_eq!(engine.markers()[0].counts, [3, 2]);
     for _ in 0..2 {
         engine
             .submit(Request {

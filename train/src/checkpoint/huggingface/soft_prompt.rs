@@ -124,8 +124,17 @@ pub(super) fn export(opened: &Opened, plan: &Plan, out: &Path) -> Result<()> {
         return Err(Error::Request {
             what: "virtual tokens to write",
             found: format!(
-                "{:?} of them at the markers of a task template (model.prompt.splits)",
-                prompt.splits
+                "{:?} of them at the markers of a task template (model.prompt.{})",
+                prompt
+                    .markers()
+                    .iter()
+                    .flat_map(|own| &own.counts)
+                    .collect::<Vec<_>>(),
+                if prompt.tasks.is_empty() {
+                    "splits"
+                } else {
+                    "tasks"
+                }
             ),
             wanted: "all in front of every text: PEFT's folders have no other place for them"
                 .into(),

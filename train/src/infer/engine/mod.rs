@@ -31,8 +31,9 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use crate::checkpoint::whole_model::Model;
-use crate::config::PromptConfig;
 use crate::config::plan::Plan;
+use crate::config::{PromptConfig, TaskMarkers};
+use crate::data::virtual_tokens::most_of_text;
 use crate::dist::devices::InferenceOptions;
 use crate::dist::team::Team;
 use crate::error::{Error, Result};
@@ -196,11 +197,11 @@ impl Engine {
 
     /// Tokens of a text that the model sees at once, its virtual tokens left out.
     pub fn max_length(&self) -> usize {
-        (self.plan.seq_length).saturating_sub(self.plan.model.virtual_tokens())
+        (self.plan.seq_length).saturating_sub(most_of_text(&self.plan))
     }
 
-    /// Virtual tokens at each marker of a text, in order; empty: the model has none.
-    pub fn markers(&self) -> Vec<usize> {
+    /// The markers of virtual tokens of each task; empty: the model has none.
+    pub fn markers(&self) -> Vec<TaskMarkers> {
         let prompt = self.plan.model.prompt.as_ref();
         prompt.map_or_else(Vec::new, PromptConfig::markers)
     }

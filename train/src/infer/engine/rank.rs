@@ -8,7 +8,7 @@ use kernels::{DType, Tensor};
 
 use crate::checkpoint::adapters::LoraAdapter;
 use crate::checkpoint::whole_model::Model;
-use crate::data::virtual_tokens::{Prompted, has_own, in_front, is_known, prompted};
+use crate::data::virtual_tokens::{Prompted, has_own, in_front, is_known, most_of_text, prompted};
 use crate::error::{Error, OnRank, Result};
 use crate::infer::engine::adapters::{self, AdapterId, Loaded};
 use crate::infer::engine::blocks::{BLOCK, Blocks, ROOT};
@@ -94,9 +94,9 @@ impl RankEngine {
         plan.seq_length.saturating_sub(self.virtual_tokens())
     }
 
-    /// Virtual tokens in front of every text.
+    /// Virtual tokens of a text at most.
     fn virtual_tokens(&self) -> usize {
-        self.model.plan.model.virtual_tokens()
+        most_of_text(&self.model.plan)
     }
 
     /// Whether the prompt is an encoder's: it has room of its own, apart from the answer's.
