@@ -93,14 +93,17 @@ fn adapters_of_one_job_are_as_if_each_was_trained_alone_and_answer_by_name() {
         "--set",
         "parallel.pp=2",
         "--set",
+        "parallel.zero=3",
+        "--set",
         "train.micro_batch=1",
     ];
     succeed(&[&["train", path, "--set", &set][..], &layout].concat());
-    assert_same(&other.join("adapters"), &out, "dp 2, pp 2");
+    assert_same(&other.join("adapters"), &out, "dp 2, pp 2, ZeRO 3");
 
     let killed = dir.path().join("killed");
     let set = format!("out={killed:?}");
-    let args = ["train", path, "--set", &set];
+    let of = ["train", path, "--set", &set];
+    let args = [&of[..], &layout].concat();
     for lines in [8, 20] {
         killed_at(&args, &killed.join("adapters/one"), lines);
     }
@@ -151,7 +154,7 @@ fn contradictions_of_adapters_are_named_with_their_keys() {
         [[finetune.adapters]]\nname = 'A'\ntrain = ['x.jsonl']\nlora = { rank = 0 }\n\
         [[finetune.adapters]]\nname = '../b'\nepochs = 0\nrang = 3\nlora = { targets = ['qkv'] }\n\
         [model]\nfamily = 'llama'\nlayers = 2\nd_model = 32\nheads = 4\n\
-        [parallel]\nzero = 3\n[train]\nsteps = 2\ninit_from = 'x'\n";
+        [train]\nsteps = 2\ninit_from = 'x'\n";
     std::fs::write(&path, text).unwrap();
     let printed = output(&["train", path.to_str().unwrap(), "--check"]);
     assert_eq!(printed.status.code(), Some(2));
@@ -164,7 +167,6 @@ fn contradictions_of_adapters_are_named_with_their_keys() {
         ("finetune.adapters[2].epochs", "0"),
         ("finetune.adapters[2].rang", "unknown key \"rang\""),
         ("finetune.adapters[2].lora.targets", "[\"qkv\"]"),
-        ("parallel.zero", "3 with finetune.adapters"),
     ] {
         let told = format!("key    {key}\n  found  {found}");
         assert!(stderr.contains(&told), "{told} in {stderr}");

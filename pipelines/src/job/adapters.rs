@@ -64,11 +64,6 @@ impl Job {
             let wanted = "none: adapters are in folders of their own";
             add("store", "[store] with finetune.adapters".into(), wanted);
         }
-        if self.parallel.zero > 2 {
-            let found = format!("{} with finetune.adapters", self.parallel.zero);
-            let wanted = "at most 2: the base is whole on its ranks, for all adapters";
-            add("parallel.zero", found, wanted);
-        }
         let (Some(model), Some(train)) = (&self.model, &self.train) else {
             return;
         };

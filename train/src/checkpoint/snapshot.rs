@@ -226,7 +226,7 @@ pub(crate) fn shares_on(files: &'static [FileOf], on: UnitsOnRank<'_>) -> Vec<Sh
 #[derive(Clone, Copy)]
 pub(crate) struct Whole<'a> {
     pub state: &'a RankState<'a>,
-    /// In slot order; empty if it borrows none.
+    /// Those that the lender keeps; empty if it borrows none.
     pub lent: &'a [Tensor],
 }
 
@@ -299,17 +299,16 @@ fn values<'a>(
     .expect("an owner has the tensor's unit");
     let start = local_shards.shards.units[unit].start_of(spec) + local.start;
     let (flat, at) = match kind {
-        Kind::Weights if !local_shards.has_weight_shards() => {
-            let held = match state.borrows(index) {
+        Kind::Weights => {
+            let kept = match state.borrows(index) {
                 true => lent,
-                false => &state.weights[..],
+                false => state.kept(),
             };
-            return held[local_shards.slot(index, spec)].flat(local.clone());
+            if !local_shards.has_weight_shards() {
+                return kept[local_shards.slot(index, spec)].flat(local.clone());
+            }
+            (&kept[index], start - local_shards.weights(index).start)
         }
-        Kind::Weights => (
-            &state.weight_shards[index],
-            start - local_shards.weights(index).start,
-        ),
         Kind::First => (
             &state.moments.m[index],
             start - local_shards.moments(index).start,

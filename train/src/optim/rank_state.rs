@@ -50,7 +50,7 @@ pub(crate) struct RankState<'a> {
     pub frozen: FrozenWeights,
     /// In slot order; empty where weights are shared out. One number stands for each borrowed tensor.
     pub weights: Vec<Tensor>,
-    /// Flat shards by local unit; empty where they are not.
+    /// Flat shards by local unit; empty where they are not. One number stands for each borrowed shard.
     pub weight_shards: Vec<Tensor>,
     pub moments: Moments,
     /// Running averages of the weights, flat, by local unit, where the moments are; empty without.
@@ -98,8 +98,12 @@ impl<'a> RankState<'a> {
             let unit = &self.local_shards.shards.units[local.unit];
             let specs = &self.specs[unit.specs.clone()];
             if self.borrows(index) {
-                for _ in specs {
-                    self.weights.push(Tensor::zeros(&[1], DType::F32, &device)?);
+                let (to, count) = match self.local_shards.has_weight_shards() {
+                    true => (&mut self.weight_shards, 1),
+                    false => (&mut self.weights, specs.len()),
+                };
+                for _ in 0..count {
+                    to.push(Tensor::zeros(&[1], DType::F32, &device)?);
                 }
                 continue;
             }
@@ -141,12 +145,24 @@ impl<'a> RankState<'a> {
         self.frozen == FrozenWeights::Borrowed && self.local_shards.shards.units[unit].is_frozen
     }
 
-    /// All weights in slot order, of which `lent` has the borrowed ones.
+    /// The weights that stay here between uses: whole tensors in slot order, or flat shards by local unit.
+    pub(crate) fn kept(&self) -> &[Tensor] {
+        match self.local_shards.has_weight_shards() {
+            true => &self.weight_shards,
+            false => &self.weights,
+        }
+    }
+
+    /// The same, of which `lent`, those of the lender, has the borrowed ones.
     pub(crate) fn with_borrowed<'b>(&'b self, lent: &'b [Tensor]) -> Vec<&'b Tensor> {
-        let mut all: Vec<&Tensor> = self.weights.iter().collect();
+        let mut all: Vec<&Tensor> = self.kept().iter().collect();
         for (index, local) in self.local_shards.local.iter().enumerate() {
-            for slot in local.slots.clone().filter(|_| self.borrows(index)) {
-                all[slot] = &lent[slot];
+            let places = match self.local_shards.has_weight_shards() {
+                true => index..index + 1,
+                false => local.slots.clone(),
+            };
+            for place in places.filter(|_| self.borrows(index)) {
+                all[place] = &lent[place];
             }
         }
         all

@@ -141,9 +141,9 @@ pub(crate) enum Parameters<'a> {
     Whole(&'a [Tensor], Option<&'a PrepackedWeights>),
     /// The same, of several owners.
     Shared(&'a [&'a Tensor], Option<&'a PrepackedWeights>),
-    /// Each data-parallel rank has shards, by local unit.
+    /// Each data-parallel rank has shards, by local unit, perhaps of several owners.
     Shards {
-        shards: &'a [Tensor],
+        shards: &'a [&'a Tensor],
         local_shards: &'a LocalShards,
         groups: &'a Groups,
         device: &'a Device,

@@ -222,7 +222,7 @@ fn one_rank(
 
 /// The weights that the first training lends to the others.
 fn lent<'t>(trainers: &'t [Trainer<'_>]) -> &'t [Tensor] {
-    trainers.first().map_or(&[], |first| &first.state.weights)
+    trainers.first().map_or(&[], |first| first.state.kept())
 }
 
 /// A training on a rank while it runs.

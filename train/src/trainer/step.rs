@@ -154,10 +154,7 @@ fn pass(trainers: &mut [Trainer<'_>], asked: &[Option<Asked<'_>>]) -> Result<Vec
     let mut parts: Vec<Parts<'_>> = trainers.iter_mut().map(Trainer::parts).collect();
     let lender = parts[0].state;
     let weights: Vec<Vec<&Tensor>> = (parts.iter())
-        .map(|part| match part.state.frozen {
-            FrozenWeights::Borrowed => part.state.with_borrowed(&lender.weights),
-            FrozenWeights::Own | FrozenWeights::Lent => Vec::new(),
-        })
+        .map(|part| part.state.with_borrowed(lender.kept()))
         .collect();
     let mut turns = Vec::new();
     for ((part, asked), weights) in parts.iter_mut().zip(asked).zip(&weights) {
@@ -174,12 +171,7 @@ fn pass(trainers: &mut [Trainer<'_>], asked: &[Option<Asked<'_>>]) -> Result<Vec
                 loss_scale: next.loss_scale,
                 scratch: part.scratch,
                 delayed: part.state.delayed.as_ref(),
-                parameters: match part.state.frozen {
-                    FrozenWeights::Borrowed => Parameters::Shared(weights, packs.as_ref()),
-                    FrozenWeights::Own | FrozenWeights::Lent => {
-                        parameters(part.state, packs.as_ref())
-                    }
-                },
+                parameters: parameters(part.state, weights, packs.as_ref()),
             },
             samples: asked.samples,
             start: StepStart {
@@ -451,14 +443,8 @@ impl<'a> Trainer<'a> {
     ) -> Result<T> {
         let (state, place) = (&self.state, &self.state.groups.place);
         let packs = packs(state, micro_batches(&state.plan, place).len());
-        let weights;
-        let parameters = match state.frozen {
-            FrozenWeights::Borrowed => {
-                weights = state.with_borrowed(lent);
-                Parameters::Shared(&weights, packs.as_ref())
-            }
-            FrozenWeights::Own | FrozenWeights::Lent => parameters(state, packs.as_ref()),
-        };
+        let kept = state.with_borrowed(lent);
+        let parameters = parameters(state, &kept, packs.as_ref());
         let worker = Worker {
             plan: &self.state.plan,
             stages: &self.stages,
@@ -642,15 +628,22 @@ fn packs(state: &RankState<'_>, micro_batches: usize) -> Option<PrepackedWeights
     })
 }
 
-fn parameters<'a>(state: &'a RankState<'_>, packs: Option<&'a PrepackedWeights>) -> Parameters<'a> {
-    if state.local_shards.has_weight_shards() {
-        Parameters::Shards {
-            shards: &state.weight_shards,
+/// `kept`: the weights of a rank between uses, borrowed ones as well.
+fn parameters<'a>(
+    state: &'a RankState<'_>,
+    kept: &'a [&'a Tensor],
+    packs: Option<&'a PrepackedWeights>,
+) -> Parameters<'a> {
+    match (state.local_shards.has_weight_shards(), state.frozen) {
+        (true, _) => Parameters::Shards {
+            shards: kept,
             local_shards: &state.local_shards,
             groups: &state.groups,
             device: &state.device,
+        },
+        (false, FrozenWeights::Borrowed) => Parameters::Shared(kept, packs),
+        (false, FrozenWeights::Own | FrozenWeights::Lent) => {
+            Parameters::Whole(&state.weights, packs)
         }
-    } else {
-        Parameters::Whole(&state.weights, packs)
     }
 }

@@ -70,13 +70,6 @@ pub(crate) fn problems<'a>(plans: impl Iterator<Item = &'a Plan>) -> Vec<String>
             "model.lora: found none, want adapters: all other weights are the base's".to_owned(),
         );
     }
-    if first.parallel.zero > 2 {
-        let wanted = "want at most 2: the base is whole on its ranks, for all adapters";
-        problems.push(format!(
-            "parallel.zero: found {}, {wanted}",
-            first.parallel.zero
-        ));
-    }
     let wanted = shared(first);
     for (other, plan) in others.iter().enumerate() {
         let number = other + 2;

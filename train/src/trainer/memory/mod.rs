@@ -224,7 +224,7 @@ pub fn measure_together(trainings: &[(&Plan, &dyn Samples)]) -> Result<Vec<RankM
         for (trainer, plan) in trainers.iter().zip(&plans) {
             let pieces = snapshot::take(Whole {
                 state: &trainer.state,
-                lent: &trainers[0].state.weights,
+                lent: trainers[0].state.kept(),
             });
             let pieces = pieces.on_rank(rank, "copy the state")?;
             let lengths: Vec<usize> = pieces.map(|piece| piece.len()).collect();
@@ -299,12 +299,16 @@ impl Rank<'_> {
         micro_batches(self.plan, &self.place)
     }
 
-    /// Bytes of weights; one number stands for each that is borrowed.
+    /// Bytes of weights; one number stands for each tensor or shard that is borrowed.
     fn weights(&self, borrows: bool) -> usize {
         let of = |local: &Local| {
             let unit = &self.shards.units[local.unit];
             if borrows && unit.is_frozen {
-                unit.specs.len() * Device::bytes_of(1)
+                let count = match self.shards.zero >= 3 {
+                    true => 1,
+                    false => unit.specs.len(),
+                };
+                count * Device::bytes_of(1)
             } else if self.shards.zero >= 3 {
                 self.flat(local.unit, true)
             } else {
