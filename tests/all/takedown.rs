@@ -590,7 +590,7 @@ fn nothing_is_touched_that_is_damaged_unfinished_or_only_to_be_shown() {
     assert!(!printed.status.success());
 }
 
-/// A build without stores says what it lacks. With them: `tests/stores/takedown.rs`.
+/// A build without stores says what it lacks. With them: `tests/job_stores/takedown.rs`.
 #[test]
 fn a_corpus_in_a_store_needs_a_build_with_stores_and_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
