@@ -201,7 +201,7 @@ struct Case {
     before: Files,
     /// Files of a plain folder with the same job after the takedown, without its settings.
     after: Files,
-    /// What was told then.
+    /// Its answer in JSON.
     told: Value,
 }
 

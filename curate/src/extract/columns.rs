@@ -2,10 +2,10 @@
 
 use super::blocks::{Block, Page};
 
-/// Blocks that are computed at once: a register of AVX2.
+/// Blocks that are computed at once.
 pub(super) const TOGETHER: usize = 32;
 
-/// Columns of one byte a block, padded to whole registers.
+/// Columns of one byte a block, padded to whole groups of them.
 #[derive(Default)]
 pub(super) struct Columns {
     rows: usize,
@@ -40,7 +40,7 @@ impl Columns {
         &self.data[number * self.apart()..][..self.rows]
     }
 
-    /// The same with the blocks that fill the last register, which are no blocks.
+    /// The same in groups; what fills the last one are no blocks.
     pub(super) fn padded(&self, number: usize) -> &[[u8; TOGETHER]] {
         self.data[number * self.apart()..][..self.apart()]
             .as_chunks()

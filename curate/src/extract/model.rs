@@ -11,13 +11,6 @@
 //! little endian: magic "MXM2"; weights of linear.rs (text, own classes,
 //! classes around), a byte each; for each of two ensembles: columns u16, trees u16, depth u8, then
 //! per tree `depth` pairs (column u16, least u8) and 2^depth leaves i16 in 1/1024 of a logit; bias i32.
-#![cfg_attr(
-    target_arch = "x86_64",
-    expect(
-        unsafe_code,
-        reason = "a call of a function compiled for a CPU feature just detected"
-    )
-)]
 
 use std::sync::LazyLock;
 
@@ -111,22 +104,6 @@ fn ensemble(bytes: &mut &[u8]) -> Option<Ensemble> {
 impl Ensemble {
     /// Logits of all blocks, in 1/1024.
     fn scores(&self, columns: &Columns) -> Vec<i32> {
-        #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") {
-            // SAFETY: the feature the function is compiled for was detected just above.
-            return unsafe { self.scores_avx2(columns) };
-        }
-        self.scores_by_tree(columns)
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2")]
-    fn scores_avx2(&self, columns: &Columns) -> Vec<i32> {
-        self.scores_by_tree(columns)
-    }
-
-    #[inline(always)]
-    fn scores_by_tree(&self, columns: &Columns) -> Vec<i32> {
         let mut scores = vec![[self.bias; TOGETHER]; columns.rows().div_ceil(TOGETHER)];
         for tree in &self.trees {
             let asked = tree.questions.iter().map(|q| columns.padded(q.0.into()));
@@ -306,7 +283,6 @@ mod tests {
             columns.push(|i| rows[i % 4][1]);
             let wanted: Vec<i32> = (0..count).map(|i| wanted[i % 4]).collect();
             assert_eq!(ensemble.scores(&columns), wanted);
-            assert_eq!(ensemble.scores_by_tree(&columns), wanted);
         }
     }
 }

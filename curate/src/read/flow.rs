@@ -135,7 +135,11 @@ impl Flow {
         }
         let last = self.lists.last_mut().and_then(|list| {
             let last = list.last;
-            list.last = number.or(last);
+            // an item without a number counts as well
+            list.last = number.or(last.map(|last| Number {
+                number: last.number.saturating_add(1),
+                ..last
+            }));
             last
         });
         match number.zip(last) {

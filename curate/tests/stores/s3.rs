@@ -10,7 +10,7 @@ use crate::server::listen;
 /// The objects of a bucket by name.
 pub(crate) type Objects = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
 
-/// What a client gets.
+/// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Answer {
     Usual,

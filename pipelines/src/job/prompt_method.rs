@@ -274,10 +274,9 @@ impl FinetuneTable {
 
     /// Text that the virtual tokens start from; empty: none.
     fn init_text(&self) -> &str {
-        match (self.method, &self.prompt) {
-            (FinetuneMethod::Prompt, Some(table)) => &table.init_text,
-            _ => "",
-        }
+        let is_used = self.method == FinetuneMethod::Prompt;
+        let table = self.prompt.as_ref().filter(|_| is_used);
+        table.map_or("", |table| &table.init_text)
     }
 
     /// Reports every contradiction with the model.

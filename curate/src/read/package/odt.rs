@@ -1,7 +1,7 @@
 //! OpenDocument texts (ODT): paragraphs, headings, lists, tables, text boxes, links, bold and italic type, footnotes and
 //! endnotes.
 //!
-//! Facts: OpenDocument 1.3 part 3 (OASIS), sections 5 (text), 5.5 (change tracking), 6.1.7 (spans), 6.1.8 (links), 6.3
+//! Facts: OpenDocument 1.3 part 3 (OASIS), sections 5 (text), 5.3 (lists and their numbers), 5.5 (change tracking), 6.1.7 (spans), 6.1.8 (links), 6.3
 //! (notes), 9 (tables), 16.29 (properties of text). Type is that of spans and of the styles that a program makes for one
 //! paragraph: a style with a name says how all such paragraphs look. Deleted
 //! text is kept in a part of its own by the format, which is left out, as are annotations, tables of contents and
@@ -17,7 +17,7 @@ use super::meta::Described;
 use super::word::{note_bad, optional};
 use super::xml::{Element, Event, decode, walk};
 use crate::read::composed::{Composed, Lack, Reading};
-use crate::read::flow::{self, Flow, Type};
+use crate::read::flow::{self, Flow, Number, Type};
 
 const CONTENT: &str = "content.xml";
 const STYLES: &str = "styles.xml";
@@ -64,8 +64,8 @@ struct Styles {
     spans: BTreeMap<String, Look>,
     /// Automatic styles of paragraphs.
     paragraphs: BTreeMap<String, Look>,
-    /// Levels that list styles define, with whether they are numbered.
-    levels: BTreeMap<(String, usize), bool>,
+    /// Levels that list styles define, with the first number of those that are numbered.
+    levels: BTreeMap<(String, usize), Option<u32>>,
 }
 
 /// A paragraph or heading being read.
@@ -77,6 +77,18 @@ struct Paragraph {
     of: Vec<Type>,
 }
 
+/// An open list.
+struct List {
+    style: String,
+    /// `xml:id`.
+    name: Option<String>,
+    /// Whether the first paragraph of the item was read, and whether the item has a number.
+    is_item_begun: bool,
+    has_number: bool,
+    /// Number of the last item; one less than that of the first before it.
+    number: Number,
+}
+
 /// A pass over the content.
 struct Pass<'s> {
     styles: &'s Styles,
@@ -84,8 +96,12 @@ struct Pass<'s> {
     open: Vec<Paragraph>,
     skipped: usize,
     in_text: bool,
-    /// Styles of the open lists, and whether the first paragraph of their item was read.
-    lists: Vec<(String, bool)>,
+    lists: Vec<List>,
+    /// Lists so far.
+    count: u32,
+    /// The list of each level that ended last, with its style, and those with a name.
+    ended: BTreeMap<usize, (String, Number)>,
+    named: BTreeMap<String, Number>,
     /// Notes so far, and the numbers of those that are open.
     notes: Vec<String>,
     inside: Vec<usize>,
@@ -232,12 +248,17 @@ fn read_styles(xml: &str, styles: &mut Styles) -> Result<(), String> {
             "list-level-style-number" | "list-level-style-bullet" | "list-level-style-image" => {
                 let format = element.value("num-format").unwrap_or_default();
                 let is_ordered = name.ends_with("number") && !format.is_empty();
+                let first = is_ordered.then(|| whole(element, "start-value").unwrap_or(1));
                 let level = number(element, "level");
-                styles.levels.insert((list.clone(), level), is_ordered);
+                styles.levels.insert((list.clone(), level), first);
             }
             _ => {}
         }
     })
+}
+
+fn whole(element: &Element<'_>, name: &str) -> Option<u32> {
+    element.value(name)?.parse().ok()
 }
 
 /// A small number from 1; 1 if there is none.
@@ -255,6 +276,9 @@ impl<'s> Pass<'s> {
             skipped: 0,
             in_text: false,
             lists: Vec::new(),
+            count: 0,
+            ended: BTreeMap::new(),
+            named: BTreeMap::new(),
             notes: Vec::new(),
             inside: Vec::new(),
         }
@@ -321,14 +345,17 @@ impl<'s> Pass<'s> {
             }
             "s" | "tab" => self.push(|html| html.push(' ')),
             "line-break" => self.push(|html| html.push_str("<br>")),
-            "list" => {
-                let outer = self.lists.last().map(|list| list.0.clone());
-                let style = element.value("style-name").or(outer);
-                self.lists.push((style.unwrap_or_default(), false));
-            }
-            "list-item" | "list-header" => {
+            "list" => self.open_list(element),
+            "list-item" => {
                 if let Some(list) = self.lists.last_mut() {
-                    list.1 = false;
+                    (list.is_item_begun, list.has_number) = (false, true);
+                    let next = list.number.number.saturating_add(1);
+                    list.number.number = whole(element, "start-value").unwrap_or(next);
+                }
+            }
+            "list-header" => {
+                if let Some(list) = self.lists.last_mut() {
+                    (list.is_item_begun, list.has_number) = (false, false);
                 }
             }
             "table" => self.flow.open_table(),
@@ -351,6 +378,51 @@ impl<'s> Pass<'s> {
         }
     }
 
+    fn open_list(&mut self, element: &Element<'_>) {
+        let outer = self.lists.last().map(|list| list.style.clone());
+        let style = element.value("style-name").or(outer).unwrap_or_default();
+        let level = self.lists.len() + 1;
+        let continued = match element.value("continue-list") {
+            Some(name) => self.named.get(&name).copied(),
+            None if element.value("continue-numbering").as_deref() == Some("true") => {
+                let last = self.ended.get(&level);
+                last.filter(|last| last.0 == style).map(|last| last.1)
+            }
+            None => None,
+        };
+        self.count += 1;
+        let first = self.first_number(&style, level).unwrap_or(1);
+        let number = continued.unwrap_or(Number {
+            number: first.saturating_sub(1),
+            list: self.count,
+        });
+        self.lists.push(List {
+            style,
+            name: element.value("id"),
+            is_item_begun: false,
+            has_number: true,
+            number,
+        });
+    }
+
+    fn close_list(&mut self) {
+        let level = self.lists.len();
+        let Some(list) = self.lists.pop() else {
+            return;
+        };
+        if let Some(name) = list.name {
+            self.named.insert(name, list.number);
+        }
+        self.ended.insert(level, (list.style, list.number));
+    }
+
+    /// The first number of a level of a list style, if it is numbered; a style need not define every level.
+    fn first_number(&self, style: &str, level: usize) -> Option<u32> {
+        let levels = (style.to_string(), 0)..=(style.to_string(), level);
+        let mut levels = self.styles.levels.range(levels);
+        levels.next_back().and_then(|(_, first)| *first)
+    }
+
     fn close(&mut self, name: &str) {
         match name {
             "body" => self.in_text = false,
@@ -366,7 +438,7 @@ impl<'s> Pass<'s> {
                 }
             }
             "a" => self.push(|html| html.push_str("</a>")),
-            "list" => drop(self.lists.pop()),
+            "list" => self.close_list(),
             "table" => self.flow.close_table(),
             "table-row" => self.flow.close_row(false),
             "table-cell" => self.flow.close_cell(),
@@ -387,21 +459,18 @@ impl<'s> Pass<'s> {
             return self.flow.heading(level, &paragraph.html);
         }
         let level = self.lists.len();
-        match self.lists.last_mut() {
-            Some((style, is_continued)) if !*is_continued => {
-                *is_continued = true;
-                // a style need not define every level
-                let mut levels = self
-                    .styles
-                    .levels
-                    .range((style.clone(), 0)..=(style.clone(), level));
-                let is_ordered = levels
-                    .next_back()
-                    .is_some_and(|(_, is_ordered)| *is_ordered);
-                self.flow.item(level, is_ordered, &paragraph.html);
-            }
-            Some(_) => self.flow.item_goes_on(&paragraph.html),
-            None => self.flow.paragraph(&paragraph.html),
+        let Some(list) = self.lists.last_mut() else {
+            return self.flow.paragraph(&paragraph.html);
+        };
+        if std::mem::replace(&mut list.is_item_begun, true) {
+            return self.flow.item_goes_on(&paragraph.html);
+        }
+        let number = list.has_number.then_some(list.number);
+        let style = list.style.clone();
+        let is_ordered = self.first_number(&style, level).is_some();
+        match number.filter(|_| is_ordered) {
+            Some(number) => self.flow.numbered_item(level, number, &paragraph.html),
+            None => self.flow.item(level, is_ordered, &paragraph.html),
         }
     }
 }
@@ -423,7 +492,9 @@ mod tests {
              <style:style style:name='T2' style:family='text'><style:text-properties fo:font-weight='400'/></style:style>\
              <style:style style:name='T3' style:family='text'><style:text-properties fo:font-weight='700'/></style:style>\
              <text:list-style style:name='L1'><text:list-level-style-bullet text:level='1'/>\
-             <text:list-level-style-number text:level='2' style:num-format='1'/></text:list-style></office:automatic-styles>\
+             <text:list-level-style-number text:level='2' style:num-format='1'/></text:list-style>\
+             <text:list-style style:name='L2'><text:list-level-style-number text:level='1' style:num-format='a' text:start-value='4'/>\
+             </text:list-style></office:automatic-styles>\
              <office:body><office:text>{body}</office:text></office:body></office:document-content>"
         );
         let mut styles = Styles::default();
@@ -443,6 +514,36 @@ mod tests {
         let want = "<h1>t</h1><h2>a</h2><ul><li>b<p>more</p></li><ol><li>c</li></ol></ul>\
             <table><tr><td colspan=\"2\"><p>d &amp; e<br></p></td></tr></table>";
         assert_eq!(html(body), want);
+    }
+
+    #[test]
+    fn lists_behind_each_other_start_at_their_own_numbers() {
+        let item = |start: &str, text: &str| {
+            format!("<text:list-item{start}><text:p>{text}</text:p></text:list-item>")
+        };
+        let list = |attributes: &str, items: &[String]| {
+            format!(
+                "<text:list text:style-name='L2'{attributes}>{}</text:list>",
+                items.concat()
+            )
+        };
+        let body = [
+            list(" xml:id='one'", &[item("", "a"), item("", "b")]),
+            list(
+                "",
+                &[
+                    item("", "c"),
+                    item(" text:start-value='9'", "d"),
+                    item("", "e"),
+                ],
+            ),
+            "<text:p>f</text:p>".to_string(),
+            list(" text:continue-numbering='true'", &[item("", "g")]),
+            list(" text:continue-list='one'", &[item("", "h")]),
+        ];
+        let want = "<ol start=\"4\"><li>a</li><li>b</li></ol><ol start=\"4\"><li>c</li><li value=\"9\">d</li><li>e</li></ol><p>f</p>\
+            <ol start=\"11\"><li>g</li></ol><ol start=\"6\"><li>h</li></ol>";
+        assert_eq!(html(&body.concat()), want);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::cpu::simd::LANES;
 
 /// Groups whose sums are added together, so that a tile's sums are read and written half as often.
 const TOGETHER: usize = 2;
-/// What the exponent of a binary16 lacks of that of an f32: 2^112.
+/// The exponent of a binary16 is this much smaller than that of an f32: 2^112.
 const TO_SINGLE: f32 = f32::from_bits(239 << 23);
 
 /// Sums of a group: those of the left 16 columns, then of the right ones.

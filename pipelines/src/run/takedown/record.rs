@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// Folder of the records, below the job's.
 pub(super) const FOLDER: &str = "takedown";
 
-/// What was told last, below the job's folder.
+/// The last answer, below the job's folder.
 pub(super) const REPORT: &str = "takedown/report.json";
 
 /// One takedown.

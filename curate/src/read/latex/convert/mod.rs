@@ -6,6 +6,7 @@
 //! stay.
 
 mod definitions;
+mod lists;
 mod marks;
 
 use std::collections::HashMap;
@@ -20,19 +21,13 @@ use super::names::{
 };
 use super::source::is_delimiter;
 use crate::read::flow::{Flow, escape};
+use lists::Lists;
 
 /// Texts inside each other that are converted on their own: titles, notes, captions.
 const MAX_INLINE: usize = 24;
 
 /// Bytes of an entry of the bibliography that have its key.
 const MAX_ENTRY: usize = 500;
-
-/// A list being read.
-struct List {
-    is_ordered: bool,
-    /// The next paragraph is an item.
-    is_item: bool,
-}
 
 /// A paper being converted.
 pub(super) struct Converter {
@@ -41,7 +36,7 @@ pub(super) struct Converter {
     flow: Flow,
     /// HTML of the current paragraph.
     now: String,
-    lists: Vec<List>,
+    lists: Lists,
     /// Open tables, with whether a row is open.
     tables: Vec<bool>,
     inline: usize,
@@ -83,7 +78,7 @@ pub(super) fn convert(
         macros: Macros::default(),
         flow: Flow::default(),
         now: String::new(),
-        lists: Vec::new(),
+        lists: Lists::default(),
         tables: Vec::new(),
         inline: 0,
         unmarked: 0,
@@ -177,13 +172,13 @@ impl Converter {
         if html.trim().is_empty() {
             return;
         }
-        let level = self.lists.len();
-        match self.lists.last_mut() {
-            Some(list) if list.is_item => {
-                list.is_item = false;
-                self.flow.item(level, list.is_ordered, html.trim());
-            }
-            _ => self.flow.paragraph(html.trim()),
+        let html = html.trim();
+        let Some(item) = self.lists.take_item() else {
+            return self.flow.paragraph(html);
+        };
+        match item.number {
+            Some(number) => self.flow.numbered_item(item.level, number, html),
+            None => self.flow.item(item.level, item.is_ordered, html),
         }
     }
 
@@ -642,13 +637,9 @@ impl Converter {
         }
         match name.as_str() {
             list if LISTS.contains(&list) => {
-                self.input.optional();
+                let option = self.input.optional().unwrap_or_default();
                 self.flush();
-                let is_ordered = name.ends_with("enumerate") || name == "compactenum";
-                self.lists.push(List {
-                    is_ordered,
-                    is_item: false,
-                });
+                self.lists.begin(list, &option);
             }
             "thebibliography" => {
                 self.input.argument();
@@ -691,7 +682,7 @@ impl Converter {
         }
         self.flush();
         match name.as_str() {
-            list if LISTS.contains(&list) => drop(self.lists.pop()),
+            list if LISTS.contains(&list) => self.lists.end(),
             "document" => self.input.stop(),
             _ => {}
         }
@@ -699,10 +690,9 @@ impl Converter {
 
     fn item(&mut self) {
         self.flush();
-        if let Some(list) = self.lists.last_mut() {
-            list.is_item = true;
-        }
-        if let Some(label) = self.input.optional() {
+        let label = self.input.optional();
+        self.lists.item(label.is_some());
+        if let Some(label) = label {
             let label = self.inline(label);
             self.now.push_str(&format!("{} ", label.trim()));
         }
