@@ -69,7 +69,7 @@ fn lists_tables_and_floats_keep_their_form() {
 
 #[test]
 fn lists_behind_each_other_start_at_their_own_numbers() {
-    let tex = "\\begin{enumerate}\\item a\\item b\\end{enumerate}\\begin{enumerate}\\item c\\item[x] d\\item e\\end{enumerate}\
+    let tex = "\\begin{enumerate}\\item a\\item b\\end{enumerate}\\begin{enumerate}\\item c\\item[x]d\\item e\\end{enumerate}\
         \\begin{enumerate}[resume, label=(a)]\\item f\\end{enumerate} g \\begin{enumerate}[start=7]\\item h\n\ni\\item j\\end{enumerate}";
     let want = "<ol><li>a</li><li>b</li></ol><ol><li>c</li><li>x d</li><li value=\"2\">e</li></ol>\
         <ol start=\"3\"><li>f</li></ol><p>g</p><ol start=\"7\"><li>h</li></ol><p>i</p><ol start=\"8\"><li>j</li></ol>";
