@@ -305,7 +305,7 @@ fn objects_are_the_files_that_a_takedown_from_a_folder_leaves() {
         let now = case.after.get(name).or_else(|| case.before.get(name));
         assert_eq!(Some(bytes), now, "{name}");
     }
-    // once more there is nothing to do, and the same is told
+    // once more there is nothing to do, and the answer is the same
     let found = succeed(&server, &case.args(&[])).stdout;
     assert_eq!(serde_json::from_slice::<Value>(&found).unwrap(), case.told);
     case.expect_done(&objects, "again");

@@ -3,7 +3,7 @@
 //! Most places of a text begin no word of a list. A table of one bit for each three letters says so, faster than an automaton
 //! goes from state to state; only where it has a bit, the words that begin with these letters are compared.
 
-/// Letters that are told apart: by the bits that their case does not change.
+/// Letters that differ from each other, by the bits that their case does not change.
 const LETTERS: u8 = 32;
 /// Letters that the table looks at, and bits of the table.
 const BEGINNING: usize = 3;
